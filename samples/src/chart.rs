@@ -1,0 +1,202 @@
+//! A recording as a picture: one lane an instrument, time to the right.
+//!
+//! [`svg()`] writes text that any browser shows, [`png()`] renders it without one, and [`terminal()`]
+//! draws the same lanes with the characters of a terminal.
+
+use std::collections::HashSet;
+
+use crate::Meaning;
+use crate::id::InstrumentId;
+use crate::index::{Column, Index};
+use crate::metadata::{Clock, Metadata};
+use crate::recording::{Loss, Mark};
+
+mod lane;
+mod png;
+mod scale;
+mod svg;
+mod terminal;
+
+pub use png::png;
+pub use svg::svg;
+pub use terminal::terminal;
+
+/// What to draw.
+#[derive(Clone, Debug)]
+pub struct Chart<'a> {
+    /// What the recording says of itself.
+    pub metadata: &'a Metadata,
+    /// Its samples.
+    pub index: &'a Index,
+    /// Its losses, drawn in a strip of their own.
+    pub losses: &'a [Loss],
+    /// Its marks: launch and splash as they happened, and the user's.
+    pub marks: &'a [Mark],
+    /// The heading.
+    pub title: String,
+    /// From when up to but without when, in TSC ticks; by default all there is.
+    pub range: Option<(u64, u64)>,
+    /// Width of the picture in pixels.
+    pub width: u32,
+    /// Lanes at most; the rest is counted in a line below.
+    pub max_lanes: usize,
+}
+
+impl<'a> Chart<'a> {
+    /// A chart of everything, 1280 pixels wide, of 40 lanes at most.
+    #[must_use]
+    pub fn new(metadata: &'a Metadata, index: &'a Index) -> Self {
+        Self {
+            metadata,
+            index,
+            losses: &[],
+            marks: &[],
+            title: "GILK recording".to_owned(),
+            range: None,
+            width: 1280,
+            max_lanes: 40,
+        }
+    }
+
+    /// The span of time that is drawn, in TSC ticks, never empty: from the start of the
+    /// instrumentation, or the first sample if that is earlier, to whatever was last.
+    #[must_use]
+    pub fn span(&self) -> (u64, u64) {
+        if let Some((from, to)) = self.range.filter(|(from, to)| from < to) {
+            return (from, to);
+        }
+        let clock = self.clock();
+        let samples = self.index.span();
+        let splashes = self
+            .metadata
+            .instruments
+            .iter()
+            .map(|instrument| instrument.splash);
+        // A session may run until it is stopped: its splash is then no time to draw up to.
+        let splashes = splashes
+            .filter(|splash| splash.is_finite() && *splash < 1e6)
+            .map(|splash| clock.tsc(splash));
+        let marks = self
+            .marks
+            .iter()
+            .map(|mark| mark.tsc)
+            .chain(self.losses.iter().map(|loss| loss.tsc));
+        let last = splashes
+            .chain(marks)
+            .chain(samples.map(|(_, last)| last.saturating_add(1)))
+            .max();
+        let first = samples.map_or(clock.start, |(first, _)| first.min(clock.start));
+        let last = last.unwrap_or(first).max(first.saturating_add(1));
+        // A little air behind the last sample, so that it does not sit on the frame.
+        (
+            first,
+            last.saturating_add((last - first) / 100).max(first + 1),
+        )
+    }
+
+    fn clock(&self) -> &Clock {
+        &self.metadata.clock
+    }
+
+    /// The lanes that are drawn, and how many are not: instruments in the order of the session,
+    /// then samples whose instrument nobody knows.
+    fn lanes(&self) -> (Vec<LaneView<'_>>, usize) {
+        let (t0, t1) = self.span();
+        let mut lanes: Vec<LaneView<'_>> = self
+            .metadata
+            .instruments
+            .iter()
+            .map(|instrument| LaneView {
+                id: instrument.id,
+                name: &instrument.instrument,
+                place: instrument
+                    .label
+                    .strip_prefix(&instrument.instrument)
+                    .unwrap_or(&instrument.label)
+                    .trim()
+                    .to_owned(),
+                meaning: instrument.meaning,
+                unit: &instrument.unit,
+                times: Some((instrument.launch, instrument.splash)),
+                total: self.index.total(instrument.id, t0, t1),
+            })
+            .collect();
+        let known: HashSet<u64> = self
+            .metadata
+            .instruments
+            .iter()
+            .map(|instrument| instrument.id)
+            .collect();
+        lanes.extend(
+            self.index
+                .lanes()
+                .filter(|lane| !known.contains(&lane.id))
+                .map(|lane| LaneView {
+                    id: lane.id,
+                    name: "unknown instrument",
+                    place: InstrumentId::unpack(lane.id)
+                        .map_or_else(|| lane.id.to_string(), |id| id.to_string()),
+                    meaning: Meaning::Value,
+                    unit: "",
+                    times: None,
+                    total: self.index.total(lane.id, t0, t1),
+                }),
+        );
+        let left_out = lanes.len().saturating_sub(self.max_lanes);
+        lanes.truncate(self.max_lanes);
+        (lanes, left_out)
+    }
+
+    /// Samples a second over the part of the span in which the instrument was in place.
+    fn rate(&self, lane: &LaneView<'_>) -> f64 {
+        let (t0, t1) = self.span();
+        let (from, to) = (self.clock().seconds(t0), self.clock().seconds(t1));
+        let (launch, splash) = lane.times.unwrap_or((from, to));
+        let seconds = splash.min(to) - launch.max(from);
+        if seconds > 0.0 {
+            lane.total.count as f64 / seconds
+        } else {
+            0.0
+        }
+    }
+
+    /// What was lost, in words; `None` if nothing was.
+    fn lost(&self) -> Option<String> {
+        let sum = |cause| {
+            self.losses
+                .iter()
+                .filter(|loss| loss.cause == cause)
+                .map(|loss| loss.count)
+                .sum::<u64>()
+        };
+        let causes = [
+            crate::recording::LossCause::RingFull,
+            crate::recording::LossCause::Unmatched,
+        ];
+        let parts: Vec<String> = causes
+            .into_iter()
+            .map(|cause| (sum(cause), cause.words()))
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, words)| format!("{} ({words})", scale::grouped(count)))
+            .collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
+/// A lane as it is drawn.
+struct LaneView<'a> {
+    id: u64,
+    /// The instrument: `timestamp`.
+    name: &'a str,
+    /// Where it is: `pre kernel_clone block 0`.
+    place: String,
+    meaning: Meaning,
+    unit: &'a str,
+    /// Launch and splash in seconds from the start.
+    times: Option<(f64, f64)>,
+    /// Its samples in the span that is drawn.
+    total: Column,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+//! The samples of a lane, drawn by what they mean.
+
+use super::svg::Canvas;
+use super::{LaneView, scale};
+use crate::Meaning;
+use crate::index::{Column, Point};
+use crate::stats::bursts;
+
+/// Samples that are drawn one by one; of more, what each column of pixels holds.
+const FEW: usize = 1500;
+/// Columns of a lane that has many samples, to a pixel.
+const COLUMNS_A_PIXEL: f64 = 1.0;
+/// Bursts whose sizes are written over them.
+const MAX_LABELLED_BURSTS: usize = 24;
+
+/// Draws the samples of `view` between `top` and `top + high`.
+pub(super) fn draw(
+    canvas: &mut Canvas<'_>,
+    view: &LaneView<'_>,
+    top: f64,
+    high: f64,
+    colour: &str,
+) {
+    if view.total.count == 0 {
+        return;
+    }
+    let (index, t0, t1) = (canvas.chart.index, canvas.t0, canvas.t1);
+    let points = if view.total.count <= FEW as u64 {
+        index.samples_in(view.id, t0, t1, FEW)
+    } else {
+        Vec::new()
+    };
+    let columns = index.query(view.id, t0, t1, (canvas.width * COLUMNS_A_PIXEL) as usize);
+    let lane = Lane {
+        view,
+        points,
+        columns,
+        top,
+        high,
+        colour,
+    };
+    match view.meaning {
+        Meaning::Event => lane.ticks(canvas),
+        Meaning::Count => lane.steps(canvas),
+        Meaning::Duration => lane.slices(canvas),
+        Meaning::Value | Meaning::Block => lane.points(canvas),
+    }
+}
+
+struct Lane<'a> {
+    view: &'a LaneView<'a>,
+    /// Every sample, if they are few.
+    points: Vec<Point>,
+    columns: Vec<Column>,
+    top: f64,
+    high: f64,
+    colour: &'a str,
+}
+
+impl Lane<'_> {
+    /// A tick a sample; where many share a pixel, the more the higher. Over each burst its size.
+    fn ticks(&self, canvas: &mut Canvas<'_>) {
+        let room = if self.high > 40.0 { 16.0 } else { 2.0 };
+        let (base, full) = (self.top + self.high - 3.0, self.high - 3.0 - room);
+        let pixel = canvas.width / self.columns.len().max(1) as f64;
+        let most = self
+            .columns
+            .iter()
+            .map(|column| column.count)
+            .max()
+            .unwrap_or(1)
+            .max(1) as f64;
+        for (number, column) in self
+            .columns
+            .iter()
+            .enumerate()
+            .filter(|(_, column)| column.count > 0)
+        {
+            let share = if most > 1.0 {
+                (column.count as f64).ln_1p() / most.ln_1p()
+            } else {
+                1.0
+            };
+            let tall = full * (0.45 + 0.55 * share);
+            let x = canvas.left + number as f64 * pixel;
+            let style = format_args!("fill=\"{}\"", self.colour);
+            canvas.rect(x, base - tall, pixel.max(1.4), tall, style);
+        }
+        if room < 10.0 {
+            return;
+        }
+        // A burst ends where nothing happened for a dozen pixels.
+        let ticks_a_pixel = (canvas.t1 - canvas.t0) as f64 / canvas.width;
+        let found = bursts(
+            self.points.iter().map(|point| point.tsc),
+            (ticks_a_pixel * 12.0) as u64,
+        );
+        if found.len() > MAX_LABELLED_BURSTS || found.iter().all(|burst| burst.count == 1) {
+            return;
+        }
+        let mut free_from = canvas.left;
+        for burst in found {
+            let x = (canvas.x(burst.first) + canvas.x(burst.last)) / 2.0;
+            let label = scale::grouped(burst.count);
+            let half = label.len() as f64 * 3.4 + 2.0;
+            if x - half >= free_from {
+                canvas.text(x, self.top + 12.0, 11.0, self.colour, "middle", &label);
+                free_from = x + half;
+            }
+        }
+    }
+
+    /// A running total: steps over an area, from zero.
+    fn steps(&self, canvas: &mut Canvas<'_>) {
+        let greatest = self.view.total.max.max(1) as f64;
+        let (base, full) = (self.top + self.high - 3.0, self.high - 10.0);
+        let y = |value: u64| base - full * value as f64 / greatest;
+        let pixel = canvas.width / self.columns.len().max(1) as f64;
+        let mut path = String::new();
+        let mut start = None;
+        let mut x = canvas.left;
+        let seen = self
+            .columns
+            .iter()
+            .enumerate()
+            .filter(|(_, column)| column.count > 0);
+        for (number, column) in seen {
+            x = canvas.left + number as f64 * pixel;
+            if start.is_none() {
+                start = Some(x);
+                path.push_str(&format!("M{x:.2} {base:.2}"));
+            }
+            path.push_str(&format!("H{x:.2}V{:.2}", y(column.max)));
+        }
+        let Some(start) = start else { return };
+        let end = self.end(canvas).max(x);
+        path.push_str(&format!("H{end:.2}"));
+        canvas.put(format_args!(
+            "<path d=\"{path}V{base:.2}H{start:.2}Z\" fill=\"{0}\" fill-opacity=\"0.18\"/>\n\
+             <path d=\"{path}\" fill=\"none\" stroke=\"{0}\" stroke-width=\"1.6\"/>\n",
+            self.colour
+        ));
+        self.scale_label(canvas, self.view.total.max, y(self.view.total.max));
+    }
+
+    /// A bar from the start of each measured time to its end; where the bars would be too short to
+    /// be seen as lengths, or too many, their lengths as points.
+    fn slices(&self, canvas: &mut Canvas<'_>) {
+        let pixel = (canvas.t1 - canvas.t0) as f64 / canvas.width;
+        if self.points.is_empty() || (self.view.total.max as f64) < 3.0 * pixel {
+            return self.points(canvas);
+        }
+        let (top, tall) = (self.top + self.high * 0.2, self.high * 0.6);
+        for point in &self.points {
+            let (from, to) = (
+                canvas
+                    .x(point.tsc.saturating_sub(point.value))
+                    .max(canvas.left),
+                canvas.x(point.tsc),
+            );
+            let style = format_args!(
+                "rx=\"1.5\" fill=\"{0}\" fill-opacity=\"0.55\" stroke=\"{0}\"",
+                self.colour
+            );
+            canvas.rect(from, top, (to - from).max(1.2), tall, style);
+            let words = scale::value(point.value, self.view.unit, canvas.chart.clock());
+            if to - from > words.len() as f64 * 6.5 + 6.0 {
+                canvas.text(
+                    (from + to) / 2.0,
+                    top + tall / 2.0 + 4.0,
+                    11.0,
+                    "#ffffff",
+                    "middle",
+                    &words,
+                );
+            }
+        }
+    }
+
+    /// A dot a sample between the least and the greatest value; where many share a pixel, a bar from
+    /// their least to their greatest with the mean on it.
+    fn points(&self, canvas: &mut Canvas<'_>) {
+        let (least, greatest) = (self.view.total.min, self.view.total.max);
+        let (base, full) = (self.top + self.high - 6.0, self.high - 12.0);
+        let range = greatest.saturating_sub(least).max(1) as f64;
+        let flat = greatest == least;
+        let height = |value: f64| base - full * if flat { 0.5 } else { value / range };
+        let y = |value: u64| height(value.saturating_sub(least) as f64);
+        if self.points.is_empty() {
+            let pixel = canvas.width / self.columns.len().max(1) as f64;
+            for (number, column) in self
+                .columns
+                .iter()
+                .enumerate()
+                .filter(|(_, column)| column.count > 0)
+            {
+                let x = canvas.left + number as f64 * pixel;
+                let (high, low) = (y(column.max), y(column.min));
+                let style = format_args!("fill=\"{}\" fill-opacity=\"0.45\"", self.colour);
+                canvas.rect(x, high - 0.8, pixel.max(1.0), low - high + 1.6, style);
+                let mean = column.mean().unwrap_or_default() - least as f64;
+                canvas.rect(
+                    x,
+                    height(mean) - 0.8,
+                    pixel.max(1.0),
+                    1.6,
+                    format_args!("fill=\"{}\"", self.colour),
+                );
+            }
+        }
+        for point in &self.points {
+            let (x, y) = (canvas.x(point.tsc), y(point.value));
+            if self.view.meaning == Meaning::Block {
+                canvas.rect(
+                    x - 1.2,
+                    y - 2.4,
+                    2.4,
+                    4.8,
+                    format_args!("fill=\"{}\"", self.colour),
+                );
+            } else {
+                let style = format_args!("fill=\"{}\" fill-opacity=\"0.75\"", self.colour);
+                canvas.put(format_args!(
+                    "<circle cx=\"{x:.2}\" cy=\"{y:.2}\" r=\"2.2\" {style}/>\n"
+                ));
+            }
+        }
+        self.scale_label(canvas, greatest, y(greatest));
+        if !flat {
+            self.scale_label(canvas, least, base);
+        }
+    }
+
+    /// Where the instrument was taken out, or the last sample if that is later.
+    fn end(&self, canvas: &Canvas<'_>) -> f64 {
+        let right = canvas.left + canvas.width;
+        self.view
+            .times
+            .map_or(right, |(_, splash)| canvas.x_of_seconds(splash))
+            .min(right)
+    }
+
+    /// The value that a height stands for, to the right of the lane.
+    fn scale_label(&self, canvas: &mut Canvas<'_>, value: u64, y: f64) {
+        let words = match self.view.meaning {
+            Meaning::Block => format!("block {value}"),
+            _ => scale::value(value, self.view.unit, canvas.chart.clock()),
+        };
+        let right = canvas.left + canvas.width;
+        canvas.line(
+            (right, y),
+            (right + 4.0, y),
+            format_args!("stroke=\"{}\"", self.colour),
+        );
+        canvas.text(right + 8.0, y + 3.5, 10.5, self.colour, "start", &words);
+    }
+}

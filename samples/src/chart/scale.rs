@@ -1,0 +1,204 @@
+//! Numbers, times, names and the axis, as people read them.
+
+use crate::metadata::Clock;
+
+/// Ticks of an axis: multiples of 1, 2 or 5 times a power of ten, at most `most` of them, as seconds.
+pub(super) fn ticks(from: f64, to: f64, most: usize) -> (Vec<f64>, f64) {
+    let rough = (to - from) / most.max(1) as f64;
+    if !rough.is_finite() || rough <= 0.0 {
+        return (Vec::new(), 1.0);
+    }
+    let power = 10f64.powi(rough.log10().floor() as i32);
+    let step = [1.0, 2.0, 5.0, 10.0]
+        .into_iter()
+        .map(|factor| factor * power)
+        .find(|step| *step >= rough * 0.999);
+    let step = step.unwrap_or(10.0 * power);
+    let first = (from / step).ceil() as i64;
+    let count = ((to - first as f64 * step) / step).floor().max(-1.0) as i64 + 1;
+    let ticks = (0..count.clamp(0, 1000)).map(|n| (first + n) as f64 * step);
+    (ticks.collect(), step)
+}
+
+/// A time on an axis whose ticks are `step` apart: `1.5 s`, `250 ms`, `−20 µs`.
+pub(super) fn axis_time(seconds: f64, step: f64) -> String {
+    let (factor, unit) = match step {
+        step if step >= 0.1 => (1.0, "s"),
+        step if step >= 1e-4 => (1e3, "ms"),
+        step if step >= 1e-7 => (1e6, "µs"),
+        _ => (1e9, "ns"),
+    };
+    let decimals = usize::from(step * factor < 0.999);
+    let text = format!("{:.decimals$}", (seconds * factor).abs());
+    let sign = if seconds < 0.0 && text.chars().any(|c| ('1'..='9').contains(&c)) {
+        "−"
+    } else {
+        ""
+    };
+    format!("{sign}{text} {unit}")
+}
+
+/// A length of time: `12.3 µs`.
+pub(super) fn duration(seconds: f64) -> String {
+    let (value, unit) = match seconds.abs() {
+        s if s >= 1.0 || s == 0.0 => (seconds, "s"),
+        s if s >= 1e-3 => (seconds * 1e3, "ms"),
+        s if s >= 1e-6 => (seconds * 1e6, "µs"),
+        _ => (seconds * 1e9, "ns"),
+    };
+    format!("{} {unit}", three_digits(value))
+}
+
+/// A value in its unit, short: `1.23 M hits`, `12.3 µs` for ticks, hexadecimal for a pointer.
+pub(super) fn value(value: u64, unit: &str, clock: &Clock) -> String {
+    match unit {
+        "ticks" if clock.hz > 0 => duration(value as f64 / clock.hz as f64),
+        _ if value >= 1 << 46 => format!("{value:#x}"),
+        _ => format!("{} {unit}", short(value as f64))
+            .trim_end()
+            .to_owned(),
+    }
+}
+
+/// Samples a second: `16.0/s`.
+pub(super) fn rate(rate: f64) -> String {
+    format!("{}/s", short(rate))
+}
+
+/// Three digits and a letter for the thousands: `1.23 M`.
+fn short(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1e12 => format!("{value:.2e}"),
+        v if v >= 1e9 => format!("{} G", three_digits(value / 1e9)),
+        v if v >= 1e6 => format!("{} M", three_digits(value / 1e6)),
+        v if v >= 1e4 => format!("{} k", three_digits(value / 1e3)),
+        _ => three_digits(value),
+    }
+}
+
+fn three_digits(value: f64) -> String {
+    match value.abs() {
+        v if v >= 99.95 || v.fract() == 0.0 => format!("{value:.0}"),
+        v if v >= 9.995 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// A number with thin spaces between its thousands, as the eye counts them.
+pub(super) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::with_capacity(digits.len() * 2);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A date and time of day in UTC: `2026-11-21 07:41 UTC`; empty if the clock was never set.
+pub(super) fn date(unix_ns: u64) -> String {
+    if unix_ns == 0 {
+        return String::new();
+    }
+    let minutes = unix_ns / 60_000_000_000;
+    let (days, minute) = (minutes / 1440, minutes % 1440);
+    // From days to a date by eras of 400 years, which begin on a 1 March (Howard Hinnant,
+    // "chrono-Compatible Low-Level Date Algorithms", civil_from_days).
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    format!(
+        "{year:04}-{month:02}-{day:02} {:02}:{:02} UTC",
+        minute / 60,
+        minute % 60
+    )
+}
+
+/// At most `most` characters, with an ellipsis in the middle: both ends of a symbol say something.
+pub(super) fn shortened(text: &str, most: usize) -> String {
+    let count = text.chars().count();
+    if count <= most {
+        return text.to_owned();
+    }
+    let kept = most.saturating_sub(1);
+    let (front, back) = (kept.div_ceil(2), kept / 2);
+    let start: String = text.chars().take(front).collect();
+    let end: String = text.chars().skip(count - back).collect();
+    format!("{start}…{end}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        for (from, to) in [
+            (0.0, 10.1),
+            (-0.3, 7.7),
+            (1e-6, 3e-6),
+            (1000.0, 1000.25),
+            (0.0, 1e-9),
+        ] {
+            let (ticks, step) = ticks(from, to, 10);
+            assert!((3..=11).contains(&ticks.len()), "{ticks:?}");
+            assert!(
+                ticks
+                    .iter()
+                    .all(|tick| (from - step * 1e-6..=to + step * 1e-6).contains(tick))
+            );
+        }
+        assert!(ticks(1.0, 1.0, 10).0.is_empty());
+        assert!(ticks(0.0, f64::NAN, 10).0.is_empty());
+    }
+
+    #[test]
+    fn words_for_numbers() {
+        let clock = Clock {
+            hz: 2_400_000_000,
+            start: 0,
+            start_unix_ns: 0,
+        };
+        assert_eq!(value(24_000, "ticks", &clock), "10 µs");
+        assert_eq!(value(160, "hits", &clock), "160 hits");
+        assert_eq!(value(1_234_567, "", &clock), "1.23 M");
+        assert_eq!(
+            value(0xffff_8880_0000_0000, "", &clock),
+            "0xffff888000000000"
+        );
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(
+            (grouped(0), grouped(999), grouped(1000)),
+            ("0".into(), "999".into(), "1,000".into())
+        );
+        assert_eq!(
+            (axis_time(1.5, 0.5), axis_time(-0.02, 0.01)),
+            ("1.5 s".into(), "−20 ms".into())
+        );
+        assert_eq!(
+            (axis_time(2.0, 1.0), axis_time(-0.0, 1.0)),
+            ("2 s".into(), "0 s".into())
+        );
+        assert_eq!(duration(0.25), "250 ms");
+    }
+
+    #[test]
+    fn dates() {
+        assert_eq!(date(0), "");
+        assert_eq!(date(1_700_000_000_000_000_000), "2023-11-14 22:13 UTC");
+        assert_eq!(date(951_782_400_000_000_000), "2000-02-29 00:00 UTC");
+        assert_eq!(date(1_735_689_599_000_000_000), "2024-12-31 23:59 UTC");
+    }
+}

@@ -1,0 +1,389 @@
+//! The picture as SVG text: heading, lanes, strip of losses, axis.
+
+use std::fmt::Write as _;
+
+use super::lane;
+use super::scale::{self, shortened};
+use super::{Chart, LaneView};
+use crate::Meaning;
+use crate::recording::MarkKind;
+
+/// Width of the labels at the left.
+const LABELS: f64 = 300.0;
+/// Margin at the right, where the lanes' values are written.
+const RIGHT: f64 = 122.0;
+/// The same where no lane has values to write.
+const NARROW_RIGHT: f64 = 30.0;
+/// Height of the heading.
+const HEADING: f64 = 74.0;
+/// Height of the strip of losses.
+const LOSSES: f64 = 44.0;
+/// Height of the axis and what stands below.
+const AXIS: f64 = 50.0;
+/// White above and below a lane.
+const INSET: f64 = 4.0;
+
+const INK: &str = "#1f2933";
+const QUIET: &str = "#667482";
+const GRID: &str = "#e6eaee";
+const LOST: &str = "#c8102e";
+/// Colours of lanes: told apart by most eyes, dark enough on white (after Okabe and Ito).
+const COLOURS: [&str; 8] = [
+    "#0b6bb3", "#c4561a", "#12876b", "#a23b8f", "#8a6a00", "#5a4fcf", "#0d8ba3", "#b3364a",
+];
+
+/// Text that is being written, and the scale from time to pixels.
+pub(super) struct Canvas<'a> {
+    pub(super) chart: &'a Chart<'a>,
+    pub(super) out: String,
+    pub(super) t0: u64,
+    pub(super) t1: u64,
+    /// Left end and width of the lanes, in pixels.
+    pub(super) left: f64,
+    pub(super) width: f64,
+}
+
+/// The chart as the text of an SVG file.
+#[must_use]
+pub fn svg(chart: &Chart<'_>) -> String {
+    let (t0, t1) = chart.span();
+    let (lanes, left_out) = chart.lanes();
+    let tall = if lanes.len() > 16 { 40.0 } else { 62.0 };
+    let width = f64::from(chart.width.clamp(480, 16_000));
+    let lost = chart.lost();
+    let bottom = HEADING + tall * lanes.len() as f64 + if lost.is_some() { LOSSES } else { 0.0 };
+    let height = bottom + AXIS + if left_out > 0 { 18.0 } else { 0.0 };
+    let has_values = lanes
+        .iter()
+        .any(|lane| lane.meaning != Meaning::Event && lane.total.count > 0);
+    let right = if has_values { RIGHT } else { NARROW_RIGHT };
+    let mut canvas = Canvas {
+        chart,
+        out: String::new(),
+        t0,
+        t1,
+        left: LABELS,
+        width: width - LABELS - right,
+    };
+    canvas.put(format_args!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" viewBox=\"0 0 {width} {height}\" \
+         font-family=\"Ubuntu, 'Segoe UI', 'Helvetica Neue', sans-serif\" font-size=\"12\" fill=\"{INK}\">\n\
+         <rect width=\"{width}\" height=\"{height}\" fill=\"#ffffff\"/>\n"
+    ));
+    canvas.heading(&lanes);
+    let placed = || {
+        let tops = (0..).map(|number: u32| HEADING + f64::from(number) * tall);
+        lanes.iter().zip(tops).zip(COLOURS.iter().cycle())
+    };
+    for ((view, top), colour) in placed() {
+        canvas.lane(view, top, tall, colour);
+    }
+    canvas.axis(HEADING, bottom);
+    for ((view, top), colour) in placed() {
+        lane::draw(&mut canvas, view, top + INSET, tall - 2.0 * INSET, colour);
+    }
+    if let Some(lost) = lost {
+        canvas.losses(&lost, bottom - LOSSES);
+    }
+    canvas.users_marks(HEADING, bottom);
+    if left_out > 0 {
+        canvas.text(
+            24.0,
+            bottom + AXIS,
+            11.0,
+            QUIET,
+            "start",
+            &format!("and {left_out} more instruments"),
+        );
+    }
+    canvas.out.push_str("</svg>\n");
+    canvas.out
+}
+
+impl Canvas<'_> {
+    /// Appends formatted text.
+    pub(super) fn put(&mut self, arguments: std::fmt::Arguments<'_>) {
+        // Writing to a String cannot fail.
+        let _ = self.out.write_fmt(arguments);
+    }
+
+    /// Where a time is, in pixels.
+    pub(super) fn x(&self, tsc: u64) -> f64 {
+        let share = (tsc as f64 - self.t0 as f64) / (self.t1 - self.t0) as f64;
+        // A difference of floats loses the low bits of a late TSC; a difference of integers does not.
+        let exact = tsc
+            .checked_sub(self.t0)
+            .map(|ticks| ticks as f64 / (self.t1 - self.t0) as f64);
+        self.left + exact.unwrap_or(share) * self.width
+    }
+
+    /// Where a number of seconds from the start is, in pixels, inside the lanes.
+    pub(super) fn x_of_seconds(&self, seconds: f64) -> f64 {
+        let clock = self.chart.clock();
+        let (from, to) = (clock.seconds(self.t0), clock.seconds(self.t1));
+        let share = if to > from {
+            (seconds - from) / (to - from)
+        } else {
+            0.0
+        };
+        self.left + share.clamp(0.0, 1.0) * self.width
+    }
+
+    pub(super) fn text(&mut self, x: f64, y: f64, size: f64, fill: &str, anchor: &str, text: &str) {
+        self.put(format_args!(
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" fill=\"{fill}\" text-anchor=\"{anchor}\">{}</text>\n",
+            escaped(text)
+        ));
+    }
+
+    /// Text in the typeface of code, cut in the middle to fit `width` pixels.
+    fn code(&mut self, x: f64, y: f64, size: f64, fill: &str, text: &str, width: f64) {
+        // Every glyph of Hack is 0.602 of its size wide.
+        let text = shortened(text, (width / (size * 0.602)) as usize);
+        self.put(format_args!(
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" fill=\"{fill}\" \
+             font-family=\"Hack, 'DejaVu Sans Mono', monospace\">{}</text>\n",
+            escaped(&text)
+        ));
+    }
+
+    pub(super) fn rect(
+        &mut self,
+        x: f64,
+        y: f64,
+        width: f64,
+        height: f64,
+        style: std::fmt::Arguments<'_>,
+    ) {
+        self.put(format_args!(
+            "<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{:.2}\" height=\"{:.2}\" {style}/>\n",
+            width.max(0.0),
+            height.max(0.0)
+        ));
+    }
+
+    pub(super) fn line(
+        &mut self,
+        (x1, y1): (f64, f64),
+        (x2, y2): (f64, f64),
+        style: std::fmt::Arguments<'_>,
+    ) {
+        self.put(format_args!(
+            "<line x1=\"{x1:.2}\" y1=\"{y1:.2}\" x2=\"{x2:.2}\" y2=\"{y2:.2}\" {style}/>\n"
+        ));
+    }
+
+    fn heading(&mut self, lanes: &[LaneView<'_>]) {
+        let title = self.chart.title.clone();
+        self.text(24.0, 33.0, 20.0, INK, "start", &title);
+        let metadata = self.chart.metadata;
+        let samples: u64 = lanes.iter().map(|lane| lane.total.count).sum();
+        let cpus = format!(
+            "{} CPU{}",
+            metadata.cpus,
+            if metadata.cpus == 1 { "" } else { "s" }
+        );
+        let parts = [
+            if metadata.kernel.is_empty() {
+                String::new()
+            } else {
+                format!("Linux {}", metadata.kernel)
+            },
+            if metadata.cpus == 0 {
+                String::new()
+            } else {
+                cpus
+            },
+            format!("{} samples", scale::grouped(samples)),
+            scale::date(metadata.clock.start_unix_ns),
+        ];
+        let parts: Vec<&str> = parts
+            .iter()
+            .map(String::as_str)
+            .filter(|part| !part.is_empty())
+            .collect();
+        self.text(24.0, 54.0, 12.0, QUIET, "start", &parts.join("  ·  "));
+    }
+
+    /// The axis under the lanes, and its lines behind their samples.
+    fn axis(&mut self, top: f64, bottom: f64) {
+        let clock = *self.chart.clock();
+        let (from, to) = (clock.seconds(self.t0), clock.seconds(self.t1));
+        let (ticks, step) = scale::ticks(from, to, (self.width / 90.0) as usize);
+        for tick in ticks {
+            let x = self.x_of_seconds(tick);
+            self.line(
+                (x, top),
+                (x, bottom),
+                format_args!("stroke=\"{QUIET}\" stroke-opacity=\"0.16\""),
+            );
+            self.line(
+                (x, bottom),
+                (x, bottom + 5.0),
+                format_args!("stroke=\"{QUIET}\""),
+            );
+            self.text(
+                x,
+                bottom + 19.0,
+                11.0,
+                QUIET,
+                "middle",
+                &scale::axis_time(tick, step),
+            );
+        }
+        let right = self.left + self.width;
+        self.line(
+            (self.left, bottom),
+            (right, bottom),
+            format_args!("stroke=\"{QUIET}\""),
+        );
+        self.text(
+            right,
+            bottom + 36.0,
+            10.5,
+            QUIET,
+            "end",
+            "seconds since the start of the instrumentation",
+        );
+    }
+
+    /// One lane: label, launch to splash, samples.
+    fn lane(&mut self, view: &LaneView<'_>, top: f64, tall: f64, colour: &str) {
+        let (left, right) = (self.left, self.left + self.width);
+        let chart = self.chart;
+        self.line((24.0, top), (right, top), format_args!("stroke=\"{GRID}\""));
+        self.rect(
+            24.0,
+            top + 9.0,
+            4.0,
+            tall - 18.0,
+            format_args!("rx=\"2\" fill=\"{colour}\""),
+        );
+        let count = match view.total.count {
+            0 => "no samples".to_owned(),
+            1 => "1 sample".to_owned(),
+            count => format!(
+                "{} samples  ·  {}",
+                scale::grouped(count),
+                scale::rate(chart.rate(view))
+            ),
+        };
+        if tall > 50.0 {
+            self.text(38.0, top + 21.0, 13.0, INK, "start", view.name);
+            self.code(38.0, top + 36.0, 10.5, QUIET, &view.place, LABELS - 60.0);
+            self.text(38.0, top + 51.0, 11.0, colour, "start", &count);
+        } else {
+            self.code(
+                38.0,
+                top + 17.0,
+                10.5,
+                INK,
+                &format!("{} {}", view.name, view.place),
+                LABELS - 60.0,
+            );
+            self.text(38.0, top + 32.0, 10.5, colour, "start", &count);
+        }
+        // From launch to splash the lane is tinted: no sample may lie outside.
+        let (from, to) = view.times.map_or((left, right), |(launch, splash)| {
+            (self.x_of_seconds(launch), self.x_of_seconds(splash))
+        });
+        let (inner, high) = (top + INSET, tall - 2.0 * INSET);
+        self.rect(
+            left,
+            inner,
+            self.width,
+            high,
+            format_args!("fill=\"#f6f8fa\""),
+        );
+        self.rect(
+            from,
+            inner,
+            to - from,
+            high,
+            format_args!("fill=\"{colour}\" fill-opacity=\"0.09\""),
+        );
+        if view.times.is_some() {
+            for x in [from, to].into_iter().filter(|x| *x < right - 0.5) {
+                let style = format_args!(
+                    "stroke=\"{colour}\" stroke-opacity=\"0.55\" stroke-dasharray=\"3 3\""
+                );
+                self.line((x, inner), (x, inner + high), style);
+            }
+        }
+    }
+
+    /// The strip of losses.
+    fn losses(&mut self, words: &str, top: f64) {
+        let right = self.left + self.width;
+        self.line((24.0, top), (right, top), format_args!("stroke=\"{GRID}\""));
+        let total = self.chart.losses.iter().map(|loss| loss.count).sum();
+        self.text(
+            38.0,
+            top + 19.0,
+            12.0,
+            LOST,
+            "start",
+            &format!("{} samples lost", scale::grouped(total)),
+        );
+        self.text(
+            38.0,
+            top + 34.0,
+            10.5,
+            QUIET,
+            "start",
+            &shortened(words, 52),
+        );
+        self.rect(
+            24.0,
+            top + 8.0,
+            4.0,
+            LOSSES - 16.0,
+            format_args!("rx=\"2\" fill=\"{LOST}\""),
+        );
+        let (chart, span) = (self.chart, self.t0..self.t1);
+        for loss in chart.losses.iter().filter(|loss| span.contains(&loss.tsc)) {
+            let x = self.x(loss.tsc);
+            self.rect(
+                x - 1.5,
+                top + 10.0,
+                3.0,
+                LOSSES - 20.0,
+                format_args!("fill=\"{LOST}\""),
+            );
+        }
+    }
+
+    /// The user's marks, across all lanes.
+    fn users_marks(&mut self, top: f64, bottom: f64) {
+        let (chart, span) = (self.chart, self.t0..self.t1);
+        let marks = chart
+            .marks
+            .iter()
+            .filter(|mark| mark.kind == MarkKind::User);
+        for mark in marks.filter(|mark| span.contains(&mark.tsc)) {
+            let x = self.x(mark.tsc);
+            self.line(
+                (x, top - 4.0),
+                (x, bottom),
+                format_args!("stroke=\"{INK}\" stroke-dasharray=\"6 3\""),
+            );
+            self.text(x, top - 7.0, 10.5, INK, "middle", &mark.value.to_string());
+        }
+    }
+}
+
+/// Text as it must stand between tags; characters that XML forbids are left out.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars().filter(|c| !c.is_control()) {
+        match c {
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '&' => out.push_str("&amp;"),
+            '"' => out.push_str("&quot;"),
+            '\u{fffe}' | '\u{ffff}' => {}
+            c => out.push(c),
+        }
+    }
+    out
+}

@@ -1,0 +1,131 @@
+//! The lanes in a terminal: a row of block characters each, with count and rate.
+
+use super::scale::shortened;
+use super::{Chart, LaneView, scale};
+use crate::Meaning;
+use crate::index::Column;
+
+/// Eighths of a character's height.
+const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+/// The chart for a terminal of `columns` characters a line, 60 at least.
+///
+/// Events show how many fall on each character, totals and values how great they are there. A dot
+/// is a time at which the instrument was not in place.
+#[must_use]
+pub fn terminal(chart: &Chart<'_>, columns: usize) -> String {
+    let columns = columns.max(60);
+    let (lanes, left_out) = chart.lanes();
+    let labels: Vec<String> = lanes
+        .iter()
+        .map(|lane| format!("{} {}", lane.name, lane.place))
+        .collect();
+    let counts: Vec<String> = lanes
+        .iter()
+        .map(|lane| scale::grouped(lane.total.count))
+        .collect();
+    let rates: Vec<String> = lanes
+        .iter()
+        .map(|lane| scale::rate(chart.rate(lane)))
+        .collect();
+    let widest = |texts: &[String]| {
+        texts
+            .iter()
+            .map(|text| text.chars().count())
+            .max()
+            .unwrap_or(0)
+    };
+    let (count_width, rate_width) = (widest(&counts), widest(&rates));
+    let label_width = widest(&labels).min(columns * 2 / 5);
+    let width = columns
+        .saturating_sub(label_width + count_width + rate_width + 8)
+        .max(10);
+    let mut out = String::new();
+    for ((lane, label), (count, rate)) in lanes.iter().zip(&labels).zip(counts.iter().zip(&rates)) {
+        let label = shortened(label, label_width);
+        let row = row(chart, lane, width);
+        out.push_str(&format!(
+            "{label:label_width$}  │{row}│  {count:>count_width$}  {rate:>rate_width$}\n"
+        ));
+    }
+    out.push_str(&axis(chart, label_width, width));
+    if let Some(lost) = chart.lost() {
+        out.push_str(&format!("lost: {lost}\n"));
+    }
+    if left_out > 0 {
+        out.push_str(&format!("and {left_out} more instruments\n"));
+    }
+    out
+}
+
+/// One lane.
+fn row(chart: &Chart<'_>, lane: &LaneView<'_>, width: usize) -> String {
+    let (t0, t1) = chart.span();
+    let columns = chart.index.query(lane.id, t0, t1, width);
+    let height = |column: &Column| match lane.meaning {
+        Meaning::Event => column.count as f64,
+        Meaning::Count | Meaning::Duration | Meaning::Block => column.max as f64,
+        Meaning::Value => column.max.saturating_sub(lane.total.min) as f64,
+    };
+    let greatest = columns
+        .iter()
+        .filter(|column| column.count > 0)
+        .map(height)
+        .fold(0.0, f64::max);
+    let clock = chart.clock();
+    let (from, step) = (
+        clock.seconds(t0),
+        (clock.seconds(t1) - clock.seconds(t0)) / width as f64,
+    );
+    let mut total = None;
+    let characters = columns.iter().enumerate().map(|(number, column)| {
+        let level = |height: f64| {
+            let share = if greatest > 0.0 {
+                height / greatest
+            } else {
+                1.0
+            };
+            LEVELS
+                .get((share * 8.0).ceil().clamp(1.0, 8.0) as usize - 1)
+                .copied()
+                .unwrap_or('█')
+        };
+        let (begin, end) = (
+            from + number as f64 * step,
+            from + (number + 1) as f64 * step,
+        );
+        let outside = lane
+            .times
+            .is_some_and(|(launch, splash)| end <= launch || begin >= splash);
+        if column.count > 0 {
+            total = Some(height(column));
+            return level(height(column));
+        }
+        match total {
+            _ if outside => '·',
+            // A total stays what it is until the next sample says otherwise.
+            Some(total) if lane.meaning == Meaning::Count => level(total),
+            _ => ' ',
+        }
+    });
+    characters.collect()
+}
+
+/// Both ends of the axis, and its middle if there is room.
+fn axis(chart: &Chart<'_>, label_width: usize, width: usize) -> String {
+    let (t0, t1) = chart.span();
+    let (from, to) = (chart.clock().seconds(t0), chart.clock().seconds(t1));
+    let [left, middle, right] = [from, (from + to) / 2.0, to].map(scale::duration);
+    let used = left.chars().count() + right.chars().count();
+    let middle = if width > used + middle.chars().count() + 8 {
+        middle
+    } else {
+        String::new()
+    };
+    let gap = width.saturating_sub(used + middle.chars().count());
+    let (before, after) = (gap / 2, gap - gap / 2);
+    format!(
+        "{:label_width$}   {left}{:before$}{middle}{:after$}{right}\n",
+        "", "", ""
+    )
+}

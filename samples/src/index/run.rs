@@ -1,0 +1,274 @@
+//! A sorted run of samples of one CPU, and its pyramid.
+
+use super::{Column, Point};
+
+/// Samples under a node of the lowest level.
+const LEAF: usize = 64;
+/// Nodes under a node of the level above.
+const FAN_OUT: usize = 8;
+/// Items in a piece of a [`Pieces`].
+const PIECE: usize = 4096;
+
+/// A vector in pieces: growing it never copies more than one piece, so that an append never stalls.
+#[derive(Debug)]
+struct Pieces<T> {
+    pieces: Vec<Vec<T>>,
+    len: usize,
+}
+
+impl<T: Copy> Pieces<T> {
+    const fn new() -> Self {
+        Self {
+            pieces: Vec::new(),
+            len: 0,
+        }
+    }
+
+    fn push(&mut self, item: T) {
+        match self.pieces.last_mut() {
+            Some(piece) if piece.len() < PIECE => piece.push(item),
+            // The first grows as it is needed, because most lanes are short.
+            last => {
+                let mut piece = Vec::with_capacity(if last.is_some() { PIECE } else { 4 });
+                piece.push(item);
+                self.pieces.push(piece);
+            }
+        }
+        self.len += 1;
+    }
+
+    #[inline]
+    fn get(&self, index: usize) -> Option<&T> {
+        self.pieces.get(index / PIECE)?.get(index % PIECE)
+    }
+
+    /// The items from `from` up to but without `to`.
+    fn range(&self, from: usize, to: usize) -> impl Iterator<Item = &T> {
+        let to = to.min(self.len);
+        (from / PIECE..to.div_ceil(PIECE)).flat_map(move |piece| {
+            let start = piece * PIECE;
+            let items = self
+                .pieces
+                .get(piece)
+                .map(Vec::as_slice)
+                .unwrap_or_default();
+            items
+                .get(from.saturating_sub(start)..(to - start).min(PIECE))
+                .unwrap_or_default()
+        })
+    }
+}
+
+/// A sample as a run keeps it.
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    tsc: u64,
+    value: u64,
+}
+
+/// What the samples under a node have in common; how many they are, its place says.
+#[derive(Clone, Copy, Debug)]
+struct Node {
+    min: u64,
+    max: u64,
+    sum: u128,
+}
+
+impl Node {
+    fn of(column: &Column) -> Self {
+        Self {
+            min: column.min,
+            max: column.max,
+            sum: column.sum,
+        }
+    }
+
+    fn column(&self, count: usize) -> Column {
+        Column {
+            count: count as u64,
+            min: self.min,
+            max: self.max,
+            sum: self.sum,
+        }
+    }
+}
+
+/// Samples of one CPU in order of time.
+#[derive(Debug)]
+pub(super) struct Run {
+    cpu: u16,
+    items: Pieces<Item>,
+    /// Complete nodes only, lowest level first; the tail is read from the level below.
+    levels: Vec<Pieces<Node>>,
+    /// What will be the next node of each level, as far as it is complete.
+    open: Vec<Column>,
+    last: u64,
+}
+
+impl Run {
+    pub(super) const fn new(cpu: u16) -> Self {
+        Self {
+            cpu,
+            items: Pieces::new(),
+            levels: Vec::new(),
+            open: Vec::new(),
+            last: 0,
+        }
+    }
+
+    pub(super) fn cpu(&self) -> u16 {
+        self.cpu
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.items.len
+    }
+
+    /// Time of the last sample; 0 without any.
+    pub(super) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// Adds a sample that is not before the last one.
+    pub(super) fn push(&mut self, tsc: u64, value: u64) {
+        self.items.push(Item { tsc, value });
+        self.last = tsc;
+        if self.items.len.is_multiple_of(LEAF) {
+            let leaf = self.leaf(self.items.len - LEAF, self.items.len);
+            self.carry(0, leaf, LEAF as u64);
+        }
+    }
+
+    /// What the samples `from..to`, all under one node of the lowest level, have in common.
+    fn leaf(&self, from: usize, to: usize) -> Column {
+        let piece = self
+            .items
+            .pieces
+            .get(from / PIECE)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let items = piece
+            .get(from % PIECE..from % PIECE + (to - from))
+            .unwrap_or_default();
+        let mut column = Column {
+            count: items.len() as u64,
+            ..Column::default()
+        };
+        for item in items {
+            column.min = column.min.min(item.value);
+            column.max = column.max.max(item.value);
+            column.sum += u128::from(item.value);
+        }
+        column
+    }
+
+    /// Adds to what will be the next node of `level`, and closes it when it has `full` samples.
+    fn carry(&mut self, level: usize, part: Column, full: u64) {
+        if self.open.len() <= level {
+            self.open.push(Column::default());
+            self.levels.push(Pieces::new());
+        }
+        let Some(open) = self.open.get_mut(level) else {
+            return;
+        };
+        open.merge(&part);
+        if open.count < full {
+            return;
+        }
+        let closed = std::mem::take(open);
+        if let Some(nodes) = self.levels.get_mut(level) {
+            nodes.push(Node::of(&closed));
+        }
+        self.carry(level + 1, closed, full * FAN_OUT as u64);
+    }
+
+    /// Adds to each of `out` what lies in its part of the time from `t0` up to but without `t1`.
+    pub(super) fn columns(&self, t0: u64, t1: u64, out: &mut [Column]) {
+        let (width, columns) = (u128::from(t1.saturating_sub(t0)), out.len() as u128);
+        if width == 0 || columns == 0 {
+            return;
+        }
+        let mut from = self.position(t0, 0);
+        let end = self.position(t1, from);
+        // From sample to sample, not from column to column: what is empty costs nothing.
+        while let Some(item) = self.items.get(from).filter(|_| from < end) {
+            let column = u128::from(item.tsc - t0) * columns / width;
+            // The first tick of the next column.
+            let next =
+                (u128::from(t0) + ((column + 1) * width).div_ceil(columns)).min(u128::from(t1));
+            let to = self.position(next as u64, from).max(from + 1);
+            if let Some(out) = out.get_mut(column as usize) {
+                self.fold(from, to, out);
+            }
+            from = to;
+        }
+    }
+
+    /// The samples from `t0` up to but without `t1`.
+    pub(super) fn points(&self, t0: u64, t1: u64) -> impl Iterator<Item = Point> {
+        let from = self.position(t0, 0);
+        self.items
+            .range(from, self.position(t1, from))
+            .map(|item| self.point(item))
+    }
+
+    /// Every sample.
+    pub(super) fn all(&self) -> impl Iterator<Item = Point> {
+        self.items
+            .range(0, self.items.len)
+            .map(|item| self.point(item))
+    }
+
+    fn point(&self, item: &Item) -> Point {
+        Point {
+            tsc: item.tsc,
+            value: item.value,
+            cpu: self.cpu,
+        }
+    }
+
+    /// Index of the first sample at or after `tsc`, which is known to be at or after `from`.
+    fn position(&self, tsc: u64, from: usize) -> usize {
+        let before = |index: usize| self.items.get(index).is_some_and(|item| item.tsc < tsc);
+        // Galloping: the next column is more often near than far.
+        let (mut low, mut step) = (from, 1);
+        while before(low + step - 1) {
+            low += step;
+            step *= 2;
+        }
+        let mut high = low + step - 1;
+        // Every sample before `low` is before `tsc`; the one at `high` is not, or there is none.
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if before(middle) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+
+    /// Adds the samples `from..to` to `out`, from the widest nodes that fit.
+    fn fold(&self, mut from: usize, to: usize, out: &mut Column) {
+        while from < to {
+            let mut best = None;
+            let mut width = LEAF;
+            for nodes in &self.levels {
+                if !from.is_multiple_of(width) || from + width > to {
+                    break;
+                }
+                best = nodes.get(from / width).map(|node| (node, width)).or(best);
+                width *= FAN_OUT;
+            }
+            if let Some((node, width)) = best {
+                out.merge(&node.column(width));
+                from += width;
+            } else {
+                let stop = (from / LEAF + 1).saturating_mul(LEAF).min(to);
+                out.merge(&self.leaf(from, stop));
+                from = stop;
+            }
+        }
+    }
+}

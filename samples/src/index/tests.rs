@@ -1,0 +1,151 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::Sample;
+
+/// What a query must say, found by looking at every sample.
+fn brute(batches: &[Batch], id: u64, t0: u64, t1: u64, columns: usize) -> Vec<Column> {
+    let mut out = vec![Column::default(); columns];
+    for sample in batches.iter().flat_map(|batch| &batch.samples) {
+        if sample.id == id && (t0..t1).contains(&sample.tsc) {
+            let column = u128::from(sample.tsc - t0) * columns as u128 / u128::from(t1 - t0);
+            out[column as usize].add(sample.value);
+        }
+    }
+    out
+}
+
+fn index(batches: &[Batch]) -> Index {
+    let mut index = Index::new();
+    batches.iter().for_each(|batch| index.append(batch));
+    index
+}
+
+/// Batches as they are drained: in order within a CPU, out of order between CPUs, a few lanes, with
+/// bursts at one time and gaps.
+fn drained() -> impl Strategy<Value = Vec<Batch>> {
+    let sample = (
+        0u64..3,
+        prop_oneof![Just(0u64), 0u64..40, 0u64..100_000],
+        any::<u64>(),
+    );
+    let batch = (0u16..3, prop::collection::vec(sample, 0..200));
+    prop::collection::vec(batch, 0..12).prop_map(|batches| {
+        let mut clock = [1000u64; 3];
+        let batches = batches.into_iter().map(|(cpu, samples)| {
+            let clock = &mut clock[usize::from(cpu)];
+            let samples = samples.into_iter().map(|(id, gap, value)| {
+                *clock += gap;
+                Sample {
+                    id,
+                    value,
+                    tsc: *clock,
+                }
+            });
+            Batch {
+                cpu,
+                samples: samples.collect(),
+            }
+        });
+        batches.collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn a_query_says_what_looking_at_every_sample_says(
+        batches in drained(), t0 in 0u64..3_000_000, width in 0u64..6_000_000, columns in 1usize..70,
+    ) {
+        let (index, t1) = (index(&batches), t0 + width);
+        for id in 0..3 {
+            let expected = if width == 0 { vec![Column::default(); columns] } else { brute(&batches, id, t0, t1, columns) };
+            prop_assert_eq!(index.query(id, t0, t1, columns), expected);
+        }
+    }
+
+    #[test]
+    fn any_order_is_sorted_in(
+        times in prop::collection::vec((0u64..500, any::<u64>()), 1..600), columns in 1usize..9,
+    ) {
+        let samples = times.iter().map(|&(tsc, value)| Sample { id: 7, value, tsc }).collect();
+        let batches = [Batch { cpu: 1, samples }];
+        let index = index(&batches);
+        prop_assert_eq!(index.query(7, 0, 500, columns), brute(&batches, 7, 0, 500, columns));
+        let points = index.samples_in(7, 0, u64::MAX, usize::MAX);
+        prop_assert!(points.is_sorted_by_key(|point| point.tsc));
+        prop_assert_eq!(points.len(), times.len());
+    }
+
+    #[test]
+    fn samples_come_in_order_of_time_up_to_the_limit(
+        batches in drained(), t0 in 0u64..2_000_000, width in 0u64..4_000_000, limit in 0usize..300,
+    ) {
+        let index = index(&batches);
+        let mut expected: Vec<(u64, u16, u64)> = batches.iter()
+            .flat_map(|batch| batch.samples.iter().map(|sample| (batch.cpu, sample)))
+            .filter(|(_, sample)| sample.id == 1 && (t0..t0 + width).contains(&sample.tsc))
+            .map(|(cpu, sample)| (sample.tsc, cpu, sample.value))
+            .collect();
+        expected.sort_by_key(|&(tsc, cpu, _)| (tsc, cpu));
+        expected.truncate(limit);
+        let points = index.samples_in(1, t0, t0 + width, limit);
+        prop_assert_eq!(points.iter().map(|p| (p.tsc, p.cpu, p.value)).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+fn a_spike_among_a_million_is_seen_in_one_column() {
+    let quiet = (0..1_000_000u64).map(|tsc| Sample {
+        id: 1,
+        value: 5,
+        tsc,
+    });
+    let mut samples: Vec<Sample> = quiet.collect();
+    samples[777_777].value = 9000;
+    let index = index(&[Batch { cpu: 0, samples }]);
+    let columns = index.query(1, 0, 1_000_000, 1000);
+    assert!(
+        columns
+            .iter()
+            .all(|column| column.count == 1000 && column.min == 5)
+    );
+    assert_eq!(
+        columns.iter().position(|column| column.max == 9000),
+        Some(777)
+    );
+    assert_eq!(
+        columns.iter().filter(|column| column.max == 9000).count(),
+        1
+    );
+    assert_eq!(index.total(1, 0, u64::MAX).sum, 5 * 999_999 + 9000);
+}
+
+#[test]
+fn the_ends_of_time_and_of_values_are_no_trouble() {
+    let samples = [0, 1, u64::MAX - 1].map(|tsc| Sample {
+        id: u64::MAX,
+        value: u64::MAX,
+        tsc,
+    });
+    let index = index(&[Batch {
+        cpu: 0,
+        samples: samples.to_vec(),
+    }]);
+    assert_eq!(index.span(), Some((0, u64::MAX - 1)));
+    let columns = index.query(u64::MAX, 0, u64::MAX, 3);
+    assert_eq!(
+        columns
+            .iter()
+            .map(|column| column.count)
+            .collect::<Vec<_>>(),
+        [2, 0, 1]
+    );
+    assert_eq!(columns[0].sum, 2 * u128::from(u64::MAX));
+    assert!(index.query(u64::MAX, 0, 10, 0).is_empty());
+    assert!(
+        index
+            .query(3, 0, 10, 2)
+            .iter()
+            .all(|column| column.count == 0)
+    );
+}

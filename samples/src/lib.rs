@@ -1,0 +1,29 @@
+//! What instruments deliver, from the ring to the file and the screen.
+//!
+//! Data flows through the modules in this order: [`record`] (one sample) → [`ring`] (where the
+//! patch wrote it) → [`recording`] (the file) → [`index`] (any
+//! zoom) → [`chart`] and [`export`].
+
+mod error;
+pub mod id;
+pub mod meaning;
+pub mod record;
+pub mod ring;
+
+#[cfg(feature = "recording")]
+pub mod chart;
+#[cfg(feature = "recording")]
+pub mod export;
+#[cfg(feature = "recording")]
+pub mod index;
+#[cfg(feature = "recording")]
+pub mod metadata;
+#[cfg(feature = "recording")]
+pub mod recording;
+#[cfg(feature = "recording")]
+pub mod stats;
+
+pub use error::{Error, Result};
+pub use id::{HookType, InstrumentId};
+pub use meaning::Meaning;
+pub use record::{Batch, Sample};

@@ -1,0 +1,86 @@
+//! What a recording says of itself: session, functions, instruments, clock, kernel.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Meaning;
+
+/// Everything needed to read a recording with no other file at hand.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Metadata {
+    /// The session as it was run, in RON.
+    pub session: String,
+    /// `uname -r` of the target.
+    pub kernel: String,
+    /// CPUs of the target.
+    pub cpus: u32,
+    /// How TSC ticks become seconds.
+    pub clock: Clock,
+    /// Major numbers and their functions.
+    pub functions: Vec<FunctionInfo>,
+    /// Every instrument of the session.
+    pub instruments: Vec<InstrumentInfo>,
+}
+
+/// How TSC ticks become seconds and wall-clock time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Clock {
+    /// TSC ticks a second.
+    pub hz: u64,
+    /// TSC at the start of the instrumentation: second 0 of launch and splash.
+    pub start: u64,
+    /// Nanoseconds since 1970 at `start`, by the target's clock.
+    pub start_unix_ns: u64,
+}
+
+impl Clock {
+    /// Seconds from the start of the instrumentation to `tsc`; negative before it.
+    #[must_use]
+    pub fn seconds(&self, tsc: u64) -> f64 {
+        if self.hz == 0 {
+            return 0.0;
+        }
+        let ticks = tsc.wrapping_sub(self.start).cast_signed();
+        ticks as f64 / self.hz as f64
+    }
+
+    /// Ticks of a TSC that is `seconds` after the start of the instrumentation.
+    #[must_use]
+    pub fn tsc(&self, seconds: f64) -> u64 {
+        self.start
+            .wrapping_add_signed((seconds * self.hz as f64) as i64)
+    }
+}
+
+/// A function that the session touches, with its graph.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FunctionInfo {
+    /// Its number in instrument identifiers.
+    pub major: u32,
+    /// Kernel symbol.
+    pub name: String,
+    /// Where it stood in the target.
+    pub address: u64,
+    /// Blocks as (start, end) offsets from `address`, by index.
+    pub blocks: Vec<(u32, u32)>,
+    /// Edges as (from, to) block indices.
+    pub edges: Vec<(u32, u32)>,
+}
+
+/// An instrument of the session, and what its samples mean.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct InstrumentInfo {
+    /// The packed identifier.
+    pub id: u64,
+    /// What a person reads: `timestamp pre __x64_sys_clone block 0`.
+    pub label: String,
+    /// Name in the library: `timestamp`.
+    pub instrument: String,
+    /// How its values are to be read.
+    pub meaning: Meaning,
+    /// Unit of the values: `ticks`, `hits`, empty for none.
+    pub unit: String,
+    /// Seconds from the start.
+    pub launch: f64,
+    /// Seconds from the start.
+    pub splash: f64,
+}

@@ -1,0 +1,103 @@
+//! The fixed parts of the file: columns, schema, footer.
+
+use std::collections::HashMap;
+
+use arrow_ipc::convert::IpcSchemaEncoder;
+use arrow_ipc::writer::DictionaryTracker;
+use arrow_schema::{DataType, Field, Schema};
+use flatbuffers::FlatBufferBuilder;
+
+use super::rows::RowKind;
+use super::sidecar::Block;
+use crate::metadata::Metadata;
+
+/// What `gilk.version` says. A reader refuses a higher number.
+pub const FORMAT_VERSION: u32 = 1;
+/// Rows in a batch at most, as a [`Writer`](super::Writer) writes them.
+pub const MAX_ROWS: usize = 1 << 16;
+/// Name and width in bytes of every column; all are unsigned and never null.
+pub const COLUMNS: [(&str, usize); 5] = [
+    ("time", 8),
+    ("cpu", 2),
+    ("kind", 1),
+    ("id", 8),
+    ("value", 8),
+];
+
+/// Rows of a batch that a reader accepts: bounds the memory that a damaged file can ask for.
+pub(crate) const MAX_READ_ROWS: usize = 1 << 20;
+/// The first and the last bytes of an Arrow file.
+pub(crate) const MAGIC: [u8; 6] = *b"ARROW1";
+/// Where the schema message stands, and what messages and their buffers are padded to.
+pub(crate) const ALIGNMENT: usize = 64;
+/// What every message begins with.
+pub(crate) const CONTINUATION: [u8; 4] = [0xff; 4];
+/// The end of the stream of messages.
+pub(crate) const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
+
+/// The schema with everything the recording says of itself.
+pub(crate) fn schema(metadata: &Metadata) -> Result<Schema, String> {
+    let json = serde_json::to_string(metadata).map_err(|error| error.to_string())?;
+    let fields: Vec<Field> = COLUMNS
+        .iter()
+        .map(|&(name, width)| {
+            let data_type = match width {
+                1 => DataType::UInt8,
+                2 => DataType::UInt16,
+                _ => DataType::UInt64,
+            };
+            Field::new(name, data_type, false)
+        })
+        .collect();
+    let kinds: Vec<String> = RowKind::ALL
+        .iter()
+        .map(|(number, _, words)| format!("{number}={words}"))
+        .collect();
+    let plain = [
+        ("gilk", json),
+        ("gilk.version", FORMAT_VERSION.to_string()),
+        ("gilk.kernel", metadata.kernel.clone()),
+        ("gilk.cpus", metadata.cpus.to_string()),
+        ("gilk.clock.hz", metadata.clock.hz.to_string()),
+        ("gilk.clock.start", metadata.clock.start.to_string()),
+        (
+            "gilk.clock.start_unix_ns",
+            metadata.clock.start_unix_ns.to_string(),
+        ),
+        ("gilk.kinds", kinds.join("; ")),
+        ("gilk.session", metadata.session.clone()),
+    ];
+    let pairs: HashMap<String, String> = plain
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value))
+        .collect();
+    Ok(Schema::new(fields).with_metadata(pairs))
+}
+
+/// What follows the last batch of a finished file: end of stream, footer, its length, the magic.
+pub(crate) fn tail(schema: &Schema, blocks: &[Block]) -> Result<Vec<u8>, String> {
+    let mut builder = FlatBufferBuilder::new();
+    let blocks: Vec<arrow_ipc::Block> = blocks.iter().map(Block::footer_entry).collect();
+    let dictionaries = builder.create_vector::<arrow_ipc::Block>(&[]);
+    let batches = builder.create_vector(&blocks);
+    let mut tracker = DictionaryTracker::new(true);
+    let schema = IpcSchemaEncoder::new()
+        .with_dictionary_tracker(&mut tracker)
+        .schema_to_fb_offset(&mut builder, schema);
+    let mut footer = arrow_ipc::FooterBuilder::new(&mut builder);
+    footer.add_version(arrow_ipc::MetadataVersion::V5);
+    footer.add_schema(schema);
+    footer.add_dictionaries(dictionaries);
+    footer.add_recordBatches(batches);
+    let root = footer.finish();
+    builder.finish(root, None);
+    let footer = builder.finished_data();
+    let length =
+        i32::try_from(footer.len()).map_err(|_| "the footer would exceed 2 GiB".to_owned())?;
+    let mut bytes = Vec::with_capacity(footer.len() + END_OF_STREAM.len() + MAGIC.len() + 4);
+    bytes.extend_from_slice(&END_OF_STREAM);
+    bytes.extend_from_slice(footer);
+    bytes.extend_from_slice(&length.to_le_bytes());
+    bytes.extend_from_slice(&MAGIC);
+    Ok(bytes)
+}

@@ -1,0 +1,39 @@
+//! The recording: an Arrow IPC file that explains itself, and survives what interrupts it.
+//!
+//! Five plain columns, no nulls, one record batch per drained block of one CPU:
+//!
+//! | column | type | what |
+//! |---|---|---|
+//! | `time` | u64 | TSC ticks |
+//! | `cpu` | u16 | the CPU, or 65535 for totals over all of them |
+//! | `kind` | u8 | 0 a sample; anything else a loss or a mark ([`RowKind`]) |
+//! | `id` | u64 | the packed [`InstrumentId`](crate::InstrumentId) |
+//! | `value` | u64 | what was measured; for a loss, how many |
+//!
+//! The schema's metadata carries [`Metadata`](crate::metadata::Metadata) as JSON under `gilk`.
+//! `README.md` of this crate says the same to a reader who has only pyarrow, and gives the sidecar.
+//!
+//! A [`Writer`] makes the file grow by whole batches; while it grows, and after a crash, it reads
+//! as a stream from its schema message. [`Writer::finish`] or [`recover()`] write the footer that
+//! makes it an Arrow *file*. [`Recording`] opens all of these.
+
+mod format;
+mod head;
+mod merge;
+mod message;
+mod reader;
+mod recover;
+mod rows;
+mod sidecar;
+mod writer;
+
+pub use format::{COLUMNS, FORMAT_VERSION, MAX_ROWS};
+pub use merge::Merged;
+pub use reader::{Batches, Recording};
+pub use recover::{Recovery, recover};
+pub use rows::{Loss, LossCause, Mark, MarkKind, RowKind};
+pub use sidecar::{Block, sidecar_path};
+pub use writer::{Compression, Summary, Writer};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,224 @@
+//! Opens a recording, whatever became of it.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use arrow_schema::Schema;
+
+use super::head;
+use super::merge::Merged;
+use super::message::Decoder;
+use super::rows::{Loss, Mark, Row};
+use super::sidecar::Block;
+use crate::metadata::Metadata;
+use crate::{Batch, Error, Result};
+
+mod scan;
+
+/// A recording on disk: finished, still growing, torn off by a crash, or damaged.
+#[derive(Debug)]
+pub struct Recording {
+    pub(super) path: PathBuf,
+    pub(super) file: File,
+    pub(super) metadata: Metadata,
+    pub(super) schema: Schema,
+    pub(super) head_end: u64,
+    pub(super) head_crc: u32,
+    pub(super) blocks: Vec<Block>,
+    /// The footer is there and names exactly the batches that could be read.
+    pub(super) whole: bool,
+    /// The sidecar names exactly the batches that could be read.
+    pub(super) sidecar_complete: bool,
+    recovered: Option<String>,
+}
+
+impl Recording {
+    /// Opens the recording at `path`.
+    ///
+    /// With its sidecar this reads little; without, every batch once. A file that was not finished
+    /// or is damaged opens with every batch that is whole, and [`recovered`](Self::recovered) says
+    /// what is missing.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if the file cannot be read, [`Error::NotARecording`] if it is something else or
+    /// damaged before its first batch.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref().to_path_buf();
+        // Before opening: a pipe would keep us waiting for somebody to write to it.
+        let kind = fs::metadata(&path).map_err(|error| Error::io(&path, error))?;
+        if !kind.is_file() {
+            let reason = "it is not a regular file".to_owned();
+            return Err(Error::NotARecording { path, reason });
+        }
+        let file = File::open(&path).map_err(|error| Error::io(&path, error))?;
+        let head = head::read(&file, &path, kind.len())?;
+        let scanned = scan::scan(&file, &path, &head, kind.len());
+        Ok(Self {
+            path,
+            file,
+            metadata: head.metadata,
+            schema: head.schema,
+            head_end: head.end,
+            head_crc: head.crc,
+            blocks: scanned.blocks,
+            whole: scanned.whole,
+            sidecar_complete: scanned.sidecar_complete,
+            recovered: scanned.recovered,
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What it says of itself.
+    #[must_use]
+    pub fn metadata(&self) -> &Metadata {
+        &self.metadata
+    }
+
+    /// What is missing, in whole sentences, if the file was not finished or is damaged.
+    #[must_use]
+    pub fn recovered(&self) -> Option<&str> {
+        self.recovered.as_deref()
+    }
+
+    /// Every batch, in the order of the file.
+    #[must_use]
+    pub fn blocks(&self) -> &[Block] {
+        &self.blocks
+    }
+
+    /// Number of samples.
+    #[must_use]
+    pub fn samples(&self) -> u64 {
+        self.sample_blocks()
+            .map(|block| u64::from(block.rows))
+            .sum()
+    }
+
+    /// Earliest and latest time of a sample, in TSC ticks; `None` without samples.
+    #[must_use]
+    pub fn span(&self) -> Option<(u64, u64)> {
+        let first = self.sample_blocks().map(|block| block.first).min()?;
+        Some((first, self.sample_blocks().map(|block| block.last).max()?))
+    }
+
+    /// Reads one batch of samples at a time, in the order of the file: that is, in order of time
+    /// within a CPU only. A batch that changed since it was written is an error, and the next call
+    /// goes on behind it.
+    #[must_use]
+    pub fn batches(&self) -> Batches<'_> {
+        Batches {
+            recording: self,
+            blocks: self.blocks.iter(),
+            reader: BlockReader::default(),
+        }
+    }
+
+    /// Reads every sample in order of time over all CPUs, with a batch of each CPU in memory.
+    #[must_use]
+    pub fn merged(&self) -> Merged<'_> {
+        Merged::new(self)
+    }
+
+    /// Every loss, in the order of the file.
+    ///
+    /// # Errors
+    /// As for a batch of [`batches`](Self::batches).
+    pub fn losses(&self) -> Result<Vec<Loss>> {
+        self.notes(|row| row.loss())
+    }
+
+    /// Every mark, in the order of the file.
+    ///
+    /// # Errors
+    /// As for a batch of [`batches`](Self::batches).
+    pub fn marks(&self) -> Result<Vec<Mark>> {
+        self.notes(|row| row.mark())
+    }
+
+    pub(super) fn sample_blocks(&self) -> impl Iterator<Item = &Block> {
+        self.blocks.iter().filter(|block| block.is_samples)
+    }
+
+    fn notes<T>(&self, pick: fn(&Row) -> Option<T>) -> Result<Vec<T>> {
+        let mut reader = BlockReader::default();
+        let mut notes = Vec::new();
+        for block in self.blocks.iter().filter(|block| !block.is_samples) {
+            let decoder = reader.decode(self, block)?;
+            notes.extend(decoder.rows().filter_map(|row| pick(&row)));
+        }
+        Ok(notes)
+    }
+}
+
+/// Reads batches in memory that is used again.
+#[derive(Default)]
+pub(super) struct BlockReader {
+    bytes: Vec<u8>,
+    decoder: Decoder,
+}
+
+impl BlockReader {
+    /// Reads and decodes one batch, after checking its checksum.
+    pub(super) fn decode(&mut self, recording: &Recording, block: &Block) -> Result<&Decoder> {
+        let path = || recording.path.clone();
+        let damaged = |reason| Error::DamagedBatch {
+            path: path(),
+            offset: block.offset,
+            reason,
+        };
+        self.bytes.resize(block.length as usize, 0);
+        match recording.file.read_exact_at(&mut self.bytes, block.offset) {
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
+                return Err(damaged("the file has become shorter".to_owned()));
+            }
+            result => result.map_err(|error| Error::io(&recording.path, error))?,
+        }
+        if crc32fast::hash(&self.bytes) != block.crc {
+            return Err(damaged(
+                "the batch there has another checksum than when it was written".to_owned(),
+            ));
+        }
+        let rows = self
+            .decoder
+            .decode(&self.bytes)
+            .map_err(|reason| damaged(format!("in the batch there, {reason}")))?;
+        if rows != block.rows as usize {
+            return Err(damaged(
+                "the batch there has another number of rows than when it was written".to_owned(),
+            ));
+        }
+        Ok(&self.decoder)
+    }
+
+    /// Reads the samples of one batch.
+    pub(super) fn samples(&mut self, recording: &Recording, block: &Block) -> Result<Batch> {
+        let mut samples = Vec::with_capacity(block.rows as usize);
+        self.decode(recording, block)?.samples(&mut samples);
+        Ok(Batch {
+            cpu: block.cpu,
+            samples,
+        })
+    }
+}
+
+/// The batches of a recording, read one at a time.
+pub struct Batches<'a> {
+    recording: &'a Recording,
+    blocks: std::slice::Iter<'a, Block>,
+    reader: BlockReader,
+}
+
+impl Iterator for Batches<'_> {
+    type Item = Result<Batch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let block = self.blocks.find(|block| block.is_samples)?;
+        Some(self.reader.samples(self.recording, block))
+    }
+}

@@ -1,0 +1,214 @@
+//! Finds every batch of a file that may be torn off or damaged.
+//!
+//! Three witnesses say where batches are: the sidecar, the stream of messages itself, and the
+//! footer. The sidecar is believed as far as it goes; behind it the stream is read batch by batch;
+//! where the stream is damaged, sidecar and footer say where it goes on.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+
+use crate::recording::format::{END_OF_STREAM, MAGIC};
+use crate::recording::head::Head;
+use crate::recording::message::{self, Decoder, Found};
+use crate::recording::sidecar::{self, Block};
+
+/// What was found.
+pub(super) struct Scanned {
+    pub(super) blocks: Vec<Block>,
+    pub(super) whole: bool,
+    pub(super) sidecar_complete: bool,
+    pub(super) recovered: Option<String>,
+}
+
+/// Finds the batches of the file of `len` bytes at `path`.
+pub(super) fn scan(file: &File, path: &Path, head: &Head, len: u64) -> Scanned {
+    let footer = footer(file, len);
+    let mut known = sidecar::load(path, head.crc, head.end, len);
+    let in_sidecar = known.len();
+    let kept = known
+        .iter()
+        .position(|block| block.end() > len)
+        .unwrap_or(in_sidecar);
+    let missing: Vec<Block> = known.split_off(kept);
+    let mut walk = Walk {
+        file,
+        len,
+        at: head.end,
+        blocks: known,
+        rejected: Vec::new(),
+        damage: Vec::new(),
+        decoder: Decoder::default(),
+    };
+    // A machine that lost power may have kept the length of the last batches, but not their bytes.
+    while footer.is_none()
+        && walk
+            .blocks
+            .last()
+            .is_some_and(|block| !walk.is_intact(block))
+    {
+        walk.rejected.extend(walk.blocks.pop());
+    }
+    walk.at = walk.blocks.last().map_or(head.end, Block::end);
+    let trusted = walk.blocks.len();
+    let ended = walk.go_on(footer.as_deref().unwrap_or_default());
+    let named = footer.as_deref().is_some_and(|footer| {
+        footer
+            .iter()
+            .eq(walk.blocks.iter().map(|block| &block.offset))
+    });
+    let whole = ended && named;
+    let recovered =
+        (!whole || !walk.damage.is_empty()).then(|| walk.explain(&missing, footer.is_some()));
+    Scanned {
+        sidecar_complete: trusted == in_sidecar && trusted == walk.blocks.len(),
+        blocks: walk.blocks,
+        whole,
+        recovered,
+    }
+}
+
+/// The offsets of the batches that the footer of a finished file names; `None` without one.
+fn footer(file: &File, len: u64) -> Option<Vec<u64>> {
+    let mut bytes = [0; MAGIC.len() + 4];
+    let end = len.checked_sub(bytes.len() as u64)?;
+    file.read_exact_at(&mut bytes, end).ok()?;
+    let [a, b, c, d, magic @ ..] = bytes;
+    let length = u64::from(u32::from_le_bytes([a, b, c, d]));
+    let start = end.checked_sub(length).filter(|_| magic == MAGIC)?;
+    let mut bytes = vec![0; usize::try_from(length).ok()?];
+    file.read_exact_at(&mut bytes, start).ok()?;
+    let footer = arrow_ipc::root_as_footer(&bytes).ok()?;
+    footer
+        .recordBatches()?
+        .iter()
+        .map(|block| u64::try_from(block.offset()).ok())
+        .collect()
+}
+
+/// Reads the stream of messages.
+struct Walk<'a> {
+    file: &'a File,
+    len: u64,
+    at: u64,
+    blocks: Vec<Block>,
+    /// Batches whose checksum is not that of the sidecar.
+    rejected: Vec<Block>,
+    /// Where the stream could not be read, and what was wrong.
+    damage: Vec<(u64, String)>,
+    decoder: Decoder,
+}
+
+impl Walk<'_> {
+    /// Reads from `self.at` on, and says whether the end-of-stream marker was met.
+    fn go_on(&mut self, footer: &[u64]) -> bool {
+        while self.at < self.len {
+            if let Some(bad) = self.rejected.iter().find(|block| block.offset == self.at) {
+                self.damage.push((
+                    self.at,
+                    "has another checksum than when it was written".to_owned(),
+                ));
+                self.at = bad.end();
+                continue;
+            }
+            match self.step() {
+                Ok(Some(block)) => {
+                    self.at = block.end();
+                    self.blocks.push(block);
+                }
+                Ok(None) => return true,
+                Err(reason) => {
+                    let next = footer.iter().copied().find(|&offset| offset > self.at);
+                    // Behind the last batch that the footer names, the stream is only its end.
+                    let in_stream = footer.contains(&self.at);
+                    self.damage.push((self.at, reason));
+                    match next {
+                        Some(next) => self.at = next,
+                        None => return in_stream,
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// Reads one batch; `None` at the end of the stream.
+    fn step(&mut self) -> Result<Option<Block>, String> {
+        let (meta, length) = match message::probe(self.file, self.at, self.len)? {
+            Found::End => return Ok(None),
+            Found::Batch { meta, length } => (meta, length),
+        };
+        let mut bytes = vec![0; length as usize];
+        self.file
+            .read_exact_at(&mut bytes, self.at)
+            .map_err(|error| format!("cannot be read ({error})"))?;
+        let bad = |reason: String| format!("is damaged ({reason})");
+        let rows = self.decoder.decode(&bytes).map_err(bad)?;
+        let cpu = self.decoder.cpu().ok_or("mixes CPUs")?;
+        let is_samples = self
+            .decoder
+            .is_samples()
+            .ok_or("mixes samples and losses")?;
+        let (first, last) = self.decoder.times().ok_or("is empty")?;
+        let rows = u32::try_from(rows).map_err(|_| "has too many rows")?;
+        let crc = crc32fast::hash(&bytes);
+        Ok(Some(Block {
+            offset: self.at,
+            length,
+            rows,
+            cpu,
+            is_samples,
+            first,
+            last,
+            meta,
+            crc,
+        }))
+    }
+
+    /// Whether the bytes of a batch are those that its checksum was made of.
+    fn is_intact(&self, block: &Block) -> bool {
+        let mut bytes = vec![0; block.length as usize];
+        self.file.read_exact_at(&mut bytes, block.offset).is_ok()
+            && crc32fast::hash(&bytes) == block.crc
+    }
+
+    /// What is missing, in whole sentences.
+    fn explain(&self, missing: &[Block], has_footer: bool) -> String {
+        let mut sentences = Vec::new();
+        if !has_footer {
+            sentences.push("The recording was not finished.".to_owned());
+        }
+        for (at, reason) in self.damage.iter().take(3) {
+            sentences.push(format!("The batch at byte {at} {reason} and is left out."));
+        }
+        if let Some(more) = self.damage.len().checked_sub(3).filter(|&more| more > 0) {
+            sentences.push(format!("{more} more batches are damaged and left out."));
+        }
+        let gone: u64 = missing
+            .iter()
+            .filter(|block| block.is_samples)
+            .map(|block| u64::from(block.rows))
+            .sum();
+        if gone > 0 {
+            sentences.push(format!(
+                "{gone} samples that were written after it are missing: the file is cut off."
+            ));
+        }
+        let samples: u64 = self
+            .blocks
+            .iter()
+            .filter(|b| b.is_samples)
+            .map(|b| u64::from(b.rows))
+            .sum();
+        let end = self.blocks.last().map_or(self.at, Block::end);
+        let rest = self.len.saturating_sub(end);
+        if !has_footer && rest > END_OF_STREAM.len() as u64 && self.damage.is_empty() {
+            sentences.push(format!("Its last {rest} bytes are not a whole batch."));
+        }
+        sentences.push(format!(
+            "{samples} samples in {} whole batches were found.",
+            self.blocks.len()
+        ));
+        sentences.join(" ")
+    }
+}

@@ -1,0 +1,187 @@
+//! What a row of a recording can be, besides a sample.
+
+/// The column `kind`: which sort of row this is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RowKind {
+    /// 0: a sample.
+    Sample,
+    /// 1–15: samples that were lost.
+    Loss(LossCause),
+    /// 16 and above: something that happened at a time.
+    Mark(MarkKind),
+}
+
+/// Why samples were lost. Always: hits = delivered + lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LossCause {
+    /// 1: the ring of the CPU was full.
+    RingFull,
+    /// 2: a timer was stopped that this thread had not started, or whose start was overwritten.
+    Unmatched,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MarkKind {
+    /// 16: the instrument `id` was in place from this time on.
+    Launch,
+    /// 17: the instrument `id` was taken out; no hit after this time.
+    Splash,
+    /// 18: somebody marked this time.
+    User,
+}
+
+impl RowKind {
+    /// Every kind there is, with its number and the words that `gilk.kinds` gives it.
+    pub(crate) const ALL: [(u8, Self, &str); 6] = [
+        (0, Self::Sample, "sample"),
+        (1, Self::Loss(LossCause::RingFull), "lost: ring full"),
+        (
+            2,
+            Self::Loss(LossCause::Unmatched),
+            "lost: timer stop without a start",
+        ),
+        (16, Self::Mark(MarkKind::Launch), "mark: launch"),
+        (17, Self::Mark(MarkKind::Splash), "mark: splash"),
+        (18, Self::Mark(MarkKind::User), "mark: user"),
+    ];
+
+    /// The number in the column `kind`.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Sample => 0,
+            Self::Loss(LossCause::RingFull) => 1,
+            Self::Loss(LossCause::Unmatched) => 2,
+            Self::Mark(MarkKind::Launch) => 16,
+            Self::Mark(MarkKind::Splash) => 17,
+            Self::Mark(MarkKind::User) => 18,
+        }
+    }
+
+    /// The kind with this number, or `None` for one that a later version may have added.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .find(|(known, _, _)| *known == number)
+            .map(|(_, kind, _)| *kind)
+    }
+}
+
+impl LossCause {
+    /// What a person reads.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::RingFull => "ring full",
+            Self::Unmatched => "timer stop without a start",
+        }
+    }
+}
+
+/// Samples of one CPU that were lost since the loss before of the same CPU and cause.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Loss {
+    /// The CPU whose counter it was.
+    pub cpu: u16,
+    /// When the counter was read, in TSC ticks.
+    pub tsc: u64,
+    /// Why.
+    pub cause: LossCause,
+    /// How many since the counter was last read: not a running total, so that a sum is right.
+    pub count: u64,
+}
+
+/// Something that happened at a time, to be drawn across the lanes or on one of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Mark {
+    /// What happened.
+    pub kind: MarkKind,
+    /// When, in TSC ticks.
+    pub tsc: u64,
+    /// The packed identifier of the instrument it happened to, or 0.
+    pub id: u64,
+    /// For launch and splash, how many ticks it took; for a user's mark, a number of theirs.
+    pub value: u64,
+}
+
+/// A row as it stands in the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) time: u64,
+    pub(crate) cpu: u16,
+    pub(crate) kind: u8,
+    pub(crate) id: u64,
+    pub(crate) value: u64,
+}
+
+impl From<Loss> for Row {
+    fn from(loss: Loss) -> Self {
+        Self {
+            time: loss.tsc,
+            cpu: loss.cpu,
+            kind: RowKind::Loss(loss.cause).number(),
+            id: 0,
+            value: loss.count,
+        }
+    }
+}
+
+impl From<Mark> for Row {
+    fn from(mark: Mark) -> Self {
+        let cpu = crate::record::ALL_CPUS;
+        Self {
+            time: mark.tsc,
+            cpu,
+            kind: RowKind::Mark(mark.kind).number(),
+            id: mark.id,
+            value: mark.value,
+        }
+    }
+}
+
+impl Row {
+    /// The loss in this row, if it is one.
+    pub(crate) fn loss(&self) -> Option<Loss> {
+        match RowKind::from_number(self.kind)? {
+            RowKind::Loss(cause) => Some(Loss {
+                cpu: self.cpu,
+                tsc: self.time,
+                cause,
+                count: self.value,
+            }),
+            RowKind::Sample | RowKind::Mark(_) => None,
+        }
+    }
+
+    /// The mark in this row, if it is one.
+    pub(crate) fn mark(&self) -> Option<Mark> {
+        match RowKind::from_number(self.kind)? {
+            RowKind::Mark(kind) => Some(Mark {
+                kind,
+                tsc: self.time,
+                id: self.id,
+                value: self.value,
+            }),
+            RowKind::Sample | RowKind::Loss(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_kinds_are_one_to_one() {
+        for (number, kind, _) in RowKind::ALL {
+            assert_eq!(kind.number(), number);
+        }
+        for number in 0..=u8::MAX {
+            if let Some(kind) = RowKind::from_number(number) {
+                assert_eq!(kind.number(), number);
+            }
+        }
+    }
+}

@@ -1,0 +1,368 @@
+//! Makes a recording, batch by batch.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow_schema::SchemaRef;
+
+use super::format::{self, MAX_ROWS};
+use super::head;
+use super::rows::{Loss, LossCause, Mark, Row};
+use super::sidecar::{Block, Sidecar};
+use crate::metadata::Metadata;
+use crate::{Batch, Error, Result, Sample};
+
+mod encoder;
+
+pub use encoder::Compression;
+use encoder::Encoder;
+
+/// Samples of a CPU that make a batch: below, the batch's own bytes would weigh; above, a crash
+/// would cost more and a reader would have to decode more than it asked for.
+const ENOUGH_ROWS: usize = 1 << 14;
+/// How long samples may wait for others before they are written: what a crash may cost.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
+
+/// Writes a recording. Whole batches only: whatever happens, what was written opens.
+///
+/// Samples of a CPU are gathered until there are enough for a batch or the oldest has waited half a
+/// second; [`flush`](Self::flush) writes them at once, and so does dropping the writer. Call `write`
+/// or `flush` now and then even when nothing happens.
+#[derive(Debug)]
+pub struct Writer {
+    path: PathBuf,
+    file: File,
+    end: u64,
+    sidecar: Sidecar,
+    schema: SchemaRef,
+    encoder: Encoder,
+    waiting: BTreeMap<u16, Vec<Sample>>,
+    notes: Vec<Row>,
+    waiting_since: Option<Instant>,
+    blocks: Vec<Block>,
+    summary: Summary,
+    finished: bool,
+}
+
+/// What a recording holds, counted while it was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// The file.
+    pub path: PathBuf,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Batches in it.
+    pub batches: u64,
+    /// Samples in it.
+    pub samples: u64,
+    /// Samples lost because a ring was full.
+    pub lost_full: u64,
+    /// Timer stops lost because no start of the thread was found.
+    pub lost_unmatched: u64,
+    /// Marks in it.
+    pub marks: u64,
+    /// Earliest and latest time of a sample, in TSC ticks.
+    pub span: Option<(u64, u64)>,
+}
+
+impl Writer {
+    /// Begins a recording at `path`, and its sidecar beside it; replaces a file that is there.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if a file cannot be created or written, [`Error::Metadata`] if the metadata
+    /// cannot be put into words.
+    pub fn create(path: impl AsRef<Path>, metadata: &Metadata) -> Result<Self> {
+        let path = path.as_ref().to_path_buf();
+        let refuse = |reason| Error::Metadata {
+            path: path.clone(),
+            reason,
+        };
+        let schema = format::schema(metadata).map_err(refuse)?;
+        let bytes = head::encode(&schema).map_err(refuse)?;
+        let file = File::create(&path).map_err(|error| Error::io(&path, error))?;
+        file.write_all_at(&bytes, 0)
+            .map_err(|error| Error::io(&path, error))?;
+        let sidecar = Sidecar::create(&path, crc32fast::hash(&bytes))?;
+        Ok(Self {
+            summary: Summary {
+                path: path.clone(),
+                ..Summary::default()
+            },
+            path,
+            file,
+            end: bytes.len() as u64,
+            sidecar,
+            schema: Arc::new(schema),
+            encoder: Encoder::default(),
+            waiting: BTreeMap::new(),
+            notes: Vec::new(),
+            waiting_since: None,
+            blocks: Vec::new(),
+            finished: false,
+        })
+    }
+
+    /// Compresses in this way from now on. At first: [`Compression::Auto`].
+    pub fn set_compression(&mut self, compression: Compression) {
+        self.encoder.compression = compression;
+    }
+
+    /// Where the recording is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Adds samples of one CPU, which must be in order of time among themselves and after those
+    /// added before for this CPU.
+    ///
+    /// # Errors
+    /// [`Error::Io`], for example when the disk is full. What was written before is whole, and
+    /// samples that could not be written are kept for the next try.
+    pub fn write(&mut self, batch: &Batch) -> Result<()> {
+        self.encoder.load.count(batch.samples.len());
+        if !batch.samples.is_empty() {
+            self.waiting_since.get_or_insert_with(Instant::now);
+            let waiting = self.waiting.entry(batch.cpu).or_default();
+            waiting.extend_from_slice(&batch.samples);
+            if waiting.len() >= ENOUGH_ROWS {
+                self.write_cpu(batch.cpu)?;
+            }
+        }
+        self.flush_if_old()
+    }
+
+    /// Adds losses.
+    ///
+    /// # Errors
+    /// [`Error::Io`], as [`write`](Self::write).
+    pub fn losses(&mut self, losses: &[Loss]) -> Result<()> {
+        for loss in losses.iter().filter(|loss| loss.count > 0) {
+            match loss.cause {
+                LossCause::RingFull => self.summary.lost_full += loss.count,
+                LossCause::Unmatched => self.summary.lost_unmatched += loss.count,
+            }
+            self.note(Row::from(*loss));
+        }
+        self.flush_if_old()
+    }
+
+    /// Adds a mark.
+    ///
+    /// # Errors
+    /// [`Error::Io`], as [`write`](Self::write).
+    pub fn mark(&mut self, mark: Mark) -> Result<()> {
+        self.summary.marks += 1;
+        self.note(Row::from(mark));
+        self.flush_if_old()
+    }
+
+    /// Writes everything that waits.
+    ///
+    /// # Errors
+    /// [`Error::Io`], as [`write`](Self::write).
+    pub fn flush(&mut self) -> Result<()> {
+        let cpus: Vec<u16> = self.waiting.keys().copied().collect();
+        for cpu in cpus {
+            self.write_cpu(cpu)?;
+        }
+        self.write_notes()?;
+        self.waiting_since = None;
+        Ok(())
+    }
+
+    /// Writes everything that waits and the footer, and has the system put the file on the disk.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the recording then still opens, as one that was not finished.
+    pub fn finish(mut self) -> Result<Summary> {
+        self.flush()?;
+        self.finished = true;
+        let refuse = |reason| Error::Metadata {
+            path: self.path.clone(),
+            reason,
+        };
+        let tail = format::tail(&self.schema, &self.blocks).map_err(refuse)?;
+        self.file
+            .write_all_at(&tail, self.end)
+            .map_err(|error| Error::io(&self.path, error))?;
+        self.end += tail.len() as u64;
+        self.file
+            .sync_all()
+            .map_err(|error| Error::io(&self.path, error))?;
+        Ok(Summary {
+            bytes: self.end,
+            batches: self.blocks.len() as u64,
+            ..self.summary.clone()
+        })
+    }
+
+    /// What has been written so far; samples that wait are not counted yet.
+    #[must_use]
+    pub fn so_far(&self) -> Summary {
+        Summary {
+            bytes: self.end,
+            batches: self.blocks.len() as u64,
+            ..self.summary.clone()
+        }
+    }
+
+    fn note(&mut self, row: Row) {
+        self.waiting_since.get_or_insert_with(Instant::now);
+        self.notes.push(row);
+    }
+
+    fn flush_if_old(&mut self) -> Result<()> {
+        match self.waiting_since {
+            Some(since) if since.elapsed() >= LONGEST_WAIT => self.flush(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes what waits of one CPU, in as many batches as it takes.
+    fn write_cpu(&mut self, cpu: u16) -> Result<()> {
+        let Some(mut samples) = self.waiting.remove(&cpu) else {
+            return Ok(());
+        };
+        let mut written = 0;
+        let result = samples.chunks(MAX_ROWS).try_for_each(|chunk| {
+            let first = chunk
+                .iter()
+                .map(|sample| sample.tsc)
+                .min()
+                .unwrap_or_default();
+            let last = chunk
+                .iter()
+                .map(|sample| sample.tsc)
+                .max()
+                .unwrap_or_default();
+            let bytes = self.encoder.samples(&self.schema, cpu, chunk);
+            self.append(bytes, cpu, true, chunk.len(), (first, last))?;
+            let (from, to) = self.summary.span.unwrap_or((first, last));
+            self.summary.span = Some((from.min(first), to.max(last)));
+            self.summary.samples += chunk.len() as u64;
+            written += chunk.len();
+            Ok(())
+        });
+        // The memory, and after an error the samples, are used again.
+        samples.drain(..written);
+        self.waiting.insert(cpu, samples);
+        result
+    }
+
+    /// Writes the losses and marks that wait.
+    fn write_notes(&mut self) -> Result<()> {
+        let notes = std::mem::take(&mut self.notes);
+        let mut written = 0;
+        let result = notes.chunk_by(|a, b| a.cpu == b.cpu).try_for_each(|chunk| {
+            for chunk in chunk.chunks(MAX_ROWS) {
+                let Some(cpu) = chunk.first().map(|row| row.cpu) else {
+                    continue;
+                };
+                let first = chunk.iter().map(|row| row.time).min().unwrap_or_default();
+                let last = chunk.iter().map(|row| row.time).max().unwrap_or_default();
+                let bytes = self.encoder.notes(&self.schema, chunk);
+                self.append(bytes, cpu, false, chunk.len(), (first, last))?;
+                written += chunk.len();
+            }
+            Ok(())
+        });
+        self.notes = notes.into_iter().skip(written).collect();
+        result
+    }
+
+    /// Appends one encoded batch to the file, and its entry to the sidecar.
+    fn append(
+        &mut self,
+        encoded: std::result::Result<encoder::Encoded, String>,
+        cpu: u16,
+        is_samples: bool,
+        rows: usize,
+        (first, last): (u64, u64),
+    ) -> Result<()> {
+        let refuse = |reason: String| Error::Metadata {
+            path: self.path.clone(),
+            reason,
+        };
+        let encoded = encoded.map_err(refuse)?;
+        let narrow =
+            |len: usize| u32::try_from(len).map_err(|_| refuse("a batch exceeds 4 GiB".to_owned()));
+        let block = Block {
+            offset: self.end,
+            length: narrow(encoded.bytes.len())?,
+            rows: narrow(rows)?,
+            cpu,
+            is_samples,
+            first,
+            last,
+            meta: narrow(encoded.meta)?,
+            crc: crc32fast::hash(&encoded.bytes),
+        };
+        // At a place of our own choosing: a write that fails half-way is written over by the next.
+        self.file
+            .write_all_at(&encoded.bytes, self.end)
+            .map_err(|error| Error::io(&self.path, error))?;
+        self.encoder.take_back(encoded);
+        self.sidecar.append(&block)?;
+        self.end = block.end();
+        self.blocks.push(block);
+        Ok(())
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if !self.finished {
+            // Nobody is left to hear of an error; the file opens up to the last whole batch.
+            let _ = self.flush();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recording::Recording;
+
+    #[test]
+    fn a_disk_that_fills_up_keeps_what_was_written_and_what_waits() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("recording.arrow");
+        let mut writer = Writer::create(&path, &Metadata::default()).unwrap();
+        let batch = |from: u64| {
+            let samples = (from..from + 20_000)
+                .map(|n| Sample {
+                    id: 1,
+                    value: n,
+                    tsc: n,
+                })
+                .collect();
+            Batch { cpu: 0, samples }
+        };
+        writer.write(&batch(0)).unwrap();
+        let disk = std::mem::replace(
+            &mut writer.file,
+            File::options().write(true).open("/dev/full").unwrap(),
+        );
+        let error = writer.write(&batch(20_000)).unwrap_err();
+        assert!(error.to_string().contains("Free some space"), "{error}");
+        assert!(writer.flush().is_err());
+        assert_eq!(Recording::open(&path).unwrap().samples(), 20_000);
+        writer.file = disk;
+        let summary = writer.finish().unwrap();
+        assert_eq!((summary.samples, summary.batches), (40_000, 2));
+        let recording = Recording::open(&path).unwrap();
+        let merged: crate::Result<Vec<_>> = recording.merged().collect();
+        assert!(
+            merged
+                .unwrap()
+                .iter()
+                .map(|(_, sample)| sample.value)
+                .eq(0..40_000)
+        );
+    }
+}

@@ -1,0 +1,121 @@
+//! Reads what patches write: one ring a CPU, in memory shared with the module.
+//!
+//! The protocol (`ilk-driver/kmod/ilk_abi.h`): the sample with serial number `n` stands in slot
+//! `n % slots`; its tag is `lap << 48 | identifier` with `lap = (n / slots) % 65536`, and the patch
+//! writes the tag last. Serial numbers begin at `slots`, that is in lap 1, so the zeroes of a fresh
+//! ring are never taken for a sample. A patch reserves with a compare-and-exchange on the CPU's own
+//! head and stops at the limit, which the reader moves on (`ILK_IOC_CONSUME`) when it has copied:
+//! what a [`RingReader`] reads is never written meanwhile, and the tag alone says whether a slot is
+//! whole. An interrupt inside a record leaves a hole that is filled when the interrupted patch goes
+//! on; the reader waits in front of it.
+
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+
+use crate::record::{ID_BITS, ID_MASK, SAMPLE_BYTES, Sample};
+
+/// The serial numbers of a CPU have this many bits.
+const SERIAL_MASK: u64 = (1 << 48) - 1;
+/// A tag's words: the tag, the value, the time.
+const WORDS: usize = 3;
+const _: () = assert!(SAMPLE_BYTES == WORDS * size_of::<u64>());
+
+/// Takes samples out of one CPU's ring in the order in which they were reserved.
+#[derive(Debug)]
+pub struct RingReader {
+    words: *const u64,
+    slots_log2: u32,
+    tail: u64,
+}
+
+// SAFETY: the reader only loads, atomically, from memory whose owner promised in `new` that it
+// outlives the reader; it has no tie to the thread that made it.
+#[allow(unsafe_code, reason = "a raw pointer is not Send by itself")]
+unsafe impl Send for RingReader {}
+
+impl RingReader {
+    /// A reader of the ring of `1 << slots_log2` slots at `base`, standing before its first sample.
+    ///
+    /// `None` if `base` is null or not aligned to 8 bytes, if `slots_log2` is above 32, or if `len`
+    /// bytes do not hold that many slots.
+    ///
+    /// # Safety
+    /// `base` must point to `len` bytes that stay mapped and readable as long as the reader lives,
+    /// and that nobody writes but patches following the protocol above.
+    #[must_use]
+    #[allow(unsafe_code, reason = "the mapping is the caller's")]
+    pub unsafe fn new(base: *const u8, len: usize, slots_log2: u32) -> Option<Self> {
+        let slots = (slots_log2 <= 32).then(|| 1u64 << slots_log2)?;
+        let bytes = usize::try_from(slots).ok()?.checked_mul(SAMPLE_BYTES)?;
+        let words = base.cast::<u64>();
+        (!words.is_null() && words.is_aligned() && bytes <= len).then_some(Self {
+            words,
+            slots_log2,
+            tail: slots,
+        })
+    }
+
+    /// The same reader, standing before serial number `tail`: for a ring that was read before.
+    #[must_use]
+    pub fn starting_at(mut self, tail: u64) -> Self {
+        self.tail = tail & SERIAL_MASK;
+        self
+    }
+
+    /// Serial number of the first sample not read yet: what the producer is told to free slots.
+    #[must_use]
+    pub fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Appends at most `max` samples to `out` and returns how many.
+    ///
+    /// Stops at the first slot that is reserved but not yet written, or not yet reserved. Slots are
+    /// free for new samples only when [`tail`](Self::tail) has been passed on to the producer.
+    pub fn drain(&mut self, out: &mut Vec<Sample>, max: usize) -> usize {
+        let slots = 1u64 << self.slots_log2;
+        let max = u64::try_from(max).unwrap_or(u64::MAX).min(slots);
+        let before = self.tail;
+        let mut taken = 0;
+        while taken < max {
+            let Some(sample) = self.sample(self.tail) else {
+                break;
+            };
+            out.push(sample);
+            self.tail = (self.tail + 1) & SERIAL_MASK;
+            taken += 1;
+        }
+        debug_assert_eq!((before + taken) & SERIAL_MASK, self.tail);
+        usize::try_from(taken).unwrap_or(usize::MAX)
+    }
+
+    /// The sample with this serial number, if its slot is written in its lap.
+    fn sample(&self, serial: u64) -> Option<Sample> {
+        let slot = serial & ((1 << self.slots_log2) - 1);
+        let first = usize::try_from(slot).ok()? * WORDS;
+        let tag = self.load(first);
+        if tag >> ID_BITS != (serial >> self.slots_log2) & 0xffff {
+            return None;
+        }
+        // Pairs with the patch's last store (release, as every store of x86-64 is): the words
+        // below are those written before the tag just seen. A fence after a relaxed load, because
+        // that is the form allowed on a read-only mapping.
+        fence(Ordering::Acquire);
+        Some(Sample {
+            id: tag & ID_MASK,
+            value: self.load(first + 1),
+            tsc: self.load(first + 2),
+        })
+    }
+
+    /// One word of the ring, in one load.
+    fn load(&self, word: usize) -> u64 {
+        // SAFETY: `word` is below `WORDS << slots_log2`, inside the mapping promised to `new`,
+        // aligned, and other writers write it in whole words only.
+        #[allow(unsafe_code, reason = "shared memory is read through a raw pointer")]
+        let cell = unsafe { AtomicU64::from_ptr(self.words.add(word).cast_mut()) };
+        cell.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

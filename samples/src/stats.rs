@@ -1,0 +1,255 @@
+//! Numbers about an instrument over a span of time, and events split into bursts.
+
+use crate::index::Index;
+use crate::metadata::Clock;
+
+/// Values whose percentiles are found by sorting; of more, they are estimated.
+const EXACT_VALUES: u64 = 1 << 22;
+
+/// What the samples of an instrument say over a span of time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Stats {
+    /// Samples.
+    pub count: u64,
+    /// Samples a second, over the whole span asked for.
+    pub rate: f64,
+    /// Least value.
+    pub min: u64,
+    /// Mean of the values.
+    pub mean: f64,
+    /// Greatest value.
+    pub max: u64,
+    /// The median: half of the values are not above it.
+    pub p50: u64,
+    /// 99 of 100 values are not above it.
+    pub p99: u64,
+    /// Whether `p50` and `p99` are values that occurred; if not, they are up to 1.6 % above.
+    pub exact: bool,
+}
+
+/// The statistics of lane `id` from `t0` up to but without `t1`, or `None` if it has no samples there.
+///
+/// Beyond four million samples the percentiles are taken from a histogram instead of the values.
+#[must_use]
+pub fn stats(index: &Index, id: u64, t0: u64, t1: u64, clock: &Clock) -> Option<Stats> {
+    stats_up_to(index, id, t0, t1, clock, EXACT_VALUES)
+}
+
+fn stats_up_to(
+    index: &Index,
+    id: u64,
+    t0: u64,
+    t1: u64,
+    clock: &Clock,
+    exact_values: u64,
+) -> Option<Stats> {
+    let total = index.total(id, t0, t1);
+    let mean = total.mean()?;
+    let seconds = t1.saturating_sub(t0) as f64 / clock.hz.max(1) as f64;
+    let exact = total.count <= exact_values;
+    let [p50, p99] = if exact {
+        let mut values = Vec::with_capacity(usize::try_from(total.count).unwrap_or_default());
+        index.visit(id, t0, t1, |point| values.push(point.value));
+        [50, 99].map(|percent| nth(&mut values, rank(total.count, percent)))
+    } else {
+        let mut histogram = Histogram::new();
+        index.visit(id, t0, t1, |point| histogram.add(point.value));
+        [50, 99].map(|percent| {
+            histogram
+                .nth(rank(total.count, percent))
+                .clamp(total.min, total.max)
+        })
+    };
+    let rate = if seconds > 0.0 {
+        total.count as f64 / seconds
+    } else {
+        0.0
+    };
+    Some(Stats {
+        count: total.count,
+        rate,
+        min: total.min,
+        mean,
+        max: total.max,
+        p50,
+        p99,
+        exact,
+    })
+}
+
+/// How many values are before the one that `percent` of `count` are not above (the nearest rank).
+fn rank(count: u64, percent: u64) -> u64 {
+    ((u128::from(count) * u128::from(percent)).div_ceil(100) as u64).saturating_sub(1)
+}
+
+/// The value that would be at `rank` if they were sorted.
+fn nth(values: &mut [u64], rank: u64) -> u64 {
+    match usize::try_from(rank) {
+        Ok(rank) if rank < values.len() => *values.select_nth_unstable(rank).1,
+        _ => 0,
+    }
+}
+
+/// Counts of values in buckets that are 1/64 of their value wide.
+struct Histogram {
+    counts: Vec<u64>,
+}
+
+impl Histogram {
+    /// Buckets to a power of two, as a power of two.
+    const BITS: u32 = 6;
+
+    fn new() -> Self {
+        Self {
+            counts: vec![0; (64 - Self::BITS as usize + 1) << Self::BITS],
+        }
+    }
+
+    /// Values below 64 have a bucket each; every power of two above has 64 buckets.
+    fn bucket(value: u64) -> usize {
+        let shift = (64 - value.leading_zeros()).saturating_sub(Self::BITS + 1);
+        ((shift as usize) << Self::BITS) + (value >> shift) as usize
+    }
+
+    /// The greatest value in a bucket.
+    fn top(bucket: usize) -> u64 {
+        let shift = (bucket >> Self::BITS).saturating_sub(1) as u32;
+        let mantissa = bucket as u64 - (u64::from(shift) << Self::BITS);
+        (((u128::from(mantissa) + 1) << shift) - 1) as u64
+    }
+
+    fn add(&mut self, value: u64) {
+        self.counts
+            .get_mut(Self::bucket(value))
+            .into_iter()
+            .for_each(|count| *count += 1);
+    }
+
+    fn nth(&self, rank: u64) -> u64 {
+        let mut seen = 0;
+        let bucket = self.counts.iter().position(|count| {
+            seen += count;
+            seen > rank
+        });
+        Self::top(bucket.unwrap_or_default())
+    }
+}
+
+/// Events that followed each other closely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Burst {
+    /// Time of the first, in TSC ticks.
+    pub first: u64,
+    /// Time of the last, in TSC ticks.
+    pub last: u64,
+    /// How many.
+    pub count: u64,
+}
+
+/// Splits events into bursts: a new one begins where the time since the event before exceeds `gap`
+/// ticks. `times` must be in order.
+#[must_use]
+pub fn bursts(times: impl IntoIterator<Item = u64>, gap: u64) -> Vec<Burst> {
+    let mut bursts: Vec<Burst> = Vec::new();
+    for time in times {
+        match bursts.last_mut() {
+            Some(burst) if time.saturating_sub(burst.last) <= gap => {
+                burst.last = time;
+                burst.count += 1;
+            }
+            _ => bursts.push(Burst {
+                first: time,
+                last: time,
+                count: 1,
+            }),
+        }
+    }
+    bursts
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{Batch, Sample};
+
+    const CLOCK: Clock = Clock {
+        hz: 1000,
+        start: 0,
+        start_unix_ns: 0,
+    };
+
+    fn index(values: &[u64]) -> Index {
+        let samples = values
+            .iter()
+            .zip(0..)
+            .map(|(&value, tsc)| Sample { id: 1, value, tsc });
+        let mut index = Index::new();
+        index.append(&Batch {
+            cpu: 0,
+            samples: samples.collect(),
+        });
+        index
+    }
+
+    #[test]
+    fn five_groups_of_thirty_two_are_five_bursts() {
+        // What Pulsar does: five rounds of 32 forks, a tick apart, with a sleep of 10,000 between.
+        let times = (0..5u64).flat_map(|round| (0..32).map(move |n| 7 + round * 10_031 + n));
+        let found = bursts(times, 1000);
+        assert_eq!(
+            found.iter().map(|burst| burst.count).collect::<Vec<_>>(),
+            [32; 5]
+        );
+        assert_eq!(
+            found[1],
+            Burst {
+                first: 10_038,
+                last: 10_069,
+                count: 32
+            }
+        );
+        assert!(bursts([], 1).is_empty());
+    }
+
+    #[test]
+    fn known_numbers() {
+        let values: Vec<u64> = (1..=100).collect();
+        let found = stats(&index(&values), 1, 0, 500, &CLOCK).unwrap();
+        assert_eq!(
+            (found.count, found.min, found.max, found.p50, found.p99),
+            (100, 1, 100, 50, 99)
+        );
+        assert_eq!((found.mean, found.rate, found.exact), (50.5, 200.0, true));
+        assert_eq!(stats(&index(&values), 1, 100, 200, &CLOCK), None);
+        assert_eq!(stats(&index(&values), 2, 0, 200, &CLOCK), None);
+    }
+
+    proptest! {
+        #[test]
+        fn percentiles_are_the_nearest_rank_or_little_above(
+            values in prop::collection::vec(prop_oneof![0u64..200, any::<u64>()], 1..500),
+        ) {
+            let index = index(&values);
+            let mut sorted = values.clone();
+            sorted.sort_unstable();
+            let expected = [50, 99].map(|percent| sorted[(values.len() * percent).div_ceil(100) - 1]);
+            let exact = stats(&index, 1, 0, 500, &CLOCK).unwrap();
+            prop_assert_eq!([exact.p50, exact.p99], expected);
+            let rough = stats_up_to(&index, 1, 0, 500, &CLOCK, 0).unwrap();
+            prop_assert!(!rough.exact);
+            for (rough, exact) in [rough.p50, rough.p99].into_iter().zip(expected) {
+                prop_assert!(rough >= exact && rough - exact <= exact / 64, "{} for {}", rough, exact);
+            }
+        }
+
+        #[test]
+        fn a_value_is_in_its_bucket(value: u64) {
+            let bucket = Histogram::bucket(value);
+            prop_assert!(bucket < Histogram::new().counts.len());
+            prop_assert!(value <= Histogram::top(bucket));
+            prop_assert!(bucket == 0 || value > Histogram::top(bucket - 1));
+        }
+    }
+}
