@@ -1,0 +1,54 @@
+use thiserror::Error;
+
+/// What can be wrong with an instrument.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file is not an instrument.
+    #[error(
+        "The instrument file {file} cannot be read: {reason}. Compare it with one under instruments/library/."
+    )]
+    File {
+        /// The file.
+        file: String,
+        /// Line, column and what was expected there.
+        reason: String,
+    },
+    /// A name that sessions could not write.
+    #[error(
+        "The instrument file {file} names itself {name:?}; use lower-case letters, digits and dashes."
+    )]
+    Name {
+        /// The file.
+        file: String,
+        /// The name in it.
+        name: String,
+    },
+    /// An argument that the calling convention does not keep in a register.
+    #[error(
+        "The instrument file {file} asks for argument {number}; only 0 (rdi) to 5 (r9) are passed in registers."
+    )]
+    Argument {
+        /// The file.
+        file: String,
+        /// The number asked for.
+        number: u8,
+    },
+    /// No such instrument.
+    #[error("There is no instrument named {name:?}; the library has {known}.")]
+    Unknown {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// Two files say they are the same instrument.
+    #[error("The instrument {name:?} is defined twice; rename one of them.")]
+    Twice {
+        /// The name.
+        name: String,
+    },
+}
+
+/// The crate's result.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,10 @@
+//! What can be measured. An instrument is a file under `instruments/library/`: a name, one
+//! sentence of help, the program that runs at each hit, and what its samples mean.
+
+mod definition;
+mod error;
+mod library;
+
+pub use definition::{Definition, Program, Sampled};
+pub use error::{Error, Result};
+pub use library::Library;
