@@ -1,0 +1,197 @@
+//! From instructions to blocks and edges.
+
+use super::decode::{Decoded, Flow, Target, decode};
+use super::{Block, BlockEnd, BlockIndex, Cfg, Edge, EdgeKind};
+use crate::image::{FunctionId, SiteKind};
+use crate::{Addr, Image, Refusal, Rule, Span};
+
+/// Analyses one function.
+pub(super) fn build(image: &Image, id: FunctionId) -> Cfg {
+    let Some(function) = image.function(id) else {
+        let refusal = Refusal {
+            rule: Rule::NotText,
+            at: Addr(0),
+            why: format!("the kernel has no function number {}", id.0),
+        };
+        return Cfg {
+            function: id,
+            name: String::new(),
+            span: Span::default(),
+            blocks: Vec::new(),
+            edges: Vec::new(),
+            refusal: Some(refusal),
+        };
+    };
+    let (blocks, edges, refusal) = match decode(image, function) {
+        Ok(decoded) => {
+            let (blocks, edges) = graph(decoded);
+            (blocks, edges, forbidden(image, function.span))
+        }
+        Err(refusal) => (Vec::new(), Vec::new(), Some(refusal)),
+    };
+    Cfg {
+        function: id,
+        name: function.name.clone(),
+        span: function.span,
+        blocks,
+        edges,
+        refusal,
+    }
+}
+
+/// The refusal of a function that lies in text where the kernel forbids probes.
+fn forbidden(image: &Image, span: Span) -> Option<Refusal> {
+    let site = image
+        .sites()
+        .overlapping(span)
+        .find(|site| site.kind == SiteKind::Blacklist)?;
+    Some(Refusal {
+        rule: Rule::Blacklisted,
+        at: span.start.max(site.span.start),
+        why: "the kernel forbids probes in this function".to_owned(),
+    })
+}
+
+/// A block while it is cut: the indexes of its first and last instruction.
+#[derive(Clone, Copy)]
+struct Cut {
+    first: usize,
+    last: usize,
+}
+
+fn cuts(decoded: &Decoded) -> Vec<Cut> {
+    let mut cuts: Vec<Cut> = Vec::new();
+    // Whether the next instruction belongs to the last block.
+    let mut open = false;
+    let marks = decoded
+        .padding
+        .iter()
+        .zip(&decoded.leaders)
+        .zip(&decoded.flows);
+    for (index, ((&padding, &leader), &flow)) in marks.enumerate() {
+        if padding {
+            open = false;
+            continue;
+        }
+        match cuts.last_mut() {
+            Some(cut) if open && !leader => cut.last = index,
+            _ => cuts.push(Cut {
+                first: index,
+                last: index,
+            }),
+        }
+        open = flow == Flow::Next;
+    }
+    cuts
+}
+
+fn graph(decoded: Decoded) -> (Vec<Block>, Vec<Edge>) {
+    let cuts = cuts(&decoded);
+    let number = |position: usize| BlockIndex(u32::try_from(position).unwrap_or(u32::MAX));
+    // The block that has an instruction; for leaders, the one that begins there.
+    let block_of = |index: usize| {
+        let position = cuts
+            .partition_point(|cut| cut.first <= index)
+            .checked_sub(1)?;
+        cuts.get(position)
+            .filter(|cut| index <= cut.last)
+            .map(|_| number(position))
+    };
+    let target = |target: Target| match target {
+        Target::Inside(index) => block_of(index),
+        Target::Outside => None,
+    };
+    let mut edges = Vec::new();
+    let mut ends = Vec::with_capacity(cuts.len());
+    for (position, cut) in cuts.iter().enumerate() {
+        let from = number(position);
+        let mut edge =
+            |to: Option<BlockIndex>, kind| edges.extend(to.map(|to| Edge { from, to, kind }));
+        let next = block_of(cut.last + 1);
+        let end = match decoded
+            .flows
+            .get(cut.last)
+            .copied()
+            .unwrap_or(Flow::Indirect)
+        {
+            Flow::Next => {
+                edge(next, EdgeKind::Fallthrough);
+                BlockEnd::FallThrough
+            }
+            Flow::Jump(to) => {
+                edge(target(to), EdgeKind::Jump);
+                if to == Target::Outside {
+                    BlockEnd::TailCall
+                } else {
+                    BlockEnd::Jump
+                }
+            }
+            Flow::Conditional(to) => {
+                edge(next, EdgeKind::Fallthrough);
+                edge(target(to), EdgeKind::Taken);
+                BlockEnd::Conditional
+            }
+            Flow::Key(to, jumps) => {
+                edge(
+                    next,
+                    if jumps {
+                        EdgeKind::StaticKey
+                    } else {
+                        EdgeKind::Fallthrough
+                    },
+                );
+                edge(
+                    target(to),
+                    if jumps {
+                        EdgeKind::Jump
+                    } else {
+                        EdgeKind::StaticKey
+                    },
+                );
+                BlockEnd::Conditional
+            }
+            Flow::Return => BlockEnd::Return,
+            Flow::Indirect => BlockEnd::Indirect,
+            Flow::NoReturn => BlockEnd::NoReturn,
+        };
+        ends.push(end);
+    }
+    for &(instruction, fixup) in &decoded.fixups {
+        edges.extend(
+            block_of(instruction)
+                .zip(block_of(fixup))
+                .map(|(from, to)| Edge {
+                    from,
+                    to,
+                    kind: EdgeKind::Fixup,
+                }),
+        );
+    }
+    edges.sort_unstable_by_key(|edge| (edge.from, edge.to, edge.kind as u8));
+    edges.dedup();
+
+    let mut instructions = decoded.instructions.into_iter().enumerate().peekable();
+    let mut blocks = Vec::with_capacity(cuts.len());
+    for ((position, cut), end) in cuts.iter().enumerate().zip(ends) {
+        let mut own = Vec::with_capacity(cut.last - cut.first + 1);
+        while let Some((index, instruction)) = instructions.next_if(|(index, _)| *index <= cut.last)
+        {
+            if index >= cut.first {
+                own.push(instruction);
+            }
+        }
+        let start = own.first().map_or(0, |instruction| instruction.ip());
+        let behind = own.last().map_or(0, |instruction| instruction.next_ip());
+        blocks.push(Block {
+            index: number(position),
+            span: Span {
+                start: Addr(start),
+                end: Addr(behind),
+            },
+            instructions: own,
+            end,
+            entered: decoded.entered.get(cut.first).copied().unwrap_or(true),
+        });
+    }
+    (blocks, edges)
+}

@@ -1,0 +1,365 @@
+//! A function's instructions, and what each does to the flow of control.
+
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
+
+use crate::image::{Function, SiteKind, branch_target, is_emulation_prefix, is_padding};
+use crate::{Addr, Image, Refusal, Rule, Span};
+
+/// Where a branch leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// To this instruction of the function.
+    Inside(usize),
+    /// Somewhere else.
+    Outside,
+}
+
+/// What comes after an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// The next instruction: calls too.
+    Next,
+    Jump(Target),
+    Conditional(Target),
+    /// A static key, and whether it jumps now.
+    Key(Target, bool),
+    Return,
+    Indirect,
+    NoReturn,
+}
+
+impl Flow {
+    /// Whether the next instruction may come after it.
+    pub(super) const fn goes_on(self) -> bool {
+        matches!(self, Self::Next | Self::Conditional(_) | Self::Key(..))
+    }
+}
+
+/// A function's instructions in order of address; they cover its bytes.
+pub(super) struct Decoded {
+    pub(super) instructions: Vec<Instruction>,
+    pub(super) flows: Vec<Flow>,
+    /// Instructions that control comes to by a branch, a fixup or from outside.
+    pub(super) leaders: Vec<bool>,
+    /// Those to which control comes from outside, or by an instruction that is not a branch.
+    pub(super) entered: Vec<bool>,
+    /// Padding that is never run.
+    pub(super) padding: Vec<bool>,
+    /// Instructions that may fault, and their fixups in the function.
+    pub(super) fixups: Vec<(usize, usize)>,
+}
+
+fn refuse(rule: Rule, at: Addr, why: impl Into<String>) -> Refusal {
+    Refusal {
+        rule,
+        at,
+        why: why.into(),
+    }
+}
+
+/// The index of each instruction by its offset in the function.
+struct Offsets {
+    span: Span,
+    at: Vec<u32>,
+}
+
+/// No instruction begins here.
+const NONE: u32 = u32::MAX;
+
+impl Offsets {
+    fn index(&self, at: Addr) -> Option<usize> {
+        let offset = usize::try_from(at.0.checked_sub(self.span.start.0)?).ok()?;
+        self.at
+            .get(offset)
+            .filter(|&&index| index != NONE)
+            .map(|&index| index as usize)
+    }
+
+    /// Where a branch to `to` leads.
+    fn target(&self, from: Addr, to: Addr) -> Result<Target, Refusal> {
+        match self.index(to) {
+            Some(index) => Ok(Target::Inside(index)),
+            None if self.span.contains(to) => Err(refuse(
+                Rule::Undecodable,
+                from,
+                format!("it leads to {to}, the middle of an instruction"),
+            )),
+            None => Ok(Target::Outside),
+        }
+    }
+}
+
+/// Decodes a function from its first byte to its last.
+///
+/// # Errors
+/// The refusal, if the bytes are no instructions, a branch leads between them, or another probe
+/// hides some of them.
+pub(super) fn decode(image: &Image, function: &Function) -> Result<Decoded, Refusal> {
+    let span = function.span;
+    let bytes = image
+        .bytes(span)
+        .ok_or_else(|| refuse(Rule::NotText, span.start, "its bytes were not read"))?;
+    let (instructions, offsets) = instructions(span, bytes)?;
+    let count = instructions.len();
+    let mut decoded = Decoded {
+        instructions,
+        flows: Vec::with_capacity(count),
+        leaders: vec![false; count],
+        entered: vec![false; count],
+        padding: vec![false; count],
+        fixups: Vec::new(),
+    };
+    decoded.find_flows(image, function, &offsets)?;
+    decoded.find_leaders(image, &offsets)?;
+    decoded.end_calls(image, function);
+    decoded.find_padding()?;
+    Ok(decoded)
+}
+
+fn instructions(span: Span, bytes: &[u8]) -> Result<(Vec<Instruction>, Offsets), Refusal> {
+    let mut decoder = Decoder::with_ip(64, bytes, span.start.0, DecoderOptions::NONE);
+    // The average instruction of a kernel has four bytes.
+    let mut instructions = Vec::with_capacity(bytes.len() / 4 + 1);
+    let mut offsets = Offsets {
+        span,
+        at: vec![NONE; bytes.len()],
+    };
+    while decoder.can_decode() {
+        let position = decoder.position();
+        let instruction = decoder.decode();
+        if instruction.is_invalid() {
+            return Err(refuse(
+                Rule::Undecodable,
+                Addr(instruction.ip()),
+                "the bytes there are no instruction",
+            ));
+        }
+        if is_emulation_prefix(bytes, span.start, &instruction) {
+            let why = "the letters behind this ud2 are no instruction: a hypervisor emulates what follows them";
+            return Err(refuse(Rule::Undecodable, Addr(instruction.ip()), why));
+        }
+        if let (Some(offset), Ok(index)) = (
+            offsets.at.get_mut(position),
+            u32::try_from(instructions.len()),
+        ) {
+            *offset = index;
+        }
+        instructions.push(instruction);
+    }
+    Ok((instructions, offsets))
+}
+
+impl Decoded {
+    /// What comes after each instruction.
+    fn find_flows(
+        &mut self,
+        image: &Image,
+        function: &Function,
+        offsets: &Offsets,
+    ) -> Result<(), Refusal> {
+        for instruction in &self.instructions {
+            let flow = flow(image, instruction, offsets)?;
+            self.flows.push(flow);
+        }
+        for site in image.sites().overlapping(function.span) {
+            let index = offsets.index(site.span.start);
+            let flow = index.and_then(|index| {
+                Some((self.instructions.get(index)?, self.flows.get_mut(index)?))
+            });
+            match (site.kind, flow) {
+                (SiteKind::StaticKey, Some((instruction, flow))) => {
+                    let to = site.target.map_or(Ok(Target::Outside), |to| {
+                        offsets.target(site.span.start, to)
+                    })?;
+                    *flow = Flow::Key(
+                        to,
+                        instruction.flow_control() == FlowControl::UnconditionalBranch,
+                    );
+                }
+                (SiteKind::StaticKey | SiteKind::StaticCall, None) => {
+                    let why = "what the kernel rewrites there is not where an instruction begins";
+                    return Err(refuse(Rule::Undecodable, site.span.start, why));
+                }
+                (SiteKind::Bug { warn: true }, Some((instruction, flow)))
+                    if is_trap(instruction) =>
+                {
+                    *flow = Flow::Next;
+                }
+                // One that is not at an instruction was replaced at boot, with its instruction.
+                (SiteKind::Exception, Some(_)) => {
+                    let fixup = site.target.and_then(|to| offsets.index(to));
+                    self.fixups.extend(index.zip(fixup));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn lead(&mut self, index: usize) {
+        if let Some(leader) = self.leaders.get_mut(index) {
+            *leader = true;
+        }
+    }
+
+    fn enter(&mut self, index: usize) {
+        self.lead(index);
+        if let Some(entered) = self.entered.get_mut(index) {
+            *entered = true;
+        }
+    }
+
+    /// Where control comes to other than from the instruction before.
+    fn find_leaders(&mut self, image: &Image, offsets: &Offsets) -> Result<(), Refusal> {
+        self.enter(0);
+        for index in 0..self.flows.len() {
+            match self.flows.get(index) {
+                Some(
+                    Flow::Jump(Target::Inside(to))
+                    | Flow::Conditional(Target::Inside(to))
+                    | Flow::Key(Target::Inside(to), _),
+                ) => {
+                    let to = *to;
+                    self.lead(to);
+                }
+                Some(Flow::Next) => {
+                    // A call into the function itself, as thunks do to push an address.
+                    let call = self
+                        .instructions
+                        .get(index)
+                        .filter(|instruction| instruction.flow_control() == FlowControl::Call);
+                    if let Some(to) = call
+                        .and_then(branch_target)
+                        .and_then(|to| offsets.index(to))
+                    {
+                        self.enter(to);
+                    }
+                }
+                _ => {}
+            }
+        }
+        for (_, fixup) in self.fixups.clone() {
+            self.enter(fixup);
+        }
+        for &at in image.entered(offsets.span) {
+            let index = offsets.index(at).ok_or_else(|| {
+                refuse(Rule::Undecodable, at, "control or a table from elsewhere leads there, to the middle of an instruction")
+            })?;
+            self.enter(index);
+        }
+        Ok(())
+    }
+
+    /// Calls that end the path: of functions that never return, and those that nothing comes after.
+    fn end_calls(&mut self, image: &Image, function: &Function) {
+        // Assembly may run on into the next symbol; what compilers make never does.
+        let adjacent = image.function_at(function.span.end).is_some();
+        let compiled = image.is_compiled(function.span.start) || function.name.contains(".cold");
+        for index in 0..self.flows.len() {
+            let Some(instruction) = self.instructions.get(index) else {
+                continue;
+            };
+            let call = matches!(
+                instruction.flow_control(),
+                FlowControl::Call | FlowControl::IndirectCall
+            );
+            if !call || self.flows.get(index) != Some(&Flow::Next) {
+                continue;
+            }
+            let listed = branch_target(instruction).is_some_and(|to| image.never_returns(to));
+            let last = match self.instructions.get(index + 1) {
+                None => compiled || !adjacent,
+                Some(next) => next.code() == Code::Int3 && self.is_gap(index + 1),
+            };
+            if let Some(flow) = self.flows.get_mut(index).filter(|_| listed || last) {
+                *flow = Flow::NoReturn;
+            }
+        }
+    }
+
+    /// Whether there is nothing but `int3` from here to where a branch leads, or to the end.
+    fn is_gap(&self, from: usize) -> bool {
+        let rest = self.instructions.iter().zip(&self.leaders).skip(from);
+        let behind =
+            rest.skip_while(|(instruction, leader)| instruction.code() == Code::Int3 && !**leader);
+        behind.map(|(_, leader)| *leader).next().unwrap_or(true)
+    }
+
+    /// Marks padding behind what does not go on, and refuses an `int3` that is run: it may be
+    /// another probe's, and then the bytes behind it are not instructions.
+    fn find_padding(&mut self) -> Result<(), Refusal> {
+        let mut goes_on = true;
+        for index in 0..self.instructions.len() {
+            let (Some(instruction), Some(&flow)) =
+                (self.instructions.get(index), self.flows.get(index))
+            else {
+                continue;
+            };
+            let leads = self.leaders.get(index).copied().unwrap_or(true);
+            if !goes_on && !leads && is_padding(instruction) && flow == Flow::Next {
+                if let Some(padding) = self.padding.get_mut(index) {
+                    *padding = true;
+                }
+                continue;
+            }
+            if instruction.code() == Code::Int3 {
+                let why = "there is an int3, which may be another tool's probe";
+                return Err(refuse(Rule::Probed, Addr(instruction.ip()), why));
+            }
+            if !goes_on {
+                self.lead(index);
+            }
+            goes_on = flow.goes_on();
+        }
+        Ok(())
+    }
+}
+
+/// `ud0`, `ud1` or `ud2`.
+fn is_trap(instruction: &Instruction) -> bool {
+    instruction.flow_control() == FlowControl::Exception
+}
+
+/// What comes after an instruction, by itself.
+fn flow(image: &Image, instruction: &Instruction, offsets: &Offsets) -> Result<Flow, Refusal> {
+    let at = Addr(instruction.ip());
+    let target = || match branch_target(instruction) {
+        Some(to) => offsets.target(at, to),
+        None => Ok(Target::Outside),
+    };
+    Ok(match instruction.flow_control() {
+        FlowControl::Next
+        | FlowControl::Call
+        | FlowControl::IndirectCall
+        | FlowControl::Interrupt => Flow::Next,
+        FlowControl::UnconditionalBranch => {
+            let target = target()?;
+            match branch_target(instruction).filter(|_| target == Target::Outside) {
+                Some(to) if image.is_return_thunk(to) => Flow::Return,
+                Some(to) if image.is_indirect_thunk(to) => Flow::Indirect,
+                Some(to) if !image.kernel().contains(to) && !is_static_call(image, at) => {
+                    let why = format!(
+                        "it jumps out of the kernel, to {to}; it may be another tool's probe"
+                    );
+                    return Err(refuse(Rule::Probed, at, why));
+                }
+                _ => Flow::Jump(target),
+            }
+        }
+        FlowControl::ConditionalBranch => Flow::Conditional(target()?),
+        FlowControl::XbeginXabortXend => match branch_target(instruction) {
+            Some(_) => Flow::Conditional(target()?),
+            None => Flow::Next,
+        },
+        FlowControl::IndirectBranch => Flow::Indirect,
+        FlowControl::Return => Flow::Return,
+        FlowControl::Exception => Flow::NoReturn,
+    })
+}
+
+fn is_static_call(image: &Image, at: Addr) -> bool {
+    image
+        .sites()
+        .overlapping(Span::new(at, 1))
+        .any(|site| site.kind == SiteKind::StaticCall)
+}

@@ -1,0 +1,129 @@
+//! A graph as text, for terminals and files.
+
+use std::fmt::Write;
+
+use super::{Block, BlockEnd, Cfg, EdgeKind};
+use crate::Image;
+use crate::listing::{Line, Printer};
+
+impl BlockEnd {
+    /// In two or three words, for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FallThrough => "runs on",
+            Self::Jump => "jumps",
+            Self::Conditional => "branches",
+            Self::Return => "returns",
+            Self::TailCall => "tail call",
+            Self::Indirect => "jumps indirectly",
+            Self::NoReturn => "never goes on",
+        }
+    }
+}
+
+impl EdgeKind {
+    /// In a word or two, for people.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fallthrough => "next",
+            Self::Taken => "taken",
+            Self::Jump => "jump",
+            Self::StaticKey => "static key",
+            Self::Fixup => "fixup",
+        }
+    }
+}
+
+/// The instructions of a block, with names from the image.
+#[must_use]
+pub fn lines(image: &Image, block: &Block) -> Vec<Line> {
+    let mut printer = Printer::new(Some(image));
+    let bytes = image.bytes(block.span).unwrap_or_default();
+    let mut rest = bytes;
+    block
+        .instructions
+        .iter()
+        .map(|instruction| {
+            let (own, behind) = rest
+                .split_at_checked(instruction.len())
+                .unwrap_or((rest, &[]));
+            rest = behind;
+            Line {
+                at: crate::Addr(instruction.ip()),
+                bytes: own.to_vec(),
+                text: printer.text(instruction),
+            }
+        })
+        .collect()
+}
+
+/// One line that says what a block is and where it leads.
+#[must_use]
+pub fn heading(cfg: &Cfg, block: &Block) -> String {
+    let mut text = format!(
+        "block {}: {}, {} bytes, {}",
+        block.index.0,
+        block.span.start,
+        block.span.len(),
+        block.end.name()
+    );
+    let mut separator = " to ";
+    for edge in cfg.successors(block.index) {
+        let kind = match edge.kind {
+            EdgeKind::Fallthrough | EdgeKind::Taken | EdgeKind::Jump => String::new(),
+            EdgeKind::StaticKey | EdgeKind::Fixup => format!(" ({})", edge.kind.name()),
+        };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{separator}{}{kind}", edge.to.0);
+        separator = ", ";
+    }
+    if cfg.exits(block.index) && matches!(block.end, BlockEnd::Conditional | BlockEnd::FallThrough)
+    {
+        let _ = write!(text, "{separator}another function");
+    }
+    if block.index.0 == 0 {
+        text.push_str("; entry");
+    } else if block.entered {
+        text.push_str("; entered from elsewhere");
+    } else if cfg.predecessors(block.index).next().is_none() {
+        // Mostly code for processors that this one is not: the kernel patched the way to it at boot.
+        text.push_str("; nothing leads here");
+    }
+    text
+}
+
+/// The whole graph: every block with its heading and instructions.
+#[must_use]
+pub fn listing(image: &Image, cfg: &Cfg) -> String {
+    let mut text = format!(
+        "{} at {}: {} bytes, {} blocks, {} edges\n",
+        cfg.name,
+        cfg.span.start,
+        cfg.span.len(),
+        cfg.blocks.len(),
+        cfg.edges.len()
+    );
+    if let Some(refusal) = &cfg.refusal {
+        let _ = writeln!(text, "no block of it can be hooked: {refusal}");
+    }
+    for block in &cfg.blocks {
+        let _ = writeln!(text, "\n{}", heading(cfg, block));
+        for line in lines(image, block) {
+            let hex: Vec<String> = line
+                .bytes
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect();
+            let _ = writeln!(
+                text,
+                "  {:016x}  {:<30} {}",
+                line.at.0,
+                hex.join(" "),
+                line.text
+            );
+        }
+    }
+    text
+}

@@ -1,0 +1,99 @@
+use thiserror::Error;
+
+use crate::Refusal;
+
+/// What the engine can say no to.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The target's symbols or memory are not what an image needs.
+    #[error("The kernel image cannot be used: {reason}.")]
+    Image {
+        /// What is missing or wrong.
+        reason: String,
+    },
+    /// No function of that name.
+    #[error("The kernel has no function named {name:?}{hint}.")]
+    NoFunction {
+        /// The name asked for.
+        name: String,
+        /// Names that are near, or empty.
+        hint: String,
+    },
+    /// Several functions of that name.
+    #[error("{count} functions are named {name:?}; write one of {choices}.")]
+    Ambiguous {
+        /// The name asked for.
+        name: String,
+        /// How many there are.
+        count: usize,
+        /// `name@address` for each.
+        choices: String,
+    },
+    /// No block of that index.
+    #[error(
+        "The function {function} has {blocks} blocks, and no block {block}; they are numbered from 0."
+    )]
+    NoBlock {
+        /// The function.
+        function: String,
+        /// The index asked for.
+        block: u32,
+        /// How many blocks there are.
+        blocks: usize,
+    },
+    /// The session's file or a field of it is wrong.
+    #[error("The session cannot be used: {reason}.")]
+    Session {
+        /// What and where.
+        reason: String,
+    },
+    /// A rule forbids a hook.
+    #[error("{instrument} cannot be placed {hook} block {block} of {function}: {refusal}.")]
+    Refused {
+        /// The instrument.
+        instrument: String,
+        /// `pre` or `post`.
+        hook: &'static str,
+        /// The function.
+        function: String,
+        /// The block.
+        block: u32,
+        /// The rule and why.
+        refusal: Refusal,
+    },
+    /// An instrument that the library does not have, or a bad one.
+    #[error(transparent)]
+    Instrument(#[from] gilk_instruments::Error),
+    /// What the target gives to generated code is not what that code can work with.
+    #[error(
+        "The target cannot run generated code: {reason}. The kernel module and this program are of different versions."
+    )]
+    Layout {
+        /// The field and what is wrong with it.
+        reason: String,
+    },
+    /// The session needs more than the target has.
+    #[error(
+        "The session needs {needed} {what}, and the target has {available}; take some instruments out."
+    )]
+    Full {
+        /// `bytes of patches`, `counters`.
+        what: &'static str,
+        /// How many it needs.
+        needed: u64,
+        /// How many there are.
+        available: u64,
+    },
+    /// An instruction could not be encoded at its new place.
+    #[error("The instruction at {at} cannot be encoded in the patch: {reason}.")]
+    Encode {
+        /// The original instruction.
+        at: crate::Addr,
+        /// The encoder's reason.
+        reason: String,
+    },
+}
+
+/// The crate's result.
+pub type Result<T> = std::result::Result<T, Error>;

@@ -1,0 +1,174 @@
+//! Where the parts of a kernel begin and end, by the symbols of its linker script
+//! (arch/x86/kernel/vmlinux.lds.S and include/asm-generic/vmlinux.lds.h of Linux).
+
+use std::collections::HashMap;
+
+use super::kallsyms::Symbols;
+use crate::{Addr, Error, Result, Span};
+
+/// The parts an image needs.
+#[derive(Clone, Debug)]
+pub(crate) struct Bounds {
+    /// Text that stays: boot frees what is outside.
+    pub(crate) text: Span,
+    /// The whole kernel, init text included: what lies outside is a module's, or made at run time.
+    pub(crate) kernel: Span,
+    /// Read-only data, without the type information in it: one or two spans.
+    pub(crate) read_only: Vec<Span>,
+    pub(crate) jump_table: Span,
+    pub(crate) static_calls: Span,
+    pub(crate) exceptions: Span,
+    pub(crate) bugs: Span,
+    /// Text in which no probe may stand.
+    pub(crate) forbidden: Vec<Span>,
+    /// The trampolines of static calls.
+    pub(crate) trampolines: Option<Span>,
+}
+
+/// Sections of the text that Linux forbids probes in (`arch_populate_kprobe_blacklist` and
+/// `populate_kprobe_blacklist` of kernel/kprobes.c), and some more: idle and interrupt-entry code,
+/// where newer kernels forbid them; thunks, that every return and indirect branch goes through, also
+/// those of the former sections. Not every kernel has all.
+const FORBIDDEN: [(&str, &str); 6] = [
+    ("__noinstr_text_start", "__noinstr_text_end"),
+    ("__kprobes_text_start", "__kprobes_text_end"),
+    ("__entry_text_start", "__entry_text_end"),
+    ("__cpuidle_text_start", "__cpuidle_text_end"),
+    ("__irqentry_text_start", "__irqentry_text_end"),
+    ("__indirect_thunk_start", "__indirect_thunk_end"),
+];
+
+const TRAMPOLINES: (&str, &str) = ("__static_call_text_start", "__static_call_text_end");
+const TYPES: (&str, &str) = ("__start_BTF", "__stop_BTF");
+
+impl Bounds {
+    /// Finds them.
+    ///
+    /// # Errors
+    /// [`Error::Image`] that names the symbol which is missing.
+    pub(crate) fn of(symbols: &Symbols) -> Result<Self> {
+        // All bounds begin with an underscore, as few other symbols do.
+        let named: HashMap<&str, Addr> = symbols
+            .entries()
+            .iter()
+            .filter(|symbol| !symbol.module)
+            .map(|symbol| (symbols.name(symbol), symbol.at))
+            .filter(|(name, _)| name.starts_with('_'))
+            .collect();
+        let span = |(start, end): (&str, &str)| {
+            Some(Span {
+                start: *named.get(start)?,
+                end: *named.get(end)?,
+            })
+        };
+        let part = |start: &str, end: &str| {
+            let found = span((start, end)).ok_or_else(|| {
+                let missing = if named.contains_key(start) {
+                    end
+                } else {
+                    start
+                };
+                Error::Image {
+                    reason: format!("kallsyms has no symbol {missing}"),
+                }
+            })?;
+            if found.start > found.end {
+                return Err(Error::Image {
+                    reason: format!("in kallsyms, {start} lies behind {end}"),
+                });
+            }
+            Ok(found)
+        };
+        let all_read_only = part("__start_rodata", "__end_rodata")?;
+        let read_only = match span(TYPES) {
+            Some(types) if all_read_only.start <= types.start && types.end <= all_read_only.end => {
+                vec![
+                    Span {
+                        start: all_read_only.start,
+                        end: types.start,
+                    },
+                    Span {
+                        start: types.end,
+                        end: all_read_only.end,
+                    },
+                ]
+            }
+            _ => vec![all_read_only],
+        };
+        let text = part("_stext", "_etext")?;
+        let bounds = Self {
+            text,
+            kernel: span(("_text", "_end"))
+                .filter(|kernel| kernel.end >= text.end)
+                .unwrap_or(text),
+            read_only,
+            jump_table: part("__start___jump_table", "__stop___jump_table")?,
+            static_calls: part("__start_static_call_sites", "__stop_static_call_sites")?,
+            exceptions: part("__start___ex_table", "__stop___ex_table")?,
+            bugs: part("__start___bug_table", "__stop___bug_table")?,
+            forbidden: FORBIDDEN
+                .into_iter()
+                .filter_map(span)
+                .filter(|span| !span.is_empty())
+                .collect(),
+            trampolines: span(TRAMPOLINES).filter(|span| !span.is_empty()),
+        };
+        if bounds.text.is_empty() {
+            return Err(Error::Image {
+                reason: "in kallsyms, _stext and _etext are at one address".to_owned(),
+            });
+        }
+        Ok(bounds)
+    }
+
+    /// Everything to read: sorted, none touching another.
+    pub(crate) fn wanted(&self) -> Vec<Span> {
+        let tables = [
+            self.text,
+            self.jump_table,
+            self.static_calls,
+            self.exceptions,
+            self.bugs,
+        ];
+        let mut spans: Vec<Span> = tables
+            .into_iter()
+            .chain(self.read_only.iter().copied())
+            .collect();
+        spans.retain(|span| !span.is_empty());
+        merge(spans)
+    }
+}
+
+/// Sorts spans, and joins those that overlap or touch.
+pub(crate) fn merge(mut spans: Vec<Span>) -> Vec<Span> {
+    spans.sort_unstable();
+    let mut merged: Vec<Span> = Vec::with_capacity(spans.len());
+    for span in spans {
+        match merged.last_mut() {
+            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+            _ => merged.push(span),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn merged_spans_hold_the_same_bytes(pairs in proptest::collection::vec((0_u64..200, 1_u64..20), 0..20)) {
+            let spans: Vec<Span> = pairs.iter().map(|&(start, len)| Span::new(Addr(start), len)).collect();
+            let merged = merge(spans.clone());
+            for at in (0..250).map(Addr) {
+                let before = spans.iter().any(|span| span.contains(at));
+                let after = merged.iter().filter(|span| span.contains(at)).count();
+                prop_assert_eq!(usize::from(before), after);
+            }
+            prop_assert!(merged.windows(2).all(|pair| pair[0].end < pair[1].start));
+        }
+    }
+}

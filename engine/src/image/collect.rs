@@ -1,0 +1,269 @@
+//! Collects the sites of an image from the kernel's tables, its blacklist and its text.
+
+use super::bounds::Bounds;
+use super::functions::Outline;
+use super::kallsyms::Symbols;
+use super::memory::Memory;
+use super::names;
+use super::sites::{Site, SiteKind};
+use super::tables::{self, ExceptionEntry, JumpEntry};
+use crate::{Addr, Error, Result, Span};
+
+/// What the tables say about the text that stays.
+#[derive(Debug, Default)]
+pub(crate) struct Tables {
+    pub(crate) jumps: Vec<JumpEntry>,
+    pub(crate) exceptions: Vec<ExceptionEntry>,
+    pub(crate) sites: Vec<Site>,
+}
+
+fn one(at: Addr, len: u64, kind: SiteKind) -> Site {
+    Site {
+        span: Span::new(at, len),
+        kind,
+        target: None,
+    }
+}
+
+impl Tables {
+    /// Reads all of them.
+    ///
+    /// # Errors
+    /// [`Error::Image`] if a table was not read, or is not of the layout known: most of its
+    /// addresses must lead to instructions of the kind it lists.
+    pub(crate) fn read(bounds: &Bounds, memory: &Memory) -> Result<Self> {
+        let table = |name: &str, span: Span| {
+            if span.is_empty() {
+                return Ok(&[][..]);
+            }
+            memory.bytes(span).ok_or_else(|| Error::Image {
+                reason: format!("the {name} at {} was not read from the target", span.start),
+            })
+        };
+        let mut read = Self::default();
+        let live = |at: Addr| memory.bytes_from(at, 6).unwrap_or_default();
+
+        let mut check = Check::new("jump table");
+        for entry in
+            tables::jump_labels(bounds.jump_table, table("jump table", bounds.jump_table)?)?
+        {
+            if bounds.text.contains(entry.code) {
+                // The kernel picks the short form where the target is near (arch/x86/kernel/jump_label.c).
+                let len = match live(entry.code) {
+                    [0xeb, ..] | [0x66, 0x90, ..] => Some(2),
+                    [0xe9, ..] | [0x0f, 0x1f, 0x44, 0, 0, ..] => Some(5),
+                    _ => None,
+                };
+                check.count(len.is_some());
+                let site = one(entry.code, len.unwrap_or(5), SiteKind::StaticKey);
+                read.sites.push(Site {
+                    target: Some(entry.target),
+                    ..site
+                });
+                read.jumps.push(entry);
+            }
+        }
+        check.finish()?;
+
+        let mut check = Check::new("table of static calls");
+        for at in tables::static_calls(
+            bounds.static_calls,
+            table("table of static calls", bounds.static_calls)?,
+        )? {
+            if bounds.text.contains(at) {
+                // Every form that __static_call_transform() writes (arch/x86/kernel/static_call.c).
+                let len = match live(at) {
+                    [0xe8 | 0xe9 | 0xc3, ..]
+                    | [0x0f, 0x1f, 0x44, 0, 0, ..]
+                    | [0x66, 0x66, 0x48, 0x31, 0xc0, ..] => Some(5),
+                    [0x2e, 0x2e, 0x2e, 0x31, 0xc0, ..] | [0x3e | 0x2e, 0x0f, 0x1f, ..] => Some(5),
+                    [0x0f, 0x80..=0x8f, ..] => Some(6),
+                    _ => None,
+                };
+                check.count(len.is_some());
+                read.sites
+                    .push(one(at, len.unwrap_or(6), SiteKind::StaticCall));
+            }
+        }
+        check.finish()?;
+
+        for entry in tables::exceptions(
+            bounds.exceptions,
+            table("exception table", bounds.exceptions)?,
+        )? {
+            if bounds.text.contains(entry.instruction) {
+                let site = one(entry.instruction, 1, SiteKind::Exception);
+                read.sites.push(Site {
+                    target: Some(entry.fixup),
+                    ..site
+                });
+                read.exceptions.push(entry);
+            }
+        }
+
+        let mut check = Check::new("bug table");
+        for entry in tables::bugs(bounds.bugs, table("bug table", bounds.bugs)?)? {
+            if bounds.text.contains(entry.at) {
+                check.count(matches!(live(entry.at), [0x0f, 0x0b | 0xb9, ..]));
+                read.sites
+                    .push(one(entry.at, 2, SiteKind::Bug { warn: entry.warn }));
+            }
+        }
+        check.finish()?;
+        Ok(read)
+    }
+}
+
+/// Counts how many addresses of a table lead to what they should.
+struct Check {
+    name: &'static str,
+    right: usize,
+    wrong: usize,
+}
+
+impl Check {
+    fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            right: 0,
+            wrong: 0,
+        }
+    }
+
+    fn count(&mut self, right: bool) {
+        if right {
+            self.right += 1;
+        } else {
+            self.wrong += 1;
+        }
+    }
+
+    /// A few may be wrong: the kernel could have been in the middle of a change when it was read.
+    fn finish(self) -> Result<()> {
+        if self.wrong > 8 + self.right / 64 {
+            return Err(Error::Image {
+                reason: format!(
+                    "{} of {} addresses in its {} do not lead to what that table lists; this kernel's layout of the table is not known",
+                    self.wrong,
+                    self.wrong + self.right,
+                    self.name
+                ),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Text in which no splice may stand: by the kernel's blacklist, by section, and by name.
+///
+/// # Errors
+/// [`Error::Image`] if the blacklist is empty, as an unprivileged reader's is, or damaged.
+pub(crate) fn blacklist(
+    text: &str,
+    bounds: &Bounds,
+    symbols: &Symbols,
+    outlines: &[Outline],
+) -> Result<Vec<Span>> {
+    let mut spans = bounds.forbidden.clone();
+    let before = spans.len();
+    for (number, line) in text.lines().enumerate() {
+        let parsed = line
+            .split_ascii_whitespace()
+            .next()
+            .and_then(|range| range.split_once('-'))
+            .and_then(|(start, end)| {
+                let address = |text: &str| {
+                    u64::from_str_radix(text.trim_start_matches("0x"), 16)
+                        .ok()
+                        .map(Addr)
+                };
+                Some(Span {
+                    start: address(start)?,
+                    end: address(end)?,
+                })
+            });
+        let Some(span) = parsed else {
+            let reason = format!(
+                "line {} of the kprobe blacklist is {line:?}, and not a range of addresses and a name",
+                number + 1
+            );
+            return Err(Error::Image { reason });
+        };
+        if span.start == Addr(0) {
+            return Err(Error::Image {
+                reason: "the addresses in the kprobe blacklist are zero; read it as root, with kernel.kptr_restrict not 2".to_owned(),
+            });
+        }
+        spans.push(span);
+    }
+    if spans.len() == before {
+        return Err(Error::Image {
+            reason: "the kprobe blacklist is empty; mount debugfs and read kprobes/blacklist in it as root".to_owned(),
+        });
+    }
+    let by_name = |outline: &&Outline| {
+        symbols
+            .at(outline.span.start)
+            .any(|symbol| names::is_forbidden(symbols.name(symbol)))
+    };
+    spans.extend(outlines.iter().filter(by_name).map(|outline| outline.span));
+    spans.retain(|span| !span.is_empty());
+    Ok(spans)
+}
+
+/// Trampolines of static calls: the first instruction of each is the kernel's to rewrite.
+pub(crate) fn trampolines<'a>(
+    bounds: &'a Bounds,
+    outlines: &'a [Outline],
+) -> impl Iterator<Item = Site> + 'a {
+    outlines
+        .iter()
+        .filter(|outline| {
+            bounds
+                .trampolines
+                .is_some_and(|text| text.contains(outline.span.start))
+        })
+        .map(|outline| {
+            one(
+                outline.span.start,
+                outline.span.len().min(5),
+                SiteKind::StaticCall,
+            )
+        })
+}
+
+/// The function tracer's site of a function: at its entry, or behind the `endbr64` there, a nop of
+/// five bytes or a call to a trampoline (arch/x86/kernel/ftrace.c). The kernel's own list of them is
+/// gone after boot, so they are known by their bytes; `taken` says whether the bytes are another
+/// site's, which look alike.
+pub(crate) fn ftrace(
+    entry: Addr,
+    bytes: &[u8],
+    text: Span,
+    symbols: &Symbols,
+    taken: impl Fn(Addr) -> bool,
+) -> Option<Site> {
+    // `endbr64`, and what the kernel writes over it where no indirect branch leads (6.2 and later).
+    let (skipped, rest) = match bytes {
+        [0xf3, 0x0f, 0x1e, 0xfa, rest @ ..]
+        | [0x66, 0x0f, 0x1f, 0x00, rest @ ..]
+        | [0x0f, 0x1f, 0x40, 0xd6, rest @ ..] => (4, rest),
+        _ => (0, bytes),
+    };
+    let at = entry.add(skipped);
+    let traced = match *rest {
+        [0x0f, 0x1f, 0x44, 0, 0, ..] => true,
+        [0xe8, a, b, c, d, ..] => {
+            let target = at
+                .add(5)
+                .add(i64::from(i32::from_le_bytes([a, b, c, d])).cast_unsigned());
+            let by_name = |name: &str| name == "__fentry__" || name.starts_with("ftrace_");
+            !text.contains(target)
+                || symbols
+                    .at(target)
+                    .any(|symbol| by_name(symbols.name(symbol)))
+        }
+        _ => false,
+    };
+    (traced && !taken(at)).then(|| one(at, 5, SiteKind::Ftrace))
+}

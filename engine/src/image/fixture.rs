@@ -1,0 +1,164 @@
+//! A small kernel for tests: functions of a few instructions, with every table an image needs.
+
+use iced_x86::IcedError;
+use iced_x86::code_asm::CodeAssembler;
+
+use super::{Image, LiveParts};
+use crate::{Addr, Result};
+
+/// Where its text begins.
+pub(crate) const TEXT: u64 = 0xffff_ffff_8100_0000;
+/// Where its read-only data begins.
+pub(crate) const DATA: u64 = 0xffff_ffff_8200_0000;
+/// From the start of one function to that of the next.
+pub(crate) const STRIDE: u64 = 0x400;
+/// The five bytes at the start of every compiled function.
+pub(crate) const FTRACE_NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
+
+/// What the kernel is made of.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Fixture {
+    functions: Vec<(String, Vec<u8>)>,
+    /// Further symbols: address, letter, name.
+    pub(crate) symbols: Vec<(u64, char, String)>,
+    /// Jump labels: code and target.
+    pub(crate) jumps: Vec<(u64, u64)>,
+    /// Static call sites.
+    pub(crate) static_calls: Vec<u64>,
+    /// Exceptions: instruction and fixup.
+    pub(crate) exceptions: Vec<(u64, u64)>,
+    /// `ud2`s: address and whether it goes on.
+    pub(crate) bugs: Vec<(u64, bool)>,
+    /// Values in read-only data.
+    pub(crate) pointers: Vec<u64>,
+    /// Blacklisted spans.
+    pub(crate) blacklist: Vec<(u64, u64)>,
+}
+
+impl Fixture {
+    /// A kernel with no function yet.
+    pub(crate) fn new() -> Self {
+        Self::default()
+    }
+
+    /// Where the function added as number `number` is.
+    pub(crate) fn address(number: usize) -> u64 {
+        TEXT + STRIDE * number as u64
+    }
+
+    /// Adds a function of these bytes.
+    pub(crate) fn bytes(mut self, name: &str, bytes: &[u8]) -> Self {
+        assert!((bytes.len() as u64) < STRIDE, "{name} is too long");
+        self.functions.push((name.to_owned(), bytes.to_vec()));
+        self
+    }
+
+    /// Adds a function, assembled at its address.
+    pub(crate) fn asm(
+        self,
+        name: &str,
+        write: impl FnOnce(&mut CodeAssembler) -> std::result::Result<(), IcedError>,
+    ) -> Self {
+        let mut assembler = CodeAssembler::new(64).unwrap();
+        write(&mut assembler).unwrap();
+        let bytes = assembler
+            .assemble(Self::address(self.functions.len()))
+            .unwrap();
+        self.bytes(name, &bytes)
+    }
+
+    /// Adds a function that begins with an ftrace site: the rest is assembled behind it.
+    pub(crate) fn compiled(
+        self,
+        name: &str,
+        write: impl FnOnce(&mut CodeAssembler) -> std::result::Result<(), IcedError>,
+    ) -> Self {
+        self.asm(name, |a| {
+            a.db(&FTRACE_NOP)?;
+            write(a)
+        })
+    }
+
+    /// What would be read from it.
+    pub(crate) fn parts(&self) -> LiveParts {
+        let end = TEXT + STRIDE * self.functions.len() as u64;
+        let mut text = vec![0xcc; (end - TEXT) as usize];
+        let mut kallsyms = String::new();
+        let mut symbol = |at: u64, kind: char, name: &str| {
+            kallsyms.push_str(&format!("{at:016x} {kind} {name}\n"));
+        };
+        symbol(TEXT, 'T', "_text");
+        symbol(TEXT, 'T', "_stext");
+        for (number, (name, bytes)) in self.functions.iter().enumerate() {
+            let at = STRIDE as usize * number;
+            text[at..at + bytes.len()].copy_from_slice(bytes);
+            symbol(TEXT + at as u64, 'T', name);
+        }
+        symbol(end, 'T', "_etext");
+
+        let mut data = Vec::new();
+        let at = |data: &[u8]| DATA + data.len() as u64;
+        let distance = |from: u64, to: u64| (to.wrapping_sub(from) as i32).to_le_bytes();
+        symbol(DATA, 'D', "__start_rodata");
+        data.extend(
+            self.pointers
+                .iter()
+                .flat_map(|pointer| pointer.to_le_bytes()),
+        );
+        symbol(at(&data), 'D', "__start___jump_table");
+        for &(code, target) in &self.jumps {
+            let here = at(&data);
+            data.extend(distance(here, code));
+            data.extend(distance(here + 4, target));
+            data.extend([0; 8]);
+        }
+        symbol(at(&data), 'D', "__stop___jump_table");
+        symbol(at(&data), 'D', "__start_static_call_sites");
+        for &site in &self.static_calls {
+            let here = at(&data);
+            data.extend(distance(here, site));
+            data.extend([0; 4]);
+        }
+        symbol(at(&data), 'D', "__stop_static_call_sites");
+        symbol(at(&data), 'D', "__start___ex_table");
+        for &(instruction, fixup) in &self.exceptions {
+            let here = at(&data);
+            data.extend(distance(here, instruction));
+            data.extend(distance(here + 4, fixup));
+            data.extend([0; 4]);
+        }
+        symbol(at(&data), 'D', "__stop___ex_table");
+        symbol(at(&data), 'D', "__start___bug_table");
+        for &(bug, warn) in &self.bugs {
+            let here = at(&data);
+            data.extend(distance(here, bug));
+            data.extend([0, 0, 0, 0, 1, 0, u8::from(warn), 0]);
+        }
+        symbol(at(&data), 'D', "__stop___bug_table");
+        data.extend([0; 16]);
+        symbol(at(&data), 'D', "__end_rodata");
+        for (at, kind, name) in &self.symbols {
+            symbol(*at, *kind, name);
+        }
+        let mut blacklist = String::from("0xffffffff80000000-0xffffffff80000010\tforbidden\n");
+        for (start, end) in &self.blacklist {
+            blacklist.push_str(&format!("{start:#x}-{end:#x}\tforbidden\n"));
+        }
+        LiveParts {
+            release: "6.1.0-test".to_owned(),
+            kallsyms,
+            blacklist,
+            memory: vec![(Addr(TEXT), text), (Addr(DATA), data)],
+        }
+    }
+
+    /// Its image.
+    pub(crate) fn try_image(&self) -> Result<Image> {
+        Image::from_live(&self.parts())
+    }
+
+    /// Its image, which must be right.
+    pub(crate) fn image(&self) -> Image {
+        self.try_image().unwrap()
+    }
+}

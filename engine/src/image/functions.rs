@@ -1,0 +1,54 @@
+//! Which symbols are functions, and where each ends.
+
+use super::kallsyms::{Symbol, Symbols};
+use super::names;
+use crate::{Addr, Span};
+
+/// A function as the symbols tell: its bytes still have the padding behind them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outline {
+    /// The symbol that names it.
+    pub(crate) symbol: Symbol,
+    /// Up to the next symbol of the text.
+    pub(crate) span: Span,
+}
+
+/// The functions of `text`, by address.
+///
+/// Every text symbol begins something: kallsyms has labels of assembly too, which are entered by
+/// branches from other functions, so that each is best taken for a function of its own. So are the
+/// parts `f.cold` that the compiler splits off.
+pub(crate) fn outlines(symbols: &Symbols, text: Span) -> Vec<Outline> {
+    let mut starts: Vec<Symbol> = symbols
+        .entries()
+        .iter()
+        .filter(|symbol| symbol.is_text() && text.contains(symbol.at))
+        .copied()
+        .collect();
+    // One for each address: the best name first.
+    starts.sort_by_cached_key(|symbol| {
+        (
+            symbol.at,
+            names::strangeness(symbols.name(symbol), matches!(symbol.kind, b'w' | b'W')),
+        )
+    });
+    starts.dedup_by_key(|symbol| symbol.at);
+    let ends = starts
+        .iter()
+        .skip(1)
+        .map(|symbol| symbol.at)
+        .chain([text.end])
+        .collect::<Vec<Addr>>();
+    starts
+        .into_iter()
+        .zip(ends)
+        .filter(|(symbol, _)| !names::is_marker(symbols.name(symbol)))
+        .map(|(symbol, end)| Outline {
+            symbol,
+            span: Span {
+                start: symbol.at,
+                end,
+            },
+        })
+        .collect()
+}

@@ -1,0 +1,174 @@
+//! From a name to its function, and to what to write instead.
+
+use std::collections::HashMap;
+
+use super::Function;
+use super::kallsyms::Symbols;
+use super::names;
+use crate::{Addr, Error, Result};
+
+/// How many names a message lists.
+const LISTED: usize = 4;
+
+/// Every name of every function.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Names {
+    /// Indexes of functions, by address.
+    by_name: HashMap<String, Vec<u32>>,
+}
+
+impl Names {
+    pub(crate) fn new(symbols: &Symbols, functions: &[Function]) -> Self {
+        let mut by_name: HashMap<String, Vec<u32>> = HashMap::with_capacity(functions.len());
+        for function in functions {
+            for symbol in symbols
+                .at(function.span.start)
+                .filter(|symbol| symbol.is_text())
+            {
+                let name = symbols.name(symbol);
+                if !names::is_marker(name) {
+                    by_name
+                        .entry(name.to_owned())
+                        .or_default()
+                        .push(function.id.0);
+                }
+            }
+        }
+        Self { by_name }
+    }
+
+    /// The function named `asked`: `name` or `name@0xaddress`.
+    pub(crate) fn find<'f>(
+        &self,
+        asked: &str,
+        symbols: &Symbols,
+        functions: &'f [Function],
+    ) -> Result<&'f Function> {
+        let (name, address) = match asked.split_once('@') {
+            Some((name, address)) => {
+                let digits = address.trim_start_matches("0x");
+                let Ok(at) = u64::from_str_radix(digits, 16) else {
+                    let hint = format!(
+                        "; what stands behind the @ must be an address such as 0xffffffff81000000, and is {address:?}"
+                    );
+                    return Err(Error::NoFunction {
+                        name: asked.to_owned(),
+                        hint,
+                    });
+                };
+                (name, Some(Addr(at)))
+            }
+            None => (asked, None),
+        };
+        let all = self
+            .by_name
+            .get(name)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        let found: Vec<&Function> = all
+            .iter()
+            .filter_map(|&number| functions.get(number as usize))
+            .filter(|function| address.is_none_or(|at| function.span.start == at))
+            .collect();
+        match *found.as_slice() {
+            [only] => Ok(only),
+            [] => {
+                let hint = if all.is_empty() {
+                    self.hint(name, symbols)
+                } else {
+                    " at that address".to_owned()
+                };
+                Err(Error::NoFunction {
+                    name: asked.to_owned(),
+                    hint,
+                })
+            }
+            [..] => {
+                let choices: Vec<String> = found
+                    .iter()
+                    .map(|function| format!("{name}@{}", function.span.start))
+                    .collect();
+                Err(Error::Ambiguous {
+                    name: name.to_owned(),
+                    count: found.len(),
+                    choices: choices.join(", "),
+                })
+            }
+        }
+    }
+
+    /// What may have been meant.
+    fn hint(&self, name: &str, symbols: &Symbols) -> String {
+        let same = symbols
+            .entries()
+            .iter()
+            .find(|symbol| symbols.name(symbol) == name);
+        match same {
+            Some(symbol) if symbol.module => {
+                return "; a module has one, and only functions of the kernel itself can be used"
+                    .to_owned();
+            }
+            Some(symbol) if symbol.is_text() => {
+                return "; it had one, in text that it frees when it has booted, or this is no function but a mark".to_owned();
+            }
+            Some(_) => return "; that is the name of data".to_owned(),
+            None => {}
+        }
+        let mut near: Vec<(usize, &str)> = self
+            .by_name
+            .keys()
+            .filter_map(|known| {
+                let far = if known.contains(name) && name.len() > 2 {
+                    1
+                } else {
+                    distance(known, name, (name.len() / 3).min(2))?
+                };
+                Some((far, known.as_str()))
+            })
+            .collect();
+        near.sort_unstable_by_key(|&(far, known)| (far, known.len(), known));
+        let listed: Vec<&str> = near.iter().take(LISTED).map(|&(_, known)| known).collect();
+        if listed.is_empty() {
+            String::new()
+        } else {
+            format!("; near names are {}", listed.join(", "))
+        }
+    }
+}
+
+/// How many letters must be put in, left out or changed to make one name of the other, if at most `most`.
+fn distance(one: &str, other: &str, most: usize) -> Option<usize> {
+    if one.len().abs_diff(other.len()) > most {
+        return None;
+    }
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (number, letter) in one.bytes().enumerate() {
+        // `left` is the cell to the left in the new row, `corner` the one above that.
+        let (mut left, mut corner) = (number + 1, number);
+        let mut cells = row.iter_mut();
+        if let Some(first) = cells.next() {
+            *first = left;
+        }
+        for (cell, against) in cells.zip(other.bytes()) {
+            let changed = corner + usize::from(letter != against);
+            corner = *cell;
+            left = changed.min(corner + 1).min(left + 1);
+            *cell = left;
+        }
+    }
+    row.last().copied().filter(|&far| far <= most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_between_names() {
+        assert_eq!(distance("schedule", "schedule", 2), Some(0));
+        assert_eq!(distance("shedule", "schedule", 2), Some(1));
+        assert_eq!(distance("copy_proces", "copy_process", 2), Some(1));
+        assert_eq!(distance("vfs_raed", "vfs_read", 2), Some(2));
+        assert_eq!(distance("vfs_write", "vfs_read", 2), None);
+    }
+}

@@ -1,0 +1,296 @@
+//! Symbols, live bytes and the sites that may never be touched.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Addr, Error, Result, Span};
+
+mod bounds;
+mod collect;
+#[cfg(test)]
+pub(crate) mod fixture;
+mod functions;
+mod kallsyms;
+mod lookup;
+mod memory;
+mod names;
+mod sites;
+mod sweep;
+mod tables;
+
+pub(crate) use sweep::{branch_target, is_emulation_prefix, is_padding};
+
+pub use sites::{Site, SiteKind, Sites};
+
+use bounds::Bounds;
+use kallsyms::Symbols;
+use lookup::Names;
+use memory::Memory;
+
+/// Index of a function in its image.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct FunctionId(pub u32);
+
+/// A function symbol and the bytes up to the next one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Function {
+    /// Its place in [`Image::functions`].
+    pub id: FunctionId,
+    /// The symbol; of several at one address, the one a person would write.
+    pub name: String,
+    /// Its bytes, without the padding behind them.
+    pub span: Span,
+}
+
+/// What was read from a running kernel; everything an [`Image`] is made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveParts {
+    /// `uname -r`.
+    pub release: String,
+    /// `/proc/kallsyms`.
+    pub kallsyms: String,
+    /// `/sys/kernel/debug/kprobes/blacklist`.
+    pub blacklist: String,
+    /// Memory as (address, bytes), at least the spans that [`wanted`] asks for.
+    pub memory: Vec<(Addr, Vec<u8>)>,
+}
+
+/// A kernel as the engine sees it.
+#[derive(Clone, Debug)]
+pub struct Image {
+    release: String,
+    text: Span,
+    kernel: Span,
+    symbols: Symbols,
+    memory: Memory,
+    /// By address.
+    functions: Vec<Function>,
+    names: Names,
+    sites: Sites,
+    /// Sorted: see [`Image::entered`].
+    entered: Vec<Addr>,
+    /// Sorted entries of functions that have an ftrace site.
+    compiled: Vec<Addr>,
+}
+
+/// The memory to read for an image, given the kernel's symbols: text, read-only data and tables,
+/// about 20 MB; sorted, and no span touches another.
+///
+/// # Errors
+/// [`Error::Image`] if a symbol that bounds the text or a table is missing, or all addresses are zero
+/// (kallsyms read without privilege).
+pub fn wanted(kallsyms: &str) -> Result<Vec<Span>> {
+    Ok(Bounds::of(&Symbols::parse(kallsyms)?)?.wanted())
+}
+
+impl Image {
+    /// Builds the image: symbol table, special sites, and one pass over all of the text that finds
+    /// where functions are entered other than at their start.
+    ///
+    /// # Errors
+    /// [`Error::Image`] if a part is missing, damaged or of a layout that is not known.
+    pub fn from_live(parts: &LiveParts) -> Result<Self> {
+        let symbols = Symbols::parse(&parts.kallsyms)?;
+        let bounds = Bounds::of(&symbols)?;
+        let text = bounds.text;
+        let memory = Memory::new(&parts.memory);
+        for span in bounds.wanted() {
+            if memory.bytes(span).is_none() {
+                let reason = format!(
+                    "the memory from {} to {} was not read from the target",
+                    span.start, span.end
+                );
+                return Err(Error::Image { reason });
+            }
+        }
+        let tables = collect::Tables::read(&bounds, &memory)?;
+        let outlines = functions::outlines(&symbols, text);
+        let swept = sweep::sweep(&outlines, text, &memory);
+        let blacklist = collect::blacklist(&parts.blacklist, &bounds, &symbols, &outlines)?;
+
+        let mut small = tables.sites;
+        small.extend(collect::trampolines(&bounds, &outlines));
+        small.extend(swept.alternatives);
+        let known = Sites::new(small.clone(), blacklist.clone());
+        let mut functions = Vec::with_capacity(outlines.len());
+        let mut compiled = Vec::new();
+        for (outline, span) in outlines.iter().zip(&swept.spans) {
+            let Some(span) = *span else { continue };
+            // What may not be traced may not be probed either: a nop there is something else.
+            let taken = |at: Addr| known.overlapping(Span::new(at, 5)).next().is_some();
+            let head = memory.bytes_from(span.start, 9).unwrap_or_default();
+            if let Some(site) = collect::ftrace(span.start, head, text, &symbols, taken) {
+                small.push(site);
+                compiled.push(span.start);
+            }
+            let number = u32::try_from(functions.len()).map_err(|_| Error::Image {
+                reason: "it has more functions than can be numbered".to_owned(),
+            })?;
+            functions.push(Function {
+                id: FunctionId(number),
+                name: symbols.name(&outline.symbol).to_owned(),
+                span,
+            });
+        }
+
+        let mut values = swept.values;
+        for span in &bounds.read_only {
+            values.extend(sweep::pointers(
+                *span,
+                memory.bytes(*span).unwrap_or_default(),
+                text,
+            ));
+        }
+        let mut entered = swept.entered;
+        entered.extend(sweep::plausible(values, &functions, &memory));
+        entered.extend(tables.exceptions.iter().map(|entry| entry.fixup));
+        let owner =
+            |at: Addr| functions.partition_point(|function: &Function| function.span.start <= at);
+        let crossing = tables
+            .jumps
+            .iter()
+            .filter(|entry| owner(entry.code) != owner(entry.target));
+        entered.extend(crossing.map(|entry| entry.target));
+        entered.sort_unstable();
+        entered.dedup();
+        entered.retain(|&at| {
+            functions
+                .binary_search_by_key(&at, |function| function.span.start)
+                .is_err()
+        });
+
+        let names = Names::new(&symbols, &functions);
+        let sites = Sites::new(small, blacklist);
+        Ok(Self {
+            release: parts.release.clone(),
+            text,
+            kernel: bounds.kernel,
+            symbols,
+            memory,
+            functions,
+            names,
+            sites,
+            entered,
+            compiled,
+        })
+    }
+
+    /// The kernel's release, as `uname -r` says it.
+    #[must_use]
+    pub fn release(&self) -> &str {
+        &self.release
+    }
+
+    /// The core kernel's text, without what boot frees.
+    #[must_use]
+    pub fn text(&self) -> Span {
+        self.text
+    }
+
+    /// The core kernel: its text, its data, and what boot frees. Modules and code made at run time lie outside.
+    #[must_use]
+    pub fn kernel(&self) -> Span {
+        self.kernel
+    }
+
+    /// Every function of the core kernel's text, by address.
+    #[must_use]
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
+    }
+
+    /// One function.
+    #[must_use]
+    pub fn function(&self, id: FunctionId) -> Option<&Function> {
+        self.functions.get(id.0 as usize)
+    }
+
+    /// The function of a name: any of its symbols, or `name@0xaddress` where several share the name.
+    ///
+    /// # Errors
+    /// [`Error::NoFunction`] with near names, [`Error::Ambiguous`] with what to write instead.
+    pub fn function_named(&self, name: &str) -> Result<&Function> {
+        self.names.find(name, &self.symbols, &self.functions)
+    }
+
+    /// The function one of whose bytes is at `at`.
+    #[must_use]
+    pub fn function_at(&self, at: Addr) -> Option<&Function> {
+        let behind = self
+            .functions
+            .partition_point(|function| function.span.start <= at);
+        self.functions
+            .get(behind.checked_sub(1)?)
+            .filter(|function| function.span.contains(at))
+    }
+
+    /// The nearest symbol (text, data or module) at or before `at`, and the distance to it in bytes.
+    #[must_use]
+    pub fn symbol_at(&self, at: Addr) -> Option<(&str, u64)> {
+        let best = self.symbols.at_or_before(at).min_by_key(|symbol| {
+            names::strangeness(
+                self.symbols.name(symbol),
+                matches!(symbol.kind, b'w' | b'W'),
+            )
+        })?;
+        Some((self.symbols.name(best), at.0 - best.at.0))
+    }
+
+    /// Live bytes, if all of the span was read.
+    #[must_use]
+    pub fn bytes(&self, span: Span) -> Option<&[u8]> {
+        self.memory.bytes(span)
+    }
+
+    /// Live bytes from `at`: `len`, or as many as there are before what was read ends.
+    #[must_use]
+    pub fn bytes_from(&self, at: Addr, len: usize) -> Option<&[u8]> {
+        self.memory.bytes_from(at, len)
+    }
+
+    /// The sites that may never be touched, or whose address means something.
+    #[must_use]
+    pub fn sites(&self) -> &Sites {
+        &self.sites
+    }
+
+    /// Addresses inside `span`, sorted, that are reached other than by the branches of their own
+    /// function: other functions' branches, calls, pointers in read-only data, exception fixups,
+    /// static keys of other functions, and addresses that an instruction of any function makes a value
+    /// of (`lea`, `push`). Never the start of a function.
+    #[must_use]
+    pub fn entered(&self, span: Span) -> &[Addr] {
+        let first = self.entered.partition_point(|&at| at < span.start);
+        let behind = self.entered.partition_point(|&at| at < span.end);
+        self.entered.get(first..behind).unwrap_or_default()
+    }
+
+    /// Whether the function at `entry` is compiled C that follows the calling convention: it has an
+    /// ftrace site. (GCC does not adapt the convention between functions of files built with `-pg`.)
+    #[must_use]
+    pub fn is_compiled(&self, entry: Addr) -> bool {
+        self.compiled.binary_search(&entry).is_ok()
+    }
+
+    fn is_named(&self, at: Addr, kind: impl Fn(&str) -> bool) -> bool {
+        self.symbols
+            .at(at)
+            .any(|symbol| kind(self.symbols.name(symbol)))
+    }
+
+    /// Whether a jump to `at` is a return.
+    pub(crate) fn is_return_thunk(&self, at: Addr) -> bool {
+        self.is_named(at, names::is_return_thunk)
+    }
+
+    /// Whether a jump to `at` is a jump through a register.
+    pub(crate) fn is_indirect_thunk(&self, at: Addr) -> bool {
+        self.is_named(at, names::is_indirect_thunk)
+    }
+
+    /// Whether a call to `at` never returns.
+    pub(crate) fn never_returns(&self, at: Addr) -> bool {
+        self.is_named(at, names::never_returns)
+    }
+}

@@ -1,0 +1,211 @@
+//! One pass over all of the text: where functions end, and where they are entered other than at
+//! their start.
+
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+
+use super::Function;
+use super::functions::Outline;
+use super::memory::Memory;
+use super::sites::{Site, SiteKind};
+use crate::{Addr, Span};
+
+/// What the pass found.
+#[derive(Debug, Default)]
+pub(crate) struct Swept {
+    /// For each outline, its bytes without the padding behind them; `None` if there is nothing else.
+    pub(crate) spans: Vec<Option<Span>>,
+    /// Where branches and calls lead from outside of a function: unsorted, with repeats.
+    pub(crate) entered: Vec<Addr>,
+    /// Addresses that instructions make values of: control may be sent there.
+    pub(crate) values: Vec<Addr>,
+    /// Instructions that the kernel rewrites when a second CPU comes.
+    pub(crate) alternatives: Vec<Site>,
+}
+
+/// Decodes every function once.
+pub(crate) fn sweep(outlines: &[Outline], text: Span, memory: &Memory) -> Swept {
+    let mut swept = Swept {
+        spans: Vec::with_capacity(outlines.len()),
+        ..Swept::default()
+    };
+    let mut instruction = Instruction::default();
+    for outline in outlines {
+        let bytes = memory.bytes(outline.span).unwrap_or_default();
+        let mut decoder = Decoder::with_ip(64, bytes, outline.span.start.0, DecoderOptions::NONE);
+        let mut end = outline.span.start;
+        while decoder.can_decode() {
+            decoder.decode_out(&mut instruction);
+            if is_padding(&instruction) || is_zero(bytes, outline.span.start, &instruction) {
+                continue;
+            }
+            end = Addr(instruction.next_ip());
+            if is_emulation_prefix(bytes, outline.span.start, &instruction) {
+                skip(&mut decoder, EMULATION);
+                continue;
+            }
+            // What does not decode is stepped over: Cfg::of refuses the function, and what is behind
+            // it may still lead elsewhere.
+            if instruction.flow_control() == FlowControl::Next {
+                swept
+                    .values
+                    .extend(taken(&instruction).filter(|&to| text.contains(to)));
+            } else {
+                let from_outside = |&to: &Addr| {
+                    text.contains(to) && (is_call(&instruction) || !outline.span.contains(to))
+                };
+                swept
+                    .entered
+                    .extend(branch_target(&instruction).filter(from_outside));
+            }
+            if looks_unlocked(&instruction, bytes, outline.span.start) {
+                let span = Span::new(Addr(instruction.ip()), instruction.len() as u64);
+                swept.alternatives.push(Site {
+                    span,
+                    kind: SiteKind::Alternative,
+                    target: None,
+                });
+            }
+        }
+        swept.spans.push((end > outline.span.start).then_some(Span {
+            start: outline.span.start,
+            end,
+        }));
+    }
+    swept
+}
+
+/// Bytes behind the `ud2` of a hypervisor's prefix.
+const EMULATION: usize = 3;
+
+/// A `ud2` and the letters `xen` or `kvm`, by which a guest asks its hypervisor to emulate the
+/// instruction behind them (arch/x86/include/asm/xen/prefix.h): the letters are no instructions.
+pub(crate) fn is_emulation_prefix(bytes: &[u8], start: Addr, instruction: &Instruction) -> bool {
+    let behind = || {
+        usize::try_from(instruction.next_ip() - start.0)
+            .ok()
+            .and_then(|behind| bytes.get(behind..))
+    };
+    instruction.code() == Code::Ud2
+        && behind().is_some_and(|rest| rest.starts_with(b"xen") || rest.starts_with(b"kvm"))
+}
+
+fn skip(decoder: &mut Decoder<'_>, bytes: usize) {
+    let (position, ip) = (decoder.position() + bytes, decoder.ip() + bytes as u64);
+    if decoder.set_position(position).is_ok() {
+        decoder.set_ip(ip);
+    }
+}
+
+/// What compilers and the linker put between functions and before loops.
+pub(crate) fn is_padding(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.code(),
+        Code::Int3
+            | Code::Nopw
+            | Code::Nopd
+            | Code::Nopq
+            | Code::Nop_rm16
+            | Code::Nop_rm32
+            | Code::Nop_rm64
+    )
+}
+
+/// The bytes of an instruction among those that begin at `start`.
+fn bytes_of<'b>(bytes: &'b [u8], start: Addr, instruction: &Instruction) -> &'b [u8] {
+    let offset = usize::try_from(instruction.ip() - start.0).unwrap_or(usize::MAX);
+    bytes
+        .get(offset..)
+        .and_then(|rest| rest.get(..instruction.len()))
+        .unwrap_or_default()
+}
+
+/// Zeros between sections decode as `add [rax], al`.
+fn is_zero(bytes: &[u8], start: Addr, instruction: &Instruction) -> bool {
+    instruction.code() == Code::Add_rm8_r8 && bytes_of(bytes, start, instruction) == [0, 0]
+}
+
+/// The address that a direct branch or call leads to.
+pub(crate) fn branch_target(instruction: &Instruction) -> Option<Addr> {
+    match instruction.op0_kind() {
+        OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64 => {
+            Some(Addr(instruction.near_branch_target()))
+        }
+        _ => None,
+    }
+}
+
+fn is_call(instruction: &Instruction) -> bool {
+    instruction.flow_control() == FlowControl::Call
+}
+
+/// An address in the text that an instruction makes a value of: `lea`, `push imm32` and `mov`, as in
+/// `push 1f; iretq; 1:` of sync_core(). Somewhere, control may be sent there.
+fn taken(instruction: &Instruction) -> Option<Addr> {
+    match instruction.code() {
+        Code::Lea_r64_m => match (instruction.memory_base(), instruction.memory_index()) {
+            (Register::RIP, _) => Some(Addr(instruction.ip_rel_memory_address())),
+            (Register::None, Register::None) => Some(Addr(instruction.memory_displacement64())),
+            _ => None,
+        },
+        Code::Pushq_imm32 => Some(Addr(instruction.immediate(0))),
+        Code::Mov_rm64_imm32 | Code::Mov_r64_imm64 => Some(Addr(instruction.immediate(1))),
+        _ => None,
+    }
+}
+
+/// On one CPU the kernel turns `lock` prefixes (f0) into `ds` (3e), and back when another CPU comes
+/// (`alternatives_smp_lock` of arch/x86/kernel/alternative.c); never the other way after boot. Its
+/// list of them may be freed, but compilers write no `ds` before an instruction that could be locked.
+fn looks_unlocked(instruction: &Instruction, bytes: &[u8], start: Addr) -> bool {
+    bytes_of(bytes, start, instruction).first() == Some(&0x3e)
+        && instruction.op0_kind() == OpKind::Memory
+        && instruction.op_code().can_use_lock_prefix()
+}
+
+/// Values in read-only data that are addresses in the text, at 8-byte boundaries: tables of labels,
+/// such as the interpreter's of BPF.
+pub(crate) fn pointers(span: Span, bytes: &[u8], text: Span) -> impl Iterator<Item = Addr> {
+    let skipped = usize::try_from(span.start.0.next_multiple_of(8) - span.start.0).unwrap_or(0);
+    let (words, _) = bytes.get(skipped..).unwrap_or_default().as_chunks::<8>();
+    words
+        .iter()
+        .map(|word| Addr(u64::from_le_bytes(*word)))
+        .filter(move |&at| text.contains(at))
+}
+
+/// Of values that look like addresses inside functions, those where an instruction begins that may be
+/// run: identifiers of devices, masks and the like look so by chance.
+pub(crate) fn plausible(
+    mut values: Vec<Addr>,
+    functions: &[Function],
+    memory: &Memory,
+) -> Vec<Addr> {
+    values.sort_unstable();
+    values.dedup();
+    let mut kept = Vec::new();
+    let mut values = values.into_iter().peekable();
+    let mut instruction = Instruction::default();
+    for function in functions {
+        while values
+            .next_if(|&value| value <= function.span.start)
+            .is_some()
+        {}
+        if values
+            .peek()
+            .is_none_or(|&value| value >= function.span.end)
+        {
+            continue;
+        }
+        let bytes = memory.bytes(function.span).unwrap_or_default();
+        let mut decoder = Decoder::with_ip(64, bytes, function.span.start.0, DecoderOptions::NONE);
+        while decoder.can_decode() {
+            decoder.decode_out(&mut instruction);
+            let at = Addr(instruction.ip());
+            while values.next_if(|&value| value < at).is_some() {}
+            if values.next_if_eq(&at).is_some() && instruction.code() != Code::Int3 {
+                kept.push(at);
+            }
+        }
+    }
+    kept
+}

@@ -1,0 +1,161 @@
+//! The kernel's tables of special sites. Every field that is an address is written as the distance
+//! from the field itself (include/linux/jump_label.h, include/linux/static_call_types.h,
+//! arch/x86/include/asm/extable.h, include/linux/bug.h of Linux 6.1 and 6.12).
+
+use crate::{Addr, Error, Result, Span};
+
+/// A jump label (`struct jump_entry`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct JumpEntry {
+    pub(crate) code: Addr,
+    pub(crate) target: Addr,
+}
+
+/// An instruction that may fault (`struct exception_table_entry`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ExceptionEntry {
+    pub(crate) instruction: Addr,
+    pub(crate) fixup: Addr,
+}
+
+/// A `ud2` (`struct bug_entry`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct BugEntry {
+    pub(crate) at: Addr,
+    pub(crate) warn: bool,
+}
+
+/// `BUGFLAG_WARNING`: the trap's handler goes on behind the `ud2`.
+const WARNING: u16 = 1;
+
+/// Entries of `SIZE` bytes of a table, with the address of each.
+fn entries<const SIZE: usize>(
+    name: &str,
+    table: Span,
+    bytes: &[u8],
+) -> Result<Vec<(Addr, [u8; SIZE])>> {
+    let (entries, rest) = bytes.as_chunks::<SIZE>();
+    if !rest.is_empty() {
+        let reason = format!(
+            "the {name} is {} bytes long, which is not a whole number of entries of {SIZE}",
+            bytes.len()
+        );
+        return Err(Error::Image { reason });
+    }
+    let addresses = (0..).map(|number: u64| table.start.add(number * SIZE as u64));
+    Ok(addresses.zip(entries.iter().copied()).collect())
+}
+
+/// The address that a distance at byte `OFFSET` of an entry leads to.
+fn relative<const OFFSET: u64, const SIZE: usize>(entry: Addr, bytes: &[u8; SIZE]) -> Addr {
+    let field = bytes
+        .get(OFFSET as usize..)
+        .and_then(<[u8]>::first_chunk::<4>)
+        .copied()
+        .unwrap_or_default();
+    let distance = i64::from(i32::from_le_bytes(field));
+    entry.add(OFFSET).add(distance.cast_unsigned())
+}
+
+/// Reads `[__start___jump_table, __stop___jump_table)`.
+pub(crate) fn jump_labels(table: Span, bytes: &[u8]) -> Result<Vec<JumpEntry>> {
+    let entries = entries::<16>("jump table", table, bytes)?;
+    Ok(entries
+        .iter()
+        .map(|(at, entry)| JumpEntry {
+            code: relative::<0, 16>(*at, entry),
+            target: relative::<4, 16>(*at, entry),
+        })
+        .collect())
+}
+
+/// Reads `[__start_static_call_sites, __stop_static_call_sites)`: the addresses of calls and jumps.
+pub(crate) fn static_calls(table: Span, bytes: &[u8]) -> Result<Vec<Addr>> {
+    let entries = entries::<8>("table of static calls", table, bytes)?;
+    Ok(entries
+        .iter()
+        .map(|(at, entry)| relative::<0, 8>(*at, entry))
+        .collect())
+}
+
+/// Reads `[__start___ex_table, __stop___ex_table)`.
+pub(crate) fn exceptions(table: Span, bytes: &[u8]) -> Result<Vec<ExceptionEntry>> {
+    let entries = entries::<12>("exception table", table, bytes)?;
+    Ok(entries
+        .iter()
+        .map(|(at, entry)| ExceptionEntry {
+            instruction: relative::<0, 12>(*at, entry),
+            fixup: relative::<4, 12>(*at, entry),
+        })
+        .collect())
+}
+
+/// Reads `[__start___bug_table, __stop___bug_table)`.
+pub(crate) fn bugs(table: Span, bytes: &[u8]) -> Result<Vec<BugEntry>> {
+    let entries = entries::<12>("bug table", table, bytes)?;
+    Ok(entries
+        .iter()
+        .map(|(at, entry)| {
+            let [.., low, high] = *entry;
+            BugEntry {
+                at: relative::<0, 12>(*at, entry),
+                warn: u16::from_le_bytes([low, high]) & WARNING != 0,
+            }
+        })
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const BASE: u64 = 0xffff_ffff_8200_0000;
+
+    fn distance(from: u64, to: u64) -> [u8; 4] {
+        i32::try_from(to.wrapping_sub(from) as i64)
+            .unwrap()
+            .to_le_bytes()
+    }
+
+    proptest! {
+        #[test]
+        fn tables_read_back(sites in proptest::collection::vec((0_u64..0x100_0000, 0_u64..0x100_0000, any::<bool>()), 0..9)) {
+            let (mut jumps, mut faults, mut traps) = (Vec::new(), Vec::new(), Vec::new());
+            let text = 0xffff_ffff_8100_0000;
+            for (number, &(one, two, warn)) in (0..).zip(&sites) {
+                let jump = BASE + 16 * number;
+                jumps.extend(distance(jump, text + one));
+                jumps.extend(distance(jump + 4, text + two));
+                jumps.extend([0x5a; 8]);
+                let fault = BASE + 12 * number;
+                faults.extend(distance(fault, text + one));
+                faults.extend(distance(fault + 4, text + two));
+                faults.extend([3, 0, 0, 0]);
+                traps.extend(distance(fault, text + one));
+                traps.extend([9, 9, 9, 9, 7, 7, u8::from(warn), 0]);
+            }
+            let span = |bytes: &[u8]| Span::new(Addr(BASE), bytes.len() as u64);
+            for (read, &(one, two, _)) in jump_labels(span(&jumps), &jumps).unwrap().iter().zip(&sites) {
+                prop_assert_eq!(*read, JumpEntry { code: Addr(text + one), target: Addr(text + two) });
+            }
+            for (read, &(one, two, _)) in exceptions(span(&faults), &faults).unwrap().iter().zip(&sites) {
+                prop_assert_eq!(*read, ExceptionEntry { instruction: Addr(text + one), fixup: Addr(text + two) });
+            }
+            let read = bugs(span(&traps), &traps).unwrap();
+            prop_assert_eq!(read.len(), sites.len());
+            for (read, &(one, _, warn)) in read.iter().zip(&sites) {
+                prop_assert_eq!(*read, BugEntry { at: Addr(text + one), warn });
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_with_half_an_entry_is_refused() {
+        let error = bugs(Span::new(Addr(BASE), 13), &[0; 13])
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("bug table"), "{error}");
+    }
+}

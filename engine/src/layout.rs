@@ -1,0 +1,221 @@
+//! Where generated code finds its words and tables in one target, as `ilk.ko` reports them
+//! (`struct ilk_info` in `ilk-driver/kmod/ilk_abi.h`, which explains each).
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Addr, Error, Result, Span};
+
+/// A per-CPU offset, used as `gs:[offset]`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Gs(pub u64);
+
+impl Gs {
+    /// The offset as a sign-extended 32-bit displacement, if it is one.
+    #[must_use]
+    pub fn near(self) -> Option<i32> {
+        i32::try_from(self.0.cast_signed()).ok()
+    }
+}
+
+/// What the module gives to generated code.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuntimeLayout {
+    /// Executable memory for patches.
+    pub arena: Span,
+    /// Where the ring of CPU 0 begins.
+    pub ring_base: Addr,
+    /// The ring of CPU `n` begins at `ring_base + (n << stride_log2)`.
+    pub stride_log2: u32,
+    /// Slots of a ring.
+    pub slots_log2: u32,
+    /// `cpu << 48 | serial number of the next sample`.
+    pub head: Gs,
+    /// The value of `head` at which the ring is full.
+    pub limit: Gs,
+    /// Counts hits not sampled because the ring was full.
+    pub lost_full: Gs,
+    /// Counts timer stops for which no start was found.
+    pub lost_unmatched: Gs,
+    /// Pointer to the running task.
+    pub current: Gs,
+    /// Arrays of per-CPU counters, `u64` each.
+    pub counters: Vec<CounterBank>,
+    /// Table of running timers: entries of two words, `key ^ tsc` and `tsc`, key = task | timer number.
+    pub timers: Addr,
+    /// Entries of the table.
+    pub timers_log2: u32,
+}
+
+impl RuntimeLayout {
+    /// Where a counter is, if its bank has it.
+    #[must_use]
+    pub fn counter(&self, slot: CounterSlot) -> Option<Gs> {
+        let bank = self.counters.get(slot.bank as usize)?;
+        (slot.slot < bank.slots).then(|| Gs(bank.base.0.wrapping_add(u64::from(slot.slot) * 8)))
+    }
+
+    /// Counters there are, in all banks.
+    #[must_use]
+    pub fn counter_count(&self) -> u64 {
+        self.counters.iter().map(|bank| u64::from(bank.slots)).sum()
+    }
+
+    /// The counter of that number, counted through all banks.
+    #[must_use]
+    pub fn nth_counter(&self, number: u64) -> Option<CounterSlot> {
+        let mut left = number;
+        for (bank, slots) in (0..).zip(self.counters.iter().map(|bank| u64::from(bank.slots))) {
+            if left < slots {
+                return Some(CounterSlot {
+                    bank,
+                    slot: u32::try_from(left).ok()?,
+                });
+            }
+            left -= slots;
+        }
+        None
+    }
+
+    /// Checks that generated code can work with the layout.
+    ///
+    /// # Errors
+    /// [`Error::Layout`], naming the field.
+    pub fn check(&self) -> Result<()> {
+        let wrong = |reason: String| Err(Error::Layout { reason });
+        for (name, gs) in [
+            ("head", self.head),
+            ("limit", self.limit),
+            ("lost_full", self.lost_full),
+            ("lost_unmatched", self.lost_unmatched),
+            ("current", self.current),
+        ] {
+            if gs.near().is_none() {
+                return wrong(format!(
+                    "the per-CPU word {name} is at gs:{:#x}, out of reach of a displacement",
+                    gs.0
+                ));
+            }
+        }
+        // The serial number has 48 bits, its lap 16 of those above the slot.
+        if !(1..=31).contains(&self.slots_log2) {
+            return wrong(format!(
+                "a ring has 2^{} slots, and must have 2^1 to 2^31",
+                self.slots_log2
+            ));
+        }
+        if !(1..=48).contains(&self.stride_log2)
+            || 1u64 << self.stride_log2 < 24u64 << self.slots_log2
+        {
+            return wrong(format!(
+                "rings of 2^{} slots of 24 bytes do not fit 2^{} bytes apart",
+                self.slots_log2, self.stride_log2
+            ));
+        }
+        if !(1..=31).contains(&self.timers_log2) {
+            return wrong(format!(
+                "the table of timers has 2^{} entries, and must have 2^1 to 2^31",
+                self.timers_log2
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// An array of per-CPU counters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CounterBank {
+    /// Offset of its first counter.
+    pub base: Gs,
+    /// Counters in it.
+    pub slots: u32,
+}
+
+/// One counter of a bank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct CounterSlot {
+    /// Index in [`RuntimeLayout::counters`].
+    pub bank: u32,
+    /// Index in the bank.
+    pub slot: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> RuntimeLayout {
+        RuntimeLayout {
+            slots_log2: 16,
+            stride_log2: 21,
+            timers_log2: 10,
+            counters: vec![
+                CounterBank {
+                    base: Gs(0x1000),
+                    slots: 2,
+                },
+                CounterBank {
+                    base: Gs(0),
+                    slots: 0,
+                },
+                CounterBank {
+                    base: Gs(1 << 40),
+                    slots: 3,
+                },
+            ],
+            ..RuntimeLayout::default()
+        }
+    }
+
+    #[test]
+    fn counters_are_numbered_through_all_banks() {
+        let layout = good();
+        assert_eq!(layout.counter_count(), 5);
+        let offsets: Vec<_> = (0..6)
+            .map(|n| layout.nth_counter(n).and_then(|slot| layout.counter(slot)))
+            .collect();
+        let far = |n: u64| Some(Gs((1 << 40) + n));
+        assert_eq!(
+            offsets,
+            [
+                Some(Gs(0x1000)),
+                Some(Gs(0x1008)),
+                far(0),
+                far(8),
+                far(16),
+                None
+            ]
+        );
+        assert_eq!(layout.counter(CounterSlot { bank: 0, slot: 2 }), None);
+        assert_eq!(layout.counter(CounterSlot { bank: 3, slot: 0 }), None);
+    }
+
+    #[test]
+    fn displacements_are_sign_extended() {
+        assert_eq!(Gs(0x7fff_ffff).near(), Some(0x7fff_ffff));
+        assert_eq!(Gs(0x8000_0000).near(), None);
+        assert_eq!(Gs(0xffff_ffff_ffff_ff00).near(), Some(-0x100));
+    }
+
+    #[test]
+    fn a_layout_that_code_cannot_work_with_is_named() {
+        assert_eq!(good().check(), Ok(()));
+        type Change = fn(&mut RuntimeLayout);
+        let changes: [(&str, Change); 9] = [
+            ("head", |l| l.head = Gs(1 << 31)),
+            ("limit", |l| l.limit = Gs(1 << 31)),
+            ("lost_full", |l| l.lost_full = Gs(1 << 31)),
+            ("lost_unmatched", |l| l.lost_unmatched = Gs(1 << 31)),
+            ("current", |l| l.current = Gs(1 << 31)),
+            ("slots", |l| l.slots_log2 = 0),
+            ("2^32 slots", |l| l.slots_log2 = 32),
+            ("24 bytes", |l| l.stride_log2 = 20),
+            ("entries", |l| l.timers_log2 = 0),
+        ];
+        for (named, change) in changes {
+            let mut layout = good();
+            change(&mut layout);
+            let error = layout.check().unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
+    }
+}

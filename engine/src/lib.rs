@@ -1,0 +1,29 @@
+//! The heart of GILK: given an image and a session it yields the same plan every time, on any
+//! machine, without a kernel. No I/O, no threads of its own, no unsafe.
+//!
+//! [`image`] → [`cfg`](mod@cfg) → [`liveness`] → [`placement`] → [`relocate`] → [`patch`] → [`plan`] → [`verify`](mod@verify)
+#![forbid(unsafe_code)]
+
+pub mod addr;
+pub mod cfg;
+mod error;
+pub mod image;
+pub mod layout;
+pub mod listing;
+pub mod liveness;
+pub mod patch;
+pub mod placement;
+pub mod plan;
+pub mod relocate;
+pub mod rule;
+pub mod session;
+pub mod verify;
+
+pub use addr::{Addr, Span};
+pub use error::{Error, Result};
+pub use gilk_samples::{HookType, InstrumentId};
+pub use image::Image;
+pub use plan::Plan;
+pub use rule::{Refusal, Rule};
+pub use session::Session;
+pub use verify::VerifiedPlan;

@@ -1,0 +1,99 @@
+//! Arguments that still are what the caller passed.
+
+use super::effect::Effects;
+use super::{ARGUMENTS, RegisterSet};
+use crate::cfg::Cfg;
+use crate::{Addr, Image};
+
+/// Arguments that still have the value the caller passed, at each point: no instruction on any way
+/// from the entry has written a part of the register. Where control comes from elsewhere, and where
+/// nothing leads, there are none.
+#[derive(Clone, Debug)]
+pub struct Arguments {
+    /// By address.
+    intact: Vec<(Addr, RegisterSet)>,
+}
+
+impl Arguments {
+    /// Analyses one function.
+    #[must_use]
+    pub fn of(image: &Image, cfg: &Cfg) -> Self {
+        let mut effects = Effects::new(image, cfg.span);
+        let steps: Vec<Vec<(Addr, RegisterSet)>> = cfg
+            .blocks
+            .iter()
+            .map(|block| {
+                let written = effects
+                    .of_block(block)
+                    .into_iter()
+                    .map(|effect| effect.writes);
+                block
+                    .instructions
+                    .iter()
+                    .map(|instruction| Addr(instruction.ip()))
+                    .zip(written)
+                    .collect()
+            })
+            .collect();
+
+        let all = RegisterSet::of(&ARGUMENTS);
+        let at_entry = if cfg.name.contains(".cold") {
+            RegisterSet::EMPTY
+        } else {
+            all
+        };
+        // Known to be intact at the start of each block; `None` until a way to it has been found.
+        let mut starts: Vec<Option<RegisterSet>> = cfg
+            .blocks
+            .iter()
+            .map(|block| match block.index.0 {
+                0 => Some(at_entry),
+                _ => block.entered.then_some(RegisterSet::EMPTY),
+            })
+            .collect();
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for (index, (block, steps)) in cfg.blocks.iter().zip(&steps).enumerate() {
+                let Some(start) = starts.get(index).copied().flatten() else {
+                    continue;
+                };
+                let end = steps
+                    .iter()
+                    .fold(start, |intact, (_, lost)| intact.difference(*lost));
+                // The start of a fixup's block is entered from elsewhere, so its edge changes nothing.
+                for edge in cfg.successors(block.index) {
+                    let Some(known) = starts.get_mut(edge.to.0 as usize) else {
+                        continue;
+                    };
+                    let met = known.map_or(end, |known| known.intersection(end));
+                    if *known != Some(met) {
+                        *known = Some(met);
+                        changed = true;
+                    }
+                }
+            }
+        }
+
+        let mut intact = Vec::new();
+        for (steps, start) in steps.iter().zip(starts) {
+            let mut now = start.unwrap_or(RegisterSet::EMPTY);
+            for (at, lost) in steps {
+                intact.push((*at, now));
+                now = now.difference(*lost);
+            }
+        }
+        Self { intact }
+    }
+
+    /// Argument registers that are intact before the instruction at `at`; none where nothing is known.
+    #[must_use]
+    pub fn intact(&self, at: Addr) -> RegisterSet {
+        let found = self
+            .intact
+            .binary_search_by_key(&at, |(known, _)| *known)
+            .ok()
+            .and_then(|index| self.intact.get(index));
+        found.map_or(RegisterSet::EMPTY, |(_, intact)| *intact)
+    }
+}

@@ -1,0 +1,180 @@
+//! Writes instructions one behind the other, remembers what is what, and closes forward branches.
+
+use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
+
+use super::{Piece, PieceKind};
+use crate::layout::Gs;
+use crate::relocate::{jump, rel32};
+use crate::{Addr, Refusal, Rule};
+
+/// A forward branch whose target is not known yet.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Forward {
+    /// Where its displacement ends.
+    end: usize,
+}
+
+/// A patch in the making. The first failure is kept and comes out of [`Emitter::finish`], so that
+/// the code that emits reads like the code that is emitted.
+pub(super) struct Emitter {
+    at: Addr,
+    encoder: Encoder,
+    bytes: Vec<u8>,
+    pieces: Vec<Piece>,
+    started: usize,
+    executed: u32,
+    failure: Option<Refusal>,
+}
+
+impl Emitter {
+    pub(super) fn new(at: Addr) -> Self {
+        Self {
+            at,
+            encoder: Encoder::new(64),
+            bytes: Vec::with_capacity(256),
+            pieces: Vec::new(),
+            started: 0,
+            executed: 0,
+            failure: None,
+        }
+    }
+
+    /// The address of the next byte.
+    pub(super) fn here(&self) -> Addr {
+        self.at.add(self.bytes.len() as u64)
+    }
+
+    /// Ends the piece that began where the last one ended; an empty one is left out.
+    pub(super) fn piece(&mut self, kind: PieceKind) {
+        if self.bytes.len() > self.started {
+            let range = to_u32(self.started)..to_u32(self.bytes.len());
+            let usual = !matches!(kind, PieceKind::Lost(_));
+            self.pieces.push(Piece {
+                kind,
+                range,
+                executed: if usual { self.executed } else { 0 },
+            });
+        }
+        self.started = self.bytes.len();
+        self.executed = 0;
+    }
+
+    /// One instruction on the usual way.
+    pub(super) fn op(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) {
+        let here = self.here();
+        let written = instruction.and_then(|instruction| {
+            self.encoder.set_buffer(std::mem::take(&mut self.bytes));
+            let written = self.encoder.encode(&instruction, here.0);
+            self.bytes = self.encoder.take_buffer();
+            written
+        });
+        match written {
+            Ok(_) => self.executed += 1,
+            Err(error) => self.fail(
+                Rule::Unrelocatable,
+                format!("instrument code cannot be encoded: {error}"),
+            ),
+        }
+    }
+
+    /// A conditional branch to a place that is already written.
+    pub(super) fn branch_back(&mut self, code: Code, target: Addr) {
+        self.op(Instruction::with_branch(code, target.0));
+    }
+
+    /// A conditional branch, always of the near form, to a place that [`Emitter::land`] will name.
+    pub(super) fn branch_forward(&mut self, code: Code) -> Forward {
+        let target = self.here();
+        self.op(Instruction::with_branch(code, target.0));
+        Forward {
+            end: self.bytes.len(),
+        }
+    }
+
+    /// Makes `forward` lead to the next byte.
+    pub(super) fn land(&mut self, forward: Forward) {
+        let displacement = rel32(self.at.add(forward.end as u64), self.here());
+        let field = self
+            .bytes
+            .get_mut(forward.end.saturating_sub(4)..forward.end);
+        match (displacement, field) {
+            (Some(displacement), Some(field)) => field.copy_from_slice(&displacement),
+            _ => self.fail(
+                Rule::OutOfReach,
+                "a branch of the patch does not reach its end".into(),
+            ),
+        }
+    }
+
+    /// `jmp rel32`.
+    pub(super) fn jump(&mut self, target: Addr) {
+        match jump(self.here(), target) {
+            Some(bytes) => self.raw(&bytes, 1),
+            None => self.fail(
+                Rule::OutOfReach,
+                format!("{target} is more than 2 GiB from the patch"),
+            ),
+        }
+    }
+
+    /// Bytes that somebody else encoded, and how many instructions they run on the usual way.
+    pub(super) fn raw(&mut self, bytes: &[u8], executed: u32) {
+        self.bytes.extend_from_slice(bytes);
+        self.executed += executed;
+    }
+
+    fn fail(&mut self, rule: Rule, why: String) {
+        let at = self.here();
+        self.failure.get_or_insert(Refusal { rule, at, why });
+    }
+
+    pub(super) fn finish(self) -> Result<super::Code, Refusal> {
+        match self.failure {
+            Some(failure) => Err(failure),
+            None => Ok(super::Code {
+                bytes: self.bytes,
+                pieces: self.pieces,
+            }),
+        }
+    }
+}
+
+fn to_u32(length: usize) -> u32 {
+    u32::try_from(length).unwrap_or(u32::MAX)
+}
+
+/// `gs:[offset]`. Layouts are checked: every offset used here fits a displacement.
+pub(super) fn gs(offset: Gs) -> MemoryOperand {
+    MemoryOperand::new(
+        Register::None,
+        Register::None,
+        1,
+        offset.0.cast_signed(),
+        8,
+        false,
+        Register::GS,
+    )
+}
+
+/// `[base + displacement]`.
+pub(super) fn at(base: Register, displacement: i64) -> MemoryOperand {
+    indexed(base, Register::None, 1, displacement)
+}
+
+/// `[base + index * scale + displacement]`.
+pub(super) fn indexed(
+    base: Register,
+    index: Register,
+    scale: u32,
+    displacement: i64,
+) -> MemoryOperand {
+    MemoryOperand::new(
+        base,
+        index,
+        scale,
+        displacement,
+        u32::from(displacement != 0),
+        false,
+        Register::None,
+    )
+}

@@ -1,0 +1,290 @@
+//! The code of each instrument. The rings, counters and timers it works on are laid out in
+//! `ilk-driver/kmod/ilk_abi.h`.
+
+use gilk_instruments::{Program, Sampled};
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+
+use super::Hooked;
+use super::emit::{Emitter, Forward, at, gs, indexed};
+use super::registers::{Registers, sampled_argument};
+use crate::Addr;
+use crate::layout::{Gs, RuntimeLayout};
+
+/// Bytes of an entry in the table of timers: `key ^ tsc`, then `tsc`.
+pub const TIMER_BYTES: u64 = 16;
+/// A key's entry is the top `timers_log2` bits of `key * TIMER_FACTOR`: 2^64 over the golden ratio,
+/// odd, so that neighbouring tasks do not share entries (Knuth, vol. 3, 6.4).
+pub const TIMER_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Bytes of a sample, and where its parts are (`struct ilk_sample`).
+const SAMPLE_VALUE: i64 = 8;
+const SAMPLE_TSC: i64 = 16;
+/// Head words: the CPU stands above the serial number.
+const SERIAL_BITS: u32 = 48;
+
+/// A way on which a sample is lost: counted behind the patch, out of the way of the usual one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lost {
+    pub(super) from: Forward,
+    pub(super) counter: Gs,
+}
+
+/// What a sample's value is.
+enum Value {
+    Tsc,
+    Number(u32),
+    Register(Register),
+    /// A saved register: bytes from the stack pointer.
+    Saved(i64),
+    /// Ticks since the TSC in this register.
+    Since(Register),
+}
+
+/// Emits the code of one instrument; the caller saves, restores, and emits what is lost.
+pub(super) fn emit(
+    e: &mut Emitter,
+    hooked: &Hooked,
+    registers: &Registers,
+    layout: &RuntimeLayout,
+) -> Vec<Lost> {
+    let [a, b, c] = [0, 1, 2].map(|n| registers.work.get(n).copied().unwrap_or(Register::None));
+    match hooked.program {
+        Program::Count => {
+            count(
+                e,
+                hooked
+                    .counter
+                    .and_then(|slot| layout.counter(slot))
+                    .unwrap_or_default(),
+                a,
+            );
+            Vec::new()
+        }
+        Program::Sample(sampled) => {
+            let value = match sampled {
+                Sampled::Tsc => Value::Tsc,
+                Sampled::BlockIndex => Value::Number(hooked.id.block),
+                Sampled::Argument(_) => {
+                    let register = sampled_argument(hooked.program).unwrap_or(Register::None);
+                    registers
+                        .slot(register)
+                        .map_or(Value::Register(register), Value::Saved)
+                }
+            };
+            vec![sample(e, hooked, layout, &value, [a, b])]
+        }
+        Program::StartTimer => {
+            start_timer(e, hooked, layout, [a, b]);
+            Vec::new()
+        }
+        Program::StopTimer => {
+            let unmatched = stop_timer(e, hooked, layout, [a, b, c]);
+            vec![
+                unmatched,
+                sample(e, hooked, layout, &Value::Since(c), [a, b]),
+            ]
+        }
+    }
+}
+
+/// One instruction, so that an interrupt cannot come between reading and writing.
+fn count(e: &mut Emitter, counter: Gs, a: Register) {
+    if counter.near().is_some() {
+        e.op(Instruction::with1(Code::Inc_rm64, gs(counter)));
+    } else {
+        let word = MemoryOperand::new(a, Register::None, 1, 0, 0, false, Register::GS);
+        e.op(Instruction::with2(Code::Mov_r64_imm64, a, counter.0));
+        e.op(Instruction::with1(Code::Inc_rm64, word));
+    }
+}
+
+/// `rdx = tsc`, through rax.
+fn read_tsc(e: &mut Emitter) {
+    e.op(Ok(Instruction::with(Code::Rdtsc)));
+    e.op(Instruction::with2(Code::Shl_rm64_imm8, Register::RDX, 32));
+    e.op(Instruction::with2(
+        Code::Or_r64_rm64,
+        Register::RDX,
+        Register::RAX,
+    ));
+}
+
+/// Reserves a slot and fills it. The clock is read between loading the head and reserving: an
+/// interrupt that samples in between makes the reservation fail, so samples are in order of time.
+/// From the reservation on only the reserved word says which ring and slot, wherever the thread
+/// goes on. The tag, with the lap, is written last: it is what makes the slot a sample.
+fn sample(
+    e: &mut Emitter,
+    hooked: &Hooked,
+    layout: &RuntimeLayout,
+    value: &Value,
+    [a, b]: [Register; 2],
+) -> Lost {
+    use Register::{EAX, RAX, RDX};
+    let a32 = a.full_register32();
+    let mask = (1u32 << layout.slots_log2) - 1;
+
+    let retry = e.here();
+    e.op(Instruction::with2(Code::Mov_r64_rm64, a, gs(layout.head)));
+    e.op(Instruction::with2(Code::Cmp_r64_rm64, a, gs(layout.limit)));
+    let full = e.branch_forward(Code::Je_rel32_64);
+    read_tsc(e);
+    e.op(Instruction::with2(Code::Mov_r64_rm64, RAX, a));
+    e.op(Instruction::with1(Code::Inc_rm64, a));
+    // Local: another CPU never writes this CPU's head, so no lock prefix.
+    e.op(Instruction::with2(
+        Code::Cmpxchg_rm64_r64,
+        gs(layout.head),
+        a,
+    ));
+    e.branch_back(Code::Jne_rel8_64, retry);
+
+    // a = 24 * slot + cpu * stride, b = ring_base
+    e.op(Instruction::with2(Code::Mov_r32_rm32, a32, EAX));
+    e.op(Instruction::with2(Code::And_rm32_imm32, a32, mask));
+    e.op(Instruction::with2(Code::Lea_r64_m, a, indexed(a, a, 2, 0)));
+    e.op(Instruction::with2(Code::Mov_r64_rm64, b, RAX));
+    e.op(Instruction::with2(Code::Shr_rm64_imm8, b, SERIAL_BITS));
+    e.op(Instruction::with2(
+        Code::Shl_rm64_imm8,
+        b,
+        layout.stride_log2,
+    ));
+    e.op(Instruction::with2(Code::Lea_r64_m, a, indexed(b, a, 8, 0)));
+    e.op(Instruction::with2(
+        Code::Mov_r64_imm64,
+        b,
+        layout.ring_base.0,
+    ));
+
+    e.op(Instruction::with2(
+        Code::Mov_rm64_r64,
+        indexed(a, b, 1, SAMPLE_TSC),
+        RDX,
+    ));
+    let slot = indexed(a, b, 1, SAMPLE_VALUE);
+    match *value {
+        Value::Tsc => e.op(Instruction::with2(Code::Mov_rm64_r64, slot, RDX)),
+        Value::Number(number) => e.op(Instruction::with2(Code::Mov_rm64_imm32, slot, number)),
+        Value::Register(register) => e.op(Instruction::with2(Code::Mov_rm64_r64, slot, register)),
+        Value::Saved(offset) => {
+            e.op(Instruction::with2(
+                Code::Mov_r64_rm64,
+                RDX,
+                at(Register::RSP, offset),
+            ));
+            e.op(Instruction::with2(Code::Mov_rm64_r64, slot, RDX));
+        }
+        Value::Since(start) => {
+            e.op(Instruction::with2(Code::Sub_r64_rm64, RDX, start));
+            e.op(Instruction::with2(Code::Mov_rm64_r64, slot, RDX));
+        }
+    }
+
+    // rdx = lap << 48 | id: the lap's 16 bits are shifted in above the identifier's 48.
+    e.op(Instruction::with2(
+        Code::Shr_rm64_imm8,
+        RAX,
+        layout.slots_log2,
+    ));
+    e.op(Instruction::with2(
+        Code::Mov_r64_imm64,
+        RDX,
+        hooked.id.pack() << 16,
+    ));
+    e.op(Instruction::with3(Code::Shrd_rm64_r64_imm8, RDX, RAX, 16));
+    e.op(Instruction::with2(
+        Code::Mov_rm64_r64,
+        indexed(a, b, 1, 0),
+        RDX,
+    ));
+    Lost {
+        from: full,
+        counter: layout.lost_full,
+    }
+}
+
+/// `key = current | timer`, `entry = offset of the key's timer in the table`.
+fn find_timer(
+    e: &mut Emitter,
+    hooked: &Hooked,
+    layout: &RuntimeLayout,
+    key: Register,
+    entry: Register,
+) {
+    e.op(Instruction::with2(
+        Code::Mov_r64_rm64,
+        key,
+        gs(layout.current),
+    ));
+    if hooked.timer != 0 {
+        // Tasks are aligned to 64 bytes at least: the low six bits are free.
+        e.op(Instruction::with2(
+            Code::Or_rm64_imm8,
+            key,
+            u32::from(hooked.timer),
+        ));
+    }
+    e.op(Instruction::with2(Code::Mov_r64_imm64, entry, TIMER_FACTOR));
+    e.op(Instruction::with2(Code::Imul_r64_rm64, entry, key));
+    e.op(Instruction::with2(
+        Code::Shr_rm64_imm8,
+        entry,
+        64 - layout.timers_log2,
+    ));
+    e.op(Instruction::with2(
+        Code::Shl_rm64_imm8,
+        entry,
+        TIMER_BYTES.ilog2(),
+    ));
+}
+
+fn start_timer(e: &mut Emitter, hooked: &Hooked, layout: &RuntimeLayout, [a, b]: [Register; 2]) {
+    use Register::{RAX, RDX};
+    find_timer(e, hooked, layout, a, b);
+    read_tsc(e);
+    e.op(Instruction::with2(
+        Code::Mov_r64_imm64,
+        RAX,
+        layout.timers.0,
+    ));
+    e.op(Instruction::with2(Code::Xor_r64_rm64, a, RDX));
+    e.op(Instruction::with2(
+        Code::Mov_rm64_r64,
+        indexed(RAX, b, 1, 0),
+        a,
+    ));
+    e.op(Instruction::with2(
+        Code::Mov_rm64_r64,
+        indexed(RAX, b, 1, 8),
+        RDX,
+    ));
+}
+
+/// Leaves the TSC of the start in `c`, and the timer cleared.
+fn stop_timer(
+    e: &mut Emitter,
+    hooked: &Hooked,
+    layout: &RuntimeLayout,
+    [a, b, c]: [Register; 3],
+) -> Lost {
+    find_timer(e, hooked, layout, a, b);
+    e.op(Instruction::with2(Code::Mov_r64_imm64, c, layout.timers.0));
+    e.op(Instruction::with2(Code::Add_r64_rm64, b, c));
+    e.op(Instruction::with2(Code::Mov_r64_rm64, c, at(b, 8)));
+    e.op(Instruction::with2(Code::Xor_r64_rm64, a, c));
+    e.op(Instruction::with2(Code::Cmp_r64_rm64, a, at(b, 0)));
+    let unmatched = e.branch_forward(Code::Jne_rel32_64);
+    e.op(Instruction::with2(Code::Mov_rm64_imm32, at(b, 0), 0));
+    Lost {
+        from: unmatched,
+        counter: layout.lost_unmatched,
+    }
+}
+
+/// Counts a loss and goes back to `end`, where the instrument's usual way ends.
+pub(super) fn emit_lost(e: &mut Emitter, lost: Lost, end: Addr) {
+    e.land(lost.from);
+    e.op(Instruction::with1(Code::Inc_rm64, gs(lost.counter)));
+    e.jump(end);
+}

@@ -1,0 +1,84 @@
+//! The code patch: instrument code, relocated sequence, terminating branch.
+//!
+//! ```text
+//! pre-hook instruments     save, code in order, restore
+//! relocated sequence       up to the split
+//! post-hook instruments    save, code in order, restore
+//! block end                the instruction that ends the block, where it is displaced
+//! terminating branch       where control can get here
+//! lost                     the rare ways of the instruments: count the loss and jump back
+//! ```
+//!
+//! What generated code touches, besides saved registers on the stack (pushes and pops balance, the
+//! kernel has no red zone): `gs:` words of the layout, the slot of the ring that it has just
+//! reserved, and the entry of its timer. It calls nothing and takes no lock. Its only cycle is
+//! the retry of a reservation, which fails only if an interrupt, or a migration, came between:
+//! whoever came has made progress.
+
+mod assemble;
+mod emit;
+mod instrument;
+mod registers;
+
+use std::ops::Range;
+
+use gilk_instruments::Program;
+
+use crate::InstrumentId;
+use crate::layout::CounterSlot;
+
+pub(crate) use registers::sampled_argument;
+
+pub use assemble::{Hook, assemble};
+pub use instrument::{TIMER_BYTES, TIMER_FACTOR};
+
+/// One instrument at one hook, as the code generator needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hooked {
+    /// Its identifier: also says at which hook and of which block.
+    pub id: InstrumentId,
+    /// What runs at each hit.
+    pub program: Program,
+    /// The timer of the thread, 0 to 63.
+    pub timer: u8,
+    /// The counter, for [`Program::Count`].
+    pub counter: Option<CounterSlot>,
+}
+
+/// What a stretch of a patch is, for screens; [`verify`](mod@crate::verify) does not believe it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PieceKind {
+    /// Saves registers and flags that are live.
+    Save,
+    /// An instrument's code.
+    Instrument(InstrumentId),
+    /// Restores what was saved.
+    Restore,
+    /// Displaced instructions at their new place.
+    Relocated,
+    /// The branch back to the original code.
+    Terminating,
+    /// Counts a sample that an instrument could not deliver, and goes back to its end.
+    Lost(InstrumentId),
+}
+
+/// A stretch of a patch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// What it is.
+    pub kind: PieceKind,
+    /// Its bytes, from the start of the patch.
+    pub range: Range<u32>,
+    /// Instructions that a hit runs here on the usual way: nothing lost, no retry, and a
+    /// conditional branch of the block not taken.
+    pub executed: u32,
+}
+
+/// A patch's bytes and what they are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Code {
+    /// The bytes, for the address they were assembled for.
+    pub bytes: Vec<u8>,
+    /// Stretches in order; together they cover all bytes.
+    pub pieces: Vec<Piece>,
+}

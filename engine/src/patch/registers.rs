@@ -1,0 +1,125 @@
+//! Which registers the instruments of one hook work in, and which of them must be saved.
+
+use gilk_instruments::{Program, Sampled};
+use iced_x86::Register;
+
+use super::Hooked;
+use crate::layout::RuntimeLayout;
+use crate::liveness::{Live, RegisterSet};
+
+/// Order of preference: what the calling convention lets callees change, then the rest, rsp never.
+const PREFERRED: [Register; 15] = [
+    Register::RCX,
+    Register::RSI,
+    Register::RDI,
+    Register::R8,
+    Register::R9,
+    Register::R10,
+    Register::R11,
+    Register::RAX,
+    Register::RDX,
+    Register::RBX,
+    Register::R12,
+    Register::R13,
+    Register::R14,
+    Register::R15,
+    Register::RBP,
+];
+
+/// The registers of the integer arguments 0 to 5 (System V ABI, 3.2.3).
+const ARGUMENTS: [Register; 6] = [
+    Register::RDI,
+    Register::RSI,
+    Register::RDX,
+    Register::RCX,
+    Register::R8,
+    Register::R9,
+];
+
+/// The register that carries an integer argument.
+pub(crate) fn argument(number: u8) -> Option<Register> {
+    ARGUMENTS.get(usize::from(number)).copied()
+}
+
+/// The argument register that a program samples.
+pub(crate) fn sampled_argument(program: Program) -> Option<Register> {
+    match program {
+        Program::Sample(Sampled::Argument(number)) => argument(number),
+        _ => None,
+    }
+}
+
+/// What the instruments of one hook use, and what is saved around them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Registers {
+    /// Registers to work in besides rax and rdx: `work[0]` first.
+    pub(super) work: Vec<Register>,
+    /// Registers to push, in order.
+    pub(super) saved: Vec<Register>,
+    /// Whether the flags are pushed, behind the registers.
+    pub(super) flags: bool,
+}
+
+impl Registers {
+    /// Chooses for `hooked`, all at one hook where `live` is live.
+    pub(super) fn choose(hooked: &[Hooked], live: Live, layout: &RuntimeLayout) -> Self {
+        let needs: Vec<(bool, usize)> = hooked.iter().map(|hooked| needs(hooked, layout)).collect();
+        let fixed = needs.iter().any(|&(fixed, _)| fixed);
+        let count = needs.iter().map(|&(_, count)| count).max().unwrap_or(0);
+        let read: RegisterSet = hooked
+            .iter()
+            .filter_map(|hooked| sampled_argument(hooked.program))
+            .collect();
+
+        // Dead registers first; a register that is sampled is left alone where it can be.
+        let cost =
+            |register: &Register| (read.contains(*register), live.registers.contains(*register));
+        let mut candidates = PREFERRED;
+        candidates.sort_by_key(cost);
+        // The clock and the reservation want rax and rdx for themselves.
+        let mut used: Vec<Register> = if fixed {
+            vec![Register::RAX, Register::RDX]
+        } else {
+            Vec::new()
+        };
+        let work: Vec<Register> = candidates
+            .into_iter()
+            .filter(|register| !used.contains(register))
+            .take(count)
+            .collect();
+        used.extend(&work);
+        // What is sampled is kept even if nobody else reads it: the next instrument may.
+        let kept = live.registers.union(read);
+        let saved = used
+            .into_iter()
+            .filter(|&register| kept.contains(register))
+            .collect();
+        Self {
+            work,
+            saved,
+            flags: live.flags && !hooked.is_empty(),
+        }
+    }
+
+    /// Bytes from the stack pointer, behind all saves, to the saved value of `register`.
+    pub(super) fn slot(&self, register: Register) -> Option<i64> {
+        let index = self.saved.iter().position(|&saved| saved == register)?;
+        let above = self.saved.len() - 1 - index + usize::from(self.flags);
+        i64::try_from(above * 8).ok()
+    }
+}
+
+/// Whether the program needs rax and rdx, and how many registers besides.
+fn needs(hooked: &Hooked, layout: &RuntimeLayout) -> (bool, usize) {
+    match hooked.program {
+        Program::Count => {
+            let near = hooked
+                .counter
+                .and_then(|slot| layout.counter(slot))
+                .is_none_or(|gs| gs.near().is_some());
+            (false, usize::from(!near))
+        }
+        Program::Sample(_) | Program::StartTimer => (true, 2),
+        Program::StopTimer => (true, 3),
+    }
+}

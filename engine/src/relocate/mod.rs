@@ -1,0 +1,222 @@
+//! The relocated sequence: displaced instructions made to work at another address.
+//!
+//! An instruction that does not refer to its own address is copied byte for byte. A RIP-relative
+//! operand gets a new displacement, nothing else of it changes. Branches become near ones to the
+//! same target; `loop` and `jrcxz`, which have no near form, step over a jump. A call, which may
+//! only stand last, becomes a push of the *original* return address and a jump, so that no
+//! return address in a patch is ever on a stack.
+
+mod movable;
+
+use iced_x86::{ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction};
+
+use crate::{Addr, Refusal, Rule};
+
+pub use movable::movable;
+
+/// `int3`: what a processor that speculates past the end of a path finds.
+pub(crate) const INT3: u8 = 0xcc;
+
+/// Instructions at their new place.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Relocated {
+    /// The bytes for the new address.
+    pub bytes: Vec<u8>,
+    /// Whether control can come to the end of `bytes`.
+    pub falls_through: bool,
+    /// Instructions run from the start to the end where no conditional branch is taken.
+    pub executed: u32,
+}
+
+/// Makes the instructions `code`, which stand at `from`, work at `to`.
+///
+/// # Errors
+/// [`Rule::Undecodable`] if `code` is not whole instructions, [`Rule::OutOfReach`] if an operand
+/// or a target cannot be reached from `to`, and what [`movable()`] refuses. A call or an unconditional
+/// branch before the last instruction is [`Rule::Unrelocatable`].
+pub fn relocate(code: &[u8], from: Addr, to: Addr) -> Result<Relocated, Refusal> {
+    let mut decoder = Decoder::with_ip(64, code, from.0, DecoderOptions::NONE);
+    let mut done = Relocated {
+        bytes: Vec::with_capacity(code.len() + 16),
+        falls_through: true,
+        executed: 0,
+    };
+    while decoder.can_decode() {
+        let position = decoder.position();
+        let instruction = decoder.decode();
+        let at = Addr(instruction.ip());
+        if instruction.is_invalid() {
+            return refuse(
+                Rule::Undecodable,
+                at,
+                "the bytes there are not an instruction",
+            );
+        }
+        if !done.falls_through {
+            return refuse(
+                Rule::Unrelocatable,
+                at,
+                "an instruction follows one that never runs on",
+            );
+        }
+        movable(&instruction)?;
+        let original = code.get(position..decoder.position()).unwrap_or_default();
+        let offsets = decoder.get_constant_offsets(&instruction);
+        let mut writer = Writer { to, out: &mut done };
+        writer.instruction(&instruction, original, &offsets)?;
+    }
+    Ok(done)
+}
+
+pub(crate) fn refuse<T>(rule: Rule, at: Addr, why: impl Into<String>) -> Result<T, Refusal> {
+    Err(Refusal {
+        rule,
+        at,
+        why: why.into(),
+    })
+}
+
+/// The displacement of a `rel32` that ends at `end` and leads to `target`.
+pub(crate) fn rel32(end: Addr, target: Addr) -> Option<[u8; 4]> {
+    i32::try_from(end.to(target)).ok().map(i32::to_le_bytes)
+}
+
+/// `jmp rel32` at `at`: the form of splices and of terminating branches.
+pub(crate) fn jump(at: Addr, target: Addr) -> Option<[u8; 5]> {
+    let [a, b, c, d] = rel32(at.add(5), target)?;
+    Some([0xe9, a, b, c, d])
+}
+
+struct Writer<'a> {
+    to: Addr,
+    out: &'a mut Relocated,
+}
+
+impl Writer<'_> {
+    fn here(&self) -> Addr {
+        self.to.add(self.out.bytes.len() as u64)
+    }
+
+    fn instruction(
+        &mut self,
+        instruction: &Instruction,
+        original: &[u8],
+        offsets: &ConstantOffsets,
+    ) -> Result<(), Refusal> {
+        let at = Addr(instruction.ip());
+        let target = Addr(instruction.near_branch_target());
+        match instruction.flow_control() {
+            FlowControl::UnconditionalBranch => {
+                self.near(&[0xe9], at, target)?;
+                self.out.executed += 1;
+                self.ends();
+            }
+            FlowControl::ConditionalBranch if instruction.is_jcc_short_or_near() => {
+                // iced numbers conditions from 1 in the order of the opcodes' low four bits.
+                let Some(condition) = (instruction.condition_code() as u8).checked_sub(1) else {
+                    return refuse(Rule::Unrelocatable, at, "its condition is not known");
+                };
+                self.near(&[0x0f, 0x80 | condition], at, target)?;
+                self.out.executed += 1;
+            }
+            FlowControl::ConditionalBranch => self.short_only(original, at, target)?,
+            FlowControl::Call => {
+                self.push_return_address(Addr(instruction.next_ip()), at)?;
+                self.near(&[0xe9], at, target)?;
+                self.out.executed += 2;
+                self.ends();
+            }
+            FlowControl::Return => {
+                self.out.bytes.extend_from_slice(original);
+                self.out.executed += 1;
+                self.ends();
+            }
+            _ => {
+                self.copy(instruction, original, offsets)?;
+                self.out.executed += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing runs on from here; int3 keeps speculation from what follows.
+    fn ends(&mut self) {
+        self.out.bytes.push(INT3);
+        self.out.falls_through = false;
+    }
+
+    fn near(&mut self, opcode: &[u8], at: Addr, target: Addr) -> Result<(), Refusal> {
+        let end = self.here().add(opcode.len() as u64 + 4);
+        let Some(displacement) = rel32(end, target) else {
+            return refuse(
+                Rule::OutOfReach,
+                at,
+                format!("its target {target} is more than 2 GiB from the patch"),
+            );
+        };
+        self.out.bytes.extend_from_slice(opcode);
+        self.out.bytes.extend_from_slice(&displacement);
+        Ok(())
+    }
+
+    /// `loop`, `loope`, `loopne`, `jrcxz`, `jecxz`: `op +2; jmp +5; jmp near target`.
+    fn short_only(&mut self, original: &[u8], at: Addr, target: Addr) -> Result<(), Refusal> {
+        let Some((_, opcode)) = original.split_last() else {
+            return refuse(Rule::Undecodable, at, "the instruction has no bytes");
+        };
+        self.out.bytes.extend_from_slice(opcode);
+        self.out.bytes.extend_from_slice(&[2, 0xeb, 5]);
+        self.out.executed += 2;
+        self.near(&[0xe9], at, target)
+    }
+
+    /// `push imm32` sign-extends: right for addresses in the top (or bottom) 2 GiB, where the kernel's
+    /// text is.
+    fn push_return_address(&mut self, address: Addr, at: Addr) -> Result<(), Refusal> {
+        let Ok(immediate) = i32::try_from(address.0.cast_signed()) else {
+            return refuse(
+                Rule::OutOfReach,
+                at,
+                format!("its return address {address} cannot be pushed in one instruction"),
+            );
+        };
+        self.out.bytes.push(0x68);
+        self.out.bytes.extend_from_slice(&immediate.to_le_bytes());
+        Ok(())
+    }
+
+    fn copy(
+        &mut self,
+        instruction: &Instruction,
+        original: &[u8],
+        offsets: &ConstantOffsets,
+    ) -> Result<(), Refusal> {
+        let at = Addr(instruction.ip());
+        let start = self.out.bytes.len();
+        let end = self.here().add(original.len() as u64);
+        self.out.bytes.extend_from_slice(original);
+        if !instruction.is_ip_rel_memory_operand() {
+            return Ok(());
+        }
+        let target = Addr(instruction.ip_rel_memory_address());
+        let Some(displacement) = rel32(end, target) else {
+            return refuse(
+                Rule::OutOfReach,
+                at,
+                format!("its operand at {target} is more than 2 GiB from the patch"),
+            );
+        };
+        let field = start + offsets.displacement_offset();
+        match self.out.bytes.get_mut(field..field + 4) {
+            Some(bytes) if offsets.displacement_size() == 4 => {
+                bytes.copy_from_slice(&displacement);
+                Ok(())
+            }
+            _ => refuse(
+                Rule::Unrelocatable,
+                at,
+                "its RIP-relative operand has no 32-bit displacement",
+            ),
+        }
+    }
+}

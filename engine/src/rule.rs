@@ -1,0 +1,109 @@
+//! Why something may not be hooked: every refusal has a rule with a name, known before the click.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Addr;
+
+/// The safety rules. Sources are kernel/kprobes.c and arch/x86/kernel/kprobes/{core,opt}.c of Linux
+/// unless said otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Rule {
+    /// The address is outside the kernel's text, or in text that boot frees.
+    NotText,
+    /// The kernel forbids probes here (kprobe blacklist, noinstr, entry text).
+    Blacklisted,
+    /// The function's bytes do not decode as instructions from its start.
+    Undecodable,
+    /// Another tool's probe stands in the function: an `int3` that is run, or a jump out of the kernel.
+    Probed,
+    /// Fewer than five bytes are left in the block for the splice.
+    BlockTooShort,
+    /// A branch may land inside the bytes the splice would overwrite.
+    BranchTarget,
+    /// The bytes hold a jump label (static key), which the kernel rewrites itself.
+    StaticKey,
+    /// The bytes hold a static call, which the kernel rewrites itself.
+    StaticCall,
+    /// The bytes hold an alternative or lock prefix, which the kernel may rewrite itself.
+    Alternative,
+    /// The bytes are the function tracer's.
+    FtraceSite,
+    /// The instruction may fault and has an exception-table entry at its address.
+    MayFault,
+    /// The instruction is `ud1`/`ud2`: a BUG or WARN is known by its address.
+    Trap,
+    /// `endbr64` must stay the first instruction.
+    Endbr,
+    /// A system, far or interrupt-shadow instruction that is not moved.
+    System,
+    /// A call among the displaced bytes would return into the splice.
+    ReturnInsideSplice,
+    /// The post-hook would stand behind a call that returns to the original text.
+    PostBehindCall,
+    /// The block has no instruction that can be displaced for this hook.
+    NothingToDisplace,
+    /// The instruction refers to memory or a branch target out of reach from the patch.
+    OutOfReach,
+    /// A kind of instruction that cannot be relocated.
+    Unrelocatable,
+    /// The value asked for may have been overwritten on the way from the function's entry.
+    ArgumentGone,
+    /// Two hooks want the same bytes with different splices.
+    Overlap,
+}
+
+impl Rule {
+    /// The rule's name, as it stands on screens, in files and in the documentation.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::NotText => "not-text",
+            Self::Blacklisted => "blacklisted",
+            Self::Undecodable => "undecodable",
+            Self::Probed => "probed",
+            Self::BlockTooShort => "block-too-short",
+            Self::BranchTarget => "branch-target",
+            Self::StaticKey => "static-key",
+            Self::StaticCall => "static-call",
+            Self::Alternative => "alternative",
+            Self::FtraceSite => "ftrace-site",
+            Self::MayFault => "may-fault",
+            Self::Trap => "trap",
+            Self::Endbr => "endbr",
+            Self::System => "system",
+            Self::ReturnInsideSplice => "return-inside-splice",
+            Self::PostBehindCall => "post-behind-call",
+            Self::NothingToDisplace => "nothing-to-displace",
+            Self::OutOfReach => "out-of-reach",
+            Self::Unrelocatable => "unrelocatable",
+            Self::ArgumentGone => "argument-gone",
+            Self::Overlap => "overlap",
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A refusal: the rule, where it bites, and a sentence for a person.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The rule.
+    pub rule: Rule,
+    /// The instruction or byte that the rule is about.
+    pub at: Addr,
+    /// One sentence that says what is in the way.
+    pub why: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}: {}", self.rule, self.at, self.why)
+    }
+}

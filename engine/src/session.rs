@@ -1,0 +1,282 @@
+//! A session: which instruments go where, and when. Saved as RON.
+
+use gilk_samples::HookType;
+use serde::{Deserialize, Serialize};
+
+use crate::{Error, Result};
+
+/// An instrumentation (GILK report, 3.2): a set of instruments with launch and splash times, and
+/// what to run while it lasts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Session {
+    /// Format of the file: [`Session::VERSION`].
+    pub version: u32,
+    /// What a person calls it.
+    pub name: String,
+    /// Seconds from the start to the end; every instrument has splashed by then.
+    pub duration: f64,
+    /// A program of the lab to run meanwhile.
+    #[serde(default)]
+    pub workload: Option<Workload>,
+    /// The instruments, in the order in which they run where they share a hook.
+    pub placements: Vec<Placement>,
+}
+
+/// A program to run while a session lasts. Only the lab runs one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Workload {
+    /// Path in the target: `/bin/pulsar`.
+    pub program: String,
+    /// Its arguments.
+    #[serde(default)]
+    pub arguments: Vec<String>,
+    /// Seconds from the start of the session.
+    #[serde(default)]
+    pub start: f64,
+}
+
+/// One instrument at one hook.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Placement {
+    /// Kernel symbol.
+    pub function: String,
+    /// Index of the block in the function's graph.
+    pub block: u32,
+    /// Before or after the block.
+    pub hook: HookType,
+    /// Name of the instrument in the library.
+    pub instrument: String,
+    /// Seconds from the start.
+    pub launch: f64,
+    /// Seconds from the start.
+    pub splash: f64,
+    /// Which of the thread's timers (0 to 63) `elapsed-start` and `elapsed-stop` mean.
+    #[serde(default)]
+    pub timer: u8,
+}
+
+impl Session {
+    /// The format that this version writes.
+    pub const VERSION: u32 = 1;
+    /// Timers a thread has.
+    pub const TIMERS: u8 = 64;
+
+    /// A session with nothing in it.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self {
+            version: Self::VERSION,
+            name: String::from("untitled"),
+            duration: 10.0,
+            workload: None,
+            placements: Vec::new(),
+        }
+    }
+
+    /// Reads a session file's text and checks every field.
+    ///
+    /// # Errors
+    /// [`Error::Session`] with line and column, or with the placement and the field that is wrong.
+    pub fn from_ron(text: &str) -> Result<Self> {
+        let session: Self = ron::from_str(text).map_err(|source| Error::Session {
+            reason: source.to_string(),
+        })?;
+        session.check()?;
+        Ok(session)
+    }
+
+    /// The text to save.
+    ///
+    /// # Errors
+    /// [`Error::Session`] if the session is not one that could be read back.
+    pub fn to_ron(&self) -> Result<String> {
+        self.check()?;
+        ron::ser::to_string_pretty(self, ron::ser::PrettyConfig::default().struct_names(true))
+            .map_err(|source| Error::Session {
+                reason: source.to_string(),
+            })
+    }
+
+    /// Checks versions, times and numbers. Whether functions and blocks exist, only a plan can tell.
+    ///
+    /// # Errors
+    /// [`Error::Session`], naming the field.
+    pub fn check(&self) -> Result<()> {
+        let wrong = |reason: String| Err(Error::Session { reason });
+        if self.version != Self::VERSION {
+            return wrong(format!(
+                "its version is {}, and this program reads version {}",
+                self.version,
+                Self::VERSION
+            ));
+        }
+        if !self.duration.is_finite() || self.duration <= 0.0 {
+            return wrong(format!(
+                "its duration is {}, and must be a positive number of seconds",
+                self.duration
+            ));
+        }
+        if let Some(workload) = &self.workload
+            && !(workload.start.is_finite() && (0.0..=self.duration).contains(&workload.start))
+        {
+            return wrong(format!(
+                "its workload starts at {} s, outside 0 to {} s",
+                workload.start, self.duration
+            ));
+        }
+        for (number, placement) in self.placements.iter().enumerate() {
+            let named = format!(
+                "placement {number} ({} at {} block {})",
+                placement.instrument, placement.function, placement.block
+            );
+            let Placement {
+                launch,
+                splash,
+                timer,
+                ..
+            } = *placement;
+            if !(launch.is_finite()
+                && splash.is_finite()
+                && 0.0 <= launch
+                && launch < splash
+                && splash <= self.duration)
+            {
+                return wrong(format!(
+                    "{named} launches at {launch} s and splashes at {splash} s; it must launch at 0 or later, splash after that, and not after the session's end at {} s",
+                    self.duration
+                ));
+            }
+            if timer >= Self::TIMERS {
+                return wrong(format!(
+                    "{named} uses timer {timer}, and there are {} (0 to {})",
+                    Self::TIMERS,
+                    Self::TIMERS - 1
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn placement() -> impl Strategy<Value = Placement> {
+        (
+            "[a-z_]{1,20}",
+            0u32..1000,
+            any::<bool>(),
+            "[a-z-]{1,12}",
+            0.0..50.0f64,
+            0.001..50.0f64,
+            0u8..64,
+        )
+            .prop_map(|(function, block, pre, instrument, launch, lasts, timer)| {
+                Placement {
+                    function,
+                    block,
+                    hook: if pre { HookType::Pre } else { HookType::Post },
+                    instrument,
+                    launch,
+                    splash: launch + lasts,
+                    timer,
+                }
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_saved_is_read_back(name in ".*", placements in prop::collection::vec(placement(), 0..20), run: bool) {
+            let workload =
+                run.then(|| Workload { program: "/bin/pulsar".into(), arguments: vec![name.clone()], start: 1.5 });
+            let session = Session { name, duration: 100.0, workload, placements, ..Session::empty() };
+            prop_assert_eq!(Session::from_ron(&session.to_ron().unwrap()).unwrap(), session);
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in ".{0,200}") {
+            let _ = Session::from_ron(&text);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let good = Placement {
+            function: "kernel_clone".into(),
+            block: 3,
+            hook: HookType::Pre,
+            instrument: "counter".into(),
+            launch: 1.0,
+            splash: 2.0,
+            timer: 0,
+        };
+        let with = |change: fn(&mut Placement)| {
+            let mut placement = good.clone();
+            change(&mut placement);
+            Session {
+                placements: vec![good.clone(), placement],
+                ..Session::empty()
+            }
+            .check()
+        };
+        assert_eq!(with(|_| ()), Ok(()));
+        let wrong: [fn(&mut Placement); 7] = [
+            |p| p.launch = -1.0,
+            |p| p.launch = f64::NAN,
+            |p| p.splash = f64::INFINITY,
+            |p| p.splash = 1.0,
+            |p| p.splash = 0.5,
+            |p| p.splash = 10.5,
+            |p| p.timer = 64,
+        ];
+        for change in wrong {
+            let error = with(change).unwrap_err().to_string();
+            assert!(
+                error.contains("placement 1") && error.contains("kernel_clone block 3"),
+                "{error}"
+            );
+        }
+        let error = |session: Session| session.check().unwrap_err().to_string();
+        assert!(
+            error(Session {
+                version: 2,
+                ..Session::empty()
+            })
+            .contains("version is 2")
+        );
+        assert!(
+            error(Session {
+                duration: f64::NAN,
+                ..Session::empty()
+            })
+            .contains("duration")
+        );
+        let workload = Some(Workload {
+            program: "p".into(),
+            arguments: Vec::new(),
+            start: 11.0,
+        });
+        assert!(
+            error(Session {
+                workload,
+                ..Session::empty()
+            })
+            .contains("workload starts at 11 s")
+        );
+
+        let text = Session::empty().to_ron().unwrap();
+        let unknown = Session::from_ron(&text.replace("duration", "length"))
+            .unwrap_err()
+            .to_string();
+        assert!(
+            unknown.contains("length") && unknown.contains(':'),
+            "{unknown}"
+        );
+    }
+}

@@ -1,0 +1,197 @@
+//! Arithmetic on numbers of which only their origin is known.
+
+use super::sum::{Term, ones};
+use super::value::{Atom, MOST_TERMS, Value, Values};
+
+impl Values {
+    pub(super) fn add(&mut self, a: Value, b: Value) -> Value {
+        let (Some(x), Some(y)) = (self.sum(a), self.sum(b)) else {
+            return Value::UNKNOWN;
+        };
+        let constant = x.constant.wrapping_add(y.constant);
+        let terms = x.terms.iter().chain(&y.terms).copied().collect();
+        self.intern(constant, terms)
+    }
+
+    pub(super) fn sub(&mut self, a: Value, b: Value) -> Value {
+        let negative = self.scale(b, u64::MAX);
+        self.add(a, negative)
+    }
+
+    pub(super) fn scale(&mut self, a: Value, by: u64) -> Value {
+        let Some(sum) = self.sum(a) else {
+            return Value::UNKNOWN;
+        };
+        let terms = sum
+            .terms
+            .iter()
+            .map(|&term| Term {
+                factor: term.factor.wrapping_mul(by),
+                ..term
+            })
+            .collect();
+        let constant = sum.constant.wrapping_mul(by);
+        self.intern(constant, terms)
+    }
+
+    pub(super) fn mul(&mut self, a: Value, b: Value) -> Value {
+        match (self.as_constant(a), self.as_constant(b)) {
+            (_, Some(by)) => self.scale(a, by),
+            (Some(by), _) => self.scale(b, by),
+            _ => Value::UNKNOWN,
+        }
+    }
+
+    /// `by` below 64.
+    pub(super) fn shl(&mut self, a: Value, by: u32) -> Value {
+        self.scale(a, 1u64.wrapping_shl(by))
+    }
+
+    /// `by` below 64.
+    pub(super) fn shr(&mut self, a: Value, by: u32) -> Value {
+        let Some((constant, terms)) = self.apart(a) else {
+            return Value::UNKNOWN;
+        };
+        let mut kept = Vec::new();
+        for term in terms {
+            let (Some(shift), len) = (term.shift(), u32::from(term.len)) else {
+                return Value::UNKNOWN;
+            };
+            if shift >= by {
+                kept.push(Term {
+                    factor: 1u64.wrapping_shl(shift - by),
+                    ..term
+                });
+            } else if shift + len > by {
+                let cut = u8::try_from(by - shift).unwrap_or(u8::MAX);
+                kept.push(Term {
+                    lo: term.lo.saturating_add(cut),
+                    len: term.len.saturating_sub(cut),
+                    factor: 1,
+                    ..term
+                });
+            }
+        }
+        self.intern(constant.wrapping_shr(by), kept)
+    }
+
+    /// The bits of a constant mask.
+    pub(super) fn mask(&mut self, a: Value, mask: u64) -> Value {
+        if mask == u64::MAX {
+            return a;
+        }
+        let Some((constant, terms)) = self.apart(a) else {
+            return Value::UNKNOWN;
+        };
+        let mut kept = Vec::new();
+        for term in terms {
+            let Some(shift) = term.shift() else {
+                return Value::UNKNOWN;
+            };
+            let mut wanted = mask.wrapping_shr(shift) & ones(term.len);
+            // Each run of ones in the mask keeps a field of its own.
+            while wanted != 0 {
+                let (start, run) = (
+                    wanted.trailing_zeros(),
+                    (wanted >> wanted.trailing_zeros()).trailing_ones(),
+                );
+                let (Ok(from), Ok(len)) = (u8::try_from(start), u8::try_from(run)) else {
+                    return Value::UNKNOWN;
+                };
+                kept.push(Term {
+                    lo: term.lo.saturating_add(from),
+                    len,
+                    factor: 1u64.wrapping_shl(shift + start),
+                    ..term
+                });
+                wanted &= !(ones(len) << start);
+            }
+        }
+        self.intern(constant & mask, kept)
+    }
+
+    pub(super) fn and(&mut self, a: Value, b: Value) -> Value {
+        match (self.as_constant(a), self.as_constant(b)) {
+            (_, Some(mask)) => self.mask(a, mask),
+            (Some(mask), _) => self.mask(b, mask),
+            _ if a == b => a,
+            _ => Value::UNKNOWN,
+        }
+    }
+
+    pub(super) fn or(&mut self, a: Value, b: Value) -> Value {
+        if let (Some(x), Some(y)) = (self.as_constant(a), self.as_constant(b)) {
+            return self.constant(x | y);
+        }
+        match (self.occupied(a), self.occupied(b)) {
+            _ if a.is_unknown() || b.is_unknown() => Value::UNKNOWN,
+            _ if a == b => a,
+            (Some(x), Some(y)) if x & y == 0 => self.add(a, b),
+            _ => self.atom(Atom::Or(a.min(b), a.max(b))),
+        }
+    }
+
+    pub(super) fn xor(&mut self, a: Value, b: Value) -> Value {
+        if a.is_unknown() || b.is_unknown() {
+            return Value::UNKNOWN;
+        }
+        if let (Some(x), Some(y)) = (self.as_constant(a), self.as_constant(b)) {
+            return self.constant(x ^ y);
+        }
+        if let (Some(x), Some(y)) = (self.occupied(a), self.occupied(b))
+            && x & y == 0
+        {
+            return self.add(a, b);
+        }
+        let mut parts: Vec<Value> = Vec::new();
+        for part in self.xor_parts(a).into_iter().chain(self.xor_parts(b)) {
+            // What is there twice is not there at all.
+            match parts.iter().position(|&known| known == part) {
+                Some(known) => drop(parts.swap_remove(known)),
+                None => parts.push(part),
+            }
+        }
+        parts.sort_unstable();
+        match parts.as_slice() {
+            [] => self.constant(0),
+            [one] => *one,
+            [..] if parts.len() > MOST_TERMS => Value::UNKNOWN,
+            [..] => self.atom(Atom::Xor(parts)),
+        }
+    }
+
+    /// The values whose exclusive or this is; itself if it is none.
+    pub(super) fn xor_parts(&self, value: Value) -> Vec<Value> {
+        match self.as_atom(value) {
+            Some(Atom::Xor(parts)) => parts.clone(),
+            _ => vec![value],
+        }
+    }
+
+    /// The bits that may be set, if no two terms can set the same.
+    fn occupied(&self, value: Value) -> Option<u64> {
+        let sum = self.sum(value)?;
+        sum.terms.iter().try_fold(sum.constant, |seen, term| {
+            let bits = term.occupied()?;
+            (seen & bits == 0).then_some(seen | bits)
+        })
+    }
+
+    /// The value as terms that are only moved and do not meet.
+    fn apart(&mut self, value: Value) -> Option<(u64, Vec<Term>)> {
+        let sum = self.sum(value)?;
+        if self.occupied(value).is_some() {
+            return Some((sum.constant, sum.terms.clone()));
+        }
+        let atom = self.atom_number(Atom::Whole(value));
+        Some((
+            0,
+            vec![Term {
+                atom,
+                lo: 0,
+                len: 64,
+                factor: 1,
+            }],
+        ))
+    }
+}

@@ -1,0 +1,361 @@
+//! One hit of an instrument: what it may write, in which order, and when it is done
+//! (`ilk-driver/kmod/ilk_abi.h` has the layouts).
+
+use gilk_instruments::{Program, Sampled};
+
+use super::effects::number;
+use super::state::{Fact, State};
+use super::value::{Atom, Value, Values};
+use crate::InstrumentId;
+use crate::layout::RuntimeLayout;
+
+/// An instrument as its identifier and the plan's list have it.
+#[derive(Clone, Debug)]
+pub(super) struct Expected {
+    pub(super) id: InstrumentId,
+    pub(super) program: Program,
+    pub(super) timer: u8,
+    /// The per-CPU word that it counts in.
+    pub(super) counter: Option<u64>,
+}
+
+/// How far a hit has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Progress {
+    pub(super) stage: Stage,
+    /// Whether the timer that was stopped can no longer be stopped again.
+    pub(super) cleared: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) enum Stage {
+    #[default]
+    Nothing,
+    /// `cmpxchg` has been tried with this head; the branch on its result comes next.
+    Trying { head: Value, tsc: Value },
+    /// The slot of `head` is this hit's.
+    Reserved {
+        head: Value,
+        tsc: Value,
+        value: bool,
+        time: bool,
+    },
+    /// A word of the timer's entry is written.
+    Starting {
+        entry: Value,
+        tsc: Value,
+        check: bool,
+        time: bool,
+    },
+    /// The sample is there or counted as lost.
+    Delivered,
+}
+
+impl Progress {
+    /// Whether nothing of the hit has happened.
+    pub(super) fn is_nothing(self) -> bool {
+        self == Self::default()
+    }
+
+    /// Whether the next instruction must branch on the result of `cmpxchg`.
+    pub(super) fn is_trying(self) -> bool {
+        matches!(self.stage, Stage::Trying { .. })
+    }
+
+    /// Whether a value that progress depends on is made of `atom`.
+    pub(super) fn mentions(self, values: &Values, atom: &Atom) -> bool {
+        let gone = |value| values.mentions(value, atom);
+        match self.stage {
+            Stage::Nothing | Stage::Delivered => false,
+            Stage::Trying { head, tsc } | Stage::Reserved { head, tsc, .. } => {
+                gone(head) || gone(tsc)
+            }
+            Stage::Starting { entry, tsc, .. } => gone(entry) || gone(tsc),
+        }
+    }
+
+    /// What is missing, for a person.
+    pub(super) fn missing(self) -> &'static str {
+        match self.stage {
+            Stage::Nothing if self.cleared => "its timer is stopped and nothing is sampled",
+            Stage::Nothing => "it has done nothing yet",
+            Stage::Trying { .. } => "the result of its reservation is not looked at",
+            Stage::Reserved { .. } => "its slot is reserved and has no tag yet",
+            Stage::Starting { .. } => "only one word of its timer is written",
+            Stage::Delivered => "its timer is not stopped",
+        }
+    }
+}
+
+/// How a step went: the hit goes on, or is done.
+pub(super) type Step = Result<Option<Progress>, String>;
+
+/// The rules of one hit.
+pub(super) struct Hit<'a> {
+    pub(super) expected: &'a Expected,
+    pub(super) layout: &'a RuntimeLayout,
+    pub(super) values: &'a mut Values,
+    /// Where timers' entries were found, as functions of the running task.
+    pub(super) entries: &'a mut Vec<(u8, Value)>,
+}
+
+impl Hit<'_> {
+    fn samples(&self) -> bool {
+        matches!(
+            self.expected.program,
+            Program::Sample(_) | Program::StopTimer
+        )
+    }
+
+    /// A sample is delivered or lost: done, unless a timer must still be stopped.
+    fn delivered(&self, progress: Progress) -> Option<Progress> {
+        let done = self.expected.program != Program::StopTimer || progress.cleared;
+        if done {
+            None
+        } else {
+            Some(Progress {
+                stage: Stage::Delivered,
+                ..progress
+            })
+        }
+    }
+
+    /// One is added to the per-CPU word at `gs:[word]`.
+    pub(super) fn count(&mut self, progress: Progress, word: u64, state: &State) -> Step {
+        let layout = self.layout;
+        if self.expected.counter == Some(word) && self.expected.program == Program::Count {
+            return if progress.is_nothing() {
+                Ok(None)
+            } else {
+                Err("a counter is part of another hit".into())
+            };
+        }
+        if progress.stage == Stage::Nothing && self.samples() && word == layout.lost_full.0 {
+            let full = state.facts().any(|fact| matches!(fact, Fact::Full(_)));
+            return if full {
+                Ok(self.delivered(progress))
+            } else {
+                Err("a sample is counted as lost though the ring is not known to be full".into())
+            };
+        }
+        if progress.is_nothing()
+            && self.expected.program == Program::StopTimer
+            && word == layout.lost_unmatched.0
+        {
+            let unmatched = state.facts().any(|fact| match fact {
+                Fact::NonZero(difference) => self.timer_of(difference).is_some(),
+                _ => false,
+            });
+            return if unmatched {
+                Ok(None)
+            } else {
+                Err("a stop is counted as unmatched though its timer was not looked up".into())
+            };
+        }
+        Err(format!(
+            "it adds to gs:[{word:#x}], which is not its own to count in"
+        ))
+    }
+
+    /// `cmpxchg gs:[head], new` with `old` in rax.
+    pub(super) fn reserve(
+        &mut self,
+        progress: Progress,
+        old: Value,
+        new: Value,
+        state: &State,
+    ) -> Step {
+        if progress.stage != Stage::Nothing || !self.samples() {
+            return Err("it reserves a slot that its instrument has no use for".into());
+        }
+        if !is_head(self.values, old) {
+            return Err("rax is not the head that was read when it reserves a slot".into());
+        }
+        let one = self.values.constant(1);
+        if self.values.add(old, one) != new {
+            return Err("it does not move the head by one".into());
+        }
+        if !state.knows(Fact::Room(old)) {
+            return Err("it reserves a slot though the ring may be full".into());
+        }
+        let Some(tsc) = state.since_head.tsc else {
+            return Err(
+                "the clock is not read between reading the head and reserving the slot".into(),
+            );
+        };
+        Ok(Some(Progress {
+            stage: Stage::Trying { head: old, tsc },
+            ..progress
+        }))
+    }
+
+    /// What holds after the branch on the reservation's result: the head that is ours, or none.
+    pub(super) fn tried(progress: Progress, success: bool) -> (Progress, Option<Value>) {
+        match progress.stage {
+            Stage::Trying { head, tsc } if success => (
+                Progress {
+                    stage: Stage::Reserved {
+                        head,
+                        tsc,
+                        value: false,
+                        time: false,
+                    },
+                    ..progress
+                },
+                Some(head),
+            ),
+            _ => (
+                Progress {
+                    stage: Stage::Nothing,
+                    ..progress
+                },
+                None,
+            ),
+        }
+    }
+
+    /// Eight bytes are written to memory.
+    pub(super) fn store(
+        &mut self,
+        progress: Progress,
+        address: Value,
+        stored: Value,
+        state: &State,
+    ) -> Step {
+        match (progress.stage, self.expected.program) {
+            (
+                Stage::Reserved {
+                    head,
+                    tsc,
+                    value,
+                    time,
+                },
+                _,
+            ) => {
+                let slot = self.slot(head);
+                let offset = self.values.sub(address, slot);
+                match self.values.as_constant(offset) {
+                    Some(8) => {
+                        self.value(stored, tsc, state)?;
+                        Ok(Some(Progress {
+                            stage: Stage::Reserved {
+                                head,
+                                tsc,
+                                value: true,
+                                time,
+                            },
+                            ..progress
+                        }))
+                    }
+                    Some(16) if stored == tsc => Ok(Some(Progress {
+                        stage: Stage::Reserved {
+                            head,
+                            tsc,
+                            value,
+                            time: true,
+                        },
+                        ..progress
+                    })),
+                    Some(16) => Err("the time in the sample is not the one read for it".into()),
+                    Some(0) if !(value && time) => {
+                        Err("the tag is written before the value and the time".into())
+                    }
+                    Some(0) if stored == self.tag(head) => Ok(self.delivered(progress)),
+                    Some(0) => Err(format!(
+                        "the tag is not that of instrument {} in this lap",
+                        self.expected.id
+                    )),
+                    _ => self.stop(
+                        progress,
+                        address,
+                        stored,
+                        state,
+                        "it writes outside of the slot that it has reserved",
+                    ),
+                }
+            }
+            (Stage::Nothing | Stage::Starting { .. }, Program::StartTimer) => {
+                self.start(progress, address, stored)
+            }
+            _ => self.stop(
+                progress,
+                address,
+                stored,
+                state,
+                "it writes to memory that is not its own",
+            ),
+        }
+    }
+
+    /// `ring_base + (cpu << stride_log2) + slot * 24`.
+    fn slot(&mut self, head: Value) -> Value {
+        let (stride, slots) = (self.layout.stride_log2, self.layout.slots_log2);
+        let cpu = self.values.shr(head, 48);
+        let cpu = self.values.shl(cpu, stride.min(63));
+        let slot = self.values.mask(head, (1u64 << slots.min(47)) - 1);
+        let slot = self.values.scale(slot, 24);
+        let base = self.values.constant(self.layout.ring_base.0);
+        let ring = self.values.add(base, cpu);
+        self.values.add(ring, slot)
+    }
+
+    /// `lap << 48 | identifier`.
+    fn tag(&mut self, head: Value) -> Value {
+        let lap = self.values.shr(head, self.layout.slots_log2.min(63));
+        let lap = self.values.mask(lap, 0xffff);
+        let lap = self.values.shl(lap, 48);
+        let id = self.values.constant(self.expected.id.pack());
+        self.values.add(lap, id)
+    }
+
+    /// Whether `stored` is what the instrument samples.
+    fn value(&mut self, stored: Value, tsc: Value, state: &State) -> Result<(), String> {
+        let right = match self.expected.program {
+            Program::Sample(Sampled::Tsc) => stored == tsc,
+            Program::Sample(Sampled::BlockIndex) => {
+                self.values.as_constant(stored) == Some(self.expected.id.block.into())
+            }
+            Program::Sample(Sampled::Argument(argument)) => {
+                argument_number(argument).is_some_and(|register| {
+                    self.values.as_atom(stored) == Some(&Atom::Register(register))
+                })
+            }
+            Program::StopTimer => {
+                let started = self.values.sub(tsc, stored);
+                let mut known = state.facts().filter_map(|fact| match fact {
+                    Fact::Zero(difference) => self.timer_of(difference),
+                    _ => None,
+                });
+                known.any(|(_, time)| time == started)
+            }
+            Program::Count | Program::StartTimer => false,
+        };
+        if right {
+            Ok(())
+        } else {
+            Err("the value in the sample is not what its instrument measures".into())
+        }
+    }
+}
+
+/// Whether the value is a head that was read.
+pub(super) fn is_head(values: &Values, value: Value) -> bool {
+    matches!(values.as_atom(value), Some(Atom::Head(_) | Atom::Joined(_)))
+}
+
+/// The number of the register that carries an integer argument (System V ABI, 3.2.3).
+pub(super) fn argument_number(argument: u8) -> Option<u8> {
+    use iced_x86::Register;
+    let registers = [
+        Register::RDI,
+        Register::RSI,
+        Register::RDX,
+        Register::RCX,
+        Register::R8,
+        Register::R9,
+    ];
+    registers
+        .get(usize::from(argument))
+        .copied()
+        .and_then(number)
+}

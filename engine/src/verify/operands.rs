@@ -1,0 +1,296 @@
+//! Operands of instrument code: what is read, what is written, what is computed.
+
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+use super::effects::number;
+use super::hit::{Expected, Hit, Progress};
+use super::place::{self, Place};
+use super::state::{Compare, RAX, Since, State};
+use super::step::Machine;
+use super::timer::timer_entry;
+use super::value::{Atom, Value};
+
+/// Words a patch may have on the stack at once: fifteen registers and the flags, twice.
+const MOST_PUSHED: usize = 32;
+
+impl Machine<'_> {
+    /// Names what is read now; an older reading by the same instruction is forgotten.
+    pub(super) fn read(
+        &mut self,
+        atom: Atom,
+        state: &mut State,
+        progress: Progress,
+    ) -> Result<Value, String> {
+        if progress.mentions(&self.values, &atom) {
+            return Err("it reads again what its sample is being made of".into());
+        }
+        state.forget(&self.values, &atom);
+        Ok(self.values.atom(atom))
+    }
+
+    pub(super) fn operand(
+        &mut self,
+        instruction: &Instruction,
+        operand: u32,
+        state: &mut State,
+        progress: Progress,
+    ) -> Result<Value, String> {
+        match instruction.op_kind(operand) {
+            OpKind::Register => {
+                let register = instruction.op_register(operand);
+                match number(register) {
+                    Some(number) if register.is_gpr64() => Ok(state.register(number)),
+                    Some(number) if register.is_gpr32() => {
+                        Ok(self.values.mask(state.register(number), 0xffff_ffff))
+                    }
+                    _ => Err(not_allowed(instruction)),
+                }
+            }
+            OpKind::Memory => self.load(instruction, state, progress),
+            _ => {
+                let immediate = instruction
+                    .try_immediate(operand)
+                    .map_err(|_| not_allowed(instruction))?;
+                let immediate = if is_wide(instruction) {
+                    immediate
+                } else {
+                    immediate & 0xffff_ffff
+                };
+                Ok(self.values.constant(immediate))
+            }
+        }
+    }
+
+    pub(super) fn load(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        progress: Progress,
+    ) -> Result<Value, String> {
+        let at = instruction.ip();
+        let place = place::of(&mut self.values, instruction, state)?;
+        match place {
+            Place::Stack(slot) => Ok(state.stack.get(slot).copied().unwrap_or(Value::UNKNOWN)),
+            Place::Gs(word) if word == self.layout.current.0 => Ok(self.values.task()),
+            Place::Gs(word) if word == self.layout.limit.0 => {
+                let limit = self.read(Atom::Limit(at), state, progress)?;
+                state.since_head.limit = Some(limit);
+                Ok(limit)
+            }
+            Place::Gs(word) if word == self.layout.head.0 => {
+                let head = self.read(Atom::Head(at), state, progress)?;
+                state.since_head = Since::default();
+                Ok(head)
+            }
+            Place::Gs(word) => Err(format!("it reads gs:[{word:#x}], which is not for it")),
+            Place::Memory(address) => {
+                let Some((entry, word)) = timer_entry(&mut self.values, self.layout, address)
+                else {
+                    return Err("it reads memory that is not its own".into());
+                };
+                self.read(Atom::Timer { at, word, entry }, state, progress)
+            }
+        }
+    }
+
+    pub(super) fn arithmetic(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        progress: Progress,
+    ) -> Result<Value, String> {
+        let count = instruction.op_count();
+        let same = count == 2
+            && instruction.op1_kind() == OpKind::Register
+            && instruction.op0_kind() == OpKind::Register
+            && instruction.op0_register() == instruction.op1_register();
+        let last = count.saturating_sub(1);
+        let a = self.operand(
+            instruction,
+            if count == 3 && instruction.mnemonic() == Mnemonic::Imul {
+                1
+            } else {
+                0
+            },
+            state,
+            progress,
+        )?;
+        let b = if count < 2 {
+            self.values.constant(1)
+        } else {
+            self.operand(instruction, last, state, progress)?
+        };
+        let wide = is_wide(instruction);
+        let shift = || {
+            let count = instruction
+                .try_immediate(last)
+                .map_err(|_| String::from("it shifts by a register"))?;
+            u32::try_from(count & if wide { 63 } else { 31 })
+                .map_err(|_| String::from("it shifts too far"))
+        };
+        let values = &mut self.values;
+        let result = match instruction.mnemonic() {
+            Mnemonic::Xor | Mnemonic::Sub if same => values.constant(0),
+            Mnemonic::Add | Mnemonic::Inc => values.add(a, b),
+            Mnemonic::Sub | Mnemonic::Dec => values.sub(a, b),
+            Mnemonic::And => values.and(a, b),
+            Mnemonic::Or => values.or(a, b),
+            Mnemonic::Xor => values.xor(a, b),
+            Mnemonic::Imul if count >= 2 => values.mul(a, b),
+            Mnemonic::Shl => values.shl(a, shift()?),
+            Mnemonic::Shr => values.shr(a, shift()?),
+            Mnemonic::Shrd if wide && count == 3 => {
+                let by = shift()?;
+                let from = self.operand(instruction, 1, state, progress)?;
+                let low = self.values.shr(a, by);
+                if by == 0 {
+                    low
+                } else {
+                    let high = self.values.shl(from, 64 - by);
+                    self.values.or(low, high)
+                }
+            }
+            _ => return Err(not_allowed(instruction)),
+        };
+        Ok(if wide {
+            result
+        } else {
+            self.values.mask(result, 0xffff_ffff)
+        })
+    }
+
+    /// Into the register that is the first operand.
+    pub(super) fn set(
+        &mut self,
+        instruction: &Instruction,
+        value: Value,
+        state: &mut State,
+    ) -> Result<(), String> {
+        let register = instruction.op0_register();
+        let value = if register.is_gpr32() {
+            self.values.mask(value, 0xffff_ffff)
+        } else {
+            value
+        };
+        match number(register) {
+            _ if register.full_register() == Register::RSP => {
+                Err("it moves the stack pointer other than by push and pop".into())
+            }
+            Some(number)
+                if instruction.op0_kind() == OpKind::Register
+                    && (register.is_gpr32() || register.is_gpr64()) =>
+            {
+                state.set(number, value);
+                Ok(())
+            }
+            _ => Err(not_allowed(instruction)),
+        }
+    }
+
+    /// `mov` to wherever.
+    pub(super) fn assign(
+        &mut self,
+        instruction: &Instruction,
+        value: Value,
+        state: &mut State,
+        expected: Option<&Expected>,
+        progress: Progress,
+    ) -> Result<Option<Progress>, String> {
+        if instruction.op0_kind() != OpKind::Memory {
+            self.set(instruction, value, state)?;
+            return Ok(Some(progress));
+        }
+        match (place::of(&mut self.values, instruction, state)?, expected) {
+            (Place::Gs(word), _) => Err(format!("it writes gs:[{word:#x}]")),
+            (Place::Stack(slot), _) => {
+                if let Some(word) = state.stack.get_mut(slot) {
+                    *word = value;
+                }
+                Ok(Some(progress))
+            }
+            (Place::Memory(_), None) => {
+                Err("it writes to memory where no instrument should run".into())
+            }
+            (Place::Memory(address), Some(expected)) => Hit {
+                expected,
+                layout: self.layout,
+                values: &mut self.values,
+                entries: &mut self.entries,
+            }
+            .store(progress, address, value, state),
+        }
+    }
+
+    /// `inc` or `add 1` of a word in memory.
+    pub(super) fn count(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        expected: Option<&Expected>,
+        progress: Progress,
+    ) -> Result<Option<Progress>, String> {
+        let by_one = instruction.mnemonic() == Mnemonic::Inc
+            || instruction.try_immediate(1).is_ok_and(|by| by == 1);
+        let place = place::of(&mut self.values, instruction, state)?;
+        let (Place::Gs(word), true) = (place, by_one) else {
+            return Err(not_allowed(instruction));
+        };
+        let expected = expected.ok_or("it counts where no instrument should run")?;
+        state.compare = Compare::Unknown;
+        Hit {
+            expected,
+            layout: self.layout,
+            values: &mut self.values,
+            entries: &mut self.entries,
+        }
+        .count(progress, word, state)
+    }
+
+    pub(super) fn reserve(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        expected: Option<&Expected>,
+        progress: Progress,
+    ) -> Result<Option<Progress>, String> {
+        let new = self.operand(instruction, 1, state, progress)?;
+        if instruction.op0_kind() != OpKind::Memory
+            || place::of(&mut self.values, instruction, state)? != Place::Gs(self.layout.head.0)
+        {
+            return Err("cmpxchg may only move the ring's head".into());
+        }
+        let expected = expected.ok_or("it reserves a slot where no instrument should run")?;
+        let old = state.register(RAX);
+        state.set(RAX, Value::UNKNOWN);
+        state.compare = Compare::Unknown;
+        Hit {
+            expected,
+            layout: self.layout,
+            values: &mut self.values,
+            entries: &mut self.entries,
+        }
+        .reserve(progress, old, new, state)
+    }
+}
+
+pub(super) fn push(state: &mut State, value: Value) -> Result<(), String> {
+    state.stack.push(value);
+    if state.stack.len() > MOST_PUSHED {
+        Err("it pushes more than an instrument can need".into())
+    } else {
+        Ok(())
+    }
+}
+
+/// Whether it works on 64 bits.
+pub(super) fn is_wide(instruction: &Instruction) -> bool {
+    match instruction.op0_kind() {
+        OpKind::Register => instruction.op0_register().is_gpr64(),
+        OpKind::Memory => instruction.memory_size().size() == 8,
+        _ => false,
+    }
+}
+
+pub(super) fn not_allowed(instruction: &Instruction) -> String {
+    format!("`{instruction}` is not an instruction that instrument code may have here")
+}

@@ -1,0 +1,380 @@
+//! A function as its bytes say it: decoded from its start, with every place control may come to.
+//!
+//! Nothing here is taken from the planner's graph. From the image come the bytes, the kernel's
+//! own sites (static keys, exception entries, …) and the addresses that other code leads to.
+
+use std::collections::BTreeSet;
+
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+};
+
+use super::effects::{self, Mask};
+use crate::image::{Function, Site, SiteKind};
+use crate::{Addr, Image, Span};
+
+/// One instruction of a function.
+#[derive(Clone, Debug)]
+pub(super) struct Decoded {
+    pub(super) instruction: Instruction,
+    /// Registers and flags whose value it may use.
+    pub(super) reads: Mask,
+    /// Registers and flags that have nothing of their old value after it.
+    pub(super) kills: Mask,
+    /// Registers and flags that it may change.
+    pub(super) changes: Mask,
+    /// Whether control may run on to the next instruction.
+    pub(super) runs_on: bool,
+    /// Where else in the function control may go: its branch, the other way of a static key, a fixup.
+    pub(super) leads_to: Vec<u64>,
+    /// What may be used where control leaves the function from here.
+    pub(super) leaves_with: Mask,
+}
+
+impl Decoded {
+    pub(super) fn at(&self) -> u64 {
+        self.instruction.ip()
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.instruction.next_ip()
+    }
+
+    pub(super) fn span(&self) -> Span {
+        Span {
+            start: Addr(self.at()),
+            end: Addr(self.end()),
+        }
+    }
+
+    pub(super) fn is_call(&self) -> bool {
+        matches!(
+            self.instruction.flow_control(),
+            FlowControl::Call | FlowControl::IndirectCall
+        )
+    }
+
+    /// Whether it is a branch or a return: what is not sequential, in the report's word.
+    pub(super) fn is_branch(&self) -> bool {
+        !self.is_call() && self.instruction.flow_control() != FlowControl::Next
+    }
+}
+
+/// A function of the image.
+#[derive(Clone, Debug)]
+pub(super) struct Routine {
+    pub(super) name: String,
+    pub(super) span: Span,
+    /// In order of address.
+    pub(super) instructions: Vec<Decoded>,
+    /// Every address inside that control may come to other than from the instruction before it.
+    pub(super) targets: BTreeSet<u64>,
+    /// Those of them that code or data outside leads to.
+    pub(super) entered: BTreeSet<u64>,
+    /// Where calls return to.
+    pub(super) returns: BTreeSet<u64>,
+    /// The kernel's own sites.
+    pub(super) sites: Vec<Site>,
+    /// A branch leads into the middle of an instruction: some code is decoded twice.
+    pub(super) strays: bool,
+    /// Whether it is compiled C that keeps the calling convention.
+    pub(super) compiled: bool,
+}
+
+/// The three bytes that come next.
+fn behind(bytes: &[u8], decoder: &Decoder<'_>) -> Option<[u8; 3]> {
+    bytes.get(decoder.position()..)?.first_chunk().copied()
+}
+
+impl Routine {
+    /// Decodes a function.
+    ///
+    /// # Errors
+    /// Where and why it does not decode.
+    pub(super) fn read(image: &Image, function: &Function) -> Result<Self, (Addr, String)> {
+        let span = function.span;
+        let bytes = image.bytes(span).ok_or((
+            span.start,
+            format!("the bytes of {} are not in the image", function.name),
+        ))?;
+        let mut sites: Vec<Site> = image.sites().overlapping(span).copied().collect();
+        sites.sort_unstable_by_key(|site| (site.span.start, site.span.end));
+        let mut routine = Self {
+            name: function.name.clone(),
+            span,
+            instructions: Vec::new(),
+            targets: BTreeSet::new(),
+            entered: image.entered(span).iter().map(|at| at.0).collect(),
+            returns: BTreeSet::new(),
+            sites,
+            strays: false,
+            compiled: image.is_compiled(span.start),
+        };
+        let mut info = InstructionInfoFactory::new();
+        let mut decoder = Decoder::with_ip(64, bytes, span.start.0, DecoderOptions::NONE);
+        while decoder.can_decode() {
+            let instruction = decoder.decode();
+            if instruction.is_invalid() {
+                let at = Addr(instruction.ip());
+                return Err((
+                    at,
+                    format!(
+                        "the bytes of {} at {at} are not an instruction",
+                        function.name
+                    ),
+                ));
+            }
+            let mut decoded = routine.judge(image, &mut info, instruction);
+            let may_call = decoded.is_call() || routine.is_static_call(&decoded);
+            if routine.compiled && may_call && !routine.ends_in_popf() {
+                // Compiled code keeps nothing in the flags across a call of anything: an `asm`
+                // statement clobbers them and cannot take them in. Only inside of one statement can
+                // they be passed: `popf; call`, as KVM's emulator does.
+                decoded.reads = decoded.reads.without(Mask::FLAGS);
+                decoded.kills = decoded.kills.union(Mask::FLAGS);
+            }
+            if instruction.code() == Code::Int3
+                && let Some(before) = routine.instructions.last_mut()
+                && before.is_call()
+            {
+                // Nothing was compiled to run behind this call.
+                before.runs_on = false;
+            }
+            if instruction.code() == Code::Ud2
+                && behind(bytes, &decoder).is_some_and(|name| name == *b"xen" || name == *b"kvm")
+            {
+                // A hypervisor emulates the instruction behind the three letters
+                // (arch/x86/include/asm/xen/prefix.h): they are no instruction.
+                (decoded.runs_on, decoded.reads) = (true, Mask::ALL);
+                let (position, ip) = (decoder.position() + 3, decoder.ip() + 3);
+                if decoder.set_position(position).is_ok() {
+                    decoder.set_ip(ip);
+                }
+            }
+            routine.instructions.push(decoded);
+        }
+        if let Some(last) = routine.instructions.last_mut()
+            && last.is_call()
+        {
+            last.runs_on = false;
+        }
+        routine.targets.extend(routine.entered.iter().copied());
+        routine.targets.extend(
+            routine
+                .sites
+                .iter()
+                .filter_map(|site| site.target)
+                .filter(|at| span.contains(*at))
+                .map(|at| at.0),
+        );
+        for decoded in &routine.instructions {
+            routine.targets.extend(decoded.leads_to.iter().copied());
+            if decoded.is_call() {
+                routine.returns.insert(decoded.end());
+            }
+        }
+        routine.follow_strays(bytes);
+        Ok(routine)
+    }
+
+    fn ends_in_popf(&self) -> bool {
+        self.instructions
+            .last()
+            .is_some_and(|last| last.instruction.mnemonic() == Mnemonic::Popfq)
+    }
+
+    fn is_static_call(&self, decoded: &Decoded) -> bool {
+        self.sites_in(decoded.span())
+            .any(|site| site.kind == SiteKind::StaticCall)
+    }
+
+    /// A branch into the middle of an instruction runs bytes that were decoded otherwise: decodes
+    /// them from there too, for they may branch and call.
+    fn follow_strays(&mut self, bytes: &[u8]) {
+        let mut to_follow: Vec<u64> = self
+            .targets
+            .iter()
+            .copied()
+            .filter(|&at| self.index(at).is_none())
+            .collect();
+        self.strays = !to_follow.is_empty();
+        let mut followed: BTreeSet<u64> = BTreeSet::new();
+        while let Some(from) = to_follow.pop() {
+            let mut at = from;
+            while self.span.contains(Addr(at)) && self.index(at).is_none() && followed.insert(at) {
+                let offset = usize::try_from(at - self.span.start.0).unwrap_or(usize::MAX);
+                let instruction = Decoder::with_ip(
+                    64,
+                    bytes.get(offset..).unwrap_or_default(),
+                    at,
+                    DecoderOptions::NONE,
+                )
+                .decode();
+                if instruction.is_invalid() {
+                    break;
+                }
+                match instruction.flow_control() {
+                    FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
+                        let target = instruction.near_branch_target();
+                        if self.span.contains(Addr(target))
+                            && self.targets.insert(target)
+                            && self.index(target).is_none()
+                        {
+                            to_follow.push(target);
+                        }
+                    }
+                    FlowControl::Call | FlowControl::IndirectCall => {
+                        self.returns.insert(instruction.next_ip());
+                    }
+                    _ => {}
+                }
+                at = instruction.next_ip();
+            }
+        }
+    }
+
+    fn judge(
+        &self,
+        image: &Image,
+        info: &mut InstructionInfoFactory,
+        instruction: Instruction,
+    ) -> Decoded {
+        let (reads, kills, changes) = effects::of(info, &instruction);
+        let mut decoded = Decoded {
+            instruction,
+            reads,
+            kills,
+            changes,
+            runs_on: true,
+            leads_to: Vec::new(),
+            leaves_with: Mask::NONE,
+        };
+        let target = Addr(instruction.near_branch_target());
+        let inside = self.span.contains(target);
+        match instruction.flow_control() {
+            FlowControl::Next => {}
+            FlowControl::UnconditionalBranch if inside => {
+                decoded.runs_on = false;
+                decoded.leads_to.push(target.0);
+            }
+            FlowControl::ConditionalBranch if inside => decoded.leads_to.push(target.0),
+            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
+                decoded.runs_on = instruction.flow_control() == FlowControl::ConditionalBranch;
+                decoded.leaves_with = match target {
+                    _ if image.is_return_thunk(target) => self.returns_with(),
+                    // Our caller's values are its duty now, and it is ours to hand them on whole.
+                    _ if image.is_compiled(target) && self.compiled => {
+                        Mask::CALL.union(Mask::RETURN)
+                    }
+                    _ => Mask::ALL,
+                };
+            }
+            FlowControl::Call if image.is_compiled(target) => {
+                decoded.runs_on = !image.never_returns(target);
+                decoded.reads = decoded.reads.union(Mask::CALL);
+                decoded.kills = decoded.kills.union(Mask::CLOBBERED);
+                decoded.changes = decoded.changes.union(Mask::CLOBBERED);
+            }
+            FlowControl::Call | FlowControl::IndirectCall => {
+                // Assembly and thunks take and keep what they like.
+                decoded.runs_on =
+                    instruction.is_call_near_indirect() || !image.never_returns(target);
+                decoded.reads = Mask::ALL;
+                decoded.kills = Mask::NONE;
+                decoded.changes = Mask::ALL;
+            }
+            FlowControl::Return => {
+                decoded.runs_on = false;
+                decoded.leaves_with = if instruction.op_count() == 0 {
+                    self.returns_with()
+                } else {
+                    Mask::ALL
+                };
+            }
+            FlowControl::Exception => decoded.runs_on = false,
+            FlowControl::IndirectBranch
+            | FlowControl::Interrupt
+            | FlowControl::XbeginXabortXend => {
+                decoded.runs_on = false;
+                decoded.leaves_with = Mask::ALL;
+            }
+        }
+        self.add_sites(&mut decoded);
+        decoded
+    }
+
+    /// What the caller may use of what a return leaves.
+    fn returns_with(&self) -> Mask {
+        if self.compiled {
+            Mask::RETURN
+        } else {
+            Mask::ALL
+        }
+    }
+
+    /// What the kernel makes of the instruction at other times, or when it faults.
+    fn add_sites(&self, decoded: &mut Decoded) {
+        let span = decoded.span();
+        let from = self
+            .sites
+            .partition_point(|site| site.span.start.0 + 16 <= span.start.0);
+        for site in self
+            .sites
+            .iter()
+            .skip(from)
+            .take_while(|site| site.span.start < span.end)
+            .filter(|site| site.span.overlaps(span))
+        {
+            match site.kind {
+                SiteKind::StaticKey | SiteKind::Exception => {
+                    decoded.runs_on |= site.kind == SiteKind::StaticKey;
+                    match site.target {
+                        Some(target) if self.span.contains(target) => {
+                            decoded.leads_to.push(target.0);
+                        }
+                        _ => decoded.leaves_with = Mask::ALL,
+                    }
+                }
+                SiteKind::StaticCall => {
+                    // A nop, a jump or a return now; a call of anything later.
+                    decoded.reads = Mask::ALL;
+                    decoded.kills = Mask::NONE;
+                    decoded.changes = Mask::ALL;
+                }
+                SiteKind::Ftrace => {
+                    // The tracer's call saves every register.
+                    decoded.reads = Mask::ALL;
+                    decoded.kills = Mask::NONE;
+                    decoded.changes = Mask::NONE;
+                }
+                SiteKind::Bug { warn } => decoded.runs_on = warn,
+                _ => {}
+            }
+        }
+    }
+
+    /// The number of the instruction that begins at `at`.
+    pub(super) fn index(&self, at: u64) -> Option<usize> {
+        self.instructions
+            .binary_search_by_key(&at, Decoded::at)
+            .ok()
+    }
+
+    /// The instructions of a span, if it begins and ends on boundaries.
+    pub(super) fn within(&self, span: Span) -> Option<&[Decoded]> {
+        let from = self.index(span.start.0)?;
+        let to = if span.end == self.span.end {
+            self.instructions.len()
+        } else {
+            self.index(span.end.0)?
+        };
+        self.instructions.get(from..to)
+    }
+
+    /// The kernel's own sites that have a byte in `span`.
+    pub(super) fn sites_in(&self, span: Span) -> impl Iterator<Item = &Site> {
+        self.sites
+            .iter()
+            .filter(move |site| site.span.overlaps(span))
+    }
+}

@@ -1,0 +1,210 @@
+//! What is known at one point of a patch, whichever way control came there.
+
+use super::effects::{Mask, STATUS};
+use super::value::{Atom, Value, Values};
+
+/// Number of rsp.
+pub(super) const RSP: u8 = 4;
+/// Number of rax.
+pub(super) const RAX: u8 = 0;
+/// Number of rdx.
+pub(super) const RDX: u8 = 2;
+
+/// What a conditional branch would decide by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compare {
+    /// Not known.
+    Unknown,
+    /// `cmp`, all 64 bits.
+    Of(Value, Value),
+    /// ZF says whether this is zero, all 64 bits.
+    Zero(Value),
+}
+
+/// What a branch that was taken, or not, has proven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fact {
+    /// The ring has a slot for this head.
+    Room(Value),
+    /// The ring has none.
+    Full(Value),
+    /// The value is zero.
+    Zero(Value),
+    /// It is not.
+    NonZero(Value),
+}
+
+impl Fact {
+    fn value(self) -> Value {
+        match self {
+            Self::Room(value) | Self::Full(value) | Self::Zero(value) | Self::NonZero(value) => {
+                value
+            }
+        }
+    }
+}
+
+/// What was read since the head was, last. Whatever comes between makes the reservation fail: so a
+/// clock read then lets no samples be out of order, and a limit read then is not outdated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Since {
+    pub(super) tsc: Option<Value>,
+    pub(super) limit: Option<Value>,
+}
+
+/// Registers, flags, own stack, and facts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct State {
+    registers: [Value; 16],
+    /// What the patch has pushed, the top last. Empty: the stack is as the original code has it.
+    pub(super) stack: Vec<Value>,
+    /// Status flags that are what the original code would have.
+    pub(super) flags: u32,
+    pub(super) compare: Compare,
+    pub(super) since_head: Since,
+    facts: Vec<Fact>,
+}
+
+impl State {
+    /// As the original code has it, but for what is `spoilt`.
+    pub(super) fn original(values: &mut Values, spoilt: Mask) -> Self {
+        let mut registers = [Value::UNKNOWN; 16];
+        for (number, register) in (0u8..).zip(&mut registers) {
+            if number != RSP && !spoilt.has_register(number) {
+                *register = values.atom(Atom::Register(number));
+            }
+        }
+        Self {
+            registers,
+            stack: Vec::new(),
+            flags: STATUS & !spoilt.flags(),
+            compare: Compare::Unknown,
+            since_head: Since::default(),
+            facts: Vec::new(),
+        }
+    }
+
+    pub(super) fn register(&self, number: u8) -> Value {
+        self.registers
+            .get(usize::from(number))
+            .copied()
+            .unwrap_or(Value::UNKNOWN)
+    }
+
+    /// Never of rsp: it only moves by pushes and pops.
+    pub(super) fn set(&mut self, number: u8, value: Value) {
+        if let Some(register) = self.registers.get_mut(usize::from(number)) {
+            *register = value;
+        }
+    }
+
+    /// Registers and flags that are not what the original code would have.
+    pub(super) fn spoilt(&self, values: &Values) -> Mask {
+        let mut spoilt = Mask::of_flags(STATUS & !self.flags);
+        for (number, &value) in (0u8..).zip(&self.registers) {
+            if number != RSP && values.as_atom(value) != Some(&Atom::Register(number)) {
+                spoilt = spoilt.union(Mask::of_register(number));
+            }
+        }
+        spoilt
+    }
+
+    pub(super) fn knows(&self, fact: Fact) -> bool {
+        self.facts.binary_search(&fact).is_ok()
+    }
+
+    pub(super) fn facts(&self) -> impl Iterator<Item = Fact> {
+        self.facts.iter().copied()
+    }
+
+    pub(super) fn learn(&mut self, fact: Fact) {
+        if !fact.value().is_unknown()
+            && let Err(place) = self.facts.binary_search(&fact)
+        {
+            self.facts.insert(place, fact);
+        }
+    }
+
+    /// The instruction that names `atom` runs again: what it read before is now something else, and
+    /// nothing more is known of it.
+    pub(super) fn forget(&mut self, values: &Values, atom: &Atom) {
+        let gone = |value: Value| values.mentions(value, atom);
+        for value in self.registers.iter_mut().chain(&mut self.stack) {
+            if gone(*value) {
+                *value = Value::UNKNOWN;
+            }
+        }
+        self.compare = match self.compare {
+            Compare::Of(a, b) if gone(a) || gone(b) => Compare::Unknown,
+            Compare::Zero(value) if gone(value) => Compare::Unknown,
+            known => known,
+        };
+        self.since_head.tsc = self.since_head.tsc.filter(|&tsc| !gone(tsc));
+        self.since_head.limit = self.since_head.limit.filter(|&limit| !gone(limit));
+        self.facts.retain(|fact| !gone(fact.value()));
+    }
+
+    /// An instrument is done: only what the original code needs again, and constants, still matter.
+    pub(super) fn settle(&mut self, values: &Values) {
+        for value in self.registers.iter_mut().chain(&mut self.stack) {
+            let kept = values.as_constant(*value).is_some()
+                || matches!(
+                    values.as_atom(*value),
+                    Some(Atom::Register(_) | Atom::Flags(_))
+                );
+            if !kept {
+                *value = Value::UNKNOWN;
+            }
+        }
+        self.compare = Compare::Unknown;
+        self.since_head = Since::default();
+        self.facts.clear();
+    }
+
+    /// What is known where this state and another meet at `at`; `None` if their stacks differ in depth.
+    pub(super) fn join(&self, other: &Self, values: &mut Values, at: u64) -> Option<Self> {
+        if self.stack.len() != other.stack.len() {
+            return None;
+        }
+        let same = |(&a, &b): (&Value, &Value)| if a == b { a } else { Value::UNKNOWN };
+        let mut registers = self.registers;
+        for (register, &theirs) in registers.iter_mut().zip(&other.registers) {
+            *register = same((register, &theirs));
+        }
+        let both = |fact: &Fact| other.facts.contains(fact);
+        let mut joined = Self {
+            registers,
+            stack: self.stack.iter().zip(&other.stack).map(same).collect(),
+            flags: self.flags & other.flags,
+            compare: if self.compare == other.compare {
+                self.compare
+            } else {
+                Compare::Unknown
+            },
+            since_head: Since {
+                tsc: self
+                    .since_head
+                    .tsc
+                    .filter(|_| self.since_head.tsc == other.since_head.tsc),
+                limit: self
+                    .since_head
+                    .limit
+                    .filter(|_| self.since_head.limit == other.since_head.limit),
+            },
+            facts: self.facts.iter().copied().filter(both).collect(),
+        };
+        // A retry comes back with a newer head in rax.
+        let head = |value| matches!(values.as_atom(value), Some(Atom::Head(_) | Atom::Joined(_)));
+        if self.register(RAX) != other.register(RAX)
+            && head(self.register(RAX))
+            && head(other.register(RAX))
+        {
+            let atom = Atom::Joined(at);
+            joined.forget(values, &atom);
+            joined.since_head = Since::default();
+            let head = values.atom(atom);
+            joined.set(RAX, head);
+        }
+        Some(joined)
+    }
+}

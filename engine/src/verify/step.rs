@@ -1,0 +1,242 @@
+//! One instruction of instrument code: what is allowed, and what is known after it.
+
+use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind};
+
+use super::hit::{Expected, Hit, Progress, is_head};
+use super::operands::{is_wide, not_allowed, push};
+use super::place;
+use super::state::{Compare, Fact, RAX, RDX, Since, State};
+use super::value::{Atom, Value, Values};
+use crate::layout::RuntimeLayout;
+
+/// Where control goes after an instruction. A progress of `None` means that the instrument is done.
+pub(super) enum Flow {
+    /// To the next instruction.
+    On(Option<Progress>),
+    /// To an address.
+    Jump(u64),
+    /// Either way.
+    Branch {
+        /// The address of the branch taken.
+        to: u64,
+        taken: Box<Way>,
+        falls: Box<Way>,
+    },
+}
+
+/// One way of a branch.
+pub(super) struct Way {
+    pub(super) state: State,
+    pub(super) progress: Progress,
+    /// Whether a reservation has failed on this way, because someone else's succeeded.
+    pub(super) failed: bool,
+}
+
+/// Runs instrument code on what is known.
+pub(super) struct Machine<'a> {
+    pub(super) layout: &'a RuntimeLayout,
+    pub(super) values: Values,
+    /// Timers' numbers and where their entries were found.
+    pub(super) entries: Vec<(u8, Value)>,
+}
+
+impl Machine<'_> {
+    /// Runs `instruction`, changing `state`.
+    ///
+    /// # Errors
+    /// What it must not do.
+    pub(super) fn step(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        expected: Option<&Expected>,
+        progress: Progress,
+    ) -> Result<Flow, String> {
+        if instruction.has_lock_prefix()
+            || instruction.has_rep_prefix()
+            || instruction.has_repne_prefix()
+        {
+            return Err("a lock or repeat prefix has no place in instrument code".into());
+        }
+        let mnemonic = instruction.mnemonic();
+        let condition = instruction.condition_code();
+        if progress.is_trying() {
+            let looked_at = instruction.is_jcc_short_or_near()
+                && matches!(condition, ConditionCode::e | ConditionCode::ne);
+            return if looked_at {
+                Ok(self.tried(instruction, state, progress))
+            } else {
+                Err("cmpxchg is not followed by a branch on its result".into())
+            };
+        }
+        if instruction.is_jcc_short_or_near() {
+            return Ok(self.branch(instruction, state, progress));
+        }
+        if instruction.is_jmp_short_or_near() {
+            return Ok(Flow::Jump(instruction.near_branch_target()));
+        }
+        let kept = state.flags & !instruction.rflags_modified();
+        let mut now = Some(progress);
+        match mnemonic {
+            Mnemonic::Nop => {}
+            Mnemonic::Mov => {
+                let value = self.operand(instruction, 1, state, progress)?;
+                now = self.assign(instruction, value, state, expected, progress)?;
+            }
+            Mnemonic::Lea => {
+                let value = place::address(&mut self.values, instruction, state)?;
+                self.set(instruction, value, state)?;
+            }
+            Mnemonic::Inc | Mnemonic::Add if instruction.op0_kind() == OpKind::Memory => {
+                now = self.count(instruction, state, expected, progress)?;
+            }
+            Mnemonic::Cmp | Mnemonic::Test => {
+                let (a, b) = (
+                    self.operand(instruction, 0, state, progress)?,
+                    self.operand(instruction, 1, state, progress)?,
+                );
+                state.compare = match mnemonic {
+                    _ if !is_wide(instruction) => Compare::Unknown,
+                    Mnemonic::Cmp => Compare::Of(a, b),
+                    _ => Compare::Zero(self.values.and(a, b)),
+                };
+            }
+            Mnemonic::Add
+            | Mnemonic::Sub
+            | Mnemonic::And
+            | Mnemonic::Or
+            | Mnemonic::Xor
+            | Mnemonic::Shl
+            | Mnemonic::Shr
+            | Mnemonic::Shrd
+            | Mnemonic::Imul
+            | Mnemonic::Inc
+            | Mnemonic::Dec => {
+                let result = self.arithmetic(instruction, state, progress)?;
+                state.compare = if is_wide(instruction) && mnemonic != Mnemonic::Imul {
+                    Compare::Zero(result)
+                } else {
+                    Compare::Unknown
+                };
+                self.set(instruction, result, state)?;
+            }
+            Mnemonic::Push => {
+                let value = match instruction.op0_kind() {
+                    OpKind::Register if instruction.op0_register().is_gpr64() => {
+                        self.operand(instruction, 0, state, progress)?
+                    }
+                    _ => return Err(not_allowed(instruction)),
+                };
+                push(state, value)?;
+            }
+            Mnemonic::Pop => {
+                let value = state.stack.pop().ok_or("it pops what it has not pushed")?;
+                if !instruction.op0_register().is_gpr64() {
+                    return Err(not_allowed(instruction));
+                }
+                self.set(instruction, value, state)?;
+            }
+            Mnemonic::Pushfq => {
+                let flags = self.values.atom(Atom::Flags(state.flags));
+                push(state, flags)?;
+            }
+            Mnemonic::Popfq => {
+                let value = state
+                    .stack
+                    .pop()
+                    .ok_or("it pops flags that it has not pushed")?;
+                let Some(&Atom::Flags(flags)) = self.values.as_atom(value) else {
+                    return Err(
+                        "it pops something else than the flags it has saved into the flags".into(),
+                    );
+                };
+                state.flags = flags;
+                state.compare = Compare::Unknown;
+                return Ok(Flow::On(Some(progress)));
+            }
+            Mnemonic::Rdtsc => {
+                let tsc = self.read(Atom::Tsc(instruction.ip()), state, progress)?;
+                let (low, high) = (self.values.mask(tsc, 0xffff_ffff), self.values.shr(tsc, 32));
+                state.set(RAX, low);
+                state.set(RDX, high);
+                state.since_head.tsc = Some(tsc);
+            }
+            Mnemonic::Cmpxchg => now = self.reserve(instruction, state, expected, progress)?,
+            _ => return Err(not_allowed(instruction)),
+        }
+        state.flags = kept;
+        Ok(Flow::On(now))
+    }
+
+    /// The branch behind `cmpxchg`.
+    fn tried(&mut self, instruction: &Instruction, state: &State, progress: Progress) -> Flow {
+        let mut way = |success: bool| {
+            let (progress, head) = Hit::tried(progress, success);
+            let mut state = state.clone();
+            let rax = head.unwrap_or_else(|| {
+                let atom = Atom::Head(instruction.ip());
+                state.forget(&self.values, &atom);
+                state.since_head = Since::default();
+                self.values.atom(atom)
+            });
+            state.set(RAX, rax);
+            Box::new(Way {
+                state,
+                progress,
+                failed: !success,
+            })
+        };
+        let taken_if_equal = instruction.condition_code() == ConditionCode::e;
+        Flow::Branch {
+            to: instruction.near_branch_target(),
+            taken: way(taken_if_equal),
+            falls: way(!taken_if_equal),
+        }
+    }
+
+    fn branch(&mut self, instruction: &Instruction, state: &State, progress: Progress) -> Flow {
+        let (taken, falls) = self.facts(instruction.condition_code(), state);
+        let way = |facts: Vec<Fact>| {
+            let mut state = state.clone();
+            facts.into_iter().for_each(|fact| state.learn(fact));
+            Box::new(Way {
+                state,
+                progress,
+                failed: false,
+            })
+        };
+        Flow::Branch {
+            to: instruction.near_branch_target(),
+            taken: way(taken),
+            falls: way(falls),
+        }
+    }
+
+    /// What is proven where a branch is taken, and where it is not.
+    fn facts(&mut self, condition: ConditionCode, state: &State) -> (Vec<Fact>, Vec<Fact>) {
+        let (compare, limit) = (state.compare, state.since_head.limit);
+        let difference = match compare {
+            Compare::Unknown => return (Vec::new(), Vec::new()),
+            Compare::Of(a, b) => self.values.xor(a, b),
+            Compare::Zero(value) => value,
+        };
+        let (mut equal, mut unequal) = (
+            vec![Fact::Zero(difference)],
+            vec![Fact::NonZero(difference)],
+        );
+        // Only equality will do. After a migration the two may be of different CPUs: then they
+        // differ, and the reservation fails, but which is greater says nothing.
+        let head = match compare {
+            Compare::Of(a, b) if limit == Some(b) && is_head(&self.values, a) => Some(a),
+            Compare::Of(a, b) if limit == Some(a) && is_head(&self.values, b) => Some(b),
+            _ => None,
+        };
+        equal.extend(head.map(Fact::Full));
+        unequal.extend(head.map(Fact::Room));
+        match condition {
+            ConditionCode::e => (equal, unequal),
+            ConditionCode::ne => (unequal, equal),
+            _ => (Vec::new(), Vec::new()),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Sums of bit fields of atoms, modulo 2⁶⁴, in one form.
+
+/// `factor ×` the `len` bits from bit `lo` of an atom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Term {
+    /// Its number.
+    pub(super) atom: u32,
+    pub(super) lo: u8,
+    pub(super) len: u8,
+    pub(super) factor: u64,
+}
+
+impl Term {
+    /// How far to the left the field stands, if it is only moved.
+    pub(super) fn shift(self) -> Option<u32> {
+        self.factor
+            .is_power_of_two()
+            .then(|| self.factor.trailing_zeros())
+    }
+
+    /// The bits it may set, if it is only moved.
+    pub(super) fn occupied(self) -> Option<u64> {
+        Some(ones(self.len) << self.shift()?)
+    }
+}
+
+/// `constant +` the terms, in the form that [`normal`] gives.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Sum {
+    pub(super) constant: u64,
+    pub(super) terms: Vec<Term>,
+}
+
+/// So many ones in the lowest bits.
+pub(super) fn ones(len: u8) -> u64 {
+    1u64.checked_shl(len.into())
+        .map_or(u64::MAX, |bit| bit.wrapping_sub(1))
+}
+
+/// The same sum in the one form in which it is kept.
+pub(super) fn normal(mut terms: Vec<Term>) -> Vec<Term> {
+    loop {
+        for term in &mut terms {
+            // Bits that a factor moves out at the top count for nothing.
+            let left = 64u32.saturating_sub(term.factor.trailing_zeros());
+            term.len = term.len.min(u8::try_from(left).unwrap_or(64));
+        }
+        terms.retain(|term| term.factor != 0 && term.len != 0);
+        terms.sort_unstable();
+        if !merge(&mut terms) {
+            return terms;
+        }
+    }
+}
+
+/// Merges two terms that are one, if there are any.
+fn merge(terms: &mut Vec<Term>) -> bool {
+    for i in 0..terms.len() {
+        for j in i + 1..terms.len() {
+            let (Some(&a), Some(&b)) = (terms.get(i), terms.get(j)) else {
+                return false;
+            };
+            if a.atom != b.atom {
+                break;
+            }
+            let same = (a.lo, a.len) == (b.lo, b.len);
+            let behind = u16::from(a.lo) + u16::from(a.len) == u16::from(b.lo)
+                && a.len < 64
+                && b.factor == a.factor << a.len;
+            let merged = if same {
+                Term {
+                    factor: a.factor.wrapping_add(b.factor),
+                    ..a
+                }
+            } else if behind {
+                Term {
+                    len: a.len.saturating_add(b.len),
+                    ..a
+                }
+            } else {
+                continue;
+            };
+            terms.swap_remove(j);
+            if let Some(first) = terms.get_mut(i) {
+                *first = merged;
+            }
+            return true;
+        }
+    }
+    false
+}

@@ -1,0 +1,148 @@
+//! What the plan says of the target, and where its patches are.
+
+use super::violation::Violation;
+use crate::layout::RuntimeLayout;
+use crate::placement::Site;
+use crate::plan::Plan;
+use crate::{Image, Span};
+
+/// Checks the layout against itself and the image.
+pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>) {
+    let mut wrong = |why: String| violations.push(Violation::Plan { why });
+    if plan.release != image.release() {
+        wrong(format!(
+            "it was made for kernel {:?}, and the image is of {:?}",
+            plan.release,
+            image.release()
+        ));
+    }
+    if !(plan.duration.is_finite() && plan.duration > 0.0) {
+        wrong(format!("its duration is {} s", plan.duration));
+    }
+    let layout = &plan.layout;
+    if !(1..=31).contains(&layout.slots_log2)
+        || !(1..=47).contains(&layout.stride_log2)
+        || 24u64 << layout.slots_log2 > 1u64 << layout.stride_log2
+    {
+        wrong(format!(
+            "rings of 2^{} slots do not fit 2^{} bytes apart",
+            layout.slots_log2, layout.stride_log2
+        ));
+    }
+    if !(1..=31).contains(&layout.timers_log2) {
+        wrong(format!("it has a table of 2^{} timers", layout.timers_log2));
+    }
+    if layout.arena.is_empty() || layout.arena.overlaps(image.text()) {
+        wrong(format!(
+            "its arena, {} to {}, is not apart from the kernel's text",
+            layout.arena.start, layout.arena.end
+        ));
+    }
+    per_cpu(layout, &mut wrong);
+    patches(plan, violations);
+    sites(plan, violations);
+}
+
+/// No per-CPU word may be two things.
+fn per_cpu(layout: &RuntimeLayout, wrong: &mut impl FnMut(String)) {
+    let words = [
+        layout.head,
+        layout.limit,
+        layout.lost_full,
+        layout.lost_unmatched,
+        layout.current,
+    ];
+    let banks = layout
+        .counters
+        .iter()
+        .map(|bank| (bank.base.0, 8 * u64::from(bank.slots)));
+    let mut spans: Vec<(u64, u64)> = words
+        .iter()
+        .map(|word| (word.0, 8))
+        .chain(banks)
+        .filter(|span| span.1 != 0)
+        .collect();
+    spans.sort_unstable();
+    for pair in spans.windows(2) {
+        if let [(first, len), (second, _)] = *pair
+            && second.wrapping_sub(first) < len
+        {
+            wrong(format!(
+                "the per-CPU words at gs:{first:#x} and gs:{second:#x} overlap"
+            ));
+        }
+    }
+}
+
+/// Two splices of a plan lead to versions of one site, or displace different bytes, whenever they
+/// are in place: a thread may go on in a patch, and come back to the text, long after its splice was
+/// taken out.
+fn sites(plan: &Plan, violations: &mut Vec<Violation>) {
+    let mut sites: Vec<(Site, usize)> = plan
+        .patches
+        .iter()
+        .map(|patch| patch.site)
+        .zip(0..)
+        .collect();
+    sites.sort_unstable_by_key(|&(site, patch)| (site.displaced, site, patch));
+    let mut furthest: Option<(Site, usize)> = None;
+    for &(site, patch) in &sites {
+        if let Some((before, other)) = furthest
+            && before != site
+            && before.displaced.end > site.displaced.start
+        {
+            let why = format!(
+                "the splice to patch {other}, at {}, displaces some of the same bytes",
+                before.displaced.start
+            );
+            violations.push(Violation::Site {
+                patch,
+                at: site.displaced.start,
+                why,
+            });
+        }
+        if furthest.is_none_or(|(before, _)| before.displaced.end <= site.displaced.end) {
+            furthest = Some((site, patch));
+        }
+    }
+}
+
+/// Patches lie in the arena and apart, so that none is ever written over another.
+fn patches(plan: &Plan, violations: &mut Vec<Violation>) {
+    let arena = plan.layout.arena;
+    let mut spans: Vec<(Span, usize)> = Vec::with_capacity(plan.patches.len());
+    for (number, patch) in plan.patches.iter().enumerate() {
+        let span = Span::new(patch.address, patch.code.len() as u64);
+        if span.is_empty()
+            || span.start < arena.start
+            || span.end > arena.end
+            || span.end < span.start
+        {
+            let why = format!(
+                "its {} bytes are not inside the arena, {} to {}",
+                span.len(),
+                arena.start,
+                arena.end
+            );
+            violations.push(Violation::Patch {
+                patch: number,
+                at: patch.address,
+                why,
+            });
+        }
+        spans.push((span, number));
+    }
+    spans.sort_unstable();
+    for pair in spans.windows(2) {
+        if let [(first, one), (second, other)] = *pair
+            && first.overlaps(second)
+        {
+            let why = format!("it overlaps patch {one} at {}", first.start);
+            violations.push(Violation::Patch {
+                patch: other,
+                at: second.start,
+                why,
+            });
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Patches written by hand: how control leaves them, and with what.
+
+use super::handmade::*;
+use super::*;
+
+#[test]
+fn where_control_goes() {
+    let image = image();
+    let plan = planned(&image, vec![placement("f", 0, HookType::Pre, "counter")]);
+    let judged = |words: Option<&str>, write: Asm<'_>| judged(&image, &plan, words, write);
+    let start = |a: &mut CodeAssembler| {
+        a.inc(qword_ptr(COUNTER).gs())?;
+        moved(a)
+    };
+    for wrong in [BACK - 1, BACK + 1, BACK - 7, BACK + 3, F, ARENA + 0x100] {
+        judged(Some("should"), &|a| {
+            start(a)?;
+            a.jmp(wrong)?;
+            a.int3()
+        });
+    }
+    judged(Some("runs off the end"), &start);
+    judged(Some("past the end of the patch"), &|a| {
+        start(a)?;
+        a.jmp(BACK)
+    });
+    judged(Some("never comes here"), &|a| {
+        start(a)?;
+        leave(a)?;
+        a.nop()
+    });
+    judged(None, &|a| {
+        start(a)?;
+        leave(a)?;
+        a.int3()?;
+        a.int3()
+    });
+    judged(Some("may loop for ever"), &|a| {
+        let mut again = a.create_label();
+        a.inc(qword_ptr(COUNTER).gs())?;
+        a.set_label(&mut again)?;
+        a.dec(rcx)?;
+        a.jne(again)?;
+        moved(a)?;
+        leave(a)
+    });
+    judged(Some("loop for ever"), &|a| {
+        let mut again = a.create_label();
+        a.set_label(&mut again)?;
+        a.jmp(again)
+    });
+    judged(Some("different words on the stack"), &|a| {
+        let mut again = a.create_label();
+        a.set_label(&mut again)?;
+        a.push(rcx)?;
+        a.test(rdi, rdi)?;
+        a.jne(again)?;
+        a.inc(qword_ptr(COUNTER).gs())?;
+        moved(a)?;
+        leave(a)
+    });
+    judged(Some("is not done here"), &|a| {
+        // Counted on one way only.
+        let mut past = a.create_label();
+        a.test(rdi, rdi)?;
+        a.je(past)?;
+        a.inc(qword_ptr(COUNTER).gs())?;
+        a.set_label(&mut past)?;
+        moved(a)?;
+        leave(a)
+    });
+    judged(None, &|a| {
+        // Counted on either way.
+        let (mut past, mut done) = (a.create_label(), a.create_label());
+        a.test(rdi, rdi)?;
+        a.je(past)?;
+        a.inc(qword_ptr(COUNTER).gs())?;
+        a.jmp(done)?;
+        a.set_label(&mut past)?;
+        a.add(qword_ptr(COUNTER).gs(), 1)?;
+        a.set_label(&mut done)?;
+        moved(a)?;
+        leave(a)
+    });
+    judged(Some("control leaves"), &|a| {
+        a.jmp(F + 0x300)?;
+        a.int3()
+    });
+}
+
+#[test]
+fn flags_and_everything_else_are_kept() {
+    let image = image();
+    let plan = planned(&image, vec![placement("kept", 0, HookType::Pre, "counter")]);
+    let back = Fixture::address(1) + 3 + 8;
+    let tail = move |a: &mut CodeAssembler| {
+        a.adc(rax, rdi)?;
+        a.lea(rdx, qword_ptr(DATA + 0x20))?;
+        a.jmp(back)?;
+        a.int3()
+    };
+    let judged = |words: Option<&str>, write: Asm<'_>| judged(&image, &plan, words, write);
+    let count = |a: &mut CodeAssembler| a.inc(qword_ptr(COUNTER).gs());
+    judged(None, &|a| {
+        a.pushfq()?;
+        count(a)?;
+        a.popfq()?;
+        tail(a)
+    });
+    // `adc` uses the carry flag, which `inc` leaves alone, and changes all the others.
+    judged(None, &|a| {
+        count(a)?;
+        tail(a)
+    });
+    judged(Some("the flags may be used later"), &|a| {
+        a.add(qword_ptr(COUNTER).gs(), 1)?;
+        tail(a)
+    });
+    judged(Some("still on the stack"), &|a| {
+        a.pushfq()?;
+        count(a)?;
+        tail(a)
+    });
+    judged(Some("the flags may be used later"), &|a| {
+        a.add(qword_ptr(COUNTER).gs(), 1)?;
+        a.pushfq()?;
+        a.popfq()?;
+        tail(a)
+    });
+    judged(Some("r11 may be used later"), &|a| {
+        a.pushfq()?;
+        count(a)?;
+        a.popfq()?;
+        a.mov(r11d, 5)?;
+        tail(a)
+    });
+    judged(Some("should stand"), &|a| {
+        a.pushfq()?;
+        count(a)?;
+        a.popfq()?;
+        a.adc(rax, rdi)?;
+        a.lea(rdx, qword_ptr(DATA + 0x21))?;
+        a.jmp(back)?;
+        a.int3()
+    });
+}
+
+#[test]
+fn calls_and_branches_at_the_end() {
+    let image = image();
+    let plan = planned(
+        &image,
+        vec![placement("calls", 0, HookType::Pre, "counter")],
+    );
+    let returns = Fixture::address(2) + 5 + 3 + 5;
+    let calls = |words: Option<&str>, write: Asm<'_>| {
+        judged(&image, &plan, words, &|a| {
+            a.inc(qword_ptr(COUNTER).gs())?;
+            a.mov(rdi, rsi)?;
+            write(a)
+        });
+    };
+    calls(None, &|a| {
+        a.push(returns as i32)?;
+        a.jmp(F)?;
+        a.int3()
+    });
+    calls(Some("is not an instruction"), &|a| {
+        a.call(F)?;
+        a.jmp(returns)?;
+        a.int3()
+    });
+    calls(Some("should come next"), &|a| {
+        a.push(returns as i32 + 1)?;
+        a.jmp(F)?;
+        a.int3()
+    });
+    calls(Some("does not lead to its target"), &|a| {
+        a.push(returns as i32)?;
+        a.jmp(F + 5)?;
+        a.int3()
+    });
+    calls(Some("should come next"), &|a| {
+        a.jmp(F)?;
+        a.int3()
+    });
+    calls(Some("does not lead to its target"), &|a| {
+        a.push(returns as i32)?;
+        a.push(returns as i32)?;
+        a.jmp(F)?;
+        a.int3()
+    });
+
+    let plan = planned(
+        &image,
+        vec![placement("decides", 0, HookType::Post, "counter")],
+    );
+    let (there, next) = (
+        Fixture::address(3) + 5 + 3 + 2 + 6,
+        Fixture::address(3) + 5 + 3 + 2,
+    );
+    let decides = |words: Option<&str>, write: Asm<'_>| {
+        judged(&image, &plan, words, &|a| {
+            a.test(rdi, rdi)?;
+            write(a)
+        });
+    };
+    let count = |a: &mut CodeAssembler| {
+        a.pushfq()?;
+        a.inc(qword_ptr(COUNTER).gs())?;
+        a.popfq()
+    };
+    let ends = move |a: &mut CodeAssembler| {
+        a.jne(there)?;
+        a.jmp(next)?;
+        a.int3()
+    };
+    decides(None, &|a| {
+        count(a)?;
+        ends(a)
+    });
+    decides(None, &|a| {
+        // The branch taken leads on by a jump of the patch.
+        let mut taken = a.create_label();
+        count(a)?;
+        a.jne(taken)?;
+        a.jmp(next)?;
+        a.int3()?;
+        a.set_label(&mut taken)?;
+        a.jmp(there)?;
+        a.int3()
+    });
+    decides(Some("the flags may be used later"), &|a| {
+        a.inc(qword_ptr(COUNTER).gs())?;
+        ends(a)
+    });
+    decides(Some("is not done here"), &ends);
+    decides(Some("is not done here"), &|a| {
+        // Counted behind the branch: on one of its ways only.
+        a.jne(there)?;
+        count(a)?;
+        a.jmp(next)?;
+        a.int3()
+    });
+    decides(Some("should come next"), &|a| {
+        count(a)?;
+        a.je(there)?;
+        a.jmp(next)?;
+        a.int3()
+    });
+    decides(Some("leads to"), &|a| {
+        count(a)?;
+        a.jne(next)?;
+        a.jmp(there)?;
+        a.int3()
+    });
+    decides(Some("leads to"), &|a| {
+        count(a)?;
+        a.jne(there)?;
+        a.jmp(there)?;
+        a.int3()
+    });
+}

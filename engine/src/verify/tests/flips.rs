@@ -1,0 +1,380 @@
+//! Every single bit of a patch matters, or does not, and this is shown by running it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use iced_x86::{Instruction, Mnemonic, OpKind};
+
+use super::interpreter::{Outcome, World, run};
+use super::*;
+use crate::cfg::BlockIndex;
+use crate::liveness::{Liveness, RegisterSet};
+use crate::patch::TIMER_FACTOR;
+use crate::plan::PlannedInstrument;
+use crate::verify::hooks::SampledAt;
+use crate::verify::routine::Routine;
+
+/// A world that a patch of the plan may meet: number decides.
+fn world(plan: &Plan, number: u64) -> World {
+    let mut seed = number.wrapping_mul(0x1234_5678_9abc_def1) ^ 0x5555;
+    let mut random = move || {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        seed.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    };
+    let layout = &plan.layout;
+    let mut words_of: [HashMap<u64, u64>; 2] = Default::default();
+    for (cpu, words) in words_of.iter_mut().enumerate() {
+        let cpu = (random() % 900 * 2 + cpu as u64) << 48;
+        let serial = random() % (1 << 47) + 70_000;
+        // A ring is full, nearly, or not.
+        let room = [0, 1, 2, 60_000][(random() % 4) as usize];
+        words.insert(layout.head.0, cpu | serial);
+        words.insert(layout.limit.0, cpu | (serial + room));
+    }
+    let task = 0xffff_8880_0000_0000 | (random() % (1 << 36)) & !63;
+    for words in &mut words_of {
+        words.insert(layout.current.0, task);
+    }
+    let mut memory = HashMap::new();
+    for timer in plan.instruments.iter().map(|one| u64::from(one.timer)) {
+        let key = task | timer;
+        let entry =
+            layout.timers.0 + 16 * (key.wrapping_mul(TIMER_FACTOR) >> (64 - layout.timers_log2));
+        let started = random() >> 9;
+        // Started; by someone else; torn.
+        let check = [
+            key ^ started,
+            (key ^ 64) ^ started,
+            key ^ started ^ 2,
+            key ^ started,
+        ][(random() % 4) as usize];
+        memory.insert(entry, check);
+        memory.insert(entry + 8, started);
+    }
+    let interrupts = (0..random() % 4)
+        .map(|_| (random() % 10) as usize)
+        .collect();
+    let migrates = (random() % 3 == 0).then(|| (random() % 10) as usize);
+    let registers = [(); 16].map(|()| {
+        if random() % 8 == 0 {
+            random() % 3
+        } else {
+            random()
+        }
+    });
+    World {
+        seed: random(),
+        registers,
+        flags: random() as u32 & 0x3f,
+        gs: words_of,
+        memory,
+        interrupts,
+        migrates,
+    }
+}
+
+/// What may be used behind a patch.
+#[derive(Clone, Copy)]
+pub(super) struct Kept {
+    registers: RegisterSet,
+    flags: u32,
+}
+
+/// The same, of the patch of the first instrument: registers by the planner's analysis, not the
+/// reader's; of the flags the planner knows only whether any counts, and the reader which.
+pub(super) fn live(image: &Image, plan: &Plan) -> Kept {
+    let PlannedInstrument { site, id, .. } = plan.instruments[0];
+    let cfg = &plan.functions[id.major as usize].cfg;
+    let liveness = Liveness::of(image, cfg);
+    let block = cfg.block(BlockIndex(id.block)).unwrap();
+    let last = block
+        .instructions
+        .iter()
+        .find(|one| one.next_ip() == site.displaced.end.0)
+        .unwrap();
+    let end = last.flow_control() != iced_x86::FlowControl::Next;
+    let point = if end {
+        Addr(last.ip())
+    } else {
+        site.displaced.end
+    };
+    let live = if !end && point == block.span.end {
+        liveness.after_block(block.index)
+    } else {
+        liveness.before(point)
+    };
+    let routine = Routine::read(image, image.function(cfg.function).unwrap()).unwrap();
+    let flags = super::super::live::Live::of(&routine, &SampledAt::default())
+        .before(&routine, point.0)
+        .flags();
+    Kept {
+        registers: live.registers,
+        flags: if live.flags { flags } else { 0 },
+    }
+}
+
+/// The patch of the first instrument.
+pub(super) fn first(plan: &Plan) -> usize {
+    plan.patches
+        .iter()
+        .position(|patch| patch.site == plan.instruments[0].site)
+        .unwrap()
+}
+
+/// What counts of an outcome.
+fn visible(mut outcome: Outcome, live: Kept) -> Outcome {
+    for (number, register) in outcome.registers.iter_mut().enumerate() {
+        if live.registers.0 & 1 << number == 0 && number != 4 {
+            *register = 0;
+        }
+    }
+    outcome.flags &= live.flags;
+    outcome
+}
+
+/// Whether both codes leave the same in many worlds; else one where they do not.
+pub(super) fn differs(plan: &Plan, live: Kept, code: &[u8]) -> Option<(World, Outcome, Outcome)> {
+    let patch = &plan.patches[first(plan)];
+    (0..150).find_map(|number| {
+        let world = world(plan, number);
+        let (good, bad) = (
+            run(&plan.layout, patch.address, &patch.code, &world),
+            run(&plan.layout, patch.address, code, &world),
+        );
+        let (good, bad) = (visible(good, live), visible(bad, live));
+        (good != bad).then_some((world, good, bad))
+    })
+}
+
+/// Why a flip that passes may pass, by what it makes of the instruction it is in. The complete list.
+fn harmless(before: &Instruction, after: &Instruction) -> Option<&'static str> {
+    let operands = |i: &Instruction| {
+        (0..i.op_count())
+            .map(|operand| {
+                (
+                    i.op_kind(operand),
+                    i.op_register(operand),
+                    i.try_immediate(operand).ok(),
+                )
+            })
+            .collect::<Vec<_>>()
+    };
+    let memory = |i: &Instruction| {
+        let index = (
+            i.memory_index(),
+            if i.memory_index() == iced_x86::Register::None {
+                1
+            } else {
+                i.memory_index_scale()
+            },
+        );
+        (
+            i.memory_base(),
+            index,
+            i.memory_displacement64(),
+            i.memory_segment(),
+        )
+    };
+    let shifts = |i: &Instruction| {
+        (
+            i.op0_register(),
+            i.try_immediate(i.op_count() - 1)
+                .map_or(0, |count| count & 63),
+        )
+    };
+    let same_operands = operands(before) == operands(after) && memory(before) == memory(after);
+    let whole = |i: &Instruction| format!("{i}");
+    match (before.mnemonic(), after.mnemonic()) {
+        _ if before.len() == after.len()
+            && (whole(before) == whole(after)
+                || before.code() == after.code() && same_operands) =>
+        {
+            Some(
+                "the processor ignores the bit: REX.X with no index, a scale without an index, REX.W where 64 bits are the default",
+            )
+        }
+        (Mnemonic::Cmp, Mnemonic::Cmp)
+            if before.op0_kind() == after.op1_kind() && before.op1_kind() == after.op0_kind() =>
+        {
+            Some("a comparison for equality, the other way round")
+        }
+        (a, b)
+            if a == b
+                && matches!(a, Mnemonic::Shl | Mnemonic::Shr | Mnemonic::Shrd)
+                && shifts(before) == shifts(after) =>
+        {
+            Some("only six bits of a shift's count are used")
+        }
+        // `mov rdx, id << 16; shrd rdx, rax, 16`.
+        (Mnemonic::Mov, Mnemonic::Mov)
+            if before.op0_register() == after.op0_register()
+                && matches!((before.try_immediate(1), after.try_immediate(1)), (Ok(a), Ok(b)) if a ^ b <= 0xffff) =>
+        {
+            Some("the identifier's low 16 bits before it is shifted into its place")
+        }
+        (Mnemonic::Cmp, Mnemonic::Xor | Mnemonic::Sub) if same_operands => {
+            Some("compared by a difference, into a register that is done with")
+        }
+        (Mnemonic::Or, Mnemonic::Add) | (Mnemonic::Add, Mnemonic::Or) if same_operands => {
+            Some("no bit is set in both")
+        }
+        (a, b)
+            if a == b
+                && before.op0_register().full_register()
+                    == after.op0_register().full_register()
+                && before.op0_register() != after.op0_register() =>
+        {
+            Some("the upper half is zero anyway, or is not used")
+        }
+        _ => None,
+    }
+}
+
+/// Flips every bit of the patch of the first instrument.
+fn flip_all(image: &Image, plan: &Plan) -> (usize, BTreeMap<&'static str, usize>) {
+    let bits = plan.patches[first(plan)].code.len() * 8;
+    (bits, flip(image, plan, 0..bits))
+}
+
+/// Flips some bits of the patch of the first instrument, one at a time. Gives how many pass, by the
+/// reason why. One that passes and is not harmless fails the test.
+pub(super) fn flip(
+    image: &Image,
+    plan: &Plan,
+    bits: impl Iterator<Item = usize>,
+) -> BTreeMap<&'static str, usize> {
+    passes(image, plan);
+    let live = live(image, plan);
+    let patch = &plan.patches[first(plan)];
+    assert!(differs(plan, live, &patch.code).is_none());
+    let mut passing = BTreeMap::new();
+    for bit in bits {
+        let mut bad = plan.clone();
+        let code = &mut bad.patches[first(plan)].code;
+        code[bit / 8] ^= 1 << (bit % 8);
+        let code = code.clone();
+        if verify(image, bad).is_err() {
+            continue;
+        }
+        let changed = |code: &[u8]| {
+            decoded(patch.address, code)
+                .into_iter()
+                .find(|one| one.next_ip() > patch.address.0 + bit as u64 / 8)
+                .unwrap()
+        };
+        let (before, after) = (changed(&patch.code), changed(&code));
+        if let Some((world, good, bad)) = differs(plan, live, &code) {
+            panic!(
+                "`{before}` becomes `{after}`: it passes, and it matters\n{world:x?}\n{good:x?}\n{bad:x?}"
+            );
+        }
+        let Some(why) = harmless(&before, &after) else {
+            panic!(
+                "`{before}` at {:#x} becomes `{after}`, bit {bit}: it passes, and the list does not say why",
+                before.ip()
+            );
+        };
+        *passing.entry(why).or_default() += 1;
+    }
+    passing
+}
+
+#[test]
+fn single_bits() {
+    let image = kernel().image();
+    let library = Library::builtin().unwrap();
+    let kinds = [
+        "counter",
+        "timestamp",
+        "block-trace",
+        "argument-0",
+        "elapsed-start",
+        "elapsed-stop",
+    ];
+    let (mut bits, mut patches, mut passing) = (0, 0, BTreeMap::new());
+    for (number, (function, block, hook)) in hooks(&image).into_iter().enumerate() {
+        // Each kind at some hooks, the counter at all.
+        for kind in [kinds[0], kinds[number % kinds.len()]] {
+            // The other end of a timer, or its place in the table could be anywhere.
+            let there = if function == "worker" {
+                "tail"
+            } else {
+                "worker"
+            };
+            let other = match kind {
+                "elapsed-start" => Some(placement(there, 0, HookType::Post, "elapsed-stop")),
+                "elapsed-stop" => Some(placement(there, 0, HookType::Post, "elapsed-start")),
+                _ => None,
+            };
+            let session = session(
+                [placement(&function, block, hook, kind)]
+                    .into_iter()
+                    .chain(other)
+                    .collect(),
+            );
+            let Ok(plan) = plan(&image, &session, &library, &layout()) else {
+                continue;
+            };
+            let (more, reasons) = flip_all(&image, &plan);
+            (bits, patches) = (bits + more, patches + 1);
+            for (why, count) in reasons {
+                *passing.entry(why).or_insert(0) += count;
+            }
+        }
+    }
+    println!("{bits} bits of {patches} patches; those that pass:");
+    for (why, count) in &passing {
+        println!("{count:6} {why}");
+    }
+    assert!(
+        patches > 20 && passing.values().sum::<usize>() * 20 < bits,
+        "{passing:?} of {bits}"
+    );
+}
+
+/// A second instrument in the patch has the first around it: whatever jumps astray meets it.
+#[test]
+fn single_bits_of_several_instruments() {
+    let image = kernel().image();
+    let all = ["timestamp", "counter", "elapsed-stop", "elapsed-start"]
+        .map(|kind| placement("worker", 1, HookType::Pre, kind));
+    let (bits, passing) = flip_all(&image, &planned(&image, all.to_vec()));
+    println!("{bits} bits; {passing:?}");
+}
+
+/// The interpreter sees what a flip does, or the test above would prove nothing.
+#[test]
+fn the_interpreter_tells_patches_apart() {
+    let image = kernel().image();
+    for kind in ["counter", "timestamp", "elapsed-start", "elapsed-stop"] {
+        let plan = planned(&image, vec![placement("worker", 1, HookType::Pre, kind)]);
+        let live = live(&image, &plan);
+        let patch = &plan.patches[first(&plan)];
+        let (mut seen, mut all) = (0, 0);
+        for bit in 0..patch.code.len() * 8 {
+            let mut code = patch.code.clone();
+            code[bit / 8] ^= 1 << (bit % 8);
+            all += 1;
+            seen += usize::from(differs(&plan, live, &code).is_some());
+        }
+        assert!(seen * 10 > all * 8, "{kind}: {seen} of {all}");
+    }
+}
+
+/// `gs:` words stand in the code where the layout has them, whichever form of operand is used.
+#[test]
+fn operands_are_what_they_seem() {
+    let image = kernel().image();
+    let plan = planned(
+        &image,
+        vec![placement("worker", 1, HookType::Pre, "timestamp")],
+    );
+    let patch = &plan.patches[first(&plan)];
+    let head = decoded(patch.address, &patch.code)
+        .into_iter()
+        .filter(|one| (0..one.op_count()).any(|operand| one.op_kind(operand) == OpKind::Memory))
+        .filter(|one| one.memory_displacement64() == plan.layout.head.0)
+        .count();
+    assert!(head >= 2, "the head is read and moved");
+}

@@ -1,0 +1,218 @@
+//! Good plans pass; a plan broken in any way that is thought of here does not.
+
+mod endings;
+mod flips;
+mod garbage;
+mod good;
+mod handmade;
+mod interpreter;
+mod kernel;
+mod machine;
+mod mutations;
+mod numbers;
+mod schedules;
+mod sites;
+
+use gilk_instruments::Library;
+use iced_x86::code_asm::*;
+use iced_x86::{Decoder, DecoderOptions, Instruction};
+
+use super::{Violation, verify};
+use crate::image::fixture::{DATA, Fixture};
+use crate::layout::{CounterBank, Gs, RuntimeLayout};
+use crate::placement::options;
+use crate::plan::{Plan, plan};
+use crate::session::Placement;
+use crate::{Addr, HookType, Image, Session, Span};
+
+/// Where patches go, in reach of the fixture's text.
+const ARENA: u64 = 0xffff_ffff_c000_0000;
+
+fn layout() -> RuntimeLayout {
+    RuntimeLayout {
+        arena: Span::new(Addr(ARENA), 4 << 20),
+        ring_base: Addr(0xffff_c900_0400_0000),
+        stride_log2: 21,
+        slots_log2: 16,
+        head: Gs(0x3_0000),
+        limit: Gs(0x3_0008),
+        lost_full: Gs(0x3_0010),
+        lost_unmatched: Gs(0x3_0018),
+        current: Gs(0x1_fbc0),
+        counters: vec![
+            CounterBank {
+                base: Gs(0x3_1000),
+                slots: 40,
+            },
+            CounterBank {
+                base: Gs(0x7_1234_5678),
+                slots: 4096,
+            },
+        ],
+        timers: Addr(0xffff_c900_0800_0000),
+        timers_log2: 12,
+    }
+}
+
+/// Functions with every kind of block that can be spliced.
+fn kernel() -> Fixture {
+    Fixture::new()
+        .compiled("worker", |a| {
+            let (mut again, mut small, mut out) =
+                (a.create_label(), a.create_label(), a.create_label());
+            a.push(rbx)?;
+            a.push(rbp)?;
+            a.mov(rbx, rdi)?;
+            a.mov(rbp, rsi)?;
+            a.test(rdi, rdi)?;
+            a.je(out)?;
+            a.lea(rdx, qword_ptr(DATA + 0x40))?;
+            a.mov(rax, qword_ptr(DATA + 0x48).gs())?;
+            a.mov(ecx, 10)?;
+            a.set_label(&mut again)?;
+            a.add(rax, qword_ptr(rbx))?;
+            a.add(rbx, 8)?;
+            a.lock().add(qword_ptr(rdx), rax)?;
+            a.dec(rcx)?;
+            a.jne(again)?;
+            a.mov(rdi, rax)?;
+            a.mov(rsi, rdx)?;
+            a.call(Fixture::address(1))?;
+            a.cmp(rax, rbp)?;
+            a.lea(rdx, ptr(rax + rbp * 4 + 3))?;
+            a.jb(small)?;
+            a.mov(rax, rbp)?;
+            a.lea(rax, ptr(rax - 3))?;
+            a.set_label(&mut small)?;
+            a.adc(rdx, rbp)?;
+            a.mov(qword_ptr(rbp + 0x18), rdx)?;
+            a.set_label(&mut out)?;
+            a.pop(rbp)?;
+            a.pop(rbx)?;
+            a.mov(eax, 1)?;
+            a.ret()
+        })
+        .compiled("helper", |a| {
+            a.lea(rax, ptr(rdi + rdi * 2))?;
+            a.xor(eax, 0x1234)?;
+            a.ret()
+        })
+        .compiled("tail", |a| {
+            a.mov(rsi, 5i64)?;
+            a.add(rdi, rsi)?;
+            a.jmp(Fixture::address(1))
+        })
+        .compiled("counted", |a| {
+            let (mut again, mut none) = (a.create_label(), a.create_label());
+            a.mov(ecx, edi)?;
+            a.lea(rax, ptr(rsi + 7))?;
+            a.jrcxz(none)?;
+            a.set_label(&mut again)?;
+            a.imul_3(rax, rax, 33)?;
+            a.xor(rax, rcx)?;
+            a.loop_(again)?;
+            a.set_label(&mut none)?;
+            a.mov(rdx, rax)?;
+            a.shr(rdx, 7)?;
+            a.ret()
+        })
+        .asm("assembly", |a| {
+            // No ftrace site: everything may be used behind its return.
+            let mut skip = a.create_label();
+            a.mov(r11, rdi)?;
+            a.add(r11, rsi)?;
+            a.cmp(r11, 100)?;
+            a.ja(skip)?;
+            a.mov(r10, r11)?;
+            a.rep().movsb()?;
+            a.set_label(&mut skip)?;
+            a.mov(rax, r11)?;
+            a.sbb(rdx, 0)?;
+            a.ret()
+        })
+}
+
+fn placement(function: &str, block: u32, hook: HookType, instrument: &str) -> Placement {
+    Placement {
+        function: function.into(),
+        block,
+        hook,
+        instrument: instrument.into(),
+        launch: 1.0,
+        splash: 2.0,
+        timer: 5,
+    }
+}
+
+fn session(placements: Vec<Placement>) -> Session {
+    Session {
+        placements,
+        ..Session::empty()
+    }
+}
+
+fn planned(image: &Image, placements: Vec<Placement>) -> Plan {
+    plan(
+        image,
+        &session(placements),
+        &Library::builtin().unwrap(),
+        &layout(),
+    )
+    .unwrap()
+}
+
+/// Every hook of every function that takes one: function, block, hook; both hooks of a block only where
+/// they can be together.
+fn hooks(image: &Image) -> Vec<(String, u32, HookType)> {
+    let mut hooks = Vec::new();
+    for function in image.functions() {
+        let cfg = crate::cfg::Cfg::of(image, function.id);
+        for option in options(image, &cfg) {
+            let both = matches!(option.both, Some(Ok(())));
+            if option.pre.is_ok() {
+                hooks.push((function.name.clone(), option.block.0, HookType::Pre));
+            }
+            if option.post.is_ok() && (both || option.pre.is_err()) {
+                hooks.push((function.name.clone(), option.block.0, HookType::Post));
+            }
+        }
+    }
+    hooks
+}
+
+fn passes(image: &Image, plan: &Plan) {
+    if let Err(violations) = verify(image, plan.clone()) {
+        panic!("a good plan is refused:\n{}", list(&violations));
+    }
+}
+
+fn list(violations: &[Violation]) -> String {
+    violations
+        .iter()
+        .map(|violation| format!("{violation}\n"))
+        .collect()
+}
+
+/// Breaks a copy of a good plan and sees that it is refused, for a reason that has `words` in it.
+#[track_caller]
+fn refused(image: &Image, good: &Plan, words: &str, damage: impl FnOnce(&mut Plan)) {
+    passes(image, good);
+    let mut bad = good.clone();
+    damage(&mut bad);
+    assert_ne!(*good, bad, "nothing was damaged");
+    match verify(image, bad) {
+        Ok(_) => panic!("the damage was not seen; it should be {words:?}"),
+        Err(violations) => assert!(
+            list(&violations).contains(words),
+            "it should be {words:?}, and is\n{}",
+            list(&violations)
+        ),
+    }
+}
+
+/// The instructions of a patch up to its int3, in order.
+fn decoded(at: Addr, code: &[u8]) -> Vec<Instruction> {
+    Decoder::with_ip(64, code, at.0, DecoderOptions::NONE)
+        .into_iter()
+        .collect()
+}

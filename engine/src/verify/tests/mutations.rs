@@ -1,0 +1,138 @@
+//! Whole bytes and whole instructions of patches changed. What passes must do the same when it runs;
+//! and of what is changed so, little may pass.
+
+use super::flips::{differs, first, live};
+use super::*;
+
+/// Plans whose first patch has each kind of instrument around each kind of displaced instruction.
+fn plans(image: &Image) -> Vec<Plan> {
+    let kinds = [
+        "timestamp",
+        "elapsed-stop",
+        "counter",
+        "elapsed-start",
+        "block-trace",
+    ];
+    let hooks = hooks(image);
+    let others = [("worker", "tail"), ("tail", "worker")];
+    hooks
+        .iter()
+        .zip(kinds.iter().cycle())
+        .map(|((function, block, hook), kind)| {
+            let there = others
+                .iter()
+                .find(|(known, _)| known == function)
+                .map_or("tail", |pair| pair.1);
+            let other = if *kind == "elapsed-start" {
+                "elapsed-stop"
+            } else {
+                "elapsed-start"
+            };
+            planned(
+                image,
+                vec![
+                    placement(function, *block, *hook, kind),
+                    placement(there, 0, HookType::Post, other),
+                ],
+            )
+        })
+        .collect()
+}
+
+/// Whether a plan with this code passes. If it does, it must do what the good one does.
+fn passes_and_is_good(image: &Image, plan: &Plan, code: &[u8]) -> bool {
+    let patch = first(plan);
+    if code == plan.patches[patch].code {
+        return false;
+    }
+    let mut bad = plan.clone();
+    bad.patches[patch].code = code.to_vec();
+    if verify(image, bad).is_err() {
+        return false;
+    }
+    if let Some((world, good, bad)) = differs(plan, live(image, plan), code) {
+        let text = |code: &[u8]| {
+            decoded(plan.patches[patch].address, code)
+                .iter()
+                .map(|one| format!("{:#x} {one}\n", one.ip()))
+                .collect::<String>()
+        };
+        panic!(
+            "it passes, and it matters\n{}\n{}\n{world:x?}\n{good:x?}\n{bad:x?}",
+            text(&plan.patches[patch].code),
+            text(code)
+        );
+    }
+    true
+}
+
+#[test]
+fn single_bytes() {
+    let image = kernel().image();
+    let (mut all, mut passing) = (0, 0);
+    for plan in plans(&image) {
+        let code = &plan.patches[first(&plan)].code;
+        for byte in 0..code.len() {
+            for number in 0..5_u8 {
+                let mut bad = code.clone();
+                let before = bad[byte];
+                bad[byte] = [
+                    0x90,
+                    0xcc,
+                    before.wrapping_add(8),
+                    before.wrapping_sub(1),
+                    before.rotate_left(3) ^ 0x1c,
+                ][usize::from(number)];
+                all += 1;
+                passing += usize::from(passes_and_is_good(&image, &plan, &bad));
+            }
+        }
+    }
+    println!("{passing} of {all} changed bytes pass and are harmless");
+    assert!(passing * 20 < all);
+}
+
+/// Nops of a length.
+fn nops(len: usize) -> Vec<u8> {
+    vec![0x90; len]
+}
+
+#[test]
+fn instructions_dropped_doubled_and_swapped() {
+    let image = kernel().image();
+    let (mut all, mut passing) = ([0; 3], [0; 3]);
+    for plan in plans(&image) {
+        let patch = &plan.patches[first(&plan)];
+        let instructions: Vec<(usize, usize)> = decoded(patch.address, &patch.code)
+            .iter()
+            .map(|one| ((one.ip() - patch.address.0) as usize, one.len()))
+            .collect();
+        for pair in instructions.windows(2) {
+            let [(a, a_len), (b, b_len)] = *pair else {
+                unreachable!()
+            };
+            let (before, after) = (&patch.code[..a], &patch.code[b + b_len..]);
+            let (one, two) = (&patch.code[a..b], &patch.code[b..b + b_len]);
+            let dropped = [before, &nops(a_len), two, after].concat();
+            let swapped = [before, two, one, after].concat();
+            // Twice, in the room of the next, where that is long enough.
+            let doubled =
+                (b_len >= a_len).then(|| [before, one, one, &nops(b_len - a_len), after].concat());
+            for (kind, code) in [Some(dropped), doubled, Some(swapped)]
+                .into_iter()
+                .enumerate()
+            {
+                if let Some(code) = code {
+                    all[kind] += 1;
+                    passing[kind] += usize::from(passes_and_is_good(&image, &plan, &code));
+                }
+            }
+        }
+    }
+    println!("dropped, doubled, swapped: {passing:?} of {all:?} pass and are harmless");
+    // A `mov` whose value is there anyway, an int3 for a nop; swaps of what does not depend on each other.
+    assert!(
+        passing[0] * 10 < all[0] && passing[1] * 10 < all[1] && passing[2] * 2 < all[2],
+        "{passing:?} of {all:?}"
+    );
+}

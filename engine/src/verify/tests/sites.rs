@@ -1,0 +1,322 @@
+//! Places where no splice may be, and sites that are not what they say.
+
+use super::*;
+use crate::Image;
+use crate::placement::Tactic;
+
+/// Where `f` is, and its block: `mov rax, rdi; lea rax, [rax+9]; mov rdx, rax; add rdx, 77` at +5, +8, +12, +15.
+const F: u64 = 0xffff_ffff_8100_0000;
+const FIRST: u64 = F + 5;
+
+fn f(landing: u64) -> Fixture {
+    Fixture::new()
+        .compiled("f", |a| {
+            a.mov(rax, rdi)?;
+            a.lea(rax, ptr(rax + 9))?;
+            a.mov(rdx, rax)?;
+            a.add(rdx, 77)?;
+            a.jne(landing)?;
+            a.ret()
+        })
+        .compiled("g", |a| a.jmp(F))
+}
+
+fn good() -> Plan {
+    planned(
+        &f(FIRST).image(),
+        vec![
+            placement("f", 1, HookType::Pre, "counter"),
+            placement("f", 1, HookType::Pre, "timestamp"),
+        ],
+    )
+}
+
+/// The plan for a harmless kernel, verified against one with the same bytes where something is amiss.
+#[track_caller]
+fn refused_by(image: &Image, words: &str) {
+    let plan = good();
+    passes(&f(FIRST).image(), &plan);
+    let Err(violations) = verify(image, plan) else {
+        panic!("it passes, and should be {words:?}")
+    };
+    assert!(
+        list(&violations).contains(words),
+        "it should be {words:?}, and is\n{}",
+        list(&violations)
+    );
+}
+
+#[test]
+fn sites_of_the_kernel() {
+    assert_eq!(good().patches[0].site.displaced, Span::new(Addr(FIRST), 7));
+    for at in [FIRST, FIRST + 3] {
+        let with = |change: &dyn Fn(&mut Fixture)| {
+            let mut fixture = f(FIRST);
+            change(&mut fixture);
+            fixture.image()
+        };
+        refused_by(&with(&|f| f.static_calls.push(at)), "a static call");
+        refused_by(
+            &with(&|f| f.exceptions.push((at, F + 12))),
+            "an exception-table entry",
+        );
+        refused_by(&with(&|f| f.bugs.push((at, true))), "the bug table");
+        refused_by(&with(&|f| f.bugs.push((at, false))), "the bug table");
+        refused_by(&with(&|f| f.blacklist.push((at, at + 1))), "forbids probes");
+    }
+    let mut fixture = f(FIRST);
+    fixture.blacklist.push((F, F + 0x20));
+    refused_by(&fixture.image(), "forbids probes");
+}
+
+#[test]
+fn landings_from_elsewhere() {
+    let mut pointed = f(FIRST);
+    pointed.pointers.push(FIRST + 3);
+    refused_by(&pointed.image(), "middle of the splice");
+    // Behind the splice nothing is overwritten; but it is the middle of the hook's block.
+    for offset in [7, 10, 14] {
+        let mut pointed = f(FIRST);
+        pointed.pointers.push(FIRST + offset);
+        refused_by(&pointed.image(), "the middle of its block");
+    }
+    let mut pointed = f(FIRST);
+    pointed.pointers.push(FIRST + 60);
+    passes(&pointed.image(), &good());
+    let mut fixed_up = f(FIRST);
+    fixed_up.exceptions.push((F + 15, FIRST + 3));
+    refused_by(&fixed_up.image(), "middle of the splice");
+}
+
+#[test]
+fn landings_from_the_function_itself() {
+    for offset in 1..5 {
+        refused_by(&f(FIRST + offset).image(), "middle of the splice");
+    }
+    // A branch that leads into an instruction of its own function, and from there into the splice.
+    let hidden = Fixture::new().compiled("f", |a| {
+        let mut inside = a.create_label();
+        a.mov(rax, rdi)?;
+        a.lea(rax, ptr(rax + 9))?;
+        a.mov(rdx, rax)?;
+        a.jne(inside)?;
+        a.db(&[0xb8])?;
+        a.set_label(&mut inside)?;
+        // As four bytes of a `mov eax, imm32`; by itself a jump to the lea.
+        a.db(&[
+            0xeb,
+            (FIRST as i64 + 3 - (F as i64 + 5 + 10 + 2 + 1 + 2)) as u8,
+            0,
+            0,
+        ])?;
+        a.ret()
+    });
+    let image = hidden.image();
+    let routine =
+        super::super::routine::Routine::read(&image, image.function_named("f").unwrap()).unwrap();
+    assert!(
+        routine.strays && routine.targets.contains(&(FIRST + 3)),
+        "{:x?}",
+        routine.targets
+    );
+}
+
+#[test]
+fn returns_into_the_splice() {
+    // The call returns to the second byte range that a splice over `nop; …` would overwrite.
+    let kernel = Fixture::new().compiled("f", |a| {
+        a.push(rbx)?;
+        a.mov(eax, 5)?;
+        a.call(Fixture::address(1))?;
+        a.mov(rbx, rax)?;
+        a.mov(rax, rbx)?;
+        a.pop(rbx)?;
+        a.ret()
+    });
+    let image = kernel.compiled("g", |a| a.ret()).image();
+    let plan = planned(&image, vec![placement("f", 0, HookType::Pre, "counter")]);
+    let call = Addr(F + 5 + 6);
+    refused(&image, &plan, "not the last instruction", |plan| {
+        let site = &mut plan.patches[0].site;
+        site.displaced = Span {
+            start: call,
+            end: Addr(call.0 + 11),
+        };
+    });
+    // A one-byte instruction, then the call's return address.
+    let routine =
+        super::super::routine::Routine::read(&image, image.function_named("f").unwrap()).unwrap();
+    assert!(routine.returns.contains(&(call.0 + 5)));
+    let site = crate::placement::Site {
+        displaced: Span::new(Addr(call.0 + 2), 9),
+        ..plan.patches[0].site
+    };
+    assert!(super::super::site::judge(&routine, &site).is_err());
+}
+
+#[test]
+fn sites_that_are_not_what_they_say() {
+    let image = f(FIRST).image();
+    let good = good();
+    let shift = |by: u64| {
+        move |plan: &mut Plan| {
+            for patch in &mut plan.patches {
+                patch.site.displaced.start = patch.site.displaced.start.add(by);
+            }
+            plan.instruments
+                .iter_mut()
+                .for_each(|one| one.site = plan.patches[0].site);
+            for batch in &mut plan.batches {
+                batch
+                    .pokes
+                    .iter_mut()
+                    .for_each(|poke| poke.at = poke.at.add(by));
+            }
+        }
+    };
+    refused(&image, &good, "between instructions", shift(1));
+    refused(&image, &good, "Poke", shift(1));
+    refused(&image, &good, "a splice needs 5", shift(3));
+    refused(
+        &image,
+        &good,
+        "instructions of its block run before it",
+        shift(3),
+    );
+    refused(
+        &image,
+        &good,
+        "the function tracer's bytes",
+        shift(0_u64.wrapping_sub(5)),
+    );
+    refused(&image, &good, "are overwritten, and 2 are", |plan| {
+        plan.patches[0].site.overwritten = 1;
+    });
+    refused(&image, &good, "are overwritten, and 2 are", |plan| {
+        plan.patches[0].site.overwritten = 3;
+    });
+    refused(&image, &good, "between instructions", |plan| {
+        plan.patches[0].site.displaced.end = Addr(FIRST + 6);
+    });
+    refused(&image, &good, "not inside", |plan| {
+        plan.patches[0].site.displaced.end = Addr(F + 0x200);
+    });
+    refused(&image, &good, "not inside", |plan| {
+        plan.patches[0].site.displaced.end = plan.patches[0].site.displaced.start;
+    });
+    refused(&image, &good, "no function", |plan| {
+        plan.patches[0].site.displaced = Span::new(Addr(ARENA), 7);
+    });
+    refused(&image, &good, "belongs to another hook or site", |plan| {
+        plan.instruments[1].site.tactic = Tactic::BlockRelocation;
+    });
+    // More is displaced than the patch has a copy of.
+    refused(&image, &good, "should stand", |plan| {
+        for patch in &mut plan.patches {
+            patch.site.displaced.end = Addr(FIRST + 10);
+        }
+        plan.instruments
+            .iter_mut()
+            .for_each(|one| one.site = plan.patches[0].site);
+    });
+}
+
+#[test]
+fn hooks_of_another_block() {
+    let image = kernel().image();
+    let good = planned(
+        &image,
+        vec![
+            placement("worker", 1, HookType::Pre, "counter"),
+            placement("worker", 3, HookType::Post, "counter"),
+        ],
+    );
+    refused(&image, &good, "outside of its block", |plan| {
+        plan.instruments[0].id.block = 2;
+        plan.patches[0].pre[0].block = 2;
+        plan.batches.iter_mut().for_each(|batch| {
+            batch
+                .launched
+                .iter_mut()
+                .chain(&mut batch.splashed)
+                .filter(|id| id.block == 1)
+                .for_each(|id| id.block = 2);
+        });
+    });
+    refused(&image, &good, "not in the function of its number", |plan| {
+        plan.instruments[0].id.major = 7;
+    });
+    // A graph that runs two blocks together: control may come into the middle.
+    refused(&image, &good, "the middle of its block", |plan| {
+        let blocks = &mut plan.functions[0].cfg.blocks;
+        let second = blocks.remove(2);
+        blocks[1].span.end = second.span.end;
+        blocks
+            .iter_mut()
+            .zip(0..)
+            .for_each(|(block, index)| block.index.0 = index);
+    });
+    // One that ends a block early: the hook is not behind its last sequential instruction.
+    refused(&image, &good, "outside of its block", |plan| {
+        let block = &mut plan.functions[0].cfg.blocks[3];
+        block.span.end = plan.patches[1].site.split;
+    });
+    refused(&image, &good, "between instructions", |plan| {
+        plan.functions[0].cfg.blocks[1].span.start.0 += 1;
+    });
+}
+
+/// What may never be moved, each at the start of a block that would otherwise do.
+#[test]
+fn immovable_instructions() {
+    let forbidden: [(&str, &[u8]); 22] = [
+        ("endbr64", &[0xf3, 0x0f, 0x1e, 0xfa]),
+        ("ud2", &[0x0f, 0x0b]),
+        ("ud1", &[0x0f, 0xb9, 0xc0]),
+        ("int3", &[0xcc]),
+        ("int 0x80", &[0xcd, 0x80]),
+        ("sti", &[0xfb]),
+        ("hlt", &[0xf4]),
+        ("mov ss, eax", &[0x8e, 0xd0]),
+        ("mov gs, eax", &[0x8e, 0xe8]),
+        ("mov cr3, rax", &[0x0f, 0x22, 0xd8]),
+        ("mov dr7, rax", &[0x0f, 0x23, 0xf8]),
+        ("wrmsr", &[0x0f, 0x30]),
+        ("swapgs", &[0x0f, 0x01, 0xf8]),
+        ("lgdt [rax]", &[0x0f, 0x01, 0x10]),
+        ("iretq", &[0x48, 0xcf]),
+        ("sysret", &[0x48, 0x0f, 0x07]),
+        ("syscall", &[0x0f, 0x05]),
+        ("retf", &[0xcb]),
+        ("jmp rax", &[0xff, 0xe0]),
+        ("call rax", &[0xff, 0xd0]),
+        ("xbegin", &[0xc7, 0xf8, 0, 0, 0, 0]),
+        ("add [rax], unlocked", &[0x3e, 0x48, 0x01, 0x18]),
+    ];
+    for (name, bytes) in forbidden {
+        let kernel = Fixture::new().compiled("f", |a| {
+            a.db(bytes)?;
+            a.mov(eax, 5)?;
+            a.mov(edx, 6)?;
+            a.ret()
+        });
+        let image = kernel.image();
+        let routine =
+            super::super::routine::Routine::read(&image, image.function_named("f").unwrap())
+                .unwrap();
+        let len = bytes.len() as u64;
+        for displaced in [Span::new(Addr(FIRST), len + 5), Span::new(Addr(FIRST), len)] {
+            let site = crate::placement::Site {
+                tactic: Tactic::DirectSplice,
+                displaced,
+                split: displaced.end,
+                overwritten: 2,
+            };
+            let faults = super::super::site::judge(&routine, &site).expect_err(name);
+            assert!(
+                faults.iter().any(|(at, _)| *at == displaced.start),
+                "{name}: {faults:?}"
+            );
+        }
+    }
+}

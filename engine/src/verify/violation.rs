@@ -1,0 +1,69 @@
+//! What can be wrong with a plan.
+
+use thiserror::Error;
+
+use crate::{Addr, InstrumentId};
+
+/// What is wrong with a plan: which part of it, where, and why in a sentence.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum Violation {
+    /// The plan as a whole, or the target it was made for.
+    #[error("The plan is wrong: {why}.")]
+    Plan {
+        /// The reason.
+        why: String,
+    },
+    /// A batch as a whole.
+    #[error("Batch {batch}, at {time} s, is wrong: {why}.")]
+    Batch {
+        /// Index in the plan's batches.
+        batch: usize,
+        /// When it would be written, in seconds from the start.
+        time: f64,
+        /// The reason.
+        why: String,
+    },
+    /// One write of text.
+    #[error("Poke {poke} of batch {batch}, at {at}, is wrong: {why}.")]
+    Poke {
+        /// Index in the plan's batches.
+        batch: usize,
+        /// Index in the batch's pokes.
+        poke: usize,
+        /// Where it would write.
+        at: Addr,
+        /// The reason.
+        why: String,
+    },
+    /// The bytes that the splice to a patch overwrites, or the instructions it displaces.
+    #[error("The site of patch {patch} may not be spliced, at {at}: {why}.")]
+    Site {
+        /// Index in the plan's patches.
+        patch: usize,
+        /// The instruction or byte of the kernel's text.
+        at: Addr,
+        /// The reason.
+        why: String,
+    },
+    /// The code of a patch.
+    #[error("Patch {patch} is wrong at {at}: {why}.")]
+    Patch {
+        /// Index in the plan's patches.
+        patch: usize,
+        /// The instruction in the patch.
+        at: Addr,
+        /// The reason.
+        why: String,
+    },
+    /// An instrument, or where it stands.
+    #[error("Instrument {id} is wrong at {at}: {why}.")]
+    Instrument {
+        /// The instrument.
+        id: InstrumentId,
+        /// Its hook.
+        at: Addr,
+        /// The reason.
+        why: String,
+    },
+}

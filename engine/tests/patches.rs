@@ -1,0 +1,354 @@
+//! Instrument code run natively: what it leaves behind, and what it leaves alone.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail as tests do"
+)]
+
+#[path = "relocation/native.rs"]
+mod native;
+#[path = "patches/support.rs"]
+mod support;
+
+use gilk_engine::HookType;
+use gilk_engine::liveness::{Live, RegisterSet};
+use gilk_engine::patch::{Hook, Hooked, TIMER_BYTES, TIMER_FACTOR};
+use gilk_instruments::{Program, Sampled};
+use native::{GS, Machine, ORIGINAL, PATCH, Random, STACK, State, TABLES};
+use proptest::prelude::*;
+use support::*;
+
+fn programs() -> impl Strategy<Value = Program> {
+    prop_oneof![
+        Just(Program::Count),
+        Just(Program::Sample(Sampled::Tsc)),
+        Just(Program::Sample(Sampled::BlockIndex)),
+        (0..6u8).prop_map(|number| Program::Sample(Sampled::Argument(number))),
+        Just(Program::StartTimer),
+        Just(Program::StopTimer),
+    ]
+}
+
+fn argument(state: &State, number: u8) -> u64 {
+    state.registers[[7, 6, 2, 1, 8, 9][usize::from(number)]]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any instruments at a hook, whatever is live: each leaves its own result, in order, and
+    /// nothing else changes. A model of the rings and timers says what to expect.
+    #[test]
+    fn instruments_do_their_work_and_nothing_else(
+        programs in prop::collection::vec(programs(), 1..6),
+        live in any::<u16>(),
+        flags: bool,
+        post: bool,
+        serial in 8u64..1 << 40,
+        room in 0u64..4,
+        seed: u64,
+        started: bool,
+    ) {
+        let mut machine = ready(serial, room);
+        let layout = layout(&machine, 0);
+        let live = Live { registers: RegisterSet(live), flags };
+        let hook = if post { HookType::Post } else { HookType::Pre };
+        let instruments: Vec<Hooked> =
+            programs.iter().zip(0..).map(|(&program, order)| hooked(order, hook, program)).collect();
+        let full = Hook { instruments: &instruments, live };
+        let none = Hook { instruments: &[], live };
+        let (pre, post) = if post { (none, full) } else { (full, none) };
+        patch(&mut machine, &NOP, NOP.len(), pre, post, &layout);
+
+        let key = TASK | 9;
+        let entry = TIMER_TABLE + TIMER_BYTES * (key.wrapping_mul(TIMER_FACTOR) >> (64 - TIMERS_LOG2));
+        let mut running = None;
+        if started {
+            machine.set_word(entry, key ^ 1000);
+            machine.set_word(entry + 8, 1000);
+            running = Some(1000);
+        }
+        let before = random_state(&machine, &mut Random(seed));
+        let stack = machine.memory()[STACK as usize..][..4096].to_vec();
+        let after = machine.run(PATCH, &before);
+        prop_assert_eq!(after.exit, 0);
+        untouched(live, &before, &after);
+        prop_assert_eq!(&stack[..], &machine.memory()[STACK as usize..][..4096]);
+
+        let mut taken = 0;
+        let (mut lost_full, mut lost_unmatched) = (0, 0);
+        let mut counters = [0u64; 4];
+        let mut clock = 1000;
+        for one in &instruments {
+            let expected: Option<Option<u64>> = match one.program {
+                Program::Count => {
+                    counters[one.counter.unwrap().slot as usize] += 1;
+                    None
+                }
+                Program::Sample(Sampled::Tsc) => Some(None),
+                Program::Sample(Sampled::BlockIndex) => Some(Some(0x2_5a5a)),
+                Program::Sample(Sampled::Argument(number)) => Some(Some(argument(&before, number))),
+                Program::StartTimer => {
+                    running = Some(0);
+                    None
+                }
+                Program::StopTimer => match running.take() {
+                    Some(_) => Some(None),
+                    None => {
+                        lost_unmatched += 1;
+                        None
+                    }
+                },
+            };
+            let Some(value) = expected else { continue };
+            if taken == room {
+                lost_full += 1;
+                continue;
+            }
+            let at = serial + taken;
+            let [tag, got, tsc] = slot(&mut machine, at);
+            prop_assert_eq!(tag, (at >> SLOTS_LOG2) << 48 | one.id.pack());
+            prop_assert!(tsc > clock, "samples are in order of time");
+            clock = tsc;
+            match (one.program, value) {
+                (_, Some(value)) => prop_assert_eq!(got, value),
+                (Program::StopTimer, None) => prop_assert!(0 < got && got < tsc),
+                (_, None) => prop_assert_eq!(got, tsc),
+            }
+            taken += 1;
+        }
+        prop_assert_eq!(machine.word(GS + HEAD), CPU << 48 | (serial + taken));
+        prop_assert_eq!(machine.word(GS + LIMIT), CPU << 48 | (serial + room));
+        prop_assert_eq!(machine.word(GS + LOST_FULL), lost_full);
+        prop_assert_eq!(machine.word(GS.wrapping_add(LOST_UNMATCHED)), lost_unmatched);
+        for (number, count) in counters.into_iter().enumerate() {
+            prop_assert_eq!(machine.word(GS + COUNTERS + 8 * number as u64), count);
+        }
+        let [check, tsc] = [machine.word(entry), machine.word(entry + 8)];
+        match running {
+            Some(0) => prop_assert!(tsc > 1000 && check == key ^ tsc),
+            Some(_) => prop_assert!(tsc == 1000 && check == key ^ tsc),
+            None => prop_assert_ne!(check, key ^ tsc),
+        }
+        // Nothing but the reserved slots of this CPU's ring was written.
+        let ring = (TABLES + (CPU << STRIDE_LOG2)) as usize;
+        let written: Vec<usize> = (0..taken).map(|n| ring + ((serial + n) % 8 * 24) as usize).collect();
+        let tables = &machine.memory()[TABLES as usize..(TIMER_TABLE) as usize];
+        for (offset, &byte) in tables.iter().enumerate() {
+            let at = TABLES as usize + offset;
+            if !written.iter().any(|&slot| (slot..slot + 24).contains(&at)) {
+                prop_assert_eq!(byte, 0, "byte {:#x} was written", at);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_counter_is_one_instruction_and_a_sample_twenty_four_where_nothing_is_live() {
+    let mut machine = ready(8, 8);
+    let layout = layout(&machine, 0);
+    let nothing = Live {
+        registers: RegisterSet::EMPTY,
+        flags: false,
+    };
+    let cost = |machine: &mut Machine, program, live| {
+        let instruments = [hooked(0, HookType::Pre, program)];
+        let none = Hook {
+            instruments: &[],
+            live,
+        };
+        let code = patch(
+            machine,
+            &NOP,
+            NOP.len(),
+            Hook {
+                instruments: &instruments,
+                live,
+            },
+            none,
+            &layout,
+        );
+        // Without the relocated sequence and the branch back.
+        code.pieces.iter().map(|piece| piece.executed).sum::<u32>() - 2
+    };
+    assert_eq!(cost(&mut machine, Program::Count, nothing), 1);
+    assert_eq!(
+        cost(
+            &mut machine,
+            Program::Count,
+            Live {
+                flags: true,
+                ..nothing
+            }
+        ),
+        3
+    );
+    assert_eq!(
+        cost(&mut machine, Program::Sample(Sampled::Tsc), nothing),
+        24
+    );
+    assert_eq!(
+        cost(&mut machine, Program::Sample(Sampled::Argument(0)), nothing),
+        24
+    );
+    assert_eq!(
+        cost(&mut machine, Program::Sample(Sampled::Tsc), Live::ALL),
+        24 + 2 * 4 + 2
+    );
+}
+
+#[test]
+fn a_counter_out_of_reach_of_a_displacement_is_reached_through_a_register() {
+    for (live, cost) in [
+        (Live::ALL, 6),
+        (
+            Live {
+                registers: RegisterSet::EMPTY,
+                flags: false,
+            },
+            2,
+        ),
+    ] {
+        let far = Box::new([0u64; 4]);
+        let mut machine = ready(8, 8);
+        let layout = layout(&machine, far.as_ptr() as u64);
+        assert_eq!(
+            layout.counters[1].base.near(),
+            None,
+            "the heap is far from the low 2 GiB"
+        );
+        let counter = Hooked {
+            counter: layout.nth_counter(6),
+            ..hooked(0, HookType::Pre, Program::Count)
+        };
+        let instruments = [counter];
+        let none = Hook {
+            instruments: &[],
+            live,
+        };
+        let code = patch(
+            &mut machine,
+            &NOP,
+            NOP.len(),
+            Hook {
+                instruments: &instruments,
+                live,
+            },
+            none,
+            &layout,
+        );
+        assert_eq!(
+            code.pieces.iter().map(|piece| piece.executed).sum::<u32>() - 2,
+            cost
+        );
+        let before = random_state(&machine, &mut Random(1));
+        for _ in 0..3 {
+            let after = machine.run(PATCH, &before);
+            untouched(live, &before, &after);
+        }
+        assert_eq!(*std::hint::black_box(far), [0, 0, 3, 0]);
+    }
+}
+
+/// The end of the block is split away: post-hook instruments run whichever way it then goes, and
+/// the flags it tests are those of the block.
+#[test]
+fn post_hook_instruments_run_before_the_branch_that_ends_the_block() {
+    // cmp edi, esi; je exit 1; and the same as a fall through.
+    let mut machine = ready(8, 8);
+    let layout = layout(&machine, 0);
+    let target = machine.exit(1);
+    let mut original = vec![0x39, 0xf7, 0x0f, 0x84];
+    original.extend_from_slice(
+        &((target as i64 - (machine.address(ORIGINAL) + 8) as i64) as i32).to_le_bytes(),
+    );
+    let pre = [hooked(0, HookType::Pre, Program::Count)];
+    let post = [
+        hooked(1, HookType::Post, Program::Count),
+        hooked(2, HookType::Post, Program::Sample(Sampled::Argument(2))),
+    ];
+    let live = Live {
+        registers: RegisterSet::ALL,
+        flags: true,
+    };
+    patch(
+        &mut machine,
+        &original,
+        2,
+        Hook {
+            instruments: &pre,
+            live,
+        },
+        Hook {
+            instruments: &post,
+            live,
+        },
+        &layout,
+    );
+
+    let mut random = Random(3);
+    for (round, equal) in [true, false, true, false].into_iter().enumerate() {
+        let mut before = random_state(&machine, &mut random);
+        if equal {
+            before.registers[7] = before.registers[6];
+        }
+        let plain = machine.run(ORIGINAL, &before);
+        let patched = machine.run(PATCH, &before);
+        assert_eq!(plain, patched);
+        assert_eq!(patched.exit, u64::from(equal));
+        assert_eq!(machine.word(GS + COUNTERS), round as u64 + 1);
+        assert_eq!(machine.word(GS + COUNTERS + 8), round as u64 + 1);
+        assert_eq!(slot(&mut machine, 8 + round as u64)[1], before.registers[2]);
+    }
+}
+
+/// A ring used round and round: every lap has its tag, and what does not fit is counted.
+#[test]
+fn a_ring_is_filled_lap_by_lap_and_then_counts_what_it_loses() {
+    let mut machine = ready(8, 8);
+    let layout = layout(&machine, 0);
+    let instruments = [hooked(0, HookType::Pre, Program::Sample(Sampled::Tsc))];
+    let live = Live {
+        registers: RegisterSet::ALL,
+        flags: true,
+    };
+    let none = Hook {
+        instruments: &[],
+        live,
+    };
+    patch(
+        &mut machine,
+        &NOP,
+        NOP.len(),
+        Hook {
+            instruments: &instruments,
+            live,
+        },
+        none,
+        &layout,
+    );
+    let before = random_state(&machine, &mut Random(9));
+    let mut last = 0;
+    // The lap has 16 bits: it runs over into nothing else.
+    for (round, lap) in [1, 2, 3, 0xfffe, 0xffff, 0x1_0000, 0x1_0001]
+        .into_iter()
+        .enumerate()
+    {
+        let serial = lap * 8;
+        machine.set_word(GS + HEAD, CPU << 48 | serial);
+        machine.set_word(GS + LIMIT, CPU << 48 | (serial + 8));
+        for _ in 0..9 {
+            machine.run(PATCH, &before);
+        }
+        assert_eq!(machine.word(GS + LOST_FULL), round as u64 + 1);
+        for n in 0..8 {
+            let [tag, value, tsc] = slot(&mut machine, serial + n);
+            assert_eq!(tag, (lap & 0xffff) << 48 | instruments[0].id.pack());
+            assert!(value == tsc && last < tsc, "samples are in order of time");
+            last = tsc;
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! A CPU's words, ring and timers in the memory of a [`Machine`], and patches put there.
+
+use gilk_engine::layout::{CounterBank, CounterSlot, Gs, RuntimeLayout};
+use gilk_engine::liveness::Live;
+use gilk_engine::patch::{Code, Hook, Hooked, PieceKind, assemble};
+use gilk_engine::placement::{Site, Tactic};
+use gilk_engine::{Addr, HookType, InstrumentId, Span};
+use gilk_instruments::Program;
+
+use super::native::{GS, Machine, ORIGINAL, PATCH, Random, STACK, STATUS, State, TABLES};
+
+pub(crate) const CPU: u64 = 5;
+pub(crate) const SLOTS_LOG2: u32 = 3;
+pub(crate) const STRIDE_LOG2: u32 = 9;
+pub(crate) const TIMERS_LOG2: u32 = 4;
+pub(crate) const TIMER_TABLE: u64 = TABLES + 0x8000;
+pub(crate) const TASK: u64 = 0xffff_8881_0204_5640;
+/// Offsets of the words from the base of gs; one is negative, as a displacement may be.
+pub(crate) const HEAD: u64 = 0x100;
+pub(crate) const LIMIT: u64 = 0x108;
+pub(crate) const LOST_FULL: u64 = 0x110;
+pub(crate) const LOST_UNMATCHED: u64 = (-0x20i64).cast_unsigned();
+pub(crate) const CURRENT: u64 = 0x120;
+pub(crate) const COUNTERS: u64 = 0x200;
+
+/// A five-byte nop: instructions that touch nothing, so that all differences are the instruments'.
+pub(crate) const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
+
+pub(crate) fn layout(machine: &Machine, far: u64) -> RuntimeLayout {
+    RuntimeLayout {
+        arena: Span::new(Addr(machine.address(PATCH)), 0x1_0000),
+        ring_base: Addr(machine.address(TABLES)),
+        stride_log2: STRIDE_LOG2,
+        slots_log2: SLOTS_LOG2,
+        head: Gs(HEAD),
+        limit: Gs(LIMIT),
+        lost_full: Gs(LOST_FULL),
+        lost_unmatched: Gs(LOST_UNMATCHED),
+        current: Gs(CURRENT),
+        counters: vec![
+            CounterBank {
+                base: Gs(COUNTERS),
+                slots: 4,
+            },
+            CounterBank {
+                base: Gs(far.wrapping_sub(machine.address(GS))),
+                slots: 4,
+            },
+        ],
+        timers: Addr(machine.address(TIMER_TABLE)),
+        timers_log2: TIMERS_LOG2,
+    }
+}
+
+pub(crate) fn ready(serial: u64, room: u64) -> Machine {
+    let mut machine = Machine::new();
+    machine.set_word(GS + HEAD, CPU << 48 | serial);
+    machine.set_word(GS + LIMIT, CPU << 48 | (serial + room));
+    machine.set_word(GS + CURRENT, TASK);
+    machine
+}
+
+pub(crate) fn hooked(order: u8, hook: HookType, program: Program) -> Hooked {
+    let id = InstrumentId::new(0xabcde, hook, 0x2_5a5a, order).unwrap();
+    Hooked {
+        id,
+        program,
+        timer: 9,
+        counter: Some(CounterSlot {
+            bank: 0,
+            slot: u32::from(order) % 4,
+        }),
+    }
+}
+
+/// Assembles a patch over `original`, whose end (behind `split`) is displaced too, and writes both.
+pub(crate) fn patch(
+    machine: &mut Machine,
+    original: &[u8],
+    split: usize,
+    pre: Hook<'_>,
+    post: Hook<'_>,
+    layout: &RuntimeLayout,
+) -> Code {
+    let displaced = Span::new(Addr(machine.address(ORIGINAL)), original.len() as u64);
+    let split = displaced.start.add(split as u64);
+    let site = Site {
+        tactic: Tactic::DirectSplice,
+        displaced,
+        split,
+        overwritten: 1,
+    };
+    layout.check().unwrap();
+    let code = assemble(
+        Addr(machine.address(PATCH)),
+        &site,
+        original,
+        pre,
+        post,
+        layout,
+    )
+    .unwrap();
+    machine.write(ORIGINAL, original);
+    machine.write_exit_jump(ORIGINAL + original.len() as u64, 0);
+    machine.write(PATCH, &code.bytes);
+    pieces_are_whole(&code);
+    code
+}
+
+/// Pieces cover the code without gaps, and counts are those of a decoder.
+pub(crate) fn pieces_are_whole(code: &Code) {
+    let mut end = 0;
+    for piece in &code.pieces {
+        assert_eq!(piece.range.start, end);
+        end = piece.range.end;
+        if matches!(
+            piece.kind,
+            PieceKind::Instrument(_) | PieceKind::Save | PieceKind::Restore
+        ) {
+            let bytes = &code.bytes[piece.range.start as usize..piece.range.end as usize];
+            let decoder = iced_x86::Decoder::with_ip(64, bytes, 0, 0);
+            assert_eq!(
+                decoder.into_iter().count(),
+                piece.executed as usize,
+                "{piece:?}"
+            );
+        }
+    }
+    assert_eq!(end as usize, code.bytes.len());
+}
+
+pub(crate) fn slot(machine: &mut Machine, serial: u64) -> [u64; 3] {
+    let at = TABLES + (CPU << STRIDE_LOG2) + serial % (1 << SLOTS_LOG2) * 24;
+    [
+        machine.word(at),
+        machine.word(at + 8),
+        machine.word(at + 16),
+    ]
+}
+
+pub(crate) fn random_state(machine: &Machine, random: &mut Random) -> State {
+    let mut state = State {
+        flags: random.next() & STATUS,
+        ..State::default()
+    };
+    for register in &mut state.registers {
+        *register = random.next();
+    }
+    state.registers[4] = machine.address(STACK);
+    state
+}
+
+/// What is live after a run is what it was before; the stack from rsp on too.
+pub(crate) fn untouched(live: Live, before: &State, after: &State) {
+    for number in 0..16 {
+        if live.registers.0 >> number & 1 == 1 || number == 4 {
+            assert_eq!(
+                after.registers[number], before.registers[number],
+                "register {number}, live {live:?}"
+            );
+        }
+    }
+    if live.flags {
+        assert_eq!(
+            after.flags & STATUS,
+            before.flags & STATUS,
+            "flags, live {live:?}"
+        );
+    }
+}

@@ -1,0 +1,229 @@
+//! Samples taken by interrupts in the middle of samples, and by threads that migrate there: signals
+//! stand for interrupts, another base of gs for another CPU.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail as tests do"
+)]
+
+#[path = "relocation/native.rs"]
+mod native;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use gilk_engine::layout::{CounterBank, CounterSlot, Gs, RuntimeLayout};
+use gilk_engine::liveness::Live;
+use gilk_engine::patch::{Hook, Hooked, assemble};
+use gilk_engine::placement::{Site, Tactic};
+use gilk_engine::{Addr, HookType, InstrumentId, Span};
+use gilk_instruments::{Program, Sampled};
+use native::{GS, Machine, ORIGINAL, PATCH, TABLES};
+
+const SLOTS_LOG2: u32 = 6;
+const STRIDE_LOG2: u32 = 11;
+const HEAD: u64 = 0x100;
+const LIMIT: u64 = 0x108;
+const LOST_FULL: u64 = 0x110;
+const COUNTER: u64 = 0x200;
+/// From one CPU's words to the next one's.
+const CPU_WORDS: u64 = 0x400;
+const SERIAL: u64 = (1 << 48) - 1;
+
+/// The patch, as a function that changes nothing a caller could see.
+static CODE: AtomicU64 = AtomicU64::new(0);
+/// The words of CPU 0.
+static WORDS: AtomicU64 = AtomicU64::new(0);
+/// How often the handler ran the patch.
+static NESTED: AtomicU64 = AtomicU64::new(0);
+static ROUND: AtomicU64 = AtomicU64::new(0);
+
+#[allow(unsafe_code, reason = "tells the processor where per-CPU words are")]
+fn run_on(cpu: u64) {
+    const ARCH_SET_GS: i32 = 0x1001;
+    // SAFETY: nothing but the code under test uses gs in user space.
+    unsafe {
+        libc::syscall(
+            libc::SYS_arch_prctl,
+            ARCH_SET_GS,
+            WORDS.load(Ordering::Relaxed) + cpu * CPU_WORDS,
+        );
+    }
+}
+
+#[allow(unsafe_code, reason = "runs generated code")]
+fn hit() {
+    // SAFETY: the patch saves all it uses (everything is live), returns to its caller, and writes
+    // only the ring, the words and its own stack. The test has put it there before.
+    unsafe {
+        let code: extern "C" fn() = std::mem::transmute(CODE.load(Ordering::Relaxed) as *const ());
+        code();
+    }
+}
+
+/// An interrupt: samples, and now and then the thread goes on elsewhere.
+extern "C" fn interrupt(_signal: libc::c_int) {
+    NESTED.fetch_add(1, Ordering::Relaxed);
+    hit();
+    let round = ROUND.fetch_add(1, Ordering::Relaxed);
+    if round.is_multiple_of(3) {
+        run_on(round / 3 % 2);
+    }
+}
+
+/// What a reader does: takes whole samples off both rings and makes room.
+fn drain(machine: &mut Machine, id: u64, tails: &mut [u64; 2], last: &mut [u64; 2]) -> u64 {
+    let mut taken = 0;
+    for cpu in 0..2u64 {
+        let words = GS + cpu * CPU_WORDS;
+        let head = machine.word(words + HEAD);
+        assert_eq!(head >> 48, cpu);
+        let tail = &mut tails[cpu as usize];
+        while *tail < head & SERIAL {
+            let at = TABLES + (cpu << STRIDE_LOG2) + *tail % (1 << SLOTS_LOG2) * 24;
+            assert_eq!(
+                machine.word(at),
+                (*tail >> SLOTS_LOG2 & 0xffff) << 48 | id,
+                "sample {tail} of CPU {cpu}"
+            );
+            let (value, tsc) = (machine.word(at + 8), machine.word(at + 16));
+            assert_eq!(value, tsc, "the sample is of one writer");
+            assert!(
+                last[cpu as usize] < tsc,
+                "samples of a CPU are in order of time"
+            );
+            last[cpu as usize] = tsc;
+            *tail += 1;
+            taken += 1;
+        }
+        machine.set_word(words + LIMIT, cpu << 48 | (*tail + (1 << SLOTS_LOG2)));
+    }
+    taken
+}
+
+#[test]
+fn every_hit_is_delivered_or_counted_whatever_comes_between() {
+    let mut machine = Machine::new();
+    let layout = RuntimeLayout {
+        arena: Span::new(Addr(machine.address(PATCH)), 0x1000),
+        ring_base: Addr(machine.address(TABLES)),
+        stride_log2: STRIDE_LOG2,
+        slots_log2: SLOTS_LOG2,
+        head: Gs(HEAD),
+        limit: Gs(LIMIT),
+        lost_full: Gs(LOST_FULL),
+        lost_unmatched: Gs(0x118),
+        current: Gs(0x120),
+        counters: vec![CounterBank {
+            base: Gs(COUNTER),
+            slots: 1,
+        }],
+        timers: Addr(machine.address(TABLES + 0x8000)),
+        timers_log2: 4,
+    };
+    layout.check().unwrap();
+    let hooked = |order, program| {
+        let id = InstrumentId::new(1, HookType::Pre, 2, order).unwrap();
+        Hooked {
+            id,
+            program,
+            timer: 0,
+            counter: Some(CounterSlot { bank: 0, slot: 0 }),
+        }
+    };
+    let instruments = [
+        hooked(0, Program::Sample(Sampled::Tsc)),
+        hooked(1, Program::Count),
+    ];
+    let displaced = Span::new(Addr(machine.address(ORIGINAL)), 5);
+    let site = Site {
+        tactic: Tactic::DirectSplice,
+        displaced,
+        split: displaced.end,
+        overwritten: 1,
+    };
+    let (pre, post) = (
+        Hook {
+            instruments: &instruments,
+            live: Live::ALL,
+        },
+        Hook {
+            instruments: &[],
+            live: Live::ALL,
+        },
+    );
+    let nop_and_return = [0x0f, 0x1f, 0x44, 0, 0, 0xc3];
+    let at = Addr(machine.address(PATCH));
+    let code = assemble(at, &site, &nop_and_return[..5], pre, post, &layout).unwrap();
+    machine.write(ORIGINAL, &nop_and_return);
+    machine.write(PATCH, &code.bytes);
+    let first = 1 << SLOTS_LOG2;
+    for cpu in 0..2 {
+        machine.set_word(GS + cpu * CPU_WORDS + HEAD, cpu << 48 | first);
+        machine.set_word(GS + cpu * CPU_WORDS + LIMIT, cpu << 48 | (2 * first));
+    }
+    CODE.store(at.0, Ordering::Relaxed);
+    WORDS.store(machine.address(GS), Ordering::Relaxed);
+    run_on(0);
+
+    #[allow(unsafe_code, reason = "sets a signal handler")]
+    // SAFETY: the handler calls only what may be called in a handler: atomics, a system call, the patch.
+    let myself = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = interrupt as extern "C" fn(libc::c_int) as usize;
+        // Interrupts nest.
+        action.sa_flags = libc::SA_NODEFER | libc::SA_RESTART;
+        assert_eq!(
+            libc::sigaction(libc::SIGUSR1, &raw const action, std::ptr::null_mut()),
+            0
+        );
+        libc::pthread_self()
+    };
+
+    let done = AtomicBool::new(false);
+    let (mut tails, mut last) = ([first; 2], [0; 2]);
+    let (mut hits, mut delivered) = (0u64, 0u64);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                #[allow(unsafe_code, reason = "sends a signal to one thread")]
+                // SAFETY: the scope keeps that thread alive until this one has ended.
+                unsafe {
+                    libc::pthread_kill(myself, libc::SIGUSR1);
+                }
+                std::thread::sleep(std::time::Duration::from_micros(20));
+            }
+        });
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(1);
+        while std::time::Instant::now() < end || NESTED.load(Ordering::Relaxed) < 500 {
+            // Sometimes more than the ring holds.
+            for _ in 0..40 + hits % 50 {
+                hit();
+                hits += 1;
+            }
+            delivered += drain(&mut machine, code_id(&instruments), &mut tails, &mut last);
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    delivered += drain(&mut machine, code_id(&instruments), &mut tails, &mut last);
+    let mut sum = |word: u64| machine.word(GS + word) + machine.word(GS + CPU_WORDS + word);
+    let (lost, counted) = (sum(LOST_FULL), sum(COUNTER));
+    let nested = NESTED.load(Ordering::Relaxed);
+    assert_eq!(counted, hits + nested, "every hit is counted");
+    assert_eq!(
+        delivered + lost,
+        hits + nested,
+        "every hit is delivered or counted as lost"
+    );
+    assert!(
+        nested > 0 && lost > 0 && tails.iter().all(|&tail| tail > first),
+        "{nested} nested, {lost} lost, {tails:?}"
+    );
+    eprintln!("{hits} hits and {nested} in signals; {delivered} delivered, {lost} lost");
+}
+
+fn code_id(instruments: &[Hooked]) -> u64 {
+    instruments[0].id.pack()
+}

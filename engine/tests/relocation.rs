@@ -1,0 +1,302 @@
+//! Relocated instructions against the originals, run natively with the same registers, flags and
+//! memory.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail as tests do"
+)]
+
+#[path = "relocation/case.rs"]
+mod case;
+#[path = "relocation/native.rs"]
+mod native;
+#[path = "relocation/sequences.rs"]
+mod sequences;
+
+use std::collections::BTreeMap;
+
+use case::{Case, STEPPING_STONE, form, windows};
+use gilk_engine::image::LiveParts;
+use gilk_engine::relocate::relocate;
+use gilk_engine::{Addr, Rule};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
+use native::{Machine, ORIGINAL, PATCH, Random};
+
+/// Instructions of every form that a stock kernel has, one a line in hexadecimal; where relative, as
+/// if at address 0.
+const FORMS: &str = include_str!("relocation/forms.txt");
+
+/// Runs the code of a case where it stands and relocated, and compares all there is to compare.
+fn agree(machine: &mut Machine, case: &Case, seed: u64) -> Result<(), String> {
+    let (from, to) = (machine.address(ORIGINAL), machine.address(PATCH));
+    let moved =
+        relocate(&case.code, Addr(from), Addr(to)).map_err(|refusal| refusal.to_string())?;
+    machine.write(ORIGINAL, &case.code);
+    machine.write_exit_jump(ORIGINAL + case.code.len() as u64, 0);
+    machine.write_exit_jump(STEPPING_STONE, 1);
+    machine.write(PATCH, &moved.bytes);
+    if moved.falls_through {
+        machine.write_exit_jump(PATCH + moved.bytes.len() as u64, 0);
+    }
+    let mut outcomes = Vec::new();
+    for place in [ORIGINAL, PATCH] {
+        case.fill(machine, seed);
+        let state = machine.run(place, &case.state);
+        let memory: Vec<Vec<u8>> = windows()
+            .into_iter()
+            .map(|window| machine.memory()[window].to_vec())
+            .collect();
+        outcomes.push((state, memory));
+    }
+    if outcomes[0].0 != outcomes[1].0 {
+        return Err(format!(
+            "{:x?}\nbecame\n{:x?}",
+            outcomes[0].0, outcomes[1].0
+        ));
+    }
+    if outcomes[0].1 == outcomes[1].1 {
+        Ok(())
+    } else {
+        Err("memory differs".into())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(line: &str) -> Vec<u8> {
+    (0..line.len() / 2)
+        .map(|n| u8::from_str_radix(&line[2 * n..2 * n + 2], 16).unwrap())
+        .collect()
+}
+
+/// The kernel that `GILK_IMAGE` names, or `None` with a message.
+fn image() -> Option<LiveParts> {
+    let Ok(path) = std::env::var("GILK_IMAGE") else {
+        eprintln!("skipped: GILK_IMAGE names no kernel image");
+        return None;
+    };
+    Some(postcard::from_bytes(&std::fs::read(path).unwrap()).unwrap())
+}
+
+/// Every instruction of a kernel's text, decoded from one symbol to the next.
+fn every_instruction(parts: &LiveParts, mut visit: impl FnMut(&Instruction, &[u8])) {
+    let mut symbols: Vec<u64> = parts
+        .kallsyms
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let (at, kind) = (words.next()?, words.next()?);
+            let core = words.nth(1).is_none();
+            (core && kind.eq_ignore_ascii_case("t"))
+                .then(|| u64::from_str_radix(at, 16).ok())
+                .flatten()
+        })
+        .collect();
+    symbols.sort_unstable();
+    symbols.dedup();
+    for pair in symbols.windows(2) {
+        let region = parts.memory.iter().find_map(|(start, bytes)| {
+            let offset = pair[0].checked_sub(start.0)? as usize;
+            bytes.get(offset..offset + (pair[1] - pair[0]) as usize)
+        });
+        let Some(bytes) = region else { continue };
+        let mut decoder = Decoder::with_ip(64, bytes, pair[0], DecoderOptions::NONE);
+        while decoder.can_decode() {
+            let position = decoder.position();
+            let instruction = decoder.decode();
+            if instruction.is_invalid() {
+                break;
+            }
+            visit(&instruction, &bytes[position..decoder.position()]);
+        }
+    }
+}
+
+fn forms_of(parts: &LiveParts) -> Vec<Vec<u8>> {
+    let mut forms = BTreeMap::new();
+    every_instruction(parts, |instruction, bytes| {
+        forms
+            .entry(form(instruction))
+            .or_insert_with(|| bytes.to_vec());
+    });
+    forms.into_values().collect()
+}
+
+/// Runs every form with several states; how many of them ran.
+fn run_forms(forms: &[Vec<u8>]) -> usize {
+    let mut machine = Machine::new();
+    let mut ran = 0;
+    for (number, bytes) in forms.iter().enumerate() {
+        let mut any = false;
+        for round in 0..8 {
+            let seed = (number as u64) << 8 | round;
+            let Some(case) = Case::of(&machine, bytes, &mut Random(seed)) else {
+                continue;
+            };
+            let decoded = Decoder::with_ip(64, &case.code, 0, DecoderOptions::NONE).decode();
+            if gilk_engine::relocate::movable(&decoded).is_err() {
+                continue;
+            }
+            any = true;
+            if let Err(difference) = agree(&mut machine, &case, seed) {
+                panic!(
+                    "{} ({decoded:?}), seed {seed}: {difference}",
+                    hex(&case.code)
+                );
+            }
+        }
+        ran += usize::from(any);
+    }
+    ran
+}
+
+#[test]
+fn every_form_of_instruction_in_a_kernel_does_the_same_in_a_patch() {
+    let forms: Vec<Vec<u8>> = FORMS.lines().map(unhex).collect();
+    let ran = run_forms(&forms);
+    assert!(
+        ran > 3000,
+        "only {ran} of {} forms could be run",
+        forms.len()
+    );
+}
+
+#[test]
+fn every_form_of_instruction_in_the_image_does_the_same_in_a_patch() {
+    let Some(parts) = image() else { return };
+    let forms = forms_of(&parts);
+    if let Ok(path) = std::env::var("GILK_WRITE_FORMS") {
+        let lines: String = forms.iter().map(|bytes| hex(bytes) + "\n").collect();
+        std::fs::write(path, lines).unwrap();
+    }
+    eprintln!("{} of {} forms ran", run_forms(&forms), forms.len());
+}
+
+/// Not run, but decoded again: all that differs is where things are written from.
+#[test]
+fn every_instruction_of_the_image_refers_to_the_same_place_from_a_patch() {
+    let Some(parts) = image() else { return };
+    let (mut moved, mut stayed) = (0u32, BTreeMap::<Rule, u32>::new());
+    let to = Addr(0xffff_ffff_c012_3457);
+    every_instruction(&parts, |instruction, bytes| {
+        let done = match relocate(bytes, Addr(instruction.ip()), to) {
+            Ok(done) => done,
+            Err(_) if instruction.code() == Code::Int3 => return,
+            Err(refusal) => {
+                assert_eq!(refusal.at, Addr(instruction.ip()));
+                *stayed.entry(refusal.rule).or_default() += 1;
+                return;
+            }
+        };
+        moved += 1;
+        let again: Vec<Instruction> = Decoder::with_ip(64, &done.bytes, to.0, DecoderOptions::NONE)
+            .into_iter()
+            .collect();
+        let text = hex(bytes);
+        let last = again.iter().rfind(|i| i.code() != Code::Int3).unwrap();
+        let branches = instruction.op0_kind() == OpKind::NearBranch64;
+        match instruction.flow_control() {
+            FlowControl::Call => {
+                assert_eq!(again[0].code(), Code::Pushq_imm32, "{text}");
+                assert_eq!(again[0].immediate(0), instruction.next_ip(), "{text}");
+                assert_eq!(
+                    last.near_branch_target(),
+                    instruction.near_branch_target(),
+                    "{text}"
+                );
+            }
+            _ if branches => {
+                assert_eq!(
+                    last.near_branch_target(),
+                    instruction.near_branch_target(),
+                    "{text}"
+                );
+                assert_eq!(
+                    again[0].condition_code(),
+                    instruction.condition_code(),
+                    "{text}"
+                );
+            }
+            FlowControl::Return => assert_eq!(&done.bytes[..bytes.len()], bytes),
+            _ if instruction.is_ip_rel_memory_operand() => {
+                assert_eq!(again.len(), 1);
+                let mut same = again[0];
+                same.set_ip(instruction.ip());
+                assert_eq!(same, *instruction, "{text}");
+                assert_eq!(same.segment_prefix(), instruction.segment_prefix());
+            }
+            _ => assert_eq!(done.bytes, bytes),
+        }
+    });
+    eprintln!("{moved} moved; stayed: {stayed:?}");
+    assert!(moved > 1_000_000);
+}
+
+#[test]
+fn what_cannot_be_moved_is_refused_by_name() {
+    let far = Addr(0xffff_ffff_8100_0000);
+    let rule = |code: &[u8], to: Addr| {
+        relocate(code, far, to).map_err(|refusal| (refusal.rule, refusal.at))
+    };
+    let near = Addr(0xffff_ffff_c000_0000);
+    for (code, expected) in [
+        (&[0xf3, 0x0f, 0x1e, 0xfa][..], Rule::Endbr),
+        (&[0x0f, 0x0b], Rule::Trap),
+        (&[0x0f, 0xb9, 0xc0], Rule::Trap),
+        (&[0xcc], Rule::System),
+        (&[0xcd, 0x80], Rule::System),
+        (&[0x48, 0xcf], Rule::System),
+        (&[0x0f, 0x05], Rule::System),
+        (&[0xfb], Rule::System),
+        (&[0xf4], Rule::System),
+        (&[0x8e, 0xd0], Rule::System),
+        (&[0x0f, 0x01, 0xf8], Rule::System),
+        (&[0x0f, 0x22, 0xd8], Rule::System),
+        (&[0x48, 0xcb], Rule::System),
+        (&[0xff, 0xe0], Rule::Unrelocatable),
+        (&[0xff, 0xd0], Rule::Unrelocatable),
+        (&[0xff, 0x15, 0, 0, 0, 0], Rule::Unrelocatable),
+        (&[0xc7, 0xf8, 0, 0, 0, 0], Rule::Unrelocatable),
+        (&[0x67, 0x8b, 0x05, 0, 0, 0, 0], Rule::Unrelocatable),
+        (&[0x06], Rule::Undecodable),
+        (&[0x48], Rule::Undecodable),
+    ] {
+        assert_eq!(rule(code, near), Err((expected, far)), "{}", hex(code));
+    }
+    // Something behind what never runs on, and a call that is not the last.
+    assert_eq!(
+        rule(&[0xeb, 0, 0x90], near),
+        Err((Rule::Unrelocatable, far.add(2)))
+    );
+    assert_eq!(
+        rule(&[0xe8, 0, 0, 0, 0, 0x90], near),
+        Err((Rule::Unrelocatable, far.add(5)))
+    );
+    // 2 GiB are the limit, for operands, branches and return addresses.
+    let away = far.add(0x8100_0000);
+    for code in [
+        &[0x8b, 0x05, 0, 0, 0, 0][..],
+        &[0x74, 0],
+        &[0xe9, 0, 0, 0, 0],
+        &[0xe3, 0],
+    ] {
+        assert_eq!(
+            rule(code, away),
+            Err((Rule::OutOfReach, far)),
+            "{}",
+            hex(code)
+        );
+    }
+    let user = Addr(0x7fff_1234_5678);
+    assert_eq!(
+        relocate(&[0xe8, 0, 0, 0, 0], user, user.add(64))
+            .unwrap_err()
+            .rule,
+        Rule::OutOfReach
+    );
+}

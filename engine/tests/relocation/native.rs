@@ -1,0 +1,242 @@
+//! Runs machine code in this process: every general register, the flags and memory are chosen
+//! before and looked at afterwards.
+//!
+//! All of it lives in one mapping in the low 2 GiB, where, as in the kernel's top 2 GiB, addresses
+//! are sign-extended 32-bit numbers and everything is within reach of everything.
+
+#![allow(
+    dead_code,
+    reason = "each test file that includes this uses a part of it"
+)]
+
+use iced_x86::code_asm::{CodeAssembler, qword_ptr, registers::*};
+
+/// Where original code is put.
+pub(crate) const ORIGINAL: u64 = 0x1_0000;
+/// Where patches are put.
+pub(crate) const PATCH: u64 = 0x2_0000;
+/// Memory that code may read and write: 64 KiB, with 64 KiB more on either side.
+pub(crate) const SCRATCH: u64 = 0x5_0000;
+/// Bytes of [`SCRATCH`].
+pub(crate) const SCRATCH_BYTES: usize = 0x1_0000;
+/// The stack pointer at entry; 4 KiB below and 4 KiB above are looked at.
+pub(crate) const STACK: u64 = 0x8_0000;
+/// Per-CPU words.
+pub(crate) const GS: u64 = 0x9_0000;
+/// Rings and tables.
+pub(crate) const TABLES: u64 = 0xa_0000;
+/// Bytes of the mapping.
+pub(crate) const BYTES: usize = 0x10_0000;
+
+const EXITS: u64 = 0x1000;
+const STATE: u64 = 0x4000;
+/// Bytes of a stub that leaves: far more than it needs.
+const EXIT_BYTES: u64 = 64;
+
+/// The status flags, all that instructions compute.
+pub(crate) const STATUS: u64 = 0x8d5;
+
+/// What a run starts with, and what it ends with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct State {
+    /// By number: rax 0, rcx 1, rdx 2, rbx 3, rsp 4 …
+    pub(crate) registers: [u64; 16],
+    /// The whole of rflags; only the status flags are set at the start.
+    pub(crate) flags: u64,
+    /// By which exit the code left.
+    pub(crate) exit: u64,
+}
+
+/// A mapping with code, data and stack.
+pub(crate) struct Machine {
+    base: u64,
+}
+
+impl Machine {
+    /// Maps the memory and writes the stubs that enter and leave.
+    pub(crate) fn new() -> Self {
+        #[allow(
+            unsafe_code,
+            reason = "memory in the low 2 GiB that is written and executed can only be had from mmap"
+        )]
+        // SAFETY: a fresh anonymous mapping that nothing else knows of.
+        let memory = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                BYTES,
+                libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT,
+                -1,
+                0,
+            )
+        };
+        assert_ne!(
+            memory,
+            libc::MAP_FAILED,
+            "no executable memory: {}",
+            std::io::Error::last_os_error()
+        );
+        let mut machine = Self {
+            base: memory as u64,
+        };
+        machine.write_stubs();
+        machine
+    }
+
+    /// The address of a byte of the mapping.
+    pub(crate) const fn address(&self, offset: u64) -> u64 {
+        self.base + offset
+    }
+
+    /// All of the memory.
+    pub(crate) fn memory(&mut self) -> &mut [u8] {
+        #[allow(unsafe_code, reason = "the mapping is plain memory")]
+        // SAFETY: the mapping has BYTES bytes, lives until `self` is dropped, and is borrowed mutably
+        // with it; code that writes it runs only inside `run`, which borrows `self` mutably too.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.base as *mut u8, BYTES)
+        }
+    }
+
+    /// Puts bytes at an offset.
+    pub(crate) fn write(&mut self, offset: u64, bytes: &[u8]) {
+        self.memory()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// The 64-bit word at an offset.
+    pub(crate) fn word(&mut self, offset: u64) -> u64 {
+        u64::from_le_bytes(self.memory()[offset as usize..][..8].try_into().unwrap())
+    }
+
+    /// Sets the 64-bit word at an offset.
+    pub(crate) fn set_word(&mut self, offset: u64, value: u64) {
+        self.write(offset, &value.to_le_bytes());
+    }
+
+    /// The address of the stub by which code leaves with that number.
+    pub(crate) const fn exit(&self, number: u64) -> u64 {
+        assert!(number < 64);
+        self.base + EXITS + number * EXIT_BYTES
+    }
+
+    /// Writes code that ends the original: a jump to the exit.
+    pub(crate) fn write_exit_jump(&mut self, offset: u64, exit: u64) {
+        let displacement = self.exit(exit) as i64 - (self.base + offset + 5) as i64;
+        self.write(offset, &[0xe9]);
+        self.write(
+            offset + 1,
+            &i32::try_from(displacement).unwrap().to_le_bytes(),
+        );
+    }
+
+    /// Runs the code at an offset until it comes to an exit.
+    pub(crate) fn run(&mut self, entry: u64, state: &State) -> State {
+        for (number, &value) in state.registers.iter().enumerate() {
+            self.set_word(STATE + 8 * number as u64, value);
+        }
+        self.set_word(STATE + 128, state.flags & STATUS | 0x202);
+        let entry = self.base + entry;
+        self.set_word(STATE + 144, entry);
+        #[allow(
+            unsafe_code,
+            reason = "sets the base of gs, which nothing else uses here, and runs the code under test"
+        )]
+        // SAFETY: user space on x86-64 Linux reaches thread-local data by fs; gs is free. The stub at
+        // offset 0 follows the C calling convention: it saves what the code under test may change and
+        // comes back by an exit with all of it restored. What the code itself may do is the test's
+        // affair: it runs only instructions chosen for staying inside the mapping.
+        unsafe {
+            const ARCH_SET_GS: i32 = 0x1001;
+            assert_eq!(
+                libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, self.base + GS),
+                0
+            );
+            let enter: extern "C" fn() = std::mem::transmute(self.base as *const ());
+            enter();
+        }
+        let mut after = State::default();
+        for number in 0..16 {
+            after.registers[number] = self.word(STATE + 8 * number as u64);
+        }
+        after.flags = self.word(STATE + 128);
+        after.exit = self.word(STATE + 136);
+        after
+    }
+
+    fn write_stubs(&mut self) {
+        let base = self.base;
+        let at = |offset: u64| qword_ptr(base + STATE + offset);
+        let registers = [
+            rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15,
+        ];
+        let kept = [rbx, rbp, r12, r13, r14, r15];
+        let mut enter = CodeAssembler::new(64).unwrap();
+        for register in kept {
+            enter.push(register).unwrap();
+        }
+        enter.mov(at(152), rsp).unwrap();
+        enter.push(at(128)).unwrap();
+        enter.popfq().unwrap();
+        for (number, register) in registers.into_iter().enumerate() {
+            enter.mov(register, at(8 * number as u64)).unwrap();
+        }
+        enter.jmp(at(144)).unwrap();
+        let code = enter.assemble(self.base).unwrap();
+        self.write(0, &code);
+
+        for number in 0..64u64 {
+            let mut exit = CodeAssembler::new(64).unwrap();
+            // None of these instructions changes a flag.
+            exit.mov(at(136), number as i32).unwrap();
+            exit.jmp(self.base + 0x800).unwrap();
+            let code = exit.assemble(self.exit(number)).unwrap();
+            assert!(code.len() as u64 <= EXIT_BYTES);
+            self.write(EXITS + number * EXIT_BYTES, &code);
+        }
+
+        let mut leave = CodeAssembler::new(64).unwrap();
+        for (number, register) in registers.into_iter().enumerate() {
+            leave.mov(at(8 * number as u64), register).unwrap();
+        }
+        leave.mov(rsp, at(152)).unwrap();
+        leave.pushfq().unwrap();
+        leave.pop(at(128)).unwrap();
+        leave.cld().unwrap();
+        for register in kept.into_iter().rev() {
+            leave.pop(register).unwrap();
+        }
+        leave.ret().unwrap();
+        let code = leave.assemble(self.base + 0x800).unwrap();
+        self.write(0x800, &code);
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        #[allow(unsafe_code, reason = "gives the mapping back")]
+        // SAFETY: mapped in `new` with the same size, and no borrow of it outlives `self`.
+        unsafe {
+            libc::munmap(self.base as *mut libc::c_void, BYTES);
+        }
+    }
+}
+
+/// A small random generator (splitmix64), so that a case is its seed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Random(pub u64);
+
+impl Random {
+    /// The next 64 bits.
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `limit`.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.next() % limit
+    }
+}
