@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
+/*
+ * What ilk.ko and the agent say to each other: one layout, written here in C
+ * and in ilk-driver/src/agent/abi.rs in Rust, held equal by a test.
+ *
+ * Every struct has the same size and offsets on both sides, every reserved
+ * field must be zero, and every pointer travels as a u64.
+ *
+ * One file may be open at a time (a second open gives EBUSY, also while the splices of
+ * the last owner are still being taken out); the opener needs CAP_SYS_MODULE. Until
+ * ILK_IOC_INFO has succeeded, all else gives EPROTO. A request with a field out of
+ * range gives EINVAL, one that points nowhere EFAULT.
+ */
+#ifndef ILK_ABI_H
+#define ILK_ABI_H
+
+#include <linux/types.h>
+#include <linux/ioctl.h>
+
+#define ILK_ABI_VERSION 1u
+#define ILK_MAX_POKES 65536u	/* pokes in one batch */
+#define ILK_POKE_MAX 8u		/* bytes in one poke */
+#define ILK_COUNTER_BANKS 2
+
+/*
+ * A sample in a ring, 24 bytes:
+ *   tag    lap (16 bits) << 48 | instrument identifier (48 bits), written last
+ *   value  what the instrument measured
+ *   tsc    when
+ * The sample with serial number n of a CPU is in slot n % slots and its lap is
+ * (n >> slots_log2) & 0xffff. Serial numbers begin at `slots`, so the zeroes of a
+ * fresh ring are never taken for a sample.
+ */
+struct ilk_sample {
+	__u64 tag;
+	__u64 value;
+	__u64 tsc;
+};
+
+/*
+ * Where generated code finds its per-CPU words and tables. A gs_* field is an
+ * offset to be used as gs:[offset].
+ *
+ * head: cpu << 48 | serial number of the next sample (48 bits). The CPU is in the word
+ *       so that a thread that migrates between reading and reserving fails its cmpxchg.
+ * limit: the value of head at which the ring is full.
+ * The ring of a CPU starts at ring_base + (cpu << stride_log2). User space maps all of
+ * them at once: offset 0, cpus << stride_log2 bytes, PROT_READ, not inherited by fork.
+ *
+ * gs_head, gs_limit, gs_lost_*, gs_current and counter_gs[0] fit a disp32. counter_gs[1] and
+ * ring_base do not. `timers` is within +-2 GiB of the arena.
+ */
+struct ilk_info {
+	__u32 abi;		/* in: the caller's version; out: the module's */
+	__u32 size;		/* out: sizeof(struct ilk_info) */
+	__u32 cpus;		/* rings there are: nr_cpu_ids */
+	__u32 slots_log2;
+	__u32 stride_log2;
+	__u32 tsc_khz;
+	__u64 arena;		/* address of the arena, executable, within +-2 GiB of text */
+	__u64 arena_size;
+	__u64 ring_base;
+	__u64 gs_head;
+	__u64 gs_limit;
+	__u64 gs_lost_full;	/* hits not sampled: ring full */
+	__u64 gs_lost_unmatched;/* timer stops not sampled: no start of this thread found */
+	__u64 gs_current;	/* pointer to the running task_struct */
+	__u64 counter_gs[ILK_COUNTER_BANKS];	/* per-CPU arrays of u64 */
+	__u32 counter_slots[ILK_COUNTER_BANKS];
+	__u64 timers;		/* table of struct ilk_timer, address */
+	__u32 timers_log2;
+	__u32 reserved;
+	char release[64];	/* uname -r the module was built for */
+};
+
+/*
+ * An entry of the table of running timers, found by hashing
+ * key = current | timer number (0..63). Two words, so that a torn mix of two writers
+ * never passes: check == key ^ tsc.
+ */
+struct ilk_timer {
+	__u64 check;
+	__u64 tsc;
+};
+
+/*
+ * Copies code into the arena. What one call writes is a *block*. A detour must lie in a
+ * block, and a splice pins the whole block it leads to until it is taken out or
+ * retargeted: a write that overlaps a pinned block gives EBUSY. So each code patch is
+ * written whole, in one call; a call may hold many patches. Writing over part of a
+ * block that is not pinned forgets all of it. No alignment is asked for.
+ */
+struct ilk_arena_write {
+	__u64 offset;
+	__u64 data;
+	__u32 len;
+	__u32 reserved;
+};
+
+#define ILK_POKE_MULTI 1u	/* more than one instruction of text is overwritten or restored */
+#define ILK_POKE_REMOVE 2u	/* puts original bytes back */
+
+/*
+ * One poke. `len` is 5.
+ *   install   nothing is in place at `addr`; `expect` is the text, `write` is jmp rel32 to
+ *             `detour`. Without ILK_POKE_MULTI the first instruction there has 5 bytes or more.
+ *   retarget  flags 0; `expect` is the jmp in place, `write` is jmp rel32 to `detour`.
+ *   remove    ILK_POKE_REMOVE; `expect` is the jmp in place, `write` what the install
+ *             expected. `detour` is not looked at.
+ */
+struct ilk_poke {
+	__u64 addr;
+	__u64 detour;		/* where a thread that meets the int3 goes; in the arena */
+	__u32 len;
+	__u32 flags;
+	__u8 expect[ILK_POKE_MAX];
+	__u8 write[ILK_POKE_MAX];
+};
+
+/* Why a batch was refused. Nothing of a refused batch stays. */
+enum ilk_reason {
+	ILK_OK = 0,
+	ILK_BAD_REQUEST,	/* a field out of range */
+	ILK_NOT_TEXT,		/* not core-kernel text */
+	ILK_BLACKLISTED,	/* on the kprobe blacklist, a thunk, or on the path of an int3 */
+	ILK_JUMP_LABEL,
+	ILK_STATIC_CALL,
+	ILK_ALTERNATIVE,
+	ILK_FTRACE,
+	ILK_KPROBE,
+	ILK_MISMATCH,		/* bytes are not those expected */
+	ILK_OVERLAP,		/* two pokes of a batch, or a poke and a splice in place */
+	ILK_NO_MEMORY,
+	ILK_UNKNOWN_SPLICE,	/* removal or retarget of what is not in place */
+	ILK_BAD_DETOUR,		/* not in a block of the arena, or `write` does not lead there */
+};
+
+/*
+ * Pokes in any order. The ioctl returns 0 whether the batch was carried out or refused:
+ * see `reason`. When it returns, no thread is in a patch that nothing leads to any more.
+ */
+struct ilk_batch {
+	__u64 pokes;
+	__u32 count;
+	__u32 failed;		/* out: index of the poke refused */
+	__u32 reason;		/* out: enum ilk_reason */
+	__u32 reserved;
+	__u64 tsc_begin;	/* out: when the first byte was written */
+	__u64 tsc_end;		/* out: when every CPU sees the last */
+};
+
+struct ilk_counters {
+	__u32 bank;
+	__u32 first;
+	__u32 count;
+	__u32 reserved;
+	__u64 out;		/* u64[cpus][count] */
+};
+
+/* One for each CPU, written to `out` of struct ilk_losses. */
+struct ilk_cpu_state {
+	__u64 head;		/* serial number of the next sample, CPU bits taken off */
+	__u64 lost_full;
+	__u64 lost_unmatched;
+};
+
+struct ilk_losses {
+	__u64 out;		/* struct ilk_cpu_state[cpus] */
+	__u32 cpus;
+	__u32 reserved;
+};
+
+/*
+ * The reader has read every sample of `cpu` before serial number `tail`, which may not
+ * go back nor past the head. poll() says readable while any head is past its tail.
+ */
+struct ilk_consume {
+	__u64 tail;
+	__u32 cpu;
+	__u32 reserved;
+};
+
+#define ILK_IOC_INFO	_IOWR('i', 0, struct ilk_info)
+#define ILK_IOC_ARENA	_IOW('i', 1, struct ilk_arena_write)
+#define ILK_IOC_BATCH	_IOWR('i', 2, struct ilk_batch)
+#define ILK_IOC_COUNTERS _IOWR('i', 3, struct ilk_counters)
+#define ILK_IOC_LOSSES	_IOWR('i', 4, struct ilk_losses)
+#define ILK_IOC_CONSUME	_IOW('i', 5, struct ilk_consume)
+/*
+ * Takes every splice out, zeroes counters, losses, timers. Rings go on, with what is unread
+ * in them; it is open() that starts them afresh. EBUSY if someone else has written over
+ * a splice: that one stays, and so does the module.
+ */
+#define ILK_IOC_RESET	_IO('i', 6)
+
+#endif

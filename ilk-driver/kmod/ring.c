@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
+/*
+ * Everything generated code writes to: the ring of each CPU and its words, counters
+ * and running timers. Generated code never calls in here; a timer looks at the rings
+ * for whoever polls.
+ */
+#include <linux/percpu.h>
+#include <linux/version.h>
+#include <linux/vmalloc.h>
+#include <asm/current.h>
+#include <asm/tsc.h>
+
+#include "ilk.h"
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
+#define ILK_CURRENT (&pcpu_hot.current_task)
+#else
+#define ILK_CURRENT (&current_task)
+#endif
+
+#define ILK_SERIAL_BITS 48
+#define ILK_SERIAL_MASK ((1ull << ILK_SERIAL_BITS) - 1)
+#define ILK_NEAR_COUNTERS 512u	/* what fits modules' share of static per-CPU memory */
+#define ILK_FAR_COUNTERS 4096u	/* the most one dynamic per-CPU allocation can hold */
+#define ILK_TIMERS_LOG2 12u
+#define ILK_POLL_PERIOD msecs_to_jiffies(3)
+
+static unsigned int slots_log2 = 16;
+module_param(slots_log2, uint, 0444);
+MODULE_PARM_DESC(slots_log2, "slots in the ring of a CPU, as a power of two (7 to 20)");
+
+static DEFINE_PER_CPU(u64, ilk_head);
+static DEFINE_PER_CPU(u64, ilk_limit);
+static DEFINE_PER_CPU(u64, ilk_lost_full);
+static DEFINE_PER_CPU(u64, ilk_lost_unmatched);
+static DEFINE_PER_CPU(u64[ILK_NEAR_COUNTERS], ilk_near_counters);
+static u64 __percpu *ilk_counters[ILK_COUNTER_BANKS];
+static const u32 ilk_counter_slots[ILK_COUNTER_BANKS] = { ILK_NEAR_COUNTERS, ILK_FAR_COUNTERS };
+static struct ilk_timer ilk_timers[1 << ILK_TIMERS_LOG2] __aligned(64);
+static void *ilk_rings;
+
+static void ilk_poll_tick(struct timer_list *timer);
+static DECLARE_WAIT_QUEUE_HEAD(ilk_readers);
+static DEFINE_TIMER(ilk_poll_timer, ilk_poll_tick);
+
+static u64 ilk_slots;
+static u32 ilk_stride_log2;	/* a sample of 24 bytes has room for 32 in this */
+static size_t ilk_rings_size;
+
+int ilk_ring_init(void)
+{
+	if (slots_log2 < 7 || slots_log2 > 20) {
+		pr_err("slots_log2=%u is not within 7 to 20\n", slots_log2);
+		return -EINVAL;
+	}
+	ilk_slots = 1ull << slots_log2;
+	ilk_stride_log2 = slots_log2 + 5;
+	ilk_rings_size = (size_t)nr_cpu_ids << ilk_stride_log2;
+	ilk_counters[0] = &ilk_near_counters[0];
+	ilk_counters[1] = __alloc_percpu(ILK_FAR_COUNTERS * sizeof(u64), 64);
+	ilk_rings = vmalloc_user(ilk_rings_size);
+	if (ilk_counters[1] && ilk_rings)
+		return 0;
+	pr_err("no memory for rings of %zu bytes in all: lower slots_log2\n", ilk_rings_size);
+	ilk_ring_exit();
+	return -ENOMEM;
+}
+
+void ilk_ring_exit(void)
+{
+	del_timer_sync(&ilk_poll_timer);
+	vfree(ilk_rings);
+	free_percpu(ilk_counters[1]);
+}
+
+/* Zeroes counters, losses and timers. No splice is in place. */
+void ilk_ring_zero_tables(void)
+{
+	int cpu;
+
+	for_each_possible_cpu(cpu) {
+		per_cpu(ilk_lost_full, cpu) = 0;
+		per_cpu(ilk_lost_unmatched, cpu) = 0;
+		for (int bank = 0; bank < ILK_COUNTER_BANKS; bank++)
+			memset(per_cpu_ptr(ilk_counters[bank], cpu), 0,
+			       ilk_counter_slots[bank] * sizeof(u64));
+	}
+	memset(ilk_timers, 0, sizeof(ilk_timers));
+}
+
+/* Empties everything for a new owner. */
+void ilk_ring_open(void)
+{
+	int cpu;
+
+	ilk_ring_zero_tables();
+	for_each_possible_cpu(cpu) {
+		u64 first = (u64)cpu << ILK_SERIAL_BITS | ilk_slots;
+
+		memset(ilk_rings + ((size_t)cpu << ilk_stride_log2), 0,
+		       ilk_slots * sizeof(struct ilk_sample));
+		per_cpu(ilk_head, cpu) = first;
+		per_cpu(ilk_limit, cpu) = first + ilk_slots;
+		cond_resched();
+	}
+}
+
+void ilk_ring_describe(struct ilk_info *info)
+{
+	info->cpus = nr_cpu_ids;
+	info->slots_log2 = slots_log2;
+	info->stride_log2 = ilk_stride_log2;
+	info->tsc_khz = tsc_khz;
+	info->ring_base = (unsigned long)ilk_rings;
+	info->gs_head = (unsigned long)&ilk_head;
+	info->gs_limit = (unsigned long)&ilk_limit;
+	info->gs_lost_full = (unsigned long)&ilk_lost_full;
+	info->gs_lost_unmatched = (unsigned long)&ilk_lost_unmatched;
+	info->gs_current = (unsigned long)ILK_CURRENT;
+	for (int bank = 0; bank < ILK_COUNTER_BANKS; bank++) {
+		info->counter_gs[bank] = (unsigned long)ilk_counters[bank];
+		info->counter_slots[bank] = ilk_counter_slots[bank];
+	}
+	info->timers = (unsigned long)ilk_timers;
+	info->timers_log2 = ILK_TIMERS_LOG2;
+}
+
+/* The whole area, for reading, and for this process alone. */
+int ilk_ring_mmap(struct vm_area_struct *vma)
+{
+	if (vma->vm_pgoff || vma->vm_end - vma->vm_start != ilk_rings_size)
+		return -EINVAL;
+	if (vma->vm_flags & (VM_WRITE | VM_EXEC))
+		return -EPERM;
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 3, 0)
+	vm_flags_mod(vma, VM_DONTCOPY, VM_MAYWRITE | VM_MAYEXEC);
+#else
+	vma->vm_flags = (vma->vm_flags | VM_DONTCOPY) & ~(VM_MAYWRITE | VM_MAYEXEC);
+#endif
+	return remap_vmalloc_range(vma, ilk_rings, 0);
+}
+
+/* The serial number before which every sample of `cpu` was read. */
+static u64 ilk_tail(int cpu)
+{
+	return (READ_ONCE(per_cpu(ilk_limit, cpu)) & ILK_SERIAL_MASK) - ilk_slots;
+}
+
+static u64 ilk_next(int cpu)
+{
+	return READ_ONCE(per_cpu(ilk_head, cpu)) & ILK_SERIAL_MASK;
+}
+
+static bool ilk_unread(void)
+{
+	int cpu;
+
+	for_each_possible_cpu(cpu)
+		if (ilk_next(cpu) != ilk_tail(cpu))
+			return true;
+	return false;
+}
+
+static void ilk_poll_tick(struct timer_list *timer)
+{
+	if (ilk_unread())
+		wake_up_interruptible(&ilk_readers);
+	else if (waitqueue_active(&ilk_readers))
+		mod_timer(timer, jiffies + ILK_POLL_PERIOD);
+}
+
+__poll_t ilk_ring_poll(struct file *file, poll_table *wait)
+{
+	poll_wait(file, &ilk_readers, wait);
+	if (ilk_unread())
+		return EPOLLIN | EPOLLRDNORM;
+	if (!timer_pending(&ilk_poll_timer))
+		mod_timer(&ilk_poll_timer, jiffies + ILK_POLL_PERIOD);
+	return 0;
+}
+
+int ilk_ring_consume(const struct ilk_consume *request)
+{
+	unsigned int cpu = request->cpu;
+
+	if (request->reserved || cpu >= nr_cpu_ids || !cpu_possible(cpu) ||
+	    request->tail < ilk_tail(cpu) || request->tail > ilk_next(cpu))
+		return -EINVAL;
+	/* The samples were read before their slots are given back. */
+	smp_mb();
+	WRITE_ONCE(per_cpu(ilk_limit, cpu),
+		   (u64)cpu << ILK_SERIAL_BITS | (request->tail + ilk_slots));
+	return 0;
+}
+
+int ilk_ring_counters(const struct ilk_counters *request)
+{
+	u64 __user *out = u64_to_user_ptr(request->out);
+	u32 bank = request->bank;
+	int err = 0;
+	u64 *row;
+
+	if (request->reserved || bank >= ILK_COUNTER_BANKS || !request->count ||
+	    request->count > ilk_counter_slots[bank] ||
+	    request->first > ilk_counter_slots[bank] - request->count)
+		return -EINVAL;
+	row = kvcalloc(request->count, sizeof(*row), GFP_KERNEL);
+	if (!row)
+		return -ENOMEM;
+
+	for (unsigned int cpu = 0; cpu < nr_cpu_ids && !err; cpu++) {
+		const u64 *from = cpu_possible(cpu) ? per_cpu_ptr(ilk_counters[bank], cpu) : NULL;
+
+		for (u32 i = 0; i < request->count; i++)
+			row[i] = from ? READ_ONCE(from[request->first + i]) : 0;
+		if (copy_to_user(out, row, request->count * sizeof(*row)))
+			err = -EFAULT;
+		out += request->count;
+	}
+	kvfree(row);
+	return err;
+}
+
+int ilk_ring_losses(const struct ilk_losses *request)
+{
+	struct ilk_cpu_state __user *out = u64_to_user_ptr(request->out);
+
+	if (request->reserved || request->cpus != nr_cpu_ids)
+		return -EINVAL;
+	for (unsigned int cpu = 0; cpu < nr_cpu_ids; cpu++) {
+		struct ilk_cpu_state state = {};
+
+		if (cpu_possible(cpu)) {
+			state.head = ilk_next(cpu);
+			state.lost_full = READ_ONCE(per_cpu(ilk_lost_full, cpu));
+			state.lost_unmatched = READ_ONCE(per_cpu(ilk_lost_unmatched, cpu));
+		}
+		if (copy_to_user(out + cpu, &state, sizeof(state)))
+			return -EFAULT;
+	}
+	return 0;
+}

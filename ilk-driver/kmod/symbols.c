@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
+/*
+ * The one table of what this module needs of the kernel and cannot link to. A new
+ * kernel is a change here. The address of kallsyms_lookup_name is had from a kprobe, which may
+ * point behind the function's endbr64: that is as good an address to go to.
+ */
+#include "ilk.h"
+
+struct ilk_symbols ilk_sym;
+
+static const struct {
+	const char *name;
+	void **where;
+	bool required;
+} ilk_wanted[] = {
+	{ "text_poke_copy", &ilk_sym.text_poke_copy, true },
+	{ "text_poke_queue", &ilk_sym.text_poke_queue, true },
+	{ "text_poke_finish", &ilk_sym.text_poke_finish, true },
+	{ "text_mutex", (void **)&ilk_sym.text_mutex, true },
+	{ "_stext", (void **)&ilk_sym.stext, true },
+	{ "_etext", (void **)&ilk_sym.etext, true },
+	{ "insn_decode", &ilk_sym.insn_decode, true },
+	{ "alternatives_text_reserved", &ilk_sym.alternatives_text_reserved, true },
+	{ "ftrace_text_reserved", &ilk_sym.ftrace_text_reserved, true },
+	{ "get_kprobe", &ilk_sym.get_kprobe, true },
+	{ "kprobe_mutex", (void **)&ilk_sym.kprobe_mutex, true },
+	{ "kprobe_blacklist", (void **)&ilk_sym.kprobe_blacklist, true },
+	{ "__start___jump_table", (void **)&ilk_sym.jump_labels, true },
+	{ "__stop___jump_table", (void **)&ilk_sym.jump_labels_end, true },
+	{ "__start_static_call_sites", (void **)&ilk_sym.static_calls, true },
+	{ "__stop_static_call_sites", (void **)&ilk_sym.static_calls_end, true },
+	{ "__static_call_text_start", (void **)&ilk_sym.static_call_start, false },
+	{ "__static_call_text_end", (void **)&ilk_sym.static_call_end, false },
+	{ "__indirect_thunk_start", (void **)&ilk_sym.thunk_start, false },
+	{ "__indirect_thunk_end", (void **)&ilk_sym.thunk_end, false },
+};
+
+int ilk_symbols_resolve(void)
+{
+	struct kprobe probe = { .symbol_name = "kallsyms_lookup_name" };
+	int err = register_kprobe(&probe);
+	void *lookup = probe.addr;
+
+	if (err) {
+		pr_err("kallsyms_lookup_name cannot be found with a kprobe (error %d)\n", err);
+		return err;
+	}
+	unregister_kprobe(&probe);
+
+	for (size_t i = 0; i < ARRAY_SIZE(ilk_wanted); i++) {
+		const char *name = ilk_wanted[i].name;
+		void *found = (void *)ilk_call(lookup, (unsigned long)name, 0, 0, 0, 0);
+
+		if (!found && ilk_wanted[i].required) {
+			pr_err("this kernel has no symbol %s, which ilk needs\n", name);
+			return -ENOENT;
+		}
+		*ilk_wanted[i].where = found;
+	}
+	return 0;
+}

@@ -1,0 +1,334 @@
+//! What the module and the agent say to each other: `kmod/ilk_abi.h` in Rust. A test compiles the
+//! header and compares every size, offset and number.
+
+use std::mem::size_of;
+
+/// The version of the header this mirrors.
+pub const ABI_VERSION: u32 = 1;
+/// Pokes in one batch.
+pub const MAX_POKES: u32 = 65_536;
+/// Bytes in one poke.
+pub const POKE_MAX: usize = 8;
+/// Banks of counters.
+pub const COUNTER_BANKS: usize = 2;
+
+/// More than one instruction of text is overwritten or restored.
+pub const POKE_MULTI: u32 = 1;
+/// Puts original bytes back.
+pub const POKE_REMOVE: u32 = 2;
+
+/// `struct ilk_info`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct Info {
+    /// In: the caller's version; out: the module's.
+    pub abi: u32,
+    /// Bytes of this struct, by the module.
+    pub size: u32,
+    /// Rings there are.
+    pub cpus: u32,
+    /// Slots of a ring, as a power of two.
+    pub slots_log2: u32,
+    /// From one ring to the next, as a power of two.
+    pub stride_log2: u32,
+    /// TSC ticks a millisecond, by the kernel's calibration.
+    pub tsc_khz: u32,
+    /// Address of the arena.
+    pub arena: u64,
+    /// Its bytes.
+    pub arena_size: u64,
+    /// Address of CPU 0's ring.
+    pub ring_base: u64,
+    /// `gs:` offset of the head.
+    pub gs_head: u64,
+    /// `gs:` offset of the limit.
+    pub gs_limit: u64,
+    /// `gs:` offset of the hits that found the ring full.
+    pub gs_lost_full: u64,
+    /// `gs:` offset of the timer stops without a start.
+    pub gs_lost_unmatched: u64,
+    /// `gs:` offset of the running task.
+    pub gs_current: u64,
+    /// `gs:` offsets of the banks of counters.
+    pub counter_gs: [u64; COUNTER_BANKS],
+    /// Counters of each bank.
+    pub counter_slots: [u32; COUNTER_BANKS],
+    /// Address of the table of timers.
+    pub timers: u64,
+    /// Its entries, as a power of two.
+    pub timers_log2: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The release the module was built for, ended by a zero.
+    pub release: [u8; 64],
+}
+
+/// `struct ilk_arena_write`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ArenaWrite {
+    /// From the arena's start.
+    pub offset: u64,
+    /// Pointer to the bytes.
+    pub data: u64,
+    /// How many.
+    pub len: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// `struct ilk_poke`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Poke {
+    /// First byte.
+    pub addr: u64,
+    /// Where a thread goes that meets the int3.
+    pub detour: u64,
+    /// Bytes that count.
+    pub len: u32,
+    /// [`POKE_MULTI`], [`POKE_REMOVE`].
+    pub flags: u32,
+    /// What must stand there.
+    pub expect: [u8; POKE_MAX],
+    /// What is to stand there.
+    pub write: [u8; POKE_MAX],
+}
+
+/// `struct ilk_batch`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Batch {
+    /// Pointer to the pokes.
+    pub pokes: u64,
+    /// How many.
+    pub count: u32,
+    /// Out: index of the poke refused.
+    pub failed: u32,
+    /// Out: why, 0 for done.
+    pub reason: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Out: when the first byte was written.
+    pub tsc_begin: u64,
+    /// Out: when every CPU sees the last.
+    pub tsc_end: u64,
+}
+
+/// `struct ilk_counters`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    /// Which bank.
+    pub bank: u32,
+    /// First counter.
+    pub first: u32,
+    /// How many.
+    pub count: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Pointer to `u64[cpus][count]`.
+    pub out: u64,
+}
+
+/// `struct ilk_cpu_state`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuState {
+    /// Serial number of the next sample.
+    pub head: u64,
+    /// Hits not sampled: ring full.
+    pub lost_full: u64,
+    /// Timer stops not sampled: no start found.
+    pub lost_unmatched: u64,
+}
+
+/// `struct ilk_losses`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Losses {
+    /// Pointer to `struct ilk_cpu_state[cpus]`.
+    pub out: u64,
+    /// How many.
+    pub cpus: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// `struct ilk_consume`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Consume {
+    /// Every sample before this serial number was read.
+    pub tail: u64,
+    /// Of this CPU.
+    pub cpu: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// `_IOC` of include/uapi/asm-generic/ioctl.h, for type `'i'`.
+const fn number(read: bool, write: bool, nr: u32, size: usize) -> u32 {
+    ((read as u32) << 31)
+        | ((write as u32) << 30)
+        | ((size as u32) << 16)
+        | ((b'i' as u32) << 8)
+        | nr
+}
+
+/// Describes the module, and greets it: nothing else works before.
+pub const IOC_INFO: u32 = number(true, true, 0, size_of::<Info>());
+/// Writes code.
+pub const IOC_ARENA: u32 = number(false, true, 1, size_of::<ArenaWrite>());
+/// Does a batch of pokes.
+pub const IOC_BATCH: u32 = number(true, true, 2, size_of::<Batch>());
+/// Reads counters.
+pub const IOC_COUNTERS: u32 = number(true, true, 3, size_of::<Counters>());
+/// Reads heads and losses.
+pub const IOC_LOSSES: u32 = number(true, true, 4, size_of::<Losses>());
+/// Gives slots back.
+pub const IOC_CONSUME: u32 = number(false, true, 5, size_of::<Consume>());
+/// Takes every splice out and zeroes the tables.
+pub const IOC_RESET: u32 = number(false, false, 6, 0);
+
+/// Why a batch was refused (`enum ilk_reason`), as a sentence's end.
+#[must_use]
+pub fn reason(code: u32) -> &'static str {
+    match code {
+        0 => "nothing was wrong",
+        1 => "a field is out of range",
+        2 => "the address is not the kernel's own text",
+        3 => "the kernel forbids probes there (kprobe blacklist)",
+        4 => "the bytes hold a jump label, which the kernel rewrites itself",
+        5 => "the bytes hold a static call, which the kernel rewrites itself",
+        6 => "the bytes hold an alternative, which the kernel rewrites itself",
+        7 => "the bytes are the function tracer's",
+        8 => "a kprobe is armed there",
+        9 => {
+            "other bytes stand there than the plan was made for; read the image again and plan anew"
+        }
+        10 => "it overlaps another poke or a splice in place",
+        11 => "the kernel has no memory left for it",
+        12 => "no splice of this session is in place there",
+        13 => "its code patch was not loaded into the arena",
+        _ => "the module gave a reason this agent does not know",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write as _;
+    use std::mem::offset_of;
+    use std::process::Command;
+
+    use super::*;
+
+    /// Compiles a C program with the header that prints the same list as `expected`.
+    #[test]
+    fn the_header_says_the_same() {
+        let mut expected = String::new();
+        let mut c = String::from(
+            "#include <stdio.h>\n#include <stddef.h>\n#include \"ilk_abi.h\"\nint main(void) {\n",
+        );
+        let mut same = |name: &str, expression: &str, value: u64| {
+            writeln!(expected, "{name} {value}").unwrap();
+            writeln!(
+                c,
+                "printf(\"{name} %llu\\n\", (unsigned long long)({expression}));"
+            )
+            .unwrap();
+        };
+        macro_rules! layout {
+            ($rust:ty, $c:literal, $($field:ident),+) => {
+                same($c, concat!("sizeof(struct ", $c, ")"), size_of::<$rust>() as u64);
+                $(same(
+                    concat!($c, ".", stringify!($field)),
+                    concat!("offsetof(struct ", $c, ", ", stringify!($field), ")"),
+                    offset_of!($rust, $field) as u64,
+                );)+
+            };
+        }
+        macro_rules! value {
+            ($($rust:ident $c:literal),+) => { $(same($c, $c, u64::from($rust as u32));)+ };
+        }
+        layout!(
+            Info,
+            "ilk_info",
+            abi,
+            size,
+            cpus,
+            slots_log2,
+            stride_log2,
+            tsc_khz,
+            arena,
+            arena_size,
+            ring_base,
+            gs_head,
+            gs_limit,
+            gs_lost_full,
+            gs_lost_unmatched,
+            gs_current,
+            counter_gs,
+            counter_slots,
+            timers,
+            timers_log2,
+            reserved,
+            release
+        );
+        layout!(ArenaWrite, "ilk_arena_write", offset, data, len, reserved);
+        layout!(Poke, "ilk_poke", addr, detour, len, flags, expect, write);
+        layout!(
+            Batch,
+            "ilk_batch",
+            pokes,
+            count,
+            failed,
+            reason,
+            reserved,
+            tsc_begin,
+            tsc_end
+        );
+        layout!(Counters, "ilk_counters", bank, first, count, reserved, out);
+        layout!(CpuState, "ilk_cpu_state", head, lost_full, lost_unmatched);
+        layout!(Losses, "ilk_losses", out, cpus, reserved);
+        layout!(Consume, "ilk_consume", tail, cpu, reserved);
+        same(
+            "sample",
+            "sizeof(struct ilk_sample)",
+            gilk_samples::record::SAMPLE_BYTES as u64,
+        );
+        value!(
+            ABI_VERSION "ILK_ABI_VERSION", MAX_POKES "ILK_MAX_POKES", POKE_MAX "ILK_POKE_MAX",
+            COUNTER_BANKS "ILK_COUNTER_BANKS", POKE_MULTI "ILK_POKE_MULTI", POKE_REMOVE "ILK_POKE_REMOVE",
+            IOC_INFO "ILK_IOC_INFO", IOC_ARENA "ILK_IOC_ARENA", IOC_BATCH "ILK_IOC_BATCH", IOC_COUNTERS "ILK_IOC_COUNTERS",
+            IOC_LOSSES "ILK_IOC_LOSSES", IOC_CONSUME "ILK_IOC_CONSUME", IOC_RESET "ILK_IOC_RESET"
+        );
+        same("last reason", "ILK_BAD_DETOUR", 13);
+        c.push_str("return 0; }\n");
+
+        let folder = tempfile::tempdir().unwrap();
+        let source = folder.path().join("abi.c");
+        let program = folder.path().join("abi");
+        std::fs::write(&source, c).unwrap();
+        let kmod = concat!(env!("CARGO_MANIFEST_DIR"), "/kmod");
+        let built = Command::new("gcc")
+            .args(["-Wall", "-Werror", "-I", kmod, "-o"])
+            .arg(&program)
+            .arg(&source)
+            .status();
+        assert!(
+            built
+                .expect("gcc is needed to build the module and this test")
+                .success()
+        );
+        let told = Command::new(&program).output().unwrap();
+        assert_eq!(String::from_utf8(told.stdout).unwrap(), expected);
+    }
+
+    #[test]
+    fn every_reason_of_the_header_has_words() {
+        let unknown = reason(u32::MAX);
+        assert!((0..=13).all(|code| reason(code) != unknown));
+        assert_eq!(reason(14), unknown);
+    }
+}

@@ -1,0 +1,333 @@
+//! `/dev/ilk`: the module's device, by its requests.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::Duration;
+
+use super::rings::Mapping;
+use super::{abi, sys};
+use crate::protocol::{Layout, Poke, Refusal, RefusalKind};
+
+const PATH: &str = "/dev/ilk";
+
+/// The device, open: closing it takes every splice out.
+pub(super) struct Device {
+    // Unmapped before the file closes: a mapping keeps the file, and with it the splices, alive.
+    rings: Mapping,
+    file: File,
+    info: abi::Info,
+}
+
+/// When a batch was done, in TSC ticks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Done {
+    pub(super) begin: u64,
+    pub(super) end: u64,
+}
+
+impl Device {
+    /// Opens the device and shakes hands with the module.
+    pub(super) fn open() -> Result<Self, Refusal> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_CLOEXEC)
+            .open(PATH)
+            .map_err(|e| no_device(&e))?;
+        let mut info = abi::Info {
+            abi: abi::ABI_VERSION,
+            size: 0,
+            cpus: 0,
+            slots_log2: 0,
+            stride_log2: 0,
+            tsc_khz: 0,
+            arena: 0,
+            arena_size: 0,
+            ring_base: 0,
+            gs_head: 0,
+            gs_limit: 0,
+            gs_lost_full: 0,
+            gs_lost_unmatched: 0,
+            gs_current: 0,
+            counter_gs: [0; abi::COUNTER_BANKS],
+            counter_slots: [0; abi::COUNTER_BANKS],
+            timers: 0,
+            timers_log2: 0,
+            reserved: 0,
+            release: [0; 64],
+        };
+        // SAFETY: the request's number says that `info` is read and written, and how large it is.
+        #[allow(unsafe_code, reason = "ioctl(2)")]
+        let greeted = unsafe { ioctl(&file, abi::IOC_INFO, &raw mut info) };
+        if greeted.is_err() && info.abi != abi::ABI_VERSION {
+            return Err(module(&format!(
+                "The module ilk on {} speaks version {} and this agent version {}; build both \
+                 from the same source",
+                host(),
+                info.abi,
+                abi::ABI_VERSION
+            )));
+        }
+        greeted.map_err(|e| {
+            module(&format!(
+                "The module ilk on {} does not answer ({e}); load it again",
+                host()
+            ))
+        })?;
+        if info.size as usize != size_of::<abi::Info>()
+            || info.cpus == 0
+            || info.slots_log2 > info.stride_log2
+        {
+            return Err(module(&format!(
+                "The module ilk on {} describes itself wrongly; build it from this source",
+                host()
+            )));
+        }
+        let length = (info.cpus as usize)
+            .checked_shl(info.stride_log2)
+            .unwrap_or(0);
+        let rings = Mapping::new(&file, length).map_err(|e| {
+            module(&format!(
+                "The module's rings ({length} bytes) cannot be mapped \
+                 ({e}); load it with a lower slots_log2"
+            ))
+        })?;
+        Ok(Self { rings, file, info })
+    }
+
+    pub(super) fn cpus(&self) -> u32 {
+        self.info.cpus
+    }
+
+    /// TSC ticks a second by the kernel's calibration; 0 if it has none.
+    pub(super) fn tsc_hz(&self) -> u64 {
+        u64::from(self.info.tsc_khz) * 1000
+    }
+
+    /// The rings in memory, and from one to the next as a power of two.
+    pub(super) fn rings(&self) -> (&Mapping, u32) {
+        (&self.rings, self.info.stride_log2)
+    }
+
+    pub(super) fn slots_log2(&self) -> u32 {
+        self.info.slots_log2
+    }
+
+    pub(super) fn layout(&self) -> Layout {
+        let info = &self.info;
+        Layout {
+            arena: info.arena,
+            arena_size: info.arena_size,
+            ring_base: info.ring_base,
+            stride_log2: info.stride_log2,
+            slots_log2: info.slots_log2,
+            head: info.gs_head,
+            limit: info.gs_limit,
+            lost_full: info.gs_lost_full,
+            lost_unmatched: info.gs_lost_unmatched,
+            current: info.gs_current,
+            counters: info
+                .counter_gs
+                .into_iter()
+                .zip(info.counter_slots)
+                .collect(),
+            timers: info.timers,
+            timers_log2: info.timers_log2,
+        }
+    }
+
+    /// Copies one piece of code into the arena.
+    pub(super) fn write_arena(&self, offset: u64, code: &[u8]) -> Result<(), Refusal> {
+        let fits = offset
+            .checked_add(code.len() as u64)
+            .is_some_and(|end| end <= self.info.arena_size);
+        let len = u32::try_from(code.len())
+            .ok()
+            .filter(|_| fits)
+            .ok_or_else(|| {
+                let all = self.info.arena_size;
+                Refusal::new(
+                    RefusalKind::Batch,
+                    format!(
+                        "The patch at {offset:#x} does not fit the \
+                         arena of {all} bytes; take some instruments out."
+                    ),
+                )
+            })?;
+        let mut request = abi::ArenaWrite {
+            offset,
+            data: code.as_ptr() as u64,
+            len,
+            reserved: 0,
+        };
+        // SAFETY: `data` points to `len` bytes, which are only read, and live until the call returns.
+        #[allow(unsafe_code, reason = "ioctl(2)")]
+        let result = unsafe { ioctl(&self.file, abi::IOC_ARENA, &raw mut request) };
+        result.map_err(|e| {
+            Refusal::new(
+                RefusalKind::Batch,
+                format!(
+                    "The patch at {offset:#x} of \
+                     the arena could not be written ({e}); end the session and start it again."
+                ),
+            )
+        })
+    }
+
+    /// Does all of the pokes or none. Takes up to some hundred milliseconds.
+    pub(super) fn batch(&self, pokes: &[Poke]) -> Result<Done, Refusal> {
+        let raw: Vec<abi::Poke> = pokes.iter().map(raw_poke).collect();
+        let count = u32::try_from(raw.len()).unwrap_or(u32::MAX);
+        let mut request = abi::Batch {
+            pokes: raw.as_ptr() as u64,
+            count,
+            ..abi::Batch::default()
+        };
+        // SAFETY: `pokes` points to `count` pokes, which are only read, and live until the call returns.
+        #[allow(unsafe_code, reason = "ioctl(2)")]
+        let result = unsafe { ioctl(&self.file, abi::IOC_BATCH, &raw mut request) };
+        let refused = |what: String| Refusal::new(RefusalKind::Batch, what);
+        if request.reason != 0 {
+            let at = pokes
+                .get(request.failed as usize)
+                .map_or(0, |poke| poke.address);
+            return Err(refused(format!(
+                "The module refused the splice at {at:#018x}: {}.",
+                abi::reason(request.reason)
+            )));
+        }
+        result.map_err(|e| {
+            refused(format!(
+                "The module could not do a batch of {count} splices \
+                 ({e}); look at the target's dmesg."
+            ))
+        })?;
+        Ok(Done {
+            begin: request.tsc_begin,
+            end: request.tsc_end,
+        })
+    }
+
+    /// Counters `first..first + count` of a bank, each summed over all CPUs.
+    pub(super) fn counters(&self, bank: u32, first: u32, count: u32) -> io::Result<Vec<u64>> {
+        let mut out = vec![0_u64; (count as usize).saturating_mul(self.info.cpus as usize)];
+        let mut request = abi::Counters {
+            bank,
+            first,
+            count,
+            reserved: 0,
+            out: out.as_mut_ptr() as u64,
+        };
+        // SAFETY: `out` has room for `count` words of every CPU, which is all that the module writes.
+        #[allow(unsafe_code, reason = "ioctl(2)")]
+        unsafe { ioctl(&self.file, abi::IOC_COUNTERS, &raw mut request) }?;
+        let mut sums = vec![0_u64; count as usize];
+        for row in out.chunks(count.max(1) as usize) {
+            for (sum, word) in sums.iter_mut().zip(row) {
+                *sum = sum.wrapping_add(*word);
+            }
+        }
+        Ok(sums)
+    }
+
+    /// Heads and losses of every CPU.
+    pub(super) fn states(&self) -> io::Result<Vec<abi::CpuState>> {
+        let mut out = vec![abi::CpuState::default(); self.info.cpus as usize];
+        let mut request = abi::Losses {
+            out: out.as_mut_ptr() as u64,
+            cpus: self.info.cpus,
+            reserved: 0,
+        };
+        // SAFETY: `out` has room for a state of every CPU, which is all that the module writes.
+        #[allow(unsafe_code, reason = "ioctl(2)")]
+        unsafe { ioctl(&self.file, abi::IOC_LOSSES, &raw mut request) }?;
+        Ok(out)
+    }
+
+    /// Gives back the slots of every sample before serial number `tail`.
+    pub(super) fn consume(&self, cpu: u32, tail: u64) -> io::Result<()> {
+        let mut request = abi::Consume {
+            tail,
+            cpu,
+            reserved: 0,
+        };
+        // SAFETY: the request holds numbers only.
+        #[allow(unsafe_code, reason = "ioctl(2)")]
+        unsafe {
+            ioctl(&self.file, abi::IOC_CONSUME, &raw mut request)
+        }
+    }
+
+    /// Takes every splice out, at once and whatever stands where.
+    pub(super) fn reset(&self) -> io::Result<()> {
+        // SAFETY: the request has no argument.
+        #[allow(unsafe_code, reason = "ioctl(2)")]
+        unsafe {
+            ioctl(&self.file, abi::IOC_RESET, std::ptr::null_mut::<u8>())
+        }
+    }
+
+    /// Waits until there is a sample to read, or `wait` is over.
+    pub(super) fn wait(&self, wait: Duration) -> io::Result<()> {
+        sys::poll(self.file.as_fd(), sys::READABLE, wait).map(drop)
+    }
+}
+
+/// # Safety
+/// `argument` must be what the module takes `request` to be, and so must every pointer in it.
+#[allow(unsafe_code, reason = "ioctl(2)")]
+unsafe fn ioctl<T>(file: &File, request: u32, argument: *mut T) -> io::Result<()> {
+    // SAFETY: by the caller's word.
+    let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::Ioctl::from(request), argument) };
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+fn raw_poke(poke: &Poke) -> abi::Poke {
+    let multi = if poke.multi { abi::POKE_MULTI } else { 0 };
+    let remove = if poke.remove { abi::POKE_REMOVE } else { 0 };
+    abi::Poke {
+        addr: poke.address,
+        detour: poke.detour,
+        len: u32::from(poke.length),
+        flags: multi | remove,
+        expect: poke.expect,
+        write: poke.write,
+    }
+}
+
+fn module(what: &str) -> Refusal {
+    Refusal::new(RefusalKind::Module, format!("{what}."))
+}
+
+fn no_device(error: &io::Error) -> Refusal {
+    let host = host();
+    module(&match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => {
+            format!(
+                "The module ilk is not loaded on {host}: build it for that kernel and load it \
+                 with `insmod ilk.ko`"
+            )
+        }
+        Some(libc::EBUSY) => {
+            format!("Another program on {host} holds {PATH}; end it, or the other agent")
+        }
+        Some(libc::EPERM | libc::EACCES) => {
+            format!("The agent on {host} may not open {PATH}; run it as root")
+        }
+        _ => format!("{PATH} on {host} cannot be opened ({error}); look at the target's dmesg"),
+    })
+}
+
+/// The target's name, for messages.
+pub(super) fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(
+        |_| String::from("the target"),
+        |name| name.trim().to_owned(),
+    )
+}

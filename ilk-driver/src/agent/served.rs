@@ -1,0 +1,215 @@
+//! One client: its requests, its device, its session.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use super::device::Device;
+use super::kernel::{self, Memory};
+use super::outbox::{Gone, Outbox};
+use super::session::Running;
+use super::stream::Stream;
+use super::{clock, device};
+use crate::protocol::{
+    self, Bytes, CHUNK, Message, Opening, Refusal, RefusalKind, Request, Schedule, Target,
+};
+
+/// A client that has opened a connection. Dropping it takes everything out.
+pub(super) struct Served {
+    outbox: Arc<Outbox>,
+    writer: Option<JoinHandle<()>>,
+    session: Option<Running>,
+    device: Option<Arc<Device>>,
+    memory: Option<Memory>,
+    batches: Vec<protocol::Batch>,
+    allow_run: bool,
+    tsc_hz: u64,
+}
+
+impl Served {
+    /// Answers an opening.
+    pub(super) fn open(
+        stream: Arc<Stream>,
+        opening: Opening,
+        allow_run: bool,
+    ) -> std::io::Result<Self> {
+        let (outbox, writer) = Outbox::start(stream)?;
+        outbox.raw(
+            Opening {
+                version: protocol::VERSION,
+                nonce: opening.nonce,
+            }
+            .to_bytes(),
+        );
+        Ok(Self {
+            outbox,
+            writer: Some(writer),
+            session: None,
+            device: None,
+            memory: None,
+            batches: Vec::new(),
+            allow_run,
+            tsc_hz: 0,
+        })
+    }
+
+    /// Does what was asked and answers.
+    pub(super) fn serve(&mut self, request: Request) -> Result<(), Gone> {
+        if let Err(refusal) = request.check() {
+            return self.outbox.send(&Message::Refused(refusal));
+        }
+        if self.session.as_ref().is_some_and(Running::is_over) {
+            self.end_session();
+        }
+        let answer = match request {
+            Request::Ping(number) => Ok(Message::Pong(number)),
+            Request::Stop => {
+                if let Some(session) = &self.session {
+                    session.stop();
+                }
+                return Ok(());
+            }
+            _ if self.session.is_some() => Err(wrong("A session is running; stop it first.")),
+            Request::Info => self.info().map(Message::Info),
+            Request::Kallsyms => {
+                return self.send_file(kernel::kallsyms().map(|text| (text, String::new())));
+            }
+            Request::Blacklist => return self.send_file(Ok(kernel::blacklist())),
+            Request::Read { address, length } => return self.send_memory(address, length),
+            Request::Clear => self.clear().map(|()| Message::Accepted),
+            Request::Arena(writes) => self.arena(&writes).map(|()| Message::Accepted),
+            Request::Batch(batch) => Request::check_next(&self.batches, &batch).map(|()| {
+                self.batches.push(batch);
+                Message::Accepted
+            }),
+            Request::Start(schedule) => match self.start(schedule) {
+                Ok(()) => return Ok(()),
+                Err(refusal) => Err(refusal),
+            },
+        };
+        self.outbox.send(&answer.unwrap_or_else(Message::Refused))
+    }
+
+    /// Tells the client that what it sent makes no sense.
+    pub(super) fn complain(&self, error: &crate::Error) {
+        self.outbox.tell(&Message::Refused(Refusal::new(
+            RefusalKind::Request,
+            error.to_string(),
+        )));
+    }
+
+    /// The device, opened when it is first needed.
+    fn device(&mut self) -> Result<Arc<Device>, Refusal> {
+        if let Some(device) = &self.device {
+            return Ok(Arc::clone(device));
+        }
+        let device = Arc::new(Device::open()?);
+        self.device = Some(Arc::clone(&device));
+        Ok(device)
+    }
+
+    fn info(&mut self) -> Result<Target, Refusal> {
+        let device = self.device()?;
+        if self.tsc_hz == 0 {
+            self.tsc_hz = clock::tsc_hz(device.tsc_hz());
+        }
+        Ok(Target {
+            host: device::host(),
+            release: kernel::release(),
+            cpus: device.cpus(),
+            tsc_hz: self.tsc_hz,
+            runs_programs: self.allow_run,
+            layout: device.layout(),
+        })
+    }
+
+    /// A fresh device: no splice, empty rings, every count zero.
+    fn clear(&mut self) -> Result<(), Refusal> {
+        self.batches.clear();
+        self.device = None;
+        self.info().map(drop)
+    }
+
+    fn arena(&mut self, writes: &[protocol::ArenaWrite]) -> Result<(), Refusal> {
+        let device = self.device()?;
+        writes
+            .iter()
+            .try_for_each(|write| device.write_arena(write.offset, &write.code.0))
+    }
+
+    fn start(&mut self, schedule: Schedule) -> Result<(), Refusal> {
+        if schedule.workload.is_some() && !self.allow_run {
+            let host = device::host();
+            let text = format!(
+                "The agent on {host} runs no programs, and the session has a workload; start the \
+                 agent with --allow-run, or take the workload out of the session."
+            );
+            return Err(Refusal::new(RefusalKind::Workload, text));
+        }
+        self.info()?;
+        let device = self.device()?;
+        let batches = std::mem::take(&mut self.batches);
+        self.session = Some(Running::start(
+            device,
+            batches,
+            schedule,
+            Arc::clone(&self.outbox),
+            self.tsc_hz,
+        )?);
+        Ok(())
+    }
+
+    fn send_file(&self, file: Result<(Vec<u8>, String), Refusal>) -> Result<(), Gone> {
+        match file {
+            Ok((bytes, note)) => {
+                for chunk in bytes.chunks(CHUNK) {
+                    self.outbox.send(&Message::Chunk(Bytes(chunk.to_vec())))?;
+                }
+                self.outbox.send(&Message::End(note))
+            }
+            Err(refusal) => self.outbox.send(&Message::Refused(refusal)),
+        }
+    }
+
+    fn send_memory(&mut self, address: u64, length: u64) -> Result<(), Gone> {
+        if self.memory.is_none() {
+            match Memory::open() {
+                Ok(memory) => self.memory = Some(memory),
+                Err(refusal) => return self.outbox.send(&Message::Refused(refusal)),
+            }
+        }
+        let Some(memory) = &self.memory else {
+            return Ok(());
+        };
+        let mut sent = 0;
+        while sent < length {
+            let mut chunk = vec![0; usize::try_from(length - sent).unwrap_or(CHUNK).min(CHUNK)];
+            if let Err(refusal) = memory.read(address + sent, &mut chunk) {
+                return self.outbox.send(&Message::Refused(refusal));
+            }
+            sent += chunk.len() as u64;
+            self.outbox.send(&Message::Chunk(Bytes(chunk)))?;
+        }
+        self.outbox.send(&Message::End(String::new()))
+    }
+
+    fn end_session(&mut self) {
+        if let Some(session) = self.session.take() {
+            session.abandon();
+        }
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.outbox.close();
+        self.end_session();
+        self.device = None;
+        if let Some(writer) = self.writer.take() {
+            let _panicked = writer.join();
+        }
+    }
+}
+
+fn wrong(text: &str) -> Refusal {
+    Refusal::new(RefusalKind::Request, text)
+}

@@ -1,0 +1,40 @@
+//! `ilk agent`: serves this machine's kernel to one client at a time.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use ilk_driver::agent::{Listen, Options, SOCKET, serve};
+
+/// Serve this machine's kernel (as root) to the window and to `ilk` elsewhere.
+#[derive(Args)]
+pub(crate) struct Agent {
+    /// A virtio port's device to serve, as in the lab.
+    #[arg(long, value_name = "DEVICE", conflicts_with = "socket")]
+    port: Option<PathBuf>,
+    /// The unix socket to make and listen at. It is for root, or for whoever called sudo.
+    #[arg(long, value_name = "PATH", default_value = SOCKET)]
+    socket: PathBuf,
+    /// Run the workload of a session. Whoever may connect may then run programs as root.
+    #[arg(long)]
+    allow_run: bool,
+}
+
+impl Agent {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let listen = match self.port {
+            Some(port) => Listen::Port(port),
+            None => {
+                eprintln!(
+                    "Listening at {}; connect with `ilk … --socket {}`.",
+                    self.socket.display(),
+                    self.socket.display()
+                );
+                Listen::Socket(self.socket)
+            }
+        };
+        Ok(serve(&Options {
+            listen,
+            allow_run: self.allow_run,
+        })?)
+    }
+}

@@ -1,0 +1,49 @@
+//! `ilk functions`: what there is to look at.
+
+use std::io::Write;
+
+use anyhow::bail;
+use clap::Args;
+
+use crate::target::ImageArgs;
+
+/// List the kernel's functions: address, bytes, name.
+#[derive(Args)]
+pub(crate) struct Functions {
+    /// Only those whose name holds this, upper or lower case.
+    filter: Option<String>,
+    #[command(flatten)]
+    image: ImageArgs,
+}
+
+impl Functions {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let (image, _) = self.image.image()?;
+        let filter = self.filter.unwrap_or_default();
+        let wanted = filter.to_lowercase();
+        let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+        let mut found = 0_usize;
+        for function in image
+            .functions()
+            .iter()
+            .filter(|function| function.name.to_lowercase().contains(&wanted))
+        {
+            found += 1;
+            writeln!(
+                out,
+                "{} {:>7} {}",
+                function.span.start,
+                function.span.len(),
+                function.name
+            )?;
+        }
+        out.flush()?;
+        if found == 0 {
+            bail!(
+                "No function of Linux {} has {filter:?} in its name; use fewer letters of it.",
+                image.release()
+            );
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,112 @@
+//! `ilk lab`: boots a lab and keeps it until Ctrl-C.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use ilk_driver::client::lab_link;
+use ilk_driver::interrupt;
+use ilk_driver::lab::{Options, prepare};
+
+use crate::progress::Progress;
+use crate::target::boot;
+
+/// Boot a stock kernel in QEMU with the module and the agent in it, and keep it until Ctrl-C.
+#[derive(Args)]
+pub(crate) struct LabCommand {
+    /// Only get and build what a lab needs.
+    #[arg(long)]
+    prepare: bool,
+    /// A kernel image of your own instead of Debian's.
+    #[arg(long, value_name = "FILE", requires = "headers")]
+    kernel: Option<PathBuf>,
+    /// The headers that belong to it.
+    #[arg(long, value_name = "DIRECTORY", requires = "kernel")]
+    headers: Option<PathBuf>,
+    /// CPUs of the lab.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=255))]
+    cpus: Option<u32>,
+    /// Memory of the lab in MiB.
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(128..))]
+    memory: Option<u32>,
+    /// Leave the module out, to see what is said then.
+    #[arg(long)]
+    no_module: bool,
+}
+
+/// The link by which other commands find this lab; removed with it.
+struct Link(PathBuf);
+
+impl LabCommand {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let defaults = Options::default();
+        let options = Options {
+            kernel: self.kernel.or(defaults.kernel),
+            headers: self.headers.or(defaults.headers),
+            cpus: self.cpus.unwrap_or(defaults.cpus),
+            memory_mib: self.memory.unwrap_or(defaults.memory_mib),
+            load_module: !self.no_module,
+            ..defaults
+        };
+        if self.prepare {
+            let mut progress = Progress::new();
+            prepare(&options, &mut |step| progress.step(step))?;
+            return Ok(());
+        }
+        interrupt::watch();
+        let lab = boot(&options)?;
+        let link = Link::make(&options.cache, lab.socket())?;
+        println!("{}", lab.socket().display());
+        eprintln!("The lab runs; other commands find it by themselves. Ctrl-C ends it.");
+        while !interrupt::came() {
+            if let Some(end) = lab.end() {
+                let console = lab.console().unwrap_or_default();
+                let lines: Vec<&str> = console.lines().collect();
+                let tail = lines
+                    .get(lines.len().saturating_sub(20)..)
+                    .unwrap_or_default()
+                    .join("\n");
+                bail!("The lab ended by itself ({end}). Its console ends with:\n{tail}");
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        drop(link);
+        Ok(())
+    }
+}
+
+impl Link {
+    fn make(cache: &Path, socket: &Path) -> anyhow::Result<Self> {
+        let link = lab_link(cache);
+        if link.exists() {
+            eprintln!(
+                "Another lab runs from {}; name this one with --socket {}.",
+                cache.display(),
+                socket.display()
+            );
+            return Ok(Self(PathBuf::new()));
+        }
+        if link.is_symlink() {
+            std::fs::remove_file(&link)
+                .with_context(|| format!("{} cannot be replaced; remove it", link.display()))?;
+        }
+        symlink(socket, &link).with_context(|| {
+            format!(
+                "{} cannot be made; set GILK_CACHE to a place that you may write",
+                link.display()
+            )
+        })?;
+        Ok(Self(link))
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if !self.0.as_os_str().is_empty() {
+            // The next lab replaces a link that leads nowhere.
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! `ilk`: the terminal face of the workbench. One file a command.
+
+mod agent;
+#[cfg(feature = "client")]
+mod cfg;
+#[cfg(feature = "client")]
+mod dump;
+#[cfg(feature = "client")]
+mod export;
+#[cfg(feature = "client")]
+mod functions;
+#[cfg(feature = "client")]
+mod lab;
+#[cfg(feature = "client")]
+mod plan;
+#[cfg(feature = "client")]
+mod progress;
+#[cfg(feature = "client")]
+mod run;
+#[cfg(feature = "client")]
+mod show;
+#[cfg(feature = "client")]
+mod target;
+
+use std::io::ErrorKind;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Instrument a running Linux kernel, one basic block at a time.
+#[derive(Parser)]
+#[command(name = "ilk", version, propagate_version = true)]
+struct Ilk {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Agent(agent::Agent),
+    #[cfg(feature = "client")]
+    Lab(lab::LabCommand),
+    #[cfg(feature = "client")]
+    Functions(functions::Functions),
+    #[cfg(feature = "client")]
+    Cfg(cfg::CfgCommand),
+    #[cfg(feature = "client")]
+    Plan(plan::PlanCommand),
+    #[cfg(feature = "client")]
+    Run(run::Run),
+    #[cfg(feature = "client")]
+    Show(show::Show),
+    #[cfg(feature = "client")]
+    Export(export::Export),
+    #[cfg(feature = "client")]
+    Dump(dump::Dump),
+}
+
+impl Command {
+    fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::Agent(agent) => agent.run(),
+            #[cfg(feature = "client")]
+            Self::Lab(lab) => lab.run(),
+            #[cfg(feature = "client")]
+            Self::Functions(functions) => functions.run(),
+            #[cfg(feature = "client")]
+            Self::Cfg(cfg) => cfg.run(),
+            #[cfg(feature = "client")]
+            Self::Plan(plan) => plan.run(),
+            #[cfg(feature = "client")]
+            Self::Run(run) => run.run(),
+            #[cfg(feature = "client")]
+            Self::Show(show) => show.run(),
+            #[cfg(feature = "client")]
+            Self::Export(export) => export.run(),
+            #[cfg(feature = "client")]
+            Self::Dump(dump) => dump.run(),
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match Ilk::parse().command.run() {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads our output has read enough: `ilk functions | head`.
+        Err(error)
+            if error
+                .downcast_ref::<std::io::Error>()
+                .is_some_and(|e| e.kind() == ErrorKind::BrokenPipe) =>
+        {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("ilk: {}", sentence(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The error and its causes, without those that it quotes itself.
+fn sentence(error: &anyhow::Error) -> String {
+    error
+        .chain()
+        .map(ToString::to_string)
+        .fold(String::new(), |said, cause| match said {
+            said if said.is_empty() => cause,
+            said if said.contains(&cause) => said,
+            said => format!("{said}: {cause}"),
+        })
+}

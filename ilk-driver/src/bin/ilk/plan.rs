@@ -1,0 +1,70 @@
+//! `ilk plan`: what a session would write into the kernel.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use gilk_engine::layout::RuntimeLayout;
+use gilk_engine::verify::verify;
+use gilk_engine::{Image, Session, VerifiedPlan, plan};
+use gilk_instruments::Library;
+
+use crate::target::ImageArgs;
+
+/// Show what a session would write: every site, every code patch, every batch.
+#[derive(Args)]
+pub(crate) struct PlanCommand {
+    /// The session's file.
+    session: PathBuf,
+    #[command(flatten)]
+    image: ImageArgs,
+}
+
+impl PlanCommand {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let session = open(&self.session)?;
+        let (image, layout) = self.image.image()?;
+        let plan = planned(&image, &session, &layout)?;
+        if self.image.is_saved() {
+            eprintln!("No target is at hand: the arena's address is a supposition.");
+        }
+        let mut out = std::io::stdout().lock();
+        out.write_all(plan::report::report(&image, plan.plan()).as_bytes())?;
+        Ok(out.flush()?)
+    }
+}
+
+/// Reads a session's file.
+pub(crate) fn open(file: &Path) -> anyhow::Result<Session> {
+    let text = std::fs::read_to_string(file).with_context(|| {
+        format!(
+            "The session {} cannot be read; check the path",
+            file.display()
+        )
+    })?;
+    Session::from_ron(&text).with_context(|| file.display().to_string())
+}
+
+/// Works a session out and proves it.
+pub(crate) fn planned(
+    image: &Image,
+    session: &Session,
+    layout: &RuntimeLayout,
+) -> anyhow::Result<VerifiedPlan> {
+    let plan = plan::plan(image, session, &Library::builtin()?, layout)?;
+    match verify(image, plan) {
+        Ok(verified) => Ok(verified),
+        Err(violations) => {
+            let list: Vec<String> = violations
+                .iter()
+                .map(|violation| format!("  {violation}"))
+                .collect();
+            bail!(
+                "The plan was refused by its verification, which is a fault of ours; nothing was \
+                 sent:\n{}",
+                list.join("\n")
+            )
+        }
+    }
+}

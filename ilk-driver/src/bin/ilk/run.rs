@@ -1,0 +1,132 @@
+//! `ilk run`: a session from its file to its recording.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use clap::Args;
+use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
+use gilk_engine::{Image, Session};
+use ilk_driver::client::{Event, StopFlag, Summary};
+use ilk_driver::interrupt;
+
+use crate::progress::Progress;
+use crate::{plan, show, target};
+
+/// Run a session and record it. Ctrl-C takes every splice out and ends the recording properly.
+#[derive(Args)]
+pub(crate) struct Run {
+    /// The session's file.
+    session: PathBuf,
+    /// The recording to write.
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Write a picture of the recording there.
+    #[arg(long, value_name = "FILE")]
+    png: Option<PathBuf>,
+    #[command(flatten)]
+    target: target::TargetArgs,
+}
+
+impl Run {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let session = plan::open(&self.session)?;
+        interrupt::watch();
+        let mut connected = self.target.connect()?;
+        let connection = &mut connected.connection;
+        let image = Image::from_live(&target::read(connection)?)?;
+        let planned = plan::planned(&image, &session, &connection.info().layout)?;
+        let stop = StopFlag::new();
+        let (sender, events) = unbounded();
+        let summary = std::thread::scope(|scope| {
+            let runner = scope.spawn(|| {
+                let sender = sender;
+                connection.run(&planned, &session, &self.output, &sender, &stop)
+            });
+            watch(&events, &session, &stop);
+            runner.join().map_err(|_| {
+                anyhow!(
+                    "The run broke off by a fault of ours; what it recorded is in {}.",
+                    self.output.display()
+                )
+            })
+        })??;
+        show::draw(&self.output, self.png.as_deref())?;
+        print(&summary);
+        Ok(())
+    }
+}
+
+/// Shows what happens until nobody tells any more.
+fn watch(events: &Receiver<Event>, session: &Session, stop: &StopFlag) {
+    let mut progress = Progress::new();
+    let mut begun: Option<Instant> = None;
+    let mut samples = 0;
+    let mut lost = 0;
+    loop {
+        if interrupt::came() && !stop.is_stopped() {
+            progress.say("Stopping.");
+            stop.stop();
+        }
+        match events.recv_timeout(Duration::from_millis(100)) {
+            Ok(Event::Started(_)) => begun = Some(Instant::now()),
+            Ok(Event::Samples(batch)) => samples += batch.samples.len(),
+            Ok(Event::Losses(losses)) => {
+                lost = losses.iter().map(|cpu| cpu.full + cpu.unmatched).sum();
+            }
+            Ok(Event::Workload(line)) => progress.say(&format!("workload: {line}")),
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return,
+        }
+        if let Some(begun) = begun {
+            let at = begun.elapsed().as_secs_f64().min(session.duration);
+            let share = at / session.duration;
+            progress.share(
+                share as f32,
+                &format!(
+                    "{at:.1} s of {} s, {samples} samples, {lost} lost",
+                    session.duration
+                ),
+            );
+        }
+    }
+}
+
+fn print(summary: &Summary) {
+    println!();
+    for instrument in &summary.instruments {
+        match instrument.total {
+            Some(total) => println!("{:>12} hits     {}", total, instrument.label),
+            None => println!("{:>12} samples  {}", instrument.samples, instrument.label),
+        }
+    }
+    let (full, unmatched) = summary.lost();
+    let stopped = if summary.stopped {
+        " It was stopped before its end."
+    } else {
+        ""
+    };
+    println!(
+        "{} samples taken, {} lost to full rings, {} timer stops without a start; batches came \
+         up to {:.1} ms late and took up to {:.1} ms.{stopped}",
+        summary.taken,
+        full,
+        unmatched,
+        summary.lateness() * 1e3,
+        summary.longest_switch() * 1e3
+    );
+    if summary.missing > 0 {
+        println!(
+            "{} samples were taken and did not arrive; that is a fault of ours.",
+            summary.missing
+        );
+    }
+    if let Some(workload) = &summary.workload {
+        println!("The workload {workload}.");
+    }
+    println!(
+        "{} bytes in {}.",
+        summary.recording.bytes,
+        summary.recording.path.display()
+    );
+}

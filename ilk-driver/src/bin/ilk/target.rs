@@ -1,0 +1,161 @@
+//! Which kernel a command is about: an agent's, a lab's, or one that was saved.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use clap::Args;
+use gilk_engine::image::LiveParts;
+use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout};
+use gilk_engine::{Addr, Image, Span};
+use ilk_driver::agent::SOCKET;
+use ilk_driver::client::{Connection, lab_link};
+use ilk_driver::lab::{Lab, Options, prepare};
+
+use crate::progress::Progress;
+
+/// A running kernel.
+#[derive(Args)]
+pub(crate) struct TargetArgs {
+    /// The socket of an agent. Left out: the lab that `ilk lab` runs, else the agent of this machine.
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Boot a lab for this command alone.
+    #[arg(long, conflicts_with = "socket")]
+    lab: bool,
+}
+
+/// A kernel, running or saved.
+#[derive(Args)]
+pub(crate) struct ImageArgs {
+    #[command(flatten)]
+    target: TargetArgs,
+    /// A kernel that `ilk dump` saved.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "lab"])]
+    image: Option<PathBuf>,
+}
+
+/// A connection, and the lab it leads to if this command has booted it.
+pub(crate) struct Connected {
+    // Closed before the lab ends.
+    pub(crate) connection: Connection,
+    _lab: Option<Lab>,
+}
+
+impl TargetArgs {
+    pub(crate) fn connect(&self) -> anyhow::Result<Connected> {
+        if self.lab {
+            let lab = boot(&Options::default())?;
+            let connection = Connection::connect(lab.socket())?;
+            return Ok(Connected {
+                connection,
+                _lab: Some(lab),
+            });
+        }
+        Ok(Connected {
+            connection: Connection::connect(&self.find()?)?,
+            _lab: None,
+        })
+    }
+
+    fn find(&self) -> anyhow::Result<PathBuf> {
+        if let Some(socket) = &self.socket {
+            return Ok(socket.clone());
+        }
+        let link = lab_link(&Options::default().cache);
+        // A link whose lab is gone leads nowhere.
+        let found = [link, PathBuf::from(SOCKET)]
+            .into_iter()
+            .find(|socket| socket.exists());
+        found.context(
+            "No lab is running and no agent on this machine; start one with `ilk lab`, \
+             or boot one for this command with --lab.",
+        )
+    }
+}
+
+impl ImageArgs {
+    /// The kernel, and where generated code would find its words there.
+    pub(crate) fn image(&self) -> anyhow::Result<(Image, RuntimeLayout)> {
+        if let Some(file) = &self.image {
+            let image = Image::from_live(&load(file)?)?;
+            let layout = supposed_layout(&image);
+            return Ok((image, layout));
+        }
+        let mut connected = self.target.connect()?;
+        let image = Image::from_live(&read(&mut connected.connection)?)?;
+        let layout = connected.connection.info().layout.clone();
+        Ok((image, layout))
+    }
+
+    /// Whether it is one that was saved.
+    pub(crate) fn is_saved(&self) -> bool {
+        self.image.is_some()
+    }
+}
+
+/// Prepares and boots a lab with its progress on standard error.
+pub(crate) fn boot(options: &Options) -> anyhow::Result<Lab> {
+    let mut progress = Progress::new();
+    let prepared = prepare(options, &mut |step| progress.step(step))?;
+    Ok(Lab::boot(&prepared, &mut |step| progress.step(step))?)
+}
+
+/// Reads the running kernel with its progress on standard error.
+pub(crate) fn read(connection: &mut Connection) -> anyhow::Result<LiveParts> {
+    let mut progress = Progress::new();
+    let mut note = String::new();
+    let parts = connection.live_parts(&mut |share, what| {
+        if what.contains("cannot") {
+            what.clone_into(&mut note);
+        }
+        progress.share(share, what);
+    })?;
+    if !note.is_empty() {
+        progress.say(&note);
+    }
+    Ok(parts)
+}
+
+fn load(file: &Path) -> anyhow::Result<LiveParts> {
+    let bytes = std::fs::read(file).with_context(|| {
+        format!(
+            "{} cannot be read; save a kernel there with `ilk dump -o {0}`",
+            file.display()
+        )
+    })?;
+    postcard::from_bytes(&bytes).with_context(|| {
+        format!(
+            "{} is no kernel that `ilk dump` of this version saved; save it again",
+            file.display()
+        )
+    })
+}
+
+/// A layout like that of the module, for looking at plans with no target at hand.
+fn supposed_layout(image: &Image) -> RuntimeLayout {
+    // Modules are loaded from here on (Documentation/arch/x86/x86_64/mm.rst).
+    let modules = Addr(0xffff_ffff_c000_0000);
+    let text = image.text().start;
+    let arena = if modules.to(text).unsigned_abs() < 1 << 31 {
+        modules
+    } else {
+        text.add(1 << 30)
+    };
+    RuntimeLayout {
+        arena: Span::new(arena, 1 << 20),
+        ring_base: Addr(0xffff_c900_0010_0000),
+        stride_log2: 21,
+        slots_log2: 16,
+        head: Gs(0x2_4000),
+        limit: Gs(0x2_4008),
+        lost_full: Gs(0x2_4010),
+        lost_unmatched: Gs(0x2_4018),
+        current: Gs(0x1_fbc0),
+        counters: vec![CounterBank {
+            base: Gs(0x2_5000),
+            slots: 512,
+        }],
+        timers: arena.add(1 << 21),
+        timers_log2: 12,
+    }
+}

@@ -1,0 +1,83 @@
+//! What a recording says of itself.
+
+use gilk_engine::plan::PlannedInstrument;
+use gilk_engine::{Plan, Session};
+use gilk_samples::metadata::{Clock, FunctionInfo, InstrumentInfo, Metadata};
+
+use super::TargetInfo;
+use crate::Result;
+
+/// What a person reads of an instrument: `timestamp pre __x64_sys_clone block 0`.
+#[must_use]
+pub fn label(plan: &Plan, instrument: &PlannedInstrument) -> String {
+    let function = plan
+        .function(instrument.id.major)
+        .map_or("?", |function| function.name.as_str());
+    format!(
+        "{} {} {} block {}",
+        instrument.definition.name, instrument.id.hook, function, instrument.id.block
+    )
+}
+
+/// Everything that is needed to read a recording of this session with no other file at hand.
+///
+/// # Errors
+/// [`crate::Error::Engine`] if the session is not one that can be written down.
+pub fn metadata(
+    plan: &Plan,
+    session: &Session,
+    info: &TargetInfo,
+    clock: Clock,
+) -> Result<Metadata> {
+    let offset = |from: gilk_engine::Addr, at: gilk_engine::Addr| {
+        u32::try_from(from.to(at)).unwrap_or_default()
+    };
+    let functions = plan
+        .functions
+        .iter()
+        .map(|function| {
+            let start = function.cfg.span.start;
+            let blocks = function.cfg.blocks.iter();
+            FunctionInfo {
+                major: function.major,
+                name: function.name.clone(),
+                address: start.0,
+                blocks: blocks
+                    .map(|block| {
+                        (
+                            offset(start, block.span.start),
+                            offset(start, block.span.end),
+                        )
+                    })
+                    .collect(),
+                edges: function
+                    .cfg
+                    .edges
+                    .iter()
+                    .map(|edge| (edge.from.0, edge.to.0))
+                    .collect(),
+            }
+        })
+        .collect();
+    let instruments = plan
+        .instruments
+        .iter()
+        .map(|instrument| InstrumentInfo {
+            id: instrument.id.pack(),
+            label: label(plan, instrument),
+            instrument: instrument.definition.name.clone(),
+            meaning: instrument.definition.meaning,
+            unit: instrument.definition.unit.clone(),
+            launch: instrument.launch,
+            splash: instrument.splash,
+        })
+        .collect();
+    Ok(Metadata {
+        session: session.to_ron()?,
+        kernel: info.release.clone(),
+        cpus: info.cpus,
+        clock,
+        functions,
+        instruments,
+    })
+}

@@ -1,0 +1,251 @@
+//! A session from its upload to its recording.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+use gilk_engine::{Session, VerifiedPlan};
+use gilk_samples::metadata::Clock;
+use gilk_samples::recording::Writer;
+
+use super::event::{Event, StopFlag, Summary};
+use super::tally::Tally;
+use super::wire::unexpected;
+use super::{Connection, PATIENCE, describe, upload};
+use crate::protocol::{Finished, Message, Request, WorkloadEvent};
+use crate::{Error, Result};
+
+const DOING: &str = "in the middle of the session";
+/// Silence after which the agent is asked whether it is there.
+const QUIET: Duration = Duration::from_secs(2);
+
+impl Connection {
+    /// Carries a plan out: loads it, starts the agent's clock, records everything to `recording` and
+    /// passes it on to `events`. Blocks until the session ends or `stop` is set.
+    ///
+    /// # Errors
+    /// [`Error::Plan`] if the plan is for another target; [`Error::Refused`] if the agent or the
+    /// module refuses it; [`Error::Recording`] if the file cannot be written (every splice is out
+    /// then); [`Error::LostRecording`] if the target is lost meanwhile: the recording is whole up to
+    /// that point.
+    pub fn run(
+        &mut self,
+        plan: &VerifiedPlan,
+        session: &Session,
+        recording: &Path,
+        events: &Sender<Event>,
+        stop: &StopFlag,
+    ) -> Result<Summary> {
+        let plan = plan.plan();
+        for request in upload::requests(plan, &self.info)? {
+            self.wire.ask(&request, "while the plan was loaded")?;
+        }
+        // A file that cannot be made is found out before anything is spliced.
+        drop(
+            Writer::create(
+                recording,
+                &describe::metadata(plan, session, &self.info, Clock::default())?,
+            )
+            .map_err(|source| Error::Recording { source })?,
+        );
+        self.wire
+            .send(&Request::Start(upload::schedule(plan, session)))?;
+        let clock = match self.wire.answer(PATIENCE, "at the start of the session")? {
+            Message::Started(started) => Clock {
+                hz: started.tsc_hz,
+                start: started.tsc,
+                start_unix_ns: started.unix_ns,
+            },
+            other => return Err(unexpected(&other)),
+        };
+        let writer = Writer::create(
+            recording,
+            &describe::metadata(plan, session, &self.info, clock)?,
+        );
+        let _nobody_listens = events.send(Event::Started(clock));
+        let mut run = Run {
+            tally: Tally::new(plan, clock),
+            writer: None,
+            trouble: None,
+            events,
+        };
+        match writer {
+            Ok(writer) => run.writer = Some(writer),
+            Err(source) => run.trouble = Some(Error::Recording { source }),
+        }
+        match run.listen(self, stop) {
+            Ok(finished) => run.finish(&finished),
+            Err(error) => Err(run.lost(error)),
+        }
+    }
+}
+
+struct Run<'a> {
+    tally: Tally<'a>,
+    /// Gone when it could not write.
+    writer: Option<Writer>,
+    trouble: Option<Error>,
+    events: &'a Sender<Event>,
+}
+
+impl Run<'_> {
+    /// Takes in everything until the agent has finished.
+    fn listen(&mut self, connection: &mut Connection, stop: &StopFlag) -> Result<Finished> {
+        let wire = &mut connection.wire;
+        let mut asked_to_stop = false;
+        let (mut heard, mut asked) = (Instant::now(), Instant::now());
+        loop {
+            if !asked_to_stop && (stop.is_stopped() || self.trouble.is_some()) {
+                asked_to_stop = true;
+                wire.send(&Request::Stop)?;
+            }
+            match wire.glance(DOING)? {
+                Some(Message::Finished(finished)) => return Ok(finished),
+                Some(message) => {
+                    heard = Instant::now();
+                    self.take(message)?;
+                }
+                None => {
+                    // Has the writer look whether samples have waited long enough.
+                    self.write(|writer| writer.losses(&[]));
+                    if heard.elapsed() > PATIENCE {
+                        return Err(wire.silent(PATIENCE));
+                    }
+                    if heard.elapsed().min(asked.elapsed()) > QUIET {
+                        asked = Instant::now();
+                        wire.send(&Request::Ping(0))?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn take(&mut self, message: Message) -> Result<()> {
+        match message {
+            Message::Samples { cpu, records } => {
+                let whole = self.tally.samples(cpu, &records.0);
+                let batch = whole.ok_or_else(|| Error::Protocol {
+                    what: String::from("a piece of a sample"),
+                })?;
+                self.samples(batch);
+            }
+            Message::Totals { tsc, totals } => {
+                let batch = self.tally.totals(tsc, &totals);
+                self.samples(batch);
+            }
+            Message::Switched(switched) if switched.refused.is_none() => {
+                let (switch, marks) = self.tally.switched(&switched);
+                self.write(|writer| marks.into_iter().try_for_each(|mark| writer.mark(mark)));
+                self.tell(Event::Switched(switch));
+            }
+            // The end says why.
+            Message::Switched(_) | Message::Pong(_) => {}
+            Message::Losses { tsc, cpus } => self.losses(tsc, &cpus),
+            Message::Workload(event) => self.workload(event),
+            Message::Refused(refusal) => return Err(Error::Refused(refusal)),
+            other => return Err(unexpected(&other)),
+        }
+        Ok(())
+    }
+
+    fn samples(&mut self, batch: gilk_samples::Batch) {
+        self.write(|writer| writer.write(&batch));
+        self.tell(Event::Samples(Arc::new(batch)));
+    }
+
+    fn losses(&mut self, tsc: u64, losses: &[crate::protocol::CpuLosses]) {
+        let news = self.tally.losses(tsc, losses);
+        self.write(|writer| writer.losses(&news));
+        self.tell(Event::Losses(losses.to_vec()));
+    }
+
+    fn workload(&mut self, event: WorkloadEvent) {
+        let at = |tsc| self.tally.clock.seconds(tsc);
+        let (line, state) = match event {
+            WorkloadEvent::Started { tsc, pid } => (
+                format!("started at {:.3} s as process {pid}", at(tsc)),
+                Some("it was ended with the session"),
+            ),
+            WorkloadEvent::Line(line) => (line, None),
+            WorkloadEvent::Ended { tsc, status, .. } => {
+                (format!("ended at {:.3} s: {status}", at(tsc)), Some(""))
+            }
+            WorkloadEvent::Failed(why) => (why.trim_end_matches('.').to_owned(), Some("")),
+        };
+        if let Some(state) = state {
+            self.tally.workload = Some(if state.is_empty() {
+                line.clone()
+            } else {
+                state.to_owned()
+            });
+        }
+        self.tell(Event::Workload(line));
+    }
+
+    /// Writes on the recording; the first failure stops the session.
+    fn write(&mut self, what: impl FnOnce(&mut Writer) -> gilk_samples::Result<()>) {
+        if let Some(writer) = &mut self.writer
+            && let Err(source) = what(writer)
+        {
+            self.trouble = Some(Error::Recording { source });
+            self.writer = None;
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        let _nobody_listens = self.events.send(event);
+    }
+
+    fn finish(mut self, finished: &Finished) -> Result<Summary> {
+        self.losses(finished.tsc, &finished.losses);
+        let recording = match (self.trouble.take(), self.writer.take()) {
+            (None, Some(writer)) => writer
+                .finish()
+                .map_err(|source| Error::Recording { source })?,
+            (Some(trouble), _) => return Err(trouble),
+            (None, None) => gilk_samples::recording::Summary::default(),
+        };
+        if let Some(refusal) = &finished.failed {
+            return Err(Error::Refused(refusal.clone()));
+        }
+        let taken = finished.losses.iter().map(|cpu| cpu.taken).sum::<u64>();
+        let summary = Summary {
+            recording,
+            clock: self.tally.clock,
+            stopped: finished.stopped,
+            taken,
+            missing: taken.saturating_sub(self.tally.received),
+            losses: finished.losses.clone(),
+            instruments: self.tally.instruments(),
+            switches: self.tally.switches.clone(),
+            workload: self.tally.workload.clone(),
+        };
+        self.tell(Event::Finished(Box::new(summary.clone())));
+        Ok(summary)
+    }
+
+    /// The recording as far as it goes, and an error that says so.
+    fn lost(mut self, error: Error) -> Error {
+        if let Some(trouble) = self.trouble.take() {
+            return trouble;
+        }
+        let Some(writer) = self.writer.take() else {
+            return error;
+        };
+        let finished = writer.finish();
+        let reason = match error {
+            Error::Lost { reason, .. } => reason,
+            Error::Silent { seconds, .. } => format!("it said nothing for {seconds} s"),
+            other => return other,
+        };
+        match finished {
+            Ok(recording) => Error::LostRecording {
+                path: recording.path,
+                samples: recording.samples,
+                reason,
+            },
+            Err(source) => Error::Recording { source },
+        }
+    }
+}

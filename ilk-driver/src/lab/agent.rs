@@ -1,0 +1,110 @@
+//! Builds what runs in the lab as programs: the agent and the workloads, all linked statically.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Options;
+use super::cache::{Fingerprint, is_fresh, mark_fresh};
+use super::host::{Result, failed, on, run};
+use super::steps::{At, Reporter};
+
+/// The target whose C library can be linked in whole; musl's cannot be had on every machine.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// Gives a static `ilk` that holds the agent and nothing of the client. Cargo knows whether it is fresh.
+pub(super) fn built(options: &Options, reporter: &mut Reporter<'_>) -> Result<PathBuf> {
+    let manifest = options.source.join("Cargo.toml");
+    if !manifest.is_file() {
+        return Err(failed(format!(
+            "the agent is built from gilk's sources, and there are none at {}; run from the source tree, or name it with GILK_SOURCE",
+            options.source.display()
+        )));
+    }
+    let target = options.cache.join("agent");
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.args([
+        "build",
+        "--package",
+        "ilk-driver",
+        "--no-default-features",
+        "--bin",
+        "ilk",
+        "--release",
+        "--target",
+        TARGET,
+    ]);
+    cargo
+        .arg("--manifest-path")
+        .arg(&manifest)
+        .arg("--target-dir")
+        .arg(&target);
+    // What a cargo above us was told is not meant for this build.
+    for name in [
+        "CARGO_ENCODED_RUSTFLAGS",
+        "CARGO_BUILD_RUSTFLAGS",
+        "CARGO_TARGET_DIR",
+        "CARGO_BUILD_TARGET_DIR",
+    ] {
+        cargo.env_remove(name);
+    }
+    cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
+    cargo
+        .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+        .env("CARGO_PROFILE_RELEASE_DEBUG", "0");
+    cargo
+        .env("CARGO_TERM_PROGRESS_WHEN", "never")
+        .env("CARGO_TERM_COLOR", "never");
+    run(&mut cargo, &mut |line| {
+        reporter.tell(At::Agent, line.trim(), None);
+    })?;
+    Ok(target.join(TARGET).join("release/ilk"))
+}
+
+/// A program for sessions to run.
+pub(super) struct Workload {
+    /// Its name in the lab's `/bin`.
+    pub(super) name: String,
+    /// The static program.
+    pub(super) path: PathBuf,
+}
+
+/// Compiles every C file of the workloads, each into a static program, anew when it changed.
+pub(super) fn workloads(options: &Options, reporter: &mut Reporter<'_>) -> Result<Vec<Workload>> {
+    let sources = options.source.join("ilk-driver/workload");
+    let home = options.cache.join("workload");
+    fs::create_dir_all(&home).map_err(on("create", &home))?;
+    let mut workloads = Vec::new();
+    for entry in fs::read_dir(&sources)
+        .map_err(on("list", &sources))?
+        .flatten()
+    {
+        let source = entry.path();
+        if source.extension().is_some_and(|extension| extension == "c") {
+            let name = source
+                .file_stem()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let path = home.join(&name);
+            compile(&source, &path, reporter)?;
+            workloads.push(Workload { name, path });
+        }
+    }
+    // The order of a directory is nobody's promise, and equal file systems should be equal bytes.
+    workloads.sort_by(|first, second| first.name.cmp(&second.name));
+    Ok(workloads)
+}
+
+fn compile(source: &Path, product: &Path, reporter: &mut Reporter<'_>) -> Result<()> {
+    let fingerprint = Fingerprint::default().contents_of(source)?.finish();
+    if is_fresh(product, &fingerprint) {
+        return Ok(());
+    }
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-Wall", "-Wextra", "-static", "-s", "-o"])
+        .arg(product)
+        .arg(source);
+    run(&mut gcc, &mut |line| reporter.tell(At::Agent, line, None))?;
+    mark_fresh(product, &fingerprint)
+}

@@ -1,0 +1,228 @@
+//! From a prepared lab to one that answers.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::accelerator::{self, Accelerator, Verdict};
+use super::host::{Result as Outcome, Trouble, failed, on};
+use super::qemu::{Machine, Running};
+use super::runtime::RunDirectory;
+use super::steps::{At, Reporter};
+use super::{Prepared, Step};
+use crate::Result;
+
+/// What `init.sh` prints when the agent starts, and when it gave up.
+const READY: &str = "gilk-lab: ready";
+const FAILED: &str = "gilk-lab: failed: ";
+/// Lines of the console that an error quotes.
+const TAIL: usize = 25;
+/// How often the console is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A running lab. Dropping it ends QEMU and removes its files.
+pub struct Lab {
+    // Ended before its directory is removed: fields are dropped in this order.
+    running: Running,
+    directory: RunDirectory,
+    socket: PathBuf,
+    console: PathBuf,
+    accelerator: Accelerator,
+    reason: String,
+}
+
+impl Lab {
+    /// Boots and waits until the agent runs.
+    ///
+    /// # Errors
+    /// [`crate::Error::Lab`] with the end of the console: QEMU is missing or ended, the kernel panicked, the
+    /// module could not be loaded, or the boot took longer than [`super::Options::boot_limit`].
+    pub fn boot(prepared: &Prepared, progress: &mut dyn FnMut(&Step)) -> Result<Self> {
+        let mut reporter = Reporter::new(progress);
+        let verdict = choose(prepared, &mut reporter)
+            .map_err(|trouble| trouble.stopped("choose how to run the kernel"))?;
+        reporter.done(
+            At::Accelerator,
+            format!("{}: {}", verdict.accelerator.describe(), verdict.reason),
+        );
+        boot(prepared, verdict, &mut reporter).map_err(|trouble| trouble.stopped("boot"))
+    }
+
+    /// The socket at which the agent answers.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// What the kernel and the first process printed so far.
+    ///
+    /// # Errors
+    /// [`crate::Error::Lab`] if the console's file cannot be read.
+    pub fn console(&self) -> Result<String> {
+        read(&self.console).map_err(|trouble| trouble.stopped("show its console"))
+    }
+
+    /// How it is run, and why so.
+    #[must_use]
+    pub fn accelerator(&self) -> (Accelerator, &str) {
+        (self.accelerator, &self.reason)
+    }
+
+    /// QEMU's process number.
+    #[must_use]
+    pub fn process(&self) -> u32 {
+        self.running.process()
+    }
+
+    /// How it ended, if it did: a kernel that panics takes the lab down.
+    #[must_use]
+    pub fn end(&self) -> Option<String> {
+        self.running.end()
+    }
+
+    /// The directory of its files, which goes with it.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+fn choose(prepared: &Prepared, reporter: &mut Reporter<'_>) -> Outcome<Verdict> {
+    if let Some(accelerator) = prepared.options.accelerator {
+        return Ok(Verdict {
+            accelerator,
+            reason: "as was asked for".into(),
+        });
+    }
+    reporter.tell(At::Accelerator, "looking at /dev/kvm", None);
+    accelerator::chosen(
+        &prepared.options.cache,
+        &prepared.image,
+        &prepared.initramfs,
+        &mut || {
+            reporter.tell(At::Accelerator, "trying a boot under KVM", None);
+        },
+    )
+}
+
+fn boot(prepared: &Prepared, verdict: Verdict, reporter: &mut Reporter<'_>) -> Outcome<Lab> {
+    let options = &prepared.options;
+    let mut append = options.append.clone();
+    if !options.load_module {
+        append.push("gilk.module=off".into());
+    }
+    let directory = RunDirectory::create()?;
+    let machine = Machine {
+        kernel: &prepared.image,
+        initramfs: &prepared.initramfs,
+        append,
+        accelerator: verdict.accelerator,
+        cpus: options.cpus,
+        memory_mib: options.memory_mib,
+        directory: directory.path(),
+    };
+    let (socket, console) = (machine.socket(), machine.console());
+    let running = machine.start()?;
+    let usual = UsualTime::read(&options.cache, verdict.accelerator);
+    let begin = Instant::now();
+    loop {
+        let said = read(&console).unwrap_or_default();
+        if said.contains(READY) && socket.exists() {
+            break;
+        }
+        if let Some(reason) = said
+            .lines()
+            .find_map(|line| line.split_once(FAILED))
+            .map(|(_, reason)| reason.trim())
+        {
+            return Err(with_tail(
+                &format!("its first process gave up ({reason})"),
+                &said,
+            ));
+        }
+        if let Some(end) = running.end() {
+            return Err(with_tail(&format!("QEMU ended ({end})"), &said));
+        }
+        if begin.elapsed() > options.boot_limit {
+            return Err(with_tail(
+                &format!("it was not up after {} s", options.boot_limit.as_secs()),
+                &said,
+            ));
+        }
+        let what = format!(
+            "Linux {} under {}",
+            prepared.release,
+            verdict.accelerator.describe()
+        );
+        reporter.tell(At::Boot, what, Some(usual.share(begin.elapsed())));
+        thread::sleep(LOOK);
+    }
+    usual.write(begin.elapsed());
+    reporter.done(
+        At::Boot,
+        format!("up after {:.1} s", begin.elapsed().as_secs_f32()),
+    );
+    let Verdict {
+        accelerator,
+        reason,
+    } = verdict;
+    Ok(Lab {
+        running,
+        directory,
+        socket,
+        console,
+        accelerator,
+        reason,
+    })
+}
+
+fn read(console: &Path) -> Outcome<String> {
+    let bytes = fs::read(console).map_err(on("read", console))?;
+    Ok(String::from_utf8_lossy(&bytes).replace('\r', ""))
+}
+
+fn with_tail(what: &str, said: &str) -> Trouble {
+    let lines: Vec<&str> = said.lines().collect();
+    let tail = lines
+        .get(lines.len().saturating_sub(TAIL)..)
+        .unwrap_or_default();
+    if tail.is_empty() {
+        failed(format!("{what}, and printed nothing"))
+    } else {
+        failed(format!(
+            "{what}. Its console ends with:\n{}",
+            tail.join("\n")
+        ))
+    }
+}
+
+/// How long the last boot took, to tell how far this one is.
+struct UsualTime {
+    note: PathBuf,
+    seconds: f32,
+}
+
+impl UsualTime {
+    fn read(cache: &Path, accelerator: Accelerator) -> Self {
+        let note = cache.join(format!("boot-time-{accelerator:?}").to_lowercase());
+        let seconds = fs::read_to_string(&note)
+            .ok()
+            .and_then(|text| text.trim().parse().ok())
+            .filter(|seconds: &f32| *seconds > 0.1);
+        Self {
+            note,
+            seconds: seconds.unwrap_or(10.0),
+        }
+    }
+
+    /// Never quite 1: that is for the end.
+    fn share(&self, elapsed: Duration) -> f32 {
+        (elapsed.as_secs_f32() / self.seconds).min(0.98)
+    }
+
+    fn write(&self, elapsed: Duration) {
+        // Only the bar's pace hangs on it.
+        let _ = fs::write(&self.note, format!("{:.2}\n", elapsed.as_secs_f32()));
+    }
+}

@@ -1,0 +1,198 @@
+//! Debian's own kernel: downloaded by apt, unpacked into the cache, never installed on the host.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::host::{Result, failed, on, output, run};
+use super::steps::{At, Reporter};
+
+/// Packages that always depend on the newest stock cloud kernel and on its headers.
+const IMAGE: &str = "linux-image-cloud-amd64";
+const HEADERS: &str = "linux-headers-cloud-amd64";
+/// Where apt keeps its lists; newer than our choice of a kernel, they are asked again.
+const APT_LISTS: &str = "/var/lib/apt/lists";
+
+/// Gives the directory into which the newest stock kernel and its headers are unpacked.
+///
+/// Asks apt only when its lists changed since the last time, and falls back to the kernel it has
+/// when apt cannot give a newer one (no network, for example).
+pub(super) fn unpacked(cache: &Path, reporter: &mut Reporter<'_>) -> Result<PathBuf> {
+    let home = cache.join("kernel");
+    fs::create_dir_all(&home).map_err(on("create", &home))?;
+    let choice = home.join("current");
+    let chosen = fs::read_to_string(&choice)
+        .ok()
+        .map(|name| home.join(name.trim()))
+        .filter(|root| root.is_dir());
+    if let Some(root) = &chosen
+        && !is_newer(Path::new(APT_LISTS), &choice)
+    {
+        return Ok(root.clone());
+    }
+    reporter.tell(At::Kernel, "asking apt for the newest cloud kernel", None);
+    let newest = match (newest(&home, reporter), &chosen) {
+        (Ok(root), _) => root,
+        (Err(error), Some(root)) => {
+            reporter.tell(
+                At::Kernel,
+                format!("keeping the kernel there is: {error}"),
+                None,
+            );
+            root.clone()
+        }
+        (Err(error), None) => return Err(error),
+    };
+    let name = newest
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    fs::write(&choice, name).map_err(on("write", &choice))?;
+    if let Some(old) = chosen.filter(|old| *old != newest) {
+        // Best effort: an old kernel left behind costs room and nothing else.
+        let _ = fs::remove_dir_all(old);
+    }
+    Ok(newest)
+}
+
+fn is_newer(first: &Path, second: &Path) -> bool {
+    let changed = |path: &Path| fs::metadata(path).and_then(|about| about.modified());
+    matches!((changed(first), changed(second)), (Ok(first), Ok(second)) if first > second)
+}
+
+/// Finds out which packages make the newest kernel, and downloads and unpacks what is not there yet.
+fn newest(home: &Path, reporter: &mut Reporter<'_>) -> Result<PathBuf> {
+    let packages = resolve()?;
+    let image = packages.first().cloned().unwrap_or_default();
+    let root = home.join(format!("{image}_{}", version_of(&image)?));
+    if root.is_dir() {
+        return Ok(root);
+    }
+    let debs = home.join("debs");
+    let part = root.with_extension("part");
+    for directory in [&debs, &part] {
+        if directory.exists() {
+            fs::remove_dir_all(directory).map_err(on("empty", directory))?;
+        }
+        fs::create_dir_all(directory).map_err(on("create", directory))?;
+    }
+    download(&packages, &debs, reporter)?;
+    let mut files: Vec<PathBuf> = fs::read_dir(&debs)
+        .map_err(on("list", &debs))?
+        .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+        .filter(|path| path.extension().is_some_and(|extension| extension == "deb"))
+        .collect();
+    files.sort();
+    if files.len() != packages.len() {
+        return Err(failed(format!(
+            "apt-get downloaded {} packages of {}: {}",
+            files.len(),
+            packages.len(),
+            packages.join(" ")
+        )));
+    }
+    for (number, file) in files.iter().enumerate() {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        reporter.tell(
+            At::Kernel,
+            format!("unpacking {name}"),
+            Some(0.7 + 0.3 * number as f32 / files.len() as f32),
+        );
+        run(
+            Command::new("dpkg-deb").arg("-x").arg(file).arg(&part),
+            &mut |_| (),
+        )?;
+    }
+    fs::rename(&part, &root).map_err(on("rename", &part))?;
+    let _ = fs::remove_dir_all(&debs);
+    Ok(root)
+}
+
+/// The real packages: image, headers of the flavour, headers common to all, and kbuild.
+fn resolve() -> Result<Vec<String>> {
+    let image = one_dependency(IMAGE, &["linux-image-"])?;
+    let headers = one_dependency(HEADERS, &["linux-headers-"])?;
+    let common = one_dependency(&headers, &["linux-headers-"])?;
+    let kbuild = one_dependency(&headers, &["linux-kbuild-"])?;
+    Ok(vec![image, headers, common, kbuild])
+}
+
+fn one_dependency(package: &str, prefixes: &[&str]) -> Result<String> {
+    let answer = output(Command::new("apt-cache").args(["depends", "--important", package]).env("LC_ALL", "C")).map_err(|error| {
+        failed(format!(
+            "apt does not know the package {package} ({error}). Run `apt-get update` as root; on a system without Debian's packages name a kernel of yours with --kernel FILE and --headers DIR"
+        ))
+    })?;
+    dependencies(&String::from_utf8_lossy(&answer))
+        .find(|name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
+        .map(str::to_owned)
+        .ok_or_else(|| {
+            failed(format!(
+                "the package {package} depends on no package named {}*, which the lab needs",
+                prefixes.join("* or ")
+            ))
+        })
+}
+
+/// Names in the answer of `apt-cache depends`.
+fn dependencies(answer: &str) -> impl Iterator<Item = &str> {
+    answer
+        .lines()
+        .filter_map(|line| {
+            line.trim_start_matches([' ', '|'])
+                .strip_prefix("Depends: ")
+        })
+        .map(str::trim)
+}
+
+fn version_of(package: &str) -> Result<String> {
+    let answer = output(
+        Command::new("apt-cache")
+            .args(["show", "--no-all-versions", package])
+            .env("LC_ALL", "C"),
+    )?;
+    String::from_utf8_lossy(&answer)
+        .lines()
+        .find_map(|line| line.strip_prefix("Version: "))
+        .map(|version| version.trim().replace([':', '/', ' '], "_"))
+        .ok_or_else(|| {
+            failed(format!(
+                "apt names no version of {package}; run `apt-get update` as root"
+            ))
+        })
+}
+
+fn download(packages: &[String], into: &Path, reporter: &mut Reporter<'_>) -> Result<()> {
+    let mut got = 0_usize;
+    let mut command = Command::new("apt-get");
+    // As root apt would fetch as the user `_apt`, who may not write to the cache, and warn of it.
+    command
+        .args(["-o", "APT::Sandbox::User=root", "download"])
+        .args(packages)
+        .current_dir(into)
+        .env("LC_ALL", "C");
+    run(&mut command, &mut |line| {
+        if line.starts_with("Get:") {
+            got += 1;
+            let done = 0.7 * got.saturating_sub(1) as f32 / packages.len().max(1) as f32;
+            let what = line.split_whitespace().nth(4).unwrap_or("a package");
+            reporter.tell(At::Kernel, format!("downloading {what}"), Some(done));
+        }
+    })
+    .map_err(|error| failed(format!("cannot download the kernel's packages: {error}\nCheck the network, and that `apt-get update` ran lately")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::dependencies;
+
+    #[test]
+    fn dependencies_are_read_from_apts_answer() {
+        let answer = "linux-headers-6.1.0-56-cloud-amd64\n  Depends: linux-headers-6.1.0-56-common\n |Depends: linux-kbuild-6.1\n  Recommends: other\n";
+        assert_eq!(
+            dependencies(answer).collect::<Vec<_>>(),
+            ["linux-headers-6.1.0-56-common", "linux-kbuild-6.1"]
+        );
+    }
+}

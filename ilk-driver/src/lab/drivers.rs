@@ -1,0 +1,187 @@
+//! The drivers that bring the agent's port up: which of them this kernel has as modules, and in what order.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::host::{Result, failed, on, output};
+
+/// What the lab needs; what these need in turn is read from them.
+const WANTED: [&str; 2] = ["virtio_pci", "virtio_console"];
+
+/// A driver's module, ready for a plain insmod.
+pub(super) struct Driver {
+    /// `virtio_pci.ko`.
+    pub(super) file: String,
+    /// The module, decompressed.
+    pub(super) bytes: Vec<u8>,
+}
+
+/// Gives the modules that the port needs, each after those it depends on. Built-in ones are not among them.
+pub(super) fn needed(modules: Option<&Path>, release: &str) -> Result<Vec<Driver>> {
+    let Some(modules) = modules else {
+        return Err(failed(format!(
+            "there is no directory of modules for {release}: neither beside its headers, nor beside its image, nor in /lib/modules"
+        )));
+    };
+    let builtin = builtin(&modules.join("modules.builtin"))?;
+    let mut loading = Loading {
+        files: files(&modules.join("kernel"))?,
+        builtin,
+        seen: BTreeSet::new(),
+        drivers: Vec::new(),
+    };
+    for name in WANTED {
+        loading.add(name)?;
+    }
+    Ok(loading.drivers)
+}
+
+struct Loading {
+    files: Vec<PathBuf>,
+    builtin: BTreeSet<String>,
+    seen: BTreeSet<String>,
+    drivers: Vec<Driver>,
+}
+
+impl Loading {
+    fn add(&mut self, name: &str) -> Result<()> {
+        if self.builtin.contains(name) || !self.seen.insert(name.to_owned()) {
+            return Ok(());
+        }
+        let file = self
+            .files
+            .iter()
+            .find(|path| module_name(path).as_deref() == Some(name))
+            .cloned();
+        let file = file.ok_or_else(|| failed(format!("the kernel has no driver {name}, neither built in nor as a module, and the lab talks to its agent through it")))?;
+        let bytes = decompressed(&file)?;
+        for dependency in dependencies(&bytes) {
+            self.add(&dependency)?;
+        }
+        self.drivers.push(Driver {
+            file: format!("{name}.ko"),
+            bytes,
+        });
+        Ok(())
+    }
+}
+
+/// Names in `modules.builtin`; some old kernels have none there.
+fn builtin(list: &Path) -> Result<BTreeSet<String>> {
+    let text = fs::read_to_string(list).map_err(on("read", list))?;
+    Ok(text
+        .lines()
+        .filter_map(|line| module_name(Path::new(line)))
+        .collect())
+}
+
+/// All modules under a directory that could be meant, so that a module is found wherever a version puts it.
+fn files(directory: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut waiting = vec![directory.join("drivers")];
+    while let Some(directory) = waiting.pop() {
+        let Ok(entries) = fs::read_dir(&directory) else {
+            continue;
+        };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                waiting.push(path);
+            } else if module_name(&path).is_some() {
+                found.push(path);
+            }
+        }
+    }
+    if found.is_empty() {
+        Err(failed(format!(
+            "there are no modules under {}",
+            directory.display()
+        )))
+    } else {
+        Ok(found)
+    }
+}
+
+/// `virtio_pci` of `…/virtio-pci.ko.xz`: the kernel writes dashes as underscores.
+fn module_name(path: &Path) -> Option<String> {
+    let (name, _) = path.file_name()?.to_str()?.split_once(".ko")?;
+    Some(name.replace('-', "_"))
+}
+
+fn decompressed(path: &Path) -> Result<Vec<u8>> {
+    let tool = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("xz") => "xz",
+        Some("zst") => "zstd",
+        Some("gz") => "gzip",
+        _ => return fs::read(path).map_err(on("read", path)),
+    };
+    output(Command::new(tool).arg("-dc").arg(path))
+}
+
+/// Names after `depends=` in a module's `.modinfo`, which is text between zeroes.
+fn dependencies(module: &[u8]) -> Vec<String> {
+    const KEY: &[u8] = b"\0depends=";
+    let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else {
+        return Vec::new();
+    };
+    let list: Vec<u8> = module
+        .iter()
+        .skip(at + KEY.len())
+        .copied()
+        .take_while(|&byte| byte != 0)
+        .collect();
+    String::from_utf8_lossy(&list)
+        .split(',')
+        .filter(|name| !name.is_empty())
+        .map(|name| name.replace('-', "_"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module(directory: &Path, name: &str, depends: &str) {
+        fs::write(
+            directory.join(format!("{name}.ko")),
+            format!("\x7fELF\0license=GPL\0depends={depends}\0name={name}\0"),
+        )
+        .unwrap();
+    }
+
+    #[test]
+    fn a_driver_comes_after_what_it_depends_on_and_once() {
+        let root = tempfile::tempdir().unwrap();
+        let home = root.path().join("kernel/drivers/virtio");
+        fs::create_dir_all(&home).unwrap();
+        module(&home, "virtio_console", "virtio,virtio_ring");
+        module(&home, "virtio-pci", "virtio_ring,virtio");
+        module(&home, "virtio", "virtio_ring");
+        module(&home, "unrelated", "");
+        fs::write(
+            root.path().join("modules.builtin"),
+            "kernel/drivers/virtio/virtio_ring.ko\n",
+        )
+        .unwrap();
+        let files: Vec<_> = needed(Some(root.path()), "test")
+            .map_err(|trouble| trouble.to_string())
+            .unwrap()
+            .into_iter()
+            .map(|driver| driver.file)
+            .collect();
+        assert_eq!(files, ["virtio.ko", "virtio_pci.ko", "virtio_console.ko"]);
+    }
+
+    #[test]
+    fn a_kernel_without_the_driver_is_refused_by_name() {
+        let root = tempfile::tempdir().unwrap();
+        let home = root.path().join("kernel/drivers");
+        fs::create_dir_all(&home).unwrap();
+        module(&home, "other", "");
+        fs::write(root.path().join("modules.builtin"), "").unwrap();
+        let trouble = needed(Some(root.path()), "test").err().unwrap().to_string();
+        assert!(trouble.contains("virtio_pci"), "{trouble}");
+    }
+}

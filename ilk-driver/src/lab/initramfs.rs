@@ -1,0 +1,111 @@
+//! Packs the lab's file system: busybox, drivers, module, agent, workload and the first process.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Options;
+use super::agent::Workload;
+use super::cpio::Archive;
+use super::drivers;
+use super::host::{Result, failed, on};
+use super::kernel::Kernel;
+
+const INIT: &str = include_str!("init.sh");
+
+/// What the lab runs, as files of the host.
+pub(super) struct Contents<'a> {
+    /// `ilk.ko`.
+    pub(super) module: &'a Path,
+    /// The static `ilk`.
+    pub(super) agent: &'a Path,
+    /// Static programs for sessions to run.
+    pub(super) workloads: &'a [Workload],
+}
+
+/// Packs the archive, not compressed: an emulated CPU takes longer to inflate it than QEMU to pass it on.
+pub(super) fn packed(
+    options: &Options,
+    kernel: &Kernel,
+    contents: &Contents<'_>,
+) -> Result<PathBuf> {
+    let read = |path: &Path| fs::read(path).map_err(on("read", path));
+    let mut archive = Archive::default();
+    for directory in ["bin", "dev", "lab"] {
+        archive.directory(directory);
+    }
+    // Before devtmpfs is mounted the kernel opens this for the first process.
+    archive.character_device("dev/console", 5, 1);
+    archive.program("init", INIT.as_bytes());
+    archive.program("bin/busybox", &read(&busybox()?)?);
+    archive.program("bin/ilk", &read(contents.agent)?);
+    for workload in contents.workloads {
+        archive.program(&format!("bin/{}", workload.name), &read(&workload.path)?);
+    }
+    archive.file("lab/ilk.ko", &read(contents.module)?);
+    let mut list = String::new();
+    for driver in drivers::needed(kernel.modules.as_deref(), &kernel.release)? {
+        archive.file(&format!("lab/{}", driver.file), &driver.bytes);
+        list.push_str(&driver.file);
+        list.push('\n');
+    }
+    archive.file("lab/drivers", list.as_bytes());
+    let home = options.cache.join("initramfs");
+    fs::create_dir_all(&home).map_err(on("create", &home))?;
+    let product = home.join(format!("{}.cpio", kernel.release));
+    let bytes = archive.finish();
+    if fs::read(&product).is_ok_and(|old| old == bytes) {
+        return Ok(product);
+    }
+    // Renamed into place: a lab that boots meanwhile sees the old one or the new one.
+    let part = home.join(format!("{}.part", kernel.release));
+    fs::write(&part, bytes).map_err(on("write", &part))?;
+    fs::rename(&part, &product).map_err(on("rename", &part))?;
+    Ok(product)
+}
+
+/// A busybox that needs no library.
+fn busybox() -> Result<PathBuf> {
+    let search = std::env::var_os("PATH").unwrap_or_default();
+    let places = ["/bin", "/usr/bin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    let found = places
+        .into_iter()
+        .chain(std::env::split_paths(&search))
+        .flat_map(|place| {
+            [
+                place.join("busybox"),
+                place.join("busybox.static"),
+                place.join("busybox-static"),
+            ]
+        });
+    found
+        .filter(|path| path.is_file())
+        .find(|path| fs::read(path).is_ok_and(|bytes| is_static(&bytes) == Some(true)))
+        .ok_or_else(|| failed("there is no statically linked busybox on this machine; install the package busybox-static"))
+}
+
+/// Whether an ELF file of 64 bits asks for no interpreter (ELF specification, program header type `PT_INTERP`).
+fn is_static(elf: &[u8]) -> Option<bool> {
+    const PT_INTERP: [u8; 4] = [3, 0, 0, 0];
+    if elf.get(..5)? != b"\x7fELF\x02" {
+        return None;
+    }
+    let table = usize::try_from(u64::from_le_bytes(*elf.get(0x20..0x28)?.first_chunk()?)).ok()?;
+    let entry = usize::from(u16::from_le_bytes(*elf.get(0x36..0x38)?.first_chunk()?));
+    let count = usize::from(u16::from_le_bytes(*elf.get(0x38..0x3a)?.first_chunk()?));
+    let mut headers =
+        (0..count).map(|index| elf.get(table.checked_add(index * entry)?..)?.get(..4));
+    headers.try_fold(true, |all, kind| Some(all && kind? != PT_INTERP))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_static;
+
+    #[test]
+    fn this_test_is_linked_dynamically_and_text_is_no_program() {
+        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(is_static(&own), Some(false));
+        assert_eq!(is_static(b"#!/bin/sh\n"), None);
+        assert_eq!(is_static(&own[..0x38]), None);
+    }
+}

@@ -1,0 +1,237 @@
+//! One QEMU process: how it is started, and that it never outlives us.
+
+use std::fs;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use super::accelerator::Accelerator;
+use super::host::{Result, failed, on};
+
+/// Everything that one start of QEMU needs.
+pub(super) struct Machine<'a> {
+    pub(super) kernel: &'a Path,
+    pub(super) initramfs: &'a Path,
+    /// Words for the kernel's command line, beside our own.
+    pub(super) append: Vec<String>,
+    pub(super) accelerator: Accelerator,
+    pub(super) cpus: u32,
+    pub(super) memory_mib: u32,
+    /// Where the console, QEMU's own words and the agent's socket go.
+    pub(super) directory: &'a Path,
+}
+
+impl Machine<'_> {
+    pub(super) fn console(&self) -> PathBuf {
+        self.directory.join("console")
+    }
+
+    pub(super) fn socket(&self) -> PathBuf {
+        self.directory.join("agent.sock")
+    }
+
+    fn complaints(&self) -> PathBuf {
+        self.directory.join("qemu")
+    }
+
+    fn command(&self) -> Result<Command> {
+        let log = self.complaints();
+        let complaints = fs::File::create(&log).map_err(on("create", &log))?;
+        let mut append = String::from("console=ttyS0 loglevel=5 oops=panic panic=-1");
+        let cpus = match self.accelerator {
+            Accelerator::CountInstructions => {
+                append.push_str(" nokaslr");
+                1
+            }
+            Accelerator::Kvm | Accelerator::Emulate => self.cpus,
+        };
+        for word in &self.append {
+            append.push(' ');
+            append.push_str(word);
+        }
+        let mut qemu = Command::new("qemu-system-x86_64");
+        qemu.args([
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+            "-no-reboot",
+            "-cpu",
+            "max",
+        ]);
+        qemu.args(self.accelerator.arguments());
+        qemu.args([
+            "-smp",
+            &cpus.to_string(),
+            "-m",
+            &self.memory_mib.to_string(),
+        ]);
+        qemu.arg("-kernel")
+            .arg(self.kernel)
+            .arg("-initrd")
+            .arg(self.initramfs)
+            .args(["-append", &append]);
+        qemu.args([
+            "-chardev",
+            &format!("file,id=console,path={}", value(&self.console())),
+        ]);
+        qemu.args(["-serial", "chardev:console"]);
+        qemu.args(["-device", "virtio-serial-pci,max_ports=2"]);
+        qemu.args([
+            "-chardev",
+            &format!(
+                "socket,id=agent,server=on,wait=off,path={}",
+                value(&self.socket())
+            ),
+        ]);
+        qemu.args([
+            "-device",
+            "virtserialport,chardev=agent,nr=1,name=gilk.agent",
+        ]);
+        // Ctrl-C in a terminal is for us: we end the session properly, and then QEMU.
+        qemu.process_group(0);
+        qemu.stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(complaints);
+        Ok(qemu)
+    }
+
+    /// Starts QEMU.
+    pub(super) fn start(&self) -> Result<Running> {
+        Running::start(self.command()?, self.complaints())
+    }
+}
+
+/// A path as a value in one of QEMU's options, where a comma ends it unless doubled.
+fn value(path: &Path) -> String {
+    path.to_string_lossy().replace(',', ",,")
+}
+
+/// A QEMU process. Dropping it ends the process; so does the end of ours, however that comes.
+///
+/// A thread of its own starts QEMU and stays as long as QEMU does: Linux sends the signal of a
+/// parent's death when the *thread* that forked ends, and a lab may be booted by one that ends soon.
+pub(super) struct Running {
+    stop: Option<Sender<()>>,
+    keeper: Option<JoinHandle<()>>,
+    ended: Arc<Mutex<Option<String>>>,
+    complaints: PathBuf,
+    process: u32,
+}
+
+impl Running {
+    fn start(mut command: Command, complaints: PathBuf) -> Result<Self> {
+        die_with_parent(&mut command);
+        let (stop, stopped) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let ended = Arc::new(Mutex::new(None));
+        let note = Arc::clone(&ended);
+        let keep = move || {
+            let mut child = match command.spawn() {
+                Ok(child) => child,
+                Err(error) => {
+                    let _ = tell.send(Err(error));
+                    return;
+                }
+            };
+            let _ = tell.send(Ok(child.id()));
+            let status = loop {
+                match (
+                    child.try_wait(),
+                    stopped.recv_timeout(Duration::from_millis(50)),
+                ) {
+                    (Ok(Some(status)), _) => break status.to_string(),
+                    (Ok(None), Err(RecvTimeoutError::Timeout)) => (),
+                    (Err(error), _) => break error.to_string(),
+                    (Ok(None), _) => {
+                        let _ = child.kill();
+                        break child
+                            .wait()
+                            .map_or_else(|error| error.to_string(), |status| status.to_string());
+                    }
+                }
+            };
+            *note.lock().unwrap_or_else(PoisonError::into_inner) = Some(status);
+        };
+        let keeper = thread::Builder::new()
+            .name("qemu".into())
+            .spawn(keep)
+            .map_err(|error| failed(format!("cannot start a thread: {error}")))?;
+        match told.recv() {
+            Ok(Ok(process)) => Ok(Self {
+                stop: Some(stop),
+                keeper: Some(keeper),
+                ended,
+                complaints,
+                process,
+            }),
+            Ok(Err(error)) if error.kind() == io::ErrorKind::NotFound => Err(failed(
+                "there is no qemu-system-x86_64 on this machine; install the package qemu-system-x86",
+            )),
+            Ok(Err(error)) => Err(failed(format!("cannot start qemu-system-x86_64: {error}"))),
+            Err(_) => Err(failed("the thread that was to start QEMU ended")),
+        }
+    }
+
+    /// QEMU's process number.
+    pub(super) fn process(&self) -> u32 {
+        self.process
+    }
+
+    /// How QEMU ended and what it had to say, if it did.
+    pub(super) fn end(&self) -> Option<String> {
+        let status = self
+            .ended
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()?;
+        let said = fs::read_to_string(&self.complaints).unwrap_or_default();
+        let said = said.trim();
+        Some(if said.is_empty() {
+            status
+        } else {
+            format!("{status}; it said: {said}")
+        })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(keeper) = self.keeper.take() {
+            let _ = keeper.join();
+        }
+    }
+}
+
+/// Has the kernel kill the child when the thread that starts it ends.
+#[allow(unsafe_code, reason = "prctl between fork and exec has no safe face")]
+fn die_with_parent(command: &mut Command) {
+    let parent = std::process::id();
+    let ask = move || {
+        // SAFETY: both calls are async-signal-safe system calls that touch no memory of ours, as is
+        // required between fork and exec.
+        let (asked, now) = unsafe {
+            (
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL),
+                libc::getppid(),
+            )
+        };
+        if asked != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // The parent may have died before it could be asked about.
+        if now.cast_unsigned() == parent {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(libc::ESRCH))
+        }
+    };
+    // SAFETY: `ask` allocates nothing and calls nothing but two system calls; see above.
+    unsafe { command.pre_exec(ask) };
+}

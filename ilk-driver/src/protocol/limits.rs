@@ -1,0 +1,98 @@
+//! What may be asked for: checked once, where a request comes in.
+
+use super::{
+    Batch, MAX_ARGUMENTS, MAX_BATCHES, MAX_COUNTERS, MAX_POKES, MAX_READ, MAX_SECONDS, Refusal,
+    RefusalKind, Request,
+};
+
+impl Request {
+    /// Checks every number against its limit, so that nothing behind it has to.
+    ///
+    /// # Errors
+    /// A [`Refusal`] that names the field.
+    pub fn check(&self) -> Result<(), Refusal> {
+        let within = |what: &str, is: usize, limit: usize| {
+            if is <= limit {
+                Ok(())
+            } else {
+                Err(wrong(&format!("{is} {what}, and the limit is {limit}")))
+            }
+        };
+        let time = |what: &str, seconds: f64| {
+            if seconds.is_finite() && (0.0..=MAX_SECONDS).contains(&seconds) {
+                Ok(())
+            } else {
+                Err(wrong(&format!(
+                    "a {what} of {seconds} s, outside 0 to {MAX_SECONDS} s"
+                )))
+            }
+        };
+        match self {
+            Self::Info
+            | Self::Kallsyms
+            | Self::Blacklist
+            | Self::Clear
+            | Self::Stop
+            | Self::Ping(_) => Ok(()),
+            Self::Read { address, length } => {
+                if *length > MAX_READ || address.checked_add(*length).is_none() {
+                    return Err(wrong(&format!(
+                        "{length} bytes of memory at {address:#x}, and the limit is {MAX_READ}"
+                    )));
+                }
+                Ok(())
+            }
+            Self::Arena(writes) => {
+                if writes.iter().any(|write| write.code.0.is_empty()) {
+                    return Err(wrong("a write of no bytes"));
+                }
+                Ok(())
+            }
+            Self::Batch(batch) => {
+                time("batch", batch.at)?;
+                within("pokes in a batch", batch.pokes.len(), MAX_POKES)?;
+                if batch
+                    .pokes
+                    .iter()
+                    .any(|poke| !(1..=8).contains(&poke.length))
+                {
+                    return Err(wrong("a poke that is not 1 to 8 bytes long"));
+                }
+                Ok(())
+            }
+            Self::Start(schedule) => {
+                time("duration", schedule.duration)?;
+                within("counters", schedule.counters.len(), MAX_COUNTERS)?;
+                if let Some(workload) = &schedule.workload {
+                    time("workload", workload.at)?;
+                    within("arguments", workload.arguments.len(), MAX_ARGUMENTS)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Checks that one more batch may be loaded.
+    ///
+    /// # Errors
+    /// A [`Refusal`] if there are [`MAX_BATCHES`] already, or it is earlier than the last.
+    pub fn check_next(loaded: &[Batch], next: &Batch) -> Result<(), Refusal> {
+        if loaded.len() >= MAX_BATCHES {
+            return Err(wrong(&format!("more than {MAX_BATCHES} batches")));
+        }
+        match loaded.last() {
+            Some(last) if last.at > next.at => Err(wrong(&format!(
+                "a batch for {} s after one for {} s",
+                next.at, last.at
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn wrong(what: &str) -> Refusal {
+    Refusal::new(
+        RefusalKind::Request,
+        format!("The agent was asked for {what}."),
+    )
+}

@@ -1,0 +1,330 @@
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::Bytes;
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Request {
+    /// What the target is. Opens the module's device.
+    Info,
+    /// All of `/proc/kallsyms`.
+    Kallsyms,
+    /// All of the kernel's list of functions that must not be probed.
+    Blacklist,
+    /// Kernel memory.
+    Read {
+        /// First address.
+        address: u64,
+        /// Bytes, at most [`MAX_READ`](super::MAX_READ).
+        length: u64,
+    },
+    /// Forgets what was loaded and takes every splice out.
+    Clear,
+    /// Code for the arena.
+    Arena(Vec<ArenaWrite>),
+    /// The next batch of the session, in order of time.
+    Batch(Batch),
+    /// Starts the clock over what was loaded.
+    Start(Schedule),
+    /// Takes every splice out and ends the session.
+    Stop,
+    /// Whether anyone is there.
+    Ping(u64),
+}
+
+/// One code patch, or several that stand together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ArenaWrite {
+    /// From the arena's start.
+    pub offset: u64,
+    /// The code.
+    pub code: Bytes,
+}
+
+/// Pokes that are done together or not at all.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Batch {
+    /// Seconds from the start.
+    pub at: f64,
+    /// In any order.
+    pub pokes: Vec<Poke>,
+}
+
+/// One write of text, as the module takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Poke {
+    /// First byte.
+    pub address: u64,
+    /// The code patch that a thread goes to which meets the site in between.
+    pub detour: u64,
+    /// Bytes of `expect` and `write` that count.
+    pub length: u8,
+    /// More than one instruction is overwritten.
+    pub multi: bool,
+    /// Puts original bytes back.
+    pub remove: bool,
+    /// What must stand there.
+    pub expect: [u8; 8],
+    /// What is to stand there.
+    pub write: [u8; 8],
+}
+
+/// How a session goes, beside its batches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Schedule {
+    /// Seconds from the start to the end.
+    pub duration: f64,
+    /// Counters to read.
+    pub counters: Vec<Counter>,
+    /// A program to run.
+    pub workload: Option<Workload>,
+}
+
+/// Where an instrument counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counter {
+    /// Packed instrument identifier.
+    pub id: u64,
+    /// Bank of per-CPU counters.
+    pub bank: u32,
+    /// Index in the bank.
+    pub slot: u32,
+}
+
+/// A program to run while the session lasts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Workload {
+    /// Its path in the target.
+    pub program: String,
+    /// Its arguments.
+    pub arguments: Vec<String>,
+    /// Seconds from the start.
+    pub at: f64,
+}
+
+/// What an agent says.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Message {
+    /// To [`Request::Info`].
+    Info(Target),
+    /// Part of what was asked for.
+    Chunk(Bytes),
+    /// All of it was sent; a note for a person, or empty.
+    End(String),
+    /// Done.
+    Accepted,
+    /// Not done, and nothing was changed.
+    Refused(Refusal),
+    /// To [`Request::Ping`].
+    Pong(u64),
+    /// The clock runs.
+    Started(Started),
+    /// Samples of one CPU: id, value and TSC, `u64` each, little-endian.
+    Samples {
+        /// The ring's CPU.
+        cpu: u16,
+        /// 24 bytes each.
+        records: Bytes,
+    },
+    /// Totals that have changed since they were last told.
+    Totals {
+        /// When they were read.
+        tsc: u64,
+        /// Over all CPUs.
+        totals: Vec<Total>,
+    },
+    /// A batch was done, or refused.
+    Switched(Switched),
+    /// Losses of all CPUs, as running totals, when they have changed.
+    Losses {
+        /// When they were read.
+        tsc: u64,
+        /// Every CPU.
+        cpus: Vec<CpuLosses>,
+    },
+    /// The workload started, printed something or ended.
+    Workload(WorkloadEvent),
+    /// The session is over and every splice is out.
+    Finished(Finished),
+}
+
+/// What the target is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// `uname -n`.
+    pub host: String,
+    /// `uname -r`.
+    pub release: String,
+    /// Rings, one a possible CPU.
+    pub cpus: u32,
+    /// TSC ticks a second.
+    pub tsc_hz: u64,
+    /// Whether the agent runs a session's workload.
+    pub runs_programs: bool,
+    /// Where generated code finds its words.
+    pub layout: Layout,
+}
+
+/// `struct ilk_info` of the module, as far as generated code needs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layout {
+    /// Address of the arena.
+    pub arena: u64,
+    /// Its bytes.
+    pub arena_size: u64,
+    /// Address of CPU 0's ring.
+    pub ring_base: u64,
+    /// From one ring to the next, as a power of two.
+    pub stride_log2: u32,
+    /// Slots of a ring, as a power of two.
+    pub slots_log2: u32,
+    /// `gs:` offset of the head.
+    pub head: u64,
+    /// `gs:` offset of the limit.
+    pub limit: u64,
+    /// `gs:` offset of the count of hits that found the ring full.
+    pub lost_full: u64,
+    /// `gs:` offset of the count of timer stops without a start.
+    pub lost_unmatched: u64,
+    /// `gs:` offset of the pointer to the running task.
+    pub current: u64,
+    /// Banks of counters: `gs:` offset and counters in it.
+    pub counters: Vec<(u64, u32)>,
+    /// Address of the table of running timers.
+    pub timers: u64,
+    /// Its entries, as a power of two.
+    pub timers_log2: u32,
+}
+
+/// Second 0 of a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// TSC ticks a second.
+    pub tsc_hz: u64,
+    /// TSC at second 0.
+    pub tsc: u64,
+    /// Nanoseconds since 1970 at second 0, by the target's clock.
+    pub unix_ns: u64,
+}
+
+/// A counter over all CPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Total {
+    /// Packed instrument identifier.
+    pub id: u64,
+    /// Hits since the start.
+    pub hits: u64,
+}
+
+/// How a batch went.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Switched {
+    /// Its index among the session's batches; one more than the last for what a stop took out.
+    pub batch: u32,
+    /// Second for which it was asked.
+    pub asked: f64,
+    /// TSC when its first byte was written.
+    pub tsc_begin: u64,
+    /// TSC when every CPU saw the last.
+    pub tsc_end: u64,
+    /// Why it was refused, if it was: the session ends then.
+    pub refused: Option<Refusal>,
+}
+
+/// What a CPU did not sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuLosses {
+    /// The CPU.
+    pub cpu: u16,
+    /// Samples put into its ring since the start.
+    pub taken: u64,
+    /// Hits that found the ring full.
+    pub full: u64,
+    /// Timer stops for which there was no start.
+    pub unmatched: u64,
+}
+
+/// What a workload did.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WorkloadEvent {
+    /// It runs.
+    Started {
+        /// When, in TSC ticks.
+        tsc: u64,
+        /// Its process.
+        pid: u32,
+    },
+    /// It printed a line.
+    Line(String),
+    /// It ended; `exit status: 0`.
+    Ended {
+        /// When, in TSC ticks.
+        tsc: u64,
+        /// As the system words it.
+        status: String,
+        /// Whether it said it succeeded.
+        success: bool,
+    },
+    /// It could not be started.
+    Failed(String),
+}
+
+/// How a session ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Finished {
+    /// TSC after the last splice was out.
+    pub tsc: u64,
+    /// Whether it was stopped before its time.
+    pub stopped: bool,
+    /// Why it ended early, if something went wrong.
+    pub failed: Option<Refusal>,
+    /// Of every CPU, at the very end.
+    pub losses: Vec<CpuLosses>,
+    /// Samples sent.
+    pub sent: u64,
+}
+
+/// A no, for a person and for a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// For a program.
+    pub kind: RefusalKind,
+    /// For a person: whole sentences that say what to do.
+    pub text: String,
+}
+
+/// What a refusal is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum RefusalKind {
+    /// Another client is connected.
+    Busy,
+    /// The module is not there or not usable.
+    Module,
+    /// The request makes no sense now, or is out of bounds.
+    Request,
+    /// A file of the target cannot be read.
+    Read,
+    /// The module refused a batch or a write of the arena.
+    Batch,
+    /// The agent does not run programs.
+    Workload,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Refusal {
+    /// A refusal of that kind.
+    pub fn new(kind: RefusalKind, text: impl Into<String>) -> Self {
+        Self {
+            kind,
+            text: text.into(),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What agent and client say to each other, versioned.
+//!
+//! A connection is one stream of bytes: a unix socket, or a virtio port behind which a client may
+//! be replaced by the next between two reads. So it begins with an [`Opening`] that can be found
+//! anywhere in a stream and makes everything before it void; the agent answers with an [`Answer`]
+//! that repeats the client's nonce, and what the client reads before that is void too. Then
+//! frames go both ways: a length (`u32`, little-endian) and a postcard message of that length.
+//!
+//! | client | agent |
+//! |---|---|
+//! | [`Request::Info`] | [`Message::Info`] |
+//! | [`Request::Kallsyms`], [`Request::Blacklist`], [`Request::Read`] | [`Message::Chunk`]…, [`Message::End`] |
+//! | [`Request::Clear`], [`Request::Arena`], [`Request::Batch`] | [`Message::Accepted`] |
+//! | [`Request::Start`] | [`Message::Started`], then everything that happens, then [`Message::Finished`] |
+//! | [`Request::Stop`] | nothing of its own: `Finished` comes early |
+//! | [`Request::Ping`] | [`Message::Pong`] |
+//!
+//! Each request can be answered with [`Message::Refused`] instead. Nothing here knows of the
+//! engine: the agent is built without it.
+
+mod bytes;
+mod frame;
+mod limits;
+mod message;
+mod opening;
+
+pub use bytes::Bytes;
+pub use frame::{Decoder, FrameDecoder, Incoming, encode};
+pub use message::{
+    ArenaWrite, Batch, Counter, CpuLosses, Finished, Layout, Message, Poke, Refusal, RefusalKind,
+    Request, Schedule, Started, Switched, Target, Total, Workload, WorkloadEvent,
+};
+pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
+
+/// Changes with every change of a message.
+pub const VERSION: u32 = 1;
+/// Bytes of the largest frame that is read or written, its length not counted.
+pub const MAX_FRAME: usize = 4 << 20;
+/// Bytes of kernel memory in one [`Request::Read`].
+pub const MAX_READ: u64 = 256 << 20;
+/// Bytes of payload in one chunk or one message of samples.
+pub const CHUNK: usize = 64 << 10;
+/// Pokes in one batch; the module's own limit.
+pub const MAX_POKES: usize = 65_536;
+/// Batches in one session.
+pub const MAX_BATCHES: usize = 65_536;
+/// Counters in one session; more than the module has.
+pub const MAX_COUNTERS: usize = 65_536;
+/// Arguments of a workload.
+pub const MAX_ARGUMENTS: usize = 256;
+/// Seconds that a session may last: a year.
+pub const MAX_SECONDS: f64 = 31_557_600.0;

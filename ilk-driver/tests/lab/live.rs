@@ -1,0 +1,6 @@
+//! Every test here needs the lab; `cargo xtask test` knows them by this module's name.
+
+mod conservation;
+mod faults;
+mod pulsar;
+mod restoration;

@@ -1,0 +1,127 @@
+//! The report's own experiment: Pulsar's forks, counted one by one.
+
+use crate::support::{placement, pulsar, shared};
+
+/// The function that serves glibc's `fork`, which calls clone(2).
+const FORK: &str = "__x64_sys_clone";
+/// Seconds without a fork that part two rounds: what Pulsar sleeps, less what clocks may differ.
+const GAP: f64 = 0.45;
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn gives_160_samples_in_five_groups_of_32() {
+    let shared = shared();
+    let turn = shared.turn();
+    let outcome = turn.run(&pulsar(
+        8.0,
+        500,
+        vec![placement(FORK, 0, "timestamp", (0.0, 8.0))],
+    ));
+    let times = outcome.times(0);
+    assert_eq!(times.len(), 160, "Pulsar said {:?}", outcome.said);
+    assert!(times.is_sorted());
+    let groups: Vec<usize> = times
+        .chunk_by(|earlier, later| later - earlier < GAP)
+        .map(<[f64]>::len)
+        .collect();
+    assert_eq!(groups, [32; 5], "{times:?}");
+    assert_eq!(
+        (
+            outcome.summary.lost(),
+            outcome.summary.missing,
+            outcome.summary.taken
+        ),
+        ((0, 0), 0, 160)
+    );
+    assert!(
+        outcome
+            .said
+            .iter()
+            .any(|line| line.contains("160 forks in 5 rounds")),
+        "{:?}",
+        outcome.said
+    );
+    turn.assert_untouched();
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn no_instrument_samples_outside_its_times() {
+    let shared = shared();
+    let turn = shared.turn();
+    let windows = [
+        (0.0, 8.0),
+        (0.0, 1.2),
+        (1.3, 2.2),
+        (0.0, 2.7),
+        (2.4, 8.0),
+        (4.9, 8.0),
+    ];
+    let placements = windows
+        .iter()
+        .map(|&window| placement(FORK, 0, "timestamp", window))
+        .collect();
+    let outcome = turn.run(&pulsar(8.0, 500, placements));
+    assert_eq!(outcome.times(0).len(), 160);
+    let switches = &outcome.summary.switches;
+    let asked: Vec<f64> = switches.iter().map(|switch| switch.asked).collect();
+    assert!(
+        asked.is_sorted()
+            && switches
+                .iter()
+                .all(|switch| switch.asked <= switch.begun && switch.begun <= switch.done),
+        "{switches:?}"
+    );
+    let all = outcome.times(0);
+    for (index, (launch, splash)) in windows.into_iter().enumerate() {
+        let at = |time: f64| {
+            switches
+                .iter()
+                .find(|switch| (switch.asked - time).abs() < 1e-9)
+                .expect("every time has a switch")
+        };
+        let times = outcome.times(index);
+        let (first, last) = (at(launch), at(splash));
+        assert!(
+            times
+                .iter()
+                .all(|&time| first.begun <= time && time <= last.done),
+            "instrument {index} ({launch} to {splash} s) sampled outside {first:?} to {last:?}: {times:?}"
+        );
+        // Nor does it miss a fork while it is surely there.
+        let surely = all
+            .iter()
+            .filter(|&&time| first.done < time && time < last.begun)
+            .count();
+        assert!(
+            times.len() >= surely,
+            "instrument {index} took {} samples of {surely}",
+            times.len()
+        );
+    }
+    turn.assert_untouched();
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn the_demonstration_session_runs() {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/sessions/pulsar.ron");
+    let text = std::fs::read_to_string(file).unwrap();
+    let session = gilk_engine::Session::from_ron(&text).unwrap_or_else(|error| panic!("{error}"));
+    let shared = shared();
+    let turn = shared.turn();
+    let outcome = turn.run(&session);
+    let whole = session.placements.iter().position(|placement| {
+        placement.function == FORK
+            && placement.launch == 0.0
+            && placement.splash == session.duration
+    });
+    let whole = whole.expect("one instrument of the demonstration lasts all its time");
+    assert_eq!(
+        outcome.times(whole).len(),
+        160,
+        "Pulsar said {:?}",
+        outcome.said
+    );
+    turn.assert_untouched();
+}

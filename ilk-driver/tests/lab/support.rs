@@ -1,0 +1,294 @@
+//! A lab that tests share, and sessions in it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use gilk_engine::image::LiveParts;
+use gilk_engine::session::{Placement, Session, Workload};
+use gilk_engine::{Image, Plan, Span};
+use gilk_instruments::Library;
+use gilk_samples::recording::Recording;
+use gilk_samples::{HookType, InstrumentId, Sample};
+use ilk_driver::client::{Connection, Event, StopFlag, Summary};
+use ilk_driver::lab::{Lab, Options, Prepared, prepare};
+use tempfile::TempDir;
+
+/// A booted lab with its kernel's image, used by one test at a time.
+pub(crate) struct Shared {
+    pub(crate) lab: Lab,
+    pub(crate) image: Image,
+    parts: LiveParts,
+    turn: Mutex<()>,
+}
+
+/// The lab that is up, or one that is booted now. It ends with the last test that has it.
+pub(crate) fn shared() -> Arc<Shared> {
+    static UP: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
+    let mut up = UP.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(shared) = up.upgrade() {
+        return shared;
+    }
+    let lab = Lab::boot(&prepared(), &mut |_| ()).unwrap_or_else(|error| panic!("{error}"));
+    let mut connection = Connection::connect(lab.socket())
+        .unwrap_or_else(|error| panic!("{error}\n{}", lab.console().unwrap()));
+    let parts = connection
+        .live_parts(&mut |_, _| ())
+        .unwrap_or_else(|error| panic!("{error}"));
+    drop(connection);
+    let image = Image::from_live(&parts).unwrap_or_else(|error| panic!("{error}"));
+    let shared = Arc::new(Shared {
+        lab,
+        image,
+        parts,
+        turn: Mutex::new(()),
+    });
+    *up = Arc::downgrade(&shared);
+    shared
+}
+
+/// The lab's files.
+pub(crate) fn prepared() -> Prepared {
+    prepare(&Options::default(), &mut |_| ()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// What came of a session.
+pub(crate) struct Outcome {
+    pub(crate) plan: Plan,
+    pub(crate) summary: Summary,
+    /// What the workload said.
+    pub(crate) said: Vec<String>,
+    /// In order of time.
+    pub(crate) samples: Vec<(u16, Sample)>,
+    pub(crate) recording: PathBuf,
+    _directory: TempDir,
+}
+
+impl Outcome {
+    /// Seconds from the start.
+    pub(crate) fn seconds(&self, tsc: u64) -> f64 {
+        (tsc as f64 - self.summary.clock.start as f64) / self.summary.clock.hz as f64
+    }
+
+    /// When the samples of a placement were taken, in seconds from the start.
+    pub(crate) fn times(&self, placement: usize) -> Vec<f64> {
+        let id = self.id(placement).pack();
+        self.samples
+            .iter()
+            .filter(|(_, sample)| sample.id == id)
+            .map(|(_, sample)| self.seconds(sample.tsc))
+            .collect()
+    }
+
+    pub(crate) fn id(&self, placement: usize) -> InstrumentId {
+        self.plan
+            .instruments
+            .iter()
+            .find(|instrument| instrument.placement == placement)
+            .expect("every placement is planned")
+            .id
+    }
+
+    /// Hits that a counter counted.
+    pub(crate) fn total(&self, placement: usize) -> u64 {
+        let id = self.id(placement).pack();
+        let told = self
+            .summary
+            .instruments
+            .iter()
+            .find(|instrument| instrument.id == id)
+            .expect("every instrument is summed up");
+        told.total.expect("a counter tells its hits")
+    }
+}
+
+impl Shared {
+    /// Waits until no other test uses the lab.
+    pub(crate) fn turn(&self) -> Turn<'_> {
+        let turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        Turn {
+            shared: self,
+            console: self.console(),
+            _turn: turn,
+        }
+    }
+
+    fn console(&self) -> String {
+        self.lab.console().unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+/// The lab, for one test.
+pub(crate) struct Turn<'a> {
+    pub(crate) shared: &'a Shared,
+    console: String,
+    _turn: MutexGuard<'a, ()>,
+}
+
+impl Turn<'_> {
+    pub(crate) fn connect(&self) -> Connection {
+        Connection::connect(self.shared.lab.socket()).unwrap_or_else(|error| {
+            panic!("{error}\nThe console ends with:\n{}", self.shared.console())
+        })
+    }
+
+    /// Runs a session to its end and reads its recording.
+    pub(crate) fn run(&self, session: &Session) -> Outcome {
+        let directory = tempfile::tempdir().unwrap();
+        let recording = directory.path().join("recording.arrow");
+        let mut connection = self.connect();
+        let (plan, outcome) = run(&mut connection, &self.shared.image, session, &recording);
+        let (summary, said) = outcome.unwrap_or_else(|error| {
+            panic!("{error}\nThe console ends with:\n{}", self.shared.console())
+        });
+        let samples = Recording::open(&recording)
+            .unwrap()
+            .merged()
+            .collect::<Result<Vec<_>, _>>()
+            .unwrap();
+        Outcome {
+            plan,
+            summary,
+            said,
+            samples,
+            recording,
+            _directory: directory,
+        }
+    }
+
+    /// Fails unless the kernel's text is what it was at the start, and the kernel has not said a word.
+    pub(crate) fn assert_untouched(&self) {
+        let now = self
+            .connect()
+            .live_parts(&mut |_, _| ())
+            .unwrap_or_else(|error| panic!("{error}"));
+        let text = self.shared.image.text();
+        let (before, after) = (bytes(&self.shared.parts, text), bytes(&now, text));
+        let changed: Vec<String> = before
+            .iter()
+            .zip(&after)
+            .enumerate()
+            .filter(|(_, (before, after))| before != after)
+            .map(|(offset, (before, after))| {
+                let at = text.start.add(offset as u64);
+                let (name, into) = self.shared.image.symbol_at(at).unwrap_or(("?", 0));
+                format!("{name}+{into:#x}: {before:02x} became {after:02x}")
+            })
+            .collect();
+        assert!(
+            before.len() == after.len() && changed.is_empty(),
+            "{} bytes of text changed: {changed:#?}",
+            changed.len()
+        );
+        let console = self.shared.console();
+        let words: Vec<&str> = console
+            .strip_prefix(&self.console)
+            .expect("a console only grows")
+            .lines()
+            .filter(|line| line.starts_with('['))
+            .collect();
+        assert!(
+            words.is_empty(),
+            "the kernel had something to say: {words:#?}"
+        );
+    }
+}
+
+/// Plans, verifies and runs a session over a connection.
+pub(crate) fn run(
+    connection: &mut Connection,
+    image: &Image,
+    session: &Session,
+    recording: &Path,
+) -> (Plan, ilk_driver::Result<(Summary, Vec<String>)>) {
+    let plan = gilk_engine::plan::plan(
+        image,
+        session,
+        &Library::builtin().unwrap(),
+        &connection.info().layout,
+    )
+    .unwrap_or_else(|error| panic!("{error}"));
+    let verified = gilk_engine::verify::verify(image, plan.clone())
+        .unwrap_or_else(|violations| panic!("{violations:#?}"));
+    let (events, heard) = crossbeam_channel::unbounded();
+    let outcome = connection.run(&verified, session, recording, &events, &StopFlag::new());
+    drop(events);
+    let said = heard
+        .iter()
+        .filter_map(|event| {
+            if let Event::Workload(line) = event {
+                Some(line)
+            } else {
+                None
+            }
+        })
+        .collect();
+    (plan, outcome.map(|summary| (summary, said)))
+}
+
+fn bytes(parts: &LiveParts, span: Span) -> Vec<u8> {
+    let (start, bytes) = parts
+        .memory
+        .iter()
+        .find(|(start, bytes)| Span::new(*start, bytes.len() as u64).contains(span.start))
+        .expect("the text was read");
+    let offset = (span.start.0 - start.0) as usize;
+    bytes[offset..offset + span.len() as usize].to_vec()
+}
+
+/// A session that runs Pulsar after half a second.
+pub(crate) fn pulsar(duration: f64, milliseconds: u32, placements: Vec<Placement>) -> Session {
+    let arguments = vec![milliseconds.to_string(), "5".into()];
+    let workload = Workload {
+        program: "/bin/pulsar".into(),
+        arguments,
+        start: 0.5,
+    };
+    Session {
+        name: "Pulsar".into(),
+        duration,
+        workload: Some(workload),
+        placements,
+        ..Session::empty()
+    }
+}
+
+/// An instrument before a block, from launch to splash.
+pub(crate) fn placement(
+    function: &str,
+    block: u32,
+    instrument: &str,
+    (launch, splash): (f64, f64),
+) -> Placement {
+    Placement {
+        function: function.into(),
+        block,
+        hook: HookType::Pre,
+        instrument: instrument.into(),
+        launch,
+        splash,
+        timer: 0,
+    }
+}
+
+/// Counts of blocks of one function, from counters at its blocks.
+pub(crate) fn counts(outcome: &Outcome, session: &Session, function: &str) -> BTreeMap<u32, u64> {
+    let placements = session.placements.iter().enumerate();
+    placements
+        .filter(|(_, placement)| placement.function == function)
+        .map(|(index, placement)| (placement.block, outcome.total(index)))
+        .collect()
+}
+
+/// The terminal program.
+pub(crate) fn ilk() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_ilk"))
+}
+
+/// A session as a file.
+pub(crate) fn saved(session: &Session, directory: &Path) -> PathBuf {
+    let path = directory.join("session.ron");
+    std::fs::write(&path, session.to_ron().unwrap()).unwrap();
+    path
+}

@@ -1,0 +1,393 @@
+//! The protocol holds against anything: what is said arrives, and garbage does no harm.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics has failed, as it should"
+)]
+
+use ilk_driver::protocol::{
+    ArenaWrite, Batch, Bytes, Counter, CpuLosses, Decoder, Finished, Incoming, Layout, MAGIC,
+    MAX_FRAME, Message, OPENING_BYTES, Opening, Poke, Refusal, RefusalKind, Request, Schedule,
+    Started, Switched, Target, Total, Workload, WorkloadEvent, encode,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+fn bytes(most: usize) -> impl Strategy<Value = Bytes> {
+    vec(any::<u8>(), 0..most).prop_map(Bytes)
+}
+
+fn poke() -> impl Strategy<Value = Poke> {
+    (
+        any::<u64>(),
+        any::<u64>(),
+        any::<u8>(),
+        any::<(bool, bool)>(),
+        any::<[u8; 8]>(),
+        any::<[u8; 8]>(),
+    )
+        .prop_map(
+            |(address, detour, length, (multi, remove), expect, write)| Poke {
+                address,
+                detour,
+                length,
+                multi,
+                remove,
+                expect,
+                write,
+            },
+        )
+}
+
+fn workload() -> impl Strategy<Value = Workload> {
+    (".*", vec(".*", 0..4), -1e9..1e9).prop_map(|(program, arguments, at)| Workload {
+        program,
+        arguments,
+        at,
+    })
+}
+
+fn request() -> impl Strategy<Value = Request> {
+    let counter = any::<(u64, u32, u32)>().prop_map(|(id, bank, slot)| Counter { id, bank, slot });
+    prop_oneof![
+        Just(Request::Info),
+        Just(Request::Kallsyms),
+        Just(Request::Blacklist),
+        Just(Request::Clear),
+        Just(Request::Stop),
+        any::<u64>().prop_map(Request::Ping),
+        any::<(u64, u64)>().prop_map(|(address, length)| Request::Read { address, length }),
+        vec((any::<u64>(), bytes(300)), 0..5).prop_map(|writes| Request::Arena(
+            writes
+                .into_iter()
+                .map(|(offset, code)| ArenaWrite { offset, code })
+                .collect()
+        )),
+        (-1e9..1e9, vec(poke(), 0..20)).prop_map(|(at, pokes)| Request::Batch(Batch { at, pokes })),
+        (
+            -1e9..1e9,
+            vec(counter, 0..20),
+            proptest::option::of(workload())
+        )
+            .prop_map(|(duration, counters, workload)| Request::Start(Schedule {
+                duration,
+                counters,
+                workload
+            })),
+    ]
+}
+
+fn refusal() -> impl Strategy<Value = Refusal> {
+    ".*".prop_map(|text| Refusal {
+        kind: RefusalKind::Module,
+        text,
+    })
+}
+
+fn losses() -> impl Strategy<Value = Vec<CpuLosses>> {
+    vec(
+        any::<(u16, u64, u64, u64)>().prop_map(|(cpu, taken, full, unmatched)| CpuLosses {
+            cpu,
+            taken,
+            full,
+            unmatched,
+        }),
+        0..9,
+    )
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    let target = (
+        ".*",
+        ".*",
+        any::<(u32, u64, bool)>(),
+        vec(any::<(u64, u32)>(), 0..4),
+    )
+        .prop_map(|(host, release, (cpus, tsc_hz, runs_programs), counters)| {
+            Message::Info(Target {
+                host,
+                release,
+                cpus,
+                tsc_hz,
+                runs_programs,
+                layout: Layout {
+                    counters,
+                    arena: tsc_hz,
+                    ..Layout::default()
+                },
+            })
+        });
+    let switched = (
+        any::<(u32, u64, u64)>(),
+        -1e9..1e9,
+        proptest::option::of(refusal()),
+    )
+        .prop_map(|((batch, tsc_begin, tsc_end), asked, refused)| {
+            Message::Switched(Switched {
+                batch,
+                asked,
+                tsc_begin,
+                tsc_end,
+                refused,
+            })
+        });
+    let finished = (
+        any::<(u64, bool, u64)>(),
+        proptest::option::of(refusal()),
+        losses(),
+    )
+        .prop_map(|((tsc, stopped, sent), failed, losses)| {
+            Message::Finished(Finished {
+                tsc,
+                stopped,
+                failed,
+                losses,
+                sent,
+            })
+        });
+    let event = prop_oneof![
+        any::<(u64, u32)>().prop_map(|(tsc, pid)| WorkloadEvent::Started { tsc, pid }),
+        ".*".prop_map(WorkloadEvent::Line),
+        (any::<(u64, bool)>(), ".*").prop_map(|((tsc, success), status)| WorkloadEvent::Ended {
+            tsc,
+            status,
+            success
+        }),
+        ".*".prop_map(WorkloadEvent::Failed),
+    ];
+    prop_oneof![
+        target,
+        switched,
+        finished,
+        bytes(2000).prop_map(Message::Chunk),
+        ".*".prop_map(Message::End),
+        Just(Message::Accepted),
+        refusal().prop_map(Message::Refused),
+        any::<u64>().prop_map(Message::Pong),
+        any::<(u64, u64, u64)>().prop_map(|(tsc_hz, tsc, unix_ns)| Message::Started(Started {
+            tsc_hz,
+            tsc,
+            unix_ns
+        })),
+        (any::<u16>(), bytes(2400)).prop_map(|(cpu, records)| Message::Samples { cpu, records }),
+        (
+            any::<u64>(),
+            vec(
+                any::<(u64, u64)>().prop_map(|(id, hits)| Total { id, hits }),
+                0..9
+            )
+        )
+            .prop_map(|(tsc, totals)| Message::Totals { tsc, totals }),
+        (any::<u64>(), losses()).prop_map(|(tsc, cpus)| Message::Losses { tsc, cpus }),
+        event.prop_map(Message::Workload),
+    ]
+}
+
+/// Cuts `stream` at the given places and feeds it piece by piece, taking out all there is each time.
+fn fed(stream: &[u8], cuts: &[prop::sample::Index]) -> Vec<Incoming<Request>> {
+    let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
+    cuts.extend([0, stream.len()]);
+    cuts.sort_unstable();
+    let mut decoder = Decoder::new();
+    let mut all = Vec::new();
+    for piece in cuts.windows(2) {
+        decoder.push(&stream[piece[0]..piece[1]]);
+        // What is wrong is void up to the next opening.
+        while let Ok(Some(incoming)) = decoder.take() {
+            all.push(incoming);
+        }
+    }
+    all
+}
+
+fn opening(nonce: u64) -> Opening {
+    Opening { version: 1, nonce }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn requests_arrive_as_they_were_sent_however_the_stream_is_cut(
+        requests in vec(request(), 1..6), cuts in vec(any::<prop::sample::Index>(), 0..20), stale in vec(any::<u8>(), 0..200)
+    ) {
+        let mut stream = stale;
+        stream.extend(opening(7).to_bytes());
+        for request in &requests {
+            stream.extend(encode(request).unwrap());
+        }
+        let mut expected = vec![Incoming::Opening(opening(7))];
+        expected.extend(requests.into_iter().map(Incoming::Message));
+        prop_assert_eq!(fed(&stream, &cuts), expected);
+    }
+
+    #[test]
+    fn messages_arrive_as_they_were_sent(messages in vec(message(), 1..6), piece in 1_usize..5000) {
+        let stream: Vec<u8> = messages.iter().flat_map(|message| encode(message).unwrap()).collect();
+        let mut decoder = Decoder::frames_only();
+        let mut got = Vec::new();
+        for piece in stream.chunks(piece) {
+            decoder.push(piece);
+            while let Some(message) = decoder.take::<Message>().unwrap() {
+                got.push(message);
+            }
+        }
+        prop_assert_eq!(got, messages);
+        prop_assert_eq!(decoder.waiting(), 0);
+    }
+
+    /// The next client may come in the middle of the last one's frame.
+    #[test]
+    fn an_opening_voids_what_stands_before_it(
+        torn in request(), keep in any::<prop::sample::Index>(), cuts in vec(any::<prop::sample::Index>(), 0..20), request in request()
+    ) {
+        let frame = encode(&torn).unwrap();
+        let mut stream = opening(1).to_bytes();
+        stream.extend(&frame[..keep.index(frame.len())]);
+        stream.extend(opening(2).to_bytes());
+        stream.extend(encode(&request).unwrap());
+        let expected = vec![Incoming::Opening(opening(2)), Incoming::Message(request)];
+        let got = fed(&stream, &cuts);
+        prop_assert!(got.ends_with(&expected), "{:?}", got);
+    }
+
+    #[test]
+    fn garbage_never_panics_and_never_grows(garbage in vec(any::<u8>(), 0..4000), piece in 1_usize..500) {
+        let mut decoder = Decoder::new();
+        decoder.push(&opening(3).to_bytes());
+        let mut frames = Decoder::frames_only();
+        for piece in garbage.chunks(piece) {
+            decoder.push(piece);
+            frames.push(piece);
+            for _ in 0..piece.len() {
+                if !matches!(decoder.take::<Request>(), Ok(Some(_))) {
+                    break;
+                }
+            }
+            let _any = frames.take::<Message>();
+            prop_assert!(frames.waiting() <= garbage.len());
+        }
+    }
+
+    #[test]
+    fn a_damaged_frame_is_refused_or_another_message_and_never_too_large(request in request(), at in any::<prop::sample::Index>(), to in any::<u8>()) {
+        let mut frame = encode(&request).unwrap();
+        let at = 4 + at.index(frame.len() - 4);
+        frame[at] = to;
+        let mut decoder = Decoder::frames_only();
+        decoder.push(&frame);
+        if let Ok(Some(other)) = decoder.take::<Request>() {
+            prop_assert!(encode(&other).unwrap().len() <= frame.len() + 16);
+        }
+    }
+
+    #[test]
+    fn a_request_within_its_limits_stays_so(request in request()) {
+        if let (Ok(()), Request::Read { address, length }) = (request.check(), &request) {
+            prop_assert!(address.checked_add(*length).is_some());
+        }
+        if let (Ok(()), Request::Batch(batch)) = (request.check(), &request) {
+            prop_assert!(batch.at >= 0.0 && batch.pokes.iter().all(|poke| (1..=8).contains(&poke.length)));
+        }
+    }
+}
+
+#[test]
+fn a_frame_over_the_limit_is_refused_before_it_is_waited_for() {
+    let mut decoder = Decoder::frames_only();
+    decoder.push(&(MAX_FRAME as u32 + 1).to_le_bytes());
+    let refused = decoder.take::<Message>().unwrap_err().to_string();
+    assert!(
+        refused.contains("over the limit") && refused.contains("same version"),
+        "{refused}"
+    );
+    assert!(encode(&Message::Chunk(Bytes(vec![0; MAX_FRAME + 1]))).is_err());
+}
+
+#[test]
+fn a_length_inside_a_frame_is_not_believed() {
+    // A chunk that says it is 2^60 bytes long.
+    let mut body = postcard::to_stdvec(&Message::Chunk(Bytes(Vec::new()))).unwrap();
+    body.pop();
+    body.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f]);
+    let mut frame = (body.len() as u32).to_le_bytes().to_vec();
+    frame.extend(body);
+    let mut decoder = Decoder::frames_only();
+    decoder.push(&frame);
+    assert!(decoder.take::<Message>().is_err());
+}
+
+#[test]
+fn after_nonsense_only_an_opening_counts() {
+    let mut decoder = Decoder::new();
+    decoder.push(&opening(1).to_bytes());
+    decoder.push(&[3, 0, 0, 0, 0xff, 0xff, 0xff]);
+    assert_eq!(
+        decoder.take::<Request>().unwrap(),
+        Some(Incoming::Opening(opening(1)))
+    );
+    assert!(decoder.take::<Request>().is_err());
+    decoder.push(&encode(&Request::Info).unwrap());
+    assert_eq!(decoder.take::<Request>().unwrap(), None);
+    decoder.push(&opening(2).to_bytes());
+    decoder.push(&encode(&Request::Info).unwrap());
+    assert_eq!(
+        decoder.take::<Request>().unwrap(),
+        Some(Incoming::Opening(opening(2)))
+    );
+    assert_eq!(
+        decoder.take::<Request>().unwrap(),
+        Some(Incoming::Message(Request::Info))
+    );
+}
+
+#[test]
+fn an_opening_has_the_layout_that_may_never_change() {
+    let bytes = Opening {
+        version: 0x0403_0201,
+        nonce: 0x0c0b_0a09_0807_0605,
+    }
+    .to_bytes();
+    assert_eq!(bytes.len(), OPENING_BYTES);
+    assert_eq!(bytes[..16], MAGIC);
+    assert_eq!(bytes[16..], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+}
+
+#[test]
+fn numbers_out_of_bounds_are_refused_by_name() {
+    let refused = |request: Request| request.check().unwrap_err().text;
+    assert!(
+        refused(Request::Read {
+            address: u64::MAX,
+            length: 2
+        })
+        .contains("memory")
+    );
+    assert!(
+        refused(Request::Batch(Batch {
+            at: f64::NAN,
+            pokes: Vec::new()
+        }))
+        .contains("batch")
+    );
+    let schedule = |duration| {
+        Request::Start(Schedule {
+            duration,
+            counters: Vec::new(),
+            workload: None,
+        })
+    };
+    assert!(refused(schedule(f64::INFINITY)).contains("duration"));
+    assert!(schedule(10.0).check().is_ok());
+    let early = Batch {
+        at: 1.0,
+        pokes: Vec::new(),
+    };
+    let late = Batch {
+        at: 2.0,
+        pokes: Vec::new(),
+    };
+    assert!(Request::check_next(std::slice::from_ref(&late), &early).is_err());
+    assert!(Request::check_next(&[early], &late).is_ok());
+}

@@ -1,0 +1,232 @@
+//! The real agent at a unix socket on this machine, whose kernel has no module `ilk`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that panics has failed, as it should"
+)]
+
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ilk_driver::protocol::{
+    self, Decoder, FrameDecoder, Message, Opening, RefusalKind, Request, encode,
+};
+
+struct Agent {
+    child: Child,
+    socket: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Agent {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("agent.sock");
+        let child = Command::new(env!("CARGO_BIN_EXE_ilk"))
+            .args(["agent", "--socket"])
+            .arg(&socket)
+            .stderr(Stdio::null())
+            .env_remove("SUDO_UID")
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        while !socket.exists() {
+            assert!(
+                begun.elapsed() < Duration::from_secs(60),
+                "the agent made no socket"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Self {
+            child,
+            socket,
+            _folder: folder,
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+struct Client {
+    stream: UnixStream,
+    decoder: FrameDecoder,
+}
+
+impl Client {
+    fn open(socket: &Path, nonce: u64) -> Self {
+        let mut stream = UnixStream::connect(socket).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        let mut client = Self {
+            stream: stream.try_clone().unwrap(),
+            decoder: Decoder::frames_only(),
+        };
+        stream
+            .write_all(&Opening { version: 99, nonce }.to_bytes())
+            .unwrap();
+        let mut answer = [0; protocol::OPENING_BYTES];
+        client.stream.read_exact(&mut answer).unwrap();
+        let (answer, _) = Opening::find_last(&answer).unwrap();
+        assert_eq!(
+            answer,
+            Opening {
+                version: protocol::VERSION,
+                nonce
+            }
+        );
+        client
+    }
+
+    fn send(&mut self, request: &Request) {
+        self.stream.write_all(&encode(request).unwrap()).unwrap();
+    }
+
+    fn next(&mut self) -> Message {
+        loop {
+            if let Some(message) = self.decoder.take().unwrap() {
+                return message;
+            }
+            let mut bytes = [0; 65_536];
+            let count = self.stream.read(&mut bytes).unwrap();
+            assert_ne!(count, 0, "the agent closed the connection");
+            self.decoder.push(&bytes[..count]);
+        }
+    }
+
+    fn refused(&mut self, request: &Request) -> (RefusalKind, String) {
+        self.send(request);
+        match self.next() {
+            Message::Refused(refusal) => (refusal.kind, refusal.text),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn without_the_module_the_agent_says_so_and_serves_on() {
+    let agent = Agent::start();
+    let mode = std::fs::metadata(&agent.socket)
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600, "others may connect");
+
+    let mut client = Client::open(&agent.socket, 1);
+    let (kind, text) = client.refused(&Request::Info);
+    assert_eq!(kind, RefusalKind::Module);
+    assert!(
+        text.starts_with("The module ilk is not loaded on ") && text.contains("insmod ilk.ko"),
+        "{text}"
+    );
+    let (kind, _) = client.refused(&Request::Read {
+        address: u64::MAX,
+        length: 2,
+    });
+    assert_eq!(kind, RefusalKind::Request);
+    client.send(&Request::Ping(42));
+    assert_eq!(client.next(), Message::Pong(42));
+
+    client.send(&Request::Kallsyms);
+    let mut symbols = Vec::new();
+    let note = loop {
+        match client.next() {
+            Message::Chunk(chunk) => symbols.extend(chunk.0),
+            Message::End(note) => break note,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(note.is_empty());
+    let own = std::fs::read("/proc/kallsyms").unwrap();
+    assert!(
+        symbols.len().abs_diff(own.len()) < 4096,
+        "{} bytes of symbols, and this process reads {}",
+        symbols.len(),
+        own.len()
+    );
+}
+
+#[test]
+fn a_second_client_is_turned_away_and_the_next_is_served() {
+    let agent = Agent::start();
+    let mut first = Client::open(&agent.socket, 1);
+    let mut second = Client::open(&agent.socket, 2);
+    let (kind, text) = second.refused(&Request::Info);
+    assert_eq!(kind, RefusalKind::Busy);
+    assert!(
+        text.contains("Another program is using the agent"),
+        "{text}"
+    );
+    drop(second);
+    first.send(&Request::Ping(1));
+    assert_eq!(first.next(), Message::Pong(1));
+    drop(first);
+
+    let begun = Instant::now();
+    loop {
+        let mut next = Client::open(&agent.socket, 3);
+        next.send(&Request::Ping(3));
+        if next.next() == Message::Pong(3) {
+            break;
+        }
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "the agent never became free"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn nonsense_is_answered_and_a_new_opening_goes_on() {
+    let agent = Agent::start();
+    let mut client = Client::open(&agent.socket, 1);
+    client.stream.write_all(&[0xff; 64]).unwrap();
+    match client.next() {
+        Message::Refused(refusal) => assert!(refusal.text.contains("over the limit")),
+        other => panic!("{other:?}"),
+    }
+    let opening = Opening {
+        version: protocol::VERSION,
+        nonce: 9,
+    };
+    client.stream.write_all(&opening.to_bytes()).unwrap();
+    let mut answer = [0; protocol::OPENING_BYTES];
+    client.stream.read_exact(&mut answer).unwrap();
+    assert_eq!(Opening::find_last(&answer).unwrap().0, opening);
+    client.send(&Request::Ping(5));
+    assert_eq!(client.next(), Message::Pong(5));
+}
+
+#[test]
+fn an_agent_does_not_take_anothers_socket_nor_a_file() {
+    let agent = Agent::start();
+    let second = Command::new(env!("CARGO_BIN_EXE_ilk"))
+        .args(["agent", "--socket"])
+        .arg(&agent.socket)
+        .output()
+        .unwrap();
+    assert!(!second.status.success());
+    assert!(String::from_utf8_lossy(&second.stderr).contains("listens there already"));
+
+    let file = agent.socket.with_file_name("notes.txt");
+    std::fs::write(&file, "mine").unwrap();
+    let third = Command::new(env!("CARGO_BIN_EXE_ilk"))
+        .args(["agent", "--socket"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    assert!(!third.status.success());
+    assert!(String::from_utf8_lossy(&third.stderr).contains("is no socket"));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+}
