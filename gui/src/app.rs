@@ -1,0 +1,185 @@
+//! The window: owns the state, listens to workers, carries commands out, and draws the panels.
+
+use crossbeam_channel::Receiver;
+use egui::{Context, ThemePreference, Ui, ViewportCommand};
+use gilk_engine::cfg::BlockIndex;
+use gilk_instruments::Library;
+
+use crate::args::{Start, ThemeChoice};
+use crate::command::{self, Command};
+use crate::graph::view::metrics;
+use crate::screenshot::Shot;
+use crate::state::State;
+use crate::worker::target::Target;
+use crate::worker::{Message, Workers, files};
+use crate::{panels, theme};
+
+/// The program.
+pub struct App {
+    pub(crate) state: State,
+    pub(crate) workers: Workers,
+    pub(crate) inbox: Receiver<Message>,
+    pub(crate) target: Option<Target>,
+    /// Targets there have been.
+    pub(crate) targets: u64,
+    /// The function to open as soon as there is a kernel.
+    pub(crate) first: Option<(String, Option<BlockIndex>)>,
+    /// What the plan was last asked for.
+    pub(crate) planned: Option<(u64, u64, u64)>,
+    /// Sessions there have been: a new one may have the same revision as the last.
+    pub(crate) documents: u64,
+    /// The filter that was last searched for.
+    pub(crate) searched: Option<(String, u64)>,
+    pub(crate) shot: Option<Shot>,
+    /// What a picture failed with.
+    pub(crate) failed: std::sync::Arc<std::sync::Mutex<Option<crate::Error>>>,
+    pub(crate) leaving: bool,
+    /// What is to be done when the session is written.
+    pub(crate) after_saving: Option<Command>,
+}
+
+impl App {
+    /// A window that begins as the arguments say.
+    #[must_use]
+    pub fn new(ctx: &Context, start: Start, library: Library) -> Self {
+        theme::install(ctx);
+        ctx.set_theme(match start.theme {
+            Some(ThemeChoice::Light) => ThemePreference::Light,
+            Some(ThemeChoice::Dark) => ThemePreference::Dark,
+            None => ThemePreference::System,
+        });
+        let (workers, inbox) = Workers::start(ctx);
+        let mut app = Self {
+            state: State::new(library),
+            workers,
+            inbox,
+            target: None,
+            targets: 0,
+            first: start
+                .function
+                .clone()
+                .map(|name| (name, start.block.map(BlockIndex))),
+            planned: None,
+            documents: 0,
+            searched: None,
+            shot: start.screenshot.clone().map(|path| Shot::new(path, &start)),
+            failed: std::sync::Arc::default(),
+            leaving: false,
+            after_saving: None,
+        };
+        if let Some(source) = start.source() {
+            app.connect(source);
+        }
+        if let Some(path) = start.session {
+            files::read_session(app.workers.mail(), path);
+        }
+        if let Some(path) = start.recording {
+            app.state.reading = Some((0, 0));
+            files::open_recording(app.workers.mail(), path);
+        }
+        app
+    }
+
+    /// What the window shows.
+    #[must_use]
+    pub const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// What the window shows, to change.
+    pub const fn state_mut(&mut self) -> &mut State {
+        &mut self.state
+    }
+
+    /// Where the reason is noted if a picture that was asked for could not be made.
+    #[must_use]
+    pub fn failure(&self) -> std::sync::Arc<std::sync::Mutex<Option<crate::Error>>> {
+        std::sync::Arc::clone(&self.failed)
+    }
+
+    /// Ends the program: the session that runs is stopped, and the target's splices are out.
+    pub fn end(&mut self) {
+        if let Some(mut target) = self.target.take() {
+            target.end();
+        }
+    }
+
+    /// One frame.
+    pub fn frame(&mut self, ui: &mut Ui) {
+        if self.state.metrics.is_none() {
+            self.state.metrics = Some(metrics(ui));
+        }
+        self.listen(ui.ctx());
+        self.keep_up();
+        let mut said = if self.state.dialog.is_none() && self.state.guard.is_none() {
+            command::pressed(ui.ctx())
+        } else {
+            Vec::new()
+        };
+        panels::show(ui, &mut self.state, &mut said);
+        crate::dialogs::show(ui.ctx(), &mut self.state, self.workers.mail(), &mut said);
+        for command in said {
+            self.execute(command, ui.ctx());
+        }
+        self.guard_closing(ui.ctx());
+        self.keep_up();
+        self.title(ui.ctx());
+        if let Some(mut shot) = self.shot.take() {
+            shot.frame(ui.ctx(), self);
+            self.shot = Some(shot);
+        }
+        if self.state.run.active.is_some() {
+            // The clock moves though nothing else does.
+            ui.ctx()
+                .request_repaint_after(std::time::Duration::from_millis(33));
+        }
+    }
+
+    fn guard_closing(&mut self, ctx: &Context) {
+        if ctx.input(|input| input.viewport().close_requested()) && !self.leaving {
+            if self.state.document.unsaved() {
+                ctx.send_viewport_cmd(ViewportCommand::CancelClose);
+                self.execute(Command::Quit, ctx);
+            } else {
+                self.leaving = true;
+            }
+        }
+    }
+
+    fn title(&self, ctx: &Context) {
+        let session = &self.state.document.session().name;
+        let mark = if self.state.document.unsaved() {
+            "● "
+        } else {
+            ""
+        };
+        let title = format!("{mark}{session} – GILK");
+        let id = egui::Id::unique("window title");
+        if ctx.data(|data| data.get_temp::<String>(id)).as_ref() != Some(&title) {
+            ctx.send_viewport_cmd(ViewportCommand::Title(title.clone()));
+            ctx.data_mut(|data| data.insert_temp(id, title));
+        }
+    }
+}
+
+impl eframe::App for App {
+    fn raw_input_hook(&mut self, _ctx: &Context, input: &mut egui::RawInput) {
+        if self.shot.is_some() {
+            // Wherever the pointer happens to rest is no part of the picture.
+            input.events.retain(|event| {
+                !matches!(
+                    event,
+                    egui::Event::PointerMoved(_) | egui::Event::MouseMoved(_)
+                )
+            });
+        }
+    }
+
+    fn ui(&mut self, ui: &mut Ui, _frame: &mut eframe::Frame) {
+        self.frame(ui);
+    }
+
+    fn on_exit(&mut self, _gl: Option<&eframe::glow::Context>) {
+        self.end();
+    }
+}

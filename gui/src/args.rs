@@ -1,0 +1,106 @@
+//! What the program is started with.
+
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+/// The workbench's window: pick a kernel function, click a block, attach an instrument, run, look.
+#[derive(Clone, Debug, Default, Parser)]
+#[command(name = "gilk", version, about)]
+pub struct Start {
+    /// Boot the lab (a stock kernel in QEMU) and connect to it.
+    #[arg(long, conflicts_with_all = ["socket", "image"])]
+    pub lab: bool,
+    /// Connect to the agent at this unix socket.
+    #[arg(long, value_name = "PATH", conflicts_with = "image")]
+    pub socket: Option<PathBuf>,
+    /// Browse a kernel image that was saved from a target; nothing can be run on it.
+    #[arg(long, value_name = "FILE")]
+    pub image: Option<PathBuf>,
+    /// Open this session.
+    #[arg(long, value_name = "FILE")]
+    pub session: Option<PathBuf>,
+    /// Open this recording.
+    #[arg(long, value_name = "FILE")]
+    pub recording: Option<PathBuf>,
+    /// Open this function's graph: a name, or `name@0xaddress`.
+    #[arg(long, value_name = "NAME")]
+    pub function: Option<String>,
+    /// Choose this block of the function.
+    #[arg(long, value_name = "INDEX", requires = "function")]
+    pub block: Option<u32>,
+    /// The window's colours; without it those of the desktop.
+    #[arg(long, value_enum)]
+    pub theme: Option<ThemeChoice>,
+    /// Write a picture of the window once everything asked for is shown, and end.
+    #[arg(long, value_name = "FILE")]
+    pub screenshot: Option<PathBuf>,
+    /// Width and height of the window in points, as `1600x1000`.
+    #[arg(long, value_name = "WxH", value_parser = size)]
+    pub size: Option<(f32, f32)>,
+}
+
+/// Light or dark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ThemeChoice {
+    /// Dark text on light ground.
+    Light,
+    /// Light text on dark ground.
+    Dark,
+}
+
+/// Where the kernel is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// In the lab, which is booted.
+    Lab,
+    /// Behind an agent's socket.
+    Socket(PathBuf),
+    /// In a file: to look at, not to run on.
+    Image(PathBuf),
+}
+
+impl Start {
+    /// Where the kernel is, if the arguments say.
+    #[must_use]
+    pub fn source(&self) -> Option<Source> {
+        if self.lab {
+            return Some(Source::Lab);
+        }
+        self.socket
+            .clone()
+            .map(Source::Socket)
+            .or_else(|| self.image.clone().map(Source::Image))
+    }
+}
+
+fn size(text: &str) -> Result<(f32, f32), String> {
+    let wrong = || format!("{text:?} is not a size; write width and height as 1600x1000");
+    let (width, height) = text.split_once('x').ok_or_else(wrong)?;
+    let side = |side: &str| {
+        side.parse::<u16>()
+            .ok()
+            .filter(|side| (200..=8000).contains(side))
+            .map(f32::from)
+            .ok_or_else(wrong)
+    };
+    Ok((side(width)?, side(height)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_arguments_are_sound() {
+        Start::command().debug_assert();
+        let start =
+            Start::try_parse_from(["gilk", "--socket", "/run/ilk.sock", "--size", "1600x1000"])
+                .unwrap();
+        assert_eq!(start.source(), Some(Source::Socket("/run/ilk.sock".into())));
+        assert_eq!(start.size, Some((1600.0, 1000.0)));
+        assert!(Start::try_parse_from(["gilk", "--lab", "--image", "x"]).is_err());
+        assert!(Start::try_parse_from(["gilk", "--size", "big"]).is_err());
+    }
+}

@@ -1,0 +1,166 @@
+//! The functions of a kernel as lists and sessions name them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gilk_engine::Image;
+use gilk_engine::image::{Function, FunctionId};
+use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
+use nucleo_matcher::{Config, Matcher, Utf32Str};
+
+/// A kernel image and the names of its functions.
+#[derive(Debug)]
+pub struct Catalogue {
+    image: Image,
+    /// By function: what a session writes, `name` or `name@0xaddress` where several share the name.
+    names: Vec<String>,
+    /// Every function, by name.
+    by_name: Arc<Vec<FunctionId>>,
+}
+
+impl Catalogue {
+    /// Names every function of `image`.
+    #[must_use]
+    pub fn new(image: Image) -> Self {
+        let mut count: HashMap<&str, u32> = HashMap::new();
+        for function in image.functions() {
+            *count.entry(&function.name).or_default() += 1;
+        }
+        let unique = |function: &Function| {
+            if count
+                .get(function.name.as_str())
+                .is_some_and(|&count| count > 1)
+            {
+                format!("{}@{:#x}", function.name, function.span.start.0)
+            } else {
+                function.name.clone()
+            }
+        };
+        let names: Vec<String> = image.functions().iter().map(unique).collect();
+        let mut sorted: Vec<(&String, FunctionId)> = names
+            .iter()
+            .zip(image.functions())
+            .map(|(name, function)| (name, function.id))
+            .collect();
+        // As in a dictionary: underscores and case do not matter, and names that a compiler made come last.
+        let key = |name: &str| {
+            let plain = name.trim_start_matches('_');
+            (
+                !plain.starts_with(|first: char| first.is_alphabetic()),
+                plain.to_lowercase(),
+                name.len(),
+            )
+        };
+        sorted.sort_by_cached_key(|(name, _)| key(name));
+        let by_name = Arc::new(sorted.into_iter().map(|(_, id)| id).collect());
+        Self {
+            image,
+            names,
+            by_name,
+        }
+    }
+
+    /// The kernel.
+    #[must_use]
+    pub const fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// What a session writes for a function.
+    #[must_use]
+    pub fn name(&self, id: FunctionId) -> Option<&str> {
+        self.names.get(id.0 as usize).map(String::as_str)
+    }
+
+    /// How many functions there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Whether there are no functions.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.names.is_empty()
+    }
+
+    /// The functions whose names match `filter` fuzzily, best first; all of them, by name, if it
+    /// is empty. `stop` is asked now and then, and ends the search with `None`.
+    #[must_use]
+    pub fn search(&self, filter: &str, stop: &dyn Fn() -> bool) -> Option<Arc<Vec<FunctionId>>> {
+        let filter = filter.trim();
+        if filter.is_empty() {
+            return Some(Arc::clone(&self.by_name));
+        }
+        let mut finder = Finder::new(filter);
+        let mut found: Vec<(u32, usize, FunctionId)> = Vec::new();
+        for (count, &id) in self.by_name.iter().enumerate() {
+            if count % 2048 == 0 && stop() {
+                return None;
+            }
+            let Some(name) = self.name(id) else { continue };
+            if let Some(score) = finder.score(name) {
+                found.push((score, name.len(), id));
+            }
+        }
+        // Stable: of equals, the order of names stays.
+        found.sort_by_key(|&(score, len, _)| (std::cmp::Reverse(score), len));
+        Some(Arc::new(found.into_iter().map(|(_, _, id)| id).collect()))
+    }
+}
+
+/// Matches names with one filter.
+pub(crate) struct Finder {
+    matcher: Matcher,
+    pattern: Pattern,
+    buffer: Vec<char>,
+}
+
+impl Finder {
+    /// A finder for `filter`: words in any order, lower case matches both cases.
+    pub(crate) fn new(filter: &str) -> Self {
+        Self {
+            matcher: Matcher::new(Config::DEFAULT),
+            pattern: Pattern::parse(filter, CaseMatching::Smart, Normalization::Never),
+            buffer: Vec::new(),
+        }
+    }
+
+    fn score(&mut self, name: &str) -> Option<u32> {
+        self.pattern
+            .score(Utf32Str::new(name, &mut self.buffer), &mut self.matcher)
+    }
+
+    /// Which characters of `name` the filter matched, in order; none if it does not match.
+    pub(crate) fn places(&mut self, name: &str) -> Vec<u32> {
+        let mut places = Vec::new();
+        if self
+            .pattern
+            .indices(
+                Utf32Str::new(name, &mut self.buffer),
+                &mut self.matcher,
+                &mut places,
+            )
+            .is_none()
+        {
+            places.clear();
+        }
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_places_are_those_that_the_filter_matched() {
+        assert_eq!(
+            Finder::new("kclone").places("kernel_clone"),
+            [0, 7, 8, 9, 10, 11]
+        );
+        assert!(Finder::new("xyz").places("kernel_clone").is_empty());
+    }
+}

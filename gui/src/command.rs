@@ -1,0 +1,345 @@
+//! Everything a person can do, in one place: menus, shortcuts, buttons and tests all say a
+//! [`Command`], and the window carries it out.
+
+use std::path::PathBuf;
+
+use egui::{Context, Key, KeyboardShortcut, Modifiers};
+use gilk_engine::cfg::BlockIndex;
+use gilk_engine::image::FunctionId;
+
+use crate::worker::files::Purpose;
+
+/// What can be done.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Command {
+    /// Begin an empty session.
+    NewSession,
+    /// Choose a session file and open it.
+    OpenSession,
+    /// Save the session where it was.
+    SaveSession,
+    /// Choose where, and save the session.
+    SaveSessionAs,
+    /// Choose a recording and open it.
+    OpenRecording,
+    /// End the program.
+    Quit,
+    /// Take the last change of the session back.
+    Undo,
+    /// Do what was undone again.
+    Redo,
+    /// Run the session on the target.
+    Run,
+    /// End the run now: every splice is taken out.
+    Stop,
+    /// Put the cursor into the filter of functions.
+    FocusFilter,
+    /// Show the whole graph.
+    FitGraph,
+    /// Show the graph at its natural size.
+    ActualSize,
+    /// To the place before.
+    Back,
+    /// To the place after.
+    Forward,
+    /// Choose the block after the chosen one.
+    NextBlock,
+    /// Choose the block before the chosen one.
+    PreviousBlock,
+    /// Choose the block that a taken branch leads to.
+    FollowTaken,
+    /// Choose the block that follows when a branch is not taken.
+    FollowNotTaken,
+    /// Place the inspector's instrument at the chosen block.
+    AddInstrument,
+    /// Place the inspector's instrument at every block of the function that has the hook.
+    AddToEveryBlock,
+    /// Show the whole recording.
+    FitTimeline,
+    /// Keep the newest samples in view.
+    FollowLive,
+    /// Change between light and dark.
+    ToggleTheme,
+    /// Show the list of shortcuts.
+    ShowShortcuts,
+    /// Boot the lab and connect to it.
+    StartLab,
+    /// Stop preparing the target, or leave it.
+    Disconnect,
+    /// Connect again as at the start.
+    Reconnect,
+    /// Open a function's graph.
+    OpenFunction(FunctionId),
+    /// Open a function's graph by the name a session has for it, at a block.
+    OpenNamed(String, BlockIndex),
+    /// Choose a block of the open function.
+    SelectBlock(BlockIndex),
+    /// Take an instrument out of the session, by its place in the list.
+    RemovePlacement(usize),
+    /// Take all instruments out of the session.
+    RemoveAll,
+    /// Close a message, by its place.
+    Dismiss(usize),
+    /// Give unsaved changes up, and do something.
+    DiscardAnd(Box<Command>),
+    /// Save the session, and do something once it is written.
+    SaveAnd(Box<Command>),
+    /// Open, save or record to a path that was asked for; then do something.
+    UsePath(Purpose, PathBuf, Option<Box<Command>>),
+}
+
+/// A menu and what is in it; `None` is a line.
+pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
+    (
+        "File",
+        &[
+            Some(Command::NewSession),
+            Some(Command::OpenSession),
+            Some(Command::SaveSession),
+            Some(Command::SaveSessionAs),
+            None,
+            Some(Command::OpenRecording),
+            None,
+            Some(Command::Quit),
+        ],
+    ),
+    (
+        "Edit",
+        &[
+            Some(Command::Undo),
+            Some(Command::Redo),
+            None,
+            Some(Command::AddInstrument),
+            Some(Command::AddToEveryBlock),
+            Some(Command::RemoveAll),
+        ],
+    ),
+    (
+        "View",
+        &[
+            Some(Command::FocusFilter),
+            Some(Command::Back),
+            Some(Command::Forward),
+            None,
+            Some(Command::FitGraph),
+            Some(Command::ActualSize),
+            Some(Command::NextBlock),
+            Some(Command::PreviousBlock),
+            Some(Command::FollowTaken),
+            Some(Command::FollowNotTaken),
+            None,
+            Some(Command::FitTimeline),
+            Some(Command::FollowLive),
+            None,
+            Some(Command::ToggleTheme),
+            Some(Command::ShowShortcuts),
+        ],
+    ),
+    (
+        "Target",
+        &[
+            Some(Command::Run),
+            Some(Command::Stop),
+            None,
+            Some(Command::StartLab),
+            Some(Command::Reconnect),
+            Some(Command::Disconnect),
+        ],
+    ),
+];
+
+const NONE: Modifiers = Modifiers::NONE;
+const CTRL: Modifiers = Modifiers::COMMAND;
+const SHIFT: Modifiers = Modifiers::SHIFT;
+const CTRL_SHIFT: Modifiers = Modifiers {
+    shift: true,
+    ..Modifiers::COMMAND
+};
+
+impl Command {
+    /// What menus, buttons and the sheet of shortcuts call it.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::NewSession => "New session",
+            Self::OpenSession => "Open session…",
+            Self::SaveSession => "Save session",
+            Self::SaveSessionAs => "Save session as…",
+            Self::OpenRecording => "Open recording…",
+            Self::Quit => "Quit",
+            Self::Undo => "Undo",
+            Self::Redo => "Redo",
+            Self::Run => "Run session",
+            Self::Stop => "Stop run",
+            Self::FocusFilter => "Find function",
+            Self::FitGraph => "Fit graph",
+            Self::ActualSize => "Graph at natural size",
+            Self::Back => "Back",
+            Self::Forward => "Forward",
+            Self::NextBlock => "Next block",
+            Self::PreviousBlock => "Previous block",
+            Self::FollowTaken => "Follow branch taken",
+            Self::FollowNotTaken => "Follow branch not taken",
+            Self::AddInstrument => "Add instrument",
+            Self::AddToEveryBlock => "Add to every hookable block",
+            Self::FitTimeline => "Fit timeline",
+            Self::FollowLive => "Follow live end",
+            Self::ToggleTheme => "Light or dark",
+            Self::ShowShortcuts => "Shortcuts",
+            Self::StartLab => "Start the lab",
+            Self::Disconnect => "Disconnect",
+            Self::Reconnect => "Connect again",
+            Self::OpenFunction(_) | Self::OpenNamed(..) => "Open function",
+            Self::SelectBlock(_) => "Choose block",
+            Self::RemovePlacement(_) => "Remove instrument",
+            Self::RemoveAll => "Remove all instruments",
+            Self::Dismiss(_) => "Dismiss message",
+            Self::DiscardAnd(_) => "Discard changes",
+            Self::SaveAnd(_) => "Save changes",
+            Self::UsePath(purpose, ..) => purpose.title(),
+        }
+    }
+
+    /// The keys that say it; the first is the one that menus show.
+    #[must_use]
+    pub fn shortcuts(&self) -> &'static [KeyboardShortcut] {
+        const fn on(modifiers: Modifiers, key: Key) -> KeyboardShortcut {
+            KeyboardShortcut::new(modifiers, key)
+        }
+        match self {
+            Self::NewSession => const { &[on(CTRL, Key::N)] },
+            Self::OpenSession => const { &[on(CTRL, Key::O)] },
+            Self::SaveSession => const { &[on(CTRL, Key::S)] },
+            Self::SaveSessionAs => const { &[on(CTRL_SHIFT, Key::S)] },
+            Self::OpenRecording => const { &[on(CTRL_SHIFT, Key::O)] },
+            Self::Quit => const { &[on(CTRL, Key::Q)] },
+            Self::Undo => const { &[on(CTRL, Key::Z)] },
+            Self::Redo => const { &[on(CTRL_SHIFT, Key::Z), on(CTRL, Key::Y)] },
+            Self::Run => const { &[on(NONE, Key::F5)] },
+            Self::Stop => const { &[on(SHIFT, Key::F5)] },
+            Self::FocusFilter => const { &[on(CTRL, Key::F), on(NONE, Key::Slash)] },
+            Self::FitGraph => const { &[on(NONE, Key::F)] },
+            Self::ActualSize => const { &[on(NONE, Key::Num1)] },
+            Self::Back => const { &[on(NONE, Key::Escape), on(Modifiers::ALT, Key::ArrowLeft)] },
+            Self::Forward => const { &[on(Modifiers::ALT, Key::ArrowRight)] },
+            Self::NextBlock => {
+                const {
+                    &[
+                        on(NONE, Key::J),
+                        on(NONE, Key::ArrowDown),
+                        on(NONE, Key::ArrowRight),
+                    ]
+                }
+            }
+            Self::PreviousBlock => {
+                const {
+                    &[
+                        on(NONE, Key::K),
+                        on(NONE, Key::ArrowUp),
+                        on(NONE, Key::ArrowLeft),
+                    ]
+                }
+            }
+            Self::FollowTaken => const { &[on(NONE, Key::T)] },
+            Self::FollowNotTaken => const { &[on(NONE, Key::N)] },
+            Self::AddInstrument => const { &[on(CTRL, Key::Enter)] },
+            Self::FitTimeline => const { &[on(SHIFT, Key::F)] },
+            Self::FollowLive => const { &[on(NONE, Key::End)] },
+            Self::ShowShortcuts => const { &[on(NONE, Key::Questionmark), on(NONE, Key::F1)] },
+            _ => &[],
+        }
+    }
+
+    /// The first shortcut as a person reads it.
+    #[must_use]
+    pub fn shortcut_text(&self, ctx: &Context) -> String {
+        self.shortcuts()
+            .first()
+            .map(|shortcut| ctx.format_shortcut(shortcut))
+            .unwrap_or_default()
+    }
+
+    /// Every command that stands in a menu.
+    pub fn listed() -> impl Iterator<Item = &'static Self> {
+        MENUS
+            .iter()
+            .flat_map(|(_, entries)| entries.iter().flatten())
+    }
+}
+
+/// The commands whose keys were pressed. While a person types into a field, plain keys are text.
+#[must_use]
+pub fn pressed(ctx: &Context) -> Vec<Command> {
+    let typing = ctx.text_edit_focused();
+    let mut said = Vec::new();
+    // Ctrl+Shift+Z must be looked for before Ctrl+Z, which it contains.
+    let mut all: Vec<(&KeyboardShortcut, &Command)> = Command::listed()
+        .flat_map(|command| {
+            command
+                .shortcuts()
+                .iter()
+                .map(move |shortcut| (shortcut, command))
+        })
+        .collect();
+    all.sort_by_key(|(shortcut, _)| std::cmp::Reverse(weight(shortcut.modifiers)));
+    for (shortcut, command) in all {
+        let plain = !shortcut.modifiers.command
+            && !shortcut.modifiers.alt
+            && !is_function_key(shortcut.logical_key);
+        if plain && typing {
+            continue;
+        }
+        // Undo inside a field is the field's own.
+        if typing && matches!(command, Command::Undo | Command::Redo) {
+            continue;
+        }
+        if ctx.input_mut(|input| input.consume_shortcut(shortcut)) {
+            said.push(command.clone());
+        }
+    }
+    said
+}
+
+fn weight(modifiers: Modifiers) -> u32 {
+    u32::from(modifiers.command) + u32::from(modifiers.shift) + u32::from(modifiers.alt)
+}
+
+const fn is_function_key(key: Key) -> bool {
+    matches!(key, Key::F1 | Key::F5)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_commands_share_a_key() {
+        let mut seen: Vec<(&KeyboardShortcut, &Command)> = Vec::new();
+        for command in Command::listed() {
+            for shortcut in command.shortcuts() {
+                if let Some((_, other)) = seen.iter().find(|(known, _)| *known == shortcut) {
+                    panic!("{} and {} share {shortcut:?}", other.name(), command.name());
+                }
+                seen.push((shortcut, command));
+            }
+        }
+    }
+
+    #[test]
+    fn every_command_with_a_key_is_in_a_menu_so_that_it_can_be_found() {
+        for command in [
+            Command::Run,
+            Command::Stop,
+            Command::Undo,
+            Command::FocusFilter,
+            Command::Back,
+        ] {
+            assert!(
+                Command::listed().any(|listed| *listed == command),
+                "{}",
+                command.name()
+            );
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! What is asked before something is done: paths, unsaved changes; and the sheet of shortcuts.
+
+use std::path::PathBuf;
+
+use egui::accesskit::Role;
+use egui::{
+    Align, Button, Context, Frame, Grid, Id, Key, KeyboardShortcut, Layout, Modal, RichText,
+    Stroke, TextEdit, Ui,
+};
+
+use crate::command::{Command, MENUS};
+use crate::state::State;
+use crate::theme::{Tokens, code, space, text};
+use crate::widgets;
+use crate::worker::{Mail, files};
+
+/// Draws whichever dialog is open.
+pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, said: &mut Vec<Command>) {
+    if state.guard.is_some() {
+        guard(ctx, state, said);
+    } else if state.dialog.is_some() {
+        path(ctx, state, mail, said);
+    } else if state.shortcuts {
+        shortcuts(ctx, state);
+    }
+}
+
+fn title(ui: &mut Ui, words: &str) {
+    let tokens = Tokens::of(ui);
+    ui.label(RichText::new(words).heading().color(tokens.strong));
+    ui.add_space(space::TIGHT);
+}
+
+/// The button that Enter presses.
+fn primary(ui: &mut Ui, label: &str, enabled: bool) -> bool {
+    let tokens = Tokens::of(ui);
+    let mut button = Button::new(RichText::new(label).color(if enabled {
+        tokens.on_accent
+    } else {
+        tokens.weak
+    }));
+    if enabled {
+        button = button
+            .fill(tokens.accent)
+            .stroke(Stroke::new(1.0, tokens.accent));
+    }
+    ui.add_enabled(enabled, button).clicked()
+}
+
+fn guard(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
+    let shown = modal(ctx, "guard").show(ctx, |ui| {
+        ui.set_width(400.0);
+        title(ui, "Save the changes?");
+        ui.label(format!(
+            "The session \u{201c}{}\u{201d} has changes that no file has.",
+            state.document.session().name
+        ));
+        ui.add_space(space::MEDIUM);
+        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+            let mut chosen = None;
+            if primary(ui, "Save", true) {
+                chosen = state
+                    .guard
+                    .take()
+                    .map(|then| Command::SaveAnd(Box::new(then)));
+            }
+            if ui.button("Discard").clicked() {
+                chosen = state
+                    .guard
+                    .take()
+                    .map(|then| Command::DiscardAnd(Box::new(then)));
+            }
+            if ui.button("Cancel").clicked() {
+                state.guard = None;
+            }
+            said.extend(chosen);
+        });
+    });
+    if shown.should_close() {
+        state.guard = None;
+    }
+}
+
+fn path(ctx: &Context, state: &mut State, mail: &Mail, said: &mut Vec<Command>) {
+    let Some(dialog) = &mut state.dialog else {
+        return;
+    };
+    let mut done = false;
+    let shown = modal(ctx, "path").show(ctx, |ui| {
+        ui.set_width(520.0);
+        title(ui, dialog.purpose.title());
+        ui.horizontal(|ui| {
+            let field = TextEdit::singleline(&mut dialog.text)
+                .font(code(text::CODE))
+                .hint_text("path of the file")
+                .desired_width(410.0);
+            let field = widgets::named(ui.add(field), Role::TextInput, "Path");
+            if !dialog.focused && !dialog.browsing {
+                field.request_focus();
+                dialog.focused = true;
+            }
+            done |= field.lost_focus() && ui.input(|input| input.key_pressed(Key::Enter));
+            let browse = ui.add_enabled(!dialog.browsing, Button::new("Browse…"));
+            if browse
+                .on_hover_text(
+                    "Opens the desktop's dialog, where there is one; a path can always be typed.",
+                )
+                .clicked()
+            {
+                dialog.browsing = true;
+                files::pick(mail, dialog.purpose, PathBuf::from(&dialog.text));
+            }
+        });
+        ui.add_space(space::MEDIUM);
+        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+            let label = if dialog.purpose.saves() {
+                "Save"
+            } else {
+                "Open"
+            };
+            done |= primary(ui, label, !dialog.text.trim().is_empty());
+            ui.button("Cancel").clicked()
+        })
+        .inner
+    });
+    if done && !dialog.text.trim().is_empty() {
+        let path = PathBuf::from(dialog.text.trim());
+        said.push(Command::UsePath(
+            dialog.purpose,
+            path,
+            dialog.then.take().map(Box::new),
+        ));
+        state.dialog = None;
+    } else if shown.inner || shown.should_close() {
+        state.dialog = None;
+    }
+}
+
+fn shortcuts(ctx: &Context, state: &mut State) {
+    let shown = modal(ctx, "shortcuts").show(ctx, |ui| {
+        ui.set_width(760.0);
+        title(ui, "Shortcuts");
+        ui.columns(2, |columns| {
+            let sides = MENUS.iter().enumerate();
+            for (place, (menu, entries)) in sides {
+                // The View menu is as long as all others together.
+                let side = usize::from(*menu == "View");
+                let Some(ui) = columns.get_mut(side) else {
+                    continue;
+                };
+                heading(ui, menu);
+                Grid::new(place)
+                    .num_columns(2)
+                    .min_col_width(170.0)
+                    .spacing([16.0, 4.0])
+                    .min_row_height(18.0)
+                    .show(ui, |ui| {
+                        for command in entries
+                            .iter()
+                            .flatten()
+                            .filter(|command| !command.shortcuts().is_empty())
+                        {
+                            let keys: Vec<String> = command
+                                .shortcuts()
+                                .iter()
+                                .map(|keys| key_words(ui.ctx(), keys))
+                                .collect();
+                            line(ui, command.name(), &keys.join("   "));
+                        }
+                    });
+            }
+            if let Some(ui) = columns.first_mut() {
+                heading(ui, "With the pointer");
+                Grid::new("pointer")
+                    .num_columns(2)
+                    .min_col_width(170.0)
+                    .spacing([16.0, 4.0])
+                    .min_row_height(18.0)
+                    .show(ui, |ui| {
+                        line(ui, "Pan graph or timeline", "drag");
+                        line(ui, "Zoom at the pointer", "wheel");
+                        line(ui, "Pan and zoom the timeline", "A D   W S");
+                        line(ui, "More lanes", "wheel on their names");
+                    });
+            }
+        });
+        ui.add_space(space::MEDIUM);
+        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+            ui.button("Close").clicked()
+        })
+        .inner
+    });
+    if shown.inner || shown.should_close() {
+        state.shortcuts = false;
+    }
+}
+
+fn heading(ui: &mut Ui, words: &str) {
+    let tokens = Tokens::of(ui);
+    ui.add_space(space::TIGHT);
+    ui.label(RichText::new(words).strong().color(tokens.accent));
+}
+
+fn line(ui: &mut Ui, what: &str, keys: &str) {
+    let tokens = Tokens::of(ui);
+    ui.label(what);
+    ui.label(
+        RichText::new(keys)
+            .font(code(text::CODE))
+            .color(tokens.weak),
+    );
+    ui.end_row();
+}
+
+/// Keys as they stand on a keyboard.
+fn key_words(ctx: &Context, keys: &KeyboardShortcut) -> String {
+    ctx.format_shortcut(keys)
+        .replace("Slash", "/")
+        .replace("Questionmark", "?")
+        .replace("Escape", "Esc")
+}
+
+fn modal(ctx: &Context, name: &str) -> Modal {
+    Modal::new(Id::unique(name)).frame(Frame::window(&ctx.global_style()).inner_margin(20))
+}

@@ -1,0 +1,63 @@
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// What the window itself can fail at; other crates' errors pass through with their own words.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A file could not be read or written.
+    #[error("{path}: {source}. {hint}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+        /// What to do next.
+        hint: &'static str,
+    },
+    /// A file is not a kernel image that was saved from a target.
+    #[error(
+        "{path} is not a saved kernel image ({reason}); save one from a target again, or connect to the target itself."
+    )]
+    NotAnImage {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A picture could not be written.
+    #[error("The picture {path} could not be written: {reason}.")]
+    Picture {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// What a picture was to show could not be had.
+    #[error("No picture was made: {reason}")]
+    NothingToShow {
+        /// Why, as a whole sentence.
+        reason: String,
+    },
+    /// The window could not be opened.
+    #[error(
+        "The window could not be opened: {reason}. Without a display, `ilk` does the same in the terminal."
+    )]
+    Window {
+        /// What the system said.
+        reason: String,
+    },
+    /// From the driver.
+    #[error(transparent)]
+    Driver(#[from] ilk_driver::Error),
+    /// From the engine.
+    #[error(transparent)]
+    Engine(#[from] gilk_engine::Error),
+    /// From recordings.
+    #[error(transparent)]
+    Samples(#[from] gilk_samples::Error),
+}
+
+/// The crate's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;

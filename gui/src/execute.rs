@@ -1,0 +1,356 @@
+//! Carries commands out.
+
+use std::path::PathBuf;
+
+use egui::{Context, Theme, ViewportCommand};
+use gilk_engine::cfg::BlockIndex;
+use ilk_driver::client::StopFlag;
+
+use crate::app::App;
+use crate::args::Source;
+use crate::command::Command;
+use crate::document::Document;
+use crate::graph::view::Look;
+use crate::run::{Active, default_path};
+use crate::state::{NoticeKind, PathDialog, Place, TargetState};
+use crate::worker::files::{self, Purpose};
+use crate::worker::target::{Order, Target};
+
+impl App {
+    /// Carries one command out. What cannot be done now is not done; menus and buttons show that.
+    pub(crate) fn execute(&mut self, command: Command, ctx: &Context) {
+        match command {
+            Command::NewSession | Command::OpenSession | Command::Quit
+                if self.state.document.unsaved() =>
+            {
+                self.state.guard = Some(command);
+            }
+            Command::NewSession => self.replace_document(Document::new()),
+            Command::OpenSession => self.ask(Purpose::OpenSession, None),
+            Command::OpenRecording => self.ask(Purpose::OpenRecording, None),
+            Command::SaveSession => self.save(None),
+            Command::SaveSessionAs => self.ask(Purpose::SaveSession, None),
+            Command::Quit => {
+                self.leaving = true;
+                ctx.send_viewport_cmd(ViewportCommand::Close);
+            }
+            Command::DiscardAnd(then) => {
+                self.state.document.forget_changes();
+                self.execute(*then, ctx);
+            }
+            Command::SaveAnd(then) => self.save(Some(*then)),
+            Command::UsePath(purpose, path, then) => {
+                self.use_path(purpose, path, then.map(|then| *then));
+            }
+            Command::Undo => {
+                self.state.document.undo();
+            }
+            Command::Redo => {
+                self.state.document.redo();
+            }
+            Command::Run => self.run(),
+            Command::Stop => {
+                if let Some(target) = &self.target {
+                    target.stop();
+                }
+            }
+            Command::FocusFilter => self.state.functions.focus = true,
+            Command::FitGraph => self.state.graph.wanted = Some(Look::Fit),
+            Command::ActualSize => self.state.graph.wanted = Some(Look::Natural),
+            Command::Back => {
+                let here = self.here();
+                if let Some(place) = self.state.history.back(here) {
+                    self.go(place);
+                }
+            }
+            Command::Forward => {
+                let here = self.here();
+                if let Some(place) = self.state.history.forward(here) {
+                    self.go(place);
+                }
+            }
+            Command::NextBlock => self.step(1),
+            Command::PreviousBlock => self.step(-1),
+            Command::FollowTaken => self.follow(true),
+            Command::FollowNotTaken => self.follow(false),
+            Command::AddInstrument => self.add_here(),
+            Command::AddToEveryBlock => self.add_everywhere(),
+            Command::FitTimeline => self.state.timeline.fit(),
+            Command::FollowLive => self.state.timeline.follow = true,
+            Command::ToggleTheme => {
+                ctx.set_theme(if ctx.theme() == Theme::Dark {
+                    Theme::Light
+                } else {
+                    Theme::Dark
+                });
+            }
+            Command::ShowShortcuts => self.state.shortcuts = !self.state.shortcuts,
+            Command::StartLab => self.connect(Source::Lab),
+            Command::Reconnect => {
+                if let Some(source) = self.state.source.clone() {
+                    self.connect(source);
+                }
+            }
+            Command::Disconnect => self.disconnect(),
+            Command::OpenFunction(function) => {
+                self.leave();
+                self.open(function, None);
+            }
+            Command::OpenNamed(name, block) => {
+                let shown = self
+                    .state
+                    .graph
+                    .scene
+                    .as_ref()
+                    .is_some_and(|scene| scene.name == name);
+                self.leave();
+                if shown {
+                    self.state.graph.select(block);
+                } else {
+                    self.open_named(&name, Some(block));
+                }
+            }
+            Command::SelectBlock(block) => {
+                if self.state.graph.selected != Some(block) {
+                    if self.state.graph.selected.is_some() {
+                        self.leave();
+                    }
+                    self.choose(block);
+                }
+            }
+            Command::RemovePlacement(place) => {
+                self.state.document.edit("remove", |session| {
+                    if place < session.placements.len() {
+                        session.placements.remove(place);
+                    }
+                });
+                self.state.document.close_step();
+            }
+            Command::RemoveAll => {
+                self.state
+                    .document
+                    .edit("remove all", |session| session.placements.clear());
+                self.state.document.close_step();
+            }
+            Command::Dismiss(place) => {
+                if place < self.state.notices.len() {
+                    self.state.notices.remove(place);
+                }
+            }
+        }
+    }
+
+    /// Gets a target ready, in place of the one there is.
+    pub(crate) fn connect(&mut self, source: Source) {
+        self.disconnect();
+        self.targets += 1;
+        self.state.source = Some(source.clone());
+        self.state.target = TargetState::Busy(crate::worker::Progress::default());
+        self.target = Some(Target::start(source, self.targets, self.workers.mail()));
+    }
+
+    fn disconnect(&mut self) {
+        // Dropping it stops what runs and has every splice taken out; its thread ends by itself.
+        self.target = None;
+        self.state.target = TargetState::None;
+        self.not_running();
+    }
+
+    fn run(&mut self) {
+        if let Some(hindrance) = self.state.run_hindrance() {
+            self.state.tell(NoticeKind::Warning, hindrance);
+            return;
+        }
+        let (Some(target), Some(Ok(plan))) = (&mut self.target, &self.state.plan.outcome) else {
+            return;
+        };
+        let session = self.state.document.session().clone();
+        let recording = self.state.run.recording_path(&session);
+        let stop = StopFlag::new();
+        self.state.run.last = None;
+        self.state.run.active = Some(Active {
+            stop: stop.clone(),
+            started: None,
+            duration: session.duration,
+            plan: std::sync::Arc::clone(plan),
+            session: session.clone(),
+            recording: recording.clone(),
+            bytes: 0,
+            lost: (0, 0),
+            switched: 0,
+            said: None,
+        });
+        target.run(Order {
+            plan: std::sync::Arc::clone(plan),
+            session,
+            recording,
+            stop,
+        });
+    }
+
+    fn here(&self) -> Option<Place> {
+        let scene = self.state.graph.scene.as_ref()?;
+        Some(Place {
+            function: scene.function(),
+            block: self.state.graph.selected,
+        })
+    }
+
+    fn leave(&mut self) {
+        if let Some(here) = self.here() {
+            self.state.history.leave(here);
+        }
+    }
+
+    fn go(&mut self, place: Place) {
+        let shown = self
+            .state
+            .graph
+            .scene
+            .as_ref()
+            .is_some_and(|scene| scene.function() == place.function);
+        match place.block {
+            Some(block) if shown => self.choose(block),
+            None if shown => {
+                self.state.graph.selected = None;
+                self.state.graph.hook = None;
+            }
+            block => self.open(place.function, block),
+        }
+    }
+
+    fn choose(&mut self, block: BlockIndex) {
+        let hook = self
+            .state
+            .graph
+            .hook
+            .filter(|_| self.state.graph.selected == Some(block));
+        self.state.graph.select(block);
+        if let Some(hook) = hook {
+            self.state.draft.hook = hook;
+        }
+        self.state.graph.hook = Some(self.state.draft.hook);
+    }
+
+    fn step(&mut self, by: isize) {
+        let Some(scene) = &self.state.graph.scene else {
+            return;
+        };
+        let last = scene.cfg.blocks.len().saturating_sub(1);
+        let next = match self.state.graph.selected {
+            Some(block) => (block.0 as usize).saturating_add_signed(by).min(last),
+            None => 0,
+        };
+        self.choose(BlockIndex(u32::try_from(next).unwrap_or(0)));
+    }
+
+    fn follow(&mut self, taken: bool) {
+        let (Some(scene), Some(block)) = (&self.state.graph.scene, self.state.graph.selected)
+        else {
+            return;
+        };
+        if let Some(next) = scene.follow(block, taken) {
+            self.leave();
+            self.choose(next);
+        }
+    }
+
+    fn add_here(&mut self) {
+        let Some(block) = self.state.graph.selected else {
+            return;
+        };
+        let hook = self.state.draft.hook;
+        let hookable = self
+            .state
+            .graph
+            .scene
+            .as_ref()
+            .and_then(|scene| scene.hook(block, hook))
+            .is_some_and(Result::is_ok);
+        let Some(placement) = self.state.drafted(block, hook).filter(|_| hookable) else {
+            return;
+        };
+        self.state
+            .document
+            .edit("add", |session| session.placements.push(placement));
+        self.state.document.close_step();
+    }
+
+    fn add_everywhere(&mut self) {
+        let Some(scene) = self.state.graph.scene.clone() else {
+            return;
+        };
+        let hook = self.state.draft.hook;
+        let placements: Vec<_> = scene
+            .hookable(hook)
+            .filter_map(|block| self.state.drafted(block, hook))
+            .collect();
+        self.state.document.edit("add everywhere", |session| {
+            for placement in placements {
+                let same = |other: &gilk_engine::session::Placement| {
+                    other.function == placement.function
+                        && other.block == placement.block
+                        && other.hook == placement.hook
+                        && other.instrument == placement.instrument
+                };
+                if !session.placements.iter().any(same) {
+                    session.placements.push(placement);
+                }
+            }
+        });
+        self.state.document.close_step();
+    }
+
+    fn ask(&mut self, purpose: Purpose, then: Option<Command>) {
+        let text = match (purpose, self.state.document.path()) {
+            (Purpose::SaveSession, Some(path)) => path.display().to_string(),
+            (Purpose::SaveSession, None) => {
+                let name = default_path(self.state.document.session());
+                let stem = name
+                    .file_stem()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned();
+                format!("sessions/{stem}.ron")
+            }
+            _ => String::new(),
+        };
+        self.state.dialog = Some(PathDialog {
+            purpose,
+            text,
+            browsing: false,
+            then,
+            focused: false,
+        });
+    }
+
+    fn save(&mut self, then: Option<Command>) {
+        match self.state.document.path().map(PathBuf::from) {
+            Some(path) => {
+                self.after_saving = then;
+                files::write_session(
+                    self.workers.mail(),
+                    path,
+                    self.state.document.session().clone(),
+                );
+            }
+            None => self.ask(Purpose::SaveSession, then),
+        }
+    }
+
+    fn use_path(&mut self, purpose: Purpose, path: PathBuf, then: Option<Command>) {
+        let mail = self.workers.mail();
+        match purpose {
+            Purpose::OpenSession => files::read_session(mail, path),
+            Purpose::OpenRecording => {
+                self.state.reading = Some((0, 0));
+                files::open_recording(mail, path);
+            }
+            Purpose::SaveSession => {
+                self.after_saving = then;
+                files::write_session(mail, path, self.state.document.session().clone());
+            }
+            Purpose::SaveRecording => self.state.run.path = path.display().to_string(),
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What part of a graph is seen, and how large.
+
+use egui::{Pos2, Rect, Vec2, pos2};
+
+/// A place and a zoom. Positions of the graph become positions of the canvas, from its corner.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Camera {
+    /// Points of the canvas for a point of the graph.
+    pub zoom: f32,
+    /// Where the graph's origin is on the canvas.
+    pub origin: Vec2,
+}
+
+impl Camera {
+    /// How far one can be away.
+    pub const FARTHEST: f32 = 0.002;
+    /// How near one can be.
+    pub const NEAREST: f32 = 2.5;
+
+    /// From the graph to the screen, where the canvas has its corner at `corner`.
+    #[must_use]
+    pub fn to_screen(&self, corner: Pos2, at: Pos2) -> Pos2 {
+        corner + self.origin + at.to_vec2() * self.zoom
+    }
+
+    /// From the graph to the screen.
+    #[must_use]
+    pub fn rect_to_screen(&self, corner: Pos2, rect: Rect) -> Rect {
+        Rect::from_min_max(
+            self.to_screen(corner, rect.min),
+            self.to_screen(corner, rect.max),
+        )
+    }
+
+    /// From the screen to the graph.
+    #[must_use]
+    pub fn to_graph(&self, corner: Pos2, at: Pos2) -> Pos2 {
+        ((at - corner - self.origin) / self.zoom).to_pos2()
+    }
+
+    /// Changes the zoom by `factor`; what is at `at` on the canvas stays there.
+    pub fn zoom_at(&mut self, at: Vec2, factor: f32) {
+        let zoom = (self.zoom * factor).clamp(Self::FARTHEST, Self::NEAREST);
+        self.origin = at + (self.origin - at) * (zoom / self.zoom);
+        self.zoom = zoom;
+    }
+
+    /// Everything of a graph of `size` on a canvas, but never larger than natural.
+    #[must_use]
+    pub fn fitting(size: Vec2, canvas: Vec2) -> Self {
+        let zoom = (canvas.x / size.x.max(1.0))
+            .min(canvas.y / size.y.max(1.0))
+            .clamp(Self::FARTHEST, 1.0);
+        Self {
+            zoom,
+            origin: (canvas - size * zoom) / 2.0,
+        }
+    }
+
+    /// `at` of the graph stands at `share` of the canvas: (0.5, 0.5) is its middle.
+    #[must_use]
+    pub fn looking_at(at: Pos2, zoom: f32, canvas: Vec2, share: Vec2) -> Self {
+        Self {
+            zoom,
+            origin: canvas * share - at.to_vec2() * zoom,
+        }
+    }
+
+    /// Moves as little as needed so that `rect` of the graph is seen, a margin away from the edge.
+    pub fn reveal(&mut self, rect: Rect, canvas: Vec2) {
+        let margin = (canvas * 0.12).min(Vec2::splat(80.0));
+        let seen = self.rect_to_screen(Pos2::ZERO, rect);
+        let shift = |low: f32, high: f32, size: f32, margin: f32| {
+            if high - low > size - 2.0 * margin || low < margin {
+                margin - low
+            } else {
+                (size - margin - high).min(0.0)
+            }
+        };
+        let inside = Rect::from_min_size(pos2(0.0, 0.0), canvas).shrink2(margin * 0.5);
+        if !inside.contains_rect(seen) {
+            self.origin.x += shift(seen.left(), seen.right(), canvas.x, margin.x);
+            self.origin.y += shift(seen.top(), seen.bottom(), canvas.y, margin.y);
+        }
+    }
+}
+
+impl Default for Camera {
+    fn default() -> Self {
+        Self {
+            zoom: 1.0,
+            origin: Vec2::ZERO,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use egui::vec2;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn zooming_keeps_what_is_under_the_pointer(
+            zoom in 0.05f32..2.0, x in -500f32..500.0, y in -500f32..500.0,
+            px in 0f32..800.0, py in 0f32..600.0, factor in 0.2f32..5.0,
+        ) {
+            let mut camera = Camera { zoom, origin: vec2(x, y) };
+            let before = camera.to_graph(Pos2::ZERO, pos2(px, py));
+            camera.zoom_at(vec2(px, py), factor);
+            let after = camera.to_screen(Pos2::ZERO, before);
+            prop_assert!((after - pos2(px, py)).length() < 0.5, "{after:?}");
+        }
+
+        #[test]
+        fn what_fits_is_seen_whole(w in 10f32..50_000.0, h in 10f32..50_000.0) {
+            let (size, canvas) = (vec2(w, h), vec2(900.0, 600.0));
+            let camera = Camera::fitting(size, canvas);
+            let seen = camera.rect_to_screen(Pos2::ZERO, Rect::from_min_size(Pos2::ZERO, size));
+            if camera.zoom > Camera::FARTHEST {
+                prop_assert!(seen.left() >= -0.5 && seen.top() >= -0.5);
+                prop_assert!(seen.right() <= 900.5 && seen.bottom() <= 600.5);
+            }
+            prop_assert!(camera.zoom <= 1.0);
+        }
+
+        #[test]
+        fn what_is_revealed_is_seen(x in -3000f32..3000.0, y in -3000f32..3000.0, zoom in 0.1f32..1.0) {
+            let mut camera = Camera { zoom, origin: Vec2::ZERO };
+            let rect = Rect::from_min_size(pos2(x, y), vec2(200.0, 100.0));
+            camera.reveal(rect, vec2(900.0, 600.0));
+            let seen = camera.rect_to_screen(Pos2::ZERO, rect);
+            prop_assert!(Rect::from_min_size(Pos2::ZERO, vec2(900.0, 600.0)).contains_rect(seen), "{seen:?}");
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! The control-flow graph of one function: laid out off the UI thread, drawn in view only.
+//!
+//! [`layout`] is pure; [`scene`] is everything about one function that a worker makes ready;
+//! [`view`] draws it.
+
+mod camera;
+pub mod code;
+mod layers;
+pub mod layout;
+mod legend;
+pub mod marks;
+mod order;
+mod paint;
+mod position;
+mod route;
+pub mod scene;
+mod table;
+pub mod view;
+
+#[cfg(test)]
+mod tests;
+
+pub use camera::Camera;
+pub use scene::{Metrics, Scene};
+pub use view::Graph;

@@ -1,0 +1,410 @@
+//! Draws edges and blocks; knows nothing of input.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use egui::text::LayoutJob;
+use egui::{
+    Align2, Color32, CornerRadius, Galley, Painter, Pos2, Rect, Shape, Stroke, StrokeKind,
+    TextFormat, Vec2, pos2, vec2,
+};
+use gilk_engine::HookType;
+use gilk_engine::cfg::BlockIndex;
+
+use super::camera::Camera;
+use super::code::Part;
+use super::layout::Route;
+use super::marks::{Hooked, Mark};
+use super::scene::{CodeLine, EdgeLook, Metrics, Scene, inside};
+use crate::theme::{Tokens, code, prose, text};
+
+/// Below this many points the letters of code are not drawn.
+const READABLE: f32 = 4.6;
+/// Radius of an edge's bends at zoom 1, in points.
+const BEND: f32 = 6.0;
+
+/// Text of blocks that was laid out for one zoom and theme.
+#[derive(Default)]
+pub(crate) struct Galleys {
+    size: f32,
+    dark: bool,
+    kept: HashMap<usize, Arc<[Arc<Galley>]>>,
+}
+
+impl std::fmt::Debug for Galleys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Galleys")
+            .field("size", &self.size)
+            .field("kept", &self.kept.len())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Galleys {
+    /// Forgets the text of another function.
+    pub(crate) fn clear(&mut self) {
+        self.kept.clear();
+    }
+
+    fn get(
+        &mut self,
+        painter: &Painter,
+        block: usize,
+        lines: &[CodeLine],
+        size: f32,
+        dark: bool,
+    ) -> Arc<[Arc<Galley>]> {
+        if self.size != size || self.dark != dark {
+            self.kept.clear();
+            (self.size, self.dark) = (size, dark);
+        }
+        let made = || {
+            lines
+                .iter()
+                .map(|line| painter.layout_job(job(line, size, Tokens::for_dark(dark))))
+                .collect()
+        };
+        Arc::clone(self.kept.entry(block).or_insert_with(made))
+    }
+}
+
+/// What is drawn, and where.
+pub(crate) struct Canvas<'a> {
+    pub(crate) painter: &'a Painter,
+    pub(crate) rect: Rect,
+    pub(crate) camera: Camera,
+    pub(crate) tokens: &'a Tokens,
+    pub(crate) dark: bool,
+    pub(crate) metrics: Metrics,
+}
+
+/// How one block is set off.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Emphasis {
+    pub(crate) selected: bool,
+    pub(crate) hovered: bool,
+}
+
+impl Canvas<'_> {
+    /// Size of code, in points. In quarters, so that few sizes of letters are ever made.
+    fn letters(&self) -> f32 {
+        (text::CODE * self.camera.zoom * 4.0).floor() / 4.0
+    }
+
+    /// Whether text of blocks can be read at this zoom.
+    pub(crate) fn readable(&self) -> bool {
+        self.letters() >= READABLE
+    }
+
+    /// A rectangle of the graph on the screen.
+    pub(crate) fn place(&self, rect: Rect) -> Rect {
+        self.camera.rect_to_screen(self.rect.min, rect)
+    }
+
+    /// All edges that are in view; those of `focus` last and stronger.
+    pub(crate) fn edges(&self, scene: &Scene, focus: Option<BlockIndex>) {
+        let seen = Rect::from_min_max(
+            self.camera.to_graph(self.rect.min, self.rect.min),
+            self.camera.to_graph(self.rect.min, self.rect.max),
+        )
+        .expand(20.0);
+        let mut strong = Vec::new();
+        for ((edge, route), look) in scene
+            .cfg
+            .edges
+            .iter()
+            .zip(&scene.layout.routes)
+            .zip(&scene.looks)
+        {
+            if !Rect::from_points(&route.points).intersects(seen) {
+                continue;
+            }
+            if Some(edge.from) == focus || Some(edge.to) == focus {
+                strong.push((route, *look));
+            } else {
+                self.edge(route, *look, 1.3);
+            }
+        }
+        for (route, look) in strong {
+            self.edge(route, look, 2.4);
+        }
+    }
+
+    fn edge(&self, route: &Route, look: EdgeLook, width: f32) {
+        let color = match look {
+            _ if route.back => self.tokens.edge_back,
+            EdgeLook::True => self.tokens.edge_true,
+            EdgeLook::False => self.tokens.edge_false,
+            EdgeLook::Jump => self.tokens.edge_jump,
+            EdgeLook::Rare => self.tokens.edge_rare,
+        };
+        let zoom = self.camera.zoom;
+        let stroke = Stroke::new((width * zoom.sqrt()).clamp(0.7, 3.0), color);
+        let points: Vec<Pos2> = route
+            .points
+            .iter()
+            .map(|&point| self.camera.to_screen(self.rect.min, point))
+            .collect();
+        let Some(&end) = points.last() else { return };
+        let head = (5.5 * zoom).clamp(1.5, 8.0);
+        let mut bent = if zoom > 0.25 {
+            rounded(&points, BEND * zoom)
+        } else {
+            points
+        };
+        if let Some(last) = bent.last_mut() {
+            last.y -= head;
+        }
+        if look == EdgeLook::Rare && zoom > 0.25 {
+            self.painter.extend(Shape::dashed_line(
+                &bent,
+                stroke,
+                5.0 * zoom.max(0.5),
+                4.0 * zoom.max(0.5),
+            ));
+        } else {
+            self.painter.add(Shape::line(bent, stroke));
+        }
+        let base = end.y - head * 1.5;
+        let arrow = vec![
+            end,
+            pos2(end.x - head * 0.75, base),
+            pos2(end.x + head * 0.75, base),
+        ];
+        self.painter
+            .add(Shape::convex_polygon(arrow, color, Stroke::NONE));
+    }
+
+    /// One block: its frame, its marks, and its text if that can be read.
+    pub(crate) fn block(
+        &self,
+        scene: &Scene,
+        index: BlockIndex,
+        rect: Rect,
+        hooked: &Hooked,
+        emphasis: Emphasis,
+        galleys: &mut Galleys,
+    ) {
+        let tokens = self.tokens;
+        let zoom = self.camera.zoom;
+        let corner = CornerRadius::same((5.0 * zoom).clamp(0.0, 5.0) as u8);
+        let marks =
+            [HookType::Pre, HookType::Post].map(|hook| Mark::of(scene, hooked, index, hook));
+        let fill = if emphasis.hovered {
+            tokens.hover
+        } else {
+            tokens.card
+        };
+        let outline = if emphasis.selected {
+            Stroke::new(2.0, tokens.accent)
+        } else if marks.iter().any(|mark| matches!(mark, Mark::Hooked(_))) {
+            Stroke::new(1.2, tokens.hooked)
+        } else {
+            Stroke::new(1.0, tokens.outline)
+        };
+        if self.readable() {
+            let shadow = rect.translate(vec2(0.0, 2.0 * zoom));
+            self.painter.rect_filled(shadow, corner, tokens.shadow);
+        }
+        self.painter.rect_filled(rect, corner, fill);
+        self.bar(rect, &marks);
+        self.painter.rect_stroke(
+            rect,
+            corner,
+            outline,
+            if emphasis.selected {
+                StrokeKind::Outside
+            } else {
+                StrokeKind::Inside
+            },
+        );
+        let Some(shown) = scene.shown.get(index.0 as usize) else {
+            return;
+        };
+        if !self.readable() {
+            let size = (rect.height() * 0.4).min(rect.width() * 0.25).min(30.0);
+            if size >= 7.0 {
+                self.painter.text(
+                    rect.center(),
+                    Align2::CENTER_CENTER,
+                    index.0,
+                    prose(size),
+                    tokens.weak,
+                );
+            }
+            return;
+        }
+        let painter = self
+            .painter
+            .with_clip_rect(self.painter.clip_rect().intersect(rect));
+        let middle = rect.top() + inside::HEADING * zoom / 2.0;
+        let left = rect.left() + inside::PADDING * zoom + 2.0 * zoom;
+        let size = text::BODY * zoom;
+        let name = painter.text(
+            pos2(left, middle),
+            Align2::LEFT_CENTER,
+            format!("block {}", index.0),
+            prose(size),
+            tokens.strong,
+        );
+        let offset = format!("+{:x}", shown.offset);
+        painter.text(
+            pos2(name.right() + 8.0 * zoom, middle),
+            Align2::LEFT_CENTER,
+            offset,
+            code(self.letters()),
+            tokens.weak,
+        );
+        let under = rect.top() + inside::HEADING * zoom;
+        painter.hline(
+            rect.left() + 6.0 * zoom..=rect.right() - 1.0,
+            under,
+            Stroke::new(1.0, tokens.line),
+        );
+        let lines = galleys.get(
+            &painter,
+            index.0 as usize,
+            &shown.lines,
+            self.letters(),
+            self.dark,
+        );
+        let mut at = rect.min
+            + vec2(
+                inside::PADDING + 2.0,
+                inside::HEADING + inside::PADDING * 0.6,
+            ) * zoom;
+        for line in lines.iter() {
+            if at.y > painter.clip_rect().bottom() {
+                break;
+            }
+            painter.galley(at, Arc::clone(line), tokens.text);
+            at.y += self.metrics.line * zoom;
+        }
+    }
+
+    /// A bar at the left edge: its upper half for the pre-hook, its lower for the post-hook.
+    fn bar(&self, rect: Rect, marks: &[Mark<'_>; 2]) {
+        let width = (4.0 * self.camera.zoom)
+            .clamp(2.0, 5.0)
+            .min(rect.width() * 0.3);
+        let [pre, post] = marks;
+        let middle = rect.center().y;
+        for (mark, top, bottom) in [(pre, rect.top(), middle), (post, middle, rect.bottom())] {
+            let half =
+                Rect::from_min_max(pos2(rect.left(), top), pos2(rect.left() + width, bottom))
+                    .shrink2(vec2(0.0, 1.0));
+            self.painter.rect_filled(half, 1.0, mark.color(self.tokens));
+        }
+    }
+
+    /// Where the pills of a block's hooks are: pre, post.
+    pub(crate) fn pills(&self, rect: Rect) -> [(HookType, Rect); 2] {
+        let zoom = self.camera.zoom;
+        let size = vec2(40.0, 16.0) * zoom;
+        let top = rect.top() + (inside::HEADING * zoom - size.y) / 2.0;
+        let right = rect.right() - inside::PADDING * zoom;
+        let post = Rect::from_min_size(pos2(right - size.x, top), size);
+        let pre = post.translate(Vec2::new(-(size.x + 5.0 * zoom), 0.0));
+        [(HookType::Pre, pre), (HookType::Post, post)]
+    }
+
+    /// The pill of one hook: outlined if it can be had, filled if it is taken, struck out if refused.
+    pub(crate) fn pill(&self, rect: Rect, hook: HookType, mark: &Mark<'_>, emphasis: Emphasis) {
+        let zoom = self.camera.zoom;
+        let color = mark.color(self.tokens);
+        let corner = CornerRadius::same((8.0 * zoom).clamp(1.0, 12.0) as u8);
+        let (fill, ink) = match mark {
+            Mark::Hooked(_) => (color, self.tokens.canvas),
+            _ if emphasis.hovered || emphasis.selected => (self.tokens.hover, color),
+            _ => (Color32::TRANSPARENT, color),
+        };
+        self.painter.rect_filled(rect, corner, fill);
+        let weight = if emphasis.selected { 1.8 } else { 1.0 };
+        self.painter
+            .rect_stroke(rect, corner, Stroke::new(weight, color), StrokeKind::Inside);
+        let label = match mark {
+            Mark::Hooked(count) if *count > 1 => format!("{hook} {count}"),
+            _ => hook.to_string(),
+        };
+        let text = self.painter.text(
+            rect.center(),
+            Align2::CENTER_CENTER,
+            label,
+            prose(11.0 * zoom),
+            ink,
+        );
+        if matches!(mark, Mark::Refused(_)) {
+            self.painter.hline(
+                text.expand(2.0 * zoom).x_range(),
+                rect.center().y + 0.5,
+                Stroke::new(1.0, color),
+            );
+        }
+    }
+}
+
+/// The points of a line with its corners cut round.
+fn rounded(points: &[Pos2], radius: f32) -> Vec<Pos2> {
+    let mut line = Vec::with_capacity(points.len() * 4);
+    line.extend(points.first());
+    for triple in points.windows(3) {
+        let &[before, corner, after] = triple else {
+            continue;
+        };
+        let (toward, away) = (before - corner, after - corner);
+        let radius = radius.min(toward.length() / 2.0).min(away.length() / 2.0);
+        if radius < 0.5 {
+            line.push(corner);
+            continue;
+        }
+        let (start, end) = (
+            corner + toward.normalized() * radius,
+            corner + away.normalized() * radius,
+        );
+        for step in 0..=4 {
+            let t = step as f32 / 4.0;
+            let (a, b) = (start.lerp(corner, t), corner.lerp(end, t));
+            line.push(a.lerp(b, t));
+        }
+    }
+    line.extend(points.last().filter(|_| points.len() > 1));
+    line
+}
+
+fn job(line: &CodeLine, size: f32, tokens: &Tokens) -> LayoutJob {
+    let mut job = LayoutJob::default();
+    job.wrap.max_width = f32::INFINITY;
+    let format = |color| TextFormat::simple(code(size), color);
+    job.append(&format!("{:<5} ", line.offset), 0.0, format(tokens.weak));
+    for (part, piece) in &line.parts {
+        let color = match part {
+            Part::Mnemonic => tokens.mnemonic,
+            Part::Register => tokens.register,
+            Part::Number => tokens.number,
+            Part::Symbol => tokens.symbol,
+            Part::Plain => tokens.weak,
+        };
+        job.append(piece, 0.0, format(color));
+    }
+    job
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_keeps_the_ends() {
+        let points = [
+            pos2(0.0, 0.0),
+            pos2(0.0, 50.0),
+            pos2(80.0, 50.0),
+            pos2(80.0, 90.0),
+        ];
+        let line = rounded(&points, 6.0);
+        assert_eq!((line[0], line[line.len() - 1]), (points[0], points[3]));
+        assert!(line.iter().all(|point| !point.any_nan()));
+        assert_eq!(rounded(&points[..2], 6.0), points[..2]);
+        assert_eq!(rounded(&[], 6.0), []);
+    }
+}

@@ -1,0 +1,285 @@
+//! Orthogonal routes: between two layers lies a channel, and each edge that must move sideways
+//! gets a track of it for its horizontal leg.
+
+use egui::{Pos2, Vec2, pos2, vec2};
+
+use super::layout::{Chain, Grid, Layout, Route, boxed, gap};
+use super::table::Table;
+
+/// One passage of an edge through a channel.
+#[derive(Clone, Copy, Debug, Default)]
+struct Leg {
+    chain: usize,
+    channel: usize,
+    /// Where it comes from and where it goes.
+    from: f32,
+    to: f32,
+    /// Whether it comes from below.
+    upward: bool,
+    /// The box that it enters at the end of this passage, if it does.
+    enters: Option<usize>,
+    turn: Turn,
+    track: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// Comes from above and returns upwards: an edge that begins to run upwards.
+    Under,
+    /// From one layer to the next.
+    #[default]
+    Through,
+    /// Comes from below and returns downwards: an edge that ran upwards.
+    Over,
+}
+
+impl Leg {
+    fn span(&self) -> (f32, f32) {
+        (self.from.min(self.to), self.from.max(self.to))
+    }
+
+    /// Whether it leads to the left on its way down, whichever way the edge runs.
+    fn leftward(&self) -> bool {
+        (self.to < self.from) != self.upward
+    }
+
+    fn straight(&self) -> bool {
+        (self.from - self.to).abs() < 0.5
+    }
+
+    /// Whether the two may not share a track. Those that enter the same box may: they join there.
+    fn overlaps(&self, other: &Self) -> bool {
+        if self.enters.is_some() && self.enters == other.enters {
+            return false;
+        }
+        let ((a, b), (c, d)) = (self.span(), other.span());
+        a < d + gap::EDGES / 2.0 && c < b + gap::EDGES / 2.0
+    }
+}
+
+/// Boxes and routes from places.
+pub(super) fn route(grid: &Grid, sizes: &[Vec2]) -> Layout {
+    let layers = grid.rows.len();
+    let mut heights: Table<f32> = Table::new(layers);
+    for (node, size) in sizes.iter().enumerate() {
+        let layer = grid.cells[node].layer;
+        heights[layer] = heights[layer].max(size.y);
+    }
+
+    let mut legs: Vec<Leg> = grid
+        .chains
+        .iter()
+        .enumerate()
+        .flat_map(|(index, chain)| passages(grid, index, chain))
+        .collect();
+    let mut channels: Table<Vec<usize>> = Table::new(layers + 1);
+    for (index, leg) in legs.iter().enumerate() {
+        if !leg.straight() || leg.turn != Turn::Through {
+            channels[leg.channel].push(index);
+        }
+    }
+    let mut legs_table: Table<Leg> = Table::from(std::mem::take(&mut legs));
+    let mut tracks: Table<usize> = Table::new(layers + 1);
+    for channel in 0..=layers {
+        tracks[channel] = assign(&mut legs_table, &channels[channel]);
+    }
+
+    // Channel i lies above layer i.
+    let mut channel_top: Table<f32> = Table::new(layers + 1);
+    let mut layer_top: Table<f32> = Table::new(layers);
+    let mut y = gap::MARGIN;
+    for channel in 0..=layers {
+        channel_top[channel] = y;
+        let legs = tracks[channel];
+        let outermost = channel == 0 || channel == layers;
+        if legs > 0 {
+            y += 2.0 * gap::LAYER + (legs - 1) as f32 * gap::TRACKS;
+        } else if !outermost {
+            y += 1.5 * gap::LAYER;
+        }
+        if channel < layers {
+            layer_top[channel] = y;
+            y += heights[channel];
+        }
+    }
+    let bottom = y + gap::MARGIN;
+
+    let shift = gap::MARGIN - leftmost(grid);
+    let boxes = sizes
+        .iter()
+        .enumerate()
+        .map(|(node, &size)| {
+            boxed(
+                grid.x[node] + shift,
+                layer_top[grid.cells[node].layer],
+                size,
+            )
+        })
+        .collect::<Vec<_>>();
+
+    let mut points: Table<Vec<Pos2>> = Table::new(grid.chains.len());
+    for leg in legs_table.iter() {
+        let y = channel_top[leg.channel] + gap::LAYER + leg.track as f32 * gap::TRACKS;
+        if !leg.straight() || leg.turn != Turn::Through {
+            points[leg.chain].extend([pos2(leg.from + shift, y), pos2(leg.to + shift, y)]);
+        }
+    }
+    let mut routes = Vec::with_capacity(grid.chains.len());
+    for (index, chain) in grid.chains.iter().enumerate() {
+        let (from, to) = ends(chain);
+        let (Some(from_box), Some(to_box)) = (boxes.get(from), boxes.get(to)) else {
+            continue;
+        };
+        let mut line = vec![pos2(
+            grid.x[from] + chain.leaves_at + shift,
+            from_box.bottom(),
+        )];
+        line.append(&mut points[index]);
+        line.push(pos2(grid.x[to] + chain.enters_at + shift, to_box.top()));
+        routes.push(Route {
+            points: square(line),
+            back: chain.back,
+        });
+    }
+    let right = boxes
+        .iter()
+        .map(|rect| rect.right())
+        .chain(
+            routes
+                .iter()
+                .flat_map(|route| route.points.iter().map(|point| point.x)),
+        )
+        .fold(0.0, f32::max);
+    Layout {
+        boxes,
+        routes,
+        size: vec2(right + gap::MARGIN, bottom),
+    }
+}
+
+fn ends(chain: &Chain) -> (usize, usize) {
+    (
+        chain.cells.first().copied().unwrap_or(0),
+        chain.cells.last().copied().unwrap_or(0),
+    )
+}
+
+fn leftmost(grid: &Grid) -> f32 {
+    (0..grid.cells.len())
+        .map(|cell| grid.x[cell] - grid.cells[cell].width / 2.0)
+        .fold(f32::INFINITY, f32::min)
+}
+
+/// The channels that an edge passes, in its direction.
+fn passages(grid: &Grid, index: usize, chain: &Chain) -> Vec<Leg> {
+    let (from, to) = ends(chain);
+    let place = |position: usize, cell: usize| {
+        if position == 0 {
+            grid.x[from] + chain.leaves_at
+        } else if position + 1 == chain.cells.len() {
+            grid.x[to] + chain.enters_at
+        } else {
+            grid.x[cell]
+        }
+    };
+    let mut legs = Vec::with_capacity(chain.cells.len());
+    let mut x = place(0, from);
+    for (position, pair) in chain.cells.windows(2).enumerate() {
+        let &[one, other] = pair else { continue };
+        let (layer, next) = (grid.cells[one].layer, grid.cells[other].layer);
+        let (turn, channel) = match (chain.back, position == 0, position + 2 == chain.cells.len()) {
+            (false, ..) => (Turn::Through, next),
+            (true, true, _) => (Turn::Under, layer + 1),
+            (true, _, true) => (Turn::Over, next),
+            (true, false, false) => (Turn::Through, layer),
+        };
+        let upward = chain.back && turn == Turn::Through;
+        let enters = (!chain.back && position + 2 == chain.cells.len()).then_some(to);
+        let mut leg = Leg {
+            chain: index,
+            channel,
+            from: x,
+            to: place(position + 1, other),
+            upward,
+            enters,
+            turn,
+            track: 0,
+        };
+        if leg.straight() {
+            leg.to = x;
+        }
+        x = leg.to;
+        legs.push(leg);
+    }
+    legs
+}
+
+/// Gives each of a channel's legs a track, from the top, and returns how many tracks there are.
+///
+/// Of two legs that overlap and run the same way, the one that begins further along goes above:
+/// then they do not cross. Turns go outside, narrow ones inmost.
+fn assign(legs: &mut Table<Leg>, channel: &[usize]) -> usize {
+    let mut order: Vec<(Turn, bool, f32, usize)> = channel
+        .iter()
+        .map(|&index| {
+            let leg = &legs[index];
+            let upper = if leg.upward { leg.to } else { leg.from };
+            let (left, right) = leg.span();
+            let key = match leg.turn {
+                Turn::Under => right - left,
+                Turn::Over => left - right,
+                Turn::Through if leg.leftward() => upper,
+                Turn::Through => -upper,
+            };
+            (leg.turn, leg.leftward(), key, index)
+        })
+        .collect();
+    order.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.total_cmp(&b.2)));
+    let mut used: Vec<Vec<Leg>> = Vec::new();
+    for (turn, leftward, _, index) in order {
+        let leg = legs[index];
+        let before = |other: &Leg| {
+            other.turn != turn || turn != Turn::Through || other.leftward() == leftward
+        };
+        let below = |track: &Vec<Leg>| {
+            track
+                .iter()
+                .any(|other| other.overlaps(&leg) && before(other))
+        };
+        let least = used.iter().rposition(below).map_or(0, |track| track + 1);
+        let free = |track: &Vec<Leg>| !track.iter().any(|other| other.overlaps(&leg));
+        let track = used
+            .iter()
+            .skip(least)
+            .position(free)
+            .map_or(used.len(), |found| least + found);
+        if let Some(track) = used.get_mut(track) {
+            track.push(leg);
+        } else {
+            used.push(vec![leg]);
+        }
+        legs[index].track = track;
+    }
+    used.len()
+}
+
+/// Drops points that do not bend the line, and makes legs exactly horizontal or vertical.
+fn square(line: Vec<Pos2>) -> Vec<Pos2> {
+    let mut squared: Vec<Pos2> = Vec::with_capacity(line.len());
+    for point in line {
+        let mut point = point;
+        if let Some(last) = squared.last()
+            && (last.x - point.x).abs() < 0.5
+        {
+            point.x = last.x;
+        }
+        if let [.., before, last] = squared.as_slice()
+            && ((before.x == last.x && last.x == point.x)
+                || (before.y == last.y && last.y == point.y))
+        {
+            squared.pop();
+        }
+        squared.push(point);
+    }
+    squared
+}

@@ -1,0 +1,216 @@
+//! Everything the window shows of one function, made ready by a worker.
+
+use egui::{Vec2, vec2};
+use gilk_engine::cfg::{BlockEnd, BlockIndex, Cfg, EdgeKind};
+use gilk_engine::image::FunctionId;
+use gilk_engine::placement::{BlockOptions, Site, options};
+use gilk_engine::{HookType, Refusal, listing};
+
+use super::code::{Part, parts};
+use super::layout::{Layout, Link, layout};
+use crate::catalogue::Catalogue;
+
+/// Letters of an instruction that are shown; longer ones end in an ellipsis, and are whole in the
+/// inspector.
+const WIDEST: usize = 64;
+/// Letters before each instruction: its offset.
+const GUTTER: usize = 6;
+
+/// How large the code font is, in points at zoom 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Metrics {
+    /// Width of a letter.
+    pub letter: f32,
+    /// Height of a line.
+    pub line: f32,
+}
+
+/// Sizes inside a block, in points at zoom 1.
+pub(crate) mod inside {
+    /// Height of a block's heading.
+    pub(crate) const HEADING: f32 = 24.0;
+    /// Around a block's text.
+    pub(crate) const PADDING: f32 = 8.0;
+    /// The narrowest block: its heading with both marks.
+    pub(crate) const NARROWEST: f32 = 216.0;
+}
+
+/// A line of code, ready to be coloured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodeLine {
+    /// Offset from the function's start, in hexadecimal.
+    pub offset: String,
+    /// The instruction's parts.
+    pub parts: Vec<(Part, String)>,
+}
+
+/// A block as it is shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Offset from the function's start, in bytes.
+    pub offset: u64,
+    /// Its instructions.
+    pub lines: Vec<CodeLine>,
+}
+
+/// How an edge looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EdgeLook {
+    /// A conditional branch, taken.
+    True,
+    /// A conditional branch, not taken.
+    False,
+    /// The only way on.
+    Jump,
+    /// Not taken now: a static key, or a fixup.
+    Rare,
+}
+
+/// One function, analysed, laid out and disassembled.
+#[derive(Clone, Debug)]
+pub struct Scene {
+    /// What a session calls the function.
+    pub name: String,
+    /// Its graph.
+    pub cfg: Cfg,
+    /// What can be hooked, by block.
+    pub options: Vec<BlockOptions>,
+    /// Its text, by block.
+    pub shown: Vec<Shown>,
+    /// Where everything stands.
+    pub layout: Layout,
+    /// How each edge looks.
+    pub looks: Vec<EdgeLook>,
+}
+
+impl Scene {
+    /// Analyses a function and lays its graph out. `None` if the kernel has no such function.
+    #[must_use]
+    pub fn new(catalogue: &Catalogue, function: FunctionId, metrics: Metrics) -> Option<Self> {
+        let image = catalogue.image();
+        let name = catalogue.name(function)?.to_owned();
+        let cfg = Cfg::of(image, function);
+        let options = options(image, &cfg);
+        let start = cfg.span.start;
+        let shown: Vec<Shown> = cfg
+            .blocks
+            .iter()
+            .map(|block| Shown {
+                offset: block.span.start.0.saturating_sub(start.0),
+                lines: listing::disassemble(
+                    Some(image),
+                    block.span.start,
+                    image.bytes(block.span).unwrap_or_default(),
+                )
+                .into_iter()
+                .map(|line| CodeLine {
+                    offset: format!("{:x}", line.at.0.saturating_sub(start.0)),
+                    parts: shortened(&line.text),
+                })
+                .collect(),
+            })
+            .collect();
+        let sizes: Vec<Vec2> = shown.iter().map(|shown| size(shown, metrics)).collect();
+        let links: Vec<Link> = cfg
+            .edges
+            .iter()
+            .map(|edge| Link {
+                from: edge.from.0 as usize,
+                to: edge.to.0 as usize,
+            })
+            .collect();
+        let layout = layout(&sizes, &links);
+        let looks = cfg
+            .edges
+            .iter()
+            .map(|edge| look(&cfg, edge.from, edge.kind))
+            .collect();
+        Some(Self {
+            name,
+            cfg,
+            options,
+            shown,
+            layout,
+            looks,
+        })
+    }
+
+    /// The function.
+    #[must_use]
+    pub const fn function(&self) -> FunctionId {
+        self.cfg.function
+    }
+
+    /// What a hook of a block offers: the site, or the refusal. `None` if there is no such block.
+    #[must_use]
+    pub fn hook(&self, block: BlockIndex, hook: HookType) -> Option<&Result<Site, Refusal>> {
+        let options = self.options.get(block.0 as usize)?;
+        Some(match hook {
+            HookType::Pre => &options.pre,
+            HookType::Post => &options.post,
+        })
+    }
+
+    /// The blocks that have the hook.
+    pub fn hookable(&self, hook: HookType) -> impl Iterator<Item = BlockIndex> {
+        self.cfg
+            .blocks
+            .iter()
+            .map(|block| block.index)
+            .filter(move |&block| self.hook(block, hook).is_some_and(Result::is_ok))
+    }
+
+    /// The block that control goes to from `block` when its branch is taken, or is not.
+    #[must_use]
+    pub fn follow(&self, block: BlockIndex, taken: bool) -> Option<BlockIndex> {
+        let wanted = |kind: EdgeKind| matches!(kind, EdgeKind::Taken | EdgeKind::Jump) == taken;
+        let mut ways = self.cfg.edges.iter().filter(|edge| edge.from == block);
+        let first = ways.clone().next()?;
+        Some(ways.find(|edge| wanted(edge.kind)).unwrap_or(first).to)
+    }
+}
+
+fn shortened(text: &str) -> Vec<(Part, String)> {
+    let mut room = WIDEST;
+    let mut kept = Vec::new();
+    for (part, piece) in parts(text) {
+        let count = piece.chars().count();
+        if count <= room {
+            kept.push((part, piece.to_owned()));
+            room -= count;
+        } else {
+            let mut cut: String = piece.chars().take(room.saturating_sub(1)).collect();
+            cut.push('…');
+            kept.push((part, cut));
+            break;
+        }
+    }
+    kept
+}
+
+fn size(shown: &Shown, metrics: Metrics) -> Vec2 {
+    let letters = |line: &CodeLine| {
+        GUTTER
+            + line
+                .parts
+                .iter()
+                .map(|(_, piece)| piece.chars().count())
+                .sum::<usize>()
+    };
+    let widest = shown.lines.iter().map(letters).max().unwrap_or(0);
+    let width = widest as f32 * metrics.letter + 2.0 * inside::PADDING;
+    let height = inside::HEADING + shown.lines.len() as f32 * metrics.line + 1.5 * inside::PADDING;
+    vec2(width.max(inside::NARROWEST).ceil(), height.ceil())
+}
+
+fn look(cfg: &Cfg, from: BlockIndex, kind: EdgeKind) -> EdgeLook {
+    let conditional = cfg
+        .block(from)
+        .is_some_and(|block| block.end == BlockEnd::Conditional);
+    match kind {
+        EdgeKind::Taken => EdgeLook::True,
+        EdgeKind::Fallthrough if conditional => EdgeLook::False,
+        EdgeKind::Fallthrough | EdgeKind::Jump => EdgeLook::Jump,
+        EdgeKind::StaticKey | EdgeKind::Fixup => EdgeLook::Rare,
+    }
+}

@@ -1,0 +1,344 @@
+//! The graph pane: pan, zoom, choose blocks and hooks.
+
+use std::sync::Arc;
+
+use egui::accesskit::Role;
+use egui::{CursorIcon, Id, Painter, PointerButton, Rect, RichText, Sense, Ui, Vec2, pos2, vec2};
+use gilk_engine::HookType;
+use gilk_engine::cfg::BlockIndex;
+
+use super::camera::Camera;
+use super::legend;
+use super::marks::{Hooked, Mark, sentence};
+use super::paint::{Canvas, Emphasis, Galleys};
+use super::scene::{Metrics, Scene, inside};
+use crate::command::Command;
+use crate::theme::{Tokens, code, space, text};
+use crate::widgets;
+
+/// The pane's state.
+#[derive(Debug, Default)]
+pub struct Graph {
+    /// The function that is shown.
+    pub scene: Option<Arc<Scene>>,
+    /// The block that is chosen.
+    pub selected: Option<BlockIndex>,
+    /// The hook of the chosen block that the inspector is about.
+    pub hook: Option<HookType>,
+    /// How it is seen.
+    pub camera: Camera,
+    /// Something to do with the camera once the pane's size is known.
+    pub wanted: Option<Look>,
+    canvas: Vec2,
+    galleys: Galleys,
+}
+
+/// Where the camera is to look.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Look {
+    /// As at opening: all of it if it can be read then, else the entry.
+    Opening,
+    /// All of it.
+    Fit,
+    /// The chosen block, or the entry, at natural size.
+    Natural,
+    /// So that the chosen block is seen.
+    Reveal,
+}
+
+/// Below this zoom a graph that was just opened shows its entry instead of everything.
+const OPENING: f32 = 0.62;
+/// The zoom at which an entry is shown.
+const ENTRY: f32 = 0.85;
+
+impl Graph {
+    /// Shows a function; `block` is chosen.
+    pub fn open(&mut self, scene: Arc<Scene>, block: Option<BlockIndex>) {
+        self.selected = block.filter(|block| (block.0 as usize) < scene.cfg.blocks.len());
+        self.scene = Some(scene);
+        self.galleys.clear();
+        self.wanted = Some(Look::Opening);
+        self.hook = None;
+    }
+
+    /// Shows nothing.
+    pub fn clear(&mut self) {
+        *self = Self {
+            canvas: self.canvas,
+            ..Self::default()
+        };
+    }
+
+    /// Chooses a block and brings it into view.
+    pub fn select(&mut self, block: BlockIndex) {
+        if self.selected != Some(block) {
+            self.hook = None;
+        }
+        self.selected = Some(block);
+        self.wanted = Some(Look::Reveal);
+    }
+
+    fn look(&mut self, scene: &Scene, look: Look) {
+        let size = scene.layout.size;
+        let chosen = self.selected.unwrap_or(BlockIndex(0));
+        let Some(&rect) = scene.layout.boxes.get(chosen.0 as usize) else {
+            return;
+        };
+        let entry = |zoom: f32, canvas: Vec2| {
+            Camera::looking_at(rect.center_top(), zoom, canvas, vec2(0.5, 0.06))
+        };
+        match look {
+            Look::Opening => {
+                let whole = Camera::fitting(size, self.canvas);
+                self.camera = if whole.zoom >= OPENING {
+                    whole
+                } else {
+                    entry(ENTRY, self.canvas)
+                };
+            }
+            Look::Fit => self.camera = Camera::fitting(size, self.canvas),
+            Look::Natural => self.camera = entry(1.0, self.canvas),
+            Look::Reveal => self.camera.reveal(rect, self.canvas),
+        }
+    }
+}
+
+/// Draws the pane and takes its input.
+pub fn show(
+    ui: &mut Ui,
+    graph: &mut Graph,
+    hooked: &Hooked,
+    metrics: Metrics,
+    said: &mut Vec<Command>,
+) {
+    let tokens = Tokens::of(ui);
+    let rect = ui.available_rect_before_wrap();
+    ui.painter().rect_filled(rect, 0.0, tokens.canvas);
+    let Some(scene) = graph.scene.clone() else {
+        return;
+    };
+    if graph.canvas != rect.size() && graph.canvas != Vec2::ZERO {
+        // What was in the middle stays there when the pane is resized.
+        graph.camera.origin += (rect.size() - graph.canvas) / 2.0;
+    }
+    graph.canvas = rect.size();
+    if let Some(look) = graph.wanted.take() {
+        graph.look(&scene, look);
+    }
+
+    let background = ui.interact(rect, Id::unique("graph canvas"), Sense::click_and_drag());
+    let background = widgets::named(background, Role::Canvas, "Control-flow graph");
+    pan_and_zoom(ui, graph, rect, &background);
+
+    let painter = ui.painter().with_clip_rect(rect.intersect(ui.clip_rect()));
+    dots(&painter, rect, graph.camera, tokens);
+    let canvas = Canvas {
+        painter: &painter,
+        rect,
+        camera: graph.camera,
+        tokens,
+        dark: ui.visuals().dark_mode,
+        metrics,
+    };
+    let mut hovered = None;
+    let mut responses = Vec::new();
+    for (block, &place) in scene.cfg.blocks.iter().zip(&scene.layout.boxes) {
+        let place = canvas.place(place);
+        if !place.intersects(rect) {
+            continue;
+        }
+        let id = Id::unique("block").with(block.index.0);
+        let response = ui.interact(place.intersect(rect), id, Sense::click());
+        let name = format!("block {} of {}", block.index.0, scene.name);
+        let response = widgets::chosen(
+            response,
+            Role::Button,
+            graph.selected == Some(block.index),
+            &name,
+        );
+        if response.hovered() {
+            hovered = Some(block.index);
+        }
+        responses.push((block.index, place, response));
+    }
+    canvas.edges(&scene, hovered.or(graph.selected));
+    for (index, place, response) in responses {
+        let emphasis = Emphasis {
+            selected: graph.selected == Some(index),
+            hovered: response.hovered(),
+        };
+        canvas.block(&scene, index, place, hooked, emphasis, &mut graph.galleys);
+        if response.clicked() {
+            response.surrender_focus();
+            said.push(Command::SelectBlock(index));
+        }
+        let hovering = if canvas.readable() {
+            pills(ui, graph, &canvas, &scene, hooked, (index, place), said)
+        } else {
+            false
+        };
+        if !hovering && !canvas.readable() {
+            response.on_hover_ui_at_pointer(|ui| describe(ui, &scene, hooked, index));
+        }
+    }
+    legend::show(ui, rect);
+}
+
+fn pan_and_zoom(ui: &Ui, graph: &mut Graph, rect: Rect, background: &egui::Response) {
+    if background.dragged_by(PointerButton::Primary) || background.dragged_by(PointerButton::Middle)
+    {
+        graph.camera.origin += background.drag_delta();
+        ui.ctx().set_cursor_icon(CursorIcon::Grabbing);
+    }
+    let pointer = ui.input(|input| input.pointer.hover_pos());
+    if let Some(pointer) = pointer.filter(|&pointer| {
+        rect.contains(pointer) && ui.ctx().layer_id_at(pointer) == Some(ui.layer_id())
+    }) {
+        let (scroll, pinch) = ui.input(|input| (input.smooth_scroll_delta(), input.zoom_delta()));
+        let factor = pinch * (scroll.y / 240.0).exp();
+        if factor != 1.0 {
+            graph.camera.zoom_at(pointer - rect.min, factor);
+        }
+        graph.camera.origin.x += scroll.x;
+    }
+}
+
+/// Faint dots that move with the graph, so that a pan is felt where there is no block.
+fn dots(painter: &Painter, rect: Rect, camera: Camera, tokens: &Tokens) {
+    let mut step = 40.0 * camera.zoom;
+    while step < 22.0 {
+        step *= 4.0;
+    }
+    let first = |origin: f32| origin.rem_euclid(step);
+    let mut x = rect.left() + first(camera.origin.x);
+    while x < rect.right() {
+        let mut y = rect.top() + first(camera.origin.y);
+        while y < rect.bottom() {
+            painter.rect_filled(
+                Rect::from_center_size(pos2(x, y), Vec2::splat(1.5)),
+                0.0,
+                tokens.grid,
+            );
+            y += step;
+        }
+        x += step;
+    }
+}
+
+/// The two hooks of a block, to click. Returns whether the pointer is on one.
+fn pills(
+    ui: &Ui,
+    graph: &mut Graph,
+    canvas: &Canvas<'_>,
+    scene: &Scene,
+    hooked: &Hooked,
+    block: (BlockIndex, Rect),
+    said: &mut Vec<Command>,
+) -> bool {
+    let (index, place) = block;
+    let mut hovering = false;
+    for (hook, pill) in canvas.pills(place) {
+        if !canvas.rect.contains_rect(pill) {
+            continue;
+        }
+        let mark = Mark::of(scene, hooked, index, hook);
+        let response = ui.interact(
+            pill,
+            Id::unique("hook").with((index.0, hook)),
+            Sense::click(),
+        );
+        let chosen = graph.selected == Some(index) && graph.hook == Some(hook);
+        let name = format!("{hook}-hook of block {}: {}", index.0, mark.words());
+        let response = widgets::chosen(response, Role::Button, chosen, &name);
+        hovering |= response.hovered();
+        canvas.pill(
+            pill,
+            hook,
+            &mark,
+            Emphasis {
+                selected: chosen,
+                hovered: response.hovered(),
+            },
+        );
+        if response.clicked() {
+            said.push(Command::SelectBlock(index));
+            graph.selected = Some(index);
+            graph.hook = Some(hook);
+        }
+        response.on_hover_ui(|ui| hook_words(ui, scene, hooked, index, hook));
+    }
+    hovering
+}
+
+fn describe(ui: &mut Ui, scene: &Scene, hooked: &Hooked, index: BlockIndex) {
+    let tokens = Tokens::of(ui);
+    let Some(block) = scene.cfg.block(index) else {
+        return;
+    };
+    ui.label(RichText::new(format!("block {}", index.0)).color(tokens.strong));
+    let line = format!(
+        "{} · {} bytes · {}",
+        block.span.start,
+        block.span.len(),
+        widgets::counted(block.instructions.len(), "instruction")
+    );
+    ui.label(
+        RichText::new(line)
+            .font(code(text::SMALL))
+            .color(tokens.weak),
+    );
+    for hook in [HookType::Pre, HookType::Post] {
+        hook_words(ui, scene, hooked, index, hook);
+    }
+}
+
+/// What a hook is, in words.
+pub(crate) fn hook_words(
+    ui: &mut Ui,
+    scene: &Scene,
+    hooked: &Hooked,
+    block: BlockIndex,
+    hook: HookType,
+) {
+    let tokens = Tokens::of(ui);
+    let mark = Mark::of(scene, hooked, block, hook);
+    ui.set_max_width(380.0);
+    ui.horizontal(|ui| {
+        ui.spacing_mut().item_spacing.x = space::SMALL;
+        ui.label(RichText::new(format!("{hook}-hook")).color(tokens.strong));
+        ui.label(RichText::new(mark.words()).color(mark.color(tokens)));
+    });
+    match (&mark, scene.hook(block, hook)) {
+        (Mark::Refused(refusal), _) => {
+            ui.label(sentence(refusal));
+            ui.label(
+                RichText::new(format!("at {}", refusal.at))
+                    .font(code(text::SMALL))
+                    .color(tokens.weak),
+            );
+        }
+        (_, Some(Ok(site))) => {
+            let words = format!(
+                "{}: {} bytes displaced at {}",
+                site.tactic.name(),
+                site.displaced.len(),
+                site.displaced.start
+            );
+            ui.label(RichText::new(words).small().color(tokens.weak));
+        }
+        _ => {}
+    }
+}
+
+/// How large the code font is where `ui` is.
+#[must_use]
+pub fn metrics(ui: &Ui) -> Metrics {
+    let font = code(text::CODE);
+    ui.ctx().fonts_mut(|fonts| Metrics {
+        letter: fonts.glyph_width(&font, 'm'),
+        line: (fonts.row_height(&font) + 2.0).round(),
+    })
+}
+
+/// The height of a block's heading at zoom 1, for those who aim at one.
+pub const HEADING: f32 = inside::HEADING;

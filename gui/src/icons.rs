@@ -1,0 +1,86 @@
+//! The few signs the window needs, drawn: no font has all of them, and lines stay sharp at any size.
+
+use std::f32::consts::PI;
+
+use egui::{Color32, Painter, Pos2, Rect, Shape, Stroke, Vec2, pos2, vec2};
+
+/// A sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Icon {
+    /// A triangle to the right.
+    Run,
+    /// A square.
+    Stop,
+    /// An arrow to the left.
+    Back,
+    /// An arrow to the right.
+    Forward,
+    /// An arrow that turns back.
+    Undo,
+    /// An arrow that turns on.
+    Redo,
+    /// A cross.
+    Close,
+}
+
+impl Icon {
+    /// Side of the square that an icon is drawn in, in points.
+    pub(crate) const SIZE: f32 = 12.0;
+
+    /// Draws it round `center`.
+    pub(crate) fn paint(self, painter: &Painter, center: Pos2, color: Color32) {
+        let half = Self::SIZE / 2.0;
+        let at = |x: f32, y: f32| center + vec2(x, y) * half;
+        let stroke = Stroke::new(1.5, color);
+        match self {
+            Self::Run => {
+                let corners = vec![at(-0.6, -0.85), at(0.85, 0.0), at(-0.6, 0.85)];
+                painter.add(Shape::convex_polygon(corners, color, Stroke::NONE));
+            }
+            Self::Stop => {
+                painter.rect_filled(
+                    Rect::from_center_size(center, Vec2::splat(half * 1.4)),
+                    1.0,
+                    color,
+                );
+            }
+            Self::Back | Self::Forward => {
+                let side = if self == Self::Back { -1.0 } else { 1.0 };
+                painter.line(
+                    vec![
+                        at(-0.3 * side, -0.8),
+                        at(0.5 * side, 0.0),
+                        at(-0.3 * side, 0.8),
+                    ],
+                    stroke,
+                );
+            }
+            Self::Undo | Self::Redo => {
+                let side = if self == Self::Undo { 1.0 } else { -1.0 };
+                let mut line = vec![at(-0.8 * side, -0.35), at(0.3 * side, -0.35)];
+                line.extend((0..=8).map(|step| {
+                    let angle = -PI / 2.0 + PI * step as f32 / 8.0;
+                    pos2(
+                        center.x + (0.3 + 0.55 * angle.cos()) * half * side,
+                        center.y + (0.2 + 0.55 * angle.sin()) * half,
+                    )
+                }));
+                line.push(at(-0.3 * side, 0.75));
+                painter.line(line, stroke);
+                painter.line(
+                    vec![
+                        at(-0.35 * side, -0.85),
+                        at(-0.85 * side, -0.35),
+                        at(-0.35 * side, 0.15),
+                    ],
+                    stroke,
+                );
+            }
+            Self::Close => {
+                for side in [-1.0, 1.0] {
+                    painter.line_segment([at(-0.55 * side, -0.55), at(0.55 * side, 0.55)], stroke);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,389 @@
+//! What workers say, and what becomes of it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use egui::Context;
+use gilk_engine::Session;
+use gilk_engine::cfg::BlockIndex;
+use gilk_engine::image::FunctionId;
+use ilk_driver::client::{Event, Summary, metadata};
+
+use crate::Error;
+use crate::app::App;
+use crate::catalogue::Catalogue;
+use crate::document::Document;
+use crate::graph::Scene;
+use crate::graph::marks::Hooked;
+use crate::state::{NoticeKind, TargetState};
+use crate::timeline::{Opened, Record};
+use crate::worker::{Analysis, Message, Planning, Search, TargetNews};
+
+/// How long a frame listens at most: what is left waits for the next.
+const PATIENCE: Duration = Duration::from_millis(6);
+
+impl App {
+    /// Takes what workers have said.
+    pub(crate) fn listen(&mut self, ctx: &Context) {
+        let began = Instant::now();
+        while let Ok(message) = self.inbox.try_recv() {
+            self.take(message, ctx);
+            if began.elapsed() > PATIENCE {
+                ctx.request_repaint();
+                break;
+            }
+        }
+        if let (Some(active), Some(record)) =
+            (&self.state.run.active, &mut self.state.timeline.record)
+            && record.now.is_some()
+        {
+            record.now = Some(active.elapsed());
+            (record.bytes, record.lost) = (active.bytes, active.lost);
+        }
+    }
+
+    fn take(&mut self, message: Message, ctx: &Context) {
+        match message {
+            Message::Target(number, news)
+                if self
+                    .target
+                    .as_ref()
+                    .is_some_and(|target| target.number == number) =>
+            {
+                self.news(news);
+            }
+            Message::Target(..) => {}
+            Message::Found(filter, found) => {
+                if filter == self.state.functions.filter {
+                    let plain = filter.trim().is_empty();
+                    self.state.functions.answer(filter, found);
+                    if let Some(scene) = self.state.graph.scene.as_ref().filter(|_| plain) {
+                        self.state.functions.reveal(scene.function());
+                    }
+                }
+            }
+            Message::Scene(function, scene, block) => self.opened(function, scene, block),
+            Message::Planned(number, outcome) => {
+                if number == self.state.plan.asked {
+                    self.state.plan.answered = number;
+                    self.state.plan.outcome = Some(outcome);
+                }
+            }
+            Message::SessionRead(path, session) => self.session_read(path, session),
+            Message::SessionWritten(path, session, written) => {
+                self.session_written(path, session, written, ctx);
+            }
+            Message::RecordingProgress(done, all) => {
+                if self.state.reading.is_some() {
+                    self.state.reading = Some((done, all));
+                }
+            }
+            Message::Recording(path, opened) => self.recording_read(&path, opened),
+            Message::Picked(path) => self.picked(path),
+            Message::Pictured(written) => {
+                if let Err(error) = written {
+                    self.note_failure(error);
+                }
+                self.leaving = true;
+                ctx.send_viewport_cmd(egui::ViewportCommand::Close);
+            }
+        }
+    }
+
+    fn news(&mut self, news: TargetNews) {
+        match news {
+            TargetNews::Step(progress) => self.state.target = TargetState::Busy(progress),
+            TargetNews::Image(catalogue) => self.loaded(catalogue),
+            TargetNews::Connected(info) => self.state.target = TargetState::Ready(info),
+            TargetNews::Failed(error) => {
+                let words = error.to_string();
+                self.state.tell(NoticeKind::Bad, words.clone());
+                self.state.target = TargetState::Lost(words);
+                self.target = None;
+                self.not_running();
+            }
+            TargetNews::Cancelled => {
+                self.state.target = TargetState::None;
+                self.target = None;
+                self.not_running();
+            }
+            TargetNews::Run(event) => self.event(event),
+            TargetNews::Size(bytes) => {
+                if let Some(active) = &mut self.state.run.active {
+                    active.bytes = bytes;
+                }
+            }
+            TargetNews::Ended(summary) => self.ended(summary),
+        }
+    }
+
+    fn loaded(&mut self, catalogue: Arc<Catalogue>) {
+        if let TargetState::Busy(_) = self.state.target {
+            self.state.target = TargetState::Offline;
+        }
+        self.state.catalogue = Some(catalogue);
+        self.state.functions.clear();
+        // What was open is looked up by name in the new kernel.
+        let open = self
+            .state
+            .graph
+            .scene
+            .as_ref()
+            .map(|scene| (scene.name.clone(), self.state.graph.selected));
+        self.state.graph.clear();
+        self.state.history = crate::state::History::default();
+        if let Some((name, block)) = self.first.take().or(open) {
+            self.open_named(&name, block);
+        }
+    }
+
+    fn opened(
+        &mut self,
+        function: FunctionId,
+        scene: Option<Arc<Scene>>,
+        block: Option<BlockIndex>,
+    ) {
+        if self.state.opening != Some(function) {
+            return;
+        }
+        self.state.opening = None;
+        if let Some(scene) = scene {
+            self.state.functions.reveal(scene.function());
+            self.state.graph.open(scene, block);
+        }
+    }
+
+    fn event(&mut self, event: Event) {
+        let Some(active) = &mut self.state.run.active else {
+            return;
+        };
+        match event {
+            Event::Started(clock) => {
+                active.started = Some(Instant::now());
+                if let TargetState::Ready(info) = &self.state.target {
+                    match metadata(active.plan.plan(), &active.session, info, clock) {
+                        Ok(metadata) => {
+                            let record =
+                                Record::live(active.recording.clone(), metadata, active.duration);
+                            self.state.timeline.open(record);
+                        }
+                        Err(error) => self.state.tell(NoticeKind::Bad, error.to_string()),
+                    }
+                }
+            }
+            Event::Samples(batch) => {
+                if let Some(record) = self
+                    .state
+                    .timeline
+                    .record
+                    .as_mut()
+                    .filter(|record| record.now.is_some())
+                {
+                    record.append(&batch);
+                }
+            }
+            Event::Switched(switch) => active.switched = active.switched.max(switch.batch + 1),
+            Event::Losses(losses) => {
+                active.lost = (
+                    losses.iter().map(|cpu| cpu.full).sum(),
+                    losses.iter().map(|cpu| cpu.unmatched).sum(),
+                );
+            }
+            Event::Workload(line) => active.said = Some(line),
+            _ => {}
+        }
+    }
+
+    fn ended(&mut self, summary: Result<Box<Summary>, Error>) {
+        self.not_running();
+        match summary {
+            Ok(summary) => {
+                let (full, unmatched) = summary.lost();
+                if let Some(record) = &mut self.state.timeline.record {
+                    (record.bytes, record.lost) = (summary.recording.bytes, (full, unmatched));
+                }
+                let how = if summary.stopped {
+                    "stopped"
+                } else {
+                    "finished"
+                };
+                let path = summary.recording.path.display();
+                if summary.missing > 0 {
+                    let words = format!(
+                        "The session {how}, but {} samples that were taken did not arrive; {path} holds the others.",
+                        summary.missing
+                    );
+                    self.state.tell(NoticeKind::Bad, words);
+                } else if full > 0 {
+                    let words = format!(
+                        "The session {how}. {full} hits found their CPU's ring full and were not sampled ({unmatched} timers had no start)."
+                    );
+                    self.state.tell(NoticeKind::Warning, words);
+                } else {
+                    let samples = crate::widgets::grouped(summary.recording.samples);
+                    self.state.tell(
+                        NoticeKind::Good,
+                        format!("The session {how}: {samples} samples are in {path}."),
+                    );
+                }
+                self.state.run.last = Some(summary);
+            }
+            Err(error) => self.state.tell(NoticeKind::Bad, error.to_string()),
+        }
+    }
+
+    /// Nothing runs any more; what was recorded stays.
+    pub(crate) fn not_running(&mut self) {
+        self.state.run.active = None;
+        if let Some(record) = &mut self.state.timeline.record {
+            record.now = None;
+        }
+    }
+
+    fn session_read(&mut self, path: PathBuf, session: Result<Session, Error>) {
+        match session {
+            Ok(session) => self.replace_document(Document::of(session, Some(path))),
+            Err(error) => {
+                self.fail_shot(&error);
+                self.state.tell(
+                    NoticeKind::Bad,
+                    format!("{} was not opened. {error}", path.display()),
+                );
+            }
+        }
+    }
+
+    pub(crate) fn replace_document(&mut self, document: Document) {
+        let before = self.state.document.session().duration;
+        let duration = document.session().duration;
+        self.state.document = document;
+        self.state.draft.fit(before, duration);
+        self.documents += 1;
+    }
+
+    fn session_written(
+        &mut self,
+        path: PathBuf,
+        session: Session,
+        written: Result<(), Error>,
+        ctx: &Context,
+    ) {
+        let then = self.after_saving.take();
+        match written {
+            Ok(()) => {
+                self.state.document.saved_as(session, path);
+                if let Some(then) = then {
+                    self.execute(then, ctx);
+                }
+            }
+            Err(error) => self.state.tell(NoticeKind::Bad, error.to_string()),
+        }
+    }
+
+    fn recording_read(&mut self, path: &Path, opened: Result<Box<Opened>, Error>) {
+        self.state.reading = None;
+        match opened {
+            Ok(opened) => {
+                for note in &opened.notes {
+                    self.state.tell(NoticeKind::Warning, note.clone());
+                }
+                self.state.timeline.open(Record::of(*opened));
+            }
+            Err(error) => {
+                self.fail_shot(&error);
+                let named = error.to_string();
+                let words = if named.contains(&*path.to_string_lossy()) {
+                    named
+                } else {
+                    format!("{}: {named}", path.display())
+                };
+                self.state.tell(NoticeKind::Bad, words);
+            }
+        }
+    }
+
+    fn picked(&mut self, path: Option<PathBuf>) {
+        if let Some(dialog) = &mut self.state.dialog {
+            dialog.browsing = false;
+            dialog.focused = false;
+            if let Some(path) = path {
+                dialog.text = path.display().to_string();
+            }
+        }
+    }
+
+    /// Asks workers for whatever follows from a change: the list's answer, the plan, the marks.
+    pub(crate) fn keep_up(&mut self) {
+        let Some(catalogue) = self.state.catalogue.clone() else {
+            self.state.hooked = Hooked::default();
+            return;
+        };
+        let wanted = (self.state.functions.filter.clone(), self.targets);
+        if self.searched.as_ref() != Some(&wanted)
+            || self.state.functions.answered.is_none() && self.searched.is_none()
+        {
+            self.workers.search(Search {
+                catalogue: Arc::clone(&catalogue),
+                filter: wanted.0.clone(),
+            });
+            self.searched = Some(wanted);
+        }
+        let connected = matches!(self.state.target, TargetState::Ready(_));
+        let state = (
+            self.documents,
+            self.state.document.revision(),
+            self.targets * 2 + u64::from(connected),
+        );
+        if self.planned != Some(state) {
+            self.planned = Some(state);
+            self.state.hooked = Hooked::of(catalogue.image(), self.state.document.session());
+            self.state.plan.asked += 1;
+            let layout = match &self.state.target {
+                TargetState::Ready(info) => Some(info.layout.clone()),
+                _ => None,
+            };
+            self.workers.plan(Planning {
+                revision: self.state.plan.asked,
+                session: self.state.document.session().clone(),
+                catalogue,
+                library: Arc::clone(&self.state.library),
+                layout,
+            });
+        }
+    }
+
+    /// Has a function made ready; its graph appears when it is.
+    pub(crate) fn open(&mut self, function: FunctionId, block: Option<BlockIndex>) {
+        let (Some(catalogue), Some(metrics)) = (self.state.catalogue.clone(), self.state.metrics)
+        else {
+            return;
+        };
+        self.state.opening = Some(function);
+        self.workers.analyse(Analysis {
+            catalogue,
+            function,
+            block,
+            metrics,
+        });
+    }
+
+    /// Opens a function by name.
+    pub(crate) fn open_named(&mut self, name: &str, block: Option<BlockIndex>) {
+        let Some(catalogue) = &self.state.catalogue else {
+            return;
+        };
+        match catalogue
+            .image()
+            .function_named(name)
+            .map(|function| function.id)
+        {
+            Ok(function) => self.open(function, block),
+            Err(error) => {
+                let error = Error::from(error);
+                self.fail_shot(&error);
+                self.state.tell(NoticeKind::Bad, error.to_string());
+            }
+        }
+    }
+}

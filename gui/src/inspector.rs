@@ -1,0 +1,341 @@
+//! The inspector: what a block is, what can be hooked, and which instrument to add.
+
+use egui::accesskit::Role;
+use egui::{
+    Button, ComboBox, DragValue, Frame, Grid, Margin, RichText, ScrollArea, Sense, Stroke, Ui,
+};
+use gilk_engine::HookType;
+use gilk_engine::cfg::{BlockEnd, BlockIndex};
+use gilk_engine::session::Session;
+
+use crate::command::Command;
+use crate::graph::Scene;
+use crate::graph::marks::{Mark, sentence};
+use crate::state::State;
+use crate::theme::{Tokens, code, space, text};
+use crate::{panels, widgets};
+
+/// Draws the inspector.
+pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+    let tokens = Tokens::of(ui);
+    // The panel is as high as it was made, whatever is in it.
+    ui.expand_to_include_rect(ui.max_rect());
+    widgets::strip(ui, |ui| {
+        ui.label(RichText::new("Inspector").heading().color(tokens.strong));
+    });
+    let Some(scene) = state.graph.scene.clone() else {
+        widgets::empty(
+            ui,
+            "Nothing chosen",
+            "Open a function and click one of its blocks.",
+        );
+        return;
+    };
+    ScrollArea::vertical()
+        .id_salt("inspector")
+        .auto_shrink(false)
+        .show(ui, |ui| {
+            widgets::inset(ui, |ui| match state.graph.selected {
+                Some(block) => {
+                    about_block(ui, &scene, block);
+                    ui.add_space(space::SMALL);
+                    for hook in [HookType::Pre, HookType::Post] {
+                        hook_card(ui, state, &scene, block, hook);
+                    }
+                    both(ui, &scene, block);
+                    ui.add_space(space::SMALL);
+                    form(ui, state, said);
+                }
+                None => {
+                    about_function(ui, &scene);
+                    ui.add_space(space::SMALL);
+                    ui.label(
+                        RichText::new("Click a block to see what can be measured there.")
+                            .color(tokens.weak),
+                    );
+                }
+            });
+        });
+}
+
+fn row(ui: &mut Ui, caption: &str, value: impl Into<String>) {
+    widgets::caption(ui, caption);
+    ui.label(RichText::new(value).font(code(text::CODE)));
+    ui.end_row();
+}
+
+fn facts(ui: &mut Ui, name: &str, contents: impl FnOnce(&mut Ui)) {
+    Grid::new(name)
+        .num_columns(2)
+        .spacing([14.0, 4.0])
+        .min_row_height(16.0)
+        .show(ui, contents);
+}
+
+fn about_function(ui: &mut Ui, scene: &Scene) {
+    let tokens = Tokens::of(ui);
+    ui.add(
+        egui::Label::new(
+            RichText::new(&scene.name)
+                .font(code(text::HEADING))
+                .color(tokens.strong),
+        )
+        .truncate(),
+    );
+    facts(ui, "function", |ui| {
+        row(ui, "address", scene.cfg.span.start.to_string());
+        row(
+            ui,
+            "size",
+            format!("{} bytes", widgets::grouped(scene.cfg.span.len())),
+        );
+        row(ui, "blocks", scene.cfg.blocks.len().to_string());
+        row(ui, "edges", scene.cfg.edges.len().to_string());
+        row(
+            ui,
+            "pre-hooks",
+            widgets::counted(scene.hookable(HookType::Pre).count(), "block"),
+        );
+        row(
+            ui,
+            "post-hooks",
+            widgets::counted(scene.hookable(HookType::Post).count(), "block"),
+        );
+    });
+}
+
+fn about_block(ui: &mut Ui, scene: &Scene, index: BlockIndex) {
+    let tokens = Tokens::of(ui);
+    let Some(block) = scene.cfg.block(index) else {
+        return;
+    };
+    ui.horizontal(|ui| {
+        ui.label(
+            RichText::new(format!("Block {}", index.0))
+                .heading()
+                .color(tokens.strong),
+        );
+        ui.add(
+            egui::Label::new(
+                RichText::new(&scene.name)
+                    .font(code(text::CODE))
+                    .color(tokens.weak),
+            )
+            .truncate(),
+        );
+    });
+    facts(ui, "block", |ui| {
+        let offset = block.span.start.0.saturating_sub(scene.cfg.span.start.0);
+        row(ui, "address", format!("{}  +{offset:#x}", block.span.start));
+        row(
+            ui,
+            "size",
+            format!(
+                "{} bytes, {}",
+                block.span.len(),
+                widgets::counted(block.instructions.len(), "instruction")
+            ),
+        );
+        row(ui, "ends with", end(block.end));
+        if block.entered {
+            row(ui, "entered", "from outside the function");
+        }
+    });
+}
+
+const fn end(end: BlockEnd) -> &'static str {
+    match end {
+        BlockEnd::FallThrough => "runs on into the next",
+        BlockEnd::Jump => "jump",
+        BlockEnd::Conditional => "conditional branch",
+        BlockEnd::Return => "return",
+        BlockEnd::TailCall => "jump to another function",
+        BlockEnd::Indirect => "indirect jump",
+        BlockEnd::NoReturn => "does not come back",
+    }
+}
+
+/// One hook of the block, to choose.
+fn hook_card(ui: &mut Ui, state: &mut State, scene: &Scene, block: BlockIndex, hook: HookType) {
+    let tokens = Tokens::of(ui);
+    let mark = Mark::of(scene, &state.hooked, block, hook);
+    let chosen = state.draft.hook == hook;
+    let outline = if chosen {
+        Stroke::new(1.5, tokens.accent)
+    } else {
+        Stroke::new(1.0, tokens.line)
+    };
+    let frame = Frame::NONE
+        .fill(if chosen { tokens.card } else { tokens.panel })
+        .stroke(outline)
+        .corner_radius(space::CORNER)
+        .inner_margin(Margin::symmetric(10, 7));
+    let shown = frame.show(ui, |ui| {
+        ui.set_width(ui.available_width());
+        ui.spacing_mut().item_spacing.y = 2.0;
+        ui.horizontal(|ui| {
+            ui.label(RichText::new(format!("{hook}-hook")).color(tokens.strong));
+            ui.label(RichText::new(mark.words()).color(mark.color(tokens)));
+        });
+        let words = match (&mark, scene.hook(block, hook)) {
+            (Mark::Refused(refusal), _) => sentence(refusal),
+            (_, Some(Ok(site))) => format!(
+                "{}: {} bytes displaced at {}",
+                site.tactic.name(),
+                site.displaced.len(),
+                site.displaced.start
+            ),
+            _ => String::new(),
+        };
+        let color = if matches!(mark, Mark::Refused(_)) {
+            tokens.text
+        } else {
+            tokens.weak
+        };
+        ui.label(RichText::new(words).small().color(color));
+        if let Mark::Refused(refusal) = &mark {
+            ui.label(
+                RichText::new(format!("at {}", refusal.at))
+                    .font(code(text::SMALL - 0.5))
+                    .color(tokens.weak),
+            );
+        }
+    });
+    let name = format!("choose the {hook}-hook: {}", mark.words());
+    let response = ui.interact(
+        shown.response.rect,
+        ui.scope_id().with(("hook card", hook)),
+        Sense::click(),
+    );
+    if widgets::chosen(response, Role::RadioButton, chosen, &name).clicked() {
+        state.draft.hook = hook;
+        state.graph.hook = Some(hook);
+    }
+}
+
+/// Where each hook could be had, but not both.
+fn both(ui: &mut Ui, scene: &Scene, block: BlockIndex) {
+    let tokens = Tokens::of(ui);
+    let options = scene.options.get(block.0 as usize);
+    if let Some(Some(Err(refusal))) = options.map(|options| &options.both) {
+        ui.label(
+            RichText::new(format!("Only one of them at a time. {}", sentence(refusal)))
+                .small()
+                .color(tokens.warning),
+        );
+    }
+}
+
+fn form(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+    let tokens = Tokens::of(ui);
+    let library = std::sync::Arc::clone(&state.library);
+    widgets::caption(ui, "instrument");
+    let combo = ComboBox::from_id_salt("instrument")
+        .width(ui.available_width())
+        .selected_text(&state.draft.instrument)
+        .show_ui(ui, |ui| {
+            for definition in library.iter() {
+                let chosen = state.draft.instrument == definition.name;
+                let response = ui
+                    .selectable_label(chosen, &definition.name)
+                    .on_hover_text(&definition.summary);
+                if response.clicked() {
+                    state.draft.instrument.clone_from(&definition.name);
+                }
+            }
+        });
+    widgets::named(combo.response, Role::ComboBox, "Instrument");
+    if let Ok(definition) = library.get(&state.draft.instrument) {
+        ui.label(
+            RichText::new(&definition.summary)
+                .small()
+                .color(tokens.weak),
+        );
+    }
+    ui.add_space(space::TIGHT);
+    let duration = state.document.session().duration;
+    ui.horizontal(|ui| {
+        let draft = &mut state.draft;
+        widgets::caption(ui, "launch");
+        let launch = seconds(ui, &mut draft.launch, 0.0..=duration, "Launch time");
+        widgets::caption(ui, "splash");
+        let splash = seconds(ui, &mut draft.splash, 0.0..=duration, "Splash time");
+        if (launch || splash) && draft.launch >= draft.splash {
+            if launch {
+                draft.launch = (draft.splash - 0.001).max(0.0);
+            } else {
+                draft.splash = (draft.launch + 0.001).min(duration);
+            }
+        }
+        if draft.timed(&library) {
+            widgets::caption(ui, "timer");
+            let timer = ui.add(DragValue::new(&mut draft.timer).range(0..=Session::TIMERS - 1).speed(0.1));
+            widgets::named(timer, Role::SpinButton, "Timer").on_hover_text("Which of the thread's timers: elapsed-start and elapsed-stop with the same number belong together.");
+        }
+    });
+    ui.add_space(space::SMALL);
+    let possible = panels::possible(state, &Command::AddInstrument);
+    let label = format!("Add {}-hook", state.draft.hook);
+    let color = if possible {
+        tokens.on_accent
+    } else {
+        tokens.weak
+    };
+    let mut button = Button::new(RichText::new(label).color(color))
+        .min_size(egui::vec2(ui.available_width(), 28.0));
+    if possible {
+        button = button
+            .fill(tokens.accent)
+            .stroke(Stroke::new(1.0, tokens.accent));
+    }
+    let response = widgets::named(
+        ui.add_enabled(possible, button),
+        Role::Button,
+        Command::AddInstrument.name(),
+    );
+    let response = response
+        .on_disabled_hover_text("This hook is refused; the rule and its reason stand above.");
+    if response.on_hover_text("Ctrl+Enter").clicked() {
+        said.push(Command::AddInstrument);
+    }
+    let count = state
+        .graph
+        .scene
+        .as_ref()
+        .map_or(0, |scene| scene.hookable(state.draft.hook).count());
+    let label = format!("Add to every hookable block ({count})");
+    let button = Button::new(label).min_size(egui::vec2(ui.available_width(), 26.0));
+    let response = widgets::named(
+        ui.add_enabled(count > 0, button),
+        Role::Button,
+        Command::AddToEveryBlock.name(),
+    );
+    if response
+        .on_hover_text(format!(
+            "One {} at the {}-hook of each of them, as one step to undo.",
+            state.draft.instrument, state.draft.hook
+        ))
+        .clicked()
+    {
+        said.push(Command::AddToEveryBlock);
+    }
+}
+
+/// A number of seconds. Returns whether it changed.
+pub(crate) fn seconds(
+    ui: &mut Ui,
+    value: &mut f64,
+    range: std::ops::RangeInclusive<f64>,
+    name: &str,
+) -> bool {
+    let field = DragValue::new(value)
+        .range(range)
+        .speed(0.05)
+        .max_decimals(3)
+        .suffix(" s")
+        .update_while_editing(false);
+    let response = ui.add(field);
+    let changed = response.changed();
+    widgets::named(response, Role::SpinButton, name);
+    changed
+}

@@ -1,0 +1,32 @@
+//! The window of GILK: draws state, sends commands, owns no logic of instrumentation.
+//!
+//! [`app::App`] owns a [`state::State`] and carries [`command::Command`]s out; panels draw the one
+//! and say the other. Everything that takes longer than a frame is done by a [`worker`], which
+//! answers with [`worker::Message`]s. [`theme`] has every colour.
+
+pub mod app;
+pub mod args;
+pub mod catalogue;
+pub mod command;
+mod dialogs;
+pub mod document;
+mod error;
+mod execute;
+pub mod functions;
+pub mod graph;
+mod icons;
+mod inbox;
+pub mod inspector;
+mod panels;
+pub mod run;
+pub mod screenshot;
+mod session_panel;
+pub mod state;
+mod status;
+pub mod theme;
+pub mod timeline;
+mod welcome;
+mod widgets;
+pub mod worker;
+
+pub use error::{Error, Result};

@@ -1,0 +1,58 @@
+//! `gilk`: the window.
+
+use clap::Parser;
+use gilk_gui::app::App;
+use gilk_gui::args::Start;
+use gilk_gui::{Error, Result};
+use gilk_instruments::Library;
+
+fn main() -> std::process::ExitCode {
+    match run(Start::parse()) {
+        Ok(()) => std::process::ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(start: Start) -> Result<()> {
+    let display = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    if !["DISPLAY", "WAYLAND_DISPLAY", "WAYLAND_SOCKET"]
+        .into_iter()
+        .any(display)
+    {
+        return Err(Error::Window {
+            reason: "neither DISPLAY nor WAYLAND_DISPLAY is set".to_owned(),
+        });
+    }
+    let library = Library::builtin().map_err(gilk_engine::Error::from)?;
+    let (width, height) = start.size.unwrap_or((1600.0, 1000.0));
+    let viewport = eframe::egui::ViewportBuilder::default()
+        .with_title("GILK")
+        .with_app_id("gilk")
+        .with_inner_size([width, height])
+        .with_min_inner_size([960.0, 600.0]);
+    let options = eframe::NativeOptions {
+        viewport,
+        ..Default::default()
+    };
+    let (tell, told) = std::sync::mpsc::channel();
+    let opened = eframe::run_native(
+        "gilk",
+        options,
+        Box::new(move |creation| {
+            let app = App::new(&creation.egui_ctx, start, library);
+            let _listening = tell.send(app.failure());
+            Ok(Box::new(app))
+        }),
+    );
+    opened.map_err(|error| Error::Window {
+        reason: error.to_string(),
+    })?;
+    let failure = told
+        .try_recv()
+        .ok()
+        .and_then(|failure| failure.lock().ok().and_then(|mut failure| failure.take()));
+    failure.map_or(Ok(()), Err)
+}

@@ -1,0 +1,343 @@
+//! Where everything stands: bars, panels, and what is told.
+
+use egui::{
+    Align, Button, Frame, Layout, Margin, MenuBar, Panel, ProgressBar, RichText, Stroke, Ui,
+    accesskit::Role, vec2,
+};
+
+use crate::command::{Command, MENUS};
+use crate::graph::view;
+use crate::icons::Icon;
+use crate::state::{NoticeKind, State, TargetState};
+use crate::theme::{Tokens, code, space, text};
+use crate::{functions, inspector, session_panel, status, timeline, welcome, widgets};
+
+/// Draws the window.
+pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+    let tokens = Tokens::of(ui);
+    let bar = Frame::NONE
+        .fill(tokens.bar)
+        .inner_margin(Margin::symmetric(space::PANEL as i8, 6));
+    let bare = Frame::NONE.fill(tokens.panel);
+    Panel::top("top bar")
+        .frame(bar)
+        .show(ui, |ui| top_bar(ui, state, said));
+    if !state.notices.is_empty() {
+        Panel::top("notices")
+            .frame(bare)
+            .show_separator_line(false)
+            .show(ui, |ui| notices(ui, state, said));
+    }
+    let low = Frame::NONE
+        .fill(tokens.bar)
+        .inner_margin(Margin::symmetric(space::PANEL as i8, 3));
+    Panel::bottom("status")
+        .frame(low)
+        .show(ui, |ui| status::show(ui, state));
+    Panel::right("inspector")
+        .frame(bare)
+        .default_size(356.0)
+        .size_range(320.0..=560.0)
+        .show(ui, |ui| {
+            let inspector = (ui.available_height() * 0.58).clamp(240.0, 510.0);
+            Panel::bottom("session")
+                .frame(bare)
+                .default_size(ui.available_height() - inspector)
+                .min_size(180.0)
+                .show(ui, |ui| {
+                    session_panel::show(ui, state, said);
+                });
+            egui::CentralPanel::default()
+                .frame(bare)
+                .show(ui, |ui| inspector::show(ui, state, said));
+        });
+    Panel::bottom("timeline")
+        .frame(bare)
+        .default_size(280.0)
+        .size_range(90.0..=700.0)
+        .show(ui, |ui| {
+            timeline::view::show(ui, &mut state.timeline, said);
+        });
+    Panel::left("functions")
+        .frame(bare)
+        .default_size(300.0)
+        .size_range(200.0..=560.0)
+        .show(ui, |ui| {
+            let open = state.graph.scene.as_ref().map(|scene| scene.function());
+            functions::show(
+                ui,
+                &mut state.functions,
+                state.catalogue.as_deref(),
+                open,
+                said,
+            );
+        });
+    egui::CentralPanel::default()
+        .frame(bare)
+        .show(ui, |ui| centre(ui, state, said));
+}
+
+fn top_bar(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+    let tokens = Tokens::of(ui);
+    MenuBar::new().ui(ui, |ui| {
+        ui.label(
+            RichText::new("GILK")
+                .size(text::HEADING)
+                .strong()
+                .color(tokens.strong),
+        );
+        ui.add_space(space::TIGHT);
+        for (menu, entries) in MENUS {
+            ui.menu_button(*menu, |ui| {
+                ui.set_min_width(220.0);
+                for entry in *entries {
+                    match entry {
+                        Some(command) => menu_entry(ui, state, command, said),
+                        None => {
+                            ui.separator();
+                        }
+                    }
+                }
+            });
+        }
+        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+            run_controls(ui, state, said);
+        });
+    });
+}
+
+fn menu_entry(ui: &mut Ui, state: &State, command: &Command, said: &mut Vec<Command>) {
+    let keys = command.shortcut_text(ui.ctx());
+    let button = Button::new(command.name()).shortcut_text(keys);
+    let response = ui.add_enabled(possible(state, command), button);
+    let response = widgets::named(response, Role::MenuItem, command.name());
+    if response.clicked() {
+        said.push(command.clone());
+        ui.close();
+    }
+}
+
+/// Whether a command would do something now.
+pub(crate) fn possible(state: &State, command: &Command) -> bool {
+    let graph = state.graph.scene.is_some();
+    match command {
+        Command::Undo => state.document.can_undo(),
+        Command::Redo => state.document.can_redo(),
+        Command::Run => state.run_hindrance().is_none(),
+        Command::Stop => state.run.active.is_some(),
+        Command::FitGraph | Command::ActualSize | Command::NextBlock | Command::PreviousBlock => {
+            graph
+        }
+        Command::FollowTaken | Command::FollowNotTaken => graph && state.graph.selected.is_some(),
+        Command::AddInstrument => {
+            let hook = |block| {
+                state
+                    .graph
+                    .scene
+                    .as_ref()
+                    .and_then(|scene| scene.hook(block, state.draft.hook))
+                    .is_some_and(Result::is_ok)
+            };
+            state.graph.selected.is_some_and(hook)
+        }
+        Command::AddToEveryBlock => state
+            .graph
+            .scene
+            .as_ref()
+            .is_some_and(|scene| scene.hookable(state.draft.hook).next().is_some()),
+        Command::RemoveAll => !state.document.session().placements.is_empty(),
+        Command::Back => state.history.ways().0,
+        Command::Forward => state.history.ways().1,
+        Command::FitTimeline => state.timeline.record.is_some(),
+        Command::FollowLive => state
+            .timeline
+            .record
+            .as_ref()
+            .is_some_and(|record| record.now.is_some()),
+        Command::Reconnect => state.source.is_some() && state.run.active.is_none(),
+        Command::StartLab => {
+            state.run.active.is_none() && !matches!(state.target, TargetState::Busy(_))
+        }
+        Command::Disconnect => !matches!(state.target, TargetState::None | TargetState::Lost(_)),
+        _ => true,
+    }
+}
+
+fn run_controls(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+    let running = state.run.active.is_some();
+    let stop = widgets::labelled_icon(ui, Icon::Stop, "Stop", running, false);
+    if widgets::named(stop, Role::Button, Command::Stop.name())
+        .on_hover_text("Stop run  (Shift+F5)")
+        .clicked()
+    {
+        said.push(Command::Stop);
+    }
+    let hindrance = state.run_hindrance();
+    let response = widgets::labelled_icon(ui, Icon::Run, "Run", hindrance.is_none(), true);
+    let response = widgets::named(response, Role::Button, Command::Run.name());
+    let response = match hindrance {
+        Some(why) => response.on_disabled_hover_text(why),
+        None => response.on_hover_text("Run session  (F5)"),
+    };
+    if response.clicked() {
+        said.push(Command::Run);
+    }
+    if let Some(active) = &state.run.active {
+        let elapsed = active.elapsed();
+        let share = (elapsed / active.duration.max(1e-9)) as f32;
+        let words = if active.stop.is_stopped() {
+            "stopping".to_owned()
+        } else if active.started.is_some() {
+            format!("{elapsed:.1} of {} s", active.duration)
+        } else {
+            "loading the plan".to_owned()
+        };
+        ui.add(
+            ProgressBar::new(share)
+                .desired_width(190.0)
+                .desired_height(20.0)
+                .corner_radius(4.0)
+                .text(RichText::new(words).small()),
+        );
+    }
+    target_pill(ui, state);
+}
+
+fn target_pill(ui: &mut Ui, state: &State) {
+    let tokens = Tokens::of(ui);
+    let (words, color) = match &state.target {
+        TargetState::None => ("no target".to_owned(), tokens.weak),
+        TargetState::Busy(progress) => (format!("{} …", progress.name), tokens.warning),
+        TargetState::Offline => {
+            let release = state
+                .catalogue
+                .as_ref()
+                .map_or("", |catalogue| catalogue.image().release());
+            (format!("saved image · Linux {release}"), tokens.weak)
+        }
+        TargetState::Ready(info) => (
+            format!(
+                "{} · Linux {} · {} CPUs",
+                info.host, info.release, info.cpus
+            ),
+            tokens.good,
+        ),
+        TargetState::Lost(_) => ("target lost".to_owned(), tokens.bad),
+    };
+    widgets::pill(ui, &words, color, tokens.panel);
+}
+
+fn notices(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+    let tokens = Tokens::of(ui);
+    ui.spacing_mut().item_spacing.y = 0.0;
+    for (place, notice) in state.notices.iter().enumerate() {
+        let (color, fill) = match notice.kind {
+            NoticeKind::Good => (tokens.good, tokens.panel),
+            NoticeKind::Warning => (tokens.warning, tokens.panel),
+            NoticeKind::Bad => (tokens.bad, tokens.bad_fill),
+        };
+        Frame::NONE
+            .fill(fill)
+            .inner_margin(Margin::symmetric(space::PANEL as i8, 5))
+            .show(ui, |ui| {
+                ui.horizontal(|ui| {
+                    let (rect, _) = ui.allocate_exact_size(vec2(4.0, 18.0), egui::Sense::hover());
+                    ui.painter().rect_filled(rect, 2.0, color);
+                    ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+                        if widgets::cross(ui, "Dismiss message").clicked() {
+                            said.push(Command::Dismiss(place));
+                        }
+                        ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
+                            ui.add(
+                                egui::Label::new(RichText::new(&notice.words).color(tokens.text))
+                                    .wrap(),
+                            );
+                        });
+                    });
+                });
+            });
+        ui.painter().hline(
+            ui.max_rect().x_range(),
+            ui.cursor().top(),
+            Stroke::new(1.0, tokens.line),
+        );
+    }
+}
+
+fn centre(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+    let tokens = Tokens::of(ui);
+    widgets::strip(ui, |ui| graph_heading(ui, state, said));
+    if state.graph.scene.is_some()
+        && let Some(metrics) = state.metrics
+    {
+        if let Some(refusal) = state
+            .graph
+            .scene
+            .as_ref()
+            .and_then(|scene| scene.cfg.refusal.clone())
+        {
+            Frame::NONE
+                .fill(tokens.bad_fill)
+                .inner_margin(Margin::symmetric(space::PANEL as i8, 6))
+                .show(ui, |ui| {
+                    ui.set_width(ui.available_width());
+                    let words = format!(
+                        "No block can be hooked (rule {}). {}",
+                        refusal.rule.name(),
+                        crate::graph::marks::sentence(&refusal)
+                    );
+                    ui.label(words);
+                });
+        }
+        view::show(ui, &mut state.graph, &state.hooked, metrics, said);
+        return;
+    }
+    let rect = ui.available_rect_before_wrap();
+    ui.painter().rect_filled(rect, 0.0, tokens.canvas);
+    let middle = egui::Rect::from_center_size(
+        rect.center(),
+        vec2(rect.width().min(460.0), rect.height().min(220.0)),
+    );
+    ui.scope_builder(egui::UiBuilder::new().max_rect(middle), |ui| {
+        ui.vertical_centered(|ui| welcome::show(ui, state, said));
+    });
+}
+
+fn graph_heading(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+    let tokens = Tokens::of(ui);
+    let (back, forward) = state.history.ways();
+    widgets::icon_button(ui, Icon::Back, Command::Back, back, said);
+    widgets::icon_button(ui, Icon::Forward, Command::Forward, forward, said);
+    let Some(scene) = &state.graph.scene else {
+        ui.label(RichText::new("Graph").heading().color(tokens.strong));
+        return;
+    };
+    ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+        widgets::button(ui, "Fit", Command::FitGraph, true, said);
+        widgets::button(ui, "1:1", Command::ActualSize, true, said);
+        ui.label(
+            RichText::new(format!("{:.0} %", state.graph.camera.zoom * 100.0))
+                .small()
+                .color(tokens.weak),
+        );
+        if state.opening.is_some() {
+            ui.spinner();
+        }
+        ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
+            let name = RichText::new(&scene.name)
+                .font(code(text::HEADING - 0.5))
+                .color(tokens.strong);
+            ui.add(egui::Label::new(name).truncate());
+            let (pre, post) = (
+                scene.hookable(gilk_engine::HookType::Pre).count(),
+                scene.hookable(gilk_engine::HookType::Post).count(),
+            );
+            let blocks = scene.cfg.blocks.len();
+            let words = format!(
+                "{} · hookable: {pre} pre, {post} post",
+                widgets::counted(blocks, "block")
+            );
+            ui.add(egui::Label::new(RichText::new(words).small().color(tokens.weak)).truncate());
+        });
+    });
+}

@@ -1,0 +1,203 @@
+//! A picture of the window, made by the program itself: waits until everything that was asked for
+//! is loaded and drawn, writes a PNG, and ends.
+
+use std::io::BufWriter;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use egui::{ColorImage, Context, ScreenshotCallback, ViewportCommand};
+
+use crate::app::App;
+use crate::args::{Source, Start};
+use crate::state::{State, TargetState};
+use crate::worker::{Message, spawn};
+use crate::{Error, Result};
+
+/// Frames to let pass once everything is there: scroll bars and fades settle in them.
+const SETTLING: u32 = 24;
+/// How long everything may take; a lab is prepared from nothing in this time.
+const LIMIT: Duration = Duration::from_secs(1200);
+
+/// A picture to be made.
+#[derive(Debug)]
+pub struct Shot {
+    path: PathBuf,
+    target: bool,
+    connected: bool,
+    function: bool,
+    session: bool,
+    recording: bool,
+    began: Instant,
+    settled: u32,
+    taken: bool,
+}
+
+impl Shot {
+    /// A picture of what `start` asks for.
+    #[must_use]
+    pub fn new(path: PathBuf, start: &Start) -> Self {
+        let source = start.source();
+        Self {
+            path,
+            connected: matches!(source, Some(Source::Lab | Source::Socket(_))),
+            target: source.is_some(),
+            function: start.function.is_some() && start.source().is_some(),
+            session: start.session.is_some(),
+            recording: start.recording.is_some(),
+            began: Instant::now(),
+            settled: 0,
+            taken: false,
+        }
+    }
+
+    fn ready(&self, state: &State) -> bool {
+        let planned = state.document.session().placements.is_empty()
+            || state.catalogue.is_none()
+            || !state.plan.pending();
+        (!self.target || state.catalogue.is_some())
+            && (!self.connected || matches!(state.target, TargetState::Ready(_)))
+            && (!self.function || state.graph.scene.is_some())
+            && (!self.session || state.document.path().is_some())
+            && (!self.recording || state.timeline.record.is_some())
+            && (state.catalogue.is_none() || state.functions.answered.is_some())
+            && state.opening.is_none()
+            && planned
+    }
+
+    /// Looks, once a frame, whether the picture can be taken.
+    pub(crate) fn frame(&mut self, ctx: &Context, app: &mut App) {
+        if self.taken {
+            return;
+        }
+        ctx.request_repaint_after(Duration::from_millis(16));
+        if let TargetState::Lost(why) = &app.state.target
+            && self.target
+        {
+            let error = Error::NothingToShow {
+                reason: why.clone(),
+            };
+            app.note_failure(error);
+        } else if self.began.elapsed() > LIMIT {
+            app.note_failure(Error::NothingToShow {
+                reason: "What it was to show did not come in twenty minutes.".to_owned(),
+            });
+        }
+        if app.has_failed() {
+            self.taken = true;
+            app.leaving = true;
+            ctx.send_viewport_cmd(ViewportCommand::Close);
+            return;
+        }
+        if !self.ready(&app.state) {
+            self.settled = 0;
+            return;
+        }
+        self.settled += 1;
+        if self.settled < SETTLING {
+            return;
+        }
+        self.taken = true;
+        let (path, mail) = (self.path.clone(), app.workers.mail().clone());
+        ctx.send_viewport_cmd(ViewportCommand::Screenshot(ScreenshotCallback::new(
+            move |picture| {
+                spawn("picture", move || {
+                    mail.send(Message::Pictured(write(&path, &picture)));
+                });
+            },
+        )));
+    }
+}
+
+impl App {
+    /// Notes why a picture could not be made.
+    pub(crate) fn note_failure(&self, error: Error) {
+        if let Ok(mut failed) = self.failed.lock() {
+            failed.get_or_insert(error);
+        }
+    }
+
+    /// If a picture is to be made, it cannot be: what it was to show failed.
+    pub(crate) fn fail_shot(&self, error: &Error) {
+        if self.shot.is_some() {
+            self.note_failure(Error::NothingToShow {
+                reason: error.to_string(),
+            });
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.lock().is_ok_and(|failed| failed.is_some())
+    }
+}
+
+/// Writes a picture as PNG.
+///
+/// # Errors
+/// [`Error::Picture`] if the file cannot be written.
+pub fn write(path: &Path, picture: &Arc<ColorImage>) -> Result<()> {
+    let failed = |reason: String| Error::Picture {
+        path: path.to_path_buf(),
+        reason,
+    };
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
+        std::fs::create_dir_all(folder).map_err(|error| failed(error.to_string()))?;
+    }
+    let file = std::fs::File::create(path).map_err(|error| failed(error.to_string()))?;
+    let [width, height] = picture.size.map(|side| u32::try_from(side).unwrap_or(0));
+    let mut encoder = png::Encoder::new(BufWriter::new(file), width, height);
+    // The window is opaque; without the fourth channel the file is smaller.
+    encoder.set_color(png::ColorType::Rgb);
+    encoder.set_depth(png::BitDepth::Eight);
+    encoder.set_compression(png::Compression::High);
+    let bytes: Vec<u8> = picture
+        .pixels
+        .iter()
+        .flat_map(|pixel| [pixel.r(), pixel.g(), pixel.b()])
+        .collect();
+    let mut writer = encoder
+        .write_header()
+        .map_err(|error| failed(error.to_string()))?;
+    writer
+        .write_image_data(&bytes)
+        .map_err(|error| failed(error.to_string()))?;
+    writer.finish().map_err(|error| failed(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use egui::Color32;
+
+    #[test]
+    fn a_picture_reads_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/er.png");
+        let picture = Arc::new(ColorImage::filled([3, 2], Color32::from_rgb(10, 20, 30)));
+        write(&path, &picture).unwrap();
+        let mut reader =
+            png::Decoder::new(std::io::BufReader::new(std::fs::File::open(&path).unwrap()))
+                .read_info()
+                .unwrap();
+        let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
+        let info = reader.next_frame(&mut bytes).unwrap();
+        assert_eq!((info.width, info.height), (3, 2));
+        assert_eq!(&bytes[..3], &[10, 20, 30]);
+    }
+
+    #[test]
+    fn a_place_that_cannot_be_written_is_named() {
+        let error = write(
+            Path::new("/proc/no/picture.png"),
+            &Arc::new(ColorImage::filled([1, 1], Color32::BLACK)),
+        )
+        .unwrap_err();
+        assert!(
+            error.to_string().contains("/proc/no/picture.png"),
+            "{error}"
+        );
+    }
+}

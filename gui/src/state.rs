@@ -1,0 +1,391 @@
+//! Everything the window shows.
+
+use std::sync::Arc;
+
+use gilk_engine::cfg::BlockIndex;
+use gilk_engine::image::FunctionId;
+use gilk_engine::session::Placement;
+use gilk_engine::{HookType, Session, VerifiedPlan};
+use gilk_instruments::{Library, Program};
+use ilk_driver::client::TargetInfo;
+
+use crate::args::Source;
+use crate::catalogue::Catalogue;
+use crate::command::Command;
+use crate::document::Document;
+use crate::functions::Functions;
+use crate::graph::marks::Hooked;
+use crate::graph::{Graph, Metrics};
+use crate::run::Run;
+use crate::timeline::Timeline;
+use crate::worker::Progress;
+use crate::worker::files::Purpose;
+
+/// Everything the window shows; panels draw it, commands and messages change it.
+#[derive(Debug)]
+pub struct State {
+    /// Where the kernel is, as it was last asked for.
+    pub source: Option<Source>,
+    /// How far the target is.
+    pub target: TargetState,
+    /// The kernel, once it is loaded.
+    pub catalogue: Option<Arc<Catalogue>>,
+    /// The list of functions.
+    pub functions: Functions,
+    /// The graph of the open function.
+    pub graph: Graph,
+    /// The function that is being made ready.
+    pub opening: Option<FunctionId>,
+    /// Places to go back to.
+    pub history: History,
+    /// The session.
+    pub document: Document,
+    /// The instrument that the inspector would add.
+    pub draft: Draft,
+    /// The instruments there are.
+    pub library: Arc<Library>,
+    /// Whether the session can be carried out.
+    pub plan: PlanState,
+    /// Which hooks the session has instruments at.
+    pub hooked: Hooked,
+    /// The session that runs, and the last that did.
+    pub run: Run,
+    /// The samples.
+    pub timeline: Timeline,
+    /// A recording that is being read: samples so far, and all.
+    pub reading: Option<(u64, u64)>,
+    /// What went wrong or is worth knowing.
+    pub notices: Vec<Notice>,
+    /// A path that is asked for.
+    pub dialog: Option<PathDialog>,
+    /// What is to be done once a person has said what becomes of unsaved changes.
+    pub guard: Option<Command>,
+    /// Whether the sheet of shortcuts is open.
+    pub shortcuts: bool,
+    /// How large the code font is.
+    pub metrics: Option<Metrics>,
+}
+
+impl State {
+    /// With nothing in it.
+    #[must_use]
+    pub fn new(library: Library) -> Self {
+        let document = Document::new();
+        Self {
+            source: None,
+            target: TargetState::None,
+            catalogue: None,
+            functions: Functions::default(),
+            graph: Graph::default(),
+            opening: None,
+            history: History::default(),
+            draft: Draft::new(document.session(), &library),
+            document,
+            library: Arc::new(library),
+            plan: PlanState::default(),
+            hooked: Hooked::default(),
+            run: Run::default(),
+            timeline: Timeline::default(),
+            reading: None,
+            notices: Vec::new(),
+            dialog: None,
+            guard: None,
+            shortcuts: false,
+            metrics: None,
+        }
+    }
+
+    /// Why the session cannot be run now, as a whole sentence; `None` if it can.
+    #[must_use]
+    pub fn run_hindrance(&self) -> Option<String> {
+        if self.run.active.is_some() {
+            return Some("A session is running; stop it first.".to_owned());
+        }
+        match &self.target {
+            TargetState::Ready(_) => {}
+            TargetState::Offline => {
+                return Some(
+                    "A saved image cannot run anything; start the lab or connect to an agent."
+                        .to_owned(),
+                );
+            }
+            TargetState::Busy(_) => return Some("The target is not ready yet.".to_owned()),
+            TargetState::None | TargetState::Lost(_) => {
+                return Some("There is no target; start the lab from the Target menu.".to_owned());
+            }
+        }
+        if self.document.session().placements.is_empty() {
+            return Some("The session has no instruments; choose a block and add one.".to_owned());
+        }
+        match &self.plan.outcome {
+            Some(Ok(_)) if !self.plan.pending() => None,
+            Some(Err(wrong)) if !self.plan.pending() => {
+                Some(wrong.first().cloned().unwrap_or_default())
+            }
+            _ => Some("The session is being planned.".to_owned()),
+        }
+    }
+
+    /// Tells a person something.
+    pub fn tell(&mut self, kind: NoticeKind, words: impl Into<String>) {
+        let words = words.into();
+        self.notices.retain(|notice| notice.words != words);
+        self.notices.push(Notice { kind, words });
+        if self.notices.len() > 4 {
+            self.notices.remove(0);
+        }
+    }
+
+    /// The placement that the inspector would add at a hook of the open function.
+    #[must_use]
+    pub fn drafted(&self, block: BlockIndex, hook: HookType) -> Option<Placement> {
+        let scene = self.graph.scene.as_ref()?;
+        let draft = &self.draft;
+        Some(Placement {
+            function: scene.name.clone(),
+            block: block.0,
+            hook,
+            instrument: draft.instrument.clone(),
+            launch: draft.launch,
+            splash: draft.splash,
+            timer: if draft.timed(&self.library) {
+                draft.timer
+            } else {
+                0
+            },
+        })
+    }
+}
+
+/// How far the target is.
+#[derive(Debug)]
+pub enum TargetState {
+    /// None was asked for.
+    None,
+    /// Being made ready.
+    Busy(Progress),
+    /// A saved image: to look at only.
+    Offline,
+    /// Ready to run sessions.
+    Ready(TargetInfo),
+    /// It could not be had, or is gone: why.
+    Lost(String),
+}
+
+/// The instrument that the inspector would add.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Draft {
+    /// Before or after the block.
+    pub hook: HookType,
+    /// Its name in the library.
+    pub instrument: String,
+    /// Seconds from the start.
+    pub launch: f64,
+    /// Seconds from the start.
+    pub splash: f64,
+    /// The thread's timer, if it is one that times.
+    pub timer: u8,
+}
+
+impl Draft {
+    fn new(session: &Session, library: &Library) -> Self {
+        let instrument = library
+            .get("timestamp")
+            .ok()
+            .or_else(|| library.iter().next())
+            .map(|first| first.name.clone());
+        Self {
+            hook: HookType::Pre,
+            instrument: instrument.unwrap_or_default(),
+            launch: 0.0,
+            splash: session.duration,
+            timer: 0,
+        }
+    }
+
+    /// Whether the instrument starts or stops a timer.
+    #[must_use]
+    pub fn timed(&self, library: &Library) -> bool {
+        library
+            .get(&self.instrument)
+            .is_ok_and(|found| matches!(found.program, Program::StartTimer | Program::StopTimer))
+    }
+
+    /// Keeps its times inside a session whose duration changed.
+    pub fn fit(&mut self, before: f64, duration: f64) {
+        if self.splash == before || self.splash > duration {
+            self.splash = duration;
+        }
+        if self.launch >= self.splash {
+            self.launch = 0.0;
+        }
+    }
+}
+
+/// Changes a session's duration. What lasted to the end still does; what would last longer ends then.
+pub fn set_duration(session: &mut Session, duration: f64) {
+    let before = session.duration;
+    session.duration = duration;
+    for placement in &mut session.placements {
+        if placement.splash == before || placement.splash > duration {
+            placement.splash = duration;
+        }
+        if placement.launch >= placement.splash {
+            placement.launch = 0.0;
+        }
+    }
+    if let Some(workload) = &mut session.workload {
+        workload.start = workload.start.min(duration);
+    }
+}
+
+/// Whether the session can be carried out.
+#[derive(Debug, Default)]
+pub struct PlanState {
+    /// The number of the last planning that was asked for.
+    pub asked: u64,
+    /// The number of the last that was answered.
+    pub answered: u64,
+    /// The plan, or what is wrong with the session.
+    pub outcome: Option<Result<Arc<VerifiedPlan>, Vec<String>>>,
+}
+
+impl PlanState {
+    /// Whether an answer is still to come.
+    #[must_use]
+    pub const fn pending(&self) -> bool {
+        self.asked != self.answered
+    }
+}
+
+/// A place in the kernel that was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The function.
+    pub function: FunctionId,
+    /// The chosen block.
+    pub block: Option<BlockIndex>,
+}
+
+/// Places to go back to, and forward again.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    back: Vec<Place>,
+    forward: Vec<Place>,
+}
+
+impl History {
+    const DEEPEST: usize = 200;
+
+    /// Notes that `place` is left for a new one.
+    pub fn leave(&mut self, place: Place) {
+        if self.back.last() != Some(&place) {
+            self.back.push(place);
+        }
+        if self.back.len() > Self::DEEPEST {
+            self.back.remove(0);
+        }
+        self.forward.clear();
+    }
+
+    /// Where to go back to from `here`.
+    pub fn back(&mut self, here: Option<Place>) -> Option<Place> {
+        let place = self.back.pop()?;
+        self.forward.extend(here);
+        Some(place)
+    }
+
+    /// Where to go forward to from `here`.
+    pub fn forward(&mut self, here: Option<Place>) -> Option<Place> {
+        let place = self.forward.pop()?;
+        self.back.extend(here);
+        Some(place)
+    }
+
+    /// Whether there is a way back, and a way forward.
+    #[must_use]
+    pub fn ways(&self) -> (bool, bool) {
+        (!self.back.is_empty(), !self.forward.is_empty())
+    }
+}
+
+/// Something a person should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// How bad it is.
+    pub kind: NoticeKind,
+    /// Whole sentences: what happened, and what to do.
+    pub words: String,
+}
+
+/// How bad a notice is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoticeKind {
+    /// Something went as wanted.
+    Good,
+    /// Something to look at.
+    Warning,
+    /// Something did not work.
+    Bad,
+}
+
+/// A path that is asked for, with the desktop's dialog beside it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PathDialog {
+    /// What it is for.
+    pub purpose: Purpose,
+    /// What was typed.
+    pub text: String,
+    /// Whether the desktop's dialog is open.
+    pub browsing: bool,
+    /// What is to be done when the file is written.
+    pub then: Option<Command>,
+    /// Whether the field has had the cursor.
+    pub focused: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lasts_to_the_end_still_does_when_the_end_moves() {
+        let mut session = Session::empty();
+        let placement = |launch, splash| Placement {
+            function: "f".into(),
+            block: 0,
+            hook: HookType::Pre,
+            instrument: "counter".into(),
+            launch,
+            splash,
+            timer: 0,
+        };
+        session.placements = vec![
+            placement(0.0, 10.0),
+            placement(1.0, 4.0),
+            placement(6.0, 8.0),
+        ];
+        set_duration(&mut session, 20.0);
+        assert_eq!(session.placements[0].splash, 20.0);
+        assert_eq!(session.placements[1].splash, 4.0);
+        set_duration(&mut session, 5.0);
+        assert!(session.check().is_ok(), "{:?}", session.check());
+    }
+
+    #[test]
+    fn history_goes_back_and_forward() {
+        let place = |id| Place {
+            function: FunctionId(id),
+            block: None,
+        };
+        let mut history = History::default();
+        history.leave(place(1));
+        history.leave(place(2));
+        assert_eq!(history.back(Some(place(3))), Some(place(2)));
+        assert_eq!(history.back(Some(place(2))), Some(place(1)));
+        assert_eq!(history.forward(Some(place(1))), Some(place(2)));
+        assert_eq!(history.ways(), (true, true));
+        history.leave(place(9));
+        assert_eq!(history.ways(), (true, false));
+    }
+}

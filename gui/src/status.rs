@@ -1,0 +1,82 @@
+//! The line at the bottom: what would be done, and what was measured.
+
+use egui::{Align, Layout, RichText, Ui};
+
+use crate::state::State;
+use crate::theme::Tokens;
+use crate::widgets;
+
+/// Draws it.
+pub(crate) fn show(ui: &mut Ui, state: &State) {
+    let tokens = Tokens::of(ui);
+    ui.horizontal(|ui| {
+        ui.spacing_mut().item_spacing.x = 14.0;
+        let note = |ui: &mut Ui, words: String, color| {
+            ui.label(RichText::new(words).small().color(color));
+        };
+        let placements = state.document.session().placements.len();
+        match &state.plan.outcome {
+            _ if state.catalogue.is_none() => note(ui, "no kernel".to_owned(), tokens.weak),
+            _ if placements == 0 => note(ui, "no instruments".to_owned(), tokens.weak),
+            Some(Ok(verified)) => {
+                let plan = verified.plan();
+                let bytes: usize = plan.patches.iter().map(|patch| patch.code.len()).sum();
+                let words = format!(
+                    "plan verified: {}, {} ({bytes} bytes), {}",
+                    widgets::counted(placements, "instrument"),
+                    widgets::counted(plan.patches.len(), "patch"),
+                    widgets::counted(plan.batches.len(), "batch")
+                );
+                note(ui, words, tokens.good);
+            }
+            Some(Err(_)) => note(
+                ui,
+                "the session cannot be carried out".to_owned(),
+                tokens.bad,
+            ),
+            None => note(ui, "planning".to_owned(), tokens.weak),
+        }
+        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+            ui.spacing_mut().item_spacing.x = 14.0;
+            if let Some((done, all)) = state.reading {
+                note(
+                    ui,
+                    format!(
+                        "reading a recording: {} of {} samples",
+                        widgets::grouped(done),
+                        widgets::grouped(all)
+                    ),
+                    tokens.weak,
+                );
+            }
+            if let Some(record) = &state.timeline.record {
+                let (full, unmatched) = record.lost;
+                let color = if full > 0 {
+                    tokens.warning
+                } else {
+                    tokens.weak
+                };
+                note(
+                    ui,
+                    format!(
+                        "lost: {} ring full, {} unmatched",
+                        widgets::grouped(full),
+                        widgets::grouped(unmatched)
+                    ),
+                    color,
+                );
+                note(ui, widgets::size(record.bytes), tokens.weak);
+                let hits: u64 = record.lanes().iter().map(|info| record.hits(info)).sum();
+                note(ui, format!("{} hits", widgets::grouped(hits)), tokens.text);
+            }
+            if let Some(said) = state
+                .run
+                .active
+                .as_ref()
+                .and_then(|active| active.said.clone())
+            {
+                note(ui, said, tokens.weak);
+            }
+        });
+    });
+}

@@ -1,0 +1,109 @@
+//! What is under the pointer: a sample, or what shares a pixel.
+
+use gilk_samples::Meaning;
+use gilk_samples::index::{Index, Point};
+use gilk_samples::metadata::{Clock, InstrumentInfo};
+use gilk_samples::record::ALL_CPUS;
+
+use super::lanes::number;
+use super::scale::{length, moment, tick};
+use crate::widgets;
+
+/// Looks for a sample within `reach` seconds of `at`, and says what is there, a line each.
+pub(crate) fn words(
+    index: &Index,
+    info: &InstrumentInfo,
+    clock: Clock,
+    at: f64,
+    reach: f64,
+) -> Option<Vec<String>> {
+    let (from, to) = (
+        tick(clock, at - reach),
+        tick(clock, at + reach).saturating_add(1),
+    );
+    if info.meaning == Meaning::Count {
+        return count(index, info, clock, at);
+    }
+    let total = index.total(info.id, from, to);
+    if info.meaning == Meaning::Duration {
+        // The pointer may be anywhere in a slice, not at its end only.
+        let longest = index.lane(info.id)?.total.max;
+        let tsc = tick(clock, at);
+        let slice = index
+            .samples_in(
+                info.id,
+                tsc,
+                tsc.saturating_add(longest).saturating_add(1),
+                2000,
+            )
+            .into_iter()
+            .find(|point| point.tsc.saturating_sub(point.value) <= tsc);
+        if let Some(slice) = slice {
+            return Some(one(info, clock, slice));
+        }
+    }
+    if total.count == 0 {
+        return None;
+    }
+    if total.count > 64 {
+        let mut lines = vec![format!("{} samples here", widgets::grouped(total.count))];
+        if matches!(info.meaning, Meaning::Value | Meaning::Duration) {
+            lines.push(format!("least {}", value(info, clock, total.min)));
+            lines.push(format!("greatest {}", value(info, clock, total.max)));
+            if let Some(mean) = total.mean() {
+                lines.push(format!("mean {}", value(info, clock, mean as u64)));
+            }
+        }
+        lines.push(format!("around {}", moment(at)));
+        return Some(lines);
+    }
+    let middle = tick(clock, at);
+    let nearest = index
+        .samples_in(info.id, from, to, 64)
+        .into_iter()
+        .min_by_key(|point| point.tsc.abs_diff(middle))?;
+    let mut lines = one(info, clock, nearest);
+    if total.count > 1 {
+        lines.push(format!("and {} more within a few pixels", total.count - 1));
+    }
+    Some(lines)
+}
+
+fn one(info: &InstrumentInfo, clock: Clock, point: Point) -> Vec<String> {
+    let mut lines = vec![format!("at {}", moment(clock.seconds(point.tsc)))];
+    match info.meaning {
+        Meaning::Event => {}
+        _ => lines.push(value(info, clock, point.value)),
+    }
+    if point.cpu != ALL_CPUS {
+        lines.push(format!("CPU {}", point.cpu));
+    }
+    lines
+}
+
+fn count(index: &Index, info: &InstrumentInfo, clock: Clock, at: f64) -> Option<Vec<String>> {
+    let until = tick(clock, at).saturating_add(1);
+    let lane = index.lane(info.id)?;
+    if until <= lane.first {
+        return None;
+    }
+    let total = index.total(info.id, 0, until).max;
+    Some(vec![
+        format!("{} hits", widgets::grouped(total)),
+        format!("up to {}", moment(at)),
+    ])
+}
+
+/// A value with its unit.
+fn value(info: &InstrumentInfo, clock: Clock, value: u64) -> String {
+    match info.meaning {
+        Meaning::Duration => format!(
+            "{} ({} ticks)",
+            length(value as f64 / clock.hz.max(1) as f64),
+            widgets::grouped(value)
+        ),
+        Meaning::Block => format!("block {value}"),
+        _ if info.unit.is_empty() => format!("{} ({value:#x})", number(value)),
+        _ => format!("{} {}", number(value), info.unit),
+    }
+}

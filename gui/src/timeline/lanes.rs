@@ -1,0 +1,339 @@
+//! Draws one lane by what its samples mean. Nothing is ever left out: what shares a pixel is drawn
+//! as its least and greatest.
+
+use egui::{Color32, CornerRadius, Painter, Pos2, Rect, Shape, Stroke, pos2, vec2};
+use gilk_samples::Meaning;
+use gilk_samples::index::{Column, Index, Point};
+use gilk_samples::metadata::{Clock, InstrumentInfo};
+
+use super::scale::{Scale, length, tick};
+use crate::theme::{Tokens, prose, text};
+use crate::widgets;
+
+/// Up to so many samples in view are drawn one by one.
+const FEW: u64 = 1500;
+/// Rows that slices which overlap are spread over.
+const ROWS: usize = 3;
+
+/// A lane to draw.
+pub(crate) struct Lane<'a> {
+    pub(crate) painter: &'a Painter,
+    pub(crate) rect: Rect,
+    pub(crate) scale: Scale,
+    pub(crate) info: &'a InstrumentInfo,
+    pub(crate) index: &'a Index,
+    pub(crate) clock: Clock,
+    /// Seconds up to which it is known what happened.
+    pub(crate) until: f64,
+    pub(crate) color: Color32,
+    pub(crate) tokens: &'a Tokens,
+}
+
+impl Lane<'_> {
+    /// First and last tick in view; the last is not in view any more.
+    fn ticks(&self) -> (u64, u64) {
+        let first = tick(self.clock, self.scale.range.start);
+        (first, tick(self.clock, self.scale.range.end).max(first + 1))
+    }
+
+    fn x(&self, tsc: u64) -> f32 {
+        self.scale.x(self.clock.seconds(tsc))
+    }
+
+    fn columns(&self) -> Vec<Column> {
+        let (first, end) = self.ticks();
+        self.index.query(
+            self.info.id,
+            first,
+            end,
+            self.rect.width().ceil().max(1.0) as usize,
+        )
+    }
+
+    /// Draws the samples.
+    pub(crate) fn draw(&self) {
+        match self.info.meaning {
+            Meaning::Event => self.events(),
+            Meaning::Count => self.steps(),
+            Meaning::Duration => self.slices(),
+            Meaning::Value | Meaning::Block => self.points(),
+        }
+    }
+
+    /// A tick a pixel that has events, the taller the more.
+    fn events(&self) {
+        let columns = self.columns();
+        let most = columns.iter().map(|column| column.count).max().unwrap_or(0);
+        if most == 0 {
+            return;
+        }
+        let full = (1.0 + most as f32).ln();
+        let floor = if most == 1 { 0.72 } else { 0.34 };
+        for (place, column) in columns
+            .iter()
+            .enumerate()
+            .filter(|(_, column)| column.count > 0)
+        {
+            let share = floor + (0.94 - floor) * ((1.0 + column.count as f32).ln() / full);
+            let share = if most == 1 { floor } else { share };
+            let x = self.rect.left() + place as f32 + 0.5;
+            let height = self.rect.height() * share;
+            self.painter.vline(
+                x,
+                self.rect.bottom() - height..=self.rect.bottom(),
+                Stroke::new(1.2, self.color),
+            );
+        }
+        if most > 1 {
+            self.note(&format!("up to {} in a pixel", widgets::grouped(most)));
+        }
+    }
+
+    /// A running total.
+    fn steps(&self) {
+        let (first, end) = self.ticks();
+        let before = self.index.total(self.info.id, 0, first).max;
+        let most = self.index.total(self.info.id, first, end).max.max(before);
+        if self.index.lane(self.info.id).is_none() {
+            return;
+        }
+        let least = before.min(most);
+        let height = |value: u64| {
+            let share = if most == least {
+                0.5
+            } else {
+                (value - least.min(value)) as f32 / (most - least) as f32
+            };
+            self.rect.bottom() - 3.0 - share * (self.rect.height() - 8.0)
+        };
+        let mut value = before;
+        let begin = self.scale.x(self.info.launch).max(self.rect.left());
+        let mut line = vec![pos2(begin, height(value))];
+        for (place, column) in self
+            .columns()
+            .iter()
+            .enumerate()
+            .filter(|(_, column)| column.count > 0)
+        {
+            let x = (self.rect.left() + place as f32 + 0.5).max(begin);
+            line.push(pos2(x, height(value)));
+            value = column.max.max(value);
+            line.push(pos2(x, height(value)));
+        }
+        // Totals are told when they change: until the splash, or now, the last one stands.
+        let end = self
+            .scale
+            .x(self.info.splash.min(self.until))
+            .clamp(self.rect.left(), self.rect.right());
+        let last = line.last().map_or(begin, |last| last.x);
+        line.push(pos2(end.max(last), height(value)));
+        self.under(&line);
+        self.painter
+            .add(Shape::line(line, Stroke::new(1.5, self.color)));
+        self.span(least, most);
+    }
+
+    /// The area under a line of steps.
+    fn under(&self, line: &[Pos2]) {
+        let fill = self.color.gamma_multiply(0.16);
+        for pair in line.windows(2) {
+            let &[a, b] = pair else { continue };
+            if b.x > a.x {
+                let area = Rect::from_min_max(pos2(a.x, a.y), pos2(b.x, self.rect.bottom()));
+                self.painter.rect_filled(area, 0.0, fill);
+            }
+        }
+    }
+
+    /// Times that ended at their samples: slices where there are few, heights where there are many.
+    fn slices(&self) {
+        let (first, end) = self.ticks();
+        let Some(lane) = self.index.lane(self.info.id) else {
+            return;
+        };
+        // One that ends behind the view may have begun in it.
+        let until = end.saturating_add(lane.total.max).max(end);
+        if self.index.total(self.info.id, first, until).count > FEW {
+            return self.heights();
+        }
+        let mut busy = [f32::NEG_INFINITY; ROWS];
+        let row_height = (self.rect.height() - 6.0) / ROWS as f32;
+        let mut points = self
+            .index
+            .samples_in(self.info.id, first, until, FEW as usize);
+        points.sort_by_key(|point| point.tsc.saturating_sub(point.value));
+        let spread = points
+            .windows(2)
+            .any(|pair| matches!(pair, [a, b] if b.tsc.saturating_sub(b.value) < a.tsc));
+        for point in points {
+            let (left, right) = (
+                self.x(point.tsc.saturating_sub(point.value)),
+                self.x(point.tsc),
+            );
+            if left > self.rect.right() {
+                continue;
+            }
+            let row = busy
+                .iter()
+                .position(|&until| until <= left)
+                .unwrap_or(ROWS - 1);
+            if let Some(until) = busy.get_mut(row) {
+                *until = right;
+            }
+            let (top, height) = if spread {
+                (row as f32 * row_height, row_height - 1.0)
+            } else {
+                (5.0, self.rect.height() - 12.0)
+            };
+            let slice = Rect::from_min_max(
+                pos2(left.max(self.rect.left()), self.rect.top() + 3.0 + top),
+                pos2(
+                    right.min(self.rect.right()).max(left + 1.5),
+                    self.rect.top() + 3.0 + top + height,
+                ),
+            );
+            self.painter.rect_filled(
+                slice,
+                CornerRadius::same(2),
+                self.color.gamma_multiply(0.75),
+            );
+            let words = length(self.clock_seconds(point.value));
+            let galley =
+                self.painter
+                    .layout_no_wrap(words, prose(text::SMALL - 1.0), self.tokens.canvas);
+            if slice.width() > galley.size().x + 8.0 && slice.height() >= galley.size().y {
+                self.painter.galley(
+                    slice.center() - galley.size() / 2.0,
+                    galley,
+                    self.tokens.canvas,
+                );
+            }
+        }
+    }
+
+    fn clock_seconds(&self, ticks: u64) -> f64 {
+        ticks as f64 / self.clock.hz.max(1) as f64
+    }
+
+    /// Least to greatest of each pixel, on a scale of what is seen.
+    fn heights(&self) {
+        let columns = self.columns();
+        let Some((least, most)) = seen(&columns) else {
+            return;
+        };
+        for (place, column) in columns
+            .iter()
+            .enumerate()
+            .filter(|(_, column)| column.count > 0)
+        {
+            let x = self.rect.left() + place as f32 + 0.5;
+            let (top, bottom) = (
+                self.height(column.max, least, most),
+                self.height(column.min, least, most),
+            );
+            self.painter.vline(
+                x,
+                top..=bottom.max(top + 1.5),
+                Stroke::new(1.0, self.color.gamma_multiply(0.55)),
+            );
+            if let Some(mean) = column.mean() {
+                let mean = self.height(mean as u64, least, most);
+                self.painter.rect_filled(
+                    Rect::from_center_size(pos2(x, mean), vec2(1.2, 1.5)),
+                    0.0,
+                    self.color,
+                );
+            }
+        }
+        self.bounds(least, most);
+    }
+
+    fn height(&self, value: u64, least: u64, most: u64) -> f32 {
+        let share = if most == least {
+            0.5
+        } else {
+            (value.saturating_sub(least)) as f32 / (most - least) as f32
+        };
+        self.rect.bottom() - 5.0 - share.clamp(0.0, 1.0) * (self.rect.height() - 10.0)
+    }
+
+    /// Values: dots where there are few, heights where there are many.
+    fn points(&self) {
+        let (first, end) = self.ticks();
+        let total = self.index.total(self.info.id, first, end);
+        if total.count > FEW {
+            return self.heights();
+        }
+        for Point { tsc, value, .. } in
+            self.index
+                .samples_in(self.info.id, first, end, FEW as usize)
+        {
+            let at = pos2(self.x(tsc), self.height(value, total.min, total.max));
+            if self.info.meaning == Meaning::Block {
+                self.painter.rect_filled(
+                    Rect::from_center_size(at, vec2(4.0, 4.0)),
+                    1.0,
+                    self.color,
+                );
+            } else {
+                self.painter.circle_filled(at, 2.4, self.color);
+            }
+        }
+        if total.count > 0 {
+            self.bounds(total.min, total.max);
+        }
+    }
+
+    fn bounds(&self, least: u64, most: u64) {
+        match self.info.meaning {
+            Meaning::Duration => self.note(&format!(
+                "{} to {}",
+                length(self.clock_seconds(least)),
+                length(self.clock_seconds(most))
+            )),
+            _ => self.span(least, most),
+        }
+    }
+
+    fn span(&self, least: u64, most: u64) {
+        if least == most {
+            self.note(&number(most));
+        } else {
+            self.note(&format!("{} to {}", number(least), number(most)));
+        }
+    }
+
+    /// A few words about the scale, in the lane's upper right corner.
+    fn note(&self, words: &str) {
+        let galley = self.painter.layout_no_wrap(
+            words.to_owned(),
+            prose(text::SMALL - 1.0),
+            self.tokens.weak,
+        );
+        let at = pos2(
+            self.rect.right() - galley.size().x - 14.0,
+            self.rect.top() + 2.0,
+        );
+        let behind = Rect::from_min_size(at, galley.size()).expand2(vec2(3.0, 0.0));
+        self.painter
+            .rect_filled(behind, 2.0, self.tokens.canvas.gamma_multiply(0.8));
+        self.painter.galley(at, galley, self.tokens.weak);
+    }
+}
+
+/// Values of pointers and flags are read in hexadecimal.
+pub(crate) fn number(value: u64) -> String {
+    if value > u64::from(u32::MAX) {
+        format!("{value:#x}")
+    } else {
+        widgets::grouped(value)
+    }
+}
+
+fn seen(columns: &[Column]) -> Option<(u64, u64)> {
+    let taken = columns.iter().filter(|column| column.count > 0);
+    Some((
+        taken.clone().map(|column| column.min).min()?,
+        taken.map(|column| column.max).max()?,
+    ))
+}

@@ -1,0 +1,197 @@
+//! The timeline: a lane an instrument, live or from a file.
+
+mod hover;
+mod input;
+mod lanes;
+mod scale;
+pub mod view;
+
+use std::path::PathBuf;
+
+use gilk_samples::index::Index;
+use gilk_samples::metadata::{InstrumentInfo, Metadata};
+use gilk_samples::{Batch, Meaning};
+
+pub use view::Timeline;
+
+/// A recording that was read.
+#[derive(Debug)]
+pub struct Opened {
+    /// The file.
+    pub path: PathBuf,
+    /// What it says of itself.
+    pub metadata: Metadata,
+    /// Its samples.
+    pub index: Index,
+    /// Its size.
+    pub bytes: u64,
+    /// Hits that were not sampled: ring full, timer stop without a start.
+    pub lost: (u64, u64),
+    /// What is missing or damaged, in whole sentences.
+    pub notes: Vec<String>,
+}
+
+/// What the lanes are drawn from.
+#[derive(Debug, Default)]
+pub struct Record {
+    /// Where it is, if it is a file.
+    pub path: Option<PathBuf>,
+    /// Session, instruments, clock.
+    pub metadata: Metadata,
+    /// The samples.
+    pub index: Index,
+    /// Seconds that the session lasts.
+    pub duration: f64,
+    /// Seconds since the start, while it runs.
+    pub now: Option<f64>,
+    /// Size of the file.
+    pub bytes: u64,
+    /// Hits that were not sampled: ring full, timer stop without a start.
+    pub lost: (u64, u64),
+}
+
+impl Record {
+    /// Of a recording that was read.
+    #[must_use]
+    pub fn of(opened: Opened) -> Self {
+        let clock = opened.metadata.clock;
+        let last = opened
+            .index
+            .span()
+            .map_or(0.0, |(_, last)| clock.seconds(last));
+        let planned = opened
+            .metadata
+            .instruments
+            .iter()
+            .map(|info| info.splash)
+            .fold(0.0, f64::max);
+        let said = gilk_engine::Session::from_ron(&opened.metadata.session)
+            .map_or(0.0, |session| session.duration);
+        let duration = said.max(planned).max(last).max(1e-6);
+        let Opened {
+            path,
+            metadata,
+            index,
+            bytes,
+            lost,
+            ..
+        } = opened;
+        Self {
+            path: Some(path),
+            metadata,
+            index,
+            duration,
+            now: None,
+            bytes,
+            lost,
+        }
+    }
+
+    /// Of a session that is about to run.
+    #[must_use]
+    pub fn live(path: PathBuf, metadata: Metadata, duration: f64) -> Self {
+        Self {
+            path: Some(path),
+            metadata,
+            duration,
+            now: Some(0.0),
+            ..Self::default()
+        }
+    }
+
+    /// Adds samples as they come.
+    pub fn append(&mut self, batch: &Batch) {
+        self.index.append(batch);
+    }
+
+    /// The instruments, one a lane.
+    #[must_use]
+    pub fn lanes(&self) -> &[InstrumentInfo] {
+        &self.metadata.instruments
+    }
+
+    /// What lane `id` has seen: hits of a counter, samples of anything else.
+    #[must_use]
+    pub fn hits(&self, info: &InstrumentInfo) -> u64 {
+        let Some(lane) = self.index.lane(info.id) else {
+            return 0;
+        };
+        if info.meaning == Meaning::Count {
+            lane.total.max
+        } else {
+            lane.total.count
+        }
+    }
+}
+
+/// The seconds that are seen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Range {
+    /// At the left edge.
+    pub start: f64,
+    /// At the right edge.
+    pub end: f64,
+}
+
+impl Range {
+    /// The narrowest: fifty nanoseconds.
+    const NARROWEST: f64 = 50e-9;
+
+    /// All of `duration`, and a little around it.
+    #[must_use]
+    pub fn whole(duration: f64) -> Self {
+        let duration = duration.max(Self::NARROWEST);
+        Self {
+            start: -0.015 * duration,
+            end: 1.015 * duration,
+        }
+    }
+
+    /// Seconds from edge to edge.
+    #[must_use]
+    pub fn width(&self) -> f64 {
+        self.end - self.start
+    }
+
+    /// Changes the width by `1 / factor`; `at` stays where it is.
+    pub fn zoom(&mut self, at: f64, factor: f64, duration: f64) {
+        let width =
+            (self.width() / factor).clamp(Self::NARROWEST, duration.max(Self::NARROWEST) * 4.0);
+        let factor = self.width() / width;
+        self.start = at - (at - self.start) / factor;
+        self.end = self.start + width;
+    }
+
+    /// Moves by `seconds`, but never so far that nothing of the recording is seen.
+    pub fn pan(&mut self, seconds: f64, duration: f64) {
+        let width = self.width();
+        self.start =
+            (self.start + seconds).clamp(-0.9 * width, duration - 0.1 * width.min(duration));
+        self.end = self.start + width;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn zooming_keeps_what_is_under_the_pointer(at in 0.0f64..10.0, factor in 0.01f64..100.0) {
+            let mut range = Range::whole(10.0);
+            let share = (at - range.start) / range.width();
+            range.zoom(at, factor, 10.0);
+            prop_assert!((range.start + share * range.width() - at).abs() < 1e-6);
+            prop_assert!(range.width() >= Range::NARROWEST * 0.999 && range.width() <= 40.001);
+        }
+
+        #[test]
+        fn panning_never_loses_the_recording(by in -1e6f64..1e6, width in 1e-6f64..40.0) {
+            let mut range = Range { start: 0.0, end: width };
+            range.pan(by, 10.0);
+            prop_assert!(range.start < 10.0 && range.end > 0.0, "{:?}", range);
+            prop_assert!((range.width() - width).abs() < 1e-9);
+        }
+    }
+}

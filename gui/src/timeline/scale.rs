@@ -1,0 +1,164 @@
+//! Seconds to points and back, round ticks, and numbers with units.
+
+use egui::Rangef;
+use gilk_samples::metadata::Clock;
+
+use super::Range;
+
+/// Where seconds are on the screen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scale {
+    pub(crate) range: Range,
+    pub(crate) x: Rangef,
+}
+
+impl Scale {
+    /// Points of a second.
+    pub(crate) fn density(&self) -> f64 {
+        f64::from(self.x.span()) / self.range.width()
+    }
+
+    /// Where `seconds` is; at most a screen beside the edges.
+    pub(crate) fn x(&self, seconds: f64) -> f32 {
+        let share = (seconds - self.range.start) / self.range.width();
+        self.x.min + (share.clamp(-1.0, 2.0) * f64::from(self.x.span())) as f32
+    }
+
+    /// The time at `x`.
+    pub(crate) fn seconds(&self, x: f32) -> f64 {
+        self.range.start + f64::from((x - self.x.min) / self.x.span()) * self.range.width()
+    }
+}
+
+/// The tick of a time. Before the machine started there is none: that is tick 0.
+pub(crate) fn tick(clock: Clock, seconds: f64) -> u64 {
+    let first = -(clock.start as f64) / clock.hz.max(1) as f64;
+    if seconds <= first {
+        0
+    } else {
+        clock.tsc(seconds)
+    }
+}
+
+/// Round times about `spacing` points apart: the distance between them, and each.
+pub(crate) fn ticks(scale: &Scale, spacing: f32) -> (f64, Vec<f64>) {
+    let step = round_up(f64::from(spacing) / scale.density().max(f64::MIN_POSITIVE));
+    let first = (scale.range.start / step).ceil();
+    let last = (scale.range.end / step).floor();
+    let count = (last - first).clamp(0.0, 1000.0) as u32;
+    (
+        step,
+        (0..=count)
+            .map(|number| (first + f64::from(number)) * step)
+            .collect(),
+    )
+}
+
+/// The next of 1, 2, 5, 10, 20, 50 …
+fn round_up(value: f64) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    let lead = value / power;
+    let lead = [1.0, 2.0, 5.0]
+        .into_iter()
+        .find(|round| lead <= *round * 1.000_001)
+        .unwrap_or(10.0);
+    lead * power
+}
+
+/// A time on the ruler, with as many digits as ticks `step` apart need.
+pub(crate) fn tick_label(seconds: f64, step: f64) -> String {
+    let (unit, factor) = if step >= 1.0 {
+        ("s", 1.0)
+    } else if step >= 1e-3 {
+        if seconds.abs() >= 10.0 {
+            ("s", 1.0)
+        } else {
+            ("ms", 1e3)
+        }
+    } else if step >= 1e-6 {
+        ("µs", 1e6)
+    } else {
+        ("ns", 1e9)
+    };
+    let digits = (-(step * factor).log10().floor()).clamp(0.0, 9.0) as usize;
+    let value = seconds * factor;
+    let value = if value == 0.0 { 0.0 } else { value }; // no "-0"
+    format!("{value:.digits$} {unit}")
+}
+
+/// A length of time as a person reads it: three digits and a unit.
+pub(crate) fn length(seconds: f64) -> String {
+    let size = seconds.abs();
+    let (unit, value) = if size >= 1.0 {
+        ("s", seconds)
+    } else if size >= 1e-3 {
+        ("ms", seconds * 1e3)
+    } else if size >= 1e-6 {
+        ("µs", seconds * 1e6)
+    } else {
+        ("ns", seconds * 1e9)
+    };
+    let digits = if value.abs() >= 100.0 {
+        0
+    } else if value.abs() >= 10.0 {
+        1
+    } else {
+        2
+    };
+    format!("{value:.digits$} {unit}")
+}
+
+/// A point in time, to the microsecond.
+pub(crate) fn moment(seconds: f64) -> String {
+    format!("{seconds:.6} s")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn ticks_are_in_view_and_evenly_apart(start in -5.0f64..5.0, width in 1e-7f64..100.0) {
+            let scale = Scale { range: Range { start, end: start + width }, x: Rangef::new(100.0, 1100.0) };
+            let (step, ticks) = ticks(&scale, 90.0);
+            prop_assert!(step * scale.density() >= 89.9);
+            prop_assert!(ticks.len() <= 13);
+            for tick in ticks {
+                prop_assert!(tick >= start - step * 1e-6 && tick <= start + width + step * 1e-6);
+            }
+        }
+
+        #[test]
+        fn places_and_times_agree(x in 100.0f32..1100.0) {
+            let scale = Scale { range: Range { start: -1.0, end: 9.0 }, x: Rangef::new(100.0, 1100.0) };
+            prop_assert!((scale.x(scale.seconds(x)) - x).abs() < 0.01);
+        }
+    }
+
+    #[test]
+    fn before_the_machine_started_there_is_no_tick() {
+        let clock = Clock {
+            hz: 1000,
+            start: 5000,
+            start_unix_ns: 0,
+        };
+        assert_eq!(
+            (tick(clock, 1.0), tick(clock, -2.0), tick(clock, -100.0)),
+            (6000, 3000, 0)
+        );
+    }
+
+    #[test]
+    fn labels_have_units() {
+        assert_eq!(tick_label(2.0, 1.0), "2 s");
+        assert_eq!(tick_label(0.25, 0.05), "250 ms");
+        assert_eq!(tick_label(12.25, 0.05), "12.25 s");
+        assert_eq!(tick_label(0.000_002, 0.000_001), "2 µs");
+        assert_eq!(tick_label(-0.0, 1.0), "0 s");
+        assert_eq!(length(0.001_234), "1.23 ms");
+        assert_eq!(length(0.000_000_320), "320 ns");
+        assert_eq!(length(12.34), "12.3 s");
+    }
+}

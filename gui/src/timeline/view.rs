@@ -1,0 +1,398 @@
+//! The timeline pane: ruler, lanes, zoom, pan and hover.
+
+use egui::accesskit::Role;
+use egui::{Align, Id, Layout, Painter, Rangef, Rect, RichText, Sense, Stroke, Ui, pos2, vec2};
+use gilk_samples::metadata::InstrumentInfo;
+
+use super::input;
+use super::lanes::Lane;
+use super::scale::{Scale, length, moment, tick_label, ticks};
+use super::{Range, Record, hover};
+use crate::command::Command;
+use crate::theme::{Tokens, code, prose, space, text};
+use crate::widgets;
+
+/// Width of the names of lanes, in points.
+const NAMES: f32 = 270.0;
+/// Height of the ruler.
+const RULER: f32 = 24.0;
+/// Height of a lane: at least this, and more where there is room.
+const LANE: (f32, f32) = (31.0, 64.0);
+
+/// The pane's state.
+#[derive(Debug)]
+pub struct Timeline {
+    /// What is shown, if there is anything.
+    pub record: Option<Record>,
+    /// The seconds that are seen.
+    pub range: Range,
+    /// Whether the newest samples stay in view.
+    pub follow: bool,
+    /// Points that the lanes are scrolled by.
+    pub(super) scroll: f32,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self {
+            record: None,
+            range: Range::whole(10.0),
+            follow: true,
+            scroll: 0.0,
+        }
+    }
+}
+
+impl Timeline {
+    /// Shows a recording, all of it.
+    pub fn open(&mut self, record: Record) {
+        self.range = Range::whole(record.duration);
+        self.follow = true;
+        self.scroll = 0.0;
+        self.record = Some(record);
+    }
+
+    /// Shows the whole recording.
+    pub fn fit(&mut self) {
+        if let Some(record) = &self.record {
+            self.range = Range::whole(record.duration);
+            self.scroll = 0.0;
+        }
+    }
+
+    /// Keeps the live end in view, if that is wanted.
+    fn keep_up(&mut self) {
+        let Some(now) = self.record.as_ref().and_then(|record| record.now) else {
+            return;
+        };
+        let width = self.range.width();
+        if self.follow && (now > self.range.end - 0.04 * width || now < self.range.start) {
+            self.range.end = now + 0.04 * width;
+            self.range.start = self.range.end - width;
+        }
+    }
+}
+
+/// Draws the pane and takes its input.
+pub fn show(ui: &mut Ui, timeline: &mut Timeline, said: &mut Vec<Command>) {
+    let tokens = Tokens::of(ui);
+    // The pane is as high as it was made, whatever is in it.
+    ui.expand_to_include_rect(ui.max_rect());
+    widgets::strip(ui, |ui| heading(ui, timeline, said));
+    timeline.keep_up();
+    let Some(record) = timeline.record.take() else {
+        widgets::empty(
+            ui,
+            "No samples yet",
+            "Run the session, or open a recording: every instrument gets a lane here.",
+        );
+        return;
+    };
+    let rect = ui.available_rect_before_wrap();
+    ui.painter().rect_filled(rect, 0.0, tokens.canvas);
+    let plot = Rect::from_min_max(pos2(rect.left() + NAMES, rect.top() + RULER), rect.max);
+    let response = ui.interact(rect, Id::unique("timeline"), Sense::click_and_drag());
+    let response = widgets::named(response, Role::Canvas, "Timeline");
+    let lanes = record.lanes();
+    let height = (plot.height() / lanes.len().max(1) as f32).clamp(LANE.0, LANE.1);
+    let deepest = (height * lanes.len() as f32 - plot.height()).max(0.0);
+    input::take(ui, timeline, &record, plot, &response);
+    timeline.scroll = timeline.scroll.clamp(0.0, deepest);
+
+    let scale = Scale {
+        range: timeline.range,
+        x: Rangef::new(plot.left(), plot.right()),
+    };
+    let painter = ui.painter().with_clip_rect(rect.intersect(ui.clip_rect()));
+    let rows = |index: usize| {
+        let top = plot.top() + index as f32 * height - timeline.scroll;
+        Rect::from_min_max(pos2(plot.left(), top), pos2(plot.right(), top + height))
+    };
+    ruler(&painter, rect, plot, &scale, record.duration, tokens);
+    let below = painter.with_clip_rect(
+        Rect::from_min_max(pos2(rect.left(), plot.top()), rect.max).intersect(ui.clip_rect()),
+    );
+    for (index, info) in lanes.iter().enumerate() {
+        let row = rows(index);
+        if row.bottom() < plot.top() || row.top() > plot.bottom() {
+            continue;
+        }
+        lane(&below, &record, info, index, row, &scale, tokens);
+        name(ui, &below, &record, info, index, row, rect);
+    }
+    now_line(&below, &record, plot, &scale, tokens);
+    scroll_bar(&painter, plot, timeline.scroll, deepest, tokens);
+    if let Some(pointer) = response
+        .hover_pos()
+        .filter(|pointer| plot.contains(*pointer))
+    {
+        let index = ((pointer.y - plot.top() + timeline.scroll) / height)
+            .floor()
+            .max(0.0) as usize;
+        pointed(
+            &below, &response, &record, index, pointer, plot, &scale, tokens,
+        );
+    }
+    timeline.record = Some(record);
+}
+
+fn heading(ui: &mut Ui, timeline: &Timeline, said: &mut Vec<Command>) {
+    let tokens = Tokens::of(ui);
+    ui.label(RichText::new("Timeline").heading().color(tokens.strong));
+    let Some(record) = &timeline.record else {
+        return;
+    };
+    let name = record
+        .path
+        .as_ref()
+        .and_then(|path| path.file_name())
+        .map(|name| name.to_string_lossy().into_owned());
+    if let Some(name) = name {
+        ui.label(
+            RichText::new(name)
+                .font(code(text::CODE))
+                .color(tokens.weak),
+        );
+    }
+    if record.now.is_some() {
+        widgets::pill(ui, "live", tokens.good, tokens.bar);
+    }
+    ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+        widgets::button(ui, "Fit", Command::FitTimeline, true, said);
+        if record.now.is_some() {
+            let label = if timeline.follow {
+                "Following"
+            } else {
+                "Follow"
+            };
+            widgets::button(ui, label, Command::FollowLive, true, said);
+        }
+        let words = format!("{} in view", length(timeline.range.width()));
+        ui.label(RichText::new(words).small().color(tokens.weak));
+    });
+}
+
+fn ruler(painter: &Painter, rect: Rect, plot: Rect, scale: &Scale, duration: f64, tokens: &Tokens) {
+    let bar = Rect::from_min_max(rect.min, pos2(rect.right(), plot.top()));
+    painter.rect_filled(bar, 0.0, tokens.panel);
+    let (step, times) = ticks(scale, 96.0);
+    let inside = painter.with_clip_rect(
+        Rect::from_min_max(pos2(plot.left(), rect.top()), rect.max).intersect(painter.clip_rect()),
+    );
+    for time in times {
+        let x = scale.x(time);
+        inside.vline(x, plot.top()..=plot.bottom(), Stroke::new(1.0, tokens.grid));
+        inside.vline(
+            x,
+            plot.top() - 5.0..=plot.top(),
+            Stroke::new(1.0, tokens.outline),
+        );
+        let label = inside.layout_no_wrap(tick_label(time, step), prose(text::SMALL), tokens.weak);
+        if x + 4.0 + label.size().x < plot.right() {
+            inside.galley(
+                pos2(x + 4.0, bar.center().y - label.size().y / 2.0),
+                label,
+                tokens.weak,
+            );
+        }
+    }
+    for edge in [0.0, duration] {
+        inside.vline(
+            scale.x(edge),
+            plot.top()..=plot.bottom(),
+            Stroke::new(1.0, tokens.outline),
+        );
+    }
+    painter.hline(
+        bar.x_range(),
+        bar.bottom() - 0.5,
+        Stroke::new(1.0, tokens.line),
+    );
+    painter.vline(
+        plot.left() - 0.5,
+        rect.y_range(),
+        Stroke::new(1.0, tokens.line),
+    );
+}
+
+fn lane(
+    painter: &Painter,
+    record: &Record,
+    info: &InstrumentInfo,
+    index: usize,
+    row: Rect,
+    scale: &Scale,
+    tokens: &Tokens,
+) {
+    let (from, to) = (
+        scale.x(info.launch).max(row.left()),
+        scale.x(info.splash).min(row.right()),
+    );
+    let inside = painter.with_clip_rect(painter.clip_rect().intersect(row));
+    if to > from {
+        let window = Rect::from_min_max(pos2(from, row.top() + 2.0), pos2(to, row.bottom() - 2.0));
+        inside.rect_filled(window, 2.0, tokens.window);
+    }
+    let samples = Lane {
+        painter: &inside,
+        rect: row.shrink2(vec2(0.0, 4.0)),
+        scale: *scale,
+        info,
+        index: &record.index,
+        clock: record.metadata.clock,
+        until: record.now.unwrap_or(record.duration),
+        color: tokens.lane(index),
+        tokens,
+    };
+    samples.draw();
+    painter.hline(
+        row.left() - NAMES..=row.right(),
+        row.bottom() - 0.5,
+        Stroke::new(1.0, tokens.line),
+    );
+}
+
+fn name(
+    ui: &Ui,
+    painter: &Painter,
+    record: &Record,
+    info: &InstrumentInfo,
+    index: usize,
+    row: Rect,
+    rect: Rect,
+) {
+    let tokens = Tokens::of(ui);
+    let left = rect.left() + space::PANEL;
+    let right = row.left() - space::SMALL;
+    painter.circle_filled(
+        pos2(left + 4.0, row.center().y - 8.0),
+        4.0,
+        tokens.lane(index),
+    );
+    let hits = painter.layout_no_wrap(
+        widgets::grouped(record.hits(info)),
+        code(text::CODE),
+        tokens.strong,
+    );
+    painter.galley(
+        pos2(
+            right - hits.size().x,
+            row.center().y - 8.0 - hits.size().y / 2.0,
+        ),
+        hits.clone(),
+        tokens.strong,
+    );
+    let room = right - hits.size().x - left - 24.0;
+    let title = widgets::truncated(
+        painter,
+        info.instrument.clone(),
+        prose(text::BODY),
+        tokens.strong,
+        room,
+    );
+    painter.galley(
+        pos2(left + 16.0, row.center().y - 8.0 - title.size().y / 2.0),
+        title,
+        tokens.strong,
+    );
+    let place = info
+        .label
+        .strip_prefix(&info.instrument)
+        .unwrap_or(&info.label)
+        .trim()
+        .to_owned();
+    let place = widgets::truncated(
+        painter,
+        place,
+        code(text::SMALL - 0.5),
+        tokens.weak,
+        right - left - 16.0,
+    );
+    painter.galley(
+        pos2(left + 16.0, row.center().y + 9.0 - place.size().y / 2.0),
+        place,
+        tokens.weak,
+    );
+    let area = Rect::from_min_max(pos2(rect.left(), row.top()), pos2(row.left(), row.bottom()))
+        .intersect(painter.clip_rect());
+    let response = ui.interact(area, Id::unique("lane").with(info.id), Sense::hover());
+    let response = widgets::named(
+        response,
+        Role::Label,
+        &format!("lane {}: {}", info.label, record.hits(info)),
+    );
+    let words = format!(
+        "{}\nfrom {} to {}",
+        info.label,
+        moment(info.launch),
+        moment(info.splash)
+    );
+    response.on_hover_text(words);
+}
+
+fn now_line(painter: &Painter, record: &Record, plot: Rect, scale: &Scale, tokens: &Tokens) {
+    if let Some(now) = record.now {
+        let x = scale.x(now);
+        if plot.x_range().contains(x) {
+            painter.vline(x, plot.y_range(), Stroke::new(1.5, tokens.good));
+        }
+    }
+}
+
+fn scroll_bar(painter: &Painter, plot: Rect, scroll: f32, deepest: f32, tokens: &Tokens) {
+    if deepest > 0.0 {
+        let share = plot.height() / (plot.height() + deepest);
+        let top = plot.top() + (plot.height() * (1.0 - share)) * (scroll / deepest);
+        let bar = Rect::from_min_size(
+            pos2(plot.right() - 6.0, top),
+            vec2(4.0, plot.height() * share),
+        );
+        painter.rect_filled(bar, 2.0, tokens.outline);
+    }
+}
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "all of them are what the pointer is over"
+)]
+fn pointed(
+    painter: &Painter,
+    response: &egui::Response,
+    record: &Record,
+    index: usize,
+    pointer: egui::Pos2,
+    plot: Rect,
+    scale: &Scale,
+    tokens: &Tokens,
+) {
+    painter.vline(pointer.x, plot.y_range(), Stroke::new(1.0, tokens.outline));
+    if response.dragged() {
+        return;
+    }
+    let at = scale.seconds(pointer.x);
+    let found = record.lanes().get(index).and_then(|info| {
+        let words = hover::words(
+            &record.index,
+            info,
+            record.metadata.clock,
+            at,
+            4.0 / scale.density(),
+        )?;
+        Some((info, words))
+    });
+    response.clone().on_hover_ui_at_pointer(|ui| match found {
+        Some((info, words)) => {
+            ui.label(RichText::new(&info.label).color(tokens.strong));
+            for line in words {
+                ui.label(RichText::new(line).font(code(text::CODE)));
+            }
+        }
+        None => {
+            ui.label(
+                RichText::new(moment(at))
+                    .font(code(text::CODE))
+                    .color(tokens.weak),
+            );
+        }
+    });
+}

@@ -1,0 +1,77 @@
+//! What stands where a graph will be: how far the target is, and what can be done.
+
+use egui::{ProgressBar, RichText, Ui, accesskit::Role};
+
+use crate::command::Command;
+use crate::state::{State, TargetState};
+use crate::theme::{Tokens, code, space, text};
+use crate::widgets;
+
+/// Draws it.
+pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+    let tokens = Tokens::of(ui);
+    ui.add_space(24.0);
+    match &state.target {
+        TargetState::Busy(progress) => {
+            ui.label(
+                RichText::new("Getting the target ready")
+                    .heading()
+                    .color(tokens.strong),
+            );
+            ui.add_space(space::SMALL);
+            let bar = ProgressBar::new(progress.overall)
+                .fill(tokens.accent)
+                .desired_width(380.0)
+                .desired_height(8.0)
+                .corner_radius(4.0);
+            let response = ui.add(bar);
+            widgets::named(response, Role::ProgressIndicator, "Target progress");
+            let (at, of) = progress.step;
+            let step = if of > 0 {
+                format!("step {} of {of}: {}", at + 1, progress.name)
+            } else {
+                "starting".to_owned()
+            };
+            ui.label(RichText::new(step).color(tokens.text));
+            ui.add(
+                egui::Label::new(
+                    RichText::new(&progress.detail)
+                        .font(code(text::SMALL))
+                        .color(tokens.weak),
+                )
+                .truncate(),
+            );
+            ui.add_space(space::SMALL);
+            widgets::button(ui, "Cancel", Command::Disconnect, true, said);
+        }
+        _ if state.catalogue.is_some() => {
+            ui.label(
+                RichText::new("Choose a function")
+                    .heading()
+                    .color(tokens.strong),
+            );
+            ui.label(RichText::new("Type a few letters of its name in the list on the left and press Enter. Its control-flow graph appears here.").color(tokens.weak));
+        }
+        _ => {
+            ui.label(
+                RichText::new("No kernel to look at")
+                    .heading()
+                    .color(tokens.strong),
+            );
+            let words = "The lab is a stock kernel in a virtual machine of its own: nothing on this computer is touched, and everything can be tried.";
+            ui.label(RichText::new(words).color(tokens.weak));
+            ui.add_space(space::SMALL);
+            ui.horizontal(|ui| {
+                ui.add_space((ui.available_width() - 240.0).max(0.0) / 2.0);
+                widgets::button(ui, "Start the lab", Command::StartLab, true, said);
+                widgets::button(
+                    ui,
+                    "Connect again",
+                    Command::Reconnect,
+                    state.source.is_some(),
+                    said,
+                );
+            });
+        }
+    }
+}

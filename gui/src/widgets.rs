@@ -1,0 +1,276 @@
+//! Small pieces that every panel uses, so that they look and are named alike.
+
+use std::sync::Arc;
+
+use egui::accesskit::Role;
+use egui::text::{LayoutJob, TextWrapping};
+use egui::{
+    Button, Color32, FontId, Frame, Galley, Margin, Painter, Response, RichText, Sense, Stroke,
+    StrokeKind, Ui, WidgetInfo, pos2, vec2,
+};
+
+use crate::command::Command;
+use crate::icons::Icon;
+use crate::theme::{Tokens, prose, space, text};
+
+/// Names a widget for those who do not see it, and for tests.
+pub(crate) fn named(response: Response, role: Role, name: &str) -> Response {
+    let enabled = response.enabled();
+    response.widget_info(|| WidgetInfo::labeled(role, enabled, name));
+    response
+}
+
+/// Names a widget that is one of several to choose from.
+pub(crate) fn chosen(response: Response, role: Role, selected: bool, name: &str) -> Response {
+    let enabled = response.enabled();
+    response.widget_info(|| WidgetInfo::selected(role, enabled, selected, name));
+    response
+}
+
+/// The heading strip of a panel.
+pub(crate) fn strip(ui: &mut Ui, contents: impl FnOnce(&mut Ui)) {
+    let tokens = Tokens::of(ui);
+    let rect = ui.available_rect_before_wrap();
+    let rect = egui::Rect::from_min_size(rect.min, vec2(rect.width(), space::STRIP));
+    ui.painter().rect_filled(rect, 0.0, tokens.bar);
+    ui.painter().hline(
+        rect.x_range(),
+        rect.bottom() - 0.5,
+        Stroke::new(1.0, tokens.line),
+    );
+    let inner = rect.shrink2(vec2(space::PANEL, 0.0));
+    ui.scope_builder(
+        egui::UiBuilder::new()
+            .max_rect(inner)
+            .layout(egui::Layout::left_to_right(egui::Align::Center)),
+        contents,
+    );
+    // What is under a strip touches it.
+    let spacing = std::mem::take(&mut ui.spacing_mut().item_spacing.y);
+    ui.advance_cursor_after_rect(rect);
+    ui.spacing_mut().item_spacing.y = spacing;
+}
+
+/// Contents with the panel's margin at the sides.
+pub(crate) fn inset<R>(ui: &mut Ui, contents: impl FnOnce(&mut Ui) -> R) -> R {
+    let margin = Margin {
+        left: space::PANEL as i8,
+        right: space::PANEL as i8,
+        top: 6,
+        bottom: 6,
+    };
+    Frame::NONE.inner_margin(margin).show(ui, contents).inner
+}
+
+/// What a panel says while there is nothing in it.
+pub(crate) fn empty(ui: &mut Ui, title: &str, what_to_do: &str) {
+    let tokens = Tokens::of(ui);
+    Frame::NONE.inner_margin(Margin::same(20)).show(ui, |ui| {
+        ui.vertical_centered(|ui| {
+            ui.add_space(space::MEDIUM);
+            ui.label(RichText::new(title).color(tokens.text));
+            ui.label(RichText::new(what_to_do).small().color(tokens.weak));
+        });
+    });
+}
+
+/// A button that says a command, with its keys on hover.
+pub(crate) fn button(
+    ui: &mut Ui,
+    label: &str,
+    command: Command,
+    enabled: bool,
+    said: &mut Vec<Command>,
+) -> Response {
+    let keys = command.shortcut_text(ui.ctx());
+    let hint = if keys.is_empty() {
+        command.name().to_owned()
+    } else {
+        format!("{}  ({keys})", command.name())
+    };
+    let response = ui.add_enabled(enabled, Button::new(label));
+    let response = named(response, Role::Button, command.name()).on_hover_text(hint);
+    if response.clicked() {
+        said.push(command);
+    }
+    response
+}
+
+/// A square button with a sign, that says a command.
+pub(crate) fn icon_button(
+    ui: &mut Ui,
+    icon: Icon,
+    command: Command,
+    enabled: bool,
+    said: &mut Vec<Command>,
+) -> Response {
+    let response = button(ui, "", command, enabled, said);
+    paint_icon(ui, icon, &response, response.rect.center());
+    response
+}
+
+/// A button with a sign before its label.
+pub(crate) fn labelled_icon(
+    ui: &mut Ui,
+    icon: Icon,
+    label: &str,
+    enabled: bool,
+    primary: bool,
+) -> Response {
+    let tokens = Tokens::of(ui);
+    let ink = if enabled && primary {
+        tokens.on_accent
+    } else {
+        tokens.text
+    };
+    // Room for the sign: spaces, because a button has no other indent.
+    let mut button = Button::new(RichText::new(format!("      {label}")).color(if enabled {
+        ink
+    } else {
+        tokens.weak
+    }));
+    if enabled && primary {
+        button = button
+            .fill(tokens.accent)
+            .stroke(Stroke::new(1.0, tokens.accent));
+    }
+    let response = ui.add_enabled(enabled, button);
+    let at = pos2(
+        response.rect.left() + ui.spacing().button_padding.x + Icon::SIZE / 2.0,
+        response.rect.center().y,
+    );
+    icon.paint(
+        ui.painter(),
+        at,
+        if enabled {
+            ink
+        } else {
+            ui.visuals().disable(tokens.weak)
+        },
+    );
+    response
+}
+
+/// A cross without a frame.
+pub(crate) fn cross(ui: &mut Ui, name: &str) -> Response {
+    let (rect, response) = ui.allocate_exact_size(vec2(18.0, 18.0), Sense::click());
+    let response = named(response, Role::Button, name);
+    if response.hovered() {
+        ui.painter().rect_filled(rect, 4.0, Tokens::of(ui).hover);
+    }
+    paint_icon(ui, Icon::Close, &response, rect.center());
+    response
+}
+
+fn paint_icon(ui: &Ui, icon: Icon, response: &Response, at: egui::Pos2) {
+    let tokens = Tokens::of(ui);
+    let color = match (response.enabled(), response.hovered()) {
+        (false, _) => ui.visuals().disable(tokens.weak),
+        (true, true) => tokens.strong,
+        (true, false) => tokens.text,
+    };
+    icon.paint(ui.painter(), at, color);
+}
+
+/// A small pill with text.
+pub(crate) fn pill(ui: &mut Ui, label: &str, color: Color32, fill: Color32) -> Response {
+    let galley = ui
+        .painter()
+        .layout_no_wrap(label.to_owned(), prose(text::SMALL), color);
+    let (rect, response) = ui.allocate_exact_size(galley.size() + vec2(18.0, 6.0), Sense::hover());
+    ui.painter().rect(
+        rect,
+        rect.height() / 2.0,
+        fill,
+        Stroke::new(1.0, color),
+        StrokeKind::Inside,
+    );
+    ui.painter()
+        .galley(rect.center() - galley.size() / 2.0, galley, color);
+    named(response, Role::Label, label)
+}
+
+/// A dot of a lane's colour.
+pub(crate) fn dot(ui: &mut Ui, color: Color32) {
+    let (rect, _) = ui.allocate_exact_size(vec2(10.0, 16.0), Sense::hover());
+    ui.painter().circle_filled(rect.center(), 4.0, color);
+}
+
+/// A caption before a field.
+pub(crate) fn caption(ui: &mut Ui, label: &str) -> Response {
+    let tokens = Tokens::of(ui);
+    ui.label(RichText::new(label).small().color(tokens.weak))
+}
+
+/// A number with commas between groups of three digits.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number of things: `1 block`, `2 blocks`, `3 patches`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
+    let ending = match (count, what.ends_with("ch")) {
+        (1, _) => "",
+        (_, true) => "es",
+        (_, false) => "s",
+    };
+    format!("{} {what}{ending}", grouped(count as u64))
+}
+
+/// A size in bytes as a person reads it.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = UNITS.iter();
+    let mut name = unit.next().copied().unwrap_or("B");
+    while value >= 1024.0 {
+        let Some(next) = unit.next() else { break };
+        value /= 1024.0;
+        name = next;
+    }
+    if name == "B" {
+        format!("{bytes} B")
+    } else {
+        format!("{value:.1} {name}")
+    }
+}
+
+/// One line of text that ends in an ellipsis where it would be wider than `room` points.
+pub(crate) fn truncated(
+    painter: &Painter,
+    text: String,
+    font: FontId,
+    color: Color32,
+    room: f32,
+) -> Arc<Galley> {
+    let mut job = LayoutJob::simple_singleline(text, font, color);
+    job.wrap = TextWrapping::truncate_at_width(room.max(10.0));
+    painter.layout_job(job)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped_and_sizes_have_units() {
+        assert_eq!(counted(1, "patch"), "1 patch");
+        assert_eq!(counted(1200, "block"), "1,200 blocks");
+        assert_eq!(counted(2, "batch"), "2 batches");
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1000), "1,000");
+        assert_eq!(grouped(46_123_456), "46,123,456");
+        assert_eq!(size(1023), "1023 B");
+        assert_eq!(size(1536), "1.5 KiB");
+        assert_eq!(size(3 << 30), "3.0 GiB");
+    }
+}

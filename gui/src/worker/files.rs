@@ -1,0 +1,165 @@
+//! Files, each task on a thread of its own: discs and desktops may take their time.
+
+use std::path::{Path, PathBuf};
+
+use gilk_engine::Session;
+use gilk_samples::index::Index;
+use gilk_samples::recording::{LossCause, Recording};
+
+use super::{Mail, Message, spawn};
+use crate::timeline::Opened;
+use crate::{Error, Result};
+
+/// What a path is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A session to open.
+    OpenSession,
+    /// Where to save the session.
+    SaveSession,
+    /// A recording to open.
+    OpenRecording,
+    /// Where a run is to be recorded.
+    SaveRecording,
+}
+
+impl Purpose {
+    /// What a dialog is called.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::OpenSession => "Open session",
+            Self::SaveSession => "Save session",
+            Self::OpenRecording => "Open recording",
+            Self::SaveRecording => "Record to",
+        }
+    }
+
+    const fn filter(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Self::OpenSession | Self::SaveSession => ("Sessions", &["ron"]),
+            Self::OpenRecording | Self::SaveRecording => ("Recordings", &["arrow", "gilk"]),
+        }
+    }
+
+    /// Whether the file is written.
+    #[must_use]
+    pub const fn saves(self) -> bool {
+        matches!(self, Self::SaveSession | Self::SaveRecording)
+    }
+}
+
+/// Opens the desktop's dialog. Where there is none, the answer is that nothing was chosen.
+pub(crate) fn pick(mail: &Mail, purpose: Purpose, near: PathBuf) {
+    let mail = mail.clone();
+    spawn("dialog", move || {
+        let (name, endings) = purpose.filter();
+        let mut dialog = rfd::FileDialog::new()
+            .set_title(purpose.title())
+            .add_filter(name, endings);
+        if let Some(folder) = near.parent().filter(|folder| folder.is_dir()) {
+            dialog = dialog.set_directory(folder);
+        }
+        if purpose.saves()
+            && let Some(name) = near.file_name()
+        {
+            dialog = dialog.set_file_name(name.to_string_lossy());
+        }
+        mail.send(Message::Picked(if purpose.saves() {
+            dialog.save_file()
+        } else {
+            dialog.pick_file()
+        }));
+    });
+}
+
+/// Reads a session file.
+pub(crate) fn read_session(mail: &Mail, path: PathBuf) {
+    let mail = mail.clone();
+    spawn("read session", move || {
+        let read = std::fs::read_to_string(&path)
+            .map_err(|source| Error::Io {
+                path: path.clone(),
+                source,
+                hint: "Check the path, or choose another file.",
+            })
+            .and_then(|text| Ok(Session::from_ron(&text)?));
+        mail.send(Message::SessionRead(path, read));
+    });
+}
+
+/// Writes a session file: beside the old one first, so that a full disc loses nothing.
+pub(crate) fn write_session(mail: &Mail, path: PathBuf, session: Session) {
+    let mail = mail.clone();
+    spawn("write session", move || {
+        let written = session
+            .to_ron()
+            .map_err(Error::from)
+            .and_then(|text| replace(&path, &text));
+        mail.send(Message::SessionWritten(path, session, written));
+    });
+}
+
+fn replace(path: &Path, text: &str) -> Result<()> {
+    let failed = |source| Error::Io {
+        path: path.to_path_buf(),
+        source,
+        hint: "Choose another place with Save session as…",
+    };
+    if let Some(folder) = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+    {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    std::fs::write(&beside, text).map_err(failed)?;
+    std::fs::rename(&beside, path).map_err(failed)
+}
+
+/// Reads a recording and makes its index.
+pub(crate) fn open_recording(mail: &Mail, path: PathBuf) {
+    let mail = mail.clone();
+    spawn("open recording", move || {
+        let opened = read_recording(&path, &|done, all| {
+            mail.send(Message::RecordingProgress(done, all));
+        })
+        .map(Box::new);
+        mail.send(Message::Recording(path, opened));
+    });
+}
+
+fn read_recording(path: &Path, progress: &dyn Fn(u64, u64)) -> Result<Opened> {
+    let recording = Recording::open(path)?;
+    let all = recording.samples();
+    let mut told = 0;
+    let (index, troubles) = Index::of(&recording, |done| {
+        if done - told > 200_000 {
+            told = done;
+            progress(done, all);
+        }
+    });
+    let mut notes: Vec<String> = recording
+        .recovered()
+        .map(str::to_owned)
+        .into_iter()
+        .collect();
+    notes.extend(troubles.iter().map(ToString::to_string));
+    let (mut full, mut unmatched) = (0, 0);
+    for loss in recording.losses()? {
+        match loss.cause {
+            LossCause::RingFull => full += loss.count,
+            LossCause::Unmatched => unmatched += loss.count,
+        }
+    }
+    let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    Ok(Opened {
+        path: path.to_path_buf(),
+        metadata: recording.metadata().clone(),
+        index,
+        bytes,
+        lost: (full, unmatched),
+        notes,
+    })
+}

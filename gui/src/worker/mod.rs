@@ -1,0 +1,187 @@
+//! Threads that do what takes longer than a frame, and the messages in which they answer.
+//!
+//! | module | its thread |
+//! |---|---|
+//! | `target` | one a target: boots the lab, connects, loads symbols and text, runs sessions |
+//! | `analyst` | analyses, disassembles and lays out the function that is opened |
+//! | `searcher` | filters the list of functions |
+//! | `planner` | plans and verifies the session after every change |
+//! | `files` | one a task: sessions, recordings and the desktop's file dialog |
+
+mod analyst;
+pub mod files;
+mod planner;
+mod searcher;
+pub(crate) mod target;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use gilk_engine::cfg::BlockIndex;
+use gilk_engine::image::FunctionId;
+use gilk_engine::{Session, VerifiedPlan};
+use ilk_driver::client::{Event, Summary, TargetInfo};
+
+use crate::Error;
+use crate::catalogue::Catalogue;
+use crate::graph::Scene;
+use crate::timeline::Opened;
+
+pub use analyst::Analysis;
+pub use planner::Planning;
+pub use searcher::Search;
+
+/// What workers tell the window.
+#[derive(Debug)]
+pub enum Message {
+    /// From the target of that number; older ones' words are not listened to.
+    Target(u64, TargetNews),
+    /// A search is answered: its filter, and the functions.
+    Found(String, Arc<Vec<FunctionId>>),
+    /// A function is ready to be shown, with the block to choose; nothing if the kernel lacks it.
+    Scene(FunctionId, Option<Arc<Scene>>, Option<BlockIndex>),
+    /// A session was planned: its revision, and the plan or what is wrong.
+    Planned(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
+    /// A session file was read.
+    SessionRead(PathBuf, Result<Session, Error>),
+    /// A session file was written, with what.
+    SessionWritten(PathBuf, Session, Result<(), Error>),
+    /// How far a recording is read: samples so far, and all.
+    RecordingProgress(u64, u64),
+    /// A recording was read.
+    Recording(PathBuf, Result<Box<Opened>, Error>),
+    /// The desktop's dialog is closed, with a path if one was chosen.
+    Picked(Option<PathBuf>),
+    /// A picture was written.
+    Pictured(Result<(), Error>),
+}
+
+/// What a target's thread tells.
+#[derive(Debug)]
+pub enum TargetNews {
+    /// What is being done.
+    Step(Progress),
+    /// Symbols and text are loaded.
+    Image(Arc<Catalogue>),
+    /// An agent answered.
+    Connected(TargetInfo),
+    /// It is over; the thread has ended.
+    Failed(Error),
+    /// It was cancelled; the thread has ended.
+    Cancelled,
+    /// From the session that runs.
+    Run(Event),
+    /// Bytes of the recording so far.
+    Size(u64),
+    /// The session that ran is over.
+    Ended(Result<Box<Summary>, Error>),
+}
+
+/// How far something is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Progress {
+    /// What it is: `boot`.
+    pub name: String,
+    /// Which of how many, from 0.
+    pub step: (usize, usize),
+    /// What is being done, for a person.
+    pub detail: String,
+    /// Share of everything that is done, 0 to 1.
+    pub overall: f32,
+}
+
+/// Where workers send their messages; every message wakes the window.
+#[derive(Clone)]
+pub struct Mail {
+    sender: Sender<Message>,
+    ctx: egui::Context,
+}
+
+impl Mail {
+    /// Sends a message; if the window is gone, nobody needs it.
+    pub fn send(&self, message: Message) {
+        if self.sender.send(message).is_ok() {
+            self.ctx.request_repaint();
+        }
+    }
+}
+
+/// The threads that live as long as the window.
+pub struct Workers {
+    mail: Mail,
+    analyst: Sender<Analysis>,
+    searcher: Sender<Search>,
+    planner: Sender<Planning>,
+}
+
+impl Workers {
+    /// Starts them, and returns where their messages arrive.
+    #[must_use]
+    pub fn start(ctx: &egui::Context) -> (Self, Receiver<Message>) {
+        let (sender, inbox) = unbounded();
+        let mail = Mail {
+            sender,
+            ctx: ctx.clone(),
+        };
+        let workers = Self {
+            analyst: newest("analyst", &mail, analyst::analyse),
+            searcher: newest("searcher", &mail, searcher::search),
+            planner: newest("planner", &mail, planner::work),
+            mail,
+        };
+        (workers, inbox)
+    }
+
+    /// Where messages go.
+    #[must_use]
+    pub const fn mail(&self) -> &Mail {
+        &self.mail
+    }
+
+    /// Has a function made ready to be shown.
+    pub fn analyse(&self, analysis: Analysis) {
+        let _ended = self.analyst.send(analysis);
+    }
+
+    /// Has the list of functions filtered.
+    pub fn search(&self, search: Search) {
+        let _ended = self.searcher.send(search);
+    }
+
+    /// Has a session planned.
+    pub fn plan(&self, planning: Planning) {
+        let _ended = self.planner.send(planning);
+    }
+}
+
+/// A thread for requests of which only the newest matters: those that wait behind it are dropped.
+/// `work` is given the queue too, to look whether a newer request waits.
+fn newest<T: Send + 'static>(
+    name: &str,
+    mail: &Mail,
+    work: fn(&T, &Receiver<T>, &Mail),
+) -> Sender<T> {
+    let (sender, requests) = unbounded::<T>();
+    let mail = mail.clone();
+    spawn(name, move || {
+        while let Ok(first) = requests.recv() {
+            let newest = requests.try_iter().last().unwrap_or(first);
+            work(&newest, &requests, &mail);
+        }
+    });
+    sender
+}
+
+/// Starts a named thread. If the system has none left, what it would have done is not done; the
+/// window stays usable.
+pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
+    let started = std::thread::Builder::new()
+        .name(format!("gilk {name}"))
+        .spawn(work);
+    if let Err(error) = started {
+        eprintln!(
+            "The thread {name} could not be started: {error}. End other programs and start gilk again."
+        );
+    }
+}

@@ -1,0 +1,67 @@
+//! Plans and verifies the session after every change, so that what is wrong is seen at once.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout};
+use gilk_engine::plan::plan;
+use gilk_engine::verify::verify;
+use gilk_engine::{Addr, Session, Span, VerifiedPlan};
+use gilk_instruments::Library;
+
+use super::{Mail, Message};
+use crate::catalogue::Catalogue;
+
+/// A session to plan.
+pub struct Planning {
+    /// Which state of the session this is.
+    pub revision: u64,
+    /// The session.
+    pub session: Session,
+    /// The kernel.
+    pub catalogue: Arc<Catalogue>,
+    /// The instruments.
+    pub library: Arc<Library>,
+    /// What the target's module gives; without a target, `nominal`.
+    pub layout: Option<RuntimeLayout>,
+}
+
+fn outcome(planning: &Planning) -> Result<Arc<VerifiedPlan>, Vec<String>> {
+    let image = planning.catalogue.image();
+    let layout = planning.layout.clone().unwrap_or_else(nominal);
+    let planned = planning
+        .session
+        .check()
+        .and_then(|()| plan(image, &planning.session, &planning.library, &layout))
+        .map_err(|error| vec![error.to_string()])?;
+    verify(image, planned)
+        .map(Arc::new)
+        .map_err(|violations| violations.iter().map(ToString::to_string).collect())
+}
+
+pub(super) fn work(planning: &Planning, _: &Receiver<Planning>, mail: &Mail) {
+    mail.send(Message::Planned(planning.revision, outcome(planning)));
+}
+
+/// The words of a target that is not there, so that a session can be checked against a saved
+/// image: an arena in reach of the kernel's text, and as many counters as `ilk.ko` has. A plan made
+/// with it is never sent to anything.
+fn nominal() -> RuntimeLayout {
+    RuntimeLayout {
+        arena: Span::new(Addr(0xffff_ffff_c100_0000), 1 << 20),
+        ring_base: Addr(0xffff_c900_1000_0000),
+        stride_log2: 22,
+        slots_log2: 16,
+        head: Gs(0x3_0000),
+        limit: Gs(0x3_0008),
+        lost_full: Gs(0x3_0010),
+        lost_unmatched: Gs(0x3_0018),
+        current: Gs(0x3_0020),
+        counters: vec![CounterBank {
+            base: Gs(0x3_1000),
+            slots: 2048,
+        }],
+        timers: Addr(0xffff_c900_2000_0000),
+        timers_log2: 12,
+    }
+}

@@ -1,0 +1,305 @@
+//! One target: boots the lab, connects, loads symbols and text, and runs sessions.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use gilk_engine::image::LiveParts;
+use gilk_engine::{Image, Session, VerifiedPlan};
+use ilk_driver::client::{Connection, Event, StopFlag};
+use ilk_driver::lab::{self, Lab};
+
+use super::{Mail, Message, Progress, TargetNews, spawn};
+use crate::args::Source;
+use crate::catalogue::Catalogue;
+use crate::{Error, Result};
+
+/// How long the lab's agent may take from the end of the boot to its first answer.
+const FIRST_ANSWER: Duration = Duration::from_secs(20);
+/// How long a target may take to end when the window closes.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// A session to run.
+pub(crate) struct Order {
+    pub(crate) plan: Arc<VerifiedPlan>,
+    pub(crate) session: Session,
+    pub(crate) recording: PathBuf,
+    pub(crate) stop: StopFlag,
+}
+
+/// A target's thread. Dropping it ends whatever it does, takes every splice out, and ends the lab.
+pub(crate) struct Target {
+    orders: Option<Sender<Order>>,
+    cancel: Arc<AtomicBool>,
+    running: Option<StopFlag>,
+    ended: Receiver<()>,
+    /// Told apart from those before it.
+    pub(crate) number: u64,
+}
+
+/// Why a target's thread ends.
+enum End {
+    Cancelled,
+    Failed(Error),
+}
+
+impl<E: Into<Error>> From<E> for End {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl Target {
+    /// Starts getting a target ready; news come as messages with `number`.
+    pub(crate) fn start(source: Source, number: u64, mail: &Mail) -> Self {
+        let (orders, received) = unbounded();
+        let (over, ended) = unbounded::<()>();
+        let cancel = Arc::new(AtomicBool::new(false));
+        let told = Teller {
+            mail: mail.clone(),
+            number,
+            cancel: Arc::clone(&cancel),
+        };
+        spawn("target", move || {
+            let _dropped_at_the_end = over;
+            match serve(&source, &told, &received) {
+                Ok(()) | Err(End::Cancelled) => told.tell(TargetNews::Cancelled),
+                Err(End::Failed(error)) => told.tell(TargetNews::Failed(error)),
+            }
+        });
+        Self {
+            orders: Some(orders),
+            cancel,
+            running: None,
+            ended,
+            number,
+        }
+    }
+
+    /// Runs a session.
+    pub(crate) fn run(&mut self, order: Order) {
+        self.running = Some(order.stop.clone());
+        if let Some(orders) = &self.orders {
+            let _ended = orders.send(order);
+        }
+    }
+
+    /// Ends the session that runs.
+    pub(crate) fn stop(&self) {
+        if let Some(running) = &self.running {
+            running.stop();
+        }
+    }
+
+    /// Ends the target, without waiting for it.
+    pub(crate) fn cancel(&mut self) {
+        self.cancel.store(true, Ordering::Release);
+        self.stop();
+        self.orders = None;
+    }
+
+    /// Ends the target, and waits until its splices are out and its lab has ended.
+    pub(crate) fn end(&mut self) {
+        self.cancel();
+        let _closed_or_late = self.ended.recv_timeout(FAREWELL);
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+struct Teller {
+    mail: Mail,
+    number: u64,
+    cancel: Arc<AtomicBool>,
+}
+
+impl Teller {
+    fn tell(&self, news: TargetNews) {
+        self.mail.send(Message::Target(self.number, news));
+    }
+
+    fn step(&self, name: &str, step: (usize, usize), detail: &str, overall: f32) {
+        self.tell(TargetNews::Step(Progress {
+            name: name.to_owned(),
+            step,
+            detail: detail.to_owned(),
+            overall,
+        }));
+    }
+
+    fn go_on(&self) -> Result<(), End> {
+        if self.cancel.load(Ordering::Acquire) {
+            Err(End::Cancelled)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn serve(source: &Source, told: &Teller, orders: &Receiver<Order>) -> Result<(), End> {
+    match source {
+        Source::Image(path) => {
+            told.step("image", (0, 2), &format!("reading {}", path.display()), 0.1);
+            let parts = read_image(path)?;
+            told.go_on()?;
+            told.step("image", (1, 2), "looking at every function", 0.6);
+            told.tell(TargetNews::Image(catalogue(&parts)?));
+            // Nothing to run on; the thread stays, so that the target does.
+            while orders.recv().is_ok() {}
+            Ok(())
+        }
+        Source::Socket(socket) => {
+            told.step("connect", (0, 2), &format!("to {}", socket.display()), 0.05);
+            converse(&mut Connection::connect(socket)?, told, orders, (1, 2), 0.1)
+        }
+        Source::Lab => {
+            let lab = boot(told)?;
+            let mut connection = first_answer(&lab, told)?;
+            converse(
+                &mut connection,
+                told,
+                orders,
+                (lab::STEPS.len(), lab::STEPS.len() + 1),
+                0.8,
+            )
+        }
+    }
+}
+
+/// The lab's six steps are the first four fifths of the bar; loading symbols and text is the rest.
+fn boot(told: &Teller) -> Result<Lab, End> {
+    let mut watch = |step: &lab::Step| {
+        told.step(
+            step.name,
+            (step.index, step.of + 1),
+            &step.detail,
+            0.8 * step.overall(),
+        );
+    };
+    let prepared = lab::prepare(&lab::Options::default(), &mut watch)?;
+    told.go_on()?;
+    let lab = Lab::boot(&prepared, &mut watch)?;
+    told.go_on()?;
+    Ok(lab)
+}
+
+/// The agent is started when the boot is over: its first answer may need another try.
+fn first_answer(lab: &Lab, told: &Teller) -> Result<Connection, End> {
+    let began = Instant::now();
+    loop {
+        match Connection::connect_within(lab.socket(), FIRST_ANSWER) {
+            Ok(connection) => return Ok(connection),
+            Err(error) if began.elapsed() > FIRST_ANSWER => return Err(error.into()),
+            Err(_) => std::thread::sleep(Duration::from_millis(200)),
+        }
+        told.go_on()?;
+    }
+}
+
+fn converse(
+    connection: &mut Connection,
+    told: &Teller,
+    orders: &Receiver<Order>,
+    step: (usize, usize),
+    done: f32,
+) -> Result<(), End> {
+    let parts = connection.live_parts(&mut |share, what| {
+        told.step(
+            "load",
+            step,
+            &format!("reading {what}"),
+            done + (0.95 - done) * share,
+        );
+    })?;
+    told.go_on()?;
+    told.step("load", step, "looking at every function", 0.96);
+    told.tell(TargetNews::Image(catalogue(&parts)?));
+    told.tell(TargetNews::Connected(connection.info().clone()));
+    for order in orders {
+        let (events, heard) = unbounded();
+        if let Some(folder) = order
+            .recording
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty())
+            && let Err(source) = std::fs::create_dir_all(folder)
+        {
+            let hint = "Choose another place to record to.";
+            told.tell(TargetNews::Ended(Err(Error::Io {
+                path: folder.to_path_buf(),
+                source,
+                hint,
+            })));
+            continue;
+        }
+        let (mail, number, path) = (told.mail.clone(), told.number, order.recording.clone());
+        let (drained, all_told) = unbounded::<()>();
+        spawn("events", move || {
+            let _dropped_at_the_end = drained;
+            pass_on(&heard, &path, &|news| {
+                mail.send(Message::Target(number, news));
+            });
+        });
+        let summary = connection.run(
+            &order.plan,
+            &order.session,
+            &order.recording,
+            &events,
+            &order.stop,
+        );
+        drop(events);
+        // The end is told after everything before it.
+        let _closed = all_told.recv();
+        let lost = matches!(
+            &summary,
+            Err(ilk_driver::Error::Lost { .. } | ilk_driver::Error::LostRecording { .. })
+        );
+        told.tell(TargetNews::Ended(
+            summary.map(Box::new).map_err(Error::from),
+        ));
+        if lost {
+            return Err(End::Failed(Error::Driver(ilk_driver::Error::Target(
+                "The connection to the target is gone; choose Connect again in the Target menu."
+                    .to_owned(),
+            ))));
+        }
+        told.go_on()?;
+    }
+    Ok(())
+}
+
+/// Passes events on, and the size of the recording now and then.
+fn pass_on(heard: &Receiver<Event>, recording: &Path, tell: &dyn Fn(TargetNews)) {
+    let mut looked = Instant::now();
+    for event in heard {
+        tell(TargetNews::Run(event));
+        if looked.elapsed() > Duration::from_millis(300) {
+            looked = Instant::now();
+            if let Ok(metadata) = std::fs::metadata(recording) {
+                tell(TargetNews::Size(metadata.len()));
+            }
+        }
+    }
+}
+
+fn catalogue(parts: &LiveParts) -> Result<Arc<Catalogue>> {
+    Ok(Arc::new(Catalogue::new(Image::from_live(parts)?)))
+}
+
+/// Reads a saved image: what was read from a target, as postcard.
+fn read_image(path: &Path) -> Result<LiveParts> {
+    let bytes = std::fs::read(path).map_err(|source| Error::Io {
+        path: path.to_path_buf(),
+        source,
+        hint: "Check the path.",
+    })?;
+    postcard::from_bytes(&bytes).map_err(|error| Error::NotAnImage {
+        path: path.to_path_buf(),
+        reason: error.to_string(),
+    })
+}

@@ -1,0 +1,156 @@
+//! From a click to a sample file: the window on the lab, a stock kernel in a virtual machine.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is not as it should be"
+)]
+
+mod support;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use egui_kittest::Harness;
+use egui_kittest::kittest::{NodeT, Queryable};
+use gilk_gui::app::App;
+use gilk_gui::args::Start;
+use gilk_gui::state::{State, TargetState};
+use gilk_samples::recording::Recording;
+use support::{click, fill, until, window};
+
+/// Lets frames pass until something is so, for as long as a lab may take.
+fn patiently(harness: &mut Harness<'_, App>, what: &str, so: impl Fn(&State) -> bool) {
+    let began = Instant::now();
+    loop {
+        harness.step();
+        if so(harness.state().state()) {
+            return;
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(900),
+            "{what}: not in a quarter of an hour"
+        );
+        if let TargetState::Lost(why) = &harness.state().state().target {
+            panic!("{what}: {why}");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn pulsars_forks_are_seen_from_a_click_to_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let session = folder.path().join("forks.ron");
+    std::fs::write(
+        &session,
+        r#"(version: 1, name: "forks", duration: 8.0, workload: Some((program: "/bin/pulsar", arguments: ["500"], start: 0.5)), placements: [])"#,
+    )
+    .unwrap();
+    let start = Start {
+        lab: true,
+        session: Some(session),
+        function: Some("__x64_sys_clone".into()),
+        block: Some(0),
+        ..Start::default()
+    };
+    let mut harness = window(start, [1500.0, 950.0]);
+    harness.run_steps(3);
+    harness.get_by_label("Target progress");
+    patiently(&mut harness, "the lab is connected", |state| {
+        matches!(state.target, TargetState::Ready(_))
+            && state.graph.scene.is_some()
+            && state.document.path().is_some()
+    });
+    assert!(
+        harness
+            .get_by_label("Run session")
+            .accesskit_node()
+            .is_disabled(),
+        "there is no instrument yet"
+    );
+
+    click(&mut harness, "block 0 of __x64_sys_clone");
+    click(&mut harness, "Add instrument");
+    let recording: PathBuf = folder.path().join("deep/forks.arrow");
+    fill(
+        &mut harness,
+        "Recording path",
+        &recording.display().to_string(),
+    );
+    assert!(
+        !harness
+            .get_by_label("Run session")
+            .accesskit_node()
+            .is_disabled()
+    );
+    harness.get_by_label("Run session").click();
+    harness.run_steps(2);
+    patiently(&mut harness, "samples arrive while it runs", |state| {
+        state.run.active.is_some()
+            && state
+                .timeline
+                .record
+                .as_ref()
+                .is_some_and(|record| record.index.samples() > 40)
+    });
+    patiently(&mut harness, "the session is over", |state| {
+        state.run.active.is_none()
+    });
+    let state = harness.state().state();
+    let summary = state.run.last.as_ref().expect("the run ended well");
+    assert_eq!((summary.missing, summary.lost()), (0, (0, 0)));
+    let record = state.timeline.record.as_ref().unwrap();
+    assert_eq!(record.index.samples(), 160, "5 rounds of 32 forks");
+    let opened = Recording::open(&recording).unwrap();
+    assert_eq!((opened.samples(), opened.recovered()), (160, None));
+
+    // A second run, stopped: it ends early and properly, and the first recording is still there.
+    harness.get_by_label("Run session").click();
+    harness.run_steps(2);
+    patiently(&mut harness, "it runs", |state| {
+        state
+            .run
+            .active
+            .as_ref()
+            .is_some_and(|active| active.elapsed() > 1.0)
+    });
+    harness.get_by_label("Stop run").click();
+    harness.run_steps(2);
+    patiently(&mut harness, "it is stopped", |state| {
+        state.run.active.is_none()
+    });
+    let stopped = harness
+        .state()
+        .state()
+        .run
+        .last
+        .as_ref()
+        .expect("the run ended well");
+    assert!(stopped.stopped);
+    assert_eq!(
+        stopped.recording.path,
+        folder.path().join("deep/forks-2.arrow")
+    );
+    assert_eq!(Recording::open(&recording).unwrap().samples(), 160);
+
+    // From the disk it is the same picture.
+    harness.key_press_modifiers(
+        egui::Modifiers::COMMAND | egui::Modifiers::SHIFT,
+        egui::Key::O,
+    );
+    harness.run_steps(3);
+    fill(&mut harness, "Path", &recording.display().to_string());
+    click(&mut harness, "Open");
+    until(&mut harness, "the recording is open", |state| {
+        state
+            .timeline
+            .record
+            .as_ref()
+            .is_some_and(|record| record.index.samples() == 160)
+    });
+    harness.state_mut().end();
+}

@@ -1,0 +1,117 @@
+//! A window on a small real image, without a screen.
+#![allow(dead_code, reason = "each test uses some of it")]
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use egui_kittest::Harness;
+use egui_kittest::kittest::Queryable;
+use gilk_engine::cfg::BlockIndex;
+use gilk_engine::{HookType, Image};
+use gilk_gui::app::App;
+use gilk_gui::args::{Start, ThemeChoice};
+use gilk_gui::catalogue::Catalogue;
+use gilk_gui::state::State;
+use gilk_instruments::Library;
+
+/// The functions of kernel/fork.c of a stock kernel; `examples/trim_image.rs` says how it was made.
+pub(crate) fn image_path() -> PathBuf {
+    PathBuf::from(concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/tests/data/fork.image"
+    ))
+}
+
+/// The same, read.
+pub(crate) fn catalogue() -> Catalogue {
+    let parts = postcard::from_bytes(&std::fs::read(image_path()).unwrap()).unwrap();
+    Catalogue::new(Image::from_live(&parts).unwrap())
+}
+
+/// A window of `size`.
+pub(crate) fn window(start: Start, size: [f32; 2]) -> Harness<'static, App> {
+    let theme = if start.theme == Some(ThemeChoice::Light) {
+        egui::Theme::Light
+    } else {
+        egui::Theme::Dark
+    };
+    Harness::builder()
+        .with_size(size)
+        .with_theme(theme)
+        .build_eframe(move |creation| {
+            App::new(&creation.egui_ctx, start, Library::builtin().unwrap())
+        })
+}
+
+/// A window on the small image, with `function` open.
+pub(crate) fn browsing(function: &str) -> Harness<'static, App> {
+    let start = Start {
+        image: Some(image_path()),
+        function: Some(function.to_owned()),
+        theme: Some(ThemeChoice::Dark),
+        ..Start::default()
+    };
+    let mut harness = window(start, [1500.0, 950.0]);
+    until(&mut harness, "the function is open", |state| {
+        state.graph.scene.is_some() && state.functions.answered.is_some()
+    });
+    settle(&mut harness);
+    harness
+}
+
+/// Lets frames pass until something is so.
+pub(crate) fn until(harness: &mut Harness<'_, App>, what: &str, so: impl Fn(&State) -> bool) {
+    let began = Instant::now();
+    loop {
+        harness.step();
+        if so(harness.state().state()) {
+            return;
+        }
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "{what}: not within a minute; told: {:?}",
+            harness.state().state().notices
+        );
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Lets frames pass until workers have answered and nothing moves.
+pub(crate) fn settle(harness: &mut Harness<'_, App>) {
+    for _ in 0..3 {
+        until(harness, "the session is planned", |state| {
+            !state.plan.pending() && state.opening.is_none()
+        });
+        harness.run_steps(4);
+    }
+}
+
+/// Clicks what has this name.
+pub(crate) fn click(harness: &mut Harness<'_, App>, name: &str) {
+    harness.get_by_label(name).click();
+    harness.run_steps(3);
+    settle(harness);
+}
+
+/// Replaces what stands in a field.
+pub(crate) fn fill(harness: &mut Harness<'_, App>, name: &str, text: &str) {
+    let field = harness.get_by_label(name);
+    field.click();
+    harness.run_steps(2);
+    harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::A);
+    harness.get_by_label(name).type_text(text);
+    harness.run_steps(3);
+}
+
+/// The first block of the open function at which a rule refuses the hook.
+pub(crate) fn refused(state: &State, hook: HookType) -> BlockIndex {
+    let scene = state.graph.scene.as_ref().unwrap();
+    let is_refused = |block: &BlockIndex| scene.hook(*block, hook).unwrap().is_err();
+    scene
+        .cfg
+        .blocks
+        .iter()
+        .map(|block| block.index)
+        .find(is_refused)
+        .unwrap()
+}
