@@ -1,0 +1,149 @@
+//! Installs missing packages by apt-get, after saying which.
+
+use std::fs;
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+
+use crate::fail::{Fail, Result};
+use crate::packages::{self, Missing, Purpose};
+use crate::tool;
+
+const LISTS: &str = "/var/lib/apt/lists";
+/// Older lists name packages that mirrors no longer hold.
+const STALE: Duration = Duration::from_secs(2 * 24 * 3600);
+
+/// Sees to it that a purpose has its packages, and that apt can find the lab's kernel.
+pub(crate) fn provide(purpose: Purpose, yes: bool, own_kernel: bool) -> Result<()> {
+    let missing = packages::missing(purpose);
+    let needs_kernel = !own_kernel && !tool::cache().join("kernel/current").is_file();
+    let needs_lists =
+        (needs_kernel || !missing.is_empty()) && lists_age().is_none_or(|age| age > STALE);
+    if missing.is_empty() && !needs_lists {
+        println!("  nothing is missing");
+        return Ok(());
+    }
+    if !missing.is_empty() {
+        println!("  Missing on this machine:");
+        for Missing { package, reason } in &missing {
+            println!("    {package:<22} {reason}");
+        }
+    }
+    if !tool::exists("apt-get") {
+        if missing.is_empty() {
+            return Err(Fail::new(
+                "the lab's kernel comes from Debian's packages, and there is no apt-get on this system; name a kernel of yours with --kernel FILE and --headers DIR",
+            ));
+        }
+        return Err(Fail::new(
+            "there is no apt-get on this system. Install the above (the names are Debian's) with its own package manager and start again",
+        ));
+    }
+    let names: Vec<&str> = missing.iter().map(|missing| missing.package).collect();
+    let what = if names.is_empty() {
+        "bring apt's lists up to date (apt-get update)".to_owned()
+    } else {
+        format!("install these {} packages with apt-get", names.len())
+    };
+    allowed(&what, yes)?;
+    if needs_lists {
+        apt_get(&["update"])?;
+    }
+    if names.is_empty() || install(&names).is_ok() {
+        return Ok(());
+    }
+    // Mirrors may have moved on since the lists were made.
+    apt_get(&["update"])?;
+    install(&names)
+}
+
+fn install(names: &[&str]) -> Result<()> {
+    let mut arguments = vec!["install", "--yes", "--no-install-recommends"];
+    arguments.extend(names);
+    apt_get(&arguments)
+}
+
+fn apt_get(arguments: &[&str]) -> Result<()> {
+    let mut command = match (is_root(), tool::exists("sudo")) {
+        (true, _) => Command::new("apt-get"),
+        (false, true) => {
+            let mut sudo = Command::new("sudo");
+            sudo.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+            sudo
+        }
+        (false, false) => {
+            let whole = arguments.join(" ");
+            return Err(Fail::new(format!(
+                "only root may run apt-get, and there is no sudo on this machine; run this as root and start again: apt-get {whole}"
+            )));
+        }
+    };
+    command
+        .args([
+            "-qq",
+            "-o",
+            "Acquire::Retries=3",
+            "-o",
+            "Dpkg::Use-Pty=0",
+            "-o",
+            "DPkg::Lock::Timeout=300",
+        ])
+        .args(arguments)
+        .env("DEBIAN_FRONTEND", "noninteractive");
+    tool::run(&mut command)
+}
+
+/// Asks, unless that was settled.
+fn allowed(what: &str, yes: bool) -> Result<()> {
+    if yes {
+        println!("  Going to {what}.");
+        return Ok(());
+    }
+    if !io::stdin().is_terminal() {
+        return Err(Fail::new(format!(
+            "this would {what}, and nobody is there to be asked; give --yes to allow it"
+        )));
+    }
+    print!("  May I {what}? [Y/n] ");
+    let _ = io::stdout().flush();
+    let mut answer = String::new();
+    io::stdin()
+        .lock()
+        .read_line(&mut answer)
+        .map_err(|error| Fail::new(format!("cannot read the answer: {error}")))?;
+    match answer.trim().to_lowercase().as_str() {
+        "" | "y" | "yes" => Ok(()),
+        _ => Err(Fail::new(
+            "nothing was installed; install the packages named above yourself and start again",
+        )),
+    }
+}
+
+/// How long ago apt's lists were got; `None` when there are none.
+fn lists_age() -> Option<Duration> {
+    let lists = fs::read_dir(LISTS).ok()?.flatten();
+    if !lists
+        .into_iter()
+        .any(|entry| entry.file_name().to_string_lossy().contains("_Packages"))
+    {
+        return None;
+    }
+    // Lists keep the mirror's times; apt touches this directory when it asked.
+    let asked = ["/var/lib/apt/lists/partial", LISTS]
+        .iter()
+        .filter_map(|path| fs::metadata(path).ok()?.modified().ok())
+        .max()?;
+    SystemTime::now()
+        .duration_since(asked)
+        .ok()
+        .or(Some(Duration::ZERO))
+}
+
+fn is_root() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Uid:"))
+        .and_then(|ids| ids.split_whitespace().nth(1));
+    effective == Some("0")
+}

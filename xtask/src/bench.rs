@@ -1,0 +1,45 @@
+//! `cargo xtask bench`.
+
+use crate::fail::Result;
+use crate::packages::Purpose;
+use crate::stages::Stages;
+use crate::{apt, test, tool};
+
+/// Runs the benchmarks on an image of the live kernel; or counts guest instructions for each hit.
+pub(crate) fn bench(yes: bool, lab: bool) -> Result<()> {
+    let mut stages = Stages::new(if lab { 2 } else { 5 });
+    stages.stage("system packages", || {
+        apt::provide(Purpose::Headless, yes, false)
+    })?;
+    if lab {
+        // How fast the host's side is built to be makes no difference to what the guest executes.
+        stages.stage("guest instructions for each hit", || {
+            tool::run(&mut tool::cargo(&[
+                "run",
+                "--quiet",
+                "--package",
+                "ilk-driver",
+                "--example",
+                "hit-cost",
+            ]))
+        })?;
+        stages.finish();
+        return Ok(());
+    }
+    stages.stage("building ilk", || tool::build(&["ilk"]))?;
+    stages.stage("the lab's kernel, module and agent", test::prepare_lab)?;
+    let image = stages.stage("an image of the live kernel", test::save_image)?;
+    stages.stage("benchmarks", || {
+        let mut cargo = tool::cargo(&[
+            "bench",
+            "--workspace",
+            "--exclude",
+            "gilk-gui",
+            "--exclude",
+            "xtask",
+        ]);
+        tool::run(cargo.env("GILK_IMAGE", &image))
+    })?;
+    stages.finish();
+    Ok(())
+}

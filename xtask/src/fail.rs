@@ -1,0 +1,22 @@
+//! Why a command stopped, in a whole sentence.
+
+use std::fmt;
+
+/// What is told when a command stops.
+#[derive(Debug)]
+pub(crate) struct Fail(String);
+
+/// The crate's result.
+pub(crate) type Result<T> = std::result::Result<T, Fail>;
+
+impl Fail {
+    pub(crate) fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
+}
+
+impl fmt::Display for Fail {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0)
+    }
+}

@@ -1,0 +1,52 @@
+//! A Python of the project's own, in which recordings are read by programs that know nothing of gilk.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::fail::{Fail, Result};
+use crate::tool;
+
+const READERS: [&str; 2] = ["pyarrow", "polars"];
+
+/// Gives the interpreter of an environment that has pyarrow and polars; made once, kept in the cache.
+pub(crate) fn provide() -> Result<PathBuf> {
+    let home = tool::cache().join("python");
+    let python = home.join("bin/python");
+    let check = format!("import {}", READERS.join(", "));
+    if tool::output(Command::new(&python).args(["-c", &check])).is_some() {
+        return Ok(python);
+    }
+    if home.exists() {
+        fs::remove_dir_all(&home)
+            .map_err(|error| Fail::new(format!("cannot empty {}: {error}", home.display())))?;
+    }
+    let system = Path::new("/usr/bin/python3");
+    let maker = if system.is_file() {
+        system
+    } else {
+        Path::new("python3")
+    };
+    tool::run(Command::new(maker).args(["-m", "venv"]).arg(&home))?;
+    tool::run(
+        Command::new(&python)
+            .args([
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--only-binary",
+                ":all:",
+            ])
+            .args(READERS),
+    )?;
+    if tool::output(Command::new(&python).args(["-c", &check])).is_none() {
+        return Err(Fail::new(format!(
+            "pip installed {}, and {} cannot import them",
+            READERS.join(" and "),
+            python.display()
+        )));
+    }
+    Ok(python)
+}
