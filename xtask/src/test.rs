@@ -76,18 +76,14 @@ pub(crate) fn test(yes: bool) -> Result<()> {
     stages.stage("tests on a live kernel", || {
         let mut cargo = tool::cargo(&[
             "test",
-            "--package",
-            "ilk-driver",
+            "--workspace",
             "--test",
             "lab",
             "--",
             "--include-ignored",
             "--nocapture",
         ]);
-        cargo
-            .env("GILK_LAB", "1")
-            .env("GILK_IMAGE", &image)
-            .env("GILK_PYTHON", &python);
+        cargo.env("GILK_IMAGE", &image).env("GILK_PYTHON", &python);
         tool::run(&mut cargo)
     })?;
     stages.finish();
