@@ -19,6 +19,7 @@ pub(super) fn build(image: &Image, id: FunctionId) -> Cfg {
             span: Span::default(),
             blocks: Vec::new(),
             edges: Vec::new(),
+            by_target: Vec::new(),
             refusal: Some(refusal),
         };
     };
@@ -34,9 +35,18 @@ pub(super) fn build(image: &Image, id: FunctionId) -> Cfg {
         name: function.name.clone(),
         span: function.span,
         blocks,
+        by_target: by_target(&edges),
         edges,
         refusal,
     }
+}
+
+/// The numbers of the edges in order of where they lead.
+fn by_target(edges: &[Edge]) -> Vec<u32> {
+    let mut numbered: Vec<(BlockIndex, u32)> =
+        edges.iter().map(|edge| edge.to).zip(0_u32..).collect();
+    numbered.sort_unstable();
+    numbered.into_iter().map(|(_, number)| number).collect()
 }
 
 /// The refusal of a function that lies in text where the kernel forbids probes.
@@ -191,6 +201,7 @@ fn graph(decoded: Decoded) -> (Vec<Block>, Vec<Edge>) {
             instructions: own,
             end,
             entered: decoded.entered.get(cut.first).copied().unwrap_or(true),
+            open: decoded.open.get(cut.first).copied().unwrap_or(true),
         });
     }
     (blocks, edges)

@@ -43,6 +43,8 @@ pub(super) struct Decoded {
     pub(super) leaders: Vec<bool>,
     /// Those to which control comes from outside, or by an instruction that is not a branch.
     pub(super) entered: Vec<bool>,
+    /// Those to which control may come from nobody knows where.
+    pub(super) open: Vec<bool>,
     /// Padding that is never run.
     pub(super) padding: Vec<bool>,
     /// Instructions that may fault, and their fixups in the function.
@@ -106,11 +108,13 @@ pub(super) fn decode(image: &Image, function: &Function) -> Result<Decoded, Refu
         flows: Vec::with_capacity(count),
         leaders: vec![false; count],
         entered: vec![false; count],
+        open: vec![false; count],
         padding: vec![false; count],
         fixups: Vec::new(),
     };
     decoded.find_flows(image, function, &offsets)?;
     decoded.find_leaders(image, &offsets)?;
+    decoded.find_open(image, function, &offsets);
     decoded.end_calls(image, function);
     decoded.find_padding()?;
     Ok(decoded)
@@ -248,6 +252,29 @@ impl Decoded {
             self.enter(index);
         }
         Ok(())
+    }
+
+    /// Where control comes from nobody knows where: the entry, what pointers and fixups lead to, and
+    /// the point behind the function tracer's site, to which trampolines jump.
+    fn find_open(&mut self, image: &Image, function: &Function, offsets: &Offsets) {
+        let entry = (!function.is_part()).then_some(function.span.start);
+        let traced = image
+            .sites()
+            .overlapping(function.span)
+            .filter(|site| site.kind == SiteKind::Ftrace)
+            .map(|site| site.span.end);
+        let pointed = image.pointed_at(function.span).iter().copied();
+        for at in entry.into_iter().chain(traced).chain(pointed) {
+            let open = offsets.index(at).and_then(|index| self.open.get_mut(index));
+            if let Some(open) = open {
+                *open = true;
+            }
+        }
+        for &(_, fixup) in &self.fixups {
+            if let Some(open) = self.open.get_mut(fixup) {
+                *open = true;
+            }
+        }
     }
 
     /// Calls that end the path: of functions that never return, and those that nothing comes after.

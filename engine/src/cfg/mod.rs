@@ -12,7 +12,7 @@ pub mod text;
 use iced_x86::Instruction;
 use serde::{Deserialize, Serialize};
 
-use crate::image::FunctionId;
+use crate::image::{Branch, FunctionId};
 use crate::{Addr, Image, Refusal, Span};
 
 /// Index of a block in its function's graph, in order of address: what sessions and identifiers name.
@@ -77,6 +77,21 @@ pub struct Block {
     pub end: BlockEnd,
     /// Whether control can come from outside the function (entry, other functions' branches, tables, fixups).
     pub entered: bool,
+    /// Whether control can come from nobody knows where: it begins a function, or behind the tracer's
+    /// site of one, it is a fixup, or its address may be in a pointer. If not, [`Cfg::ways_in`] has
+    /// every way into it.
+    pub open: bool,
+}
+
+/// The ways into a block whose source is known.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WaysIn<'a> {
+    /// Edges of its own function. All but fixups come from the last instruction of the block they leave.
+    pub edges: Vec<&'a Edge>,
+    /// Branches, calls and static keys of other functions, and calls of its own.
+    pub branches: &'a [Branch],
+    /// Whether there is no other way. See [`Block::open`].
+    pub complete: bool,
 }
 
 /// The control-flow graph of one function.
@@ -97,6 +112,8 @@ pub struct Cfg {
     pub blocks: Vec<Block>,
     /// Its edges, sorted by (from, to).
     pub edges: Vec<Edge>,
+    /// Numbers of edges, by where they lead.
+    by_target: Vec<u32>,
     /// Why no block of it may be hooked, if so.
     pub refusal: Option<Refusal>,
 }
@@ -133,9 +150,28 @@ impl Cfg {
             .take_while(move |edge| edge.from == index)
     }
 
-    /// The edges that lead into a block.
+    /// The edges that lead into a block, in order of where they come from.
     pub fn predecessors(&self, index: BlockIndex) -> impl Iterator<Item = &Edge> {
-        self.edges.iter().filter(move |edge| edge.to == index)
+        let edge = |&number: &u32| self.edges.get(number as usize);
+        let first = self
+            .by_target
+            .partition_point(|number| edge(number).is_some_and(|edge| edge.to < index));
+        self.by_target
+            .iter()
+            .skip(first)
+            .filter_map(edge)
+            .take_while(move |edge| edge.to == index)
+    }
+
+    /// Every way into a block whose source is known, and whether there is no other.
+    #[must_use]
+    pub fn ways_in<'a>(&'a self, image: &'a Image, index: BlockIndex) -> Option<WaysIn<'a>> {
+        let block = self.block(index)?;
+        Some(WaysIn {
+            edges: self.predecessors(index).collect(),
+            branches: image.branches_into(Span::new(block.span.start, 1)),
+            complete: !block.open,
+        })
     }
 
     /// Whether control may leave the function at the end of a block: by a return, a branch to another

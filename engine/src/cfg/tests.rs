@@ -168,6 +168,69 @@ fn functions_are_entered_in_the_middle() {
 }
 
 #[test]
+fn every_way_into_a_block_is_known_or_known_to_be_missing() {
+    let at = |number, offset: u64| Addr(Fixture::address(number) + offset);
+    // f: ftrace nop; L: xor eax, eax; je M; call M; M: xor edx, edx; jmp L
+    let f = [
+        0x0f, 0x1f, 0x44, 0, 0, 0x31, 0xc0, 0x74, 5, 0xe8, 0, 0, 0, 0, 0x31, 0xd2, 0xeb, 0xf3,
+    ];
+    let mut fixture = Fixture::new()
+        .bytes("f", &f)
+        .asm("f.cold", |a| {
+            a.xor(eax, eax)?;
+            a.jmp(at(0, 14).0)
+        })
+        .compiled("g", |a| {
+            a.je(at(0, 14).0)?;
+            a.jmp(at(1, 0).0)
+        });
+    // A static key of g.
+    fixture.jumps.push((at(2, 0).0, at(0, 9).0));
+    let (image, cfg) = first(&fixture);
+    let ways = |cfg: &Cfg, number: u32| {
+        let ways = cfg.ways_in(&image, BlockIndex(number)).unwrap();
+        let edges: Vec<u32> = ways.edges.iter().map(|edge| edge.from.0).collect();
+        let sources: Vec<Addr> = ways.branches.iter().map(|branch| branch.source).collect();
+        (edges, sources, ways.complete)
+    };
+    let starts: Vec<u64> = cfg
+        .blocks
+        .iter()
+        .map(|block| block.span.start.0 - at(0, 0).0)
+        .collect();
+    assert_eq!(starts, [0, 5, 9, 14]);
+    assert_eq!(ways(&cfg, 0), (vec![], vec![], false), "the entry");
+    assert_eq!(
+        ways(&cfg, 1),
+        (vec![0, 3], vec![], false),
+        "behind the tracer's site"
+    );
+    assert_eq!(
+        ways(&cfg, 2),
+        (vec![1], vec![at(2, 0)], true),
+        "a key of another function"
+    );
+    let known = vec![at(0, 9), at(1, 2), at(2, 5)];
+    assert_eq!(ways(&cfg, 3), (vec![1, 2], known.clone(), true));
+    let cold = Cfg::of(&image, FunctionId(1));
+    assert_eq!(
+        ways(&cold, 0),
+        (vec![], vec![at(2, 11)], true),
+        "a part has no entry but branches"
+    );
+
+    fixture.pointers = vec![at(0, 14).0, at(1, 0).0];
+    let (image, cfg) = first(&fixture);
+    let ways = cfg.ways_in(&image, BlockIndex(3)).unwrap();
+    assert!(
+        !ways.complete && ways.branches.len() == known.len(),
+        "a table leads there"
+    );
+    let cold = Cfg::of(&image, FunctionId(1));
+    assert!(cold.blocks[0].open);
+}
+
+#[test]
 fn code_that_cannot_be_read_with_certainty_is_refused() {
     let rule = |fixture: &Fixture| first(fixture).1.refusal.map(|refusal| refusal.rule);
     // 06 is no instruction of 64-bit code.

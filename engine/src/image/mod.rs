@@ -6,6 +6,7 @@ use crate::{Addr, Error, Result, Span};
 
 mod bounds;
 mod collect;
+mod entries;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod functions;
@@ -19,9 +20,11 @@ mod tables;
 
 pub(crate) use sweep::{branch_target, is_emulation_prefix, is_padding};
 
+pub use entries::Branch;
 pub use sites::{Site, SiteKind, Sites};
 
 use bounds::Bounds;
+use entries::Entries;
 use kallsyms::Symbols;
 use lookup::Names;
 use memory::Memory;
@@ -41,6 +44,15 @@ pub struct Function {
     pub name: String,
     /// Its bytes, without the padding behind them.
     pub span: Span,
+}
+
+impl Function {
+    /// Whether it is no function but a part that the compiler split off one, `f.cold`: entered only
+    /// by branches, and by no convention.
+    #[must_use]
+    pub fn is_part(&self) -> bool {
+        self.name.contains(".cold")
+    }
 }
 
 /// What was read from a running kernel; everything an [`Image`] is made of.
@@ -68,8 +80,7 @@ pub struct Image {
     functions: Vec<Function>,
     names: Names,
     sites: Sites,
-    /// Sorted: see [`Image::entered`].
-    entered: Vec<Addr>,
+    entries: Entries,
     /// Sorted entries of functions that have an ftrace site.
     compiled: Vec<Addr>,
 }
@@ -142,23 +153,20 @@ impl Image {
                 text,
             ));
         }
-        let mut entered = swept.entered;
-        entered.extend(sweep::plausible(values, &functions, &memory));
-        entered.extend(tables.exceptions.iter().map(|entry| entry.fixup));
+        let mut pointed = sweep::plausible(values, &functions, &memory);
+        pointed.extend(tables.exceptions.iter().map(|entry| entry.fixup));
         let owner =
             |at: Addr| functions.partition_point(|function: &Function| function.span.start <= at);
         let crossing = tables
             .jumps
             .iter()
             .filter(|entry| owner(entry.code) != owner(entry.target));
-        entered.extend(crossing.map(|entry| entry.target));
-        entered.sort_unstable();
-        entered.dedup();
-        entered.retain(|&at| {
-            functions
-                .binary_search_by_key(&at, |function| function.span.start)
-                .is_err()
-        });
+        let mut branches = swept.branches;
+        branches.extend(crossing.map(|entry| Branch {
+            target: entry.target,
+            source: entry.code,
+        }));
+        let entries = Entries::new(branches, pointed, &functions);
 
         let names = Names::new(&symbols, &functions);
         let sites = Sites::new(small, blacklist);
@@ -171,7 +179,7 @@ impl Image {
             functions,
             names,
             sites,
-            entered,
+            entries,
             compiled,
         })
     }
@@ -261,9 +269,23 @@ impl Image {
     /// of (`lea`, `push`). Never the start of a function.
     #[must_use]
     pub fn entered(&self, span: Span) -> &[Addr] {
-        let first = self.entered.partition_point(|&at| at < span.start);
-        let behind = self.entered.partition_point(|&at| at < span.end);
-        self.entered.get(first..behind).unwrap_or_default()
+        self.entries.entered(span)
+    }
+
+    /// The branches, calls and static keys of other functions that lead into `span`, and a function's
+    /// calls into itself, sorted by where they lead; those to the start of a function only if it is a
+    /// part of one ([`Function::is_part`]).
+    #[must_use]
+    pub fn branches_into(&self, span: Span) -> &[Branch] {
+        self.entries.branches_into(span)
+    }
+
+    /// Addresses inside `span`, sorted, to which control may come from nobody knows where: fixups of
+    /// exceptions, and what read-only data or an instruction's value may point at. Never the start of a
+    /// function, but for its parts.
+    #[must_use]
+    pub fn pointed_at(&self, span: Span) -> &[Addr] {
+        self.entries.pointed_at(span)
     }
 
     /// Whether the function at `entry` is compiled C that follows the calling convention: it has an

@@ -4,6 +4,7 @@
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
 use super::Function;
+use super::entries::Branch;
 use super::functions::Outline;
 use super::memory::Memory;
 use super::sites::{Site, SiteKind};
@@ -14,8 +15,8 @@ use crate::{Addr, Span};
 pub(crate) struct Swept {
     /// For each outline, its bytes without the padding behind them; `None` if there is nothing else.
     pub(crate) spans: Vec<Option<Span>>,
-    /// Where branches and calls lead from outside of a function: unsorted, with repeats.
-    pub(crate) entered: Vec<Addr>,
+    /// Branches to other functions, and all calls: unsorted.
+    pub(crate) branches: Vec<Branch>,
     /// Addresses that instructions make values of: control may be sent there.
     pub(crate) values: Vec<Addr>,
     /// Instructions that the kernel rewrites when a second CPU comes.
@@ -53,9 +54,12 @@ pub(crate) fn sweep(outlines: &[Outline], text: Span, memory: &Memory) -> Swept 
                 let from_outside = |&to: &Addr| {
                     text.contains(to) && (is_call(&instruction) || !outline.span.contains(to))
                 };
-                swept
-                    .entered
-                    .extend(branch_target(&instruction).filter(from_outside));
+                let source = Addr(instruction.ip());
+                swept.branches.extend(
+                    branch_target(&instruction)
+                        .filter(from_outside)
+                        .map(|target| Branch { target, source }),
+                );
             }
             if looks_unlocked(&instruction, bytes, outline.span.start) {
                 let span = Span::new(Addr(instruction.ip()), instruction.len() as u64);
@@ -174,7 +178,8 @@ pub(crate) fn pointers(span: Span, bytes: &[u8], text: Span) -> impl Iterator<It
 }
 
 /// Of values that look like addresses inside functions, those where an instruction begins that may be
-/// run: identifiers of devices, masks and the like look so by chance.
+/// run: identifiers of devices, masks and the like look so by chance. Pointers to functions are left
+/// out, those to parts of them are not.
 pub(crate) fn plausible(
     mut values: Vec<Addr>,
     functions: &[Function],
@@ -186,10 +191,8 @@ pub(crate) fn plausible(
     let mut values = values.into_iter().peekable();
     let mut instruction = Instruction::default();
     for function in functions {
-        while values
-            .next_if(|&value| value <= function.span.start)
-            .is_some()
-        {}
+        let first = function.span.start.add(u64::from(!function.is_part()));
+        while values.next_if(|&value| value < first).is_some() {}
         if values
             .peek()
             .is_none_or(|&value| value >= function.span.end)

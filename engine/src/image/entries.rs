@@ -1,0 +1,80 @@
+//! Where control comes into functions other than at their start and by branches of their own.
+
+use super::Function;
+use crate::{Addr, Span};
+
+/// A branch, a call or a static key that leads into a function from elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Branch {
+    /// Where it leads.
+    pub target: Addr,
+    /// The instruction that leads there.
+    pub source: Addr,
+}
+
+/// Every such way, sorted by where it leads.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Entries {
+    branches: Vec<Branch>,
+    pointed: Vec<Addr>,
+    /// Both, without starts of functions.
+    entered: Vec<Addr>,
+}
+
+/// The elements whose address is in `span`.
+fn within<T>(sorted: &[T], span: Span, at: impl Fn(&T) -> Addr) -> &[T] {
+    let first = sorted.partition_point(|element| at(element) < span.start);
+    let behind = sorted.partition_point(|element| at(element) < span.end);
+    sorted.get(first..behind).unwrap_or_default()
+}
+
+impl Entries {
+    /// Of `branches`, keeps what leads elsewhere than to the start of a whole function; `pointed` are
+    /// addresses to which control may be sent from anywhere.
+    pub(crate) fn new(
+        mut branches: Vec<Branch>,
+        mut pointed: Vec<Addr>,
+        functions: &[Function],
+    ) -> Self {
+        let starting = |at: Addr| {
+            functions
+                .binary_search_by_key(&at, |function| function.span.start)
+                .ok()
+                .and_then(|index| functions.get(index))
+        };
+        branches.sort_unstable();
+        branches.dedup();
+        let mut last = (Addr(0), false);
+        branches.retain(|branch| {
+            if last.0 != branch.target {
+                let kept = starting(branch.target).is_none_or(Function::is_part);
+                last = (branch.target, kept);
+            }
+            last.1
+        });
+        pointed.sort_unstable();
+        pointed.dedup();
+        let mut entered: Vec<Addr> = branches.iter().map(|branch| branch.target).collect();
+        entered.extend(&pointed);
+        entered.sort_unstable();
+        entered.dedup();
+        entered.retain(|&at| starting(at).is_none());
+        Self {
+            branches,
+            pointed,
+            entered,
+        }
+    }
+
+    pub(crate) fn branches_into(&self, span: Span) -> &[Branch] {
+        within(&self.branches, span, |branch| branch.target)
+    }
+
+    pub(crate) fn pointed_at(&self, span: Span) -> &[Addr] {
+        within(&self.pointed, span, |&at| at)
+    }
+
+    pub(crate) fn entered(&self, span: Span) -> &[Addr] {
+        within(&self.entered, span, |&at| at)
+    }
+}
