@@ -72,28 +72,26 @@ pub(super) fn direct(
     }
 }
 
-/// The instructions of the block behind `endbr64` and the function tracer's bytes.
+/// The instructions of the block behind `endbr64`, or what a kernel that seals writes over it
+/// (`seal_endbr` of arch/x86/kernel/alternative.c), and the function tracer's bytes.
 fn body<'a>(image: &Image, block: &'a Block) -> &'a [Instruction] {
-    let mut body = block.instructions.as_slice();
-    if let [first, rest @ ..] = body
-        && first.mnemonic() == Mnemonic::Endbr64
-    {
-        body = rest;
-    }
-    if let [first, rest @ ..] = body {
+    let body = block.instructions.as_slice();
+    let is_traced = |instruction: &Instruction| {
         let span = Span {
-            start: Addr(first.ip()),
-            end: Addr(first.next_ip()),
+            start: Addr(instruction.ip()),
+            end: Addr(instruction.next_ip()),
         };
-        if image
-            .sites()
-            .overlapping(span)
-            .any(|site| site.kind == SiteKind::Ftrace)
-        {
-            body = rest;
-        }
-    }
-    body
+        let mut sites = image.sites().overlapping(span);
+        sites.any(|site| site.kind == SiteKind::Ftrace)
+    };
+    let entry = match body.iter().take(2).position(is_traced) {
+        Some(tracer) => tracer + 1,
+        None => usize::from(
+            body.first()
+                .is_some_and(|first| first.mnemonic() == Mnemonic::Endbr64),
+        ),
+    };
+    body.get(entry..).unwrap_or_default()
 }
 
 fn pre(image: &Image, function: Span, block: &Block) -> Result<Site, Refusal> {

@@ -78,6 +78,15 @@ fn an_entry_keeps_endbr64_and_the_function_tracers_bytes() {
     let blocks = of(&with_endbr);
     assert_eq!(site(&blocks[0].pre), (9, 14, 14, 1));
     assert_eq!(site(&blocks[0].post), (14, 20, 19, 1));
+    // A sealed endbr64, as Linux 6.2 and later and newer ones write it.
+    for seal in [[0x66, 0x0f, 0x1f, 0x00], [0x0f, 0x1f, 0x40, 0xd6]] {
+        let sealed = Fixture::new().asm("f", |a| {
+            a.db(&seal)?;
+            a.db(&crate::image::fixture::FTRACE_NOP)?;
+            body(a)
+        });
+        assert_eq!(site(&of(&sealed)[0].pre), (9, 14, 14, 1));
+    }
     // Nothing behind the tracer's bytes, or not enough.
     let only = of(&Fixture::new().compiled("f", |a| a.ret()));
     assert_eq!(rule(&only[0].pre), (Rule::BlockTooShort, 5));

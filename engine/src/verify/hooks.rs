@@ -251,9 +251,12 @@ pub(super) fn stands(
     }
 }
 
-/// `endbr64` and the tracer's bytes stand before any pre-hook of the function's entry.
+/// `endbr64`, the nop of four bytes that it becomes where no indirect branch leads, and the tracer's
+/// bytes stand before any pre-hook of the function's entry.
 fn stays_first(routine: &Routine, decoded: &Decoded) -> bool {
-    decoded.instruction.mnemonic() == Mnemonic::Endbr64
+    let sealed = decoded.instruction.mnemonic() == Mnemonic::Nop && decoded.instruction.len() == 4;
+    sealed
+        || decoded.instruction.mnemonic() == Mnemonic::Endbr64
         || routine
             .sites_in(decoded.span())
             .any(|site| site.kind == SiteKind::Ftrace)
