@@ -15,7 +15,6 @@
 //! the retry of a reservation, which fails only if an interrupt, or a migration, came between:
 //! whoever came has made progress.
 
-mod assemble;
 mod emit;
 mod instrument;
 mod registers;
@@ -29,7 +28,6 @@ use crate::layout::CounterSlot;
 
 pub(crate) use registers::sampled_argument;
 
-pub use assemble::{Hook, assemble};
 pub use instrument::{TIMER_BYTES, TIMER_FACTOR};
 
 /// One instrument at one hook, as the code generator needs it.

@@ -1,23 +1,12 @@
 //! Instruments and times → splices, patches, and the ordered batches that install and remove them.
 
-mod batches;
-mod build;
-mod patches;
-pub mod report;
-mod schedule;
-#[cfg(test)]
-mod tests;
-
 use gilk_instruments::Definition;
 
 use crate::cfg::Cfg;
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::patch::Piece;
-use crate::placement::Site;
+use crate::placement::{Bounce, BounceIndex, Point, Site, SiteIndex, Tactic};
 use crate::{Addr, InstrumentId};
-
-pub use build::plan;
-pub use patches::PATCH_ALIGN;
 
 /// A session worked out for one image and one target.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +21,12 @@ pub struct Plan {
     pub functions: Vec<PlannedFunction>,
     /// The instruments, in the order of the session's placements.
     pub instruments: Vec<PlannedInstrument>,
+    /// Every splice there ever is, by address.
+    pub sites: Vec<Site>,
+    /// Every bounce there ever is, by address.
+    pub bounces: Vec<Bounce>,
+    /// What must be in place before what, whenever both are: sorted. An acyclic graph.
+    pub dependences: Vec<Dependence>,
     /// Every version of every code patch, in order of address; never freed or changed while the
     /// session lasts.
     pub patches: Vec<Patch>,
@@ -65,8 +60,12 @@ pub struct PlannedInstrument {
     pub splash: f64,
     /// Its counter, if it counts; no two instruments have the same.
     pub counter: Option<CounterSlot>,
-    /// The splice that leads to it.
-    pub site: Site,
+    /// How it is reached.
+    pub tactic: Tactic,
+    /// Where it runs: at each hit of its hook exactly one of these is passed. Sorted.
+    pub points: Vec<(SiteIndex, Point)>,
+    /// Further sites that are in place whenever it runs. Sorted.
+    pub needs: Vec<SiteIndex>,
     /// The timer of the thread that it starts or stops.
     pub timer: u8,
 }
@@ -75,17 +74,34 @@ pub struct PlannedInstrument {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Patch {
     /// The site.
-    pub site: Site,
+    pub site: SiteIndex,
     /// Where the code goes: in the arena, 16-byte aligned.
     pub address: Addr,
     /// The code.
     pub code: Vec<u8>,
     /// What its stretches are.
     pub pieces: Vec<Piece>,
-    /// Instruments before the relocated sequence, in order.
-    pub pre: Vec<InstrumentId>,
-    /// Instruments behind its sequential part, in order.
-    pub post: Vec<InstrumentId>,
+    /// Instruments by point, each list in the order in which it runs; sorted, no list empty. Without
+    /// any, the patch does what the original code does: a site that is in place for others' sake.
+    pub hooks: Vec<(Point, Vec<InstrumentId>)>,
+}
+
+/// `what` may only be in place while `on` is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Dependence {
+    /// Depends.
+    pub what: Part,
+    /// Is depended on.
+    pub on: Part,
+}
+
+/// Something written into the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Part {
+    /// The splice of a site.
+    Site(SiteIndex),
+    /// A bounce.
+    Bounce(BounceIndex),
 }
 
 /// What changes at one time, all or nothing.
@@ -93,7 +109,8 @@ pub struct Patch {
 pub struct Batch {
     /// Seconds from the start.
     pub at: f64,
-    /// Writes in order of address; they do not overlap.
+    /// Writes in the order in which they are carried out, no two of the same part:
+    /// installs and retargets by rising rank, then removals by falling rank; equal ranks by address.
     pub pokes: Vec<Poke>,
     /// Instruments that begin, in the order of the session.
     pub launched: Vec<InstrumentId>,
@@ -101,31 +118,43 @@ pub struct Batch {
     pub splashed: Vec<InstrumentId>,
 }
 
-/// One write of text: five bytes.
+/// One write of text.
+///
+/// A batch is carried out like this. First every install of more than one overwritten instruction,
+/// and every trap, gets an `int3`, in order, that sends threads to `detour`. Then, if there is one, a wait until no
+/// thread is between the instructions overwritten. Then all installs and retargets are written, those of a rank
+/// after those below it are seen by every CPU. Then the removals, from the highest rank down, with a
+/// wait between ranks until no thread is in what was left; and such a wait at the end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Poke {
+    /// What is written.
+    pub part: Part,
     /// Where.
     pub at: Addr,
-    /// What must stand there before.
+    /// What must stand there before: for a bounce the original bytes as well. Empty for a tracer's site.
     pub expect: Vec<u8>,
     /// What is written; as long as `expect` and different from it.
     pub write: Vec<u8>,
     /// Why.
     pub kind: PokeKind,
-    /// Index of the patch in whose favour a thread is diverted while the bytes change: the new one
-    /// (install, retarget), or the one left (remove).
+    /// How deep it is in the graph of dependences: 0 depends on nothing.
+    pub rank: u8,
+    /// Index of the patch that it leads to: the new one (install, retarget), or the one left (remove).
     pub patch: usize,
-    /// Instructions that are overwritten (install) or put back (remove); more than one needs
-    /// waiting. A retarget overwrites one: the splice itself.
+    /// Index of the patch to which a thread is diverted while the bytes change: `patch`, or a version of
+    /// its site without instruments where arrivals would be taken for another's until what it needs is in place.
+    pub detour: usize,
+    /// Instructions that are overwritten (install) or put back (remove), those under bounces of this site
+    /// included; more than one needs waiting. A retarget overwrites one, and so does a bounce: nobody runs it.
     pub overwritten: u32,
 }
 
 /// Why text is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PokeKind {
-    /// A splice over original bytes.
+    /// A splice or bounce over original bytes.
     Install,
-    /// A splice to another version of the patch.
+    /// A splice or bounce to another version of the patch. A short splice stays; its bounce is retargeted.
     Retarget,
     /// The original bytes again.
     Remove,
