@@ -12,10 +12,14 @@
 mod native;
 #[path = "patches/support.rs"]
 mod support;
+#[path = "support/text.rs"]
+mod text;
 
+use gilk_engine::Addr;
 use gilk_engine::HookType;
 use gilk_engine::liveness::{Live, RegisterSet};
-use gilk_engine::patch::{Hook, Hooked, TIMER_BYTES, TIMER_FACTOR};
+use gilk_engine::patch::{Hooked, TIMER_BYTES, TIMER_FACTOR};
+use gilk_engine::placement::{Edge, Point};
 use gilk_instruments::{Program, Sampled};
 use native::{GS, Machine, ORIGINAL, PATCH, Random, STACK, State, TABLES};
 use proptest::prelude::*;
@@ -58,10 +62,10 @@ proptest! {
         let hook = if post { HookType::Post } else { HookType::Pre };
         let instruments: Vec<Hooked> =
             programs.iter().zip(0..).map(|(&program, order)| hooked(order, hook, program)).collect();
-        let full = Hook { instruments: &instruments, live };
-        let none = Hook { instruments: &[], live };
-        let (pre, post) = if post { (none, full) } else { (full, none) };
-        patch(&mut machine, &NOP, NOP.len(), pre, post, &layout);
+        let from = Addr(machine.address(ORIGINAL));
+        let behind = Point::On(Edge { from, to: from.add(NOP.len() as u64) });
+        let point = if post { behind } else { Point::Entry };
+        patch(&mut machine, &NOP, &[(point, &instruments)], live, &layout);
 
         let key = TASK | 9;
         let entry = TIMER_TABLE + TIMER_BYTES * (key.wrapping_mul(TIMER_FACTOR) >> (64 - TIMERS_LOG2));
@@ -156,19 +160,11 @@ fn a_counter_is_one_instruction_and_a_sample_twenty_four_where_nothing_is_live()
     };
     let cost = |machine: &mut Machine, program, live| {
         let instruments = [hooked(0, HookType::Pre, program)];
-        let none = Hook {
-            instruments: &[],
-            live,
-        };
         let code = patch(
             machine,
             &NOP,
-            NOP.len(),
-            Hook {
-                instruments: &instruments,
-                live,
-            },
-            none,
+            &[(Point::Entry, &instruments)],
+            live,
             &layout,
         );
         // Without the relocated sequence and the branch back.
@@ -225,19 +221,11 @@ fn a_counter_out_of_reach_of_a_displacement_is_reached_through_a_register() {
             ..hooked(0, HookType::Pre, Program::Count)
         };
         let instruments = [counter];
-        let none = Hook {
-            instruments: &[],
-            live,
-        };
         let code = patch(
             &mut machine,
             &NOP,
-            NOP.len(),
-            Hook {
-                instruments: &instruments,
-                live,
-            },
-            none,
+            &[(Point::Entry, &instruments)],
+            live,
             &layout,
         );
         assert_eq!(
@@ -274,20 +262,9 @@ fn post_hook_instruments_run_before_the_branch_that_ends_the_block() {
         registers: RegisterSet::ALL,
         flags: true,
     };
-    patch(
-        &mut machine,
-        &original,
-        2,
-        Hook {
-            instruments: &pre,
-            live,
-        },
-        Hook {
-            instruments: &post,
-            live,
-        },
-        &layout,
-    );
+    let branch = Point::Before(Addr(machine.address(ORIGINAL) + 2));
+    let hooks = [(Point::Entry, &pre[..]), (branch, &post[..])];
+    patch(&mut machine, &original, &hooks, live, &layout);
 
     let mut random = Random(3);
     for (round, equal) in [true, false, true, false].into_iter().enumerate() {
@@ -315,19 +292,11 @@ fn a_ring_is_filled_lap_by_lap_and_then_counts_what_it_loses() {
         registers: RegisterSet::ALL,
         flags: true,
     };
-    let none = Hook {
-        instruments: &[],
-        live,
-    };
     patch(
         &mut machine,
         &NOP,
-        NOP.len(),
-        Hook {
-            instruments: &instruments,
-            live,
-        },
-        none,
+        &[(Point::Entry, &instruments)],
+        live,
         &layout,
     );
     let before = random_state(&machine, &mut Random(9));

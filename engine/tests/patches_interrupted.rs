@@ -11,16 +11,19 @@
 
 #[path = "relocation/native.rs"]
 mod native;
+#[path = "support/text.rs"]
+mod text;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use gilk_engine::layout::{CounterBank, CounterSlot, Gs, RuntimeLayout};
 use gilk_engine::liveness::Live;
-use gilk_engine::patch::{Hook, Hooked, assemble};
-use gilk_engine::placement::{Site, Tactic};
+use gilk_engine::patch::{Assembler, Hooked};
+use gilk_engine::placement::{Point, Site, Splice};
 use gilk_engine::{Addr, HookType, InstrumentId, Span};
 use gilk_instruments::{Program, Sampled};
 use native::{GS, Machine, ORIGINAL, PATCH, TABLES};
+use text::Text;
 
 const SLOTS_LOG2: u32 = 6;
 const STRIDE_LOG2: u32 = 11;
@@ -139,24 +142,22 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
     ];
     let displaced = Span::new(Addr(machine.address(ORIGINAL)), 5);
     let site = Site {
-        tactic: Tactic::DirectSplice,
+        splice: Splice::Jump,
         displaced,
-        split: displaced.end,
         overwritten: 1,
+        run_ons: Vec::new(),
     };
-    let (pre, post) = (
-        Hook {
-            instruments: &instruments,
-            live: Live::ALL,
-        },
-        Hook {
-            instruments: &[],
-            live: Live::ALL,
-        },
-    );
     let nop_and_return = [0x0f, 0x1f, 0x44, 0, 0, 0xc3];
+    let original = Text {
+        at: displaced.start,
+        bytes: &nop_and_return,
+        decided: Vec::new(),
+    };
     let at = Addr(machine.address(PATCH));
-    let code = assemble(at, &site, &nop_and_return[..5], pre, post, &layout).unwrap();
+    let hooks = [(Point::Entry, &instruments[..])];
+    let code = Assembler::new(&original, &layout)
+        .assemble(at, &site, &hooks, &|_| Live::ALL)
+        .unwrap();
     machine.write(ORIGINAL, &nop_and_return);
     machine.write(PATCH, &code.bytes);
     let first = 1 << SLOTS_LOG2;

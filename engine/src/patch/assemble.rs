@@ -1,111 +1,384 @@
 //! Puts a patch together.
 
-use iced_x86::{Code as Op, Instruction};
+use iced_x86::{Code as Op, Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 
-use super::emit::Emitter;
+use super::emit::{Emitter, Forward};
 use super::instrument::{Lost, emit, emit_lost};
 use super::registers::Registers;
 use super::{Code, Hooked, PieceKind};
+use crate::image::{Decided, Decision, Transfer};
 use crate::layout::RuntimeLayout;
 use crate::liveness::Live;
-use crate::placement::Site;
-use crate::relocate::{INT3, refuse, relocate};
-use crate::{Addr, InstrumentId, Refusal, Rule};
+use crate::placement::{Edge, Point, Site, Splice};
+use crate::relocate::{INT3, emulate, refuse, relocate};
+use crate::{Addr, Image, InstrumentId, Refusal, Rule, Span};
 
-/// The instruments of one hook, in order, and what is live there. Registers that instruments
-/// further on in the function sample belong to what is live.
-#[derive(Clone, Copy, Debug)]
-pub struct Hook<'a> {
-    /// In the order in which they run; may be empty.
-    pub instruments: &'a [Hooked],
-    /// Live at the hook's point.
-    pub live: Live,
+/// Instruments by point, each list in the order in which it runs; sorted, no two for one point.
+pub type Hooks<'h> = [(Point, &'h [Hooked])];
+
+/// What patches are copied from: an [`Image`], or less.
+pub trait Originals {
+    /// The bytes of a span, if all of it is known.
+    fn bytes(&self, span: Span) -> Option<&[u8]>;
+    /// The static key or call at an address.
+    fn decided(&self, at: Addr) -> Option<&Decided>;
 }
 
-/// Assembles the patch of `site` for the address `at`. `displaced` are the original bytes of
-/// [`Site::displaced`].
-///
-/// # Errors
-/// What [`relocate`] refuses, at the original instruction; [`Rule::PostBehindCall`] if post-hook
-/// instruments would stand behind a moved call; [`Rule::OutOfReach`] if the way back is too far.
-pub fn assemble(
-    at: Addr,
-    site: &Site,
-    displaced: &[u8],
-    pre: Hook<'_>,
-    post: Hook<'_>,
-    layout: &RuntimeLayout,
-) -> Result<Code, Refusal> {
-    let start = site.displaced.start;
-    let split = usize::try_from(site.split.0.saturating_sub(start.0)).unwrap_or(usize::MAX);
-    let Some((sequential, end)) = displaced.split_at_checked(split) else {
-        return refuse(
-            Rule::Undecodable,
-            start,
-            "fewer bytes could be read than the splice displaces",
-        );
-    };
-    let mut e = Emitter::new(at);
-    let mut lost = Vec::new();
+impl Originals for Image {
+    fn bytes(&self, span: Span) -> Option<&[u8]> {
+        self.bytes(span)
+    }
 
-    hook(&mut e, pre, layout, &mut lost);
-    let moved = relocate(sequential, start, e.here())?;
-    e.raw(&moved.bytes, moved.executed);
-    e.piece(PieceKind::Relocated);
-    let mut falls_through = moved.falls_through;
-    let something_follows = !end.is_empty() || !post.instruments.is_empty();
-    if something_follows && !falls_through {
-        return refuse(
-            Rule::PostBehindCall,
-            site.split,
-            "what runs before it does not come back to the patch",
-        );
+    fn decided(&self, at: Addr) -> Option<&Decided> {
+        self.decided(at)
     }
-    hook(&mut e, post, layout, &mut lost);
-    if !end.is_empty() {
-        let moved = relocate(end, site.split, e.here())?;
-        e.raw(&moved.bytes, moved.executed);
-        e.piece(PieceKind::Relocated);
-        falls_through = moved.falls_through;
-    }
-    if falls_through {
-        e.jump(site.displaced.end);
-        e.raw(&[INT3], 0);
-        e.piece(PieceKind::Terminating);
-    }
-    for (id, lost, end) in lost {
-        emit_lost(&mut e, lost, end);
-        e.piece(PieceKind::Lost(id));
-    }
-    e.finish()
 }
 
-/// The instruments of one hook between one save and one restore.
-fn hook(
-    e: &mut Emitter,
-    hook: Hook<'_>,
-    layout: &RuntimeLayout,
-    lost: &mut Vec<(InstrumentId, Lost, Addr)>,
-) {
-    let registers = Registers::choose(hook.instruments, hook.live, layout);
-    for &register in &registers.saved {
-        e.op(Instruction::with1(Op::Push_r64, register));
+/// Assembles patches for one kernel and one target.
+pub struct Assembler<'a> {
+    originals: &'a dyn Originals,
+    layout: &'a RuntimeLayout,
+    emitter: Emitter,
+}
+
+impl<'a> Assembler<'a> {
+    /// For patches that are copied from `originals` and work with `layout`.
+    #[must_use]
+    pub fn new(originals: &'a dyn Originals, layout: &'a RuntimeLayout) -> Self {
+        Self {
+            originals,
+            layout,
+            emitter: Emitter::new(),
+        }
     }
-    if registers.flags {
-        e.op(Ok(Instruction::with(Op::Pushfq)));
+
+    /// Assembles the patch of `site` for the address `at`; its length does not depend on where that
+    /// is. `live` says what must survive instruments at a point, and what is live before any other
+    /// instruction of what is copied.
+    ///
+    /// # Errors
+    /// What [`relocate`] and [`emulate`] refuse, at the original instruction;
+    /// [`Rule::Unrelocatable`] if a static key would be emulated where flags are live, or a list is for
+    /// a point that the patch does not pass; [`Rule::OutOfReach`] if the way back is too far.
+    pub fn assemble(
+        &mut self,
+        at: Addr,
+        site: &Site,
+        hooks: &Hooks<'_>,
+        live: &dyn Fn(Point) -> Live,
+    ) -> Result<Code, Refusal> {
+        self.emitter.begin(at);
+        let work = Work {
+            originals: self.originals,
+            layout: self.layout,
+            e: &mut self.emitter,
+            site,
+            hooks,
+            live,
+            passed: 0,
+            lost: Vec::new(),
+            copies: Vec::new(),
+            stubs: Vec::new(),
+            branches: Vec::new(),
+        };
+        work.patch()?;
+        self.emitter.finish()
     }
-    e.piece(PieceKind::Save);
-    for hooked in hook.instruments {
-        let ways = emit(e, hooked, &registers, layout);
-        let end = e.here();
-        lost.extend(ways.into_iter().map(|way| (hooked.id, way, end)));
-        e.piece(PieceKind::Instrument(hooked.id));
+}
+
+/// One patch in the making.
+struct Work<'w> {
+    originals: &'w dyn Originals,
+    layout: &'w RuntimeLayout,
+    e: &'w mut Emitter,
+    site: &'w Site,
+    hooks: &'w Hooks<'w>,
+    live: &'w dyn Fn(Point) -> Live,
+    /// Lists that have been emitted, by bit; those from the 64th on are not watched.
+    passed: u64,
+    lost: Vec<(InstrumentId, Lost, Addr)>,
+    /// Copies that branches of the patch may go on with, and where they begin.
+    copies: Vec<(Span, Addr)>,
+    /// What is done on an edge and behind it, and where that begins.
+    stubs: Vec<(Edge, Addr)>,
+    /// Branches to stubs.
+    branches: Vec<(Edge, Forward)>,
+}
+
+impl Work<'_> {
+    fn patch(mut self) -> Result<(), Refusal> {
+        let displaced = self.site.displaced;
+        self.hook(Point::Entry);
+        if self.list(Point::Before(displaced.start)).is_none() {
+            self.copies.push((displaced, self.e.here()));
+        }
+        let mut end = if self.site.splice == Splice::Tracer {
+            Some(Edge {
+                from: displaced.start,
+                to: displaced.end,
+            })
+        } else {
+            self.copy(displaced, true)?
+        };
+        let mut done = 0;
+        loop {
+            while let Some(edge) = end {
+                end = self.go_on(edge)?;
+            }
+            let Some(&(edge, _)) = self.branches.get(done) else {
+                break;
+            };
+            done += 1;
+            if self.stub(edge).is_none() {
+                self.e.unusual();
+                self.stubs.push((edge, self.e.here()));
+                end = Some(edge);
+            }
+        }
+        for (edge, forward) in std::mem::take(&mut self.branches) {
+            if let Some(stub) = self.stub(edge) {
+                self.e.land_at(forward, stub);
+            }
+        }
+        for (id, lost, end) in std::mem::take(&mut self.lost) {
+            emit_lost(self.e, lost, end);
+            self.e.piece(PieceKind::Lost(id));
+        }
+        let all = self.hooks.iter().take(64).enumerate();
+        for (index, (point, _)) in all {
+            if self.passed >> index & 1 == 0 {
+                return refuse(
+                    Rule::Unrelocatable,
+                    displaced.start,
+                    format!("its patch does not pass {point:?}"),
+                );
+            }
+        }
+        Ok(())
     }
-    if registers.flags {
-        e.op(Ok(Instruction::with(Op::Popfq)));
+
+    fn list(&self, point: Point) -> Option<usize> {
+        self.hooks
+            .binary_search_by_key(&point, |(known, _)| *known)
+            .ok()
     }
-    for &register in registers.saved.iter().rev() {
-        e.op(Instruction::with1(Op::Pop_r64, register));
+
+    fn stub(&self, edge: Edge) -> Option<Addr> {
+        let found = self.stubs.iter().find(|(known, _)| *known == edge);
+        found.map(|(_, at)| *at)
     }
-    e.piece(PieceKind::Restore);
+
+    fn run_on(&self, edge: Edge) -> Option<Span> {
+        let run_ons = &self.site.run_ons;
+        let found = run_ons.binary_search_by_key(&edge, |run_on| run_on.edge);
+        Some(run_ons.get(found.ok()?)?.copied)
+    }
+
+    /// Whether something stands between the ends of an edge.
+    fn is_hooked(&self, edge: Edge) -> bool {
+        self.list(Point::On(edge)).is_some() || self.run_on(edge).is_some()
+    }
+
+    /// The instruments of one point between one save and one restore.
+    fn hook(&mut self, point: Point) {
+        let Some(index) = self.list(point) else {
+            return;
+        };
+        let Some(&(_, instruments)) = self.hooks.get(index) else {
+            return;
+        };
+        self.passed |= 1u64
+            .checked_shl(index.try_into().unwrap_or(64))
+            .unwrap_or(0);
+        let registers = Registers::choose(instruments, (self.live)(point), self.layout);
+        for &register in &registers.saved {
+            self.e.op(Instruction::with1(Op::Push_r64, register));
+        }
+        if registers.flags {
+            self.e.op(Ok(Instruction::with(Op::Pushfq)));
+        }
+        self.e.piece(PieceKind::Save);
+        for hooked in instruments {
+            let ways = emit(self.e, hooked, &registers, self.layout);
+            let end = self.e.here();
+            self.lost
+                .extend(ways.into_iter().map(|way| (hooked.id, way, end)));
+            self.e.piece(PieceKind::Instrument(hooked.id));
+        }
+        if registers.flags {
+            self.e.op(Ok(Instruction::with(Op::Popfq)));
+        }
+        for &register in registers.saved.iter().rev() {
+            self.e.op(Instruction::with1(Op::Pop_r64, register));
+        }
+        self.e.piece(PieceKind::Restore);
+    }
+
+    /// What is done on an edge, and behind it: if that is a copy, the edge at its end.
+    fn go_on(&mut self, edge: Edge) -> Result<Option<Edge>, Refusal> {
+        self.hook(Point::On(edge));
+        let target = match self.run_on(edge) {
+            None => edge.to,
+            Some(copied) => match self.copies.iter().find(|(known, _)| *known == copied) {
+                Some(&(_, at)) => at,
+                None => {
+                    self.copies.push((copied, self.e.here()));
+                    return self.copy(copied, false);
+                }
+            },
+        };
+        self.e.jump(target);
+        self.e.raw(&[INT3], 0);
+        self.e.piece(PieceKind::Terminating);
+        Ok(None)
+    }
+
+    /// Copies instructions, with what stands before and between them. Returns the edge at the end, if
+    /// what is done there comes next.
+    fn copy(&mut self, span: Span, displaced: bool) -> Result<Option<Edge>, Refusal> {
+        let originals = self.originals;
+        let Some(bytes) = originals.bytes(span).filter(|bytes| !bytes.is_empty()) else {
+            return refuse(
+                Rule::Undecodable,
+                span.start,
+                "fewer bytes could be read than the patch copies",
+            );
+        };
+        let mut copying = Copying {
+            bytes,
+            span,
+            next: span.start,
+        };
+        let mut last = span.start;
+        let mut at = span.start;
+        while at < span.end {
+            let edge = Edge { from: last, to: at };
+            if at != span.start && self.list(Point::On(edge)).is_some() {
+                copying.copy_up_to(at, self.e)?;
+                self.hook(Point::On(edge));
+            }
+            let entered = displaced && at == span.start;
+            if !entered && self.list(Point::Before(at)).is_some() {
+                copying.copy_up_to(at, self.e)?;
+                self.hook(Point::Before(at));
+            }
+            let emulated = if displaced {
+                None
+            } else {
+                originals.decided(at)
+            };
+            let (next, taken) = copying.step(at, emulated)?;
+            let taken = taken.map(|to| Edge { from: at, to });
+            let taken = taken.filter(|&edge| self.is_hooked(edge));
+            last = at;
+            at = next;
+            if let Some(site) = emulated {
+                copying.copy_up_to(last, self.e)?;
+                self.emulate(site)?;
+                copying.copied(next, self.e)?;
+            } else if taken.is_some() {
+                copying.copy_up_to(next, self.e)?;
+            } else {
+                continue;
+            }
+            let runs_on = self.e.runs_on();
+            if let Some(edge) = taken {
+                let forward = self.e.last_branch();
+                self.branches.push((edge, forward));
+                // Nothing comes between a jump and what is done on its way.
+                if !runs_on && self.stub(edge).is_none() {
+                    self.stubs.push((edge, self.e.here()));
+                    return Ok(Some(edge));
+                }
+            }
+        }
+        copying.copy_up_to(span.end, self.e)?;
+        let end = Edge {
+            from: last,
+            to: span.end,
+        };
+        Ok(self.e.runs_on().then_some(end))
+    }
+
+    fn emulate(&mut self, site: &Decided) -> Result<(), Refusal> {
+        let at = site.span.start;
+        let is_key = matches!(site.by, Decision::StaticKey { .. });
+        if is_key && (self.live)(Point::Before(at)).flags {
+            return refuse(
+                Rule::Unrelocatable,
+                at,
+                "the flags may be read behind it, and testing the static key changes them",
+            );
+        }
+        let done = emulate(site, self.e.here())?;
+        self.e.relocated(&done);
+        Ok(())
+    }
+}
+
+/// Original instructions that are being copied.
+struct Copying<'i> {
+    bytes: &'i [u8],
+    span: Span,
+    /// The first that is not copied yet.
+    next: Addr,
+}
+
+impl Copying<'_> {
+    fn bytes(&self, from: Addr, to: Addr) -> &[u8] {
+        let offset =
+            |at: Addr| usize::try_from(at.0.wrapping_sub(self.span.start.0)).unwrap_or(usize::MAX);
+        self.bytes.get(offset(from)..offset(to)).unwrap_or_default()
+    }
+
+    /// Where the instruction behind the one at `at` begins, and where that one may branch to.
+    fn step(&self, at: Addr, emulated: Option<&Decided>) -> Result<(Addr, Option<Addr>), Refusal> {
+        if let Some(site) = emulated {
+            let target = match site.by {
+                Decision::StaticKey { target, .. } => Some(target),
+                Decision::StaticCall {
+                    transfer: Transfer::Call,
+                    ..
+                } => None,
+                Decision::StaticCall { trampoline, .. } => Some(trampoline),
+            };
+            return Ok((site.span.end, target));
+        }
+        let bytes = self.bytes(at, self.span.end);
+        let instruction = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode();
+        if instruction.is_invalid() {
+            return refuse(
+                Rule::Undecodable,
+                at,
+                "the bytes there are not an instruction",
+            );
+        }
+        let branches = matches!(
+            instruction.flow_control(),
+            FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+        ) && instruction.op0_kind() == OpKind::NearBranch64;
+        let target = branches.then(|| Addr(instruction.near_branch_target()));
+        Ok((Addr(instruction.next_ip()), target))
+    }
+
+    fn copy_up_to(&mut self, end: Addr, e: &mut Emitter) -> Result<(), Refusal> {
+        if self.next < end {
+            let moved = relocate(self.bytes(self.next, end), self.next, e.here())?;
+            e.relocated(&moved);
+        }
+        self.copied(end, e)
+    }
+
+    /// Goes on behind what has been written.
+    fn copied(&mut self, end: Addr, e: &Emitter) -> Result<(), Refusal> {
+        self.next = end;
+        if end != self.span.start && end != self.span.end && !e.runs_on() {
+            return refuse(
+                Rule::Unrelocatable,
+                end,
+                "an instruction follows one that never runs on",
+            );
+        }
+        Ok(())
+    }
 }

@@ -4,7 +4,7 @@ use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
 use super::{Piece, PieceKind};
 use crate::layout::Gs;
-use crate::relocate::{jump, rel32};
+use crate::relocate::{Relocated, jump, rel32};
 use crate::{Addr, Refusal, Rule};
 
 /// A forward branch whose target is not known yet.
@@ -23,20 +23,41 @@ pub(super) struct Emitter {
     pieces: Vec<Piece>,
     started: usize,
     executed: u32,
+    usual: bool,
+    runs_on: bool,
     failure: Option<Refusal>,
 }
 
 impl Emitter {
-    pub(super) fn new(at: Addr) -> Self {
+    pub(super) fn new() -> Self {
         Self {
-            at,
+            at: Addr(0),
             encoder: Encoder::new(64),
-            bytes: Vec::with_capacity(256),
-            pieces: Vec::new(),
+            bytes: Vec::with_capacity(1024),
+            pieces: Vec::with_capacity(64),
             started: 0,
             executed: 0,
+            usual: true,
+            runs_on: true,
             failure: None,
         }
+    }
+
+    /// Begins a patch at `at`, whatever became of the one before.
+    pub(super) fn begin(&mut self, at: Addr) {
+        self.at = at;
+        self.bytes.clear();
+        self.pieces.clear();
+        self.started = 0;
+        self.executed = 0;
+        self.usual = true;
+        self.runs_on = true;
+        self.failure = None;
+    }
+
+    /// From here on a hit does not come by the usual way.
+    pub(super) fn unusual(&mut self) {
+        self.usual = false;
     }
 
     /// The address of the next byte.
@@ -48,7 +69,7 @@ impl Emitter {
     pub(super) fn piece(&mut self, kind: PieceKind) {
         if self.bytes.len() > self.started {
             let range = to_u32(self.started)..to_u32(self.bytes.len());
-            let usual = !matches!(kind, PieceKind::Lost(_));
+            let usual = self.usual && !matches!(kind, PieceKind::Lost(_));
             self.pieces.push(Piece {
                 kind,
                 range,
@@ -93,7 +114,12 @@ impl Emitter {
 
     /// Makes `forward` lead to the next byte.
     pub(super) fn land(&mut self, forward: Forward) {
-        let displacement = rel32(self.at.add(forward.end as u64), self.here());
+        self.land_at(forward, self.here());
+    }
+
+    /// Makes `forward` lead to `target`.
+    pub(super) fn land_at(&mut self, forward: Forward, target: Addr) {
+        let displacement = rel32(self.at.add(forward.end as u64), target);
         let field = self
             .bytes
             .get_mut(forward.end.saturating_sub(4)..forward.end);
@@ -104,6 +130,26 @@ impl Emitter {
                 "a branch of the patch does not reach its end".into(),
             ),
         }
+    }
+
+    /// The branch that has just been written, for [`Emitter::land_at`] to lead elsewhere.
+    pub(super) fn last_branch(&self) -> Forward {
+        // An int3 stands behind one that is always taken.
+        Forward {
+            end: self.bytes.len().saturating_sub(usize::from(!self.runs_on)),
+        }
+    }
+
+    /// Original instructions at their new place.
+    pub(super) fn relocated(&mut self, relocated: &Relocated) {
+        self.raw(&relocated.bytes, relocated.executed);
+        self.piece(PieceKind::Relocated);
+        self.runs_on = relocated.falls_through;
+    }
+
+    /// Whether control comes to the end of what was relocated last.
+    pub(super) fn runs_on(&self) -> bool {
+        self.runs_on
     }
 
     /// `jmp rel32`.
@@ -128,12 +174,12 @@ impl Emitter {
         self.failure.get_or_insert(Refusal { rule, at, why });
     }
 
-    pub(super) fn finish(self) -> Result<super::Code, Refusal> {
-        match self.failure {
+    pub(super) fn finish(&mut self) -> Result<super::Code, Refusal> {
+        match self.failure.take() {
             Some(failure) => Err(failure),
             None => Ok(super::Code {
-                bytes: self.bytes,
-                pieces: self.pieces,
+                bytes: self.bytes.clone(),
+                pieces: self.pieces.clone(),
             }),
         }
     }

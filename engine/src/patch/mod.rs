@@ -1,20 +1,25 @@
 //! The code patch: instrument code, relocated sequence, terminating branch.
 //!
 //! ```text
-//! pre-hook instruments     save, code in order, restore
-//! relocated sequence       up to the split
-//! post-hook instruments    save, code in order, restore
-//! block end                the instruction that ends the block, where it is displaced
-//! terminating branch       where control can get here
+//! entry                    instruments of Point::Entry: save, code in order, restore
+//! relocated sequence       copy of what is displaced, with the instruments of Point::Before
+//!                          and, where it runs on, of Point::On in the line
+//! terminating branch       or more original code: a run-on's copy, like the relocated sequence
+//! stubs                    for branches of the copies with instruments or a run-on on their way:
+//!                          the instruments, then a terminating branch or a run-on's copy
 //! lost                     the rare ways of the instruments: count the loss and jump back
 //! ```
 //!
+//! A branch with nothing on its way leads to the text at once. There is one stub an edge, and one copy
+//! a span: a run-on to what is copied already jumps there, so a patch may have a loop of the original.
+//!
 //! What generated code touches, besides saved registers on the stack (pushes and pops balance, the
 //! kernel has no red zone): `gs:` words of the layout, the slot of the ring that it has just
-//! reserved, and the entry of its timer. It calls nothing and takes no lock. Its only cycle is
+//! reserved, and the entry of its timer. It calls nothing and takes no lock. The instruments' only cycle is
 //! the retry of a reservation, which fails only if an interrupt, or a migration, came between:
 //! whoever came has made progress.
 
+mod assemble;
 mod emit;
 mod instrument;
 mod registers;
@@ -28,6 +33,7 @@ use crate::layout::CounterSlot;
 
 pub(crate) use registers::sampled_argument;
 
+pub use assemble::{Assembler, Hooks, Originals};
 pub use instrument::{TIMER_BYTES, TIMER_FACTOR};
 
 /// One instrument at one hook, as the code generator needs it.
@@ -52,9 +58,9 @@ pub enum PieceKind {
     Instrument(InstrumentId),
     /// Restores what was saved.
     Restore,
-    /// Displaced instructions at their new place.
+    /// Original instructions at their new place.
     Relocated,
-    /// The branch back to the original code.
+    /// The branch back to the original code, or to a copy of it in the patch.
     Terminating,
     /// Counts a sample that an instrument could not deliver, and goes back to its end.
     Lost(InstrumentId),

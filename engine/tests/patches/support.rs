@@ -2,10 +2,12 @@
 
 use gilk_engine::layout::{CounterBank, CounterSlot, Gs, RuntimeLayout};
 use gilk_engine::liveness::Live;
-use gilk_engine::patch::{Code, Hook, Hooked, PieceKind, assemble};
-use gilk_engine::placement::{Site, Tactic};
+use gilk_engine::patch::{Assembler, Code, Hooked, Hooks, PieceKind};
+use gilk_engine::placement::{Site, Splice};
 use gilk_engine::{Addr, HookType, InstrumentId, Span};
 use gilk_instruments::Program;
+
+pub(crate) use super::text::Text;
 
 use super::native::{GS, Machine, ORIGINAL, PATCH, Random, STACK, STATUS, State, TABLES};
 
@@ -73,33 +75,30 @@ pub(crate) fn hooked(order: u8, hook: HookType, program: Program) -> Hooked {
     }
 }
 
-/// Assembles a patch over `original`, whose end (behind `split`) is displaced too, and writes both.
+/// Assembles a patch over `original`, all of which is displaced, and writes both.
 pub(crate) fn patch(
     machine: &mut Machine,
     original: &[u8],
-    split: usize,
-    pre: Hook<'_>,
-    post: Hook<'_>,
+    hooks: &Hooks<'_>,
+    live: Live,
     layout: &RuntimeLayout,
 ) -> Code {
-    let displaced = Span::new(Addr(machine.address(ORIGINAL)), original.len() as u64);
-    let split = displaced.start.add(split as u64);
+    let at = Addr(machine.address(ORIGINAL));
     let site = Site {
-        tactic: Tactic::DirectSplice,
-        displaced,
-        split,
+        splice: Splice::Jump,
+        displaced: Span::new(at, original.len() as u64),
         overwritten: 1,
+        run_ons: Vec::new(),
+    };
+    let text = Text {
+        at,
+        bytes: original,
+        decided: Vec::new(),
     };
     layout.check().unwrap();
-    let code = assemble(
-        Addr(machine.address(PATCH)),
-        &site,
-        original,
-        pre,
-        post,
-        layout,
-    )
-    .unwrap();
+    let code = Assembler::new(&text, layout)
+        .assemble(Addr(machine.address(PATCH)), &site, hooks, &|_| live)
+        .unwrap();
     machine.write(ORIGINAL, original);
     machine.write_exit_jump(ORIGINAL + original.len() as u64, 0);
     machine.write(PATCH, &code.bytes);
