@@ -11,6 +11,8 @@
 
 #[path = "relocation/case.rs"]
 mod case;
+#[path = "relocation/emulated.rs"]
+mod emulated;
 #[path = "relocation/native.rs"]
 mod native;
 #[path = "relocation/sequences.rs"]

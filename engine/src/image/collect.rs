@@ -6,13 +6,14 @@ use super::kallsyms::Symbols;
 use super::memory::Memory;
 use super::names;
 use super::sites::{Site, SiteKind};
-use super::tables::{self, ExceptionEntry, JumpEntry};
+use super::tables::{self, ExceptionEntry, JumpEntry, StaticCallEntry};
 use crate::{Addr, Error, Result, Span};
 
 /// What the tables say about the text that stays.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) jumps: Vec<JumpEntry>,
+    pub(crate) static_calls: Vec<StaticCallEntry>,
     pub(crate) exceptions: Vec<ExceptionEntry>,
     pub(crate) sites: Vec<Site>,
 }
@@ -66,10 +67,11 @@ impl Tables {
         check.finish()?;
 
         let mut check = Check::new("table of static calls");
-        for at in tables::static_calls(
+        for entry in tables::static_calls(
             bounds.static_calls,
             table("table of static calls", bounds.static_calls)?,
         )? {
+            let at = entry.code;
             if bounds.text.contains(at) {
                 // Every form that __static_call_transform() writes (arch/x86/kernel/static_call.c).
                 let len = match live(at) {
@@ -83,6 +85,7 @@ impl Tables {
                 check.count(len.is_some());
                 read.sites
                     .push(one(at, len.unwrap_or(6), SiteKind::StaticCall));
+                read.static_calls.push(entry);
             }
         }
         check.finish()?;

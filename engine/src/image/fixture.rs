@@ -23,8 +23,12 @@ pub(crate) struct Fixture {
     pub(crate) symbols: Vec<(u64, char, String)>,
     /// Jump labels: code and target.
     pub(crate) jumps: Vec<(u64, u64)>,
+    /// Keys of the first jump labels, with flags; of the others, they are not told.
+    pub(crate) jump_keys: Vec<u64>,
     /// Static call sites.
     pub(crate) static_calls: Vec<u64>,
+    /// Keys of the first static call sites, with flags.
+    pub(crate) static_call_keys: Vec<u64>,
     /// Exceptions: instruction and fixup.
     pub(crate) exceptions: Vec<(u64, u64)>,
     /// `ud2`s: address and whether it goes on.
@@ -106,18 +110,20 @@ impl Fixture {
                 .flat_map(|pointer| pointer.to_le_bytes()),
         );
         symbol(at(&data), 'D', "__start___jump_table");
-        for &(code, target) in &self.jumps {
+        for (number, &(code, target)) in self.jumps.iter().enumerate() {
             let here = at(&data);
             data.extend(distance(here, code));
             data.extend(distance(here + 4, target));
-            data.extend([0; 8]);
+            let key = self.jump_keys.get(number).copied().unwrap_or(here + 8);
+            data.extend(key.wrapping_sub(here + 8).to_le_bytes());
         }
         symbol(at(&data), 'D', "__stop___jump_table");
         symbol(at(&data), 'D', "__start_static_call_sites");
-        for &site in &self.static_calls {
+        for (number, &site) in self.static_calls.iter().enumerate() {
             let here = at(&data);
             data.extend(distance(here, site));
-            data.extend([0; 4]);
+            let key = self.static_call_keys.get(number).copied();
+            data.extend(distance(here + 4, key.unwrap_or(here + 4)));
         }
         symbol(at(&data), 'D', "__stop_static_call_sites");
         symbol(at(&data), 'D', "__start___ex_table");

@@ -6,6 +6,7 @@ use crate::{Addr, Error, Result, Span};
 
 mod bounds;
 mod collect;
+mod decisions;
 mod entries;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -20,6 +21,7 @@ mod tables;
 
 pub(crate) use sweep::{branch_target, is_emulation_prefix, is_padding};
 
+pub use decisions::{Decided, Decision, Transfer};
 pub use entries::Branch;
 pub use sites::{Site, SiteKind, Sites};
 
@@ -80,6 +82,8 @@ pub struct Image {
     functions: Vec<Function>,
     names: Names,
     sites: Sites,
+    /// By address.
+    decided: Vec<Decided>,
     entries: Entries,
     /// Sorted entries of functions that have an ftrace site.
     compiled: Vec<Addr>,
@@ -117,6 +121,7 @@ impl Image {
         }
         let tables = collect::Tables::read(&bounds, &memory)?;
         let outlines = functions::outlines(&symbols, text);
+        let decided = decisions::decided(&tables, &symbols, &memory);
         let swept = sweep::sweep(&outlines, text, &memory);
         let blacklist = collect::blacklist(&parts.blacklist, &bounds, &symbols, &outlines)?;
 
@@ -179,6 +184,7 @@ impl Image {
             functions,
             names,
             sites,
+            decided,
             entries,
             compiled,
         })
@@ -261,6 +267,16 @@ impl Image {
     #[must_use]
     pub fn sites(&self) -> &Sites {
         &self.sites
+    }
+
+    /// What decides what the kernel writes at the static key or static call that begins at `at`;
+    /// `None` too for those of which that is not known.
+    #[must_use]
+    pub fn decided(&self, at: Addr) -> Option<&Decided> {
+        let number = self
+            .decided
+            .binary_search_by_key(&at, |decided| decided.span.start);
+        self.decided.get(number.ok()?)
     }
 
     /// Addresses inside `span`, sorted, that are reached other than by the branches of their own

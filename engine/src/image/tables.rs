@@ -9,6 +9,20 @@ use crate::{Addr, Error, Result, Span};
 pub(crate) struct JumpEntry {
     pub(crate) code: Addr,
     pub(crate) target: Addr,
+    /// The `struct static_key`.
+    pub(crate) key: Addr,
+    /// Whether the code jumps while the key is off (`jump_entry_is_branch`).
+    pub(crate) inverted: bool,
+}
+
+/// A call or jump that the kernel redirects (`struct static_call_site`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StaticCallEntry {
+    pub(crate) code: Addr,
+    /// The `struct static_call_key`.
+    pub(crate) key: Addr,
+    /// `STATIC_CALL_SITE_TAIL`: it jumps.
+    pub(crate) tail: bool,
 }
 
 /// An instruction that may fault (`struct exception_table_entry`).
@@ -27,6 +41,9 @@ pub(crate) struct BugEntry {
 
 /// `BUGFLAG_WARNING`: the trap's handler goes on behind the `ud2`.
 const WARNING: u16 = 1;
+/// The low bits of a jump label's key are `jump_entry_is_branch` and `jump_entry_is_init`, those of
+/// a static call's `STATIC_CALL_SITE_TAIL` and `STATIC_CALL_SITE_INIT`.
+const FLAGS: u64 = 3;
 
 /// Entries of `SIZE` bytes of a table, with the address of each.
 fn entries<const SIZE: usize>(
@@ -65,17 +82,37 @@ pub(crate) fn jump_labels(table: Span, bytes: &[u8]) -> Result<Vec<JumpEntry>> {
         .map(|(at, entry)| JumpEntry {
             code: relative::<0, 16>(*at, entry),
             target: relative::<4, 16>(*at, entry),
+            key: key(at.add(8), u64::from_le_bytes(last_chunk(entry))),
+            inverted: last_chunk::<8>(entry)
+                .first()
+                .is_some_and(|low| low & 1 != 0),
         })
         .collect())
 }
 
-/// Reads `[__start_static_call_sites, __stop_static_call_sites)`: the addresses of calls and jumps.
-pub(crate) fn static_calls(table: Span, bytes: &[u8]) -> Result<Vec<Addr>> {
+/// Reads `[__start_static_call_sites, __stop_static_call_sites)`.
+pub(crate) fn static_calls(table: Span, bytes: &[u8]) -> Result<Vec<StaticCallEntry>> {
     let entries = entries::<8>("table of static calls", table, bytes)?;
     Ok(entries
         .iter()
-        .map(|(at, entry)| relative::<0, 8>(*at, entry))
+        .map(|(at, entry)| {
+            let distance = i32::from_le_bytes(last_chunk(entry));
+            StaticCallEntry {
+                code: relative::<0, 8>(*at, entry),
+                key: key(at.add(4), i64::from(distance).cast_unsigned()),
+                tail: distance & 1 != 0,
+            }
+        })
         .collect())
+}
+
+fn last_chunk<const LEN: usize>(entry: &[u8]) -> [u8; LEN] {
+    entry.last_chunk().copied().unwrap_or([0; LEN])
+}
+
+/// Where the distance to a key, written at `field` with flags in its low bits, leads.
+fn key(field: Addr, distance: u64) -> Addr {
+    field.add(distance & !FLAGS)
 }
 
 /// Reads `[__start___ex_table, __stop___ex_table)`.
@@ -122,13 +159,20 @@ mod tests {
     proptest! {
         #[test]
         fn tables_read_back(sites in proptest::collection::vec((0_u64..0x100_0000, 0_u64..0x100_0000, any::<bool>()), 0..9)) {
-            let (mut jumps, mut faults, mut traps) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut jumps, mut calls, mut faults, mut traps) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
             let text = 0xffff_ffff_8100_0000;
             for (number, &(one, two, warn)) in (0..).zip(&sites) {
                 let jump = BASE + 16 * number;
                 jumps.extend(distance(jump, text + one));
                 jumps.extend(distance(jump + 4, text + two));
-                jumps.extend([0x5a; 8]);
+                let keys = BASE + 0x1_0000;
+                let to_key = (keys + 8 * one).wrapping_sub(jump + 8) | u64::from(warn) | 2;
+                jumps.extend(to_key.to_le_bytes());
+                let call = BASE + 8 * number;
+                calls.extend(distance(call, text + one));
+                let [low, rest @ ..] = distance(call + 4, keys + 4 * two);
+                calls.push(low | u8::from(warn));
+                calls.extend(rest);
                 let fault = BASE + 12 * number;
                 faults.extend(distance(fault, text + one));
                 faults.extend(distance(fault + 4, text + two));
@@ -137,8 +181,13 @@ mod tests {
                 traps.extend([9, 9, 9, 9, 7, 7, u8::from(warn), 0]);
             }
             let span = |bytes: &[u8]| Span::new(Addr(BASE), bytes.len() as u64);
-            for (read, &(one, two, _)) in jump_labels(span(&jumps), &jumps).unwrap().iter().zip(&sites) {
-                prop_assert_eq!(*read, JumpEntry { code: Addr(text + one), target: Addr(text + two) });
+            for (read, &(one, two, inverted)) in jump_labels(span(&jumps), &jumps).unwrap().iter().zip(&sites) {
+                let key = Addr(BASE + 0x1_0000 + 8 * one);
+                prop_assert_eq!(*read, JumpEntry { code: Addr(text + one), target: Addr(text + two), key, inverted });
+            }
+            for (read, &(one, two, tail)) in static_calls(span(&calls), &calls).unwrap().iter().zip(&sites) {
+                let key = Addr(BASE + 0x1_0000 + 4 * two);
+                prop_assert_eq!(*read, StaticCallEntry { code: Addr(text + one), key, tail });
             }
             for (read, &(one, two, _)) in exceptions(span(&faults), &faults).unwrap().iter().zip(&sites) {
                 prop_assert_eq!(*read, ExceptionEntry { instruction: Addr(text + one), fixup: Addr(text + two) });

@@ -6,12 +6,14 @@
 //! only stand last, becomes a push of the *original* return address and a jump, so that no
 //! return address in a patch is ever on a stack.
 
+mod emulate;
 mod movable;
 
 use iced_x86::{ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction};
 
 use crate::{Addr, Refusal, Rule};
 
+pub use emulate::emulate;
 pub use movable::movable;
 
 /// `int3`: what a processor that speculates past the end of a path finds.
@@ -87,6 +89,22 @@ pub(crate) fn jump(at: Addr, target: Addr) -> Option<[u8; 5]> {
     Some([0xe9, a, b, c, d])
 }
 
+/// `push imm32` sign-extends: right for addresses in the top (or bottom) 2 GiB, where the kernel's
+/// text is.
+fn push_return_address(out: &mut Relocated, address: Addr, at: Addr) -> Result<(), Refusal> {
+    let Ok(immediate) = i32::try_from(address.0.cast_signed()) else {
+        return refuse(
+            Rule::OutOfReach,
+            at,
+            format!("its return address {address} cannot be pushed in one instruction"),
+        );
+    };
+    out.bytes.push(0x68);
+    out.bytes.extend_from_slice(&immediate.to_le_bytes());
+    out.executed += 1;
+    Ok(())
+}
+
 struct Writer<'a> {
     to: Addr,
     out: &'a mut Relocated,
@@ -121,9 +139,9 @@ impl Writer<'_> {
             }
             FlowControl::ConditionalBranch => self.short_only(original, at, target)?,
             FlowControl::Call => {
-                self.push_return_address(Addr(instruction.next_ip()), at)?;
+                push_return_address(self.out, Addr(instruction.next_ip()), at)?;
                 self.near(&[0xe9], at, target)?;
-                self.out.executed += 2;
+                self.out.executed += 1;
                 self.ends();
             }
             FlowControl::Return => {
@@ -168,21 +186,6 @@ impl Writer<'_> {
         self.out.bytes.extend_from_slice(&[2, 0xeb, 5]);
         self.out.executed += 2;
         self.near(&[0xe9], at, target)
-    }
-
-    /// `push imm32` sign-extends: right for addresses in the top (or bottom) 2 GiB, where the kernel's
-    /// text is.
-    fn push_return_address(&mut self, address: Addr, at: Addr) -> Result<(), Refusal> {
-        let Ok(immediate) = i32::try_from(address.0.cast_signed()) else {
-            return refuse(
-                Rule::OutOfReach,
-                at,
-                format!("its return address {address} cannot be pushed in one instruction"),
-            );
-        };
-        self.out.bytes.push(0x68);
-        self.out.bytes.extend_from_slice(&immediate.to_le_bytes());
-        Ok(())
     }
 
     fn copy(

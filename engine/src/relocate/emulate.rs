@@ -1,0 +1,84 @@
+//! Static keys and static calls done at another address.
+//!
+//! Their bytes cannot be copied: the kernel rewrites the original and would not know the copy. What
+//! it goes by when it rewrites can be read instead. A key's count is set before the text follows
+//! (kernel/jump_label.c: `static_key_enable_cpuslocked`, `__static_key_slow_inc_cpuslocked`,
+//! `__static_key_slow_dec_cpuslocked`), a call's trampoline is rewritten before the sites are
+//! (`__static_call_update` of kernel/static_call_inline.c), so what stands here is at no time behind
+//! the original.
+
+use super::{INT3, Relocated, refuse, rel32};
+use crate::image::{Decided, Decision, Transfer};
+use crate::{Addr, Refusal, Rule};
+
+/// Does at `to` what the kernel's instruction at the site does, whatever that is at the time.
+///
+/// A static key overwrites the status flags. Its compiler's statement does too (on x86 every `asm`
+/// does), so nothing reads them behind a site, but liveness of the live bytes, a nop, cannot know:
+/// let it judge the flags there before this is used. A call pushes the original return address.
+///
+/// # Errors
+/// [`Rule::OutOfReach`] if the key, the trampoline or the target cannot be reached from `to`.
+pub fn emulate(site: &Decided, to: Addr) -> Result<Relocated, Refusal> {
+    let at = site.span.start;
+    let mut done = Relocated {
+        bytes: Vec::new(),
+        falls_through: true,
+        executed: 0,
+    };
+    match site.by {
+        Decision::StaticKey {
+            key,
+            inverted,
+            target,
+        } => {
+            // cmp dword ptr [rip + key], 0
+            near(&mut done, to, at, &[0x83, 0x3d], key, &[0])?;
+            let condition = if inverted { 0x84 } else { 0x85 };
+            near(&mut done, to, at, &[0x0f, condition], target, &[])?;
+        }
+        Decision::StaticCall {
+            trampoline,
+            transfer,
+        } => match transfer {
+            Transfer::Conditional(condition) => {
+                let opcode = [0x0f, 0x80 | condition & 15];
+                near(&mut done, to, at, &opcode, trampoline, &[])?;
+            }
+            Transfer::Call | Transfer::Jump => {
+                if transfer == Transfer::Call {
+                    super::push_return_address(&mut done, site.span.end, at)?;
+                }
+                near(&mut done, to, at, &[0xe9], trampoline, &[])?;
+                done.bytes.push(INT3);
+                done.falls_through = false;
+            }
+        },
+    }
+    Ok(done)
+}
+
+/// Appends an instruction that leads or refers to `target` by its 32 bits between `opcode` and `rest`.
+fn near(
+    done: &mut Relocated,
+    to: Addr,
+    at: Addr,
+    opcode: &[u8],
+    target: Addr,
+    rest: &[u8],
+) -> Result<(), Refusal> {
+    let len = opcode.len() + 4 + rest.len();
+    let end = to.add((done.bytes.len() + len) as u64);
+    let Some(displacement) = rel32(end, target) else {
+        return refuse(
+            Rule::OutOfReach,
+            at,
+            format!("{target}, which decides what it does, is more than 2 GiB from the patch"),
+        );
+    };
+    done.bytes.extend_from_slice(opcode);
+    done.bytes.extend_from_slice(&displacement);
+    done.bytes.extend_from_slice(rest);
+    done.executed += 1;
+    Ok(())
+}
