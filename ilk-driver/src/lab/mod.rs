@@ -49,6 +49,9 @@ pub struct Options {
     pub kernel: Option<PathBuf>,
     /// The headers that belong to `kernel`: `GILK_HEADERS`, if set.
     pub headers: Option<PathBuf>,
+    /// Which of Debian's kernels, like `6.12`, where it has several: `GILK_SERIES`, if set; else its
+    /// release's own.
+    pub series: Option<String>,
     /// CPUs of the lab. Two show most races, and a laptop has them.
     pub cpus: u32,
     /// Memory of the lab, in MiB.
@@ -76,6 +79,7 @@ impl Default for Options {
             source,
             kernel: set("GILK_KERNEL"),
             headers: set("GILK_HEADERS"),
+            series: set("GILK_SERIES").map(|series| series.to_string_lossy().into_owned()),
             cpus: 2,
             memory_mib: 1024,
             accelerator: None,
