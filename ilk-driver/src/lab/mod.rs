@@ -62,6 +62,8 @@ pub struct Options {
     pub load_module: bool,
     /// Further words for the kernel's command line.
     pub append: Vec<String>,
+    /// Further arguments for QEMU.
+    pub arguments: Vec<String>,
     /// How long a boot may take before it counts as failed.
     pub boot_limit: Duration,
 }
@@ -85,6 +87,7 @@ impl Default for Options {
             accelerator: None,
             load_module: true,
             append: Vec::new(),
+            arguments: Vec::new(),
             boot_limit: Duration::from_secs(180),
         }
     }
