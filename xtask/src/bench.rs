@@ -3,7 +3,7 @@
 use crate::fail::Result;
 use crate::packages::Purpose;
 use crate::stages::Stages;
-use crate::{apt, test, tool};
+use crate::{apt, kernels, tool};
 
 /// Runs the benchmarks on an image of the live kernel; or counts guest instructions for each hit.
 pub(crate) fn bench(yes: bool, lab: bool) -> Result<()> {
@@ -27,8 +27,8 @@ pub(crate) fn bench(yes: bool, lab: bool) -> Result<()> {
         return Ok(());
     }
     stages.stage("building ilk", || tool::build(&["ilk"]))?;
-    stages.stage("the lab's kernel, module and agent", test::prepare_lab)?;
-    let image = stages.stage("an image of the live kernel", test::save_image)?;
+    stages.stage("the lab's kernel, module and agent", kernels::prepare_lab)?;
+    let kernel = stages.stage("the live kernel, saved", kernels::saved)?;
     stages.stage("benchmarks", || {
         let mut cargo = tool::cargo(&[
             "bench",
@@ -38,7 +38,7 @@ pub(crate) fn bench(yes: bool, lab: bool) -> Result<()> {
             "--exclude",
             "xtask",
         ]);
-        tool::run(cargo.env("GILK_IMAGE", &image))
+        tool::run(kernel.name_to(&mut cargo))
     })?;
     stages.finish();
     Ok(())

@@ -12,6 +12,7 @@
 mod apt;
 mod bench;
 mod fail;
+mod kernels;
 mod packages;
 mod picture;
 mod python;

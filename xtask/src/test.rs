@@ -1,18 +1,16 @@
 //! `cargo xtask test`: everything that must hold, cheapest first, stopping at the first failure.
 
-use std::path::PathBuf;
-
 use crate::fail::Result;
 use crate::packages::Purpose;
 use crate::stages::Stages;
-use crate::{apt, python, tool};
+use crate::{apt, kernels, python, tool};
 
 /// Tests on a live kernel are named `live::…` and have a stage of their own.
 const LIVE: &str = "live::";
 
 /// Runs every stage.
 pub(crate) fn test(yes: bool) -> Result<()> {
-    let mut stages = Stages::new(11);
+    let mut stages = Stages::new(13);
     stages.stage("system packages", || {
         apt::provide(Purpose::Tests, yes, false)
     })?;
@@ -54,8 +52,8 @@ pub(crate) fn test(yes: bool) -> Result<()> {
     stages.stage("building the tests", || {
         tool::run(&mut tool::cargo(&["test", "--workspace", "--no-run"]))
     })?;
-    stages.stage("the lab's kernel, module and agent", prepare_lab)?;
-    let image = stages.stage("an image of the live kernel", save_image)?;
+    stages.stage("the lab's kernel, module and agent", kernels::prepare_lab)?;
+    let kernel = stages.stage("the live kernel, saved", kernels::saved)?;
     let python = stages.stage("pyarrow and polars", python::provide)?;
     stages.stage("tests", || {
         let mut cargo = tool::cargo(&[
@@ -66,12 +64,18 @@ pub(crate) fn test(yes: bool) -> Result<()> {
             "--skip",
             LIVE,
         ]);
-        cargo.env("GILK_IMAGE", &image).env("GILK_PYTHON", &python);
+        kernel.name_to(&mut cargo).env("GILK_PYTHON", &python);
         // The window's tests draw with a software renderer, so that pictures are alike everywhere.
         cargo
             .env("LIBGL_ALWAYS_SOFTWARE", "1")
             .env("WGPU_BACKEND", "vulkan");
         tool::run(&mut cargo)
+    })?;
+    let later = stages.stage("a later kernel, saved", kernels::saved_later)?;
+    stages.stage("the engine's tests on the later kernel", || {
+        let Some(later) = later else { return Ok(()) };
+        let mut cargo = tool::cargo(&["test", "--package", "gilk-engine", "--", "--ignored"]);
+        tool::run(later.name_to(&mut cargo))
     })?;
     stages.stage("tests on a live kernel", || {
         let mut cargo = tool::cargo(&[
@@ -83,25 +87,9 @@ pub(crate) fn test(yes: bool) -> Result<()> {
             "--include-ignored",
             "--nocapture",
         ]);
-        cargo.env("GILK_IMAGE", &image).env("GILK_PYTHON", &python);
+        kernel.name_to(&mut cargo).env("GILK_PYTHON", &python);
         tool::run(&mut cargo)
     })?;
     stages.finish();
     Ok(())
-}
-
-/// Gets and builds what the lab is made of.
-pub(crate) fn prepare_lab() -> Result<()> {
-    tool::run(tool::program("ilk").args(["lab", "--prepare"]))
-}
-
-/// Boots the lab once and keeps what the engine wants to know of its kernel, for tests on files.
-pub(crate) fn save_image() -> Result<PathBuf> {
-    let image = tool::results()?.join("image.bin");
-    tool::run(
-        tool::program("ilk")
-            .args(["dump", "--lab", "-o"])
-            .arg(&image),
-    )?;
-    Ok(image)
 }

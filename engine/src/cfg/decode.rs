@@ -51,7 +51,7 @@ pub(super) struct Decoded {
     pub(super) fixups: Vec<(usize, usize)>,
 }
 
-fn refuse(rule: Rule, at: Addr, why: impl Into<String>) -> Refusal {
+pub(super) fn refuse(rule: Rule, at: Addr, why: impl Into<String>) -> Refusal {
     Refusal {
         rule,
         at,
@@ -60,8 +60,8 @@ fn refuse(rule: Rule, at: Addr, why: impl Into<String>) -> Refusal {
 }
 
 /// The index of each instruction by its offset in the function.
-struct Offsets {
-    span: Span,
+pub(super) struct Offsets {
+    pub(super) span: Span,
     at: Vec<u32>,
 }
 
@@ -69,7 +69,7 @@ struct Offsets {
 const NONE: u32 = u32::MAX;
 
 impl Offsets {
-    fn index(&self, at: Addr) -> Option<usize> {
+    pub(super) fn index(&self, at: Addr) -> Option<usize> {
         let offset = usize::try_from(at.0.checked_sub(self.span.start.0)?).ok()?;
         self.at
             .get(offset)
@@ -200,83 +200,6 @@ impl Decoded {
         Ok(())
     }
 
-    fn lead(&mut self, index: usize) {
-        if let Some(leader) = self.leaders.get_mut(index) {
-            *leader = true;
-        }
-    }
-
-    fn enter(&mut self, index: usize) {
-        self.lead(index);
-        if let Some(entered) = self.entered.get_mut(index) {
-            *entered = true;
-        }
-    }
-
-    /// Where control comes to other than from the instruction before.
-    fn find_leaders(&mut self, image: &Image, offsets: &Offsets) -> Result<(), Refusal> {
-        self.enter(0);
-        for index in 0..self.flows.len() {
-            match self.flows.get(index) {
-                Some(
-                    Flow::Jump(Target::Inside(to))
-                    | Flow::Conditional(Target::Inside(to))
-                    | Flow::Key(Target::Inside(to), _),
-                ) => {
-                    let to = *to;
-                    self.lead(to);
-                }
-                Some(Flow::Next) => {
-                    // A call into the function itself, as thunks do to push an address.
-                    let call = self
-                        .instructions
-                        .get(index)
-                        .filter(|instruction| instruction.flow_control() == FlowControl::Call);
-                    if let Some(to) = call
-                        .and_then(branch_target)
-                        .and_then(|to| offsets.index(to))
-                    {
-                        self.enter(to);
-                    }
-                }
-                _ => {}
-            }
-        }
-        for (_, fixup) in self.fixups.clone() {
-            self.enter(fixup);
-        }
-        for &at in image.entered(offsets.span) {
-            let index = offsets.index(at).ok_or_else(|| {
-                refuse(Rule::Undecodable, at, "control or a table from elsewhere leads there, to the middle of an instruction")
-            })?;
-            self.enter(index);
-        }
-        Ok(())
-    }
-
-    /// Where control comes from nobody knows where: the entry, what pointers and fixups lead to, and
-    /// the point behind the function tracer's site, to which trampolines jump.
-    fn find_open(&mut self, image: &Image, function: &Function, offsets: &Offsets) {
-        let entry = (!function.is_part()).then_some(function.span.start);
-        let traced = image
-            .sites()
-            .overlapping(function.span)
-            .filter(|site| site.kind == SiteKind::Ftrace)
-            .map(|site| site.span.end);
-        let pointed = image.pointed_at(function.span).iter().copied();
-        for at in entry.into_iter().chain(traced).chain(pointed) {
-            let open = offsets.index(at).and_then(|index| self.open.get_mut(index));
-            if let Some(open) = open {
-                *open = true;
-            }
-        }
-        for &(_, fixup) in &self.fixups {
-            if let Some(open) = self.open.get_mut(fixup) {
-                *open = true;
-            }
-        }
-    }
-
     /// Calls that end the path: of functions that never return, and those that nothing comes after.
     fn end_calls(&mut self, image: &Image, function: &Function) {
         // Assembly may run on into the next symbol; what compilers make never does.
@@ -323,7 +246,9 @@ impl Decoded {
                 continue;
             };
             let leads = self.leaders.get(index).copied().unwrap_or(true);
-            if !goes_on && !leads && is_padding(instruction) && flow == Flow::Next {
+            // The mark behind the trampoline of a static call (arch/x86/include/asm/static_call.h).
+            let marks = instruction.code() == Code::Ud1_r32_rm32;
+            if !goes_on && !leads && (marks || is_padding(instruction) && flow == Flow::Next) {
                 if let Some(padding) = self.padding.get_mut(index) {
                     *padding = true;
                 }

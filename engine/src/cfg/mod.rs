@@ -3,6 +3,7 @@
 mod build;
 mod decode;
 pub mod dot;
+mod leaders;
 #[cfg(test)]
 mod soup;
 #[cfg(test)]

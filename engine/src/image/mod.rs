@@ -12,6 +12,7 @@ mod entries;
 pub(crate) mod fixture;
 mod functions;
 mod kallsyms;
+mod known;
 mod lookup;
 mod memory;
 mod names;
@@ -28,6 +29,7 @@ pub use sites::{Site, SiteKind, Sites};
 use bounds::Bounds;
 use entries::Entries;
 use kallsyms::Symbols;
+use known::Known;
 use lookup::Names;
 use memory::Memory;
 
@@ -81,6 +83,7 @@ pub struct Image {
     /// By address.
     functions: Vec<Function>,
     names: Names,
+    known: Known,
     sites: Sites,
     /// By address.
     decided: Vec<Decided>,
@@ -174,6 +177,7 @@ impl Image {
         let entries = Entries::new(branches, pointed, &functions);
 
         let names = Names::new(&symbols, &functions);
+        let known = Known::new(&symbols);
         let sites = Sites::new(small, blacklist);
         Ok(Self {
             release: parts.release.clone(),
@@ -183,6 +187,7 @@ impl Image {
             memory,
             functions,
             names,
+            known,
             sites,
             decided,
             entries,
@@ -311,24 +316,18 @@ impl Image {
         self.compiled.binary_search(&entry).is_ok()
     }
 
-    fn is_named(&self, at: Addr, kind: impl Fn(&str) -> bool) -> bool {
-        self.symbols
-            .at(at)
-            .any(|symbol| kind(self.symbols.name(symbol)))
-    }
-
     /// Whether a jump to `at` is a return.
     pub(crate) fn is_return_thunk(&self, at: Addr) -> bool {
-        self.is_named(at, names::is_return_thunk)
+        self.known.is_return_thunk(at)
     }
 
     /// Whether a jump to `at` is a jump through a register.
     pub(crate) fn is_indirect_thunk(&self, at: Addr) -> bool {
-        self.is_named(at, names::is_indirect_thunk)
+        self.known.is_indirect_thunk(at)
     }
 
     /// Whether a call to `at` never returns.
     pub(crate) fn never_returns(&self, at: Addr) -> bool {
-        self.is_named(at, names::never_returns)
+        self.known.never_returns(at)
     }
 }

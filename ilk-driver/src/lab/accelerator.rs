@@ -137,6 +137,7 @@ fn trial(kernel: &Path, initramfs: &Path) -> Result<Option<String>> {
         kernel,
         initramfs,
         append: vec!["gilk.trial".into()],
+        arguments: Vec::new(),
         accelerator: Accelerator::Kvm,
         cpus: 2,
         memory_mib: 512,

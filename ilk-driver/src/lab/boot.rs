@@ -117,6 +117,7 @@ fn boot(prepared: &Prepared, verdict: Verdict, reporter: &mut Reporter<'_>) -> O
         kernel: &prepared.image,
         initramfs: &prepared.initramfs,
         append,
+        arguments: options.arguments.clone(),
         accelerator: verdict.accelerator,
         cpus: options.cpus,
         memory_mib: options.memory_mib,

@@ -7,20 +7,27 @@ use std::process::Command;
 use super::host::{Result, failed, on, output, run};
 use super::steps::{At, Reporter};
 
-/// Packages that always depend on the newest stock cloud kernel and on its headers.
-const IMAGE: &str = "linux-image-cloud-amd64";
-const HEADERS: &str = "linux-headers-cloud-amd64";
+/// The flavour: small, and made to run as a guest.
+const FLAVOUR: &str = "cloud-amd64";
 /// Where apt keeps its lists; newer than our choice of a kernel, they are asked again.
 const APT_LISTS: &str = "/var/lib/apt/lists";
 
-/// Gives the directory into which the newest stock kernel and its headers are unpacked.
+/// Gives the directory into which the newest stock kernel (of a series like 6.12, or of all) and
+/// its headers are unpacked.
 ///
 /// Asks apt only when its lists changed since the last time, and falls back to the kernel it has
 /// when apt cannot give a newer one (no network, for example).
-pub(super) fn unpacked(cache: &Path, reporter: &mut Reporter<'_>) -> Result<PathBuf> {
+pub(super) fn unpacked(
+    cache: &Path,
+    series: Option<&str>,
+    reporter: &mut Reporter<'_>,
+) -> Result<PathBuf> {
     let home = cache.join("kernel");
     fs::create_dir_all(&home).map_err(on("create", &home))?;
-    let choice = home.join("current");
+    let choice = home.join(series.map_or_else(
+        || "current".to_owned(),
+        |series| format!("current-{series}"),
+    ));
     let chosen = fs::read_to_string(&choice)
         .ok()
         .map(|name| home.join(name.trim()))
@@ -31,7 +38,7 @@ pub(super) fn unpacked(cache: &Path, reporter: &mut Reporter<'_>) -> Result<Path
         return Ok(root.clone());
     }
     reporter.tell(At::Kernel, "asking apt for the newest cloud kernel", None);
-    let newest = match (newest(&home, reporter), &chosen) {
+    let newest = match (newest(&home, series, reporter), &chosen) {
         (Ok(root), _) => root,
         (Err(error), Some(root)) => {
             reporter.tell(
@@ -62,8 +69,8 @@ fn is_newer(first: &Path, second: &Path) -> bool {
 }
 
 /// Finds out which packages make the newest kernel, and downloads and unpacks what is not there yet.
-fn newest(home: &Path, reporter: &mut Reporter<'_>) -> Result<PathBuf> {
-    let packages = resolve()?;
+fn newest(home: &Path, series: Option<&str>, reporter: &mut Reporter<'_>) -> Result<PathBuf> {
+    let packages = resolve(series)?;
     let image = packages.first().cloned().unwrap_or_default();
     let root = home.join(format!("{image}_{}", version_of(&image)?));
     if root.is_dir() {
@@ -110,12 +117,20 @@ fn newest(home: &Path, reporter: &mut Reporter<'_>) -> Result<PathBuf> {
 }
 
 /// The real packages: image, headers of the flavour, headers common to all, and kbuild.
-fn resolve() -> Result<Vec<String>> {
-    let image = one_dependency(IMAGE, &["linux-image-"])?;
-    let headers = one_dependency(HEADERS, &["linux-headers-"])?;
+fn resolve(series: Option<&str>) -> Result<Vec<String>> {
+    let image = one_dependency(&newest_of("image", series), &["linux-image-"])?;
+    let headers = one_dependency(&newest_of("headers", series), &["linux-headers-"])?;
     let common = one_dependency(&headers, &["linux-headers-"])?;
     let kbuild = one_dependency(&headers, &["linux-kbuild-"])?;
     Ok(vec![image, headers, common, kbuild])
+}
+
+/// The package that always depends on the newest stock kernel, or on its headers.
+fn newest_of(part: &str, series: Option<&str>) -> String {
+    series.map_or_else(
+        || format!("linux-{part}-{FLAVOUR}"),
+        |series| format!("linux-{part}-{series}-{FLAVOUR}"),
+    )
 }
 
 fn one_dependency(package: &str, prefixes: &[&str]) -> Result<String> {

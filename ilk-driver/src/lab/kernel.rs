@@ -23,7 +23,11 @@ pub(super) struct Kernel {
 /// Finds the kernel that was asked for, or gets Debian's own.
 pub(super) fn locate(options: &Options, reporter: &mut Reporter<'_>) -> Result<Kernel> {
     match (&options.kernel, &options.headers) {
-        (None, None) => stock(&debs::unpacked(&options.cache, reporter)?),
+        (None, None) => stock(&debs::unpacked(
+            &options.cache,
+            options.series.as_deref(),
+            reporter,
+        )?),
         (Some(image), Some(headers)) => own(image, headers),
         (Some(image), None) => Err(failed(format!(
             "a kernel of yours was named ({}), but not its headers; name the directory that modules are built against with --headers, often /lib/modules/RELEASE/build",

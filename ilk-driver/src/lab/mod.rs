@@ -49,6 +49,9 @@ pub struct Options {
     pub kernel: Option<PathBuf>,
     /// The headers that belong to `kernel`: `GILK_HEADERS`, if set.
     pub headers: Option<PathBuf>,
+    /// Which of Debian's kernels, like `6.12`, where it has several: `GILK_SERIES`, if set; else its
+    /// release's own.
+    pub series: Option<String>,
     /// CPUs of the lab. Two show most races, and a laptop has them.
     pub cpus: u32,
     /// Memory of the lab, in MiB.
@@ -59,6 +62,8 @@ pub struct Options {
     pub load_module: bool,
     /// Further words for the kernel's command line.
     pub append: Vec<String>,
+    /// Further arguments for QEMU.
+    pub arguments: Vec<String>,
     /// How long a boot may take before it counts as failed.
     pub boot_limit: Duration,
 }
@@ -76,11 +81,13 @@ impl Default for Options {
             source,
             kernel: set("GILK_KERNEL"),
             headers: set("GILK_HEADERS"),
+            series: set("GILK_SERIES").map(|series| series.to_string_lossy().into_owned()),
             cpus: 2,
             memory_mib: 1024,
             accelerator: None,
             load_module: true,
             append: Vec::new(),
+            arguments: Vec::new(),
             boot_limit: Duration::from_secs(180),
         }
     }

@@ -19,6 +19,8 @@ pub(super) struct Machine<'a> {
     pub(super) initramfs: &'a Path,
     /// Words for the kernel's command line, beside our own.
     pub(super) append: Vec<String>,
+    /// Further arguments, behind our own.
+    pub(super) arguments: Vec<String>,
     pub(super) accelerator: Accelerator,
     pub(super) cpus: u32,
     pub(super) memory_mib: u32,
@@ -93,6 +95,7 @@ impl Machine<'_> {
             "-device",
             "virtserialport,chardev=agent,nr=1,name=gilk.agent",
         ]);
+        qemu.args(&self.arguments);
         // Ctrl-C in a terminal is for us: we end the session properly, and then QEMU.
         qemu.process_group(0);
         qemu.stdin(Stdio::null())

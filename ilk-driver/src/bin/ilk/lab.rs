@@ -25,6 +25,9 @@ pub(crate) struct LabCommand {
     /// The headers that belong to it.
     #[arg(long, value_name = "DIRECTORY", requires = "kernel")]
     headers: Option<PathBuf>,
+    /// Another of Debian's kernels, like 6.12, where your release has several.
+    #[arg(long, value_name = "VERSION", conflicts_with = "kernel")]
+    series: Option<String>,
     /// CPUs of the lab.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=255))]
     cpus: Option<u32>,
@@ -45,6 +48,7 @@ impl LabCommand {
         let options = Options {
             kernel: self.kernel.or(defaults.kernel),
             headers: self.headers.or(defaults.headers),
+            series: self.series.or(defaults.series),
             cpus: self.cpus.unwrap_or(defaults.cpus),
             memory_mib: self.memory.unwrap_or(defaults.memory_mib),
             load_module: !self.no_module,

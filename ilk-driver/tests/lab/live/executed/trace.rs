@@ -1,0 +1,72 @@
+//! QEMU's monitor, and its log of what is executed.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+
+use gilk_engine::Addr;
+
+/// Bytes of log that are looked at in one piece; in between, the workload goes on at full speed.
+pub(super) const WINDOW_BYTES: u64 = 12 << 20;
+
+const PROMPT: &[u8] = b"(qemu) ";
+
+/// A connection to the monitor for people.
+pub(super) struct Monitor(UnixStream);
+
+impl Monitor {
+    pub(super) fn connect(socket: &Path) -> Self {
+        let stream = UnixStream::connect(socket).expect("QEMU listens from its start");
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        let mut monitor = Self(stream);
+        monitor.answer();
+        monitor
+    }
+
+    /// Has a command carried out that says nothing.
+    pub(super) fn command(&mut self, command: &str) {
+        self.0.write_all(format!("{command}\n").as_bytes()).unwrap();
+        let said = self.answer();
+        // The terminal it believes to have shows the command as it is typed; an answer has a line of its own.
+        let lines = said.lines().filter(|line| !line.trim().is_empty()).count();
+        assert!(lines <= 2, "QEMU answered {command:?}: {said}");
+    }
+
+    fn answer(&mut self) -> String {
+        let (mut said, mut buffer) = (Vec::new(), [0; 4096]);
+        while !said.ends_with(PROMPT) {
+            let count = self.0.read(&mut buffer).expect("the monitor answers");
+            assert!(count > 0, "the monitor is gone");
+            said.extend_from_slice(&buffer[..count]);
+        }
+        String::from_utf8_lossy(&said).into_owned()
+    }
+}
+
+/// The addresses of the instructions in a log (`log exec`, one instruction a block), in order
+/// (accel/tcg/cpu-exec.c of QEMU: `log_cpu_exec`, `cpu_tb_exec`). One that was stopped before it ran is
+/// not among them.
+pub(super) fn executed(log: &[u8]) -> Vec<Addr> {
+    let mut pcs = Vec::with_capacity(log.len() / 90);
+    for line in log.split_inclusive(|&byte| byte == b'\n') {
+        if let Some(rest) = line.strip_prefix(b"Trace ") {
+            pcs.extend(pc(rest));
+        } else if line.starts_with(b"Stopped execution of TB chain") {
+            pcs.pop();
+        }
+    }
+    pcs
+}
+
+/// The second field in brackets: `[cs_base/pc/flags/cflags]`.
+fn pc(line: &[u8]) -> Option<Addr> {
+    let open = line.iter().position(|&byte| byte == b'[')?;
+    let field = line.get(open + 1..)?.split(|&byte| byte == b'/').nth(1)?;
+    let digits: &[u8; 16] = field.try_into().ok()?;
+    let whole = line.ends_with(b"\n");
+    let number = u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    whole.then_some(Addr(number))
+}
