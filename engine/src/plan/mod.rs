@@ -1,5 +1,15 @@
 //! Instruments and times → splices, patches, and the ordered batches that install and remove them.
 
+mod batches;
+mod build;
+mod dependences;
+mod functions;
+mod patches;
+pub mod report;
+mod schedule;
+
+use std::sync::Arc;
+
 use gilk_instruments::Definition;
 
 use crate::cfg::Cfg;
@@ -7,6 +17,9 @@ use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::patch::Piece;
 use crate::placement::{Bounce, BounceIndex, Point, Site, SiteIndex, Tactic};
 use crate::{Addr, InstrumentId};
+
+pub use build::plan_placed;
+pub use patches::PATCH_ALIGN;
 
 /// A session worked out for one image and one target.
 #[derive(Clone, Debug, PartialEq)]
@@ -53,7 +66,7 @@ pub struct PlannedInstrument {
     /// Index in the session's placements.
     pub placement: usize,
     /// The instrument of the library.
-    pub definition: Definition,
+    pub definition: Arc<Definition>,
     /// Seconds from the start.
     pub launch: f64,
     /// Seconds from the start.

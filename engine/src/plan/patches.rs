@@ -1,116 +1,312 @@
 //! From versions of sites to code in the arena.
 
-use super::build::{Planner, missing};
-use super::schedule::Version;
+use super::build::{missing, refused};
+use super::functions::Functions;
+use super::schedule::{Schedule, Version};
 use super::{Patch, PlannedInstrument};
-use crate::cfg::BlockIndex;
-use crate::liveness::Live;
-use crate::patch::{Hook, Hooked, assemble};
-use crate::{Addr, Error, HookType, InstrumentId, Result};
+use crate::layout::RuntimeLayout;
+use crate::patch::{Assembler, Hooked};
+use crate::placement::{Point, Site, Splice};
+use crate::session::Session;
+use crate::{Addr, Error, Image, InstrumentId, Refusal, Result, Rule, Span};
 
-/// Patches begin at multiples of this many bytes: where processors like to fetch from.
+/// Patches begin at multiples of this many bytes, where processors like to fetch from; but for
+/// those of punned splices, which lead where they can.
 pub const PATCH_ALIGN: u64 = 16;
 
-impl Planner<'_> {
-    /// Assembles every version of every patch, one behind the other in the arena.
-    pub(super) fn patches(
-        &self,
-        instruments: &[PlannedInstrument],
-        versions: &[Version],
-    ) -> Result<Vec<Patch>> {
-        let arena = self.layout.arena;
-        let mut used = arena.start.0.next_multiple_of(PATCH_ALIGN) - arena.start.0;
-        let mut patches = Vec::with_capacity(versions.len());
-        for version in versions {
-            used = used.next_multiple_of(PATCH_ALIGN);
-            // Past the end only the size matters, which does not depend on the address.
-            let address = if used < arena.len() {
-                arena.start.add(used)
-            } else {
-                arena.start
-            };
-            let patch = self.patch(instruments, version, address)?;
-            used += patch.code.len() as u64;
-            patches.push(patch);
+/// Assembles patches.
+pub(super) struct Maker<'a> {
+    pub(super) image: &'a Image,
+    pub(super) session: &'a Session,
+    pub(super) layout: &'a RuntimeLayout,
+    pub(super) functions: &'a Functions<'a>,
+    pub(super) instruments: &'a [PlannedInstrument],
+    pub(super) sites: &'a [Site],
+    pub(super) blame: &'a [usize],
+}
+
+/// Patches, and which is which version.
+pub(super) struct Made {
+    /// By address.
+    pub(super) patches: Vec<Patch>,
+    /// The index of each version's patch.
+    pub(super) of_version: Vec<usize>,
+}
+
+impl Maker<'_> {
+    /// Assembles every version: first those that must be at certain addresses, then the others, one
+    /// behind the other in what is left of the arena.
+    pub(super) fn patches(&self, schedule: &Schedule) -> Result<Made> {
+        let mut assembler = Assembler::new(self.image, self.layout);
+        let mut room = Room::new(self.layout.arena);
+        let mut made = Vec::with_capacity(schedule.versions.len());
+        let mut punned = Vec::new();
+        let numbered = || schedule.versions.iter().enumerate();
+        for (number, version) in numbered() {
+            if let Some(window) = self.window(version)? {
+                let anywhere = self.layout.arena.start;
+                let size = self.patch(&mut assembler, schedule, version, anywhere)?;
+                let Some(address) = room.reserve(window, size.code.len() as u64) else {
+                    return Err(self.no_room(version, window));
+                };
+                let patch = self.patch(&mut assembler, schedule, version, address)?;
+                made.push((number, patch));
+                punned.push(number);
+            }
         }
-        if used > arena.len() {
+        let mut punned = punned.into_iter().peekable();
+        for (number, version) in numbered() {
+            if punned.next_if_eq(&number).is_some() {
+                continue;
+            }
+            // Where it begins decides where it ends, but not how long it is.
+            let address = room.next();
+            let mut patch = self.patch(&mut assembler, schedule, version, address)?;
+            let length = patch.code.len() as u64;
+            let fits = room.take(length);
+            if fits != address {
+                patch = self.patch(&mut assembler, schedule, version, fits)?;
+            }
+            made.push((number, patch));
+        }
+        if room.used > room.arena.len() {
             return Err(Error::Full {
                 what: "bytes of patches",
-                needed: used,
-                available: arena.len(),
+                needed: room.used,
+                available: room.arena.len(),
             });
         }
-        Ok(patches)
+        made.sort_by_key(|(_, patch)| patch.address);
+        let mut of_version = vec![0; made.len()];
+        for (index, (number, _)) in made.iter().enumerate() {
+            if let Some(of_version) = of_version.get_mut(*number) {
+                *of_version = index;
+            }
+        }
+        Ok(Made {
+            patches: made.into_iter().map(|(_, patch)| patch).collect(),
+            of_version,
+        })
+    }
+
+    fn site(&self, version: &Version) -> Result<&Site> {
+        let site = self.sites.get(version.site.0 as usize);
+        site.ok_or_else(|| missing("a site"))
+    }
+
+    /// Where the patch of a punned splice may begin.
+    fn window(&self, version: &Version) -> Result<Option<Span>> {
+        let site = self.site(version)?;
+        let Splice::Punned { prefix, written } = site.splice else {
+            return Ok(None);
+        };
+        let start = site.displaced.start;
+        let end = start.add(u64::from(prefix) + 5);
+        let free = u32::from(written.saturating_sub(prefix + 1)).min(4);
+        let fixed = Span {
+            start: start.add(u64::from(written)),
+            end,
+        };
+        let bytes = self
+            .image
+            .bytes(fixed)
+            .filter(|bytes| bytes.len() as u32 + free == 4);
+        let bytes = bytes.ok_or_else(|| missing("the bytes behind a site"))?;
+        let mut displacement = [0; 4];
+        for (to, from) in displacement.iter_mut().rev().zip(bytes.iter().rev()) {
+            *to = *from;
+        }
+        let lowest = i64::from(i32::from_le_bytes(displacement));
+        Ok(Some(Span::new(
+            end.add(lowest.cast_unsigned()),
+            1 << (8 * free),
+        )))
+    }
+
+    fn refused(&self, version: &Version, refusal: Refusal) -> Error {
+        let blame = self.blame.get(version.site.0 as usize).copied();
+        refused(self.session, blame.unwrap_or(usize::MAX), refusal)
+    }
+
+    fn no_room(&self, version: &Version, window: Span) -> Error {
+        let site = self.site(version);
+        let at = site.map_or(Addr(0), |site| site.displaced.start);
+        let why = format!(
+            "a jump there leads to {} up to {}, where the arena has no room for its patch",
+            window.start, window.end
+        );
+        let rule = Rule::OutOfReach;
+        self.refused(version, Refusal { rule, at, why })
     }
 
     fn patch(
         &self,
-        instruments: &[PlannedInstrument],
+        assembler: &mut Assembler<'_>,
+        schedule: &Schedule,
         version: &Version,
         address: Addr,
     ) -> Result<Patch> {
-        let hooked = |indices: &[usize]| -> Vec<Hooked> {
-            let chosen = indices.iter().filter_map(|&index| instruments.get(index));
-            chosen
-                .map(|one| Hooked {
-                    id: one.id,
-                    program: one.definition.program,
-                    timer: one.timer,
-                    counter: one.counter,
-                })
-                .collect()
-        };
-        let site = version.site;
-        let first = version
-            .pre
+        let listed = schedule.listed.get(version.listed.clone());
+        let listed = listed.unwrap_or_default();
+        let hooked: Vec<Hooked> = listed
             .iter()
-            .chain(&version.post)
-            .next()
-            .and_then(|&index| instruments.get(index));
-        let (Some(first), Some(displaced)) = (first, self.image.bytes(site.displaced)) else {
-            return Err(missing("the bytes of a site"));
-        };
-        let (pre, post) = (hooked(&version.pre), hooked(&version.post));
-        let live = |hook| self.live(first.id, site.point(hook));
-        let pre_hook = Hook {
-            instruments: &pre,
-            live: live(HookType::Pre),
-        };
-        let post_hook = Hook {
-            instruments: &post,
-            live: live(HookType::Post),
-        };
-        let code = assemble(address, &site, displaced, pre_hook, post_hook, self.layout)
-            .map_err(|refusal| self.refused(first.placement, refusal))?;
+            .filter_map(|&(_, index)| self.instruments.get(index as usize))
+            .map(|one| Hooked {
+                id: one.id,
+                program: one.definition.program,
+                timer: one.timer,
+                counter: one.counter,
+            })
+            .collect();
+        let mut rest = hooked.as_slice();
+        let hooks: Vec<(Point, &[Hooked])> = listed
+            .chunk_by(|one, other| one.0 == other.0)
+            .filter_map(|chunk| {
+                let (list, behind) = rest.split_at_checked(chunk.len())?;
+                rest = behind;
+                Some((chunk.first()?.0, list))
+            })
+            .collect();
+        let site = self.site(version)?;
+        let live = self.functions.live(site);
+        let code = assembler
+            .assemble(address, site, &hooks, &live)
+            .map_err(|refusal| self.refused(version, refusal))?;
+        let ids =
+            |list: &[Hooked]| -> Vec<InstrumentId> { list.iter().map(|one| one.id).collect() };
         Ok(Patch {
-            site,
+            site: version.site,
             address,
             code: code.bytes,
             pieces: code.pieces,
-            pre: pre.iter().map(|hooked| hooked.id).collect(),
-            post: post.iter().map(|hooked| hooked.id).collect(),
+            hooks: hooks
+                .iter()
+                .map(|&(point, list)| (point, ids(list)))
+                .collect(),
+        })
+    }
+}
+
+/// What is left of the arena.
+struct Room {
+    arena: Span,
+    /// Taken out of turn: sorted, no two touch each other's bytes.
+    reserved: Vec<Span>,
+    /// Bytes from the start of the arena to the end of the last patch put there in turn.
+    used: u64,
+}
+
+impl Room {
+    const fn new(arena: Span) -> Self {
+        Self {
+            arena,
+            reserved: Vec::new(),
+            used: 0,
+        }
+    }
+
+    /// Takes `length` bytes that begin in the window: the first that are free, aligned if possible.
+    fn reserve(&mut self, window: Span, length: u64) -> Option<Addr> {
+        [PATCH_ALIGN, 1].into_iter().find_map(|align| {
+            let mut at = window.start.0.max(self.arena.start.0);
+            loop {
+                at = at.checked_next_multiple_of(align)?;
+                let found = Span::new(Addr(at), length);
+                if at >= window.end.0 || found.end.0 > self.arena.end.0 {
+                    return None;
+                }
+                let behind = self.reserved.partition_point(|span| span.end.0 <= at);
+                match self
+                    .reserved
+                    .get(behind)
+                    .filter(|span| span.overlaps(found))
+                {
+                    Some(taken) => at = taken.end.0,
+                    None => {
+                        self.reserved.insert(behind, found);
+                        return Some(found.start);
+                    }
+                }
+            }
         })
     }
 
-    /// What is live at a point of an instrument's block, which may be the block's end.
-    fn live(&self, id: InstrumentId, point: Addr) -> Live {
-        let Some(function) = self.functions.get(id.major as usize) else {
-            return Live::ALL;
-        };
-        let index = BlockIndex(id.block);
-        let at_end = function
-            .planned
-            .cfg
-            .block(index)
-            .is_some_and(|block| block.span.end == point);
-        let live = if at_end {
-            function.liveness.after_block(index)
+    /// Where the next patch begins unless it runs into what is reserved. Past the end of the arena only
+    /// sizes matter.
+    fn next(&self) -> Addr {
+        let at = self
+            .arena
+            .start
+            .0
+            .wrapping_add(self.used)
+            .next_multiple_of(PATCH_ALIGN);
+        if at < self.arena.end.0 {
+            Addr(at)
         } else {
-            function.liveness.before(point)
-        };
-        Live {
-            registers: live.registers.union(function.sampled),
-            ..live
+            self.arena.start
+        }
+    }
+
+    /// Takes the next `length` bytes that are free.
+    fn take(&mut self, length: u64) -> Addr {
+        let start = self.arena.start.0;
+        let mut at = start.wrapping_add(self.used).next_multiple_of(PATCH_ALIGN);
+        loop {
+            let found = Span::new(Addr(at), length);
+            let behind = self.reserved.partition_point(|span| span.end.0 <= at);
+            match self
+                .reserved
+                .get(behind)
+                .filter(|span| span.overlaps(found))
+            {
+                Some(taken) => at = taken.end.0.next_multiple_of(PATCH_ALIGN),
+                None => break,
+            }
+        }
+        self.used = at - start + length;
+        if at < self.arena.end.0 {
+            Addr(at)
+        } else {
+            self.arena.start
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_two_patches_share_a_byte(
+            start in 0x1000_u64..0x1020,
+            windows in prop::collection::vec((0x1000_u64..0x3000, 1_u64..0x400, 1_u64..200), 0..20),
+            lengths in prop::collection::vec(1_u64..300, 0..60),
+        ) {
+            let mut room = Room::new(Span::new(Addr(start), 0x2000));
+            let mut all = Vec::new();
+            for (at, size, length) in windows {
+                let window = Span::new(Addr(at), size);
+                if let Some(at) = room.reserve(window, length) {
+                    prop_assert!(window.contains(at));
+                    all.push(Span::new(at, length));
+                }
+            }
+            for length in lengths {
+                let guess = room.next();
+                let at = room.take(length);
+                prop_assert!(guess <= at || at == room.arena.start);
+                prop_assert_eq!(at.0 % PATCH_ALIGN == 0, true);
+                if room.used > room.arena.len() {
+                    break;
+                }
+                all.push(Span::new(at, length));
+            }
+            all.sort_unstable();
+            prop_assert!(all.windows(2).all(|pair| pair[0].end <= pair[1].start));
+            prop_assert!(all.iter().all(|one| one.start >= room.arena.start && one.end <= room.arena.end));
         }
     }
 }

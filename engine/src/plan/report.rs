@@ -2,153 +2,268 @@
 
 use std::fmt::Write as _;
 
-use super::{Patch, Plan, PokeKind};
+use super::{Batch, Part, Patch, Plan, PlannedInstrument, Poke, PokeKind};
 use crate::listing::disassemble;
 use crate::patch::PieceKind;
-use crate::{Addr, Image, InstrumentId};
+use crate::placement::{Bounce, Edge, Point, Site, SiteIndex, Slot, Splice};
+use crate::{Addr, HookType, Image, InstrumentId};
 
-/// The whole plan as text: sites with their patches, in order of address, then batches in order of
-/// time.
+/// The whole plan as text: instruments in the session's order, sites with their bounces, dependences
+/// and patches, in order of address, then batches in order of time.
 #[must_use]
 pub fn report(image: &Image, plan: &Plan) -> String {
-    let mut out = String::new();
+    let mut report = Report {
+        out: String::new(),
+        image,
+        plan,
+    };
     // Writing to a string does not fail.
-    let _ = write_report(&mut out, image, plan);
-    out
+    let _ = report.write();
+    report.out
 }
 
-fn write_report(out: &mut String, image: &Image, plan: &Plan) -> std::fmt::Result {
-    let bytes: usize = plan.patches.iter().map(|patch| patch.code.len()).sum();
-    writeln!(
-        out,
-        "{} instruments in {} functions of Linux {}: {} patches of {bytes} bytes together, {} batches in {} s",
-        plan.instruments.len(),
-        plan.functions.len(),
-        plan.release,
-        plan.patches.len(),
-        plan.batches.len(),
-        plan.duration,
-    )?;
-    let mut last_site = None;
-    for (index, patch) in plan.patches.iter().enumerate() {
-        if last_site != Some(patch.site) {
-            write_site(out, image, plan, patch)?;
-            last_site = Some(patch.site);
+struct Report<'a> {
+    out: String,
+    image: &'a Image,
+    plan: &'a Plan,
+}
+
+impl Report<'_> {
+    fn write(&mut self) -> std::fmt::Result {
+        let plan = self.plan;
+        let bytes: usize = plan.patches.iter().map(|patch| patch.code.len()).sum();
+        writeln!(
+            self.out,
+            "{} instruments in {} functions of Linux {}: {} splices and {} bounces, {} patches of {bytes} bytes together, {} batches in {} s",
+            plan.instruments.len(),
+            plan.functions.len(),
+            plan.release,
+            plan.sites.len(),
+            plan.bounces.len(),
+            plan.patches.len(),
+            plan.batches.len(),
+            plan.duration,
+        )?;
+        if !plan.instruments.is_empty() {
+            writeln!(self.out)?;
         }
-        write_patch(out, image, plan, index, patch)?;
+        for one in &plan.instruments {
+            self.instrument(one)?;
+        }
+        let mut by_site: Vec<(SiteIndex, usize)> = plan
+            .patches
+            .iter()
+            .enumerate()
+            .map(|(index, patch)| (patch.site, index))
+            .collect();
+        by_site.sort_unstable();
+        for (index, site) in (0..).map(SiteIndex).zip(&plan.sites) {
+            self.site(index, site)?;
+            let first = by_site.partition_point(|(known, _)| *known < index);
+            let patches = by_site.iter().skip(first);
+            for &(_, patch) in patches.take_while(|(known, _)| *known == index) {
+                if let Some(made) = plan.patches.get(patch) {
+                    self.patch(patch, made)?;
+                }
+            }
+        }
+        for batch in &plan.batches {
+            self.batch(batch)?;
+        }
+        Ok(())
     }
-    for batch in &plan.batches {
-        writeln!(out, "\nat {} s", batch.at)?;
+
+    fn instrument(&mut self, one: &PlannedInstrument) -> std::fmt::Result {
+        let label = label(self.plan, one.id);
+        let (launch, splash) = (one.launch, one.splash);
+        writeln!(
+            self.out,
+            "{label}, {launch} s to {splash} s: {}",
+            one.tactic.name()
+        )?;
+        for &(site, point) in &one.points {
+            let site = self.name(site);
+            writeln!(self.out, "  {} of {site}", at_point(point))?;
+        }
+        for &site in &one.needs {
+            let site = self.name(site);
+            writeln!(self.out, "  needs {site}")?;
+        }
+        Ok(())
+    }
+
+    /// `splice 3 at 0x…`.
+    fn name(&self, site: SiteIndex) -> String {
+        match self.plan.sites.get(site.0 as usize) {
+            Some(known) => format!("splice {} at {}", site.0, known.displaced.start),
+            None => format!("splice {}", site.0),
+        }
+    }
+
+    fn part(&self, part: Part) -> String {
+        match part {
+            Part::Site(site) => self.name(site),
+            Part::Bounce(bounce) => match self.plan.bounces.get(bounce.0 as usize) {
+                Some(known) => format!("bounce {} at {}", bounce.0, known.at),
+                None => format!("bounce {}", bounce.0),
+            },
+        }
+    }
+
+    fn site(&mut self, index: SiteIndex, site: &Site) -> std::fmt::Result {
+        let form = match site.splice {
+            Splice::Jump => "jump",
+            Splice::Short(_) => "short jump",
+            Splice::Punned { .. } => "punned jump",
+            Splice::Tracer => "call by the function tracer",
+            Splice::Trap => "int3",
+        };
+        let wait = match site.overwritten {
+            0 => "nothing".to_owned(),
+            count => instructions(count),
+        };
+        let place = self.image.symbol_at(site.displaced.start);
+        let place = place.map_or_else(String::new, |(name, at)| format!(" in {name}+{at:#x}"));
+        writeln!(
+            self.out,
+            "\n{}{place}: {form}, {} bytes displaced, {wait} overwritten",
+            self.name(index),
+            site.displaced.len(),
+        )?;
+        let original = self.image.bytes(site.displaced).unwrap_or_default();
+        self.lines(site.displaced.start, original, "  ")?;
+        if let Splice::Short(bounce) = site.splice
+            && let Some(bounce) = self.plan.bounces.get(bounce.0 as usize)
+        {
+            self.bounce(bounce)?;
+        }
+        let plan = self.plan;
+        let own = |part: Part| match part {
+            Part::Site(site) => site == index,
+            Part::Bounce(bounce) => site.splice == Splice::Short(bounce),
+        };
+        for one in plan.dependences.iter().filter(|one| own(one.what)) {
+            let (what, on) = (self.part(one.what), self.part(one.on));
+            writeln!(self.out, "  {what} depends on {on}")?;
+        }
+        for run_on in &site.run_ons {
+            let edge = on_edge(run_on.edge);
+            writeln!(self.out, "  {edge} its patch goes on with a copy of")?;
+            let copied = self.image.bytes(run_on.copied).unwrap_or_default();
+            self.lines(run_on.copied.start, copied, "    ")?;
+        }
+        Ok(())
+    }
+
+    fn bounce(&mut self, bounce: &Bounce) -> std::fmt::Result {
+        let slot = match bounce.slot {
+            Slot::Padding => "padding".to_owned(),
+            Slot::Exposed(host) => format!("bytes that {} exposes", self.name(host)),
+        };
+        writeln!(self.out, "  bounce at {} in {slot}", bounce.at)
+    }
+
+    fn patch(&mut self, index: usize, patch: &Patch) -> std::fmt::Result {
+        let executed: u32 = patch.pieces.iter().map(|piece| piece.executed).sum();
+        writeln!(
+            self.out,
+            "  patch {index} at {}, {} bytes, {} a hit and the splice",
+            patch.address,
+            patch.code.len(),
+            instructions(executed)
+        )?;
+        for (point, ids) in &patch.hooks {
+            let ids: Vec<String> = ids.iter().map(|&id| label(self.plan, id)).collect();
+            writeln!(self.out, "    {}: {}", at_point(*point), ids.join(", "))?;
+        }
+        for piece in &patch.pieces {
+            let what = match piece.kind {
+                PieceKind::Save => "save".to_owned(),
+                PieceKind::Instrument(id) => {
+                    format!("{}, {}", label(self.plan, id), instructions(piece.executed))
+                }
+                PieceKind::Restore => "restore".to_owned(),
+                PieceKind::Relocated => "relocated sequence".to_owned(),
+                PieceKind::Terminating => "terminating branch".to_owned(),
+                PieceKind::Lost(id) => format!("lost samples of {}", label(self.plan, id)),
+            };
+            writeln!(self.out, "    ; {what}")?;
+            let range = piece.range.start as usize..piece.range.end as usize;
+            let code = patch.code.get(range).unwrap_or_default();
+            let at = patch.address.add(u64::from(piece.range.start));
+            self.lines(at, code, "    ")?;
+        }
+        Ok(())
+    }
+
+    fn batch(&mut self, batch: &Batch) -> std::fmt::Result {
+        writeln!(self.out, "\nat {} s", batch.at)?;
         for poke in &batch.pokes {
-            let what = match poke.kind {
-                PokeKind::Install => "install",
-                PokeKind::Retarget => "retarget",
-                PokeKind::Remove => "remove",
-            };
-            let wait = if poke.overwritten > 1 {
-                "; waits, for it covers more than one instruction"
-            } else {
-                ""
-            };
-            writeln!(
-                out,
-                "  {what:8} {}  {} -> {}  patch {}{wait}",
-                poke.at,
-                hex(&poke.expect),
-                hex(&poke.write),
-                poke.patch
-            )?;
+            self.poke(poke)?;
         }
         for id in &batch.launched {
-            writeln!(out, "  launches {}", label(plan, *id))?;
+            let label = label(self.plan, *id);
+            writeln!(self.out, "  launches {label}")?;
         }
         for id in &batch.splashed {
-            writeln!(out, "  splashes {}", label(plan, *id))?;
+            let label = label(self.plan, *id);
+            writeln!(self.out, "  splashes {label}")?;
         }
+        Ok(())
     }
-    Ok(())
-}
 
-fn write_site(out: &mut String, image: &Image, plan: &Plan, patch: &Patch) -> std::fmt::Result {
-    let site = patch.site;
-    let id = patch.pre.iter().chain(&patch.post).next();
-    let place = id.and_then(|id| Some((plan.function(id.major)?, id.block)));
-    let name = place.map_or_else(String::new, |(function, block)| {
-        format!("{} block {block}, ", function.name)
-    });
-    let wait = if site.overwritten == 1 {
-        "one instruction"
-    } else {
-        "several instructions"
-    };
-    writeln!(
-        out,
-        "\n{name}{}: {} bytes displaced from {}, {wait} overwritten",
-        site.tactic.name(),
-        site.displaced.len(),
-        site.displaced.start
-    )?;
-    let original = image.bytes(site.displaced).unwrap_or_default();
-    write_lines(out, image, site.displaced.start, original, "  ")
-}
-
-fn write_patch(
-    out: &mut String,
-    image: &Image,
-    plan: &Plan,
-    index: usize,
-    patch: &Patch,
-) -> std::fmt::Result {
-    let executed: u32 = patch.pieces.iter().map(|piece| piece.executed).sum();
-    writeln!(
-        out,
-        "  patch {index} at {}, {} bytes, {} a hit and the splice",
-        patch.address,
-        patch.code.len(),
-        instructions(executed)
-    )?;
-    for piece in &patch.pieces {
-        let what = match piece.kind {
-            PieceKind::Save => "save".to_owned(),
-            PieceKind::Instrument(id) => {
-                format!("{}, {}", label(plan, id), instructions(piece.executed))
-            }
-            PieceKind::Restore => "restore".to_owned(),
-            PieceKind::Relocated => "relocated sequence".to_owned(),
-            PieceKind::Terminating => "terminating branch".to_owned(),
-            PieceKind::Lost(id) => format!("lost samples of {}", label(plan, id)),
+    fn poke(&mut self, poke: &Poke) -> std::fmt::Result {
+        let kind = match poke.kind {
+            PokeKind::Install => "install",
+            PokeKind::Retarget => "retarget",
+            PokeKind::Remove => "remove",
         };
-        writeln!(out, "    ; {what}")?;
-        let range = piece.range.start as usize..piece.range.end as usize;
-        let code = patch.code.get(range).unwrap_or_default();
-        write_lines(
-            out,
-            image,
-            patch.address.add(u64::from(piece.range.start)),
-            code,
-            "    ",
-        )?;
+        let what = match poke.part {
+            Part::Site(_) => "splice",
+            Part::Bounce(_) => "bounce",
+        };
+        let mut notes = String::new();
+        if poke.overwritten > 1 {
+            notes.push_str("; waits, for it covers more than one instruction");
+        }
+        if poke.detour != poke.patch {
+            write!(notes, "; meanwhile to patch {}", poke.detour)?;
+        }
+        writeln!(
+            self.out,
+            "  {} {kind:8} {what} at {}  {} -> {}  patch {}{notes}",
+            poke.rank,
+            poke.at,
+            hex(&poke.expect),
+            hex(&poke.write),
+            poke.patch
+        )
     }
-    Ok(())
+
+    fn lines(&mut self, at: Addr, code: &[u8], indent: &str) -> std::fmt::Result {
+        for line in disassemble(Some(self.image), at, code) {
+            writeln!(
+                self.out,
+                "{indent}{}  {:32} {}",
+                line.at,
+                hex(&line.bytes),
+                line.text
+            )?;
+        }
+        Ok(())
+    }
 }
 
-fn write_lines(
-    out: &mut String,
-    image: &Image,
-    at: Addr,
-    code: &[u8],
-    indent: &str,
-) -> std::fmt::Result {
-    for line in disassemble(Some(image), at, code) {
-        writeln!(
-            out,
-            "{indent}{}  {:32} {}",
-            line.at,
-            hex(&line.bytes),
-            line.text
-        )?;
+fn on_edge(edge: Edge) -> String {
+    format!("on the way from {} to {}", edge.from, edge.to)
+}
+
+fn at_point(point: Point) -> String {
+    match point {
+        Point::Entry => "at the start".to_owned(),
+        Point::Before(at) => format!("before {at}"),
+        Point::On(edge) => on_edge(edge),
     }
-    Ok(())
 }
 
 fn instructions(count: u32) -> String {
@@ -162,8 +277,8 @@ fn instructions(count: u32) -> String {
 /// `timestamp pre __x64_sys_clone block 0 (0.Pre.0.0)`.
 fn label(plan: &Plan, id: InstrumentId) -> String {
     let hook = match id.hook {
-        crate::HookType::Pre => "pre",
-        crate::HookType::Post => "post",
+        HookType::Pre => "pre",
+        HookType::Post => "post",
     };
     let instrument = plan
         .instrument(id)

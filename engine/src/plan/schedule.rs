@@ -1,110 +1,215 @@
 //! Launch and splash times → versions of patches, and which version each site has when.
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::ops::Range;
 
 use super::PlannedInstrument;
-use crate::placement::Site;
-use crate::{Addr, HookType};
+use super::dependences::{Order, host};
+use super::functions::Functions;
+use crate::placement::{Bounce, Point, Site, SiteIndex, Splice};
 
-/// The instruments that run together at a site for some time: indices in the plan's instruments.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The instruments that run together at a site for some time, by point and then in order: indices in
+/// [`Schedule::listed`].
+#[derive(Clone, Debug)]
 pub(super) struct Version {
-    pub(super) site: Site,
-    /// In order.
-    pub(super) pre: Vec<usize>,
-    /// In order.
-    pub(super) post: Vec<usize>,
+    pub(super) site: SiteIndex,
+    pub(super) listed: Range<usize>,
 }
 
 /// A site goes from one version (index) to another; `None` is the original code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
-    pub(super) site: Site,
+    /// Index of the time.
+    pub(super) time: usize,
+    pub(super) site: SiteIndex,
     pub(super) from: Option<usize>,
     pub(super) to: Option<usize>,
+    /// The version to which threads are diverted, if not the new one.
+    pub(super) detour: Option<usize>,
 }
 
-/// Every version, by address of the site and then first use; and the changes by time, then address.
+/// Who is active when, and what that makes of each site.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Schedule {
+    /// Launch and splash times, seconds, sorted.
+    pub(super) times: Vec<f64>,
+    /// By site, and then by first use.
     pub(super) versions: Vec<Version>,
-    pub(super) times: Vec<(f64, Vec<Change>)>,
+    /// The instruments of versions: indices in the plan's instruments.
+    pub(super) listed: Vec<(Point, u32)>,
+    /// By site, and then by time.
+    pub(super) changes: Vec<Change>,
+}
+
+/// An instrument at a point of a site. Its order is that in which instruments run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Member {
+    site: SiteIndex,
+    point: Point,
+    turn: u8,
+    order: u8,
+    instrument: u32,
+    /// Indices of times.
+    active: (u32, u32),
 }
 
 /// Works out who is active when. A set of instruments that comes back at a site has one version.
-pub(super) fn schedule(instruments: &[PlannedInstrument]) -> Schedule {
-    let mut by_site: BTreeMap<Addr, (Site, Vec<usize>)> = BTreeMap::new();
-    for (index, instrument) in instruments.iter().enumerate() {
-        let site = instrument.site;
-        by_site
-            .entry(site.displaced.start)
-            .or_insert_with(|| (site, Vec::new()))
-            .1
-            .push(index);
-    }
-    let mut versions: Vec<Version> = Vec::new();
-    let mut changes: BTreeMap<u64, Vec<Change>> = BTreeMap::new();
-    for (site, members) in by_site.into_values() {
-        let active = |time: f64, hook: HookType| -> Vec<usize> {
-            let mut active: Vec<(u8, usize)> = members
-                .iter()
-                .filter_map(|&index| instruments.get(index).map(|instrument| (index, instrument)))
-                .filter(|(_, one)| one.id.hook == hook && one.launch <= time && time < one.splash)
-                .map(|(index, one)| (one.id.order, index))
-                .collect();
-            active.sort_unstable();
-            active.into_iter().map(|(_, index)| index).collect()
-        };
-        let first = versions.len();
-        let mut now = None;
-        for bits in times(&members, instruments) {
-            let time = f64::from_bits(bits);
-            let version = Version {
-                site,
-                pre: active(time, HookType::Pre),
-                post: active(time, HookType::Post),
+pub(super) fn schedule(
+    functions: &Functions<'_>,
+    instruments: &[PlannedInstrument],
+    sites: &[Site],
+    bounces: &[Bounce],
+    order: &Order,
+) -> Schedule {
+    let mut times: Vec<f64> = instruments
+        .iter()
+        .flat_map(|one| [one.launch, one.splash])
+        .collect();
+    times.sort_unstable_by(f64::total_cmp);
+    times.dedup();
+    let index = |time: f64| {
+        let found = times.partition_point(|known| known.total_cmp(&time).is_lt());
+        u32::try_from(found).unwrap_or(u32::MAX)
+    };
+    let mut members = Vec::with_capacity(instruments.len());
+    // Times for which a site must be in place whether or not an instrument runs there.
+    let mut kept: HashMap<SiteIndex, Vec<(u32, u32)>> = HashMap::new();
+    for (number, one) in (0..).zip(instruments) {
+        let active = (index(one.launch), index(one.splash));
+        for &(at, point) in &one.points {
+            let Some(site) = sites.get(at.0 as usize) else {
+                continue;
             };
-            let next = if version.pre.is_empty() && version.post.is_empty() {
-                None
-            } else {
-                let known = versions
-                    .iter()
-                    .skip(first)
-                    .position(|known| *known == version);
-                Some(known.map_or_else(
-                    || {
-                        versions.push(version);
-                        versions.len() - 1
-                    },
-                    |known| first + known,
-                ))
-            };
-            if next != now {
-                changes.entry(bits).or_default().push(Change {
-                    site,
-                    from: now,
-                    to: next,
-                });
-                now = next;
-            }
+            members.push(Member {
+                site: at,
+                point,
+                turn: functions.turn(one.id, site, point),
+                order: one.id.order,
+                instrument: number,
+                active,
+            });
+        }
+        for &need in &one.needs {
+            kept.entry(need).or_default().push(active);
         }
     }
-    let times = changes
-        .into_iter()
-        .map(|(bits, changes)| (f64::from_bits(bits), changes))
+    members.sort_unstable();
+    let of = |site: SiteIndex| {
+        let first = members.partition_point(|member| member.site < site);
+        let rest = members.get(first..).unwrap_or_default();
+        rest.get(..rest.partition_point(|member| member.site == site))
+            .unwrap_or_default()
+    };
+    // From those that depend on others to these: what serves must be in place as long.
+    for &site in &order.downward {
+        if let Some(host) = host(sites, bounces, site) {
+            let own = kept.get(&site).into_iter().flatten().copied();
+            let in_place: Vec<_> = of(site)
+                .iter()
+                .map(|member| member.active)
+                .chain(own)
+                .collect();
+            kept.entry(host).or_default().extend(in_place);
+        }
+    }
+    let needing: Vec<bool> = instruments
+        .iter()
+        .map(|one| !one.needs.is_empty())
         .collect();
-    Schedule { versions, times }
+    let mut done = Schedule::default();
+    let mut versions = Versions::default();
+    for (at, site) in (0..).map(SiteIndex).zip(sites) {
+        let kept = kept.get(&at).map_or(&[][..], Vec::as_slice);
+        // Threads may come by the detour before anything else of the batch is in place.
+        let early = site.overwritten > 1 || site.splice == Splice::Trap;
+        versions.of_site(&mut done, at, of(at), kept, |instrument: u32| {
+            early
+                && needing
+                    .get(instrument as usize)
+                    .copied()
+                    .unwrap_or_default()
+        });
+    }
+    done.times = times;
+    done
 }
 
-/// Launch and splash times of some instruments, sorted, as bits: times are not negative, so their
-/// bits have their order.
-fn times(members: &[usize], instruments: &[PlannedInstrument]) -> Vec<u64> {
-    let mut times: Vec<u64> = members
-        .iter()
-        .filter_map(|&index| instruments.get(index))
-        .flat_map(|instrument| [instrument.launch.to_bits(), instrument.splash.to_bits()])
-        .collect();
-    times.sort_unstable();
-    times.dedup();
-    times
+/// The versions of one site; buffers that are used again for the next.
+#[derive(Default)]
+struct Versions {
+    known: HashMap<Vec<u32>, usize>,
+    bounds: Vec<u32>,
+    active: Vec<u32>,
+}
+
+impl Versions {
+    fn of_site(
+        &mut self,
+        done: &mut Schedule,
+        site: SiteIndex,
+        members: &[Member],
+        kept: &[(u32, u32)],
+        comes_too_early: impl Fn(u32) -> bool,
+    ) {
+        self.known.clear();
+        let spans = members.iter().map(|member| &member.active).chain(kept);
+        self.bounds.clear();
+        self.bounds
+            .extend(spans.flat_map(|&(launch, splash)| [launch, splash]));
+        self.bounds.sort_unstable();
+        self.bounds.dedup();
+        let mut now = None;
+        for &time in &self.bounds {
+            let lasts = |&(launch, splash): &(u32, u32)| launch <= time && time < splash;
+            self.active.clear();
+            let active = (0..)
+                .zip(members)
+                .filter(|(_, member)| lasts(&member.active));
+            self.active
+                .extend(active.map(|(number, _): (u32, _)| number));
+            let in_place = !self.active.is_empty() || kept.iter().any(lasts);
+            let next =
+                in_place.then(|| version(done, &mut self.known, site, members, &self.active));
+            if next == now {
+                continue;
+            }
+            let early = self.active.iter().any(|&number| {
+                let member = members.get(number as usize);
+                member.is_some_and(|member| comes_too_early(member.instrument))
+            });
+            let detour = (now.is_none() && early)
+                .then(|| version(done, &mut self.known, site, members, &[]));
+            done.changes.push(Change {
+                time: time as usize,
+                site,
+                from: now,
+                to: next,
+                detour,
+            });
+            now = next;
+        }
+    }
+}
+
+/// The version of a site with these of its members, known or new.
+fn version(
+    done: &mut Schedule,
+    known: &mut HashMap<Vec<u32>, usize>,
+    site: SiteIndex,
+    members: &[Member],
+    active: &[u32],
+) -> usize {
+    if let Some(&known) = known.get(active) {
+        return known;
+    }
+    let first = done.listed.len();
+    let listed = active.iter().filter_map(|&n| members.get(n as usize));
+    done.listed
+        .extend(listed.map(|member| (member.point, member.instrument)));
+    done.versions.push(Version {
+        site,
+        listed: first..done.listed.len(),
+    });
+    known.insert(active.to_vec(), done.versions.len() - 1);
+    done.versions.len() - 1
 }
