@@ -53,6 +53,16 @@ pub enum Rule {
     ArgumentGone,
     /// Two hooks want the same bytes with different splices.
     Overlap,
+    /// Not all ways into the block are known, so its edges cannot stand for it.
+    WaysUnknown,
+    /// Another function branches into the block, so the edges of its own cannot stand for it.
+    EnteredFromElsewhere,
+    /// Nothing leads to the block.
+    Unreached,
+    /// Every bounce slot that a two-byte splice here could reach is taken.
+    NoSlot,
+    /// Too many copies of instructions would be needed to get there from where a splice fits.
+    TooFar,
 }
 
 impl Rule {
@@ -81,6 +91,11 @@ impl Rule {
             Self::Unrelocatable => "unrelocatable",
             Self::ArgumentGone => "argument-gone",
             Self::Overlap => "overlap",
+            Self::WaysUnknown => "ways-unknown",
+            Self::EnteredFromElsewhere => "entered-from-elsewhere",
+            Self::Unreached => "unreached",
+            Self::NoSlot => "no-slot",
+            Self::TooFar => "too-far",
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Symbols, live bytes and the sites that may never be touched.
 
+use iced_x86::{Decoder, DecoderOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::{Addr, Error, Result, Span};
@@ -242,6 +243,37 @@ impl Image {
         self.functions
             .get(behind.checked_sub(1)?)
             .filter(|function| function.span.contains(at))
+    }
+
+    /// The bytes behind a function that belong to nothing, up to the next symbol: `int3` and nops, which
+    /// nobody runs unless the function runs on into them. Room that belongs to the next function's
+    /// entry (`__pfx_`, `__cfi_`) begins with a symbol, so it is no part of this.
+    #[must_use]
+    pub fn padding_behind(&self, function: FunctionId) -> Span {
+        let start = self
+            .function(function)
+            .map_or(Addr(0), |function| function.span.end);
+        let next = self
+            .symbols
+            .entries()
+            .partition_point(|symbol| symbol.at < start);
+        let next = self
+            .symbols
+            .entries()
+            .get(next)
+            .map_or(start, |symbol| symbol.at);
+        let end = next.min(self.text.end).max(start);
+        let bytes = self.bytes(Span { start, end }).unwrap_or_default();
+        let mut decoder = Decoder::with_ip(64, bytes, start.0, DecoderOptions::NONE);
+        let mut behind = start;
+        while decoder.can_decode() {
+            let instruction = decoder.decode();
+            if !is_padding(&instruction) {
+                break;
+            }
+            behind = Addr(instruction.next_ip());
+        }
+        Span { start, end: behind }
     }
 
     /// The nearest symbol (text, data or module) at or before `at`, and the distance to it in bytes.

@@ -9,7 +9,24 @@
 //! Where a hook's own instruction is in no segment, its event is still known: a block begins whenever
 //! control takes one of the edges into it, and ends whenever it takes one of the edges out.
 
+mod arrivals;
+mod cover;
+pub mod coverage;
+mod draft;
+mod edges;
+mod finish;
+mod hooks;
+mod matching;
+mod options;
+mod runs;
+mod segments;
+mod slots;
+mod solve;
+mod tracer;
+
 use serde::{Deserialize, Serialize};
+
+pub use options::{BlockOptions, Choice, Cost, at_instruction, options, place};
 
 use crate::cfg::BlockIndex;
 use crate::{Addr, HookType, Refusal, Span};

@@ -1,0 +1,58 @@
+//! Hooks on an edge that no patch can take, known by where it leads: who comes there by the text comes
+//! by that edge, when every other way there is led past the splice.
+
+use super::Tactic;
+use super::cover::{Cover, Dead, refusal};
+use super::hooks::{Event, Way};
+use super::segments::{Number, Outline};
+use crate::cfg::BlockIndex;
+use crate::relocate::refuse;
+use crate::{Refusal, Rule};
+
+/// A block's end, by the arrivals behind all of its edges.
+///
+/// # Errors
+/// The rule that keeps one of them from being told.
+pub(super) fn out_of(
+    outline: &Outline<'_>,
+    dead: &Dead,
+    block: BlockIndex,
+    last: Number,
+) -> Result<Way, Refusal> {
+    let here = outline.start(last);
+    if outline.cfg.exits(block) {
+        return refuse(Rule::WaysUnknown, here, "control leaves the function here");
+    }
+    let successors = outline.successors(block);
+    if successors.is_empty() {
+        return refuse(
+            Rule::NothingToDisplace,
+            here,
+            "control does not go on from here",
+        );
+    }
+    let mut cover = Cover::new(outline, dead);
+    let mut past = Vec::new();
+    for &to in &successors {
+        if !dead.reachable(outline, to) || dead.arrivals.contains(&to) {
+            return Err(refusal(outline, to));
+        }
+        for from in outline.ways(to)?.into_iter().filter(|&from| from != last) {
+            cover.leaving(from)?;
+            past.push((from, to));
+        }
+    }
+    let mut needs = cover.needs;
+    needs.copied.extend(&successors);
+    let tactic = if past.is_empty() {
+        Tactic::Edges
+    } else {
+        Tactic::Arrivals
+    };
+    needs.past = past;
+    Ok(Way {
+        tactic,
+        event: Event::Arrives(successors),
+        needs,
+    })
+}

@@ -1,0 +1,167 @@
+//! What makes every execution of an instruction one of a copy in a patch.
+//!
+//! An instruction of a segment is copied by a site there. One that stays, or whose segment takes no
+//! splice, may be copied behind every edge that leads to it, if there are no other ways to it: the
+//! patches of the instructions that lead there run on with it.
+
+use super::segments::{Number, Outline};
+use crate::relocate::refuse;
+use crate::{Refusal, Rule};
+
+/// Instructions that one hook may have copied beyond its sites.
+const MOST: usize = 24;
+
+/// What segments take.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Dead {
+    /// By segment: no splice fits, nor is a slot in reach.
+    pub(super) segments: Vec<bool>,
+    /// Instructions whose arrivals would need each other.
+    pub(super) arrivals: Vec<Number>,
+    /// Whether an `int3` is allowed there.
+    pub(super) traps: bool,
+}
+
+impl Dead {
+    /// Segments of one byte are dead from the beginning.
+    pub(super) fn new(outline: &Outline<'_>) -> Self {
+        let short = |&segment: &_| outline.room(segment) < super::SHORT_SPLICE_BYTES;
+        Self {
+            segments: outline.segments.iter().map(short).collect(),
+            arrivals: Vec::new(),
+            traps: false,
+        }
+    }
+
+    /// Whether a site can copy the instruction.
+    pub(super) fn reachable(&self, outline: &Outline<'_>, at: Number) -> bool {
+        outline.segment_of(at).is_some_and(|segment| {
+            self.traps || !self.segments.get(segment as usize).copied().unwrap_or(true)
+        })
+    }
+}
+
+/// What has to be there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Needs {
+    /// Instructions that a site copies.
+    pub(super) copied: Vec<Number>,
+    /// Edges behind which every patch with a copy of the first runs on with a copy of the second.
+    pub(super) runs: Vec<(Number, Number)>,
+    /// Edges behind which every patch with a copy of the first runs on with what the site that begins
+    /// at the second displaces.
+    pub(super) past: Vec<(Number, Number)>,
+    /// The function tracer's site.
+    pub(super) tracer: bool,
+}
+
+impl Needs {
+    /// Adds all of another's.
+    pub(super) fn add(&mut self, other: &Self) {
+        self.copied.extend(&other.copied);
+        self.runs.extend(&other.runs);
+        self.past.extend(&other.past);
+        self.tracer |= other.tracer;
+    }
+}
+
+/// A search for what covers instructions.
+pub(super) struct Cover<'o, 'a> {
+    outline: &'o Outline<'a>,
+    dead: &'o Dead,
+    seen: Vec<Number>,
+    pub(super) needs: Needs,
+}
+
+impl<'o, 'a> Cover<'o, 'a> {
+    pub(super) fn new(outline: &'o Outline<'a>, dead: &'o Dead) -> Self {
+        Self {
+            outline,
+            dead,
+            seen: Vec::new(),
+            needs: Needs::default(),
+        }
+    }
+
+    /// Sees to it that every execution of the instruction is one of a copy.
+    ///
+    /// # Errors
+    /// The rule that keeps the last of the instructions on some way there in the text.
+    pub(super) fn instruction(&mut self, at: Number) -> Result<(), Refusal> {
+        if self.seen.contains(&at) {
+            return Ok(());
+        }
+        self.seen.push(at);
+        let here = self.outline.start(at);
+        if self.seen.len() > MOST {
+            return refuse(
+                Rule::TooFar,
+                here,
+                format!("more than {MOST} instructions would have to be copied to reach it"),
+            );
+        }
+        if self.dead.reachable(self.outline, at) {
+            self.needs.copied.push(at);
+            return Ok(());
+        }
+        if self.outline.tracer == Some(at) {
+            self.needs.tracer = true;
+            return Ok(());
+        }
+        if !self.outline.copyable(at) {
+            return Err(self.refusal(at));
+        }
+        for from in self.outline.ways(at)? {
+            self.leaving(from)?;
+            self.needs.runs.push((from, at));
+        }
+        Ok(())
+    }
+
+    /// Sees to it that whatever runs behind the instruction comes from a copy.
+    ///
+    /// # Errors
+    /// As [`Self::instruction`], and if the instruction is a call, which returns to the text.
+    pub(super) fn leaving(&mut self, from: Number) -> Result<(), Refusal> {
+        if self.outline.returns(from) {
+            return refuse(
+                Rule::PostBehindCall,
+                self.outline.start(from),
+                "what is behind this call is returned to in the text",
+            );
+        }
+        self.instruction(from)
+    }
+
+    /// Why no site copies the instruction.
+    pub(super) fn refusal(&self, at: Number) -> Refusal {
+        refusal(self.outline, at)
+    }
+}
+
+/// Why no site copies an instruction.
+pub(super) fn refusal(outline: &Outline<'_>, at: Number) -> Refusal {
+    let room = (outline
+        .segment_of(at)
+        .and_then(|segment| outline.segment(segment)))
+    .map(|segment| outline.room(segment));
+    match room {
+        Some(room) if room < super::SHORT_SPLICE_BYTES => Refusal {
+            rule: Rule::BlockTooShort,
+            at: outline.start(at),
+            why: "only one byte can be written here, and a splice needs two".to_owned(),
+        },
+        Some(room) => Refusal {
+            rule: Rule::NoSlot,
+            at: outline.start(at),
+            why: format!(
+                "only {room} bytes can be written here, and a two-byte splice finds no room for a bounce in its reach"
+            ),
+        },
+        None => outline.refusal(at).unwrap_or(Refusal {
+            rule: Rule::NothingToDisplace,
+            at: outline.start(at),
+            why: "there is no instruction that could be displaced".to_owned(),
+        }),
+    }
+}

@@ -1,0 +1,174 @@
+//! How much of a kernel can be hooked: counts by tactic and by rule.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::options::Alone;
+use super::{BlockOptions, Placement, Tactic, Wanted};
+use crate::cfg::{Block, Cfg};
+use crate::{HookType, Image, Refusal, Rule};
+
+/// What reaches how many of one kind of point.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Those that are reached, by the dearest tactic that each needs.
+    pub by_tactic: BTreeMap<Tactic, u64>,
+    /// Those that are refused.
+    pub by_rule: BTreeMap<Rule, u64>,
+}
+
+impl Counts {
+    /// Counts one more.
+    pub fn add(&mut self, point: Result<Tactic, &Refusal>) {
+        match point {
+            Ok(tactic) => *self.by_tactic.entry(tactic).or_default() += 1,
+            Err(refusal) => *self.by_rule.entry(refusal.rule).or_default() += 1,
+        }
+    }
+
+    /// Adds what was counted elsewhere.
+    pub fn merge(&mut self, other: &Self) {
+        for (&tactic, count) in &other.by_tactic {
+            *self.by_tactic.entry(tactic).or_default() += count;
+        }
+        for (&rule, count) in &other.by_rule {
+            *self.by_rule.entry(rule).or_default() += count;
+        }
+    }
+
+    /// Points that are reached.
+    #[must_use]
+    pub fn reached(&self) -> u64 {
+        self.by_tactic.values().sum()
+    }
+
+    /// All points.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        self.reached() + self.by_rule.values().sum::<u64>()
+    }
+}
+
+/// Functions that are refused whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// How many.
+    pub functions: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// The table, each point looked at as if it were alone in a session.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Functions that are not refused whole.
+    pub functions: u64,
+    /// The others, by rule; in no other total.
+    pub refused: BTreeMap<Rule, Refused>,
+    /// Blocks that nothing leads to; in no total below.
+    pub unreachable: u64,
+    /// Pre-hooks of reachable blocks.
+    pub pre: Counts,
+    /// Post-hooks of reachable blocks.
+    pub post: Counts,
+    /// Any instruction of a reachable block about to run.
+    pub instructions: Counts,
+}
+
+impl Coverage {
+    /// Adds what was counted elsewhere.
+    pub fn merge(&mut self, other: &Self) {
+        self.functions += other.functions;
+        for (&rule, refused) in &other.refused {
+            let sum = self.refused.entry(rule).or_default();
+            sum.functions += refused.functions;
+            sum.bytes += refused.bytes;
+        }
+        self.unreachable += other.unreachable;
+        self.pre.merge(&other.pre);
+        self.post.merge(&other.post);
+        self.instructions.merge(&other.instructions);
+    }
+}
+
+/// Whether anything leads to the block.
+#[must_use]
+pub fn reachable(image: &Image, cfg: &Cfg, block: &Block) -> bool {
+    block.index.0 == 0
+        || block.open
+        || block.entered
+        || cfg.predecessors(block.index).next().is_some()
+        || !image
+            .branches_into(crate::Span::new(block.span.start, 1))
+            .is_empty()
+}
+
+/// The table of one function, with its [`options`](super::options()).
+#[must_use]
+pub fn of_function(image: &Image, cfg: &Cfg, options: &[BlockOptions]) -> Coverage {
+    let mut coverage = Coverage::default();
+    if let Some(refusal) = &cfg.refusal {
+        let refused = coverage.refused.entry(refusal.rule).or_default();
+        refused.functions += 1;
+        refused.bytes += cfg.span.len();
+        return coverage;
+    }
+    coverage.functions = 1;
+    let mut counted = Vec::with_capacity(cfg.blocks.len());
+    for (block, options) in cfg.blocks.iter().zip(options) {
+        let reachable = reachable(image, cfg, block);
+        counted.push(reachable);
+        if reachable {
+            coverage
+                .pre
+                .add(options.pre.as_ref().map(|choice| choice.tactic));
+            coverage
+                .post
+                .add(options.post.as_ref().map(|choice| choice.tactic));
+        } else {
+            coverage.unreachable += 1;
+        }
+    }
+    let alone = Alone::new(image, cfg);
+    for (at, choice) in alone.instructions() {
+        let block = cfg.block_at(at).map_or(0, |block| block.index.0 as usize);
+        if counted.get(block) == Some(&true) {
+            coverage
+                .instructions
+                .add(choice.as_ref().map(|choice| choice.tactic));
+        }
+    }
+    coverage
+}
+
+/// Every hook of every reachable block of a graph, in order.
+#[must_use]
+pub fn wanted(graph: usize, image: &Image, cfg: &Cfg) -> Vec<Wanted> {
+    if cfg.refusal.is_some() {
+        return Vec::new();
+    }
+    let blocks = cfg
+        .blocks
+        .iter()
+        .filter(|block| reachable(image, cfg, block));
+    let hooks = |block: &Block| {
+        let block = block.index;
+        [HookType::Pre, HookType::Post].map(|hook| Wanted { graph, block, hook })
+    };
+    blocks.flat_map(hooks).collect()
+}
+
+/// What a placement reached: pre-hooks and post-hooks.
+#[must_use]
+pub fn of_placement(wanted: &[Wanted], placement: &Placement) -> (Counts, Counts) {
+    let (mut pre, mut post) = (Counts::default(), Counts::default());
+    for (wanted, hook) in wanted.iter().zip(&placement.hooks) {
+        let counts = match wanted.hook {
+            HookType::Pre => &mut pre,
+            HookType::Post => &mut post,
+        };
+        counts.add(hook.as_ref().map(|reached| reached.tactic));
+    }
+    (pre, post)
+}

@@ -1,0 +1,288 @@
+//! From what was worked out to sites, bounces and points.
+
+use super::draft::{Draft, Kind};
+use super::hooks::{Event, Way};
+use super::segments::{Number, Outline};
+use super::slots::{Host, Slot};
+use super::solve::{Part, Problem};
+use super::{
+    Bounce, BounceIndex, Edge, Placement, Point, Reached, RunOn, SPLICE_BYTES, Site, SiteIndex,
+    Slot as Bytes, Splice, Tactic,
+};
+use crate::{Addr, Span};
+
+/// Sites by number: the part, and the index among its drafts.
+struct Numbers {
+    order: Vec<(Addr, usize, usize)>,
+    /// By part, by draft.
+    numbers: Vec<Vec<SiteIndex>>,
+}
+
+impl Numbers {
+    fn of(parts: &[Part<'_>]) -> Self {
+        let mut order = Vec::new();
+        for (index, part) in parts.iter().enumerate() {
+            let drafts = part.drafts.iter().enumerate();
+            order
+                .extend(drafts.map(|(draft, site)| (part.outline.start(site.first), index, draft)));
+        }
+        order.sort_unstable();
+        let mut numbers: Vec<Vec<SiteIndex>> = parts
+            .iter()
+            .map(|part| vec![SiteIndex(u32::MAX); part.drafts.len()])
+            .collect();
+        for (number, &(_, part, draft)) in (0_u32..).zip(&order) {
+            let place = numbers.get_mut(part).and_then(|part| part.get_mut(draft));
+            if let Some(place) = place {
+                *place = SiteIndex(number);
+            }
+        }
+        Self { order, numbers }
+    }
+
+    fn site(&self, part: usize, draft: usize) -> Option<SiteIndex> {
+        self.numbers.get(part)?.get(draft).copied()
+    }
+}
+
+/// The draft that begins at an instruction, by index.
+fn at(part: &Part<'_>, first: Number) -> Option<usize> {
+    part.drafts
+        .binary_search_by_key(&first, |draft| draft.first)
+        .ok()
+}
+
+/// The draft that displaces an instruction.
+fn displacing(part: &Part<'_>, at: Number) -> Option<usize> {
+    let behind = part.drafts.partition_point(|draft| draft.first <= at);
+    let index = behind.checked_sub(1)?;
+    part.drafts
+        .get(index)
+        .filter(|draft| draft.copies(at))
+        .map(|_| index)
+}
+
+/// The placement of a solved problem.
+pub(super) fn finish(problem: &Problem<'_, '_>) -> Placement {
+    let numbers = Numbers::of(&problem.parts);
+    let mut bounces: Vec<(Bounce, Slot, usize)> = Vec::with_capacity(problem.taken.len());
+    for &(index, first, slot) in &problem.taken {
+        let host = problem.parts.get(slot.function);
+        let exposed = |at: Option<usize>| {
+            at.and_then(|draft| numbers.site(slot.function, draft))
+                .map(Bytes::Exposed)
+        };
+        let bytes = match slot.host {
+            Host::Padding => Some(Bytes::Padding),
+            Host::Site(first) => exposed(host.and_then(|host| at(host, first))),
+            Host::Donor(..) => exposed(host.and_then(|host| before(host, slot.at))),
+        };
+        let site = problem
+            .parts
+            .get(index)
+            .and_then(|part| numbers.site(index, at(part, first)?));
+        if let (Some(bytes), Some(site)) = (bytes, site) {
+            let bounce = Bounce {
+                at: slot.at,
+                slot: bytes,
+                site,
+            };
+            bounces.push((bounce, slot, index));
+        }
+    }
+    bounces.sort_unstable_by_key(|(bounce, ..)| bounce.at);
+    let mut by_site: Vec<Option<(BounceIndex, Tactic)>> = vec![None; numbers.order.len()];
+    let mut hosted: Vec<Vec<Addr>> = vec![Vec::new(); numbers.order.len()];
+    for (number, (bounce, slot, part)) in (0_u32..).zip(&bounces) {
+        if let Some(site) = by_site.get_mut(bounce.site.0 as usize) {
+            *site = Some((BounceIndex(number), slot.tactic(*part == slot.function)));
+        }
+        if let Bytes::Exposed(host) = bounce.slot
+            && let Some(host) = hosted.get_mut(host.0 as usize)
+        {
+            host.push(bounce.at);
+        }
+    }
+    let sites = numbers
+        .order
+        .iter()
+        .enumerate()
+        .filter_map(|(number, &(_, part, draft))| {
+            let part = problem.parts.get(part)?;
+            let bounce = by_site
+                .get(number)
+                .copied()
+                .flatten()
+                .map(|(bounce, _)| bounce);
+            let hosted = hosted.get(number).map(Vec::as_slice).unwrap_or_default();
+            site(part, draft, bounce, hosted)
+        });
+    let sites = sites.collect();
+    let hooks = problem.ways.iter().map(|(index, _, way)| {
+        let way = way.as_ref().map_err(Clone::clone)?;
+        let part = problem.parts.get(*index);
+        Ok(part.map_or_else(
+            || Reached {
+                tactic: way.tactic,
+                points: Vec::new(),
+                needs: Vec::new(),
+            },
+            |part| reached(part, *index, way, &numbers, &by_site),
+        ))
+    });
+    Placement {
+        sites,
+        hooks: hooks.collect(),
+        bounces: bounces.into_iter().map(|(bounce, ..)| bounce).collect(),
+    }
+}
+
+/// The last draft that begins before an address.
+fn before(part: &Part<'_>, at: Addr) -> Option<usize> {
+    let behind = part
+        .drafts
+        .partition_point(|draft| part.outline.start(draft.first) < at);
+    behind.checked_sub(1)
+}
+
+fn site(
+    part: &Part<'_>,
+    index: usize,
+    bounce: Option<BounceIndex>,
+    hosted: &[Addr],
+) -> Option<Site> {
+    let outline = &*part.outline;
+    let draft = part.drafts.get(index)?;
+    let splice = match draft.kind {
+        Kind::Jump => Splice::Jump,
+        Kind::Short => Splice::Short(bounce?),
+        Kind::Tracer => Splice::Tracer,
+        Kind::Trap => Splice::Trap,
+    };
+    let run_ons = part.runs.of_site(index).iter();
+    Some(Site {
+        splice,
+        displaced: outline.span(draft.first, draft.behind),
+        overwritten: overwritten(outline, draft, hosted),
+        run_ons: run_ons
+            .map(|&(from, to, first, behind)| RunOn {
+                edge: edge(outline, from, outline.start(to)),
+                copied: outline.span(first, behind),
+            })
+            .collect(),
+    })
+}
+
+fn edge(outline: &Outline<'_>, from: Number, to: Addr) -> Edge {
+    Edge {
+        from: outline.start(from),
+        to,
+    }
+}
+
+/// Instructions that the splice or a bounce writes over.
+fn overwritten(outline: &Outline<'_>, draft: &Draft, hosted: &[Addr]) -> u32 {
+    let splice = draft.splice(outline);
+    let written = (draft.first..draft.behind).filter(|&at| {
+        let bytes = outline.span(at, at + 1);
+        bytes.overlaps(splice)
+            || hosted
+                .iter()
+                .any(|&bounce| bytes.overlaps(Span::new(bounce, SPLICE_BYTES)))
+    });
+    u32::try_from(written.count()).unwrap_or(u32::MAX)
+}
+
+/// Where a hook's instruments stand, in all patches that its event may happen in.
+fn reached(
+    part: &Part<'_>,
+    index: usize,
+    way: &Way,
+    numbers: &Numbers,
+    bounces: &[Option<(BounceIndex, Tactic)>],
+) -> Reached {
+    let outline = &*part.outline;
+    let number = |draft: usize| numbers.site(index, draft);
+    let mut points: Vec<(SiteIndex, Point)> = Vec::new();
+    let mut needs: Vec<SiteIndex> = Vec::new();
+    let mut tactic = way.tactic;
+    let mut add = |draft: Option<usize>, point| {
+        points.extend(draft.and_then(number).map(|site| (site, point)))
+    };
+    let mut own = |site: Option<usize>, at: Number| {
+        let draft = site.and_then(|site| part.drafts.get(site));
+        if draft.is_some_and(|draft| {
+            outline.start(at) >= draft.splice(outline).end && draft.kind == Kind::Jump
+        }) {
+            tactic = tactic.max(Tactic::BlockRelocation);
+        }
+    };
+    match &way.event {
+        Event::Before(at) => {
+            let site = displacing(part, *at);
+            own(site, *at);
+            let first = site
+                .and_then(|site| part.drafts.get(site))
+                .is_some_and(|site| site.first == *at);
+            let point = Point::Before(outline.start(*at));
+            add(site, if first { Point::Entry } else { point });
+            for site in part.runs.copying(*at) {
+                add(Some(site as usize), point);
+            }
+        }
+        Event::On(edges) => {
+            for &(from, to) in edges {
+                let point = Point::On(edge(outline, from, to));
+                let site = displacing(part, from);
+                if way.tactic == Tactic::DirectSplice {
+                    own(site, from);
+                }
+                add(site, point);
+                for site in part.runs.copying(from) {
+                    add(Some(site as usize), point);
+                }
+            }
+        }
+        Event::Arrives(firsts) => {
+            for &first in firsts {
+                let site = at(part, first);
+                add(site, Point::Entry);
+                let awaited = site.and_then(|site| u32::try_from(site).ok()).into_iter();
+                let awaited = awaited.flat_map(|site| part.runs.awaited(site));
+                needs.extend(awaited.filter_map(|site| number(site as usize)));
+            }
+        }
+        Event::Traced => add(
+            outline.tracer.and_then(|tracer| at(part, tracer)),
+            Point::Entry,
+        ),
+    }
+    points.sort_unstable();
+    points.dedup();
+    needs.sort_unstable();
+    needs.dedup();
+    for site in points
+        .iter()
+        .map(|&(site, _)| site)
+        .chain(needs.iter().copied())
+    {
+        let Some(&(_, _, draft)) = numbers.order.get(site.0 as usize) else {
+            continue;
+        };
+        tactic = tactic.max(match part.drafts.get(draft).map(|draft| draft.kind) {
+            Some(Kind::Trap) => Tactic::Trap,
+            Some(Kind::Tracer) => Tactic::Tracer,
+            Some(Kind::Short) => bounces
+                .get(site.0 as usize)
+                .copied()
+                .flatten()
+                .map_or(tactic, |(_, tactic)| tactic),
+            _ => tactic,
+        });
+    }
+    Reached {
+        tactic,
+        points,
+        needs,
+    }
+}

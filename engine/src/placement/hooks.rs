@@ -1,0 +1,192 @@
+//! The event of a hook, and the first tactic that reaches it.
+
+use iced_x86::FlowControl;
+
+use super::cover::{Cover, Dead, Needs, refusal};
+use super::segments::{Number, Outline};
+use super::{Tactic, arrivals, edges, tracer};
+use crate::cfg::{BlockEnd, BlockIndex};
+use crate::relocate::refuse;
+use crate::{Addr, HookType, Refusal, Rule};
+
+/// What a hook waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Event {
+    /// This instruction is about to run: counted wherever it is copied.
+    Before(Number),
+    /// Control takes one of these edges: counted wherever what they leave is copied.
+    On(Vec<(Number, Addr)>),
+    /// Control comes by the text to one of these.
+    Arrives(Vec<Number>),
+    /// Control comes to the function tracer's site.
+    Traced,
+}
+
+/// How a hook is to be reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Way {
+    /// What it takes besides sites.
+    pub(super) tactic: Tactic,
+    pub(super) event: Event,
+    pub(super) needs: Needs,
+}
+
+/// The cheapest way to a hook.
+///
+/// # Errors
+/// The rule that forbids it at the hook itself.
+pub(super) fn reach(
+    outline: &Outline<'_>,
+    dead: &mut Dead,
+    block: BlockIndex,
+    hook: HookType,
+) -> Result<Way, Refusal> {
+    if let Some(refusal) = &outline.cfg.refusal {
+        return Err(refusal.clone());
+    }
+    let way = |dead: &Dead| match hook {
+        HookType::Pre => pre(outline, dead, block),
+        HookType::Post => post(outline, dead, block),
+    };
+    way(dead).or_else(|refusal| with_traps(dead, way).map_err(|_| refusal))
+}
+
+/// As [`reach`], for any one instruction about to run.
+pub(super) fn reach_instruction(
+    outline: &Outline<'_>,
+    dead: &mut Dead,
+    at: Number,
+) -> Result<Way, Refusal> {
+    let way = |dead: &Dead| before(outline, dead, at);
+    way(dead).or_else(|refusal| with_traps(dead, way).map_err(|_| refusal))
+}
+
+/// The same search, with traps where nothing else goes.
+fn with_traps(
+    dead: &mut Dead,
+    way: impl Fn(&Dead) -> Result<Way, Refusal>,
+) -> Result<Way, Refusal> {
+    dead.traps = true;
+    let found = way(dead);
+    dead.traps = false;
+    found
+}
+
+fn pre(outline: &Outline<'_>, dead: &Dead, block: BlockIndex) -> Result<Way, Refusal> {
+    match outline.body(block) {
+        Some((Some(first), _)) => before(outline, dead, first),
+        Some((None, last)) if outline.tracer == Some(last) => Ok(tracer::entry()),
+        _ => nothing(outline, block),
+    }
+}
+
+fn nothing(outline: &Outline<'_>, block: BlockIndex) -> Result<Way, Refusal> {
+    let at = outline
+        .cfg
+        .block(block)
+        .map_or(outline.cfg.span.start, |block| block.span.start);
+    refuse(
+        Rule::NothingToDisplace,
+        at,
+        "the block has nothing but an endbr64, which must stay",
+    )
+}
+
+/// An instruction about to run.
+fn before(outline: &Outline<'_>, dead: &Dead, at: Number) -> Result<Way, Refusal> {
+    if dead.reachable(outline, at) {
+        return Ok(direct(Event::Before(at), at));
+    }
+    if at
+        .checked_sub(1)
+        .is_some_and(|before| outline.tracer == Some(before))
+    {
+        return Ok(tracer::entry());
+    }
+    edges::into(outline, dead, at).map_err(|why| because(refusal(outline, at), &why))
+}
+
+fn direct(event: Event, copied: Number) -> Way {
+    let needs = Needs {
+        copied: vec![copied],
+        ..Needs::default()
+    };
+    Way {
+        tactic: Tactic::DirectSplice,
+        event,
+        needs,
+    }
+}
+
+/// The rule at the hook, and why its edges do not help either.
+fn because(mut refusal: Refusal, edges: &Refusal) -> Refusal {
+    refusal.why = format!(
+        "{}; nor can its edges be hooked: {} ({})",
+        refusal.why, edges.why, edges.at
+    );
+    refusal
+}
+
+fn post(outline: &Outline<'_>, dead: &Dead, block: BlockIndex) -> Result<Way, Refusal> {
+    let Some((body, last)) = outline.body(block) else {
+        return nothing(outline, block);
+    };
+    if !branches(outline, block, last) {
+        return run_on(outline, dead, block, last);
+    }
+    if dead.reachable(outline, last) {
+        return Ok(direct(Event::Before(last), last));
+    }
+    if body.is_none_or(|body| body >= last) {
+        let way = pre(outline, dead, block);
+        return way.or_else(|why| arrivals::out_of(outline, dead, block, last).map_err(|_| why));
+    }
+    let mut cover = Cover::new(outline, dead);
+    let before = last.saturating_sub(1);
+    match cover.leaving(before) {
+        Ok(()) => Ok(Way {
+            tactic: edges::tactic(outline, dead, before),
+            event: Event::On(vec![(before, outline.start(last))]),
+            needs: cover.needs,
+        }),
+        Err(why) => arrivals::out_of(outline, dead, block, last).map_err(|_| {
+            if why.rule == Rule::PostBehindCall {
+                why
+            } else {
+                because(refusal(outline, last), &why)
+            }
+        }),
+    }
+}
+
+/// The post-hook of a block that runs on into the next.
+fn run_on(
+    outline: &Outline<'_>,
+    dead: &Dead,
+    block: BlockIndex,
+    last: Number,
+) -> Result<Way, Refusal> {
+    let mut cover = Cover::new(outline, dead);
+    match cover.leaving(last) {
+        Ok(()) => Ok(Way {
+            tactic: edges::tactic(outline, dead, last),
+            event: Event::On(vec![(last, outline.end(last))]),
+            needs: cover.needs,
+        }),
+        Err(why) => arrivals::out_of(outline, dead, block, last).map_err(|_| why),
+    }
+}
+
+/// Whether the block ends with a branch, before which its post-hook stands, rather than running on.
+fn branches(outline: &Outline<'_>, block: BlockIndex, last: Number) -> bool {
+    let end = outline.cfg.block(block).map(|block| block.end);
+    match outline.instruction(last).map(|last| last.flow_control()) {
+        // A static key that is off now is a branch all the same.
+        Some(FlowControl::Next) => end == Some(BlockEnd::Conditional),
+        Some(FlowControl::Call | FlowControl::IndirectCall) => end == Some(BlockEnd::NoReturn),
+        // A WARN goes on.
+        Some(FlowControl::Exception) => end != Some(BlockEnd::FallThrough),
+        Some(FlowControl::Interrupt) => false,
+        _ => true,
+    }
+}

@@ -1,0 +1,192 @@
+//! What can be done at every block, before anyone clicks.
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use serde::{Deserialize, Serialize};
+
+use super::finish::finish;
+use super::segments::{Number, Outline};
+use super::solve::{Ask, Neighbours, Problem};
+use super::{Placement, Tactic, Wanted};
+use crate::cfg::{BlockIndex, Cfg};
+use crate::relocate::refuse;
+use crate::{Addr, HookType, Image, Refusal, Rule};
+
+/// What a hook costs when it is alone in a session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Cost {
+    /// Splices, donors' included.
+    pub sites: u32,
+    /// Bounces on the way to patches.
+    pub bounces: u32,
+    /// Bytes of the original code that run as a copy while it is in place.
+    pub displaced: u32,
+    /// Bytes that are copied once more, behind edges.
+    pub copied: u32,
+    /// The most instructions that are overwritten at one site: more than one needs waiting for threads
+    /// that are between them.
+    pub overwritten: u32,
+}
+
+impl Cost {
+    fn of(placement: &Placement) -> Self {
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let bytes = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+        let sites = &placement.sites;
+        let run_ons = sites.iter().flat_map(|site| &site.run_ons);
+        Self {
+            sites: count(sites.len()),
+            bounces: count(placement.bounces.len()),
+            displaced: bytes(sites.iter().map(|site| site.displaced.len()).sum()),
+            copied: bytes(run_ons.map(|run| run.copied.len()).sum()),
+            overwritten: sites.iter().map(|site| site.overwritten).max().unwrap_or(0),
+        }
+    }
+}
+
+/// How a hook can be reached when it is alone in a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Choice {
+    /// The dearest tactic that it needs.
+    pub tactic: Tactic,
+    /// What it costs.
+    pub cost: Cost,
+}
+
+/// What can be done at one block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockOptions {
+    /// The block.
+    pub block: BlockIndex,
+    /// A pre-hook alone.
+    pub pre: Result<Choice, Refusal>,
+    /// A post-hook alone.
+    pub post: Result<Choice, Refusal>,
+    /// Whether both can be there in one session; `None` if one of them alone cannot.
+    pub both: Option<Result<(), Refusal>>,
+}
+
+/// Every block's options. A function that refuses refuses at every block.
+#[must_use]
+pub fn options(image: &Image, cfg: &Cfg) -> Vec<BlockOptions> {
+    let alone = Alone::new(image, cfg);
+    let hook = |block, hook| alone.choice(Ask::Hook(block, hook));
+    let blocks = cfg.blocks.iter().map(|block| {
+        let pre = hook(block.index, HookType::Pre);
+        let post = hook(block.index, HookType::Post);
+        BlockOptions {
+            block: block.index,
+            both: alone.both(block.index, &pre, &post),
+            pre,
+            post,
+        }
+    });
+    blocks.collect()
+}
+
+/// Whether one instruction about to run can be a point, and how.
+///
+/// # Errors
+/// The rule that forbids it.
+pub fn at_instruction(image: &Image, cfg: &Cfg, at: Addr) -> Result<Choice, Refusal> {
+    let alone = Alone::new(image, cfg);
+    match alone.outline.number(at) {
+        Some(number) => alone.choice(Ask::Instruction(number)),
+        None => match &cfg.refusal {
+            Some(refusal) => Err(refusal.clone()),
+            None => refuse(
+                Rule::NothingToDisplace,
+                at,
+                "no instruction of the function begins here",
+            ),
+        },
+    }
+}
+
+/// Hooks of one function, each looked at as if there were no other.
+pub(super) struct Alone<'a> {
+    outline: Rc<Outline<'a>>,
+    neighbours: Neighbours<'a>,
+}
+
+impl<'a> Alone<'a> {
+    pub(super) fn new(image: &'a Image, cfg: &'a Cfg) -> Self {
+        Self {
+            outline: Rc::new(Outline::of(image, Cow::Borrowed(cfg))),
+            neighbours: Neighbours::new(image),
+        }
+    }
+
+    fn place(&self, asks: &[(usize, Ask)]) -> Placement {
+        let mut problem = Problem::new(&self.neighbours, [Rc::clone(&self.outline)], asks);
+        problem.solve();
+        finish(&problem)
+    }
+
+    fn choice(&self, ask: Ask) -> Result<Choice, Refusal> {
+        let mut placement = self.place(&[(0, ask)]);
+        let tactic = placement
+            .hooks
+            .pop()
+            .map(|hook| hook.map(|reached| reached.tactic));
+        let cost = Cost::of(&placement);
+        tactic.map_or_else(
+            || {
+                refuse(
+                    Rule::NothingToDisplace,
+                    self.outline.cfg.span.start,
+                    "it was not looked at",
+                )
+            },
+            |tactic| tactic.map(|tactic| Choice { tactic, cost }),
+        )
+    }
+
+    /// How every instruction of the function can be a point.
+    pub(super) fn instructions(&self) -> impl Iterator<Item = (Addr, Result<Choice, Refusal>)> {
+        (0..self.outline.len())
+            .map(|at: Number| (self.outline.start(at), self.choice(Ask::Instruction(at))))
+    }
+
+    fn both(
+        &self,
+        block: BlockIndex,
+        pre: &Result<Choice, Refusal>,
+        post: &Result<Choice, Refusal>,
+    ) -> Option<Result<(), Refusal>> {
+        let (Ok(pre), Ok(post)) = (pre, post) else {
+            return None;
+        };
+        // Whatever two splices do that need no bounce, one or two do for both.
+        if pre.cost.bounces == 0
+            && post.cost.bounces == 0
+            && pre.tactic < Tactic::Edges
+            && post.tactic < Tactic::Edges
+        {
+            return Some(Ok(()));
+        }
+        let asks = [HookType::Pre, HookType::Post].map(|hook| (0, Ask::Hook(block, hook)));
+        let hooks = self.place(&asks).hooks.into_iter();
+        Some(hooks.map(|hook| hook.map(|_| ())).collect())
+    }
+}
+
+/// Sites for all hooks of a session at once: as few splices as do, bounces where they cost least, and
+/// the cheapest tactic for each hook that the others leave it. The same on every run.
+///
+/// Functions that no hook is in are used for room only where their graphs are given, or nothing else is left.
+#[must_use]
+pub fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted]) -> Placement {
+    let neighbours = Neighbours::new(image);
+    let outlines = graphs
+        .iter()
+        .map(|cfg| Rc::new(Outline::of(image, Cow::Borrowed(*cfg))));
+    let asks: Vec<(usize, Ask)> = wanted
+        .iter()
+        .map(|wanted| (wanted.graph, Ask::Hook(wanted.block, wanted.hook)))
+        .collect();
+    let mut problem = Problem::new(&neighbours, outlines, &asks);
+    problem.solve();
+    finish(&problem)
+}

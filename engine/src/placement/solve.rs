@@ -1,0 +1,396 @@
+//! All hooks of a session as one problem.
+//!
+//! Every hook takes the cheapest way that its function allows. Then all short splices and all slots
+//! are matched at once. A segment whose short splice finds no slot is dead; the hooks that wanted
+//! it take their next way, which may bring new sites, and all is matched again, until nothing fails.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::cover::{Dead, Needs};
+use super::draft::{self, Draft, Kind};
+use super::hooks::{Way, reach, reach_instruction};
+use super::matching::{self, Matching};
+use super::runs::Runs;
+use super::segments::{Number, Outline};
+use super::slots::{self, Hosts, Slot};
+use crate::cfg::{BlockIndex, Cfg};
+use crate::image::FunctionId;
+use crate::{Addr, HookType, Image, Refusal};
+
+/// Outlines of functions that nobody wants hooks in, made when room is looked for there.
+pub(super) struct Neighbours<'a> {
+    image: &'a Image,
+    known: RefCell<HashMap<FunctionId, Rc<Outline<'a>>>>,
+}
+
+impl<'a> Neighbours<'a> {
+    pub(super) fn new(image: &'a Image) -> Self {
+        Self {
+            image,
+            known: RefCell::default(),
+        }
+    }
+
+    fn outline(&self, function: FunctionId) -> Rc<Outline<'a>> {
+        let mut known = self.known.borrow_mut();
+        let outline = known.entry(function).or_insert_with(|| {
+            let cfg = Cfg::of(self.image, function);
+            Rc::new(Outline::of(self.image, std::borrow::Cow::Owned(cfg)))
+        });
+        Rc::clone(outline)
+    }
+
+    /// The functions with a byte from `low` to `high`, or of the padding behind them.
+    fn between(&self, low: Addr, high: Addr) -> impl Iterator<Item = FunctionId> {
+        let functions = self.image.functions();
+        let first = functions.partition_point(|function| function.span.end <= low);
+        let first = first.saturating_sub(1);
+        let near = functions
+            .iter()
+            .skip(first)
+            .take_while(move |function| function.span.start <= high);
+        near.map(|function| function.id)
+    }
+}
+
+/// What is asked of a function.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Ask {
+    Hook(BlockIndex, HookType),
+    /// An instruction about to run.
+    Instruction(Number),
+}
+
+/// A function in the problem.
+pub(super) struct Part<'a> {
+    pub(super) outline: Rc<Outline<'a>>,
+    dead: Dead,
+    asks: Vec<usize>,
+    pub(super) needs: Needs,
+    /// By address.
+    pub(super) drafts: Vec<Draft>,
+    pub(super) runs: Runs,
+    /// First instructions of sites that wait for others: sorted.
+    waiting: Vec<Number>,
+}
+
+impl<'a> Part<'a> {
+    fn new(outline: Rc<Outline<'a>>) -> Self {
+        Self {
+            dead: Dead::new(&outline),
+            outline,
+            asks: Vec::new(),
+            needs: Needs::default(),
+            drafts: Vec::new(),
+            runs: Runs::default(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// The sites that the ways of its hooks need.
+    fn draft(&mut self, ways: &[(usize, Ask, Result<Way, Refusal>)]) {
+        self.needs = Needs::default();
+        let own = self.asks.iter().filter_map(|&ask| ways.get(ask));
+        for way in own.filter_map(|(_, _, way)| way.as_ref().ok()) {
+            self.needs.add(&way.needs);
+        }
+        let needs = &mut self.needs;
+        for list in [&mut needs.runs, &mut needs.past] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        needs.copied.sort_unstable();
+        needs.copied.dedup();
+        let outline = &self.outline;
+        self.drafts.clear();
+        self.drafts.extend(
+            (outline.tracer.filter(|_| needs.tracer))
+                .map(|tracer| Draft::new(Kind::Tracer, tracer, tracer + 1)),
+        );
+        let mut points = needs.copied.as_slice();
+        while let Some(&first) = points.first() {
+            let found = outline
+                .segment_of(first)
+                .and_then(|index| Some((index, outline.segment(index)?)));
+            let Some((index, segment)) = found else {
+                points = points.get(1..).unwrap_or_default();
+                continue;
+            };
+            let count = points.partition_point(|&at| at < segment.behind);
+            let (own, rest) = points.split_at(count);
+            let trap = self
+                .dead
+                .segments
+                .get(index as usize)
+                .copied()
+                .unwrap_or(true);
+            self.drafts
+                .extend(draft::sites(outline, segment, own, trap));
+            points = rest;
+        }
+        self.waiting = needs.past.iter().map(|&(_, to)| to).collect();
+        self.waiting.sort_unstable();
+        self.waiting.dedup();
+        self.runs = Runs::of(needs, &self.drafts);
+    }
+}
+
+/// The problem, and how far it is solved.
+pub(super) struct Problem<'n, 'a> {
+    neighbours: &'n Neighbours<'a>,
+    pub(super) parts: Vec<Part<'a>>,
+    by_function: HashMap<FunctionId, usize>,
+    /// What is asked, of which part, and the way to it.
+    pub(super) ways: Vec<(usize, Ask, Result<Way, Refusal>)>,
+    /// The slots of short splices: part, first instruction of the site, and slot. By address of the site.
+    pub(super) taken: Vec<(usize, Number, Slot)>,
+}
+
+impl<'n, 'a> Problem<'n, 'a> {
+    /// Of what is asked of these functions; each ask names the function by its index.
+    pub(super) fn new(
+        neighbours: &'n Neighbours<'a>,
+        outlines: impl IntoIterator<Item = Rc<Outline<'a>>>,
+        asks: &[(usize, Ask)],
+    ) -> Self {
+        let mut parts: Vec<Part<'a>> = outlines.into_iter().map(Part::new).collect();
+        for (index, &(part, _)) in asks.iter().enumerate() {
+            if let Some(part) = parts.get_mut(part) {
+                part.asks.push(index);
+            }
+        }
+        let by_function = parts
+            .iter()
+            .enumerate()
+            .map(|(index, part)| (part.outline.cfg.function, index));
+        Self {
+            by_function: by_function.collect(),
+            neighbours,
+            parts,
+            ways: asks
+                .iter()
+                .map(|&(part, ask)| (part, ask, no_part()))
+                .collect(),
+            taken: Vec::new(),
+        }
+    }
+
+    /// Finds ways to all that is asked.
+    pub(super) fn solve(&mut self) {
+        let mut open: Vec<usize> = (0..self.parts.len())
+            .filter(|&part| {
+                self.parts
+                    .get(part)
+                    .is_some_and(|part| !part.asks.is_empty())
+            })
+            .collect();
+        while !open.is_empty() {
+            for &index in &open {
+                let Some(part) = self.parts.get_mut(index) else {
+                    continue;
+                };
+                for &ask in &part.asks {
+                    let Some((_, ask, way)) = self.ways.get_mut(ask) else {
+                        continue;
+                    };
+                    *way = match *ask {
+                        Ask::Hook(block, hook) => reach(&part.outline, &mut part.dead, block, hook),
+                        Ask::Instruction(at) => {
+                            reach_instruction(&part.outline, &mut part.dead, at)
+                        }
+                    };
+                }
+                part.draft(&self.ways);
+            }
+            open = self.cycles(&open);
+            if open.is_empty() {
+                open = self.assign();
+            }
+        }
+        self.apply();
+    }
+
+    /// Forbids arrivals whose sites would wait for each other: the parts to be looked at again.
+    fn cycles(&mut self, open: &[usize]) -> Vec<usize> {
+        let mut again = Vec::new();
+        for &index in open {
+            let Some(part) = self.parts.get_mut(index) else {
+                continue;
+            };
+            let found = part.runs.cycles();
+            if !found.is_empty() {
+                let firsts = found
+                    .iter()
+                    .filter_map(|&site| part.drafts.get(site as usize));
+                part.dead.arrivals.extend(firsts.map(|site| site.first));
+                again.push(index);
+            }
+        }
+        again
+    }
+
+    /// Gives slots to all short splices: the parts where some found none.
+    fn assign(&mut self) -> Vec<usize> {
+        let mut shorts: Vec<(Addr, usize, Number)> = Vec::new();
+        for (index, part) in self.parts.iter().enumerate() {
+            let short = part.drafts.iter().filter(|draft| draft.kind == Kind::Short);
+            shorts.extend(short.map(|draft| (part.outline.start(draft.first), index, draft.first)));
+        }
+        self.taken.clear();
+        if shorts.is_empty() {
+            return Vec::new();
+        }
+        shorts.sort_unstable();
+        let mut matching = Matching::new(shorts.iter().map(|short| short.0).collect());
+        let mut slots = Vec::new();
+        let all: Vec<usize> = (0..shorts.len()).collect();
+        self.slots(&shorts, &all, |part| !part.asks.is_empty(), &mut slots);
+        let offered = slots.len();
+        for slot in &slots {
+            matching.offer(slot.at);
+        }
+        let without: Vec<usize> = matching.without().collect();
+        if !without.is_empty() {
+            self.invite(&shorts, &without);
+            self.slots(&shorts, &without, |part| part.asks.is_empty(), &mut slots);
+            for slot in slots.iter().skip(offered) {
+                matching.offer(slot.at);
+            }
+        }
+        let mut again = Vec::new();
+        for (&(_, index, first), slot) in shorts.iter().zip(&matching.taken) {
+            match slot.and_then(|slot| slots.get(slot as usize)) {
+                Some(&slot) => self.taken.push((index, first, slot)),
+                None => {
+                    let Some(part) = self.parts.get_mut(index) else {
+                        continue;
+                    };
+                    let dead = part.outline.segment_of(first);
+                    let dead =
+                        dead.and_then(|segment| part.dead.segments.get_mut(segment as usize));
+                    if let Some(dead) = dead {
+                        *dead = true;
+                    }
+                    again.push(index);
+                }
+            }
+        }
+        again.sort_unstable();
+        again.dedup();
+        again
+    }
+
+    /// Takes in the functions around the splices that found no slot.
+    fn invite(&mut self, shorts: &[(Addr, usize, Number)], which: &[usize]) {
+        for &(splice, ..) in which.iter().filter_map(|&short| shorts.get(short)) {
+            let (low, high) = matching::reach(splice);
+            for function in self.neighbours.between(low, high) {
+                if !self.by_function.contains_key(&function) {
+                    self.by_function.insert(function, self.parts.len());
+                    self.parts
+                        .push(Part::new(self.neighbours.outline(function)));
+                }
+            }
+        }
+    }
+
+    /// Adds the slots in reach of some splices, of some parts, the cheapest first.
+    fn slots(
+        &self,
+        shorts: &[(Addr, usize, Number)],
+        which: &[usize],
+        of: impl Fn(&Part<'a>) -> bool,
+        slots: &mut Vec<Slot>,
+    ) {
+        let mut windows: Vec<(Addr, Addr)> = Vec::new();
+        for &(splice, ..) in which.iter().filter_map(|&short| shorts.get(short)) {
+            let (low, high) = matching::reach(splice);
+            match windows.last_mut() {
+                Some(window) if low <= window.1 => window.1 = high,
+                _ => windows.push((low, high)),
+            }
+        }
+        let before = slots.len();
+        for (low, high) in windows {
+            for function in self.neighbours.between(low, high) {
+                let Some(&index) = self.by_function.get(&function) else {
+                    continue;
+                };
+                let Some(part) = self.parts.get(index).filter(|part| of(part)) else {
+                    continue;
+                };
+                let hosts = Hosts {
+                    outline: &part.outline,
+                    function: index,
+                    drafts: &part.drafts,
+                    waiting: &part.waiting,
+                    foreign: part.asks.is_empty(),
+                };
+                slots::offer(&hosts, low, high, slots);
+            }
+        }
+        if let Some(new) = slots.get_mut(before..) {
+            new.sort_unstable();
+        }
+    }
+
+    /// Makes room for the bounces.
+    fn apply(&mut self) {
+        let mut donors: Vec<(usize, (Number, Number, Addr), Addr)> = Vec::new();
+        for &(.., slot) in &self.taken {
+            let Some(part) = self.parts.get_mut(slot.function) else {
+                continue;
+            };
+            let end = slot.at.add(super::SPLICE_BYTES);
+            match slot.host {
+                slots::Host::Padding => {}
+                slots::Host::Site(first) => {
+                    let outline = Rc::clone(&part.outline);
+                    let segment = outline
+                        .segment_of(first)
+                        .and_then(|index| outline.segment(index));
+                    let found = part.drafts.iter_mut().find(|draft| draft.first == first);
+                    if let (Some(draft), Some(segment)) = (found, segment) {
+                        let behind = draft::up_to(&outline, first, segment.behind, end);
+                        draft.behind = draft.behind.max(behind);
+                    }
+                }
+                slots::Host::Donor(first, behind, limit) => {
+                    donors.push((slot.function, (first, behind, limit), slot.at));
+                }
+            }
+        }
+        donors.sort_unstable();
+        for group in donors.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
+            let (Some(&(index, (first, behind, _), slots)), Some(last)) =
+                (group.first(), group.last())
+            else {
+                continue;
+            };
+            let Some(part) = self.parts.get_mut(index) else {
+                continue;
+            };
+            let end = last.2.add(super::SPLICE_BYTES);
+            let (first, behind) = slots::donor(&part.outline, first, behind, slots, end);
+            let mut draft = Draft::new(Kind::Jump, first, behind);
+            draft.donor = true;
+            let place = part.drafts.partition_point(|draft| draft.first < first);
+            part.drafts.insert(place, draft);
+        }
+        let mut touched: Vec<usize> = self.taken.iter().map(|(.., slot)| slot.function).collect();
+        touched.sort_unstable();
+        touched.dedup();
+        for part in touched {
+            if let Some(part) = self.parts.get_mut(part) {
+                part.runs = Runs::of(&part.needs, &part.drafts);
+            }
+        }
+    }
+}
+
+/// What is said of an ask that names no function.
+fn no_part() -> Result<Way, Refusal> {
+    crate::relocate::refuse(crate::Rule::NotText, Addr(0), "no graph was given for it")
+}

@@ -1,0 +1,97 @@
+//! Every block of a real kernel hooked: how much is reached, and how fast.
+
+use std::time::Instant;
+
+use gilk_engine::cfg::Cfg;
+use gilk_engine::placement::coverage::{self, Counts, Coverage};
+use gilk_engine::placement::{options, place};
+
+mod saved;
+
+fn table(name: &str, counts: &Counts) {
+    let all = counts.all() as f64;
+    println!(
+        "{name}: {} of {} = {:.4} %",
+        counts.reached(),
+        counts.all(),
+        100.0 * counts.reached() as f64 / all
+    );
+    for (tactic, count) in &counts.by_tactic {
+        println!(
+            "  {:18} {count:8} {:8.4} %",
+            tactic.name(),
+            100.0 * *count as f64 / all
+        );
+    }
+    for (rule, count) in &counts.by_rule {
+        println!(
+            "  no: {:22} {count:8} {:8.4} %",
+            rule.name(),
+            100.0 * *count as f64 / all
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs GILK_IMAGE, a saved live image; cargo xtask test makes one"]
+fn all_blocks_at_once() {
+    let image = saved::image();
+    let graphs: Vec<Cfg> = image
+        .functions()
+        .iter()
+        .map(|function| Cfg::of(&image, function.id))
+        .collect();
+    let graphs: Vec<&Cfg> = graphs.iter().collect();
+    let wanted: Vec<_> = graphs
+        .iter()
+        .enumerate()
+        .flat_map(|(index, cfg)| coverage::wanted(index, &image, cfg))
+        .collect();
+    let start = Instant::now();
+    let placement = place(&image, &graphs, &wanted);
+    println!(
+        "{} hooks, {} sites, {} bounces in {:?}",
+        wanted.len(),
+        placement.sites.len(),
+        placement.bounces.len(),
+        start.elapsed()
+    );
+    let (pre, post) = coverage::of_placement(&wanted, &placement);
+    table("pre", &pre);
+    table("post", &post);
+    let mut shown = std::collections::BTreeMap::new();
+    for (wanted, hook) in wanted.iter().zip(&placement.hooks) {
+        if let Err(refusal) = hook {
+            let shown: &mut usize = shown.entry((wanted.hook, refusal.rule)).or_default();
+            *shown += 1;
+            if *shown < 7 {
+                println!(
+                    "{} {} {:?}: {refusal}",
+                    graphs[wanted.graph].name, wanted.block.0, wanted.hook
+                );
+            }
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs GILK_IMAGE, a saved live image; cargo xtask test makes one"]
+fn every_block_alone() {
+    let image = saved::image();
+    let mut all = Coverage::default();
+    let mut took = std::time::Duration::ZERO;
+    for function in image.functions() {
+        let cfg = Cfg::of(&image, function.id);
+        let start = Instant::now();
+        let options = options(&image, &cfg);
+        took += start.elapsed();
+        all.merge(&coverage::of_function(&image, &cfg, &options));
+    }
+    println!(
+        "options took {took:?}; {} functions, refused {:?}, unreachable {}",
+        all.functions, all.refused, all.unreachable
+    );
+    table("pre", &all.pre);
+    table("post", &all.post);
+    table("instructions", &all.instructions);
+}
