@@ -5,7 +5,7 @@ mod decode;
 pub mod dot;
 mod leaders;
 #[cfg(test)]
-mod soup;
+pub(crate) mod soup;
 #[cfg(test)]
 mod tests;
 pub mod text;

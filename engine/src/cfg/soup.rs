@@ -12,7 +12,7 @@ use crate::{Addr, Image};
 
 /// How one piece of the soup ends.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Ending {
+pub(crate) enum Ending {
     RunsOn,
     Branches(usize),
     Jumps(usize),
@@ -30,7 +30,7 @@ pub(super) enum Ending {
 
 /// A piece: so many plain instructions, perhaps a call, and an ending.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
+pub(crate) struct Piece {
     plain: u8,
     calls: bool,
     ending: Ending,
@@ -51,7 +51,7 @@ fn ending(pieces: usize) -> impl Strategy<Value = Ending> {
     ]
 }
 
-pub(super) fn pieces() -> impl Strategy<Value = Vec<Piece>> {
+pub(crate) fn pieces() -> impl Strategy<Value = Vec<Piece>> {
     (1_usize..12).prop_flat_map(|count| {
         let piece =
             (0_u8..5, any::<bool>(), ending(count)).prop_map(|(plain, calls, ending)| Piece {
@@ -65,7 +65,7 @@ pub(super) fn pieces() -> impl Strategy<Value = Vec<Piece>> {
 
 /// The kernel with the soup as function 0 and a compiled function behind it; and the address of each
 /// piece, and of its last instruction.
-pub(super) fn kernel(pieces: &[Piece]) -> (Fixture, Vec<u64>, Vec<u64>) {
+pub(crate) fn kernel(pieces: &[Piece]) -> (Fixture, Vec<u64>, Vec<u64>) {
     let base = Fixture::address(0);
     let callee = Fixture::address(1);
     let mut a = CodeAssembler::new(64).unwrap();

@@ -7,6 +7,8 @@ mod functions;
 mod patches;
 pub mod report;
 mod schedule;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

@@ -1,0 +1,24 @@
+//! Random choices that a failure can be told by: one number.
+
+/// SplitMix64 (Steele, Lea and Flood, 2014).
+pub(super) struct Choices(pub(super) u64);
+
+impl Choices {
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Less than `count`.
+    pub(super) fn below(&mut self, count: usize) -> usize {
+        (self.next() % count as u64) as usize
+    }
+
+    /// True once in `count` times.
+    pub(super) fn once_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+}

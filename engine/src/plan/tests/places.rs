@@ -1,0 +1,536 @@
+//! Sites at random: whatever is sound by the documentation of their types, not what is clever.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::Instruction;
+
+use super::choices::Choices;
+use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
+use crate::image::{Decision, SiteKind, Transfer};
+use crate::liveness::Liveness;
+use crate::placement::*;
+use crate::relocate::movable;
+use crate::{Addr, HookType, Image, Span};
+
+/// Sites, bounces, and how each hook of the graphs is reached that can be.
+pub(super) struct Places {
+    pub(super) sites: Vec<Site>,
+    pub(super) bounces: Vec<Bounce>,
+    pub(super) hooks: BTreeMap<(usize, u32, HookType), Reached>,
+}
+
+pub(super) fn at(instruction: &Instruction) -> Addr {
+    Addr(instruction.ip())
+}
+
+fn next(instruction: &Instruction) -> Addr {
+    Addr(instruction.next_ip())
+}
+
+/// Whether control never comes to the instruction behind by the text of a copy.
+fn stops(instruction: &Instruction) -> bool {
+    use iced_x86::FlowControl::*;
+    matches!(
+        instruction.flow_control(),
+        Call | Return | UnconditionalBranch
+    )
+}
+
+/// Where an instruction may branch to.
+fn target(image: &Image, instruction: &Instruction) -> Option<Addr> {
+    use iced_x86::FlowControl::*;
+    match image.decided(at(instruction)).map(|site| site.by) {
+        Some(Decision::StaticKey { target, .. }) => Some(target),
+        Some(_) => None,
+        None => matches!(
+            instruction.flow_control(),
+            ConditionalBranch | UnconditionalBranch
+        )
+        .then(|| Addr(instruction.near_branch_target())),
+    }
+}
+
+struct Builder<'a> {
+    image: &'a Image,
+    graphs: &'a [&'a Cfg],
+    liveness: Vec<Liveness>,
+    random: Choices,
+    sites: Vec<Site>,
+    /// Exposed bytes that are free: site number before sorting, span.
+    exposed: Vec<(usize, Span)>,
+    bounces: Vec<(Addr, Option<usize>, usize)>,
+}
+
+pub(super) fn places(image: &Image, graphs: &[&Cfg], seed: u64) -> Places {
+    let mut builder = Builder {
+        image,
+        graphs,
+        liveness: graphs.iter().map(|cfg| Liveness::of(image, cfg)).collect(),
+        random: Choices(seed),
+        sites: Vec::new(),
+        exposed: Vec::new(),
+        bounces: Vec::new(),
+    };
+    let mut short = Vec::new();
+    for cfg in graphs {
+        for block in &cfg.blocks {
+            builder.choose(block, &mut short);
+        }
+    }
+    for displaced in short {
+        builder.short(displaced);
+    }
+    builder.tracer_and_numbers()
+}
+
+impl Builder<'_> {
+    fn may_displace(&self, instruction: &Instruction) -> bool {
+        let span = Span::new(at(instruction), instruction.len() as u64);
+        movable(instruction).is_ok() && self.image.sites().overlapping(span).next().is_none()
+    }
+
+    /// Perhaps a site in the block.
+    fn choose(&mut self, block: &Block, short: &mut Vec<Span>) {
+        let mut first = 0;
+        while first < block.instructions.len() {
+            let rest = &block.instructions[first..];
+            let mut count = rest.iter().take_while(|one| self.may_displace(one)).count();
+            if let Some(call) = rest[..count].iter().position(stops) {
+                count = call + 1;
+            }
+            if count == 0 || self.random.once_in(4) {
+                first += 1;
+                continue;
+            }
+            count = 1 + self.random.below(count);
+            let displaced = Span {
+                start: at(&rest[0]),
+                end: next(&rest[count - 1]),
+            };
+            if displaced.len() >= SPLICE_BYTES && !self.random.once_in(4) {
+                self.exposed
+                    .push((self.sites.len(), behind(displaced, SPLICE_BYTES)));
+                self.sites.push(Site {
+                    splice: Splice::Jump,
+                    displaced,
+                    overwritten: 0,
+                    run_ons: Vec::new(),
+                });
+                first += count;
+            } else if displaced.len() >= SHORT_SPLICE_BYTES {
+                short.push(displaced);
+                first += count;
+            } else {
+                first += 1;
+            }
+        }
+    }
+
+    /// A short splice, if there is room for a bounce.
+    fn short(&mut self, displaced: Span) {
+        let from = displaced.start.add(SHORT_SPLICE_BYTES);
+        let reaches = |to: Addr| i8::try_from(from.to(to)).is_ok();
+        let number = self.sites.len();
+        let candidates: Vec<usize> = (0..self.exposed.len())
+            .filter(|&n| {
+                let (_, free) = self.exposed[n];
+                free.len() >= SPLICE_BYTES && reaches(free.start)
+            })
+            .collect();
+        if !candidates.is_empty() && !self.random.once_in(5) {
+            let slot = candidates[self.random.below(candidates.len())];
+            let (host, free) = self.exposed[slot];
+            self.exposed[slot].1 = behind(free, SPLICE_BYTES);
+            self.bounces.push((free.start, Some(host), number));
+        } else {
+            // Padding of the function, behind everything that was put there before.
+            let Some(function) = self.image.function_at(displaced.start) else {
+                return;
+            };
+            let last = self
+                .bounces
+                .iter()
+                .map(|(at, ..)| at.add(SPLICE_BYTES))
+                .max();
+            let free = function.span.end.add(16).max(last.unwrap_or(Addr(0)));
+            let bytes = self.image.bytes_from(free, 5).unwrap();
+            if !reaches(free) || bytes != [0xcc; 5] {
+                return;
+            }
+            self.bounces.push((free, None, number));
+        }
+        self.exposed
+            .push((number, behind(displaced, SHORT_SPLICE_BYTES)));
+        self.sites.push(Site {
+            splice: Splice::Short(BounceIndex(self.bounces.len() as u32 - 1)),
+            displaced,
+            overwritten: 0,
+            run_ons: Vec::new(),
+        });
+    }
+
+    fn tracer_and_numbers(mut self) -> Places {
+        for cfg in self.graphs {
+            let site = self
+                .image
+                .sites()
+                .overlapping(Span::new(cfg.span.start, 9))
+                .find(|site| site.kind == SiteKind::Ftrace);
+            if let Some(site) = site
+                && self.random.once_in(2)
+            {
+                self.sites.push(Site {
+                    splice: Splice::Tracer,
+                    displaced: site.span,
+                    overwritten: 0,
+                    run_ons: Vec::new(),
+                });
+            }
+        }
+        // Numbers by address, for sites and bounces.
+        let mut order: Vec<usize> = (0..self.sites.len()).collect();
+        order.sort_by_key(|&n| self.sites[n].displaced);
+        let number = |old: usize| SiteIndex(order.iter().position(|&n| n == old).unwrap() as u32);
+        let mut slots: Vec<usize> = (0..self.bounces.len()).collect();
+        slots.sort_by_key(|&n| self.bounces[n].0);
+        let bounces: Vec<Bounce> = slots
+            .iter()
+            .map(|&n| {
+                let (at, host, site) = self.bounces[n];
+                Bounce {
+                    at,
+                    slot: host.map_or(Slot::Padding, |host| Slot::Exposed(number(host))),
+                    site: number(site),
+                }
+            })
+            .collect();
+        let mut sites: Vec<Site> = order.iter().map(|&n| self.sites[n].clone()).collect();
+        for site in &mut sites {
+            if let Splice::Short(old) = &mut site.splice {
+                let new = slots.iter().position(|&n| n == old.0 as usize).unwrap();
+                *old = BounceIndex(new as u32);
+            }
+        }
+        for index in 0..sites.len() {
+            sites[index].overwritten = self.overwritten(&sites[index], index, &bounces);
+            if !self.random.once_in(3) {
+                sites[index].run_ons = self.run_ons(&sites, index);
+            }
+        }
+        let hooks = self.hooks(&sites);
+        Places {
+            sites,
+            bounces,
+            hooks,
+        }
+    }
+
+    /// The instructions of a span.
+    fn instructions(&self, span: Span) -> &[Instruction] {
+        let block = self
+            .graphs
+            .iter()
+            .find_map(|cfg| cfg.block_at(span.start))
+            .unwrap();
+        let inside = |one: &Instruction| span.contains(at(one));
+        let first = block.instructions.iter().position(inside).unwrap();
+        let count = block.instructions[first..]
+            .iter()
+            .take_while(|one| inside(one))
+            .count();
+        &block.instructions[first..first + count]
+    }
+
+    fn overwritten(&self, site: &Site, index: usize, bounces: &[Bounce]) -> u32 {
+        if site.splice == Splice::Tracer {
+            return 0;
+        }
+        let mut written = vec![Span::new(site.displaced.start, site.splice.bytes())];
+        let own = |bounce: &&Bounce| bounce.slot == Slot::Exposed(SiteIndex(index as u32));
+        written.extend(
+            bounces
+                .iter()
+                .filter(own)
+                .map(|one| Span::new(one.at, SPLICE_BYTES)),
+        );
+        let instructions = self.instructions(site.displaced).iter();
+        instructions
+            .filter(|one| {
+                let span = Span::new(at(one), one.len() as u64);
+                written.iter().any(|written| written.overlaps(span))
+            })
+            .count() as u32
+    }
+
+    /// Edges out of what is copied.
+    fn edges(&self, span: Span) -> Vec<Edge> {
+        let mut edges = Vec::new();
+        for one in self.instructions(span) {
+            let from = at(one);
+            if let Some(to) = target(self.image, one) {
+                edges.push(Edge { from, to });
+            }
+            let emulated = self.image.decided(from);
+            let ends = match emulated.map(|site| site.by) {
+                Some(Decision::StaticCall { transfer, .. }) => transfer == Transfer::Call,
+                Some(Decision::StaticKey { .. }) => false,
+                None => stops(one),
+            };
+            if next(one) == span.end && !ends {
+                let to = span.end;
+                edges.push(Edge { from, to });
+            }
+        }
+        edges
+    }
+
+    fn run_ons(&mut self, sites: &[Site], index: usize) -> Vec<RunOn> {
+        let mut run_ons: BTreeMap<Edge, Span> = BTreeMap::new();
+        let mut copied = vec![sites[index].displaced];
+        let mut done = 0;
+        while done < copied.len() && copied.len() < 6 {
+            for edge in self.edges(copied[done]) {
+                if self.random.once_in(3) || run_ons.contains_key(&edge) {
+                    continue;
+                }
+                let Some(span) = self.copyable(sites, edge.to) else {
+                    continue;
+                };
+                run_ons.insert(edge, span);
+                if !copied.contains(&span) {
+                    copied.push(span);
+                }
+            }
+            done += 1;
+        }
+        run_ons
+            .into_iter()
+            .map(|(edge, copied)| RunOn { edge, copied })
+            .collect()
+    }
+
+    /// Instructions from `start` that a patch may go on with.
+    fn copyable(&mut self, sites: &[Site], start: Addr) -> Option<Span> {
+        let (graph, block) = (0..)
+            .zip(self.graphs)
+            .find_map(|(number, cfg)| Some((number, cfg.block_at(start)?)))?;
+        let first = block.instructions.iter().position(|one| at(one) == start)?;
+        let mut ends = Vec::new();
+        for one in &block.instructions[first..] {
+            let by = self.image.decided(at(one)).map(|site| site.by);
+            let flags = self.liveness[graph as usize].before(at(one)).flags;
+            let ends_here = match by {
+                None if !self.may_displace(one) => break,
+                None => stops(one),
+                Some(Decision::StaticKey { .. }) if flags => break,
+                Some(Decision::StaticKey { .. }) => false,
+                Some(_) => break,
+            };
+            let end = next(one);
+            if !sites
+                .iter()
+                .any(|site| site.displaced.start < end && end < site.displaced.end)
+            {
+                ends.push(end);
+            }
+            if ends_here {
+                break;
+            }
+        }
+        let count = ends.len();
+        let chosen = (count > 0).then(|| self.random.below(count))?;
+        Some(Span {
+            start,
+            end: ends[chosen],
+        })
+    }
+
+    /// Every hook whose event is known from what is copied where.
+    fn hooks(&self, sites: &[Site]) -> BTreeMap<(usize, u32, HookType), Reached> {
+        let mut hooks = BTreeMap::new();
+        for (graph, cfg) in self.graphs.iter().enumerate() {
+            let copies = self.copies(sites, cfg);
+            for block in &cfg.blocks {
+                let Some(start) = begins(self.image, block) else {
+                    continue;
+                };
+                let last = block.instructions.last().unwrap();
+                let in_edges = || {
+                    let froms = copies.before(block.span.start)?;
+                    let mut points = BTreeSet::new();
+                    for from in froms {
+                        let to = block.span.start;
+                        points.extend(copies.on(Edge { from, to })?);
+                    }
+                    (!points.is_empty()).then(|| points.into_iter().collect())
+                };
+                let behind_tracer = || {
+                    let alone = cfg.predecessors(block.index).next().is_none();
+                    let tracer = (0..).map(SiteIndex).zip(sites).find(|(_, site)| {
+                        site.splice == Splice::Tracer && site.displaced.start == cfg.span.start
+                    });
+                    let (site, _) = tracer.filter(|_| block.index.0 == 0 && alone)?;
+                    Some(vec![(site, Point::Entry)])
+                };
+                let pre = copies.at(start).or_else(in_edges).or_else(behind_tracer);
+                if let Some(points) = pre {
+                    hooks.insert((graph, block.index.0, HookType::Pre), reached(points));
+                }
+                let edge = Edge {
+                    from: at(last),
+                    to: next(last),
+                };
+                let post = match block.end {
+                    BlockEnd::FallThrough if stops(last) => None,
+                    BlockEnd::FallThrough => copies.on(edge),
+                    _ => copies.at(at(last)),
+                };
+                if let Some(points) = post {
+                    hooks.insert((graph, block.index.0, HookType::Post), reached(points));
+                }
+            }
+        }
+        hooks
+    }
+
+    fn copies<'c>(&'c self, sites: &'c [Site], cfg: &'c Cfg) -> Copies<'c> {
+        let mut stretches: BTreeMap<Addr, Vec<(SiteIndex, Span)>> = BTreeMap::new();
+        let mut displaced = BTreeMap::new();
+        for (index, site) in (0..).map(SiteIndex).zip(sites) {
+            for one in self.instructions(site.displaced) {
+                displaced.insert(at(one), index);
+            }
+            let copied = site.run_ons.iter().map(|run_on| run_on.copied);
+            let all: BTreeSet<Span> = copied.chain([site.displaced]).collect();
+            for span in all {
+                for one in self.instructions(span) {
+                    stretches.entry(at(one)).or_default().push((index, span));
+                }
+            }
+        }
+        Copies {
+            image: self.image,
+            cfg,
+            sites,
+            stretches,
+            displaced,
+        }
+    }
+}
+
+/// What is copied where.
+struct Copies<'c> {
+    image: &'c Image,
+    cfg: &'c Cfg,
+    sites: &'c [Site],
+    /// The copies of each instruction.
+    stretches: BTreeMap<Addr, Vec<(SiteIndex, Span)>>,
+    displaced: BTreeMap<Addr, SiteIndex>,
+}
+
+impl Copies<'_> {
+    /// The instructions from which control comes to that one, if all are known.
+    fn before(&self, to: Addr) -> Option<Vec<Addr>> {
+        let block = self.cfg.block_at(to)?;
+        if block.span.start < to {
+            let before = block.instructions.iter().rev().find(|one| at(one) < to)?;
+            return (!stops(before)).then(|| vec![at(before)]);
+        }
+        let ways = self.cfg.ways_in(self.image, block.index)?;
+        if !ways.complete || !ways.branches.is_empty() || block.index.0 == 0 {
+            return None;
+        }
+        let froms = ways.edges.into_iter().map(|way| {
+            assert_ne!(way.kind, EdgeKind::Fixup);
+            let from = self.cfg.block(way.from)?.instructions.last()?;
+            // Behind a call, control comes by the text.
+            (!(stops(from) && next(from) == to)).then(|| at(from))
+        });
+        froms.collect()
+    }
+
+    /// Whether nothing but copies of the instruction ever runs.
+    fn inside(&self, this: Addr, waiting: &mut BTreeSet<Addr>) -> bool {
+        if self.displaced.contains_key(&this) {
+            return true;
+        }
+        if !self.stretches.contains_key(&this) || !waiting.insert(this) {
+            return false;
+        }
+        let Some(froms) = self.before(this) else {
+            return false;
+        };
+        froms.into_iter().all(|from| {
+            let edge = Edge { from, to: this };
+            self.inside(from, waiting)
+                && self.stretches[&from].iter().all(|(site, span)| {
+                    let run_ons = &self.sites[site.0 as usize].run_ons;
+                    (span.contains(from) && span.contains(this) && from < this)
+                        || run_ons.iter().any(|run_on| run_on.edge == edge)
+                })
+        })
+    }
+
+    /// Points before every copy of an instruction.
+    fn at(&self, this: Addr) -> Option<Vec<(SiteIndex, Point)>> {
+        if !self.inside(this, &mut BTreeSet::new()) {
+            return None;
+        }
+        let mut points = BTreeSet::new();
+        for &(site, span) in &self.stretches[&this] {
+            let displaced = self.sites[site.0 as usize].displaced;
+            let run_ons = &self.sites[site.0 as usize].run_ons;
+            let again = run_ons.iter().any(|run_on| run_on.copied == span);
+            if displaced == span && displaced.start == this {
+                points.insert((site, Point::Entry));
+            }
+            if displaced != span || displaced.start != this || again {
+                points.insert((site, Point::Before(this)));
+            }
+        }
+        Some(points.into_iter().collect())
+    }
+
+    /// Points on every copy of an edge.
+    fn on(&self, edge: Edge) -> Option<Vec<(SiteIndex, Point)>> {
+        if !self.inside(edge.from, &mut BTreeSet::new()) {
+            return None;
+        }
+        let sites: BTreeSet<SiteIndex> = self.stretches[&edge.from]
+            .iter()
+            .map(|(site, _)| *site)
+            .collect();
+        Some(
+            sites
+                .into_iter()
+                .map(|site| (site, Point::On(edge)))
+                .collect(),
+        )
+    }
+}
+
+fn reached(points: Vec<(SiteIndex, Point)>) -> Reached {
+    Reached {
+        tactic: Tactic::DirectSplice,
+        points,
+        needs: Vec::new(),
+    }
+}
+
+/// The instruction that the pre-hook of a block stands before.
+pub(super) fn begins(image: &Image, block: &Block) -> Option<Addr> {
+    let stays = |one: &&Instruction| {
+        let span = Span::new(at(one), one.len() as u64);
+        let mut sites = image.sites().overlapping(span);
+        one.mnemonic() == iced_x86::Mnemonic::Endbr64
+            || sites.any(|site| site.kind == SiteKind::Ftrace)
+    };
+    Some(at(block.instructions.iter().find(|one| !stays(one))?))
+}
+
+fn behind(span: Span, bytes: u64) -> Span {
+    Span {
+        start: span.start.add(bytes),
+        end: span.end,
+    }
+}
