@@ -54,7 +54,7 @@ fn analysis(image: &Image) {
         );
         let ((), time) = timed(|| {
             spread(&cfgs, count, &mut |_| (), |cfg| {
-                drop(Liveness::of(image, cfg))
+                drop(Liveness::of(image, cfg));
             });
         });
         row(
