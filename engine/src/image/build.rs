@@ -9,6 +9,7 @@ use super::lookup::Names;
 use super::memory::Memory;
 use super::sites::Sites;
 use super::{Function, FunctionId, Image, LiveParts, collect, decisions, functions, sweep};
+use crate::liveness::Callees;
 use crate::{Addr, Error, Result, Span};
 
 impl Image {
@@ -101,6 +102,7 @@ impl Image {
 
         let names = Names::new(&symbols, &functions);
         let known = Known::new(&symbols);
+        let callees = Callees::new(functions.len());
         // Last: an entry that boot would seal is still the tracer's.
         small.extend(boot.sites);
         let sites = Sites::new(small, blacklist);
@@ -114,6 +116,7 @@ impl Image {
             functions,
             names,
             known,
+            callees,
             sites,
             decided,
             entries,

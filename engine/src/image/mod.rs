@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::liveness::Callees;
 use crate::{Addr, Result, Span};
 
 mod bounds;
@@ -88,6 +89,7 @@ pub struct Image {
     functions: Vec<Function>,
     names: Names,
     known: Known,
+    callees: Callees,
     sites: Sites,
     /// By address.
     decided: Vec<Decided>,
@@ -233,6 +235,16 @@ impl Image {
     #[must_use]
     pub fn is_compiled(&self, entry: Addr) -> bool {
         self.compiled.binary_search(&entry).is_ok()
+    }
+
+    /// What calls of functions that keep no convention do.
+    pub(crate) fn callees(&self) -> &Callees {
+        &self.callees
+    }
+
+    /// Whether `at` is a thunk of a return or of an indirect branch.
+    pub(crate) fn is_thunk(&self, at: Addr) -> bool {
+        self.is_return_thunk(at) || self.is_indirect_thunk(at)
     }
 
     /// Whether a jump to `at` is a return.
