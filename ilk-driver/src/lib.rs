@@ -11,5 +11,6 @@ pub mod interrupt;
 #[cfg(feature = "client")]
 pub mod lab;
 pub mod protocol;
+pub mod spread;
 
 pub use error::{Error, Result};

@@ -7,7 +7,7 @@ use crate::{apt, kernels, tool};
 
 /// Runs the benchmarks on an image of the live kernel; or counts guest instructions for each hit.
 pub(crate) fn bench(yes: bool, lab: bool) -> Result<()> {
-    let mut stages = Stages::new(if lab { 2 } else { 5 });
+    let mut stages = Stages::new(if lab { 2 } else { 7 });
     stages.stage("system packages", || {
         apt::provide(Purpose::Headless, yes, false)
     })?;
@@ -29,6 +29,16 @@ pub(crate) fn bench(yes: bool, lab: bool) -> Result<()> {
     stages.stage("building ilk", || tool::build(&["ilk"]))?;
     stages.stage("the lab's kernel, module and agent", kernels::prepare_lab)?;
     let kernel = stages.stage("the live kernel, saved", kernels::saved)?;
+    let later = stages.stage("a later kernel, saved", kernels::saved_later)?;
+    stages.stage("whole kernels", || {
+        for kernel in [&kernel].into_iter().chain(&later) {
+            let mut cargo =
+                tool::cargo(&["run", "--quiet", "--release", "--package", "ilk-driver"]);
+            cargo.args(["--example", "whole-kernel", "--"]);
+            tool::run(cargo.arg(&kernel.dump))?;
+        }
+        Ok(())
+    })?;
     stages.stage("benchmarks", || {
         let mut cargo = tool::cargo(&[
             "bench",

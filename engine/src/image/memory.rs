@@ -11,23 +11,20 @@ pub(crate) struct Memory {
 impl Memory {
     /// Takes the regions in any order and joins those that touch. Where two overlap, the bytes of
     /// the one that begins first are kept.
-    pub(crate) fn new(parts: &[(Addr, Vec<u8>)]) -> Self {
-        let mut sorted: Vec<&(Addr, Vec<u8>)> = parts
-            .iter()
-            .filter(|(_, bytes)| !bytes.is_empty())
-            .collect();
+    pub(crate) fn new<'p>(parts: impl Iterator<Item = (Addr, &'p [u8])>) -> Self {
+        let mut sorted: Vec<(Addr, &[u8])> = parts.filter(|(_, bytes)| !bytes.is_empty()).collect();
         sorted.sort_by_key(|(at, _)| *at);
         let mut regions: Vec<(Addr, Vec<u8>)> = Vec::new();
         for (at, bytes) in sorted {
             if let Some((first, joined)) = regions.last_mut() {
                 let end = first.add(joined.len() as u64);
-                if *at <= end {
+                if at <= end {
                     let known = usize::try_from(end.0 - at.0).unwrap_or(usize::MAX);
                     joined.extend_from_slice(bytes.get(known..).unwrap_or_default());
                     continue;
                 }
             }
-            regions.push((*at, bytes.clone()));
+            regions.push((at, bytes.to_vec()));
         }
         Self { regions }
     }
@@ -60,12 +57,13 @@ mod tests {
 
     #[test]
     fn regions_that_touch_or_overlap_read_as_one() {
-        let memory = Memory::new(&[
-            (Addr(0x1008), vec![8, 9]),
-            (Addr(0x1000), (0..8).collect()),
-            (Addr(0x1004), vec![4; 3]),
-            (Addr(0x2000), vec![1]),
-        ]);
+        let parts: [(Addr, &[u8]); 4] = [
+            (Addr(0x1008), &[8, 9]),
+            (Addr(0x1000), &[0, 1, 2, 3, 4, 5, 6, 7]),
+            (Addr(0x1004), &[4; 3]),
+            (Addr(0x2000), &[1]),
+        ];
+        let memory = Memory::new(parts.into_iter());
         assert_eq!(
             memory.bytes(Span::new(Addr(0x1002), 8)),
             Some(&[2, 3, 4, 5, 6, 7, 8, 9][..])

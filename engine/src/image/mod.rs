@@ -3,12 +3,15 @@
 use iced_x86::{Decoder, DecoderOptions};
 use serde::{Deserialize, Serialize};
 
-use crate::{Addr, Error, Result, Span};
+use crate::liveness::Callees;
+use crate::{Addr, Result, Span};
 
 mod bounds;
+mod build;
 mod collect;
 mod decisions;
 mod entries;
+mod file;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod functions;
@@ -25,6 +28,7 @@ pub(crate) use sweep::{branch_target, is_emulation_prefix, is_padding};
 
 pub use decisions::{Decided, Decision, Transfer};
 pub use entries::Branch;
+pub use file::FileParts;
 pub use sites::{Site, SiteKind, Sites};
 
 use bounds::Bounds;
@@ -77,6 +81,7 @@ pub struct LiveParts {
 #[derive(Clone, Debug)]
 pub struct Image {
     release: String,
+    live: bool,
     text: Span,
     kernel: Span,
     symbols: Symbols,
@@ -85,6 +90,7 @@ pub struct Image {
     functions: Vec<Function>,
     names: Names,
     known: Known,
+    callees: Callees,
     sites: Sites,
     /// By address.
     decided: Vec<Decided>,
@@ -104,102 +110,17 @@ pub fn wanted(kallsyms: &str) -> Result<Vec<Span>> {
 }
 
 impl Image {
-    /// Builds the image: symbol table, special sites, and one pass over all of the text that finds
-    /// where functions are entered other than at their start.
-    ///
-    /// # Errors
-    /// [`Error::Image`] if a part is missing, damaged or of a layout that is not known.
-    pub fn from_live(parts: &LiveParts) -> Result<Self> {
-        let symbols = Symbols::parse(&parts.kallsyms)?;
-        let bounds = Bounds::of(&symbols)?;
-        let text = bounds.text;
-        let memory = Memory::new(&parts.memory);
-        for span in bounds.wanted() {
-            if memory.bytes(span).is_none() {
-                let reason = format!(
-                    "the memory from {} to {} was not read from the target",
-                    span.start, span.end
-                );
-                return Err(Error::Image { reason });
-            }
-        }
-        let tables = collect::Tables::read(&bounds, &memory)?;
-        let outlines = functions::outlines(&symbols, text);
-        let decided = decisions::decided(&tables, &symbols, &memory);
-        let swept = sweep::sweep(&outlines, text, &memory);
-        let blacklist = collect::blacklist(&parts.blacklist, &bounds, &symbols, &outlines)?;
-
-        let mut small = tables.sites;
-        small.extend(collect::trampolines(&bounds, &outlines));
-        small.extend(swept.alternatives);
-        let known = Sites::new(small.clone(), blacklist.clone());
-        let mut functions = Vec::with_capacity(outlines.len());
-        let mut compiled = Vec::new();
-        for (outline, span) in outlines.iter().zip(&swept.spans) {
-            let Some(span) = *span else { continue };
-            // What may not be traced may not be probed either: a nop there is something else.
-            let taken = |at: Addr| known.overlapping(Span::new(at, 5)).next().is_some();
-            let head = memory.bytes_from(span.start, 9).unwrap_or_default();
-            if let Some(site) = collect::ftrace(span.start, head, text, &symbols, taken) {
-                small.push(site);
-                compiled.push(span.start);
-            }
-            let number = u32::try_from(functions.len()).map_err(|_| Error::Image {
-                reason: "it has more functions than can be numbered".to_owned(),
-            })?;
-            functions.push(Function {
-                id: FunctionId(number),
-                name: symbols.name(&outline.symbol).to_owned(),
-                span,
-            });
-        }
-
-        let mut values = swept.values;
-        for span in &bounds.read_only {
-            values.extend(sweep::pointers(
-                *span,
-                memory.bytes(*span).unwrap_or_default(),
-                text,
-            ));
-        }
-        let mut pointed = sweep::plausible(values, &functions, &memory);
-        pointed.extend(tables.exceptions.iter().map(|entry| entry.fixup));
-        let owner =
-            |at: Addr| functions.partition_point(|function: &Function| function.span.start <= at);
-        let crossing = tables
-            .jumps
-            .iter()
-            .filter(|entry| owner(entry.code) != owner(entry.target));
-        let mut branches = swept.branches;
-        branches.extend(crossing.map(|entry| Branch {
-            target: entry.target,
-            source: entry.code,
-        }));
-        let entries = Entries::new(branches, pointed, &functions);
-
-        let names = Names::new(&symbols, &functions);
-        let known = Known::new(&symbols);
-        let sites = Sites::new(small, blacklist);
-        Ok(Self {
-            release: parts.release.clone(),
-            text,
-            kernel: bounds.kernel,
-            symbols,
-            memory,
-            functions,
-            names,
-            known,
-            sites,
-            decided,
-            entries,
-            compiled,
-        })
-    }
-
     /// The kernel's release, as `uname -r` says it.
     #[must_use]
     pub fn release(&self) -> &str {
         &self.release
+    }
+
+    /// Whether the bytes are those of a running kernel. Those of a file are what boot starts from:
+    /// what it would rewrite is a [`SiteKind::Alternative`] there.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.live
     }
 
     /// The core kernel's text, without what boot frees.
@@ -346,6 +267,16 @@ impl Image {
     #[must_use]
     pub fn is_compiled(&self, entry: Addr) -> bool {
         self.compiled.binary_search(&entry).is_ok()
+    }
+
+    /// What calls of functions that keep no convention do.
+    pub(crate) fn callees(&self) -> &Callees {
+        &self.callees
+    }
+
+    /// Whether `at` is a thunk of a return or of an indirect branch.
+    pub(crate) fn is_thunk(&self, at: Addr) -> bool {
+        self.is_return_thunk(at) || self.is_indirect_thunk(at)
     }
 
     /// Whether a jump to `at` is a return.

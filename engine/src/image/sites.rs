@@ -12,7 +12,8 @@ pub enum SiteKind {
     StaticKey,
     /// A static call, or the trampoline of one: the kernel changes where it leads.
     StaticCall,
-    /// An instruction that the kernel may rewrite when the number of CPUs changes.
+    /// An instruction that the kernel may rewrite when the number of CPUs changes; of a kernel that
+    /// does not run, any that boot may replace.
     Alternative,
     /// The function tracer's five bytes at a function's entry.
     Ftrace,
@@ -49,7 +50,7 @@ pub struct Sites {
 }
 
 /// The longest site of one instruction, in bytes: no x86 instruction is longer.
-const LONGEST: u64 = 15;
+pub(super) const LONGEST: u64 = 15;
 
 impl Sites {
     pub(crate) fn new(mut small: Vec<Site>, blacklist: Vec<Span>) -> Self {

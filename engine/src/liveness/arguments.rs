@@ -18,7 +18,7 @@ impl Arguments {
     /// Analyses one function.
     #[must_use]
     pub fn of(image: &Image, cfg: &Cfg) -> Self {
-        let mut effects = Effects::new(image, cfg.span);
+        let mut effects = Effects::new(image, cfg.span, 0);
         let steps: Vec<Vec<(Addr, RegisterSet)>> = cfg
             .blocks
             .iter()

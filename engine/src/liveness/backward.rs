@@ -1,9 +1,10 @@
 //! Live sets: from the ends of the function backward, until nothing changes.
 
-use iced_x86::{Code, Instruction, Mnemonic};
+use iced_x86::{Instruction, Mnemonic};
 
 use super::Live;
-use super::effect::{self, Effect, Effects, Values};
+use super::callees::DEPTH;
+use super::effect::{self, Effect, Effects, Values, is_return};
 use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
 use crate::image::{SiteKind, branch_target};
 use crate::{Addr, Image};
@@ -21,103 +22,34 @@ impl From<Values> for Live {
 struct Step {
     at: Addr,
     effect: Effect,
-    /// Where control goes if it faults: an index of a block, or nowhere known.
-    fixup: Option<Option<usize>>,
+    /// Whether it has an entry in the exception table.
+    may_fault: bool,
+}
+
+/// What is live where a function returns.
+#[derive(Clone, Copy)]
+pub(super) enum Returns {
+    /// What its callers may use: by the convention if they were compiled to it, else everything.
+    ToAnyone,
+    /// What is live behind one call of it.
+    With {
+        after: Values,
+        /// How deep calls in it are followed.
+        depth: usize,
+    },
 }
 
 /// Live before every instruction, by address, and behind every block.
 pub(super) fn analyse(image: &Image, cfg: &Cfg) -> (Vec<(Addr, Live)>, Vec<Live>) {
-    let mut effects = Effects::new(image, cfg.span);
-    let faults: Vec<(Addr, Option<usize>)> = image
-        .sites()
-        .overlapping(cfg.span)
-        .filter(|site| site.kind == SiteKind::Exception)
-        .map(|site| {
-            let fixup = site
-                .target
-                .and_then(|to| cfg.block_at(to).filter(|block| block.span.start == to));
-            (site.span.start, fixup.map(|block| block.index.0 as usize))
-        })
-        .collect();
-    let steps: Vec<Vec<Step>> = cfg
-        .blocks
-        .iter()
-        .map(|block| {
-            let step = |(instruction, effect): (&Instruction, Effect)| {
-                let at = Addr(instruction.ip());
-                let fixup = faults
-                    .iter()
-                    .find(|(known, _)| *known == at)
-                    .map(|(_, fixup)| *fixup);
-                Step { at, effect, fixup }
-            };
-            block
-                .instructions
-                .iter()
-                .zip(effects.of_block(block))
-                .map(step)
-                .collect()
-        })
-        .collect();
-    let leaving: Vec<Values> = cfg
-        .blocks
-        .iter()
-        .map(|block| outside(image, cfg, block))
-        .collect();
-    let successors: Vec<Vec<usize>> = cfg
-        .blocks
-        .iter()
-        .map(|block| {
-            let inside = cfg
-                .successors(block.index)
-                .filter(|edge| edge.kind != EdgeKind::Fixup);
-            inside.map(|edge| edge.to.0 as usize).collect()
-        })
-        .collect();
-
-    // Live at the start of each block.
-    let mut starts = vec![Values::NONE; cfg.blocks.len()];
-    let behind = |starts: &[Values], index: usize| {
-        let next = successors.get(index).into_iter().flatten();
-        let inside = next
-            .filter_map(|&to| starts.get(to))
-            .fold(Values::NONE, |live, &start| live.union(start));
-        inside.union(leaving.get(index).copied().unwrap_or(Values::ALL))
-    };
-    let before = |starts: &[Values], step: &Step, after: Values| {
-        let live = step.effect.reads.union(after.without(step.effect.kills));
-        match step.fixup {
-            // It faults before it has written anything.
-            Some(Some(fixup)) => live.union(starts.get(fixup).copied().unwrap_or(Values::ALL)),
-            Some(None) => Values::ALL,
-            None => live,
-        }
-    };
-    let mut changed = true;
-    while changed {
-        changed = false;
-        for (index, steps) in steps.iter().enumerate().rev() {
-            let start = steps
-                .iter()
-                .rev()
-                .fold(behind(&starts, index), |after, step| {
-                    before(&starts, step, after)
-                });
-            if let Some(known) = starts.get_mut(index).filter(|known| **known != start) {
-                *known = start;
-                changed = true;
-            }
-        }
-    }
-
+    let solved = Solved::of(image, cfg, Returns::ToAnyone);
     let mut all = Vec::new();
-    let mut after_blocks = Vec::with_capacity(steps.len());
-    for (index, steps) in steps.iter().enumerate() {
-        let mut live = behind(&starts, index);
+    let mut after_blocks = Vec::with_capacity(solved.steps.len());
+    for (index, steps) in solved.steps.iter().enumerate() {
+        let mut live = solved.behind(index);
         after_blocks.push(Live::from(live));
         let first = all.len();
         for step in steps.iter().rev() {
-            live = before(&starts, step, live);
+            live = Solved::before(step, live);
             all.push((step.at, Live::from(live)));
         }
         if let Some(own) = all.get_mut(first..) {
@@ -127,29 +59,141 @@ pub(super) fn analyse(image: &Image, cfg: &Cfg) -> (Vec<(Addr, Live)>, Vec<Live>
     (all, after_blocks)
 }
 
+/// Live at the entry of a function.
+pub(super) fn at_entry(image: &Image, cfg: &Cfg, returns: Returns) -> Values {
+    let solved = Solved::of(image, cfg, returns);
+    solved.starts.first().copied().unwrap_or(Values::ALL)
+}
+
+/// A function's equations, and their solution.
+struct Solved {
+    /// The instructions of each block.
+    steps: Vec<Vec<Step>>,
+    /// What is live on the ways that leave the function at the end of each block.
+    leaving: Vec<Values>,
+    successors: Vec<Vec<usize>>,
+    /// Live at the start of each block.
+    starts: Vec<Values>,
+}
+
+impl Solved {
+    fn of(image: &Image, cfg: &Cfg, returns: Returns) -> Self {
+        let depth = match returns {
+            Returns::ToAnyone => DEPTH,
+            Returns::With { depth, .. } => depth,
+        };
+        let mut effects = Effects::new(image, cfg.span, depth);
+        let faults: Vec<Addr> = image
+            .sites()
+            .overlapping(cfg.span)
+            .filter(|site| site.kind == SiteKind::Exception)
+            .map(|site| site.span.start)
+            .collect();
+        let steps: Vec<Vec<Step>> = cfg
+            .blocks
+            .iter()
+            .map(|block| {
+                let step = |(instruction, effect): (&Instruction, Effect)| {
+                    let at = Addr(instruction.ip());
+                    Step {
+                        at,
+                        effect,
+                        may_fault: faults.binary_search(&at).is_ok(),
+                    }
+                };
+                let instructions = block.instructions.iter();
+                instructions
+                    .zip(effects.of_block(block))
+                    .map(step)
+                    .collect()
+            })
+            .collect();
+        let leaving: Vec<Values> = cfg
+            .blocks
+            .iter()
+            .map(|block| outside(image, cfg, block, &effects, returns))
+            .collect();
+        let successors: Vec<Vec<usize>> = cfg
+            .blocks
+            .iter()
+            .map(|block| {
+                let inside = cfg
+                    .successors(block.index)
+                    .filter(|edge| edge.kind != EdgeKind::Fixup);
+                inside.map(|edge| edge.to.0 as usize).collect()
+            })
+            .collect();
+
+        let mut solved = Self {
+            starts: vec![Values::NONE; steps.len()],
+            steps,
+            leaving,
+            successors,
+        };
+        while solved.improve() {}
+        solved
+    }
+
+    /// Goes over all blocks once; whether anything changed.
+    fn improve(&mut self) -> bool {
+        let mut changed = false;
+        for index in (0..self.steps.len()).rev() {
+            let steps = self.steps.get(index).into_iter().flatten().rev();
+            let start = steps.fold(self.behind(index), |after, step| Self::before(step, after));
+            if let Some(known) = self.starts.get_mut(index).filter(|known| **known != start) {
+                *known = start;
+                changed = true;
+            }
+        }
+        changed
+    }
+
+    fn behind(&self, index: usize) -> Values {
+        let next = self.successors.get(index).into_iter().flatten();
+        let inside = next
+            .filter_map(|&to| self.starts.get(to))
+            .fold(Values::NONE, |live, &start| live.union(start));
+        inside.union(self.leaving.get(index).copied().unwrap_or(Values::ALL))
+    }
+
+    fn before(step: &Step, after: Values) -> Values {
+        // A fault changes nothing on its own, but the kernel's handlers may read what they like
+        // (`ex_handler_ucopy_len` of arch/x86/mm/extable.c).
+        if step.may_fault {
+            Values::ALL
+        } else {
+            step.effect.before(after)
+        }
+    }
+}
+
 /// What is live on the ways that leave the function at the end of a block.
-fn outside(image: &Image, cfg: &Cfg, block: &Block) -> Values {
-    let compiled = image.is_compiled(cfg.span.start);
+fn outside(
+    image: &Image,
+    cfg: &Cfg,
+    block: &Block,
+    effects: &Effects<'_>,
+    returns: Returns,
+) -> Values {
     let last = block.instructions.last();
-    // Into the middle of another function, or into one of its parts, nothing is known.
-    let to_another = || match last.and_then(branch_target) {
-        Some(to) if compiled && image.is_compiled(to) => effect::tail_called(),
-        _ => Values::ALL,
+    let after = match returns {
+        Returns::ToAnyone if image.is_compiled(cfg.span.start) => effect::returned(),
+        Returns::ToAnyone => Values::ALL,
+        Returns::With { after, .. } => after,
     };
     match block.end {
         BlockEnd::Return => {
-            let ordinary = last.is_some_and(|last| {
-                matches!(last.code(), Code::Retnq | Code::Retnq_imm16)
-                    || last.mnemonic() == Mnemonic::Jmp
-            });
-            if compiled && ordinary {
-                effect::returned()
-            } else {
-                Values::ALL
-            }
+            let ordinary =
+                last.is_some_and(|last| is_return(last) || last.mnemonic() == Mnemonic::Jmp);
+            if ordinary { after } else { Values::ALL }
         }
+        // A call after which our caller goes on. Into the middle of another function, or into one of
+        // its parts, nothing is known.
         BlockEnd::TailCall | BlockEnd::Conditional | BlockEnd::Jump if cfg.exits(block.index) => {
-            to_another()
+            match last.and_then(branch_target) {
+                Some(to) => effects.callee(to).before(after),
+                None => Values::ALL,
+            }
         }
         BlockEnd::Indirect => Values::ALL,
         BlockEnd::FallThrough if cfg.exits(block.index) => Values::ALL,

@@ -20,7 +20,7 @@ pub(super) const STATUS: u32 = RflagsBits::OF
 
 /// Registers and status flags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Values {
+pub(crate) struct Values {
     pub(super) registers: RegisterSet,
     pub(super) flags: u32,
 }
@@ -79,7 +79,7 @@ fn callee_saved() -> Values {
 /// What a compiled callee may read of its caller's registers: arguments, `rax` (how many vector
 /// registers a variadic call passes) and `r10` (static chain). What it saves and restores it does not
 /// read; so those stay as live as they are behind the call.
-fn passed() -> Values {
+pub(super) fn passed() -> Values {
     let mut passed = Values::of(&ARGUMENTS);
     passed.registers.insert(Register::RAX);
     passed.registers.insert(Register::R10);
@@ -92,15 +92,9 @@ pub(super) fn returned() -> Values {
     callee_saved().union(Values::of(&[Register::RAX, Register::RDX]))
 }
 
-/// What is live where a compiled function jumps to the start of another: that one's arguments, and
-/// what both have to save.
-pub(super) fn tail_called() -> Values {
-    callee_saved().union(passed())
-}
-
 /// What an instruction does to values: before = reads ∪ (after − kills).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Effect {
+pub(crate) struct Effect {
     /// Values it may read.
     pub(super) reads: Values,
     /// Values that nobody can read after it, as it overwrites them wholly whenever it runs.
@@ -111,11 +105,29 @@ pub(super) struct Effect {
 
 impl Effect {
     /// Nothing is known: it may read all, and overwrite all.
-    const UNKNOWN: Self = Self {
+    pub(super) const UNKNOWN: Self = Self {
         reads: Values::ALL,
         kills: Values::NONE,
         writes: RegisterSet::ALL,
     };
+
+    /// What is live before, of what is live behind.
+    pub(super) const fn before(&self, after: Values) -> Values {
+        self.reads.union(after.without(self.kills))
+    }
+}
+
+/// Whether it is a call, direct or not.
+pub(super) fn is_call(instruction: &Instruction) -> bool {
+    matches!(
+        instruction.flow_control(),
+        FlowControl::Call | FlowControl::IndirectCall
+    )
+}
+
+/// Whether it is a return such as compilers write.
+pub(super) fn is_return(instruction: &Instruction) -> bool {
+    matches!(instruction.code(), Code::Retnq | Code::Retnq_imm16)
 }
 
 /// Finds the effects of the instructions of one function.
@@ -126,14 +138,21 @@ pub(super) struct Effects<'i> {
     special: Vec<(Addr, SiteKind)>,
     /// Whether GCC compiled the function.
     compiled: bool,
+    /// How deep calls are followed.
+    depth: usize,
 }
 
 impl<'i> Effects<'i> {
-    pub(super) fn new(image: &'i Image, function: Span) -> Self {
+    pub(super) fn new(image: &'i Image, function: Span, depth: usize) -> Self {
         let special = image
             .sites()
             .overlapping(function)
-            .filter(|site| matches!(site.kind, SiteKind::StaticCall | SiteKind::Ftrace))
+            .filter(|site| {
+                matches!(
+                    site.kind,
+                    SiteKind::StaticCall | SiteKind::StaticKey | SiteKind::Ftrace
+                )
+            })
             .map(|site| (site.span.start, site.kind))
             .collect();
         Self {
@@ -141,6 +160,7 @@ impl<'i> Effects<'i> {
             factory: InstructionInfoFactory::new(),
             special,
             compiled: image.is_compiled(function.start),
+            depth,
         }
     }
 
@@ -169,6 +189,17 @@ impl<'i> Effects<'i> {
                     writes: RegisterSet::EMPTY,
                 };
             }
+            // `asm goto` on x86 clobbers the flags, whatever it says: nothing is passed in them.
+            Some((_, SiteKind::StaticKey)) => {
+                return Effect {
+                    reads: Values::NONE,
+                    kills: Values {
+                        registers: RegisterSet::EMPTY,
+                        flags: STATUS,
+                    },
+                    writes: RegisterSet::EMPTY,
+                };
+            }
             // A nop or a move now; the next moment a call of anything.
             Some(_) => return self.call(None, flags_passed),
             None => {}
@@ -192,7 +223,31 @@ impl<'i> Effects<'i> {
     /// clobbers them ("Extended Asm": on x86 the clobber `cc` is implied). Only inside of one statement
     /// can flags be passed, as KVM's emulator does: `popf; call`.
     fn call(&self, to: Option<Addr>, flags_passed: bool) -> Effect {
-        if to.is_some_and(|to| self.image.is_compiled(to)) {
+        let called = match to {
+            Some(to) => self.callee(to),
+            None => Effect::UNKNOWN,
+        };
+        if to.is_some_and(|to| self.image.is_compiled(to)) || !self.compiled {
+            return called;
+        }
+        if flags_passed {
+            return Effect::UNKNOWN;
+        }
+        let flags = Values {
+            registers: RegisterSet::EMPTY,
+            flags: STATUS,
+        };
+        Effect {
+            reads: called.reads.without(flags),
+            kills: called.kills.union(flags),
+            ..called
+        }
+    }
+
+    /// What the function at `to` does to its caller's values, by the convention or by its own code.
+    /// Functions that never return are C, `panic` for example, though not all of them are traced.
+    pub(super) fn callee(&self, to: Addr) -> Effect {
+        if self.image.is_compiled(to) || self.image.never_returns(to) {
             let clobbered = Values::ALL.without(callee_saved());
             return Effect {
                 reads: passed(),
@@ -200,18 +255,7 @@ impl<'i> Effects<'i> {
                 writes: clobbered.registers,
             };
         }
-        if self.compiled && !flags_passed {
-            let flags = Values {
-                registers: RegisterSet::EMPTY,
-                flags: STATUS,
-            };
-            return Effect {
-                reads: Values::ALL.without(flags),
-                kills: flags,
-                writes: RegisterSet::ALL,
-            };
-        }
-        Effect::UNKNOWN
+        self.image.callees().effect(self.image, to, self.depth)
     }
 }
 

@@ -1,11 +1,24 @@
 //! Registers and flags whose value nobody reads again, and arguments that nobody has overwritten.
 //!
-//! Both analyses look at one function at a time, and take the worst where they cannot know. What
-//! they assume of calls holds only between functions that GCC compiled with `-pg`, which have an
-//! ftrace site: there it keeps to the System V calling convention ("-fipa-ra is disabled when
-//! generating code for profiling", GCC's manual). Everything else may keep any register live across
-//! a call: the kernel's assembly (`__get_user_4`, `__sw_hweight64`, the thunks of preempt_schedule),
-//! paravirtual calls, and static calls, which may lead to any of these.
+//! Both analyses take the worst where they cannot know. Of a call they believe:
+//!
+//! - the System V calling convention, of functions that have a tracer's site at their entry, and only
+//!   of them: GCC compiled those with `-pg`, and "-fipa-ra is disabled when generating code for
+//!   profiling" (GCC's manual), and of functions that never return, which are C too;
+//! - what its code says, of any other function that is called by its name, is short, and returns to its
+//!   caller: what it may read, and what it overwrites on every way to its returns ([`callees`]). So
+//!   `__sw_hweight64`, `__get_user_4` and the thunks of preempt_schedule keep what they do keep;
+//! - nothing, of static calls and their trampolines, which may lead to any function a moment later, of
+//!   paravirtual and other indirect calls, which inline assembly makes with registers of its own
+//!   choice, and of the function tracer's site, whose listeners may look at all registers. They read
+//!   everything, and keep everything.
+//!
+//! Whatever is called, all registers of arguments are live before it, as an instrument may sample them
+//! at its entry. An instruction with an entry in the exception table reads everything: handlers of
+//! faults do as they like. Flags never live across a call in compiled code, nor across a static key.
+//!
+//! What is dead on a way that ends in a `BUG` or `panic` may have been written over, and an oops shows
+//! it so: its registers, but `rsp` and `rbp`, are no evidence where an instrument stands before it.
 
 use iced_x86::Register;
 
@@ -14,12 +27,16 @@ use crate::{Addr, Image};
 
 mod arguments;
 mod backward;
+mod callees;
+#[cfg(test)]
+mod callees_tests;
 mod effect;
 mod registers;
 #[cfg(test)]
 mod tests;
 
 pub use arguments::Arguments;
+pub(crate) use callees::Callees;
 pub use registers::RegisterSet;
 
 /// What is live at a point.

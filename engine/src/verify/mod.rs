@@ -20,6 +20,7 @@
 //! layout says.
 
 mod arithmetic;
+mod callee;
 mod effects;
 mod ending;
 mod hit;
@@ -45,6 +46,7 @@ mod walk;
 
 use std::collections::BTreeMap;
 
+use self::callee::Callees;
 use self::hooks::{ById, SampledAt};
 use self::live::Live;
 use self::routine::Routine;
@@ -112,6 +114,7 @@ impl Reader<'_> {
     /// Decodes every function that a splice is in.
     fn read_routines(&mut self) {
         let mut sampled: BTreeMap<Addr, (Routine, SampledAt)> = BTreeMap::new();
+        let callees = Callees::new(self.image);
         let patches = self
             .plan
             .patches
@@ -130,7 +133,7 @@ impl Reader<'_> {
             else {
                 continue;
             };
-            match Routine::read(self.image, function) {
+            match Routine::read(&callees, function) {
                 Ok(routine) => {
                     drop(sampled.insert(function.span.start, (routine, SampledAt::default())));
                 }

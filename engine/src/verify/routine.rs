@@ -9,9 +9,10 @@ use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
 };
 
+use super::callee::{Callees, FOLLOWED};
 use super::effects::{self, Mask};
 use crate::image::{Function, Site, SiteKind};
-use crate::{Addr, Image, Span};
+use crate::{Addr, Span};
 
 /// One instruction of a function.
 #[derive(Clone, Debug)]
@@ -81,17 +82,52 @@ pub(super) struct Routine {
     pub(super) compiled: bool,
 }
 
+/// As what a function is read.
+#[derive(Clone, Copy)]
+pub(super) struct Reading {
+    /// What may be used of what its returns leave.
+    pub(super) returns_with: Mask,
+    /// How many calls deep callees are read.
+    pub(super) followed: u8,
+}
+
 /// The three bytes that come next.
 fn behind(bytes: &[u8], decoder: &Decoder<'_>) -> Option<[u8; 3]> {
     bytes.get(decoder.position()..)?.first_chunk().copied()
 }
 
 impl Routine {
+    /// Decodes a function that may be called by anyone.
+    ///
+    /// # Errors
+    /// Where and why it does not decode.
+    pub(super) fn read(callees: &Callees<'_>, function: &Function) -> Result<Self, (Addr, String)> {
+        let returns_with = if callees.image.is_compiled(function.span.start) {
+            Mask::RETURN
+        } else {
+            Mask::ALL
+        };
+        let followed = FOLLOWED;
+        Self::read_as(
+            callees,
+            function,
+            Reading {
+                returns_with,
+                followed,
+            },
+        )
+    }
+
     /// Decodes a function.
     ///
     /// # Errors
     /// Where and why it does not decode.
-    pub(super) fn read(image: &Image, function: &Function) -> Result<Self, (Addr, String)> {
+    pub(super) fn read_as(
+        callees: &Callees<'_>,
+        function: &Function,
+        reading: Reading,
+    ) -> Result<Self, (Addr, String)> {
+        let image = callees.image;
         let span = function.span;
         let bytes = image.bytes(span).ok_or((
             span.start,
@@ -124,7 +160,7 @@ impl Routine {
                     ),
                 ));
             }
-            let mut decoded = routine.judge(image, &mut info, instruction);
+            let mut decoded = routine.judge(callees, reading, &mut info, instruction);
             let may_call = decoded.is_call() || routine.is_static_call(&decoded);
             if routine.compiled && may_call && !routine.ends_in_popf() {
                 // Compiled code keeps nothing in the flags across a call of anything: an `asm`
@@ -235,10 +271,12 @@ impl Routine {
 
     fn judge(
         &self,
-        image: &Image,
+        callees: &Callees<'_>,
+        reading: Reading,
         info: &mut InstructionInfoFactory,
         instruction: Instruction,
     ) -> Decoded {
+        let image = callees.image;
         let (reads, kills, changes) = effects::of(info, &instruction);
         let mut decoded = Decoded {
             instruction,
@@ -260,33 +298,32 @@ impl Routine {
             FlowControl::ConditionalBranch if inside => decoded.leads_to.push(target.0),
             FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
                 decoded.runs_on = instruction.flow_control() == FlowControl::ConditionalBranch;
-                decoded.leaves_with = match target {
-                    _ if image.is_return_thunk(target) => self.returns_with(),
-                    // Our caller's values are its duty now, and it is ours to hand them on whole.
-                    _ if image.is_compiled(target) && self.compiled => {
-                        Mask::CALL.union(Mask::RETURN)
-                    }
-                    _ => Mask::ALL,
+                decoded.leaves_with = if image.is_return_thunk(target) {
+                    reading.returns_with
+                } else {
+                    let call = callees.call(target, reading.followed);
+                    call.before(reading.returns_with)
                 };
             }
-            FlowControl::Call if image.is_compiled(target) => {
+            FlowControl::Call => {
+                let call = callees.call(target, reading.followed);
                 decoded.runs_on = !image.never_returns(target);
-                decoded.reads = decoded.reads.union(Mask::CALL);
-                decoded.kills = decoded.kills.union(Mask::CLOBBERED);
-                decoded.changes = decoded.changes.union(Mask::CLOBBERED);
+                decoded.reads = decoded.reads.union(call.reads);
+                decoded.kills = decoded.kills.union(call.kills);
+                decoded.changes = decoded.changes.union(if image.is_compiled(target) {
+                    Mask::CLOBBERED
+                } else {
+                    Mask::ALL
+                });
             }
-            FlowControl::Call | FlowControl::IndirectCall => {
-                // Assembly and thunks take and keep what they like.
-                decoded.runs_on =
-                    instruction.is_call_near_indirect() || !image.never_returns(target);
-                decoded.reads = Mask::ALL;
-                decoded.kills = Mask::NONE;
+            FlowControl::IndirectCall => {
+                (decoded.reads, decoded.kills) = (Mask::ALL, Mask::NONE);
                 decoded.changes = Mask::ALL;
             }
             FlowControl::Return => {
                 decoded.runs_on = false;
                 decoded.leaves_with = if instruction.op_count() == 0 {
-                    self.returns_with()
+                    reading.returns_with
                 } else {
                     Mask::ALL
                 };
@@ -301,15 +338,6 @@ impl Routine {
         }
         self.add_sites(&mut decoded);
         decoded
-    }
-
-    /// What the caller may use of what a return leaves.
-    fn returns_with(&self) -> Mask {
-        if self.compiled {
-            Mask::RETURN
-        } else {
-            Mask::ALL
-        }
     }
 
     /// What the kernel makes of the instruction at other times, or when it faults.
@@ -327,7 +355,11 @@ impl Routine {
         {
             match site.kind {
                 SiteKind::StaticKey | SiteKind::Exception => {
-                    decoded.runs_on |= site.kind == SiteKind::StaticKey;
+                    if site.kind == SiteKind::StaticKey {
+                        decoded.runs_on = true;
+                        // Every `asm` clobbers the flags, one with labels too.
+                        decoded.kills = decoded.kills.union(Mask::FLAGS);
+                    }
                     match site.target {
                         Some(target) if self.span.contains(target) => {
                             decoded.leads_to.push(target.0);

@@ -6,10 +6,16 @@
 
 #![allow(
     dead_code,
+    unused_imports,
     reason = "each test file that includes this uses a part of it"
 )]
 
+#[path = "random.rs"]
+mod random;
+
 use iced_x86::code_asm::{CodeAssembler, qword_ptr, registers::*};
+
+pub(crate) use random::Random;
 
 /// Where original code is put.
 pub(crate) const ORIGINAL: u64 = 0x1_0000;
@@ -218,25 +224,5 @@ impl Drop for Machine {
         unsafe {
             libc::munmap(self.base as *mut libc::c_void, BYTES);
         }
-    }
-}
-
-/// A small random generator (splitmix64), so that a case is its seed.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Random(pub u64);
-
-impl Random {
-    /// The next 64 bits.
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `limit`.
-    pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
     }
 }

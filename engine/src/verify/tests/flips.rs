@@ -10,6 +10,7 @@ use crate::cfg::BlockIndex;
 use crate::liveness::{Liveness, RegisterSet};
 use crate::patch::TIMER_FACTOR;
 use crate::plan::PlannedInstrument;
+use crate::verify::callee::Callees;
 use crate::verify::hooks::SampledAt;
 use crate::verify::routine::Routine;
 
@@ -104,7 +105,8 @@ pub(super) fn live(image: &Image, plan: &Plan) -> Kept {
     } else {
         liveness.before(point)
     };
-    let routine = Routine::read(image, image.function(cfg.function).unwrap()).unwrap();
+    let routine =
+        Routine::read(&Callees::new(image), image.function(cfg.function).unwrap()).unwrap();
     let flags = super::super::live::Live::of(&routine, &SampledAt::default())
         .before(&routine, point.0)
         .flags();

@@ -7,6 +7,7 @@ mod good;
 mod handmade;
 mod interpreter;
 mod kernel;
+mod liveness;
 mod machine;
 mod mutations;
 mod numbers;

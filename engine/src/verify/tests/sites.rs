@@ -3,6 +3,7 @@
 use super::*;
 use crate::Image;
 use crate::placement::Tactic;
+use crate::verify::callee::Callees;
 
 /// Where `f` is, and its block: `mov rax, rdi; lea rax, [rax+9]; mov rdx, rax; add rdx, 77` at +5, +8, +12, +15.
 const F: u64 = 0xffff_ffff_8100_0000;
@@ -112,8 +113,11 @@ fn landings_from_the_function_itself() {
         a.ret()
     });
     let image = hidden.image();
-    let routine =
-        super::super::routine::Routine::read(&image, image.function_named("f").unwrap()).unwrap();
+    let routine = super::super::routine::Routine::read(
+        &Callees::new(&image),
+        image.function_named("f").unwrap(),
+    )
+    .unwrap();
     assert!(
         routine.strays && routine.targets.contains(&(FIRST + 3)),
         "{:x?}",
@@ -144,8 +148,11 @@ fn returns_into_the_splice() {
         };
     });
     // A one-byte instruction, then the call's return address.
-    let routine =
-        super::super::routine::Routine::read(&image, image.function_named("f").unwrap()).unwrap();
+    let routine = super::super::routine::Routine::read(
+        &Callees::new(&image),
+        image.function_named("f").unwrap(),
+    )
+    .unwrap();
     assert!(routine.returns.contains(&(call.0 + 5)));
     let site = crate::placement::Site {
         displaced: Span::new(Addr(call.0 + 2), 9),
@@ -301,9 +308,11 @@ fn immovable_instructions() {
             a.ret()
         });
         let image = kernel.image();
-        let routine =
-            super::super::routine::Routine::read(&image, image.function_named("f").unwrap())
-                .unwrap();
+        let routine = super::super::routine::Routine::read(
+            &Callees::new(&image),
+            image.function_named("f").unwrap(),
+        )
+        .unwrap();
         let len = bytes.len() as u64;
         for displaced in [Span::new(Addr(FIRST), len + 5), Span::new(Addr(FIRST), len)] {
             let site = crate::placement::Site {

@@ -192,7 +192,8 @@ impl<'a> Judge<'a> {
         let key = decided.is_some_and(|site| matches!(site.by, Decision::StaticKey { .. }));
         let verdict = match last.flow_control() {
             _ if from == to && !names => return Ok(Verdict::Again),
-            _ if patched && !next => Verdict::Patched,
+            // A jump label may have been turned since the text was read.
+            _ if key || patched && !next => Verdict::Patched,
             FlowControl::Next | FlowControl::ConditionalBranch if next => Verdict::FallsThrough,
             FlowControl::UnconditionalBranch
             | FlowControl::ConditionalBranch
@@ -217,11 +218,8 @@ impl<'a> Judge<'a> {
             // Assembly without a symbol is jumped to; no function runs on into it.
             Place::Unknown if verdict != Verdict::FallsThrough => Ok(Verdict::Unknown),
             Place::Unknown => Err("it runs off the end of its function".into()),
-            // A call goes on in its block, also one that is a nop now; a jump label never does.
-            _ if verdict == Verdict::FallsThrough
-                && last.flow_control() == FlowControl::Next
-                && !key =>
-            {
+            // A static call that is a nop now, too.
+            _ if verdict == Verdict::FallsThrough && last.flow_control() == FlowControl::Next => {
                 Ok(Verdict::RunsOn)
             }
             _ => Err("it is in the middle of a block".into()),

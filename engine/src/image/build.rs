@@ -1,0 +1,126 @@
+//! Builds an image from its parts.
+
+use super::bounds::Bounds;
+use super::entries::{Branch, Entries};
+use super::file::Boot;
+use super::kallsyms::Symbols;
+use super::known::Known;
+use super::lookup::Names;
+use super::memory::Memory;
+use super::sites::Sites;
+use super::{Function, FunctionId, Image, LiveParts, collect, decisions, functions, sweep};
+use crate::liveness::Callees;
+use crate::{Addr, Error, Result, Span};
+
+impl Image {
+    /// Builds the image: symbol table, special sites, and one pass over all of the text that finds
+    /// where functions are entered other than at their start.
+    ///
+    /// # Errors
+    /// [`Error::Image`] if a part is missing, damaged or of a layout that is not known.
+    pub fn from_live(parts: &LiveParts) -> Result<Self> {
+        Self::build(parts, None)
+    }
+
+    /// Builds the image; `boot` is what boot would still do to the text of a file.
+    pub(super) fn build(parts: &LiveParts, boot: Option<Boot>) -> Result<Self> {
+        let live = boot.is_none();
+        let boot = boot.unwrap_or_default();
+        let symbols = Symbols::parse(&parts.kallsyms)?;
+        let bounds = Bounds::of(&symbols)?;
+        let text = bounds.text;
+        let memory = Memory::new(
+            parts
+                .memory
+                .iter()
+                .map(|(at, bytes)| (*at, bytes.as_slice())),
+        );
+        for span in bounds.wanted() {
+            if memory.bytes(span).is_none() {
+                let reason = format!(
+                    "the memory from {} to {} was not read from the target",
+                    span.start, span.end
+                );
+                return Err(Error::Image { reason });
+            }
+        }
+        let tables = collect::Tables::read(&bounds, &memory)?;
+        let outlines = functions::outlines(&symbols, text);
+        let decided = decisions::decided(&tables, &symbols, &memory);
+        let mut swept = sweep::sweep(&outlines, text, &memory);
+        boot.widen(&outlines, &mut swept.spans);
+        let blacklist = collect::blacklist(&parts.blacklist, &bounds, &symbols, &outlines)?;
+
+        let mut small = tables.sites;
+        small.extend(collect::trampolines(&bounds, &outlines));
+        small.extend(swept.alternatives);
+        let known = Sites::new(small.clone(), blacklist.clone());
+        let mut functions = Vec::with_capacity(outlines.len());
+        let mut compiled = Vec::new();
+        for (outline, span) in outlines.iter().zip(&swept.spans) {
+            let Some(span) = *span else { continue };
+            // What may not be traced may not be probed either: a nop there is something else.
+            let taken = |at: Addr| known.overlapping(Span::new(at, 5)).next().is_some();
+            let head = memory.bytes_from(span.start, 9).unwrap_or_default();
+            if let Some(site) = collect::ftrace(span.start, head, text, &symbols, taken) {
+                small.push(site);
+                compiled.push(span.start);
+            }
+            let number = u32::try_from(functions.len()).map_err(|_| Error::Image {
+                reason: "it has more functions than can be numbered".to_owned(),
+            })?;
+            functions.push(Function {
+                id: FunctionId(number),
+                name: symbols.name(&outline.symbol).to_owned(),
+                span,
+            });
+        }
+
+        let mut values = swept.values;
+        for span in &bounds.read_only {
+            values.extend(sweep::pointers(
+                *span,
+                memory.bytes(*span).unwrap_or_default(),
+                text,
+            ));
+        }
+        let mut pointed = sweep::plausible(values, &functions, &memory);
+        pointed.extend(tables.exceptions.iter().map(|entry| entry.fixup));
+        let owner =
+            |at: Addr| functions.partition_point(|function: &Function| function.span.start <= at);
+        let crossing = tables
+            .jumps
+            .iter()
+            .filter(|entry| owner(entry.code) != owner(entry.target));
+        let mut branches = swept.branches;
+        branches.extend(boot.branches);
+        branches.extend(crossing.map(|entry| Branch {
+            target: entry.target,
+            source: entry.code,
+        }));
+        let entries = Entries::new(branches, pointed, &functions);
+
+        let names = Names::new(&symbols, &functions);
+        let known = Known::new(&symbols);
+        let callees = Callees::new(functions.len());
+        // Last: an entry that boot would seal is still the tracer's.
+        small.extend(boot.sites);
+        let sites = Sites::new(small, blacklist);
+        Ok(Self {
+            release: parts.release.clone(),
+            live,
+            text,
+            kernel: bounds.kernel,
+            symbols,
+            memory,
+            functions,
+            names,
+            known,
+            callees,
+            sites,
+            decided,
+            entries,
+            compiled,
+        })
+    }
+}

@@ -1,0 +1,190 @@
+//! What boot rewrites in the text, from the tables it goes by and frees afterwards.
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+
+use super::super::bounds::Bounds;
+use super::super::entries::Branch;
+use super::super::functions::Outline;
+use super::super::kallsyms::Symbols;
+use super::super::memory::Memory;
+use super::super::sites::{LONGEST, Site, SiteKind};
+use super::super::sweep::branch_target;
+use super::{address, bad, u32_at, u64_at};
+use crate::{Addr, Result, Span};
+
+/// What boot would do to the text of a file.
+#[derive(Clone, Debug, Default)]
+pub(in crate::image) struct Boot {
+    /// Instructions that it may replace.
+    pub(in crate::image) sites: Vec<Site>,
+    /// Where what it writes, or what it jumps to before it has written, leads.
+    pub(in crate::image) branches: Vec<Branch>,
+}
+
+/// Tables of distances from the entries themselves to instructions: retpolines, returns, `endbr64`s
+/// that are sealed, lock prefixes (arch/x86/kernel/vmlinux.lds.S). Calls that call depth tracking
+/// would redirect are left out: length and meaning stay.
+const INSTRUCTIONS: [(&str, &str); 4] = [
+    ("__retpoline_sites", "__retpoline_sites_end"),
+    ("__return_sites", "__return_sites_end"),
+    ("__ibt_endbr_seal", "__ibt_endbr_seal_end"),
+    ("__smp_locks", "__smp_locks_end"),
+];
+const ALTERNATIVES: (&str, &str) = ("__alt_instructions", "__alt_instructions_end");
+/// Up to Linux 6.7.
+const PARAVIRT: (&str, &str) = ("__parainstructions", "__parainstructions_end");
+
+/// An entry of `struct alt_instr`: what is replaced, and by what.
+#[derive(Clone, Copy, Debug)]
+struct Alternative {
+    original: Span,
+    replacement: Span,
+}
+
+impl Boot {
+    /// Reads the tables of a kernel's file.
+    ///
+    /// # Errors
+    /// [`crate::Error::Image`] if the table of alternatives is not there or of a form not known.
+    pub(super) fn read(symbols: &Symbols, memory: &Memory, bounds: &Bounds) -> Result<Self> {
+        let table = |(start, end): (&str, &str)| {
+            let (start, end) = (address(symbols, start)?, address(symbols, end)?);
+            Some((start, memory.bytes(Span { start, end })?))
+        };
+        let mut boot = Self::default();
+        let (at, bytes) = table(ALTERNATIVES).ok_or_else(|| {
+            bad("it has no table of alternatives; CONFIG_KALLSYMS_ALL shows where")
+        })?;
+        for alternative in alternatives(at, bytes, bounds.kernel)? {
+            if bounds.text.contains(alternative.original.start) {
+                boot.replace(alternative.original);
+                boot.follow(memory, alternative.replacement, bounds);
+                boot.follow_out(memory, alternative.original, bounds);
+            }
+        }
+        for (at, bytes) in INSTRUCTIONS.into_iter().filter_map(table) {
+            for entry in (0..bytes.len()).step_by(4) {
+                let to = distance(at, bytes, entry).filter(|&to| bounds.text.contains(to));
+                if let Some(span) = to.and_then(|to| instruction(memory, to)) {
+                    boot.replace(span);
+                }
+            }
+        }
+        if let Some((_, bytes)) = table(PARAVIRT) {
+            // struct paravirt_patch_site: an address, a byte of type, a byte of length, padding.
+            for entry in bytes.as_chunks::<16>().0 {
+                let at = Addr(u64_at(entry, 0).unwrap_or_default());
+                let len = entry.get(9).copied().unwrap_or_default();
+                if bounds.text.contains(at) {
+                    boot.replace(Span::new(at, u64::from(len)));
+                }
+            }
+        }
+        boot.sites.sort_unstable();
+        Ok(boot)
+    }
+
+    /// Takes what looks like padding behind a function, and is not when boot has written there, for
+    /// the function's.
+    pub(in crate::image) fn widen(&self, outlines: &[Outline], spans: &mut [Option<Span>]) {
+        let mut sites = self.sites.iter().map(|site| site.span).peekable();
+        for (outline, span) in outlines.iter().zip(spans) {
+            while let Some(site) = sites.next_if(|site| site.start < outline.span.end) {
+                if let Some(span) = span.as_mut().filter(|span| span.start <= site.start) {
+                    span.end = span.end.max(site.end.min(outline.span.end));
+                }
+            }
+        }
+    }
+
+    /// Notes bytes that are replaced, in pieces no longer than an instruction.
+    fn replace(&mut self, span: Span) {
+        let mut start = span.start;
+        while start < span.end {
+            let end = span.end.min(start.add(LONGEST));
+            self.sites.push(Site {
+                span: Span { start, end },
+                kind: SiteKind::Alternative,
+                target: None,
+            });
+            start = end;
+        }
+    }
+
+    /// Notes the branches among these instructions that lead to the text.
+    fn follow(&mut self, memory: &Memory, span: Span, bounds: &Bounds) {
+        let bytes = memory.bytes(span).unwrap_or_default();
+        let decoder = Decoder::with_ip(64, bytes, span.start.0, DecoderOptions::NONE);
+        for instruction in decoder {
+            let target = branch_target(&instruction).filter(|&to| bounds.text.contains(to));
+            self.branches.extend(target.map(|target| Branch {
+                target,
+                source: Addr(instruction.ip()),
+            }));
+        }
+    }
+
+    /// Until it is replaced, `static_cpu_has()` jumps to a test in init text, which jumps back
+    /// (arch/x86/include/asm/cpufeature.h).
+    fn follow_out(&mut self, memory: &Memory, original: Span, bounds: &Bounds) {
+        /// `testb` on memory, `jnz`, `jmp`: instructions of the test, and bytes they may have.
+        const TEST: (usize, usize) = (3, 32);
+        let bytes = memory.bytes(original).unwrap_or_default();
+        let mut decoder = Decoder::with_ip(64, bytes, original.start.0, DecoderOptions::NONE);
+        let Some(jump) = decoder.iter().next() else {
+            return;
+        };
+        let out = branch_target(&jump).filter(|&to| {
+            jump.flow_control() == FlowControl::UnconditionalBranch && !bounds.text.contains(to)
+        });
+        let Some(out) = out else { return };
+        let bytes = memory.bytes_from(out, TEST.1).unwrap_or_default();
+        let mut decoder = Decoder::with_ip(64, bytes, out.0, DecoderOptions::NONE);
+        let end = decoder.iter().take(TEST.0).last();
+        let end = end.map_or(out, |last| Addr(last.next_ip()));
+        self.follow(memory, Span { start: out, end }, bounds);
+    }
+}
+
+/// The address that the distance at `offset` of a table leads to.
+fn distance(table: Addr, bytes: &[u8], offset: usize) -> Option<Addr> {
+    let distance = i64::from(u32_at(bytes, offset)?.cast_signed());
+    Some(table.add(offset as u64).add(distance.cast_unsigned()))
+}
+
+/// The bytes of the instruction at `at`.
+fn instruction(memory: &Memory, at: Addr) -> Option<Span> {
+    let bytes = memory.bytes_from(at, LONGEST as usize)?;
+    let decoded = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode();
+    (!decoded.is_invalid()).then(|| Span::new(at, decoded.len() as u64))
+}
+
+/// The entries: 12 bytes each up to Linux 6.2, 14 since (arch/x86/include/asm/alternative.h).
+fn alternatives(table: Addr, bytes: &[u8], kernel: Span) -> Result<Vec<Alternative>> {
+    let read = |size: usize| {
+        let entry = |offset: usize| {
+            let lengths = bytes.get(offset + size - 2..)?;
+            let &[original, replacement, ..] = lengths else {
+                return None;
+            };
+            Some(Alternative {
+                original: Span::new(distance(table, bytes, offset)?, u64::from(original)),
+                replacement: Span::new(distance(table, bytes, offset + 4)?, u64::from(replacement)),
+            })
+        };
+        let is_right = |alternative: &Alternative| {
+            let Alternative {
+                original,
+                replacement,
+            } = *alternative;
+            kernel.contains(original.start)
+                && !original.is_empty()
+                && (replacement.is_empty() || kernel.contains(replacement.start))
+                && replacement.len() <= original.len()
+        };
+        let entries: Option<Vec<Alternative>> = (0..bytes.len()).step_by(size).map(entry).collect();
+        entries.filter(|entries| bytes.len().is_multiple_of(size) && entries.iter().all(is_right))
+    };
+    let found = [12, 14].into_iter().find_map(read);
+    found.ok_or_else(|| bad("its table of alternatives has a form that is not known"))
+}

@@ -1,0 +1,165 @@
+//! A kernel from a file: an ELF `vmlinux`, or a `vmlinuz` as it stands in `/boot`.
+//!
+//! The text of a file is not the text that runs: boot rewrites alternatives, returns and retpolines.
+//! What it would rewrite becomes sites, so that nothing is planned over it.
+
+mod boot;
+mod bzimage;
+mod decompress;
+mod elf;
+mod embedded;
+mod probes;
+mod tokens;
+
+use std::borrow::Cow;
+
+use super::bounds::Bounds;
+use super::kallsyms::Symbols;
+use super::memory::Memory;
+use super::{Image, LiveParts};
+use crate::{Addr, Error, Result, Span};
+
+pub(super) use boot::Boot;
+
+/// What a file holds, in the form in which it would be read from the running kernel, at the
+/// addresses it was linked for.
+#[derive(Clone, Debug)]
+pub struct FileParts {
+    /// Symbols, blacklist and memory; the text as boot finds it.
+    pub parts: LiveParts,
+    pub(super) boot: Boot,
+}
+
+fn bad(reason: impl Into<String>) -> Error {
+    Error::Image {
+        reason: reason.into(),
+    }
+}
+
+impl FileParts {
+    /// Reads the bytes of a `vmlinux` or a `vmlinuz`.
+    ///
+    /// # Errors
+    /// [`Error::Image`] if they are neither, damaged, cut off, of another architecture, or without a
+    /// table of symbols (`CONFIG_KALLSYMS_ALL`).
+    pub fn read(bytes: &[u8]) -> Result<Self> {
+        let kernel: Cow<'_, [u8]> = if bytes.starts_with(elf::MAGIC) {
+            Cow::Borrowed(bytes)
+        } else if let Some(payload) = bzimage::payload(bytes)? {
+            decompress::decompress(payload)?
+        } else {
+            return Err(bad(
+                "it is neither an ELF vmlinux nor a vmlinuz (bzImage) for x86; name a file such as \
+                 /boot/vmlinuz-RELEASE, or one that `ilk dump` saved",
+            ));
+        };
+        let segments = elf::segments(&kernel)?;
+        let kallsyms = embedded::kallsyms(&segments)?;
+        let symbols = Symbols::parse(&kallsyms)?;
+        let release = release(&segments)?;
+        let memory = Memory::new(segments.iter().map(|segment| (segment.at, segment.bytes)));
+        let bounds = Bounds::of(&symbols)?;
+        let blacklist = probes::blacklist(&symbols, &memory)?;
+        let boot = Boot::read(&symbols, &memory, &bounds)?;
+        let wanted = bounds
+            .wanted()
+            .into_iter()
+            .map(|span| Ok((span.start, padded(&memory, span)?)));
+        let memory = wanted.collect::<Result<Vec<_>>>()?;
+        Ok(Self {
+            parts: LiveParts {
+                release,
+                kallsyms,
+                blacklist,
+                memory,
+            },
+            boot,
+        })
+    }
+}
+
+impl Image {
+    /// Builds the image of a kernel that does not run, from the bytes of a `vmlinux` or a `vmlinuz`.
+    /// It can be browsed, planned and covered; a plan for it is never sent: what it expects to find in
+    /// a running kernel is not there. See [`Image::is_live`].
+    ///
+    /// # Errors
+    /// [`Error::Image`] as of [`FileParts::read`] and [`Image::from_live`].
+    pub fn from_file(bytes: &[u8]) -> Result<Self> {
+        let FileParts { parts, boot } = FileParts::read(bytes)?;
+        Self::build(&parts, Some(boot))
+    }
+}
+
+/// The bytes of a part of the kernel. Parts may end at the end of a page or of a large page, to which
+/// the file does not say that there are zeros.
+fn padded(memory: &Memory, span: Span) -> Result<Vec<u8>> {
+    /// Bytes of a large page.
+    const LARGE_PAGE: u64 = 2 << 20;
+    let known = usize::try_from(span.len())
+        .ok()
+        .and_then(|len| memory.bytes_from(span.start, len))
+        .unwrap_or_default();
+    let missing = span.len() - known.len() as u64;
+    if missing >= LARGE_PAGE || known.is_empty() {
+        return Err(bad(format!(
+            "it does not hold the memory from {} to {}",
+            span.start, span.end
+        )));
+    }
+    let zeros = usize::try_from(missing).unwrap_or_default();
+    Ok(known
+        .iter()
+        .copied()
+        .chain(std::iter::repeat_n(0, zeros))
+        .collect())
+}
+
+/// What `uname -r` would say, from the line that the kernel greets with (init/version.c).
+fn release(segments: &[elf::Segment<'_>]) -> Result<String> {
+    const BANNER: &[u8] = b"Linux version ";
+    /// Bytes of a release at most: `struct new_utsname` of include/uapi/linux/utsname.h.
+    const LONGEST: usize = 64;
+    let greeted = segments
+        .iter()
+        .flat_map(|segment| positions(segment.bytes, BANNER).map(|at| (segment.bytes, at)));
+    for (bytes, at) in greeted {
+        let rest = bytes.get(at + BANNER.len()..).unwrap_or_default();
+        let end = rest.iter().take(LONGEST).position(|&byte| byte == b' ');
+        let name = end
+            .and_then(|end| rest.get(..end))
+            .and_then(|name| std::str::from_utf8(name).ok());
+        // The format that others are printed with, "Linux version %s", is there too.
+        if let Some(name) = name.filter(|name| name.starts_with(|c: char| c.is_ascii_digit())) {
+            return Ok(name.to_owned());
+        }
+    }
+    Err(bad(
+        "there is no \"Linux version\" in it, so that its release is not known",
+    ))
+}
+
+/// Where `wanted` begins in `bytes`.
+fn positions<'b>(bytes: &'b [u8], wanted: &'b [u8]) -> impl Iterator<Item = usize> + 'b {
+    let first = wanted.first().copied().unwrap_or_default();
+    let candidates = bytes.iter().enumerate().filter(move |&(_, &b)| b == first);
+    candidates
+        .map(|(at, _)| at)
+        .filter(move |&at| bytes.get(at..).is_some_and(|rest| rest.starts_with(wanted)))
+}
+
+/// The four bytes at `at` as a number.
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// The eight bytes at `at` as a number.
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
+}
+
+/// The address of a symbol of the core kernel.
+fn address(symbols: &Symbols, name: &str) -> Option<Addr> {
+    let named = |symbol: &&super::kallsyms::Symbol| symbols.name(symbol) == name;
+    Some(symbols.entries().iter().find(named)?.at)
+}

@@ -1,0 +1,88 @@
+//! The pieces that names of symbols are packed with (scripts/kallsyms.c of Linux): 256 texts, each
+//! standing for one byte, and an index of where each begins.
+
+/// Both tables, in one run of memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tokens<'b> {
+    texts: &'b [u8],
+    index: &'b [u8],
+    /// Where the texts begin in the memory that was searched.
+    pub(super) start: usize,
+    /// Where what follows the index begins.
+    pub(super) end: usize,
+}
+
+/// How many texts there are: one for each value of a byte.
+const COUNT: usize = 256;
+/// The linker aligns each table to this.
+pub(super) const ALIGN: usize = 8;
+/// No text is longer: the longest seen have some 20 letters.
+const LONGEST: usize = 128;
+
+impl<'b> Tokens<'b> {
+    /// Every place in `memory` that looks like the two tables.
+    pub(super) fn all(memory: &'b [u8]) -> impl Iterator<Item = Self> + 'b {
+        (0..memory.len())
+            .step_by(ALIGN)
+            .filter_map(|at| Self::with_index(memory, at))
+    }
+
+    /// The tables whose index begins at `at`: the texts end right before it.
+    fn with_index(memory: &'b [u8], at: usize) -> Option<Self> {
+        let index = memory.get(at..at + 2 * COUNT)?;
+        if index.first_chunk() != Some(&[0, 0]) {
+            return None;
+        }
+        let (places, _) = index.as_chunks::<2>();
+        let mut places = places
+            .iter()
+            .map(|place| usize::from(u16::from_le_bytes(*place)));
+        let mut last = places.next()?;
+        for place in places {
+            if place <= last || place - last > LONGEST {
+                return None;
+            }
+            last = place;
+        }
+        let shortest = (last + 1).next_multiple_of(ALIGN);
+        let starts = (shortest..=shortest + LONGEST)
+            .step_by(ALIGN)
+            .map_while(|len| at.checked_sub(len));
+        let tables = starts.filter_map(|start| {
+            Some(Self {
+                texts: memory.get(start..at)?,
+                index,
+                start,
+                end: at + 2 * COUNT,
+            })
+        });
+        tables.into_iter().find(Self::is_whole)
+    }
+
+    /// Whether every text is one: printable, and ended by a zero where the next begins.
+    fn is_whole(&self) -> bool {
+        let mut behind = 0;
+        for byte in 0..=u8::MAX {
+            let text = self.text(byte);
+            if self.place(byte) != behind || !text.iter().all(u8::is_ascii_graphic) {
+                return false;
+            }
+            behind += text.len() + 1;
+        }
+        let padding = self.texts.get(behind..);
+        padding.is_some_and(|rest| rest.len() < ALIGN && rest.iter().all(|&byte| byte == 0))
+    }
+
+    fn place(&self, byte: u8) -> usize {
+        let at = 2 * usize::from(byte);
+        let place = self.index.get(at..).and_then(<[u8]>::first_chunk);
+        place.map_or(0, |place| usize::from(u16::from_le_bytes(*place)))
+    }
+
+    /// What `byte` stands for.
+    pub(super) fn text(&self, byte: u8) -> &'b [u8] {
+        let rest = self.texts.get(self.place(byte)..).unwrap_or_default();
+        let end = rest.iter().position(|&byte| byte == 0);
+        end.and_then(|end| rest.get(..end)).unwrap_or_default()
+    }
+}

@@ -1,0 +1,167 @@
+//! What a call does to registers when its callee keeps no convention: read from the callee's code.
+
+use std::sync::OnceLock;
+
+use iced_x86::{Code, Instruction, InstructionInfoFactory, OpAccess, Register};
+
+use super::backward::{self, Returns};
+use super::effect::{Effect, Values, passed};
+use super::{RegisterSet, effect};
+use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
+use crate::image::FunctionId;
+use crate::{Addr, Image};
+
+/// How deep calls are followed: a callee's callees, and theirs.
+pub(super) const DEPTH: usize = 3;
+
+/// Longer callees are not read: they do so much that little would be left to find.
+const LONGEST: usize = 256;
+
+/// What is known of callees, each found when it is first asked for: by function, by depth.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Callees(Vec<[OnceLock<Effect>; DEPTH]>);
+
+impl Callees {
+    /// Nothing is known yet of so many functions.
+    pub(crate) fn new(functions: usize) -> Self {
+        Self(vec![[const { OnceLock::new() }; DEPTH]; functions])
+    }
+
+    /// What a call to `to` does, if calls are followed `depth` deep. Only a whole function is read.
+    /// What is found at one depth depends on what is found at lesser ones alone, so it is the same
+    /// whoever asks first.
+    pub(super) fn effect(&self, image: &Image, to: Addr, depth: usize) -> Effect {
+        let cell = || {
+            let function = image
+                .function_at(to)
+                .filter(|function| function.span.start == to && !function.is_part())?;
+            let levels = self.0.get(function.id.0 as usize)?;
+            Some((function.id, levels.get(depth.checked_sub(1)?)?))
+        };
+        match cell() {
+            Some((id, cell)) => *cell.get_or_init(|| read(image, id, depth - 1)),
+            None => Effect::UNKNOWN,
+        }
+    }
+}
+
+/// Live before the callee = reads ∪ (live behind the call − kills), so the two are found by analysing
+/// it twice: with nothing live where it returns, and with everything.
+///
+/// Every argument counts as read: somebody may sample it at the callee's entry.
+fn read(image: &Image, id: FunctionId, depth: usize) -> Effect {
+    let Some(function) = image.function(id) else {
+        return Effect::UNKNOWN;
+    };
+    // No instruction is shorter than a byte, and the average one has four.
+    if function.span.len() > 8 * LONGEST as u64 || image.is_thunk(function.span.start) {
+        return Effect::UNKNOWN;
+    }
+    let cfg = Cfg::of(image, id);
+    let count: usize = cfg
+        .blocks
+        .iter()
+        .map(|block| block.instructions.len())
+        .sum();
+    if count == 0 || count > LONGEST || !returns_to_its_caller(&cfg) {
+        return Effect::UNKNOWN;
+    }
+    let before = |after| backward::at_entry(image, &cfg, Returns::With { after, depth });
+    let none = before(Values::NONE);
+    Effect {
+        reads: none.union(passed()),
+        kills: Values::ALL.without(before(Values::ALL)),
+        writes: RegisterSet::ALL,
+    }
+}
+
+/// Whether the function returns to where it was called from, and nowhere else: the stack pointer is
+/// back where it was, and nothing writes over the return address.
+fn returns_to_its_caller(cfg: &Cfg) -> bool {
+    let mut factory = InstructionInfoFactory::new();
+    // The stack pointer at the start of each block, as a distance from the return address.
+    let mut starts: Vec<Option<i64>> = vec![None; cfg.blocks.len()];
+    let mut to_see = vec![(0_usize, 0_i64)];
+    while let Some((index, start)) = to_see.pop() {
+        let (Some(block), Some(known)) = (cfg.blocks.get(index), starts.get_mut(index)) else {
+            return false;
+        };
+        match *known {
+            Some(known) if known == start => continue,
+            Some(_) => return false,
+            None => *known = Some(start),
+        }
+        let Some(end) = through(&mut factory, block, start) else {
+            return false;
+        };
+        let leaves = matches!(block.end, BlockEnd::Return | BlockEnd::Indirect)
+            || block.end != BlockEnd::NoReturn && cfg.exits(block.index);
+        if leaves && end != 0 {
+            return false;
+        }
+        for edge in cfg.successors(block.index) {
+            if edge.kind == EdgeKind::Fixup && start != end {
+                return false;
+            }
+            to_see.push((edge.to.0 as usize, end));
+        }
+    }
+    true
+}
+
+/// The stack pointer at the end of a block, before a return; nothing if it cannot be followed, or the
+/// return address is written.
+fn through(factory: &mut InstructionInfoFactory, block: &Block, start: i64) -> Option<i64> {
+    let mut at = start;
+    for instruction in &block.instructions {
+        let info = factory.info(instruction);
+        let writes = |access: OpAccess| {
+            !matches!(
+                access,
+                OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
+            )
+        };
+        for memory in info.used_memory() {
+            let first = at.wrapping_add(memory.displacement().cast_signed());
+            let behind = first.wrapping_add(i64::try_from(memory.memory_size().size()).ok()?);
+            let own = memory.base() == Register::RSP && memory.index() == Register::None;
+            if own && writes(memory.access()) && first < 8 && behind > 0 {
+                return None;
+            }
+        }
+        let moves = info
+            .used_registers()
+            .iter()
+            .any(|used| used.register().full_register() == Register::RSP && writes(used.access()));
+        if moves {
+            at = at.checked_add(moved(instruction)?)?;
+        }
+    }
+    Some(at)
+}
+
+/// How far an instruction moves the stack pointer, if that can be told from itself. Calls come back,
+/// and returns are looked at where they stand.
+fn moved(instruction: &Instruction) -> Option<i64> {
+    let own = |operand| instruction.op_register(operand) == Register::RSP;
+    match instruction.code() {
+        Code::Add_rm64_imm8 | Code::Add_rm64_imm32 if own(0) => {
+            Some(instruction.immediate(1).cast_signed())
+        }
+        Code::Sub_rm64_imm8 | Code::Sub_rm64_imm32 if own(0) => {
+            instruction.immediate(1).cast_signed().checked_neg()
+        }
+        Code::Lea_r64_m
+            if instruction.memory_base() == Register::RSP
+                && instruction.memory_index() == Register::None =>
+        {
+            Some(instruction.memory_displacement64().cast_signed())
+        }
+        _ if effect::is_call(instruction) || effect::is_return(instruction) => Some(0),
+        _ if own(0) || instruction.code() == Code::Leaveq => None,
+        _ => match instruction.stack_pointer_increment() {
+            0 => None,
+            bytes => Some(i64::from(bytes)),
+        },
+    }
+}

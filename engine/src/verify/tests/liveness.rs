@@ -1,0 +1,57 @@
+//! The reader's liveness and the planner's, over a whole kernel.
+
+use super::*;
+use crate::cfg::Cfg;
+use crate::image::LiveParts;
+use crate::liveness::{Liveness, RegisterSet};
+use crate::verify::callee::Callees;
+use crate::verify::hooks::SampledAt;
+use crate::verify::live::Live;
+use crate::verify::routine::Routine;
+
+/// What the planner believes dead, the reader does too: no sound plan is refused.
+#[test]
+#[ignore = "needs GILK_IMAGE, a file of what was read from a kernel"]
+fn what_the_planner_finds_dead_the_reader_finds_dead() {
+    let file = std::env::var_os("GILK_IMAGE")
+        .expect("GILK_IMAGE names no file; it should name an image read from a kernel");
+    let parts: LiveParts = postcard::from_bytes(&std::fs::read(file).unwrap()).unwrap();
+    let image = Image::from_live(&parts).unwrap();
+    let callees = Callees::new(&image);
+    let (mut points, mut equal) = (0, 0);
+    let mut wrong = Vec::new();
+    for function in image.functions() {
+        let cfg = Cfg::of(&image, function.id);
+        if cfg.refusal.is_some() {
+            continue;
+        }
+        let planner = Liveness::of(&image, &cfg);
+        let routine = Routine::read(&callees, function).unwrap();
+        let reader = Live::of(&routine, &SampledAt::default());
+        for instruction in cfg.blocks.iter().flat_map(|block| &block.instructions) {
+            let theirs = planner.before(Addr(instruction.ip()));
+            let own = reader.before(&routine, instruction.ip());
+            let used = RegisterSet(u16::try_from(own.0 & 0xffff).unwrap());
+            let missed = used.difference(theirs.registers);
+            if missed != RegisterSet::EMPTY || own.flags() != 0 && !theirs.flags {
+                wrong.push(format!(
+                    "{} {:#x}: the planner {theirs:?}, the reader {used:?} and flags {:#x}",
+                    function.name,
+                    instruction.ip(),
+                    own.flags()
+                ));
+            }
+            points += 1;
+            equal += usize::from(used == theirs.registers && (own.flags() != 0) == theirs.flags);
+        }
+    }
+    println!("of {points} points, both say the same at {equal}");
+    for line in wrong.iter().take(40) {
+        println!("{line}");
+    }
+    assert!(
+        wrong.is_empty(),
+        "at {} of {points} points the reader uses more",
+        wrong.len()
+    );
+}

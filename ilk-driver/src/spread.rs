@@ -1,0 +1,75 @@
+//! Work on each of many things, on all CPUs.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+/// Things that a thread takes at once: enough that taking costs nothing, few enough that all
+/// threads end at about the same time.
+const TAKEN: usize = 64;
+
+/// How many threads are worth starting.
+#[must_use]
+pub fn threads() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Does `work` on each of `items` in so many threads and gives the results in the items' order.
+/// Meanwhile `progress` is told here how many are done.
+pub fn spread<T: Sync, R: Send>(
+    items: &[T],
+    threads: usize,
+    progress: &mut dyn FnMut(usize),
+    work: impl Fn(&T) -> R + Sync,
+) -> Vec<R> {
+    let next = AtomicUsize::new(0);
+    let (sender, receiver) = mpsc::channel();
+    let mut done: Vec<(usize, Vec<R>)> = Vec::with_capacity(items.len().div_ceil(TAKEN));
+    thread::scope(|scope| {
+        let (next, work) = (&next, &work);
+        for _ in 0..threads.max(1) {
+            let sender = sender.clone();
+            scope.spawn(move || {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(taken) = items.chunks(TAKEN).nth(number) else {
+                        return;
+                    };
+                    // Nobody receives any more only if the caller is being unwound.
+                    if sender
+                        .send((number, taken.iter().map(work).collect()))
+                        .is_err()
+                    {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        let mut count = 0;
+        for (number, results) in receiver {
+            count += Vec::len(&results);
+            done.push((number, results));
+            progress(count);
+        }
+    });
+    done.sort_unstable_by_key(|(number, _)| *number);
+    done.into_iter().flat_map(|(_, results)| results).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::spread;
+
+    #[test]
+    fn results_are_in_order_and_every_one_is_told() {
+        let items: Vec<usize> = (0..1000).collect();
+        for threads in [0, 1, 3] {
+            let mut last = 0;
+            let results = spread(&items, threads, &mut |done| last = done, |item| item * 2);
+            assert_eq!(last, items.len());
+            assert!(results.iter().copied().eq((0..1000).map(|item| item * 2)));
+        }
+        assert!(spread(&[], 2, &mut |_| (), |item: &u8| *item).is_empty());
+    }
+}
