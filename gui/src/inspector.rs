@@ -4,9 +4,9 @@ use egui::accesskit::Role;
 use egui::{
     Button, ComboBox, DragValue, Frame, Grid, Margin, RichText, ScrollArea, Sense, Stroke, Ui,
 };
-use gilk_engine::HookType;
 use gilk_engine::cfg::{BlockEnd, BlockIndex};
 use gilk_engine::session::Session;
+use gilk_engine::{HookType, InstrumentId};
 
 use crate::command::Command;
 use crate::graph::Scene;
@@ -179,12 +179,7 @@ fn hook_card(ui: &mut Ui, state: &mut State, scene: &Scene, block: BlockIndex, h
         });
         let words = match (&mark, scene.hook(block, hook)) {
             (Mark::Refused(refusal), _) => sentence(refusal),
-            (_, Some(Ok(site))) => format!(
-                "{}: {} bytes displaced at {}",
-                site.tactic.name(),
-                site.displaced.len(),
-                site.displaced.start
-            ),
+            (_, Some(Ok(choice))) => format!("{}: {}", choice.tactic.name(), choice.cost),
             _ => String::new(),
         };
         let color = if matches!(mark, Mark::Refused(_)) {
@@ -193,9 +188,13 @@ fn hook_card(ui: &mut Ui, state: &mut State, scene: &Scene, block: BlockIndex, h
             tokens.weak
         };
         ui.label(RichText::new(words).small().color(color));
-        if let Mark::Refused(refusal) = &mark {
+        let details = match &mark {
+            Mark::Refused(refusal) => vec![format!("at {}", refusal.at)],
+            _ => written(state, scene, block, hook),
+        };
+        for line in details {
             ui.label(
-                RichText::new(format!("at {}", refusal.at))
+                RichText::new(line)
                     .font(code(text::SMALL - 0.5))
                     .color(tokens.weak),
             );
@@ -211,6 +210,26 @@ fn hook_card(ui: &mut Ui, state: &mut State, scene: &Scene, block: BlockIndex, h
         state.draft.hook = hook;
         state.graph.hook = Some(hook);
     }
+}
+
+/// What the session, as it was last planned, writes for the instruments of a hook.
+fn written(state: &State, scene: &Scene, block: BlockIndex, hook: HookType) -> Vec<String> {
+    let Some(Ok(verified)) = &state.plan.outcome else {
+        return Vec::new();
+    };
+    let plan = verified.plan();
+    let here = |id: InstrumentId| {
+        (id.block, id.hook) == (block.0, hook)
+            && plan
+                .function(id.major)
+                .is_some_and(|one| one.cfg.function == scene.function())
+    };
+    // Instruments of one hook are all reached alike.
+    plan.instruments
+        .iter()
+        .find(|one| here(one.id))
+        .map(|one| plan.way(one))
+        .unwrap_or_default()
 }
 
 /// Where each hook could be had, but not both.

@@ -1,6 +1,7 @@
 //! What can be done at every block, before anyone clicks.
 
 use std::borrow::Cow;
+use std::fmt;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,25 @@ impl Cost {
             copied: bytes(run_ons.map(|run| run.copied.len()).sum()),
             overwritten: sites.iter().map(|site| site.overwritten).max().unwrap_or(0),
         }
+    }
+}
+
+impl fmt::Display for Cost {
+    /// `1 splice and 1 bounce, 7 bytes displaced, after a wait`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |count| if count == 1 { "" } else { "s" };
+        write!(f, "{} splice{}", self.sites, plural(self.sites))?;
+        if self.bounces > 0 {
+            write!(f, " and {} bounce{}", self.bounces, plural(self.bounces))?;
+        }
+        write!(f, ", {} bytes displaced", self.displaced)?;
+        if self.copied > 0 {
+            write!(f, ", {} copied behind edges", self.copied)?;
+        }
+        if self.overwritten > 1 {
+            f.write_str(", after a wait")?;
+        }
+        Ok(())
     }
 }
 

@@ -9,6 +9,7 @@ pub mod report;
 mod schedule;
 #[cfg(test)]
 mod tests;
+mod way;
 
 use std::sync::Arc;
 

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use egui::Color32;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::image::FunctionId;
+use gilk_engine::placement::Tactic;
 use gilk_engine::{HookType, Image, Refusal, Session};
 
 use super::scene::Scene;
@@ -54,6 +55,8 @@ impl Hooked {
 pub(crate) enum Mark<'a> {
     /// Nothing is there, and something can be.
     Hookable,
+    /// The same, but only by an `int3`, which costs a trap at every hit.
+    Trapped,
     /// So many instruments of the session are there.
     Hooked(usize),
     /// A rule forbids it.
@@ -68,6 +71,7 @@ impl<'a> Mark<'a> {
             scene.hook(block, hook),
         ) {
             (0, Some(Err(refusal))) => Self::Refused(refusal),
+            (0, Some(Ok(choice))) if choice.tactic == Tactic::Trap => Self::Trapped,
             (0, _) => Self::Hookable,
             (count, _) => Self::Hooked(count),
         }
@@ -77,6 +81,7 @@ impl<'a> Mark<'a> {
     pub(crate) const fn color(&self, tokens: &Tokens) -> Color32 {
         match self {
             Self::Hookable => tokens.hookable,
+            Self::Trapped => tokens.warning,
             Self::Hooked(_) => tokens.hooked,
             Self::Refused(_) => tokens.refused,
         }
@@ -86,6 +91,7 @@ impl<'a> Mark<'a> {
     pub(crate) fn words(&self) -> String {
         match self {
             Self::Hookable => "can be hooked".to_owned(),
+            Self::Trapped => "can be hooked by a trap".to_owned(),
             Self::Hooked(1) => "1 instrument".to_owned(),
             Self::Hooked(count) => format!("{count} instruments"),
             Self::Refused(refusal) => format!("refused by rule {}", refusal.rule.name()),

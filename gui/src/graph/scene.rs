@@ -3,7 +3,7 @@
 use egui::{Vec2, vec2};
 use gilk_engine::cfg::{BlockEnd, BlockIndex, Cfg, EdgeKind};
 use gilk_engine::image::FunctionId;
-use gilk_engine::placement::{BlockOptions, Site, options};
+use gilk_engine::placement::{BlockOptions, Choice, options};
 use gilk_engine::{HookType, Refusal, listing};
 
 use super::code::{Part, parts};
@@ -141,9 +141,9 @@ impl Scene {
         self.cfg.function
     }
 
-    /// What a hook of a block offers: the site, or the refusal. `None` if there is no such block.
+    /// How a hook of a block is reached and what that costs, or the refusal. `None` if there is no such block.
     #[must_use]
-    pub fn hook(&self, block: BlockIndex, hook: HookType) -> Option<&Result<Site, Refusal>> {
+    pub fn hook(&self, block: BlockIndex, hook: HookType) -> Option<&Result<Choice, Refusal>> {
         let options = self.options.get(block.0 as usize)?;
         Some(match hook {
             HookType::Pre => &options.pre,

@@ -317,13 +317,8 @@ pub(crate) fn hook_words(
                     .color(tokens.weak),
             );
         }
-        (_, Some(Ok(site))) => {
-            let words = format!(
-                "{}: {} bytes displaced at {}",
-                site.tactic.name(),
-                site.displaced.len(),
-                site.displaced.start
-            );
+        (_, Some(Ok(choice))) => {
+            let words = format!("{}: {}", choice.tactic.name(), choice.cost);
             ui.label(RichText::new(words).small().color(tokens.weak));
         }
         _ => {}

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::Args;
 use gilk_engine::cfg::{Cfg, dot, text};
-use gilk_engine::placement::{BlockOptions, Site, options};
+use gilk_engine::placement::{BlockOptions, Choice, options};
 use gilk_engine::{Image, Refusal};
 
 use crate::target::ImageArgs;
@@ -81,21 +81,9 @@ fn hooks(out: &mut impl Write, options: &BlockOptions) -> std::io::Result<()> {
     Ok(())
 }
 
-fn option(option: &Result<Site, Refusal>) -> String {
+fn option(option: &Result<Choice, Refusal>) -> String {
     match option {
-        Ok(site) => {
-            let wait = if site.overwritten > 1 {
-                ", after a wait"
-            } else {
-                ""
-            };
-            format!(
-                "{} at {}, {} bytes displaced{wait}",
-                site.tactic.name(),
-                site.displaced.start,
-                site.displaced.len()
-            )
-        }
+        Ok(choice) => format!("{}: {}", choice.tactic.name(), choice.cost),
         Err(refusal) => format!("refused, {refusal}"),
     }
 }

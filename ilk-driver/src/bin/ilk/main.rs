@@ -4,6 +4,8 @@ mod agent;
 #[cfg(feature = "client")]
 mod cfg;
 #[cfg(feature = "client")]
+mod coverage;
+#[cfg(feature = "client")]
 mod dump;
 #[cfg(feature = "client")]
 mod export;
@@ -45,6 +47,8 @@ enum Command {
     #[cfg(feature = "client")]
     Cfg(cfg::CfgCommand),
     #[cfg(feature = "client")]
+    Coverage(coverage::CoverageCommand),
+    #[cfg(feature = "client")]
     Plan(plan::PlanCommand),
     #[cfg(feature = "client")]
     Run(run::Run),
@@ -66,6 +70,8 @@ impl Command {
             Self::Functions(functions) => functions.run(),
             #[cfg(feature = "client")]
             Self::Cfg(cfg) => cfg.run(),
+            #[cfg(feature = "client")]
+            Self::Coverage(coverage) => coverage.run(),
             #[cfg(feature = "client")]
             Self::Plan(plan) => plan.run(),
             #[cfg(feature = "client")]

@@ -74,6 +74,11 @@ impl TargetArgs {
 }
 
 impl ImageArgs {
+    /// A file, or else a running kernel.
+    pub(crate) const fn of(target: TargetArgs, image: Option<PathBuf>) -> Self {
+        Self { target, image }
+    }
+
     /// The kernel, and where generated code would find its words there.
     pub(crate) fn image(&self) -> anyhow::Result<(Image, RuntimeLayout)> {
         if let Some(file) = &self.image {
