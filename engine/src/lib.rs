@@ -17,6 +17,7 @@ pub mod plan;
 pub mod relocate;
 pub mod rule;
 pub mod session;
+pub mod verify;
 
 pub use addr::{Addr, Span};
 pub use error::{Error, Result};
@@ -25,3 +26,4 @@ pub use image::Image;
 pub use plan::Plan;
 pub use rule::{Refusal, Rule};
 pub use session::Session;
+pub use verify::VerifiedPlan;

@@ -9,8 +9,7 @@ use std::collections::HashMap;
 use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
 
 use super::effects::Mask;
-use super::hooks::SampledAt;
-use super::live::Live;
+use super::live::{Live, SampledAt};
 use super::routine::{Reading, Routine};
 use crate::{Addr, Image};
 

@@ -1,95 +1,273 @@
-//! How control leaves a patch: as the displaced instructions would have gone on.
+//! One original instruction, done by the patch: a copy, what does the same, or the way back to it.
 
-use iced_x86::{FlowControl, Instruction};
+use iced_x86::{Code, ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
+use super::effects::{Mask, names};
+use super::routine::{Decoded, Routine};
 use super::same::{same, same_condition};
 use super::state::State;
-use super::walk::{Node, Phase, Walk};
+use super::walk::{By, Goal, Phase, Walk};
 use crate::Addr;
+use crate::image::{Decision, SiteKind, Transfer};
 
 impl Walk<'_> {
-    /// Whether the instruction is the one that ends the block, or leads on to what follows it.
-    pub(super) fn is_block_end(&mut self, instruction: &Instruction, state: &State) -> bool {
-        let leaves = instruction.is_jmp_short_or_near()
-            && !self.span.contains(Addr(instruction.near_branch_target()));
-        let ends = match self.displaced.block_end() {
-            None => leaves,
-            Some(end) if end.is_call() => Some(end.end()) == pushed(instruction),
-            Some(end) => match end.instruction.flow_control() {
-                FlowControl::UnconditionalBranch => leaves,
-                FlowControl::ConditionalBranch => same_condition(&end.instruction, instruction),
-                _ => same(&end.instruction, instruction),
-            },
-        };
-        ends && self.restored(state, self.displaced.live_at_split)
-    }
-
-    pub(super) fn block_end(
+    /// Whether the patch's instruction does the next original one, or leaves for where that stands;
+    /// if so, control goes on behind it.
+    pub(super) fn original(
         &mut self,
-        node: Node,
         instruction: &Instruction,
-        state: State,
-    ) -> Result<(), String> {
-        let follows = self.displaced.span.end.0;
-        let Some(end) = self.displaced.block_end() else {
-            return self.jump(node, instruction, state, follows);
+        state: &State,
+        goal: Goal,
+    ) -> Result<bool, String> {
+        let copy = match goal.by {
+            By::Text { from } => return self.leave(instruction, state, from, goal.at),
+            By::Copy(copy) => copy,
         };
-        if end.is_call() {
-            return self.on(node, instruction.next_ip(), Phase::Called, state);
+        let originals = self.originals;
+        let (routine, original) = originals
+            .instruction(goal.at)
+            .ok_or_else(|| format!("no instruction begins at {} to be copied", Addr(goal.at)))?;
+        if !self.restored(state, originals.live_behind_hook(goal.at)) {
+            return Ok(false);
         }
-        let target = end.instruction.near_branch_target();
-        match end.instruction.flow_control() {
-            FlowControl::UnconditionalBranch => self.jump(node, instruction, state, target),
+        if let Some(decision) = decision(self, routine, original)? {
+            return self.emulated(instruction, state, original, copy, decision);
+        }
+        if original.is_call() {
+            if Some(original.end()) != pushed(instruction) {
+                return Ok(false);
+            }
+            self.facts.calls.insert(original.at());
+            let called = Phase::Called(original.instruction.near_branch_target());
+            self.reach(instruction.next_ip(), called, state.clone())?;
+            return Ok(true);
+        }
+        match original.instruction.flow_control() {
             FlowControl::ConditionalBranch => {
-                let taken = instruction.near_branch_target();
-                if self.span.contains(Addr(taken)) {
-                    self.on(node, taken, Phase::Leaving(target), state.clone())?;
-                } else if taken != target {
-                    return Err(leads_wrong(taken, target));
+                if !same_condition(&original.instruction, instruction) {
+                    return Ok(false);
                 }
-                self.on(node, instruction.next_ip(), Phase::Leaving(follows), state)
+                let target = original.instruction.near_branch_target();
+                let state = self.relocated(original, state)?;
+                self.branch(instruction, state, original, copy, [target, original.end()])?;
+                Ok(true)
             }
-            FlowControl::Return
-                if self.bytes_from(instruction.next_ip()).first() == Some(&0xcc) =>
-            {
-                Ok(())
+            FlowControl::Return if same(&original.instruction, instruction) => {
+                if self.bytes_from(instruction.next_ip()).first() == Some(&0xcc) {
+                    Ok(true)
+                } else {
+                    Err("no int3 stands behind the return".into())
+                }
             }
-            FlowControl::Return => Err("no int3 stands behind the return".into()),
-            _ => Err("what ends the block cannot be moved".into()),
+            FlowControl::Next if same(&original.instruction, instruction) => {
+                let state = self.relocated(original, state)?;
+                let way = self.cross(goal.at, original.end(), copy, true);
+                self.behind(instruction.next_ip(), way, state)?;
+                Ok(true)
+            }
+            FlowControl::Next | FlowControl::Return => Ok(false),
+            _ => Err(format!(
+                "`{}` of {} cannot be copied",
+                original.instruction,
+                Addr(goal.at)
+            )),
         }
     }
 
-    /// A jump on the way to an address of the original code.
-    pub(super) fn jump(
-        &mut self,
-        node: Node,
-        instruction: &Instruction,
-        state: State,
-        to: u64,
-    ) -> Result<(), String> {
-        let target = instruction.near_branch_target();
-        if !instruction.is_jmp_short_or_near() {
+    /// What is known after a copied instruction.
+    fn relocated(&mut self, original: &Decoded, state: &State) -> Result<State, String> {
+        let spoilt = state.spoilt(&self.machine.values);
+        let used = Mask(spoilt.0 & original.reads.0);
+        if !used.is_empty() {
             return Err(format!(
-                "`{instruction}` stands where a jump should lead to {}",
-                Addr(to)
+                "`{}` uses {}, which does not have its value",
+                original.instruction,
+                names(used)
             ));
         }
-        if self.span.contains(Addr(target)) {
-            return self.on(node, target, Phase::Leaving(to), state);
+        Ok(State::original(
+            &mut self.machine.values,
+            spoilt.without(original.kills),
+        ))
+    }
+
+    /// Both ways of a branch that decides as the original one does: where it leads, and behind it.
+    fn branch(
+        &mut self,
+        instruction: &Instruction,
+        state: State,
+        original: &Decoded,
+        copy: usize,
+        [target, next]: [u64; 2],
+    ) -> Result<(), String> {
+        let runs_on = |to: u64| to == original.end();
+        let taken = instruction.near_branch_target();
+        let way = self.cross(original.at(), target, copy, runs_on(target));
+        if self.span.contains(Addr(taken)) {
+            self.behind(taken, way, state.clone())?;
+        } else if !self.leads_out(taken, way)? {
+            return Err(leads_wrong(taken, target));
+        } else if !self.restored(&state, self.originals.live_on(original.at(), target)) {
+            return Err(self.not_restored());
         }
-        if target == to {
+        let way = self.cross(original.at(), next, copy, runs_on(next));
+        self.behind(instruction.next_ip(), way, state)
+    }
+
+    /// A static key or a static call, done by what the kernel goes by when it rewrites them.
+    fn emulated(
+        &mut self,
+        instruction: &Instruction,
+        state: &State,
+        original: &Decoded,
+        copy: usize,
+        decision: Decision,
+    ) -> Result<bool, String> {
+        match decision {
+            Decision::StaticKey { key, .. } => {
+                if !compares_with_zero(instruction, key.0) {
+                    return Ok(false);
+                }
+                let spoilt = state.spoilt(&self.machine.values).union(Mask::FLAGS);
+                let state = State::original(&mut self.machine.values, spoilt);
+                let keyed = Phase::Keyed {
+                    at: original.at(),
+                    copy,
+                };
+                self.reach(instruction.next_ip(), keyed, state)?;
+                Ok(true)
+            }
+            Decision::StaticCall {
+                trampoline,
+                transfer: Transfer::Call,
+            } => {
+                if Some(original.end()) != pushed(instruction) {
+                    return Ok(false);
+                }
+                self.facts.calls.insert(original.at());
+                let called = Phase::Called(trampoline.0);
+                self.reach(instruction.next_ip(), called, state.clone())?;
+                Ok(true)
+            }
+            Decision::StaticCall {
+                trampoline,
+                transfer: Transfer::Jump,
+            } => {
+                let jumps = instruction.is_jmp_short_or_near();
+                if jumps {
+                    self.called(instruction, trampoline.0)?;
+                }
+                Ok(jumps)
+            }
+            Decision::StaticCall {
+                trampoline,
+                transfer: Transfer::Conditional(condition),
+            } => {
+                let same = instruction.is_jcc_short_or_near()
+                    && instruction.condition_code() as u8 == condition + 1;
+                if same {
+                    let ways = [trampoline.0, original.end()];
+                    self.branch(instruction, state.clone(), original, copy, ways)?;
+                }
+                Ok(same)
+            }
+        }
+    }
+
+    /// The branch behind the comparison of a static key.
+    pub(super) fn decide(
+        &mut self,
+        instruction: &Instruction,
+        state: State,
+        at: u64,
+        copy: usize,
+    ) -> Result<(), String> {
+        let originals = self.originals;
+        let decided = originals.image.decided(Addr(at));
+        let original = originals.instruction(at);
+        let (
+            Some((_, original)),
+            Some(Decision::StaticKey {
+                inverted, target, ..
+            }),
+        ) = (original, decided.map(|decided| decided.by))
+        else {
+            return Err("nothing is known of the static key".into());
+        };
+        let taken_if_on = match instruction.condition_code() {
+            ConditionCode::ne if instruction.is_jcc_short_or_near() => true,
+            ConditionCode::e if instruction.is_jcc_short_or_near() => false,
+            _ => return Err("no branch looks whether the static key is on".into()),
+        };
+        let ways = if taken_if_on == inverted {
+            [original.end(), target.0]
+        } else {
+            [target.0, original.end()]
+        };
+        self.branch(instruction, state, original, copy, ways)
+    }
+
+    /// What is called is jumped to.
+    pub(super) fn called(&mut self, instruction: &Instruction, target: u64) -> Result<(), String> {
+        if instruction.is_jmp_short_or_near() && instruction.near_branch_target() == target {
             self.check_behind(instruction)
         } else {
-            Err(leads_wrong(target, to))
+            Err("the moved call does not lead to its target".into())
         }
+    }
+
+    /// The jump to where the original code goes on.
+    fn leave(
+        &mut self,
+        instruction: &Instruction,
+        state: &State,
+        from: u64,
+        to: u64,
+    ) -> Result<bool, String> {
+        let target = instruction.near_branch_target();
+        let leaves = instruction.is_jmp_short_or_near() && !self.span.contains(Addr(target));
+        if !leaves || !self.restored(state, self.originals.live_on(from, to)) {
+            return Ok(false);
+        }
+        if target != to {
+            return Err(leads_wrong(target, to));
+        }
+        self.check_behind(instruction)?;
+        Ok(true)
     }
 
     /// Behind what leaves the patch stands int3, for processors that speculate past it, or code.
-    pub(super) fn check_behind(&self, instruction: &Instruction) -> Result<(), String> {
+    fn check_behind(&self, instruction: &Instruction) -> Result<(), String> {
         match self.bytes_from(instruction.next_ip()).first() {
             Some(_) => Ok(()),
             None => Err("nothing keeps speculation from running past the end of the patch".into()),
         }
+    }
+}
+
+/// What decides what the kernel writes at an original instruction, if anything does.
+///
+/// # Errors
+/// If it is one that the kernel rewrites, and nothing is known of how.
+fn decision(
+    walk: &Walk<'_>,
+    routine: &Routine,
+    original: &Decoded,
+) -> Result<Option<Decision>, String> {
+    let rewritten = routine
+        .sites_in(original.span())
+        .any(|site| matches!(site.kind, SiteKind::StaticKey | SiteKind::StaticCall));
+    if !rewritten {
+        return Ok(None);
+    }
+    let decided = walk.originals.image.decided(Addr(original.at()));
+    let decided = decided.filter(|decided| decided.span == original.span());
+    match decided {
+        Some(decided) => Ok(Some(decided.by)),
+        None => Err(format!(
+            "what the kernel writes at {} is not known",
+            Addr(original.at())
+        )),
     }
 }
 
@@ -101,10 +279,21 @@ fn leads_wrong(is: u64, should: u64) -> String {
     )
 }
 
+/// Whether it is `cmp dword ptr [key], 0`.
+fn compares_with_zero(instruction: &Instruction, key: u64) -> bool {
+    matches!(
+        instruction.code(),
+        Code::Cmp_rm32_imm8 | Code::Cmp_rm32_imm32
+    ) && instruction.op0_kind() == OpKind::Memory
+        && instruction.memory_base() == Register::RIP
+        && instruction.segment_prefix() == Register::None
+        && instruction.ip_rel_memory_address() == key
+        && instruction.try_immediate(1).ok() == Some(0)
+}
+
 /// The address that the instruction pushes, if that is all it does.
 fn pushed(instruction: &Instruction) -> Option<u64> {
-    let pushes =
-        instruction.mnemonic() == iced_x86::Mnemonic::Push && !instruction.has_lock_prefix();
+    let pushes = instruction.mnemonic() == Mnemonic::Push && !instruction.has_lock_prefix();
     // `push imm16` moves the stack by two bytes only.
     let wide = instruction.stack_pointer_increment() == -8;
     if pushes && wide {

@@ -1,32 +1,52 @@
-//! Whether each instrument stands where its identifier says, decoded from the function's bytes.
+//! Which instruments the plan has, and what each is hit by, decoded from its function's bytes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use gilk_instruments::{Program, Sampled};
 use iced_x86::{FlowControl, Mnemonic};
 
 use super::effects::Mask;
 use super::hit::{Expected, argument_number};
-use super::live::is_intact;
+use super::live::{SampledAt, is_intact};
 use super::routine::{Decoded, Routine};
 use super::violation::Violation;
+use super::walk::Lists;
 use crate::cfg::BlockIndex;
 use crate::image::SiteKind;
-use crate::plan::{Plan, PlannedInstrument};
+use crate::placement::{Edge, Point};
+use crate::plan::{Patch, Plan, PlannedInstrument};
 use crate::{Addr, HookType, Image, InstrumentId, Span};
 
 /// Instruments by identifier.
-pub(super) type ById<'a> = BTreeMap<InstrumentId, &'a PlannedInstrument>;
+pub(super) type ById<'a> = HashMap<InstrumentId, &'a PlannedInstrument>;
+
+/// When a hook is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Event {
+    /// Control takes this edge.
+    On(Edge),
+    /// Control is about to run the instruction here, wherever it comes from.
+    At(Addr),
+}
+
+/// Somewhere to point at for what is wrong with an instrument.
+pub(super) fn place(plan: &Plan, one: &PlannedInstrument) -> Addr {
+    let function = plan
+        .functions
+        .get(usize::try_from(one.id.major).unwrap_or(usize::MAX));
+    let block = function.and_then(|function| function.cfg.block(BlockIndex(one.id.block)));
+    block.map_or(Addr(0), |block| block.span.start)
+}
 
 /// The instruments by identifier; no two may have one, or one counter.
 pub(super) fn by_id<'a>(plan: &'a Plan, violations: &mut Vec<Violation>) -> ById<'a> {
-    let mut known = ById::new();
+    let mut known = ById::with_capacity(plan.instruments.len());
     let mut counters = BTreeSet::new();
     for one in &plan.instruments {
         let mut wrong = |why: String| {
             violations.push(Violation::Instrument {
                 id: one.id,
-                at: one.site.displaced.start,
+                at: place(plan, one),
                 why,
             });
         };
@@ -50,6 +70,14 @@ pub(super) fn by_id<'a>(plan: &'a Plan, violations: &mut Vec<Violation>) -> ById
         if one.timer > 63 {
             wrong(format!("it uses timer {}, and the last is 63", one.timer));
         }
+        let sorted = one.points.is_sorted_by(|a, b| a < b) && one.needs.is_sorted_by(|a, b| a < b);
+        let sites = one.points.iter().map(|(site, _)| site).chain(&one.needs);
+        let known_sites = sites
+            .map(|site| site.0 as usize)
+            .all(|site| site < plan.sites.len());
+        if one.points.is_empty() || !sorted || !known_sites {
+            wrong("its points and needs are not sorted, or not of the plan's sites".into());
+        }
     }
     known
 }
@@ -67,78 +95,59 @@ fn counter_word(plan: &Plan, one: &PlannedInstrument) -> Option<u64> {
 /// What the walk over a patch must find, in order.
 ///
 /// # Errors
-/// Why the patch's own list cannot be right.
-pub(super) fn expected(
-    plan: &Plan,
-    known: &ById<'_>,
-    patch: usize,
-    hook: HookType,
-) -> Result<Vec<Expected>, String> {
-    let Some(patch) = plan.patches.get(patch) else {
-        return Err("there is no such patch".into());
-    };
-    let ids = if hook == HookType::Pre {
-        &patch.pre
-    } else {
-        &patch.post
-    };
-    let mut last: Option<InstrumentId> = None;
-    let mut expected = Vec::with_capacity(ids.len());
-    for &id in ids {
-        let one = known
-            .get(&id)
-            .ok_or_else(|| format!("its instrument {id} is not in the plan"))?;
-        if id.hook != hook || one.site != patch.site {
-            return Err(format!("instrument {id} belongs to another hook or site"));
-        }
-        if last.is_some_and(|last| {
-            (last.major, last.block) != (id.major, id.block) || last.order >= id.order
-        }) {
-            return Err(format!("instrument {id} is out of order"));
-        }
-        last = Some(id);
-        expected.push(Expected {
-            id,
-            program: one.definition.program,
-            timer: one.timer,
-            counter: counter_word(plan, one),
-        });
+/// Why the patch's own lists cannot be right.
+pub(super) fn expected(plan: &Plan, known: &ById<'_>, patch: &Patch) -> Result<Lists, String> {
+    if !patch.hooks.is_sorted_by(|(a, _), (b, _)| a < b) {
+        return Err("its points are not sorted".into());
     }
-    Ok(expected)
-}
-
-/// The point of the original code behind the sequential instructions of what is displaced.
-pub(super) fn split(displaced: &[Decoded], span: Span) -> Addr {
-    match displaced.last() {
-        Some(last) if last.is_branch() || last.is_call() => Addr(last.at()),
-        _ => span.end,
-    }
-}
-
-/// What argument instruments use and where, for liveness: at a point, or behind an instruction.
-#[derive(Clone, Debug, Default)]
-pub(super) struct SampledAt {
-    pub(super) before: HashMap<u64, Mask>,
-    pub(super) behind: HashMap<u64, Mask>,
-}
-
-impl SampledAt {
-    pub(super) fn add(&mut self, routine: &Routine, one: &PlannedInstrument) {
-        let Some(register) = sampled(one) else { return };
-        let span = one.site.displaced;
-        let (map, at) = match (
-            one.id.hook,
-            routine.within(span).and_then(<[Decoded]>::last),
-        ) {
-            (HookType::Post, Some(last)) if !last.is_branch() && !last.is_call() => {
-                (&mut self.behind, last.at())
+    let mut lists = Lists::with_capacity(patch.hooks.len());
+    for (point, ids) in &patch.hooks {
+        let mut list = Vec::with_capacity(ids.len());
+        for &id in ids {
+            let one = known
+                .get(&id)
+                .ok_or_else(|| format!("its instrument {id} is not in the plan"))?;
+            if one.points.binary_search(&(patch.site, *point)).is_err() {
+                return Err(format!(
+                    "instrument {id} belongs to another site, or to another point of this one"
+                ));
             }
-            (HookType::Post, Some(last)) => (&mut self.before, last.at()),
-            _ => (&mut self.before, span.start.0),
-        };
-        let mask = map.entry(at).or_default();
-        *mask = mask.union(register);
+            list.push(Expected {
+                id,
+                program: one.definition.program,
+                timer: one.timer,
+                counter: counter_word(plan, one),
+            });
+        }
+        if list.is_empty() {
+            return Err("one of its points has no instruments".into());
+        }
+        lists.push((*point, list));
     }
+    Ok(lists)
+}
+
+/// What the argument instruments of a plan use and where, for liveness.
+pub(super) fn sampled_at(plan: &Plan) -> SampledAt {
+    let mut sampled_at = SampledAt::default();
+    for one in &plan.instruments {
+        let Some(register) = sampled(one) else {
+            continue;
+        };
+        for (site, point) in &one.points {
+            let (map, at) = match *point {
+                Point::Entry => match plan.sites.get(site.0 as usize) {
+                    Some(site) => (&mut sampled_at.before, site.displaced.start),
+                    None => continue,
+                },
+                Point::Before(at) => (&mut sampled_at.before, at),
+                Point::On(edge) => (&mut sampled_at.behind, edge.from),
+            };
+            let mask = map.entry(at.0).or_default();
+            *mask = mask.union(register);
+        }
+    }
+    sampled_at
 }
 
 fn sampled(one: &PlannedInstrument) -> Option<Mask> {
@@ -177,78 +186,68 @@ pub(super) fn functions(image: &Image, plan: &Plan, violations: &mut Vec<Violati
     }
 }
 
-/// Checks that an instrument's splice leads to its hook: before the first instruction of its block,
-/// or behind its last sequential one.
+/// What an instrument is hit by: the start of its block, or its end.
 ///
 /// # Errors
-/// Where it is not so, and why.
-pub(super) fn stands(
+/// Where its block is no block, or its argument may be gone, and why.
+pub(super) fn event(
     plan: &Plan,
     routine: &Routine,
     one: &PlannedInstrument,
-) -> Result<(), (Addr, String)> {
-    let site = one.site;
-    let start = site.displaced.start;
+) -> Result<Event, (Addr, String)> {
     let function = plan
         .functions
         .get(usize::try_from(one.id.major).unwrap_or(usize::MAX));
     let function = function.filter(|function| function.cfg.span == routine.span);
     let block = function.and_then(|function| function.cfg.block(BlockIndex(one.id.block)));
     let Some(block) = block else {
-        return Err((
-            start,
-            "its splice is not in the function of its number".into(),
-        ));
+        let why = "its block is not in the function of its number";
+        return Err((routine.span.start, why.into()));
     };
     let span = block.span;
-    let Some(instructions) = routine.within(span).filter(|all| !all.is_empty()) else {
+    let instructions = routine.within(span).unwrap_or_default();
+    let Some(last) = instructions.last() else {
         return Err((
             span.start,
             "its block does not begin and end between instructions".into(),
         ));
     };
-    if !(span.start <= start && start < span.end && site.displaced.end <= span.end) {
-        return Err((
-            start,
-            format!(
-                "its splice displaces bytes outside of its block, {} to {}",
-                span.start, span.end
-            ),
-        ));
-    }
     is_straight(routine, span, instructions)?;
-    let point = match one.id.hook {
-        HookType::Pre => {
-            let skipped = routine
-                .within(Span {
-                    start: span.start,
-                    end: start,
-                })
-                .unwrap_or_default();
-            if !skipped.iter().all(|decoded| stays_first(routine, decoded)) {
-                return Err((start, "instructions of its block run before it".into()));
-            }
-            start
-        }
-        HookType::Post => {
-            let displaced = routine.within(site.displaced).unwrap_or_default();
-            let point = behind_sequential(routine, span, instructions);
-            if split(displaced, site.displaced) != point || site.split != point {
-                return Err((
-                    point,
-                    "its place is not behind the last sequential instruction of its block".into(),
-                ));
-            }
-            point
-        }
+    let behind = Event::On(Edge {
+        from: Addr(last.at()),
+        to: span.end,
+    });
+    let event = match one.id.hook {
+        HookType::Pre => instructions
+            .iter()
+            .find(|decoded| span.start != routine.span.start || !stays_first(routine, decoded))
+            .map_or(behind, |first| Event::At(Addr(first.at()))),
+        HookType::Post if terminates(routine, last) => Event::At(Addr(last.at())),
+        HookType::Post => behind,
     };
-    match sampled(one) {
-        Some(register) if !is_intact(routine, point.0, register) => Err((
-            point,
-            "the argument it samples may have changed since the function's entry".into(),
-        )),
-        _ => Ok(()),
+    if event == behind && faults_to(routine, last, span.end) {
+        let why = "its last instruction may also fault and go on where the next block begins";
+        return Err((Addr(last.at()), why.into()));
     }
+    if let Some(register) = sampled(one) {
+        let intact = match event {
+            Event::At(at) => is_intact(routine, at.0, register),
+            Event::On(_) => {
+                is_intact(routine, last.at(), register) && last.changes.0 & register.0 == 0
+            }
+        };
+        if !intact {
+            let why = "the argument it samples may have changed since the function's entry";
+            return Err((Addr(last.at()), why.into()));
+        }
+    }
+    Ok(event)
+}
+
+fn faults_to(routine: &Routine, decoded: &Decoded, to: Addr) -> bool {
+    routine
+        .sites_in(decoded.span())
+        .any(|site| site.kind == SiteKind::Exception && site.target == Some(to))
 }
 
 /// `endbr64`, the nop of four bytes that it becomes where no indirect branch leads, and the tracer's
@@ -278,12 +277,9 @@ fn is_straight(
     let before_last = instructions
         .split_last()
         .map_or(&[][..], |(_, before)| before);
-    let goes_on = |decoded: &Decoded| {
-        decoded.instruction.flow_control() == FlowControl::Exception && decoded.runs_on
-    };
     match before_last
         .iter()
-        .find(|decoded| decoded.is_branch() && !goes_on(decoded) || is_key(routine, decoded))
+        .find(|decoded| terminates(routine, decoded))
     {
         Some(decoded) => Err((
             Addr(decoded.at()),
@@ -293,20 +289,17 @@ fn is_straight(
     }
 }
 
-fn is_key(routine: &Routine, decoded: &Decoded) -> bool {
-    routine
+/// Whether a block ends with the instruction, and not merely behind it. A trap that goes on, and an
+/// interrupt, do not end one.
+fn terminates(routine: &Routine, decoded: &Decoded) -> bool {
+    let key = routine
         .sites_in(decoded.span())
-        .any(|site| site.kind == SiteKind::StaticKey)
-}
-
-fn behind_sequential(routine: &Routine, span: Span, instructions: &[Decoded]) -> Addr {
-    let Some(last) = instructions.last() else {
-        return span.end;
-    };
-    let never_returns = last.is_call() && !last.runs_on;
-    if last.is_branch() || never_returns || is_key(routine, last) {
-        Addr(last.at())
-    } else {
-        span.end
-    }
+        .any(|site| site.kind == SiteKind::StaticKey);
+    let never_returns = decoded.is_call() && !decoded.runs_on;
+    let comes_back = decoded.runs_on
+        && matches!(
+            decoded.instruction.flow_control(),
+            FlowControl::Exception | FlowControl::Interrupt
+        );
+    key || never_returns || decoded.is_branch() && !comes_back
 }

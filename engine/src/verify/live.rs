@@ -6,13 +6,21 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::effects::Mask;
-use super::hooks::SampledAt;
 use super::routine::{Decoded, Routine};
+
+/// What argument instruments use: before an instruction, or behind one on some way.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SampledAt {
+    pub(super) before: HashMap<u64, Mask>,
+    pub(super) behind: HashMap<u64, Mask>,
+}
 
 /// Live sets of one function.
 #[derive(Clone, Debug)]
 pub(super) struct Live {
     before: Vec<Mask>,
+    /// The same, instruments at that very point not counted.
+    behind_hook: Vec<Mask>,
 }
 
 impl Live {
@@ -21,6 +29,7 @@ impl Live {
     pub(super) fn of(routine: &Routine, sampled: &SampledAt) -> Self {
         let count = routine.instructions.len();
         let mut before = vec![Mask::NONE; count];
+        let mut behind_hook = vec![Mask::NONE; count];
         let targets: Vec<Vec<Option<usize>>> = routine
             .instructions
             .iter()
@@ -52,20 +61,21 @@ impl Live {
                     hooks.get(&decoded.at()).copied().unwrap_or_default()
                 };
                 after = after.union(hooks(&sampled.behind));
-                let now = after
-                    .without(decoded.kills)
-                    .union(decoded.reads)
-                    .union(hooks(&sampled.before));
-                if let Some(known) = before.get_mut(index)
-                    && *known != now
+                let unhooked = after.without(decoded.kills).union(decoded.reads);
+                let now = unhooked.union(hooks(&sampled.before));
+                if let (Some(known), Some(own)) =
+                    (before.get_mut(index), behind_hook.get_mut(index))
                 {
-                    *known = now;
-                    changed = true;
+                    changed |= *known != now;
+                    (*known, *own) = (now, unhooked);
                 }
                 next = now;
             }
             if !changed {
-                return Self { before };
+                return Self {
+                    before,
+                    behind_hook,
+                };
             }
         }
     }
@@ -80,25 +90,10 @@ impl Live {
 
     /// What may be used from an address on, instruments at that very point not counted.
     pub(super) fn behind_hook(&self, routine: &Routine, at: u64) -> Mask {
-        let Some(index) = routine.index(at) else {
-            return Mask::ALL;
-        };
-        let Some(decoded) = routine.instructions.get(index) else {
-            return Mask::ALL;
-        };
-        let of = |index: Option<usize>| {
-            index
-                .and_then(|index| self.before.get(index).copied())
-                .unwrap_or(Mask::ALL)
-        };
-        let mut after = decoded.leaves_with;
-        if decoded.runs_on {
-            after = after.union(of(index.checked_add(1)));
-        }
-        for &target in &decoded.leads_to {
-            after = after.union(of(routine.index(target)));
-        }
-        after.without(decoded.kills).union(decoded.reads)
+        routine
+            .index(at)
+            .and_then(|index| self.behind_hook.get(index).copied())
+            .unwrap_or(Mask::ALL)
     }
 }
 

@@ -2,22 +2,26 @@
 //!
 //! It shares with the planner the decoder, the plan's types and the image, and nothing else: no
 //! graph, no liveness, no encoder. What the plan says of itself (which bytes of a patch are what,
-//! where blocks begin, how many instructions are overwritten) is taken as a claim and checked.
+//! where blocks begin, how many instructions are overwritten, what depends on what) is taken as a
+//! claim and checked.
 //!
-//! - `target`: the layout makes sense, patches and sites are apart.
-//! - `schedule`: batches played over the text; every poke finds what it expects, and at the end
-//!   everything is as it was.
-//! - `routine`, `effects`, `live`, `site`, `hooks`: functions decoded from their start; where splices
-//!   may be, and whether they lead to the blocks that identifiers name.
-//! - `walk` with `state`, `step`, `operands`, `place`: every path of every patch, run on numbers that
-//!   are known only by where they come from (`value`, `arithmetic`, `sum`).
+//! - `target`: the layout makes sense, patches are apart, and so are all writes.
+//! - `originals`, `routine`, `callee`, `effects`, `live`: functions decoded from their start.
+//! - `site`, `padding`: where splices and bounces may be, and what may be displaced or copied.
+//! - `walk` with `state`, `step`, `operands`, `place`: every path of every patch beside the original
+//!   code, run on numbers that are known only by where they come from (`value`, `arithmetic`, `sum`).
 //! - `hit`, `timer`: what an instrument may write, and when it has done what it is there for.
-//! - `same`, `ending`, `shape`: the relocated instructions are the original ones, control goes on
-//!   where it would have gone, nothing loops, and no byte is unaccounted for.
+//! - `same`, `ending`, `shape`: copies are the original instructions, control goes on where it would
+//!   have gone, nothing loops but what did, and no byte is unaccounted for.
+//! - `parts`, `schedule`, `splice`: batches played over the text; after every write the program is whole,
+//!   every poke finds what it expects, and at the end everything is as it was.
+//! - `hooks`, `meaning`, `reach`: the hooks that identifiers name, and that each hit of one runs its
+//!   instruments once.
 //!
-//! What it takes for granted: the image (bytes, the kernel's own sites, addresses that other code
-//! leads to, which functions are compiled C), and that the driver's words and tables are where the
-//! layout says.
+//! What it takes for granted: the image (bytes, the kernel's own sites and what decides them, addresses
+//! that other code leads to, which functions are compiled C), that the driver's words and tables are
+//! where the layout says, and that the driver writes in the order, and with the waits, that
+//! [`Poke`](crate::plan::Poke) tells.
 
 mod arithmetic;
 mod callee;
@@ -26,13 +30,19 @@ mod ending;
 mod hit;
 mod hooks;
 mod live;
+mod meaning;
 mod operands;
+mod originals;
+mod padding;
+mod parts;
 mod place;
+mod reach;
 mod routine;
 mod same;
 mod schedule;
 mod shape;
 mod site;
+mod splice;
 mod state;
 mod step;
 mod sum;
@@ -44,17 +54,21 @@ mod value;
 mod violation;
 mod walk;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use self::callee::Callees;
-use self::hooks::{ById, SampledAt};
+use self::hooks::{ById, Event};
 use self::live::Live;
+use self::meaning::Meaning;
+use self::originals::Originals;
+use self::parts::Parts;
 use self::routine::Routine;
 use self::step::Machine;
 use self::value::Values;
-use self::walk::{Displaced, Walk};
+use self::walk::{Facts, Walk};
+use crate::placement::{Bounce, SiteIndex, Slot};
 use crate::plan::{Patch, Plan};
-use crate::{Addr, HookType, Image};
+use crate::{Addr, Image, InstrumentId};
 
 pub use violation::Violation;
 
@@ -79,19 +93,22 @@ pub fn verify(image: &Image, plan: Plan) -> Result<VerifiedPlan, Vec<Violation>>
     target::check(image, &plan, &mut violations);
     hooks::functions(image, &plan, &mut violations);
     let by_id = hooks::by_id(&plan, &mut violations);
+    let originals = read(image, &plan, &mut violations);
     let mut reader = Reader {
-        image,
         plan: &plan,
-        by_id,
-        routines: BTreeMap::new(),
+        by_id: &by_id,
+        originals: &originals,
         timers: BTreeMap::new(),
         violations,
     };
-    reader.read_routines();
-    let overwritten = reader.patches();
-    reader.instruments();
+    reader.sites();
+    let facts = reader.patches();
+    reader.exits(&facts);
+    let events = reader.events();
     let mut violations = reader.violations;
-    schedule::play(image, &plan, &overwritten, &mut violations);
+    let parts = Parts::of(&plan, &mut violations);
+    let mut meaning = Meaning::new(&plan, &originals, &by_id, &events, facts);
+    schedule::play(image, &plan, &by_id, &parts, &mut meaning, &mut violations);
     if violations.is_empty() {
         Ok(VerifiedPlan(plan))
     } else {
@@ -99,194 +116,213 @@ pub fn verify(image: &Image, plan: Plan) -> Result<VerifiedPlan, Vec<Violation>>
     }
 }
 
+/// Decodes every function that anything is written in, copied from, or counted in.
+fn read<'a>(image: &'a Image, plan: &Plan, violations: &mut Vec<Violation>) -> Originals<'a> {
+    let sampled = hooks::sampled_at(plan);
+    let sites = plan.sites.iter().flat_map(|site| {
+        let run_ons = site.run_ons.iter();
+        run_ons
+            .flat_map(|run_on| [run_on.copied.start, run_on.edge.from])
+            .chain([site.displaced.start])
+    });
+    let bounces = plan.bounces.iter().map(|bounce| bounce.at);
+    let functions = plan
+        .functions
+        .iter()
+        .map(|function| function.cfg.span.start);
+    let all = image.functions();
+    let mut touched: BTreeSet<usize> = BTreeSet::new();
+    for at in sites.chain(bounces).chain(functions) {
+        // Padding belongs to the function before it.
+        let behind = all.partition_point(|function| function.span.start <= at);
+        touched.extend(behind.checked_sub(1));
+    }
+    let callees = Callees::new(image);
+    let mut originals = Originals {
+        image,
+        routines: BTreeMap::new(),
+    };
+    for function in touched.into_iter().filter_map(|index| all.get(index)) {
+        match Routine::read(&callees, function) {
+            Ok(routine) => {
+                let live = Live::of(&routine, &sampled);
+                let read = (routine, live);
+                drop(originals.routines.insert(function.span.start, read));
+            }
+            Err((at, why)) => violations.push(Violation::Plan {
+                why: format!("at {at}: {why}"),
+            }),
+        }
+    }
+    originals
+}
+
 struct Reader<'a> {
-    image: &'a Image,
     plan: &'a Plan,
-    by_id: ById<'a>,
-    /// By start: the functions that are touched.
-    routines: BTreeMap<Addr, (Routine, Live)>,
+    by_id: &'a ById<'a>,
+    originals: &'a Originals<'a>,
     /// Where the entry of each timer is, as a function of the running task.
     timers: BTreeMap<u8, String>,
     violations: Vec<Violation>,
 }
 
 impl Reader<'_> {
-    /// Decodes every function that a splice is in.
-    fn read_routines(&mut self) {
-        let mut sampled: BTreeMap<Addr, (Routine, SampledAt)> = BTreeMap::new();
-        let callees = Callees::new(self.image);
-        let patches = self
+    /// Judges every site and every bounce.
+    fn sites(&mut self) {
+        let mut hosted: HashMap<SiteIndex, Vec<Bounce>> = HashMap::new();
+        for bounce in &self.plan.bounces {
+            if let Slot::Exposed(host) = bounce.slot {
+                hosted.entry(host).or_default().push(*bounce);
+            }
+        }
+        let needed: HashSet<SiteIndex> = self
             .plan
-            .patches
+            .instruments
             .iter()
-            .map(|patch| patch.site.displaced.start);
-        for at in patches.chain(
-            self.plan
-                .instruments
-                .iter()
-                .map(|one| one.site.displaced.start),
-        ) {
-            let Some(function) = self
-                .image
-                .function_at(at)
-                .filter(|function| !sampled.contains_key(&function.span.start))
-            else {
-                continue;
-            };
-            match Routine::read(&callees, function) {
-                Ok(routine) => {
-                    drop(sampled.insert(function.span.start, (routine, SampledAt::default())));
-                }
-                Err((at, why)) => {
-                    let why = format!("at {at}: {why}");
-                    if !self
-                        .violations
-                        .iter()
-                        .any(|known| matches!(known, Violation::Plan { why: said } if *said == why))
-                    {
-                        self.violations.push(Violation::Plan { why });
-                    }
-                }
-            }
-        }
-        for one in &self.plan.instruments {
-            let start = self
-                .image
-                .function_at(one.site.displaced.start)
-                .map(|function| function.span.start);
-            if let Some((routine, sampled)) = start.and_then(|start| sampled.get_mut(&start)) {
-                sampled.add(routine, one);
-            }
-        }
-        self.routines = sampled
-            .into_iter()
-            .map(|(start, (routine, sampled))| {
-                let live = Live::of(&routine, &sampled);
-                (start, (routine, live))
-            })
+            .flat_map(|one| one.needs.iter().copied())
             .collect();
-    }
-
-    fn routine_at(&self, at: Addr) -> Option<&(Routine, Live)> {
-        self.routines.get(&self.image.function_at(at)?.span.start)
-    }
-
-    /// Proves every patch. Gives how many original instructions each one's splice overlaps.
-    fn patches(&mut self) -> BTreeMap<usize, u32> {
-        let mut overwritten = BTreeMap::new();
-        for (number, patch) in self.plan.patches.iter().enumerate() {
-            let mut wrong = Vec::new();
-            let mut entries = Vec::new();
-            match self.patch(number, patch, &mut entries) {
-                Ok(count) => drop(overwritten.insert(number, count)),
-                Err(mut faults) => wrong.append(&mut faults),
+        for (number, site) in self.plan.sites.iter().enumerate() {
+            let index = SiteIndex(u32::try_from(number).unwrap_or(u32::MAX));
+            let hosted = hosted.get(&index).map_or(&[][..], Vec::as_slice);
+            let judged = site::judge(self.originals, site, needed.contains(&index), hosted);
+            for (at, why) in judged.err().into_iter().flatten() {
+                self.violations.push(Violation::Site {
+                    site: number,
+                    at,
+                    why,
+                });
             }
+        }
+        for (number, bounce) in self.plan.bounces.iter().enumerate() {
+            if let Err(why) = site::judge_bounce(self.originals, &self.plan.sites, bounce) {
+                self.violations.push(Violation::Bounce {
+                    bounce: number,
+                    at: bounce.at,
+                    why,
+                });
+            }
+        }
+    }
+
+    /// Proves every patch. Gives what the patches of each site do.
+    fn patches(&mut self) -> Vec<Facts> {
+        let mut facts: Vec<Option<Facts>> = vec![None; self.plan.sites.len()];
+        for (number, patch) in self.plan.patches.iter().enumerate() {
+            let mut entries = Vec::new();
+            let mut wrong = match self.patch(patch, &mut entries) {
+                Ok(found) => {
+                    let known = facts.get_mut(patch.site.0 as usize);
+                    known.and_then(|known| match known {
+                        Some(known) if *known != found => {
+                            let why = "it goes other ways than another version of its site does";
+                            Some((patch.address, why.into()))
+                        }
+                        _ => {
+                            *known = Some(found);
+                            None
+                        }
+                    })
+                }
+                Err(fault) => Some(fault),
+            };
             for (timer, entry) in entries {
                 let known = self.timers.entry(timer).or_insert_with(|| entry.clone());
                 if *known != entry {
                     let why = format!("it looks for timer {timer} elsewhere than other patches do");
-                    wrong.push(Violation::Patch {
-                        patch: number,
-                        at: patch.address,
-                        why,
-                    });
+                    wrong = wrong.or(Some((patch.address, why)));
                 }
             }
-            self.violations.append(&mut wrong);
+            self.violations
+                .extend(wrong.map(|(at, why)| Violation::Patch {
+                    patch: number,
+                    at,
+                    why,
+                }));
         }
-        overwritten
+        facts.into_iter().map(Option::unwrap_or_default).collect()
     }
 
     fn patch(
         &self,
-        number: usize,
         patch: &Patch,
         entries: &mut Vec<(u8, String)>,
-    ) -> Result<u32, Vec<Violation>> {
-        let start = patch.site.displaced.start;
-        let at_site = |(at, why)| Violation::Site {
-            patch: number,
-            at,
-            why,
-        };
-        let in_patch = |(at, why)| {
-            vec![Violation::Patch {
-                patch: number,
-                at,
-                why,
-            }]
-        };
-        let Some((routine, live)) = self.routine_at(start) else {
-            return Err(vec![at_site((
-                start,
-                "it is in no function of the image that decodes".into(),
-            ))]);
-        };
-        let originals = site::judge(routine, &patch.site)
-            .map_err(|faults| faults.into_iter().map(at_site).collect::<Vec<_>>())?;
-        let list = |hook| {
-            hooks::expected(self.plan, &self.by_id, number, hook)
-                .map_err(|why| in_patch((patch.address, why)))
-        };
-        let (pre, post) = (list(HookType::Pre)?, list(HookType::Post)?);
-        if pre.is_empty() && post.is_empty() {
-            return Err(in_patch((patch.address, "it has no instruments".into())));
-        }
-        let split = hooks::split(originals, patch.site.displaced);
-        let displaced = Displaced {
-            span: patch.site.displaced,
-            originals,
-            live_at_start: live.behind_hook(routine, start.0),
-            // Behind the last of them, hooks that stand at the very next instruction are further on.
-            live_at_split: if split == patch.site.displaced.end {
-                live.before(routine, split.0)
-            } else {
-                live.behind_hook(routine, split.0)
-            },
-        };
+    ) -> Result<Facts, (Addr, String)> {
+        let whole = |why: &str| (patch.address, why.to_owned());
+        let site = self.plan.sites.get(patch.site.0 as usize);
+        let site = site.ok_or_else(|| whole("there is no such site"))?;
+        let lists = hooks::expected(self.plan, self.by_id, patch);
+        let lists = lists.map_err(|why| (patch.address, why))?;
         let machine = Machine {
             layout: &self.plan.layout,
             values: Values::new(),
             entries: Vec::new(),
         };
-        let mut walk = Walk::new(machine, &patch.code, patch.address, &displaced, &pre, &post);
-        walk.run().map_err(in_patch)?;
+        let mut walk = Walk::new(
+            machine,
+            &patch.code,
+            patch.address,
+            site,
+            self.originals,
+            &lists,
+        );
+        walk.run()?;
         let Machine {
             values,
             entries: found,
             ..
         } = walk.machine;
         for (timer, entry) in found {
-            match values.of_task_alone(entry) {
-                Some(words) => entries.push((timer, words)),
-                None => {
-                    return Err(in_patch((
-                        patch.address,
-                        "the place of its timer does not depend on the running task alone".into(),
-                    )));
+            let words = values.of_task_alone(entry).ok_or_else(|| {
+                whole("the place of its timer does not depend on the running task alone")
+            })?;
+            entries.push((timer, words));
+        }
+        Ok(walk.facts)
+    }
+
+    /// No patch leaves for what another site displaces.
+    fn exits(&mut self, facts: &[Facts]) {
+        for (number, facts) in facts.iter().enumerate() {
+            for (edge, _) in facts.edges.iter().filter(|(_, leaves)| *leaves) {
+                let sites = &self.plan.sites;
+                let behind = sites.partition_point(|site| site.displaced.start < edge.to);
+                let displacing = behind.checked_sub(1).and_then(|before| sites.get(before));
+                if displacing.is_some_and(|site| edge.to < site.displaced.end) {
+                    self.violations.push(Violation::Site {
+                        site: number,
+                        at: edge.to,
+                        why: "its patch leaves for the middle of what another site displaces"
+                            .into(),
+                    });
                 }
             }
         }
-        Ok(site::displaced_by(originals, patch.site.splice()))
     }
 
-    fn instruments(&mut self) {
+    /// What each instrument is hit by.
+    fn events(&mut self) -> HashMap<InstrumentId, Event> {
+        let mut events = HashMap::with_capacity(self.plan.instruments.len());
         for one in &self.plan.instruments {
-            let at = one.site.displaced.start;
-            let stands = match self.routine_at(at) {
-                Some((routine, _)) => hooks::stands(self.plan, routine, one),
+            let function = usize::try_from(one.id.major).unwrap_or(usize::MAX);
+            let function = self.plan.functions.get(function);
+            let start = function.map(|function| function.cfg.span.start);
+            let routine = start.and_then(|start| self.originals.around(start.0));
+            let event = match routine {
+                Some((routine, _)) => hooks::event(self.plan, routine, one),
                 None => Err((
-                    at,
-                    "its splice is in no function of the image that decodes".into(),
+                    start.unwrap_or_default(),
+                    "its function is none of the image that decodes".into(),
                 )),
             };
-            if let Err((at, why)) = stands {
-                self.violations.push(Violation::Instrument {
+            match event {
+                Ok(event) => drop(events.insert(one.id, event)),
+                Err((at, why)) => self.violations.push(Violation::Instrument {
                     id: one.id,
                     at,
                     why,
-                });
+                }),
             }
         }
+        events
     }
 }

@@ -74,8 +74,10 @@ pub(super) struct Routine {
     pub(super) entered: BTreeSet<u64>,
     /// Where calls return to.
     pub(super) returns: BTreeSet<u64>,
-    /// The kernel's own sites.
+    /// The kernel's own sites of one instruction, by address.
     pub(super) sites: Vec<Site>,
+    /// What of it the kernel forbids probes in.
+    forbidden: Vec<Site>,
     /// A branch leads into the middle of an instruction: some code is decoded twice.
     pub(super) strays: bool,
     /// Whether it is compiled C that keeps the calling convention.
@@ -133,7 +135,10 @@ impl Routine {
             span.start,
             format!("the bytes of {} are not in the image", function.name),
         ))?;
-        let mut sites: Vec<Site> = image.sites().overlapping(span).copied().collect();
+        let (forbidden, mut sites): (Vec<Site>, Vec<Site>) = image
+            .sites()
+            .overlapping(span)
+            .partition(|site| site.kind == SiteKind::Blacklist);
         sites.sort_unstable_by_key(|site| (site.span.start, site.span.end));
         let mut routine = Self {
             name: function.name.clone(),
@@ -143,6 +148,7 @@ impl Routine {
             entered: image.entered(span).iter().map(|at| at.0).collect(),
             returns: BTreeSet::new(),
             sites,
+            forbidden,
             strays: false,
             compiled: image.is_compiled(span.start),
         };
@@ -205,7 +211,7 @@ impl Routine {
         );
         for decoded in &routine.instructions {
             routine.targets.extend(decoded.leads_to.iter().copied());
-            if decoded.is_call() {
+            if decoded.is_call() && decoded.runs_on {
                 routine.returns.insert(decoded.end());
             }
         }
@@ -329,11 +335,15 @@ impl Routine {
                 };
             }
             FlowControl::Exception => decoded.runs_on = false,
-            FlowControl::IndirectBranch
-            | FlowControl::Interrupt
-            | FlowControl::XbeginXabortXend => {
+            FlowControl::IndirectBranch => {
                 decoded.runs_on = false;
                 decoded.leaves_with = Mask::ALL;
+            }
+            FlowControl::Interrupt | FlowControl::XbeginXabortXend => {
+                decoded.runs_on = instruction.code() != Code::Int3;
+                decoded.leaves_with = Mask::ALL;
+                let falls_back = instruction.mnemonic() == Mnemonic::Xbegin && inside;
+                decoded.leads_to.extend(falls_back.then_some(target.0));
             }
         }
         self.add_sites(&mut decoded);
@@ -342,17 +352,7 @@ impl Routine {
 
     /// What the kernel makes of the instruction at other times, or when it faults.
     fn add_sites(&self, decoded: &mut Decoded) {
-        let span = decoded.span();
-        let from = self
-            .sites
-            .partition_point(|site| site.span.start.0 + 16 <= span.start.0);
-        for site in self
-            .sites
-            .iter()
-            .skip(from)
-            .take_while(|site| site.span.start < span.end)
-            .filter(|site| site.span.overlaps(span))
-        {
+        for site in self.sites_in(decoded.span()) {
             match site.kind {
                 SiteKind::StaticKey | SiteKind::Exception => {
                     if site.kind == SiteKind::StaticKey {
@@ -405,8 +405,17 @@ impl Routine {
 
     /// The kernel's own sites that have a byte in `span`.
     pub(super) fn sites_in(&self, span: Span) -> impl Iterator<Item = &Site> {
-        self.sites
+        // No instruction is longer than 15 bytes.
+        let from = self
+            .sites
+            .partition_point(|site| site.span.start.add(15) <= span.start);
+        let small = self
+            .sites
             .iter()
+            .skip(from)
+            .take_while(move |site| site.span.start < span.end);
+        small
+            .chain(&self.forbidden)
             .filter(move |site| site.span.overlaps(span))
     }
 }

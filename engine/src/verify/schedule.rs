@@ -1,30 +1,50 @@
-//! The batches, played over the kernel's text as it is now.
+//! The batches, played over the kernel's text as it is now, in the order in which the driver writes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use super::site::SPLICE;
+use super::hooks::{self, ById};
+use super::meaning::{Change, Meaning};
+use super::parts::{self, Parts};
+use super::splice;
 use super::violation::Violation;
-use crate::plan::{Batch, Plan, Poke, PokeKind};
-use crate::{Addr, Image, InstrumentId, Span};
+use crate::placement::{SiteIndex, Splice};
+use crate::plan::{Batch, Part, Plan, Poke, PokeKind};
+use crate::{Addr, Image, InstrumentId};
 
 /// Pokes that the driver takes in one batch (`ILK_MAX_POKES` in `ilk-driver/kmod/ilk_abi.h`).
 const MAX_POKES: usize = 65536;
 
-/// Plays every batch and says what is wrong with any. `overwritten` gives for a patch how many
-/// instructions of the original text its splice overlaps.
+/// Times in an order, and the same for equal times.
+fn bits(time: f64) -> i64 {
+    let bits = time.to_bits().cast_signed();
+    bits ^ (((bits >> 63).cast_unsigned()) >> 1).cast_signed()
+}
+
+/// Plays every batch and says what is wrong with any.
 pub(super) fn play(
     image: &Image,
     plan: &Plan,
-    overwritten: &BTreeMap<usize, u32>,
+    by_id: &ById<'_>,
+    parts: &Parts,
+    meaning: &mut Meaning<'_>,
     violations: &mut Vec<Violation>,
 ) {
+    let mut times: BTreeMap<i64, [Vec<InstrumentId>; 2]> = BTreeMap::new();
+    for one in &plan.instruments {
+        let at = |time: f64| bits(time);
+        let [launched, _] = times.entry(at(one.launch)).or_default();
+        launched.push(one.id);
+        let [_, splashed] = times.entry(at(one.splash)).or_default();
+        splashed.push(one.id);
+    }
     let mut player = Player {
         image,
         plan,
-        overwritten,
-        written: BTreeMap::new(),
-        live: BTreeMap::new(),
-        running: BTreeMap::new(),
+        by_id,
+        parts,
+        times,
+        in_place: HashMap::new(),
+        running: HashMap::new(),
         violations,
     };
     let mut last = f64::NEG_INFINITY;
@@ -34,118 +54,174 @@ pub(super) fn play(
                 "its time is not behind that of the batch before it, within the session's {} s",
                 plan.duration
             );
-            player.violations.push(Violation::Batch {
-                batch: number,
-                time: batch.at,
-                why,
-            });
+            player.batch_is_wrong(number, batch, why);
         }
         last = batch.at;
-        player.batch(number, batch);
+        let (staged, changes) = player.batch(number, batch);
+        let (launched, splashed) = (&batch.launched, &batch.splashed);
+        meaning.batch(
+            number,
+            &staged,
+            &changes,
+            launched,
+            splashed,
+            player.violations,
+        );
     }
     player.at_the_end();
+}
+
+/// A part that is in place.
+#[derive(Clone, Copy)]
+struct Here<'a> {
+    /// The patch that it leads to, in the end.
+    patch: usize,
+    /// What is written there.
+    bytes: &'a [u8],
 }
 
 struct Player<'a> {
     image: &'a Image,
     plan: &'a Plan,
-    overwritten: &'a BTreeMap<usize, u32>,
-    /// Text that is not as the image has it.
-    written: BTreeMap<u64, u8>,
-    /// Splices in place, and the patch each leads to.
-    live: BTreeMap<Addr, usize>,
-    /// How many splices in place lead to code of each instrument.
-    running: BTreeMap<InstrumentId, usize>,
+    by_id: &'a ById<'a>,
+    parts: &'a Parts,
+    /// Who is to begin and to end when.
+    times: BTreeMap<i64, [Vec<InstrumentId>; 2]>,
+    in_place: HashMap<Part, Here<'a>>,
+    /// At how many points each instrument runs.
+    running: HashMap<InstrumentId, usize>,
     violations: &'a mut Vec<Violation>,
 }
 
-impl Player<'_> {
-    fn batch(&mut self, number: usize, batch: &Batch) {
+impl<'a> Player<'a> {
+    fn batch_is_wrong(&mut self, number: usize, batch: &Batch, why: String) {
+        self.violations.push(Violation::Batch {
+            batch: number,
+            time: batch.at,
+            why,
+        });
+    }
+
+    /// Plays a batch. Gives the sites that get an `int3` first, with the patch it leads to, and then what
+    /// changes, one write after another.
+    fn batch(&mut self, number: usize, batch: &'a Batch) -> (Vec<(SiteIndex, usize)>, Vec<Change>) {
         if batch.pokes.is_empty() || batch.pokes.len() > MAX_POKES {
             let why = format!(
                 "it has {} pokes, and must have 1 to {MAX_POKES}",
                 batch.pokes.len()
             );
-            self.violations.push(Violation::Batch {
-                batch: number,
-                time: batch.at,
-                why,
-            });
+            self.batch_is_wrong(number, batch, why);
         }
+        let in_order = batch.pokes.is_sorted_by_key(|poke| match poke.kind {
+            PokeKind::Remove => (true, u8::MAX - poke.rank, poke.at),
+            PokeKind::Install | PokeKind::Retarget => (false, poke.rank, poke.at),
+        });
+        if !in_order {
+            let why = "its pokes are not in the order in which they are written";
+            self.batch_is_wrong(number, batch, why.into());
+        }
+        let (mut staged, mut changes) = (Vec::new(), Vec::new());
         let mut touched: BTreeSet<InstrumentId> = BTreeSet::new();
-        let mut poked: BTreeMap<Addr, Addr> = BTreeMap::new();
+        let mut poked: HashSet<Part> = HashSet::with_capacity(batch.pokes.len());
         for (index, poke) in batch.pokes.iter().enumerate() {
-            let span = Span::new(poke.at, poke.write.len() as u64);
-            let before = poked.range(..span.end).next_back();
-            let again = before.is_some_and(|(_, &end)| end > span.start);
-            poked.insert(span.start, span.end);
-            let why = if again {
-                Some("another poke of the batch writes there too".into())
+            let result = if poked.insert(poke.part) {
+                self.poke(poke, &poked)
             } else {
-                self.poke(poke, &mut touched).err()
+                Err("another poke of the batch writes there too".into())
             };
-            if let Some(why) = why {
-                self.violations.push(Violation::Poke {
+            match result {
+                Ok(change) => {
+                    if let Some(change) = change {
+                        self.count(&change, &mut touched);
+                        changes.push(change);
+                    }
+                    staged.extend(self.staged(poke));
+                }
+                Err(why) => self.violations.push(Violation::Poke {
                     batch: number,
                     poke: index,
                     at: poke.at,
                     why,
-                });
+                }),
             }
         }
         self.check_running(number, batch, touched);
+        (staged, changes)
     }
 
-    /// Plays one poke.
-    fn poke(&mut self, poke: &Poke, touched: &mut BTreeSet<InstrumentId>) -> Result<(), String> {
-        let at = poke.at;
-        let span = Span::new(at, SPLICE);
-        if poke.write.len() as u64 != SPLICE || poke.expect.len() as u64 != SPLICE {
+    /// Whether the site gets an `int3` before anything is written, and what that leads to.
+    fn staged(&self, poke: &Poke) -> Option<(SiteIndex, usize)> {
+        let Part::Site(number) = poke.part else {
+            return None;
+        };
+        let site = self.plan.sites.get(number.0 as usize)?;
+        let staged =
+            poke.kind == PokeKind::Install && (poke.overwritten > 1 || site.splice == Splice::Trap);
+        staged.then_some((number, poke.detour))
+    }
+
+    /// Plays one poke. Gives how the site changes that control comes to its patch by.
+    fn poke(&mut self, poke: &'a Poke, poked: &HashSet<Part>) -> Result<Option<Change>, String> {
+        let plan = self.plan;
+        let part = poke.part;
+        let Some(span) = parts::span(plan, part).filter(|span| span.start == poke.at) else {
+            return Err("there is no such part of the plan, or it is elsewhere".into());
+        };
+        let own = match part {
+            Part::Site(site) => site,
+            Part::Bounce(bounce) => match plan.bounces.get(bounce.0 as usize) {
+                Some(bounce) => bounce.site,
+                None => return Err("there is no such bounce".into()),
+            },
+        };
+        if poke.write.len() as u64 != span.len() || poke.expect.len() as u64 != span.len() {
             return Err(format!(
-                "it expects {} bytes and writes {}, and a splice has {SPLICE}",
+                "it expects {} bytes and writes {}, and should {}",
                 poke.expect.len(),
-                poke.write.len()
+                poke.write.len(),
+                span.len()
             ));
         }
-        let inside = self
-            .image
-            .function_at(at)
-            .is_some_and(|function| span.end <= function.span.end);
-        let (true, Some(original)) = (inside, self.image.bytes(span)) else {
-            return Err("it does not lie inside one function of the image".into());
-        };
-        let original = original.to_vec();
-        let now = self.memory(at, &original);
+        let original = self.image.bytes(span);
+        let original = original.ok_or("it does not lie inside the image")?;
+        let before = self.in_place.get(&part).copied();
+        let now = before.map_or(original, |here| here.bytes);
         if poke.expect != now {
             return Err(format!(
                 "it expects {:02x?} where memory holds {now:02x?}",
                 poke.expect
             ));
         }
-        let Some(patch) = self.plan.patches.get(poke.patch) else {
-            return Err(format!("there is no patch {}", poke.patch));
-        };
-        if patch.site.displaced.start != at {
-            return Err(format!(
-                "patch {} was made for a splice at {}",
-                poke.patch, patch.site.displaced.start
-            ));
+        for patch in [poke.patch, poke.detour] {
+            match plan.patches.get(patch) {
+                None => return Err(format!("there is no patch {patch}")),
+                Some(known) if known.site != own => {
+                    return Err(format!("patch {patch} was made for site {}", known.site.0));
+                }
+                Some(_) => {}
+            }
         }
-        let before = self.live.get(&at).copied();
+        let hookless = |patch: usize| {
+            plan.patches
+                .get(patch)
+                .is_some_and(|patch| patch.hooks.is_empty())
+        };
+        if poke.detour != poke.patch && !hookless(poke.detour) {
+            return Err("threads are diverted to another version with instruments".into());
+        }
         let splice = if poke.kind == PokeKind::Remove {
             &poke.expect
         } else {
             &poke.write
         };
-        if leads_to(at, splice) != Some(patch.address) {
-            return Err(format!(
-                "the bytes {splice:02x?} are not a jump to patch {} at {}",
-                poke.patch, patch.address
-            ));
-        }
-        let after = match (poke.kind, before) {
+        splice::leads(self.image, plan, part, splice, poke.patch)?;
+        let after = match (poke.kind, before.map(|here| here.patch)) {
             (PokeKind::Install, None) => Some(poke.patch),
-            (PokeKind::Retarget, Some(before)) if before != poke.patch => Some(poke.patch),
+            (PokeKind::Retarget, Some(before))
+                if before != poke.patch && splice::is_retargeted(plan, part) =>
+            {
+                Some(poke.patch)
+            }
             (PokeKind::Remove, Some(before)) if before == poke.patch => None,
             (kind, before) => {
                 return Err(format!(
@@ -159,81 +235,148 @@ impl Player<'_> {
                 poke.write
             ));
         }
-        let overlaps = if poke.kind == PokeKind::Retarget {
-            Some(1)
-        } else {
-            self.overwritten.get(&poke.patch).copied()
-        };
-        // A site that was found wrong has been reported; nothing is known of its instructions.
-        if overlaps.is_some_and(|overlaps| overlaps != poke.overwritten) {
+        self.counted(poke)?;
+        self.ordered(poke, poked)?;
+        match after {
+            Some(patch) => {
+                let bytes = &poke.write;
+                self.in_place.insert(part, Here { patch, bytes });
+                // The short splice of a bounce leads where the bounce does.
+                if let Some(short) = self.in_place.get_mut(&Part::Site(own)) {
+                    short.patch = patch;
+                }
+            }
+            None => drop(self.in_place.remove(&part)),
+        }
+        Ok(self.changed(part, own, before.map(|here| here.patch), after))
+    }
+
+    fn counted(&self, poke: &Poke) -> Result<(), String> {
+        let overlaps =
+            match poke.part {
+                Part::Bounce(_) => Some(1),
+                Part::Site(number) => self.plan.sites.get(number.0 as usize).map(|site| match poke
+                    .kind
+                {
+                    PokeKind::Retarget if site.splice != Splice::Tracer => 1,
+                    _ => site.overwritten,
+                }),
+            };
+        if overlaps != Some(poke.overwritten) {
             return Err(format!(
                 "it says {} instructions are overwritten, which would make the driver wait wrongly",
                 poke.overwritten
             ));
         }
-        for (offset, &byte) in (0u64..).zip(&poke.write) {
-            self.written.insert(at.add(offset).0, byte);
+        let rank = self.parts.rank_of(poke.part);
+        if rank != poke.rank {
+            return Err(format!(
+                "it says its rank is {}, and by the plan's dependences it is {rank}",
+                poke.rank
+            ));
         }
-        self.change(at, before, after, touched);
         Ok(())
     }
 
-    fn memory(&self, at: Addr, original: &[u8]) -> Vec<u8> {
-        (0u64..)
-            .zip(original)
-            .map(|(offset, &byte)| self.written.get(&at.add(offset).0).copied().unwrap_or(byte))
-            .collect()
+    /// The text is whole after each write: what it depends on is there, and before it what depends on it
+    /// is not.
+    fn ordered(&self, poke: &Poke, poked: &HashSet<Part>) -> Result<(), String> {
+        let missing = |part: &&Part| !self.in_place.contains_key(part);
+        let name = |part: Part| parts::name(self.plan, part);
+        match poke.kind {
+            PokeKind::Install => {
+                if let Some(on) = self.parts.on(poke.part).iter().find(missing) {
+                    return Err(format!("{} is not in place before it", name(*on)));
+                }
+                if let Some(bounce) = self.bounce_of(poke.part)
+                    && self.in_place.get(&bounce).map(|here| here.patch) != Some(poke.patch)
+                {
+                    return Err(format!("{} leads to another patch", name(bounce)));
+                }
+            }
+            PokeKind::Retarget => {}
+            PokeKind::Remove => {
+                let depending = self.parts.depending_on(poke.part).iter();
+                if let Some(what) = { depending }.find(|part| !missing(part)) {
+                    return Err(format!("{} is still in place", name(*what)));
+                }
+            }
+        }
+        // Only between ranks does the driver see to it that everyone sees, or is out of, what was written.
+        let rank = self.parts.rank_of(poke.part);
+        let (on, of) = (self.parts.on(poke.part), self.parts.depending_on(poke.part));
+        let close = on
+            .iter()
+            .filter(|part| self.parts.rank_of(**part) >= rank)
+            .chain(of.iter().filter(|part| self.parts.rank_of(**part) <= rank))
+            .find(|part| poked.contains(part));
+        match close {
+            Some(part) => Err(format!("{} is written in the same rank", name(*part))),
+            None => Ok(()),
+        }
     }
 
-    fn change(
-        &mut self,
-        at: Addr,
+    /// The bounce of a short splice.
+    fn bounce_of(&self, part: Part) -> Option<Part> {
+        let Part::Site(site) = part else { return None };
+        match self.plan.sites.get(site.0 as usize)?.splice {
+            Splice::Short(bounce) => Some(Part::Bounce(bounce)),
+            _ => None,
+        }
+    }
+
+    /// How control goes on at the site that a part is for.
+    fn changed(
+        &self,
+        part: Part,
+        own: SiteIndex,
         before: Option<usize>,
         after: Option<usize>,
-        touched: &mut BTreeSet<InstrumentId>,
-    ) {
+    ) -> Option<Change> {
+        let through = match part {
+            Part::Site(_) => true,
+            // A bounce matters while its short splice is there.
+            Part::Bounce(_) => self.in_place.contains_key(&Part::Site(own)),
+        };
+        through.then_some(Change {
+            site: own,
+            before,
+            after,
+            rank: self.parts.rank_of(part),
+        })
+    }
+
+    /// Counts at how many points instruments run.
+    fn count(&mut self, change: &Change, touched: &mut BTreeSet<InstrumentId>) {
         let plan = self.plan;
         let of = |patch: Option<usize>| {
             let patch = patch.and_then(|patch| plan.patches.get(patch));
             patch
                 .into_iter()
-                .flat_map(|patch| patch.pre.iter().chain(&patch.post).copied())
+                .flat_map(|patch| &patch.hooks)
+                .flat_map(|(_, ids)| ids.iter().copied())
         };
-        for id in of(before) {
+        for id in of(change.before) {
             touched.insert(id);
             if let Some(count) = self.running.get_mut(&id) {
                 *count = count.saturating_sub(1);
             }
         }
-        for id in of(after) {
+        for id in of(change.after) {
             touched.insert(id);
             *self.running.entry(id).or_default() += 1;
         }
-        match after {
-            Some(patch) => drop(self.live.insert(at, patch)),
-            None => drop(self.live.remove(&at)),
-        }
     }
 
-    /// After a batch exactly the instruments run that are launched and not splashed.
+    /// After a batch exactly the instruments run that are launched and not splashed, at all their points.
     fn check_running(&mut self, number: usize, batch: &Batch, mut touched: BTreeSet<InstrumentId>) {
-        let at = |time: f64| time.total_cmp(&batch.at).is_eq();
         let mut wrong = Vec::new();
-        for (what, time, said) in [
-            (
-                "launched",
-                (|one| one.launch) as fn(&crate::plan::PlannedInstrument) -> f64,
-                &batch.launched,
-            ),
-            ("splashed", |one| one.splash, &batch.splashed),
+        let due = self.times.get(&bits(batch.at)).cloned().unwrap_or_default();
+        for (what, due, said) in [
+            ("launched", &due[0], &batch.launched),
+            ("splashed", &due[1], &batch.splashed),
         ] {
-            let planned: BTreeSet<InstrumentId> = self
-                .plan
-                .instruments
-                .iter()
-                .filter(|one| at(time(one)))
-                .map(|one| one.id)
-                .collect();
+            let planned: BTreeSet<InstrumentId> = due.iter().copied().collect();
             let listed: BTreeSet<InstrumentId> = said.iter().copied().collect();
             if planned != listed || listed.len() != said.len() {
                 wrong.push(format!(
@@ -244,39 +387,37 @@ impl Player<'_> {
         }
         for id in touched {
             let runs = self.running.get(&id).copied().unwrap_or(0);
-            let planned = self.plan.instruments.iter().filter(|one| one.id == id);
-            let should = planned
-                .filter(|one| one.launch <= batch.at && batch.at < one.splash)
-                .count();
+            let active = self
+                .by_id
+                .get(&id)
+                .filter(|one| one.launch <= batch.at && batch.at < one.splash);
+            let should = active.map_or(0, |one| one.points.len());
             if runs != should {
                 wrong.push(format!(
-                    "after it instrument {id} runs at {runs} places, and should at {should}"
+                    "after it instrument {id} runs at {runs} points, and should at {should}"
                 ));
             }
         }
-        self.violations
-            .extend(wrong.into_iter().map(|why| Violation::Batch {
-                batch: number,
-                time: batch.at,
-                why,
-            }));
+        for why in wrong {
+            self.batch_is_wrong(number, batch, why);
+        }
     }
 
     fn at_the_end(&mut self) {
-        let differs = self
-            .written
-            .iter()
-            .find(|&(&at, &byte)| self.image.bytes(Span::new(Addr(at), 1)) != Some(&[byte]));
-        if let Some((&at, _)) = differs {
-            let why = format!("at its end the text at {} is not what it was", Addr(at));
+        if let Some(part) = self.in_place.keys().next() {
+            let why = format!(
+                "at its end the text is not what it was: {} is still there",
+                parts::name(self.plan, *part)
+            );
             self.violations.push(Violation::Plan { why });
         }
-        let batch_at = |time: f64| {
-            self.plan
-                .batches
-                .iter()
-                .any(|batch| batch.at.total_cmp(&time).is_eq())
-        };
+        let batches: HashSet<i64> = self
+            .plan
+            .batches
+            .iter()
+            .map(|batch| bits(batch.at))
+            .collect();
+        let batch_at = |time: f64| batches.contains(&bits(time));
         for one in &self.plan.instruments {
             let in_order =
                 0.0 <= one.launch && one.launch < one.splash && one.splash <= self.plan.duration;
@@ -285,23 +426,13 @@ impl Player<'_> {
                     "no batches launch it at {} s and splash it at {} s",
                     one.launch, one.splash
                 );
+                let at: Addr = hooks::place(self.plan, one);
                 self.violations.push(Violation::Instrument {
                     id: one.id,
-                    at: one.site.displaced.start,
+                    at,
                     why,
                 });
             }
         }
     }
-}
-
-/// Where `jmp rel32` at `at` leads.
-fn leads_to(at: Addr, bytes: &[u8]) -> Option<Addr> {
-    let [0xe9, a, b, c, d] = *bytes else {
-        return None;
-    };
-    let displacement = i64::from(i32::from_le_bytes([a, b, c, d]));
-    Some(Addr(
-        at.0.wrapping_add(SPLICE).wrapping_add_signed(displacement),
-    ))
 }

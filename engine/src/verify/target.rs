@@ -1,10 +1,11 @@
 //! What the plan says of the target, and where its patches are.
 
+use super::site;
 use super::violation::Violation;
 use crate::layout::RuntimeLayout;
-use crate::placement::Site;
+use crate::placement::SPLICE_BYTES;
 use crate::plan::Plan;
-use crate::{Image, Span};
+use crate::{Addr, Image, Span};
 
 /// Checks the layout against itself and the image.
 pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>) {
@@ -40,7 +41,7 @@ pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
     }
     per_cpu(layout, &mut wrong);
     patches(plan, violations);
-    sites(plan, violations);
+    writes(plan, violations);
 }
 
 /// No per-CPU word may be two things.
@@ -74,35 +75,48 @@ fn per_cpu(layout: &RuntimeLayout, wrong: &mut impl FnMut(String)) {
     }
 }
 
-/// Two splices of a plan lead to versions of one site, or displace different bytes, whenever they
-/// are in place: a thread may go on in a patch, and come back to the text, long after its splice was
-/// taken out.
-fn sites(plan: &Plan, violations: &mut Vec<Violation>) {
-    let mut sites: Vec<(Site, usize)> = plan
-        .patches
-        .iter()
-        .map(|patch| patch.site)
-        .zip(0..)
-        .collect();
-    sites.sort_unstable_by_key(|&(site, patch)| (site.displaced, site, patch));
-    let mut furthest: Option<(Site, usize)> = None;
-    for &(site, patch) in &sites {
-        if let Some((before, other)) = furthest
-            && before != site
-            && before.displaced.end > site.displaced.start
-        {
-            let why = format!(
-                "the splice to patch {other}, at {}, displaces some of the same bytes",
-                before.displaced.start
-            );
+/// Sites displace different bytes, whenever they are in place: a thread may go on in a patch, and
+/// come back to the text, long after its splice was taken out. And no two writes meet, nor does one
+/// change what a punned splice takes as it is.
+fn writes(plan: &Plan, violations: &mut Vec<Violation>) {
+    let mut furthest = Addr(0);
+    for (number, site) in plan.sites.iter().enumerate() {
+        if site.displaced.start < furthest {
             violations.push(Violation::Site {
-                patch,
+                site: number,
                 at: site.displaced.start,
-                why,
+                why: "another site displaces some of the same bytes, or they are not in order"
+                    .into(),
             });
         }
-        if furthest.is_none_or(|(before, _)| before.displaced.end <= site.displaced.end) {
-            furthest = Some((site, patch));
+        furthest = furthest.max(site.displaced.end);
+    }
+    if !plan.bounces.is_sorted_by(|a, b| a.at < b.at) {
+        violations.push(Violation::Plan {
+            why: "its bounces are not in order".into(),
+        });
+    }
+    let sites = plan.sites.iter().map(site::used);
+    let bounces = plan
+        .bounces
+        .iter()
+        .map(|bounce| Span::new(bounce.at, SPLICE_BYTES));
+    let mut spans: Vec<Span> = sites
+        .chain(bounces)
+        .filter(|span| !span.is_empty())
+        .collect();
+    spans.sort_unstable();
+    let mut furthest = Span::default();
+    for &span in &spans {
+        if span.start < furthest.end {
+            let why = format!(
+                "what it writes, or needs as it is, at {} and {} overlaps",
+                furthest.start, span.start
+            );
+            violations.push(Violation::Plan { why });
+        }
+        if furthest.end < span.end {
+            furthest = span;
         }
     }
 }

@@ -36,12 +36,32 @@ pub enum Violation {
         /// The reason.
         why: String,
     },
-    /// The bytes that the splice to a patch overwrites, or the instructions it displaces.
-    #[error("The site of patch {patch} may not be spliced, at {at}: {why}.")]
+    /// The bytes that a site's splice overwrites, or the instructions it displaces or copies.
+    #[error("Site {site} may not be spliced, at {at}: {why}.")]
     Site {
-        /// Index in the plan's patches.
-        patch: usize,
+        /// Index in the plan's sites.
+        site: usize,
         /// The instruction or byte of the kernel's text.
+        at: Addr,
+        /// The reason.
+        why: String,
+    },
+    /// The bytes of a bounce.
+    #[error("Bounce {bounce} may not be at {at}: {why}.")]
+    Bounce {
+        /// Index in the plan's bounces.
+        bounce: usize,
+        /// Its first byte.
+        at: Addr,
+        /// The reason.
+        why: String,
+    },
+    /// What is counted while batches' splices are in place.
+    #[error("In batch {batch} or after it, hits at {at} are not what they should be: {why}.")]
+    Hits {
+        /// Index in the plan's batches.
+        batch: usize,
+        /// Where control comes to.
         at: Addr,
         /// The reason.
         why: String,

@@ -1,79 +1,88 @@
-//! Walks every path of a patch and proves what happens on it, from the bytes alone.
+//! Walks every path of a patch beside the original code, and proves what happens on it, from the
+//! bytes alone.
 //!
-//! Which bytes are instrument code and which are the relocated sequence is found out, not read from
-//! the plan: instrument code runs until every instrument of the hook has had its one hit and all
-//! that is live has its value again; from there on each instruction must be the next original one.
-//! States of the same point and phase are joined, so loops end; the only loops allowed are those
-//! that go through a failed reservation, which fails only if another one succeeded.
+//! Which bytes are instrument code and which are copies is found out, not read from the plan:
+//! instrument code runs until every instrument of the point has had its one hit and all that is live
+//! has its value again; from there on the instruction must be the next original one, or leave for
+//! where that stands. States of the same point and phase are joined, so loops end; the only loops
+//! allowed are the original code's own, and those that go through a failed reservation, which fails
+//! only if another one succeeded.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
 use super::effects::{Mask, names};
 use super::hit::{Expected, Progress};
-use super::routine::Decoded;
-use super::same::same;
+use super::originals::Originals;
 use super::shape;
 use super::state::State;
 use super::step::{Flow, Machine, Way};
-use crate::{Addr, HookType, Span};
+use crate::placement::{Edge, Point, Site, Splice};
+use crate::{Addr, Span};
 
-/// What the displaced instructions are, and what must be right around them.
-pub(super) struct Displaced<'a> {
-    pub(super) span: Span,
-    /// In order.
-    pub(super) originals: &'a [Decoded],
-    /// Registers and flags that may be used from the first of them on.
-    pub(super) live_at_start: Mask,
-    /// The same from the block end on, or behind the last if no block end is displaced.
-    pub(super) live_at_split: Mask,
+/// Where the original code is while control is in the patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Goal {
+    /// Its next instruction.
+    pub(super) at: u64,
+    pub(super) by: By,
 }
 
-impl Displaced<'_> {
-    /// The branch, return or call that the displaced instructions end in.
-    pub(super) fn block_end(&self) -> Option<&Decoded> {
-        self.originals
-            .last()
-            .filter(|last| last.is_branch() || last.is_call())
-    }
-
-    /// How many instructions are before it.
-    fn sequential(&self) -> usize {
-        self.originals.len() - usize::from(self.block_end().is_some())
-    }
+/// What runs the next original instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum By {
+    /// The patch has a copy: of what is displaced (0), or of the run-on of that number, from 1.
+    Copy(usize),
+    /// The text; control leaves the instruction at `from`.
+    Text { from: u64 },
 }
 
-/// What part of a hit's way control is on.
+/// What part of the way control is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Phase {
-    /// Instruments of a hook: so many are done.
+    /// Instruments of a point run, and `done` of them have; `None` behind the last of them.
     Instruments {
-        hook: HookType,
+        point: Option<Point>,
         done: usize,
         progress: Progress,
+        goal: Goal,
     },
-    /// So many of the displaced instructions have run.
-    Relocated(usize),
-    /// The return address of the call that ends the displaced instructions is pushed.
-    Called,
-    /// The block's end has been decided: to this address by jumps alone.
-    Leaving(u64),
+    /// Nothing stands between two original instructions.
+    Straight(Goal),
+    /// The count of the static key at the goal has been compared with zero.
+    Keyed { at: u64, copy: usize },
+    /// A return address is pushed; what is called is here.
+    Called(u64),
 }
 
 pub(super) type Node = (u64, Phase);
+
+/// What a walk has found out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Facts {
+    /// Edges of the original code that are taken, and whether the patch is left by them.
+    pub(super) edges: BTreeSet<(Edge, bool)>,
+    /// Calls that are moved: they return to the text.
+    pub(super) calls: BTreeSet<u64>,
+}
+
+/// Instruments by point.
+pub(super) type Lists = Vec<(Point, Vec<Expected>)>;
 
 /// A walk over one patch.
 pub(super) struct Walk<'a> {
     pub(super) machine: Machine<'a>,
     code: &'a [u8],
     pub(super) span: Span,
-    pub(super) displaced: &'a Displaced<'a>,
-    pre: &'a [Expected],
-    post: &'a [Expected],
+    pub(super) site: &'a Site,
+    pub(super) originals: &'a Originals<'a>,
+    /// Sorted.
+    lists: &'a Lists,
+    pub(super) facts: Facts,
     states: HashMap<Node, State>,
     to_do: Vec<Node>,
-    /// Ways between nodes that are not a failed reservation's.
+    /// Ways between nodes that are neither a failed reservation's nor the original code's.
     ways: Vec<(Node, Node)>,
     /// Instructions walked: start and length.
     walked: BTreeMap<u64, usize>,
@@ -84,22 +93,26 @@ pub(super) struct Walk<'a> {
 /// Where, and what is wrong there.
 pub(super) type Wrong = (Addr, String);
 
+/// More jumps in a row than any function has.
+const MOST_JUMPS: usize = 64;
+
 impl<'a> Walk<'a> {
     pub(super) fn new(
         machine: Machine<'a>,
         code: &'a [u8],
         at: Addr,
-        displaced: &'a Displaced<'a>,
-        pre: &'a [Expected],
-        post: &'a [Expected],
+        site: &'a Site,
+        originals: &'a Originals<'a>,
+        lists: &'a Lists,
     ) -> Self {
         Self {
             machine,
             code,
             span: Span::new(at, code.len() as u64),
-            displaced,
-            pre,
-            post,
+            site,
+            originals,
+            lists,
+            facts: Facts::default(),
             states: HashMap::new(),
             to_do: Vec::new(),
             ways: Vec::new(),
@@ -114,7 +127,13 @@ impl<'a> Walk<'a> {
     /// The first thing found wrong, and where.
     pub(super) fn run(&mut self) -> Result<(), Wrong> {
         let start = State::original(&mut self.machine.values, Mask::NONE);
-        let phase = self.phase(HookType::Pre, 0, Progress::default());
+        let goal = Goal {
+            at: self.site.displaced.start.0,
+            by: By::Copy(0),
+        };
+        let phase = self
+            .settled(Some(Point::Entry), 0, Progress::default(), goal)
+            .map_err(|why| (self.span.start, why))?;
         self.go(None, self.span.start.0, phase, start)?;
         // Values only ever become unknown, so every node is walked a few times at most.
         let mut budget = 4096 + 64 * self.code.len();
@@ -155,27 +174,109 @@ impl<'a> Walk<'a> {
             .unwrap_or_default()
     }
 
-    fn list(&self, hook: HookType) -> &'a [Expected] {
-        match hook {
-            HookType::Pre => self.pre,
-            HookType::Post => self.post,
+    fn list(&self, point: Point) -> &'a [Expected] {
+        let known = self.lists.binary_search_by_key(&point, |(point, _)| *point);
+        known
+            .ok()
+            .and_then(|index| self.lists.get(index))
+            .map_or(&[], |(_, list)| list)
+    }
+
+    /// The stretch of original code that is copied as this number.
+    fn copied(&self, copy: usize) -> Option<Span> {
+        match copy.checked_sub(1) {
+            None => Some(self.site.displaced),
+            Some(number) => self.site.run_ons.get(number).map(|run_on| run_on.copied),
         }
     }
 
-    /// The phase of instruments; both hooks are one point where nothing sequential is displaced.
-    fn phase(&self, hook: HookType, done: usize, progress: Progress) -> Phase {
-        if hook == HookType::Pre && done == self.pre.len() && self.displaced.sequential() == 0 {
-            return Phase::Instruments {
-                hook: HookType::Post,
-                done: 0,
-                progress: Progress::default(),
-            };
+    /// The original code goes from one instruction of a copy to another: where that is, and the
+    /// point on the way. `next` if it merely runs on.
+    pub(super) fn cross(&mut self, from: u64, to: u64, copy: usize, next: bool) -> (Point, Goal) {
+        let edge = Edge {
+            from: Addr(from),
+            to: Addr(to),
+        };
+        let run_on = || {
+            let number = self
+                .site
+                .run_ons
+                .iter()
+                .position(|run_on| run_on.edge == edge)?;
+            Some(By::Copy(number + 1))
+        };
+        let inside = next
+            && self
+                .copied(copy)
+                .is_some_and(|span| span.contains(Addr(to)));
+        let by = if inside {
+            Some(By::Copy(copy))
+        } else {
+            run_on()
+        };
+        let by = by.unwrap_or(By::Text { from });
+        self.facts
+            .edges
+            .insert((edge, matches!(by, By::Text { .. })));
+        (Point::On(edge), Goal { at: to, by })
+    }
+
+    /// The phase after so many instruments of a point: perhaps that of the next point. What is not a
+    /// step of its own in a patch, a jump or the tracer's bytes, is passed.
+    fn settled(
+        &mut self,
+        mut point: Option<Point>,
+        mut done: usize,
+        progress: Progress,
+        mut goal: Goal,
+    ) -> Result<Phase, String> {
+        let any = |point| !self.list(point).is_empty();
+        let mut straight = !point.is_some_and(any);
+        for _ in 0..MOST_JUMPS {
+            match point {
+                Some(at) if done < self.list(at).len() || !progress.is_nothing() => {
+                    return Ok(Phase::Instruments {
+                        point,
+                        done,
+                        progress,
+                        goal,
+                    });
+                }
+                Some(Point::On(_)) if matches!(goal.by, By::Copy(_)) => {
+                    point = Some(Point::Before(Addr(goal.at)));
+                }
+                Some(_) => point = None,
+                None => match self.passed(goal) {
+                    Some((on, next)) => (point, goal) = (Some(on), next),
+                    None if straight => return Ok(Phase::Straight(goal)),
+                    None => {
+                        return Ok(Phase::Instruments {
+                            point,
+                            done: 0,
+                            progress,
+                            goal,
+                        });
+                    }
+                },
+            }
+            done = 0;
+            straight &= point.is_none_or(|point| self.list(point).is_empty());
         }
-        Phase::Instruments {
-            hook,
-            done,
-            progress,
+        Err("the original code jumps in a circle".into())
+    }
+
+    /// Where a jump, or the tracer's bytes in its site, lead: they do nothing else.
+    fn passed(&mut self, goal: Goal) -> Option<(Point, Goal)> {
+        let By::Copy(copy) = goal.by else { return None };
+        if self.site.splice == Splice::Tracer && copy == 0 && goal.at == self.site.displaced.start.0
+        {
+            return Some(self.cross(goal.at, self.site.displaced.end.0, copy, true));
         }
+        let (routine, original) = self.originals.instruction(goal.at)?;
+        let jumps = original.instruction.is_jmp_short_or_near()
+            && routine.sites_in(original.span()).next().is_none();
+        let target = original.instruction.near_branch_target();
+        jumps.then(|| self.cross(goal.at, target, copy, false))
     }
 
     /// Control goes on inside the patch.
@@ -211,87 +312,69 @@ impl<'a> Walk<'a> {
     }
 
     fn visit(&mut self, node: Node, instruction: &Instruction, state: State) -> Result<(), String> {
-        let (at, phase) = node;
-        let next = instruction.next_ip();
-        match phase {
-            Phase::Leaving(to) => self.jump(node, instruction, state, to),
-            Phase::Called => {
-                let call = self
-                    .displaced
-                    .block_end()
-                    .map(|call| call.instruction.near_branch_target());
-                let leaves = instruction.is_jmp_short_or_near()
-                    && Some(instruction.near_branch_target()) == call;
-                if leaves {
-                    self.check_behind(instruction)
-                } else {
-                    Err("the moved call does not lead to its target".into())
+        match node.1 {
+            Phase::Called(target) => self.called(instruction, target),
+            Phase::Keyed { at, copy } => self.decide(instruction, state, at, copy),
+            Phase::Straight(goal) => {
+                if self.is_jump_inside(instruction) {
+                    return self.on(node, instruction.near_branch_target(), node.1, state);
                 }
-            }
-            Phase::Relocated(done) => {
-                let original = self
-                    .displaced
-                    .originals
-                    .get(done)
-                    .ok_or("there is no instruction left to be relocated")?;
-                if !same(&original.instruction, instruction) {
-                    return Err(format!(
-                        "it is `{instruction}` where `{}` of {} should stand",
-                        original.instruction,
-                        Addr(original.at())
-                    ));
+                match self.original(instruction, &state, goal)? {
+                    true => Ok(()),
+                    false => Err(self.should(instruction, goal)),
                 }
-                let state = self.relocated(original, &state)?;
-                let phase = self.behind(done + 1);
-                self.on(node, next, phase, state)
             }
             Phase::Instruments {
-                hook,
+                point,
                 done,
                 progress,
+                goal,
             } => {
-                let all_done = done == self.list(hook).len() && progress.is_nothing();
-                if all_done && hook == HookType::Pre && self.begins_sequence(instruction, &state) {
-                    let original = self
-                        .displaced
-                        .originals
-                        .first()
-                        .ok_or("nothing is displaced")?;
-                    let state = self.relocated(original, &state)?;
-                    let phase = self.behind(1);
-                    return self.on(node, next, phase, state);
+                if point.is_none() && self.original(instruction, &state, goal)? {
+                    return Ok(());
                 }
-                if all_done && hook == HookType::Post && self.is_block_end(instruction, &state) {
-                    return self.block_end(node, instruction, state);
-                }
-                self.instrument(at, node, instruction, state)
+                self.instrument(node, instruction, state, (point, done, progress, goal))
             }
         }
     }
 
-    pub(super) fn on(
-        &mut self,
-        from: Node,
-        to: u64,
-        phase: Phase,
-        state: State,
-    ) -> Result<(), String> {
+    fn is_jump_inside(&self, instruction: &Instruction) -> bool {
+        instruction.is_jmp_short_or_near()
+            && self.span.contains(Addr(instruction.near_branch_target()))
+    }
+
+    /// Control goes on, without having run an original instruction.
+    fn on(&mut self, from: Node, to: u64, phase: Phase, state: State) -> Result<(), String> {
         self.go(Some(from), to, phase, state)
             .map_err(|(_, why)| why)
     }
 
-    /// The phase behind so many relocated instructions.
-    fn behind(&self, relocated: usize) -> Phase {
-        if relocated < self.displaced.sequential() {
-            Phase::Relocated(relocated)
-        } else {
-            self.phase(HookType::Post, 0, Progress::default())
-        }
+    /// Control goes on behind an original instruction: a loop here is one of the original code's.
+    pub(super) fn behind(
+        &mut self,
+        to: u64,
+        (point, goal): (Point, Goal),
+        state: State,
+    ) -> Result<(), String> {
+        let phase = self.settled(Some(point), 0, Progress::default(), goal)?;
+        self.go(None, to, phase, state).map_err(|(_, why)| why)
+    }
+
+    /// The same, to a phase that is known.
+    pub(super) fn reach(&mut self, to: u64, phase: Phase, state: State) -> Result<(), String> {
+        self.go(None, to, phase, state).map_err(|(_, why)| why)
+    }
+
+    /// Whether nothing stands on the way to the goal, and the goal is the text at `to`.
+    pub(super) fn leads_out(&mut self, to: u64, way: (Point, Goal)) -> Result<bool, String> {
+        let phase = self.settled(Some(way.0), 0, Progress::default(), way.1)?;
+        Ok(matches!(phase, Phase::Straight(Goal { at, by: By::Text { .. } }) if at == to))
     }
 
     /// Whether everything that may be used from here on is as the original code has it.
     pub(super) fn restored(&mut self, state: &State, live: Mask) -> bool {
         let wrong = Mask(state.spoilt(&self.machine.values).0 & live.0);
+        self.not_yet = None;
         if !state.stack.is_empty() {
             self.not_yet = Some(format!(
                 "{} words are still on the stack",
@@ -306,98 +389,77 @@ impl<'a> Walk<'a> {
         state.stack.is_empty() && wrong.is_empty()
     }
 
-    fn begins_sequence(&mut self, instruction: &Instruction, state: &State) -> bool {
-        let first = self.displaced.originals.first();
-        first.is_some_and(|first| same(&first.instruction, instruction))
-            && self.restored(state, self.displaced.live_at_start)
-    }
-
-    /// What is known after a relocated instruction.
-    fn relocated(&mut self, original: &Decoded, state: &State) -> Result<State, String> {
-        let spoilt = state.spoilt(&self.machine.values);
-        let used = Mask(spoilt.0 & original.reads.0);
-        if !used.is_empty() {
-            return Err(format!(
-                "`{}` uses {}, which does not have its value",
-                original.instruction,
-                names(used)
-            ));
-        }
-        Ok(State::original(
-            &mut self.machine.values,
-            spoilt.without(original.kills),
-        ))
-    }
-
     fn instrument(
         &mut self,
-        at: u64,
         node: Node,
         instruction: &Instruction,
         mut state: State,
+        at: (Option<Point>, usize, Progress, Goal),
     ) -> Result<(), String> {
-        let Phase::Instruments {
-            hook,
-            done,
-            progress,
-        } = node.1
-        else {
-            return Ok(());
-        };
-        let expected = self.list(hook).get(done);
+        let (point, done, progress, goal) = at;
+        let expected = point.and_then(|point| self.list(point).get(done));
         let flow = self
             .machine
             .step(instruction, &mut state, expected, progress);
-        let flow = flow.map_err(|why| self.explain(&why, hook, done, progress))?;
+        let flow = flow.map_err(|why| self.explain(&why, at))?;
         match flow {
-            Flow::On(Some(progress)) => self.on(
-                node,
-                instruction.next_ip(),
-                self.phase(hook, done, progress),
-                state,
-            ),
-            Flow::On(None) => {
-                state.settle(&self.machine.values);
-                let phase = self.phase(hook, done + 1, Progress::default());
+            Flow::On(Some(progress)) => {
+                let phase = self.kept(point, done, progress, goal)?;
                 self.on(node, instruction.next_ip(), phase, state)
             }
-            Flow::Jump(to) => self.inside(node, to, state, hook, done, progress, false),
+            Flow::On(None) => {
+                state.settle(&self.machine.values);
+                let phase = self.kept(point, done + 1, Progress::default(), goal)?;
+                self.on(node, instruction.next_ip(), phase, state)
+            }
+            Flow::Jump(to) => self.inside(node, to, state, at, false),
             Flow::Branch { to, taken, falls } => {
-                for (to, way) in [
-                    (to, taken),
-                    (at.wrapping_add(instruction.len() as u64), falls),
-                ] {
+                for (to, way) in [(to, taken), (instruction.next_ip(), falls)] {
                     let Way {
                         state,
                         progress,
                         failed,
                     } = *way;
-                    self.inside(node, to, state, hook, done, progress, failed)?;
+                    self.inside(node, to, state, (point, done, progress, goal), failed)?;
                 }
                 Ok(())
             }
         }
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "a way has these parts, and is taken here only"
-    )]
+    /// The phase among or behind instruments; never one where nothing may stand in between.
+    fn kept(
+        &mut self,
+        point: Option<Point>,
+        done: usize,
+        progress: Progress,
+        goal: Goal,
+    ) -> Result<Phase, String> {
+        Ok(match self.settled(point, done, progress, goal)? {
+            Phase::Straight(goal) => Phase::Instruments {
+                point: None,
+                done: 0,
+                progress,
+                goal,
+            },
+            phase => phase,
+        })
+    }
+
     fn inside(
         &mut self,
         node: Node,
         to: u64,
         state: State,
-        hook: HookType,
-        done: usize,
-        progress: Progress,
+        at: (Option<Point>, usize, Progress, Goal),
         failed: bool,
     ) -> Result<(), String> {
         if !self.span.contains(Addr(to)) {
             let why = format!("control leaves for {}", Addr(to));
-            return Err(self.explain(&why, hook, done, progress));
+            return Err(self.explain(&why, at));
         }
-        let phase = self.phase(hook, done, progress);
+        let (point, done, progress, goal) = at;
+        let phase = self.kept(point, done, progress, goal)?;
         if failed {
             self.enter((to, phase), state).map_err(|(_, why)| why)
         } else {
@@ -406,26 +468,46 @@ impl<'a> Walk<'a> {
     }
 
     /// Adds what should have come instead.
-    fn explain(&self, why: &str, hook: HookType, done: usize, progress: Progress) -> String {
-        if let Some(expected) = self.list(hook).get(done) {
+    fn explain(&self, why: &str, at: (Option<Point>, usize, Progress, Goal)) -> String {
+        let (point, done, progress, goal) = at;
+        if let Some(expected) = point.and_then(|point| self.list(point).get(done)) {
             return format!(
                 "{why}; instrument {} is not done here: {}",
                 expected.id,
                 progress.missing()
             );
         }
-        let next = match hook {
-            HookType::Pre => self.displaced.originals.first(),
-            HookType::Post => self.displaced.block_end(),
-        };
-        let awaited = next.map_or_else(
-            || format!("the jump to {}", self.displaced.span.end),
-            |next| format!("`{}` of {}", next.instruction, Addr(next.at())),
-        );
         let reason = self
             .not_yet
             .as_ref()
             .map_or_else(String::new, |reason| format!(", and {reason}"));
-        format!("{why}; {awaited} should come next{reason}")
+        format!("{why}; {} should come next{reason}", self.awaited(goal))
+    }
+
+    /// What an original instruction should have stood for.
+    fn should(&self, instruction: &Instruction, goal: Goal) -> String {
+        let reason = self
+            .not_yet
+            .as_ref()
+            .map_or_else(String::new, |reason| format!("; {reason}"));
+        format!(
+            "it is `{instruction}` where {} should stand{reason}",
+            self.awaited(goal)
+        )
+    }
+
+    /// Why what may be used is not as the original code has it.
+    pub(super) fn not_restored(&self) -> String {
+        self.not_yet.clone().unwrap_or_default()
+    }
+
+    fn awaited(&self, goal: Goal) -> String {
+        match (goal.by, self.originals.instruction(goal.at)) {
+            (By::Text { .. }, _) => format!("the jump to {}", Addr(goal.at)),
+            (By::Copy(_), Some((_, original))) => {
+                format!("`{}` of {}", original.instruction, Addr(goal.at))
+            }
+            (By::Copy(_), None) => format!("the instruction of {}", Addr(goal.at)),
+        }
     }
 }

@@ -6,7 +6,7 @@ use super::*;
 #[test]
 fn where_control_goes() {
     let image = image();
-    let plan = planned(&image, vec![placement("f", 0, HookType::Pre, "counter")]);
+    let plan = planned_close(&image, vec![placement("f", 0, HookType::Pre, "counter")]);
     let judged = |words: Option<&str>, write: Asm<'_>| judged(&image, &plan, words, write);
     let start = |a: &mut CodeAssembler| {
         a.inc(qword_ptr(COUNTER).gs())?;
@@ -91,7 +91,7 @@ fn where_control_goes() {
 #[test]
 fn flags_and_everything_else_are_kept() {
     let image = image();
-    let plan = planned(&image, vec![placement("kept", 0, HookType::Pre, "counter")]);
+    let plan = planned_close(&image, vec![placement("kept", 0, HookType::Pre, "counter")]);
     let back = Fixture::address(1) + 3 + 8;
     let tail = move |a: &mut CodeAssembler| {
         a.adc(rax, rdi)?;
@@ -148,7 +148,7 @@ fn flags_and_everything_else_are_kept() {
 #[test]
 fn calls_and_branches_at_the_end() {
     let image = image();
-    let plan = planned(
+    let plan = planned_close(
         &image,
         vec![placement("calls", 0, HookType::Pre, "counter")],
     );
@@ -165,12 +165,12 @@ fn calls_and_branches_at_the_end() {
         a.jmp(F)?;
         a.int3()
     });
-    calls(Some("is not an instruction"), &|a| {
+    calls(Some("should stand"), &|a| {
         a.call(F)?;
         a.jmp(returns)?;
         a.int3()
     });
-    calls(Some("should come next"), &|a| {
+    calls(Some("should stand"), &|a| {
         a.push(returns as i32 + 1)?;
         a.jmp(F)?;
         a.int3()
@@ -180,7 +180,7 @@ fn calls_and_branches_at_the_end() {
         a.jmp(F + 5)?;
         a.int3()
     });
-    calls(Some("should come next"), &|a| {
+    calls(Some("should stand"), &|a| {
         a.jmp(F)?;
         a.int3()
     });
@@ -191,7 +191,7 @@ fn calls_and_branches_at_the_end() {
         a.int3()
     });
 
-    let plan = planned(
+    let plan = planned_close(
         &image,
         vec![placement("decides", 0, HookType::Post, "counter")],
     );

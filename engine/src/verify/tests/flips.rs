@@ -6,12 +6,10 @@ use iced_x86::{Instruction, Mnemonic, OpKind};
 
 use super::interpreter::{Outcome, World, run};
 use super::*;
-use crate::cfg::BlockIndex;
 use crate::liveness::{Liveness, RegisterSet};
 use crate::patch::TIMER_FACTOR;
-use crate::plan::PlannedInstrument;
 use crate::verify::callee::Callees;
-use crate::verify::hooks::SampledAt;
+use crate::verify::live::{Live, SampledAt};
 use crate::verify::routine::Routine;
 
 /// A world that a patch of the plan may meet: number decides.
@@ -75,68 +73,69 @@ fn world(plan: &Plan, number: u64) -> World {
     }
 }
 
-/// What may be used behind a patch.
-#[derive(Clone, Copy)]
+/// Registers and flags that may be used at a point.
+type Used = (RegisterSet, u32);
+
+/// What may be used behind a patch, by where control leaves for.
 pub(super) struct Kept {
-    registers: RegisterSet,
-    flags: u32,
+    at: HashMap<u64, Used>,
+    /// By a return, a call, or out of the function.
+    elsewhere: Used,
 }
 
 /// The same, of the patch of the first instrument: registers by the planner's analysis, not the
 /// reader's; of the flags the planner knows only whether any counts, and the reader which.
 pub(super) fn live(image: &Image, plan: &Plan) -> Kept {
-    let PlannedInstrument { site, id, .. } = plan.instruments[0];
-    let cfg = &plan.functions[id.major as usize].cfg;
+    let site = &plan.sites[plan.patches[first(plan)].site.0 as usize];
+    let cfg = &plan.functions[plan.instruments[0].id.major as usize].cfg;
     let liveness = Liveness::of(image, cfg);
-    let block = cfg.block(BlockIndex(id.block)).unwrap();
-    let last = block
-        .instructions
-        .iter()
-        .find(|one| one.next_ip() == site.displaced.end.0)
-        .unwrap();
-    let end = last.flow_control() != iced_x86::FlowControl::Next;
-    let point = if end {
-        Addr(last.ip())
-    } else {
-        site.displaced.end
+    let function = image.function(cfg.function).unwrap();
+    let routine = Routine::read(&Callees::new(image), function).unwrap();
+    let flags = Live::of(&routine, &SampledAt::default());
+    let used = |at: u64| {
+        let live = liveness.before(Addr(at));
+        let flags = flags.before(&routine, at).flags();
+        (live.registers, if live.flags { flags } else { 0 })
     };
-    let live = if !end && point == block.span.end {
-        liveness.after_block(block.index)
-    } else {
-        liveness.before(point)
-    };
-    let routine =
-        Routine::read(&Callees::new(image), image.function(cfg.function).unwrap()).unwrap();
-    let flags = super::super::live::Live::of(&routine, &SampledAt::default())
-        .before(&routine, point.0)
-        .flags();
+    let instructions = cfg.blocks.iter().flat_map(|block| &block.instructions);
+    let all: HashMap<u64, Used> = instructions
+        .clone()
+        .map(|one| (one.ip(), used(one.ip())))
+        .collect();
+    let mut displaced = instructions.filter(|one| site.displaced.contains(Addr(one.ip())));
+    let last = displaced.next_back().unwrap();
     Kept {
-        registers: live.registers,
-        flags: if live.flags { flags } else { 0 },
+        elsewhere: all[&last.ip()],
+        at: all,
     }
 }
 
 /// The patch of the first instrument.
 pub(super) fn first(plan: &Plan) -> usize {
+    let (site, _) = plan.instruments[0].points[0];
     plan.patches
         .iter()
-        .position(|patch| patch.site == plan.instruments[0].site)
+        .position(|patch| patch.site == site)
         .unwrap()
 }
 
 /// What counts of an outcome.
-fn visible(mut outcome: Outcome, live: Kept) -> Outcome {
+fn visible(mut outcome: Outcome, live: &Kept) -> Outcome {
+    let (registers, flags) = outcome
+        .left_for
+        .and_then(|at| live.at.get(&at))
+        .unwrap_or(&live.elsewhere);
     for (number, register) in outcome.registers.iter_mut().enumerate() {
-        if live.registers.0 & 1 << number == 0 && number != 4 {
+        if registers.0 & 1 << number == 0 && number != 4 {
             *register = 0;
         }
     }
-    outcome.flags &= live.flags;
+    outcome.flags &= flags;
     outcome
 }
 
 /// Whether both codes leave the same in many worlds; else one where they do not.
-pub(super) fn differs(plan: &Plan, live: Kept, code: &[u8]) -> Option<(World, Outcome, Outcome)> {
+pub(super) fn differs(plan: &Plan, live: &Kept, code: &[u8]) -> Option<(World, Outcome, Outcome)> {
     let patch = &plan.patches[first(plan)];
     (0..150).find_map(|number| {
         let world = world(plan, number);
@@ -249,7 +248,7 @@ pub(super) fn flip(
     passes(image, plan);
     let live = live(image, plan);
     let patch = &plan.patches[first(plan)];
-    assert!(differs(plan, live, &patch.code).is_none());
+    assert!(differs(plan, &live, &patch.code).is_none());
     let mut passing = BTreeMap::new();
     for bit in bits {
         let mut bad = plan.clone();
@@ -266,7 +265,7 @@ pub(super) fn flip(
                 .unwrap()
         };
         let (before, after) = (changed(&patch.code), changed(&code));
-        if let Some((world, good, bad)) = differs(plan, live, &code) {
+        if let Some((world, good, bad)) = differs(plan, &live, &code) {
             panic!(
                 "`{before}` becomes `{after}`: it passes, and it matters\n{world:x?}\n{good:x?}\n{bad:x?}"
             );
@@ -358,7 +357,7 @@ fn the_interpreter_tells_patches_apart() {
             let mut code = patch.code.clone();
             code[bit / 8] ^= 1 << (bit % 8);
             all += 1;
-            seen += usize::from(differs(&plan, live, &code).is_some());
+            seen += usize::from(differs(&plan, &live, &code).is_some());
         }
         assert!(seen * 10 > all * 8, "{kind}: {seen} of {all}");
     }

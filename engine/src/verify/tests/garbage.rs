@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::plan::{Poke, PokeKind};
+use crate::placement::{BounceIndex, SiteIndex};
+use crate::plan::{Part, Poke, PokeKind};
 
 fn example(image: &Image) -> Plan {
     let kinds = [
@@ -60,15 +61,16 @@ proptest! {
 
     #[test]
     fn random_pokes(pokes in proptest::collection::vec(
-        (any::<u64>(), proptest::collection::vec(any::<u8>(), 0..9), proptest::collection::vec(any::<u8>(), 0..9), 0_usize..5, any::<u32>(), 0_u8..3, any::<bool>()), 0..6)
+        (any::<u64>(), proptest::collection::vec(any::<u8>(), 0..9), proptest::collection::vec(any::<u8>(), 0..9), 0_usize..5, any::<u32>(), 0_u8..3, any::<bool>(), any::<u8>()), 0..6)
     ) {
         let image = kernel().image();
         let mut plan = example(&image);
         let text = image.text();
-        for (number, (at, expect, write, patch, overwritten, kind, near)) in pokes.into_iter().enumerate() {
+        for (number, (at, expect, write, patch, overwritten, kind, near, rank)) in pokes.into_iter().enumerate() {
             let at = if near { Addr(text.start.0 + at % text.len()) } else { Addr(at) };
             let kind = [PokeKind::Install, PokeKind::Retarget, PokeKind::Remove][usize::from(kind)];
-            plan.batches[number % 2].pokes.push(Poke { at, expect, write, kind, patch, overwritten });
+            let part = if near { Part::Site(SiteIndex(u32::from(rank) % 8)) } else { Part::Bounce(BounceIndex(u32::from(rank) % 3)) };
+            plan.batches[number % 2].pokes.push(Poke { part, at, expect, write, kind, rank, patch, detour: patch, overwritten });
         }
         let _ = verify(&image, plan);
     }
@@ -78,9 +80,9 @@ proptest! {
         let image = kernel().image();
         let mut plan = example(&image);
         let displaced = |a: u64, b: u64| Span { start: Addr(a), end: Addr(b) };
-        plan.patches[0].site.displaced = displaced(numbers[0], numbers[1]);
+        plan.sites[0].displaced = displaced(numbers[0], numbers[1]);
         plan.patches[1].address = Addr(numbers[2]);
-        plan.instruments[0].site.displaced = displaced(image.text().start.0, numbers[3]);
+        plan.sites[1].displaced = displaced(image.text().start.0, numbers[3]);
         plan.instruments[1].id.block = numbers[4] as u32;
         plan.functions[0].cfg.span = displaced(numbers[5], numbers[6]);
         if let Some(block) = plan.functions[1].cfg.blocks.first_mut() {

@@ -81,7 +81,7 @@ pub(super) fn leave(a: &mut CodeAssembler) -> Result<(), IcedError> {
 #[test]
 fn a_counter() {
     let image = image();
-    let plan = planned(&image, vec![placement("f", 0, HookType::Pre, "counter")]);
+    let plan = planned_close(&image, vec![placement("f", 0, HookType::Pre, "counter")]);
     let judged = |words: Option<&str>, write: Asm<'_>| judged(&image, &plan, words, write);
     let count = |a: &mut CodeAssembler| a.inc(qword_ptr(COUNTER).gs());
 
@@ -182,7 +182,7 @@ fn a_counter() {
 #[test]
 fn what_is_left_behind() {
     let image = image();
-    let plan = planned(&image, vec![placement("f", 0, HookType::Pre, "counter")]);
+    let plan = planned_close(&image, vec![placement("f", 0, HookType::Pre, "counter")]);
     let judged = |words: Option<&str>, write: Asm<'_>| judged(&image, &plan, words, write);
     let count = |a: &mut CodeAssembler| a.inc(qword_ptr(COUNTER).gs());
     let around = |before: Asm<'_>, after: Asm<'_>, words: Option<&str>| {
@@ -389,7 +389,7 @@ fn sample(a: &mut CodeAssembler, part: &str) -> Result<(), IcedError> {
 #[test]
 fn a_sample() {
     let image = image();
-    let plan = planned(&image, vec![placement("f", 0, HookType::Pre, "timestamp")]);
+    let plan = planned_close(&image, vec![placement("f", 0, HookType::Pre, "timestamp")]);
     for (part, words) in [
         ("right", None),
         ("limit known", None),

@@ -1,12 +1,10 @@
 //! The reader's liveness and the planner's, over a whole kernel.
 
 use super::*;
-use crate::cfg::Cfg;
 use crate::image::LiveParts;
 use crate::liveness::{Liveness, RegisterSet};
 use crate::verify::callee::Callees;
-use crate::verify::hooks::SampledAt;
-use crate::verify::live::Live;
+use crate::verify::live::{Live, SampledAt};
 use crate::verify::routine::Routine;
 
 /// What the planner believes dead, the reader does too: no sound plan is refused.

@@ -6,23 +6,22 @@ mod garbage;
 mod good;
 mod handmade;
 mod interpreter;
-mod kernel;
 mod liveness;
 mod machine;
 mod mutations;
 mod numbers;
-mod schedules;
-mod sites;
+mod placer;
 
 use gilk_instruments::Library;
 use iced_x86::code_asm::*;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
 use super::{Violation, verify};
+use crate::cfg::{BlockIndex, Cfg};
 use crate::image::fixture::{DATA, Fixture};
 use crate::layout::{CounterBank, Gs, RuntimeLayout};
-use crate::placement::options;
-use crate::plan::{Plan, plan};
+use crate::placement::Wanted;
+use crate::plan::{Plan, plan_placed};
 use crate::session::Placement;
 use crate::{Addr, HookType, Image, Session, Span};
 
@@ -152,6 +151,17 @@ fn session(placements: Vec<Placement>) -> Session {
     }
 }
 
+fn plan(
+    image: &Image,
+    session: &Session,
+    library: &Library,
+    layout: &RuntimeLayout,
+) -> crate::Result<Plan> {
+    plan_placed(image, session, library, layout, |graphs, wanted| {
+        placer::place(image, graphs, wanted, true)
+    })
+}
+
 fn planned(image: &Image, placements: Vec<Placement>) -> Plan {
     plan(
         image,
@@ -162,19 +172,35 @@ fn planned(image: &Image, placements: Vec<Placement>) -> Plan {
     .unwrap()
 }
 
-/// Every hook of every function that takes one: function, block, hook; both hooks of a block only where
-/// they can be together.
+/// The same, with as little displaced as can be.
+fn planned_close(image: &Image, placements: Vec<Placement>) -> Plan {
+    plan_placed(
+        image,
+        &session(placements),
+        &Library::builtin().unwrap(),
+        &layout(),
+        |graphs, wanted| placer::place(image, graphs, wanted, false),
+    )
+    .unwrap()
+}
+
+/// Every hook of every function that can be reached: function, block, hook.
 fn hooks(image: &Image) -> Vec<(String, u32, HookType)> {
     let mut hooks = Vec::new();
     for function in image.functions() {
-        let cfg = crate::cfg::Cfg::of(image, function.id);
-        for option in options(image, &cfg) {
-            let both = matches!(option.both, Some(Ok(())));
-            if option.pre.is_ok() {
-                hooks.push((function.name.clone(), option.block.0, HookType::Pre));
-            }
-            if option.post.is_ok() && (both || option.pre.is_err()) {
-                hooks.push((function.name.clone(), option.block.0, HookType::Post));
+        let cfg = Cfg::of(image, function.id);
+        let wanted: Vec<Wanted> = (0..cfg.blocks.len() as u32)
+            .flat_map(|block| [HookType::Pre, HookType::Post].map(|hook| (block, hook)))
+            .map(|(block, hook)| Wanted {
+                graph: 0,
+                block: BlockIndex(block),
+                hook,
+            })
+            .collect();
+        let placed = placer::place(image, &[&cfg], &wanted, true);
+        for (want, reached) in wanted.iter().zip(placed.hooks) {
+            if reached.is_ok() {
+                hooks.push((function.name.clone(), want.block.0, want.hook));
             }
         }
     }

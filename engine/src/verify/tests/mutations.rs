@@ -50,7 +50,7 @@ fn passes_and_is_good(image: &Image, plan: &Plan, code: &[u8]) -> bool {
     if verify(image, bad).is_err() {
         return false;
     }
-    if let Some((world, good, bad)) = differs(plan, live(image, plan), code) {
+    if let Some((world, good, bad)) = differs(plan, &live(image, plan), code) {
         let text = |code: &[u8]| {
             decoded(plan.patches[patch].address, code)
                 .iter()
