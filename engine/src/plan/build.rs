@@ -13,12 +13,30 @@ use crate::cfg::{BlockIndex, Cfg};
 use crate::layout::RuntimeLayout;
 use crate::liveness::Arguments;
 use crate::patch::sampled_argument;
-use crate::placement::{Placement, Reached, Wanted};
+use crate::placement::{Placement, Reached, Wanted, place};
 use crate::session::Session;
 use crate::{Error, HookType, Image, InstrumentId, Refusal, Result, Rule};
 
+/// Works a session out. The same input gives the same plan every time.
+///
+/// # Errors
+/// [`Error::Session`] and [`Error::Layout`] for bad input; [`Error::NoFunction`], [`Error::Ambiguous`],
+/// [`Error::NoBlock`] and [`Error::Instrument`] for names and numbers that are not there;
+/// [`Error::Refused`] where a rule forbids a hook; [`Error::Full`] if counters, identifiers or the
+/// arena run out.
+pub fn plan(
+    image: &Image,
+    session: &Session,
+    library: &Library,
+    layout: &RuntimeLayout,
+) -> Result<Plan> {
+    plan_placed(image, session, library, layout, |graphs, wanted| {
+        place(image, graphs, wanted)
+    })
+}
+
 /// Works a session out with the sites that `place` finds for its hooks.
-pub fn plan_placed(
+pub(super) fn plan_placed(
     image: &Image,
     session: &Session,
     library: &Library,

@@ -144,7 +144,11 @@ fn dependences(
     }
     for one in instruments.iter().filter(|one| !one.needs.is_empty()) {
         for &(site, _) in &one.points {
-            for &need in one.needs.iter().filter(|&&need| need != site) {
+            for &need in one
+                .needs
+                .iter()
+                .filter(|&&need| waits(one, sites, site, need))
+            {
                 let on = Part::Site(need);
                 all.push(Dependence {
                     what: Part::Site(site),
@@ -163,6 +167,19 @@ fn dependences(
     all.sort_unstable();
     all.dedup();
     all
+}
+
+/// Whether what an instrument has at a site means its hook alone only if `need` is in place too. If
+/// `need` has a point of its own, it is so only for those whose arrivals it leads past them.
+fn waits(one: &PlannedInstrument, sites: &[Site], site: SiteIndex, need: SiteIndex) -> bool {
+    let (Some(this), Some(needed)) = (sites.get(site.0 as usize), sites.get(need.0 as usize))
+    else {
+        return false;
+    };
+    let has_points = one.points.iter().any(|&(known, _)| known == need);
+    let mut run_ons = needed.run_ons.iter();
+    let mut leads = || run_ons.any(|run_on| run_on.copied.start == this.displaced.start);
+    need != site && (!has_points || leads())
 }
 
 /// The first placement that each site is there for.

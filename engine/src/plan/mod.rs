@@ -21,7 +21,7 @@ use crate::patch::Piece;
 use crate::placement::{Bounce, BounceIndex, Point, Site, SiteIndex, Tactic};
 use crate::{Addr, InstrumentId};
 
-pub use build::plan_placed;
+pub use build::plan;
 pub use patches::PATCH_ALIGN;
 
 /// A session worked out for one image and one target.

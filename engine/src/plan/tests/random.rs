@@ -11,7 +11,8 @@ use crate::cfg::soup::{Piece, kernel, pieces};
 use crate::cfg::{BlockEnd, Cfg};
 use crate::image::FunctionId;
 use crate::placement::{Placement as Placed, Splice};
-use crate::plan::{Batch, Part, Plan, PokeKind, plan_placed};
+use crate::plan::build::plan_placed;
+use crate::plan::{Batch, Part, Plan, PokeKind};
 use crate::session::{Placement, Session};
 use crate::{HookType, Image, InstrumentId};
 
