@@ -14,7 +14,8 @@ pub struct Start {
     /// Connect to the agent at this unix socket.
     #[arg(long, value_name = "PATH", conflicts_with = "image")]
     pub socket: Option<PathBuf>,
-    /// Browse a kernel image that was saved from a target; nothing can be run on it.
+    /// Browse a kernel on a file: one that `ilk dump` saved, a vmlinuz, or a vmlinux; nothing can be
+    /// run on it.
     #[arg(long, value_name = "FILE")]
     pub image: Option<PathBuf>,
     /// Open this session.

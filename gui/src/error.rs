@@ -16,16 +16,6 @@ pub enum Error {
         /// What to do next.
         hint: &'static str,
     },
-    /// A file is not a kernel image that was saved from a target.
-    #[error(
-        "{path} is not a saved kernel image ({reason}); save one from a target again, or connect to the target itself."
-    )]
-    NotAnImage {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
     /// A picture could not be written.
     #[error("The picture {path} could not be written: {reason}.")]
     Picture {

@@ -121,6 +121,15 @@ pub enum Error {
         /// What differs.
         reason: String,
     },
+    /// A file is not one that a kernel can be read from.
+    #[cfg(feature = "client")]
+    #[error("{path}: {reason}")]
+    Saved {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead, or what is wrong with it.
+        reason: String,
+    },
     /// The lab could not be prepared or booted.
     #[cfg(feature = "client")]
     #[error("The lab could not {step}: {reason}")]

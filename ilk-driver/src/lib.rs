@@ -1,7 +1,8 @@
 //! Everything that touches a target.
 //!
 //! [`protocol`] is what is said; [`agent`] says it beside the kernel, as root; `client` says it
-//! for the window and the terminal program, as anyone; `lab` is a kernel to try things on.
+//! for the window and the terminal program, as anyone; `lab` is a kernel to try things on;
+//! `saved` is a kernel on a file.
 
 pub mod agent;
 #[cfg(feature = "client")]
@@ -11,6 +12,8 @@ pub mod interrupt;
 #[cfg(feature = "client")]
 pub mod lab;
 pub mod protocol;
+#[cfg(feature = "client")]
+pub mod saved;
 pub mod spread;
 
 pub use error::{Error, Result};

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use gilk_engine::image::LiveParts;
 use gilk_engine::{Image, Session, VerifiedPlan};
 use ilk_driver::client::{Connection, Event, StopFlag};
 use ilk_driver::lab::{self, Lab};
+use ilk_driver::saved;
 
 use super::{Mail, Message, Progress, TargetNews, spawn};
 use crate::args::Source;
@@ -146,10 +146,10 @@ fn serve(source: &Source, told: &Teller, orders: &Receiver<Order>) -> Result<(),
     match source {
         Source::Image(path) => {
             told.step("image", (0, 2), &format!("reading {}", path.display()), 0.1);
-            let parts = read_image(path)?;
+            let image = saved::open(path)?;
             told.go_on()?;
             told.step("image", (1, 2), "looking at every function", 0.6);
-            told.tell(TargetNews::Image(catalogue(&parts)?));
+            told.tell(TargetNews::Image(catalogue(image)));
             // Nothing to run on; the thread stays, so that the target does.
             while orders.recv().is_ok() {}
             Ok(())
@@ -219,7 +219,7 @@ fn converse(
     })?;
     told.go_on()?;
     told.step("load", step, "looking at every function", 0.96);
-    told.tell(TargetNews::Image(catalogue(&parts)?));
+    told.tell(TargetNews::Image(catalogue(Image::from_live(&parts)?)));
     told.tell(TargetNews::Connected(connection.info().clone()));
     for order in orders {
         let (events, heard) = unbounded();
@@ -287,19 +287,6 @@ fn pass_on(heard: &Receiver<Event>, recording: &Path, tell: &dyn Fn(TargetNews))
     }
 }
 
-fn catalogue(parts: &LiveParts) -> Result<Arc<Catalogue>> {
-    Ok(Arc::new(Catalogue::new(Image::from_live(parts)?)))
-}
-
-/// Reads a saved image: what was read from a target, as postcard.
-fn read_image(path: &Path) -> Result<LiveParts> {
-    let bytes = std::fs::read(path).map_err(|source| Error::Io {
-        path: path.to_path_buf(),
-        source,
-        hint: "Check the path.",
-    })?;
-    postcard::from_bytes(&bytes).map_err(|error| Error::NotAnImage {
-        path: path.to_path_buf(),
-        reason: error.to_string(),
-    })
+fn catalogue(image: Image) -> Arc<Catalogue> {
+    Arc::new(Catalogue::new(image))
 }

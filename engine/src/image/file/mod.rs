@@ -9,6 +9,8 @@ mod decompress;
 mod elf;
 mod embedded;
 mod probes;
+#[cfg(test)]
+mod tests;
 mod tokens;
 
 use std::borrow::Cow;
@@ -37,6 +39,13 @@ fn bad(reason: impl Into<String>) -> Error {
 }
 
 impl FileParts {
+    /// Whether the bytes begin as a `vmlinux` or a `vmlinuz` does, so that [`FileParts::read`] has
+    /// something to say about them.
+    #[must_use]
+    pub fn knows(bytes: &[u8]) -> bool {
+        bytes.starts_with(elf::MAGIC) || !matches!(bzimage::payload(bytes), Ok(None))
+    }
+
     /// Reads the bytes of a `vmlinux` or a `vmlinuz`.
     ///
     /// # Errors

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
 use clap::Args;
+use ilk_driver::saved::save;
 
 use crate::target::{TargetArgs, read};
 
@@ -21,17 +21,11 @@ impl Dump {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let mut connected = self.target.connect()?;
         let parts = read(&mut connected.connection)?;
-        let bytes = postcard::to_allocvec(&parts)?;
-        std::fs::write(&self.output, &bytes).with_context(|| {
-            format!(
-                "{} cannot be written; choose another place",
-                self.output.display()
-            )
-        })?;
+        save(&parts, &self.output)?;
+        let bytes = std::fs::metadata(&self.output)?.len();
         eprintln!(
-            "Linux {}: {} bytes in {}.",
+            "Linux {}: {bytes} bytes in {}.",
             parts.release,
-            bytes.len(),
             self.output.display()
         );
         Ok(())

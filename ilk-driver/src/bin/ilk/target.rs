@@ -1,6 +1,6 @@
 //! Which kernel a command is about: an agent's, a lab's, or one that was saved.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -10,6 +10,7 @@ use gilk_engine::{Addr, Image, Span};
 use ilk_driver::agent::SOCKET;
 use ilk_driver::client::{Connection, lab_link};
 use ilk_driver::lab::{Lab, Options, prepare};
+use ilk_driver::saved;
 
 use crate::progress::Progress;
 
@@ -29,7 +30,7 @@ pub(crate) struct TargetArgs {
 pub(crate) struct ImageArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// A kernel that `ilk dump` saved.
+    /// A kernel on a file: one that `ilk dump` saved, a vmlinuz, or a vmlinux.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "lab"])]
     image: Option<PathBuf>,
 }
@@ -77,7 +78,7 @@ impl ImageArgs {
     /// The kernel, and where generated code would find its words there.
     pub(crate) fn image(&self) -> anyhow::Result<(Image, RuntimeLayout)> {
         if let Some(file) = &self.image {
-            let image = Image::from_live(&load(file)?)?;
+            let image = saved::open(file)?;
             let layout = supposed_layout(&image);
             return Ok((image, layout));
         }
@@ -114,21 +115,6 @@ pub(crate) fn read(connection: &mut Connection) -> anyhow::Result<LiveParts> {
         progress.say(&note);
     }
     Ok(parts)
-}
-
-fn load(file: &Path) -> anyhow::Result<LiveParts> {
-    let bytes = std::fs::read(file).with_context(|| {
-        format!(
-            "{} cannot be read; save a kernel there with `ilk dump -o {0}`",
-            file.display()
-        )
-    })?;
-    postcard::from_bytes(&bytes).with_context(|| {
-        format!(
-            "{} is no kernel that `ilk dump` of this version saved; save it again",
-            file.display()
-        )
-    })
 }
 
 /// A layout like that of the module, for looking at plans with no target at hand.

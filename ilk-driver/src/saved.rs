@@ -1,0 +1,81 @@
+//! Kernels on files: what `ilk dump` saved of a running one, a `vmlinux`, a `vmlinuz`.
+
+use std::path::Path;
+
+use gilk_engine::Image;
+use gilk_engine::image::{FileParts, LiveParts};
+
+use crate::{Error, Result};
+
+/// Writes what was read from a running kernel, for [`open`].
+///
+/// # Errors
+/// [`Error::Io`].
+pub fn save(parts: &LiveParts, path: &Path) -> Result<()> {
+    let bytes = postcard::to_allocvec(parts).map_err(|error| Error::Saved {
+        path: path.to_path_buf(),
+        reason: format!("The kernel cannot be saved: {error}."),
+    })?;
+    std::fs::write(path, bytes).map_err(|source| Error::Io {
+        path: path.to_path_buf(),
+        source,
+        hint: "Choose another place.",
+    })
+}
+
+/// Reads a kernel from a file of any kind. What it is shows in what it begins with, not in its name.
+///
+/// # Errors
+/// [`Error::Io`], or [`Error::Saved`] if it is of no such kind, damaged, or cut off.
+pub fn open(path: &Path) -> Result<Image> {
+    let bytes = std::fs::read(path).map_err(|source| Error::Io {
+        path: path.to_path_buf(),
+        source,
+        hint: "Name a vmlinuz, a vmlinux, or what `ilk dump -o FILE` saved.",
+    })?;
+    let wrong = |reason: String| Error::Saved {
+        path: path.to_path_buf(),
+        reason,
+    };
+    if FileParts::knows(&bytes) {
+        return Image::from_file(&bytes).map_err(|error| wrong(error.to_string()));
+    }
+    let parts: LiveParts = postcard::from_bytes(&bytes).map_err(|_| {
+        wrong(
+            "It is neither a vmlinuz nor a vmlinux for x86-64, nor what `ilk dump` of this version \
+             saved."
+                .to_owned(),
+        )
+    })?;
+    Image::from_live(&parts).map_err(|error| wrong(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_kernel_is_refused_by_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kernel");
+        assert!(open(&path).unwrap_err().to_string().contains("ilk dump"));
+        for (bytes, said) in [
+            (&b""[..], "neither"),
+            (b"hello, this is text", "neither"),
+            (b"\x7fELF\x01", "64 bits"),
+        ] {
+            std::fs::write(&path, bytes).unwrap();
+            let error = open(&path).unwrap_err().to_string();
+            assert!(error.contains(said) && error.contains("kernel"), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_was_saved_is_read_but_must_be_a_kernel() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("kernel");
+        save(&LiveParts::default(), &path).unwrap();
+        let error = open(&path).unwrap_err().to_string();
+        assert!(error.contains("kallsyms is empty"), "{error}");
+    }
+}
