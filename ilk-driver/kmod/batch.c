@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * A batch of pokes, all or nothing.
- *
- * 1. Everything is checked, under the locks that keep it true; a refusal ends here.
- * 2. Installs: a jmp where one instruction is overwritten, else a lone int3
- *    that ilk_die() turns into the jmp. From here on every install is in effect.
- * 3. If there were int3s: locks dropped, a wait until no thread is between
- *    the instructions overwritten, and a look whether the text is still as left.
- *    If not, what was written is taken back.
- * 4. The int3s become jmps; retargets and removals are written.
- * 5. If anything stopped leading to a block of the arena: a wait until no thread is in it.
+ * A batch of pokes, all or nothing: the steps of struct ilk_batch in ilk_abi.h, in order.
  */
 #include <linux/sort.h>
 #include <asm/tsc.h>
 
 #include "ilk.h"
 
-static const u8 ilk_int3 = 0xcc;
+static const u8 ilk_int3 = ILK_INT3;
+
+/* Installs and retargets by rising rank, then removals by falling rank. */
+static u32 ilk_stage(const struct ilk_job *job)
+{
+	return job->action == ILK_REMOVE ? 511 - job->poke->rank : job->poke->rank;
+}
 
 static int ilk_by_address(const void *a, const void *b)
 {
@@ -26,13 +23,31 @@ static int ilk_by_address(const void *a, const void *b)
 	return one < other ? -1 : one > other;
 }
 
-static bool ilk_uses_int3(const struct ilk_job *job)
+static int ilk_by_stage(const void *a, const void *b)
 {
-	return job->kind == ILK_INSTALL && job->poke->flags & ILK_POKE_MULTI;
+	u32 one = ilk_stage(a), other = ilk_stage(b);
+
+	return one != other ? (int)one - (int)other : ilk_by_address(a, b);
 }
 
-/* A site for an install, not in the tree yet. */
-static struct ilk_site *ilk_site_new(const struct ilk_job *job)
+/* Where the jobs of the same stage as the one at `first` end. */
+static u32 ilk_stage_end(const struct ilk_job *jobs, u32 first, u32 count)
+{
+	u32 end = first;
+
+	while (end < count && ilk_stage(&jobs[end]) == ilk_stage(&jobs[first]))
+		end++;
+	return end;
+}
+
+static bool ilk_uses_int3(const struct ilk_job *job)
+{
+	return job->action == ILK_INSTALL &&
+	       (job->poke->flags & ILK_POKE_MULTI || job->poke->kind == ILK_TRAP);
+}
+
+/* A site for an install, in the tree; what it is on is not known yet. */
+static struct ilk_site *ilk_site_new(const struct ilk_job *job, u8 span)
 {
 	struct ilk_site *site = kzalloc(sizeof(*site), GFP_KERNEL);
 
@@ -40,30 +55,65 @@ static struct ilk_site *ilk_site_new(const struct ilk_job *job)
 		return NULL;
 	site->addr = job->poke->addr;
 	site->detour = job->poke->detour;
-	site->block = job->block;
-	memcpy(site->original, job->poke->expect, ILK_JMP);
-	memcpy(site->jmp, job->poke->write, ILK_JMP);
+	site->target = job->poke->target;
+	site->blocks[0] = job->blocks[0];
+	site->blocks[1] = job->blocks[1];
+	site->kind = job->poke->kind;
+	site->len = job->poke->len;
+	site->span = span;
+	memcpy(site->original, job->poke->expect, site->len);
+	memcpy(site->written, job->poke->write, site->len);
+	ilk_site_enter(site);
 	return site;
 }
 
 /* Looks at the request and not at the text. Leaves the place of what it refuses in *at. */
 static enum ilk_reason ilk_prepare(struct ilk_job *jobs, u32 count, u32 *at)
 {
-	enum ilk_reason reason;
-
 	for (*at = 0; *at < count; ++*at) {
 		struct ilk_job *job = &jobs[*at];
+		enum ilk_reason reason;
+		u8 span;
 
-		reason = ilk_check_fields(job);
+		reason = ilk_check_fields(job, &span);
 		if (reason)
 			return reason;
-		if (*at && job->poke->addr - job[-1].poke->addr < ILK_JMP)
+		if (job->site && job->site->job)
 			return ILK_OVERLAP;
-		if (job->kind == ILK_INSTALL)
-			job->fresh = job->site = ilk_site_new(job);
+		if (job->action == ILK_INSTALL)
+			job->site = ilk_site_new(job, span);
 		if (!job->site)
 			return ILK_NO_MEMORY;
+		job->site->job = job;
+		job->ready = true;
+		for (int i = 0; job->action == ILK_RETARGET && i < ARRAY_SIZE(job->blocks); i++)
+			job->blocks[i]->pins++;
 		cond_resched();
+	}
+	return ILK_OK;
+}
+
+/* Finds what each new site is on, and checks the order in which they come and go. */
+static enum ilk_reason ilk_connect(struct ilk_job *jobs, u32 count, u32 *at)
+{
+	for (*at = 0; *at < count; ++*at) {
+		const struct ilk_poke *poke = jobs[*at].poke;
+		unsigned long on = poke->kind == ILK_SHORT ? poke->target : poke->host;
+		struct ilk_site *site = jobs[*at].site;
+
+		jobs[*at].site->job = &jobs[*at];	/* they were sorted */
+		if (jobs[*at].action == ILK_REMOVE && site->on)
+			site->on->leaving++;
+		if (jobs[*at].action != ILK_INSTALL || poke->kind == ILK_TRAP ||
+		    poke->kind == ILK_TRACER || poke->kind == ILK_JUMP || !on)
+			continue;
+		site->on = ilk_site_find(on, on);
+		if (!site->on || site->on->addr != on || site->on->kind == ILK_TRACER ||
+		    (site->on->kind == ILK_BOUNCE) != (poke->kind == ILK_SHORT)) {
+			site->on = NULL;
+			return ILK_UNSUPPORTED;
+		}
+		site->on->users++;
 	}
 	return ILK_OK;
 }
@@ -73,7 +123,9 @@ static enum ilk_reason ilk_check_all(const struct ilk_job *jobs, u32 count, u32 
 	enum ilk_reason reason;
 
 	for (*at = 0; *at < count; ++*at) {
-		reason = ilk_check_text(&jobs[*at]);
+		reason = ilk_check_chain(&jobs[*at]);
+		if (!reason)
+			reason = ilk_check_text(&jobs[*at]);
 		if (reason)
 			return reason;
 		cond_resched();
@@ -81,35 +133,66 @@ static enum ilk_reason ilk_check_all(const struct ilk_job *jobs, u32 count, u32 
 	return ILK_OK;
 }
 
-/* Step 2. Returns whether there are int3s. */
-static bool ilk_write_installs(struct ilk_job *jobs, u32 count)
+/* Step 2, as far as it is text. Returns whether there are int3s. */
+static bool ilk_write_int3s(struct ilk_job *jobs, u32 count)
 {
 	bool int3s = false;
 
 	for (u32 i = 0; i < count; i++) {
-		if (jobs[i].kind != ILK_INSTALL)
+		if (!ilk_uses_int3(&jobs[i]))
 			continue;
-		ilk_site_enter(jobs[i].site);
-		jobs[i].fresh = NULL;
-		if (ilk_uses_int3(&jobs[i]))
-			ilk_poke(jobs[i].poke->addr, &ilk_int3, sizeof(ilk_int3), NULL);
-		else
-			ilk_poke(jobs[i].poke->addr, jobs[i].poke->write, ILK_JMP, NULL);
-		int3s |= ilk_uses_int3(&jobs[i]);
+		ilk_site_poke(jobs[i].site, &ilk_int3, sizeof(ilk_int3));
+		jobs[i].begun = true;
+		int3s = true;
 	}
 	ilk_poke_finish();
 	return int3s;
 }
 
-/* Step 3: whether the text of a job is as step 2 left it. */
+/* The tracer's sites among some jobs; *sites is to be freed. An error if there is no memory for them. */
+static int ilk_traced_among(const struct ilk_job *jobs, u32 count, enum ilk_action action,
+			    unsigned long **sites, u32 *at)
+{
+	int found = 0;
+
+	*sites = NULL;
+	for (u32 i = 0; i < count; i++) {
+		if (jobs[i].poke->kind != ILK_TRACER || jobs[i].action != action)
+			continue;
+		if (!*sites)
+			*sites = kvcalloc(count, sizeof(**sites), GFP_KERNEL);
+		if (!*sites)
+			return -ENOMEM;
+		(*sites)[found++] = jobs[i].poke->addr;
+		*at = i;
+	}
+	return found;
+}
+
+/* Step 2, as far as it is the tracer's. */
+static enum ilk_reason ilk_trace_all(struct ilk_job *jobs, u32 count, u32 *at)
+{
+	unsigned long *sites;
+	int found = ilk_traced_among(jobs, count, ILK_INSTALL, &sites, at);
+	int err = found > 0 ? ilk_tracer_add(sites, found) : found;
+
+	kvfree(sites);
+	for (u32 i = 0; i < count && !err; i++)
+		jobs[i].begun |= jobs[i].poke->kind == ILK_TRACER && jobs[i].action == ILK_INSTALL;
+	return err ? err == -ENOMEM ? ILK_NO_MEMORY : ILK_TRACER_REFUSED : ILK_OK;
+}
+
+/* Whether the text of a job is as the steps before left it. */
 static bool ilk_as_left(const struct ilk_job *job)
 {
 	const struct ilk_poke *poke = job->poke;
 	const u8 *text = (const u8 *)poke->addr;
 
-	if (ilk_uses_int3(job))
-		return text[0] == ilk_int3 && !memcmp(text + 1, poke->expect + 1, ILK_JMP - 1);
-	return !memcmp(text, job->kind == ILK_INSTALL ? poke->write : poke->expect, ILK_JMP);
+	if (poke->kind == ILK_TRACER)
+		return true;
+	if (!ilk_uses_int3(job))
+		return !memcmp(text, poke->expect, poke->len);
+	return text[0] == ILK_INT3 && !memcmp(text + 1, poke->expect + 1, poke->len - 1);
 }
 
 static enum ilk_reason ilk_check_again(const struct ilk_job *jobs, u32 count, u32 *at)
@@ -120,51 +203,117 @@ static enum ilk_reason ilk_check_again(const struct ilk_job *jobs, u32 count, u3
 	return ILK_OK;
 }
 
-/* Step 3's way out: restores every install that is still ours to restore. */
+/* Step 3's way out: takes back the tracer's sites, and every int3 that is still ours to take back. */
 static void ilk_roll_back(struct ilk_job *jobs, u32 count)
 {
-	for (u32 i = 0; i < count; i++) {
-		if (jobs[i].kind != ILK_INSTALL || !ilk_as_left(&jobs[i]))
-			continue;
-		ilk_poke(jobs[i].poke->addr, jobs[i].poke->expect, ILK_JMP, jobs[i].poke->write);
-		jobs[i].site->out = true;
-	}
+	for (u32 i = 0; i < count; i++)
+		if (jobs[i].begun && jobs[i].poke->kind == ILK_TRACER) {
+			ilk_tracer_remove(&jobs[i].site->addr, 1);
+			jobs[i].begun = false;
+		}
+	ilk_text_lock();
+	for (u32 i = 0; i < count; i++)
+		if (jobs[i].begun && ilk_as_left(&jobs[i])) {
+			ilk_site_poke(jobs[i].site, jobs[i].poke->expect, 1);
+			jobs[i].begun = false;
+		}
 	ilk_poke_finish();
+	ilk_text_unlock();
+}
+
+/* A site leads to its target from here on, and so does whoever still meets an int3. */
+static void ilk_write_install(struct ilk_job *job)
+{
+	const struct ilk_poke *poke = job->poke;
+	struct ilk_site *site = job->site;
+
+	if (job->action == ILK_RETARGET) {
+		swap(site->blocks[0], job->blocks[0]);
+		swap(site->blocks[1], job->blocks[1]);
+		WRITE_ONCE(site->detour, poke->detour);
+		site->target = poke->target;
+		memcpy(site->written, poke->write, site->len);
+	}
+	if (poke->kind != ILK_TRAP && poke->kind != ILK_TRACER)
+		ilk_site_poke(site, site->written, site->len);
+	WRITE_ONCE(site->detour, site->target);
+	job->done = true;
 }
 
 /* Step 4. Returns whether anything stopped leading to where it led. */
-static bool ilk_write_rest(struct ilk_job *jobs, u32 count)
+static bool ilk_write_installs(struct ilk_job *jobs, u32 count)
 {
 	bool left = false;
 
 	for (u32 i = 0; i < count; i++) {
-		const struct ilk_poke *poke = jobs[i].poke;
-		struct ilk_site *site = jobs[i].site;
-
-		if (jobs[i].kind == ILK_REMOVE) {
-			ilk_poke(poke->addr, poke->write, ILK_JMP, poke->expect);
-			site->out = true;
-		} else if (jobs[i].kind == ILK_RETARGET || ilk_uses_int3(&jobs[i])) {
-			ilk_poke(poke->addr, poke->write, ILK_JMP, NULL);
-		}
-		if (jobs[i].kind == ILK_RETARGET) {
-			jobs[i].left = site->block;
-			jobs[i].block->pins++;
-			site->block = jobs[i].block;
-			site->detour = poke->detour;
-			memcpy(site->jmp, poke->write, ILK_JMP);
-		}
-		left |= jobs[i].kind != ILK_INSTALL;
+		if (i && ilk_stage(&jobs[i]) != ilk_stage(&jobs[i - 1]))
+			ilk_poke_finish();
+		ilk_write_install(&jobs[i]);
+		left |= jobs[i].action == ILK_RETARGET;
 	}
 	ilk_poke_finish();
 	return left;
 }
 
-/* Steps 1 to 5. */
-static enum ilk_reason ilk_commit(struct ilk_job *jobs, u32 count, struct ilk_batch *batch, u32 *at)
+/* Step 5 for one rank. What someone wrote over meanwhile stays. */
+static enum ilk_reason ilk_write_removals(struct ilk_job *jobs, u32 first, u32 end, u32 *at)
+{
+	enum ilk_reason reason = ILK_OK;
+	unsigned long *sites;
+	int traced = ilk_traced_among(&jobs[first], end - first, ILK_REMOVE, &sites, at);
+
+	if (traced > 0)
+		ilk_tracer_remove(sites, traced);
+	kvfree(sites);
+
+	ilk_text_lock();
+	for (u32 i = first; i < end; i++) {
+		struct ilk_site *site = jobs[i].site;
+		bool tracer = site->kind == ILK_TRACER;
+
+		if (!ilk_as_left(&jobs[i]) || site->users || (tracer && traced < 0)) {
+			reason = tracer ? ILK_NO_MEMORY : ILK_MISMATCH;
+			*at = i;
+			continue;
+		}
+		if (!tracer)
+			ilk_site_poke(site, site->original, site->len);
+		if (site->on)
+			site->on->leaving--;
+		ilk_site_leave(site);
+	}
+	ilk_poke_finish();
+	ilk_text_unlock();
+	return reason;
+}
+
+/* Step 5. */
+static enum ilk_reason ilk_remove_all(struct ilk_job *jobs, u32 first, u32 count, u32 *at)
+{
+	enum ilk_reason reason = ILK_OK;
+
+	for (u32 end; first < count; first = end) {
+		enum ilk_reason failed;
+		u32 where;
+
+		end = ilk_stage_end(jobs, first, count);
+		failed = ilk_write_removals(jobs, first, end, &where);
+		if (failed) {
+			reason = failed;
+			*at = where;
+		}
+		if (end < count)
+			ilk_wait_for_tasks();
+	}
+	return reason;
+}
+
+/* Steps 1 to 4, under kprobe_mutex. */
+static enum ilk_reason ilk_begin(struct ilk_job *jobs, u32 count, u32 installs,
+				 struct ilk_batch *batch, u32 *at, bool *left)
 {
 	enum ilk_reason reason;
-	bool left = true;
+	bool int3s;
 
 	ilk_text_lock();
 	reason = ilk_check_all(jobs, count, at);
@@ -173,29 +322,72 @@ static enum ilk_reason ilk_commit(struct ilk_job *jobs, u32 count, struct ilk_ba
 		return reason;
 	}
 	batch->tsc_begin = rdtsc_ordered();
-	if (ilk_write_installs(jobs, count)) {
-		ilk_text_unlock();
-		ilk_wait_for_tasks();
-		ilk_text_lock();
-		reason = ilk_check_again(jobs, count, at);
-	}
-	if (reason)
-		ilk_roll_back(jobs, count);
-	else
-		left = ilk_write_rest(jobs, count);
-	batch->tsc_end = reason ? 0 : rdtsc_ordered();
-	batch->tsc_begin = reason ? 0 : batch->tsc_begin;
+	int3s = ilk_write_int3s(jobs, installs);
 	ilk_text_unlock();
 
-	if (left)
+	reason = ilk_trace_all(jobs, installs, at);
+	if (!reason && int3s)
 		ilk_wait_for_tasks();
-	for (u32 i = 0; i < count; i++) {
-		if (jobs[i].left)
-			jobs[i].left->pins--;
-		if (jobs[i].site->out)
-			ilk_site_drop(jobs[i].site);
+
+	if (!reason) {
+		ilk_text_lock();
+		reason = ilk_check_again(jobs, count, at);
+		if (!reason)
+			*left = ilk_write_installs(jobs, installs);
+		ilk_text_unlock();
+	}
+	if (reason) {
+		ilk_roll_back(jobs, installs);
+		*left = true;
 	}
 	return reason;
+}
+
+/* All steps. Jobs are in the order of stages. */
+static enum ilk_reason ilk_commit(struct ilk_job *jobs, u32 count, struct ilk_batch *batch, u32 *at)
+{
+	enum ilk_reason reason;
+	u32 installs = 0;
+	bool left = false;
+
+	while (installs < count && jobs[installs].action != ILK_REMOVE)
+		installs++;
+
+	mutex_lock(ilk_sym.kprobe_mutex);
+	reason = ilk_begin(jobs, count, installs, batch, at, &left);
+	if (!reason && installs < count) {
+		reason = ilk_remove_all(jobs, installs, count, at);
+		left = true;
+	}
+	batch->tsc_end = rdtsc_ordered();
+	mutex_unlock(ilk_sym.kprobe_mutex);
+	if (reason)
+		batch->tsc_begin = batch->tsc_end = 0;
+	if (left)
+		ilk_wait_for_tasks();
+	return reason;
+}
+
+/* Lets go of what nothing leads to any more, and of what was never written. */
+static void ilk_settle(struct ilk_job *jobs, u32 count)
+{
+	for (u32 i = 0; i < count && jobs[i].ready; i++) {
+		struct ilk_job *job = &jobs[i];
+
+		job->site->job = NULL;
+		if (job->site->on)
+			job->site->on->leaving = 0;
+		for (int k = 0; job->action == ILK_RETARGET && k < ARRAY_SIZE(job->blocks); k++)
+			job->blocks[k]->pins--;
+		if (job->action == ILK_INSTALL && !job->done) {
+			/* An int3 that could not be taken back stays, and is on nothing. */
+			ilk_site_leave(job->site);
+			job->site->out = !job->begun;
+		}
+	}
+	for (u32 i = 0; i < count && jobs[i].ready; i++)
+		if (jobs[i].site->out)
+			ilk_site_drop(jobs[i].site);
 }
 
 /*
@@ -225,15 +417,18 @@ int ilk_batch_run(struct ilk_batch *batch)
 	}
 	for (u32 i = 0; i < batch->count; i++)
 		jobs[i].poke = &pokes[i];
+	/* By address, so that an overlap is named at the later of two. */
 	sort(jobs, batch->count, sizeof(*jobs), ilk_by_address, NULL);
-
 	batch->reason = ilk_prepare(jobs, batch->count, &at);
+	if (!batch->reason) {
+		sort(jobs, batch->count, sizeof(*jobs), ilk_by_stage, NULL);
+		batch->reason = ilk_connect(jobs, batch->count, &at);
+	}
 	if (!batch->reason)
 		batch->reason = ilk_commit(jobs, batch->count, batch, &at);
 	if (batch->reason)
 		batch->failed = jobs[at].poke - pokes;
-	for (u32 i = 0; i < batch->count; i++)
-		kfree(jobs[i].fresh);
+	ilk_settle(jobs, batch->count);
 	kvfree(jobs);
 	kvfree(pokes);
 	return 0;

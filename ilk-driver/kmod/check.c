@@ -12,7 +12,9 @@
 #include <linux/kallsyms.h>
 #include <linux/sort.h>
 #include <linux/static_call_types.h>
+#include <asm/ftrace.h>
 #include <asm/insn.h>
+#include <asm/text-patching.h>
 
 #include "ilk.h"
 
@@ -95,60 +97,110 @@ void ilk_check_exit(void)
 	kvfree(ilk_reserved);
 }
 
-static bool ilk_in_arena(unsigned long address)
+/*
+ * The length of the branch that `write` makes with the text behind it; 0 if that is not of the
+ * poke's kind or does not lead to its target.
+ */
+static u8 ilk_branch_span(const struct ilk_poke *poke)
 {
-	return address >= (unsigned long)ilk_arena && address < (unsigned long)ilk_arena_end;
+	u8 opcode = poke->kind == ILK_SHORT ? JMP8_INSN_OPCODE : JMP32_INSN_OPCODE;
+	u8 bytes[MAX_INSN_SIZE];
+	struct insn insn;
+
+	memcpy(bytes, (const void *)poke->addr, sizeof(bytes));
+	memcpy(bytes, poke->write, poke->len);
+	if ((int)ilk_call(ilk_sym.insn_decode, (unsigned long)&insn, (unsigned long)bytes,
+			  sizeof(bytes), INSN_MODE_KERN, 0) < 0)
+		return 0;
+	/* Of what may stand before a jmp, this alone changes it, on some processors. */
+	for (int i = 0; i < insn.prefixes.nbytes && i < 4; i++)
+		if (insn.prefixes.bytes[i] == 0x66)
+			return 0;
+	if (insn.opcode.nbytes != 1 || insn.opcode.bytes[0] != opcode ||
+	    insn.length < poke->len || insn.length > ILK_POKE_MAX ||
+	    poke->addr + insn.length + insn.immediate.value != poke->target)
+		return 0;
+	return insn.length;
 }
 
-static unsigned long ilk_jmp_target(unsigned long addr, const u8 *jmp)
-{
-	return addr + ILK_JMP + *(const s32 *)(jmp + 1);
-}
-
-/* Where the poke leads, for an install or a retarget. */
-static enum ilk_reason ilk_check_detour(struct ilk_job *job)
+/* Where an install or a retarget leads, and the bytes it takes. */
+static enum ilk_reason ilk_check_leads(struct ilk_job *job, u8 *span)
 {
 	const struct ilk_poke *poke = job->poke;
 
-	if (poke->write[0] != ILK_JMP_OPCODE)
-		return ILK_BAD_REQUEST;
-	if (!ilk_in_arena(poke->detour) ||
-	    ilk_jmp_target(poke->addr, poke->write) != poke->detour)
+	job->blocks[0] = ilk_arena_block(poke->detour);
+	job->blocks[1] = poke->kind == ILK_SHORT ? NULL : ilk_arena_block(poke->target);
+	if (!job->blocks[0] || (poke->kind != ILK_SHORT && !job->blocks[1]))
 		return ILK_BAD_DETOUR;
-	job->block = ilk_arena_block(poke->detour);
-	return job->block ? ILK_OK : ILK_BAD_DETOUR;
+	if (poke->kind == ILK_TRACER)
+		*span = MCOUNT_INSN_SIZE;
+	else if (poke->kind == ILK_TRAP)
+		*span = poke->write[0] == ILK_INT3;
+	else
+		*span = ilk_branch_span(poke);
+	return *span ? ILK_OK : ILK_BAD_DETOUR;
 }
 
 /* Tells what a poke is by what is in place, and checks all but the text. */
-enum ilk_reason ilk_check_fields(struct ilk_job *job)
+enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span)
 {
+	static const struct {
+		u8 least, most;
+		bool multi;
+	} kinds[ILK_KINDS] = {
+		[ILK_JUMP] = { 3, ILK_JMP, true },
+		[ILK_SHORT] = { 2, 2, true },
+		[ILK_BOUNCE] = { ILK_JMP, ILK_JMP, false },
+		[ILK_TRAP] = { 1, 1, false },
+		[ILK_TRACER] = { 0, 0, false },
+	};
 	const struct ilk_poke *poke = job->poke;
-	bool remove = poke->flags & ILK_POKE_REMOVE;
+	struct ilk_site *site;
+	enum ilk_reason reason;
 
-	if (poke->len != ILK_JMP || poke->flags & ~(ILK_POKE_MULTI | ILK_POKE_REMOVE))
+	if (poke->kind >= ILK_KINDS || poke->len < kinds[poke->kind].least ||
+	    poke->len > kinds[poke->kind].most || poke->reserved ||
+	    poke->flags & ~(ILK_POKE_MULTI | ILK_POKE_REMOVE) ||
+	    (poke->flags & ILK_POKE_MULTI && !kinds[poke->kind].multi))
 		return ILK_BAD_REQUEST;
 	if (poke->addr < (unsigned long)ilk_sym.stext ||
-	    poke->addr >= (unsigned long)ilk_sym.etext - ILK_JMP)
+	    poke->addr >= (unsigned long)ilk_sym.etext - MAX_INSN_SIZE)
 		return ILK_NOT_TEXT;
 
-	job->site = ilk_site_find(poke->addr, poke->addr + ILK_JMP - 1);
-	if (job->site && job->site->addr == poke->addr && remove) {
-		job->kind = ILK_REMOVE;
-		return memcmp(poke->write, job->site->original, ILK_JMP) ? ILK_MISMATCH : ILK_OK;
+	if (poke->flags & ILK_POKE_REMOVE) {
+		site = ilk_site_find(poke->addr, poke->addr);
+		if (!site || site->addr != poke->addr || site->kind != poke->kind)
+			return ILK_UNKNOWN_SPLICE;
+		job->action = ILK_REMOVE;
+		job->site = site;
+		return poke->len != site->len || memcmp(poke->write, site->original, site->len) ?
+		       ILK_MISMATCH : ILK_OK;
 	}
-	if (job->site && job->site->addr == poke->addr && !poke->flags) {
-		job->kind = ILK_RETARGET;
-		return ilk_check_detour(job);
-	}
-	if (remove)
-		return ILK_UNKNOWN_SPLICE;
-	if (job->site)
+	reason = ilk_check_leads(job, span);
+	if (reason)
+		return reason;
+	site = ilk_site_find(poke->addr, poke->addr + *span - 1);
+	if (!site)
+		return ILK_OK;
+	if (site->addr != poke->addr || site->kind != poke->kind || poke->flags)
 		return ILK_OVERLAP;
-	job->kind = ILK_INSTALL;
-	if (poke->expect[0] == ILK_JMP_OPCODE &&
-	    ilk_in_arena(ilk_jmp_target(poke->addr, poke->expect)))
-		return ILK_UNKNOWN_SPLICE;
-	return ilk_check_detour(job);
+	job->action = ILK_RETARGET;
+	job->site = site;
+	return poke->kind == ILK_SHORT || poke->len != site->len ? ILK_BAD_REQUEST : ILK_OK;
+}
+
+/* Whether what a site is on comes before it, and what is on it goes before it. */
+enum ilk_reason ilk_check_chain(const struct ilk_job *job)
+{
+	const struct ilk_site *on = job->site->on;
+	const struct ilk_job *other = on ? on->job : NULL;
+
+	if (job->action != ILK_RETARGET && other && other->action == job->action &&
+	    other->poke->rank >= job->poke->rank)
+		return job->action == ILK_REMOVE ? ILK_NEEDED : ILK_UNSUPPORTED;
+	if (job->action == ILK_REMOVE && job->site->users != job->site->leaving)
+		return ILK_NEEDED;
+	return ILK_OK;
 }
 
 static bool ilk_on_blacklist(unsigned long first, unsigned long last)
@@ -197,7 +249,7 @@ static enum ilk_reason ilk_check_reserved(unsigned long first, unsigned long las
 		u8 byte = *(const u8 *)ilk_reserved[low].addr;
 		/* A jump label has two bytes, unless it is jmp rel32 or the nop of five. */
 		bool small = ilk_reserved[low].reason == ILK_JUMP_LABEL &&
-			     byte != ILK_JMP_OPCODE && byte != 0x0f;
+			     byte != JMP32_INSN_OPCODE && byte != 0x0f;
 
 		if (ilk_reserved[low].addr + (small ? 2 : ILK_JMP) > first)
 			return ilk_reserved[low].reason;
@@ -205,18 +257,18 @@ static enum ilk_reason ilk_check_reserved(unsigned long first, unsigned long las
 	return ILK_OK;
 }
 
-static bool ilk_kprobe_near(unsigned long addr)
+static bool ilk_kprobe_near(unsigned long first, unsigned long last)
 {
 	/* An optimized kprobe is a jmp of five bytes: it may begin before ours. */
-	for (unsigned long at = addr - ILK_JMP + 1; at < addr + ILK_JMP; at++)
+	for (unsigned long at = first - ILK_JMP + 1; at <= last; at++)
 		if (ilk_call(ilk_sym.get_kprobe, at, 0, 0, 0, 0))
 			return true;
 	return false;
 }
 
-static bool ilk_within(unsigned long addr, const char *start, const char *end)
+static bool ilk_within(unsigned long first, unsigned long last, const char *start, const char *end)
 {
-	return addr + ILK_JMP > (unsigned long)start && addr < (unsigned long)end;
+	return last >= (unsigned long)start && first < (unsigned long)end;
 }
 
 /* The length of the instruction at `addr`, 0 if that is none. */
@@ -230,35 +282,58 @@ static u32 ilk_first_instruction(unsigned long addr)
 	return err < 0 ? 0 : insn.length;
 }
 
+/* What the kernel itself may write, or must not be interfered with. */
+static enum ilk_reason ilk_check_place(const struct ilk_poke *poke, unsigned long last)
+{
+	unsigned long addr = poke->addr;
+	bool int3 = poke->flags & ILK_POKE_MULTI || poke->kind == ILK_TRAP;
+	enum ilk_reason reason;
+
+	/* Nobody runs the bytes of a bounce. */
+	if (poke->kind != ILK_BOUNCE &&
+	    (ilk_on_blacklist(addr, last) || ilk_name_denied(addr, int3)))
+		return ILK_BLACKLISTED;
+	if (poke->kind == ILK_TRACER)
+		return ilk_call(ilk_sym.ftrace_location, addr, 0, 0, 0, 0) == addr ?
+		       ILK_OK : ILK_TRACER_REFUSED;
+	if (ilk_within(addr, last, ilk_sym.thunk_start, ilk_sym.thunk_end))
+		return ILK_BLACKLISTED;
+	if (ilk_within(addr, last, ilk_sym.static_call_start, ilk_sym.static_call_end))
+		return ILK_STATIC_CALL;
+	reason = ilk_check_reserved(addr, last);
+	if (reason)
+		return reason;
+	if ((int)ilk_call(ilk_sym.alternatives_text_reserved, addr, last + 1, 0, 0, 0))
+		return ILK_ALTERNATIVE;
+	if ((int)ilk_call(ilk_sym.ftrace_text_reserved, addr, last, 0, 0, 0))
+		return ILK_FTRACE;
+	return ILK_OK;
+}
+
 /* What only the text can tell; with ilk_text_lock() held. */
 enum ilk_reason ilk_check_text(const struct ilk_job *job)
 {
 	const struct ilk_poke *poke = job->poke;
-	unsigned long addr = poke->addr, last = addr + ILK_JMP - 1;
+	unsigned long addr = poke->addr, last = addr + job->site->span - 1;
 
-	if (job->kind == ILK_INSTALL) {
-		enum ilk_reason reason;
+	if (job->action == ILK_INSTALL) {
+		enum ilk_reason reason = ilk_check_place(poke, last);
 
-		if (ilk_on_blacklist(addr, last) ||
-		    ilk_within(addr, ilk_sym.thunk_start, ilk_sym.thunk_end) ||
-		    ilk_name_denied(addr, poke->flags & ILK_POKE_MULTI))
-			return ILK_BLACKLISTED;
-		if (ilk_within(addr, ilk_sym.static_call_start, ilk_sym.static_call_end))
-			return ILK_STATIC_CALL;
-		reason = ilk_check_reserved(addr, last);
 		if (reason)
 			return reason;
-		if ((int)ilk_call(ilk_sym.alternatives_text_reserved, addr, last + 1, 0, 0, 0))
-			return ILK_ALTERNATIVE;
-		if ((int)ilk_call(ilk_sym.ftrace_text_reserved, addr, last, 0, 0, 0))
-			return ILK_FTRACE;
 	}
-	if (ilk_kprobe_near(addr))
+	if (poke->kind == ILK_TRACER)
+		return ILK_OK;
+	if (ilk_kprobe_near(addr, last))
 		return ILK_KPROBE;
-	if (memcmp((void *)addr, poke->expect, ILK_JMP))
+	if (memcmp((void *)addr, poke->expect, poke->len))
 		return ILK_MISMATCH;
-	if (job->kind == ILK_INSTALL && !(poke->flags & ILK_POKE_MULTI) &&
-	    ilk_first_instruction(addr) < ILK_JMP)
+	if (job->action != ILK_INSTALL || poke->kind == ILK_TRAP)
+		return ILK_OK;
+	if (ilk_branch_span(poke) != job->site->span)
+		return ILK_MISMATCH;
+	if (poke->kind != ILK_BOUNCE && !(poke->flags & ILK_POKE_MULTI) &&
+	    ilk_first_instruction(addr) < poke->len)
 		return ILK_BAD_REQUEST;
 	return ILK_OK;
 }

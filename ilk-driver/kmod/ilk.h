@@ -19,8 +19,8 @@
 
 #include "ilk_abi.h"
 
-#define ILK_JMP 5u	/* bytes of jmp rel32, the only branch this module writes */
-#define ILK_JMP_OPCODE 0xe9
+#define ILK_JMP 5u	/* bytes of jmp rel32, the longest that is written */
+#define ILK_INT3 0xcc
 
 /* symbols.c: functions and data of the kernel that are not exported. */
 struct ilk_symbols {
@@ -29,6 +29,9 @@ struct ilk_symbols {
 	void *text_poke_finish;
 	void *alternatives_text_reserved;
 	void *ftrace_text_reserved;
+	void *ftrace_location;
+	void *set_memory_ro, *set_memory_rw, *set_memory_x, *set_memory_nx;
+	void *code_alloc, *code_free;
 	void *get_kprobe;
 	void *insn_decode;
 	struct mutex *text_mutex;
@@ -52,49 +55,71 @@ struct ilk_block {
 	struct interval_tree_node node;	/* first and last address */
 	unsigned int pins;		/* splices that lead into it */
 };
-extern char ilk_arena[], ilk_arena_end[];
+extern unsigned long ilk_arena, ilk_arena_size;
+int ilk_arena_init(void);
+void ilk_arena_exit(void);
 int ilk_arena_write(const struct ilk_arena_write *request);
 struct ilk_block *ilk_arena_block(unsigned long address);
 void ilk_arena_forget(void);
 
-/* sites.c: the splices in place. */
+/*
+ * sites.c: what is in place. A site is in the tree from before anything leads from it until
+ * after the wait that follows its removal.
+ */
+struct ilk_job;
 struct ilk_site {
 	struct latch_tree_node node;
 	struct rcu_head rcu;
-	struct ilk_block *block;	/* what `detour` lies in */
 	unsigned long addr;
-	unsigned long detour;
-	u8 original[ILK_JMP];
-	u8 jmp[ILK_JMP];
+	unsigned long detour;		/* where an int3 or the tracer leads; `target` once that is written */
+	unsigned long target;
+	struct ilk_block *blocks[2];	/* what detour and target lie in; pinned */
+	struct ilk_site *on;		/* the bounce it leads over, or the host it lies in */
+	struct ilk_job *job;		/* what the batch under way does with it */
+	u32 users;			/* sites that are `on` this one */
+	u32 leaving;			/* those of them that the batch under way removes */
+	u8 kind;
+	u8 len;				/* bytes written */
+	u8 span;			/* bytes that nobody else may write */
 	bool out;			/* the original bytes are back */
+	u8 original[ILK_JMP];
+	u8 written[ILK_JMP];
 };
 struct ilk_site *ilk_site_find(unsigned long first, unsigned long last);
 void ilk_site_enter(struct ilk_site *site);
+void ilk_site_leave(struct ilk_site *site);
 void ilk_site_drop(struct ilk_site *site);
+void ilk_site_poke(const struct ilk_site *site, const u8 *bytes, u32 len);
 int ilk_sites_clear(void);
 extern struct notifier_block ilk_die_block;
 void ilk_text_lock(void);
 void ilk_text_unlock(void);
-void ilk_poke(unsigned long addr, const u8 *bytes, u32 len, const u8 *emulate);
 void ilk_poke_finish(void);
 void ilk_wait_for_tasks(void);
 
+/* tracer.c: sites that the kernel's function tracer leads from. */
+int ilk_tracer_add(unsigned long *sites, u32 count);
+void ilk_tracer_remove(unsigned long *sites, u32 count);
+void ilk_tracer_clear(void);
+
 /* batch.c */
-enum ilk_kind { ILK_INSTALL, ILK_RETARGET, ILK_REMOVE };
+enum ilk_action { ILK_INSTALL, ILK_RETARGET, ILK_REMOVE };
 struct ilk_job {
 	const struct ilk_poke *poke;
-	enum ilk_kind kind;
 	struct ilk_site *site;
-	struct ilk_site *fresh;		/* the same while it is not in the tree */
-	struct ilk_block *block;	/* where an install or retarget leads */
-	struct ilk_block *left;		/* where a retarget led */
+	struct ilk_block *blocks[2];	/* of a retarget: the new ones, the old ones when it is written */
+	enum ilk_action action;
+	bool ready;			/* it and its site know each other */
+	bool begun;			/* an int3 or the tracer leads to the detour */
+	bool done;			/* written */
 };
 int ilk_batch_run(struct ilk_batch *batch);
 
 /* check.c: why a poke may not be done. */
 int ilk_check_init(void);
 void ilk_check_exit(void);
-enum ilk_reason ilk_check_fields(struct ilk_job *job);
+enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span);
+enum ilk_reason ilk_check_chain(const struct ilk_job *job);
 enum ilk_reason ilk_check_text(const struct ilk_job *job);
 
 /* ring.c: everything generated code writes to. */
@@ -106,6 +131,7 @@ void ilk_ring_describe(struct ilk_info *info);
 int ilk_ring_mmap(struct vm_area_struct *vma);
 __poll_t ilk_ring_poll(struct file *file, poll_table *wait);
 int ilk_ring_consume(const struct ilk_consume *request);
+int ilk_ring_bank(struct ilk_bank *request);
 int ilk_ring_counters(const struct ilk_counters *request);
 int ilk_ring_losses(const struct ilk_losses *request);
 

@@ -17,10 +17,9 @@
 #include <linux/types.h>
 #include <linux/ioctl.h>
 
-#define ILK_ABI_VERSION 1u
-#define ILK_MAX_POKES 65536u	/* pokes in one batch */
-#define ILK_POKE_MAX 8u		/* bytes in one poke */
-#define ILK_COUNTER_BANKS 2
+#define ILK_ABI_VERSION 2u
+#define ILK_MAX_POKES (1u << 20)	/* pokes in one batch */
+#define ILK_POKE_MAX 8u		/* room for the bytes of one poke, of which 5 are used at most */
 
 /*
  * A sample in a ring, 24 bytes:
@@ -47,8 +46,8 @@ struct ilk_sample {
  * The ring of a CPU starts at ring_base + (cpu << stride_log2). User space maps all of
  * them at once: offset 0, cpus << stride_log2 bytes, PROT_READ, not inherited by fork.
  *
- * gs_head, gs_limit, gs_lost_*, gs_current and counter_gs[0] fit a disp32. counter_gs[1] and
- * ring_base do not. `timers` is within +-2 GiB of the arena.
+ * gs_head, gs_limit, gs_lost_*, gs_current and the counters of bank 0 fit a disp32. Those of other
+ * banks and ring_base do not. `timers` is within +-2 GiB of the arena.
  */
 struct ilk_info {
 	__u32 abi;		/* in: the caller's version; out: the module's */
@@ -65,11 +64,9 @@ struct ilk_info {
 	__u64 gs_lost_full;	/* hits not sampled: ring full */
 	__u64 gs_lost_unmatched;/* timer stops not sampled: no start of this thread found */
 	__u64 gs_current;	/* pointer to the running task_struct */
-	__u64 counter_gs[ILK_COUNTER_BANKS];	/* per-CPU arrays of u64 */
-	__u32 counter_slots[ILK_COUNTER_BANKS];
 	__u64 timers;		/* table of struct ilk_timer, address */
 	__u32 timers_log2;
-	__u32 reserved;
+	__u32 counter_banks;
 	char release[64];	/* uname -r the module was built for */
 };
 
@@ -97,22 +94,44 @@ struct ilk_arena_write {
 	__u32 reserved;
 };
 
+/* What is written, and how it leads to `target`. */
+enum ilk_kind {
+	ILK_JUMP,	/* jmp rel32; or its first bytes, if those that stand behind complete it */
+	ILK_SHORT,	/* jmp rel8 to a bounce */
+	ILK_BOUNCE,	/* jmp rel32 in bytes that nobody runs */
+	ILK_TRAP,	/* an int3 that stays */
+	ILK_TRACER,	/* nothing: the kernel's function tracer leads from its site `addr` */
+	ILK_KINDS
+};
+
 #define ILK_POKE_MULTI 1u	/* more than one instruction of text is overwritten or restored */
 #define ILK_POKE_REMOVE 2u	/* puts original bytes back */
 
 /*
- * One poke. `len` is 5.
- *   install   nothing is in place at `addr`; `expect` is the text, `write` is jmp rel32 to
- *             `detour`. Without ILK_POKE_MULTI the first instruction there has 5 bytes or more.
- *   retarget  flags 0; `expect` is the jmp in place, `write` is jmp rel32 to `detour`.
- *   remove    ILK_POKE_REMOVE; `expect` is the jmp in place, `write` what the install
- *             expected. `detour` is not looked at.
+ * One poke.
+ *   install   nothing is in place at `addr`; `expect` is the text, `write` leads to `target`. Without
+ *             ILK_POKE_MULTI the first instruction there has `len` bytes or more.
+ *   retarget  flags 0, and the kind in place at `addr`, which is not ILK_SHORT (its bounce is
+ *             retargeted): as an install, but `expect` is what is in place.
+ *   remove    ILK_POKE_REMOVE; `expect` is what is in place, `write` what the install
+ *             expected. `detour`, `target` and `host` are not looked at.
+ *
+ * `len` is 5 for ILK_JUMP (3 or 4 where the text completes it), 2 for ILK_SHORT, 5 for ILK_BOUNCE, 1 for
+ * ILK_TRAP, 0 for ILK_TRACER. An ILK_SHORT has its bounce as `target`, every other kind code in
+ * the arena. An ILK_BOUNCE names as `host` the splice that keeps threads away from its bytes, 0 if they are
+ * padding. A bounce must be in place before and after what leads over it, a host before and after
+ * its bounces: by earlier batches, or in the same batch by a lower `rank`.
  */
 struct ilk_poke {
 	__u64 addr;
-	__u64 detour;		/* where a thread that meets the int3 goes; in the arena */
-	__u32 len;
-	__u32 flags;
+	__u64 detour;		/* in the arena: where a thread goes that comes by while bytes change */
+	__u64 target;
+	__u64 host;
+	__u8 kind;
+	__u8 len;
+	__u8 flags;
+	__u8 rank;
+	__u32 reserved;
 	__u8 expect[ILK_POKE_MAX];
 	__u8 write[ILK_POKE_MAX];
 };
@@ -132,12 +151,27 @@ enum ilk_reason {
 	ILK_OVERLAP,		/* two pokes of a batch, or a poke and a splice in place */
 	ILK_NO_MEMORY,
 	ILK_UNKNOWN_SPLICE,	/* removal or retarget of what is not in place */
-	ILK_BAD_DETOUR,		/* not in a block of the arena, or `write` does not lead there */
+	ILK_BAD_DETOUR,		/* not in a block of the arena, or `write` does not lead to `target` */
+	ILK_UNSUPPORTED,	/* its bounce or its host is not in place before it */
+	ILK_NEEDED,		/* something in place would lead over or lie in what is removed */
+	ILK_TRACER_REFUSED,	/* no site of the function tracer, or someone else changes where it leads */
 };
 
 /*
- * Pokes in any order. The ioctl returns 0 whether the batch was carried out or refused:
- * see `reason`. When it returns, no thread is in a patch that nothing leads to any more.
+ * Pokes in any order; they are carried out like this:
+ *   1. All is checked. A refusal ends here.
+ *   2. Every install with ILK_POKE_MULTI and every trap gets an int3, and every tracer is
+ *      registered, by rising rank: all of them lead to `detour`.
+ *   3. If there were int3s: a wait until no thread is between the instructions overwritten, and a look
+ *      whether the text is still as left. If not, what was done is taken back.
+ *   4. Installs and retargets are written, by rising rank; each rank after every CPU sees those below.
+ *   5. Removals are written, by falling rank, with a wait between ranks until no thread is in what was left.
+ *   6. Such a wait, if there was a retarget or removal.
+ * The ioctl returns 0 whether the batch was carried out or refused: see `reason`. When it returns, no
+ * thread is in a patch that nothing leads to any more.
+ *
+ * ILK_MISMATCH is given for a removal too if someone else wrote over the splice while the batch was under way.
+ * That one, and what it needs, stays until ILK_IOC_RESET or close.
  */
 struct ilk_batch {
 	__u64 pokes;
@@ -147,6 +181,13 @@ struct ilk_batch {
 	__u32 reserved;
 	__u64 tsc_begin;	/* out: when the first byte was written */
 	__u64 tsc_end;		/* out: when every CPU sees the last */
+};
+
+/* A bank of counters: a per-CPU array of u64. */
+struct ilk_bank {
+	__u32 bank;		/* in */
+	__u32 slots;		/* out: counters in it */
+	__u64 gs;		/* out: offset of the first, to be used as gs:[offset] */
 };
 
 struct ilk_counters {
@@ -192,5 +233,6 @@ struct ilk_consume {
  * a splice: that one stays, and so does the module.
  */
 #define ILK_IOC_RESET	_IO('i', 6)
+#define ILK_IOC_BANK	_IOWR('i', 7, struct ilk_bank)
 
 #endif

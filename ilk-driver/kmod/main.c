@@ -57,8 +57,8 @@ static long ilk_info(struct ilk_info __user *user)
 	if (abi != ILK_ABI_VERSION)
 		return put_user(ILK_ABI_VERSION, &user->abi) ? -EFAULT : -EPROTO;
 
-	info.arena = (unsigned long)ilk_arena;
-	info.arena_size = ilk_arena_end - ilk_arena;
+	info.arena = ilk_arena;
+	info.arena_size = ilk_arena_size;
 	strscpy(info.release, UTS_RELEASE, sizeof(info.release));
 	ilk_ring_describe(&info);
 	if (copy_to_user(user, &info, sizeof(info)))
@@ -67,11 +67,10 @@ static long ilk_info(struct ilk_info __user *user)
 	return 0;
 }
 
-static long ilk_batch(struct ilk_batch *batch, void __user *user)
+/* What a request comes to, and its answer if that is 0. */
+static long ilk_answer(int err, const void *answer, size_t size, void __user *user)
 {
-	int err = ilk_batch_run(batch);
-
-	return err ? err : copy_to_user(user, batch, sizeof(*batch)) ? -EFAULT : 0;
+	return err ? err : copy_to_user(user, answer, size) ? -EFAULT : 0;
 }
 
 static long ilk_reset(void)
@@ -88,6 +87,7 @@ static long ilk_dispatch(unsigned int command, void __user *user)
 	union {
 		struct ilk_arena_write arena;
 		struct ilk_batch batch;
+		struct ilk_bank bank;
 		struct ilk_counters counters;
 		struct ilk_losses losses;
 		struct ilk_consume consume;
@@ -106,7 +106,9 @@ static long ilk_dispatch(unsigned int command, void __user *user)
 	case ILK_IOC_ARENA:
 		return ilk_arena_write(&in.arena);
 	case ILK_IOC_BATCH:
-		return ilk_batch(&in.batch, user);
+		return ilk_answer(ilk_batch_run(&in.batch), &in.batch, sizeof(in.batch), user);
+	case ILK_IOC_BANK:
+		return ilk_answer(ilk_ring_bank(&in.bank), &in.bank, sizeof(in.bank), user);
 	case ILK_IOC_COUNTERS:
 		return ilk_ring_counters(&in.counters);
 	case ILK_IOC_LOSSES:
@@ -161,6 +163,9 @@ static int __init ilk_init(void)
 	err = ilk_check_init();
 	if (err)
 		return err;
+	err = ilk_arena_init();
+	if (err)
+		goto no_arena;
 	err = ilk_ring_init();
 	if (err)
 		goto no_rings;
@@ -177,6 +182,8 @@ no_device:
 no_sites:
 	ilk_ring_exit();
 no_rings:
+	ilk_arena_exit();
+no_arena:
 	ilk_check_exit();
 	return err;
 }
@@ -188,6 +195,7 @@ static void __exit ilk_exit(void)
 	unregister_die_notifier(&ilk_die_block);
 	ilk_arena_forget();
 	ilk_ring_exit();
+	ilk_arena_exit();
 	ilk_check_exit();
 }
 

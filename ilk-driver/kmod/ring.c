@@ -21,7 +21,7 @@
 #define ILK_SERIAL_BITS 48
 #define ILK_SERIAL_MASK ((1ull << ILK_SERIAL_BITS) - 1)
 #define ILK_NEAR_COUNTERS 512u	/* what fits modules' share of static per-CPU memory */
-#define ILK_FAR_COUNTERS 4096u	/* the most one dynamic per-CPU allocation can hold */
+#define ILK_BANK_COUNTERS 4096u	/* the most one dynamic per-CPU allocation can hold */
 #define ILK_TIMERS_LOG2 12u
 #define ILK_POLL_PERIOD msecs_to_jiffies(3)
 
@@ -29,13 +29,17 @@ static unsigned int slots_log2 = 16;
 module_param(slots_log2, uint, 0444);
 MODULE_PARM_DESC(slots_log2, "slots in the ring of a CPU, as a power of two (7 to 20)");
 
+static unsigned int counters_log2 = 16;
+module_param(counters_log2, uint, 0444);
+MODULE_PARM_DESC(counters_log2, "counters of a CPU, as a power of two (12 to 20)");
+
 static DEFINE_PER_CPU(u64, ilk_head);
 static DEFINE_PER_CPU(u64, ilk_limit);
 static DEFINE_PER_CPU(u64, ilk_lost_full);
 static DEFINE_PER_CPU(u64, ilk_lost_unmatched);
 static DEFINE_PER_CPU(u64[ILK_NEAR_COUNTERS], ilk_near_counters);
-static u64 __percpu *ilk_counters[ILK_COUNTER_BANKS];
-static const u32 ilk_counter_slots[ILK_COUNTER_BANKS] = { ILK_NEAR_COUNTERS, ILK_FAR_COUNTERS };
+static u64 __percpu *ilk_banks[1 + (1 << 20) / ILK_BANK_COUNTERS];
+static u32 ilk_bank_count = 1;
 static struct ilk_timer ilk_timers[1 << ILK_TIMERS_LOG2] __aligned(64);
 static void *ilk_rings;
 
@@ -47,8 +51,31 @@ static u64 ilk_slots;
 static u32 ilk_stride_log2;	/* a sample of 24 bytes has room for 32 in this */
 static size_t ilk_rings_size;
 
+static u32 ilk_bank_slots(u32 bank)
+{
+	return bank ? ILK_BANK_COUNTERS : ILK_NEAR_COUNTERS;
+}
+
+/* Bank 0 is near, the others have as many counters as were asked for. */
+static bool ilk_banks_alloc(void)
+{
+	u32 wanted = 1 + (1u << counters_log2) / ILK_BANK_COUNTERS;
+
+	ilk_banks[0] = &ilk_near_counters[0];
+	for (; ilk_bank_count < wanted; ilk_bank_count++) {
+		ilk_banks[ilk_bank_count] = __alloc_percpu(ILK_BANK_COUNTERS * sizeof(u64), 64);
+		if (!ilk_banks[ilk_bank_count])
+			return false;
+	}
+	return true;
+}
+
 int ilk_ring_init(void)
 {
+	if (counters_log2 < 12 || counters_log2 > 20) {
+		pr_err("counters_log2=%u is not within 12 to 20\n", counters_log2);
+		return -EINVAL;
+	}
 	if (slots_log2 < 7 || slots_log2 > 20) {
 		pr_err("slots_log2=%u is not within 7 to 20\n", slots_log2);
 		return -EINVAL;
@@ -56,12 +83,11 @@ int ilk_ring_init(void)
 	ilk_slots = 1ull << slots_log2;
 	ilk_stride_log2 = slots_log2 + 5;
 	ilk_rings_size = (size_t)nr_cpu_ids << ilk_stride_log2;
-	ilk_counters[0] = &ilk_near_counters[0];
-	ilk_counters[1] = __alloc_percpu(ILK_FAR_COUNTERS * sizeof(u64), 64);
 	ilk_rings = vmalloc_user(ilk_rings_size);
-	if (ilk_counters[1] && ilk_rings)
+	if (ilk_rings && ilk_banks_alloc())
 		return 0;
-	pr_err("no memory for rings of %zu bytes in all: lower slots_log2\n", ilk_rings_size);
+	pr_err("no memory for rings of %zu bytes in all and 2^%u counters of each CPU: lower slots_log2 or counters_log2\n",
+	       ilk_rings_size, counters_log2);
 	ilk_ring_exit();
 	return -ENOMEM;
 }
@@ -70,7 +96,8 @@ void ilk_ring_exit(void)
 {
 	del_timer_sync(&ilk_poll_timer);
 	vfree(ilk_rings);
-	free_percpu(ilk_counters[1]);
+	for (u32 bank = 1; bank < ilk_bank_count; bank++)
+		free_percpu(ilk_banks[bank]);
 }
 
 /* Zeroes counters, losses and timers. No splice is in place. */
@@ -81,9 +108,9 @@ void ilk_ring_zero_tables(void)
 	for_each_possible_cpu(cpu) {
 		per_cpu(ilk_lost_full, cpu) = 0;
 		per_cpu(ilk_lost_unmatched, cpu) = 0;
-		for (int bank = 0; bank < ILK_COUNTER_BANKS; bank++)
-			memset(per_cpu_ptr(ilk_counters[bank], cpu), 0,
-			       ilk_counter_slots[bank] * sizeof(u64));
+		for (u32 bank = 0; bank < ilk_bank_count; bank++)
+			memset(per_cpu_ptr(ilk_banks[bank], cpu), 0,
+			       ilk_bank_slots(bank) * sizeof(u64));
 	}
 	memset(ilk_timers, 0, sizeof(ilk_timers));
 }
@@ -117,10 +144,7 @@ void ilk_ring_describe(struct ilk_info *info)
 	info->gs_lost_full = (unsigned long)&ilk_lost_full;
 	info->gs_lost_unmatched = (unsigned long)&ilk_lost_unmatched;
 	info->gs_current = (unsigned long)ILK_CURRENT;
-	for (int bank = 0; bank < ILK_COUNTER_BANKS; bank++) {
-		info->counter_gs[bank] = (unsigned long)ilk_counters[bank];
-		info->counter_slots[bank] = ilk_counter_slots[bank];
-	}
+	info->counter_banks = ilk_bank_count;
 	info->timers = (unsigned long)ilk_timers;
 	info->timers_log2 = ILK_TIMERS_LOG2;
 }
@@ -193,6 +217,15 @@ int ilk_ring_consume(const struct ilk_consume *request)
 	return 0;
 }
 
+int ilk_ring_bank(struct ilk_bank *request)
+{
+	if (request->bank >= ilk_bank_count)
+		return -EINVAL;
+	request->slots = ilk_bank_slots(request->bank);
+	request->gs = (unsigned long)ilk_banks[request->bank];
+	return 0;
+}
+
 int ilk_ring_counters(const struct ilk_counters *request)
 {
 	u64 __user *out = u64_to_user_ptr(request->out);
@@ -200,16 +233,16 @@ int ilk_ring_counters(const struct ilk_counters *request)
 	int err = 0;
 	u64 *row;
 
-	if (request->reserved || bank >= ILK_COUNTER_BANKS || !request->count ||
-	    request->count > ilk_counter_slots[bank] ||
-	    request->first > ilk_counter_slots[bank] - request->count)
+	if (request->reserved || bank >= ilk_bank_count || !request->count ||
+	    request->count > ilk_bank_slots(bank) ||
+	    request->first > ilk_bank_slots(bank) - request->count)
 		return -EINVAL;
 	row = kvcalloc(request->count, sizeof(*row), GFP_KERNEL);
 	if (!row)
 		return -ENOMEM;
 
 	for (unsigned int cpu = 0; cpu < nr_cpu_ids && !err; cpu++) {
-		const u64 *from = cpu_possible(cpu) ? per_cpu_ptr(ilk_counters[bank], cpu) : NULL;
+		const u64 *from = cpu_possible(cpu) ? per_cpu_ptr(ilk_banks[bank], cpu) : NULL;
 
 		for (u32 i = 0; i < request->count; i++)
 			row[i] = from ? READ_ONCE(from[request->first + i]) : 0;

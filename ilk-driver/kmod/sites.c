@@ -2,12 +2,13 @@
 /*
  * The splices in place, and the few primitives that write text.
  *
- * The sites stand in a latch tree, which the int3 handler can search whatever it
- * interrupts. A site is in it from before its first byte is written until after the
- * wait that follows its removal.
+ * The sites stand in a latch tree, which the int3 handler and the tracer's callback can search
+ * whatever they interrupt.
  */
 #include <linux/cpu.h>
 #include <linux/kdebug.h>
+#include <asm/insn.h>
+#include <asm/text-patching.h>
 
 #include "ilk.h"
 
@@ -23,12 +24,12 @@ static __always_inline bool ilk_site_less(struct latch_tree_node *a, struct latc
 /* The key is the address of the first and of the last byte looked for. */
 static __always_inline int ilk_site_compare(void *key, struct latch_tree_node *node)
 {
-	unsigned long addr = container_of(node, struct ilk_site, node)->addr;
+	const struct ilk_site *site = container_of(node, struct ilk_site, node);
 	const unsigned long *range = key;
 
-	if (range[1] < addr)
+	if (range[1] < site->addr)
 		return -1;
-	return range[0] >= addr + ILK_JMP;
+	return range[0] >= site->addr + site->span;
 }
 
 static const struct latch_tree_ops ilk_site_ops = {
@@ -48,14 +49,27 @@ NOKPROBE_SYMBOL(ilk_site_find);
 
 void ilk_site_enter(struct ilk_site *site)
 {
-	site->block->pins++;
+	for (int i = 0; i < ARRAY_SIZE(site->blocks); i++)
+		if (site->blocks[i])
+			site->blocks[i]->pins++;
 	latch_tree_insert(&site->node, &ilk_sites, &ilk_site_ops);
+}
+
+/* To be called when its original bytes are back: what it was on need not stay for it. */
+void ilk_site_leave(struct ilk_site *site)
+{
+	site->out = true;
+	if (site->on)
+		site->on->users--;
+	site->on = NULL;
 }
 
 /* To be called when no thread can be in the code patch any more. */
 void ilk_site_drop(struct ilk_site *site)
 {
-	site->block->pins--;
+	for (int i = 0; i < ARRAY_SIZE(site->blocks); i++)
+		if (site->blocks[i])
+			site->blocks[i]->pins--;
 	latch_tree_erase(&site->node, &ilk_sites, &ilk_site_ops);
 	kfree_rcu(site, rcu);
 }
@@ -71,7 +85,7 @@ static notrace int ilk_die(struct notifier_block *block, unsigned long event, vo
 	site = ilk_site_find(regs->ip - 1, regs->ip - 1);
 	if (!site || site->addr != regs->ip - 1)
 		return NOTIFY_DONE;
-	regs->ip = site->detour;
+	regs->ip = READ_ONCE(site->detour);
 	return NOTIFY_STOP;
 }
 NOKPROBE_SYMBOL(ilk_die);
@@ -81,10 +95,13 @@ struct notifier_block ilk_die_block = {
 	.priority = INT_MAX,
 };
 
-/* The order is the kernel's own. With kprobe_mutex no kprobe is half set. */
+/*
+ * The order is the kernel's own: kprobe_mutex comes before these. With that, which is held for all
+ * of a batch, no kprobe is half set. These cannot be held while waiting for tasks, which needs CPUs to
+ * come and go.
+ */
 void ilk_text_lock(void)
 {
-	mutex_lock(ilk_sym.kprobe_mutex);
 	cpus_read_lock();
 	mutex_lock(ilk_sym.text_mutex);
 }
@@ -93,16 +110,20 @@ void ilk_text_unlock(void)
 {
 	mutex_unlock(ilk_sym.text_mutex);
 	cpus_read_unlock();
-	mutex_unlock(ilk_sym.kprobe_mutex);
 }
 
 /*
- * Queues one write. A thread that comes by while it happens takes `emulate`, a jmp,
- * or `bytes` where that is NULL. Fast when called in order of addresses.
+ * Queues a write. A thread that comes by while it happens goes to the detour. Fast when called
+ * in order of addresses.
  */
-void ilk_poke(unsigned long addr, const u8 *bytes, u32 len, const u8 *emulate)
+void ilk_site_poke(const struct ilk_site *site, const u8 *bytes, u32 len)
 {
-	ilk_call(ilk_sym.text_poke_queue, addr, (unsigned long)bytes, len,
+	/* The kernel counts a jmp that it emulates from the end of what is written. */
+	s32 from_here = (s32)(site->detour - site->addr - len);
+	u8 emulate[MAX_INSN_SIZE] = { JMP32_INSN_OPCODE };
+
+	memcpy(emulate + 1, &from_here, sizeof(from_here));
+	ilk_call(ilk_sym.text_poke_queue, site->addr, (unsigned long)bytes, len,
 		 (unsigned long)emulate, 0);
 	cond_resched();
 }
@@ -124,16 +145,16 @@ void ilk_wait_for_tasks(void)
 }
 
 /*
- * Whether the original may be written: our jmp is there, or the original, with or
+ * Whether the original may be written: what we wrote is there, or the original, with or
  * without the int3 of a batch that could not be taken back.
  */
 static bool ilk_site_ours(const struct ilk_site *site)
 {
 	const u8 *text = (const u8 *)site->addr;
 
-	return !memcmp(text, site->jmp, ILK_JMP) ||
-	       ((text[0] == 0xcc || text[0] == site->original[0]) &&
-		!memcmp(text + 1, site->original + 1, ILK_JMP - 1));
+	return !memcmp(text, site->written, site->len) ||
+	       ((text[0] == ILK_INT3 || text[0] == site->original[0]) &&
+		!memcmp(text + 1, site->original + 1, site->len - 1));
 }
 
 static struct ilk_site *ilk_site_of(struct rb_node *node)
@@ -141,31 +162,57 @@ static struct ilk_site *ilk_site_of(struct rb_node *node)
 	return node ? container_of(node, struct ilk_site, node.node[0]) : NULL;
 }
 
-/*
- * Takes every splice out. One that someone else has written over (a kprobe was set
- * on it) stays, and the module stays loaded; the next call tries again.
- */
-int ilk_sites_clear(void)
+static struct ilk_site *ilk_site_next(struct ilk_site *site)
 {
-	struct ilk_site *site, *next;
-	struct rb_node *first = rb_first(&ilk_sites.tree[0]);
-	u32 stuck = 0;
+	return ilk_site_of(site ? rb_next(&site->node.node[0]) : rb_first(&ilk_sites.tree[0]));
+}
 
-	if (!first)
-		return 0;
+/* Takes out, of these kinds, what is ours and nothing in place is on. Returns whether there was any. */
+static bool ilk_clear_kinds(unsigned int kinds)
+{
+	struct ilk_site *site = NULL;
+	bool any = false;
 
 	ilk_text_lock();
-	for (site = ilk_site_of(first); site; site = ilk_site_of(rb_next(&site->node.node[0]))) {
-		site->out = ilk_site_ours(site);
-		if (site->out)
-			ilk_poke(site->addr, site->original, ILK_JMP, site->jmp);
+	while ((site = ilk_site_next(site))) {
+		if (site->out || site->users || !(BIT(site->kind) & kinds))
+			continue;
+		if (site->kind != ILK_TRACER && !ilk_site_ours(site))
+			continue;
+		if (site->kind != ILK_TRACER)
+			ilk_site_poke(site, site->original, site->len);
+		ilk_site_leave(site);
+		any = true;
 	}
 	ilk_poke_finish();
 	ilk_text_unlock();
+	return any;
+}
+
+/*
+ * Takes every splice out. One that someone else has written over (a kprobe was set
+ * on it) stays with what it is on, and the module stays loaded; the next call tries again.
+ */
+int ilk_sites_clear(void)
+{
+	struct ilk_site *site = ilk_site_next(NULL), *next;
+	u32 stuck = 0;
+
+	if (!site)
+		return 0;
+
+	mutex_lock(ilk_sym.kprobe_mutex);
+	ilk_tracer_clear();
+	/* No thread may be in a bounce when its bytes change, nor run them before they have. */
+	if (ilk_clear_kinds(BIT(ILK_SHORT)))
+		ilk_wait_for_tasks();
+	ilk_clear_kinds(BIT(ILK_BOUNCE));
+	ilk_clear_kinds(BIT(ILK_JUMP) | BIT(ILK_TRAP) | BIT(ILK_TRACER));
+	mutex_unlock(ilk_sym.kprobe_mutex);
 	ilk_wait_for_tasks();
 
-	for (site = ilk_site_of(first); site; site = next) {
-		next = ilk_site_of(rb_next(&site->node.node[0]));
+	for (; site; site = next) {
+		next = ilk_site_next(site);
 		if (site->out)
 			ilk_site_drop(site);
 		else

@@ -4,7 +4,17 @@
  * kernel is a change here. The address of kallsyms_lookup_name is had from a kprobe, which may
  * point behind the function's endbr64: that is as good an address to go to.
  */
+#include <linux/version.h>
+
 #include "ilk.h"
+
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0)
+#define ILK_CODE_ALLOC "execmem_alloc"
+#define ILK_CODE_FREE "execmem_free"
+#else
+#define ILK_CODE_ALLOC "module_alloc"
+#define ILK_CODE_FREE "module_memfree"
+#endif
 
 struct ilk_symbols ilk_sym;
 
@@ -22,6 +32,13 @@ static const struct {
 	{ "insn_decode", &ilk_sym.insn_decode, true },
 	{ "alternatives_text_reserved", &ilk_sym.alternatives_text_reserved, true },
 	{ "ftrace_text_reserved", &ilk_sym.ftrace_text_reserved, true },
+	{ "ftrace_location", &ilk_sym.ftrace_location, true },
+	{ "set_memory_ro", &ilk_sym.set_memory_ro, true },
+	{ "set_memory_rw", &ilk_sym.set_memory_rw, true },
+	{ "set_memory_x", &ilk_sym.set_memory_x, true },
+	{ "set_memory_nx", &ilk_sym.set_memory_nx, true },
+	{ ILK_CODE_ALLOC, &ilk_sym.code_alloc, true },
+	{ ILK_CODE_FREE, &ilk_sym.code_free, true },
 	{ "get_kprobe", &ilk_sym.get_kprobe, true },
 	{ "kprobe_mutex", (void **)&ilk_sym.kprobe_mutex, true },
 	{ "kprobe_blacklist", (void **)&ilk_sym.kprobe_blacklist, true },

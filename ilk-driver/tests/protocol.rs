@@ -8,8 +8,9 @@
 
 use ilk_driver::protocol::{
     ArenaWrite, Batch, Bytes, Counter, CpuLosses, Decoder, Finished, Incoming, Layout, MAGIC,
-    MAX_FRAME, Message, OPENING_BYTES, Opening, Poke, Refusal, RefusalKind, Request, Schedule,
-    Started, Switched, Target, Total, Workload, WorkloadEvent, encode,
+    MAX_COUNTERS, MAX_FRAME, MAX_ITEMS, MAX_POKES, Message, OPENING_BYTES, Opening, Poke, Refusal,
+    RefusalKind, Request, Schedule, Started, Switched, Target, Total, Way, Workload, WorkloadEvent,
+    encode,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -19,18 +20,36 @@ fn bytes(most: usize) -> impl Strategy<Value = Bytes> {
 }
 
 fn poke() -> impl Strategy<Value = Poke> {
+    let way = prop_oneof![
+        Just(Way::Jump),
+        Just(Way::Short),
+        Just(Way::Bounce),
+        Just(Way::Trap),
+        Just(Way::Tracer)
+    ];
     (
-        any::<u64>(),
-        any::<u64>(),
-        any::<u8>(),
+        any::<[u64; 4]>(),
+        way,
+        any::<(u8, u8)>(),
         any::<(bool, bool)>(),
         any::<[u8; 8]>(),
         any::<[u8; 8]>(),
     )
         .prop_map(
-            |(address, detour, length, (multi, remove), expect, write)| Poke {
+            |(
+                [address, detour, target, host],
+                way,
+                (rank, length),
+                (multi, remove),
+                expect,
+                write,
+            )| Poke {
                 address,
                 detour,
+                target,
+                host,
+                way,
+                rank,
                 length,
                 multi,
                 remove,
@@ -65,16 +84,10 @@ fn request() -> impl Strategy<Value = Request> {
                 .collect()
         )),
         (-1e9..1e9, vec(poke(), 0..20)).prop_map(|(at, pokes)| Request::Batch(Batch { at, pokes })),
-        (
-            -1e9..1e9,
-            vec(counter, 0..20),
-            proptest::option::of(workload())
-        )
-            .prop_map(|(duration, counters, workload)| Request::Start(Schedule {
-                duration,
-                counters,
-                workload
-            })),
+        vec(poke(), 0..20).prop_map(Request::Pokes),
+        vec(counter, 0..20).prop_map(Request::Counters),
+        (-1e9..1e9, proptest::option::of(workload()))
+            .prop_map(|(duration, workload)| Request::Start(Schedule { duration, workload })),
     ]
 }
 
@@ -374,7 +387,6 @@ fn numbers_out_of_bounds_are_refused_by_name() {
     let schedule = |duration| {
         Request::Start(Schedule {
             duration,
-            counters: Vec::new(),
             workload: None,
         })
     };
@@ -389,5 +401,47 @@ fn numbers_out_of_bounds_are_refused_by_name() {
         pokes: Vec::new(),
     };
     assert!(Request::check_next(std::slice::from_ref(&late), &early).is_err());
-    assert!(Request::check_next(&[early], &late).is_ok());
+    assert!(Request::check_next(std::slice::from_ref(&early), &late).is_ok());
+
+    let poke = Poke {
+        address: 0,
+        detour: 0,
+        target: 0,
+        host: 0,
+        way: Way::Jump,
+        rank: 0,
+        length: 5,
+        multi: false,
+        remove: false,
+        expect: [0; 8],
+        write: [0; 8],
+    };
+    assert!(Request::Pokes(vec![poke; MAX_ITEMS]).check().is_ok());
+    assert!(refused(Request::Pokes(vec![poke; MAX_ITEMS + 1])).contains("pokes"));
+    let long = Poke { length: 9, ..poke };
+    assert!(refused(Request::Pokes(vec![long])).contains("8 bytes"));
+    let counter = Counter {
+        id: 0,
+        bank: 0,
+        slot: 0,
+    };
+    assert!(refused(Request::Counters(vec![counter; MAX_ITEMS + 1])).contains("counters"));
+    assert!(Request::check_counters(&[], &[counter]).is_ok());
+    assert!(Request::check_counters(&vec![counter; MAX_COUNTERS], &[counter]).is_err());
+    assert!(Request::check_more(&[], &[poke]).is_err());
+    assert!(Request::check_more(std::slice::from_ref(&early), &[poke]).is_ok());
+    let full = Batch {
+        pokes: vec![poke; MAX_POKES],
+        ..early
+    };
+    assert!(Request::check_more(&[full], &[poke]).is_err());
+    // The most that is sent at once fits a frame.
+    let worst = Poke {
+        address: u64::MAX,
+        detour: u64::MAX,
+        target: u64::MAX,
+        host: u64::MAX,
+        ..poke
+    };
+    assert!(encode(&Request::Pokes(vec![worst; MAX_ITEMS])).is_ok());
 }

@@ -4,18 +4,27 @@
 use std::mem::size_of;
 
 /// The version of the header this mirrors.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 /// Pokes in one batch.
-pub const MAX_POKES: u32 = 65_536;
-/// Bytes in one poke.
+pub const MAX_POKES: u32 = 1 << 20;
+/// Room for the bytes of one poke.
 pub const POKE_MAX: usize = 8;
-/// Banks of counters.
-pub const COUNTER_BANKS: usize = 2;
 
 /// More than one instruction of text is overwritten or restored.
-pub const POKE_MULTI: u32 = 1;
+pub const POKE_MULTI: u8 = 1;
 /// Puts original bytes back.
-pub const POKE_REMOVE: u32 = 2;
+pub const POKE_REMOVE: u8 = 2;
+
+/// `jmp rel32`, or its first bytes.
+pub const KIND_JUMP: u8 = 0;
+/// `jmp rel8` to a bounce.
+pub const KIND_SHORT: u8 = 1;
+/// `jmp rel32` in bytes that nobody runs.
+pub const KIND_BOUNCE: u8 = 2;
+/// An `int3` that stays.
+pub const KIND_TRAP: u8 = 3;
+/// The function tracer leads from its site.
+pub const KIND_TRACER: u8 = 4;
 
 /// `struct ilk_info`.
 #[repr(C)]
@@ -49,16 +58,12 @@ pub struct Info {
     pub gs_lost_unmatched: u64,
     /// `gs:` offset of the running task.
     pub gs_current: u64,
-    /// `gs:` offsets of the banks of counters.
-    pub counter_gs: [u64; COUNTER_BANKS],
-    /// Counters of each bank.
-    pub counter_slots: [u32; COUNTER_BANKS],
     /// Address of the table of timers.
     pub timers: u64,
     /// Its entries, as a power of two.
     pub timers_log2: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Banks of counters.
+    pub counter_banks: u32,
     /// The release the module was built for, ended by a zero.
     pub release: [u8; 64],
 }
@@ -83,12 +88,22 @@ pub struct ArenaWrite {
 pub struct Poke {
     /// First byte.
     pub addr: u64,
-    /// Where a thread goes that meets the int3.
+    /// Where a thread goes that comes by while bytes change.
     pub detour: u64,
+    /// Where it leads then.
+    pub target: u64,
+    /// What keeps threads away from the bytes of a bounce, or 0.
+    pub host: u64,
+    /// One of the `KIND_`s.
+    pub kind: u8,
     /// Bytes that count.
-    pub len: u32,
+    pub len: u8,
     /// [`POKE_MULTI`], [`POKE_REMOVE`].
-    pub flags: u32,
+    pub flags: u8,
+    /// Those of a lower rank come first.
+    pub rank: u8,
+    /// Zero.
+    pub reserved: u32,
     /// What must stand there.
     pub expect: [u8; POKE_MAX],
     /// What is to stand there.
@@ -113,6 +128,18 @@ pub struct Batch {
     pub tsc_begin: u64,
     /// Out: when every CPU sees the last.
     pub tsc_end: u64,
+}
+
+/// `struct ilk_bank`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bank {
+    /// In: which.
+    pub bank: u32,
+    /// Out: counters in it.
+    pub slots: u32,
+    /// Out: `gs:` offset of the first.
+    pub gs: u64,
 }
 
 /// `struct ilk_counters`.
@@ -190,6 +217,8 @@ pub const IOC_LOSSES: u32 = number(true, true, 4, size_of::<Losses>());
 pub const IOC_CONSUME: u32 = number(false, true, 5, size_of::<Consume>());
 /// Takes every splice out and zeroes the tables.
 pub const IOC_RESET: u32 = number(false, false, 6, 0);
+/// Describes a bank of counters.
+pub const IOC_BANK: u32 = number(true, true, 7, size_of::<Bank>());
 
 /// Why a batch was refused (`enum ilk_reason`), as a sentence's end.
 #[must_use]
@@ -210,7 +239,13 @@ pub fn reason(code: u32) -> &'static str {
         10 => "it overlaps another poke or a splice in place",
         11 => "the kernel has no memory left for it",
         12 => "no splice of this session is in place there",
-        13 => "its code patch was not loaded into the arena",
+        13 => "its code patch was not loaded into the arena, or it does not lead there",
+        14 => "the bounce or the splice that it needs is not in place before it",
+        15 => "another splice still needs it",
+        16 => {
+            "the kernel's function tracer refuses it: it has no site there, or a live patch or \
+             another program changes that function already"
+        }
         _ => "the module gave a reason this agent does not know",
     }
 }
@@ -268,15 +303,17 @@ mod tests {
             gs_lost_full,
             gs_lost_unmatched,
             gs_current,
-            counter_gs,
-            counter_slots,
             timers,
             timers_log2,
-            reserved,
+            counter_banks,
             release
         );
         layout!(ArenaWrite, "ilk_arena_write", offset, data, len, reserved);
-        layout!(Poke, "ilk_poke", addr, detour, len, flags, expect, write);
+        layout!(
+            Poke, "ilk_poke", addr, detour, target, host, kind, len, flags, rank, reserved, expect,
+            write
+        );
+        layout!(Bank, "ilk_bank", bank, slots, gs);
         layout!(
             Batch,
             "ilk_batch",
@@ -299,11 +336,12 @@ mod tests {
         );
         value!(
             ABI_VERSION "ILK_ABI_VERSION", MAX_POKES "ILK_MAX_POKES", POKE_MAX "ILK_POKE_MAX",
-            COUNTER_BANKS "ILK_COUNTER_BANKS", POKE_MULTI "ILK_POKE_MULTI", POKE_REMOVE "ILK_POKE_REMOVE",
+            KIND_JUMP "ILK_JUMP", KIND_SHORT "ILK_SHORT", KIND_BOUNCE "ILK_BOUNCE", KIND_TRAP "ILK_TRAP",
+            KIND_TRACER "ILK_TRACER", IOC_BANK "ILK_IOC_BANK", POKE_MULTI "ILK_POKE_MULTI", POKE_REMOVE "ILK_POKE_REMOVE",
             IOC_INFO "ILK_IOC_INFO", IOC_ARENA "ILK_IOC_ARENA", IOC_BATCH "ILK_IOC_BATCH", IOC_COUNTERS "ILK_IOC_COUNTERS",
             IOC_LOSSES "ILK_IOC_LOSSES", IOC_CONSUME "ILK_IOC_CONSUME", IOC_RESET "ILK_IOC_RESET"
         );
-        same("last reason", "ILK_BAD_DETOUR", 13);
+        same("last reason", "ILK_TRACER_REFUSED", 16);
         c.push_str("return 0; }\n");
 
         let folder = tempfile::tempdir().unwrap();
@@ -328,7 +366,7 @@ mod tests {
     #[test]
     fn every_reason_of_the_header_has_words() {
         let unknown = reason(u32::MAX);
-        assert!((0..=13).all(|code| reason(code) != unknown));
-        assert_eq!(reason(14), unknown);
+        assert!((0..=16).all(|code| reason(code) != unknown));
+        assert_eq!(reason(17), unknown);
     }
 }

@@ -216,7 +216,6 @@ impl InPlace {
             };
             let undo = self.0.entry(poke.address).or_insert(first);
             undo.expect = poke.write;
-            undo.detour = poke.detour;
         }
     }
 
@@ -228,12 +227,17 @@ impl InPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Way;
 
     #[test]
     fn what_is_in_place_is_undone_to_the_original() {
-        let poke = |remove, expect, write, detour, multi| Poke {
+        let poke = |remove, expect, write, multi| Poke {
             address: 0x500,
-            detour,
+            detour: 0x10,
+            target: 0x10,
+            host: 0x4f0,
+            way: Way::Bounce,
+            rank: 1,
             length: 5,
             multi,
             remove,
@@ -241,11 +245,11 @@ mod tests {
             write: [write; 8],
         };
         let mut in_place = InPlace::default();
-        in_place.remember(&[poke(false, 1, 2, 0x10, true)]);
-        assert_eq!(in_place.pokes(), [poke(true, 2, 1, 0x10, true)]);
-        in_place.remember(&[poke(false, 2, 3, 0x20, false)]);
-        assert_eq!(in_place.pokes(), [poke(true, 3, 1, 0x20, true)]);
-        in_place.remember(&[poke(true, 3, 1, 0x20, true)]);
+        in_place.remember(&[poke(false, 1, 2, true)]);
+        assert_eq!(in_place.pokes(), [poke(true, 2, 1, true)]);
+        in_place.remember(&[poke(false, 2, 3, false)]);
+        assert_eq!(in_place.pokes(), [poke(true, 3, 1, true)]);
+        in_place.remember(&[poke(true, 3, 1, true)]);
         assert!(in_place.pokes().is_empty());
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::rings::Mapping;
 use super::{abi, sys};
-use crate::protocol::{Layout, Poke, Refusal, RefusalKind};
+use crate::protocol::{Layout, Poke, Refusal, RefusalKind, Way};
 
 const PATH: &str = "/dev/ilk";
 
@@ -18,6 +18,8 @@ pub(super) struct Device {
     rings: Mapping,
     file: File,
     info: abi::Info,
+    /// `gs:` offset and counters of each bank.
+    banks: Vec<(u64, u32)>,
 }
 
 /// When a batch was done, in TSC ticks.
@@ -51,11 +53,9 @@ impl Device {
             gs_lost_full: 0,
             gs_lost_unmatched: 0,
             gs_current: 0,
-            counter_gs: [0; abi::COUNTER_BANKS],
-            counter_slots: [0; abi::COUNTER_BANKS],
             timers: 0,
             timers_log2: 0,
-            reserved: 0,
+            counter_banks: 0,
             release: [0; 64],
         };
         // SAFETY: the request's number says that `info` is read and written, and how large it is.
@@ -94,7 +94,21 @@ impl Device {
                  ({e}); load it with a lower slots_log2"
             ))
         })?;
-        Ok(Self { rings, file, info })
+        let banks = (0..info.counter_banks)
+            .map(|bank| describe_bank(&file, bank))
+            .collect::<io::Result<_>>()
+            .map_err(|e| {
+                module(&format!(
+                    "The module ilk on {} does not tell where its counters are ({e}); load it again",
+                    host()
+                ))
+            })?;
+        Ok(Self {
+            rings,
+            file,
+            info,
+            banks,
+        })
     }
 
     pub(super) fn cpus(&self) -> u32 {
@@ -128,11 +142,7 @@ impl Device {
             lost_full: info.gs_lost_full,
             lost_unmatched: info.gs_lost_unmatched,
             current: info.gs_current,
-            counters: info
-                .counter_gs
-                .into_iter()
-                .zip(info.counter_slots)
-                .collect(),
+            counters: self.banks.clone(),
             timers: info.timers,
             timers_log2: info.timers_log2,
         }
@@ -275,6 +285,18 @@ impl Device {
     }
 }
 
+/// Where a bank of counters is, and how many it has.
+fn describe_bank(file: &File, bank: u32) -> io::Result<(u64, u32)> {
+    let mut request = abi::Bank {
+        bank,
+        ..abi::Bank::default()
+    };
+    // SAFETY: the request holds numbers only.
+    #[allow(unsafe_code, reason = "ioctl(2)")]
+    unsafe { ioctl(file, abi::IOC_BANK, &raw mut request) }?;
+    Ok((request.gs, request.slots))
+}
+
 /// # Safety
 /// `argument` must be what the module takes `request` to be, and so must every pointer in it.
 #[allow(unsafe_code, reason = "ioctl(2)")]
@@ -291,11 +313,23 @@ unsafe fn ioctl<T>(file: &File, request: u32, argument: *mut T) -> io::Result<()
 fn raw_poke(poke: &Poke) -> abi::Poke {
     let multi = if poke.multi { abi::POKE_MULTI } else { 0 };
     let remove = if poke.remove { abi::POKE_REMOVE } else { 0 };
+    let kind = match poke.way {
+        Way::Jump => abi::KIND_JUMP,
+        Way::Short => abi::KIND_SHORT,
+        Way::Bounce => abi::KIND_BOUNCE,
+        Way::Trap => abi::KIND_TRAP,
+        Way::Tracer => abi::KIND_TRACER,
+    };
     abi::Poke {
         addr: poke.address,
         detour: poke.detour,
-        len: u32::from(poke.length),
+        target: poke.target,
+        host: poke.host,
+        kind,
+        len: poke.length,
         flags: multi | remove,
+        rank: poke.rank,
+        reserved: 0,
         expect: poke.expect,
         write: poke.write,
     }

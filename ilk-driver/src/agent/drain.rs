@@ -11,13 +11,16 @@ use super::device::Device;
 use super::outbox::{Gone, Outbox};
 use super::rings::Rings;
 use super::sys;
-use crate::protocol::{Bytes, CHUNK, Counter, CpuLosses, Message};
+use crate::protocol::{Bytes, CHUNK, Counter, CpuLosses, MAX_ITEMS, Message};
 
 /// How long samples are left to gather. Without it the agent would be woken for every few of them,
 /// and an instrument of the scheduler would sample mostly the agent. A ring holds far more.
 const GATHER: Duration = Duration::from_millis(4);
-/// Between two looks at counters and losses.
+/// Between two looks at losses, and at counters unless there are more of them than [`FEW`].
 const LOOK: Duration = Duration::from_millis(100);
+/// Counters that can be read at every look. Of more, reading and telling would be much of what the
+/// target does: they are read the more rarely the more there are.
+const FEW: usize = 4096;
 /// Samples taken from a ring at a time.
 const TAKE: usize = CHUNK / 24;
 /// How long the last samples are waited for.
@@ -56,8 +59,9 @@ impl Drain {
         tsc: Option<u64>,
     ) -> std::io::Result<()> {
         let totals = counters.changed(&self.device)?;
-        if !totals.is_empty() {
-            let tsc = tsc.unwrap_or_else(sys::tsc);
+        let tsc = tsc.unwrap_or_else(sys::tsc);
+        for totals in totals.chunks(MAX_ITEMS) {
+            let totals = totals.to_vec();
             self.outbox.tell(&Message::Totals { tsc, totals });
         }
         Ok(())
@@ -88,6 +92,8 @@ impl Drain {
     pub(super) fn run(&self, mut rings: Rings) -> std::io::Result<()> {
         let mut looked = Instant::now();
         let mut told = (0, 0);
+        let looks_until_read = 1 + self.counters().count() / FEW;
+        let mut looks = 0;
         let mut until: Option<Instant> = None;
         loop {
             let over = self.over.load(Ordering::Acquire);
@@ -109,7 +115,8 @@ impl Drain {
             }
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
-                self.look(&mut told)?;
+                looks = (looks + 1) % looks_until_read;
+                self.look(looks == 0, &mut told)?;
             }
             if most < TAKE {
                 self.device.wait(LOOK.saturating_sub(looked.elapsed()))?;
@@ -118,9 +125,10 @@ impl Drain {
         }
     }
 
-    /// Tells totals, unless a batch is being done, and losses, if there are more than were `told`.
-    fn look(&self, told: &mut (u64, u64)) -> std::io::Result<()> {
-        if let Ok(mut counters) = self.counters.try_lock() {
+    /// Tells totals, if they are to be read and no batch is being done, and losses, if there are more
+    /// than were `told`.
+    fn look(&self, totals: bool, told: &mut (u64, u64)) -> std::io::Result<()> {
+        if totals && let Ok(mut counters) = self.counters.try_lock() {
             self.tell_totals(&mut counters, None)?;
         }
         let cpus = self.losses()?;

@@ -21,6 +21,7 @@ pub(super) struct Served {
     device: Option<Arc<Device>>,
     memory: Option<Memory>,
     batches: Vec<protocol::Batch>,
+    counters: Vec<protocol::Counter>,
     allow_run: bool,
     tsc_hz: u64,
 }
@@ -47,6 +48,7 @@ impl Served {
             device: None,
             memory: None,
             batches: Vec::new(),
+            counters: Vec::new(),
             allow_run,
             tsc_hz: 0,
         })
@@ -81,6 +83,18 @@ impl Served {
                 self.batches.push(batch);
                 Message::Accepted
             }),
+            Request::Pokes(pokes) => Request::check_more(&self.batches, &pokes).map(|()| {
+                if let Some(last) = self.batches.last_mut() {
+                    last.pokes.extend(pokes);
+                }
+                Message::Accepted
+            }),
+            Request::Counters(counters) => {
+                Request::check_counters(&self.counters, &counters).map(|()| {
+                    self.counters.extend(counters);
+                    Message::Accepted
+                })
+            }
             Request::Start(schedule) => match self.start(schedule) {
                 Ok(()) => return Ok(()),
                 Err(refusal) => Err(refusal),
@@ -125,6 +139,7 @@ impl Served {
     /// A fresh device: no splice, empty rings, every count zero.
     fn clear(&mut self) -> Result<(), Refusal> {
         self.batches.clear();
+        self.counters.clear();
         self.device = None;
         self.info().map(drop)
     }
@@ -148,9 +163,11 @@ impl Served {
         self.info()?;
         let device = self.device()?;
         let batches = std::mem::take(&mut self.batches);
+        let counters = std::mem::take(&mut self.counters);
         self.session = Some(Running::start(
             device,
             batches,
+            counters,
             schedule,
             Arc::clone(&self.outbox),
             self.tsc_hz,

@@ -13,7 +13,7 @@ use super::device::Device;
 use super::drain::Drain;
 use super::outbox::Outbox;
 use super::rings::Rings;
-use crate::protocol::{Batch, Refusal, RefusalKind, Schedule};
+use crate::protocol::{Batch, Counter, Refusal, RefusalKind, Schedule};
 
 /// How a session is ended from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,6 +46,7 @@ impl Running {
     pub(super) fn start(
         device: Arc<Device>,
         batches: Vec<Batch>,
+        counters: Vec<Counter>,
         schedule: Schedule,
         outbox: Arc<Outbox>,
         hz: u64,
@@ -59,7 +60,6 @@ impl Running {
         let thread = std::thread::Builder::new()
             .name(String::from("clock"))
             .spawn(move || {
-                let counters = schedule.counters;
                 let drain = Drain::new(Arc::clone(&device), Arc::clone(&outbox), counters);
                 let clockwork =
                     Clockwork::new(device, outbox, Arc::new(drain), own, Clock::start(hz));

@@ -1,11 +1,11 @@
 //! A verified plan as requests.
 
-use gilk_engine::plan::PokeKind;
+use gilk_engine::plan::{PlannedInstrument, PokeKind};
 use gilk_engine::{Plan, Session};
 
 use super::TargetInfo;
 use crate::protocol::{
-    ArenaWrite, Batch, Bytes, CHUNK, Counter, Poke, Request, Schedule, Workload,
+    ArenaWrite, Batch, Bytes, CHUNK, Counter, MAX_ITEMS, Poke, Request, Schedule, Way, Workload,
 };
 use crate::{Error, Result};
 
@@ -47,29 +47,33 @@ pub(super) fn requests(plan: &Plan, info: &TargetInfo) -> Result<Vec<Request>> {
         requests.push(Request::Arena(writes));
     }
     for batch in &plan.batches {
-        let pokes = batch
-            .pokes
-            .iter()
-            .map(|poke| wire_poke(plan, poke))
-            .collect::<Result<_>>()?;
         requests.push(Request::Batch(Batch {
             at: batch.at,
-            pokes,
+            pokes: Vec::new(),
         }));
+        for pokes in batch.pokes.chunks(MAX_ITEMS) {
+            let pokes = pokes.iter().map(|poke| wire_poke(plan, poke));
+            requests.push(Request::Pokes(pokes.collect::<Result<_>>()?));
+        }
     }
+    let counters: Vec<Counter> = plan.instruments.iter().filter_map(counter).collect();
+    let counters = counters.chunks(MAX_ITEMS);
+    requests.extend(counters.map(|counters| Request::Counters(counters.to_vec())));
     Ok(requests)
+}
+
+/// What is to be read for an instrument that counts.
+fn counter(instrument: &PlannedInstrument) -> Option<Counter> {
+    let counter = instrument.counter?;
+    Some(Counter {
+        id: instrument.id.pack(),
+        bank: counter.bank,
+        slot: counter.slot,
+    })
 }
 
 /// What starts it.
 pub(super) fn schedule(plan: &Plan, session: &Session) -> Schedule {
-    let counters = plan.instruments.iter().filter_map(|instrument| {
-        let counter = instrument.counter?;
-        Some(Counter {
-            id: instrument.id.pack(),
-            bank: counter.bank,
-            slot: counter.slot,
-        })
-    });
     let workload = session.workload.as_ref().map(|workload| Workload {
         program: workload.program.clone(),
         arguments: workload.arguments.clone(),
@@ -77,7 +81,6 @@ pub(super) fn schedule(plan: &Plan, session: &Session) -> Schedule {
     });
     Schedule {
         duration: plan.duration,
-        counters: counters.collect(),
         workload,
     }
 }
@@ -100,6 +103,10 @@ fn wire_poke(plan: &Plan, poke: &gilk_engine::plan::Poke) -> Result<Poke> {
     Ok(Poke {
         address: poke.at.0,
         detour: patch.address.0,
+        target: patch.address.0,
+        host: 0,
+        way: Way::Jump,
+        rank: 0,
         length: length
             .ok_or_else(|| misfit(format!("its poke at {} is longer than 8 bytes", poke.at)))?,
         multi: poke.overwritten > 1 && poke.kind != PokeKind::Retarget,
@@ -196,14 +203,16 @@ mod tests {
             }]
         );
         let pokes: Vec<_> = batches
+            .as_chunks::<2>()
+            .0
             .iter()
             .map(|request| match request {
-                Request::Batch(batch) => (
+                [Request::Batch(batch), Request::Pokes(pokes)] => (
                     batch.at,
-                    batch.pokes[0].multi,
-                    batch.pokes[0].remove,
-                    batch.pokes[0].write[4],
-                    batch.pokes[0].write[5],
+                    pokes[0].multi,
+                    pokes[0].remove,
+                    pokes[0].write[4],
+                    pokes[0].write[5],
                 ),
                 other => panic!("{other:?}"),
             })

@@ -2,6 +2,7 @@
 # First process of the lab: makes the kernel usable, loads the module, and keeps an agent
 # running behind the virtio port. Words of the kernel's command line that it knows:
 #   gilk.module=off   boots without the module
+#   ilk.NAME=VALUE    a parameter of the module
 #   gilk.trial        only shows that this far everything works, and switches off
 # What it prints with "gilk-lab:" in front is read by the host.
 
@@ -22,11 +23,13 @@ failed() {
 }
 
 module=on
+parameters=
 trial=no
 for word in $(cat /proc/cmdline); do
 	case $word in
 	gilk.module=off) module=off ;;
 	gilk.trial) trial=yes ;;
+	ilk.*=*) parameters="$parameters ${word#ilk.}" ;;
 	esac
 done
 
@@ -34,7 +37,8 @@ for driver in $(cat /lab/drivers); do
 	insmod "/lab/$driver" || failed "insmod $driver"
 done
 if [ $module = on ]; then
-	insmod /lab/ilk.ko || failed "insmod ilk.ko"
+	# Each is a word of its own.
+	insmod /lab/ilk.ko $parameters || failed "insmod ilk.ko"
 fi
 if [ $trial = yes ]; then
 	echo "gilk-lab: trial passed"

@@ -1,8 +1,8 @@
 //! What may be asked for: checked once, where a request comes in.
 
 use super::{
-    Batch, MAX_ARGUMENTS, MAX_BATCHES, MAX_COUNTERS, MAX_POKES, MAX_READ, MAX_SECONDS, Refusal,
-    RefusalKind, Request,
+    Batch, Counter, MAX_ARGUMENTS, MAX_BATCHES, MAX_COUNTERS, MAX_ITEMS, MAX_POKES, MAX_READ,
+    MAX_SECONDS, Poke, Refusal, RefusalKind, Request,
 };
 
 impl Request {
@@ -50,19 +50,12 @@ impl Request {
             }
             Self::Batch(batch) => {
                 time("batch", batch.at)?;
-                within("pokes in a batch", batch.pokes.len(), MAX_POKES)?;
-                if batch
-                    .pokes
-                    .iter()
-                    .any(|poke| !(1..=8).contains(&poke.length))
-                {
-                    return Err(wrong("a poke that is not 1 to 8 bytes long"));
-                }
-                Ok(())
+                check_pokes(&batch.pokes)
             }
+            Self::Pokes(pokes) => check_pokes(pokes),
+            Self::Counters(counters) => within("counters in a message", counters.len(), MAX_ITEMS),
             Self::Start(schedule) => {
                 time("duration", schedule.duration)?;
-                within("counters", schedule.counters.len(), MAX_COUNTERS)?;
                 if let Some(workload) = &schedule.workload {
                     time("workload", workload.at)?;
                     within("arguments", workload.arguments.len(), MAX_ARGUMENTS)?;
@@ -70,6 +63,31 @@ impl Request {
                 Ok(())
             }
         }
+    }
+
+    /// Checks that more pokes may be added to the batch loaded last.
+    ///
+    /// # Errors
+    /// A [`Refusal`] if there is none, or it would have more than [`MAX_POKES`].
+    pub fn check_more(loaded: &[Batch], more: &[Poke]) -> Result<(), Refusal> {
+        let last = loaded
+            .last()
+            .ok_or_else(|| wrong("more pokes of a batch, before the first batch"))?;
+        if last.pokes.len().saturating_add(more.len()) > MAX_POKES {
+            return Err(wrong(&format!("more than {MAX_POKES} pokes in a batch")));
+        }
+        Ok(())
+    }
+
+    /// Checks that more counters may be read.
+    ///
+    /// # Errors
+    /// A [`Refusal`] if there would be more than [`MAX_COUNTERS`].
+    pub fn check_counters(loaded: &[Counter], more: &[Counter]) -> Result<(), Refusal> {
+        if loaded.len().saturating_add(more.len()) > MAX_COUNTERS {
+            return Err(wrong(&format!("more than {MAX_COUNTERS} counters")));
+        }
+        Ok(())
     }
 
     /// Checks that one more batch may be loaded.
@@ -88,6 +106,19 @@ impl Request {
             _ => Ok(()),
         }
     }
+}
+
+fn check_pokes(pokes: &[Poke]) -> Result<(), Refusal> {
+    if pokes.len() > MAX_ITEMS {
+        return Err(wrong(&format!(
+            "{} pokes in a message, and the limit is {MAX_ITEMS}",
+            pokes.len()
+        )));
+    }
+    if pokes.iter().any(|poke| poke.length > 8) {
+        return Err(wrong("a poke of more than 8 bytes"));
+    }
+    Ok(())
 }
 
 fn wrong(what: &str) -> Refusal {

@@ -26,6 +26,10 @@ pub enum Request {
     Arena(Vec<ArenaWrite>),
     /// The next batch of the session, in order of time.
     Batch(Batch),
+    /// More pokes of the batch loaded last.
+    Pokes(Vec<Poke>),
+    /// More counters to read, before the start.
+    Counters(Vec<Counter>),
     /// Starts the clock over what was loaded.
     Start(Schedule),
     /// Takes every splice out and ends the session.
@@ -57,8 +61,16 @@ pub struct Batch {
 pub struct Poke {
     /// First byte.
     pub address: u64,
-    /// The code patch that a thread goes to which meets the site in between.
+    /// The code patch that a thread goes to which comes by while bytes change.
     pub detour: u64,
+    /// Where it leads then: the code patch, or for [`Way::Short`] its bounce.
+    pub target: u64,
+    /// The splice that keeps threads away from the bytes of a [`Way::Bounce`]; 0 if they are padding.
+    pub host: u64,
+    /// How it leads there.
+    pub way: Way,
+    /// Pokes of a lower rank come first, and are taken out last.
+    pub rank: u8,
     /// Bytes of `expect` and `write` that count.
     pub length: u8,
     /// More than one instruction is overwritten.
@@ -71,13 +83,26 @@ pub struct Poke {
     pub write: [u8; 8],
 }
 
+/// How a splice leads to its code patch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Way {
+    /// `jmp rel32`, whose last bytes may be those that stand there.
+    Jump,
+    /// `jmp rel8` to a bounce.
+    Short,
+    /// The bounce: `jmp rel32` in bytes that nobody runs.
+    Bounce,
+    /// An `int3` that stays.
+    Trap,
+    /// Nothing is written: the kernel's function tracer leads from its site.
+    Tracer,
+}
+
 /// How a session goes, beside its batches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Seconds from the start to the end.
     pub duration: f64,
-    /// Counters to read.
-    pub counters: Vec<Counter>,
     /// A program to run.
     pub workload: Option<Workload>,
 }

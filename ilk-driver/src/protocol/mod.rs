@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`Request::Info`] | [`Message::Info`] |
 //! | [`Request::Kallsyms`], [`Request::Blacklist`], [`Request::Read`] | [`Message::Chunk`]…, [`Message::End`] |
-//! | [`Request::Clear`], [`Request::Arena`], [`Request::Batch`] | [`Message::Accepted`] |
+//! | [`Request::Clear`], [`Request::Arena`], [`Request::Batch`], [`Request::Pokes`], [`Request::Counters`] | [`Message::Accepted`] |
 //! | [`Request::Start`] | [`Message::Started`], then everything that happens, then [`Message::Finished`] |
 //! | [`Request::Stop`] | nothing of its own: `Finished` comes early |
 //! | [`Request::Ping`] | [`Message::Pong`] |
@@ -28,12 +28,12 @@ pub use bytes::Bytes;
 pub use frame::{Decoder, FrameDecoder, Incoming, encode};
 pub use message::{
     ArenaWrite, Batch, Counter, CpuLosses, Finished, Layout, Message, Poke, Refusal, RefusalKind,
-    Request, Schedule, Started, Switched, Target, Total, Workload, WorkloadEvent,
+    Request, Schedule, Started, Switched, Target, Total, Way, Workload, WorkloadEvent,
 };
 pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
 
 /// Changes with every change of a message.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes of the largest frame that is read or written, its length not counted.
 pub const MAX_FRAME: usize = 4 << 20;
 /// Bytes of kernel memory in one [`Request::Read`].
@@ -41,11 +41,13 @@ pub const MAX_READ: u64 = 256 << 20;
 /// Bytes of payload in one chunk or one message of samples.
 pub const CHUNK: usize = 64 << 10;
 /// Pokes in one batch; the module's own limit.
-pub const MAX_POKES: usize = 65_536;
+pub const MAX_POKES: usize = 1 << 20;
+/// Pokes, counters or totals in one message.
+pub const MAX_ITEMS: usize = 32_768;
 /// Batches in one session.
 pub const MAX_BATCHES: usize = 65_536;
 /// Counters in one session; more than the module has.
-pub const MAX_COUNTERS: usize = 65_536;
+pub const MAX_COUNTERS: usize = 1 << 21;
 /// Arguments of a workload.
 pub const MAX_ARGUMENTS: usize = 256;
 /// Seconds that a session may last: a year.
