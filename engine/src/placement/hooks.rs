@@ -97,10 +97,10 @@ fn before(outline: &Outline<'_>, dead: &Dead, at: Number) -> Result<Way, Refusal
     if dead.reachable(outline, at) {
         return Ok(direct(Event::Before(at), at));
     }
-    if at
+    let before = at
         .checked_sub(1)
-        .is_some_and(|before| outline.tracer == Some(before))
-    {
+        .filter(|&before| outline.tracer == Some(before));
+    if before.is_some_and(|before| outline.block_of(before) == outline.block_of(at)) {
         return Ok(tracer::entry());
     }
     edges::into(outline, dead, at).map_err(|why| because(refusal(outline, at), &why))

@@ -22,6 +22,8 @@ mod runs;
 mod segments;
 mod slots;
 mod solve;
+#[cfg(test)]
+mod tests;
 mod tracer;
 
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,208 @@
+//! Functions of random short pieces, every hook in random sessions.
+
+use iced_x86::code_asm::{CodeAssembler, CodeLabel, eax, ebx, ecx, r8, rax, rbx, rdi};
+use proptest::prelude::*;
+
+use super::super::*;
+use super::walk::{Double, Walks, bytes, walk};
+use crate::cfg::Cfg;
+use crate::image::FunctionId;
+use crate::image::fixture::{FTRACE_NOP, Fixture};
+
+#[derive(Clone, Copy, Debug)]
+enum Ending {
+    RunsOn,
+    Branches(usize),
+    Jumps(usize),
+    Returns,
+    Key(usize, bool),
+    Bug,
+    Warn,
+    Faults(usize),
+    TailCalls,
+}
+
+#[derive(Clone, Debug)]
+struct Piece {
+    /// Lengths of plain instructions; 0 is a call, 9 a static call.
+    plain: Vec<u8>,
+    ending: Ending,
+    padding: usize,
+}
+
+fn ending(pieces: usize) -> impl Strategy<Value = Ending> {
+    prop_oneof![
+        3 => Just(Ending::RunsOn),
+        6 => (0..pieces).prop_map(Ending::Branches),
+        2 => (0..pieces).prop_map(Ending::Jumps),
+        1 => Just(Ending::Returns),
+        4 => (0..pieces, any::<bool>()).prop_map(|(to, short)| Ending::Key(to, short)),
+        1 => Just(Ending::Bug),
+        1 => Just(Ending::Warn),
+        1 => (0..pieces).prop_map(Ending::Faults),
+        1 => Just(Ending::TailCalls),
+    ]
+}
+
+fn pieces() -> impl Strategy<Value = (bool, Vec<Piece>)> {
+    let pieces = (1_usize..14).prop_flat_map(|count| {
+        let length = prop_oneof![4 => 1_u8..=5, 2 => Just(7_u8), 1 => Just(0_u8), 1 => Just(9_u8)];
+        let piece = (
+            proptest::collection::vec(length, 0..4),
+            ending(count),
+            0_usize..9,
+        )
+            .prop_map(|(plain, ending, padding)| Piece {
+                plain,
+                ending,
+                padding,
+            });
+        proptest::collection::vec(piece, count)
+    });
+    (any::<bool>(), pieces)
+}
+
+fn kernel(traced: bool, pieces: &[Piece]) -> Fixture {
+    let base = Fixture::address(0);
+    let callee = Fixture::address(1);
+    let mut a = CodeAssembler::new(64).unwrap();
+    if traced {
+        a.db(&FTRACE_NOP).unwrap();
+    }
+    let mut labels: Vec<CodeLabel> = pieces.iter().map(|_| a.create_label()).collect();
+    let mut lasts: Vec<usize> = Vec::new();
+    let mut statics: Vec<usize> = Vec::new();
+    for (number, piece) in pieces.iter().enumerate() {
+        a.set_label(&mut labels[number]).unwrap();
+        for &length in &piece.plain {
+            match length {
+                0 => a.call(callee).unwrap(),
+                1 => a.push(rbx).unwrap(),
+                2 => a.add(ecx, ebx).unwrap(),
+                3 => a.add(rax, r8).unwrap(),
+                4 => a.lea(rax, rbx + rdi).unwrap(),
+                9 => {
+                    statics.push(a.instructions().len());
+                    a.call(callee).unwrap();
+                }
+                5 => a.mov(eax, 5_i32).unwrap(),
+                _ => a.cmp(rdi, 0x1000_i32).unwrap(),
+            }
+            a.zero_bytes().unwrap();
+        }
+        lasts.push(a.instructions().len());
+        match piece.ending {
+            Ending::RunsOn => a.add(ecx, ebx).unwrap(),
+            Ending::Branches(to) => a.jne(labels[to]).unwrap(),
+            Ending::Jumps(to) => a.jmp(labels[to]).unwrap(),
+            Ending::Returns => a.ret().unwrap(),
+            Ending::Key(_, true) => a.db(&[0x66, 0x90]).unwrap(),
+            Ending::Key(_, false) => a.db(&[0x0f, 0x1f, 0x44, 0, 0]).unwrap(),
+            Ending::Bug | Ending::Warn => a.ud2().unwrap(),
+            Ending::Faults(_) => a.add(rax, iced_x86::code_asm::qword_ptr(rdi)).unwrap(),
+            Ending::TailCalls => a.jmp(callee).unwrap(),
+        }
+        if matches!(
+            piece.ending,
+            Ending::Jumps(_) | Ending::Returns | Ending::Bug | Ending::TailCalls
+        ) {
+            a.db(&vec![0xcc; piece.padding]).unwrap();
+        }
+    }
+    a.ret().unwrap();
+    let result = a
+        .assemble_options(
+            base,
+            iced_x86::BlockEncoderOptions::RETURN_NEW_INSTRUCTION_OFFSETS,
+        )
+        .unwrap();
+    let at = |label: &CodeLabel| result.label_ip(label).unwrap();
+    let index = |index: usize| base + u64::from(result.inner.new_instruction_offsets[index]);
+    let mut fixture = Fixture::new();
+    for (number, piece) in pieces.iter().enumerate() {
+        let last = index(lasts[number]);
+        match piece.ending {
+            Ending::Key(to, _) => fixture.jumps.push((last, at(&labels[to]))),
+            Ending::Bug => fixture.bugs.push((last, false)),
+            Ending::Warn => fixture.bugs.push((last, true)),
+            Ending::Faults(to) => fixture.exceptions.push((last, at(&labels[to]))),
+            _ => {}
+        }
+    }
+    fixture
+        .static_calls
+        .extend(statics.iter().map(|&call| index(call)));
+    fixture
+        .bytes("soup", &result.inner.code_buffer)
+        .bytes("callee", &[0x0f, 0x1f, 0x44, 0, 0, 0xc3])
+}
+
+fn check(traced: bool, pieces: &[Piece], chosen: &[bool], seed: u64) -> Result<(), TestCaseError> {
+    let Ok(image) = kernel(traced, pieces).try_image() else {
+        return Ok(());
+    };
+    let cfg = Cfg::of(&image, FunctionId(0));
+    if cfg.refusal.is_some() {
+        return Ok(());
+    }
+    let mut wanted = coverage::wanted(0, &image, &cfg);
+    let mut choose = chosen.iter().cycle();
+    wanted.retain(|_| *choose.next().unwrap());
+    let placement = place(&image, &[&cfg], &wanted);
+    let fail = |why: String| {
+        TestCaseError::fail(format!(
+            "{why}\n{}\n{placement:#?}",
+            crate::cfg::text::listing(&image, &cfg)
+        ))
+    };
+    let callee = Cfg::of(&image, FunctionId(1));
+    bytes(&image, &[&cfg, &callee], &placement).map_err(fail)?;
+    prop_assert_eq!(
+        &placement,
+        &place(&image, &[&cfg], &wanted),
+        "it is the same every time"
+    );
+    let walks = Walks::of(&image, &cfg);
+    let mut double = Double::new(&walks, 0, &wanted, &placement, |_| true);
+    walk(&mut double, 6, 60, seed).map_err(fail)?;
+    // Some of them active, and what they need.
+    let mut double = Double::new(&walks, 0, &wanted, &placement, |hook| {
+        (seed >> (hook % 61)) & 1 == 0
+    });
+    walk(&mut double, 6, 60, seed ^ 0x5555).map_err(fail)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn each_hit_passes_one_point((traced, pieces) in pieces(), chosen in proptest::collection::vec(any::<bool>(), 1..40), seed in any::<u64>()) {
+        check(traced, &pieces, &chosen, seed)?;
+        check(traced, &pieces, &[true], seed)?;
+    }
+
+    #[test]
+    fn options_are_what_place_does((traced, pieces) in pieces()) {
+        let Ok(image) = kernel(traced, &pieces).try_image() else { return Ok(()) };
+        let cfg = Cfg::of(&image, FunctionId(0));
+        for block in options(&image, &cfg) {
+            let index = block.block;
+            let hook = |hook| Wanted { graph: 0, block: index, hook };
+            for (choice, hook) in [(&block.pre, hook(HookType::Pre)), (&block.post, hook(HookType::Post))] {
+                let placement = place(&image, &[&cfg], &[hook]);
+                let tactic = placement.hooks[0].as_ref().map(|reached| reached.tactic);
+                prop_assert_eq!(choice.as_ref().map(|choice| choice.tactic), tactic);
+                if let Ok(choice) = choice {
+                    prop_assert_eq!(choice.cost.sites as usize, placement.sites.len());
+                }
+                let walks = Walks::of(&image, &cfg);
+                let hooks = [hook];
+                let mut double = Double::new(&walks, 0, &hooks, &placement, |_| true);
+                walk(&mut double, 4, 40, 77).map_err(|why| TestCaseError::fail(format!("{why}\n{}\n{placement:#?}", crate::cfg::text::listing(&image, &cfg))))?;
+            }
+            let both = place(&image, &[&cfg], &[hook(HookType::Pre), hook(HookType::Post)]);
+            let both: Option<Result<(), Refusal>> = (block.pre.is_ok() && block.post.is_ok()).then(|| both.hooks.into_iter().map(|hook| hook.map(|_| ())).collect());
+            prop_assert_eq!(block.both, both);
+        }
+    }
+}

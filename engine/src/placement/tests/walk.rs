@@ -1,0 +1,570 @@
+//! Placements against the original program: what has to hold of the bytes, and that along any way
+//! through a function each hit of a hook passes exactly one of its points.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use iced_x86::{FlowControl, Instruction};
+
+use super::super::*;
+use crate::Image;
+use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
+use crate::image::SiteKind;
+
+/// A failed check.
+pub(super) type Wrong = String;
+
+macro_rules! check {
+    ($what:expr, $($say:tt)+) => { if !$what { return Err(format!($($say)+)); } };
+}
+
+fn splice(site: &Site) -> Span {
+    Span::new(site.displaced.start, site.splice.bytes())
+}
+
+/// What has to hold of the bytes of a placement.
+pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Placement) -> Result<(), Wrong> {
+    let instructions: BTreeMap<u64, &Instruction> = graphs
+        .iter()
+        .flat_map(|cfg| &cfg.blocks)
+        .flat_map(|block| &block.instructions)
+        .map(|instruction| (instruction.ip(), instruction))
+        .collect();
+    check!(
+        placement
+            .sites
+            .is_sorted_by(|one, other| one.displaced.end <= other.displaced.start),
+        "displaced instructions overlap"
+    );
+    let mut written: Vec<Span> = placement.sites.iter().map(splice).collect();
+    written.extend(
+        placement
+            .bounces
+            .iter()
+            .map(|bounce| Span::new(bounce.at, SPLICE_BYTES)),
+    );
+    written.sort_unstable();
+    written.retain(|span| !span.is_empty());
+    check!(
+        written.windows(2).all(|pair| pair[0].end <= pair[1].start),
+        "writes overlap"
+    );
+    check!(
+        placement.bounces.is_sorted_by_key(|bounce| bounce.at),
+        "bounces are not sorted"
+    );
+    // What runs, and is displaced by nobody.
+    let runs = |span: Span| {
+        (span.start.0.saturating_sub(15)..span.end.0)
+            .filter_map(|at| instructions.get(&at))
+            .any(|instruction| instruction.next_ip() > span.start.0)
+    };
+    let mut hosted: HashMap<usize, Vec<Span>> = HashMap::new();
+    for bounce in &placement.bounces {
+        if let Slot::Exposed(site) = bounce.slot {
+            let span = Span::new(bounce.at, SPLICE_BYTES);
+            hosted.entry(site.0 as usize).or_default().push(span);
+        }
+    }
+    for (number, site) in placement.sites.iter().enumerate() {
+        let mut at = site.displaced.start.0;
+        let mut count = 0;
+        let hosted = hosted.get(&number).map(Vec::as_slice).unwrap_or_default();
+        while at < site.displaced.end.0 {
+            let instruction = instructions
+                .get(&at)
+                .ok_or(format!("{site:?} displaces what is no instruction"))?;
+            let span = Span {
+                start: Addr(at),
+                end: Addr(instruction.next_ip()),
+            };
+            if site.splice != Splice::Tracer {
+                check!(
+                    image.sites().overlapping(span).next().is_none(),
+                    "{site:?} displaces a site of the kernel's"
+                );
+                check!(
+                    crate::relocate::movable(instruction).is_ok(),
+                    "{site:?} displaces what does not move"
+                );
+                let call = matches!(
+                    instruction.flow_control(),
+                    FlowControl::Call | FlowControl::IndirectCall
+                );
+                check!(
+                    !call || span.end == site.displaced.end,
+                    "{site:?} displaces what is behind a call"
+                );
+            }
+            count += u32::from(
+                span.overlaps(splice(site)) || hosted.iter().any(|bounce| bounce.overlaps(span)),
+            );
+            at = instruction.next_ip();
+        }
+        check!(
+            at == site.displaced.end.0,
+            "{site:?} displaces half an instruction"
+        );
+        check!(
+            count == site.overwritten,
+            "{site:?} overwrites {count} instructions"
+        );
+        let beyond = Span {
+            start: site.displaced.end,
+            end: splice(site).end,
+        };
+        check!(
+            beyond.is_empty() || !runs(beyond),
+            "the splice of {site:?} goes on over what runs"
+        );
+        check!(
+            site.splice == Splice::Tracer
+                || image
+                    .entered(site.displaced)
+                    .iter()
+                    .all(|&at| at == site.displaced.start),
+            "{site:?} is entered"
+        );
+        check!(
+            site.run_ons.is_sorted_by_key(|run| run.edge),
+            "run-ons are not sorted"
+        );
+        if let Splice::Short(bounce) = site.splice {
+            let bounce = placement
+                .bounces
+                .get(bounce.0 as usize)
+                .ok_or("no such bounce")?;
+            check!(
+                bounce.site.0 as usize == number,
+                "the bounce of {site:?} is another's"
+            );
+            let far = splice(site).end.to(bounce.at);
+            check!(
+                (-128..=127).contains(&far),
+                "the bounce of {site:?} is out of reach"
+            );
+        }
+    }
+    for bounce in &placement.bounces {
+        let span = Span::new(bounce.at, SPLICE_BYTES);
+        match bounce.slot {
+            Slot::Padding => check!(!runs(span), "{bounce:?} is in no padding"),
+            Slot::Exposed(site) => {
+                let site = placement.sites.get(site.0 as usize).ok_or("no such site")?;
+                check!(site.splice == Splice::Jump, "{site:?} hosts");
+                check!(
+                    span.start >= splice(site).end,
+                    "{bounce:?} is in the splice of {site:?}"
+                );
+                let beyond = Span {
+                    start: span.start.max(site.displaced.end),
+                    end: span.end,
+                };
+                check!(
+                    beyond.is_empty() || !runs(beyond),
+                    "{bounce:?} is not exposed by {site:?}"
+                );
+                check!(
+                    span.start < site.displaced.end,
+                    "{bounce:?} has nothing of {site:?}"
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One way to go on from an instruction: where to, and whether by the text alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Step {
+    to: u64,
+    /// A call that returns: control comes by the text.
+    returns: bool,
+}
+
+/// What can be hit of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Hit {
+    Pre,
+    Post,
+    /// The end of one that branches, told by where control goes.
+    Left,
+    /// The entry's first instruction, or its branch if that is the only one, told by the tracer's site.
+    Traced,
+}
+
+/// A function, to be walked through.
+pub(super) struct Walks<'a> {
+    cfg: &'a Cfg,
+    instructions: HashMap<u64, (&'a Instruction, &'a Block)>,
+    body: HashMap<u32, u64>,
+    tracer: Option<u64>,
+    key: BTreeSet<u64>,
+    /// Where walks begin.
+    pub(super) entries: Vec<u64>,
+}
+
+impl<'a> Walks<'a> {
+    pub(super) fn of(image: &Image, cfg: &'a Cfg) -> Self {
+        let all = cfg.blocks.iter().flat_map(|block| {
+            block
+                .instructions
+                .iter()
+                .map(move |instruction| (instruction.ip(), (instruction, block)))
+        });
+        let kinds = |kind: SiteKind| {
+            image
+                .sites()
+                .overlapping(cfg.span)
+                .filter(move |site| site.kind == kind)
+                .map(|site| site.span.start.0)
+        };
+        let tracer = kinds(SiteKind::Ftrace).next();
+        let body = cfg.blocks.iter().map(|block| {
+            let behind = block.instructions.iter().find(|instruction| match tracer {
+                Some(tracer) if block.index.0 == 0 => instruction.ip() > tracer,
+                _ => block.index.0 > 0 || instruction.mnemonic() != iced_x86::Mnemonic::Endbr64,
+            });
+            (
+                block.index.0,
+                behind.map_or(tracer.unwrap_or(0), |first| first.ip()),
+            )
+        });
+        let entered = |block: &&Block| block.open || block.entered;
+        Self {
+            cfg,
+            instructions: all.collect(),
+            body: body.collect(),
+            tracer,
+            key: kinds(SiteKind::StaticKey).collect(),
+            entries: cfg
+                .blocks
+                .iter()
+                .filter(entered)
+                .map(|block| block.span.start.0)
+                .collect(),
+        }
+    }
+
+    /// All ways to go on.
+    pub(super) fn steps(&self, at: u64) -> Vec<Step> {
+        let Some(&(instruction, block)) = self.instructions.get(&at) else {
+            return Vec::new();
+        };
+        let returns = matches!(
+            instruction.flow_control(),
+            FlowControl::Call | FlowControl::IndirectCall
+        );
+        if instruction.next_ip() != block.span.end.0 {
+            return vec![Step {
+                to: instruction.next_ip(),
+                returns,
+            }];
+        }
+        let edges = self
+            .cfg
+            .successors(block.index)
+            .filter(|edge| edge.kind != EdgeKind::Fixup);
+        let mut steps: Vec<Step> = edges
+            .filter_map(|edge| self.cfg.block(edge.to))
+            .map(|to| Step {
+                to: to.span.start.0,
+                returns,
+            })
+            .collect();
+        steps.sort_unstable();
+        steps.dedup();
+        steps
+    }
+
+    /// Whether a block ends with a branch.
+    fn branches(&self, block: &Block) -> bool {
+        let Some(last) = block.instructions.last() else {
+            return false;
+        };
+        match last.flow_control() {
+            FlowControl::Next | FlowControl::Interrupt => self.key.contains(&last.ip()),
+            FlowControl::Call | FlowControl::IndirectCall => block.end == BlockEnd::NoReturn,
+            FlowControl::Exception => block.end == BlockEnd::NoReturn,
+            _ => true,
+        }
+    }
+
+    /// The hooks hit when control goes from one instruction (if any) to another (if any).
+    fn hits(&self, from: Option<u64>, to: Option<u64>) -> Vec<(u32, Hit)> {
+        let mut hits = Vec::new();
+        if let Some((_, block)) = from.and_then(|from| self.instructions.get(&from))
+            && block
+                .instructions
+                .last()
+                .is_some_and(|last| Some(last.ip()) == from)
+            && self.branches(block)
+            && to.is_some()
+        {
+            hits.push((block.index.0, Hit::Left));
+        }
+        if let Some((_, block)) = from.and_then(|from| self.instructions.get(&from))
+            && block
+                .instructions
+                .last()
+                .is_some_and(|last| Some(last.ip()) == from)
+            && !self.branches(block)
+            && to.is_some()
+        {
+            hits.push((block.index.0, Hit::Post));
+        }
+        if let Some((at, block)) = to.and_then(|to| self.instructions.get(&to)) {
+            let index = block.index.0;
+            if self.body.get(&index) == Some(&at.ip()) {
+                hits.push((index, Hit::Pre));
+            }
+            if block
+                .instructions
+                .last()
+                .is_some_and(|last| last.ip() == at.ip())
+                && self.branches(block)
+            {
+                hits.push((index, Hit::Post));
+            }
+            if self.tracer == Some(at.ip()) {
+                hits.push((index, Hit::Traced));
+            }
+        }
+        hits
+    }
+}
+
+/// Where control is.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Text,
+    /// In the patch of a site, in the copy of these bytes.
+    Patch(usize, Span),
+}
+
+/// A walk beside its patched double.
+pub(super) struct Double<'a, 'p> {
+    walks: &'a Walks<'a>,
+    placement: &'p Placement,
+    /// Sites in place.
+    in_place: BTreeSet<usize>,
+    by_start: HashMap<u64, usize>,
+    /// Hooks of this function that are looked at: at each point.
+    at_point: HashMap<(usize, Point), Vec<usize>>,
+    /// By block: pre, post, and post by the edges out of it.
+    by_hook: HashMap<(u32, Hit), Vec<usize>>,
+    place: Place,
+    from: Option<u64>,
+    /// Passed less hit.
+    balance: HashMap<usize, i64>,
+}
+
+impl<'a, 'p> Double<'a, 'p> {
+    /// With the `active` of the hooks (by index), and the sites that they need.
+    pub(super) fn new(
+        walks: &'a Walks<'a>,
+        graph: usize,
+        wanted: &[Wanted],
+        placement: &'p Placement,
+        active: impl Fn(usize) -> bool,
+    ) -> Self {
+        let mut double = Self {
+            walks,
+            placement,
+            in_place: BTreeSet::new(),
+            by_start: HashMap::new(),
+            at_point: HashMap::new(),
+            by_hook: HashMap::new(),
+            place: Place::Text,
+            from: None,
+            balance: HashMap::new(),
+        };
+        for (number, (wanted, hook)) in wanted.iter().zip(&placement.hooks).enumerate() {
+            let Ok(reached) = hook else { continue };
+            if !active(number) {
+                continue;
+            }
+            for &(site, point) in &reached.points {
+                double.in_place.insert(site.0 as usize);
+                if wanted.graph == graph {
+                    double
+                        .at_point
+                        .entry((site.0 as usize, point))
+                        .or_default()
+                        .push(number);
+                }
+            }
+            double
+                .in_place
+                .extend(reached.needs.iter().map(|site| site.0 as usize));
+            if wanted.graph == graph {
+                let block = walks.cfg.block(wanted.block).unwrap();
+                let last = block.instructions.last().unwrap().ip();
+                let elsewhere = |(site, point): &(SiteIndex, Point)| {
+                    let site = &placement.sites[site.0 as usize];
+                    *point == Point::Entry
+                        && site.displaced.start.0 != last
+                        && site.splice != Splice::Tracer
+                };
+                let traced = |(site, point): &(SiteIndex, Point)| {
+                    *point == Point::Entry
+                        && placement.sites[site.0 as usize].splice == Splice::Tracer
+                };
+                let hit = match wanted.hook {
+                    _ if reached.points.iter().any(traced) => Hit::Traced,
+                    HookType::Pre => Hit::Pre,
+                    HookType::Post
+                        if walks.branches(block) && reached.points.iter().all(elsewhere) =>
+                    {
+                        Hit::Left
+                    }
+                    HookType::Post => Hit::Post,
+                };
+                double
+                    .by_hook
+                    .entry((wanted.block.0, hit))
+                    .or_default()
+                    .push(number);
+            }
+        }
+        // Sites whose bytes hold a bounce that is needed.
+        for bounce in &placement.bounces {
+            if let (Slot::Exposed(host), true) = (
+                bounce.slot,
+                double.in_place.contains(&(bounce.site.0 as usize)),
+            ) {
+                double.in_place.insert(host.0 as usize);
+            }
+        }
+        double.by_start = double
+            .in_place
+            .iter()
+            .map(|&site| (placement.sites[site].displaced.start.0, site))
+            .collect();
+        double
+    }
+
+    fn pass(&mut self, site: usize, point: Point) {
+        for &hook in self.at_point.get(&(site, point)).into_iter().flatten() {
+            *self.balance.entry(hook).or_default() += 1;
+        }
+    }
+
+    fn hit(&mut self, to: Option<u64>) {
+        for hook in self.walks.hits(self.from, to) {
+            for &number in self.by_hook.get(&hook).into_iter().flatten() {
+                *self.balance.entry(number).or_default() -= 1;
+            }
+        }
+    }
+
+    /// Control comes to an instruction by the text.
+    fn text(&mut self, to: u64) -> Result<(), Wrong> {
+        self.place = Place::Text;
+        if let Some(&site) = self.by_start.get(&to) {
+            self.pass(site, Point::Entry);
+            self.place = Place::Patch(site, self.placement.sites[site].displaced);
+            return Ok(());
+        }
+        let inside = self
+            .in_place
+            .iter()
+            .map(|&site| &self.placement.sites[site])
+            .find(|site| site.displaced.contains(Addr(to)));
+        check!(
+            inside.is_none(),
+            "control comes to {to:#x} among what {inside:?} displaces"
+        );
+        Ok(())
+    }
+
+    /// Begins at an instruction.
+    pub(super) fn begin(&mut self, at: u64) -> Result<(), Wrong> {
+        self.from = None;
+        self.hit(Some(at));
+        self.text(at)?;
+        self.from = Some(at);
+        self.balanced()
+    }
+
+    /// Goes on.
+    pub(super) fn step(&mut self, step: Step) -> Result<(), Wrong> {
+        let from = self.from.ok_or("the walk has not begun")?;
+        self.hit(Some(step.to));
+        match self.place {
+            Place::Patch(site, copy) if !step.returns => {
+                let edge = Edge {
+                    from: Addr(from),
+                    to: Addr(step.to),
+                };
+                self.pass(site, Point::On(edge));
+                let runs_on = self.placement.sites[site]
+                    .run_ons
+                    .iter()
+                    .find(|run| run.edge == edge)
+                    .map(|run| run.copied);
+                let straight = self
+                    .walks
+                    .instructions
+                    .get(&from)
+                    .is_some_and(|(instruction, _)| instruction.next_ip() == step.to)
+                    && copy.contains(edge.to);
+                match runs_on.or(straight.then_some(copy)) {
+                    Some(copy) => {
+                        check!(copy.contains(edge.to), "{edge:?} runs on elsewhere");
+                        self.pass(site, Point::Before(edge.to));
+                        self.place = Place::Patch(site, copy);
+                    }
+                    None => self.text(step.to)?,
+                }
+            }
+            _ => self.text(step.to)?,
+        }
+        self.from = Some(step.to);
+        self.balanced()
+    }
+
+    /// Each hit passed one point.
+    fn balanced(&self) -> Result<(), Wrong> {
+        let off = self.balance.iter().find(|(_, balance)| **balance != 0);
+        check!(
+            off.is_none(),
+            "hook {off:?} {:?} at {:#x?} in {:?}",
+            off.and_then(|(&hook, _)| self.placement.hooks.get(hook)),
+            self.from,
+            self.place
+        );
+        Ok(())
+    }
+}
+
+/// Walks at random: from every entry, `count` times `length` steps.
+pub(super) fn walk(
+    double: &mut Double<'_, '_>,
+    count: usize,
+    length: usize,
+    seed: u64,
+) -> Result<(), Wrong> {
+    let mut random = seed | 1;
+    let mut next = move |below: usize| {
+        // xorshift64 (Marsaglia, Xorshift RNGs, 2003).
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        (random % below.max(1) as u64) as usize
+    };
+    for entry in double.walks.entries.clone() {
+        for _ in 0..count {
+            double.begin(entry)?;
+            let mut at = entry;
+            for _ in 0..length {
+                let steps = double.walks.steps(at);
+                let Some(&step) = steps.get(next(steps.len())) else {
+                    break;
+                };
+                double.step(step)?;
+                at = step.to;
+            }
+        }
+    }
+    Ok(())
+}
