@@ -15,17 +15,20 @@ mod case;
 mod emulated;
 #[path = "relocation/native.rs"]
 mod native;
+#[path = "relocation/runnable.rs"]
+mod runnable;
 #[path = "relocation/sequences.rs"]
 mod sequences;
 
 use std::collections::BTreeMap;
 
-use case::{Case, STEPPING_STONE, form, system, windows};
+use case::{Case, STEPPING_STONE, form, windows};
 use gilk_engine::image::LiveParts;
 use gilk_engine::relocate::relocate;
 use gilk_engine::{Addr, Refusal, Rule};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
 use native::{Machine, ORIGINAL, PATCH, Random};
+use runnable::system;
 
 /// Instructions of every form that Debian's cloud kernels 6.1.0-56 and 6.12.117 have, one a line in
 /// hexadecimal, as they stand there.
