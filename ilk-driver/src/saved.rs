@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use gilk_engine::Image;
-use gilk_engine::image::{FileParts, LiveParts};
+use gilk_engine::image::{FileParts, LiveParts, ModuleParts};
 
 use crate::{Error, Result};
 
@@ -11,8 +11,9 @@ use crate::{Error, Result};
 ///
 /// # Errors
 /// [`Error::Io`].
-pub fn save(parts: &LiveParts, path: &Path) -> Result<()> {
-    let bytes = postcard::to_allocvec(parts).map_err(|error| Error::Saved {
+pub fn save(parts: &LiveParts, modules: &ModuleParts, path: &Path) -> Result<()> {
+    // What is saved of modules stands behind the kernel, where older versions do not look.
+    let bytes = postcard::to_allocvec(&(parts, modules)).map_err(|error| Error::Saved {
         path: path.to_path_buf(),
         reason: format!("The kernel cannot be saved: {error}."),
     })?;
@@ -40,14 +41,20 @@ pub fn open(path: &Path) -> Result<Image> {
     if FileParts::knows(&bytes) {
         return Image::from_file(&bytes).map_err(|error| wrong(error.to_string()));
     }
-    let parts: LiveParts = postcard::from_bytes(&bytes).map_err(|_| {
+    let unknown = |_: postcard::Error| {
         wrong(
             "It is neither a vmlinuz nor a vmlinux for x86-64, nor what `ilk dump` of this version \
              saved."
                 .to_owned(),
         )
-    })?;
-    Image::from_live(&parts).map_err(|error| wrong(error.to_string()))
+    };
+    let (parts, rest) = postcard::take_from_bytes::<LiveParts>(&bytes).map_err(unknown)?;
+    // Older versions saved nothing of modules.
+    let modules = match rest {
+        [] => ModuleParts::default(),
+        rest => postcard::from_bytes(rest).map_err(unknown)?,
+    };
+    Image::with_modules(&parts, &modules).map_err(|error| wrong(error.to_string()))
 }
 
 #[cfg(test)]
@@ -74,7 +81,7 @@ mod tests {
     fn what_was_saved_is_read_but_must_be_a_kernel() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kernel");
-        save(&LiveParts::default(), &path).unwrap();
+        save(&LiveParts::default(), &ModuleParts::default(), &path).unwrap();
         let error = open(&path).unwrap_err().to_string();
         assert!(error.contains("kallsyms is empty"), "{error}");
     }

@@ -73,6 +73,7 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::Info),
         Just(Request::Kallsyms),
         Just(Request::Blacklist),
+        Just(Request::Modules),
         Just(Request::Clear),
         Just(Request::Stop),
         any::<u64>().prop_map(Request::Ping),

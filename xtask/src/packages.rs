@@ -63,6 +63,7 @@ const WINDOW: &[Package] = &[
 
 /// What tests need beside that.
 const TESTS: &[Package] = &[
+    program("binutils", "objdump", "is what the decoder is held against"),
     program("xvfb", "Xvfb", "is a display for the window's tests"),
     program("xauth", "xauth", "is a display for the window's tests"),
     program(

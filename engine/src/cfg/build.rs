@@ -51,6 +51,13 @@ fn by_target(edges: &[Edge]) -> Vec<u32> {
 
 /// The refusal of a function that lies in text where the kernel forbids probes.
 fn forbidden(image: &Image, span: Span) -> Option<Refusal> {
+    if let Some(module) = image.module_at(span.start) {
+        return Some(Refusal {
+            rule: Rule::ModuleText,
+            at: span.start,
+            why: format!("it is text of the module {module}, which may be unloaded"),
+        });
+    }
     let site = image
         .sites()
         .overlapping(span)

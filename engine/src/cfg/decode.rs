@@ -289,7 +289,11 @@ fn flow(image: &Image, instruction: &Instruction, offsets: &Offsets) -> Result<F
             match branch_target(instruction).filter(|_| target == Target::Outside) {
                 Some(to) if image.is_return_thunk(to) => Flow::Return,
                 Some(to) if image.is_indirect_thunk(to) => Flow::Indirect,
-                Some(to) if !image.kernel().contains(to) && !is_static_call(image, at) => {
+                Some(to)
+                    if !image.kernel().contains(to)
+                        && image.module_at(to).is_none()
+                        && !is_static_call(image, at) =>
+                {
                     let why = format!(
                         "it jumps out of the kernel, to {to}; it may be another tool's probe"
                     );

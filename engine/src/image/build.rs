@@ -7,7 +7,9 @@ use super::kallsyms::Symbols;
 use super::known::Known;
 use super::lookup::Names;
 use super::memory::Memory;
+use super::modules::{Module, ModuleParts};
 use super::sites::Sites;
+use super::texts::Texts;
 use super::{Function, FunctionId, Image, LiveParts, collect, decisions, functions, sweep};
 use crate::liveness::Callees;
 use crate::{Addr, Error, Result, Span};
@@ -19,11 +21,25 @@ impl Image {
     /// # Errors
     /// [`Error::Image`] if a part is missing, damaged or of a layout that is not known.
     pub fn from_live(parts: &LiveParts) -> Result<Self> {
-        Self::build(parts, None)
+        Self::build(parts, &ModuleParts::default(), None)
+    }
+
+    /// As [`Image::from_live`], with the functions of modules. They can be looked at; a hook in them is
+    /// refused by [`Rule::ModuleText`](crate::Rule::ModuleText). A module whose tables are of a form
+    /// that is not known is left out.
+    ///
+    /// # Errors
+    /// As [`Image::from_live`].
+    pub fn with_modules(parts: &LiveParts, modules: &ModuleParts) -> Result<Self> {
+        Self::build(parts, modules, None)
     }
 
     /// Builds the image; `boot` is what boot would still do to the text of a file.
-    pub(super) fn build(parts: &LiveParts, boot: Option<Boot>) -> Result<Self> {
+    pub(super) fn build(
+        parts: &LiveParts,
+        modules: &ModuleParts,
+        boot: Option<Boot>,
+    ) -> Result<Self> {
         let live = boot.is_none();
         let boot = boot.unwrap_or_default();
         let symbols = Symbols::parse(&parts.kallsyms)?;
@@ -33,6 +49,7 @@ impl Image {
             parts
                 .memory
                 .iter()
+                .chain(&modules.memory)
                 .map(|(at, bytes)| (*at, bytes.as_slice())),
         );
         for span in bounds.wanted() {
@@ -44,15 +61,34 @@ impl Image {
                 return Err(Error::Image { reason });
             }
         }
-        let tables = collect::Tables::read(&bounds, &memory)?;
-        let outlines = functions::outlines(&symbols, text);
+        let mut tables = collect::Tables::read(&bounds, &memory)?;
+        let mut outlines = functions::outlines(&symbols, text);
+        tables
+            .sites
+            .extend(collect::trampolines(&bounds, &outlines));
+        let mut blacklist = collect::blacklist(&parts.blacklist, &bounds, &symbols, &outlines)?;
+        let mut texts = Texts::new(text);
+        let mut read_only = bounds.read_only.clone();
+        for module in Module::all(modules, &memory, bounds.kernel)? {
+            let own = module.outlines(&symbols);
+            let Ok(read) = collect::Tables::read(&module.bounds, &memory) else {
+                continue;
+            };
+            tables.extend(read);
+            tables
+                .sites
+                .extend(collect::trampolines(&module.bounds, &own));
+            blacklist.extend(&module.bounds.forbidden);
+            read_only.extend(&module.bounds.read_only);
+            texts.add(&module);
+            outlines.extend(own);
+        }
+        outlines.sort_by_key(|outline| outline.span.start);
         let decided = decisions::decided(&tables, &symbols, &memory);
-        let mut swept = sweep::sweep(&outlines, text, &memory);
+        let mut swept = sweep::sweep(&outlines, &texts, &memory);
         boot.widen(&outlines, &mut swept.spans);
-        let blacklist = collect::blacklist(&parts.blacklist, &bounds, &symbols, &outlines)?;
 
         let mut small = tables.sites;
-        small.extend(collect::trampolines(&bounds, &outlines));
         small.extend(swept.alternatives);
         let known = Sites::new(small.clone(), blacklist.clone());
         let mut functions = Vec::with_capacity(outlines.len());
@@ -62,7 +98,7 @@ impl Image {
             // What may not be traced may not be probed either: a nop there is something else.
             let taken = |at: Addr| known.overlapping(Span::new(at, 5)).next().is_some();
             let head = memory.bytes_from(span.start, 9).unwrap_or_default();
-            if let Some(site) = collect::ftrace(span.start, head, text, &symbols, taken) {
+            if let Some(site) = collect::ftrace(span.start, head, &texts, &symbols, taken) {
                 small.push(site);
                 compiled.push(span.start);
             }
@@ -71,17 +107,17 @@ impl Image {
             })?;
             functions.push(Function {
                 id: FunctionId(number),
-                name: symbols.name(&outline.symbol).to_owned(),
+                name: texts.qualified(span.start, symbols.name(&outline.symbol)),
                 span,
             });
         }
 
         let mut values = swept.values;
-        for span in &bounds.read_only {
+        for span in &read_only {
             values.extend(sweep::pointers(
                 *span,
                 memory.bytes(*span).unwrap_or_default(),
-                text,
+                &texts,
             ));
         }
         let mut pointed = sweep::plausible(values, &functions, &memory);
@@ -100,7 +136,7 @@ impl Image {
         }));
         let entries = Entries::new(branches, pointed, &functions);
 
-        let names = Names::new(&symbols, &functions);
+        let names = Names::new(&symbols, &functions, &texts);
         let known = Known::new(&symbols);
         let callees = Callees::new(functions.len());
         // Last: an entry that boot would seal is still the tracer's.
@@ -110,6 +146,7 @@ impl Image {
             release: parts.release.clone(),
             live,
             text,
+            modules: texts.modules,
             kernel: bounds.kernel,
             symbols,
             memory,

@@ -7,6 +7,7 @@ use super::memory::Memory;
 use super::names;
 use super::sites::{Site, SiteKind};
 use super::tables::{self, ExceptionEntry, JumpEntry, StaticCallEntry};
+use super::texts::Texts;
 use crate::{Addr, Error, Result, Span};
 
 /// What the tables say about the text that stays.
@@ -27,6 +28,13 @@ fn one(at: Addr, len: u64, kind: SiteKind) -> Site {
 }
 
 impl Tables {
+    /// Adds what another part's tables say.
+    pub(crate) fn extend(&mut self, other: Self) {
+        self.jumps.extend(other.jumps);
+        self.exceptions.extend(other.exceptions);
+        self.sites.extend(other.sites);
+    }
+
     /// Reads all of them.
     ///
     /// # Errors
@@ -242,7 +250,7 @@ pub(crate) fn trampolines<'a>(
 pub(crate) fn ftrace(
     entry: Addr,
     bytes: &[u8],
-    text: Span,
+    texts: &Texts,
     symbols: &Symbols,
     taken: impl Fn(Addr) -> bool,
 ) -> Option<Site> {
@@ -261,7 +269,7 @@ pub(crate) fn ftrace(
                 .add(5)
                 .add(i64::from(i32::from_le_bytes([a, b, c, d])).cast_unsigned());
             let by_name = |name: &str| name == "__fentry__" || name.starts_with("ftrace_");
-            !text.contains(target)
+            !texts.contains(target)
                 || symbols
                     .at(target)
                     .any(|symbol| by_name(symbols.name(symbol)))

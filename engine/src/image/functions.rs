@@ -19,10 +19,18 @@ pub(crate) struct Outline {
 /// branches from other functions, so that each is best taken for a function of its own. So are the
 /// parts `f.cold` that the compiler splits off.
 pub(crate) fn outlines(symbols: &Symbols, text: Span) -> Vec<Outline> {
+    outlined(symbols, text, Symbol::is_text)
+}
+
+/// The functions of a section of a module's text, by address.
+pub(crate) fn module_outlines(symbols: &Symbols, text: Span) -> Vec<Outline> {
+    outlined(symbols, text, Symbol::is_module_text)
+}
+
+fn outlined(symbols: &Symbols, text: Span, is_text: fn(&Symbol) -> bool) -> Vec<Outline> {
     let mut starts: Vec<Symbol> = symbols
-        .entries()
-        .iter()
-        .filter(|symbol| symbol.is_text() && text.contains(symbol.at))
+        .within(text)
+        .filter(|symbol| is_text(symbol))
         .copied()
         .collect();
     // One for each address: the best name first.

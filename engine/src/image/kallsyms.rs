@@ -1,6 +1,6 @@
 //! The kernel's symbols, from the text of `/proc/kallsyms`.
 
-use crate::{Addr, Error, Result};
+use crate::{Addr, Error, Result, Span};
 
 /// A symbol. Its name stands in [`Symbols`].
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +18,11 @@ impl Symbol {
     /// Whether it is text of the core kernel (of init text too, which only the address can tell).
     pub(crate) fn is_text(&self) -> bool {
         !self.module && matches!(self.kind, b't' | b'T' | b'w' | b'W')
+    }
+
+    /// Whether it is text of a module.
+    pub(crate) fn is_module_text(&self) -> bool {
+        self.module && matches!(self.kind, b't' | b'T' | b'w' | b'W')
     }
 }
 
@@ -102,6 +107,15 @@ impl Symbols {
     /// All of them, by address.
     pub(crate) fn entries(&self) -> &[Symbol] {
         &self.entries
+    }
+
+    /// Those in `span`.
+    pub(crate) fn within(&self, span: Span) -> impl Iterator<Item = &Symbol> {
+        let first = self
+            .entries
+            .partition_point(|symbol| symbol.at < span.start);
+        let rest = self.entries.iter().skip(first);
+        rest.take_while(move |symbol| symbol.at < span.end)
     }
 
     /// Those at exactly `at`.

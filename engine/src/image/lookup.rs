@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::Function;
 use super::kallsyms::Symbols;
 use super::names;
+use super::texts::Texts;
 use crate::{Addr, Error, Result};
 
 /// How many names a message lists.
@@ -18,17 +19,17 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub(crate) fn new(symbols: &Symbols, functions: &[Function]) -> Self {
+    pub(crate) fn new(symbols: &Symbols, functions: &[Function], texts: &Texts) -> Self {
         let mut by_name: HashMap<String, Vec<u32>> = HashMap::with_capacity(functions.len());
         for function in functions {
             for symbol in symbols
                 .at(function.span.start)
-                .filter(|symbol| symbol.is_text())
+                .filter(|symbol| symbol.is_text() || symbol.is_module_text())
             {
                 let name = symbols.name(symbol);
                 if !names::is_marker(name) {
                     by_name
-                        .entry(name.to_owned())
+                        .entry(texts.qualified(function.span.start, name))
                         .or_default()
                         .push(function.id.0);
                 }
@@ -105,8 +106,12 @@ impl Names {
             .find(|symbol| symbols.name(symbol) == name);
         match same {
             Some(symbol) if symbol.module => {
-                return "; a module has one, and only functions of the kernel itself can be used"
-                    .to_owned();
+                let behind = format!(":{name}");
+                let own = self.by_name.keys().find(|known| known.ends_with(&behind));
+                return own.map_or_else(
+                    || "; a module has one, and its text was not read".to_owned(),
+                    |own| format!("; a module has one, {own}"),
+                );
             }
             Some(symbol) if symbol.is_text() => {
                 return "; it had one, in text that it frees when it has booted, or this is no function but a mark".to_owned();

@@ -19,16 +19,19 @@ mod kallsyms;
 mod known;
 mod lookup;
 mod memory;
+mod modules;
 mod names;
 mod sites;
 mod sweep;
 mod tables;
+mod texts;
 
 pub(crate) use sweep::{branch_target, is_emulation_prefix, is_padding};
 
 pub use decisions::{Decided, Decision, Transfer};
 pub use entries::Branch;
 pub use file::FileParts;
+pub use modules::ModuleParts;
 pub use sites::{Site, SiteKind, Sites};
 
 use bounds::Bounds;
@@ -86,6 +89,8 @@ pub struct Image {
     kernel: Span,
     symbols: Symbols,
     memory: Memory,
+    /// Modules' text, by address, with the module's name.
+    modules: Vec<(Span, String)>,
     /// By address.
     functions: Vec<Function>,
     names: Names,
@@ -135,7 +140,15 @@ impl Image {
         self.kernel
     }
 
-    /// Every function of the core kernel's text, by address.
+    /// The module in whose text `at` lies.
+    #[must_use]
+    pub fn module_at(&self, at: Addr) -> Option<&str> {
+        let behind = self.modules.partition_point(|(text, _)| text.start <= at);
+        let (text, name) = self.modules.get(behind.checked_sub(1)?)?;
+        text.contains(at).then_some(name.as_str())
+    }
+
+    /// Every function of the core kernel's text and of modules', by address.
     #[must_use]
     pub fn functions(&self) -> &[Function] {
         &self.functions
@@ -148,6 +161,7 @@ impl Image {
     }
 
     /// The function of a name: any of its symbols, or `name@0xaddress` where several share the name.
+    /// Those of modules are `module:name`.
     ///
     /// # Errors
     /// [`Error::NoFunction`] with near names, [`Error::Ambiguous`] with what to write instead.

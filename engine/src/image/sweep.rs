@@ -8,6 +8,7 @@ use super::entries::Branch;
 use super::functions::Outline;
 use super::memory::Memory;
 use super::sites::{Site, SiteKind};
+use super::texts::Texts;
 use crate::{Addr, Span};
 
 /// What the pass found.
@@ -24,7 +25,7 @@ pub(crate) struct Swept {
 }
 
 /// Decodes every function once.
-pub(crate) fn sweep(outlines: &[Outline], text: Span, memory: &Memory) -> Swept {
+pub(crate) fn sweep(outlines: &[Outline], texts: &Texts, memory: &Memory) -> Swept {
     let mut swept = Swept {
         spans: Vec::with_capacity(outlines.len()),
         ..Swept::default()
@@ -49,10 +50,10 @@ pub(crate) fn sweep(outlines: &[Outline], text: Span, memory: &Memory) -> Swept 
             if instruction.flow_control() == FlowControl::Next {
                 swept
                     .values
-                    .extend(taken(&instruction).filter(|&to| text.contains(to)));
+                    .extend(taken(&instruction).filter(|&to| texts.contains(to)));
             } else {
                 let from_outside = |&to: &Addr| {
-                    text.contains(to) && (is_call(&instruction) || !outline.span.contains(to))
+                    texts.contains(to) && (is_call(&instruction) || !outline.span.contains(to))
                 };
                 let source = Addr(instruction.ip());
                 swept.branches.extend(
@@ -168,13 +169,13 @@ fn looks_unlocked(instruction: &Instruction, bytes: &[u8], start: Addr) -> bool 
 
 /// Values in read-only data that are addresses in the text, at 8-byte boundaries: tables of labels,
 /// such as the interpreter's of BPF.
-pub(crate) fn pointers(span: Span, bytes: &[u8], text: Span) -> impl Iterator<Item = Addr> {
+pub(crate) fn pointers(span: Span, bytes: &[u8], texts: &Texts) -> impl Iterator<Item = Addr> {
     let skipped = usize::try_from(span.start.0.next_multiple_of(8) - span.start.0).unwrap_or(0);
     let (words, _) = bytes.get(skipped..).unwrap_or_default().as_chunks::<8>();
     words
         .iter()
         .map(|word| Addr(u64::from_le_bytes(*word)))
-        .filter(move |&at| text.contains(at))
+        .filter(move |&at| texts.contains(at))
 }
 
 /// Of values that look like addresses inside functions, those where an instruction begins that may be

@@ -2,11 +2,11 @@
 //! point into scratch memory, branches to exits.
 
 use iced_x86::{
-    CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpAccess, OpKind,
-    Register,
+    Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpAccess, OpKind, Register,
 };
 
 use super::native::{GS, Machine, ORIGINAL, Random, SCRATCH, SCRATCH_BYTES, STACK, STATUS, State};
+use super::runnable::runs_here;
 
 /// Where short branches lead: a jump to exit 1.
 pub(crate) const STEPPING_STONE: u64 = ORIGINAL - 16;
@@ -19,70 +19,6 @@ pub(crate) struct Case {
     pub(crate) state: State,
     /// What stands on top of the stack.
     pub(crate) top: u64,
-}
-
-/// What any x86-64 processor of the last ten years runs in user space, as far as registers, flags and
-/// plain memory go.
-const FEATURES: [CpuidFeature; 15] = [
-    CpuidFeature::INTEL8086,
-    CpuidFeature::INTEL186,
-    CpuidFeature::INTEL386,
-    CpuidFeature::INTEL486,
-    CpuidFeature::X64,
-    CpuidFeature::CMOV,
-    CpuidFeature::CX8,
-    CpuidFeature::CMPXCHG16B,
-    CpuidFeature::POPCNT,
-    CpuidFeature::BMI1,
-    CpuidFeature::BMI2,
-    CpuidFeature::MULTIBYTENOP,
-    CpuidFeature::PAUSE,
-    CpuidFeature::SSE,
-    CpuidFeature::SSE2,
-];
-
-/// Whether the instruction can be run here with a result that only depends on the state.
-fn runs_here(instruction: &Instruction) -> bool {
-    let allowed = instruction
-        .cpuid_features()
-        .iter()
-        .all(|feature| FEATURES.contains(feature));
-    let plain = (0..instruction.op_count()).all(|n| {
-        let register = instruction.op_register(n);
-        instruction.op_kind(n) != OpKind::Register || register.is_gpr()
-    });
-    let special = matches!(
-        instruction.mnemonic(),
-        Mnemonic::In
-            | Mnemonic::Out
-            | Mnemonic::Insb
-            | Mnemonic::Insd
-            | Mnemonic::Insw
-            | Mnemonic::Outsb
-            | Mnemonic::Outsd
-            | Mnemonic::Outsw
-            | Mnemonic::Enter
-            | Mnemonic::Cli
-            | Mnemonic::Lar
-            | Mnemonic::Lsl
-            | Mnemonic::Verr
-            | Mnemonic::Verw
-            | Mnemonic::Sgdt
-            | Mnemonic::Sidt
-            | Mnemonic::Sldt
-            | Mnemonic::Str
-            | Mnemonic::Smsw
-            | Mnemonic::Cpuid
-            | Mnemonic::Ldmxcsr
-            | Mnemonic::Std
-    );
-    allowed
-        && plain
-        && !special
-        && !instruction.is_privileged()
-        && !matches!(instruction.segment_prefix(), Register::FS)
-        && !matches!(instruction.memory_base().size(), 4)
-        && !matches!(instruction.memory_index().size(), 4)
 }
 
 /// A general register's number.
@@ -115,6 +51,15 @@ impl Case {
             };
         }
         state.registers[4] = machine.address(STACK);
+        for word in state.vectors.as_flattened_mut() {
+            *word = random.next();
+        }
+        if !std::arch::is_x86_feature_detected!("avx") {
+            state
+                .vectors
+                .iter_mut()
+                .for_each(|vector| vector[2..].fill(0));
+        }
         let mut case = Self {
             code: Vec::new(),
             state,
@@ -123,6 +68,7 @@ impl Case {
         case.prepare(machine, &instruction, random);
         let divides = matches!(instruction.mnemonic(), Mnemonic::Div | Mnemonic::Idiv);
         if divides
+            && instruction.op0_register() != Register::DL
             && matches!(
                 instruction.op0_register().full_register(),
                 Register::RDX | Register::RAX
@@ -170,7 +116,14 @@ impl Case {
                 self.state.registers = self.state.registers.map(|value| value | 0x0101);
                 self.state.registers[4] = machine.address(STACK);
                 self.state.registers[0] = random.below(0x7f) | 1;
-                self.state.registers[2] = 0;
+                // The high half of what is divided, but for bytes.
+                self.state.registers[2] = u64::from(instruction.op0_register() == Register::DL);
+            }
+            Mnemonic::Cpuid => self.state.registers[0] = 0x8000_0000,
+            Mnemonic::Xgetbv => self.state.registers[1] = 0,
+            Mnemonic::Mov if instruction.op0_register().is_segment_register() => {
+                // The empty selector.
+                self.state.registers[number(instruction.op1_register())] = 0;
             }
             Mnemonic::Leave => self.state.registers[5] = machine.address(STACK) + 64,
             Mnemonic::Loop
@@ -201,7 +154,8 @@ impl Case {
         let (base, index) = (instruction.memory_base(), instruction.memory_index());
         let scale = u64::from(instruction.memory_index_scale());
         let displacement = instruction.memory_displacement64();
-        let scratch = machine.address(SCRATCH + SCRATCH_BYTES as u64 / 2) + random.below(32) * 16;
+        // Aligned for any vector.
+        let scratch = machine.address(SCRATCH + SCRATCH_BYTES as u64 / 2) + random.below(8) * 64;
         let by_gs = instruction.segment_prefix() == Register::GS;
         let target = if by_gs {
             scratch.wrapping_sub(machine.address(GS))

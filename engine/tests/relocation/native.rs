@@ -13,9 +13,21 @@
 #[path = "random.rs"]
 mod random;
 
-use iced_x86::code_asm::{CodeAssembler, qword_ptr, registers::*};
+use iced_x86::code_asm::{
+    AsmRegisterXmm, AsmRegisterYmm, CodeAssembler, qword_ptr, registers::*, xmmword_ptr,
+    ymmword_ptr,
+};
 
 pub(crate) use random::Random;
+
+const XMM: [AsmRegisterXmm; 16] = [
+    xmm0, xmm1, xmm2, xmm3, xmm4, xmm5, xmm6, xmm7, xmm8, xmm9, xmm10, xmm11, xmm12, xmm13, xmm14,
+    xmm15,
+];
+const YMM: [AsmRegisterYmm; 16] = [
+    ymm0, ymm1, ymm2, ymm3, ymm4, ymm5, ymm6, ymm7, ymm8, ymm9, ymm10, ymm11, ymm12, ymm13, ymm14,
+    ymm15,
+];
 
 /// Where original code is put.
 pub(crate) const ORIGINAL: u64 = 0x1_0000;
@@ -36,6 +48,7 @@ pub(crate) const BYTES: usize = 0x10_0000;
 
 const EXITS: u64 = 0x1000;
 const STATE: u64 = 0x4000;
+const VECTORS: u64 = 0x4200;
 /// Bytes of a stub that leaves: far more than it needs.
 const EXIT_BYTES: u64 = 64;
 
@@ -51,6 +64,8 @@ pub(crate) struct State {
     pub(crate) flags: u64,
     /// By which exit the code left.
     pub(crate) exit: u64,
+    /// xmm0 to xmm15, or ymm0 to ymm15 where there is AVX.
+    pub(crate) vectors: [[u64; 4]; 16],
 }
 
 /// A mapping with code, data and stack.
@@ -140,6 +155,9 @@ impl Machine {
         for (number, &value) in state.registers.iter().enumerate() {
             self.set_word(STATE + 8 * number as u64, value);
         }
+        for (number, &word) in state.vectors.as_flattened().iter().enumerate() {
+            self.set_word(VECTORS + 8 * number as u64, word);
+        }
         self.set_word(STATE + 128, state.flags & STATUS | 0x202);
         let entry = self.base + entry;
         self.set_word(STATE + 144, entry);
@@ -164,9 +182,31 @@ impl Machine {
         for number in 0..16 {
             after.registers[number] = self.word(STATE + 8 * number as u64);
         }
+        for number in 0..64 {
+            after.vectors.as_flattened_mut()[number] = self.word(VECTORS + 8 * number as u64);
+        }
         after.flags = self.word(STATE + 128);
         after.exit = self.word(STATE + 136);
         after
+    }
+
+    /// Loads or stores all vector registers; changes no flag.
+    fn move_vectors(&self, a: &mut CodeAssembler, store: bool) {
+        let avx = std::arch::is_x86_feature_detected!("avx");
+        for number in 0..16 {
+            let (small, large) = (XMM[number], YMM[number]);
+            let at = self.base + VECTORS + 32 * number as u64;
+            match (avx, store) {
+                (false, false) => a.movdqu(small, xmmword_ptr(at)),
+                (false, true) => a.movdqu(xmmword_ptr(at), small),
+                (true, false) => a.vmovdqu(large, ymmword_ptr(at)),
+                (true, true) => a.vmovdqu(ymmword_ptr(at), large),
+            }
+            .unwrap();
+        }
+        if avx && store {
+            a.vzeroupper().unwrap();
+        }
     }
 
     fn write_stubs(&mut self) {
@@ -181,6 +221,7 @@ impl Machine {
             enter.push(register).unwrap();
         }
         enter.mov(at(152), rsp).unwrap();
+        self.move_vectors(&mut enter, false);
         enter.push(at(128)).unwrap();
         enter.popfq().unwrap();
         for (number, register) in registers.into_iter().enumerate() {
@@ -204,6 +245,7 @@ impl Machine {
         for (number, register) in registers.into_iter().enumerate() {
             leave.mov(at(8 * number as u64), register).unwrap();
         }
+        self.move_vectors(&mut leave, true);
         leave.mov(rsp, at(152)).unwrap();
         leave.pushfq().unwrap();
         leave.pop(at(128)).unwrap();

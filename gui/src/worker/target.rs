@@ -219,7 +219,8 @@ fn converse(
     })?;
     told.go_on()?;
     told.step("load", step, "looking at every function", 0.96);
-    told.tell(TargetNews::Image(catalogue(Image::from_live(&parts)?)));
+    let image = Image::with_modules(&parts, &connection.modules()?)?;
+    told.tell(TargetNews::Image(catalogue(image)));
     told.tell(TargetNews::Connected(connection.info().clone()));
     for order in orders {
         let (events, heard) = unbounded();

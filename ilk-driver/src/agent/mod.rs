@@ -11,6 +11,7 @@ mod counters;
 mod device;
 mod drain;
 mod kernel;
+mod modules;
 mod outbox;
 mod rings;
 mod served;

@@ -8,7 +8,7 @@ use super::kernel::{self, Memory};
 use super::outbox::{Gone, Outbox};
 use super::session::Running;
 use super::stream::Stream;
-use super::{clock, device};
+use super::{clock, device, modules};
 use crate::protocol::{
     self, Bytes, CHUNK, Message, Opening, Refusal, RefusalKind, Request, Schedule, Target,
 };
@@ -76,6 +76,7 @@ impl Served {
                 return self.send_file(kernel::kallsyms().map(|text| (text, String::new())));
             }
             Request::Blacklist => return self.send_file(Ok(kernel::blacklist())),
+            Request::Modules => return self.send_file(Ok(modules::sections())),
             Request::Read { address, length } => return self.send_memory(address, length),
             Request::Clear => self.clear().map(|()| Message::Accepted),
             Request::Arena(writes) => self.arena(&writes).map(|()| Message::Accepted),

@@ -15,7 +15,7 @@ mod wire;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gilk_engine::image::LiveParts;
+use gilk_engine::image::{LiveParts, ModuleParts};
 use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout};
 use gilk_engine::{Addr, Span};
 
@@ -114,6 +114,34 @@ impl Connection {
             progress(SYMBOLS, &note);
         }
         let wanted = gilk_engine::image::wanted(&kallsyms)?;
+        let memory = self.memory(wanted, &mut |share| {
+            progress(SYMBOLS + (1.0 - SYMBOLS) * share, "text and tables");
+        })?;
+        progress(1.0, "done");
+        Ok(LiveParts {
+            release: self.info.release.clone(),
+            kallsyms,
+            blacklist,
+            memory,
+        })
+    }
+
+    /// Reads where the running kernel's modules lie, and their text and tables.
+    ///
+    /// # Errors
+    /// As [`Connection::live_parts`].
+    pub fn modules(&mut self) -> Result<ModuleParts> {
+        let (sections, _) = self.text(&Request::Modules, &mut |_| {})?;
+        let wanted = ModuleParts::wanted(&sections)?;
+        let memory = self.memory(wanted, &mut |_| {})?;
+        Ok(ModuleParts { sections, memory })
+    }
+
+    fn memory(
+        &mut self,
+        wanted: Vec<Span>,
+        progress: &mut dyn FnMut(f32),
+    ) -> Result<Vec<(Addr, Vec<u8>)>> {
         let all: u64 = wanted.iter().map(|span| span.len()).sum();
         let mut memory = Vec::new();
         let mut done = 0;
@@ -129,10 +157,7 @@ impl Connection {
                 self.wire.send(&request)?;
                 self.wire.chunks(length, &mut bytes, &mut |bytes| {
                     let share = (done + bytes as u64) as f32 / all.max(1) as f32;
-                    progress(
-                        SYMBOLS + (1.0 - SYMBOLS) * share.min(1.0),
-                        "text and tables",
-                    );
+                    progress(share.min(1.0));
                 })?;
                 if bytes.len() as u64 != at + length {
                     return Err(Error::Protocol {
@@ -146,13 +171,7 @@ impl Connection {
             done += span.len();
             memory.push((span.start, bytes));
         }
-        progress(1.0, "done");
-        Ok(LiveParts {
-            release: self.info.release.clone(),
-            kallsyms,
-            blacklist,
-            memory,
-        })
+        Ok(memory)
     }
 
     fn text(

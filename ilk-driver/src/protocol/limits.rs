@@ -31,6 +31,7 @@ impl Request {
             Self::Info
             | Self::Kallsyms
             | Self::Blacklist
+            | Self::Modules
             | Self::Clear
             | Self::Stop
             | Self::Ping(_) => Ok(()),

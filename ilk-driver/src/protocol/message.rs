@@ -13,6 +13,8 @@ pub enum Request {
     Kallsyms,
     /// All of the kernel's list of functions that must not be probed.
     Blacklist,
+    /// A line for each section of each module: module, bytes of the module, section, address.
+    Modules,
     /// Kernel memory.
     Read {
         /// First address.

@@ -9,7 +9,7 @@
 //! | client | agent |
 //! |---|---|
 //! | [`Request::Info`] | [`Message::Info`] |
-//! | [`Request::Kallsyms`], [`Request::Blacklist`], [`Request::Read`] | [`Message::Chunk`]…, [`Message::End`] |
+//! | [`Request::Kallsyms`], [`Request::Blacklist`], [`Request::Modules`], [`Request::Read`] | [`Message::Chunk`]…, [`Message::End`] |
 //! | [`Request::Clear`], [`Request::Arena`], [`Request::Batch`], [`Request::Pokes`], [`Request::Counters`] | [`Message::Accepted`] |
 //! | [`Request::Start`] | [`Message::Started`], then everything that happens, then [`Message::Finished`] |
 //! | [`Request::Stop`] | nothing of its own: `Finished` comes early |
@@ -33,7 +33,7 @@ pub use message::{
 pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
 
 /// Changes with every change of a message.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes of the largest frame that is read or written, its length not counted.
 pub const MAX_FRAME: usize = 4 << 20;
 /// Bytes of kernel memory in one [`Request::Read`].

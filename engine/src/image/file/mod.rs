@@ -18,6 +18,7 @@ use std::borrow::Cow;
 use super::bounds::Bounds;
 use super::kallsyms::Symbols;
 use super::memory::Memory;
+use super::modules::ModuleParts;
 use super::{Image, LiveParts};
 use crate::{Addr, Error, Result, Span};
 
@@ -96,7 +97,7 @@ impl Image {
     /// [`Error::Image`] as of [`FileParts::read`] and [`Image::from_live`].
     pub fn from_file(bytes: &[u8]) -> Result<Self> {
         let FileParts { parts, boot } = FileParts::read(bytes)?;
-        Self::build(&parts, Some(boot))
+        Self::build(&parts, &ModuleParts::default(), Some(boot))
     }
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::super::fixture::{Fixture, TEXT};
 use super::FileParts;
-use crate::image::SiteKind;
+use crate::image::{ModuleParts, SiteKind};
 use crate::{Addr, Image, Span};
 
 /// Where the tables lie that boot frees, and the symbols.
@@ -266,6 +266,6 @@ proptest! {
             file[at] ^= 1 << bit;
         }
         // Either is right; it must not panic.
-        let _ = FileParts::read(&file).map(|parts| Image::build(&parts.parts, Some(parts.boot)));
+        let _ = FileParts::read(&file).map(|parts| Image::build(&parts.parts, &ModuleParts::default(), Some(parts.boot)));
     }
 }

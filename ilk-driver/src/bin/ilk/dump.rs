@@ -20,8 +20,8 @@ pub(crate) struct Dump {
 impl Dump {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let mut connected = self.target.connect()?;
-        let parts = read(&mut connected.connection)?;
-        save(&parts, &self.output)?;
+        let (parts, modules) = read(&mut connected.connection)?;
+        save(&parts, &modules, &self.output)?;
         let bytes = std::fs::metadata(&self.output)?.len();
         eprintln!(
             "Linux {}: {bytes} bytes in {}.",

@@ -34,7 +34,8 @@ impl Run {
         interrupt::watch();
         let mut connected = self.target.connect()?;
         let connection = &mut connected.connection;
-        let image = Image::from_live(&target::read(connection)?)?;
+        let (parts, modules) = target::read(connection)?;
+        let image = Image::with_modules(&parts, &modules)?;
         let planned = plan::planned(&image, &session, &connection.info().layout)?;
         let stop = StopFlag::new();
         let (sender, events) = unbounded();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
-use gilk_engine::image::LiveParts;
+use gilk_engine::image::{LiveParts, ModuleParts};
 use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout};
 use gilk_engine::{Addr, Image, Span};
 use ilk_driver::agent::SOCKET;
@@ -88,7 +88,8 @@ impl ImageArgs {
             return Ok((image, layout));
         }
         let mut connected = self.target.connect()?;
-        let image = Image::from_live(&read(&mut connected.connection)?)?;
+        let (parts, modules) = read(&mut connected.connection)?;
+        let image = Image::with_modules(&parts, &modules)?;
         let layout = connected.connection.info().layout.clone();
         Ok((image, layout))
     }
@@ -107,7 +108,7 @@ pub(crate) fn boot(options: &Options) -> anyhow::Result<Lab> {
 }
 
 /// Reads the running kernel with its progress on standard error.
-pub(crate) fn read(connection: &mut Connection) -> anyhow::Result<LiveParts> {
+pub(crate) fn read(connection: &mut Connection) -> anyhow::Result<(LiveParts, ModuleParts)> {
     let mut progress = Progress::new();
     let mut note = String::new();
     let parts = connection.live_parts(&mut |share, what| {
@@ -119,7 +120,7 @@ pub(crate) fn read(connection: &mut Connection) -> anyhow::Result<LiveParts> {
     if !note.is_empty() {
         progress.say(&note);
     }
-    Ok(parts)
+    Ok((parts, connection.modules()?))
 }
 
 /// A layout like that of the module, for looking at plans with no target at hand.

@@ -1,0 +1,221 @@
+//! Modules: where their text and tables lie, by the sections that the kernel says each has.
+
+use serde::{Deserialize, Serialize};
+
+use super::bounds::Bounds;
+use super::functions::{self, Outline};
+use super::kallsyms::Symbols;
+use super::memory::Memory;
+use crate::{Addr, Error, Result, Span};
+
+/// What was read of a running kernel's modules. Their symbols stand in kallsyms.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleParts {
+    /// A line for each section of each module: the module's name, the bytes it has in all
+    /// (`/proc/modules`), the section's name, and its address in hexadecimal
+    /// (`/sys/module/NAME/sections`).
+    pub sections: String,
+    /// Memory as (address, bytes), at least the spans that [`ModuleParts::wanted`] asks for.
+    pub memory: Vec<(Addr, Vec<u8>)>,
+}
+
+/// A section of a module, up to the next one.
+#[derive(Clone, Debug)]
+struct Section<'p> {
+    module: &'p str,
+    name: &'p str,
+    span: Span,
+}
+
+/// Text that is there as long as the module is.
+fn is_text(name: &str) -> bool {
+    name.contains("text") && !name.starts_with(".init")
+}
+
+/// Tables that an image needs, and data that may hold addresses of text.
+fn is_table(name: &str) -> bool {
+    matches!(
+        name,
+        "__jump_table" | ".static_call_sites" | "__ex_table" | "__bug_table" | ".rodata"
+    )
+}
+
+impl ModuleParts {
+    /// The memory to read, given what [`ModuleParts::sections`] is to hold; no span touches another.
+    ///
+    /// # Errors
+    /// [`Error::Image`] for a line that is not of that form.
+    pub fn wanted(sections: &str) -> Result<Vec<Span>> {
+        let spans = parse(sections)?
+            .into_iter()
+            .filter(|section| is_text(section.name) || is_table(section.name))
+            .map(|section| section.span);
+        Ok(super::bounds::merge(spans.collect()))
+    }
+}
+
+/// Reads the list, by address. The kernel does not say where a section ends: where the next begins, or
+/// where the module must end at the latest; what lies between is zero.
+fn parse(list: &str) -> Result<Vec<Section<'_>>> {
+    let mut sections = Vec::new();
+    for (number, line) in list.lines().enumerate() {
+        let mut fields = line.split_ascii_whitespace();
+        let mut section = || {
+            let (module, size) = (fields.next()?, fields.next()?.parse::<u64>().ok()?);
+            let name = fields.next()?;
+            let digits = fields.next()?.trim_start_matches("0x");
+            let start = Addr(u64::from_str_radix(digits, 16).ok()?);
+            let span = Span::new(start, size.next_multiple_of(4096));
+            Some(Section { module, name, span })
+        };
+        let Some(section) = section() else {
+            let reason = format!(
+                "line {} of the list of modules' sections is {line:?}, and not a module, its size, a section and an address",
+                number + 1
+            );
+            return Err(Error::Image { reason });
+        };
+        // Those that boot of the module frees are said to be at zero.
+        if section.span.start != Addr(0) {
+            sections.push(section);
+        }
+    }
+    sections.sort_by_key(|section| section.span.start);
+    let starts: Vec<Addr> = sections.iter().map(|section| section.span.start).collect();
+    for section in &mut sections {
+        let behind = starts.partition_point(|&start| start <= section.span.start);
+        if let Some(&next) = starts.get(behind) {
+            section.span.end = section.span.end.min(next);
+        }
+    }
+    Ok(sections)
+}
+
+/// A module with text.
+#[derive(Clone, Debug)]
+pub(crate) struct Module {
+    pub(crate) name: String,
+    pub(crate) bounds: Bounds,
+    pub(crate) texts: Vec<Span>,
+}
+
+impl Module {
+    /// The modules of the list.
+    ///
+    /// # Errors
+    /// [`Error::Image`] if the list is damaged.
+    pub(crate) fn all(parts: &ModuleParts, memory: &Memory, kernel: Span) -> Result<Vec<Self>> {
+        let sections = parse(&parts.sections)?;
+        let mut names: Vec<&str> = sections.iter().map(|section| section.module).collect();
+        names.sort_unstable();
+        names.dedup();
+        let modules = names.into_iter().filter_map(|name| {
+            let own: Vec<&Section<'_>> = sections
+                .iter()
+                .filter(|section| section.module == name)
+                .collect();
+            Self::of(name, &own, memory, kernel)
+        });
+        let mut modules: Vec<Self> = modules.collect();
+        modules.sort_by_key(|module| module.bounds.text.start);
+        Ok(modules)
+    }
+
+    fn of(name: &str, own: &[&Section<'_>], memory: &Memory, kernel: Span) -> Option<Self> {
+        let texts: Vec<Span> = own
+            .iter()
+            .filter(|section| is_text(section.name))
+            .map(|section| section.span)
+            .collect();
+        let text = Span {
+            start: texts.first()?.start,
+            end: texts.last()?.end,
+        };
+        let found = |wanted: &str| own.iter().find(|section| section.name == wanted);
+        let table = |wanted: &str, entry: usize| match found(wanted) {
+            Some(section) => filled(section.span, entry, memory),
+            None => Span::new(text.start, 0),
+        };
+        let forbidden = own.iter().filter(|section| {
+            matches!(
+                section.name,
+                ".noinstr.text" | ".kprobes.text" | ".entry.text"
+            )
+        });
+        Some(Self {
+            name: name.to_owned(),
+            bounds: Bounds {
+                text,
+                kernel,
+                read_only: found(".rodata")
+                    .map(|section| section.span)
+                    .into_iter()
+                    .collect(),
+                jump_table: table("__jump_table", 16),
+                static_calls: table(".static_call_sites", 8),
+                exceptions: table("__ex_table", 12),
+                bugs: table("__bug_table", 12),
+                forbidden: forbidden.map(|section| section.span).collect(),
+                trampolines: found(".static_call.text").map(|section| section.span),
+            },
+            texts,
+        })
+    }
+
+    /// Its functions, by address.
+    pub(crate) fn outlines(&self, symbols: &Symbols) -> Vec<Outline> {
+        let texts = self.texts.iter();
+        texts
+            .flat_map(|&text| functions::module_outlines(symbols, text))
+            .collect()
+    }
+}
+
+/// The whole entries of a table, without those at its end in which nothing stands.
+fn filled(table: Span, entry: usize, memory: &Memory) -> Span {
+    let len = usize::try_from(table.len()).unwrap_or_default();
+    let bytes = memory.bytes_from(table.start, len).unwrap_or_default();
+    let used = bytes
+        .iter()
+        .rposition(|&byte| byte != 0)
+        .map_or(0, |last| last + 1);
+    let whole = used
+        .next_multiple_of(entry)
+        .min(bytes.len() - bytes.len() % entry);
+    Span::new(table.start, whole as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIST: &str = "virtio 16384 .text 0xffffffffc0001000\n\
+                        virtio 16384 .init.text 0x0000000000000000\n\
+                        virtio 16384 __bug_table 0xffffffffc0002000\n\
+                        net 4096 .text 0xffffffffc0002100\n";
+
+    #[test]
+    fn a_section_ends_where_the_next_begins_or_the_module_must_end() {
+        let spans = ModuleParts::wanted(LIST).unwrap();
+        let all = Span {
+            start: Addr(0xffff_ffff_c000_1000),
+            end: Addr(0xffff_ffff_c000_3100),
+        };
+        assert_eq!(spans, [all]);
+        let error = ModuleParts::wanted("virtio .text\n")
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("line 1"), "{error}");
+    }
+
+    #[test]
+    fn a_table_ends_behind_its_last_entry() {
+        let mut bytes = vec![0; 64];
+        bytes[23] = 1; // in the second entry of 16
+        let at = Addr(0xffff_ffff_c000_0000);
+        let memory = Memory::new([(at, bytes.as_slice())].into_iter());
+        assert_eq!(filled(Span::new(at, 64), 16, &memory), Span::new(at, 32));
+        assert_eq!(filled(Span::new(at, 64), 12, &memory), Span::new(at, 24));
+        assert_eq!(filled(Span::new(at.add(24), 40), 12, &memory).len(), 0);
+    }
+}
