@@ -7,6 +7,7 @@
 mod describe;
 mod event;
 mod lock;
+mod poke;
 mod run;
 mod tally;
 mod upload;

@@ -185,6 +185,9 @@ mod tests {
             layout: RuntimeLayout::default(),
             functions: Vec::new(),
             instruments: Vec::new(),
+            sites: Vec::new(),
+            bounces: Vec::new(),
+            dependences: Vec::new(),
             patches: Vec::new(),
             batches: vec![
                 batch(0.0, vec![id], Vec::new()),

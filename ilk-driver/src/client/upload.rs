@@ -1,13 +1,18 @@
 //! A verified plan as requests.
 
-use gilk_engine::plan::{PlannedInstrument, PokeKind};
-use gilk_engine::{Plan, Session};
+use gilk_engine::plan::{Patch, PlannedInstrument};
+use gilk_engine::{Addr, Plan, Session};
 
 use super::TargetInfo;
+use super::poke::poke;
 use crate::protocol::{
-    ArenaWrite, Batch, Bytes, CHUNK, Counter, MAX_ITEMS, Poke, Request, Schedule, Way, Workload,
+    ArenaWrite, Batch, Bytes, CHUNK, Counter, MAX_ITEMS, Request, Schedule, Workload,
 };
 use crate::{Error, Result};
+
+/// Patches begin at multiples of this.
+const PATCH_ALIGN: i64 = 16;
+const INT3: u8 = 0xcc;
 
 /// What loads the plan into the agent, in order. Each is answered with a yes or a no.
 pub(super) fn requests(plan: &Plan, info: &TargetInfo) -> Result<Vec<Request>> {
@@ -23,28 +28,8 @@ pub(super) fn requests(plan: &Plan, info: &TargetInfo) -> Result<Vec<Request>> {
         )));
     }
     let mut requests = vec![Request::Clear];
-    let mut writes = Vec::new();
-    let mut size = 0;
-    for patch in &plan.patches {
-        let offset = info.layout.arena.start.to(patch.address);
-        let offset = u64::try_from(offset).map_err(|_| {
-            misfit(format!(
-                "it has a patch at {}, outside the arena",
-                patch.address
-            ))
-        })?;
-        size += patch.code.len();
-        writes.push(ArenaWrite {
-            offset,
-            code: Bytes(patch.code.clone()),
-        });
-        if size >= CHUNK {
-            requests.push(Request::Arena(std::mem::take(&mut writes)));
-            size = 0;
-        }
-    }
-    if !writes.is_empty() {
-        requests.push(Request::Arena(writes));
+    for stretch in stretches(&plan.patches) {
+        requests.push(Request::Arena(vec![arena_write(stretch, info)?]));
     }
     for batch in &plan.batches {
         requests.push(Request::Batch(Batch {
@@ -52,7 +37,7 @@ pub(super) fn requests(plan: &Plan, info: &TargetInfo) -> Result<Vec<Request>> {
             pokes: Vec::new(),
         }));
         for pokes in batch.pokes.chunks(MAX_ITEMS) {
-            let pokes = pokes.iter().map(|poke| wire_poke(plan, poke));
+            let pokes = pokes.iter().map(|planned| poke(plan, planned));
             requests.push(Request::Pokes(pokes.collect::<Result<_>>()?));
         }
     }
@@ -60,6 +45,45 @@ pub(super) fn requests(plan: &Plan, info: &TargetInfo) -> Result<Vec<Request>> {
     let counters = counters.chunks(MAX_ITEMS);
     requests.extend(counters.map(|counters| Request::Counters(counters.to_vec())));
     Ok(requests)
+}
+
+/// Patches in runs that nothing but the rest of an alignment parts, of about [`CHUNK`] bytes each:
+/// the module takes a run at once.
+fn stretches(patches: &[Patch]) -> Vec<&[Patch]> {
+    let mut runs = Vec::new();
+    for run in patches.chunk_by(|one, next| (0..PATCH_ALIGN).contains(&end(one).to(next.address))) {
+        let mut rest = run;
+        while let Some(first) = rest.first() {
+            let within =
+                |patch: &&Patch| first.address.to(patch.address).unsigned_abs() < CHUNK as u64;
+            let (now, later) = rest.split_at(rest.iter().take_while(within).count());
+            runs.push(now);
+            rest = later;
+        }
+    }
+    runs
+}
+
+fn end(patch: &Patch) -> Addr {
+    patch.address.add(patch.code.len() as u64)
+}
+
+/// Patches with `int3` between them.
+fn arena_write(patches: &[Patch], info: &TargetInfo) -> Result<ArenaWrite> {
+    let start = patches.first().map_or(Addr(0), |patch| patch.address);
+    let offset = info.layout.arena.start.to(start);
+    let offset = u64::try_from(offset)
+        .map_err(|_| misfit(format!("it has a patch at {start}, outside the arena")))?;
+    let mut code = Vec::new();
+    for patch in patches {
+        let gap = usize::try_from(start.add(code.len() as u64).to(patch.address)).unwrap_or(0);
+        code.resize(code.len() + gap, INT3);
+        code.extend_from_slice(&patch.code);
+    }
+    Ok(ArenaWrite {
+        offset,
+        code: Bytes(code),
+    })
 }
 
 /// What is to be read for an instrument that counts.
@@ -85,37 +109,6 @@ pub(super) fn schedule(plan: &Plan, session: &Session) -> Schedule {
     }
 }
 
-fn wire_poke(plan: &Plan, poke: &gilk_engine::plan::Poke) -> Result<Poke> {
-    let patch = plan
-        .patches
-        .get(poke.patch)
-        .ok_or_else(|| misfit(format!("its poke at {} leads to no patch", poke.at)))?;
-    let bytes = |from: &[u8]| {
-        let mut eight = [0; 8];
-        for (to, from) in eight.iter_mut().zip(from) {
-            *to = *from;
-        }
-        eight
-    };
-    let length = u8::try_from(poke.write.len())
-        .ok()
-        .filter(|length| *length <= 8 && poke.expect.len() == poke.write.len());
-    Ok(Poke {
-        address: poke.at.0,
-        detour: patch.address.0,
-        target: patch.address.0,
-        host: 0,
-        way: Way::Jump,
-        rank: 0,
-        length: length
-            .ok_or_else(|| misfit(format!("its poke at {} is longer than 8 bytes", poke.at)))?,
-        multi: poke.overwritten > 1 && poke.kind != PokeKind::Retarget,
-        remove: poke.kind == PokeKind::Remove,
-        expect: bytes(&poke.expect),
-        write: bytes(&poke.write),
-    })
-}
-
 fn misfit(reason: String) -> Error {
     Error::Plan { reason }
 }
@@ -123,15 +116,16 @@ fn misfit(reason: String) -> Error {
 #[cfg(test)]
 mod tests {
     use gilk_engine::layout::RuntimeLayout;
-    use gilk_engine::placement::{Site, Tactic};
-    use gilk_engine::plan::{Batch as PlannedBatch, Patch, Poke as PlannedPoke};
+    use gilk_engine::placement::{Bounce, BounceIndex, Site, SiteIndex, Slot, Splice};
+    use gilk_engine::plan::{Batch as PlannedBatch, Part, Poke as PlannedPoke, PokeKind};
     use gilk_engine::{Addr, Span};
 
     use super::*;
+    use crate::protocol::Way;
 
     fn target() -> TargetInfo {
         let layout = RuntimeLayout {
-            arena: Span::new(Addr(0x1000), 0x1000),
+            arena: Span::new(Addr(0x1000), 0x10_0000),
             ..RuntimeLayout::default()
         };
         TargetInfo {
@@ -144,47 +138,85 @@ mod tests {
         }
     }
 
-    fn plan() -> Plan {
-        let displaced = Span::new(Addr(0x500), 6);
-        let site = Site {
-            tactic: Tactic::DirectSplice,
-            displaced,
-            split: displaced.end,
-            overwritten: 2,
-        };
-        let patch = Patch {
-            site,
-            address: Addr(0x1040),
-            code: vec![0xcc; 21],
+    fn patch(site: u32, address: u64, bytes: usize) -> Patch {
+        Patch {
+            site: SiteIndex(site),
+            address: Addr(address),
+            code: vec![0x90; bytes],
             pieces: Vec::new(),
-            pre: Vec::new(),
-            post: Vec::new(),
+            hooks: Vec::new(),
+        }
+    }
+
+    /// A splice at 0x500 that exposes a bounce for the short one at 0x520.
+    fn plan() -> Plan {
+        let site = |splice, start, bytes| Site {
+            splice,
+            displaced: Span::new(Addr(start), bytes),
+            overwritten: 2,
+            run_ons: Vec::new(),
         };
-        let poke = |kind, expect: u8, write: u8, overwritten| PlannedPoke {
-            at: Addr(0x500),
-            expect: vec![expect; 5],
-            write: vec![write; 5],
+        let poke = |part, at, kind, rank, patch, bytes, overwritten| PlannedPoke {
+            part,
+            at: Addr(at),
+            expect: vec![1; bytes],
+            write: vec![2; bytes],
             kind,
-            patch: 0,
+            rank,
+            patch,
+            detour: 0,
             overwritten,
         };
-        let batch = |at, poke| PlannedBatch {
+        let [first, short] = [0, 1].map(|site| Part::Site(SiteIndex(site)));
+        let over = Part::Bounce(BounceIndex(0));
+        let batch = |at, pokes| PlannedBatch {
             at,
-            pokes: vec![poke],
+            pokes,
             launched: Vec::new(),
             splashed: Vec::new(),
         };
+        use PokeKind::{Install, Remove, Retarget};
         Plan {
             release: "6.1".into(),
             duration: 3.0,
             layout: target().layout,
             functions: Vec::new(),
             instruments: Vec::new(),
-            patches: vec![patch],
+            sites: vec![
+                site(Splice::Jump, 0x500, 12),
+                site(Splice::Short(BounceIndex(0)), 0x520, 3),
+                site(Splice::Tracer, 0x540, 5),
+                site(Splice::Trap, 0x550, 1),
+            ],
+            bounces: vec![
+                Bounce {
+                    at: Addr(0x506),
+                    slot: Slot::Exposed(SiteIndex(0)),
+                    site: SiteIndex(1),
+                },
+                Bounce {
+                    at: Addr(0x530),
+                    slot: Slot::Padding,
+                    site: SiteIndex(1),
+                },
+            ],
+            dependences: Vec::new(),
+            patches: vec![
+                patch(0, 0x1040, 21),
+                patch(1, 0x1060, 16),
+                patch(1, 0x2000, 1),
+            ],
             batches: vec![
-                batch(0.0, poke(PokeKind::Install, 1, 2, 2)),
-                batch(1.0, poke(PokeKind::Retarget, 2, 3, 1)),
-                batch(2.0, poke(PokeKind::Remove, 3, 1, 2)),
+                batch(
+                    0.0,
+                    vec![
+                        poke(first, 0x500, Install, 0, 0, 5, 3),
+                        poke(over, 0x506, Install, 1, 1, 5, 1),
+                        poke(short, 0x520, Install, 2, 1, 2, 2),
+                    ],
+                ),
+                batch(1.0, vec![poke(over, 0x506, Retarget, 1, 2, 5, 1)]),
+                batch(2.0, vec![poke(short, 0x520, Remove, 2, 2, 2, 2)]),
             ],
         }
     }
@@ -192,40 +224,117 @@ mod tests {
     #[test]
     fn a_plan_is_cleared_for_loaded_and_batched_in_order() {
         let requests = requests(&plan(), &target()).unwrap();
-        let [Request::Clear, Request::Arena(writes), batches @ ..] = requests.as_slice() else {
+        let [
+            Request::Clear,
+            Request::Arena(near),
+            Request::Arena(far),
+            batches @ ..,
+        ] = requests.as_slice()
+        else {
             panic!("{requests:?}")
         };
+        // Patches that stand together travel together, with int3 between them.
+        let code = [vec![0x90; 21], vec![0xcc; 11], vec![0x90; 16]].concat();
         assert_eq!(
-            writes,
-            &[ArenaWrite {
-                offset: 0x40,
-                code: Bytes(vec![0xcc; 21])
-            }]
+            (near.as_slice(), far.as_slice()),
+            (
+                &[ArenaWrite {
+                    offset: 0x40,
+                    code: Bytes(code)
+                }][..],
+                &[ArenaWrite {
+                    offset: 0x1000,
+                    code: Bytes(vec![0x90])
+                }][..]
+            )
         );
-        let pokes: Vec<_> = batches
+        let batches: Vec<_> = batches
             .as_chunks::<2>()
             .0
             .iter()
             .map(|request| match request {
-                [Request::Batch(batch), Request::Pokes(pokes)] => (
-                    batch.at,
-                    pokes[0].multi,
-                    pokes[0].remove,
-                    pokes[0].write[4],
-                    pokes[0].write[5],
-                ),
+                [Request::Batch(batch), Request::Pokes(pokes)] => (batch.at, pokes.as_slice()),
                 other => panic!("{other:?}"),
             })
             .collect();
+        let [
+            (0.0, [host, bounce, short]),
+            (1.0, [retarget]),
+            (2.0, [remove]),
+        ] = batches.as_slice()
+        else {
+            panic!("{batches:?}")
+        };
         assert_eq!(
-            pokes,
-            [
-                (0.0, true, false, 2, 0),
-                (1.0, false, false, 3, 0),
-                (2.0, true, true, 1, 0)
-            ]
+            (host.way, host.target, host.host, host.multi, host.rank),
+            (Way::Jump, 0x1040, 0, true, 0)
         );
+        assert_eq!(
+            (
+                bounce.way,
+                bounce.target,
+                bounce.detour,
+                bounce.host,
+                bounce.multi
+            ),
+            (Way::Bounce, 0x1060, 0x1040, 0x500, false)
+        );
+        assert_eq!(
+            (
+                short.way,
+                short.target,
+                short.length,
+                short.multi,
+                short.remove
+            ),
+            (Way::Short, 0x506, 2, true, false)
+        );
+        assert_eq!((retarget.target, retarget.multi), (0x2000, false));
+        assert!(remove.remove && remove.write == [2, 2, 0, 0, 0, 0, 0, 0]);
         assert!(requests.iter().all(|request| request.check().is_ok()));
+    }
+
+    #[test]
+    fn every_other_way_is_told_too() {
+        let mut plan = plan();
+        let ways = |plan: &Plan| -> Vec<_> {
+            let pokes = plan.batches[0].pokes.iter();
+            pokes
+                .map(|planned| poke(plan, planned).map(|poke| (poke.way, poke.host, poke.length)))
+                .collect()
+        };
+        let [one, two, three] = &mut plan.batches[0].pokes[..] else {
+            panic!()
+        };
+        one.part = Part::Site(SiteIndex(2));
+        (one.expect, one.write) = (Vec::new(), Vec::new());
+        two.part = Part::Site(SiteIndex(3));
+        (two.expect, two.write) = (vec![1], vec![0xcc]);
+        three.part = Part::Bounce(BounceIndex(1));
+        let told: Vec<_> = ways(&plan).into_iter().map(Result::unwrap).collect();
+        assert_eq!(
+            told,
+            [(Way::Tracer, 0, 0), (Way::Trap, 0, 1), (Way::Bounce, 0, 2)]
+        );
+        plan.batches[0].pokes[0].part = Part::Site(SiteIndex(9));
+        plan.batches[0].pokes[1].detour = 9;
+        plan.batches[0].pokes[2].write = vec![0; 9];
+        let errors = ways(&plan)
+            .into_iter()
+            .map(|way| way.unwrap_err().to_string());
+        for (error, named) in errors.zip(["does not have", "no patch", "longer"]) {
+            assert!(error.contains(named), "{error}");
+        }
+    }
+
+    #[test]
+    fn long_runs_of_patches_are_sent_in_parts() {
+        let patches: Vec<_> = (0..5)
+            .map(|n| patch(0, 0x1000 + n * 0x7000, 0x6ff5))
+            .collect();
+        let lengths: Vec<_> = stretches(&patches).iter().map(|run| run.len()).collect();
+        assert_eq!(lengths, [3, 2]);
+        assert!(stretches(&[]).is_empty());
     }
 
     #[test]
