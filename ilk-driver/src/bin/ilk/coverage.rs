@@ -84,6 +84,7 @@ fn table(image: &Image) -> Table {
     let (pre, post) = coverage::of_placement(&wanted, &placement);
     Table {
         release: image.release().to_owned(),
+        live: image.is_live(),
         alone,
         pre,
         post,

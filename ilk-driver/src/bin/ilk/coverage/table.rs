@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 pub(super) struct Table {
     /// `uname -r`.
     pub(super) release: String,
+    /// Whether it ran when it was read.
+    pub(super) live: bool,
     /// Each point as if it were alone.
     pub(super) alone: Coverage,
     /// Pre-hooks, all at once with all post-hooks.
@@ -57,6 +59,13 @@ impl Table {
             grouped(alone.pre.all()),
             grouped(alone.instructions.all())
         )?;
+        if !self.live {
+            writeln!(
+                out,
+                "This is a file that does not run: what boot would rewrite, returns for example, counts \
+                 as refused. A kernel that `ilk dump` saved has more."
+            )?;
+        }
         for (rule, refused) in &alone.refused {
             writeln!(
                 out,
@@ -142,6 +151,7 @@ impl Table {
             .collect();
         json!({
             "release": self.release,
+            "live": self.live,
             "functions": alone.functions,
             "blocks": alone.pre.all(),
             "instructions": alone.instructions.all(),
@@ -200,6 +210,7 @@ mod tests {
         };
         Table {
             release: "6.1.0".into(),
+            live: true,
             alone: Coverage {
                 functions: 3,
                 pre: some.clone(),
