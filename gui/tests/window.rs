@@ -14,7 +14,7 @@ use egui::{Key, Modifiers};
 use egui_kittest::kittest::{NodeT, Queryable};
 use gilk_engine::{HookType, Session};
 use gilk_gui::args::Start;
-use support::{browsing, click, fill, refused, settle, until, window};
+use support::{browsing, browsing_forbidden, click, fill, refused, settle, until, window};
 
 #[test]
 fn functions_are_filtered_as_one_types_and_enter_opens_the_best() {
@@ -197,7 +197,7 @@ fn every_hookable_block_gets_one_and_that_is_one_step() {
 
 #[test]
 fn a_refused_hook_shows_its_rule_and_cannot_be_added() {
-    let mut harness = browsing("copy_process");
+    let mut harness = browsing_forbidden("copy_process");
     let (hook, block) = (
         HookType::Pre,
         refused(harness.state().state(), HookType::Pre),

@@ -24,21 +24,13 @@ impl Plan {
             }
             let at = site.displaced.start;
             let displaced = site.displaced.len();
-            let wait = if site.overwritten > 1 {
-                format!(
-                    ", over {} instructions and therefore after a wait",
-                    site.overwritten
-                )
-            } else {
-                String::new()
-            };
             lines.push(match site.splice {
-                Splice::Jump => format!("jump at {at}, {displaced} bytes displaced{wait}"),
+                Splice::Jump => format!("jump at {at}, {displaced} bytes displaced"),
                 Splice::Punned { written, .. } => {
-                    format!("jump at {at}, {written} bytes of it written{wait}")
+                    format!("jump at {at}, {written} bytes of it written")
                 }
                 Splice::Tracer => format!("called by the kernel's function tracer at {at}"),
-                Splice::Trap => format!("int3 at {at}, {displaced} bytes displaced{wait}"),
+                Splice::Trap => format!("int3 at {at}, {displaced} bytes displaced"),
                 Splice::Short(bounce) => {
                     let slot = self.bounces.get(bounce.0 as usize).map(|bounce| {
                         let bytes = match bounce.slot {
@@ -59,7 +51,7 @@ impl Plan {
                         format!(" to a bounce at {} {bytes}", bounce.at)
                     });
                     let slot = slot.unwrap_or_default();
-                    format!("short jump at {at}{slot}, {displaced} bytes displaced{wait}")
+                    format!("short jump at {at}{slot}, {displaced} bytes displaced")
                 }
             });
         }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use egui_kittest::Harness;
 use egui_kittest::kittest::Queryable;
 use gilk_engine::cfg::BlockIndex;
+use gilk_engine::image::LiveParts;
 use gilk_engine::{HookType, Image};
 use gilk_gui::app::App;
 use gilk_gui::args::{Start, ThemeChoice};
@@ -28,6 +29,22 @@ pub(crate) fn catalogue() -> Catalogue {
     Catalogue::new(Image::from_live(&parts).unwrap())
 }
 
+/// The same with one more function on the kernel's list of what may not be probed: of those in it
+/// there is a hook for every block.
+fn forbidding(function: &str) -> PathBuf {
+    let mut parts: LiveParts = postcard::from_bytes(&std::fs::read(image_path()).unwrap()).unwrap();
+    let span = Image::from_live(&parts)
+        .unwrap()
+        .function_named(function)
+        .unwrap()
+        .span;
+    let (start, end) = (span.start.0, span.end.0);
+    parts.blacklist += &format!("{start:#018x}-{end:#018x}\t{function}\n");
+    let path = tempfile::tempdir().unwrap().keep().join("kernel");
+    std::fs::write(&path, postcard::to_allocvec(&parts).unwrap()).unwrap();
+    path
+}
+
 /// A window of `size`.
 pub(crate) fn window(start: Start, size: [f32; 2]) -> Harness<'static, App> {
     let theme = if start.theme == Some(ThemeChoice::Light) {
@@ -45,8 +62,17 @@ pub(crate) fn window(start: Start, size: [f32; 2]) -> Harness<'static, App> {
 
 /// A window on the small image, with `function` open.
 pub(crate) fn browsing(function: &str) -> Harness<'static, App> {
+    browsing_in(image_path(), function)
+}
+
+/// The same, where the kernel forbids to probe the function.
+pub(crate) fn browsing_forbidden(function: &str) -> Harness<'static, App> {
+    browsing_in(forbidding(function), function)
+}
+
+fn browsing_in(image: PathBuf, function: &str) -> Harness<'static, App> {
     let start = Start {
-        image: Some(image_path()),
+        image: Some(image),
         function: Some(function.to_owned()),
         theme: Some(ThemeChoice::Dark),
         ..Start::default()
