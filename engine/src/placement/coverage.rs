@@ -66,6 +66,8 @@ pub struct Coverage {
     pub functions: u64,
     /// The others, by rule; in no other total.
     pub refused: BTreeMap<Rule, Refused>,
+    /// Trampolines of static calls: eight bytes that the kernel rewrites as a whole; in no other total.
+    pub trampolines: u64,
     /// Blocks that nothing leads to; in no total below.
     pub unreachable: u64,
     /// Pre-hooks of reachable blocks.
@@ -85,11 +87,19 @@ impl Coverage {
             sum.functions += refused.functions;
             sum.bytes += refused.bytes;
         }
+        self.trampolines += other.trampolines;
         self.unreachable += other.unreachable;
         self.pre.merge(&other.pre);
         self.post.merge(&other.post);
         self.instructions.merge(&other.instructions);
     }
+}
+
+/// Whether the function is the trampoline of a static call: no code of anyone's, but a place where the
+/// kernel keeps a jump (`__static_call_transform` of arch/x86/kernel/static_call.c).
+#[must_use]
+pub fn is_trampoline(cfg: &Cfg) -> bool {
+    cfg.name.starts_with("__SCT__")
 }
 
 /// Whether anything leads to the block.
@@ -112,6 +122,10 @@ pub fn of_function(image: &Image, cfg: &Cfg, options: &[BlockOptions]) -> Covera
         let refused = coverage.refused.entry(refusal.rule).or_default();
         refused.functions += 1;
         refused.bytes += cfg.span.len();
+        return coverage;
+    }
+    if is_trampoline(cfg) {
+        coverage.trampolines = 1;
         return coverage;
     }
     coverage.functions = 1;
@@ -145,7 +159,7 @@ pub fn of_function(image: &Image, cfg: &Cfg, options: &[BlockOptions]) -> Covera
 /// Every hook of every reachable block of a graph, in order.
 #[must_use]
 pub fn wanted(graph: usize, image: &Image, cfg: &Cfg) -> Vec<Wanted> {
-    if cfg.refusal.is_some() {
+    if cfg.refusal.is_some() || is_trampoline(cfg) {
         return Vec::new();
     }
     let blocks = cfg

@@ -117,7 +117,7 @@ pub(super) fn finish(problem: &Problem<'_, '_>) -> Placement {
             let hosted = hosted.get(number).map(Vec::as_slice).unwrap_or_default();
             site(part, draft, bounce, hosted)
         });
-    let sites = sites.collect();
+    let mut sites: Vec<Site> = sites.collect();
     let hooks = problem.ways.iter().map(|(index, _, way)| {
         let way = way.as_ref().map_err(Clone::clone)?;
         let part = problem.parts.get(*index);
@@ -130,9 +130,24 @@ pub(super) fn finish(problem: &Problem<'_, '_>) -> Placement {
             |part| reached(part, *index, way, &numbers, &by_site),
         ))
     });
+    let hooks: Vec<_> = hooks.collect();
+    for &awaited in hooks
+        .iter()
+        .flatten()
+        .flat_map(|reached: &Reached| &reached.needs)
+    {
+        let part = numbers.order.get(awaited.0 as usize);
+        let draft = part.and_then(|&(_, part, draft)| problem.parts.get(part)?.drafts.get(draft));
+        if let (Some(site), Some(draft)) = (sites.get_mut(awaited.0 as usize), draft)
+            && draft.kind != Kind::Tracer
+        {
+            // Who is among them would go on by the text past what waits for this site.
+            site.overwritten = draft.behind - draft.first;
+        }
+    }
     Placement {
         sites,
-        hooks: hooks.collect(),
+        hooks,
         bounces: bounces.into_iter().map(|(bounce, ..)| bounce).collect(),
     }
 }

@@ -57,6 +57,10 @@ pub(super) fn reach_instruction(
     dead: &mut Dead,
     at: Number,
 ) -> Result<Way, Refusal> {
+    // Behind an endbr64 and at the tracer's site is nothing but the function's entry.
+    if outline.tracer.is_some_and(|tracer| at <= tracer) {
+        return Ok(tracer::entry());
+    }
     let way = |dead: &Dead| before(outline, dead, at);
     way(dead).or_else(|refusal| with_traps(dead, way).map_err(|_| refusal))
 }
@@ -127,6 +131,15 @@ fn because(mut refusal: Refusal, edges: &Refusal) -> Refusal {
     refusal
 }
 
+/// The rule at the hook, and why what follows the block does not tell either.
+fn because_of(mut refusal: Refusal, arrivals: &Refusal) -> Refusal {
+    refusal.why = format!(
+        "{}; nor does what control comes to tell it: {} ({})",
+        refusal.why, arrivals.why, arrivals.at
+    );
+    refusal
+}
+
 fn post(outline: &Outline<'_>, dead: &Dead, block: BlockIndex) -> Result<Way, Refusal> {
     let Some((body, last)) = outline.body(block) else {
         return nothing(outline, block);
@@ -149,12 +162,13 @@ fn post(outline: &Outline<'_>, dead: &Dead, block: BlockIndex) -> Result<Way, Re
             event: Event::On(vec![(before, outline.start(last))]),
             needs: cover.needs,
         }),
-        Err(why) => arrivals::out_of(outline, dead, block, last).map_err(|_| {
-            if why.rule == Rule::PostBehindCall {
+        Err(why) => arrivals::out_of(outline, dead, block, last).map_err(|no| {
+            let why = if why.rule == Rule::PostBehindCall {
                 why
             } else {
                 because(refusal(outline, last), &why)
-            }
+            };
+            because_of(why, &no)
         }),
     }
 }
@@ -173,7 +187,7 @@ fn run_on(
             event: Event::On(vec![(last, outline.end(last))]),
             needs: cover.needs,
         }),
-        Err(why) => arrivals::out_of(outline, dead, block, last).map_err(|_| why),
+        Err(why) => arrivals::out_of(outline, dead, block, last).map_err(|no| because_of(why, &no)),
     }
 }
 

@@ -146,7 +146,8 @@ pub struct Site {
     /// the splice (and padding behind them) may hold bounces.
     pub displaced: Span,
     /// Instructions of the original code that anything written in `displaced` overlaps, the
-    /// bounces in it included: more than one needs waiting.
+    /// bounces in it included; all of them if a hook needs the site to be in place first, so that nobody
+    /// who was among them goes on by the text. More than one needs waiting.
     pub overwritten: u32,
     /// Original code that the patch goes on with, behind `displaced` or behind another of these,
     /// instead of leaving for the text: sorted, no two for one edge. The text there stays as it is.

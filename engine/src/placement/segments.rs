@@ -318,7 +318,7 @@ impl<'a> Outline<'a> {
         let first = *self.firsts.get(block.0 as usize)?;
         let behind = (self.firsts.get(block.0 as usize + 1).copied()).unwrap_or(self.len());
         let last = behind.checked_sub(1)?;
-        let endbr = self.mark(first)?.stays == Some(Rule::Endbr) && block.0 == 0;
+        let endbr = self.mark(first)?.stays == Some(Rule::Endbr);
         let body = match self.tracer {
             Some(tracer) if (first..behind).contains(&tracer) => tracer + 1,
             _ => first + u32::from(endbr),

@@ -104,8 +104,10 @@ impl Writer<'_, '_, '_> {
         }
     }
 
-    /// Slots at the end of padding; what is left before them.
-    fn padding(&mut self, gap: Span) -> Addr {
+    /// Slots at the end of padding; what is left before them. The first byte is left alone: an `int3`
+    /// there keeps the processor from speculating past the return or jump before it.
+    fn padding(&mut self, mut gap: Span) -> Addr {
+        gap.start = gap.start.add(1).min(gap.end);
         let slots = gap.len() / SPLICE_BYTES;
         for slot in 1..=slots {
             self.add(0, 0, Addr(gap.end.0 - slot * SPLICE_BYTES), Host::Padding);
@@ -148,7 +150,7 @@ impl Writer<'_, '_, '_> {
             if draft.kind != Kind::Jump || self.hosts.waiting.binary_search(&draft.first).is_ok() {
                 free = Some(draft.behind);
             } else {
-                self.site(draft, next);
+                self.site(draft, next, end);
             }
         }
         if let Some(free) = free {
@@ -157,10 +159,10 @@ impl Writer<'_, '_, '_> {
     }
 
     /// Behind a site's splice.
-    fn site(&mut self, draft: &Draft, limit: Addr) {
+    fn site(&mut self, draft: &Draft, limit: Addr, segment: Addr) {
         let displaced = self.hosts.outline.end(draft.behind - 1);
         let mut at = draft.splice(self.hosts.outline).end;
-        while at.add(SPLICE_BYTES) <= limit {
+        while at.add(SPLICE_BYTES) <= limit && at < segment {
             let end = at.add(SPLICE_BYTES);
             let more = end.0.saturating_sub(displaced.0);
             self.add(
@@ -179,7 +181,8 @@ impl Writer<'_, '_, '_> {
         }
         let outline = self.hosts.outline;
         let mut at = outline.start(first).add(SPLICE_BYTES);
-        while at.add(SPLICE_BYTES) <= limit {
+        let end = outline.end(behind - 1);
+        while at.add(SPLICE_BYTES) <= limit && at < end {
             if self.low <= at && at <= self.high {
                 let (from, to) = donor(outline, first, behind, at, at.add(SPLICE_BYTES));
                 let bytes = outline.span(from, to).len();

@@ -220,7 +220,13 @@ pub(super) fn event(
     let event = match one.id.hook {
         HookType::Pre => instructions
             .iter()
-            .find(|decoded| span.start != routine.span.start || !stays_first(routine, decoded))
+            .find(|decoded| {
+                if span.start == routine.span.start {
+                    !stays_first(routine, decoded)
+                } else {
+                    decoded.instruction.mnemonic() != Mnemonic::Endbr64
+                }
+            })
             .map_or(behind, |first| Event::At(Addr(first.at()))),
         HookType::Post if terminates(routine, last) => Event::At(Addr(last.at())),
         HookType::Post => behind,

@@ -58,6 +58,11 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Placement) -> Re
             .filter_map(|at| instructions.get(&at))
             .any(|instruction| instruction.next_ip() > span.start.0)
     };
+    let reached = placement.hooks.iter().flatten();
+    let needed: BTreeSet<usize> = reached
+        .flat_map(|reached| &reached.needs)
+        .map(|site| site.0 as usize)
+        .collect();
     let mut hosted: HashMap<usize, Vec<Span>> = HashMap::new();
     for bounce in &placement.bounces {
         if let Slot::Exposed(site) = bounce.slot {
@@ -66,6 +71,7 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Placement) -> Re
         }
     }
     for (number, site) in placement.sites.iter().enumerate() {
+        let awaited = site.splice != Splice::Tracer && needed.contains(&number);
         let mut at = site.displaced.start.0;
         let mut count = 0;
         let hosted = hosted.get(&number).map(Vec::as_slice).unwrap_or_default();
@@ -96,7 +102,9 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Placement) -> Re
                 );
             }
             count += u32::from(
-                span.overlaps(splice(site)) || hosted.iter().any(|bounce| bounce.overlaps(span)),
+                awaited
+                    || span.overlaps(splice(site))
+                    || hosted.iter().any(|bounce| bounce.overlaps(span)),
             );
             at = instruction.next_ip();
         }
@@ -147,7 +155,13 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Placement) -> Re
     for bounce in &placement.bounces {
         let span = Span::new(bounce.at, SPLICE_BYTES);
         match bounce.slot {
-            Slot::Padding => check!(!runs(span), "{bounce:?} is in no padding"),
+            Slot::Padding => check!(
+                !runs(Span {
+                    start: Addr(span.start.0 - 1),
+                    end: span.end
+                }),
+                "{bounce:?} is in no padding, or right behind what runs"
+            ),
             Slot::Exposed(site) => {
                 let site = placement.sites.get(site.0 as usize).ok_or("no such site")?;
                 check!(site.splice == Splice::Jump, "{site:?} hosts");
@@ -222,7 +236,7 @@ impl<'a> Walks<'a> {
         let body = cfg.blocks.iter().map(|block| {
             let behind = block.instructions.iter().find(|instruction| match tracer {
                 Some(tracer) if block.index.0 == 0 => instruction.ip() > tracer,
-                _ => block.index.0 > 0 || instruction.mnemonic() != iced_x86::Mnemonic::Endbr64,
+                _ => instruction.mnemonic() != iced_x86::Mnemonic::Endbr64,
             });
             (
                 block.index.0,
