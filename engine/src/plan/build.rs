@@ -36,7 +36,7 @@ pub fn plan(
 }
 
 /// Works a session out with the sites that `place` finds for its hooks.
-pub(super) fn plan_placed(
+pub(crate) fn plan_placed(
     image: &Image,
     session: &Session,
     library: &Library,

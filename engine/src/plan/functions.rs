@@ -167,13 +167,15 @@ impl<'a> Functions<'a> {
         let Some(block) = graph.and_then(|cfg| cfg.block(BlockIndex(id.block))) else {
             return 0;
         };
-        let last = block.instructions.last();
-        let behind = match point {
-            Point::On(edge) => last.is_none_or(|last| last.ip() != edge.from.0),
-            Point::Before(at) => block.span.contains(at),
-            Point::Entry => block.span.contains(site.displaced.start),
+        let Some(last) = block.instructions.last().map(|last| Addr(last.ip())) else {
+            return 0;
         };
-        if behind { 2 } else { 0 }
+        let at_its_start = match point {
+            Point::On(edge) => edge.from != last,
+            Point::Before(at) => at == last,
+            Point::Entry => site.displaced.start == last,
+        };
+        if at_its_start { 2 } else { 0 }
     }
 }
 

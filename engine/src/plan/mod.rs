@@ -22,6 +22,8 @@ use crate::placement::{Bounce, BounceIndex, Point, Site, SiteIndex, Tactic};
 use crate::{Addr, InstrumentId};
 
 pub use build::plan;
+#[cfg(test)]
+pub(crate) use build::plan_placed;
 pub use patches::PATCH_ALIGN;
 
 /// A session worked out for one image and one target.

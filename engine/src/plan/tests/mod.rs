@@ -1,6 +1,7 @@
 mod choices;
 mod places;
 mod random;
+mod sessions;
 mod walk;
 
 use crate::layout::{CounterBank, Gs, RuntimeLayout};

@@ -1,5 +1,7 @@
 //! Random sites, hooks and times in random functions.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use gilk_instruments::Library;
 use proptest::prelude::*;
 
@@ -10,19 +12,20 @@ use super::walk::{Ran, Thread, World};
 use crate::cfg::soup::{Piece, kernel, pieces};
 use crate::cfg::{BlockEnd, Cfg};
 use crate::image::FunctionId;
-use crate::placement::{Placement as Placed, Splice};
-use crate::plan::build::plan_placed;
-use crate::plan::{Batch, Part, Plan, PokeKind};
+use crate::placement::{BounceIndex, Placement as Placed, Point, SiteIndex, Slot, Splice};
+use crate::plan::build::{plan, plan_placed};
+use crate::plan::{Batch, Part, Plan, PlannedInstrument, PokeKind};
 use crate::session::{Placement, Session};
-use crate::{HookType, Image, InstrumentId};
+use crate::{Addr, Error, HookType, Image, InstrumentId};
 
-/// A session of some of the hooks that are reached.
-fn session(graphs: &[&Cfg], places: &Places, random: &mut Choices) -> Session {
-    let all: Vec<_> = places.hooks.keys().copied().collect();
+type Hook = (usize, u32, HookType);
+
+/// A session of some of these hooks.
+fn session(graphs: &[&Cfg], hooks: &[Hook], random: &mut Choices) -> Session {
     let mut placements = Vec::new();
     let one_time = random.once_in(4);
     let rare = 1 + random.below(3);
-    for (graph, block, hook) in all {
+    for &(graph, block, hook) in hooks {
         while random.once_in(rare + 1) || (rare == 1 && placements.len() < 2) {
             let launch = if one_time { 0 } else { random.below(6) };
             placements.push(Placement {
@@ -43,11 +46,11 @@ fn session(graphs: &[&Cfg], places: &Places, random: &mut Choices) -> Session {
     }
 }
 
+/// A plan for sites that are given.
 fn planned(image: &Image, session: &Session, places: &Places) -> Plan {
     let library = Library::builtin().unwrap();
     let layout = layout(0x10_0000);
     let plan = plan_placed(image, session, &library, &layout, |graphs, wanted| {
-        // Graphs are numbered by what comes first in the session.
         let hooks = wanted.iter().map(|one| {
             let key = (graphs[one.graph].function.0 as usize, one.block.0, one.hook);
             Ok(places.hooks[&key].clone())
@@ -61,51 +64,96 @@ fn planned(image: &Image, session: &Session, places: &Places) -> Plan {
     plan.unwrap_or_else(|error| panic!("{error}\n{:#?}", places.sites))
 }
 
+/// A plan for those hooks of the session that are not refused.
+fn allowed(image: &Image, mut session: Session) -> Plan {
+    let library = Library::builtin().unwrap();
+    let layout = layout(0x10_0000);
+    loop {
+        match plan(image, &session, &library, &layout) {
+            Ok(plan) => return plan,
+            Err(Error::Refused {
+                function,
+                block,
+                hook,
+                ..
+            }) => {
+                let before = session.placements.len();
+                let hook = if hook == "pre" {
+                    HookType::Pre
+                } else {
+                    HookType::Post
+                };
+                session.placements.retain(|one| {
+                    (one.function.as_str(), one.block, one.hook) != (function.as_str(), block, hook)
+                });
+                assert!(session.placements.len() < before);
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 /// The instruments that must run when control comes to an instruction, in order.
 fn due(image: &Image, plan: &Plan, ran: &Ran, time: f64) -> Vec<InstrumentId> {
     let mut ids = Vec::new();
-    let mut list = |cfg: &Cfg, block: u32, hook: HookType| {
-        let mut here: Vec<_> = plan
-            .instruments
-            .iter()
-            .filter(|one| plan.functions[one.id.major as usize].cfg.function == cfg.function)
-            .filter(|one| (one.id.block, one.id.hook) == (block, hook))
-            .filter(|one| one.launch <= time && time < one.splash)
-            .map(|one| one.id)
-            .collect();
-        here.sort_by_key(|id| id.order);
-        ids.extend(here);
-    };
-    let block_at = |at| {
-        let function = image.function_at(at)?;
+    let mut list =
+        |cfg: &Cfg, block: u32, hook: HookType, wanted: &dyn Fn(&PlannedInstrument) -> bool| {
+            let mut here: Vec<_> = plan
+                .instruments
+                .iter()
+                .filter(|one| plan.functions[one.id.major as usize].cfg.function == cfg.function)
+                .filter(|one| (one.id.block, one.id.hook) == (block, hook))
+                .filter(|one| one.launch <= time && time < one.splash && wanted(one))
+                .map(|one| one.id)
+                .collect();
+            here.sort_by_key(|id| id.order);
+            ids.extend(here);
+        };
+    let block_at = |place| {
+        let function = image.function_at(place)?;
         let planned = plan.functions.iter();
         let cfg = &planned
             .map(|one| &one.cfg)
             .find(|cfg| cfg.function == function.id)?;
-        Some((*cfg, cfg.block_at(at)?))
+        let block = cfg.block_at(place)?;
+        Some((*cfg, block, block.instructions.last().map(at)?))
     };
-    let ends = |block: &crate::cfg::Block, place| block.instructions.last().map(at) == Some(place);
-    if let Some(from) = ran.from
-        && let Some((cfg, block)) = block_at(from)
-        && ends(block, from)
-        && block.end == BlockEnd::FallThrough
+    if let Some((cfg, block, last)) = ran.from.and_then(block_at)
+        && ran.from == Some(last)
     {
-        list(cfg, block.index.0, HookType::Post);
-    }
-    if let Some((cfg, block)) = block_at(ran.at) {
-        if begins(image, block) == Some(ran.at) {
-            list(cfg, block.index.0, HookType::Pre);
+        if block.end == BlockEnd::FallThrough {
+            list(cfg, block.index.0, HookType::Post, &|_| true);
+        } else {
+            list(cfg, block.index.0, HookType::Post, &|one| {
+                is_behind(plan, one, last)
+            });
         }
-        if ends(block, ran.at) && block.end != BlockEnd::FallThrough {
-            list(cfg, block.index.0, HookType::Post);
+    }
+    if let Some((cfg, block, last)) = block_at(ran.at) {
+        if begins(image, block) == Some(ran.at) {
+            list(cfg, block.index.0, HookType::Pre, &|_| true);
+        }
+        if last == ran.at && block.end != BlockEnd::FallThrough {
+            list(cfg, block.index.0, HookType::Post, &|one| {
+                !is_behind(plan, one, last)
+            });
         }
     }
     ids
 }
 
-/// Walks from the function's entry, and compares what runs.
-fn walk(world: &World<'_>, cfg: &Cfg, random: &mut Choices, time: Option<f64>) {
-    let mut thread = Thread::new(cfg.span.start);
+/// Whether a post-hook is known by the ways out of its block, which ends with the instruction at `last`.
+fn is_behind(plan: &Plan, one: &PlannedInstrument, last: Addr) -> bool {
+    one.points.iter().all(|&(site, point)| match point {
+        Point::On(edge) => edge.from == last,
+        Point::Before(at) => at != last,
+        Point::Entry => plan.sites[site.0 as usize].displaced.start != last,
+    })
+}
+
+/// Walks through the function, and compares what runs.
+fn walk(world: &World<'_>, cfg: &Cfg, start: Addr, random: &mut Choices, time: Option<f64>) {
+    let mut thread = Thread::new(start);
     for _ in 0..100 {
         let ran = match thread.step(world, random) {
             Ok(ran) => ran,
@@ -162,7 +210,7 @@ fn steps(batch: &Batch, plan: &Plan) -> Vec<Step> {
     steps
 }
 
-fn holds(pieces: &[Piece], seed: u64) {
+fn holds(pieces: &[Piece], seed: u64, at_random: bool) {
     let (fixture, ..) = kernel(pieces);
     let image = fixture.try_image().unwrap();
     let cfgs: Vec<Cfg> = image
@@ -173,33 +221,120 @@ fn holds(pieces: &[Piece], seed: u64) {
     let graphs: Vec<&Cfg> = cfgs.iter().collect();
     assert_eq!(cfgs[0].function, FunctionId(0));
     let mut random = Choices(seed);
-    let places = places(&image, &graphs, random.next());
-    let session = session(&graphs, &places, &mut random);
-    let plan = planned(&image, &session, &places);
-    assert_eq!(
-        plan,
-        planned(&image, &session, &places),
-        "the same every time"
-    );
+    let plan = if at_random {
+        let places = places(&image, &graphs, random.next());
+        let hooks: Vec<Hook> = places.hooks.keys().copied().collect();
+        let session = session(&graphs, &hooks, &mut random);
+        let plan = planned(&image, &session, &places);
+        assert_eq!(
+            plan,
+            planned(&image, &session, &places),
+            "the same every time"
+        );
+        plan
+    } else {
+        let mut hooks = Vec::new();
+        for block in &graphs[0].blocks {
+            if begins(&image, block).is_some() {
+                hooks.push((0, block.index.0, HookType::Pre));
+            }
+            hooks.push((0, block.index.0, HookType::Post));
+        }
+        let session = session(&graphs, &hooks, &mut random);
+        allowed(&image, session)
+    };
+    parts_are_served(&plan);
+    play(&image, &plan, &graphs, &mut random);
+}
 
-    let mut world = World::new(&image, &plan, &graphs);
+/// The graph of dependences says what is there, and the ranks keep to it.
+fn parts_are_served(plan: &Plan) {
+    let on = |what| {
+        let all = plan.dependences.iter();
+        all.filter(move |one| one.what == what).map(|one| one.on)
+    };
+    let sites = || (0..).map(SiteIndex).zip(&plan.sites);
+    for (index, site) in sites() {
+        if let Splice::Short(bounce) = site.splice {
+            assert_eq!(plan.bounces[bounce.0 as usize].site, index);
+            assert!(on(Part::Site(index)).any(|part| part == Part::Bounce(bounce)));
+        }
+    }
+    for (index, bounce) in (0..).map(BounceIndex).zip(&plan.bounces) {
+        if let Slot::Exposed(host) = bounce.slot {
+            assert!(on(Part::Bounce(index)).any(|part| part == Part::Site(host)));
+        }
+    }
+    // Each part's rank is one, and above those of all that it depends on.
+    let mut ranks = BTreeMap::new();
+    for poke in plan.batches.iter().flat_map(|batch| &batch.pokes) {
+        assert_eq!(*ranks.entry(poke.part).or_insert(poke.rank), poke.rank);
+    }
+    for one in &plan.dependences {
+        if let (Some(what), Some(on)) = (ranks.get(&one.what), ranks.get(&one.on)) {
+            assert!(what > on, "{one:?}");
+        }
+    }
+    // What is depended on for its place is there as long.
+    let mut there = BTreeSet::new();
+    for poke in plan.batches.iter().flat_map(|batch| &batch.pokes) {
+        match poke.kind {
+            PokeKind::Install => assert!(there.insert(poke.part)),
+            PokeKind::Retarget => assert!(there.contains(&poke.part)),
+            PokeKind::Remove => assert!(there.remove(&poke.part)),
+        }
+        for (index, site) in sites() {
+            if let Splice::Short(bounce) = site.splice
+                && there.contains(&Part::Site(index))
+            {
+                assert!(there.contains(&Part::Bounce(bounce)));
+            }
+        }
+        for (index, bounce) in (0..).map(BounceIndex).zip(&plan.bounces) {
+            if let Slot::Exposed(host) = bounce.slot
+                && there.contains(&Part::Bounce(index))
+            {
+                assert!(there.contains(&Part::Site(host)));
+            }
+        }
+    }
+    assert!(there.is_empty());
+}
+
+/// Plays the batches, with threads that walk meanwhile.
+fn play(image: &Image, plan: &Plan, graphs: &[&Cfg], random: &mut Choices) {
+    let mut world = World::new(image, plan, graphs);
     let soup = graphs[0];
+    let starts: Vec<Addr> = soup
+        .blocks
+        .iter()
+        .filter(|block| block.open)
+        .map(|block| block.span.start)
+        .collect();
+    let start = |random: &mut Choices| {
+        let any = starts[random.below(starts.len())];
+        if random.once_in(2) {
+            any
+        } else {
+            soup.span.start
+        }
+    };
     let mut stray = Thread::new(soup.span.start);
     for batch in &plan.batches {
-        for step in steps(batch, &plan) {
+        for step in steps(batch, plan) {
             match step {
                 Step::Stage(n) => world.stage(&batch.pokes[n]),
                 Step::Write(n) => world.write(&batch.pokes[n]),
-                Step::Wait => stray = Thread::new(soup.span.start),
+                Step::Wait => stray = Thread::new(start(random)),
             }
             for _ in 0..2 {
-                walk(&world, soup, &mut random, None);
+                walk(&world, soup, start(random), random, None);
             }
             // And one that is somewhere when it happens.
             for _ in 0..random.below(6) {
-                match stray.step(&world, &mut random) {
+                match stray.step(&world, random) {
                     Ok(ran) if ran.left || !soup.span.contains(stray.original) => {
-                        stray = Thread::new(soup.span.start);
+                        stray = Thread::new(start(random));
                     }
                     Ok(_) => {}
                     Err(error) => panic!("{error}, in the middle\n{}", report(&world)),
@@ -207,7 +342,7 @@ fn holds(pieces: &[Piece], seed: u64) {
             }
         }
         for _ in 0..10 {
-            walk(&world, soup, &mut random, Some(batch.at));
+            walk(&world, soup, start(random), random, Some(batch.at));
         }
     }
     assert!(world.is_original());
@@ -220,6 +355,12 @@ proptest! {
     /// the original does, and between batches exactly the instruments that are active run.
     #[test]
     fn every_prefix_of_all_batches_is_a_correct_program(pieces in pieces(), seed: u64) {
-        holds(&pieces, seed);
+        holds(&pieces, seed, false);
+    }
+
+    /// The same for sites at random, which have more of everything.
+    #[test]
+    fn every_prefix_is_a_correct_program_wherever_sites_are(pieces in pieces(), seed: u64) {
+        holds(&pieces, seed, true);
     }
 }

@@ -8,7 +8,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKi
 use super::choices::Choices;
 use super::places::at;
 use crate::cfg::Cfg;
-use crate::image::Decision;
+use crate::image::{Decision, SiteKind};
 use crate::patch::PieceKind;
 use crate::placement::Splice;
 use crate::plan::{Part, Plan, Poke};
@@ -149,7 +149,7 @@ impl Thread {
                 // The tracer's bytes do nothing.
                 let behind = self.behind(world, self.now);
                 let original = world.originals[&self.original];
-                return Ok(Some(self.ran(false, behind, behind, original)));
+                return Ok(Some(self.ran(world, (false, behind), behind, original)));
             }
             return Ok(None);
         }
@@ -170,7 +170,12 @@ impl Thread {
             }
             let (taken, to) = self.decide(world, random);
             self.now = if taken { to } else { self.behind(world, next) };
-            return Ok(Some(self.ran(taken, to, self.behind(world, next), &is)));
+            return Ok(Some(self.ran(
+                world,
+                (taken, to),
+                self.behind(world, next),
+                &is,
+            )));
         };
         let patch = &world.plan.patches[patch];
         let offset = (self.now.0 - patch.address.0) as u32;
@@ -217,7 +222,7 @@ impl Thread {
                 next
             };
             let behind = self.behind(world, next);
-            return Ok(Some(self.ran(taken, to, behind, &is)));
+            return Ok(Some(self.ran(world, (taken, to), behind, &is)));
         }
         let original = world.originals.get(&self.original);
         let original = *original.ok_or_else(|| format!("{self:?} left the original"))?;
@@ -231,7 +236,7 @@ impl Thread {
                 return Err(format!("{self:?}: {jump} is not {original}"));
             }
             self.now = behind;
-            return Ok(Some(self.ran(false, behind, behind, original)));
+            return Ok(Some(self.ran(world, (false, behind), behind, original)));
         }
         let same = is.mnemonic() == original.mnemonic()
             && is.op_count() == original.op_count()
@@ -257,7 +262,7 @@ impl Thread {
         } else {
             next
         };
-        Ok(Some(self.ran(taken, to, behind, original)))
+        Ok(Some(self.ran(world, (taken, to), behind, original)))
     }
 
     /// Where the original goes on, if the instruction does not branch.
@@ -285,18 +290,30 @@ impl Thread {
     }
 
     /// The original has run its instruction.
-    fn ran(&mut self, taken: bool, to: Addr, behind: Addr, original: &Instruction) -> Ran {
+    fn ran(
+        &mut self,
+        world: &World<'_>,
+        (taken, to): (bool, Addr),
+        behind: Addr,
+        original: &Instruction,
+    ) -> Ran {
         let ran = Ran {
             from: self.last,
             at: self.original,
             ids: std::mem::take(&mut self.ids),
-            left: matches!(
-                original.flow_control(),
-                FlowControl::Return | FlowControl::Exception
-            ),
+            left: match original.flow_control() {
+                FlowControl::Exception => !warns(world, self.original),
+                flow => flow == FlowControl::Return,
+            },
         };
         self.last = Some(self.original);
         self.original = if taken { to } else { behind };
         ran
     }
+}
+
+/// Whether the kernel goes on behind the `ud2` there.
+fn warns(world: &World<'_>, at: Addr) -> bool {
+    let mut sites = world.image.sites().overlapping(Span::new(at, 1));
+    sites.any(|site| site.kind == SiteKind::Bug { warn: true })
 }
