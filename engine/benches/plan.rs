@@ -7,49 +7,26 @@
     reason = "a bench that cannot run says so and ends"
 )]
 
+#[path = "../tests/support/kernel.rs"]
+mod kernel;
+
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use gilk_engine::cfg::Cfg;
-use gilk_engine::image::LiveParts;
-use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout};
 use gilk_engine::placement::options;
 use gilk_engine::plan::plan;
 use gilk_engine::session::{Placement, Session};
 use gilk_engine::verify::verify;
-use gilk_engine::{Addr, HookType, Image, Span};
+use gilk_engine::{HookType, Image};
 use gilk_instruments::Library;
+use kernel::{image, layout, name};
 
 const SPLICES: usize = 1000;
-
-/// A layout as the module gives it.
-fn layout() -> RuntimeLayout {
-    RuntimeLayout {
-        arena: Span::new(Addr(0xffff_ffff_c010_0000), 0x40_0000),
-        ring_base: Addr(0xffff_c900_1234_0000),
-        stride_log2: 22,
-        slots_log2: 16,
-        head: Gs(0x3_1000),
-        limit: Gs(0x3_1008),
-        lost_full: Gs(0x3_1010),
-        lost_unmatched: Gs(0x3_1018),
-        current: Gs(0x1_fb80),
-        counters: vec![CounterBank {
-            base: Gs(0x3_2000),
-            slots: 4096,
-        }],
-        timers: Addr(0xffff_c900_5678_0000),
-        timers_log2: 12,
-    }
-}
 
 /// A thousand pre-hooks: one in each of as many functions where `spread`, else as many as functions
 /// have.
 fn session(image: &Image, spread: bool) -> Session {
     let mut placements = Vec::new();
     for function in image.functions().iter().step_by(29) {
-        let by_name = image.function_named(&function.name);
-        if !by_name.is_ok_and(|found| found.id == function.id) {
-            continue;
-        }
         let cfg = Cfg::of(image, function.id);
         let blocks = options(image, &cfg)
             .into_iter()
@@ -58,7 +35,7 @@ fn session(image: &Image, spread: bool) -> Session {
             blocks
                 .take(if spread { 1 } else { usize::MAX })
                 .map(|block| Placement {
-                    function: function.name.clone(),
+                    function: name(image, &cfg),
                     block: block.block.0,
                     hook: HookType::Pre,
                     instrument: if block.block.0.is_multiple_of(2) {
@@ -85,13 +62,7 @@ fn session(image: &Image, spread: bool) -> Session {
 }
 
 fn plans(c: &mut Criterion) {
-    let Ok(path) = std::env::var("GILK_IMAGE") else {
-        eprintln!("skipped: GILK_IMAGE names no kernel image");
-        return;
-    };
-    let file = std::fs::read(&path).expect("GILK_IMAGE cannot be read");
-    let parts: LiveParts = postcard::from_bytes(&file).expect("GILK_IMAGE is not an image");
-    let image = Image::from_live(&parts).expect("GILK_IMAGE is not a kernel");
+    let Some(image) = image() else { return };
     let library = Library::builtin().expect("the library is damaged");
     let layout = layout();
     let mut group = c.benchmark_group("1000 splices");

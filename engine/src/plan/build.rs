@@ -208,7 +208,7 @@ impl Planner<'_> {
         &self,
         named: Vec<Named>,
         wanted: &[Wanted],
-        reached: Vec<std::result::Result<Reached, Refusal>>,
+        mut reached: Vec<std::result::Result<Reached, Refusal>>,
     ) -> Result<Vec<PlannedInstrument>> {
         let counting = named
             .iter()
@@ -222,18 +222,35 @@ impl Planner<'_> {
             });
         }
         let mut counters = (0..).map_while(|number| self.layout.nth_counter(number));
+        let hooks: Vec<usize> = named
+            .iter()
+            .map(|one| {
+                let this = (one.id.major as usize, BlockIndex(one.id.block), one.id.hook);
+                wanted.partition_point(|known| (known.graph, known.block, known.hook) < this)
+            })
+            .collect();
+        let mut left = vec![0_u32; reached.len()];
+        for &hook in &hooks {
+            if let Some(left) = left.get_mut(hook) {
+                *left += 1;
+            }
+        }
         let mut instruments = Vec::with_capacity(named.len());
-        for (index, (one, placement)) in named.into_iter().zip(&self.session.placements).enumerate()
-        {
-            let key = |wanted: &Wanted| (wanted.graph, wanted.block, wanted.hook);
-            let id = one.id;
-            let found = wanted
-                .binary_search_by_key(&(id.major as usize, BlockIndex(id.block), id.hook), key);
-            let found = found.ok().and_then(|at| reached.get(at));
+        let named = named.into_iter().zip(hooks);
+        for (index, ((one, hook), placement)) in named.zip(&self.session.placements).enumerate() {
+            let (Some(found), Some(left)) = (reached.get_mut(hook), left.get_mut(hook)) else {
+                return Err(missing("a hook"));
+            };
+            *left -= 1;
+            // There may be a million: what nobody else asks for is moved, not copied.
             let reached = match found {
-                None => return Err(missing("a hook")),
-                Some(Err(refusal)) => return Err(refused(self.session, index, refusal.clone())),
-                Some(Ok(reached)) => reached,
+                Err(refusal) => return Err(refused(self.session, index, refusal.clone())),
+                Ok(reached) if *left > 0 => reached.clone(),
+                Ok(reached) => Reached {
+                    tactic: reached.tactic,
+                    points: std::mem::take(&mut reached.points),
+                    needs: std::mem::take(&mut reached.needs),
+                },
             };
             let counter = if one.definition.program == Program::Count {
                 counters.next()
@@ -241,7 +258,7 @@ impl Planner<'_> {
                 None
             };
             instruments.push(PlannedInstrument {
-                id,
+                id: one.id,
                 placement: index,
                 definition: one.definition,
                 // Adding zero makes -0 into 0.
@@ -249,8 +266,8 @@ impl Planner<'_> {
                 splash: placement.splash + 0.0,
                 counter,
                 tactic: reached.tactic,
-                points: reached.points.clone(),
-                needs: reached.needs.clone(),
+                points: reached.points,
+                needs: reached.needs,
                 timer: placement.timer,
             });
         }

@@ -300,7 +300,7 @@ mod tests {
                 if room.used > room.arena.len() {
                     break;
                 }
-                prop_assert!(guess <= at && at.0 % PATCH_ALIGN == 0);
+                prop_assert!(guess <= at && at.0.is_multiple_of(PATCH_ALIGN));
                 all.push(Span::new(at, length));
             }
             all.sort_unstable();
