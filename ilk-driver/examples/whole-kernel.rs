@@ -37,8 +37,8 @@ fn main() -> anyhow::Result<()> {
     drop(parts);
     row("symbols, tables, one pass over the text", time);
     analysis(&image);
-    everything(&image)?;
-    objdump(&image)
+    objdump(&image)?;
+    everything(&image)
 }
 
 fn analysis(image: &Image) {
@@ -108,11 +108,14 @@ fn everything(image: &Image) -> anyhow::Result<()> {
     );
     memory("planned");
     let (verified, time) = timed(|| verify(image, plan));
-    if let Err(violations) = verified {
-        bail!("The plan is not right, in {} places", violations.len());
-    }
     row("its verification", time);
     memory("verified");
+    if let Err(violations) = verified {
+        for violation in violations.iter().take(20) {
+            eprintln!("{violation}");
+        }
+        bail!("The plan is not right, in {} places", violations.len());
+    }
     Ok(())
 }
 

@@ -74,6 +74,15 @@ impl Table {
                 grouped(refused.bytes)
             )?;
         }
+        let pre = &alone.pre;
+        let with = (pre.all() + alone.trampolines).max(1);
+        writeln!(
+            out,
+            "Left out: {} trampolines of static calls, which the kernel rewrites as a whole (with \
+             them {:.3} % of the blocks have a pre-hook).",
+            grouped(alone.trampolines),
+            pre.reached() as f64 * 100.0 / with as f64
+        )?;
         writeln!(
             out,
             "Left out: {} blocks that nothing leads to.",
@@ -155,7 +164,7 @@ impl Table {
             "functions": alone.functions,
             "blocks": alone.pre.all(),
             "instructions": alone.instructions.all(),
-            "left_out": { "functions": left_out, "unreachable_blocks": alone.unreachable },
+            "left_out": { "functions": left_out, "trampolines": alone.trampolines, "unreachable_blocks": alone.unreachable },
             "all_at_once": { "splices": self.sites, "bounces": self.bounces },
             "pre": { "one_at_a_time": counts(&alone.pre), "all_at_once": counts(&self.pre) },
             "post": { "one_at_a_time": counts(&alone.post), "all_at_once": counts(&self.post) },
