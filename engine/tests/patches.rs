@@ -10,6 +10,8 @@
 
 #[path = "relocation/native.rs"]
 mod native;
+#[path = "patches/stretches.rs"]
+mod stretches;
 #[path = "patches/support.rs"]
 mod support;
 #[path = "support/text.rs"]
