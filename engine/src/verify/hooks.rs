@@ -13,7 +13,7 @@ use super::violation::Violation;
 use super::walk::Lists;
 use crate::cfg::BlockIndex;
 use crate::image::SiteKind;
-use crate::placement::{Edge, Point};
+use crate::placement::{Edge, Point, Splice};
 use crate::plan::{Patch, Plan, PlannedInstrument};
 use crate::{Addr, HookType, Image, InstrumentId, Span};
 
@@ -186,7 +186,8 @@ pub(super) fn functions(image: &Image, plan: &Plan, violations: &mut Vec<Violati
     }
 }
 
-/// What an instrument is hit by: the start of its block, or its end.
+/// What an instrument is hit by: the start of its block, or its end. An end that branches is told by
+/// the branch, or by the ways that lead from it, as the instrument's points have it.
 ///
 /// # Errors
 /// Where its block is no block, or its argument may be gone, and why.
@@ -194,7 +195,7 @@ pub(super) fn event(
     plan: &Plan,
     routine: &Routine,
     one: &PlannedInstrument,
-) -> Result<Event, (Addr, String)> {
+) -> Result<Vec<Event>, (Addr, String)> {
     let function = plan
         .functions
         .get(usize::try_from(one.id.major).unwrap_or(usize::MAX));
@@ -218,16 +219,20 @@ pub(super) fn event(
         to: span.end,
     });
     let event = match one.id.hook {
-        HookType::Pre => instructions
-            .iter()
-            .find(|decoded| {
-                if span.start == routine.span.start {
-                    !stays_first(routine, decoded)
-                } else {
-                    decoded.instruction.mnemonic() != Mnemonic::Endbr64
-                }
-            })
-            .map_or(behind, |first| Event::At(Addr(first.at()))),
+        HookType::Pre => {
+            let entry = span.start == routine.span.start;
+            let stays = |decoded: &&Decoded| {
+                let endbr = decoded.instruction.mnemonic() == Mnemonic::Endbr64;
+                endbr || entry && stays_first(routine, decoded)
+            };
+            let stand = instructions.iter().take_while(stays);
+            // Nothing is between these: any of them will do.
+            let chosen = { stand }.find(|decoded| stands_at(plan, one, decoded.at()));
+            let first = instructions.iter().find(|decoded| !stays(decoded));
+            chosen
+                .or(first)
+                .map_or(behind, |first| Event::At(Addr(first.at())))
+        }
         HookType::Post if terminates(routine, last) => Event::At(Addr(last.at())),
         HookType::Post => behind,
     };
@@ -235,19 +240,65 @@ pub(super) fn event(
         let why = "its last instruction may also fault and go on where the next block begins";
         return Err((Addr(last.at()), why.into()));
     }
+    let ways = ways_from(routine, last);
+    let by_ways = event == Event::At(Addr(last.at()))
+        && one.id.hook == HookType::Post
+        && !ways.is_empty()
+        && one.points.iter().all(|(site, point)| match *point {
+            Point::On(edge) => edge.from.0 == last.at(),
+            Point::Entry => plan.sites.get(site.0 as usize).is_some_and(|site| {
+                let start = site.displaced.start;
+                start.0 != last.at() && ways.contains(&start)
+            }),
+            Point::Before(_) => false,
+        });
     if let Some(register) = sampled(one) {
         let intact = match event {
-            Event::At(at) => is_intact(routine, at.0, register),
-            Event::On(_) => {
-                is_intact(routine, last.at(), register) && last.changes.0 & register.0 == 0
-            }
+            Event::At(at) if !by_ways => is_intact(routine, at.0, register),
+            _ => is_intact(routine, last.at(), register) && last.changes.0 & register.0 == 0,
         };
         if !intact {
             let why = "the argument it samples may have changed since the function's entry";
             return Err((Addr(last.at()), why.into()));
         }
     }
-    Ok(event)
+    if by_ways {
+        let from = Addr(last.at());
+        let events = ways.into_iter().map(|to| Event::On(Edge { from, to }));
+        return Ok(events.collect());
+    }
+    Ok(vec![event])
+}
+
+/// Where a conditional branch, a jump or a static key may lead.
+fn ways_from(routine: &Routine, decoded: &Decoded) -> BTreeSet<Addr> {
+    let key = routine
+        .sites_in(decoded.span())
+        .find(|site| site.kind == SiteKind::StaticKey);
+    let near = decoded.instruction.is_jcc_short_or_near()
+        || decoded.instruction.is_jmp_short_or_near()
+        || decoded.instruction.is_loop()
+        || decoded.instruction.is_loopcc()
+        || decoded.instruction.is_jcx_short();
+    let mut ways = BTreeSet::new();
+    if near || key.is_some() {
+        ways.extend(decoded.runs_on.then_some(Addr(decoded.end())));
+        ways.extend(near.then_some(Addr(decoded.instruction.near_branch_target())));
+        ways.extend(key.and_then(|key| key.target));
+    }
+    ways
+}
+
+/// Whether one of an instrument's points is before the instruction at `at`.
+fn stands_at(plan: &Plan, one: &PlannedInstrument, at: u64) -> bool {
+    one.points.iter().any(|(site, point)| match *point {
+        Point::Entry => plan
+            .sites
+            .get(site.0 as usize)
+            .is_some_and(|site| site.displaced.start.0 == at && site.splice != Splice::Tracer),
+        Point::Before(before) => before.0 == at,
+        Point::On(_) => false,
+    })
 }
 
 fn faults_to(routine: &Routine, decoded: &Decoded, to: Addr) -> bool {

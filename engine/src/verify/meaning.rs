@@ -40,7 +40,7 @@ pub(super) struct Meaning<'a> {
     pub(super) plan: &'a Plan,
     pub(super) originals: &'a Originals<'a>,
     by_id: &'a ById<'a>,
-    events: &'a HashMap<InstrumentId, Event>,
+    events: &'a HashMap<InstrumentId, Vec<Event>>,
     /// By site: what its patches do.
     pub(super) facts: Vec<Facts>,
     /// By site: the patch it leads to.
@@ -59,7 +59,7 @@ impl<'a> Meaning<'a> {
         plan: &'a Plan,
         originals: &'a Originals<'a>,
         by_id: &'a ById<'a>,
-        events: &'a HashMap<InstrumentId, Event>,
+        events: &'a HashMap<InstrumentId, Vec<Event>>,
         facts: Vec<Facts>,
     ) -> Self {
         let mut meaning = Self {
@@ -81,7 +81,10 @@ impl<'a> Meaning<'a> {
                 meaning.into.entry(function).or_default().push(site);
             }
         }
-        for (&id, &event) in events {
+        for (id, event) in events
+            .iter()
+            .flat_map(|(&id, events)| events.iter().map(move |&event| (id, event)))
+        {
             let turn = match (event, id.hook) {
                 (Event::On(_), HookType::Pre) => 0,
                 (Event::On(_), HookType::Post) => 1,
@@ -164,8 +167,8 @@ impl<'a> Meaning<'a> {
             functions.extend(self.leads_into(site));
         }
         for id in launched.iter().chain(splashed) {
-            let event = self.events.get(id).copied();
-            functions.extend(event.and_then(|event| self.function_of(event)));
+            let events = self.events.get(id).into_iter().flatten();
+            functions.extend(events.filter_map(|&event| self.function_of(event)));
         }
         self.active.extend(launched);
         let either = self.active.clone();

@@ -66,7 +66,7 @@ use self::routine::Routine;
 use self::step::Machine;
 use self::value::Values;
 use self::walk::{Facts, Walk};
-use crate::placement::{Bounce, SiteIndex, Slot};
+use crate::placement::{Bounce, Point, SiteIndex, Slot};
 use crate::plan::{Patch, Plan};
 use crate::{Addr, Image, InstrumentId};
 
@@ -130,9 +130,14 @@ fn read<'a>(image: &'a Image, plan: &Plan, violations: &mut Vec<Violation>) -> O
         .functions
         .iter()
         .map(|function| function.cfg.span.start);
+    let points = plan.instruments.iter().flat_map(|one| &one.points);
+    let edges = points.filter_map(|(_, point)| match point {
+        Point::On(edge) => Some(edge.to),
+        _ => None,
+    });
     let all = image.functions();
     let mut touched: BTreeSet<usize> = BTreeSet::new();
-    for at in sites.chain(bounces).chain(functions) {
+    for at in sites.chain(bounces).chain(functions).chain(edges) {
         // Padding belongs to the function before it.
         let behind = all.partition_point(|function| function.span.start <= at);
         touched.extend(behind.checked_sub(1));
@@ -300,7 +305,7 @@ impl Reader<'_> {
     }
 
     /// What each instrument is hit by.
-    fn events(&mut self) -> HashMap<InstrumentId, Event> {
+    fn events(&mut self) -> HashMap<InstrumentId, Vec<Event>> {
         let mut events = HashMap::with_capacity(self.plan.instruments.len());
         for one in &self.plan.instruments {
             let function = usize::try_from(one.id.major).unwrap_or(usize::MAX);
@@ -314,6 +319,17 @@ impl Reader<'_> {
                     "its function is none of the image that decodes".into(),
                 )),
             };
+            let unread = |event: &Event| match event {
+                Event::On(edge) => self.originals.around(edge.to.0).is_none(),
+                Event::At(_) => false,
+            };
+            let event = event.and_then(|events| match events.iter().find(|one| unread(one)) {
+                Some(Event::On(edge)) => Err((
+                    edge.from,
+                    format!("nothing of it stands on the way to {}", edge.to),
+                )),
+                _ => Ok(events),
+            });
             match event {
                 Ok(event) => drop(events.insert(one.id, event)),
                 Err((at, why)) => self.violations.push(Violation::Instrument {

@@ -73,10 +73,11 @@ fn padding<'a>(originals: &'a Originals<'_>, span: Span) -> Result<(&'a Routine,
     let runs_on = routine.instructions.last().is_none_or(|last| last.runs_on);
     let functions = originals.image.functions();
     let next = functions.partition_point(|function| function.span.start <= span.start);
-    let next = functions.get(next).map(|next| next.span.start);
-    let Some(next) = next.filter(|&next| !runs_on && span.end <= next) else {
+    let text = originals.image.text();
+    let next = functions.get(next).map_or(text.end, |next| next.span.start);
+    if runs_on || next < span.end {
         return Err("it is not between two functions of which the first never runs on".into());
-    };
+    }
     let start = routine.span.end;
     // Room for the kernel's own use has a symbol, such as __pfx_f.
     let last = span.end.0.saturating_sub(1);

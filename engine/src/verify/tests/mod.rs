@@ -10,7 +10,11 @@ mod liveness;
 mod machine;
 mod mutations;
 mod numbers;
+mod placements;
 mod placer;
+mod schedules;
+mod sites;
+mod tactics;
 
 use gilk_instruments::Library;
 use iced_x86::code_asm::*;

@@ -1,0 +1,268 @@
+//! Batches and pokes that do not fit each other, the text, or the patches.
+
+use super::*;
+use crate::plan::PokeKind;
+
+/// A splice that is installed at 1 s, gets a second instrument from 2 to 3 s, and goes at 4 s; and another
+/// that comes and goes meanwhile.
+fn example() -> (Image, Plan) {
+    let image = kernel().image();
+    let at = |instrument: &str, launch: f64, splash: f64| Placement {
+        launch,
+        splash,
+        ..placement("worker", 1, HookType::Pre, instrument)
+    };
+    let other = Placement {
+        launch: 2.0,
+        splash: 4.0,
+        ..placement("tail", 0, HookType::Post, "timestamp")
+    };
+    let plan = planned(
+        &image,
+        vec![at("counter", 1.0, 4.0), at("timestamp", 2.0, 3.0), other],
+    );
+    let kinds: Vec<Vec<PokeKind>> = plan
+        .batches
+        .iter()
+        .map(|batch| batch.pokes.iter().map(|poke| poke.kind).collect())
+        .collect();
+    use PokeKind::{Install, Remove, Retarget};
+    assert_eq!(
+        kinds,
+        [
+            vec![Install],
+            vec![Retarget, Install],
+            vec![Retarget],
+            vec![Remove, Remove]
+        ]
+    );
+    (image, plan)
+}
+
+#[test]
+fn times_and_order_of_batches() {
+    let (image, plan) = example();
+    refused(&image, &plan, "not behind", |plan| plan.batches.swap(0, 1));
+    refused(&image, &plan, "not behind", |plan| plan.batches[1].at = 1.0);
+    refused(&image, &plan, "not behind", |plan| {
+        plan.batches[3].at = f64::NAN;
+    });
+    refused(&image, &plan, "not behind", |plan| {
+        plan.batches[3].at = plan.duration + 1.0;
+    });
+    refused(&image, &plan, "not behind", |plan| {
+        plan.batches[0].at = -1.0;
+    });
+    refused(&image, &plan, "not those whose time it is", |plan| {
+        plan.batches[2].at = 3.5;
+    });
+    refused(&image, &plan, "no batches launch it", |plan| {
+        plan.batches[2].at = 3.5;
+    });
+    refused(&image, &plan, "is not what it was", |plan| {
+        drop(plan.batches.pop());
+    });
+    refused(&image, &plan, "expects", |plan| {
+        drop(plan.batches.remove(0));
+    });
+    refused(&image, &plan, "expects", |plan| {
+        drop(plan.batches.remove(1));
+    });
+    refused(&image, &plan, "0 pokes", |plan| {
+        plan.batches[2].pokes.clear();
+    });
+    refused(&image, &plan, "expects", |plan| {
+        // Everything right but for two batches' pokes, which change places.
+        let (first, last) = (plan.batches[0].pokes.clone(), plan.batches[3].pokes.clone());
+        plan.batches[0].pokes = last;
+        plan.batches[3].pokes = first;
+    });
+}
+
+#[test]
+fn what_runs_when() {
+    let (image, plan) = example();
+    refused(&image, &plan, "should at 0", |plan| {
+        plan.instruments[1].launch = 2.5;
+    });
+    refused(&image, &plan, "should at 1", |plan| {
+        plan.instruments[1].splash = 4.0;
+    });
+    refused(&image, &plan, "not those whose time it is", |plan| {
+        plan.batches[1].launched.truncate(1);
+    });
+    refused(&image, &plan, "not those whose time it is", |plan| {
+        plan.batches[2].splashed.clear();
+    });
+    refused(&image, &plan, "not those whose time it is", |plan| {
+        let first = plan.batches[1].launched[0];
+        plan.batches[1].launched.push(first);
+    });
+    refused(&image, &plan, "no batches launch it", |plan| {
+        plan.instruments[0].launch = 5.0;
+    });
+    refused(&image, &plan, "should at 1", |plan| {
+        // Never retargeted: the second instrument never runs.
+        plan.batches[1].pokes.remove(0);
+        plan.batches.remove(2);
+    });
+}
+
+#[test]
+fn bytes_of_pokes() {
+    let (image, plan) = example();
+    for batch in 0..plan.batches.len() {
+        for poke in 0..plan.batches[batch].pokes.len() {
+            for byte in 0..5 {
+                for bit in 0..8 {
+                    refused(&image, &plan, "where memory holds", |plan| {
+                        plan.batches[batch].pokes[poke].expect[byte] ^= 1 << bit;
+                    });
+                    refused(&image, &plan, "Poke", |plan| {
+                        plan.batches[batch].pokes[poke].write[byte] ^= 1 << bit;
+                    });
+                }
+            }
+            refused(&image, &plan, "and should 5", |plan| {
+                plan.batches[batch].pokes[poke].write.push(0xcc);
+            });
+            refused(&image, &plan, "and should 5", |plan| {
+                plan.batches[batch].pokes[poke].expect.truncate(4);
+            });
+            refused(&image, &plan, "and should 5", |plan| {
+                plan.batches[batch].pokes[poke].write.clear();
+            });
+            refused(&image, &plan, "Poke", |plan| {
+                plan.batches[batch].pokes[poke].at = plan.batches[batch].pokes[poke].at.add(1);
+            });
+            refused(&image, &plan, "Poke", |plan| {
+                plan.batches[batch].pokes[poke].at = Addr(ARENA);
+            });
+            refused(&image, &plan, "wait wrongly", |plan| {
+                plan.batches[batch].pokes[poke].overwritten += 1;
+            });
+            refused(&image, &plan, "wait wrongly", |plan| {
+                plan.batches[batch].pokes[poke].overwritten = 0;
+            });
+            refused(&image, &plan, "Poke", |plan| {
+                plan.batches[batch].pokes[poke].patch += 1;
+            });
+            refused(&image, &plan, "there is no patch", |plan| {
+                plan.batches[batch].pokes[poke].patch = usize::MAX;
+            });
+        }
+    }
+    refused(&image, &plan, "called Retarget", |plan| {
+        plan.batches[0].pokes[0].kind = PokeKind::Retarget;
+    });
+    refused(&image, &plan, "called Install", |plan| {
+        plan.batches[1].pokes[0].kind = PokeKind::Install;
+    });
+    refused(&image, &plan, "Poke", |plan| {
+        plan.batches[1].pokes[0].kind = PokeKind::Remove;
+    });
+    refused(&image, &plan, "another poke of the batch", |plan| {
+        let again = plan.batches[0].pokes[0].clone();
+        plan.batches[0].pokes.push(again);
+    });
+    refused(&image, &plan, "expects", |plan| {
+        let poke = &mut plan.batches[0].pokes[0];
+        std::mem::swap(&mut poke.expect, &mut poke.write);
+    });
+}
+
+/// A site that displaces what another one does.
+#[test]
+fn splices_that_meet() {
+    let image = kernel().image();
+    let plan = planned(
+        &image,
+        vec![placement("worker", 1, HookType::Pre, "counter")],
+    );
+    refused(&image, &plan, "displaces some of the same bytes", |plan| {
+        plan.sites[0].displaced.end = plan.sites[1].displaced.start.add(5);
+    });
+    refused(&image, &plan, "displaces some of the same bytes", |plan| {
+        plan.sites.swap(0, 1);
+    });
+}
+
+#[test]
+fn patches_have_places_of_their_own() {
+    let (image, plan) = example();
+    refused(&image, &plan, "overlaps patch", |plan| {
+        plan.patches[1].address = plan.patches[0].address.add(1);
+    });
+    refused(&image, &plan, "not inside the arena", |plan| {
+        plan.patches[2].address = Addr(ARENA - 1);
+    });
+    refused(&image, &plan, "not inside the arena", |plan| {
+        plan.layout.arena.end = plan.patches[2].address.add(3);
+    });
+    refused(&image, &plan, "not inside the arena", |plan| {
+        plan.patches[0].code.clear();
+    });
+    refused(&image, &plan, "apart from the kernel's text", |plan| {
+        plan.layout.arena.start = image.text().start;
+    });
+    refused(&image, &plan, "are not a jump to patch", |plan| {
+        plan.patches[0].address = Addr(ARENA + 0x10_0000);
+    });
+}
+
+#[test]
+fn identifiers_counters_and_the_target() {
+    let (image, plan) = example();
+    refused(&image, &plan, "same identifier", |plan| {
+        plan.instruments[1].id = plan.instruments[0].id;
+    });
+    refused(&image, &plan, "belongs to another", |plan| {
+        plan.patches[0].hooks[0].1[0] = plan.instruments[2].id;
+    });
+    refused(&image, &plan, "is not in the plan", |plan| {
+        plan.patches[0].hooks[0].1[0].order = 9;
+    });
+    refused(&image, &plan, "Patch", |plan| {
+        plan.patches
+            .iter_mut()
+            .flat_map(|patch| &mut patch.hooks)
+            .for_each(|(_, list)| list.reverse());
+    });
+    refused(&image, &plan, "not numbered", |plan| {
+        plan.functions.swap(0, 1);
+    });
+    refused(&image, &plan, "not numbered", |plan| {
+        plan.functions[0].name = "tail".into();
+    });
+    refused(&image, &plan, "made for kernel", |plan| {
+        plan.release.push('x');
+    });
+    refused(&image, &plan, "counts and has no counter", |plan| {
+        plan.instruments[0].counter = None;
+    });
+    refused(&image, &plan, "outside of the counters", |plan| {
+        plan.layout.counters[0].slots = 0;
+    });
+    refused(&image, &plan, "overlap", |plan| {
+        plan.layout.counters[0].base = Gs(plan.layout.limit.0 - 8);
+    });
+    refused(&image, &plan, "overlap", |plan| {
+        plan.layout.lost_full = plan.layout.lost_unmatched;
+    });
+    refused(&image, &plan, "do not fit", |plan| {
+        plan.layout.stride_log2 = 20;
+    });
+    // The code is for one layout; with any other it counts and writes elsewhere.
+    refused(&image, &plan, "Patch 0", |plan| {
+        plan.layout.counters[0].base.0 += 8;
+    });
+    refused(&image, &plan, "Patch", |plan| plan.layout.ring_base.0 += 8);
+    refused(&image, &plan, "Patch", |plan| plan.layout.slots_log2 -= 1);
+    refused(&image, &plan, "Patch", |plan| plan.layout.stride_log2 += 1);
+    refused(&image, &plan, "Patch", |plan| {
+        std::mem::swap(&mut plan.layout.head, &mut plan.layout.limit);
+    });
+    refused(&image, &plan, "Patch", |plan| {
+        std::mem::swap(&mut plan.layout.lost_full, &mut plan.layout.lost_unmatched);
+    });
+}
