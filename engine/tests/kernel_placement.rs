@@ -4,9 +4,13 @@ use std::time::Instant;
 
 use gilk_engine::cfg::Cfg;
 use gilk_engine::placement::coverage::{self, Counts, Coverage};
-use gilk_engine::placement::{options, place};
+use gilk_engine::placement::{Tactic, options, place};
 
 mod saved;
+
+fn share(counts: &Counts) -> f64 {
+    counts.reached() as f64 / counts.all() as f64
+}
 
 fn table(name: &str, counts: &Counts) {
     let all = counts.all() as f64;
@@ -59,19 +63,29 @@ fn all_blocks_at_once() {
     let (pre, post) = coverage::of_placement(&wanted, &placement);
     table("pre", &pre);
     table("post", &post);
-    let mut shown = std::collections::BTreeMap::new();
-    for (wanted, hook) in wanted.iter().zip(&placement.hooks) {
-        if let Err(refusal) = hook {
-            let shown: &mut usize = shown.entry((wanted.hook, refusal.rule)).or_default();
-            *shown += 1;
-            if *shown < 7 {
-                println!(
-                    "{} {} {:?}: {refusal}",
-                    graphs[wanted.graph].name, wanted.block.0, wanted.hook
-                );
-            }
-        }
+    for (name, counts) in [("pre", &pre), ("post", &post)] {
+        let traps = counts
+            .by_tactic
+            .get(&Tactic::Trap)
+            .copied()
+            .unwrap_or_default();
+        assert!(
+            share(counts) >= 0.998,
+            "{name}-hooks reach {} of {}",
+            counts.reached(),
+            counts.all()
+        );
+        assert!(
+            traps * 1000 < counts.all(),
+            "{traps} {name}-hooks need an int3"
+        );
     }
+    assert!(
+        share(&pre) >= 0.999,
+        "pre-hooks reach {} of {}",
+        pre.reached(),
+        pre.all()
+    );
 }
 
 #[test]
@@ -94,4 +108,7 @@ fn every_block_alone() {
     table("pre", &all.pre);
     table("post", &all.post);
     table("instructions", &all.instructions);
+    assert!(
+        share(&all.pre) >= 0.999 && share(&all.post) >= 0.998 && share(&all.instructions) >= 0.99
+    );
 }

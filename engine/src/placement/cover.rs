@@ -9,7 +9,7 @@ use crate::relocate::refuse;
 use crate::{Refusal, Rule};
 
 /// Instructions that one hook may have copied beyond its sites.
-const MOST: usize = 24;
+const MOST: usize = 96;
 
 /// What segments take.
 #[derive(Clone, Debug, Default)]
