@@ -16,6 +16,8 @@ const MOST: usize = 96;
 pub(super) struct Dead {
     /// By segment: no splice fits, nor is a slot in reach.
     pub(super) segments: Vec<bool>,
+    /// Segments, sorted, that hooks can be reached by alone but for an `int3`: they are first to get slots.
+    pub(super) needy: Vec<u32>,
     /// Instructions whose arrivals would need each other.
     pub(super) arrivals: Vec<Number>,
     /// Whether an `int3` is allowed there.
@@ -28,6 +30,7 @@ impl Dead {
         let short = |&segment: &_| outline.room(segment) < super::SHORT_SPLICE_BYTES;
         Self {
             segments: outline.segments.iter().map(short).collect(),
+            needy: Vec::new(),
             arrivals: Vec::new(),
             traps: false,
         }

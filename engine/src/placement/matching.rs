@@ -28,6 +28,8 @@ pub(super) struct Matching {
     /// Splices from which no way leads to one without a slot; none ever will.
     closed: Vec<bool>,
     seen: Vec<u32>,
+    /// Whether only those that have nothing else are given slots now, and which those are.
+    needy: Option<Vec<bool>>,
 }
 
 impl Matching {
@@ -40,7 +42,14 @@ impl Matching {
             slots: Vec::new(),
             closed: vec![false; count],
             seen: Vec::new(),
+            needy: None,
         }
+    }
+
+    /// From now on only these splices are given slots; or all again.
+    pub(super) fn only(&mut self, needy: Option<Vec<bool>>) {
+        self.needy = needy;
+        self.closed.fill(false);
     }
 
     /// The splices, as a range of their indexes, that reach `slot`.
@@ -58,6 +67,11 @@ impl Matching {
     pub(super) fn offer(&mut self, at: Addr) -> bool {
         let slot = u32::try_from(self.slots.len()).unwrap_or(u32::MAX);
         self.slots.push(at);
+        self.offer_again(slot)
+    }
+
+    /// Offers a slot by its number that was offered before and not taken.
+    pub(super) fn offer_again(&mut self, slot: u32) -> bool {
         self.seen.clear();
         let taken = self.find(slot);
         // What was seen on a way that leads nowhere need not be seen again.
@@ -80,7 +94,11 @@ impl Matching {
             .clone()
             .find(|&splice| self.taken.get(splice) == Some(&None));
         for splice in free.into_iter().chain(range) {
-            if self.closed.get(splice).copied().unwrap_or(true) {
+            let waits = self
+                .needy
+                .as_ref()
+                .is_some_and(|needy| needy.get(splice) != Some(&true));
+            if waits || self.closed.get(splice).copied().unwrap_or(true) {
                 continue;
             }
             if let Some(closed) = self.closed.get_mut(splice) {

@@ -89,6 +89,12 @@ impl<'a> Part<'a> {
         }
     }
 
+    /// Whether the short splice that begins here has nothing else but an `int3`.
+    fn is_needy(&self, first: Number) -> bool {
+        let segment = self.outline.segment_of(first);
+        segment.is_some_and(|segment| self.dead.needy.binary_search(&segment).is_ok())
+    }
+
     /// The sites that the ways of its hooks need.
     fn draft(&mut self, ways: &[(usize, Ask, Result<Way, Refusal>)]) {
         self.needs = Needs::default();
@@ -208,6 +214,9 @@ impl<'n, 'a> Problem<'n, 'a> {
             if open.is_empty() {
                 open = self.assign();
             }
+            if open.is_empty() {
+                open = self.prefer();
+            }
         }
         self.apply();
     }
@@ -231,6 +240,36 @@ impl<'n, 'a> Problem<'n, 'a> {
         again
     }
 
+    /// Gives what is now left an `int3` another try, before all others: the parts to be looked at again.
+    fn prefer(&mut self) -> Vec<usize> {
+        let mut again = Vec::new();
+        for (index, part) in self.parts.iter_mut().enumerate() {
+            let traps = part.drafts.iter().filter(|draft| draft.kind == Kind::Trap);
+            let dead: Vec<u32> = traps
+                .filter_map(|draft| part.outline.segment_of(draft.first))
+                .collect();
+            for segment in dead {
+                let room = part
+                    .outline
+                    .segment(segment)
+                    .map(|segment| part.outline.room(segment));
+                let Err(place) = part.dead.needy.binary_search(&segment) else {
+                    continue;
+                };
+                if room.is_none_or(|room| room < super::SHORT_SPLICE_BYTES) {
+                    continue;
+                }
+                part.dead.needy.insert(place, segment);
+                if let Some(dead) = part.dead.segments.get_mut(segment as usize) {
+                    *dead = false;
+                }
+                again.push(index);
+            }
+        }
+        again.dedup();
+        again
+    }
+
     /// Gives slots to all short splices: the parts where some found none.
     fn assign(&mut self) -> Vec<usize> {
         let mut shorts: Vec<(Addr, usize, Number)> = Vec::new();
@@ -248,8 +287,32 @@ impl<'n, 'a> Problem<'n, 'a> {
         let all: Vec<usize> = (0..shorts.len()).collect();
         self.slots(&shorts, &all, |part| !part.asks.is_empty(), &mut slots);
         let offered = slots.len();
-        for slot in &slots {
-            matching.offer(slot.at);
+        let needy: Vec<bool> = (shorts.iter())
+            .map(|&(_, index, first)| {
+                self.parts
+                    .get(index)
+                    .is_some_and(|part| part.is_needy(first))
+            })
+            .collect();
+        if needy.contains(&true) {
+            matching.only(Some(needy));
+            for slot in &slots {
+                matching.offer(slot.at);
+            }
+            matching.only(None);
+            let mut left = vec![true; slots.len()];
+            for &slot in matching.taken.iter().flatten() {
+                if let Some(left) = left.get_mut(slot as usize) {
+                    *left = false;
+                }
+            }
+            for (slot, _) in (0_u32..).zip(left).filter(|(_, left)| *left) {
+                matching.offer_again(slot);
+            }
+        } else {
+            for slot in &slots {
+                matching.offer(slot.at);
+            }
         }
         let without: Vec<usize> = matching.without().collect();
         if !without.is_empty() {
