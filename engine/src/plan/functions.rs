@@ -8,7 +8,7 @@ use super::PlannedFunction;
 use crate::cfg::{BlockEnd, BlockIndex, Cfg};
 use crate::image::FunctionId;
 use crate::liveness::{Arguments, Live, Liveness, RegisterSet};
-use crate::placement::{Edge, Point, Site};
+use crate::placement::{Edge, Point, Site, Splice};
 use crate::{Addr, HookType, Image, InstrumentId, Result};
 
 struct Analysed {
@@ -160,22 +160,29 @@ impl<'a> Functions<'a> {
     /// there, 1 for those before the block that begins, 2 for those behind that one, if its first
     /// instruction is also its last.
     pub(super) fn turn(&self, id: InstrumentId, site: &Site, point: Point) -> u8 {
-        if id.hook == HookType::Pre {
-            return 1;
-        }
         let graph = self.graph(id.major);
         let Some(block) = graph.and_then(|cfg| cfg.block(BlockIndex(id.block))) else {
-            return 0;
+            return 1;
         };
+        if id.hook == HookType::Pre {
+            let behind = match point {
+                Point::On(edge) => edge.to,
+                Point::Before(at) => at,
+                Point::Entry if site.splice == Splice::Tracer => site.displaced.end,
+                Point::Entry => site.displaced.start,
+            };
+            // An entry that is nothing but the tracer's site begins, and ends, behind that.
+            return if behind == block.span.end { 0 } else { 2 };
+        }
         let Some(last) = block.instructions.last().map(|last| Addr(last.ip())) else {
-            return 0;
+            return 1;
         };
         let at_its_start = match point {
             Point::On(edge) => edge.from != last,
             Point::Before(at) => at == last,
             Point::Entry => site.displaced.start == last,
         };
-        if at_its_start { 2 } else { 0 }
+        if at_its_start { 3 } else { 1 }
     }
 }
 
