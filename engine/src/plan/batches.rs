@@ -57,7 +57,7 @@ impl Writer<'_> {
             }
         }
         for change in &schedule.changes {
-            let batch = batches.get_mut(change.time);
+            let batch = batches.get_mut(change.time as usize);
             let batch = batch.ok_or_else(|| missing("a time"))?;
             self.change(change, &mut batch.pokes)?;
         }
@@ -80,7 +80,7 @@ impl Writer<'_> {
     fn change(&self, change: &Change, pokes: &mut Vec<Poke>) -> Result<()> {
         let site = self.sites.get(change.site.0 as usize);
         let site = site.ok_or_else(|| missing("a site"))?;
-        let patch = |version: usize| self.made.of_version.get(version).copied();
+        let patch = |version: u32| self.made.of_version.get(version as usize).copied();
         let step = Step {
             from: change.from.and_then(patch),
             to: change.to.and_then(patch),

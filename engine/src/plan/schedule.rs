@@ -20,12 +20,12 @@ pub(super) struct Version {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
     /// Index of the time.
-    pub(super) time: usize,
+    pub(super) time: u32,
     pub(super) site: SiteIndex,
-    pub(super) from: Option<usize>,
-    pub(super) to: Option<usize>,
+    pub(super) from: Option<u32>,
+    pub(super) to: Option<u32>,
     /// The version to which threads are diverted, if not the new one.
-    pub(super) detour: Option<usize>,
+    pub(super) detour: Option<u32>,
 }
 
 /// Who is active when, and what that makes of each site.
@@ -137,7 +137,7 @@ pub(super) fn schedule(
 /// The versions of one site; buffers that are used again for the next.
 #[derive(Default)]
 struct Versions {
-    known: HashMap<Vec<u32>, usize>,
+    known: HashMap<Vec<u32>, u32>,
     bounds: Vec<u32>,
     active: Vec<u32>,
 }
@@ -180,7 +180,7 @@ impl Versions {
             let detour = (now.is_none() && early)
                 .then(|| version(done, &mut self.known, site, members, &[]));
             done.changes.push(Change {
-                time: time as usize,
+                time,
                 site,
                 from: now,
                 to: next,
@@ -194,11 +194,11 @@ impl Versions {
 /// The version of a site with these of its members, known or new.
 fn version(
     done: &mut Schedule,
-    known: &mut HashMap<Vec<u32>, usize>,
+    known: &mut HashMap<Vec<u32>, u32>,
     site: SiteIndex,
     members: &[Member],
     active: &[u32],
-) -> usize {
+) -> u32 {
     if let Some(&known) = known.get(active) {
         return known;
     }
@@ -210,6 +210,7 @@ fn version(
         site,
         listed: first..done.listed.len(),
     });
-    known.insert(active.to_vec(), done.versions.len() - 1);
-    done.versions.len() - 1
+    let new = u32::try_from(done.versions.len() - 1).unwrap_or(u32::MAX);
+    known.insert(active.to_vec(), new);
+    new
 }

@@ -1,4 +1,5 @@
 mod choices;
+mod copies;
 mod places;
 mod random;
 mod sessions;

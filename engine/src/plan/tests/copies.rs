@@ -1,0 +1,99 @@
+//! Which instructions only ever run as copies, and the points of all of these.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::places::{at, next, stops};
+use crate::cfg::{Cfg, EdgeKind};
+use crate::placement::{Edge, Point, Site, SiteIndex};
+use crate::{Addr, Image, Span};
+
+/// What is copied where.
+pub(super) struct Copies<'c> {
+    pub(super) image: &'c Image,
+    pub(super) cfg: &'c Cfg,
+    pub(super) sites: &'c [Site],
+    /// The copies of each instruction.
+    pub(super) stretches: BTreeMap<Addr, Vec<(SiteIndex, Span)>>,
+    pub(super) displaced: BTreeMap<Addr, SiteIndex>,
+}
+
+impl Copies<'_> {
+    /// The instructions from which control comes to that one, if all are known.
+    pub(super) fn before(&self, to: Addr) -> Option<Vec<Addr>> {
+        let block = self.cfg.block_at(to)?;
+        if block.span.start < to {
+            let before = block.instructions.iter().rev().find(|one| at(one) < to)?;
+            return (!stops(before)).then(|| vec![at(before)]);
+        }
+        let ways = self.cfg.ways_in(self.image, block.index)?;
+        if !ways.complete || !ways.branches.is_empty() || block.index.0 == 0 {
+            return None;
+        }
+        let froms = ways.edges.into_iter().map(|way| {
+            assert_ne!(way.kind, EdgeKind::Fixup);
+            let from = self.cfg.block(way.from)?.instructions.last()?;
+            // Behind a call, control comes by the text.
+            (!(stops(from) && next(from) == to)).then(|| at(from))
+        });
+        froms.collect()
+    }
+
+    /// Whether nothing but copies of the instruction ever runs.
+    fn inside(&self, this: Addr, waiting: &mut BTreeSet<Addr>) -> bool {
+        if self.displaced.contains_key(&this) {
+            return true;
+        }
+        if !self.stretches.contains_key(&this) || !waiting.insert(this) {
+            return false;
+        }
+        let Some(froms) = self.before(this) else {
+            return false;
+        };
+        froms.into_iter().all(|from| {
+            let edge = Edge { from, to: this };
+            self.inside(from, waiting)
+                && self.stretches[&from].iter().all(|(site, span)| {
+                    let run_ons = &self.sites[site.0 as usize].run_ons;
+                    (span.contains(from) && span.contains(this) && from < this)
+                        || run_ons.iter().any(|run_on| run_on.edge == edge)
+                })
+        })
+    }
+
+    /// Points before every copy of an instruction.
+    pub(super) fn at(&self, this: Addr) -> Option<Vec<(SiteIndex, Point)>> {
+        if !self.inside(this, &mut BTreeSet::new()) {
+            return None;
+        }
+        let mut points = BTreeSet::new();
+        for &(site, span) in &self.stretches[&this] {
+            let displaced = self.sites[site.0 as usize].displaced;
+            let run_ons = &self.sites[site.0 as usize].run_ons;
+            let again = run_ons.iter().any(|run_on| run_on.copied == span);
+            if displaced == span && displaced.start == this {
+                points.insert((site, Point::Entry));
+            }
+            if displaced != span || displaced.start != this || again {
+                points.insert((site, Point::Before(this)));
+            }
+        }
+        Some(points.into_iter().collect())
+    }
+
+    /// Points on every copy of an edge.
+    pub(super) fn on(&self, edge: Edge) -> Option<Vec<(SiteIndex, Point)>> {
+        if !self.inside(edge.from, &mut BTreeSet::new()) {
+            return None;
+        }
+        let sites: BTreeSet<SiteIndex> = self.stretches[&edge.from]
+            .iter()
+            .map(|(site, _)| *site)
+            .collect();
+        Some(
+            sites
+                .into_iter()
+                .map(|site| (site, Point::On(edge)))
+                .collect(),
+        )
+    }
+}
