@@ -222,7 +222,7 @@ fn reached(
     let mut needs: Vec<SiteIndex> = Vec::new();
     let mut tactic = way.tactic;
     let mut add = |draft: Option<usize>, point| {
-        points.extend(draft.and_then(number).map(|site| (site, point)))
+        points.extend(draft.and_then(number).map(|site| (site, point)));
     };
     let mut own = |site: Option<usize>, at: Number| {
         let draft = site.and_then(|site| part.drafts.get(site));

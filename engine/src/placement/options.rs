@@ -187,8 +187,8 @@ impl<'a> Alone<'a> {
             return Some(Ok(()));
         }
         let asks = [HookType::Pre, HookType::Post].map(|hook| (0, Ask::Hook(block, hook)));
-        let hooks = self.place(&asks).hooks.into_iter();
-        Some(hooks.map(|hook| hook.map(|_| ())).collect())
+        let mut hooks = self.place(&asks).hooks.into_iter();
+        Some(hooks.try_for_each(|hook| hook.map(|_| ())))
     }
 }
 
