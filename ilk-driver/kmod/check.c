@@ -164,7 +164,7 @@ enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span)
 	    (poke->flags & ILK_POKE_MULTI && !kinds[poke->kind].multi))
 		return ILK_BAD_REQUEST;
 	if (poke->addr < (unsigned long)ilk_sym.stext ||
-	    poke->addr >= (unsigned long)ilk_sym.etext - MAX_INSN_SIZE)
+	    poke->addr >= (unsigned long)ilk_sym.etext - 2 * MAX_INSN_SIZE)
 		return ILK_NOT_TEXT;
 
 	if (poke->flags & ILK_POKE_REMOVE) {
@@ -271,15 +271,48 @@ static bool ilk_within(unsigned long first, unsigned long last, const char *star
 	return last >= (unsigned long)start && first < (unsigned long)end;
 }
 
-/* The length of the instruction at `addr`, 0 if that is none. */
-static u32 ilk_first_instruction(unsigned long addr)
+static bool ilk_decode(unsigned long addr, struct insn *insn)
 {
-	unsigned long left = (unsigned long)ilk_sym.etext - addr;
-	struct insn insn;
-	int err = (int)ilk_call(ilk_sym.insn_decode, (unsigned long)&insn, addr,
-				min_t(unsigned long, left, MAX_INSN_SIZE), INSN_MODE_KERN, 0);
+	return (int)ilk_call(ilk_sym.insn_decode, (unsigned long)insn, addr, MAX_INSN_SIZE,
+			     INSN_MODE_KERN, 0) >= 0;
+}
 
-	return err < 0 ? 0 : insn.length;
+static bool ilk_runs_on(const struct insn *insn)
+{
+	switch (insn->opcode.bytes[0]) {
+	case RET_INSN_OPCODE:
+	case JMP32_INSN_OPCODE:
+	case JMP8_INSN_OPCODE:
+		return false;
+	case 0xff:	/* jmp through a register or memory */
+		return X86_MODRM_REG(insn->modrm.bytes[0]) != 4;
+	default:
+		return true;
+	}
+}
+
+static bool ilk_is_padding(const struct insn *insn)
+{
+	u8 opcode = insn->opcode.bytes[0];
+
+	return opcode == ILK_INT3 || opcode == 0x90 ||
+	       (opcode == 0x0f && insn->opcode.bytes[1] == 0x1f);
+}
+
+/* Whether `len` bytes are of one instruction, and padding where that does not run on. */
+static bool ilk_one_instruction(unsigned long addr, u32 len)
+{
+	struct insn insn;
+	u32 at;
+
+	if (!ilk_decode(addr, &insn))
+		return false;
+	if (insn.length < len && ilk_runs_on(&insn))
+		return false;
+	for (at = insn.length; at < len; at += insn.length)
+		if (!ilk_decode(addr + at, &insn) || !ilk_is_padding(&insn))
+			return false;
+	return true;
 }
 
 /* What the kernel itself may write, or must not be interfered with. */
@@ -333,7 +366,7 @@ enum ilk_reason ilk_check_text(const struct ilk_job *job)
 	if (ilk_branch_span(poke) != job->site->span)
 		return ILK_MISMATCH;
 	if (poke->kind != ILK_BOUNCE && !(poke->flags & ILK_POKE_MULTI) &&
-	    ilk_first_instruction(addr) < poke->len)
+	    !ilk_one_instruction(addr, poke->len))
 		return ILK_BAD_REQUEST;
 	return ILK_OK;
 }

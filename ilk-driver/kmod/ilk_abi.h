@@ -110,7 +110,8 @@ enum ilk_kind {
 /*
  * One poke.
  *   install   nothing is in place at `addr`; `expect` is the text, `write` leads to `target`. Without
- *             ILK_POKE_MULTI the first instruction there has `len` bytes or more.
+ *             ILK_POKE_MULTI the first instruction there has `len` bytes or more, or is a ret or jmp
+ *             with padding behind it.
  *   retarget  flags 0, and the kind in place at `addr`, which is not ILK_SHORT (its bounce is
  *             retargeted): as an install, but `expect` is what is in place.
  *   remove    ILK_POKE_REMOVE; `expect` is what is in place, `write` what the install

@@ -1,32 +1,43 @@
 //! Whether counts of blocks can be those of real executions of a control-flow graph.
 //!
-//! Counts of blocks alone are consistent if and only if there are counts of *edges*, none negative,
-//! such that what enters a measured block and what leaves it are both its count, and what enters a
-//! block that was not measured leaves it. That is a circulation with demands; a maximum flow finds
+//! Counts before and after blocks are consistent if and only if there are counts of *edges*, none
+//! negative, such that what comes to a block is the count before it, what leaves it is the count
+//! after it, and both are the same unless an instruction of it went to its fixup. What was not counted
+//! only has to come out as much as it goes in. That is a circulation with demands; a maximum flow finds
 //! one or shows that there is none (Ahuja, Magnanti, Orlin: Network Flows, section 6.7).
 
 use std::collections::{BTreeMap, VecDeque};
 
-use gilk_engine::cfg::{BlockEnd, BlockIndex, Cfg};
+use gilk_engine::HookType;
+use gilk_engine::cfg::{BlockEnd, BlockIndex, Cfg, EdgeKind};
 
 const UNBOUNDED: u64 = u64::MAX / 4;
 
-/// Gives the blocks at which flow is not conserved: (block, its count, what of it no path explains).
-pub(crate) fn unexplained(cfg: &Cfg, counts: &BTreeMap<u32, u64>) -> Vec<(u32, u64, u64)> {
+/// Counts by block and hook.
+pub(crate) type Counts = BTreeMap<(u32, HookType), u64>;
+
+/// Gives the hooks at which flow is not conserved: (block, hook, its count, what of it no path explains).
+pub(crate) fn unexplained(cfg: &Cfg, counts: &Counts) -> Vec<(u32, HookType, u64, u64)> {
     let blocks = cfg.blocks.len();
-    let (outside, source, sink) = (2 * blocks, 2 * blocks + 1, 2 * blocks + 2);
-    let mut network = Network::new(2 * blocks + 3);
+    let (outside, source, sink) = (3 * blocks, 3 * blocks + 1, 3 * blocks + 2);
+    let mut network = Network::new(3 * blocks + 3);
     let mut demands = Vec::new();
     for (index, block) in cfg.blocks.iter().enumerate() {
-        let (entry, exit) = (2 * index, 2 * index + 1);
-        match counts.get(&block.index.0) {
-            // What is measured comes in at one side and goes out at the other, all of it.
-            Some(&count) => {
-                network.edge(entry, sink, count);
-                demands.push((block.index.0, count, network.edge(source, exit, count)));
-            }
-            None => {
-                network.edge(entry, exit, UNBOUNDED);
+        let [entry, within, exit] = [3 * index, 3 * index + 1, 3 * index + 2];
+        for (hook, from, to) in [
+            (HookType::Pre, entry, within),
+            (HookType::Post, within, exit),
+        ] {
+            match counts.get(&(block.index.0, hook)) {
+                // What is measured comes in at one side and goes out at the other, all of it.
+                Some(&count) => {
+                    network.edge(from, sink, count);
+                    let out = network.edge(source, to, count);
+                    demands.push((block.index.0, hook, count, out));
+                }
+                None => {
+                    network.edge(from, to, UNBOUNDED);
+                }
             }
         }
         if block.entered || index == 0 {
@@ -37,25 +48,23 @@ pub(crate) fn unexplained(cfg: &Cfg, counts: &BTreeMap<u32, u64>) -> Vec<(u32, u
         }
     }
     for edge in &cfg.edges {
-        network.edge(
-            2 * position(cfg, edge.from) + 1,
-            2 * position(cfg, edge.to),
-            UNBOUNDED,
-        );
+        // A fault is in the midst of a block.
+        let side = if edge.kind == EdgeKind::Fixup { 1 } else { 2 };
+        let from = 3 * position(cfg, edge.from) + side;
+        network.edge(from, 3 * position(cfg, edge.to), UNBOUNDED);
     }
     network.fill(source, sink);
     demands
         .into_iter()
-        .map(|(block, count, edge)| (block, count, network.left(edge)))
-        .filter(|(_, _, left)| *left > 0)
+        .map(|(block, hook, count, edge)| (block, hook, count, network.left(edge)))
+        .filter(|(_, _, _, left)| *left > 0)
         .collect()
 }
 
 fn position(cfg: &Cfg, block: BlockIndex) -> usize {
-    cfg.blocks
-        .iter()
-        .position(|candidate| candidate.index == block)
-        .expect("edges join blocks of the graph")
+    let at = block.0 as usize;
+    assert_eq!(cfg.blocks[at].index, block, "blocks are numbered in order");
+    at
 }
 
 /// A network with residual capacities: edge `2k` and its reverse `2k + 1`.

@@ -30,7 +30,14 @@ pub(crate) fn shared() -> Arc<Shared> {
     if let Some(shared) = up.upgrade() {
         return shared;
     }
-    let lab = Lab::boot(&prepared(), &mut |_| ()).unwrap_or_else(|error| panic!("{error}"));
+    let shared = shared_of(&prepared());
+    *up = Arc::downgrade(&shared);
+    shared
+}
+
+/// A lab of one's own.
+pub(crate) fn shared_of(prepared: &Prepared) -> Arc<Shared> {
+    let lab = Lab::boot(prepared, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"));
     let mut connection = Connection::connect(lab.socket())
         .unwrap_or_else(|error| panic!("{error}\n{}", lab.console().unwrap()));
     let parts = connection
@@ -38,14 +45,12 @@ pub(crate) fn shared() -> Arc<Shared> {
         .unwrap_or_else(|error| panic!("{error}"));
     drop(connection);
     let image = Image::from_live(&parts).unwrap_or_else(|error| panic!("{error}"));
-    let shared = Arc::new(Shared {
+    Arc::new(Shared {
         lab,
         image,
         parts,
         turn: Mutex::new(()),
-    });
-    *up = Arc::downgrade(&shared);
-    shared
+    })
 }
 
 /// The lab's files.

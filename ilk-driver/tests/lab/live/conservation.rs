@@ -1,9 +1,10 @@
 //! What enters a block leaves it: counters on every block of a function that can be hooked.
 
+use gilk_engine::HookType;
 use gilk_engine::cfg::Cfg;
 use gilk_engine::placement::options;
 
-use crate::circulation::unexplained;
+use crate::circulation::{Counts, unexplained};
 use crate::support::{Shared, counts, placement, pulsar, shared};
 
 /// Everything that calls `kernel_clone`.
@@ -73,6 +74,7 @@ fn of_every_block_of_copy_process() {
 }
 
 const WHOLE: (f64, f64) = (0.0, 4.0);
+const ENTRY: (u32, HookType) = (0, HookType::Pre);
 
 /// A counter before every block that takes one.
 fn counters(shared: &Shared, function: &str) -> Vec<gilk_engine::session::Placement> {
@@ -94,33 +96,37 @@ fn counters(shared: &Shared, function: &str) -> Vec<gilk_engine::session::Placem
 /// Fails unless flow is conserved; gives what entered the function.
 fn check(shared: &Shared, counts: &std::collections::BTreeMap<u32, u64>, function: &str) -> u64 {
     let cfg = graph(shared, function);
+    let counts = &counts
+        .iter()
+        .map(|(block, count)| ((*block, HookType::Pre), *count))
+        .collect::<Counts>();
     let wrong = unexplained(&cfg, counts);
     assert!(
         wrong.is_empty(),
-        "no paths through {function} explain these (block, count, unexplained): {wrong:?}\nof {counts:?}"
+        "no paths through {function} explain these (block, hook, count, unexplained): {wrong:?}\nof {counts:?}"
     );
     let run = counts.values().filter(|count| **count > 0).count();
     println!(
         "{function}: {} blocks, {} counted, {run} of them run, {} entries",
         cfg.blocks.len(),
         counts.len(),
-        counts[&0]
+        counts[&ENTRY]
     );
     // The above shows something only if a count that is off by one is seen, at most blocks at least:
     // a path that nothing else measures may explain one more.
-    let seen = |block: &u32| {
+    let seen = |hook: &(u32, HookType)| {
         let mut damaged = counts.clone();
-        damaged.insert(*block, counts[block] + 1);
+        damaged.insert(*hook, counts[hook] + 1);
         !unexplained(&cfg, &damaged).is_empty()
     };
     let blocks = counts.len();
-    let noticed = counts.keys().filter(|block| seen(block)).count();
+    let noticed = counts.keys().filter(|hook| seen(hook)).count();
     println!("{function}: one hit more would be noticed at {noticed} of {blocks} blocks");
     assert!(
         noticed * 2 > blocks,
         "one hit more would be noticed at only {noticed} of {blocks} blocks"
     );
-    counts[&0]
+    counts[&ENTRY]
 }
 
 fn graph(shared: &Shared, function: &str) -> Cfg {
