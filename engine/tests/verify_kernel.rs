@@ -107,7 +107,7 @@ fn reached(image: &Image, functions: &[&Function]) -> Vec<(String, u32, HookType
         .iter()
         .zip(placed.hooks)
         .filter(|(_, reached)| reached.is_ok())
-        .map(|(want, _)| (names[want.graph].clone(), want.block.0, want.hook))
+        .filter_map(|(want, _)| Some((names.get(want.graph)?.clone(), want.block.0, want.hook)))
         .collect()
 }
 

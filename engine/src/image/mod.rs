@@ -108,7 +108,7 @@ pub struct Image {
 /// about 20 MB; sorted, and no span touches another.
 ///
 /// # Errors
-/// [`Error::Image`] if a symbol that bounds the text or a table is missing, or all addresses are zero
+/// [`Error::Image`](crate::Error::Image) if a symbol that bounds the text or a table is missing, or all addresses are zero
 /// (kallsyms read without privilege).
 pub fn wanted(kallsyms: &str) -> Result<Vec<Span>> {
     Ok(Bounds::of(&Symbols::parse(kallsyms)?)?.wanted())
@@ -164,7 +164,7 @@ impl Image {
     /// Those of modules are `module:name`.
     ///
     /// # Errors
-    /// [`Error::NoFunction`] with near names, [`Error::Ambiguous`] with what to write instead.
+    /// [`Error::NoFunction`](crate::Error::NoFunction) with near names, [`Error::Ambiguous`](crate::Error::Ambiguous) with what to write instead.
     pub fn function_named(&self, name: &str) -> Result<&Function> {
         self.names.find(name, &self.symbols, &self.functions)
     }

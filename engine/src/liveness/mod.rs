@@ -6,7 +6,7 @@
 //!   of them: GCC compiled those with `-pg`, and "-fipa-ra is disabled when generating code for
 //!   profiling" (GCC's manual), and of functions that never return, which are C too;
 //! - what its code says, of any other function that is called by its name, is short, and returns to its
-//!   caller: what it may read, and what it overwrites on every way to its returns ([`callees`]). So
+//!   caller: what it may read, and what it overwrites on every way to its returns (`callees`). So
 //!   `__sw_hweight64`, `__get_user_4` and the thunks of preempt_schedule keep what they do keep;
 //! - nothing, of static calls and their trampolines, which may lead to any function a moment later, of
 //!   paravirtual and other indirect calls, which inline assembly makes with registers of its own

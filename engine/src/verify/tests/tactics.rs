@@ -117,7 +117,7 @@ fn given(
     placements: Vec<Placement>,
     layout: &RuntimeLayout,
     sites: Vec<Site>,
-    points: Vec<(SiteIndex, Point)>,
+    points: &[(SiteIndex, Point)],
 ) -> Plan {
     let library = Library::builtin().unwrap();
     plan_placed(
@@ -133,7 +133,7 @@ fn given(
                 .map(|_| {
                     Ok(Reached {
                         tactic: Tactic::Tracer,
-                        points: points.clone(),
+                        points: points.to_vec(),
                         needs: vec![],
                     })
                 })
@@ -284,7 +284,7 @@ fn bounces() {
     let short = Part::Site(bounce.site);
     // Moved by a byte, alone or with all that leads there.
     refused(&image, &good, "it is elsewhere", |plan| {
-        plan.bounces[0].at.0 += 1
+        plan.bounces[0].at.0 += 1;
     });
     refused(&image, &good, "Poke", |plan| {
         for poke in plan.batches.iter_mut().flat_map(|batch| &mut batch.pokes) {
@@ -550,7 +550,7 @@ fn traced(image: &Image) -> Plan {
     };
     let placements = vec![placement("told", 0, HookType::Pre, "counter")];
     let points = vec![(SiteIndex(0), Point::Entry)];
-    given(image, placements, &layout(), vec![site], points)
+    given(image, placements, &layout(), vec![site], &points)
 }
 
 #[test]
@@ -632,7 +632,7 @@ fn puns_and_traps() {
     let points = vec![(SiteIndex(0), Point::Entry)];
     let plan = |splice: Splice| {
         let sites = vec![site(splice)];
-        given(&image, placements.clone(), &layout, sites, points.clone())
+        given(&image, placements.clone(), &layout, sites, &points)
     };
     let good = plan(Splice::Punned {
         prefix: 0,

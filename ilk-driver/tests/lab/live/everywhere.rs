@@ -196,9 +196,21 @@ fn run(turn: &Turn<'_>, what: &str, functions: &[&Function], rounds: u32) -> Che
         let left = unexplained(&graphs[*graph], counts);
         exact += usize::from(left.is_empty());
         if std::env::var_os("DUMP").is_some() && !left.is_empty() {
-            println!("{}", gilk_engine::cfg::text::listing(image, &graphs[*graph]));
+            println!(
+                "{}",
+                gilk_engine::cfg::text::listing(image, &graphs[*graph])
+            );
             println!("{counts:?} LEFT {left:?}");
-            for i in plan.instruments.iter().filter(|i| plan.functions[i.id.major as usize].name == graphs[*graph].name) { println!("{:?} {:?} {:x?} needs {:?}", i.id, i.tactic, i.points, i.needs); }
+            for i in plan
+                .instruments
+                .iter()
+                .filter(|i| plan.functions[i.id.major as usize].name == graphs[*graph].name)
+            {
+                println!(
+                    "{:?} {:?} {:x?} needs {:?}",
+                    i.id, i.tactic, i.points, i.needs
+                );
+            }
         }
         if left.iter().map(|(.., left)| left).sum::<u64>() > UNDER_WAY {
             wrong.push((graphs[*graph].name.as_str(), left));
@@ -282,7 +294,15 @@ fn counted(
     let layout = connection.info().layout.clone();
     let plan = gilk_engine::plan::plan(image, session, &library, &layout)
         .unwrap_or_else(|error| panic!("{error}"));
-    if std::env::var_os("DUMP").is_some() { for p in &plan.batches[0].pokes { let b = image.bytes_from(p.at, 12).unwrap(); eprintln!("{p:x?} text {b:02x?} {:?}", image.symbol_at(p.at)); } for s in &plan.sites { eprintln!("{s:x?}"); } }
+    if std::env::var_os("DUMP").is_some() {
+        for p in &plan.batches[0].pokes {
+            let b = image.bytes_from(p.at, 12).unwrap();
+            eprintln!("{p:x?} text {b:02x?} {:?}", image.symbol_at(p.at));
+        }
+        for s in &plan.sites {
+            eprintln!("{s:x?}");
+        }
+    }
     let verified = gilk_engine::verify::verify(image, plan.clone())
         .unwrap_or_else(|violations| panic!("{:#?}", &violations[..violations.len().min(20)]));
     let (events, heard) = crossbeam_channel::unbounded();
