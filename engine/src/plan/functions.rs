@@ -164,12 +164,15 @@ impl<'a> Functions<'a> {
         let Some(block) = graph.and_then(|cfg| cfg.block(BlockIndex(id.block))) else {
             return 1;
         };
+        let entered = match site.splice {
+            Splice::Tracer => site.displaced.end,
+            _ => site.displaced.start,
+        };
         if id.hook == HookType::Pre {
             let behind = match point {
                 Point::On(edge) => edge.to,
                 Point::Before(at) => at,
-                Point::Entry if site.splice == Splice::Tracer => site.displaced.end,
-                Point::Entry => site.displaced.start,
+                Point::Entry => entered,
             };
             // An entry that is nothing but the tracer's site begins, and ends, behind that.
             return if behind == block.span.end { 0 } else { 2 };
@@ -180,7 +183,7 @@ impl<'a> Functions<'a> {
         let at_its_start = match point {
             Point::On(edge) => edge.from != last,
             Point::Before(at) => at == last,
-            Point::Entry => site.displaced.start == last,
+            Point::Entry => entered == last,
         };
         if at_its_start { 3 } else { 1 }
     }

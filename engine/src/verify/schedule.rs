@@ -12,7 +12,7 @@ use crate::plan::{Batch, Part, Plan, Poke, PokeKind};
 use crate::{Addr, Image, InstrumentId};
 
 /// Pokes that the driver takes in one batch (`ILK_MAX_POKES` in `ilk-driver/kmod/ilk_abi.h`).
-const MAX_POKES: usize = 65536;
+const MAX_POKES: usize = 1 << 20;
 
 /// Times in an order, and the same for equal times.
 fn bits(time: f64) -> i64 {
