@@ -4,8 +4,7 @@
 use super::Tactic;
 use super::cover::{Cover, Dead, refusal};
 use super::hooks::{Event, Way};
-use super::segments::{Number, Outline};
-use crate::cfg::BlockIndex;
+use super::segments::{BlockNumber, Number, Outline};
 use crate::relocate::refuse;
 use crate::{Refusal, Rule};
 
@@ -16,14 +15,13 @@ use crate::{Refusal, Rule};
 pub(super) fn out_of(
     outline: &Outline<'_>,
     dead: &Dead,
-    block: BlockIndex,
+    block: BlockNumber,
     last: Number,
 ) -> Result<Way, Refusal> {
     let here = outline.start(last);
-    if outline.cfg.exits(block) {
+    let Some(successors) = outline.successors(block) else {
         return refuse(Rule::WaysUnknown, here, "control leaves the function here");
-    }
-    let successors = outline.successors(block);
+    };
     if successors.is_empty() {
         return refuse(
             Rule::NothingToDisplace,

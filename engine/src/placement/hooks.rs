@@ -3,9 +3,9 @@
 use iced_x86::FlowControl;
 
 use super::cover::{Cover, Dead, Needs, refusal};
-use super::segments::{Number, Outline};
+use super::segments::{BlockNumber, Number, Outline};
 use super::{Tactic, arrivals, edges, tracer};
-use crate::cfg::{BlockEnd, BlockIndex};
+use crate::cfg::BlockEnd;
 use crate::relocate::refuse;
 use crate::{Addr, HookType, Refusal, Rule};
 
@@ -38,10 +38,10 @@ pub(super) struct Way {
 pub(super) fn reach(
     outline: &Outline<'_>,
     dead: &mut Dead,
-    block: BlockIndex,
+    block: BlockNumber,
     hook: HookType,
 ) -> Result<Way, Refusal> {
-    if let Some(refusal) = &outline.cfg.refusal {
+    if let Some(refusal) = &outline.refused {
         return Err(refusal.clone());
     }
     let way = |dead: &Dead| match hook {
@@ -76,7 +76,7 @@ fn with_traps(
     found
 }
 
-fn pre(outline: &Outline<'_>, dead: &Dead, block: BlockIndex) -> Result<Way, Refusal> {
+fn pre(outline: &Outline<'_>, dead: &Dead, block: BlockNumber) -> Result<Way, Refusal> {
     match outline.body(block) {
         Some((Some(first), _)) => before(outline, dead, first),
         Some((None, last)) if outline.tracer == Some(last) => Ok(tracer::entry()),
@@ -84,11 +84,8 @@ fn pre(outline: &Outline<'_>, dead: &Dead, block: BlockIndex) -> Result<Way, Ref
     }
 }
 
-fn nothing(outline: &Outline<'_>, block: BlockIndex) -> Result<Way, Refusal> {
-    let at = outline
-        .cfg
-        .block(block)
-        .map_or(outline.cfg.span.start, |block| block.span.start);
+fn nothing(outline: &Outline<'_>, block: BlockNumber) -> Result<Way, Refusal> {
+    let at = (outline.block(block)).map_or(Addr(0), |(_, block)| block.span.start);
     refuse(
         Rule::NothingToDisplace,
         at,
@@ -140,7 +137,7 @@ fn because_of(mut refusal: Refusal, arrivals: &Refusal) -> Refusal {
     refusal
 }
 
-fn post(outline: &Outline<'_>, dead: &Dead, block: BlockIndex) -> Result<Way, Refusal> {
+fn post(outline: &Outline<'_>, dead: &Dead, block: BlockNumber) -> Result<Way, Refusal> {
     let Some((body, last)) = outline.body(block) else {
         return nothing(outline, block);
     };
@@ -177,7 +174,7 @@ fn post(outline: &Outline<'_>, dead: &Dead, block: BlockIndex) -> Result<Way, Re
 fn run_on(
     outline: &Outline<'_>,
     dead: &Dead,
-    block: BlockIndex,
+    block: BlockNumber,
     last: Number,
 ) -> Result<Way, Refusal> {
     let mut cover = Cover::new(outline, dead);
@@ -192,8 +189,8 @@ fn run_on(
 }
 
 /// Whether the block ends with a branch, before which its post-hook stands, rather than running on.
-fn branches(outline: &Outline<'_>, block: BlockIndex, last: Number) -> bool {
-    let end = outline.cfg.block(block).map(|block| block.end);
+fn branches(outline: &Outline<'_>, block: BlockNumber, last: Number) -> bool {
+    let end = outline.block(block).map(|(_, block)| block.end);
     match outline.instruction(last).map(|last| last.flow_control()) {
         // A static key that is off now is a branch all the same.
         Some(FlowControl::Next) => end == Some(BlockEnd::Conditional),

@@ -14,6 +14,7 @@ mod cover;
 pub mod coverage;
 mod draft;
 mod edges;
+mod family;
 mod finish;
 mod hooks;
 mod matching;
@@ -25,6 +26,7 @@ mod solve;
 #[cfg(test)]
 mod tests;
 mod tracer;
+mod ways;
 
 use serde::{Deserialize, Serialize};
 

@@ -1,13 +1,13 @@
 //! What can be done at every block, before anyone clicks.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::rc::Rc;
 
 use serde::{Deserialize, Serialize};
 
+use super::family::families;
 use super::finish::finish;
-use super::segments::{Number, Outline};
+use super::segments::{BlockNumber, Number, Outline};
 use super::solve::{Ask, Neighbours, Problem};
 use super::{Placement, Tactic, Wanted};
 use crate::cfg::{BlockIndex, Cfg};
@@ -91,7 +91,7 @@ pub struct BlockOptions {
 #[must_use]
 pub fn options(image: &Image, cfg: &Cfg) -> Vec<BlockOptions> {
     let alone = Alone::new(image, cfg);
-    let hook = |block, hook| alone.choice(Ask::Hook(block, hook));
+    let hook = |block: BlockIndex, hook| alone.choice(Ask::Hook(alone.base + block.0, hook));
     let blocks = cfg.blocks.iter().map(|block| {
         let pre = hook(block.index, HookType::Pre);
         let post = hook(block.index, HookType::Post);
@@ -111,7 +111,7 @@ pub fn options(image: &Image, cfg: &Cfg) -> Vec<BlockOptions> {
 /// The rule that forbids it.
 pub fn at_instruction(image: &Image, cfg: &Cfg, at: Addr) -> Result<Choice, Refusal> {
     let alone = Alone::new(image, cfg);
-    match alone.outline.number(at) {
+    match alone.outline.number(at).filter(|_| cfg.span.contains(at)) {
         Some(number) => alone.choice(Ask::Instruction(number)),
         None => match &cfg.refusal {
             Some(refusal) => Err(refusal.clone()),
@@ -126,14 +126,24 @@ pub fn at_instruction(image: &Image, cfg: &Cfg, at: Addr) -> Result<Choice, Refu
 
 /// Hooks of one function, each looked at as if there were no other.
 pub(super) struct Alone<'a> {
+    cfg: &'a Cfg,
     outline: Rc<Outline<'a>>,
+    /// The number of its first block in the outline.
+    base: BlockNumber,
     neighbours: Neighbours<'a>,
 }
 
 impl<'a> Alone<'a> {
     pub(super) fn new(image: &'a Image, cfg: &'a Cfg) -> Self {
+        let family = families(image, &[cfg]).into_iter().next();
+        let outline = Outline::of(
+            image,
+            family.map(|family| family.graphs).unwrap_or_default(),
+        );
         Self {
-            outline: Rc::new(Outline::of(image, Cow::Borrowed(cfg))),
+            cfg,
+            base: outline.base(cfg.function).unwrap_or(0),
+            outline: Rc::new(outline),
             neighbours: Neighbours::new(image),
         }
     }
@@ -155,7 +165,7 @@ impl<'a> Alone<'a> {
             || {
                 refuse(
                     Rule::NothingToDisplace,
-                    self.outline.cfg.span.start,
+                    self.cfg.span.start,
                     "it was not looked at",
                 )
             },
@@ -165,8 +175,9 @@ impl<'a> Alone<'a> {
 
     /// How every instruction of the function can be a point.
     pub(super) fn instructions(&self) -> impl Iterator<Item = (Addr, Result<Choice, Refusal>)> {
-        (0..self.outline.len())
-            .map(|at: Number| (self.outline.start(at), self.choice(Ask::Instruction(at))))
+        let own = (0..self.outline.len()).map(|at: Number| (at, self.outline.start(at)));
+        own.filter(|&(_, start)| self.cfg.span.contains(start))
+            .map(|(at, start)| (start, self.choice(Ask::Instruction(at))))
     }
 
     fn both(
@@ -186,7 +197,8 @@ impl<'a> Alone<'a> {
         {
             return Some(Ok(()));
         }
-        let asks = [HookType::Pre, HookType::Post].map(|hook| (0, Ask::Hook(block, hook)));
+        let asks =
+            [HookType::Pre, HookType::Post].map(|hook| (0, Ask::Hook(self.base + block.0, hook)));
         let mut hooks = self.place(&asks).hooks.into_iter();
         Some(hooks.try_for_each(|hook| hook.map(|_| ())))
     }
@@ -199,12 +211,26 @@ impl<'a> Alone<'a> {
 #[must_use]
 pub fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted]) -> Placement {
     let neighbours = Neighbours::new(image);
-    let outlines = graphs
-        .iter()
-        .map(|cfg| Rc::new(Outline::of(image, Cow::Borrowed(*cfg))));
+    let mut outlines = Vec::new();
+    // By graph: the outline that it is in, and the number of its first block there.
+    let mut places: Vec<(usize, BlockNumber)> = vec![(usize::MAX, 0); graphs.len()];
+    for family in families(image, graphs) {
+        let outline = Outline::of(image, family.graphs);
+        for index in family.given {
+            let base = graphs.get(index).and_then(|cfg| outline.base(cfg.function));
+            if let Some(place) = places.get_mut(index) {
+                *place = (outlines.len(), base.unwrap_or(0));
+            }
+        }
+        outlines.push(Rc::new(outline));
+    }
     let asks: Vec<(usize, Ask)> = wanted
         .iter()
-        .map(|wanted| (wanted.graph, Ask::Hook(wanted.block, wanted.hook)))
+        .map(|wanted| {
+            let place = places.get(wanted.graph).copied();
+            let (part, base) = place.unwrap_or((usize::MAX, 0));
+            (part, Ask::Hook(base + wanted.block.0, wanted.hook))
+        })
         .collect();
     let mut problem = Problem::new(&neighbours, outlines, &asks);
     problem.solve();

@@ -6,13 +6,16 @@ use std::cell::OnceCell;
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind};
-use crate::image::{Decision, Site, SiteKind, Transfer};
+use crate::image::{FunctionId, Site, SiteKind};
 use crate::liveness::Liveness;
-use crate::relocate::{movable, refuse};
+use crate::relocate::movable;
 use crate::{Addr, Image, Refusal, Rule, Span};
 
-/// Index of an instruction among those of a function, in order of address.
+/// Index of an instruction among those of an outline, in order of address.
 pub(super) type Number = u32;
+
+/// Index of a block among those of an outline, in order of address.
+pub(super) type BlockNumber = u32;
 
 /// In no segment.
 const NONE: u32 = u32::MAX;
@@ -20,7 +23,7 @@ const NONE: u32 = u32::MAX;
 /// What placement has to know of an instruction; the rest is in the graph.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
-    /// From the function's start.
+    /// From the start of the first graph.
     offset: u32,
     block: u32,
     /// Index of its segment.
@@ -40,10 +43,15 @@ pub(super) struct Segment {
     pub(super) room: Addr,
 }
 
-/// A function's instructions, by segment.
+/// The instructions of a function and of the parts of it that stand elsewhere, by segment.
 pub(super) struct Outline<'a> {
     pub(super) image: &'a Image,
-    pub(super) cfg: Cow<'a, Cfg>,
+    /// The graphs, by address, none of which refuses; or one that does.
+    pub(super) graphs: Vec<Cow<'a, Cfg>>,
+    /// The number of the first block of each graph.
+    bases: Vec<BlockNumber>,
+    /// Why no hook can be in it.
+    pub(super) refused: Option<Refusal>,
     marks: Vec<Mark>,
     /// The first instruction of each block.
     firsts: Vec<Number>,
@@ -52,7 +60,8 @@ pub(super) struct Outline<'a> {
     pub(super) tracer: Option<Number>,
     /// Bytes between and behind blocks that nobody runs, and that no segment has in its room.
     pub(super) padding: Vec<Span>,
-    liveness: OnceCell<Liveness>,
+    /// Of each graph.
+    liveness: Vec<OnceCell<Liveness>>,
 }
 
 pub(super) fn is_call(instruction: &Instruction) -> bool {
@@ -146,19 +155,23 @@ impl Cut<'_> {
 }
 
 impl<'a> Outline<'a> {
-    /// Finds the segments of a function. One that refuses has none.
-    pub(super) fn of(image: &'a Image, cfg: Cow<'a, Cfg>) -> Self {
+    /// Finds the segments of a function and its parts. One that refuses has none, and stands alone.
+    pub(super) fn of(image: &'a Image, mut graphs: Vec<Cow<'a, Cfg>>) -> Self {
+        graphs.sort_unstable_by_key(|cfg| cfg.span.start);
+        let refused = graphs.iter().find_map(|cfg| cfg.refusal.clone());
         let mut outline = Self {
             image,
-            cfg,
+            bases: Vec::new(),
             marks: Vec::new(),
             firsts: Vec::new(),
             segments: Vec::new(),
             tracer: None,
             padding: Vec::new(),
-            liveness: OnceCell::new(),
+            liveness: graphs.iter().map(|_| OnceCell::new()).collect(),
+            graphs,
+            refused,
         };
-        if outline.cfg.refusal.is_none() {
+        if outline.refused.is_none() {
             outline.cut();
             outline.find_room();
         }
@@ -166,19 +179,27 @@ impl<'a> Outline<'a> {
     }
 
     fn cut(&mut self) {
-        let cfg = self.cfg.as_ref();
+        let graphs = std::mem::take(&mut self.graphs);
+        let blocks = graphs.iter().flat_map(|cfg| &cfg.blocks);
+        self.marks
+            .reserve_exact(blocks.map(|block| block.instructions.len()).sum());
+        let start = graphs.first().map_or(Addr(0), |cfg| cfg.span.start);
+        for cfg in &graphs {
+            self.cut_graph(cfg, start);
+        }
+        self.graphs = graphs;
+    }
+
+    fn cut_graph(&mut self, cfg: &Cfg, start: Addr) {
         let sites: Vec<Site> = (self.image.sites().overlapping(cfg.span).copied())
             .filter(|site| site.kind != SiteKind::Blacklist)
             .collect();
         let mut sites = sites.as_slice();
-        let count = cfg
-            .blocks
-            .iter()
-            .map(|block| block.instructions.len())
-            .sum();
-        let mut marks = Vec::with_capacity(count);
+        let base = number(self.firsts.len());
+        self.bases.push(base);
+        let (first, segments) = (self.marks.len(), self.segments.len());
         let mut cut = Cut {
-            marks: &mut marks,
+            marks: &mut self.marks,
             segments: &mut self.segments,
             goes_on: false,
         };
@@ -197,8 +218,8 @@ impl<'a> Outline<'a> {
                 let site = (sites.iter().take_while(|site| site.span.start < span.end))
                     .find(|site| site.span.overlaps(span));
                 let mark = Mark {
-                    offset: number(usize::try_from(span.start.0 - cfg.span.start.0).unwrap_or(0)),
-                    block: block.index.0,
+                    offset: number(usize::try_from(span.start.0 - start.0).unwrap_or(usize::MAX)),
+                    block: base + block.index.0,
                     segment: NONE,
                     len: u8::try_from(span.len()).unwrap_or(u8::MAX),
                     stays: match site {
@@ -209,46 +230,41 @@ impl<'a> Outline<'a> {
                 if site.is_some_and(|site| site.kind == SiteKind::Ftrace) {
                     // A sealed endbr64 is a nop, and stays too.
                     self.tracer = Some(number(cut.marks.len()));
-                    for before in cut.marks.iter_mut() {
+                    for before in cut.marks.iter_mut().skip(first) {
                         before.segment = NONE;
                         before.stays = Some(Rule::Endbr);
                     }
-                    cut.segments.clear();
+                    cut.segments.truncate(segments);
                 }
                 cut.add(mark, instruction);
             }
         }
-        self.marks = marks;
     }
 
     /// Gives segments the padding behind them, and notes all other padding.
     fn find_room(&mut self) {
-        let blocks = &self.cfg.blocks;
-        let behind = self.image.padding_behind(self.cfg.function);
-        let nexts = blocks.iter().skip(1).map(|block| block.span.start);
-        for (block, next) in blocks.iter().zip(nexts.chain([behind.end])) {
-            let mut gap = Span {
-                start: block.span.end,
-                end: next,
-            };
-            if gap.is_empty() || runs_on(block) {
-                continue;
-            }
-            // A static call may be a return now, with padding behind it that is the kernel's.
-            let taken = self
-                .image
-                .sites()
-                .overlapping(gap)
-                .map(|site| site.span.end);
-            gap.start = taken.fold(gap.start, Addr::max);
-            let at = (self.firsts.get(block.index.0 as usize))
-                .map_or(0, |first| first + number(block.instructions.len()) - 1);
-            let segment = self
-                .segment_of(at)
-                .and_then(|segment| self.segments.get_mut(segment as usize));
-            match segment {
-                Some(segment) if gap.start == block.span.end => segment.room = gap.end,
-                _ => self.padding.push(gap),
+        for (cfg, &base) in self.graphs.iter().zip(&self.bases) {
+            let behind = self.image.padding_behind(cfg.function);
+            let nexts = cfg.blocks.iter().skip(1).map(|block| block.span.start);
+            for (block, next) in cfg.blocks.iter().zip(nexts.chain([behind.end])) {
+                let mut gap = Span {
+                    start: block.span.end,
+                    end: next,
+                };
+                if gap.is_empty() || runs_on(block) {
+                    continue;
+                }
+                // A static call may be a return now, with padding behind it that is the kernel's.
+                let taken = (self.image.sites().overlapping(gap)).map(|site| site.span.end);
+                gap.start = taken.fold(gap.start, Addr::max);
+                let first = self.firsts.get((base + block.index.0) as usize);
+                let at = first.map_or(0, |first| first + number(block.instructions.len()) - 1);
+                let segment = (self.marks.get(at as usize))
+                    .and_then(|mark| self.segments.get_mut(mark.segment as usize));
+                match segment {
+                    Some(segment) if gap.start == block.span.end => segment.room = gap.end,
+                    _ => self.padding.push(gap),
+                }
             }
         }
     }
@@ -264,7 +280,7 @@ impl<'a> Outline<'a> {
 
     pub(super) fn start(&self, at: Number) -> Addr {
         let offset = self.mark(at).map_or(0, |mark| mark.offset);
-        self.cfg.span.start.add(u64::from(offset))
+        self.origin().add(u64::from(offset))
     }
 
     pub(super) fn end(&self, at: Number) -> Addr {
@@ -281,15 +297,45 @@ impl<'a> Outline<'a> {
     }
 
     pub(super) fn instruction(&self, at: Number) -> Option<&Instruction> {
-        let block = self.mark(at)?.block as usize;
-        let first = *self.firsts.get(block)?;
-        let block = self.cfg.blocks.get(block)?;
+        let block = self.mark(at)?.block;
+        let first = *self.firsts.get(block as usize)?;
+        let (_, block) = self.block(block)?;
         block.instructions.get((at - first) as usize)
+    }
+
+    /// What the offsets count from.
+    fn origin(&self) -> Addr {
+        self.graphs.first().map_or(Addr(0), |cfg| cfg.span.start)
+    }
+
+    /// The index of the graph that a block is of.
+    pub(super) fn graph_of(&self, block: BlockNumber) -> usize {
+        let behind = self.bases.partition_point(|&base| base <= block);
+        behind.saturating_sub(1)
+    }
+
+    /// A block, and its graph.
+    pub(super) fn block(&self, block: BlockNumber) -> Option<(&Cfg, &Block)> {
+        let graph = self.graph_of(block);
+        let index = block - self.bases.get(graph)?;
+        let cfg = self.graphs.get(graph)?;
+        Some((cfg, cfg.block(BlockIndex(index))?))
+    }
+
+    /// The number of the first block of a function's graph.
+    pub(super) fn base(&self, function: FunctionId) -> Option<BlockNumber> {
+        let graph = (self.graphs.iter()).position(|cfg| cfg.function == function)?;
+        self.bases.get(graph).copied()
+    }
+
+    /// The first instruction of a block.
+    pub(super) fn first_of(&self, block: BlockNumber) -> Option<Number> {
+        self.firsts.get(block as usize).copied()
     }
 
     /// The instruction that begins at `at`.
     pub(super) fn number(&self, at: Addr) -> Option<Number> {
-        let offset = u32::try_from(at.0.checked_sub(self.cfg.span.start.0)?).ok()?;
+        let offset = u32::try_from(at.0.checked_sub(self.origin().0)?).ok()?;
         let found = self.marks.binary_search_by_key(&offset, |mark| mark.offset);
         Some(number(found.ok()?))
     }
@@ -308,15 +354,28 @@ impl<'a> Outline<'a> {
         segment.room.0.saturating_sub(self.start(segment.first).0)
     }
 
-    pub(super) fn block_of(&self, at: Number) -> BlockIndex {
-        BlockIndex(self.mark(at).map_or(0, |mark| mark.block))
+    pub(super) fn block_of(&self, at: Number) -> BlockNumber {
+        self.mark(at).map_or(0, |mark| mark.block)
+    }
+
+    /// Why the instruction may not be displaced.
+    pub(super) fn stays(&self, at: Number) -> Option<Rule> {
+        self.mark(at)?.stays
+    }
+
+    /// The registers and flags that are dead in the graph of an instruction.
+    pub(super) fn liveness(&self, at: Number) -> Option<&Liveness> {
+        let graph = self.graph_of(self.block_of(at));
+        let cfg = self.graphs.get(graph)?;
+        let liveness = self.liveness.get(graph)?;
+        Some(liveness.get_or_init(|| Liveness::of(self.image, cfg)))
     }
 
     /// The first and last instruction of a block, without what stands before and at the tracer's site; the
     /// last alone if there is no other.
-    pub(super) fn body(&self, block: BlockIndex) -> Option<(Option<Number>, Number)> {
-        let first = *self.firsts.get(block.0 as usize)?;
-        let behind = (self.firsts.get(block.0 as usize + 1).copied()).unwrap_or(self.len());
+    pub(super) fn body(&self, block: BlockNumber) -> Option<(Option<Number>, Number)> {
+        let first = self.first_of(block)?;
+        let behind = self.first_of(block + 1).unwrap_or(self.len());
         let last = behind.checked_sub(1)?;
         let endbr = self.mark(first)?.stays == Some(Rule::Endbr);
         let body = match self.tracer {
@@ -346,100 +405,6 @@ impl<'a> Outline<'a> {
             at: self.start(at),
             why,
         })
-    }
-
-    /// Whether a patch may do what the instruction does: by a copy, or by the kernel's own means.
-    pub(super) fn copyable(&self, at: Number) -> bool {
-        let Some(instruction) = self.instruction(at) else {
-            return false;
-        };
-        match self.mark(at).and_then(|mark| mark.stays) {
-            None => !is_call(instruction),
-            Some(Rule::StaticKey) => {
-                let decided = self.image.decided(self.start(at));
-                decided.is_some_and(|site| matches!(site.by, Decision::StaticKey { .. }))
-                    && self.flags_are_dead(at)
-            }
-            Some(Rule::StaticCall) => {
-                let decided = self.image.decided(self.start(at));
-                let by = decided.map(|site| site.by);
-                matches!(
-                    by,
-                    Some(Decision::StaticCall {
-                        transfer: Transfer::Conditional(_),
-                        ..
-                    })
-                )
-            }
-            Some(_) => false,
-        }
-    }
-
-    fn flags_are_dead(&self, at: Number) -> bool {
-        let liveness = self
-            .liveness
-            .get_or_init(|| Liveness::of(self.image, &self.cfg));
-        !liveness.before(self.start(at)).flags
-    }
-
-    /// Whether the instruction returns control to what stands behind it by its address there.
-    pub(super) fn returns(&self, at: Number) -> bool {
-        self.instruction(at).is_some_and(is_call)
-    }
-
-    /// From where control comes to the instruction.
-    ///
-    /// # Errors
-    /// The rule, if it may come from elsewhere than instructions of the function.
-    pub(super) fn ways(&self, at: Number) -> Result<Vec<Number>, Refusal> {
-        let block = self.block_of(at);
-        if self.firsts.get(block.0 as usize) != Some(&at) {
-            return Ok(vec![at - 1]);
-        }
-        let here = self.start(at);
-        let Some(ways) = self
-            .cfg
-            .ways_in(self.image, block)
-            .filter(|ways| ways.complete)
-        else {
-            return refuse(
-                Rule::WaysUnknown,
-                here,
-                "control may come here from nobody knows where, so there are no edges to hook",
-            );
-        };
-        if let Some(branch) = ways.branches.first() {
-            return refuse(
-                Rule::EnteredFromElsewhere,
-                here,
-                format!("another function branches here, from {}", branch.source),
-            );
-        }
-        let mut from: Vec<Number> =
-            (ways.edges.iter().filter_map(|edge| self.last_of(edge.from))).collect();
-        from.sort_unstable();
-        from.dedup();
-        if from.is_empty() {
-            return refuse(Rule::Unreached, here, "nothing leads here");
-        }
-        Ok(from)
-    }
-
-    fn last_of(&self, block: BlockIndex) -> Option<Number> {
-        self.body(block).map(|(_, last)| last)
-    }
-
-    /// Where the block's edges lead, by instruction.
-    pub(super) fn successors(&self, block: BlockIndex) -> Vec<Number> {
-        let edges = self
-            .cfg
-            .successors(block)
-            .filter(|edge| edge.kind != EdgeKind::Fixup);
-        let mut to: Vec<Number> = edges
-            .filter_map(|edge| self.firsts.get(edge.to.0 as usize).copied())
-            .collect();
-        to.dedup();
-        to
     }
 }
 

@@ -13,9 +13,9 @@ use super::draft::{self, Draft, Kind};
 use super::hooks::{Way, reach, reach_instruction};
 use super::matching::{self, Matching};
 use super::runs::Runs;
-use super::segments::{Number, Outline};
+use super::segments::{BlockNumber, Number, Outline};
 use super::slots::{self, Hosts, Slot};
-use crate::cfg::{BlockIndex, Cfg};
+use crate::cfg::Cfg;
 use crate::image::FunctionId;
 use crate::{Addr, HookType, Image, Refusal};
 
@@ -37,7 +37,7 @@ impl<'a> Neighbours<'a> {
         let mut known = self.known.borrow_mut();
         let outline = known.entry(function).or_insert_with(|| {
             let cfg = Cfg::of(self.image, function);
-            Rc::new(Outline::of(self.image, std::borrow::Cow::Owned(cfg)))
+            Rc::new(Outline::of(self.image, vec![std::borrow::Cow::Owned(cfg)]))
         });
         Rc::clone(outline)
     }
@@ -58,7 +58,7 @@ impl<'a> Neighbours<'a> {
 /// What is asked of a function.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Ask {
-    Hook(BlockIndex, HookType),
+    Hook(BlockNumber, HookType),
     /// An instruction about to run.
     Instruction(Number),
 }
@@ -167,10 +167,10 @@ impl<'n, 'a> Problem<'n, 'a> {
                 part.asks.push(index);
             }
         }
-        let by_function = parts
-            .iter()
-            .enumerate()
-            .map(|(index, part)| (part.outline.cfg.function, index));
+        let by_function = parts.iter().enumerate().flat_map(|(index, part)| {
+            let graphs = part.outline.graphs.iter();
+            graphs.map(move |cfg| (cfg.function, index))
+        });
         Self {
             by_function: by_function.collect(),
             neighbours,
@@ -377,10 +377,13 @@ impl<'n, 'a> Problem<'n, 'a> {
         }
         let before = slots.len();
         for (low, high) in windows {
-            for function in self.neighbours.between(low, high) {
-                let Some(&index) = self.by_function.get(&function) else {
-                    continue;
-                };
+            let functions = self.neighbours.between(low, high);
+            let mut parts: Vec<usize> = functions
+                .filter_map(|function| self.by_function.get(&function).copied())
+                .collect();
+            parts.sort_unstable();
+            parts.dedup();
+            for index in parts {
                 let Some(part) = self.parts.get(index).filter(|part| of(part)) else {
                     continue;
                 };
