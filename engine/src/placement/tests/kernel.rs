@@ -1,5 +1,8 @@
 //! Placements of a whole real kernel, walked through.
 
+use std::collections::BTreeMap;
+
+use super::super::family::families;
 use super::super::*;
 use super::walk::{Double, Walks, bytes, walk};
 use crate::Image;
@@ -28,42 +31,53 @@ fn every_hook_of_a_kernel_at_once_counts_each_hit_once() {
         .collect();
     let placement = place(&image, &graphs, &wanted);
     bytes(&image, &graphs, &placement).unwrap();
-    // One function's part of it at a time.
-    for (index, cfg) in graphs.iter().enumerate() {
-        let behind = |end: Addr| {
-            placement
-                .sites
-                .partition_point(|site| site.displaced.start < end) as u32
+    // A function's and its parts' share of it at a time.
+    for family in families(&image, &graphs) {
+        let own: BTreeMap<usize, &Cfg> = (family.given.iter())
+            .map(|&index| (index, graphs[index]))
+            .collect();
+        let mut sites: Vec<u32> = Vec::new();
+        let mut hooks: Vec<usize> = Vec::new();
+        for (&index, cfg) in &own {
+            let behind = |end: Addr| {
+                let sites = &placement.sites;
+                sites.partition_point(|site| site.displaced.start < end) as u32
+            };
+            sites.extend(behind(cfg.span.start)..behind(cfg.span.end));
+            let from = wanted.partition_point(|wanted| wanted.graph < index);
+            hooks.extend(from..wanted.partition_point(|wanted| wanted.graph <= index));
+        }
+        let number = |site: SiteIndex| {
+            let number = sites.iter().position(|&own| own == site.0);
+            SiteIndex(number.expect("a site of the family") as u32)
         };
-        let (low, high) = (behind(cfg.span.start), behind(cfg.span.end));
-        let own = |site: SiteIndex| SiteIndex(site.0.wrapping_sub(low));
-        let part = Placement {
-            sites: placement.sites[low as usize..high as usize].to_vec(),
-            bounces: Vec::new(),
-            hooks: Vec::new(),
-        };
-        let from = wanted.partition_point(|wanted| wanted.graph < index);
-        let to = wanted.partition_point(|wanted| wanted.graph <= index);
-        let hooks = placement.hooks[from..to].iter().cloned().map(|hook| {
-            hook.map(|mut reached| {
-                reached
-                    .points
-                    .iter_mut()
-                    .for_each(|point| point.0 = own(point.0));
-                reached.needs.iter_mut().for_each(|site| *site = own(*site));
+        let renamed = hooks.iter().map(|&hook| {
+            placement.hooks[hook].clone().map(|mut reached| {
+                for (site, _) in &mut reached.points {
+                    *site = number(*site);
+                }
+                for site in &mut reached.needs {
+                    *site = number(*site);
+                }
                 reached
             })
         });
         let part = Placement {
-            hooks: hooks.collect(),
-            ..part
+            sites: (sites.iter())
+                .map(|&site| placement.sites[site as usize].clone())
+                .collect(),
+            bounces: Vec::new(),
+            hooks: renamed.collect(),
         };
-        let walks = Walks::of(&image, cfg);
-        let mut double = Double::new(&walks, index, &wanted[from..to], &part, |_| true);
-        walk(&mut double, 2, 120, index as u64).unwrap_or_else(|why| panic!("{}: {why}", cfg.name));
-        let mut double = Double::new(&walks, index, &wanted[from..to], &part, |hook| {
-            hook % 3 == index % 3
-        });
-        walk(&mut double, 1, 120, index as u64).unwrap_or_else(|why| panic!("{}: {why}", cfg.name));
+        let wanted: Vec<Wanted> = hooks.iter().map(|&hook| wanted[hook]).collect();
+        let cfgs: Vec<&Cfg> = own.values().copied().collect();
+        let walks = Walks::of(&image, &cfgs);
+        let name = cfgs.first().map_or("", |cfg| &cfg.name);
+        let seed = family.given[0] as u64;
+        let mut double = Double::new(&walks, &own, &wanted, &part, |_| true);
+        walk(&mut double, 2, 120, seed).unwrap_or_else(|why| panic!("{name}: {why}"));
+        let third = |hook| hook as u64 % 3 == seed % 3;
+        let mut double = Double::new(&walks, &own, &wanted, &part, third);
+        walk(&mut double, 1, 120, seed).unwrap_or_else(|why| panic!("{name}: {why}"));
     }
 }

@@ -1,6 +1,8 @@
 //! Functions of random short pieces, every hook in random sessions.
 
 use iced_x86::code_asm::{CodeAssembler, CodeLabel, eax, ebx, ecx, r8, rax, rbx, rdi};
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 
 use super::super::*;
@@ -162,11 +164,12 @@ fn check(traced: bool, pieces: &[Piece], chosen: &[bool], seed: u64) -> Result<(
         &place(&image, &[&cfg], &wanted),
         "it is the same every time"
     );
-    let walks = Walks::of(&image, &cfg);
-    let mut double = Double::new(&walks, 0, &wanted, &placement, |_| true);
+    let walks = Walks::of(&image, &[&cfg]);
+    let own = BTreeMap::from([(0, &cfg)]);
+    let mut double = Double::new(&walks, &own, &wanted, &placement, |_| true);
     walk(&mut double, 6, 60, seed).map_err(fail)?;
     // Some of them active, and what they need.
-    let mut double = Double::new(&walks, 0, &wanted, &placement, |hook| {
+    let mut double = Double::new(&walks, &own, &wanted, &placement, |hook| {
         (seed >> (hook % 61)) & 1 == 0
     });
     walk(&mut double, 6, 60, seed ^ 0x5555).map_err(fail)
@@ -195,9 +198,10 @@ proptest! {
                 if let Ok(choice) = choice {
                     prop_assert_eq!(choice.cost.sites as usize, placement.sites.len());
                 }
-                let walks = Walks::of(&image, &cfg);
+                let walks = Walks::of(&image, &[&cfg]);
+                let own = BTreeMap::from([(0, &cfg)]);
                 let hooks = [hook];
-                let mut double = Double::new(&walks, 0, &hooks, &placement, |_| true);
+                let mut double = Double::new(&walks, &own, &hooks, &placement, |_| true);
                 walk(&mut double, 4, 40, 77).map_err(|why| TestCaseError::fail(format!("{why}\n{}\n{placement:#?}", crate::cfg::text::listing(&image, &cfg))))?;
             }
             let both = place(&image, &[&cfg], &[hook(HookType::Pre), hook(HookType::Post)]);

@@ -8,7 +8,7 @@ use iced_x86::{FlowControl, Instruction};
 use super::super::*;
 use crate::Image;
 use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
-use crate::image::SiteKind;
+use crate::image::{Decision, SiteKind};
 
 /// A failed check.
 pub(super) type Wrong = String;
@@ -206,11 +206,12 @@ enum Hit {
     Traced,
 }
 
-/// A function, to be walked through.
+/// A function and its parts, to be walked through. Blocks go by where they start.
 pub(super) struct Walks<'a> {
-    cfg: &'a Cfg,
-    instructions: HashMap<u64, (&'a Instruction, &'a Block)>,
-    body: HashMap<u32, u64>,
+    instructions: HashMap<u64, (&'a Instruction, &'a Block, &'a Cfg)>,
+    /// Where a static key leads.
+    keys: HashMap<u64, u64>,
+    body: HashMap<u64, u64>,
     tracer: Option<u64>,
     key: BTreeSet<u64>,
     /// Where walks begin.
@@ -218,50 +219,69 @@ pub(super) struct Walks<'a> {
 }
 
 impl<'a> Walks<'a> {
-    pub(super) fn of(image: &Image, cfg: &'a Cfg) -> Self {
-        let all = cfg.blocks.iter().flat_map(|block| {
-            block
-                .instructions
-                .iter()
-                .map(move |instruction| (instruction.ip(), (instruction, block)))
-        });
-        let kinds = |kind: SiteKind| {
-            image
-                .sites()
-                .overlapping(cfg.span)
-                .filter(move |site| site.kind == kind)
-                .map(|site| site.span.start.0)
+    pub(super) fn of(image: &Image, graphs: &[&'a Cfg]) -> Self {
+        let mut walks = Self {
+            instructions: HashMap::new(),
+            keys: HashMap::new(),
+            body: HashMap::new(),
+            tracer: None,
+            key: BTreeSet::new(),
+            entries: Vec::new(),
         };
-        let tracer = kinds(SiteKind::Ftrace).next();
-        let body = cfg.blocks.iter().map(|block| {
-            let behind = block.instructions.iter().find(|instruction| match tracer {
-                Some(tracer) if block.index.0 == 0 => instruction.ip() > tracer,
-                _ => instruction.mnemonic() != iced_x86::Mnemonic::Endbr64,
-            });
-            (
-                block.index.0,
-                behind.map_or(tracer.unwrap_or(0), |first| first.ip()),
-            )
-        });
-        let entered = |block: &&Block| block.open || block.entered;
-        Self {
-            cfg,
-            instructions: all.collect(),
-            body: body.collect(),
-            tracer,
-            key: kinds(SiteKind::StaticKey).collect(),
-            entries: cfg
-                .blocks
-                .iter()
-                .filter(entered)
-                .map(|block| block.span.start.0)
-                .collect(),
+        for cfg in graphs {
+            let kinds = |kind: SiteKind| {
+                let sites = image.sites().overlapping(cfg.span);
+                sites
+                    .filter(move |site| site.kind == kind)
+                    .map(|site| site.span.start)
+            };
+            let tracer = kinds(SiteKind::Ftrace).next().map(|at| at.0);
+            walks.tracer = walks.tracer.or(tracer);
+            walks
+                .key
+                .extend(kinds(SiteKind::StaticKey).map(|key| key.0));
+            for key in kinds(SiteKind::StaticKey) {
+                if let Some(Decision::StaticKey { target, .. }) =
+                    image.decided(key).map(|site| site.by)
+                {
+                    walks.keys.insert(key.0, target.0);
+                }
+            }
+            for block in &cfg.blocks {
+                for instruction in &block.instructions {
+                    walks
+                        .instructions
+                        .insert(instruction.ip(), (instruction, block, cfg));
+                }
+                let behind = block.instructions.iter().find(|instruction| match tracer {
+                    Some(tracer) if block.index.0 == 0 => instruction.ip() > tracer,
+                    _ => instruction.mnemonic() != iced_x86::Mnemonic::Endbr64,
+                });
+                let first = behind.map_or(tracer.unwrap_or(0), |first| first.ip());
+                walks.body.insert(block.span.start.0, first);
+            }
         }
+        for block in graphs.iter().flat_map(|cfg| &cfg.blocks) {
+            let branches = image.branches_into(Span::new(block.span.start, 1));
+            let elsewhere = |branch: &crate::image::Branch| {
+                let source = walks.instructions.get(&branch.source.0);
+                source.is_none_or(|(instruction, ..)| {
+                    matches!(
+                        instruction.flow_control(),
+                        FlowControl::Call | FlowControl::IndirectCall
+                    )
+                })
+            };
+            if block.open || branches.iter().any(elsewhere) {
+                walks.entries.push(block.span.start.0);
+            }
+        }
+        walks
     }
 
     /// All ways to go on.
     pub(super) fn steps(&self, at: u64) -> Vec<Step> {
-        let Some(&(instruction, block)) = self.instructions.get(&at) else {
+        let Some(&(instruction, block, cfg)) = self.instructions.get(&at) else {
             return Vec::new();
         };
         let returns = matches!(
@@ -274,17 +294,24 @@ impl<'a> Walks<'a> {
                 returns,
             }];
         }
-        let edges = self
-            .cfg
+        let edges = cfg
             .successors(block.index)
             .filter(|edge| edge.kind != EdgeKind::Fixup);
         let mut steps: Vec<Step> = edges
-            .filter_map(|edge| self.cfg.block(edge.to))
+            .filter_map(|edge| cfg.block(edge.to))
             .map(|to| Step {
                 to: to.span.start.0,
                 returns,
             })
             .collect();
+        let branch = Some(instruction.near_branch_target()).filter(|_| !returns);
+        let target = self.keys.get(&at).copied().or(branch).unwrap_or(0);
+        if self.instructions.contains_key(&target) {
+            steps.push(Step {
+                to: target,
+                returns,
+            });
+        }
         steps.sort_unstable();
         steps.dedup();
         steps
@@ -304,9 +331,9 @@ impl<'a> Walks<'a> {
     }
 
     /// The hooks hit when control goes from one instruction (if any) to another (if any).
-    fn hits(&self, from: Option<u64>, to: Option<u64>) -> Vec<(u32, Hit)> {
+    fn hits(&self, from: Option<u64>, to: Option<u64>) -> Vec<(u64, Hit)> {
         let mut hits = Vec::new();
-        if let Some((_, block)) = from.and_then(|from| self.instructions.get(&from))
+        if let Some((_, block, _)) = from.and_then(|from| self.instructions.get(&from))
             && block
                 .instructions
                 .last()
@@ -314,9 +341,9 @@ impl<'a> Walks<'a> {
             && self.branches(block)
             && to.is_some()
         {
-            hits.push((block.index.0, Hit::Left));
+            hits.push((block.span.start.0, Hit::Left));
         }
-        if let Some((_, block)) = from.and_then(|from| self.instructions.get(&from))
+        if let Some((_, block, _)) = from.and_then(|from| self.instructions.get(&from))
             && block
                 .instructions
                 .last()
@@ -324,10 +351,10 @@ impl<'a> Walks<'a> {
             && !self.branches(block)
             && to.is_some()
         {
-            hits.push((block.index.0, Hit::Post));
+            hits.push((block.span.start.0, Hit::Post));
         }
-        if let Some((at, block)) = to.and_then(|to| self.instructions.get(&to)) {
-            let index = block.index.0;
+        if let Some((at, block, _)) = to.and_then(|to| self.instructions.get(&to)) {
+            let index = block.span.start.0;
             if self.body.get(&index) == Some(&at.ip()) {
                 hits.push((index, Hit::Pre));
             }
@@ -362,10 +389,10 @@ pub(super) struct Double<'a, 'p> {
     /// Sites in place.
     in_place: BTreeSet<usize>,
     by_start: HashMap<u64, usize>,
-    /// Hooks of this function that are looked at: at each point.
+    /// Hooks that are looked at: at each point.
     at_point: HashMap<(usize, Point), Vec<usize>>,
     /// By block: pre, post, and post by the edges out of it.
-    by_hook: HashMap<(u32, Hit), Vec<usize>>,
+    by_hook: HashMap<(u64, Hit), Vec<usize>>,
     place: Place,
     from: Option<u64>,
     /// Passed less hit.
@@ -373,10 +400,10 @@ pub(super) struct Double<'a, 'p> {
 }
 
 impl<'a, 'p> Double<'a, 'p> {
-    /// With the `active` of the hooks (by index), and the sites that they need.
+    /// With the `active` of the hooks (by index), those of `graphs` being looked at, and the sites that they need.
     pub(super) fn new(
         walks: &'a Walks<'a>,
-        graph: usize,
+        graphs: &BTreeMap<usize, &Cfg>,
         wanted: &[Wanted],
         placement: &'p Placement,
         active: impl Fn(usize) -> bool,
@@ -399,7 +426,7 @@ impl<'a, 'p> Double<'a, 'p> {
             }
             for &(site, point) in &reached.points {
                 double.in_place.insert(site.0 as usize);
-                if wanted.graph == graph {
+                if graphs.contains_key(&wanted.graph) {
                     double
                         .at_point
                         .entry((site.0 as usize, point))
@@ -410,8 +437,8 @@ impl<'a, 'p> Double<'a, 'p> {
             double
                 .in_place
                 .extend(reached.needs.iter().map(|site| site.0 as usize));
-            if wanted.graph == graph {
-                let block = walks.cfg.block(wanted.block).unwrap();
+            if let Some(cfg) = graphs.get(&wanted.graph) {
+                let block = cfg.block(wanted.block).unwrap();
                 let last = block.instructions.last().unwrap().ip();
                 let elsewhere = |(site, point): &(SiteIndex, Point)| {
                     let site = &placement.sites[site.0 as usize];
@@ -435,7 +462,7 @@ impl<'a, 'p> Double<'a, 'p> {
                 };
                 double
                     .by_hook
-                    .entry((wanted.block.0, hit))
+                    .entry((block.span.start.0, hit))
                     .or_default()
                     .push(number);
             }
@@ -520,7 +547,7 @@ impl<'a, 'p> Double<'a, 'p> {
                     .walks
                     .instructions
                     .get(&from)
-                    .is_some_and(|(instruction, _)| instruction.next_ip() == step.to)
+                    .is_some_and(|(instruction, ..)| instruction.next_ip() == step.to)
                     && copy.contains(edge.to);
                 match runs_on.or(straight.then_some(copy)) {
                     Some(copy) => {
