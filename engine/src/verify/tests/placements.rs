@@ -3,7 +3,7 @@
 
 use super::tactics::fixture;
 use super::*;
-use crate::placement::{Placement as Placed, Splice, place};
+use crate::placement::{Placement as Placed, Splice, coverage, place};
 
 /// Every way of taking one thing away from a placement.
 fn damaged(good: &Placed) -> Vec<(String, Placed)> {
@@ -95,16 +95,10 @@ pub(super) fn try_all(
     (tried, unplanned)
 }
 
-/// All hooks of a function that can be reached.
+/// All hooks of a function that can be reached and are ever hit: one that never is may stand at
+/// another that never is, and nothing is wrong.
 pub(super) fn all_hooks(image: &Image, name: &str, cfg: &Cfg) -> Vec<Placement> {
-    let wanted: Vec<Wanted> = (0..cfg.blocks.len() as u32)
-        .flat_map(|block| [HookType::Pre, HookType::Post].map(|hook| (block, hook)))
-        .map(|(block, hook)| Wanted {
-            graph: 0,
-            block: BlockIndex(block),
-            hook,
-        })
-        .collect();
+    let wanted = coverage::wanted(0, image, cfg);
     let placed = place(image, &[cfg], &wanted);
     let reached = wanted
         .iter()
