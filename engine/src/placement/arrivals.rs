@@ -45,6 +45,8 @@ pub(super) fn out_of(
     let tactic = if past.is_empty() {
         Tactic::Edges
     } else {
+        // All of them: a hook counts its first hit when all that it needs is there.
+        needs.waiting.clone_from(&successors);
         Tactic::Arrivals
     };
     needs.past = past;

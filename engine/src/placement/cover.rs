@@ -54,6 +54,8 @@ pub(super) struct Needs {
     /// Edges behind which every patch with a copy of the first runs on with what the site that begins
     /// at the second displaces.
     pub(super) past: Vec<(Number, Number)>,
+    /// First instructions of sites that wait for others, and may hold nothing that those need.
+    pub(super) waiting: Vec<Number>,
     /// The function tracer's site.
     pub(super) tracer: bool,
 }
@@ -64,6 +66,7 @@ impl Needs {
         self.copied.extend(&other.copied);
         self.runs.extend(&other.runs);
         self.past.extend(&other.past);
+        self.waiting.extend(&other.waiting);
         self.tracer |= other.tracer;
     }
 }

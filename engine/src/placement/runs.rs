@@ -26,7 +26,6 @@ impl Runs {
         if needs.runs.is_empty() && needs.past.is_empty() {
             return Self::default();
         }
-        let at = |to: Number| drafts.binary_search_by_key(&to, |draft| draft.first).ok();
         let mut edges: BTreeMap<Number, Vec<Run>> = BTreeMap::new();
         let mut edge = |from: Number, to: Number, behind: Number| {
             let runs = edges.entry(from).or_default();
@@ -39,7 +38,7 @@ impl Runs {
             edge(from, to, to + 1);
         }
         for &(from, to) in &needs.past {
-            let behind = at(to)
+            let behind = at(drafts, to)
                 .and_then(|site| drafts.get(site))
                 .map_or(to + 1, |site| site.behind);
             edge(from, to, behind);
@@ -59,7 +58,7 @@ impl Runs {
             own.sort_unstable();
             for &(from, to, first, behind) in &own {
                 runs.copies.extend((first..behind).map(|at| (at, site)));
-                let awaited = at(to)
+                let awaited = at(drafts, to)
                     .and_then(|to| u32::try_from(to).ok())
                     .filter(|&to| to != site);
                 if let Some(waits) = awaited.filter(|_| needs.past.contains(&(from, to))) {
@@ -94,42 +93,78 @@ impl Runs {
 
     /// The sites that one waits for.
     pub(super) fn awaited(&self, site: u32) -> impl Iterator<Item = u32> {
-        let first = self.waits.partition_point(|&(waits, _)| waits < site);
-        let behind = self.waits.iter().skip(first);
-        behind
-            .take_while(move |&&(waits, _)| waits == site)
-            .map(|&(_, on)| on)
+        awaited(&self.waits, site)
     }
 
-    /// A site on each cycle of sites that wait for each other, if there is one.
-    pub(super) fn cycles(&self) -> Vec<u32> {
-        // 1: on the way, 2: done.
-        let mut state: BTreeMap<u32, u8> = BTreeMap::new();
-        let mut found = Vec::new();
-        for &(start, _) in &self.waits {
-            let mut way = vec![(start, self.awaited(start).collect::<Vec<_>>())];
-            if state.insert(start, 1).is_some_and(|state| state == 2) {
-                state.insert(start, 2);
-                continue;
+    /// A site on each cycle of sites that wait for each other, if there is one. A hook that `arrives` at
+    /// several has all of them wait for what any of them waits for, but for each other.
+    pub(super) fn cycles<'w>(
+        &self,
+        drafts: &[Draft],
+        arrives: impl Iterator<Item = &'w [Number]>,
+    ) -> Vec<u32> {
+        if self.waits.is_empty() {
+            return Vec::new();
+        }
+        let mut waits = self.waits.clone();
+        for firsts in arrives.filter(|firsts| firsts.len() > 1) {
+            let sites = firsts.iter().filter_map(|&first| at(drafts, first));
+            let sites: Vec<u32> = sites.filter_map(|site| u32::try_from(site).ok()).collect();
+            for &other in &sites {
+                let awaited = self.awaited(other).filter(|on| !sites.contains(on));
+                waits.extend(awaited.flat_map(|on| sites.iter().map(move |&site| (site, on))));
             }
-            while let Some((site, on)) = way.last_mut() {
-                let Some(next) = on.pop() else {
-                    state.insert(*site, 2);
-                    way.pop();
-                    continue;
-                };
-                match state.get(&next) {
-                    Some(1) => found.push(next),
-                    Some(_) => {}
-                    None => {
-                        state.insert(next, 1);
-                        way.push((next, self.awaited(next).collect()));
-                    }
+        }
+        waits.sort_unstable();
+        waits.dedup();
+        cycles(&waits)
+    }
+}
+
+/// The draft that begins at an instruction, by index.
+fn at(drafts: &[Draft], first: Number) -> Option<usize> {
+    drafts
+        .binary_search_by_key(&first, |draft| draft.first)
+        .ok()
+}
+
+/// What a site waits for, of all waits, sorted.
+fn awaited(waits: &[(u32, u32)], site: u32) -> impl Iterator<Item = u32> {
+    let first = waits.partition_point(|&(waiting, _)| waiting < site);
+    let behind = waits.iter().skip(first);
+    behind
+        .take_while(move |&&(waiting, _)| waiting == site)
+        .map(|&(_, on)| on)
+}
+
+/// A site on each cycle.
+fn cycles(waits: &[(u32, u32)]) -> Vec<u32> {
+    // Whether all that a site waits for has been seen, and it is on no cycle that has not been found.
+    let mut done: BTreeMap<u32, bool> = BTreeMap::new();
+    let mut found = Vec::new();
+    for &(start, _) in waits {
+        if done.contains_key(&start) {
+            continue;
+        }
+        done.insert(start, false);
+        let mut way = vec![(start, awaited(waits, start).collect::<Vec<_>>())];
+        while let Some((site, on)) = way.last_mut() {
+            let Some(next) = on.pop() else {
+                done.insert(*site, true);
+                way.pop();
+                continue;
+            };
+            match done.get(&next) {
+                Some(false) => found.push(next),
+                Some(true) => {}
+                None => {
+                    done.insert(next, false);
+                    way.push((next, awaited(waits, next).collect()));
                 }
             }
         }
-        found.sort_unstable();
-        found.dedup();
-        found
     }
+    found.sort_unstable();
+    found.dedup();
+    found
 }

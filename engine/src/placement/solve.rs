@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use super::cover::{Dead, Needs};
 use super::draft::{self, Draft, Kind};
-use super::hooks::{Way, reach, reach_instruction};
+use super::hooks::{Event, Way, reach, reach_instruction};
 use super::matching::{self, Matching};
 use super::runs::Runs;
 use super::segments::{BlockNumber, Number, Outline};
@@ -72,8 +72,6 @@ pub(super) struct Part<'a> {
     /// By address.
     pub(super) drafts: Vec<Draft>,
     pub(super) runs: Runs,
-    /// First instructions of sites that wait for others: sorted.
-    waiting: Vec<Number>,
 }
 
 impl<'a> Part<'a> {
@@ -85,7 +83,6 @@ impl<'a> Part<'a> {
             needs: Needs::default(),
             drafts: Vec::new(),
             runs: Runs::default(),
-            waiting: Vec::new(),
         }
     }
 
@@ -107,8 +104,10 @@ impl<'a> Part<'a> {
             list.sort_unstable();
             list.dedup();
         }
-        needs.copied.sort_unstable();
-        needs.copied.dedup();
+        for list in [&mut needs.copied, &mut needs.waiting] {
+            list.sort_unstable();
+            list.dedup();
+        }
         let outline = &self.outline;
         self.drafts.clear();
         self.drafts.extend(
@@ -136,9 +135,6 @@ impl<'a> Part<'a> {
                 .extend(draft::sites(outline, segment, own, trap));
             points = rest;
         }
-        self.waiting = needs.past.iter().map(|&(_, to)| to).collect();
-        self.waiting.sort_unstable();
-        self.waiting.dedup();
         self.runs = Runs::of(needs, &self.drafts);
     }
 }
@@ -228,7 +224,13 @@ impl<'n, 'a> Problem<'n, 'a> {
             let Some(part) = self.parts.get_mut(index) else {
                 continue;
             };
-            let found = part.runs.cycles();
+            let own = part.asks.iter().filter_map(|&ask| self.ways.get(ask));
+            let ways = own.filter_map(|(_, _, way)| way.as_ref().ok());
+            let arrivals = ways.filter_map(|way| match &way.event {
+                Event::Arrives(firsts) => Some(firsts.as_slice()),
+                _ => None,
+            });
+            let found = part.runs.cycles(&part.drafts, arrivals);
             if !found.is_empty() {
                 let firsts = found
                     .iter()
@@ -391,7 +393,7 @@ impl<'n, 'a> Problem<'n, 'a> {
                     outline: &part.outline,
                     function: index,
                     drafts: &part.drafts,
-                    waiting: &part.waiting,
+                    waiting: &part.needs.waiting,
                     foreign: part.asks.is_empty(),
                 };
                 slots::offer(&hosts, low, high, slots);

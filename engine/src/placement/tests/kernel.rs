@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::super::family::families;
 use super::super::*;
-use super::walk::{Double, Walks, bytes, walk};
+use super::walk::{Double, Walks, bytes, order, walk};
 use crate::Image;
 use crate::cfg::Cfg;
 
@@ -31,6 +31,7 @@ fn every_hook_of_a_kernel_at_once_counts_each_hit_once() {
         .collect();
     let placement = place(&image, &graphs, &wanted);
     bytes(&image, &graphs, &placement).unwrap();
+    order(&placement).unwrap();
     // A function's and its parts' share of it at a time.
     for family in families(&image, &graphs) {
         let own: BTreeMap<usize, &Cfg> = (family.given.iter())

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::super::*;
-use super::walk::{Double, Walks, bytes, walk};
+use super::walk::{Double, Walks, bytes, order, walk};
 use crate::cfg::Cfg;
 use crate::image::FunctionId;
 use crate::image::fixture::{FTRACE_NOP, Fixture};
@@ -159,6 +159,7 @@ fn check(traced: bool, pieces: &[Piece], chosen: &[bool], seed: u64) -> Result<(
     };
     let callee = Cfg::of(&image, FunctionId(1));
     bytes(&image, &[&cfg, &callee], &placement).map_err(fail)?;
+    order(&placement).map_err(fail)?;
     prop_assert_eq!(
         &placement,
         &place(&image, &[&cfg], &wanted),

@@ -187,6 +187,66 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Placement) -> Re
     Ok(())
 }
 
+/// What has to be in place before what, and that it is no circle: a short splice waits for its bounce,
+/// that for the site that exposes it, and a point, with the bounce before it, for what its hook needs
+/// (if that has a point of the hook too: where it leads others past this one).
+pub(super) fn order(placement: &Placement) -> Result<(), Wrong> {
+    let sites = placement.sites.len();
+    let mut on: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); sites + placement.bounces.len()];
+    let bounce_of = |site: usize| match placement.sites[site].splice {
+        Splice::Short(bounce) => Some(sites + bounce.0 as usize),
+        _ => None,
+    };
+    for (site, on) in on.iter_mut().take(sites).enumerate() {
+        on.extend(bounce_of(site));
+    }
+    for (number, bounce) in placement.bounces.iter().enumerate() {
+        if let Slot::Exposed(host) = bounce.slot {
+            on[sites + number].insert(host.0 as usize);
+        }
+    }
+    for reached in placement.hooks.iter().flatten() {
+        let own = |need: SiteIndex| reached.points.iter().any(|&(site, _)| site == need);
+        for &need in &reached.needs {
+            let needed = &placement.sites[need.0 as usize];
+            for &(site, _) in &reached.points {
+                let start = placement.sites[site.0 as usize].displaced.start;
+                let past = |run: &RunOn| run.copied.start == start;
+                if need != site && (!own(need) || needed.run_ons.iter().any(past)) {
+                    let site = site.0 as usize;
+                    on[site].insert(need.0 as usize);
+                    if let Some(bounce) = bounce_of(site) {
+                        on[bounce].insert(need.0 as usize);
+                    }
+                }
+            }
+        }
+    }
+    // Kahn's order.
+    let mut open: Vec<usize> = on.iter().map(BTreeSet::len).collect();
+    let mut behind: Vec<Vec<usize>> = vec![Vec::new(); on.len()];
+    for (what, on) in on.iter().enumerate() {
+        on.iter().for_each(|&on| behind[on].push(what));
+    }
+    let mut ready: Vec<usize> = (0..on.len()).filter(|&part| open[part] == 0).collect();
+    let mut done = 0;
+    while let Some(&part) = ready.get(done) {
+        done += 1;
+        for &what in &behind[part] {
+            open[what] -= 1;
+            if open[what] == 0 {
+                ready.push(what);
+            }
+        }
+    }
+    let circle = open.iter().position(|&open| open > 0);
+    check!(
+        circle.is_none(),
+        "part {circle:?} of {sites} sites and then bounces waits for itself"
+    );
+    Ok(())
+}
+
 /// One way to go on from an instruction: where to, and whether by the text alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Step {
