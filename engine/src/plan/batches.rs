@@ -4,7 +4,7 @@ use super::build::missing;
 use super::dependences::Order;
 use super::patches::Made;
 use super::schedule::{Change, Schedule};
-use super::{Batch, Part, PlannedInstrument, Poke, PokeKind};
+use super::{Batch, MAX_POKES, Part, PlannedInstrument, Poke, PokeKind};
 use crate::placement::{Bounce, BounceIndex, SHORT_SPLICE_BYTES, SPLICE_BYTES, Site, Splice};
 use crate::relocate::{INT3, jump};
 use crate::{Addr, Error, Image, Result, Span};
@@ -31,7 +31,8 @@ impl Writer<'_> {
     /// The batches, in order of time.
     ///
     /// # Errors
-    /// [`Error::Encode`] if a patch or a bounce is out of a splice's reach.
+    /// [`Error::Encode`] if a patch or a bounce is out of a splice's reach; [`Error::Full`] if more
+    /// begins and ends at one time than the driver writes in one batch.
     pub(super) fn batches(&self, schedule: &Schedule) -> Result<Vec<Batch>> {
         let mut batches: Vec<Batch> = schedule
             .times
@@ -74,7 +75,15 @@ impl Writer<'_> {
             batch.pokes.shrink_to_fit();
         }
         batches.retain(|batch| !batch.pokes.is_empty());
-        Ok(batches)
+        let most = batches.iter().map(|batch| batch.pokes.len()).max();
+        match most {
+            Some(most) if most > MAX_POKES => Err(Error::Full {
+                what: "writes of text at one time",
+                needed: most as u64,
+                available: MAX_POKES as u64,
+            }),
+            _ => Ok(batches),
+        }
     }
 
     fn change(&self, change: &Change, pokes: &mut Vec<Poke>) -> Result<()> {

@@ -26,6 +26,10 @@ pub use build::plan;
 pub(crate) use build::plan_placed;
 pub use patches::PATCH_ALIGN;
 
+/// Writes of text that the driver carries out in one batch, at most (`ILK_MAX_POKES` in
+/// `ilk-driver/kmod/ilk_abi.h`).
+pub const MAX_POKES: usize = 1 << 20;
+
 /// A session worked out for one image and one target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {

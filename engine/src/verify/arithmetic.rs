@@ -5,11 +5,12 @@ use super::value::{Atom, MOST_TERMS, Value, Values};
 
 impl Values {
     pub(super) fn add(&mut self, a: Value, b: Value) -> Value {
+        let mut terms = self.room();
         let (Some(x), Some(y)) = (self.sum(a), self.sum(b)) else {
             return Value::UNKNOWN;
         };
         let constant = x.constant.wrapping_add(y.constant);
-        let terms = x.terms.iter().chain(&y.terms).copied().collect();
+        terms.extend(x.terms.iter().chain(y.terms));
         self.intern(constant, terms)
     }
 
@@ -19,17 +20,14 @@ impl Values {
     }
 
     pub(super) fn scale(&mut self, a: Value, by: u64) -> Value {
+        let mut terms = self.room();
         let Some(sum) = self.sum(a) else {
             return Value::UNKNOWN;
         };
-        let terms = sum
-            .terms
-            .iter()
-            .map(|&term| Term {
-                factor: term.factor.wrapping_mul(by),
-                ..term
-            })
-            .collect();
+        terms.extend(sum.terms.iter().map(|&term| Term {
+            factor: term.factor.wrapping_mul(by),
+            ..term
+        }));
         let constant = sum.constant.wrapping_mul(by);
         self.intern(constant, terms)
     }
@@ -181,7 +179,7 @@ impl Values {
     fn apart(&mut self, value: Value) -> Option<(u64, Vec<Term>)> {
         let sum = self.sum(value)?;
         if self.occupied(value).is_some() {
-            return Some((sum.constant, sum.terms.clone()));
+            return Some((sum.constant, sum.terms.to_vec()));
         }
         let atom = self.atom_number(Atom::Whole(value));
         Some((

@@ -4,11 +4,11 @@
 //! read: what they may use, and what nothing is left of when they return.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 
 use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
 
 use super::effects::Mask;
+use super::hash::Map;
 use super::live::{Live, SampledAt};
 use super::routine::{Reading, Routine};
 use crate::{Addr, Image};
@@ -46,7 +46,7 @@ const MOST_BYTES: u64 = 2048;
 pub(super) struct Callees<'a> {
     pub(super) image: &'a Image,
     /// By address and by how far calls were followed.
-    known: RefCell<HashMap<(Addr, u8), Call>>,
+    known: RefCell<Map<(Addr, u8), Call>>,
 }
 
 impl<'a> Callees<'a> {

@@ -37,7 +37,7 @@ impl Walk<'_> {
             if Some(original.end()) != pushed(instruction) {
                 return Ok(false);
             }
-            self.facts.calls.insert(original.at());
+            self.facts.calls.push(original.at());
             let called = Phase::Called(original.instruction.near_branch_target());
             self.reach(instruction.next_ip(), called, state.clone())?;
             return Ok(true);
@@ -76,7 +76,7 @@ impl Walk<'_> {
 
     /// What is known after a copied instruction.
     fn relocated(&mut self, original: &Decoded, state: &State) -> Result<State, String> {
-        let spoilt = state.spoilt(&self.machine.values);
+        let spoilt = state.spoilt();
         let used = Mask(spoilt.0 & original.reads.0);
         if !used.is_empty() {
             return Err(format!(
@@ -85,10 +85,7 @@ impl Walk<'_> {
                 names(used)
             ));
         }
-        Ok(State::original(
-            &mut self.machine.values,
-            spoilt.without(original.kills),
-        ))
+        Ok(State::original(spoilt.without(original.kills)))
     }
 
     /// Both ways of a branch that decides as the original one does: where it leads, and behind it.
@@ -128,8 +125,9 @@ impl Walk<'_> {
                 if !compares_with_zero(instruction, key.0) {
                     return Ok(false);
                 }
-                let spoilt = state.spoilt(&self.machine.values).union(Mask::FLAGS);
-                let state = State::original(&mut self.machine.values, spoilt);
+                // Behind a key nobody reads flags from before it, as behind a call.
+                let spoilt = state.spoilt().without(original.kills);
+                let state = State::original(spoilt);
                 let keyed = Phase::Keyed {
                     at: original.at(),
                     copy,
@@ -144,7 +142,7 @@ impl Walk<'_> {
                 if Some(original.end()) != pushed(instruction) {
                     return Ok(false);
                 }
-                self.facts.calls.insert(original.at());
+                self.facts.calls.push(original.at());
                 let called = Phase::Called(trampoline.0);
                 self.reach(instruction.next_ip(), called, state.clone())?;
                 Ok(true)

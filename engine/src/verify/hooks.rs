@@ -1,13 +1,14 @@
 //! Which instruments the plan has, and what each is hit by, decoded from its function's bytes.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use gilk_instruments::{Program, Sampled};
 use iced_x86::{FlowControl, Mnemonic};
 
 use super::effects::Mask;
+use super::hash::Map;
 use super::hit::{Expected, argument_number};
-use super::live::{SampledAt, is_intact};
+use super::live::{Changed, SampledAt};
 use super::routine::{Decoded, Routine};
 use super::violation::Violation;
 use super::walk::Lists;
@@ -18,7 +19,7 @@ use crate::plan::{Patch, Plan, PlannedInstrument};
 use crate::{Addr, HookType, Image, InstrumentId, Span};
 
 /// Instruments by identifier.
-pub(super) type ById<'a> = HashMap<InstrumentId, &'a PlannedInstrument>;
+pub(super) type ById<'a> = Map<InstrumentId, &'a PlannedInstrument>;
 
 /// When a hook is hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,6 +29,9 @@ pub(super) enum Event {
     /// Control is about to run the instruction here, wherever it comes from.
     At(Addr),
 }
+
+/// What instruments are hit by, sorted.
+pub(super) type Events = Vec<(InstrumentId, Event)>;
 
 /// Somewhere to point at for what is wrong with an instrument.
 pub(super) fn place(plan: &Plan, one: &PlannedInstrument) -> Addr {
@@ -40,7 +44,8 @@ pub(super) fn place(plan: &Plan, one: &PlannedInstrument) -> Addr {
 
 /// The instruments by identifier; no two may have one, or one counter.
 pub(super) fn by_id<'a>(plan: &'a Plan, violations: &mut Vec<Violation>) -> ById<'a> {
-    let mut known = ById::with_capacity(plan.instruments.len());
+    let mut known = ById::default();
+    known.reserve(plan.instruments.len());
     let mut counters = BTreeSet::new();
     for one in &plan.instruments {
         let mut wrong = |why: String| {
@@ -195,6 +200,7 @@ pub(super) fn event(
     plan: &Plan,
     routine: &Routine,
     one: &PlannedInstrument,
+    changed: &mut Changed,
 ) -> Result<Vec<Event>, (Addr, String)> {
     let function = plan
         .functions
@@ -253,10 +259,12 @@ pub(super) fn event(
             Point::Before(_) => false,
         });
     if let Some(register) = sampled(one) {
-        let intact = match event {
-            Event::At(at) if !by_ways => is_intact(routine, at.0, register),
-            _ => is_intact(routine, last.at(), register) && last.changes.0 & register.0 == 0,
+        let (point, behind) = match event {
+            Event::At(at) if !by_ways => (at.0, Mask::NONE),
+            _ => (last.at(), last.changes),
         };
+        let changed = changed.before(routine, point).union(behind);
+        let intact = changed.0 & register.0 == 0;
         if !intact {
             let why = "the argument it samples may have changed since the function's entry";
             return Err((Addr(last.at()), why.into()));

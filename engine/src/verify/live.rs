@@ -3,16 +3,16 @@
 //! Everything that is not understood uses everything. Argument instruments use their register too:
 //! one hook must not spoil what another samples further on.
 
-use std::collections::{BTreeSet, HashMap};
-
 use super::effects::Mask;
-use super::routine::{Decoded, Routine};
+use super::hash::Map;
+use super::routine::Routine;
+use crate::Addr;
 
 /// What argument instruments use: before an instruction, or behind one on some way.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SampledAt {
-    pub(super) before: HashMap<u64, Mask>,
-    pub(super) behind: HashMap<u64, Mask>,
+    pub(super) before: Map<u64, Mask>,
+    pub(super) behind: Map<u64, Mask>,
 }
 
 /// Live sets of one function.
@@ -57,9 +57,8 @@ impl Live {
                             .unwrap_or(Mask::ALL),
                     );
                 }
-                let hooks = |hooks: &HashMap<u64, Mask>| {
-                    hooks.get(&decoded.at()).copied().unwrap_or_default()
-                };
+                let hooks =
+                    |hooks: &Map<u64, Mask>| hooks.get(&decoded.at()).copied().unwrap_or_default();
                 after = after.union(hooks(&sampled.behind));
                 let unhooked = after.without(decoded.kills).union(decoded.reads);
                 let now = unhooked.union(hooks(&sampled.before));
@@ -97,80 +96,49 @@ impl Live {
     }
 }
 
-/// Whether `register` has the value the caller passed, whichever way control came from the
-/// function's entry to `point`: every instruction on any such way leaves it alone.
-pub(super) fn is_intact(routine: &Routine, point: u64, register: Mask) -> bool {
-    let Some(goal) = routine.index(point) else {
-        return false;
-    };
-    if routine.strays {
-        return false;
-    }
-    let mut ways_in: HashMap<usize, Vec<usize>> = HashMap::new();
-    for (index, decoded) in routine.instructions.iter().enumerate() {
-        if decoded.runs_on {
-            ways_in.entry(index + 1).or_default().push(index);
-        }
-        for target in decoded
-            .leads_to
-            .iter()
-            .filter_map(|&target| routine.index(target))
-        {
-            ways_in.entry(target).or_default().push(index);
-        }
-    }
-    let from_entry = reached_from_entry(routine);
-    let mut seen: BTreeSet<usize> = BTreeSet::new();
-    let mut to_see = vec![goal];
-    while let Some(index) = to_see.pop() {
-        let Some(here) = routine.instructions.get(index) else {
-            return false;
-        };
-        if !seen.insert(index) {
-            continue;
-        }
-        if routine.entered.contains(&here.at()) {
-            return false;
-        }
-        for &from in ways_in
-            .get(&index)
-            .into_iter()
-            .flatten()
-            .filter(|from| from_entry.contains(from))
-        {
-            let changes = routine
-                .instructions
-                .get(from)
-                .map_or(Mask::ALL, |decoded: &Decoded| decoded.changes);
-            if changes.0 & register.0 != 0 {
-                return false;
-            }
-            to_see.push(from);
-        }
-    }
-    true
+/// What may have been changed since a function's entry: of the function that was asked for last.
+#[derive(Debug, Default)]
+pub(super) struct Changed {
+    of: Option<Addr>,
+    before: Vec<Mask>,
 }
 
-fn reached_from_entry(routine: &Routine) -> BTreeSet<usize> {
-    let mut seen: BTreeSet<usize> = BTreeSet::new();
-    let mut to_see: Vec<usize> = vec![0];
-    to_see.extend(routine.entered.iter().filter_map(|&at| routine.index(at)));
-    while let Some(index) = to_see.pop() {
-        let Some(decoded) = routine.instructions.get(index) else {
+impl Changed {
+    /// What may not have the value that the caller passed, on some way from the function's entry to
+    /// the instruction at `at`.
+    pub(super) fn before(&mut self, routine: &Routine, at: u64) -> Mask {
+        if self.of != Some(routine.span.start) {
+            self.of = Some(routine.span.start);
+            self.before = changed(routine);
+        }
+        routine
+            .index(at)
+            .filter(|_| !routine.strays)
+            .and_then(|index| self.before.get(index).copied())
+            .unwrap_or(Mask::ALL)
+    }
+}
+
+/// Forward over the function until nothing changes. Where others lead into it everything is changed.
+fn changed(routine: &Routine) -> Vec<Mask> {
+    let mut before: Vec<Option<Mask>> = vec![None; routine.instructions.len()];
+    let entered = routine.entered.iter().filter_map(|&at| routine.index(at));
+    let mut ways: Vec<(usize, Mask)> = entered.map(|index| (index, Mask::ALL)).collect();
+    ways.push((0, Mask::NONE));
+    while let Some((index, with)) = ways.pop() {
+        let (Some(known), Some(decoded)) = (before.get_mut(index), routine.instructions.get(index))
+        else {
             continue;
         };
-        if !seen.insert(index) {
+        let all = known.unwrap_or_default().union(with);
+        if *known == Some(all) {
             continue;
         }
-        if decoded.runs_on {
-            to_see.push(index + 1);
-        }
-        to_see.extend(
-            decoded
-                .leads_to
-                .iter()
-                .filter_map(|&target| routine.index(target)),
-        );
+        *known = Some(all);
+        let behind = all.union(decoded.changes);
+        ways.extend(decoded.runs_on.then_some((index + 1, behind)));
+        let targets = decoded.leads_to.iter();
+        ways.extend(targets.filter_map(|&to| Some((routine.index(to)?, behind))));
     }
-    seen
+    before.into_iter().map(Option::unwrap_or_default).collect()
 }

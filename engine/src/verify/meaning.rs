@@ -6,14 +6,14 @@
 //! the edge and of the copy behind it, and by leaving one the list of the edge and then what stands at
 //! its end. A function is looked at again when a site changes that leads into it.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-
-use super::hooks::{ById, Event};
+use super::hash::{Map, Set};
+use super::hooks::{ById, Event, Events};
+use super::meanwhile::Written;
 use super::originals::Originals;
 use super::reach::{Asked, Reach, Want};
 use super::violation::Violation;
 use super::walk::Facts;
-use crate::placement::{Edge, Point, SiteIndex, Splice};
+use crate::placement::{Edge, Point, SiteIndex};
 use crate::plan::{Patch, Plan};
 use crate::{Addr, HookType, InstrumentId};
 
@@ -39,19 +39,21 @@ struct Owed {
 pub(super) struct Meaning<'a> {
     pub(super) plan: &'a Plan,
     pub(super) originals: &'a Originals<'a>,
-    by_id: &'a ById<'a>,
-    events: &'a HashMap<InstrumentId, Vec<Event>>,
+    pub(super) by_id: &'a ById<'a>,
+    events: &'a Events,
     /// By site: what its patches do.
     pub(super) facts: Vec<Facts>,
     /// By site: the patch it leads to.
     placed: Vec<Option<usize>>,
     /// Sites by where they begin.
-    pub(super) by_start: HashMap<u64, usize>,
-    /// By function: the sites whose patches lead into it.
-    into: HashMap<Addr, Vec<usize>>,
+    pub(super) by_start: Map<u64, usize>,
+    /// By function: the sites in it, and those whose patches lead into it.
+    into: Map<Addr, Vec<usize>>,
+    /// By site: the functions that it is in or that its patches lead into.
+    leads: Vec<Box<[Addr]>>,
     /// By function, sorted: what its instruments are hit by.
-    owed: HashMap<Addr, Vec<Owed>>,
-    active: HashSet<InstrumentId>,
+    owed: Map<Addr, Vec<Owed>>,
+    active: Set<InstrumentId>,
 }
 
 impl<'a> Meaning<'a> {
@@ -59,7 +61,7 @@ impl<'a> Meaning<'a> {
         plan: &'a Plan,
         originals: &'a Originals<'a>,
         by_id: &'a ById<'a>,
-        events: &'a HashMap<InstrumentId, Vec<Event>>,
+        events: &'a Events,
         facts: Vec<Facts>,
     ) -> Self {
         let mut meaning = Self {
@@ -72,19 +74,19 @@ impl<'a> Meaning<'a> {
             by_start: (plan.sites.iter().zip(0..))
                 .map(|(site, number)| (site.displaced.start.0, number))
                 .collect(),
-            into: HashMap::new(),
-            owed: HashMap::new(),
-            active: HashSet::new(),
+            into: Map::default(),
+            leads: Vec::with_capacity(plan.sites.len()),
+            owed: Map::default(),
+            active: Set::default(),
         };
         for site in 0..plan.sites.len() {
-            for function in meaning.leads_into(site) {
+            let functions = meaning.leads_into(site);
+            for &function in &functions {
                 meaning.into.entry(function).or_default().push(site);
             }
+            meaning.leads.push(functions.into());
         }
-        for (id, event) in events
-            .iter()
-            .flat_map(|(&id, events)| events.iter().map(move |&event| (id, event)))
-        {
+        for &(id, event) in events {
             let turn = match (event, id.hook) {
                 (Event::On(_), HookType::Pre) => 0,
                 (Event::On(_), HookType::Post) => 1,
@@ -112,7 +114,7 @@ impl<'a> Meaning<'a> {
     }
 
     /// The functions that a site is in or its patches lead into.
-    fn leads_into(&self, site: usize) -> BTreeSet<Addr> {
+    fn leads_into(&self, site: usize) -> Vec<Addr> {
         let start = self.plan.sites.get(site).map(|site| site.displaced.start);
         let facts = self.facts.get(site);
         let edges = facts
@@ -123,7 +125,7 @@ impl<'a> Meaning<'a> {
             let call = self.originals.instruction(call);
             Addr(call.map_or(0, |(_, call)| call.end()))
         });
-        let mut functions = BTreeSet::new();
+        let mut functions = Vec::with_capacity(1);
         let mut last = crate::Span::default();
         for at in start.into_iter().chain(edges).chain(returns) {
             if last.contains(at) {
@@ -131,9 +133,11 @@ impl<'a> Meaning<'a> {
             }
             if let Some(function) = self.originals.image.function_at(at) {
                 last = function.span;
-                functions.insert(function.span.start);
+                functions.push(function.span.start);
             }
         }
+        functions.sort_unstable();
+        functions.dedup();
         functions
     }
 
@@ -158,33 +162,40 @@ impl<'a> Meaning<'a> {
         splashed: &[InstrumentId],
         violations: &mut Vec<Violation>,
     ) {
-        let mut functions: BTreeSet<Addr> = BTreeSet::new();
+        let mut functions: Vec<Addr> = Vec::new();
         for change in changes {
             let site = change.site.0 as usize;
             if let Some(placed) = self.placed.get_mut(site) {
                 *placed = change.after;
             }
-            functions.extend(self.leads_into(site));
+            functions.extend(self.leads.get(site).into_iter().flatten());
         }
-        for id in launched.iter().chain(splashed) {
-            let events = self.events.get(id).into_iter().flatten();
-            functions.extend(events.filter_map(|&event| self.function_of(event)));
+        for &id in launched.iter().chain(splashed) {
+            let first = self.events.partition_point(|(known, _)| *known < id);
+            let events = self.events.iter().skip(first);
+            let events = events.take_while(|(known, _)| *known == id);
+            functions.extend(events.filter_map(|&(_, event)| self.function_of(event)));
         }
+        functions.sort_unstable();
+        functions.dedup();
         self.active.extend(launched);
-        let either = self.active.clone();
         for id in splashed {
             self.active.remove(id);
         }
+        // What runs is told by patches and splices that are right.
         if !violations.is_empty() {
             return;
         }
+        let ended: Set<InstrumentId> = splashed.iter().copied().collect();
+        let written = Written::new(staged, changes);
         for function in functions {
             let want = self.want(function, |id| self.active.contains(&id));
-            let mut wrong = Reach::of(self, function, &want, Asked::Exactly, &HashMap::new());
-            let early = self.conditional(function, staged, changes, &want);
+            let mut wrong = Reach::of(self, function, &want, Asked::Exactly, &Map::default());
+            let early = self.conditional(function, &written, &want);
             if wrong.is_empty() && !early.is_empty() {
-                let want = self.want(function, |id| either.contains(&id));
-                wrong = self.meanwhile(function, staged, changes, &want, &early);
+                let either = |id| self.active.contains(&id) || ended.contains(&id);
+                let want = self.want(function, either);
+                wrong = self.meanwhile(function, &written, &want, &early);
             }
             violations.extend(wrong.into_iter().map(|(at, why)| Violation::Hits {
                 batch: number,
@@ -216,128 +227,5 @@ impl<'a> Meaning<'a> {
             .ok()
             .and_then(|index| patch.hooks.get(index))
             .map_or(&[], |(_, list)| list)
-    }
-
-    /// Sites of a function that count arrivals by some ways only, and so not without others in place.
-    fn conditional(
-        &self,
-        function: Addr,
-        staged: &[(SiteIndex, usize)],
-        changes: &[Change],
-        want: &Want,
-    ) -> BTreeSet<usize> {
-        let now = self
-            .sites_into(function)
-            .iter()
-            .filter_map(|&site| Some((site, self.placed(site)?)));
-        let mut conditional = BTreeSet::new();
-        let mut look = |site: usize, patch: usize| {
-            let (Some(known), Some(patch)) =
-                (self.plan.sites.get(site), self.plan.patches.get(patch))
-            else {
-                return;
-            };
-            let always = want.at.get(&known.displaced.start.0);
-            let always = always.map_or(&[][..], Vec::as_slice);
-            let list = Self::list(patch, Point::Entry);
-            if known.splice != Splice::Tracer && list.iter().any(|id| !always.contains(id)) {
-                conditional.insert(site);
-            }
-        };
-        let own = |site: usize| {
-            self.plan.sites.get(site).is_some_and(|site| {
-                let span = self.originals.around(function.0).map(|(own, _)| own.span);
-                span.is_some_and(|span| span.contains(site.displaced.start))
-            })
-        };
-        for (site, patch) in now.filter(|&(site, _)| own(site)) {
-            look(site, patch);
-        }
-        for &(site, patch) in staged.iter().filter(|(site, _)| own(site.0 as usize)) {
-            look(site.0 as usize, patch);
-        }
-        for change in changes.iter().filter(|change| own(change.site.0 as usize)) {
-            for patch in [change.before, change.after].into_iter().flatten() {
-                look(change.site.0 as usize, patch);
-            }
-        }
-        conditional
-    }
-
-    /// While a batch is carried out, hits may be missed, but none may be counted that is none.
-    fn meanwhile(
-        &self,
-        function: Addr,
-        staged: &[(SiteIndex, usize)],
-        changes: &[Change],
-        want: &Want,
-        early: &BTreeSet<usize>,
-    ) -> Vec<(Addr, String)> {
-        let into: HashSet<usize> = self.sites_into(function).iter().copied().collect();
-        let concerned = |site: SiteIndex| into.contains(&(site.0 as usize));
-        let mut other: HashMap<usize, Option<usize>> = HashMap::new();
-        for change in changes.iter().filter(|change| concerned(change.site)).rev() {
-            other.insert(change.site.0 as usize, change.before);
-        }
-        let mut wrong = Vec::new();
-        let mut look = |other: &HashMap<usize, Option<usize>>| {
-            if wrong.is_empty() {
-                wrong = Reach::of(self, function, want, Asked::AtMost, other);
-            }
-        };
-        // Threads that are on their way past others of the batch may come to the first int3.
-        for &(site, detour) in staged
-            .iter()
-            .filter(|(site, _)| early.contains(&(site.0 as usize)))
-        {
-            let mut other = other.clone();
-            other.insert(site.0 as usize, Some(detour));
-            look(&other);
-        }
-        // Within a rank the order says nothing.
-        let key = |change: &&Change| (change.after.is_none(), change.rank);
-        let concerned: Vec<&Change> = changes
-            .iter()
-            .filter(|change| concerned(change.site))
-            .collect();
-        for group in concerned.chunk_by(|a, b| key(a) == key(b)) {
-            let counts = |change: &&&Change| early.contains(&(change.site.0 as usize));
-            for change in group
-                .iter()
-                .filter(counts)
-                .filter(|one| one.after.is_some())
-            {
-                let mut other = other.clone();
-                other.insert(change.site.0 as usize, change.after);
-                look(&other);
-            }
-            let others = group.iter().filter(|change| !counts(change));
-            for change in others.filter(|one| one.after.is_none()) {
-                other.insert(change.site.0 as usize, change.after);
-            }
-            look(&other);
-            for change in group {
-                other.insert(change.site.0 as usize, change.after);
-            }
-            look(&other);
-        }
-        // The sites it says it needs are all it needs: only these have been waited for.
-        for &site in early {
-            let Some(patch) = self.placed(site).and_then(|at| self.plan.patches.get(at)) else {
-                continue;
-            };
-            let mut alone: HashMap<usize, Option<usize>> =
-                into.iter().map(|&site| (site, None)).collect();
-            alone.insert(site, self.placed(site));
-            for id in Self::list(patch, Point::Entry) {
-                let one = self.by_id.get(id);
-                for need in one.into_iter().flat_map(|one| &one.needs) {
-                    let need = need.0 as usize;
-                    alone.insert(need, self.placed(need));
-                }
-            }
-            look(&alone);
-        }
-        wrong
     }
 }

@@ -8,14 +8,15 @@
 //! - `target`: the layout makes sense, patches are apart, and so are all writes.
 //! - `originals`, `routine`, `callee`, `effects`, `live`: functions decoded from their start.
 //! - `site`, `padding`: where splices and bounces may be, and what may be displaced or copied.
-//! - `walk` with `state`, `step`, `operands`, `place`: every path of every patch beside the original
+//! - `walk` with `scan`, `points`, `state`, `step`, `operands`, `place`, `explain`: every path of every patch beside the original
 //!   code, run on numbers that are known only by where they come from (`value`, `arithmetic`, `sum`).
 //! - `hit`, `timer`: what an instrument may write, and when it has done what it is there for.
 //! - `same`, `ending`, `shape`: copies are the original instructions, control goes on where it would
 //!   have gone, nothing loops but what did, and no byte is unaccounted for.
 //! - `parts`, `schedule`, `splice`: batches played over the text; after every write the program is whole,
 //!   every poke finds what it expects, and at the end everything is as it was.
-//! - `hooks`, `meaning`, `reach`: the hooks that identifiers name, and that each hit of one runs its
+//! - `hash`: the maps that all of these use.
+//! - `hooks`, `meaning`, `meanwhile`, `reach`: the hooks that identifiers name, and that each hit of one runs its
 //!   instruments once.
 //!
 //! What it takes for granted: the image (bytes, the kernel's own sites and what decides them, addresses
@@ -27,18 +28,23 @@ mod arithmetic;
 mod callee;
 mod effects;
 mod ending;
+mod explain;
+mod hash;
 mod hit;
 mod hooks;
 mod live;
 mod meaning;
+mod meanwhile;
 mod operands;
 mod originals;
 mod padding;
 mod parts;
 mod place;
+mod points;
 mod reach;
 mod routine;
 mod same;
+mod scan;
 mod schedule;
 mod shape;
 mod site;
@@ -54,21 +60,20 @@ mod value;
 mod violation;
 mod walk;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 
 use self::callee::Callees;
-use self::hooks::{ById, Event};
-use self::live::Live;
+use self::hash::{Map, Set};
+use self::hooks::{ById, Event, Events};
+use self::live::{Changed, Live};
 use self::meaning::Meaning;
 use self::originals::Originals;
 use self::parts::Parts;
 use self::routine::Routine;
-use self::step::Machine;
-use self::value::Values;
-use self::walk::{Facts, Walk};
+use self::walk::{Facts, Tools, Walk};
 use crate::placement::{Bounce, Point, SiteIndex, Slot};
-use crate::plan::{Patch, Plan};
-use crate::{Addr, Image, InstrumentId};
+use crate::plan::{Patch, Plan, PlannedInstrument};
+use crate::{Addr, Image};
 
 pub use violation::Violation;
 
@@ -143,23 +148,19 @@ fn read<'a>(image: &'a Image, plan: &Plan, violations: &mut Vec<Violation>) -> O
         touched.extend(behind.checked_sub(1));
     }
     let callees = Callees::new(image);
-    let mut originals = Originals {
-        image,
-        routines: BTreeMap::new(),
-    };
+    let mut routines = Vec::with_capacity(touched.len());
     for function in touched.into_iter().filter_map(|index| all.get(index)) {
         match Routine::read(&callees, function) {
             Ok(routine) => {
                 let live = Live::of(&routine, &sampled);
-                let read = (routine, live);
-                drop(originals.routines.insert(function.span.start, read));
+                routines.push((routine, live));
             }
             Err((at, why)) => violations.push(Violation::Plan {
                 why: format!("at {at}: {why}"),
             }),
         }
     }
-    originals
+    Originals::new(image, routines)
 }
 
 struct Reader<'a> {
@@ -174,13 +175,13 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Judges every site and every bounce.
     fn sites(&mut self) {
-        let mut hosted: HashMap<SiteIndex, Vec<Bounce>> = HashMap::new();
+        let mut hosted: Map<SiteIndex, Vec<Bounce>> = Map::default();
         for bounce in &self.plan.bounces {
             if let Slot::Exposed(host) = bounce.slot {
                 hosted.entry(host).or_default().push(*bounce);
             }
         }
-        let needed: HashSet<SiteIndex> = self
+        let needed: Set<SiteIndex> = self
             .plan
             .instruments
             .iter()
@@ -212,9 +213,10 @@ impl Reader<'_> {
     /// Proves every patch. Gives what the patches of each site do.
     fn patches(&mut self) -> Vec<Facts> {
         let mut facts: Vec<Option<Facts>> = vec![None; self.plan.sites.len()];
+        let mut tools = Tools::new();
         for (number, patch) in self.plan.patches.iter().enumerate() {
             let mut entries = Vec::new();
-            let mut wrong = match self.patch(patch, &mut entries) {
+            let mut wrong = match self.patch(patch, &mut tools, &mut entries) {
                 Ok(found) => {
                     let known = facts.get_mut(patch.site.0 as usize);
                     known.and_then(|known| match known {
@@ -250,6 +252,7 @@ impl Reader<'_> {
     fn patch(
         &self,
         patch: &Patch,
+        tools: &mut Tools,
         entries: &mut Vec<(u8, String)>,
     ) -> Result<Facts, (Addr, String)> {
         let whole = |why: &str| (patch.address, why.to_owned());
@@ -257,32 +260,20 @@ impl Reader<'_> {
         let site = site.ok_or_else(|| whole("there is no such site"))?;
         let lists = hooks::expected(self.plan, self.by_id, patch);
         let lists = lists.map_err(|why| (patch.address, why))?;
-        let machine = Machine {
-            layout: &self.plan.layout,
-            values: Values::new(),
-            entries: Vec::new(),
-        };
-        let mut walk = Walk::new(
-            machine,
-            &patch.code,
-            patch.address,
-            site,
-            self.originals,
-            &lists,
-        );
-        walk.run()?;
-        let Machine {
-            values,
-            entries: found,
-            ..
-        } = walk.machine;
-        for (timer, entry) in found {
-            let words = values.of_task_alone(entry).ok_or_else(|| {
+        let own = std::mem::replace(tools, Tools::new());
+        let layout = &self.plan.layout;
+        let mut walk = Walk::new(own, layout, patch, site, self.originals, &lists);
+        let walked = walk.run();
+        for (timer, entry) in std::mem::take(&mut walk.machine.entries) {
+            let words = walk.machine.values.of_task_alone(entry);
+            let words = words.ok_or_else(|| {
                 whole("the place of its timer does not depend on the running task alone")
-            })?;
-            entries.push((timer, words));
+            });
+            entries.push((timer, walked.clone().and(words)?));
         }
-        Ok(walk.facts)
+        let facts = std::mem::take(&mut walk.facts);
+        *tools = walk.into_tools();
+        walked.map(|()| facts)
     }
 
     /// No patch leaves for what another site displaces.
@@ -304,34 +295,13 @@ impl Reader<'_> {
         }
     }
 
-    /// What each instrument is hit by.
-    fn events(&mut self) -> HashMap<InstrumentId, Vec<Event>> {
-        let mut events = HashMap::with_capacity(self.plan.instruments.len());
+    /// What each instrument is hit by, sorted.
+    fn events(&mut self) -> Events {
+        let mut events = Events::with_capacity(self.plan.instruments.len());
+        let mut changed = Changed::default();
         for one in &self.plan.instruments {
-            let function = usize::try_from(one.id.major).unwrap_or(usize::MAX);
-            let function = self.plan.functions.get(function);
-            let start = function.map(|function| function.cfg.span.start);
-            let routine = start.and_then(|start| self.originals.around(start.0));
-            let event = match routine {
-                Some((routine, _)) => hooks::event(self.plan, routine, one),
-                None => Err((
-                    start.unwrap_or_default(),
-                    "its function is none of the image that decodes".into(),
-                )),
-            };
-            let unread = |event: &Event| match event {
-                Event::On(edge) => self.originals.around(edge.to.0).is_none(),
-                Event::At(_) => false,
-            };
-            let event = event.and_then(|events| match events.iter().find(|one| unread(one)) {
-                Some(Event::On(edge)) => Err((
-                    edge.from,
-                    format!("nothing of it stands on the way to {}", edge.to),
-                )),
-                _ => Ok(events),
-            });
-            match event {
-                Ok(event) => drop(events.insert(one.id, event)),
+            match self.event(one, &mut changed) {
+                Ok(found) => events.extend(found.into_iter().map(|event| (one.id, event))),
                 Err((at, why)) => self.violations.push(Violation::Instrument {
                     id: one.id,
                     at,
@@ -339,6 +309,33 @@ impl Reader<'_> {
                 }),
             }
         }
+        events.sort_unstable();
         events
+    }
+
+    fn event(
+        &self,
+        one: &PlannedInstrument,
+        changed: &mut Changed,
+    ) -> Result<Vec<Event>, (Addr, String)> {
+        let function = usize::try_from(one.id.major).unwrap_or(usize::MAX);
+        let function = self.plan.functions.get(function);
+        let start = function.map_or(Addr(0), |function| function.cfg.span.start);
+        let (routine, _) = self.originals.around(start.0).ok_or((
+            start,
+            String::from("its function is none of the image that decodes"),
+        ))?;
+        let events = hooks::event(self.plan, routine, one, changed)?;
+        let unread = events.iter().find_map(|event| match event {
+            Event::On(edge) if self.originals.around(edge.to.0).is_none() => Some(*edge),
+            _ => None,
+        });
+        match unread {
+            Some(edge) => Err((
+                edge.from,
+                format!("nothing of it stands on the way to {}", edge.to),
+            )),
+            None => Ok(events),
+        }
     }
 }

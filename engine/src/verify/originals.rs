@@ -1,6 +1,6 @@
 //! The original code around the patches, wherever it is.
 
-use std::collections::BTreeMap;
+use std::cell::Cell;
 
 use super::effects::Mask;
 use super::live::Live;
@@ -10,15 +10,43 @@ use crate::{Addr, Image};
 /// The functions that are touched: decoded, with what is live in them.
 pub(super) struct Originals<'a> {
     pub(super) image: &'a Image,
-    /// By start.
-    pub(super) routines: BTreeMap<Addr, (Routine, Live)>,
+    /// By address.
+    routines: Vec<(Routine, Live)>,
+    /// The one that was asked for last; the next question is most often about it too.
+    last: Cell<usize>,
 }
 
-impl Originals<'_> {
+impl<'a> Originals<'a> {
+    /// Functions in order of address.
+    pub(super) fn new(image: &'a Image, routines: Vec<(Routine, Live)>) -> Self {
+        Self {
+            image,
+            routines,
+            last: Cell::new(0),
+        }
+    }
+
+    /// The number of the function one of whose bytes is at `at`.
+    fn number(&self, at: u64) -> Option<usize> {
+        let around = |number: &usize| {
+            let known = self.routines.get(*number);
+            known.is_some_and(|(routine, _)| routine.span.contains(Addr(at)))
+        };
+        let last = self.last.get();
+        if around(&last) {
+            return Some(last);
+        }
+        let behind = self
+            .routines
+            .partition_point(|(routine, _)| routine.span.start.0 <= at);
+        let found = behind.checked_sub(1).filter(around)?;
+        self.last.set(found);
+        Some(found)
+    }
+
     /// The function one of whose bytes is at `at`.
     pub(super) fn around(&self, at: u64) -> Option<&(Routine, Live)> {
-        let (_, found) = self.routines.range(..=Addr(at)).next_back()?;
-        Some(found).filter(|(routine, _)| routine.span.contains(Addr(at)))
+        self.routines.get(self.number(at)?)
     }
 
     /// The function at or before `at`, if that is decoded.
@@ -26,7 +54,10 @@ impl Originals<'_> {
         let functions = self.image.functions();
         let behind = functions.partition_point(|function| function.span.start.0 <= at);
         let function = functions.get(behind.checked_sub(1)?)?;
-        self.routines.get(&function.span.start)
+        let known = self
+            .routines
+            .binary_search_by_key(&function.span.start, |(routine, _)| routine.span.start);
+        self.routines.get(known.ok()?)
     }
 
     /// The instruction that begins at `at`.

@@ -1,7 +1,6 @@
 //! What depends on what among the parts that are written, and how deep.
 
-use std::collections::{HashMap, HashSet};
-
+use super::hash::{Map, Set};
 use super::violation::Violation;
 use crate::placement::{Slot, Splice};
 use crate::plan::{Dependence, Part, Plan};
@@ -10,11 +9,11 @@ use crate::{Addr, Span};
 /// The graph of dependences.
 pub(super) struct Parts {
     /// How deep each part is: what depends on nothing is not listed.
-    ranks: HashMap<Part, u8>,
+    ranks: Map<Part, u8>,
     /// What each part may not be without, whatever it leads to.
-    on: HashMap<Part, Vec<Part>>,
+    on: Map<Part, Vec<Part>>,
     /// What may not be without each part.
-    of: HashMap<Part, Vec<Part>>,
+    of: Map<Part, Vec<Part>>,
 }
 
 impl Parts {
@@ -24,11 +23,11 @@ impl Parts {
         if !plan.dependences.is_sorted_by(|a, b| a < b) {
             wrong("its dependences are not sorted".into());
         }
-        let listed: HashSet<Dependence> = plan.dependences.iter().copied().collect();
+        let listed: Set<Dependence> = plan.dependences.iter().copied().collect();
         let mut parts = Self {
-            ranks: HashMap::new(),
-            on: HashMap::new(),
-            of: HashMap::new(),
+            ranks: Map::default(),
+            on: Map::default(),
+            of: Map::default(),
         };
         for needed in required(plan) {
             if !listed.contains(&needed) {
@@ -52,8 +51,8 @@ impl Parts {
 
     /// The longest path from each part.
     fn rank(&mut self, dependences: &[Dependence]) -> Result<(), Part> {
-        let mut waits: HashMap<Part, usize> = HashMap::new();
-        let mut of: HashMap<Part, Vec<Part>> = HashMap::new();
+        let mut waits: Map<Part, usize> = Map::default();
+        let mut of: Map<Part, Vec<Part>> = Map::default();
         for dependence in dependences {
             *waits.entry(dependence.what).or_default() += 1;
             of.entry(dependence.on).or_default().push(dependence.what);

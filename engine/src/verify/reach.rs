@@ -1,7 +1,6 @@
 //! The ways that control takes through one function, by the text and by patches, with what runs on them.
 
-use std::collections::{HashMap, HashSet};
-
+use super::hash::{Map, Set};
 use super::meaning::Meaning;
 use super::routine::Routine;
 use crate::placement::{Edge, Point, Splice};
@@ -12,9 +11,9 @@ use crate::{Addr, InstrumentId};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Want {
     /// Before this instruction, wherever control comes from.
-    pub(super) at: HashMap<u64, Vec<InstrumentId>>,
+    pub(super) at: Map<u64, Vec<InstrumentId>>,
     /// On this edge, before those.
-    pub(super) on: HashMap<Edge, Vec<InstrumentId>>,
+    pub(super) on: Map<Edge, Vec<InstrumentId>>,
 }
 
 /// What is asked of an edge.
@@ -33,12 +32,12 @@ pub(super) struct Reach<'a> {
     want: &'a Want,
     asked: Asked,
     /// Sites that lead elsewhere than they do now.
-    other: &'a HashMap<usize, Option<usize>>,
+    other: &'a Map<usize, Option<usize>>,
     /// Instructions of the text that are run.
     seen: Vec<bool>,
     to_do: Vec<usize>,
     /// Sites whose patches are run.
-    entered: HashSet<usize>,
+    entered: Set<usize>,
     wrong: Vec<(Addr, String)>,
 }
 
@@ -49,7 +48,7 @@ impl<'a> Reach<'a> {
         function: Addr,
         want: &'a Want,
         asked: Asked,
-        other: &'a HashMap<usize, Option<usize>>,
+        other: &'a Map<usize, Option<usize>>,
     ) -> Vec<(Addr, String)> {
         let Some((routine, _)) = meaning.originals.around(function.0) else {
             return Vec::new();
@@ -62,7 +61,7 @@ impl<'a> Reach<'a> {
             other,
             seen: vec![false; routine.instructions.len()],
             to_do: Vec::new(),
-            entered: HashSet::new(),
+            entered: Set::default(),
             wrong: Vec::new(),
         };
         reach.ways_in();

@@ -1,7 +1,8 @@
 //! The batches, played over the kernel's text as it is now, in the order in which the driver writes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::BTreeMap;
 
+use super::hash::{Map, Set};
 use super::hooks::{self, ById};
 use super::meaning::{Change, Meaning};
 use super::parts::{self, Parts};
@@ -43,8 +44,8 @@ pub(super) fn play(
         by_id,
         parts,
         times,
-        in_place: HashMap::new(),
-        running: HashMap::new(),
+        in_place: Map::default(),
+        running: Map::default(),
         violations,
     };
     let mut last = f64::NEG_INFINITY;
@@ -87,9 +88,9 @@ struct Player<'a> {
     parts: &'a Parts,
     /// Who is to begin and to end when.
     times: BTreeMap<i64, [Vec<InstrumentId>; 2]>,
-    in_place: HashMap<Part, Here<'a>>,
+    in_place: Map<Part, Here<'a>>,
     /// At how many points each instrument runs.
-    running: HashMap<InstrumentId, usize>,
+    running: Map<InstrumentId, usize>,
     violations: &'a mut Vec<Violation>,
 }
 
@@ -121,8 +122,9 @@ impl<'a> Player<'a> {
             self.batch_is_wrong(number, batch, why.into());
         }
         let (mut staged, mut changes) = (Vec::new(), Vec::new());
-        let mut touched: BTreeSet<InstrumentId> = BTreeSet::new();
-        let mut poked: HashSet<Part> = HashSet::with_capacity(batch.pokes.len());
+        let mut touched: Vec<InstrumentId> = Vec::new();
+        let mut poked: Set<Part> = Set::default();
+        poked.reserve(batch.pokes.len());
         for (index, poke) in batch.pokes.iter().enumerate() {
             let result = if poked.insert(poke.part) {
                 self.poke(poke, &poked)
@@ -161,7 +163,7 @@ impl<'a> Player<'a> {
     }
 
     /// Plays one poke. Gives how the site changes that control comes to its patch by.
-    fn poke(&mut self, poke: &'a Poke, poked: &HashSet<Part>) -> Result<Option<Change>, String> {
+    fn poke(&mut self, poke: &'a Poke, poked: &Set<Part>) -> Result<Option<Change>, String> {
         let plan = self.plan;
         let part = poke.part;
         let Some(span) = parts::span(plan, part).filter(|span| span.start == poke.at) else {
@@ -280,7 +282,7 @@ impl<'a> Player<'a> {
 
     /// The text is whole after each write: what it depends on is there, and before it what depends on it
     /// is not.
-    fn ordered(&self, poke: &Poke, poked: &HashSet<Part>) -> Result<(), String> {
+    fn ordered(&self, poke: &Poke, poked: &Set<Part>) -> Result<(), String> {
         let missing = |part: &&Part| !self.in_place.contains_key(part);
         let name = |part: Part| parts::name(self.plan, part);
         match poke.kind {
@@ -347,7 +349,7 @@ impl<'a> Player<'a> {
     }
 
     /// Counts at how many points instruments run.
-    fn count(&mut self, change: &Change, touched: &mut BTreeSet<InstrumentId>) {
+    fn count(&mut self, change: &Change, touched: &mut Vec<InstrumentId>) {
         let plan = self.plan;
         let of = |patch: Option<usize>| {
             let patch = patch.and_then(|patch| plan.patches.get(patch));
@@ -357,34 +359,37 @@ impl<'a> Player<'a> {
                 .flat_map(|(_, ids)| ids.iter().copied())
         };
         for id in of(change.before) {
-            touched.insert(id);
+            touched.push(id);
             if let Some(count) = self.running.get_mut(&id) {
                 *count = count.saturating_sub(1);
             }
         }
         for id in of(change.after) {
-            touched.insert(id);
+            touched.push(id);
             *self.running.entry(id).or_default() += 1;
         }
     }
 
     /// After a batch exactly the instruments run that are launched and not splashed, at all their points.
-    fn check_running(&mut self, number: usize, batch: &Batch, mut touched: BTreeSet<InstrumentId>) {
+    fn check_running(&mut self, number: usize, batch: &Batch, mut touched: Vec<InstrumentId>) {
         let mut wrong = Vec::new();
-        let due = self.times.get(&bits(batch.at)).cloned().unwrap_or_default();
-        for (what, due, said) in [
-            ("launched", &due[0], &batch.launched),
-            ("splashed", &due[1], &batch.splashed),
+        let [launched, splashed] = self.times.remove(&bits(batch.at)).unwrap_or_default();
+        for (what, mut due, said) in [
+            ("launched", launched, &batch.launched),
+            ("splashed", splashed, &batch.splashed),
         ] {
-            let planned: BTreeSet<InstrumentId> = due.iter().copied().collect();
-            let listed: BTreeSet<InstrumentId> = said.iter().copied().collect();
-            if planned != listed || listed.len() != said.len() {
+            let mut said = said.clone();
+            said.sort_unstable();
+            due.sort_unstable();
+            if due != said {
                 wrong.push(format!(
                     "the instruments it says are {what} are not those whose time it is"
                 ));
             }
-            touched.extend(planned);
+            touched.extend(due);
         }
+        touched.sort_unstable();
+        touched.dedup();
         for id in touched {
             let runs = self.running.get(&id).copied().unwrap_or(0);
             let active = self
@@ -411,7 +416,7 @@ impl<'a> Player<'a> {
             );
             self.violations.push(Violation::Plan { why });
         }
-        let batches: HashSet<i64> = self
+        let batches: Set<i64> = self
             .plan
             .batches
             .iter()

@@ -1,85 +1,121 @@
-//! The shape of a patch's code, after it has been walked: no loops, no bytes that nobody accounts for.
+//! Where the ways of a patch meet: what is known there, and that none of them is a loop of its own.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::Hash;
+use super::hash::Map;
+use super::state::State;
+use super::value::Values;
+use super::walk::{Node, Wrong};
+use crate::Addr;
 
-use super::walk::Wrong;
-use crate::{Addr, Span};
+/// The number of a node.
+pub(super) type Number = usize;
 
-/// `int3`.
-const INT3: u8 = 0xcc;
+/// Nodes of one patch that control may come to by a branch. One is used for patch after patch, so that
+/// its room is.
+#[derive(Debug, Default)]
+pub(super) struct Shape {
+    known: Map<Node, Number>,
+    nodes: Vec<(Node, State)>,
+    /// Those whose state has changed since they were looked at.
+    to_do: Vec<Number>,
+    /// Ways between nodes that are neither a failed reservation's nor the original code's.
+    ways: Vec<(Number, Number)>,
+}
 
-/// An address and whatever tells a node from others at that address.
-type Node<P> = (u64, P);
-
-/// Every loop goes through a failed reservation: without those ways (which `ways` does not have)
-/// there is none.
-///
-/// # Errors
-/// The lowest address from which control may come back to itself.
-pub(super) fn no_loops<P: Copy + Eq + Hash>(
-    nodes: impl Iterator<Item = Node<P>>,
-    ways: &[(Node<P>, Node<P>)],
-) -> Result<(), Wrong> {
-    let mut ways_in: HashMap<Node<P>, usize> = HashMap::new();
-    let mut ways_out: HashMap<Node<P>, Vec<Node<P>>> = HashMap::new();
-    for &(from, to) in ways {
-        // A node walked twice has its ways twice.
-        let out = ways_out.entry(from).or_default();
-        if !out.contains(&to) {
-            out.push(to);
-            *ways_in.entry(to).or_default() += 1;
-        }
+impl Shape {
+    /// Begins another patch.
+    pub(super) fn clear(&mut self) {
+        self.known.clear();
+        self.nodes.clear();
+        self.to_do.clear();
+        self.ways.clear();
     }
-    // What is left when everything that nothing leads to has been taken away, again and again, is loops.
-    let mut free: Vec<Node<P>> = nodes.filter(|node| !ways_in.contains_key(node)).collect();
-    while let Some(node) = free.pop() {
-        for to in ways_out.remove(&node).unwrap_or_default() {
-            if let Some(left) = ways_in.get_mut(&to) {
-                *left -= 1;
-                if *left == 0 {
-                    ways_in.remove(&to);
-                    free.push(to);
+
+    /// Control comes to a node, from another unless the way may be part of a loop.
+    ///
+    /// # Errors
+    /// If what is on the stack depends on the way.
+    pub(super) fn enter(
+        &mut self,
+        from: Option<Number>,
+        node: Node,
+        state: State,
+        values: &mut Values,
+    ) -> Result<(), Wrong> {
+        let number = match self.known.get(&node) {
+            None => {
+                let number = self.nodes.len();
+                self.known.insert(node, number);
+                self.nodes.push((node, state));
+                self.to_do.push(number);
+                number
+            }
+            Some(&number) => {
+                if let Some((_, known)) = self.nodes.get_mut(number) {
+                    let joined = known.join(&state, values, node.0).ok_or((
+                        Addr(node.0),
+                        String::from("ways meet here with different words on the stack"),
+                    ))?;
+                    if joined != *known {
+                        *known = joined;
+                        self.to_do.push(number);
+                    }
+                }
+                number
+            }
+        };
+        if let Some(from) = from
+            && self.ways.last() != Some(&(from, number))
+        {
+            self.ways.push((from, number));
+        }
+        Ok(())
+    }
+
+    /// A node that is to be looked at.
+    pub(super) fn next(&mut self) -> Option<(Number, Node, State)> {
+        let number = self.to_do.pop()?;
+        let (node, state) = self.nodes.get(number)?;
+        Some((number, *node, state.clone()))
+    }
+
+    /// Every loop goes through a failed reservation or is one of the original code: without those ways
+    /// there is none.
+    ///
+    /// # Errors
+    /// The lowest address from which control may come back to itself.
+    pub(super) fn no_loops(&mut self) -> Result<(), Wrong> {
+        // A node looked at twice has its ways twice.
+        self.ways.sort_unstable();
+        self.ways.dedup();
+        let mut ways_in = vec![0_usize; self.nodes.len()];
+        for &(_, to) in &self.ways {
+            if let Some(ways_in) = ways_in.get_mut(to) {
+                *ways_in += 1;
+            }
+        }
+        // What is left when everything that nothing leads to has been taken away, again and again, is loops.
+        let mut free: Vec<Number> = (0..)
+            .zip(&ways_in)
+            .filter(|(_, ways_in)| **ways_in == 0)
+            .map(|(number, _)| number)
+            .collect();
+        while let Some(number) = free.pop() {
+            let first = self.ways.partition_point(|way| way.0 < number);
+            let out = self.ways.iter().skip(first);
+            for &(_, to) in out.take_while(|way| way.0 == number) {
+                if let Some(left) = ways_in.get_mut(to) {
+                    *left -= 1;
+                    if *left == 0 {
+                        free.push(to);
+                    }
                 }
             }
         }
-    }
-    match ways_in.keys().map(|node| node.0).min() {
-        Some(at) => Err((Addr(at), "the code may loop for ever here".into())),
-        None => Ok(()),
-    }
-}
-
-/// Instructions walked (start and length) do not overlap, and everything else is int3.
-///
-/// # Errors
-/// The first byte where it is not so.
-pub(super) fn all_walked(
-    span: Span,
-    code: &[u8],
-    walked: &BTreeMap<u64, usize>,
-) -> Result<(), Wrong> {
-    let offset = |at: u64| usize::try_from(at.saturating_sub(span.start.0)).unwrap_or(usize::MAX);
-    let filler = |from: u64, to: u64| {
-        let between = code.get(offset(from)..offset(to)).unwrap_or_default();
-        match between.iter().position(|&byte| byte != INT3) {
-            Some(first) => Err((
-                Addr(from).add(first as u64),
-                String::from("control never comes here, and it is not int3"),
-            )),
+        let looping = self.nodes.iter().zip(&ways_in);
+        let looping = looping.filter(|(_, left)| **left > 0);
+        match looping.map(|((node, _), _)| node.0).min() {
+            Some(at) => Err((Addr(at), "the code may loop for ever here".into())),
             None => Ok(()),
         }
-    };
-    let mut end = span.start.0;
-    for (&at, &len) in walked {
-        if at < end {
-            return Err((
-                Addr(at),
-                "control comes into the middle of an instruction".into(),
-            ));
-        }
-        filler(end, at)?;
-        end = at.saturating_add(len as u64);
     }
-    filler(end, span.end.0)
 }

@@ -67,11 +67,11 @@ pub(super) struct State {
 
 impl State {
     /// As the original code has it, but for what is `spoilt`.
-    pub(super) fn original(values: &mut Values, spoilt: Mask) -> Self {
+    pub(super) fn original(spoilt: Mask) -> Self {
         let mut registers = [Value::UNKNOWN; 16];
         for (number, register) in (0u8..).zip(&mut registers) {
             if number != RSP && !spoilt.has_register(number) {
-                *register = values.atom(Atom::Register(number));
+                *register = Value::original(number);
             }
         }
         Self {
@@ -99,10 +99,10 @@ impl State {
     }
 
     /// Registers and flags that are not what the original code would have.
-    pub(super) fn spoilt(&self, values: &Values) -> Mask {
+    pub(super) fn spoilt(&self) -> Mask {
         let mut spoilt = Mask::of_flags(STATUS & !self.flags);
         for (number, &value) in (0u8..).zip(&self.registers) {
-            if number != RSP && values.as_atom(value) != Some(&Atom::Register(number)) {
+            if number != RSP && value != Value::original(number) {
                 spoilt = spoilt.union(Mask::of_register(number));
             }
         }
@@ -147,11 +147,9 @@ impl State {
     /// An instrument is done: only what the original code needs again, and constants, still matter.
     pub(super) fn settle(&mut self, values: &Values) {
         for value in self.registers.iter_mut().chain(&mut self.stack) {
-            let kept = values.as_constant(*value).is_some()
-                || matches!(
-                    values.as_atom(*value),
-                    Some(Atom::Register(_) | Atom::Flags(_))
-                );
+            let kept = value.is_original()
+                || values.as_constant(*value).is_some()
+                || matches!(values.as_atom(*value), Some(Atom::Flags(_)));
             if !kept {
                 *value = Value::UNKNOWN;
             }

@@ -25,10 +25,10 @@ impl Term {
 }
 
 /// `constant +` the terms, in the form that [`normal`] gives.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Sum {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Sum<'a> {
     pub(super) constant: u64,
-    pub(super) terms: Vec<Term>,
+    pub(super) terms: &'a [Term],
 }
 
 /// So many ones in the lowest bits.
@@ -37,18 +37,18 @@ pub(super) fn ones(len: u8) -> u64 {
         .map_or(u64::MAX, |bit| bit.wrapping_sub(1))
 }
 
-/// The same sum in the one form in which it is kept.
-pub(super) fn normal(mut terms: Vec<Term>) -> Vec<Term> {
+/// Brings a sum into the one form in which it is kept.
+pub(super) fn normal(terms: &mut Vec<Term>) {
     loop {
-        for term in &mut terms {
+        for term in terms.iter_mut() {
             // Bits that a factor moves out at the top count for nothing.
             let left = 64u32.saturating_sub(term.factor.trailing_zeros());
             term.len = term.len.min(u8::try_from(left).unwrap_or(64));
         }
         terms.retain(|term| term.factor != 0 && term.len != 0);
         terms.sort_unstable();
-        if !merge(&mut terms) {
-            return terms;
+        if !merge(terms) {
+            return;
         }
     }
 }

@@ -6,8 +6,11 @@
 //! comparison, whatever instructions made the address. Where a sum cannot be had, the operation
 //! itself becomes an atom, or the value is [`Value::UNKNOWN`], which equals nothing that is asked for.
 
-use std::collections::HashMap;
+use std::hash::BuildHasher as _;
+use std::ops::Range;
+use std::slice::from_ref;
 
+use super::hash::Map;
 use super::sum::{Sum, Term, normal};
 
 /// A number; equal ones have the same identity. Lives in its [`Values`].
@@ -20,6 +23,16 @@ impl Value {
 
     pub(super) fn is_unknown(self) -> bool {
         self == Self::UNKNOWN
+    }
+
+    /// What the original code would have in this register: the same in every proof.
+    pub(super) fn original(number: u8) -> Self {
+        Self(u32::from(number) + 1)
+    }
+
+    /// Whether it is what the original code would have in some register.
+    pub(super) fn is_original(self) -> bool {
+        (1..=u32::from(REGISTERS)).contains(&self.0)
     }
 }
 
@@ -63,83 +76,172 @@ pub(super) const MOST_TERMS: usize = 16;
 /// More atoms in a value than any generated word has.
 const MOST_LEAVES: usize = 32;
 
-/// Every number of one proof.
+/// Every number of one proof. One is used for proof after proof, so that its room is.
 #[derive(Debug)]
 pub(super) struct Values {
-    sums: Vec<Sum>,
+    sums: Vec<Kept>,
+    /// The terms of all sums.
+    terms: Vec<Term>,
     /// For each sum the atoms that stand for reads, however deep, sorted.
-    leaves: Vec<Vec<u32>>,
-    by_sum: HashMap<Sum, Value>,
+    leaves: Vec<u32>,
+    /// The newest sum of a hash.
+    by_hash: Map<u64, Value>,
     atoms: Vec<Atom>,
-    by_atom: HashMap<Atom, u32>,
+    by_atom: Map<Atom, u32>,
+    /// Room for terms.
+    spare: Vec<Term>,
 }
+
+/// A sum, its terms and leaves elsewhere.
+#[derive(Debug)]
+struct Kept {
+    constant: u64,
+    terms: Range<u32>,
+    leaves: Range<u32>,
+    /// The one of the same hash before it.
+    older: Value,
+}
+
+fn part<'a, T>(all: &'a [T], range: &Range<u32>) -> &'a [T] {
+    let range = range.start as usize..range.end as usize;
+    all.get(range).unwrap_or_default()
+}
+
+/// General registers.
+const REGISTERS: u8 = 16;
 
 impl Values {
     pub(super) fn new() -> Self {
-        let nothing = Sum {
-            constant: 0,
+        let mut values = Self {
+            sums: Vec::new(),
             terms: Vec::new(),
-        };
-        Self {
-            sums: vec![nothing],
-            leaves: vec![Vec::new()],
-            by_sum: HashMap::new(),
+            leaves: Vec::new(),
+            by_hash: Map::default(),
             atoms: Vec::new(),
-            by_atom: HashMap::new(),
+            by_atom: Map::default(),
+            spare: Vec::new(),
+        };
+        values.clear();
+        values
+    }
+
+    /// Begins another proof, with the registers of the original code alone.
+    pub(super) fn clear(&mut self) {
+        self.sums.clear();
+        self.terms.clear();
+        self.leaves.clear();
+        self.by_hash.clear();
+        self.atoms.clear();
+        self.by_atom.clear();
+        // Nothing is known of the first.
+        self.sums.push(Kept {
+            constant: 0,
+            terms: 0..0,
+            leaves: 0..0,
+            older: Value::UNKNOWN,
+        });
+        for number in 0..REGISTERS {
+            let register = self.atom(Atom::Register(number));
+            debug_assert_eq!(register, Value::original(number));
         }
     }
 
-    pub(super) fn sum(&self, value: Value) -> Option<&Sum> {
-        if value.is_unknown() {
-            None
-        } else {
-            self.sums.get(value.0 as usize)
-        }
+    pub(super) fn sum(&self, value: Value) -> Option<Sum<'_>> {
+        let kept = self.sums.get(value.0 as usize)?;
+        (!value.is_unknown()).then(|| Sum {
+            constant: kept.constant,
+            terms: part(&self.terms, &kept.terms),
+        })
+    }
+
+    /// Room for the terms of a sum, which [`Values::intern`] takes back.
+    pub(super) fn room(&mut self) -> Vec<Term> {
+        std::mem::take(&mut self.spare)
     }
 
     /// The value that is this sum.
-    pub(super) fn intern(&mut self, constant: u64, terms: Vec<Term>) -> Value {
-        let terms = normal(terms);
-        if terms.len() > MOST_TERMS {
-            return Value::UNKNOWN;
+    pub(super) fn intern(&mut self, constant: u64, mut terms: Vec<Term>) -> Value {
+        normal(&mut terms);
+        let value = self.interned(Sum {
+            constant,
+            terms: &terms,
+        });
+        terms.clear();
+        if self.spare.capacity() < terms.capacity() {
+            self.spare = terms;
         }
-        let sum = Sum { constant, terms };
-        if let Some(&known) = self.by_sum.get(&sum) {
-            return known;
+        value.unwrap_or(Value::UNKNOWN)
+    }
+
+    /// `None` if it is too large.
+    fn interned(&mut self, sum: Sum<'_>) -> Option<Value> {
+        if sum.terms.len() > MOST_TERMS {
+            return None;
         }
-        let mut leaves: Vec<u32> = Vec::new();
-        for term in &sum.terms {
-            match self.atoms.get(term.atom as usize) {
-                Some(Atom::Whole(inner)) => leaves.extend(self.leaves_of(*inner)),
-                Some(Atom::Or(a, b)) => {
-                    leaves.extend(self.leaves_of(*a).iter().chain(self.leaves_of(*b)));
-                }
-                Some(Atom::Xor(parts)) => {
-                    leaves.extend(parts.iter().flat_map(|&part| self.leaves_of(part)));
-                }
-                Some(Atom::Timer { entry, .. }) => {
-                    leaves.push(term.atom);
-                    leaves.extend(self.leaves_of(*entry));
-                }
-                _ => leaves.push(term.atom),
+        let hash = self.by_hash.hasher().hash_one(sum);
+        let newest = self.by_hash.get(&hash).copied();
+        let mut known = newest.unwrap_or(Value::UNKNOWN);
+        while let Some(same) = self.sum(known) {
+            if same == sum {
+                return Some(known);
+            }
+            known = self.sums.get(known.0 as usize)?.older;
+        }
+        let number = u32::try_from(self.sums.len()).ok()?;
+        let from = self.leaves.len();
+        for term in sum.terms {
+            self.add_leaves(term.atom);
+        }
+        if let [_, _, ..] = self.leaves.get(from..).unwrap_or_default() {
+            let mut own = self.leaves.split_off(from);
+            own.sort_unstable();
+            own.dedup();
+            self.leaves.append(&mut own);
+        }
+        if self.leaves.len() - from > MOST_LEAVES {
+            self.leaves.truncate(from);
+            return None;
+        }
+        let to = |length: usize| u32::try_from(length).ok();
+        let first = to(self.terms.len())?;
+        self.terms.extend_from_slice(sum.terms);
+        self.sums.push(Kept {
+            constant: sum.constant,
+            terms: first..to(self.terms.len())?,
+            leaves: to(from)?..to(self.leaves.len())?,
+            older: newest.unwrap_or(Value::UNKNOWN),
+        });
+        self.by_hash.insert(hash, Value(number));
+        Some(Value(number))
+    }
+
+    /// What a term of an atom is made of, behind all other leaves.
+    fn add_leaves(&mut self, atom: u32) {
+        let pair;
+        let (itself, inner): (bool, &[Value]) = match self.atoms.get(atom as usize) {
+            Some(Atom::Whole(inner)) => (false, from_ref(inner)),
+            Some(&Atom::Or(a, b)) => {
+                pair = [a, b];
+                (false, &pair)
+            }
+            Some(Atom::Xor(parts)) => (false, parts),
+            Some(Atom::Timer { entry, .. }) => (true, from_ref(entry)),
+            _ => (true, &[]),
+        };
+        if itself {
+            self.leaves.push(atom);
+        }
+        for value in inner {
+            if let Some(kept) = self.sums.get(value.0 as usize) {
+                let range = kept.leaves.start as usize..kept.leaves.end as usize;
+                self.leaves.extend_from_within(range);
             }
         }
-        leaves.sort_unstable();
-        leaves.dedup();
-        let Ok(number) = u32::try_from(self.sums.len()) else {
-            return Value::UNKNOWN;
-        };
-        if leaves.len() > MOST_LEAVES {
-            return Value::UNKNOWN;
-        }
-        self.sums.push(sum.clone());
-        self.leaves.push(leaves);
-        self.by_sum.insert(sum, Value(number));
-        Value(number)
     }
 
     fn leaves_of(&self, value: Value) -> &[u32] {
-        self.leaves.get(value.0 as usize).map_or(&[], Vec::as_slice)
+        let kept = self.sums.get(value.0 as usize);
+        kept.map_or(&[], |kept| part(&self.leaves, &kept.leaves))
     }
 
     pub(super) fn atom_number(&mut self, atom: Atom) -> u32 {
@@ -153,7 +255,8 @@ impl Values {
     }
 
     pub(super) fn constant(&mut self, constant: u64) -> Value {
-        self.intern(constant, Vec::new())
+        let terms = self.room();
+        self.intern(constant, terms)
     }
 
     /// All 64 bits of an atom.
@@ -164,15 +267,14 @@ impl Values {
     /// Some bits of an atom, moved down to bit 0.
     pub(super) fn field(&mut self, atom: Atom, lo: u8, len: u8) -> Value {
         let atom = self.atom_number(atom);
-        self.intern(
-            0,
-            vec![Term {
-                atom,
-                lo,
-                len,
-                factor: 1,
-            }],
-        )
+        let mut terms = self.room();
+        terms.push(Term {
+            atom,
+            lo,
+            len,
+            factor: 1,
+        });
+        self.intern(0, terms)
     }
 
     /// The pointer to the running task: aligned to a cache line (`L1_CACHE_BYTES`, kernel/fork.c and
@@ -191,24 +293,24 @@ impl Values {
 
     /// The constant and the terms.
     pub(super) fn parts(&self, value: Value) -> Option<(u64, &[Term])> {
-        self.sum(value)
-            .map(|sum| (sum.constant, sum.terms.as_slice()))
+        self.sum(value).map(|sum| (sum.constant, sum.terms))
     }
 
     /// The atom all of which the value is.
     pub(super) fn as_atom(&self, value: Value) -> Option<&Atom> {
         match self.sum(value)? {
-            Sum { constant: 0, terms } => match terms.as_slice() {
-                [
-                    Term {
-                        atom,
-                        lo: 0,
-                        len: 64,
-                        factor: 1,
-                    },
-                ] => self.atoms.get(*atom as usize),
-                _ => None,
-            },
+            Sum {
+                constant: 0,
+                terms:
+                    [
+                        Term {
+                            atom,
+                            lo: 0,
+                            len: 64,
+                            factor: 1,
+                        },
+                    ],
+            } => self.atoms.get(*atom as usize),
             _ => None,
         }
     }
@@ -252,7 +354,7 @@ impl Values {
         };
         words.push_str(&format!("{:#x}", sum.constant));
         let mut terms: Vec<String> = Vec::new();
-        for term in &sum.terms {
+        for term in sum.terms {
             let mut inner = format!(
                 "+{:#x}*[{}..{}]",
                 term.factor,

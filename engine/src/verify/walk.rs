@@ -8,17 +8,19 @@
 //! allowed are the original code's own, and those that go through a failed reservation, which fails
 //! only if another one succeeded.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-
-use iced_x86::{Decoder, DecoderOptions, Instruction};
+use iced_x86::Instruction;
 
 use super::effects::{Mask, names};
 use super::hit::{Expected, Progress};
 use super::originals::Originals;
-use super::shape;
+use super::scan::Scan;
+use super::shape::{Number, Shape};
 use super::state::State;
 use super::step::{Flow, Machine, Way};
-use crate::placement::{Edge, Point, Site, Splice};
+use super::value::Values;
+use crate::layout::RuntimeLayout;
+use crate::placement::{Edge, Point, Site};
+use crate::plan::Patch;
 use crate::{Addr, Span};
 
 /// Where the original code is while control is in the patch.
@@ -58,66 +60,117 @@ pub(super) enum Phase {
 
 pub(super) type Node = (u64, Phase);
 
-/// What a walk has found out.
+/// What a walk has found out: sorted, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Facts {
     /// Edges of the original code that are taken, and whether the patch is left by them.
-    pub(super) edges: BTreeSet<(Edge, bool)>,
+    pub(super) edges: Vec<(Edge, bool)>,
     /// Calls that are moved: they return to the text.
-    pub(super) calls: BTreeSet<u64>,
+    pub(super) calls: Vec<u64>,
+}
+
+impl Facts {
+    fn sort(&mut self) {
+        self.edges.sort_unstable();
+        self.edges.dedup();
+        self.edges.shrink_to_fit();
+        self.calls.sort_unstable();
+        self.calls.dedup();
+        self.calls.shrink_to_fit();
+    }
 }
 
 /// Instruments by point.
 pub(super) type Lists = Vec<(Point, Vec<Expected>)>;
 
+/// What walks work with: one is used for patch after patch, so that its room is.
+#[derive(Debug)]
+pub(super) struct Tools {
+    values: Values,
+    scan: Scan,
+    shape: Shape,
+}
+
+impl Tools {
+    pub(super) fn new() -> Self {
+        Self {
+            values: Values::new(),
+            scan: Scan::default(),
+            shape: Shape::default(),
+        }
+    }
+}
+
 /// A walk over one patch.
 pub(super) struct Walk<'a> {
     pub(super) machine: Machine<'a>,
+    pub(super) scan: Scan,
+    shape: Shape,
     code: &'a [u8],
     pub(super) span: Span,
     pub(super) site: &'a Site,
     pub(super) originals: &'a Originals<'a>,
     /// Sorted.
-    lists: &'a Lists,
+    pub(super) lists: &'a Lists,
     pub(super) facts: Facts,
-    states: HashMap<Node, State>,
-    to_do: Vec<Node>,
-    /// Ways between nodes that are neither a failed reservation's nor the original code's.
-    ways: Vec<(Node, Node)>,
-    /// Instructions walked: start and length.
-    walked: BTreeMap<u64, usize>,
+    /// Where control goes on that comes there in one way only.
+    ahead: Vec<Ahead>,
     /// Why an instruction was not taken for the next original one.
-    not_yet: Option<String>,
+    pub(super) not_yet: Option<String>,
+}
+
+/// Control goes on from the node `since` without having met another.
+struct Ahead {
+    since: Option<Number>,
+    node: Node,
+    state: State,
 }
 
 /// Where, and what is wrong there.
 pub(super) type Wrong = (Addr, String);
 
-/// More jumps in a row than any function has.
-const MOST_JUMPS: usize = 64;
-
 impl<'a> Walk<'a> {
     pub(super) fn new(
-        machine: Machine<'a>,
-        code: &'a [u8],
-        at: Addr,
+        tools: Tools,
+        layout: &'a RuntimeLayout,
+        patch: &'a Patch,
         site: &'a Site,
         originals: &'a Originals<'a>,
         lists: &'a Lists,
     ) -> Self {
+        let Tools {
+            mut values,
+            mut scan,
+            mut shape,
+        } = tools;
+        values.clear();
+        scan.read(&patch.code, patch.address);
+        shape.clear();
         Self {
-            machine,
-            code,
-            span: Span::new(at, code.len() as u64),
+            machine: Machine {
+                layout,
+                values,
+                entries: Vec::new(),
+            },
+            scan,
+            shape,
+            code: &patch.code,
+            span: Span::new(patch.address, patch.code.len() as u64),
             site,
             originals,
             lists,
             facts: Facts::default(),
-            states: HashMap::new(),
-            to_do: Vec::new(),
-            ways: Vec::new(),
-            walked: BTreeMap::new(),
+            ahead: Vec::new(),
             not_yet: None,
+        }
+    }
+
+    /// Its tools, for the next.
+    pub(super) fn into_tools(self) -> Tools {
+        Tools {
+            values: self.machine.values,
+            scan: self.scan,
+            shape: self.shape,
         }
     }
 
@@ -126,7 +179,7 @@ impl<'a> Walk<'a> {
     /// # Errors
     /// The first thing found wrong, and where.
     pub(super) fn run(&mut self) -> Result<(), Wrong> {
-        let start = State::original(&mut self.machine.values, Mask::NONE);
+        let start = State::original(Mask::NONE);
         let goal = Goal {
             at: self.site.displaced.start.0,
             by: By::Copy(0),
@@ -137,34 +190,30 @@ impl<'a> Walk<'a> {
         self.go(None, self.span.start.0, phase, start)?;
         // Values only ever become unknown, so every node is walked a few times at most.
         let mut budget = 4096 + 64 * self.code.len();
-        while let Some(node) = self.to_do.pop() {
+        loop {
+            let ahead = self.ahead.pop().or_else(|| {
+                let (number, node, state) = self.shape.next()?;
+                Some(Ahead {
+                    since: Some(number),
+                    node,
+                    state,
+                })
+            });
+            let Some(Ahead { since, node, state }) = ahead else {
+                break;
+            };
             budget = budget.checked_sub(1).ok_or((
                 Addr(node.0),
                 String::from("the code is too entangled to be proven"),
             ))?;
-            let Some(state) = self.states.get(&node).cloned() else {
-                continue;
-            };
-            let instruction = self.decode(node.0)?;
-            self.visit(node, &instruction, state)
+            let instruction = self.scan.walk(node.0)?;
+            self.visit(since, node.1, &instruction, state)
                 .map_err(|why| (Addr(node.0), why))?;
         }
-        shape::no_loops(self.states.keys().copied(), &self.ways)?;
-        shape::all_walked(self.span, self.code, &self.walked)
-    }
-
-    fn decode(&mut self, at: u64) -> Result<Instruction, Wrong> {
-        let bytes = self.bytes_from(at);
-        let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
-        let instruction = decoder.decode();
-        if instruction.is_invalid() {
-            return Err((
-                Addr(at),
-                "control comes to bytes that are not an instruction of the patch".into(),
-            ));
-        }
-        self.walked.insert(at, instruction.len());
-        Ok(instruction)
+        self.shape.no_loops()?;
+        self.scan.all_walked()?;
+        self.facts.sort();
+        Ok(())
     }
 
     pub(super) fn bytes_from(&self, at: u64) -> &'a [u8] {
@@ -174,150 +223,43 @@ impl<'a> Walk<'a> {
             .unwrap_or_default()
     }
 
-    fn list(&self, point: Point) -> &'a [Expected] {
-        let known = self.lists.binary_search_by_key(&point, |(point, _)| *point);
-        known
-            .ok()
-            .and_then(|index| self.lists.get(index))
-            .map_or(&[], |(_, list)| list)
-    }
-
-    /// The stretch of original code that is copied as this number.
-    fn copied(&self, copy: usize) -> Option<Span> {
-        match copy.checked_sub(1) {
-            None => Some(self.site.displaced),
-            Some(number) => self.site.run_ons.get(number).map(|run_on| run_on.copied),
-        }
-    }
-
-    /// The original code goes from one instruction of a copy to another: where that is, and the
-    /// point on the way. `next` if it merely runs on.
-    pub(super) fn cross(&mut self, from: u64, to: u64, copy: usize, next: bool) -> (Point, Goal) {
-        let edge = Edge {
-            from: Addr(from),
-            to: Addr(to),
-        };
-        let run_on = || {
-            let number = self
-                .site
-                .run_ons
-                .iter()
-                .position(|run_on| run_on.edge == edge)?;
-            Some(By::Copy(number + 1))
-        };
-        let inside = next
-            && self
-                .copied(copy)
-                .is_some_and(|span| span.contains(Addr(to)));
-        let by = if inside {
-            Some(By::Copy(copy))
-        } else {
-            run_on()
-        };
-        let by = by.unwrap_or(By::Text { from });
-        self.facts
-            .edges
-            .insert((edge, matches!(by, By::Text { .. })));
-        (Point::On(edge), Goal { at: to, by })
-    }
-
-    /// The phase after so many instruments of a point: perhaps that of the next point. What is not a
-    /// step of its own in a patch, a jump or the tracer's bytes, is passed.
-    fn settled(
+    /// Control goes on inside the patch, from a node unless the way may be part of a loop.
+    fn go(
         &mut self,
-        mut point: Option<Point>,
-        mut done: usize,
-        progress: Progress,
-        mut goal: Goal,
-    ) -> Result<Phase, String> {
-        let any = |point| !self.list(point).is_empty();
-        let mut straight = !point.is_some_and(any);
-        for _ in 0..MOST_JUMPS {
-            match point {
-                Some(at) if done < self.list(at).len() || !progress.is_nothing() => {
-                    return Ok(Phase::Instruments {
-                        point,
-                        done,
-                        progress,
-                        goal,
-                    });
-                }
-                Some(Point::On(_)) if matches!(goal.by, By::Copy(_)) => {
-                    point = Some(Point::Before(Addr(goal.at)));
-                }
-                Some(_) => point = None,
-                None => match self.passed(goal) {
-                    Some((on, next)) => (point, goal) = (Some(on), next),
-                    None if straight => return Ok(Phase::Straight(goal)),
-                    None => {
-                        return Ok(Phase::Instruments {
-                            point,
-                            done: 0,
-                            progress,
-                            goal,
-                        });
-                    }
-                },
-            }
-            done = 0;
-            straight &= point.is_none_or(|point| self.list(point).is_empty());
-        }
-        Err("the original code jumps in a circle".into())
-    }
-
-    /// Where a jump, or the tracer's bytes in its site, lead: they do nothing else.
-    fn passed(&mut self, goal: Goal) -> Option<(Point, Goal)> {
-        let By::Copy(copy) = goal.by else { return None };
-        if self.site.splice == Splice::Tracer && copy == 0 && goal.at == self.site.displaced.start.0
-        {
-            return Some(self.cross(goal.at, self.site.displaced.end.0, copy, true));
-        }
-        let (routine, original) = self.originals.instruction(goal.at)?;
-        let jumps = original.instruction.is_jmp_short_or_near()
-            && routine.sites_in(original.span()).next().is_none();
-        let target = original.instruction.near_branch_target();
-        jumps.then(|| self.cross(goal.at, target, copy, false))
-    }
-
-    /// Control goes on inside the patch.
-    fn go(&mut self, from: Option<Node>, to: u64, phase: Phase, state: State) -> Result<(), Wrong> {
+        from: Option<Number>,
+        to: u64,
+        phase: Phase,
+        state: State,
+    ) -> Result<(), Wrong> {
         if !self.span.contains(Addr(to)) {
             return Err((Addr(to), "control runs off the end of the patch".into()));
         }
         let node = (to, phase);
-        if let Some(from) = from {
-            self.ways.push((from, node));
+        if self.scan.is_landing(to) {
+            let values = &mut self.machine.values;
+            return self.shape.enter(from, node, state, values);
         }
-        self.enter(node, state)
-    }
-
-    fn enter(&mut self, node: Node, state: State) -> Result<(), Wrong> {
-        let joined = match self.states.get(&node) {
-            None => state,
-            Some(known) => {
-                let joined = known.join(&state, &mut self.machine.values, node.0);
-                let joined = joined.ok_or((
-                    Addr(node.0),
-                    String::from("ways meet here with different words on the stack"),
-                ))?;
-                if joined == *known {
-                    return Ok(());
-                }
-                joined
-            }
-        };
-        self.states.insert(node, joined);
-        self.to_do.push(node);
+        self.ahead.push(Ahead {
+            since: from,
+            node,
+            state,
+        });
         Ok(())
     }
 
-    fn visit(&mut self, node: Node, instruction: &Instruction, state: State) -> Result<(), String> {
-        match node.1 {
+    fn visit(
+        &mut self,
+        since: Option<Number>,
+        phase: Phase,
+        instruction: &Instruction,
+        state: State,
+    ) -> Result<(), String> {
+        match phase {
             Phase::Called(target) => self.called(instruction, target),
             Phase::Keyed { at, copy } => self.decide(instruction, state, at, copy),
             Phase::Straight(goal) => {
                 if self.is_jump_inside(instruction) {
-                    return self.on(node, instruction.near_branch_target(), node.1, state);
+                    return self.on(since, instruction.near_branch_target(), phase, state);
                 }
                 match self.original(instruction, &state, goal)? {
                     true => Ok(()),
@@ -333,7 +275,7 @@ impl<'a> Walk<'a> {
                 if point.is_none() && self.original(instruction, &state, goal)? {
                     return Ok(());
                 }
-                self.instrument(node, instruction, state, (point, done, progress, goal))
+                self.instrument(since, instruction, state, (point, done, progress, goal))
             }
         }
     }
@@ -344,9 +286,14 @@ impl<'a> Walk<'a> {
     }
 
     /// Control goes on, without having run an original instruction.
-    fn on(&mut self, from: Node, to: u64, phase: Phase, state: State) -> Result<(), String> {
-        self.go(Some(from), to, phase, state)
-            .map_err(|(_, why)| why)
+    fn on(
+        &mut self,
+        since: Option<Number>,
+        to: u64,
+        phase: Phase,
+        state: State,
+    ) -> Result<(), String> {
+        self.go(since, to, phase, state).map_err(|(_, why)| why)
     }
 
     /// Control goes on behind an original instruction: a loop here is one of the original code's.
@@ -373,7 +320,7 @@ impl<'a> Walk<'a> {
 
     /// Whether everything that may be used from here on is as the original code has it.
     pub(super) fn restored(&mut self, state: &State, live: Mask) -> bool {
-        let wrong = Mask(state.spoilt(&self.machine.values).0 & live.0);
+        let wrong = Mask(state.spoilt().0 & live.0);
         self.not_yet = None;
         if !state.stack.is_empty() {
             self.not_yet = Some(format!(
@@ -391,7 +338,7 @@ impl<'a> Walk<'a> {
 
     fn instrument(
         &mut self,
-        node: Node,
+        since: Option<Number>,
         instruction: &Instruction,
         mut state: State,
         at: (Option<Point>, usize, Progress, Goal),
@@ -405,14 +352,14 @@ impl<'a> Walk<'a> {
         match flow {
             Flow::On(Some(progress)) => {
                 let phase = self.kept(point, done, progress, goal)?;
-                self.on(node, instruction.next_ip(), phase, state)
+                self.on(since, instruction.next_ip(), phase, state)
             }
             Flow::On(None) => {
                 state.settle(&self.machine.values);
                 let phase = self.kept(point, done + 1, Progress::default(), goal)?;
-                self.on(node, instruction.next_ip(), phase, state)
+                self.on(since, instruction.next_ip(), phase, state)
             }
-            Flow::Jump(to) => self.inside(node, to, state, at, false),
+            Flow::Jump(to) => self.inside(since, to, state, at, false),
             Flow::Branch { to, taken, falls } => {
                 for (to, way) in [(to, taken), (instruction.next_ip(), falls)] {
                     let Way {
@@ -420,7 +367,7 @@ impl<'a> Walk<'a> {
                         progress,
                         failed,
                     } = *way;
-                    self.inside(node, to, state, (point, done, progress, goal), failed)?;
+                    self.inside(since, to, state, (point, done, progress, goal), failed)?;
                 }
                 Ok(())
             }
@@ -448,7 +395,7 @@ impl<'a> Walk<'a> {
 
     fn inside(
         &mut self,
-        node: Node,
+        since: Option<Number>,
         to: u64,
         state: State,
         at: (Option<Point>, usize, Progress, Goal),
@@ -460,54 +407,6 @@ impl<'a> Walk<'a> {
         }
         let (point, done, progress, goal) = at;
         let phase = self.kept(point, done, progress, goal)?;
-        if failed {
-            self.enter((to, phase), state).map_err(|(_, why)| why)
-        } else {
-            self.on(node, to, phase, state)
-        }
-    }
-
-    /// Adds what should have come instead.
-    fn explain(&self, why: &str, at: (Option<Point>, usize, Progress, Goal)) -> String {
-        let (point, done, progress, goal) = at;
-        if let Some(expected) = point.and_then(|point| self.list(point).get(done)) {
-            return format!(
-                "{why}; instrument {} is not done here: {}",
-                expected.id,
-                progress.missing()
-            );
-        }
-        let reason = self
-            .not_yet
-            .as_ref()
-            .map_or_else(String::new, |reason| format!(", and {reason}"));
-        format!("{why}; {} should come next{reason}", self.awaited(goal))
-    }
-
-    /// What an original instruction should have stood for.
-    fn should(&self, instruction: &Instruction, goal: Goal) -> String {
-        let reason = self
-            .not_yet
-            .as_ref()
-            .map_or_else(String::new, |reason| format!("; {reason}"));
-        format!(
-            "it is `{instruction}` where {} should stand{reason}",
-            self.awaited(goal)
-        )
-    }
-
-    /// Why what may be used is not as the original code has it.
-    pub(super) fn not_restored(&self) -> String {
-        self.not_yet.clone().unwrap_or_default()
-    }
-
-    fn awaited(&self, goal: Goal) -> String {
-        match (goal.by, self.originals.instruction(goal.at)) {
-            (By::Text { .. }, _) => format!("the jump to {}", Addr(goal.at)),
-            (By::Copy(_), Some((_, original))) => {
-                format!("`{}` of {}", original.instruction, Addr(goal.at))
-            }
-            (By::Copy(_), None) => format!("the instruction of {}", Addr(goal.at)),
-        }
+        self.on(since.filter(|_| !failed), to, phase, state)
     }
 }

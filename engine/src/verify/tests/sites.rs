@@ -43,8 +43,7 @@ fn routine(image: &Image) -> Routine {
 fn originals(image: &Image) -> Originals<'_> {
     let routine = routine(image);
     let live = Live::of(&routine, &SampledAt::default());
-    let routines = [(routine.span.start, (routine, live))].into();
-    Originals { image, routines }
+    Originals::new(image, vec![(routine, live)])
 }
 
 fn site(displaced: Span, overwritten: u32) -> Site {
