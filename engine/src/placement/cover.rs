@@ -18,6 +18,8 @@ pub(super) struct Dead {
     pub(super) segments: Vec<bool>,
     /// Segments, sorted, that hooks can be reached by alone but for an `int3`: they are first to get slots.
     pub(super) needy: Vec<u32>,
+    /// Segments, sorted, that have one site at most, for the room behind its splice.
+    pub(super) merged: Vec<u32>,
     /// Instructions whose arrivals would need each other.
     pub(super) arrivals: Vec<Number>,
     /// Whether an `int3` is allowed there.
@@ -31,6 +33,7 @@ impl Dead {
         Self {
             segments: outline.segments.iter().map(short).collect(),
             needy: Vec::new(),
+            merged: Vec::new(),
             arrivals: Vec::new(),
             traps: false,
         }

@@ -112,6 +112,17 @@ pub(super) fn sites(
     sites
 }
 
+/// One site instead of those of a segment, for the room behind its splice.
+pub(super) fn merge(segment: Segment, sites: &mut Vec<Draft>) {
+    if let (Some(first), Some(last)) = (sites.first(), sites.last())
+        && first.kind == Kind::Jump
+    {
+        let one = Draft::new(Kind::Jump, segment.first, last.behind);
+        sites.clear();
+        sites.push(one);
+    }
+}
+
 fn short(outline: &Outline<'_>, segment: Segment, first: Number, last: Number) -> Draft {
     let fits = latest(
         outline,

@@ -131,11 +131,58 @@ impl<'a> Part<'a> {
                 .get(index as usize)
                 .copied()
                 .unwrap_or(true);
-            self.drafts
-                .extend(draft::sites(outline, segment, own, trap));
+            let mut sites = draft::sites(outline, segment, own, trap);
+            if self.dead.merged.binary_search(&index).is_ok() {
+                draft::merge(segment, &mut sites);
+            }
+            self.drafts.append(&mut sites);
             points = rest;
         }
         self.runs = Runs::of(needs, &self.drafts);
+    }
+}
+
+impl Part<'_> {
+    /// Has the segments from `low` to `high` that have sites, and room for more than one splice, make
+    /// do with one each: whether that changes any.
+    fn merge(&mut self, low: Addr, high: Addr) -> bool {
+        let outline = Rc::clone(&self.outline);
+        let first = (outline.segments).partition_point(|segment| segment.room <= low);
+        let mut changes = false;
+        for (index, segment) in (0_u32..).zip(&outline.segments).skip(first) {
+            if outline.start(segment.first) > high {
+                break;
+            }
+            let from = (self.drafts).partition_point(|draft| draft.first < segment.first);
+            let sites = self.drafts.iter().skip(from);
+            let mut sites = sites.take_while(|draft| draft.first < segment.behind);
+            let Some(site) = sites.next().filter(|site| site.kind == Kind::Jump) else {
+                continue;
+            };
+            let is_one = site.first == segment.first && sites.next().is_none();
+            let waits = self.needs.waiting.binary_search(&site.first).is_ok();
+            if is_one || waits || outline.room(*segment) < 2 * super::SPLICE_BYTES {
+                continue;
+            }
+            if let Err(place) = self.dead.merged.binary_search(&index) {
+                self.dead.merged.insert(place, index);
+                changes = true;
+            }
+        }
+        changes
+    }
+
+    /// Lets segments have as many sites again as they like, but for those with a slot among `taken`,
+    /// sorted: whether that changes any.
+    fn split(&mut self, taken: &[Addr]) -> bool {
+        let (outline, before) = (&self.outline, self.dead.merged.len());
+        self.dead.merged.retain(|&index| {
+            outline.segment(index).is_some_and(|segment| {
+                let first = taken.partition_point(|&slot| slot < outline.start(segment.first));
+                taken.get(first).is_some_and(|&slot| slot < segment.room)
+            })
+        });
+        self.dead.merged.len() < before
     }
 }
 
@@ -242,15 +289,17 @@ impl<'n, 'a> Problem<'n, 'a> {
         again
     }
 
-    /// Gives what is now left an `int3` another try, before all others: the parts to be looked at again.
+    /// Gives what is now left an `int3` another try, before all others, and with all the room around:
+    /// the parts to be looked at again.
     fn prefer(&mut self) -> Vec<usize> {
         let mut again = Vec::new();
+        let mut splices: Vec<Addr> = Vec::new();
         for (index, part) in self.parts.iter_mut().enumerate() {
             let traps = part.drafts.iter().filter(|draft| draft.kind == Kind::Trap);
-            let dead: Vec<u32> = traps
-                .filter_map(|draft| part.outline.segment_of(draft.first))
+            let dead: Vec<(u32, Number)> = traps
+                .filter_map(|draft| Some((part.outline.segment_of(draft.first)?, draft.first)))
                 .collect();
-            for segment in dead {
+            for (segment, first) in dead {
                 let room = part
                     .outline
                     .segment(segment)
@@ -265,11 +314,34 @@ impl<'n, 'a> Problem<'n, 'a> {
                 if let Some(dead) = part.dead.segments.get_mut(segment as usize) {
                     *dead = false;
                 }
+                splices.push(part.outline.start(first));
                 again.push(index);
             }
         }
+        for splice in splices {
+            let (low, high) = matching::reach(splice);
+            for index in self.between(low, high) {
+                if let Some(part) = self.parts.get_mut(index)
+                    && part.merge(low, high)
+                {
+                    again.push(index);
+                }
+            }
+        }
+        again.sort_unstable();
         again.dedup();
         again
+    }
+
+    /// The parts with a byte from `low` to `high`, or of the padding behind them.
+    fn between(&self, low: Addr, high: Addr) -> Vec<usize> {
+        let functions = self.neighbours.between(low, high);
+        let mut parts: Vec<usize> = functions
+            .filter_map(|function| self.by_function.get(&function).copied())
+            .collect();
+        parts.sort_unstable();
+        parts.dedup();
+        parts
     }
 
     /// Gives slots to all short splices: the parts where some found none.
@@ -379,13 +451,7 @@ impl<'n, 'a> Problem<'n, 'a> {
         }
         let before = slots.len();
         for (low, high) in windows {
-            let functions = self.neighbours.between(low, high);
-            let mut parts: Vec<usize> = functions
-                .filter_map(|function| self.by_function.get(&function).copied())
-                .collect();
-            parts.sort_unstable();
-            parts.dedup();
-            for index in parts {
+            for index in self.between(low, high) {
                 let Some(part) = self.parts.get(index).filter(|part| of(part)) else {
                     continue;
                 };
@@ -406,6 +472,13 @@ impl<'n, 'a> Problem<'n, 'a> {
 
     /// Makes room for the bounces.
     fn apply(&mut self) {
+        let mut slots: Vec<Addr> = self.taken.iter().map(|(.., slot)| slot.at).collect();
+        slots.sort_unstable();
+        for part in &mut self.parts {
+            if !part.dead.merged.is_empty() && part.split(&slots) {
+                part.draft(&self.ways);
+            }
+        }
         let mut donors: Vec<(usize, (Number, Number, Addr), Addr)> = Vec::new();
         for &(.., slot) in &self.taken {
             let Some(part) = self.parts.get_mut(slot.function) else {
