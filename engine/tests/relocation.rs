@@ -26,7 +26,7 @@ use case::{Case, STEPPING_STONE, form, windows};
 use gilk_engine::image::LiveParts;
 use gilk_engine::relocate::relocate;
 use gilk_engine::{Addr, Refusal, Rule};
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
+use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use native::{Machine, ORIGINAL, PATCH, Random};
 use runnable::system;
 
@@ -363,4 +363,30 @@ fn what_cannot_be_moved_is_refused_by_name() {
             .rule,
         Rule::OutOfReach
     );
+}
+
+/// A return that ends in the upper half of a cache line does so wherever it is moved, behind nothing but
+/// nops, and no place makes it longer than another.
+#[test]
+fn returns_keep_the_upper_half_of_a_cache_line() {
+    let base = 0xffff_ffff_8100_0000_u64;
+    for original in [&[0xc3_u8][..], &[0xf3, 0xc3], &[0xc2, 8, 0]] {
+        for from in (0..64).map(|offset| Addr(base + offset)) {
+            let upper = |end: u64| (end - 1) & 0x20 != 0;
+            let mut lengths = Vec::new();
+            for to in (0..64).map(|offset| Addr(base + 0x1000 + offset)) {
+                let done = relocate(original, from, to).unwrap();
+                lengths.push(done.bytes.len());
+                let mut moved = Decoder::with_ip(64, &done.bytes, to.0, DecoderOptions::NONE)
+                    .into_iter()
+                    .skip_while(|instruction| instruction.mnemonic() == Mnemonic::Nop);
+                let ret = moved.next().unwrap();
+                assert_eq!(ret.mnemonic(), Mnemonic::Ret);
+                assert!(upper(ret.next_ip()) || !upper(from.0 + original.len() as u64));
+                assert!(moved.all(|behind| behind.code() == Code::Int3));
+            }
+            lengths.dedup();
+            assert_eq!(lengths.len(), 1);
+        }
+    }
 }

@@ -4,7 +4,8 @@
 //! operand gets a new displacement, nothing else of it changes. Branches become near ones to the
 //! same target; `loop` and `jrcxz`, which have no near form, step over a jump. A call, which may
 //! only stand last, becomes a push of the *original* return address and a jump, so that no
-//! return address in a patch is ever on a stack.
+//! return address in a patch is ever on a stack. A return stays in the half of a cache line that it is
+//! in, if that is the upper one.
 
 mod emulate;
 mod movable;
@@ -18,6 +19,27 @@ pub use movable::movable;
 
 /// `int3`: what a processor that speculates past the end of a path finds.
 pub(crate) const INT3: u8 = 0xcc;
+
+/// Half of a cache line, bytes.
+const HALF_LINE: usize = 32;
+
+/// The recommended nops of one to nine bytes (Intel SDM 2B, NOP).
+const NOPS: [&[u8]; 9] = [
+    &[0x90],
+    &[0x66, 0x90],
+    &[0x0f, 0x1f, 0x00],
+    &[0x0f, 0x1f, 0x40, 0],
+    &[0x0f, 0x1f, 0x44, 0, 0],
+    &[0x66, 0x0f, 0x1f, 0x44, 0, 0],
+    &[0x0f, 0x1f, 0x80, 0, 0, 0, 0],
+    &[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
+    &[0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
+];
+
+/// Whether a byte is in the second half of its cache line.
+const fn is_upper_half(at: Addr) -> bool {
+    at.0 & HALF_LINE as u64 != 0
+}
 
 /// Instructions at their new place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -145,9 +167,11 @@ impl Writer<'_> {
                 self.ends();
             }
             FlowControl::Return => {
+                let left = self.keep_half(at, original.len());
                 self.out.bytes.extend_from_slice(original);
                 self.out.executed += 1;
                 self.ends();
+                self.out.bytes.extend(std::iter::repeat_n(INT3, left));
             }
             _ => {
                 self.copy(instruction, original, offsets)?;
@@ -155,6 +179,31 @@ impl Writer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Where processors mispredict returns in the lower half of a cache line (ITS), the kernel leaves
+    /// bare returns in upper halves only (`cpu_wants_rethunk_at` of arch/x86/kernel/alternative.c): what
+    /// ends in an upper half does so wherever it is moved. Gives the bytes of room that are left behind
+    /// it, so that the length is the same everywhere.
+    fn keep_half(&mut self, at: Addr, len: usize) -> usize {
+        let last = (len as u64).saturating_sub(1);
+        if !is_upper_half(at.add(last)) {
+            return 0;
+        }
+        let mut short = 0;
+        while !is_upper_half(self.here().add(last + short)) {
+            short += 1;
+        }
+        let mut nops = usize::try_from(short).unwrap_or(0);
+        let left = HALF_LINE - nops;
+        while nops > 0 {
+            let nop = NOPS.get(nops.min(NOPS.len()) - 1).copied();
+            let nop = nop.unwrap_or_default();
+            self.out.bytes.extend_from_slice(nop);
+            self.out.executed += 1;
+            nops -= nop.len().max(1);
+        }
+        left
     }
 
     /// Nothing runs on from here; int3 keeps speculation from what follows.

@@ -53,6 +53,12 @@ impl Walk<'_> {
                 Ok(true)
             }
             FlowControl::Return if same(&original.instruction, instruction) => {
+                if ends_in_upper_half(&original.instruction) && !ends_in_upper_half(instruction) {
+                    return Err(
+                        "a return of the upper half of a cache line is moved to the lower half"
+                            .into(),
+                    );
+                }
                 if self.bytes_from(instruction.next_ip()).first() == Some(&0xcc) {
                     Ok(true)
                 } else {
@@ -72,6 +78,16 @@ impl Walk<'_> {
                 Addr(goal.at)
             )),
         }
+    }
+
+    /// Whether it does nothing, where a return comes next that must have its place in a cache line.
+    pub(super) fn is_before_return(&self, instruction: &Instruction, goal: Goal) -> bool {
+        let returns = |(_, original): (&Routine, &Decoded)| {
+            original.instruction.flow_control() == FlowControl::Return
+        };
+        instruction.mnemonic() == Mnemonic::Nop
+            && matches!(goal.by, By::Copy(_))
+            && self.originals.instruction(goal.at).is_some_and(returns)
     }
 
     /// What is known after a copied instruction.
@@ -241,6 +257,12 @@ impl Walk<'_> {
             None => Err("nothing keeps speculation from running past the end of the patch".into()),
         }
     }
+}
+
+/// Whether the last byte is in the second half of its cache line, which is where the kernel leaves bare
+/// returns for processors that mispredict others (`cpu_wants_rethunk_at`, arch/x86/kernel/alternative.c).
+fn ends_in_upper_half(instruction: &Instruction) -> bool {
+    instruction.next_ip().wrapping_sub(1) & 0x20 != 0
 }
 
 /// What decides what the kernel writes at an original instruction, if anything does.

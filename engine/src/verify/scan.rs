@@ -96,10 +96,10 @@ impl Scan {
     /// # Errors
     /// The first byte where it is not so.
     pub(super) fn all_walked(&self) -> Result<(), Wrong> {
-        let left = self
-            .instructions
-            .iter()
-            .find(|seen| !seen.walked && seen.instruction.code() != Code::Int3);
+        // A prefix makes it longer, and no int3 of what control comes to in its middle.
+        let int3 = |one: &Instruction| one.code() == Code::Int3 && one.len() == 1;
+        let left =
+            { self.instructions.iter() }.find(|seen| !seen.walked && !int3(&seen.instruction));
         let left = left.map(|seen| seen.instruction.ip());
         match left.or_else(|| (self.end != self.span.end.0).then_some(self.end)) {
             Some(at) => Err((

@@ -261,6 +261,9 @@ impl<'a> Walk<'a> {
                 if self.is_jump_inside(instruction) {
                     return self.on(since, instruction.near_branch_target(), phase, state);
                 }
+                if self.is_before_return(instruction, goal) {
+                    return self.on(since, instruction.next_ip(), phase, state);
+                }
                 match self.original(instruction, &state, goal)? {
                     true => Ok(()),
                     false => Err(self.should(instruction, goal)),

@@ -261,3 +261,39 @@ fn calls_and_branches_at_the_end() {
         a.int3()
     });
 }
+
+/// A bare return is where it is for processors that mispredict those in lower halves of cache lines.
+#[test]
+fn returns_stay_in_upper_halves() {
+    for (before, free) in [(12_i32, false), (3, true)] {
+        let fixture = Fixture::new().asm("returns", |a| {
+            for displacement in 0..before {
+                a.lea(rax, qword_ptr(rax + displacement + 1))?;
+            }
+            a.ret()
+        });
+        let image = fixture.image();
+        let hook = placement("returns", 0, HookType::Post, "counter");
+        let plan = planned(&image, vec![hook]);
+        let at = plan.patches[0].address.0;
+        for nops in 0..70 {
+            let write = |a: &mut CodeAssembler| {
+                for displacement in 0..before {
+                    a.lea(rax, qword_ptr(rax + displacement + 1))?;
+                }
+                a.pushfq()?;
+                a.inc(qword_ptr(COUNTER).gs())?;
+                a.popfq()?;
+                (0..nops).try_for_each(|_| a.nop())?;
+                a.ret()?;
+                a.int3()
+            };
+            let code = &mut CodeAssembler::new(64).unwrap();
+            write(code).unwrap();
+            let len = code.assemble(at).unwrap().len() as u64;
+            let upper = (at + len - 2) & 0x20 != 0;
+            let words = (!free && !upper).then_some("is moved to the lower half");
+            judged(&image, &plan, words, &write);
+        }
+    }
+}

@@ -56,8 +56,9 @@ pub(super) fn run(layout: &RuntimeLayout, at: Addr, code: &[u8], world: &World) 
         let offset = (machine.ip - at.0) as usize;
         let instruction =
             Decoder::with_ip(64, &code[offset..], machine.ip, DecoderOptions::NONE).decode();
-        if instruction.mnemonic() == Mnemonic::Rdtsc || instruction.segment_prefix() == Register::GS
-        {
+        let reads =
+            instruction.segment_prefix() == Register::GS && instruction.mnemonic() != Mnemonic::Nop;
+        if instruction.mnemonic() == Mnemonic::Rdtsc || reads {
             if world.interrupts.contains(&event) {
                 machine.interrupt();
             }
