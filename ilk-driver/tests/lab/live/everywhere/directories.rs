@@ -1,0 +1,143 @@
+//! The functions of a directory of the kernel's source.
+//!
+//! A stock kernel has no debug information that says which file a function is from. But it is linked
+//! directory by directory, in the order of the makefiles: the functions of one are those from the first of
+//! its first file to the first of the file behind it. Where a file has tracepoints, its first function is
+//! that of its first tracepoint. Functions that sleep for the scheduler have a section of their own, which is
+//! in the same order.
+//!
+//! | directory | from | to |
+//! |---|---|---|
+//! | `kernel/sched` | the first tracepoint of `kernel/sched/core.c` | the first of `kernel/locking/mutex.c` |
+//! | the same, `.sched.text` | `io_schedule_timeout` of `kernel/sched/core.c` | `mutex.c`'s unlocking |
+//! | `mm` | the first tracepoint of `mm/filemap.c` | `generic_file_open` of `fs/open.c` |
+//! | `fs` | `generic_file_open` | the first of `ipc/compat.c` |
+
+use gilk_engine::Image;
+use gilk_engine::image::Function;
+
+/// Where a directory's functions are, and how that is known to be so.
+pub(super) struct Directory {
+    pub(super) name: &'static str,
+    /// The first function of each range, and the first behind it.
+    ranges: &'static [(&'static str, &'static str)],
+    /// Some of its functions, of files from its first to its last.
+    members: &'static [&'static str],
+    /// Functions of what is linked before and behind it.
+    strangers: &'static [&'static str],
+}
+
+pub(super) const DIRECTORIES: [Directory; 3] = [
+    Directory {
+        name: "kernel/sched",
+        ranges: &[
+            (
+                "__traceiter_sched_kthread_stop",
+                "__traceiter_contention_begin",
+            ),
+            ("io_schedule_timeout", "__mutex_unlock_slowpath.constprop.0"),
+        ],
+        members: &[
+            "wake_up_process",
+            "sched_fork",
+            "enqueue_task_fair",
+            "pick_next_task_idle",
+            "enqueue_task_rt",
+            "dl_task_timer",
+            "__wake_up",
+            "cpuacct_charge",
+            "autogroup_path",
+            "schedule",
+            "wait_for_completion",
+        ],
+        strangers: &[
+            "groups_search",
+            "kthread_stop",
+            "mutex_lock",
+            "down_read_trylock",
+            "pm_qos_update_target",
+        ],
+    },
+    Directory {
+        name: "mm",
+        ranges: &[(
+            "__traceiter_mm_filemap_delete_from_page_cache",
+            "generic_file_open",
+        )],
+        members: &[
+            "filemap_read",
+            "oom_badness",
+            "shrink_slab",
+            "handle_mm_fault",
+            "do_mmap",
+            "vmalloc",
+            "kfree",
+            "mem_cgroup_css_alloc",
+            "get_page_bootmem",
+        ],
+        strangers: &[
+            "is_hash_blacklisted",
+            "__x64_sys_rseq",
+            "vfs_truncate",
+            "vfs_read",
+        ],
+    },
+    Directory {
+        name: "fs",
+        ranges: &[("generic_file_open", "get_compat_ipc64_perm")],
+        members: &[
+            "vfs_truncate",
+            "vfs_read",
+            "path_openat",
+            "dput",
+            "do_epoll_ctl",
+            "proc_pid_status",
+            "sysfs_add_file_mode_ns",
+            "ramfs_get_inode",
+            "pstore_dump",
+        ],
+        strangers: &["get_page_bootmem", "ksys_msgget", "kfree", "shm_destroy"],
+    },
+];
+
+/// The functions of a directory, in order of address, with the parts that the compiler split off them.
+pub(super) fn functions<'a>(image: &'a Image, directory: &Directory) -> Vec<&'a Function> {
+    let named = |symbol: &str| {
+        let function = image.function_named(symbol);
+        function.unwrap_or_else(|error| panic!("{}: {error}", directory.name))
+    };
+    let start = |symbol| named(symbol).span.start;
+    let ranges: Vec<_> = directory
+        .ranges
+        .iter()
+        .map(|&(first, behind)| start(first)..start(behind))
+        .collect();
+    let within = |function: &&Function| {
+        ranges
+            .iter()
+            .any(|range| range.contains(&function.span.start))
+    };
+    for known in directory.members {
+        assert!(
+            within(&named(known)),
+            "{known} is not among {}",
+            directory.name
+        );
+    }
+    for known in directory.strangers {
+        assert!(
+            !within(&named(known)),
+            "{known} is among {}",
+            directory.name
+        );
+    }
+    let parts = |function: &&Function| {
+        let whole = function.name.split_once(".cold").map(|(whole, _)| whole);
+        whole
+            .and_then(|whole| image.function_named(whole).ok())
+            .is_some_and(|whole| within(&whole))
+    };
+    let all = image.functions().iter();
+    all.filter(|function| within(function) || function.is_part() && parts(function))
+        .collect()
+}

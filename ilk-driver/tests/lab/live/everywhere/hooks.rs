@@ -1,0 +1,124 @@
+//! Every hook of some functions that can be had together with the others.
+
+use std::collections::BTreeMap;
+
+use gilk_engine::cfg::Cfg;
+use gilk_engine::image::Function;
+use gilk_engine::layout::RuntimeLayout;
+use gilk_engine::placement::{Wanted, place};
+use gilk_engine::session::{Placement, Session};
+use gilk_engine::{Error, HookType, Image, Plan, Rule};
+use gilk_instruments::Library;
+
+/// Hooks, and what is not among them.
+pub(super) struct Chosen {
+    pub(super) graphs: Vec<Cfg>,
+    /// In the order of the session's placements.
+    pub(super) wanted: Vec<Wanted>,
+    /// Hooks that there are.
+    pub(super) asked: usize,
+    /// Functions refused whole.
+    pub(super) functions: BTreeMap<Rule, usize>,
+    /// Hooks refused.
+    pub(super) hooks: BTreeMap<Rule, usize>,
+}
+
+impl Chosen {
+    /// Both hooks of every block that anybody reaches, as far as the placement of all of them allows.
+    pub(super) fn of(image: &Image, functions: &[&Function]) -> Self {
+        let mut chosen = Self {
+            graphs: Vec::new(),
+            wanted: Vec::new(),
+            asked: 0,
+            functions: BTreeMap::new(),
+            hooks: BTreeMap::new(),
+        };
+        for function in functions {
+            let cfg = Cfg::of(image, function.id);
+            match &cfg.refusal {
+                Some(refusal) => *chosen.functions.entry(refusal.rule).or_default() += 1,
+                None => chosen.graphs.push(cfg),
+            }
+        }
+        let references: Vec<&Cfg> = chosen.graphs.iter().collect();
+        for (graph, cfg) in chosen.graphs.iter().enumerate() {
+            chosen.wanted.extend(cfg.blocks.iter().flat_map(|block| {
+                [HookType::Pre, HookType::Post].map(|hook| Wanted {
+                    graph,
+                    block: block.index,
+                    hook,
+                })
+            }));
+        }
+        chosen.asked = chosen.wanted.len();
+        // What is left may fall to other tactics, and then refuse others.
+        loop {
+            let placed = place(image, &references, &chosen.wanted);
+            let before = chosen.wanted.len();
+            let mut reached = placed.hooks.iter();
+            chosen.wanted.retain(|_| match reached.next() {
+                Some(Err(refusal)) => {
+                    *chosen.hooks.entry(refusal.rule).or_default() += 1;
+                    false
+                }
+                _ => true,
+            });
+            if chosen.wanted.len() == before {
+                return chosen;
+            }
+        }
+    }
+
+    /// A session of the same name and so on, with a counter at every hook, and its plan.
+    pub(super) fn plan(
+        &mut self,
+        image: &Image,
+        session: Session,
+        layout: &RuntimeLayout,
+    ) -> (Session, Plan) {
+        let library = Library::builtin().unwrap();
+        let mut session = session;
+        loop {
+            session.placements = self.placements(session.duration);
+            match gilk_engine::plan::plan(image, &session, &library, layout) {
+                Ok(plan) => return (session, plan),
+                Err(Error::Refused {
+                    function,
+                    block,
+                    hook,
+                    refusal,
+                    ..
+                }) => {
+                    let refused = session.placements.iter().position(|placement| {
+                        (
+                            placement.block,
+                            placement.hook == HookType::Pre,
+                            placement.function.as_str(),
+                        ) == (block, hook == "pre", function.as_str())
+                    });
+                    self.wanted
+                        .remove(refused.expect("what is refused was asked for"));
+                    *self.hooks.entry(refusal.rule).or_default() += 1;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn placements(&self, duration: f64) -> Vec<Placement> {
+        let one = |wanted: &Wanted| {
+            let cfg = &self.graphs[wanted.graph];
+            Placement {
+                // Where two functions have one name, the address says which.
+                function: format!("{}@{}", cfg.name, cfg.span.start),
+                block: wanted.block.0,
+                hook: wanted.hook,
+                instrument: "counter".into(),
+                launch: 0.0,
+                splash: duration,
+                timer: 0,
+            }
+        };
+        self.wanted.iter().map(one).collect()
+    }
+}
