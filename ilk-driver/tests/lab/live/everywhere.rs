@@ -226,9 +226,8 @@ fn conserved(chosen: &Chosen, plan: &Plan, before: &Calm, after: &Calm) {
 /// How many may have been on their way through a function at one of the two calms, so that they are counted on
 /// their way in or on their way out alone: who slept there, and who ran.
 ///
-/// The functions that a thread sleeps with are left out of its stack: every thread is in them. And the
-/// one that switches threads is left by who came in another way, or never: each new thread begins, and each
-/// dead one ends, in the middle of it.
+/// The functions that a thread sleeps with are left out of its stack: every thread is in them. And who switches
+/// to a new thread never comes back from there as that one: the new one begins elsewhere.
 fn under_way(function: &str, before: &Calm, after: &Calm) -> u64 {
     let asleep = |calm: &Calm| {
         let sleeps = calm.asleep.get(function).copied().unwrap_or(0);
@@ -236,7 +235,7 @@ fn under_way(function: &str, before: &Calm, after: &Calm) -> u64 {
         if schedules { calm.threads } else { sleeps }
     };
     let forks = if function == "__schedule" {
-        2 * (after.forks - before.forks)
+        after.forks - before.forks
     } else {
         0
     };
