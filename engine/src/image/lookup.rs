@@ -167,6 +167,25 @@ fn distance(one: &str, other: &str, most: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::image::fixture::{FTRACE_NOP, Fixture, TEXT};
+    use crate::{Addr, Span};
+
+    #[test]
+    fn the_entry_of_a_function_without_a_symbol_is_found() {
+        let behind = [&[0xc3; 16][..], &FTRACE_NOP, &[0xcc; 29], &FTRACE_NOP].concat();
+        let sealed = [&[0xcc; 9][..], &[0x66, 0x0f, 0x1f, 0], &FTRACE_NOP].concat();
+        let bytes = [behind, sealed].concat();
+        let image = Fixture::new().bytes("f", &bytes).image();
+        let entry = |start, bytes| image.entry_in(Span::new(Addr(TEXT + start), bytes));
+        let span = |start, bytes| Some(Span::new(Addr(TEXT + start), bytes));
+        // Whole, or a byte of it.
+        assert_eq!(entry(1, 30), span(16, 5));
+        assert_eq!((entry(20, 1), entry(21, 11)), (span(16, 5), None));
+        // Of two the last, and behind what was `endbr64`.
+        assert_eq!(entry(1, 100), span(64, 9));
+        // A nop that begins where functions do not is padding.
+        assert_eq!((entry(50, 5), entry(32, 32)), (None, None));
+    }
 
     #[test]
     fn distances_between_names() {

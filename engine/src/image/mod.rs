@@ -211,6 +211,30 @@ impl Image {
         Span { start, end: behind }
     }
 
+    /// Where, among padding, the kernel's tracer may write all the same. A weak function that another took
+    /// the place of keeps its code and the tracer's five bytes at its entry, and loses its symbol: then
+    /// its entry looks like padding. But padding does not begin where functions do.
+    #[must_use]
+    pub fn entry_in(&self, padding: Span) -> Option<Span> {
+        const NOP: &[u8] = &[0x0f, 0x1f, 0x44, 0, 0];
+        const SEALED: [&[u8]; 4] = [
+            &[],
+            &[0xf3, 0x0f, 0x1e, 0xfa],
+            &[0x66, 0x0f, 0x1f, 0],
+            &[0x0f, 0x1f, 0x40, 0xd6],
+        ];
+        let aligned = (padding.start.0 & !15..padding.end.0).step_by(16).map(Addr);
+        aligned
+            .filter_map(|at| {
+                let bytes = self.bytes_from(at, 9)?;
+                let behind = |sealed: &&&[u8]| bytes.starts_with(&[**sealed, NOP].concat());
+                let sealed = SEALED.iter().find(behind)?;
+                Some(Span::new(at, (sealed.len() + NOP.len()) as u64))
+            })
+            .filter(|entry| entry.start < padding.end && padding.start < entry.end)
+            .last()
+    }
+
     /// The nearest symbol (text, data or module) at or before `at`, and the distance to it in bytes.
     #[must_use]
     pub fn symbol_at(&self, at: Addr) -> Option<(&str, u64)> {

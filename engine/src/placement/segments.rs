@@ -256,7 +256,11 @@ impl<'a> Outline<'a> {
                 }
                 // A static call may be a return now, with padding behind it that is the kernel's.
                 let taken = (self.image.sites().overlapping(gap)).map(|site| site.span.end);
-                gap.start = taken.fold(gap.start, Addr::max);
+                let entry = self.image.entry_in(gap).map(|entry| entry.end);
+                gap.start = taken.chain(entry).fold(gap.start, Addr::max);
+                if gap.is_empty() {
+                    continue;
+                }
                 let first = self.firsts.get((base + block.index.0) as usize);
                 let at = first.map_or(0, |first| first + number(block.instructions.len()) - 1);
                 let segment = (self.marks.get(at as usize))

@@ -17,6 +17,9 @@ const INT3: u8 = 0xcc;
 /// Why it may be otherwise.
 pub(super) fn is_never_run(originals: &Originals<'_>, span: Span) -> Result<(), String> {
     let (routine, first) = padding(originals, span)?;
+    if let Some(entry) = originals.image.entry_in(span) {
+        return Err(format!("the tracer may write at {}", entry.start));
+    }
     let inside = first.0..span.end.0;
     let lead = routine
         .targets
