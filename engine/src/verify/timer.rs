@@ -19,7 +19,9 @@ impl Hit<'_> {
     pub(super) fn timer_of(&mut self, difference: Value) -> Option<(Value, Value)> {
         let key = self.key();
         let mut parts = self.values.xor_parts(difference);
-        parts.retain(|&part| part != key);
+        // Without the key any thread's timer would do, or none.
+        let own = parts.iter().position(|&part| part == key)?;
+        parts.swap_remove(own);
         let [a, b] = parts.as_slice() else {
             return None;
         };

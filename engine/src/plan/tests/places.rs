@@ -108,11 +108,16 @@ impl Builder<'_> {
                 start: at(&rest[0]),
                 end: next(&rest[count - 1]),
             };
-            if displaced.len() >= SPLICE_BYTES && !self.random.once_in(4) {
+            let splice = match displaced.len() {
+                _ if self.random.once_in(9) => Some(Splice::Trap),
+                SPLICE_BYTES.. if !self.random.once_in(4) => Some(Splice::Jump),
+                _ => None,
+            };
+            if let Some(splice) = splice {
                 self.exposed
-                    .push((self.sites.len(), behind(displaced, SPLICE_BYTES)));
+                    .push((self.sites.len(), behind(displaced, splice.bytes())));
                 self.sites.push(Site {
-                    splice: Splice::Jump,
+                    splice,
                     displaced,
                     overwritten: 0,
                     run_ons: Vec::new(),

@@ -210,7 +210,13 @@ fn steps(batch: &Batch, plan: &Plan) -> Vec<Step> {
     steps
 }
 
-fn holds(pieces: &[Piece], seed: u64, at_random: bool) {
+/// A kernel, its graphs, and a plan of hooks at random: for sites at random too, or for those that placement
+/// finds.
+pub(super) fn made(
+    pieces: &[Piece],
+    random: &mut Choices,
+    at_random: bool,
+) -> (Image, Vec<Cfg>, Plan) {
     let (fixture, ..) = kernel(pieces);
     let image = fixture.try_image().unwrap();
     let cfgs: Vec<Cfg> = image
@@ -220,11 +226,10 @@ fn holds(pieces: &[Piece], seed: u64, at_random: bool) {
         .collect();
     let graphs: Vec<&Cfg> = cfgs.iter().collect();
     assert_eq!(cfgs[0].function, FunctionId(0));
-    let mut random = Choices(seed);
     let plan = if at_random {
         let places = places(&image, &graphs, random.next());
         let hooks: Vec<Hook> = places.hooks.keys().copied().collect();
-        let session = session(&graphs, &hooks, &mut random);
+        let session = session(&graphs, &hooks, random);
         let plan = planned(&image, &session, &places);
         assert_eq!(
             plan,
@@ -240,9 +245,16 @@ fn holds(pieces: &[Piece], seed: u64, at_random: bool) {
             }
             hooks.push((0, block.index.0, HookType::Post));
         }
-        let session = session(&graphs, &hooks, &mut random);
+        let session = session(&graphs, &hooks, random);
         allowed(&image, session)
     };
+    (image, cfgs, plan)
+}
+
+fn holds(pieces: &[Piece], seed: u64, at_random: bool) {
+    let mut random = Choices(seed);
+    let (image, cfgs, plan) = made(pieces, &mut random, at_random);
+    let graphs: Vec<&Cfg> = cfgs.iter().collect();
     parts_are_served(&plan);
     play(&image, &plan, &graphs, &mut random);
 }
@@ -302,7 +314,7 @@ fn parts_are_served(plan: &Plan) {
 }
 
 /// Plays the batches, with threads that walk meanwhile.
-fn play(image: &Image, plan: &Plan, graphs: &[&Cfg], random: &mut Choices) {
+pub(super) fn play(image: &Image, plan: &Plan, graphs: &[&Cfg], random: &mut Choices) {
     let mut world = World::new(image, plan, graphs);
     let soup = graphs[0];
     let starts: Vec<Addr> = soup

@@ -1,0 +1,147 @@
+//! The function tracer's sites, static calls, punned splices and traps.
+
+use super::*;
+
+/// The tracer's site of `told`, going on with the static call.
+fn traced(image: &Image) -> Plan {
+    let start = Addr(Fixture::address(3));
+    let site = Site {
+        splice: Splice::Tracer,
+        displaced: Span::new(start, 5),
+        overwritten: 0,
+        run_ons: vec![RunOn {
+            edge: Edge {
+                from: start,
+                to: start.add(5),
+            },
+            copied: Span::new(start.add(5), 5),
+        }],
+    };
+    let placements = vec![placement("told", 0, HookType::Pre, "counter")];
+    let points = vec![(SiteIndex(0), Point::Entry)];
+    given(image, placements, &layout(), vec![site], &points)
+}
+
+#[test]
+fn tracers_and_static_calls() {
+    let image = fixture().image();
+    let good = traced(&image);
+    let code = good.patches[0].code.clone();
+    let jump = code.iter().rposition(|&byte| byte == 0xe9).unwrap();
+    let other = Fixture::address(5);
+    refused(&image, &good, "does not lead to its target", |plan| {
+        let from = plan.patches[0].address.add(jump as u64 + 5);
+        let to = (from.to(Addr(other)) as i32).to_le_bytes();
+        plan.patches[0].code[jump + 1..jump + 5].copy_from_slice(&to);
+    });
+    let push = code.iter().rposition(|&byte| byte == 0x68).unwrap();
+    for byte in 0..5 {
+        refused(&image, &good, "Patch", |plan| {
+            plan.patches[0].code[push + byte] ^= 1;
+        });
+    }
+    refused(&image, &good, "are overwritten, and 0 are", |plan| {
+        plan.sites[0].overwritten = 1;
+    });
+    // Something else of five bytes, and something of the function's middle.
+    for offset in [5, 10] {
+        refused(&image, &good, "it is not the function tracer's", |plan| {
+            plan.sites[0].displaced = Span::new(Addr(Fixture::address(3) + offset), 5);
+        });
+    }
+    refused(&image, &good, "it is not the function tracer's", |plan| {
+        plan.sites[0].displaced = Span::new(Addr(Fixture::address(4)), 5);
+    });
+    refused(
+        &image,
+        &good,
+        "the function tracer's bytes is displaced",
+        |plan| {
+            plan.sites[0].splice = Splice::Jump;
+        },
+    );
+    // What is behind an edge is not what is copied.
+    refused(
+        &image,
+        &good,
+        "does not begin where the edge leads",
+        |plan| {
+            plan.sites[0].run_ons[0].copied.start.0 += 5;
+            plan.sites[0].run_ons[0].copied.end.0 += 5;
+        },
+    );
+    refused(&image, &good, "between instructions", |plan| {
+        plan.sites[0].run_ons[0].copied.end.0 -= 1;
+    });
+    // A kernel that says nothing of the call.
+    let mut silent = fixture();
+    silent.static_call_keys.clear();
+    let violations = verify(&silent.image(), good).expect_err("nothing is known of the call");
+    assert!(
+        list(&violations).contains("is not known"),
+        "{}",
+        list(&violations)
+    );
+}
+
+/// Splices whose last byte stands there already, and those of one byte.
+#[test]
+fn puns_and_traps() {
+    let image = fixture().image();
+    let start = Addr(Fixture::address(7) + 5);
+    let site = |splice: Splice| Site {
+        splice,
+        displaced: Span::new(start, 4),
+        overwritten: 1,
+        run_ons: vec![],
+    };
+    let mut layout = layout();
+    layout.arena = Span::new(Addr(0xffff_ffff_bf80_0000), 4 << 20);
+    let placements = vec![placement("punned", 0, HookType::Pre, "counter")];
+    let points = vec![(SiteIndex(0), Point::Entry)];
+    let plan = |splice: Splice| {
+        let sites = vec![site(splice)];
+        given(&image, placements.clone(), &layout, sites, &points)
+    };
+    let good = plan(Splice::Punned {
+        prefix: 0,
+        written: 4,
+    });
+    passes(&image, &good);
+    for bit in 0..32 {
+        refused(&image, &good, "not a punned jump", |plan| {
+            for poke in plan.batches.iter_mut().flat_map(|batch| &mut batch.pokes) {
+                let leads = if poke.kind == PokeKind::Remove {
+                    &mut poke.expect
+                } else {
+                    &mut poke.write
+                };
+                leads[bit / 8] ^= 1 << (bit % 8);
+            }
+        });
+    }
+    refused(&image, &good, "prefixes", |plan| {
+        plan.sites[0].splice = Splice::Punned {
+            prefix: 4,
+            written: 4,
+        };
+    });
+    // The byte behind it is the kernel's to change, or another splice's.
+    let mut rewritten = fixture();
+    rewritten.bugs.push((start.0 + 4, true));
+    let violations = verify(&rewritten.image(), good.clone()).expect_err("a site in its tail");
+    assert!(list(&violations).contains("the bug table"));
+    refused(&image, &good, "overlap", |plan| {
+        plan.sites.push(Site {
+            splice: Splice::Trap,
+            displaced: Span::new(start.add(4), 4),
+            overwritten: 1,
+            run_ons: vec![],
+        });
+    });
+    let good = plan(Splice::Trap);
+    passes(&image, &good);
+    refused(&image, &good, "not what such a splice writes", |plan| {
+        plan.batches[0].pokes[0].write[0] = 0x90;
+    });
+}

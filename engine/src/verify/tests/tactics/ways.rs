@@ -1,0 +1,131 @@
+//! Hooks that are known by the ways in and out: arrivals, edges, emulated keys.
+
+use super::*;
+
+#[test]
+fn arrivals() {
+    let image = fixture().image();
+    let good = real(
+        &image,
+        vec![placement("arrives", 2, HookType::Post, "counter")],
+    );
+    assert_eq!(good.instruments[0].tactic, Tactic::Arrivals);
+    let (site, _) = good.instruments[0].points[0];
+    let need = good.instruments[0].needs[0];
+    // Counted while the other way may still come by the text.
+    refused(&image, &good, "hits at", |plan| {
+        let own = number(plan, Part::Site(site), 0);
+        let poke = &mut plan.batches[0].pokes[own];
+        assert_ne!(poke.detour, poke.patch);
+        poke.detour = poke.patch;
+    });
+    // The other way is never led past.
+    refused(&image, &good, "hits at", |plan| {
+        for batch in &mut plan.batches {
+            batch.pokes.retain(|poke| poke.part != Part::Site(need));
+        }
+    });
+    // Nobody waits until those on their way are past it.
+    let count = good.sites[need.0 as usize].overwritten;
+    assert!(count > 1);
+    refused(&image, &good, "are overwritten, and", |plan| {
+        plan.sites[need.0 as usize].overwritten = 1;
+    });
+    // It does not say what it needs.
+    refused(&image, &good, "hits at", |plan| {
+        plan.instruments[0].needs.clear();
+        let displaced = plan.sites[need.0 as usize].clone();
+        let own = Cfg::of(&image, image.function_named("arrives").unwrap().id);
+        let count = own
+            .blocks
+            .iter()
+            .flat_map(|block| &block.instructions)
+            .filter(|one| Span::new(displaced.displaced.start, 5).contains(Addr(one.ip())))
+            .count() as u32;
+        plan.sites[need.0 as usize].overwritten = count;
+        for poke in plan.batches.iter_mut().flat_map(|batch| &mut batch.pokes) {
+            if poke.part == Part::Site(need) && poke.kind != PokeKind::Retarget {
+                poke.overwritten = count;
+            }
+        }
+    });
+    // In one rank, or the wrong way round.
+    refused(&image, &good, "hits at", |plan| {
+        plan.dependences.clear();
+        for poke in plan.batches.iter_mut().flat_map(|batch| &mut batch.pokes) {
+            poke.rank = 0;
+        }
+        for batch in &mut plan.batches {
+            batch.pokes.sort_by_key(|poke| poke.at);
+        }
+    });
+    // The patch that leads past it does not, or leads past another.
+    refused(&image, &good, "Patch", |plan| {
+        let passing = plan
+            .sites
+            .iter_mut()
+            .filter(|site| !site.run_ons.is_empty());
+        passing.for_each(|site| site.run_ons.clear());
+    });
+}
+
+#[test]
+fn edges_and_keys() {
+    let image = fixture().image();
+    let good = real(
+        &image,
+        vec![placement("edges", 2, HookType::Pre, "counter")],
+    );
+    assert!(
+        good.instruments[0].points.len() > 1,
+        "{:?}",
+        good.instruments
+    );
+    for point in 0..good.instruments[0].points.len() {
+        // The list of one edge is taken for another's.
+        refused(&image, &good, "Patch", |plan| {
+            let (site, point) = plan.instruments[0].points[point];
+            for patch in plan.patches.iter_mut().filter(|patch| patch.site == site) {
+                patch.hooks.retain(|(known, _)| *known != point);
+            }
+        });
+    }
+    let good = real(
+        &image,
+        vec![placement("keyed", 1, HookType::Pre, "counter")],
+    );
+    let with_key = good
+        .patches
+        .iter()
+        .position(|patch| patch.code.windows(2).any(|two| two == [0x83, 0x3d]))
+        .unwrap();
+    let key = |plan: &Plan| {
+        let code = &plan.patches[with_key].code;
+        code.windows(2).position(|two| two == [0x83, 0x3d]).unwrap()
+    };
+    refused(&image, &good, "Patch", |plan| {
+        let at = key(plan) + 7;
+        assert_eq!(plan.patches[with_key].code[at], 0x0f);
+        plan.patches[with_key].code[at + 1] ^= 1;
+    });
+    refused(&image, &good, "Patch", |plan| {
+        let at = key(plan) + 2;
+        plan.patches[with_key].code[at] ^= 4;
+    });
+    refused(&image, &good, "Patch", |plan| {
+        let at = key(plan) + 6;
+        plan.patches[with_key].code[at] = 1;
+    });
+    for run_on in 0..good.sites[0].run_ons.len() {
+        refused(&image, &good, "Patch", |plan| {
+            plan.sites[0].run_ons.remove(run_on);
+        });
+    }
+    // A kernel whose tables have the key the other way round, or another key.
+    for other in [DATA + 0x3001, DATA + 0x3010] {
+        let mut fixture = fixture();
+        fixture.jump_keys = vec![other];
+        let violations = verify(&fixture.image(), good.clone()).expect_err("another key");
+        assert!(list(&violations).contains("Patch"), "{}", list(&violations));
+    }
+}
