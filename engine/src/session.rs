@@ -1,8 +1,11 @@
 //! A session: which instruments go where, and when. Saved as RON.
 
+use std::collections::BTreeMap;
+
 use gilk_samples::HookType;
 use serde::{Deserialize, Serialize};
 
+use crate::placement::Style;
 use crate::{Error, Result};
 
 /// An instrumentation (GILK report, 3.2): a set of instruments with launch and splash times, and
@@ -21,6 +24,9 @@ pub struct Session {
     pub workload: Option<Workload>,
     /// The instruments, in the order in which they run where they share a hook.
     pub placements: Vec<Placement>,
+    /// How functions are instrumented, by symbol; [`Style::Auto`] where nothing is said.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub styles: BTreeMap<String, Style>,
 }
 
 /// A program to run while a session lasts. Only the lab runs one.
@@ -73,7 +79,14 @@ impl Session {
             duration: 10.0,
             workload: None,
             placements: Vec::new(),
+            styles: BTreeMap::new(),
         }
+    }
+
+    /// How a function is instrumented.
+    #[must_use]
+    pub fn style(&self, function: &str) -> Style {
+        self.styles.get(function).copied().unwrap_or_default()
     }
 
     /// Reads a session file's text and checks every field.
@@ -192,10 +205,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_saved_is_read_back(name in ".*", placements in prop::collection::vec(placement(), 0..20), run: bool) {
+        fn what_is_saved_is_read_back(
+            name in ".*",
+            placements in prop::collection::vec(placement(), 0..20),
+            styles in prop::collection::btree_map("[a-z_]{1,20}", prop::sample::select(Style::ALL.to_vec()), 0..4),
+            run: bool,
+        ) {
             let workload =
                 run.then(|| Workload { program: "/bin/pulsar".into(), arguments: vec![name.clone()], start: 1.5 });
-            let session = Session { name, duration: 100.0, workload, placements, ..Session::empty() };
+            let session = Session { name, duration: 100.0, workload, placements, styles, ..Session::empty() };
             prop_assert_eq!(Session::from_ron(&session.to_ron().unwrap()).unwrap(), session);
         }
 
@@ -271,6 +289,14 @@ mod tests {
         );
 
         let text = Session::empty().to_ron().unwrap();
+        assert!(
+            !text.contains("styles"),
+            "as older programs wrote it: {text}"
+        );
+        assert_eq!(
+            Session::from_ron(&text).unwrap().style("kernel_clone"),
+            Style::Auto
+        );
         let unknown = Session::from_ron(&text.replace("duration", "length"))
             .unwrap_err()
             .to_string();

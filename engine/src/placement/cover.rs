@@ -5,6 +5,7 @@
 //! patches of the instructions that lead there run on with it.
 
 use super::segments::{Number, Outline};
+use super::whole::Spread;
 use crate::relocate::refuse;
 use crate::{Refusal, Rule};
 
@@ -24,6 +25,11 @@ pub(super) struct Dead {
     pub(super) arrivals: Vec<Number>,
     /// Whether an `int3` is allowed there.
     pub(super) traps: bool,
+    /// If the function is relocated whole: what is run in patches then.
+    pub(super) whole: Option<Spread>,
+    /// Whether arrivals have sites of their own before them there, for those of the patches would need
+    /// each other.
+    pub(super) anchored: bool,
 }
 
 impl Dead {
@@ -36,14 +42,27 @@ impl Dead {
             merged: Vec::new(),
             arrivals: Vec::new(),
             traps: false,
+            whole: None,
+            anchored: false,
         }
     }
 
-    /// Whether a site can copy the instruction.
+    /// Whether a site can copy the instruction; if the function is relocated whole, whether all
+    /// executions are of copies then.
     pub(super) fn reachable(&self, outline: &Outline<'_>, at: Number) -> bool {
-        outline.segment_of(at).is_some_and(|segment| {
-            self.traps || !self.segments.get(segment as usize).copied().unwrap_or(true)
-        })
+        match &self.whole {
+            Some(spread) => spread.covers(at),
+            None => {
+                self.takes_splice(outline, at) || self.traps && outline.segment_of(at).is_some()
+            }
+        }
+    }
+
+    /// Whether a splice fits in the instruction's segment, as far as is known.
+    pub(super) fn takes_splice(&self, outline: &Outline<'_>, at: Number) -> bool {
+        let segment = outline.segment_of(at);
+        let dead = segment.and_then(|segment| self.segments.get(segment as usize));
+        dead == Some(&false)
     }
 }
 
@@ -54,6 +73,8 @@ pub(super) struct Needs {
     pub(super) copied: Vec<Number>,
     /// Edges behind which every patch with a copy of the first runs on with a copy of the second.
     pub(super) runs: Vec<(Number, Number)>,
+    /// Copies behind those edges of more than one instruction: the first, and one past the last.
+    pub(super) rows: Vec<(Number, Number)>,
     /// Edges behind which every patch with a copy of the first runs on with what the site that begins
     /// at the second displaces.
     pub(super) past: Vec<(Number, Number)>,
@@ -68,6 +89,7 @@ impl Needs {
     pub(super) fn add(&mut self, other: &Self) {
         self.copied.extend(&other.copied);
         self.runs.extend(&other.runs);
+        self.rows.extend(&other.rows);
         self.past.extend(&other.past);
         self.waiting.extend(&other.waiting);
         self.tracer |= other.tracer;

@@ -14,6 +14,7 @@ mod cover;
 pub mod coverage;
 mod draft;
 mod edges;
+mod estimate;
 mod family;
 mod finish;
 mod hooks;
@@ -23,14 +24,17 @@ mod runs;
 mod segments;
 mod slots;
 mod solve;
+mod style;
 #[cfg(test)]
 mod tests;
 mod tracer;
 mod ways;
+mod whole;
 
 use serde::{Deserialize, Serialize};
 
 pub use options::{BlockOptions, Choice, Cost, at_instruction, options, place};
+pub use style::{Comparison, Style, StyleCost, Styled, compare, place_in_styles};
 
 use crate::cfg::BlockIndex;
 use crate::{Addr, HookType, Refusal, Span};
@@ -60,6 +64,9 @@ pub enum Tactic {
     /// A splice whose last bytes are the original ones of the instructions behind it (E9Patch's
     /// punned and padded jumps, B2 and T1).
     PunnedJump,
+    /// The function is relocated whole: splices stand where control comes into it, and their patches
+    /// run on until it leaves.
+    WholeFunction,
     /// The hook's event is known by the edges: instruments stand on every edge into (pre-hook) or
     /// out of (post-hook) the block.
     Edges,
@@ -85,6 +92,7 @@ impl Tactic {
             Self::Donor => "donor",
             Self::Springboard => "springboard",
             Self::PunnedJump => "punned jump",
+            Self::WholeFunction => "whole function",
             Self::Edges => "edges",
             Self::Arrivals => "arrivals",
             Self::Tracer => "tracer",

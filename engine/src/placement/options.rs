@@ -211,9 +211,30 @@ impl<'a> Alone<'a> {
 #[must_use]
 pub fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted]) -> Placement {
     let neighbours = Neighbours::new(image);
+    let (outlines, places) = outlines(image, graphs);
+    let asks: Vec<(usize, Ask)> = wanted.iter().map(|wanted| ask(&places, wanted)).collect();
+    let mut problem = Problem::new(&neighbours, outlines, &asks);
+    problem.solve();
+    finish(&problem)
+}
+
+/// The outline that a graph is in, and the number of its first block there.
+pub(super) type Place = (usize, BlockNumber);
+
+/// What is asked of which outline.
+pub(super) fn ask(places: &[Place], wanted: &Wanted) -> (usize, Ask) {
+    let place = places.get(wanted.graph).copied();
+    let (part, base) = place.unwrap_or((usize::MAX, 0));
+    (part, Ask::Hook(base + wanted.block.0, wanted.hook))
+}
+
+/// Functions with their parts, and by graph where it is.
+pub(super) fn outlines<'a>(
+    image: &'a Image,
+    graphs: &[&'a Cfg],
+) -> (Vec<Rc<Outline<'a>>>, Vec<Place>) {
     let mut outlines = Vec::new();
-    // By graph: the outline that it is in, and the number of its first block there.
-    let mut places: Vec<(usize, BlockNumber)> = vec![(usize::MAX, 0); graphs.len()];
+    let mut places: Vec<Place> = vec![(usize::MAX, 0); graphs.len()];
     for family in families(image, graphs) {
         let outline = Outline::of(image, family.graphs);
         for index in family.given {
@@ -224,15 +245,5 @@ pub fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted]) -> Placement {
         }
         outlines.push(Rc::new(outline));
     }
-    let asks: Vec<(usize, Ask)> = wanted
-        .iter()
-        .map(|wanted| {
-            let place = places.get(wanted.graph).copied();
-            let (part, base) = place.unwrap_or((usize::MAX, 0));
-            (part, Ask::Hook(base + wanted.block.0, wanted.hook))
-        })
-        .collect();
-    let mut problem = Problem::new(&neighbours, outlines, &asks);
-    problem.solve();
-    finish(&problem)
+    (outlines, places)
 }

@@ -1,6 +1,6 @@
 //! How far each site's patch runs on, and which sites wait for which.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::cover::Needs;
 use super::draft::Draft;
@@ -21,11 +21,16 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Follows every patch as far as `needs` says. `drafts` are in order of address.
-    pub(super) fn of(needs: &Needs, drafts: &[Draft]) -> Self {
-        if needs.runs.is_empty() && needs.past.is_empty() {
+    /// Follows every patch as far as `needs` says, and behind `ends`: edges, and one past the last
+    /// of the row behind each. `drafts` are in order of address.
+    pub(super) fn of(needs: &Needs, ends: &[(Number, Number, Number)], drafts: &[Draft]) -> Self {
+        if needs.runs.is_empty() && needs.past.is_empty() && ends.is_empty() {
             return Self::default();
         }
+        let row = |to: Number| {
+            let found = needs.rows.binary_search_by_key(&to, |row| row.0).ok();
+            found.and_then(|row| needs.rows.get(row)).map(|row| row.1)
+        };
         let mut edges: BTreeMap<Number, Vec<Run>> = BTreeMap::new();
         let mut edge = |from: Number, to: Number, behind: Number| {
             let runs = edges.entry(from).or_default();
@@ -35,7 +40,10 @@ impl Runs {
             }
         };
         for &(from, to) in &needs.runs {
-            edge(from, to, to + 1);
+            edge(from, to, row(to).unwrap_or(to + 1));
+        }
+        for &(from, to, behind) in ends {
+            edge(from, to, behind);
         }
         for &(from, to) in &needs.past {
             let behind = at(drafts, to)
@@ -43,29 +51,37 @@ impl Runs {
                 .map_or(to + 1, |site| site.behind);
             edge(from, to, behind);
         }
+        let displaced = |from: Number| {
+            let behind = drafts.partition_point(|draft| draft.first <= from);
+            let draft = behind.checked_sub(1).and_then(|draft| drafts.get(draft));
+            draft.is_some_and(|draft| draft.copies(from))
+        };
         let mut runs = Self::default();
         for (site, draft) in (0_u32..).zip(drafts) {
-            let mut own: Vec<Run> = Vec::new();
+            let mut own: BTreeSet<Run> = BTreeSet::new();
             let mut copies: Vec<(Number, Number)> = vec![(draft.first, draft.behind)];
             while let Some((first, behind)) = copies.pop() {
                 for run in edges.range(first..behind).flat_map(|(_, runs)| runs) {
-                    if !own.contains(run) {
-                        own.push(*run);
+                    // What follows in the same copy needs no other.
+                    let straight = run.1 == run.0 + 1 && run.1 < behind;
+                    if !straight && own.insert(*run) {
                         copies.push((run.2, run.3));
                     }
                 }
             }
-            own.sort_unstable();
             for &(from, to, first, behind) in &own {
                 runs.copies.extend((first..behind).map(|at| (at, site)));
                 let awaited = at(drafts, to)
                     .and_then(|to| u32::try_from(to).ok())
                     .filter(|&to| to != site);
-                if let Some(waits) = awaited.filter(|_| needs.past.contains(&(from, to))) {
+                // Where a site displaces it, nobody runs it in the text once that is in place.
+                let leads = needs.past.binary_search(&(from, to)).is_ok()
+                    && (draft.copies(from) || !displaced(from));
+                if let Some(waits) = awaited.filter(|_| leads) {
                     runs.waits.push((waits, site));
                 }
             }
-            runs.by_site.push(own);
+            runs.by_site.push(own.into_iter().collect());
         }
         runs.copies.sort_unstable();
         runs.copies.dedup();
@@ -80,6 +96,15 @@ impl Runs {
             .get(site)
             .map(Vec::as_slice)
             .unwrap_or_default()
+    }
+
+    /// All edges behind which patches run on, sorted.
+    pub(super) fn edges(&self) -> Vec<(Number, Number)> {
+        let all = self.by_site.iter().flatten();
+        let mut edges: Vec<_> = all.map(|&(from, to, ..)| (from, to)).collect();
+        edges.sort_unstable();
+        edges.dedup();
+        edges
     }
 
     /// The sites whose patches copy an instruction behind an edge.

@@ -332,6 +332,11 @@ impl<'a> Outline<'a> {
         self.bases.get(graph).copied()
     }
 
+    /// How many blocks it has.
+    pub(super) fn blocks(&self) -> BlockNumber {
+        number(self.firsts.len())
+    }
+
     /// The first instruction of a block.
     pub(super) fn first_of(&self, block: BlockNumber) -> Option<Number> {
         self.firsts.get(block as usize).copied()

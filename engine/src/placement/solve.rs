@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use super::Tactic;
 use super::cover::{Dead, Needs};
 use super::draft::{self, Draft, Kind};
 use super::hooks::{Event, Way, reach, reach_instruction};
@@ -15,6 +16,7 @@ use super::matching::{self, Matching};
 use super::runs::Runs;
 use super::segments::{BlockNumber, Number, Outline};
 use super::slots::{self, Hosts, Slot};
+use super::whole::Spread;
 use crate::cfg::Cfg;
 use crate::image::FunctionId;
 use crate::{Addr, HookType, Image, Refusal};
@@ -67,6 +69,8 @@ pub(super) enum Ask {
 pub(super) struct Part<'a> {
     pub(super) outline: Rc<Outline<'a>>,
     dead: Dead,
+    /// Whether it is to be relocated whole.
+    whole: bool,
     asks: Vec<usize>,
     pub(super) needs: Needs,
     /// By address.
@@ -79,6 +83,7 @@ impl<'a> Part<'a> {
         Self {
             dead: Dead::new(&outline),
             outline,
+            whole: false,
             asks: Vec::new(),
             needs: Needs::default(),
             drafts: Vec::new(),
@@ -92,8 +97,43 @@ impl<'a> Part<'a> {
         segment.is_some_and(|segment| self.dead.needy.binary_search(&segment).is_ok())
     }
 
+    /// The cheapest ways to all that is asked of it, and the sites that these need.
+    fn look(&mut self, ways: &mut [(usize, Ask, Result<Way, Refusal>)]) {
+        if self.whole {
+            self.dead.whole = Some(Spread::of(&self.outline, &self.dead));
+        }
+        for &ask in &self.asks {
+            let Some((_, ask, way)) = ways.get_mut(ask) else {
+                continue;
+            };
+            *way = match *ask {
+                Ask::Hook(block, hook) => reach(&self.outline, &mut self.dead, block, hook),
+                Ask::Instruction(at) => reach_instruction(&self.outline, &mut self.dead, at),
+            };
+            if let Ok(way) = way
+                && self.whole
+                && way.tactic == Tactic::DirectSplice
+            {
+                way.tactic = Tactic::WholeFunction;
+            }
+        }
+        if let Err(refusal) = self.draft(ways) {
+            self.needs = Needs::default();
+            self.drafts.clear();
+            self.runs = Runs::default();
+            for &ask in &self.asks {
+                if let Some((.., way)) = ways.get_mut(ask) {
+                    *way = Err(refusal.clone());
+                }
+            }
+        }
+    }
+
     /// The sites that the ways of its hooks need.
-    fn draft(&mut self, ways: &[(usize, Ask, Result<Way, Refusal>)]) {
+    ///
+    /// # Errors
+    /// What keeps it from being relocated whole.
+    fn draft(&mut self, ways: &[(usize, Ask, Result<Way, Refusal>)]) -> Result<(), Refusal> {
         self.needs = Needs::default();
         let own = self.asks.iter().filter_map(|&ask| ways.get(ask));
         for way in own.filter_map(|(_, _, way)| way.as_ref().ok()) {
@@ -109,6 +149,9 @@ impl<'a> Part<'a> {
             list.dedup();
         }
         let outline = &self.outline;
+        if let Some(spread) = &self.dead.whole {
+            spread.complete(outline, &self.dead, needs)?;
+        }
         self.drafts.clear();
         self.drafts.extend(
             (outline.tracer.filter(|_| needs.tracer))
@@ -138,7 +181,15 @@ impl<'a> Part<'a> {
             self.drafts.append(&mut sites);
             points = rest;
         }
-        self.runs = Runs::of(needs, &self.drafts);
+        self.follow();
+        Ok(())
+    }
+
+    /// Follows the patches of its sites.
+    fn follow(&mut self) {
+        let ends = self.dead.whole.as_ref();
+        let ends = ends.map(|spread| spread.ends(&self.outline, &self.drafts));
+        self.runs = Runs::of(&self.needs, &ends.unwrap_or_default(), &self.drafts);
     }
 }
 
@@ -226,6 +277,13 @@ impl<'n, 'a> Problem<'n, 'a> {
         }
     }
 
+    /// Relocates a function whole, unless it refuses anyway.
+    pub(super) fn relocate_whole(&mut self, part: usize) {
+        if let Some(part) = self.parts.get_mut(part) {
+            part.whole = part.outline.refused.is_none();
+        }
+    }
+
     /// Finds ways to all that is asked.
     pub(super) fn solve(&mut self) {
         let mut open: Vec<usize> = (0..self.parts.len())
@@ -240,18 +298,7 @@ impl<'n, 'a> Problem<'n, 'a> {
                 let Some(part) = self.parts.get_mut(index) else {
                     continue;
                 };
-                for &ask in &part.asks {
-                    let Some((_, ask, way)) = self.ways.get_mut(ask) else {
-                        continue;
-                    };
-                    *way = match *ask {
-                        Ask::Hook(block, hook) => reach(&part.outline, &mut part.dead, block, hook),
-                        Ask::Instruction(at) => {
-                            reach_instruction(&part.outline, &mut part.dead, at)
-                        }
-                    };
-                }
-                part.draft(&self.ways);
+                part.look(&mut self.ways);
             }
             open = self.cycles(&open);
             if open.is_empty() {
@@ -278,7 +325,10 @@ impl<'n, 'a> Problem<'n, 'a> {
                 _ => None,
             });
             let found = part.runs.cycles(&part.drafts, arrivals);
-            if !found.is_empty() {
+            if !found.is_empty() && part.whole && !part.dead.anchored {
+                part.dead.anchored = true;
+                again.push(index);
+            } else if !found.is_empty() {
                 let firsts = found
                     .iter()
                     .filter_map(|&site| part.drafts.get(site as usize));
@@ -525,7 +575,7 @@ impl<'n, 'a> Problem<'n, 'a> {
         touched.dedup();
         for part in touched {
             if let Some(part) = self.parts.get_mut(part) {
-                part.runs = Runs::of(&part.needs, &part.drafts);
+                part.follow();
             }
         }
     }

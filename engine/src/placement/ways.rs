@@ -108,6 +108,76 @@ impl Outline<'_> {
         Some(to)
     }
 
+    /// The last instructions of the blocks of the outline that lead into one.
+    pub(super) fn from(&self, number: BlockNumber) -> Vec<Number> {
+        let Some((cfg, block)) = self.block(number) else {
+            return Vec::new();
+        };
+        let base = number - block.index.0;
+        let edges = cfg.predecessors(block.index);
+        let own = edges.filter(|edge| edge.kind != EdgeKind::Fixup);
+        let own = own.filter_map(|edge| self.last_of(base + edge.from.0));
+        let branches = self
+            .image
+            .branches_into(crate::Span::new(block.span.start, 1));
+        let parts = branches.iter().filter_map(|one| self.number(one.source));
+        let mut from: Vec<Number> = own.chain(parts).collect();
+        from.sort_unstable();
+        from.dedup();
+        from
+    }
+
+    /// Whether a function, and no part of one, begins with the instruction.
+    pub(super) fn is_entry(&self, at: Number) -> bool {
+        let block = self.block(self.block_of(at));
+        let first = block.filter(|(cfg, _)| cfg.span.start == self.start(at));
+        let function = first.and_then(|(cfg, _)| self.image.function(cfg.function));
+        function.is_some_and(|function| !function.is_part())
+    }
+
+    /// Whether a block begins with the instruction.
+    pub(super) fn begins(&self, at: Number) -> bool {
+        self.first_of(self.block_of(at)) == Some(at)
+    }
+
+    /// Where in the outline control may go from the instruction, but to a fixup: what a call returns to
+    /// included.
+    pub(super) fn next(&self, at: Number) -> Vec<Number> {
+        if at + 1 < self.len() && !self.begins(at + 1) {
+            return vec![at + 1];
+        }
+        let number = self.block_of(at);
+        let Some((cfg, block)) = self.block(number) else {
+            return Vec::new();
+        };
+        let base = number - block.index.0;
+        let edges = (cfg.successors(block.index)).filter(|edge| edge.kind != EdgeKind::Fixup);
+        let mut to: Vec<Number> = edges
+            .filter_map(|edge| self.first_of(base + edge.to.0))
+            .collect();
+        if cfg.exits(block.index) {
+            // A part of the function that stands elsewhere.
+            to.extend(self.target(at).and_then(|target| self.number(target)));
+        }
+        to
+    }
+
+    /// Whether a patch may do what the instruction does, if need be as its last.
+    pub(super) fn can_do(&self, at: Number) -> bool {
+        let decided = || self.image.decided(self.start(at)).map(|site| site.by);
+        match self.stays(at) {
+            None => self.instruction(at).is_some(),
+            // One that calls nothing now is a nop, and would return all the same.
+            Some(Rule::StaticCall) => match decided() {
+                Some(Decision::StaticCall { transfer, .. }) => {
+                    transfer != Transfer::Call || self.returns(at)
+                }
+                _ => false,
+            },
+            Some(_) => self.copyable(at),
+        }
+    }
+
     /// Where a branch or a static key leads.
     fn target(&self, at: Number) -> Option<Addr> {
         if let Some(site) = self.image.decided(self.start(at)) {

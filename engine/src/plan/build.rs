@@ -13,7 +13,7 @@ use crate::cfg::{BlockIndex, Cfg};
 use crate::layout::RuntimeLayout;
 use crate::liveness::Arguments;
 use crate::patch::sampled_argument;
-use crate::placement::{Placement, Reached, Wanted, place};
+use crate::placement::{Comparison, Placement, Reached, Style, Styled, Wanted, place_in_styles};
 use crate::session::Session;
 use crate::{Error, HookType, Image, InstrumentId, Refusal, Result, Rule};
 
@@ -30,18 +30,35 @@ pub fn plan(
     library: &Library,
     layout: &RuntimeLayout,
 ) -> Result<Plan> {
-    plan_placed(image, session, library, layout, |graphs, wanted| {
-        place(image, graphs, wanted)
-    })
+    let place = |graphs: &[&Cfg], styles: &[Style], wanted: &[Wanted]| {
+        place_in_styles(image, graphs, styles, wanted)
+    };
+    plan_styled(image, session, library, layout, place)
 }
 
 /// Works a session out with the sites that `place` finds for its hooks.
+#[cfg(test)]
 pub(crate) fn plan_placed(
     image: &Image,
     session: &Session,
     library: &Library,
     layout: &RuntimeLayout,
     place: impl FnOnce(&[&Cfg], &[Wanted]) -> Placement,
+) -> Result<Plan> {
+    let place = |graphs: &[&Cfg], _: &[Style], wanted: &[Wanted]| Styled {
+        placement: place(graphs, wanted),
+        styles: vec![Style::InPlace; graphs.len()],
+        compared: vec![None; graphs.len()],
+    };
+    plan_styled(image, session, library, layout, place)
+}
+
+fn plan_styled(
+    image: &Image,
+    session: &Session,
+    library: &Library,
+    layout: &RuntimeLayout,
+    place: impl FnOnce(&[&Cfg], &[Style], &[Wanted]) -> Styled,
 ) -> Result<Plan> {
     session.check()?;
     layout.check()?;
@@ -54,8 +71,14 @@ pub(crate) fn plan_placed(
     let named = planner.named(library)?;
     let wanted = planner.wanted(&named)?;
     let graphs: Vec<&Cfg> = planner.functions.graphs().collect();
-    let placement = place(&graphs, &wanted);
+    let styles = planner.styles(&named, graphs.len());
+    let Styled {
+        placement,
+        styles,
+        compared,
+    } = place(&graphs, &styles, &wanted);
     drop(graphs);
+    planner.functions.place(styles, compared);
     let Placement {
         sites,
         bounces,
@@ -182,6 +205,36 @@ impl Planner<'_> {
             (&p.function, p.block, p.hook) == (&one.function, one.block, one.hook)
         };
         placements.filter(same).count() as u64
+    }
+
+    /// What the session says of each function's style. One whose instruments come and go at many
+    /// times is not relocated whole unless that is asked for: each time takes new versions of all its patches.
+    fn styles(&self, named: &[Named], functions: usize) -> Vec<Style> {
+        let mut styles = vec![Style::Auto; functions];
+        let mut times: Vec<(u32, u64)> = Vec::with_capacity(2 * named.len());
+        for (one, placement) in named.iter().zip(&self.session.placements) {
+            let said = self.session.style(&placement.function);
+            if let Some(style) = styles.get_mut(one.id.major as usize)
+                && said != Style::Auto
+            {
+                *style = said;
+            }
+            for time in [placement.launch, placement.splash] {
+                times.push((one.id.major, (time + 0.0).to_bits()));
+            }
+        }
+        times.sort_unstable();
+        times.dedup();
+        for times in times.chunk_by(|one, other| one.0 == other.0) {
+            let style = times.first().map(|time| time.0 as usize);
+            if let Some(style) = style.and_then(|major| styles.get_mut(major))
+                && times.len() > Comparison::MOST_TIMES
+                && *style == Style::Auto
+            {
+                *style = Style::InPlace;
+            }
+        }
+        styles
     }
 
     /// Every hook once, in order; a function that may not be hooked at all is refused here.

@@ -8,7 +8,7 @@ use super::PlannedFunction;
 use crate::cfg::{BlockEnd, BlockIndex, Cfg};
 use crate::image::FunctionId;
 use crate::liveness::{Arguments, Live, Liveness, RegisterSet};
-use crate::placement::{Edge, Point, Site, Splice};
+use crate::placement::{Comparison, Edge, Point, Site, Splice, Style};
 use crate::{Addr, HookType, Image, InstrumentId, Result};
 
 struct Analysed {
@@ -48,6 +48,8 @@ impl<'a> Functions<'a> {
             major,
             name: function.name.clone(),
             cfg,
+            style: Style::InPlace,
+            compared: None,
         };
         self.analysed.push(Analysed {
             planned,
@@ -65,6 +67,15 @@ impl<'a> Functions<'a> {
     /// All graphs, by major number.
     pub(super) fn graphs(&self) -> impl Iterator<Item = &Cfg> {
         self.analysed.iter().map(|function| &function.planned.cfg)
+    }
+
+    /// Notes how hooks are reached, by major number.
+    pub(super) fn place(&mut self, styles: Vec<Style>, compared: Vec<Option<Comparison>>) {
+        let taken = styles.into_iter().zip(compared);
+        for (function, (style, compared)) in self.analysed.iter_mut().zip(taken) {
+            function.planned.style = style;
+            function.planned.compared = compared;
+        }
     }
 
     pub(super) fn planned(self) -> Vec<PlannedFunction> {

@@ -18,7 +18,7 @@ use gilk_instruments::Definition;
 use crate::cfg::Cfg;
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::patch::Piece;
-use crate::placement::{Bounce, BounceIndex, Point, Site, SiteIndex, Tactic};
+use crate::placement::{Bounce, BounceIndex, Comparison, Point, Site, SiteIndex, Style, Tactic};
 use crate::{Addr, InstrumentId};
 
 pub use build::plan;
@@ -65,6 +65,10 @@ pub struct PlannedFunction {
     pub name: String,
     /// Its graph.
     pub cfg: Cfg,
+    /// How its hooks are reached: in place or whole.
+    pub style: Style,
+    /// What both styles cost, where both were looked at.
+    pub compared: Option<Comparison>,
 }
 
 /// An instrument of the session.

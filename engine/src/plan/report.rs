@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Batch, Part, Patch, Plan, PlannedInstrument, Poke, PokeKind};
+use super::{Batch, Part, Patch, Plan, PlannedFunction, PlannedInstrument, Poke, PokeKind};
 use crate::listing::disassemble;
 use crate::patch::PieceKind;
 use crate::placement::{Bounce, Edge, Point, Site, SiteIndex, Slot, Splice};
@@ -44,6 +44,9 @@ impl Report<'_> {
             plan.batches.len(),
             plan.duration,
         )?;
+        for function in &plan.functions {
+            self.style(function)?;
+        }
         if !plan.instruments.is_empty() {
             writeln!(self.out)?;
         }
@@ -71,6 +74,19 @@ impl Report<'_> {
             self.batch(batch)?;
         }
         Ok(())
+    }
+
+    fn style(&mut self, function: &PlannedFunction) -> std::fmt::Result {
+        let Some(compared) = &function.compared else {
+            return Ok(());
+        };
+        let (name, style) = (&function.name, function.style);
+        writeln!(self.out, "{name}: {style}")?;
+        writeln!(self.out, "  in place: {}", compared.in_place)?;
+        match &compared.whole {
+            Ok(whole) => writeln!(self.out, "  whole: {whole}"),
+            Err(refusal) => writeln!(self.out, "  whole: refused by {refusal}"),
+        }
     }
 
     fn instrument(&mut self, one: &PlannedInstrument) -> std::fmt::Result {

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::super::family::families;
 use super::super::*;
 use super::walk::{Double, Walks, bytes, order, walk};
-use crate::Image;
 use crate::cfg::Cfg;
+use crate::{Image, Rule};
 
 fn image() -> Image {
     let path = std::env::var_os("GILK_IMAGE")
@@ -81,4 +81,67 @@ fn every_hook_of_a_kernel_at_once_counts_each_hit_once() {
         let mut double = Double::new(&walks, &own, &wanted, &part, third);
         walk(&mut double, 1, 120, seed).unwrap_or_else(|why| panic!("{name}: {why}"));
     }
+}
+/// Every hook of a function, the function alone in a session and relocated whole, in either style.
+#[test]
+#[ignore = "needs GILK_IMAGE, a saved live image; cargo xtask test makes one"]
+fn functions_relocated_whole_count_each_hit_once() {
+    let image = image();
+    let every: usize = std::env::var("GILK_EVERY").map_or(23, |every| every.parse().unwrap());
+    let mut why: BTreeMap<Rule, u32> = BTreeMap::new();
+    let (mut functions, mut whole, mut cheaper) = (0, 0, 0);
+    let mut sums = [StyleCost::default(); 2];
+    for function in image.functions().iter().step_by(every) {
+        let cfg = Cfg::of(&image, function.id);
+        let wanted = coverage::wanted(0, &image, &cfg);
+        if cfg.refusal.is_some() || wanted.is_empty() {
+            continue;
+        }
+        functions += 1;
+        let styled = place_in_styles(&image, &[&cfg], &[Style::Whole], &wanted);
+        let comparison = styled.compared[0].as_ref().unwrap();
+        match &comparison.whole {
+            Err(refusal) => *why.entry(refusal.rule).or_default() += 1,
+            Ok(cost) => {
+                whole += 1;
+                let is_cheaper = comparison.cheaper() == Style::Whole;
+                cheaper += u32::from(is_cheaper);
+                if is_cheaper {
+                    for (sum, one) in sums.iter_mut().zip([&comparison.in_place, cost]) {
+                        sum.jumps += one.jumps;
+                        sum.sites += one.sites;
+                        sum.bounces += one.bounces;
+                        sum.written += one.written;
+                        sum.copied += one.copied;
+                        sum.points += one.points;
+                        sum.waits += one.waits;
+                    }
+                }
+            }
+        }
+        let fail = |why| panic!("{}: {why}", cfg.name);
+        let sites = &styled.placement.sites;
+        // Donors are in functions whose graphs are not here.
+        if sites
+            .iter()
+            .all(|site| cfg.span.contains(site.displaced.start))
+        {
+            bytes(&image, &[&cfg], &styled.placement).unwrap_or_else(fail);
+        }
+        let walks = Walks::of(&image, &[&cfg]);
+        let own = BTreeMap::from([(0, &cfg)]);
+        for active in [1, 3] {
+            let some = |hook: usize| hook % active == 0;
+            let mut double = Double::new(&walks, &own, &wanted, &styled.placement, some);
+            walk(&mut double, 2, 120, functions).unwrap_or_else(fail);
+        }
+    }
+    println!(
+        "{functions} functions, {whole} can be relocated whole, {cheaper} cheaper so; not: {why:?}"
+    );
+    println!("those in place: {}\n         whole: {}", sums[0], sums[1]);
+    assert!(
+        whole > functions as u32 / 2,
+        "most functions can be relocated whole"
+    );
 }

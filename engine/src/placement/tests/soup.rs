@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::super::*;
 use super::walk::{Double, Walks, bytes, order, walk};
+use crate::Image;
 use crate::cfg::Cfg;
 use crate::image::FunctionId;
 use crate::image::fixture::{FTRACE_NOP, Fixture};
@@ -150,27 +151,41 @@ fn check(traced: bool, pieces: &[Piece], chosen: &[bool], seed: u64) -> Result<(
     let mut wanted = coverage::wanted(0, &image, &cfg);
     let mut choose = chosen.iter().cycle();
     wanted.retain(|_| *choose.next().unwrap());
-    let placement = place(&image, &[&cfg], &wanted);
+    for style in [Style::InPlace, Style::Whole] {
+        let styled = place_in_styles(&image, &[&cfg], &[style], &wanted);
+        if style == Style::InPlace {
+            prop_assert_eq!(&styled.placement, &place(&image, &[&cfg], &wanted));
+        }
+        walked(&image, &cfg, &wanted, &styled.placement, seed)?;
+        let again = place_in_styles(&image, &[&cfg], &[style], &wanted);
+        prop_assert_eq!(styled, again, "it is the same every time");
+    }
+    Ok(())
+}
+
+/// What holds of the bytes, and along ways through the function.
+fn walked(
+    image: &Image,
+    cfg: &Cfg,
+    wanted: &[Wanted],
+    placement: &Placement,
+    seed: u64,
+) -> Result<(), TestCaseError> {
     let fail = |why: String| {
         TestCaseError::fail(format!(
             "{why}\n{}\n{placement:#?}",
-            crate::cfg::text::listing(&image, &cfg)
+            crate::cfg::text::listing(image, cfg)
         ))
     };
-    let callee = Cfg::of(&image, FunctionId(1));
-    bytes(&image, &[&cfg, &callee], &placement).map_err(fail)?;
-    order(&placement).map_err(fail)?;
-    prop_assert_eq!(
-        &placement,
-        &place(&image, &[&cfg], &wanted),
-        "it is the same every time"
-    );
-    let walks = Walks::of(&image, &[&cfg]);
-    let own = BTreeMap::from([(0, &cfg)]);
-    let mut double = Double::new(&walks, &own, &wanted, &placement, |_| true);
+    let callee = Cfg::of(image, FunctionId(1));
+    bytes(image, &[cfg, &callee], placement).map_err(fail)?;
+    order(placement).map_err(fail)?;
+    let walks = Walks::of(image, &[cfg]);
+    let own = BTreeMap::from([(0, cfg)]);
+    let mut double = Double::new(&walks, &own, wanted, placement, |_| true);
     walk(&mut double, 6, 60, seed).map_err(fail)?;
     // Some of them active, and what they need.
-    let mut double = Double::new(&walks, &own, &wanted, &placement, |hook| {
+    let mut double = Double::new(&walks, &own, wanted, placement, |hook| {
         (seed >> (hook % 61)) & 1 == 0
     });
     walk(&mut double, 6, 60, seed ^ 0x5555).map_err(fail)

@@ -1,0 +1,180 @@
+//! Functions of the kernel that `GILK_IMAGE` names, relocated whole: every hook of a sample of them.
+
+#![allow(
+    clippy::expect_used,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail as tests do"
+)]
+
+#[path = "support/kernel.rs"]
+mod kernel;
+
+use std::collections::BTreeMap;
+
+use gilk_engine::cfg::Cfg;
+use gilk_engine::placement::{Comparison, Style, coverage, place};
+use gilk_engine::plan::{Plan, plan, report::report};
+use gilk_engine::session::{Placement, Session};
+use gilk_engine::verify::verify;
+use gilk_engine::{Error, Image};
+use gilk_instruments::Library;
+use kernel::{image, layout, name};
+
+/// Every hook of the function that can be reached in place with all others, each with the instrument.
+fn session(image: &Image, cfg: &Cfg, instrument: &str, style: Style) -> Session {
+    let wanted = coverage::wanted(0, image, cfg);
+    let placed = place(image, &[cfg], &wanted);
+    let reached = wanted.iter().zip(placed.hooks);
+    let reached = reached.filter_map(|(wanted, hook)| hook.is_ok().then_some(wanted));
+    let placements = reached.map(|wanted| Placement {
+        function: name(image, cfg),
+        block: wanted.block.0,
+        hook: wanted.hook,
+        instrument: instrument.into(),
+        launch: 0.0,
+        splash: 1.0,
+        timer: 0,
+    });
+    Session {
+        placements: placements.collect(),
+        styles: BTreeMap::from([(name(image, cfg), style)]),
+        ..Session::empty()
+    }
+}
+
+fn planned(image: &Image, session: &Session) -> Result<Plan, Error> {
+    plan(image, session, &Library::builtin().unwrap(), &layout())
+}
+
+fn step() -> usize {
+    std::env::var("GILK_EVERY").map_or(149, |step| step.parse().unwrap())
+}
+
+fn passes(image: &Image, plan: &Plan) {
+    if let Err(violations) = verify(image, plan.clone()) {
+        let some: Vec<String> = violations.iter().take(4).map(ToString::to_string).collect();
+        panic!(
+            "{}: {some:#?}\n{}",
+            plan.functions
+                .first()
+                .map_or("", |function| function.name.as_str()),
+            report(image, plan)
+        );
+    }
+}
+
+/// All at one time, by three kinds of instrument.
+#[test]
+fn whole_functions_are_verified() {
+    let Some(image) = image() else { return };
+    let (mut functions, mut hooks, mut refused) = (0, 0, 0);
+    let mut bytes = [0_usize; 2];
+    for function in image.functions().iter().step_by(step()) {
+        let cfg = Cfg::of(&image, function.id);
+        for instrument in ["counter", "timestamp", "elapsed-stop"] {
+            let whole = session(&image, &cfg, instrument, Style::Whole);
+            if whole.placements.is_empty() || cfg.refusal.is_some() {
+                continue;
+            }
+            functions += 1;
+            let plan = match planned(&image, &whole) {
+                Ok(plan) => plan,
+                Err(Error::Refused { .. }) => {
+                    refused += 1;
+                    continue;
+                }
+                Err(error) => panic!("{}: {error}", function.name),
+            };
+            assert!(plan.functions.iter().all(|one| one.style == Style::Whole));
+            hooks += plan.instruments.len();
+            passes(&image, &plan);
+            let in_place = session(&image, &cfg, instrument, Style::InPlace);
+            for (sum, plan) in bytes
+                .iter_mut()
+                .zip([planned(&image, &in_place).unwrap(), plan])
+            {
+                *sum += plan
+                    .patches
+                    .iter()
+                    .map(|patch| patch.code.len())
+                    .sum::<usize>();
+            }
+        }
+    }
+    eprintln!(
+        "{functions} plans of {hooks} hooks, {refused} refused; bytes of patches in place and whole: {bytes:?}"
+    );
+    assert!(hooks > 0 && refused * 50 < functions);
+}
+
+/// Instruments that come and go at many times: sites, waits and versions are as good as in place.
+#[test]
+fn whole_functions_are_verified_at_all_times() {
+    let Some(image) = image() else { return };
+    let mut seed = 7_u64;
+    let mut random = move |below: u64| {
+        // Knuth's MMIX generator.
+        seed = seed
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) % below
+    };
+    let mut pokes = 0;
+    for function in image.functions().iter().skip(3).step_by(step()) {
+        let cfg = Cfg::of(&image, function.id);
+        if cfg.refusal.is_some() {
+            continue;
+        }
+        let mut whole = session(&image, &cfg, "block-trace", Style::Whole);
+        for one in &mut whole.placements {
+            let (launch, length) = (random(6), random(3) + 1);
+            one.launch = f64::from(launch as u32);
+            one.splash = f64::from((launch + length) as u32);
+        }
+        match planned(&image, &whole) {
+            Ok(plan) => {
+                pokes += plan
+                    .batches
+                    .iter()
+                    .map(|batch| batch.pokes.len())
+                    .sum::<usize>();
+                passes(&image, &plan);
+            }
+            Err(Error::Refused { .. }) => {}
+            Err(error) => panic!("{}: {error}", function.name),
+        }
+    }
+    assert!(pokes > 0);
+}
+
+/// Left the choice, a plan reaches all that it reaches in place, and is as cheap as the cheaper.
+#[test]
+fn the_choice_reaches_no_less() {
+    let Some(image) = image() else { return };
+    let mut taken = BTreeMap::<Style, u32>::new();
+    for function in image.functions().iter().skip(11).step_by(step()) {
+        let cfg = Cfg::of(&image, function.id);
+        if cfg.refusal.is_some() {
+            continue;
+        }
+        let auto = session(&image, &cfg, "counter", Style::Auto);
+        if auto.placements.is_empty() {
+            continue;
+        }
+        let plan = planned(&image, &auto).unwrap_or_else(|why| panic!("{}: {why}", function.name));
+        passes(&image, &plan);
+        for one in &plan.functions {
+            *taken.entry(one.style).or_default() += 1;
+            let looked = auto.placements.len() >= Comparison::FROM as usize;
+            assert_eq!(one.compared.is_some(), looked);
+            let cheaper = one
+                .compared
+                .as_ref()
+                .map_or(Style::InPlace, Comparison::cheaper);
+            assert_eq!(one.style, cheaper, "{}", one.name);
+        }
+    }
+    eprintln!("{taken:?}");
+    assert!(taken.len() == 2, "{taken:?}");
+}
