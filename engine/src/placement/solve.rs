@@ -136,7 +136,8 @@ impl<'a> Part<'a> {
     fn draft(&mut self, ways: &[(usize, Ask, Result<Way, Refusal>)]) -> Result<(), Refusal> {
         self.needs = Needs::default();
         let own = self.asks.iter().filter_map(|&ask| ways.get(ask));
-        for way in own.filter_map(|(_, _, way)| way.as_ref().ok()) {
+        let own: Vec<&Way> = own.filter_map(|(_, _, way)| way.as_ref().ok()).collect();
+        for way in &own {
             self.needs.add(&way.needs);
         }
         let needs = &mut self.needs;
@@ -150,7 +151,7 @@ impl<'a> Part<'a> {
         }
         let outline = &self.outline;
         if let Some(spread) = &self.dead.whole {
-            spread.complete(outline, &self.dead, needs)?;
+            spread.complete(outline, &self.dead, &own, needs)?;
         }
         self.drafts.clear();
         self.drafts.extend(

@@ -135,6 +135,12 @@ impl Outline<'_> {
         function.is_some_and(|function| !function.is_part())
     }
 
+    /// Whether they are of different graphs.
+    pub(super) fn crosses(&self, from: Number, to: Number) -> bool {
+        let graph = |at: Number| self.graph_of(self.block_of(at));
+        graph(from) != graph(to)
+    }
+
     /// Whether a block begins with the instruction.
     pub(super) fn begins(&self, at: Number) -> bool {
         self.first_of(self.block_of(at)) == Some(at)

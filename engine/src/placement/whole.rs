@@ -8,11 +8,15 @@
 //! call, a return, a branch out of the function, or an instruction that stays. So a pass through the function
 //! costs a jump for each entrance on the way, however many blocks have hooks.
 //!
+//! Parts of a function that stand elsewhere are left for and entered like others: what branches there from the
+//! text is not known to be run by nobody.
+//!
 //! An entrance that takes no splice leaves what is behind it in the text, up to the next: hooks there
 //! cannot be reached so.
 
-use super::cover::{Dead, Needs};
+use super::cover::{Dead, Needs, refusal};
 use super::draft::Draft;
+use super::hooks::{Event, Way};
 use super::segments::{Number, Outline};
 use crate::relocate::refuse;
 use crate::{Refusal, Rule};
@@ -108,6 +112,7 @@ impl Spread {
         &self,
         outline: &Outline<'_>,
         dead: &Dead,
+        ways: &[&Way],
         needs: &mut Needs,
     ) -> Result<(), Refusal> {
         let sources = needs.runs.iter().chain(&needs.past).map(|edge| edge.0);
@@ -126,14 +131,28 @@ impl Spread {
                 needs.copied.push(at);
             }
         }
-        if dead.anchored {
-            // Who is in the text where it leads past a site that tells arrivals is led past it there.
-            for &(from, _) in &needs.past {
-                if !dead.takes_splice(outline, from) {
-                    return Err(super::cover::refusal(outline, from));
-                }
-                needs.copied.push(from);
+        // Who is in the text where it leads past a site that tells arrivals is led past it there; and what
+        // leads from one part of a function to another must be seen to be nobody's in the text.
+        let past = needs.past.iter().copied();
+        let mut anchors: Vec<Number> = past
+            .filter(|&(from, to)| dead.anchored || outline.crosses(from, to))
+            .map(|edge| edge.0)
+            .collect();
+        for way in ways {
+            if let Event::On(edges) = &way.event {
+                let from = edges.iter().filter(|&&(from, to)| {
+                    outline
+                        .number(to)
+                        .is_some_and(|to| outline.crosses(from, to))
+                });
+                anchors.extend(from.map(|edge| edge.0));
             }
+        }
+        for from in anchors {
+            if !dead.takes_splice(outline, from) {
+                return Err(refusal(outline, from));
+            }
+            needs.copied.push(from);
         }
         for &(from, to) in &self.edges {
             if run.get(from as usize) == Some(&true) && outline.begins(to) {
@@ -275,7 +294,7 @@ impl Search<'_, '_> {
         let outline = self.outline;
         let copy = copy && !outline.returns(at);
         for to in outline.next(at) {
-            if copy && outline.can_do(to) {
+            if copy && outline.can_do(to) && !outline.crosses(at, to) {
                 self.spread.edges.push((at, to));
                 self.copy(to);
             } else {

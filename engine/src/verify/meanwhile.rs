@@ -149,20 +149,20 @@ impl Meaning<'_> {
             }
             look(&other);
         }
-        // The sites it says it needs are all it needs: only these have been waited for.
-        for &site in early {
-            let Some(patch) = self.placed(site).and_then(|at| self.plan.patches.get(at)) else {
-                continue;
-            };
+        // The sites it says it needs, and what these need, are all it needs: only these have been waited for.
+        for &site in early.iter().filter(|&&site| self.placed(site).is_some()) {
             let mut alone: Map<usize, Option<usize>> =
                 into.iter().map(|&site| (site, None)).collect();
-            alone.insert(site, self.placed(site));
-            for id in Self::list(patch, Point::Entry) {
-                let one = self.by_id.get(id);
-                for need in one.into_iter().flat_map(|one| &one.needs) {
-                    let need = need.0 as usize;
-                    alone.insert(need, self.placed(need));
+            let mut to_do = vec![site];
+            while let Some(site) = to_do.pop() {
+                let placed = self.placed(site);
+                if alone.insert(site, placed).flatten().is_some() {
+                    continue;
                 }
+                let patch = placed.and_then(|at| self.plan.patches.get(at));
+                let ids = patch.map_or(&[][..], |patch| Self::list(patch, Point::Entry));
+                let ones = ids.iter().filter_map(|id| self.by_id.get(id));
+                to_do.extend(ones.flat_map(|one| &one.needs).map(|need| need.0 as usize));
             }
             look(&alone);
         }

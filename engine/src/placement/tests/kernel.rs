@@ -121,14 +121,14 @@ fn functions_relocated_whole_count_each_hit_once() {
         }
         let fail = |why| panic!("{}: {why}", cfg.name);
         let sites = &styled.placement.sites;
+        let family = families(&image, &[&cfg]).remove(0);
+        let graphs: Vec<&Cfg> = family.graphs.iter().map(|cfg| &**cfg).collect();
+        let inside = |at: Addr| graphs.iter().any(|cfg| cfg.span.contains(at));
         // Donors are in functions whose graphs are not here.
-        if sites
-            .iter()
-            .all(|site| cfg.span.contains(site.displaced.start))
-        {
-            bytes(&image, &[&cfg], &styled.placement).unwrap_or_else(fail);
+        if sites.iter().all(|site| inside(site.displaced.start)) {
+            bytes(&image, &graphs, &styled.placement).unwrap_or_else(fail);
         }
-        let walks = Walks::of(&image, &[&cfg]);
+        let walks = Walks::of(&image, &graphs);
         let own = BTreeMap::from([(0, &cfg)]);
         for active in [1, 3] {
             let some = |hook: usize| hook % active == 0;
