@@ -3,10 +3,35 @@
 
 use super::tactics::fixture;
 use super::*;
-use crate::placement::{Placement as Placed, Splice, coverage, place};
+use crate::placement::{
+    Placement as Placed, Point, Reached, SiteIndex, Splice, Style, compare, coverage, place,
+    place_in_styles,
+};
+
+/// Whether what a hook needs is needed by something else that it needs.
+fn is_implied(good: &Placed, reached: &Reached, need: usize) -> bool {
+    let lost = reached.needs[need];
+    let mut to_do: Vec<SiteIndex> = reached.needs.clone();
+    to_do.retain(|&site| site != lost);
+    let mut seen = to_do.clone();
+    while let Some(site) = to_do.pop() {
+        let there = good.hooks.iter().flatten();
+        let there = there.filter(|one| one.points.contains(&(site, Point::Entry)));
+        for &more in there.flat_map(|one| &one.needs) {
+            if more == lost {
+                return true;
+            }
+            if !seen.contains(&more) {
+                seen.push(more);
+                to_do.push(more);
+            }
+        }
+    }
+    false
+}
 
 /// Every way of taking one thing away from a placement.
-fn damaged(good: &Placed) -> Vec<(String, Placed)> {
+fn damaged(good: &Placed, style: Style) -> Vec<(String, Placed)> {
     let mut all = Vec::new();
     let mut add = |what: String, damage: &dyn Fn(&mut Placed)| {
         let mut bad = good.clone();
@@ -23,6 +48,9 @@ fn damaged(good: &Placed) -> Vec<(String, Placed)> {
             }
         }
         for need in 0..reached.needs.len() {
+            if is_implied(good, reached, need) {
+                continue;
+            }
             add(format!("need {need} of hook {hook}"), &|bad| {
                 bad.hooks[hook].as_mut().unwrap().needs.remove(need);
             });
@@ -41,6 +69,11 @@ fn damaged(good: &Placed) -> Vec<(String, Placed)> {
     }
     for (number, site) in good.sites.iter().enumerate() {
         for run_on in 0..site.run_ons.len() {
+            let to = site.run_ons[run_on].edge.to;
+            if style == Style::Whole && good.sites.iter().any(|one| one.displaced.start == to) {
+                // Left for the text there, it comes to the same in the patch of that site.
+                continue;
+            }
             add(format!("run-on {run_on} of site {number}"), &|bad| {
                 bad.sites[number].run_ons.remove(run_on);
             });
@@ -65,6 +98,7 @@ fn damaged(good: &Placed) -> Vec<(String, Placed)> {
 pub(super) fn try_all(
     image: &Image,
     placements: Vec<Placement>,
+    style: Style,
     step: usize,
     mut passing: impl FnMut(&str, &Plan),
 ) -> (usize, usize) {
@@ -74,14 +108,15 @@ pub(super) fn try_all(
     let session = session(placements);
     let mut kept = None;
     let good = plan_placed(image, &session, &library, &layout, |graphs, wanted| {
-        let placed = place(image, graphs, wanted);
+        let styles = vec![style; graphs.len()];
+        let placed = place_in_styles(image, graphs, &styles, wanted).placement;
         kept = Some(placed.clone());
         placed
     })
     .unwrap();
     passes(image, &good);
     let (mut tried, mut unplanned) = (0, 0);
-    for (what, bad) in damaged(&kept.unwrap()).into_iter().step_by(step) {
+    for (what, bad) in damaged(&kept.unwrap(), style).into_iter().step_by(step) {
         tried += 1;
         match plan_placed(image, &session, &library, &layout, |_, _| bad) {
             Ok(plan) => {
@@ -109,6 +144,13 @@ pub(super) fn all_hooks(image: &Image, name: &str, cfg: &Cfg) -> Vec<Placement> 
         .collect()
 }
 
+/// Whether all hooks of a function can be reached with it relocated whole.
+fn whole(image: &Image, cfg: &Cfg) -> bool {
+    let wanted = coverage::wanted(0, image, cfg);
+    let hooks: Vec<_> = wanted.iter().map(|one| (one.block, one.hook)).collect();
+    compare(image, cfg, &hooks).whole.is_ok()
+}
+
 #[test]
 fn of_the_fixture() {
     let image = fixture().image();
@@ -118,15 +160,20 @@ fn of_the_fixture() {
         if cfg.refusal.is_some() || hooks.is_empty() {
             continue;
         }
-        let tried = try_all(&image, hooks.clone(), 1, |what, plan| {
-            panic!(
-                "{}: without {what} it passes:\n{:?}\n{:?}",
-                function.name, plan.sites, plan.instruments
-            )
-        });
-        println!("{} all: {tried:?}", function.name);
+        for style in [Style::InPlace, Style::Whole] {
+            if style == Style::Whole && !whole(&image, &cfg) {
+                continue;
+            }
+            let tried = try_all(&image, hooks.clone(), style, 1, |what, plan| {
+                panic!(
+                    "{} {style}: without {what} it passes:\n{:?}\n{:?}",
+                    function.name, plan.sites, plan.instruments
+                )
+            });
+            println!("{} all {style}: {tried:?}", function.name);
+        }
         for hook in hooks {
-            let tried = try_all(&image, vec![hook], 1, |what, plan| {
+            let tried = try_all(&image, vec![hook], Style::InPlace, 1, |what, plan| {
                 panic!(
                     "{}: without {what} it passes:\n{:?}\n{:?}",
                     function.name, plan.sites, plan.instruments
@@ -165,10 +212,15 @@ fn of_real_functions() {
             continue;
         }
         let step = 1 + cfg.blocks.len() / 20;
-        let (more, without) = try_all(&image, hooks, step, |what, _| {
-            passing.push(format!("{name}: {what}"));
-        });
-        (all, unplanned) = (all + more, unplanned + without);
+        for style in [Style::InPlace, Style::Whole] {
+            if style == Style::Whole && !whole(&image, &cfg) {
+                continue;
+            }
+            let (more, without) = try_all(&image, hooks.clone(), style, step, |what, _| {
+                passing.push(format!("{name} {style}: {what}"));
+            });
+            (all, unplanned) = (all + more, unplanned + without);
+        }
     }
     println!(
         "{all} placements broken, of {unplanned} no plan could be made; {} pass",
