@@ -118,13 +118,18 @@ impl<'a> Part<'a> {
             }
         }
         if let Err(refusal) = self.draft(ways) {
-            self.needs = Needs::default();
-            self.drafts.clear();
-            self.runs = Runs::default();
-            for &ask in &self.asks {
-                if let Some((.., way)) = ways.get_mut(ask) {
-                    *way = Err(refusal.clone());
-                }
+            self.refuse(ways, &refusal);
+        }
+    }
+
+    /// Refuses all that is asked of it.
+    fn refuse(&mut self, ways: &mut [(usize, Ask, Result<Way, Refusal>)], refusal: &Refusal) {
+        self.needs = Needs::default();
+        self.drafts.clear();
+        self.runs = Runs::default();
+        for &ask in &self.asks {
+            if let Some((.., way)) = ways.get_mut(ask) {
+                *way = Err(refusal.clone());
             }
         }
     }
@@ -526,8 +531,11 @@ impl<'n, 'a> Problem<'n, 'a> {
         let mut slots: Vec<Addr> = self.taken.iter().map(|(.., slot)| slot.at).collect();
         slots.sort_unstable();
         for part in &mut self.parts {
-            if !part.dead.merged.is_empty() && part.split(&slots) {
-                part.draft(&self.ways);
+            if !part.dead.merged.is_empty()
+                && part.split(&slots)
+                && let Err(refusal) = part.draft(&self.ways)
+            {
+                part.refuse(&mut self.ways, &refusal);
             }
         }
         let mut donors: Vec<(usize, (Number, Number, Addr), Addr)> = Vec::new();

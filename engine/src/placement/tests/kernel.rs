@@ -131,7 +131,7 @@ fn functions_relocated_whole_count_each_hit_once() {
         let walks = Walks::of(&image, &graphs);
         let own = BTreeMap::from([(0, &cfg)]);
         for active in [1, 3] {
-            let some = |hook: usize| hook % active == 0;
+            let some = |hook: usize| hook.is_multiple_of(active);
             let mut double = Double::new(&walks, &own, &wanted, &styled.placement, some);
             walk(&mut double, 2, 120, functions).unwrap_or_else(fail);
         }
