@@ -11,6 +11,16 @@ pub(super) struct Term {
 }
 
 impl Term {
+    /// All of an atom.
+    pub(super) fn whole(atom: u32) -> Self {
+        Self {
+            atom,
+            lo: 0,
+            len: 64,
+            factor: 1,
+        }
+    }
+
     /// How far to the left the field stands, if it is only moved.
     pub(super) fn shift(self) -> Option<u32> {
         self.factor

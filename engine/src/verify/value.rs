@@ -121,19 +121,24 @@ impl Values {
             by_atom: Map::default(),
             spare: Vec::new(),
         };
-        values.clear();
+        values.add_registers();
         values
     }
 
-    /// Begins another proof, with the registers of the original code alone.
+    /// Begins another proof, with the registers of the original code alone. These are in no map.
     pub(super) fn clear(&mut self) {
-        self.sums.clear();
-        self.terms.clear();
-        self.leaves.clear();
+        let registers = usize::from(REGISTERS);
         self.by_hash.clear();
-        self.atoms.clear();
         self.by_atom.clear();
-        // Nothing is known of the first.
+        self.sums.truncate(registers + 1);
+        self.terms.truncate(registers);
+        self.leaves.truncate(registers);
+        self.atoms.truncate(registers);
+    }
+
+    /// Only ever done once.
+    fn add_registers(&mut self) {
+        // Nothing is known of the first value.
         self.sums.push(Kept {
             constant: 0,
             terms: 0..0,
@@ -141,8 +146,16 @@ impl Values {
             older: Value::UNKNOWN,
         });
         for number in 0..REGISTERS {
-            let register = self.atom(Atom::Register(number));
-            debug_assert_eq!(register, Value::original(number));
+            let atom = u32::from(number);
+            self.atoms.push(Atom::Register(number));
+            self.terms.push(Term::whole(atom));
+            self.leaves.push(atom);
+            self.sums.push(Kept {
+                constant: 0,
+                terms: atom..atom + 1,
+                leaves: atom..atom + 1,
+                older: Value::UNKNOWN,
+            });
         }
     }
 
@@ -175,6 +188,12 @@ impl Values {
 
     /// `None` if it is too large.
     fn interned(&mut self, sum: Sum<'_>) -> Option<Value> {
+        if let (0, &[term]) = (sum.constant, sum.terms)
+            && term == Term::whole(term.atom)
+            && let Some(&Atom::Register(number)) = self.atoms.get(term.atom as usize)
+        {
+            return Some(Value::original(number));
+        }
         if sum.terms.len() > MOST_TERMS {
             return None;
         }
@@ -245,6 +264,9 @@ impl Values {
     }
 
     pub(super) fn atom_number(&mut self, atom: Atom) -> u32 {
+        if let Atom::Register(number) = atom {
+            return number.into();
+        }
         if let Some(&known) = self.by_atom.get(&atom) {
             return known;
         }
@@ -336,6 +358,7 @@ impl Values {
 
     /// Whether the value is made of the atom.
     pub(super) fn mentions(&self, value: Value, atom: &Atom) -> bool {
+        // Registers of the original code are never read again.
         self.by_atom
             .get(atom)
             .is_some_and(|number| self.leaves_of(value).binary_search(number).is_ok())

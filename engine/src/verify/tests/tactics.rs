@@ -5,6 +5,7 @@ mod last_resorts;
 mod ways;
 
 use super::*;
+use crate::InstrumentId;
 use crate::placement::{
     Bounce, BounceIndex, Edge, Placement as Placed, Point, Reached, RunOn, Site, SiteIndex, Slot,
     Splice, Tactic,
@@ -92,6 +93,19 @@ pub(super) fn fixture() -> Fixture {
             a.db(&[0x3e])?;
             a.mov(rdx, rax)?;
             a.ret()
+        })
+        .compiled("decides", |a| {
+            // A static key behind a call.
+            a.push(rbx)?;
+            a.mov(rbx, rdi)?;
+            a.call(Fixture::address(0))?;
+            a.db(&[0x0f, 0x1f, 0x44, 0, 0])?;
+            a.lea(rax, qword_ptr(rax + rbx))?;
+            a.mov(edx, 7)?;
+            a.mov(rcx, rax)?;
+            a.lea(rax, qword_ptr(rcx + 9))?;
+            a.pop(rbx)?;
+            a.ret()
         });
     let keyed = Fixture::address(2) + 5 + 8;
     let image = fixture.image();
@@ -102,8 +116,9 @@ pub(super) fn fixture() -> Fixture {
         .find(|one| one.mnemonic() == iced_x86::Mnemonic::Shl)
         .unwrap()
         .ip();
-    fixture.jumps = vec![(keyed, slow)];
-    fixture.jump_keys = vec![DATA + 0x3000];
+    let decides = Fixture::address(8) + 5 + 9;
+    fixture.jumps = vec![(keyed, slow), (decides, decides + 5 + 9)];
+    fixture.jump_keys = vec![DATA + 0x3000, DATA + 0x3020];
     fixture.static_calls = vec![Fixture::address(3) + 5];
     fixture.static_call_keys = vec![DATA + 0x3100];
     fixture.symbols = vec![(DATA + 0x3100, 'D', "__SCK__told".into())];

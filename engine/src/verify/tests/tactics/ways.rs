@@ -2,6 +2,51 @@
 
 use super::*;
 
+/// The end of a block that cannot be displaced is known by the ways out of it, each of them and once.
+#[test]
+fn ends_that_stay() {
+    let image = fixture().image();
+    let cfg = Cfg::of(&image, image.function_named("decides").unwrap().id);
+    let branch = cfg.blocks[0].instructions.last().unwrap();
+    assert_eq!(branch.ip(), Fixture::address(8) + 5 + 9);
+    let ways = [branch.next_ip() + 9, branch.next_ip()];
+    let all = [(0, HookType::Post), (1, HookType::Pre), (2, HookType::Pre)];
+    // Alone, and with the hooks before the blocks behind it.
+    for count in 1..=all.len() {
+        let hooks = all.iter().take(count);
+        let hooks = hooks.map(|&(block, hook)| placement("decides", block, hook, "counter"));
+        let good = real(&image, hooks.collect());
+        let post = &good.instruments[0];
+        let starts = |site: SiteIndex| good.sites[site.0 as usize].displaced.start.0;
+        for way in ways {
+            assert!(
+                post.points.iter().any(|&(site, point)| match point {
+                    Point::Entry => starts(site) == way,
+                    Point::On(edge) => edge.from.0 == branch.ip() && edge.to.0 == way,
+                    Point::Before(_) => false,
+                }),
+                "{:?}",
+                post.points
+            );
+        }
+        // Counted on one of the ways only: consistently, in patches and instruments.
+        for point in 0..post.points.len() {
+            refused(&image, &good, "", |plan| {
+                plan.instruments[0].points.remove(point);
+            });
+        }
+        if count > 1 {
+            // In the wrong order where both stand.
+            let both = |list: &&mut (Point, Vec<InstrumentId>)| list.1.len() > 1;
+            let mut other = good.clone();
+            let lists = other.patches.iter_mut().flat_map(|patch| &mut patch.hooks);
+            lists.filter(both).for_each(|(_, list)| list.reverse());
+            assert_ne!(other, good);
+            assert!(verify(&image, other).is_err());
+        }
+    }
+}
+
 #[test]
 fn arrivals() {
     let image = fixture().image();
@@ -124,7 +169,7 @@ fn edges_and_keys() {
     // A kernel whose tables have the key the other way round, or another key.
     for other in [DATA + 0x3001, DATA + 0x3010] {
         let mut fixture = fixture();
-        fixture.jump_keys = vec![other];
+        fixture.jump_keys[0] = other;
         let violations = verify(&fixture.image(), good.clone()).expect_err("another key");
         assert!(list(&violations).contains("Patch"), "{}", list(&violations));
     }
