@@ -7,10 +7,12 @@ use crate::{apt, kernels, python, tool};
 
 /// Tests on a live kernel are named `live::…` and have a stage of their own.
 const LIVE: &str = "live::";
+/// Those of them that hook ever more functions, up to whole directories of the kernel.
+const EVERYWHERE: &str = "live::everywhere::";
 
 /// Runs every stage.
 pub(crate) fn test(yes: bool) -> Result<()> {
-    let mut stages = Stages::new(13);
+    let mut stages = Stages::new(14);
     stages.stage("system packages", || {
         apt::provide(Purpose::Tests, yes, false)
     })?;
@@ -73,7 +75,7 @@ pub(crate) fn test(yes: bool) -> Result<()> {
     })?;
     let later = stages.stage("a later kernel, saved", kernels::saved_later)?;
     stages.stage("the engine's tests on the later kernel", || {
-        let Some(later) = later else { return Ok(()) };
+        let Some(later) = &later else { return Ok(()) };
         let mut cargo = tool::cargo(&["test", "--package", "gilk-engine", "--", "--ignored"]);
         tool::run(later.name_to(&mut cargo))
     })?;
@@ -89,6 +91,23 @@ pub(crate) fn test(yes: bool) -> Result<()> {
         ]);
         kernel.name_to(&mut cargo).env("GILK_PYTHON", &python);
         tool::run(&mut cargo)
+    })?;
+    stages.stage("everything at once on the later kernel, live", || {
+        if later.is_none() {
+            return Ok(());
+        }
+        let mut cargo = tool::cargo(&[
+            "test",
+            "--package",
+            "ilk-driver",
+            "--test",
+            "lab",
+            "--",
+            "--ignored",
+            "--nocapture",
+            EVERYWHERE,
+        ]);
+        tool::run(cargo.env("GILK_SERIES", kernels::LATER))
     })?;
     stages.finish();
     Ok(())

@@ -6,3 +6,4 @@ mod executed;
 mod faults;
 mod pulsar;
 mod restoration;
+mod tactics;

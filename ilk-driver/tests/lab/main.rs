@@ -15,6 +15,7 @@
     reason = "nobody reads the documentation of a test program"
 )]
 
+mod chosen;
 mod circulation;
 mod live;
 mod support;

@@ -11,21 +11,21 @@ use gilk_engine::{Error, HookType, Image, Plan, Rule};
 use gilk_instruments::Library;
 
 /// Hooks, and what is not among them.
-pub(super) struct Chosen {
-    pub(super) graphs: Vec<Cfg>,
+pub(crate) struct Chosen {
+    pub(crate) graphs: Vec<Cfg>,
     /// In the order of the session's placements.
-    pub(super) wanted: Vec<Wanted>,
+    pub(crate) wanted: Vec<Wanted>,
     /// Hooks that there are.
-    pub(super) asked: usize,
+    pub(crate) asked: usize,
     /// Functions refused whole.
-    pub(super) functions: BTreeMap<Rule, usize>,
+    pub(crate) functions: BTreeMap<Rule, usize>,
     /// Hooks refused.
-    pub(super) hooks: BTreeMap<Rule, usize>,
+    pub(crate) hooks: BTreeMap<Rule, usize>,
 }
 
 impl Chosen {
     /// Both hooks of every block that anybody reaches, as far as the placement of all of them allows.
-    pub(super) fn of(image: &Image, functions: &[&Function]) -> Self {
+    pub(crate) fn of(image: &Image, functions: &[&Function]) -> Self {
         let mut chosen = Self {
             graphs: Vec::new(),
             wanted: Vec::new(),
@@ -70,7 +70,7 @@ impl Chosen {
     }
 
     /// A session of the same name and so on, with a counter at every hook, and its plan.
-    pub(super) fn plan(
+    pub(crate) fn plan(
         &mut self,
         image: &Image,
         session: Session,
