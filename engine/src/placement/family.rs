@@ -27,7 +27,7 @@ pub(super) fn families<'a>(image: &'a Image, graphs: &[&'a Cfg]) -> Vec<Family<'
             by_root.entry(root(image, cfg)).or_default().push(index);
         }
     }
-    let mut families: Vec<Family<'a>> = Vec::with_capacity(graphs.len());
+    let mut families: Vec<Family<'a>> = Vec::with_capacity(alone.len() + by_root.len());
     families.extend(alone.into_iter().map(|index| {
         Family {
             graphs: graphs
@@ -40,14 +40,16 @@ pub(super) fn families<'a>(image: &'a Image, graphs: &[&'a Cfg]) -> Vec<Family<'
         }
     }));
     for (function, given) in by_root {
-        let mut members: Vec<Cow<'a, Cfg>> = (given.iter())
-            .filter_map(|&index| graphs.get(index).copied().map(Cow::Borrowed))
-            .collect();
+        let mut members: Vec<Cow<'a, Cfg>> = Vec::with_capacity(given.len());
+        members.extend(
+            (given.iter()).filter_map(|&index| graphs.get(index).copied().map(Cow::Borrowed)),
+        );
         add(image, &mut members, function);
         let root = members.iter().find(|cfg| cfg.function == function);
         for part in root.map(|cfg| parts(image, cfg)).unwrap_or_default() {
             add(image, &mut members, part);
         }
+        members.shrink_to_fit();
         families.push(Family {
             graphs: members,
             given,

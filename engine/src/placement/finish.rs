@@ -274,8 +274,10 @@ fn reached(
     }
     points.sort_unstable();
     points.dedup();
+    points.shrink_to_fit();
     needs.sort_unstable();
     needs.dedup();
+    needs.shrink_to_fit();
     for site in points
         .iter()
         .map(|&(site, _)| site)

@@ -181,12 +181,14 @@ impl<'a> Outline<'a> {
     fn cut(&mut self) {
         let graphs = std::mem::take(&mut self.graphs);
         let blocks = graphs.iter().flat_map(|cfg| &cfg.blocks);
+        self.firsts.reserve_exact(blocks.clone().count());
         self.marks
             .reserve_exact(blocks.map(|block| block.instructions.len()).sum());
         let start = graphs.first().map_or(Addr(0), |cfg| cfg.span.start);
         for cfg in &graphs {
             self.cut_graph(cfg, start);
         }
+        self.segments.shrink_to_fit();
         self.graphs = graphs;
     }
 

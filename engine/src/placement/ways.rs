@@ -82,6 +82,13 @@ impl Outline<'_> {
         if from.is_empty() {
             return refuse(Rule::Unreached, here, "nothing leads here");
         }
+        if self.successors(number).is_some_and(|to| to == [at]) {
+            return refuse(
+                Rule::TooFar,
+                here,
+                "the block leads to itself alone, and a copy of it would never end",
+            );
+        }
         Ok(from)
     }
 

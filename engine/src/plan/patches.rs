@@ -169,9 +169,12 @@ impl Maker<'_> {
             .collect();
         let site = self.site(version)?;
         let live = self.functions.live(site);
-        let code = assembler
+        let mut code = assembler
             .assemble(address, site, &hooks, &live)
             .map_err(|refusal| self.refused(version, refusal))?;
+        // There may be a million patches.
+        code.bytes.shrink_to_fit();
+        code.pieces.shrink_to_fit();
         let ids =
             |list: &[Hooked]| -> Vec<InstrumentId> { list.iter().map(|one| one.id).collect() };
         Ok(Patch {
