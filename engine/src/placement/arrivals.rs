@@ -36,6 +36,12 @@ pub(super) fn out_of(
             return Err(refusal(outline, to));
         }
         for from in outline.ways(to)?.into_iter().filter(|&from| from != last) {
+            let ends = outline.instruction(to);
+            if from == to && ends.is_some_and(|ends| ends.is_jmp_short_or_near()) {
+                // A patch that led it past the splice would be a loop that runs nothing.
+                let why = "what follows jumps to itself for ever";
+                return refuse(Rule::EnteredFromElsewhere, outline.start(to), why);
+            }
             cover.leaving(from)?;
             past.push((from, to));
         }
