@@ -6,7 +6,8 @@ use super::effects::{Mask, names};
 use super::routine::{Decoded, Routine};
 use super::same::{same, same_condition};
 use super::state::State;
-use super::walk::{By, Goal, Phase, Walk};
+use super::walk::Walk;
+use super::way::{By, Goal, Phase};
 use crate::Addr;
 use crate::image::{Decision, SiteKind, Transfer};
 

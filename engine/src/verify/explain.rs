@@ -3,7 +3,8 @@
 use iced_x86::Instruction;
 
 use super::hit::Progress;
-use super::walk::{By, Goal, Walk};
+use super::walk::Walk;
+use super::way::{By, Goal};
 use crate::Addr;
 use crate::placement::Point;
 

@@ -11,7 +11,7 @@ use super::hit::{Expected, argument_number};
 use super::live::{Changed, SampledAt};
 use super::routine::{Decoded, Routine};
 use super::violation::Violation;
-use super::walk::Lists;
+use super::way::Lists;
 use crate::cfg::BlockIndex;
 use crate::image::SiteKind;
 use crate::placement::{Edge, Point, Splice};

@@ -12,7 +12,7 @@ use super::meanwhile::Written;
 use super::originals::Originals;
 use super::reach::{Asked, Reach, Want};
 use super::violation::Violation;
-use super::walk::Facts;
+use super::way::Facts;
 use crate::placement::{Edge, Point, SiteIndex};
 use crate::plan::{Patch, Plan};
 use crate::{Addr, HookType, InstrumentId};

@@ -8,12 +8,12 @@
 //! - `target`: the layout makes sense, patches are apart, and so are all writes.
 //! - `originals`, `routine`, `callee`, `effects`, `live`: functions decoded from their start.
 //! - `site`, `padding`: where splices and bounces may be, and what may be displaced or copied.
-//! - `walk` with `scan`, `points`, `state`, `step`, `operands`, `place`, `explain`: every path of every patch beside the original
-//!   code, run on numbers that are known only by where they come from (`value`, `arithmetic`, `sum`).
+//! - `walk` with `way`, `scan`, `points`, `state`, `step`, `operands`, `place`, `explain`: every path of every patch beside the original
+//!   code, run on numbers that are known only by where they come from (`value`, `words`, `arithmetic`, `sum`).
 //! - `hit`, `timer`: what an instrument may write, and when it has done what it is there for.
 //! - `same`, `ending`, `shape`: copies are the original instructions, control goes on where it would
 //!   have gone, nothing loops but what did, and no byte is unaccounted for.
-//! - `parts`, `schedule`, `splice`: batches played over the text; after every write the program is whole,
+//! - `parts`, `schedule`, `running`, `splice`: batches played over the text; after every write the program is whole,
 //!   every poke finds what it expects, and at the end everything is as it was.
 //! - `hash`: the maps that all of these use.
 //! - `hooks`, `meaning`, `meanwhile`, `reach`: the hooks that identifiers name, and that each hit of one runs its
@@ -43,6 +43,7 @@ mod place;
 mod points;
 mod reach;
 mod routine;
+mod running;
 mod same;
 mod scan;
 mod schedule;
@@ -59,6 +60,8 @@ mod timer;
 mod value;
 mod violation;
 mod walk;
+mod way;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -70,7 +73,8 @@ use self::meaning::Meaning;
 use self::originals::Originals;
 use self::parts::Parts;
 use self::routine::Routine;
-use self::walk::{Facts, Tools, Walk};
+use self::walk::{Tools, Walk};
+use self::way::Facts;
 use crate::placement::{Bounce, Point, SiteIndex, Slot};
 use crate::plan::{Patch, Plan, PlannedInstrument};
 use crate::{Addr, Image};

@@ -1,7 +1,8 @@
 //! Where in the original code a patch is, and which instruments stand on the way.
 
 use super::hit::{Expected, Progress};
-use super::walk::{By, Goal, Phase, Walk};
+use super::walk::Walk;
+use super::way::{By, Goal, Phase};
 use crate::placement::{Edge, Point, Splice};
 use crate::{Addr, Span};
 

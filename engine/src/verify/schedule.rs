@@ -3,23 +3,18 @@
 use std::collections::BTreeMap;
 
 use super::hash::{Map, Set};
-use super::hooks::{self, ById};
+use super::hooks::ById;
 use super::meaning::{Change, Meaning};
 use super::parts::{self, Parts};
+use super::running::bits;
 use super::splice;
 use super::violation::Violation;
 use crate::placement::{SiteIndex, Splice};
 use crate::plan::{Batch, Part, Plan, Poke, PokeKind};
-use crate::{Addr, Image, InstrumentId};
+use crate::{Image, InstrumentId};
 
 /// Pokes that the driver takes in one batch (`ILK_MAX_POKES` in `ilk-driver/kmod/ilk_abi.h`).
 const MAX_POKES: usize = 1 << 20;
-
-/// Times in an order, and the same for equal times.
-fn bits(time: f64) -> i64 {
-    let bits = time.to_bits().cast_signed();
-    bits ^ (((bits >> 63).cast_unsigned()) >> 1).cast_signed()
-}
 
 /// Plays every batch and says what is wrong with any.
 pub(super) fn play(
@@ -74,28 +69,28 @@ pub(super) fn play(
 
 /// A part that is in place.
 #[derive(Clone, Copy)]
-struct Here<'a> {
+pub(super) struct Here<'a> {
     /// The patch that it leads to, in the end.
     patch: usize,
     /// What is written there.
     bytes: &'a [u8],
 }
 
-struct Player<'a> {
+pub(super) struct Player<'a> {
     image: &'a Image,
-    plan: &'a Plan,
-    by_id: &'a ById<'a>,
+    pub(super) plan: &'a Plan,
+    pub(super) by_id: &'a ById<'a>,
     parts: &'a Parts,
     /// Who is to begin and to end when.
-    times: BTreeMap<i64, [Vec<InstrumentId>; 2]>,
-    in_place: Map<Part, Here<'a>>,
+    pub(super) times: BTreeMap<i64, [Vec<InstrumentId>; 2]>,
+    pub(super) in_place: Map<Part, Here<'a>>,
     /// At how many points each instrument runs.
-    running: Map<InstrumentId, usize>,
-    violations: &'a mut Vec<Violation>,
+    pub(super) running: Map<InstrumentId, usize>,
+    pub(super) violations: &'a mut Vec<Violation>,
 }
 
 impl<'a> Player<'a> {
-    fn batch_is_wrong(&mut self, number: usize, batch: &Batch, why: String) {
+    pub(super) fn batch_is_wrong(&mut self, number: usize, batch: &Batch, why: String) {
         self.violations.push(Violation::Batch {
             batch: number,
             time: batch.at,
@@ -346,98 +341,5 @@ impl<'a> Player<'a> {
             after,
             rank: self.parts.rank_of(part),
         })
-    }
-
-    /// Counts at how many points instruments run.
-    fn count(&mut self, change: &Change, touched: &mut Vec<InstrumentId>) {
-        let plan = self.plan;
-        let of = |patch: Option<usize>| {
-            let patch = patch.and_then(|patch| plan.patches.get(patch));
-            patch
-                .into_iter()
-                .flat_map(|patch| &patch.hooks)
-                .flat_map(|(_, ids)| ids.iter().copied())
-        };
-        for id in of(change.before) {
-            touched.push(id);
-            if let Some(count) = self.running.get_mut(&id) {
-                *count = count.saturating_sub(1);
-            }
-        }
-        for id in of(change.after) {
-            touched.push(id);
-            *self.running.entry(id).or_default() += 1;
-        }
-    }
-
-    /// After a batch exactly the instruments run that are launched and not splashed, at all their points.
-    fn check_running(&mut self, number: usize, batch: &Batch, mut touched: Vec<InstrumentId>) {
-        let mut wrong = Vec::new();
-        let [launched, splashed] = self.times.remove(&bits(batch.at)).unwrap_or_default();
-        for (what, mut due, said) in [
-            ("launched", launched, &batch.launched),
-            ("splashed", splashed, &batch.splashed),
-        ] {
-            let mut said = said.clone();
-            said.sort_unstable();
-            due.sort_unstable();
-            if due != said {
-                wrong.push(format!(
-                    "the instruments it says are {what} are not those whose time it is"
-                ));
-            }
-            touched.extend(due);
-        }
-        touched.sort_unstable();
-        touched.dedup();
-        for id in touched {
-            let runs = self.running.get(&id).copied().unwrap_or(0);
-            let active = self
-                .by_id
-                .get(&id)
-                .filter(|one| one.launch <= batch.at && batch.at < one.splash);
-            let should = active.map_or(0, |one| one.points.len());
-            if runs != should {
-                wrong.push(format!(
-                    "after it instrument {id} runs at {runs} points, and should at {should}"
-                ));
-            }
-        }
-        for why in wrong {
-            self.batch_is_wrong(number, batch, why);
-        }
-    }
-
-    fn at_the_end(&mut self) {
-        if let Some(part) = self.in_place.keys().next() {
-            let why = format!(
-                "at its end the text is not what it was: {} is still there",
-                parts::name(self.plan, *part)
-            );
-            self.violations.push(Violation::Plan { why });
-        }
-        let batches: Set<i64> = self
-            .plan
-            .batches
-            .iter()
-            .map(|batch| bits(batch.at))
-            .collect();
-        let batch_at = |time: f64| batches.contains(&bits(time));
-        for one in &self.plan.instruments {
-            let in_order =
-                0.0 <= one.launch && one.launch < one.splash && one.splash <= self.plan.duration;
-            if !(in_order && batch_at(one.launch) && batch_at(one.splash)) {
-                let why = format!(
-                    "no batches launch it at {} s and splash it at {} s",
-                    one.launch, one.splash
-                );
-                let at: Addr = hooks::place(self.plan, one);
-                self.violations.push(Violation::Instrument {
-                    id: one.id,
-                    at,
-                    why,
-                });
-            }
-        }
     }
 }

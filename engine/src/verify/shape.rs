@@ -3,7 +3,8 @@
 use super::hash::Map;
 use super::state::State;
 use super::value::Values;
-use super::walk::{Node, Wrong};
+use super::walk::Wrong;
+use super::way::Node;
 use crate::Addr;
 
 /// The number of a node.
