@@ -2,8 +2,9 @@
 
 use iced_x86::{Code, ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
+use super::decoded::Decoded;
 use super::effects::{Mask, names};
-use super::routine::{Decoded, Routine};
+use super::routine::Routine;
 use super::same::{same, same_condition};
 use super::state::State;
 use super::walk::Walk;

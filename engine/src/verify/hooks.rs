@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use gilk_instruments::{Program, Sampled};
 use iced_x86::{FlowControl, Mnemonic};
 
+use super::decoded::Decoded;
 use super::effects::Mask;
 use super::hash::Map;
 use super::hit::{Expected, argument_number};
 use super::live::{Changed, SampledAt};
-use super::routine::{Decoded, Routine};
+use super::routine::Routine;
 use super::violation::Violation;
 use super::way::Lists;
 use crate::cfg::BlockIndex;

@@ -6,7 +6,7 @@
 //! claim and checked.
 //!
 //! - `target`: the layout makes sense, patches are apart, and so are all writes.
-//! - `originals`, `routine`, `callee`, `effects`, `live`: functions decoded from their start.
+//! - `originals`, `routine`, `decoded`, `callee`, `effects`, `live`: functions decoded from their start.
 //! - `site`, `padding`: where splices and bounces may be, and what may be displaced or copied.
 //! - `walk` with `way`, `scan`, `points`, `state`, `step`, `operands`, `place`, `explain`: every path of every patch beside the original
 //!   code, run on numbers that are known only by where they come from (`value`, `words`, `arithmetic`, `sum`).
@@ -26,6 +26,7 @@
 
 mod arithmetic;
 mod callee;
+mod decoded;
 mod effects;
 mod ending;
 mod explain;

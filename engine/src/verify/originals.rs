@@ -2,9 +2,10 @@
 
 use std::cell::Cell;
 
+use super::decoded::Decoded;
 use super::effects::Mask;
 use super::live::Live;
-use super::routine::{Decoded, Routine};
+use super::routine::Routine;
 use crate::{Addr, Image};
 
 /// The functions that are touched: decoded, with what is live in them.

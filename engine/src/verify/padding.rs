@@ -2,8 +2,9 @@
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
+use super::decoded::Decoded;
 use super::originals::Originals;
-use super::routine::{Decoded, Routine};
+use super::routine::Routine;
 use crate::image::is_padding;
 use crate::{Addr, Span};
 

@@ -3,9 +3,10 @@
 
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
+use super::decoded::Decoded;
 use super::originals::Originals;
 use super::padding;
-use super::routine::{Decoded, Routine};
+use super::routine::Routine;
 use crate::image::SiteKind;
 use crate::placement::{Bounce, SPLICE_BYTES, Site, Slot, Splice};
 use crate::{Addr, Span};

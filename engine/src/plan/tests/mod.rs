@@ -3,6 +3,7 @@ mod copies;
 mod mutants;
 mod places;
 mod random;
+mod reached;
 mod sessions;
 mod walk;
 

@@ -1,12 +1,11 @@
 //! Sites at random: whatever is sound by the documentation of their types, not what is clever.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use iced_x86::Instruction;
 
 use super::choices::Choices;
-use super::copies::Copies;
-use crate::cfg::{Block, BlockEnd, Cfg};
+use crate::cfg::{Block, Cfg};
 use crate::image::{Decision, SiteKind, Transfer};
 use crate::liveness::Liveness;
 use crate::placement::*;
@@ -51,9 +50,9 @@ fn target(image: &Image, instruction: &Instruction) -> Option<Addr> {
     }
 }
 
-struct Builder<'a> {
-    image: &'a Image,
-    graphs: &'a [&'a Cfg],
+pub(super) struct Builder<'a> {
+    pub(super) image: &'a Image,
+    pub(super) graphs: &'a [&'a Cfg],
     liveness: Vec<Liveness>,
     random: Choices,
     sites: Vec<Site>,
@@ -232,7 +231,7 @@ impl Builder<'_> {
     }
 
     /// The instructions of a span.
-    fn instructions(&self, span: Span) -> &[Instruction] {
+    pub(super) fn instructions(&self, span: Span) -> &[Instruction] {
         let block = self
             .graphs
             .iter()
@@ -349,86 +348,6 @@ impl Builder<'_> {
             start,
             end: ends[chosen],
         })
-    }
-
-    /// Every hook whose event is known from what is copied where.
-    fn hooks(&self, sites: &[Site]) -> BTreeMap<(usize, u32, HookType), Reached> {
-        let mut hooks = BTreeMap::new();
-        for (graph, cfg) in self.graphs.iter().enumerate() {
-            let copies = self.copies(sites, cfg);
-            for block in &cfg.blocks {
-                let Some(start) = begins(self.image, block) else {
-                    continue;
-                };
-                let last = block.instructions.last().unwrap();
-                let in_edges = || {
-                    let froms = copies.before(block.span.start)?;
-                    let mut points = BTreeSet::new();
-                    for from in froms {
-                        let to = block.span.start;
-                        points.extend(copies.on(Edge { from, to })?);
-                    }
-                    (!points.is_empty()).then(|| points.into_iter().collect())
-                };
-                let behind_tracer = || {
-                    let alone = cfg.predecessors(block.index).next().is_none();
-                    let tracer = (0..).map(SiteIndex).zip(sites).find(|(_, site)| {
-                        site.splice == Splice::Tracer && site.displaced.start == cfg.span.start
-                    });
-                    let (site, _) = tracer.filter(|_| block.index.0 == 0 && alone)?;
-                    Some(vec![(site, Point::Entry)])
-                };
-                let pre = copies.at(start).or_else(in_edges).or_else(behind_tracer);
-                if let Some(points) = pre {
-                    hooks.insert((graph, block.index.0, HookType::Pre), reached(points));
-                }
-                let edge = Edge {
-                    from: at(last),
-                    to: next(last),
-                };
-                let post = match block.end {
-                    BlockEnd::FallThrough if stops(last) => None,
-                    BlockEnd::FallThrough => copies.on(edge),
-                    _ => copies.at(at(last)),
-                };
-                if let Some(points) = post {
-                    hooks.insert((graph, block.index.0, HookType::Post), reached(points));
-                }
-            }
-        }
-        hooks
-    }
-
-    fn copies<'c>(&'c self, sites: &'c [Site], cfg: &'c Cfg) -> Copies<'c> {
-        let mut stretches: BTreeMap<Addr, Vec<(SiteIndex, Span)>> = BTreeMap::new();
-        let mut displaced = BTreeMap::new();
-        for (index, site) in (0..).map(SiteIndex).zip(sites) {
-            for one in self.instructions(site.displaced) {
-                displaced.insert(at(one), index);
-            }
-            let copied = site.run_ons.iter().map(|run_on| run_on.copied);
-            let all: BTreeSet<Span> = copied.chain([site.displaced]).collect();
-            for span in all {
-                for one in self.instructions(span) {
-                    stretches.entry(at(one)).or_default().push((index, span));
-                }
-            }
-        }
-        Copies {
-            image: self.image,
-            cfg,
-            sites,
-            stretches,
-            displaced,
-        }
-    }
-}
-
-fn reached(points: Vec<(SiteIndex, Point)>) -> Reached {
-    Reached {
-        tactic: Tactic::DirectSplice,
-        points,
-        needs: Vec::new(),
     }
 }
 

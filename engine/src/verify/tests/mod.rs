@@ -12,6 +12,7 @@ mod mutations;
 mod numbers;
 mod placements;
 mod placer;
+mod samples;
 mod schedules;
 mod sites;
 mod tactics;

@@ -1,0 +1,128 @@
+//! Samples written by hand, right and wrong.
+
+use super::handmade::*;
+use super::*;
+use iced_x86::IcedError;
+
+/// A sample by hand, with one part of it as told.
+fn sample(a: &mut CodeAssembler, part: &str) -> Result<(), IcedError> {
+    let (mut again, mut full, mut done) = (a.create_label(), a.create_label(), a.create_label());
+    let (head, limit) = (0x3_0000, 0x3_0008);
+    a.push(rax)?;
+    if part == "limit first" {
+        a.mov(rsi, qword_ptr(limit).gs())?;
+    }
+    if part == "clock first" {
+        a.rdtsc()?;
+        a.shl(rdx, 32)?;
+        a.or(rdx, rax)?;
+    }
+    a.set_label(&mut again)?;
+    a.mov(rcx, qword_ptr(head).gs())?;
+    match part {
+        "limit first" => a.cmp(rcx, rsi)?,
+        "no limit" => a.cmp(rcx, rax)?,
+        "limit known" => {
+            a.mov(rsi, qword_ptr(limit).gs())?;
+            a.cmp(rsi, rcx)?;
+        }
+        _ => a.cmp(rcx, qword_ptr(limit).gs())?,
+    }
+    match part {
+        "greater" => a.jae(full)?,
+        "inverted" => a.jne(full)?,
+        _ => a.je(full)?,
+    }
+    if part != "clock first" {
+        a.rdtsc()?;
+        a.shl(rdx, 32)?;
+        a.or(rdx, rax)?;
+    }
+    a.mov(rax, rcx)?;
+    a.add(rcx, if part == "two slots" { 2 } else { 1 })?;
+    a.cmpxchg(qword_ptr(head).gs(), rcx)?;
+    match part {
+        "result unseen" => a.nop()?,
+        "gives up" => a.jne(done)?,
+        "keeps failing" => a.je(again)?,
+        _ => a.jne(again)?,
+    }
+    a.mov(rcx, rax)?;
+    a.and(ecx, if part == "slots" { 0x1_ffff } else { 0xffff })?;
+    a.imul_3(rcx, rcx, 24)?;
+    a.mov(rsi, rax)?;
+    a.shr(rsi, if part == "cpu" { 47 } else { 48 })?;
+    a.shl(rsi, 21)?;
+    a.add(rcx, rsi)?;
+    a.mov(rsi, 0xffff_c900_0400_0000u64)?;
+    a.add(rcx, rsi)?;
+    a.shr(rax, 16)?;
+    a.shl(rax, 48)?;
+    if part == "identifier" {
+        a.add(rax, 1)?;
+    }
+    if part == "tag first" {
+        a.mov(qword_ptr(rcx), rax)?;
+    }
+    a.mov(
+        qword_ptr(rcx + if part == "neighbour" { 32 } else { 8 }),
+        rdx,
+    )?;
+    if part != "no time" {
+        a.mov(qword_ptr(rcx + 16), if part == "time" { rsi } else { rdx })?;
+    }
+    a.mov(qword_ptr(rcx), rax)?;
+    if part == "tag twice" {
+        a.mov(qword_ptr(rcx), rax)?;
+    }
+    a.set_label(&mut done)?;
+    a.pop(rax)?;
+    moved(a)?;
+    leave(a)?;
+    a.set_label(&mut full)?;
+    match part {
+        "not counted" => a.nop()?,
+        "wrong cause" => a.inc(qword_ptr(0x3_0018).gs())?,
+        _ => a.inc(qword_ptr(0x3_0010).gs())?,
+    }
+    a.jmp(done)
+}
+
+#[test]
+fn a_sample() {
+    let image = image();
+    let plan = planned_close(&image, vec![placement("f", 0, HookType::Pre, "timestamp")]);
+    for (part, words) in [
+        ("right", None),
+        ("limit known", None),
+        ("limit first", Some("though the ring may be full")),
+        ("no limit", Some("though the ring may be full")),
+        // After a migration the head of one CPU and the limit of another say nothing.
+        ("greater", Some("though the ring may be full")),
+        ("inverted", Some("though the ring")),
+        (
+            "clock first",
+            Some("between reading the head and reserving"),
+        ),
+        ("two slots", Some("does not move the head by one")),
+        (
+            "result unseen",
+            Some("not followed by a branch on its result"),
+        ),
+        ("gives up", Some("is not done here")),
+        ("keeps failing", Some("is not done here")),
+        ("slots", Some("outside of the slot")),
+        ("cpu", Some("outside of the slot")),
+        ("neighbour", Some("outside of the slot")),
+        ("identifier", Some("the tag is not that of instrument")),
+        ("tag first", Some("before the value and the time")),
+        ("time", Some("not the one read for it")),
+        ("no time", Some("before the value and the time")),
+        ("tag twice", Some("where no instrument should run")),
+        ("not counted", Some("is not done here")),
+        ("wrong cause", Some("not its own to count in")),
+    ] {
+        println!("{part}");
+        judged(&image, &plan, words, &|a| sample(a, part));
+    }
+}
