@@ -1,7 +1,7 @@
 //! From what was worked out to sites, bounces and points.
 
 use super::draft::{Draft, Kind};
-use super::hooks::{Event, Way};
+use super::hooks::Event;
 use super::segments::{Number, Outline};
 use super::slots::{Host, Slot};
 use super::solve::{Part, Problem};
@@ -92,17 +92,16 @@ pub(super) fn finish(problem: &Problem<'_, '_>) -> Placement {
     }
     bounces.sort_unstable_by_key(|(bounce, ..)| bounce.at);
     let mut by_site: Vec<Option<(BounceIndex, Tactic)>> = vec![None; numbers.order.len()];
-    let mut hosted: Vec<Vec<Addr>> = vec![Vec::new(); numbers.order.len()];
+    let mut hosted: Vec<(SiteIndex, Addr)> = Vec::new();
     for (number, (bounce, slot, part)) in (0_u32..).zip(&bounces) {
         if let Some(site) = by_site.get_mut(bounce.site.0 as usize) {
             *site = Some((BounceIndex(number), slot.tactic(*part == slot.function)));
         }
-        if let Bytes::Exposed(host) = bounce.slot
-            && let Some(host) = hosted.get_mut(host.0 as usize)
-        {
-            host.push(bounce.at);
+        if let Bytes::Exposed(host) = bounce.slot {
+            hosted.push((host, bounce.at));
         }
     }
+    hosted.sort_unstable();
     let sites = numbers
         .order
         .iter()
@@ -114,20 +113,26 @@ pub(super) fn finish(problem: &Problem<'_, '_>) -> Placement {
                 .copied()
                 .flatten()
                 .map(|(bounce, _)| bounce);
-            let hosted = hosted.get(number).map(Vec::as_slice).unwrap_or_default();
+            let own = SiteIndex(u32::try_from(number).ok()?);
+            let first = hosted.partition_point(|&(host, _)| host < own);
+            let behind = hosted.partition_point(|&(host, _)| host <= own);
+            let hosted = hosted.get(first..behind).unwrap_or_default();
             site(part, draft, bounce, hosted)
         });
-    let mut sites: Vec<Site> = sites.collect();
-    let hooks = problem.ways.iter().map(|(index, _, way)| {
-        let way = way.as_ref().map_err(Clone::clone)?;
-        let part = problem.parts.get(*index);
-        Ok(part.map_or_else(
+    // Filtering, an iterator does not know how many there will be.
+    let mut all: Vec<Site> = Vec::with_capacity(numbers.order.len());
+    all.extend(sites);
+    let mut sites = all;
+    let hooks = problem.asked.iter().map(|(index, _, way)| {
+        let (tactic, event) = way.as_ref().map_err(|refusal| (**refusal).clone())?;
+        let index = *index as usize;
+        Ok(problem.parts.get(index).map_or_else(
             || Reached {
-                tactic: way.tactic,
+                tactic: *tactic,
                 points: Vec::new(),
                 needs: Vec::new(),
             },
-            |part| reached(part, *index, way, &numbers, &by_site),
+            |part| reached(part, index, (*tactic, event), &numbers, &by_site),
         ))
     });
     let hooks: Vec<_> = hooks.collect();
@@ -164,7 +169,7 @@ fn site(
     part: &Part<'_>,
     index: usize,
     bounce: Option<BounceIndex>,
-    hosted: &[Addr],
+    hosted: &[(SiteIndex, Addr)],
 ) -> Option<Site> {
     let outline = &*part.outline;
     let draft = part.drafts.get(index)?;
@@ -196,14 +201,14 @@ fn edge(outline: &Outline<'_>, from: Number, to: Addr) -> Edge {
 }
 
 /// Instructions that the splice or a bounce writes over.
-fn overwritten(outline: &Outline<'_>, draft: &Draft, hosted: &[Addr]) -> u32 {
+fn overwritten(outline: &Outline<'_>, draft: &Draft, hosted: &[(SiteIndex, Addr)]) -> u32 {
     let splice = draft.splice(outline);
     let written = (draft.first..draft.behind).filter(|&at| {
         let bytes = outline.span(at, at + 1);
         bytes.overlaps(splice)
             || hosted
                 .iter()
-                .any(|&bounce| bytes.overlaps(Span::new(bounce, SPLICE_BYTES)))
+                .any(|&(_, bounce)| bytes.overlaps(Span::new(bounce, SPLICE_BYTES)))
     });
     u32::try_from(written.count()).unwrap_or(u32::MAX)
 }
@@ -212,7 +217,7 @@ fn overwritten(outline: &Outline<'_>, draft: &Draft, hosted: &[Addr]) -> u32 {
 fn reached(
     part: &Part<'_>,
     index: usize,
-    way: &Way,
+    (reach, event): (Tactic, &Event),
     numbers: &Numbers,
     bounces: &[Option<(BounceIndex, Tactic)>],
 ) -> Reached {
@@ -220,7 +225,7 @@ fn reached(
     let number = |draft: usize| numbers.site(index, draft);
     let mut points: Vec<(SiteIndex, Point)> = Vec::new();
     let mut needs: Vec<SiteIndex> = Vec::new();
-    let mut tactic = way.tactic;
+    let mut tactic = reach;
     let mut add = |draft: Option<usize>, point| {
         points.extend(draft.and_then(number).map(|site| (site, point)));
     };
@@ -232,7 +237,7 @@ fn reached(
             tactic = tactic.max(Tactic::BlockRelocation);
         }
     };
-    match &way.event {
+    match event {
         Event::Before(at) => {
             let site = displacing(part, *at);
             own(site, *at);
@@ -249,7 +254,7 @@ fn reached(
             for &(from, to) in edges {
                 let point = Point::On(edge(outline, from, to));
                 let site = displacing(part, from);
-                if way.tactic == Tactic::DirectSplice {
+                if reach == Tactic::DirectSplice {
                     own(site, from);
                 }
                 add(site, point);

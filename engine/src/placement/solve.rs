@@ -65,13 +65,16 @@ pub(super) enum Ask {
     Instruction(Number),
 }
 
+/// What is asked, of which part, and how it is reached. What the way needs is among its part's needs.
+pub(super) type Asked = (u32, Ask, Result<(Tactic, Event), Box<Refusal>>);
+
 /// A function in the problem.
 pub(super) struct Part<'a> {
     pub(super) outline: Rc<Outline<'a>>,
     dead: Dead,
     /// Whether it is to be relocated whole.
     whole: bool,
-    asks: Vec<usize>,
+    asks: Vec<u32>,
     pub(super) needs: Needs,
     /// By address.
     pub(super) drafts: Vec<Draft>,
@@ -98,38 +101,49 @@ impl<'a> Part<'a> {
     }
 
     /// The cheapest ways to all that is asked of it, and the sites that these need.
-    fn look(&mut self, ways: &mut [(usize, Ask, Result<Way, Refusal>)]) {
+    fn look(&mut self, asked: &mut [Asked]) {
         if self.whole {
             self.dead.whole = Some(Spread::of(&self.outline, &self.dead));
         }
-        for &ask in &self.asks {
-            let Some((_, ask, way)) = ways.get_mut(ask) else {
+        let mut ways = Vec::with_capacity(self.asks.len());
+        for &index in &self.asks {
+            let Some((_, ask, known)) = asked.get_mut(index as usize) else {
                 continue;
             };
-            *way = match *ask {
+            let way = match *ask {
                 Ask::Hook(block, hook) => reach(&self.outline, &mut self.dead, block, hook),
                 Ask::Instruction(at) => reach_instruction(&self.outline, &mut self.dead, at),
             };
-            if let Ok(way) = way
-                && self.whole
-                && way.tactic == Tactic::DirectSplice
-            {
-                way.tactic = Tactic::WholeFunction;
+            match way {
+                Ok(mut way) => {
+                    if self.whole && way.tactic == Tactic::DirectSplice {
+                        way.tactic = Tactic::WholeFunction;
+                    }
+                    ways.push((index, way));
+                }
+                Err(refusal) => *known = Err(Box::new(refusal)),
             }
         }
-        if let Err(refusal) = self.draft(ways) {
-            self.refuse(ways, &refusal);
+        let own: Vec<&Way> = ways.iter().map(|(_, way)| way).collect();
+        if let Err(refusal) = self.draft(&own) {
+            self.refuse(asked, &refusal);
+            return;
+        }
+        for (index, way) in ways {
+            if let Some((.., known)) = asked.get_mut(index as usize) {
+                *known = Ok((way.tactic, way.event));
+            }
         }
     }
 
     /// Refuses all that is asked of it.
-    fn refuse(&mut self, ways: &mut [(usize, Ask, Result<Way, Refusal>)], refusal: &Refusal) {
+    fn refuse(&mut self, asked: &mut [Asked], refusal: &Refusal) {
         self.needs = Needs::default();
         self.drafts.clear();
         self.runs = Runs::default();
         for &ask in &self.asks {
-            if let Some((.., way)) = ways.get_mut(ask) {
-                *way = Err(refusal.clone());
+            if let Some((.., way)) = asked.get_mut(ask as usize) {
+                *way = Err(Box::new(refusal.clone()));
             }
         }
     }
@@ -138,11 +152,9 @@ impl<'a> Part<'a> {
     ///
     /// # Errors
     /// What keeps it from being relocated whole.
-    fn draft(&mut self, ways: &[(usize, Ask, Result<Way, Refusal>)]) -> Result<(), Refusal> {
+    fn draft(&mut self, ways: &[&Way]) -> Result<(), Refusal> {
         self.needs = Needs::default();
-        let own = self.asks.iter().filter_map(|&ask| ways.get(ask));
-        let own: Vec<&Way> = own.filter_map(|(_, _, way)| way.as_ref().ok()).collect();
-        for way in &own {
+        for way in ways {
             self.needs.add(&way.needs);
         }
         let needs = &mut self.needs;
@@ -156,7 +168,7 @@ impl<'a> Part<'a> {
         }
         let outline = &self.outline;
         if let Some(spread) = &self.dead.whole {
-            spread.complete(outline, &self.dead, &own, needs)?;
+            spread.complete(outline, &self.dead, ways, needs)?;
         }
         self.drafts.clear();
         self.drafts.extend(
@@ -248,8 +260,7 @@ pub(super) struct Problem<'n, 'a> {
     neighbours: &'n Neighbours<'a>,
     pub(super) parts: Vec<Part<'a>>,
     by_function: HashMap<FunctionId, usize>,
-    /// What is asked, of which part, and the way to it.
-    pub(super) ways: Vec<(usize, Ask, Result<Way, Refusal>)>,
+    pub(super) asked: Vec<Asked>,
     /// The slots of short splices: part, first instruction of the site, and slot. By address of the site.
     pub(super) taken: Vec<(usize, Number, Slot)>,
 }
@@ -264,7 +275,7 @@ impl<'n, 'a> Problem<'n, 'a> {
         let mut parts: Vec<Part<'a>> = outlines.into_iter().map(Part::new).collect();
         for (index, &(part, _)) in asks.iter().enumerate() {
             if let Some(part) = parts.get_mut(part) {
-                part.asks.push(index);
+                part.asks.push(u32::try_from(index).unwrap_or(u32::MAX));
             }
         }
         let by_function = parts.iter().enumerate().flat_map(|(index, part)| {
@@ -275,9 +286,9 @@ impl<'n, 'a> Problem<'n, 'a> {
             by_function: by_function.collect(),
             neighbours,
             parts,
-            ways: asks
+            asked: asks
                 .iter()
-                .map(|&(part, ask)| (part, ask, no_part()))
+                .map(|&(part, ask)| (u32::try_from(part).unwrap_or(u32::MAX), ask, no_part()))
                 .collect(),
             taken: Vec::new(),
         }
@@ -304,7 +315,7 @@ impl<'n, 'a> Problem<'n, 'a> {
                 let Some(part) = self.parts.get_mut(index) else {
                     continue;
                 };
-                part.look(&mut self.ways);
+                part.look(&mut self.asked);
             }
             open = self.cycles(&open);
             if open.is_empty() {
@@ -324,9 +335,8 @@ impl<'n, 'a> Problem<'n, 'a> {
             let Some(part) = self.parts.get_mut(index) else {
                 continue;
             };
-            let own = part.asks.iter().filter_map(|&ask| self.ways.get(ask));
-            let ways = own.filter_map(|(_, _, way)| way.as_ref().ok());
-            let arrivals = ways.filter_map(|way| match &way.event {
+            let own = (part.asks.iter()).filter_map(|&ask| self.asked.get(ask as usize));
+            let arrivals = own.filter_map(|(.., way)| match &way.as_ref().ok()?.1 {
                 Event::Arrives(firsts) => Some(firsts.as_slice()),
                 _ => None,
             });
@@ -531,11 +541,8 @@ impl<'n, 'a> Problem<'n, 'a> {
         let mut slots: Vec<Addr> = self.taken.iter().map(|(.., slot)| slot.at).collect();
         slots.sort_unstable();
         for part in &mut self.parts {
-            if !part.dead.merged.is_empty()
-                && part.split(&slots)
-                && let Err(refusal) = part.draft(&self.ways)
-            {
-                part.refuse(&mut self.ways, &refusal);
+            if !part.dead.merged.is_empty() && part.split(&slots) {
+                part.look(&mut self.asked);
             }
         }
         let mut donors: Vec<(usize, (Number, Number, Addr), Addr)> = Vec::new();
@@ -591,6 +598,7 @@ impl<'n, 'a> Problem<'n, 'a> {
 }
 
 /// What is said of an ask that names no function.
-fn no_part() -> Result<Way, Refusal> {
+fn no_part() -> Result<(Tactic, Event), Box<Refusal>> {
     crate::relocate::refuse(crate::Rule::NotText, Addr(0), "no graph was given for it")
+        .map_err(Box::new)
 }
