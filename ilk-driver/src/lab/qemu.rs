@@ -64,7 +64,12 @@ impl Machine<'_> {
             "none",
             "-no-reboot",
             "-cpu",
-            "max",
+            match self.accelerator {
+                Accelerator::Kvm => "max",
+                // QEMU 7.2 leaves nonsense in the flags behind an emulated cmpxchg16b, the trap flag
+                // among it: whoever pushes them then, an interrupt too, finds himself single-stepped.
+                Accelerator::Emulate | Accelerator::CountInstructions => "max,-cx16",
+            },
         ]);
         qemu.args(self.accelerator.arguments());
         qemu.args([
