@@ -24,7 +24,7 @@ pub struct Session {
     pub workload: Option<Workload>,
     /// The instruments, in the order in which they run where they share a hook.
     pub placements: Vec<Placement>,
-    /// How functions are instrumented, by symbol; [`Style::Auto`] where nothing is said.
+    /// How functions are instrumented, by symbol; [`Style::InPlace`] where nothing is said.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub styles: BTreeMap<String, Style>,
 }
@@ -295,7 +295,7 @@ mod tests {
         );
         assert_eq!(
             Session::from_ron(&text).unwrap().style("kernel_clone"),
-            Style::Auto
+            Style::InPlace
         );
         let unknown = Session::from_ron(&text.replace("duration", "length"))
             .unwrap_err()

@@ -19,11 +19,11 @@ use crate::{HookType, Image, Refusal};
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum Style {
-    /// Whole if that is cheaper by [`Comparison::cheaper`], and in place otherwise.
-    #[default]
-    Auto,
     /// A splice where each hook is.
+    #[default]
     InPlace,
+    /// Whole if that is cheaper by [`Comparison::cheaper`], and in place otherwise.
+    Auto,
     /// The function is relocated whole: splices stand where control comes into it, and their patches
     /// run on until it leaves.
     Whole,
@@ -31,7 +31,7 @@ pub enum Style {
 
 impl Style {
     /// All there are.
-    pub const ALL: [Self; 3] = [Self::Auto, Self::InPlace, Self::Whole];
+    pub const ALL: [Self; 3] = [Self::InPlace, Self::Auto, Self::Whole];
 
     /// What a person reads.
     #[must_use]
@@ -267,8 +267,8 @@ pub struct Styled {
     pub compared: Vec<Option<Comparison>>,
 }
 
-/// As [`super::place`], each function in the style of the same place in `styles` ([`Style::Auto`] if
-/// there is none). The same on every run.
+/// As [`super::place`], each function in the style of the same place in `styles` ([`Style::InPlace`]
+/// if there is none). The same on every run.
 ///
 /// A function that was left the choice is relocated whole if that is cheaper for it alone and if every hook of the
 /// session is reached then that would be otherwise. One that was not refuses what cannot be reached so.
@@ -289,13 +289,13 @@ pub fn place_in_styles(
         }
     }
     // A function and its parts go together: what is said of one of them holds for all.
-    let mut said = vec![Style::Auto; outlines.len()];
+    let mut said: Vec<Option<Style>> = vec![None; outlines.len()];
     for (&(part, _), &style) in places.iter().zip(styles) {
         if let Some(said) = said.get_mut(part) {
-            *said = style.max(*said);
+            *said = Some(said.map_or(style, |said| style.max(said)));
         }
     }
-    let asked = |part: usize| said.get(part).copied().unwrap_or_default();
+    let asked = |part: usize| said.get(part).copied().flatten().unwrap_or_default();
     let compared = outlines.iter().zip(&own).enumerate();
     let compared = compared.map(|(part, (outline, asks))| {
         let looked_at = match asked(part) {

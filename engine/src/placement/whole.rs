@@ -294,7 +294,9 @@ impl Search<'_, '_> {
         let outline = self.outline;
         let copy = copy && !outline.returns(at);
         for to in outline.next(at) {
-            if copy && outline.can_do(to) && !outline.crosses(at, to) {
+            // Emulated, a static call would end the copy where its text may run on: it stays in the text.
+            let stays = outline.stays(to) == Some(Rule::StaticCall);
+            if copy && !stays && outline.can_do(to) && !outline.crosses(at, to) {
                 self.spread.edges.push((at, to));
                 self.copy(to);
             } else {

@@ -210,13 +210,11 @@ impl Planner<'_> {
     /// What the session says of each function's style. One whose instruments come and go at many
     /// times is not relocated whole unless that is asked for: each time takes new versions of all its patches.
     fn styles(&self, named: &[Named], functions: usize) -> Vec<Style> {
-        let mut styles = vec![Style::Auto; functions];
+        let mut styles = vec![Style::default(); functions];
         let mut times: Vec<(u32, u64)> = Vec::with_capacity(2 * named.len());
         for (one, placement) in named.iter().zip(&self.session.placements) {
             let said = self.session.style(&placement.function);
-            if let Some(style) = styles.get_mut(one.id.major as usize)
-                && said != Style::Auto
-            {
+            if let Some(style) = styles.get_mut(one.id.major as usize) {
                 *style = said;
             }
             for time in [placement.launch, placement.splash] {
