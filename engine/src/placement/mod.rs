@@ -20,6 +20,7 @@ mod finish;
 mod hooks;
 mod matching;
 mod options;
+pub(crate) mod punned;
 mod runs;
 mod segments;
 mod slots;

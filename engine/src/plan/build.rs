@@ -13,7 +13,9 @@ use crate::cfg::{BlockIndex, Cfg};
 use crate::layout::RuntimeLayout;
 use crate::liveness::Arguments;
 use crate::patch::sampled_argument;
-use crate::placement::{Comparison, Placement, Reached, Style, Styled, Wanted, place_in_styles};
+use crate::placement::{
+    Comparison, Placement, Reached, Style, Styled, Wanted, place_in_styles, punned,
+};
 use crate::session::Session;
 use crate::{Error, HookType, Image, InstrumentId, Refusal, Result, Rule};
 
@@ -73,11 +75,12 @@ fn plan_styled(
     let graphs: Vec<&Cfg> = planner.functions.graphs().collect();
     let styles = planner.styles(&named, graphs.len());
     let Styled {
-        placement,
+        mut placement,
         styles,
         compared,
     } = place(&graphs, &styles, &wanted);
     drop(graphs);
+    punned::instead_of_traps(image, layout.arena, &mut placement);
     planner.functions.place(styles, compared);
     let Placement {
         sites,

@@ -6,7 +6,7 @@ use super::schedule::{Schedule, Version};
 use super::{Patch, PlannedInstrument};
 use crate::layout::RuntimeLayout;
 use crate::patch::{Assembler, Hooked};
-use crate::placement::{Point, Site, Splice};
+use crate::placement::{Point, Site, Splice, punned};
 use crate::session::Session;
 use crate::{Addr, Error, Image, InstrumentId, Refusal, Result, Rule, Span};
 
@@ -100,27 +100,10 @@ impl Maker<'_> {
         let Splice::Punned { prefix, written } = site.splice else {
             return Ok(None);
         };
-        let start = site.displaced.start;
-        let end = start.add(u64::from(prefix) + 5);
-        let free = u32::from(written.saturating_sub(prefix + 1)).min(4);
-        let fixed = Span {
-            start: start.add(u64::from(written)),
-            end,
-        };
-        let bytes = self
-            .image
-            .bytes(fixed)
-            .filter(|bytes| bytes.len() as u32 + free == 4);
-        let bytes = bytes.ok_or_else(|| missing("the bytes behind a site"))?;
-        let mut displacement = [0; 4];
-        for (to, from) in displacement.iter_mut().rev().zip(bytes.iter().rev()) {
-            *to = *from;
-        }
-        let lowest = i64::from(i32::from_le_bytes(displacement));
-        Ok(Some(Span::new(
-            end.add(lowest.cast_unsigned()),
-            1 << (8 * free),
-        )))
+        let window = punned::window(self.image, site.displaced.start, prefix, written);
+        window
+            .map(Some)
+            .ok_or_else(|| missing("the bytes behind a site"))
     }
 
     fn refused(&self, version: &Version, refusal: Refusal) -> Error {

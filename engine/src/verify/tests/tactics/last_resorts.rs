@@ -108,6 +108,8 @@ fn puns_and_traps() {
         written: 4,
     });
     passes(&image, &good);
+    // An int3 gives way to it where the arena is there.
+    assert_eq!(plan(Splice::Trap), good);
     for bit in 0..32 {
         refused(&image, &good, "not a punned jump", |plan| {
             for poke in plan.batches.iter_mut().flat_map(|batch| &mut batch.pokes) {
@@ -139,7 +141,10 @@ fn puns_and_traps() {
             run_ons: vec![],
         });
     });
-    let good = plan(Splice::Trap);
+    let elsewhere = crate::verify::tests::layout();
+    let sites = vec![site(Splice::Trap)];
+    let good = given(&image, placements, &elsewhere, sites, &points);
+    assert_eq!(good.sites[0].splice, Splice::Trap);
     passes(&image, &good);
     refused(&image, &good, "not what such a splice writes", |plan| {
         plan.batches[0].pokes[0].write[0] = 0x90;
