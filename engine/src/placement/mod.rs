@@ -27,7 +27,7 @@ mod slots;
 mod solve;
 mod style;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod tracer;
 mod ways;
 mod whole;

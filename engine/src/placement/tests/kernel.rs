@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::super::family::families;
 use super::super::*;
-use super::walk::{Double, Walks, bytes, order, walk};
+use super::bytes::{bytes, order};
+use super::walk::{Double, Walks, all_ways};
 use crate::cfg::Cfg;
 use crate::{Image, Rule};
 
@@ -76,10 +77,10 @@ fn every_hook_of_a_kernel_at_once_counts_each_hit_once() {
         let name = cfgs.first().map_or("", |cfg| &cfg.name);
         let seed = family.given[0] as u64;
         let mut double = Double::new(&walks, &own, &wanted, &part, |_| true);
-        walk(&mut double, 2, 120, seed).unwrap_or_else(|why| panic!("{name}: {why}"));
+        all_ways(&mut double).unwrap_or_else(|why| panic!("{name}: {why}"));
         let third = |hook| hook as u64 % 3 == seed % 3;
         let mut double = Double::new(&walks, &own, &wanted, &part, third);
-        walk(&mut double, 1, 120, seed).unwrap_or_else(|why| panic!("{name}: {why}"));
+        all_ways(&mut double).unwrap_or_else(|why| panic!("{name}: {why}"));
     }
 }
 /// Every hook of a function, the function alone in a session and relocated whole, in either style.
@@ -133,7 +134,7 @@ fn functions_relocated_whole_count_each_hit_once() {
         for active in [1, 3] {
             let some = |hook: usize| hook.is_multiple_of(active);
             let mut double = Double::new(&walks, &own, &wanted, &styled.placement, some);
-            walk(&mut double, 2, 120, functions).unwrap_or_else(fail);
+            all_ways(&mut double).unwrap_or_else(fail);
         }
     }
     println!(

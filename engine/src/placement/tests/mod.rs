@@ -1,3 +1,12 @@
+mod bytes;
 mod kernel;
 mod soup;
-mod walk;
+pub(crate) mod walk;
+
+/// A failed check.
+type Wrong = String;
+
+macro_rules! check {
+    ($what:expr, $($say:tt)+) => { if !$what { return Err(format!($($say)+)); } };
+}
+use check;

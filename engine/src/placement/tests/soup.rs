@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::super::*;
-use super::walk::{Double, Walks, bytes, order, walk};
+use super::bytes::{bytes, order};
+use super::walk::{Double, Walks, all_ways};
 use crate::Image;
 use crate::cfg::Cfg;
 use crate::image::FunctionId;
@@ -183,12 +184,12 @@ fn walked(
     let walks = Walks::of(image, &[cfg]);
     let own = BTreeMap::from([(0, cfg)]);
     let mut double = Double::new(&walks, &own, wanted, placement, |_| true);
-    walk(&mut double, 6, 60, seed).map_err(fail)?;
+    all_ways(&mut double).map_err(fail)?;
     // Some of them active, and what they need.
     let mut double = Double::new(&walks, &own, wanted, placement, |hook| {
         (seed >> (hook % 61)) & 1 == 0
     });
-    walk(&mut double, 6, 60, seed ^ 0x5555).map_err(fail)
+    all_ways(&mut double).map_err(fail)
 }
 
 proptest! {
@@ -218,7 +219,7 @@ proptest! {
                 let own = BTreeMap::from([(0, &cfg)]);
                 let hooks = [hook];
                 let mut double = Double::new(&walks, &own, &hooks, &placement, |_| true);
-                walk(&mut double, 4, 40, 77).map_err(|why| TestCaseError::fail(format!("{why}\n{}\n{placement:#?}", crate::cfg::text::listing(&image, &cfg))))?;
+                all_ways(&mut double).map_err(|why| TestCaseError::fail(format!("{why}\n{}\n{placement:#?}", crate::cfg::text::listing(&image, &cfg))))?;
             }
             let both = place(&image, &[&cfg], &[hook(HookType::Pre), hook(HookType::Post)]);
             let both: Option<Result<(), Refusal>> = (block.pre.is_ok() && block.post.is_ok()).then(|| both.hooks.into_iter().try_for_each(|hook| hook.map(|_| ())));

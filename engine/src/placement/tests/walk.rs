@@ -1,251 +1,15 @@
-//! Placements against the original program: what has to hold of the bytes, and that along any way
-//! through a function each hit of a hook passes exactly one of its points.
+//! Placements against the original program: along any way through a function each hit of a hook passes
+//! exactly one of its points.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use iced_x86::{FlowControl, Instruction};
 
 use super::super::*;
+use super::{Wrong, check};
 use crate::Image;
 use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
 use crate::image::{Decision, SiteKind};
-
-/// A failed check.
-pub(super) type Wrong = String;
-
-macro_rules! check {
-    ($what:expr, $($say:tt)+) => { if !$what { return Err(format!($($say)+)); } };
-}
-
-fn splice(site: &Site) -> Span {
-    Span::new(site.displaced.start, site.splice.bytes())
-}
-
-/// What has to hold of the bytes of a placement.
-pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Placement) -> Result<(), Wrong> {
-    let instructions: BTreeMap<u64, &Instruction> = graphs
-        .iter()
-        .flat_map(|cfg| &cfg.blocks)
-        .flat_map(|block| &block.instructions)
-        .map(|instruction| (instruction.ip(), instruction))
-        .collect();
-    check!(
-        placement
-            .sites
-            .is_sorted_by(|one, other| one.displaced.end <= other.displaced.start),
-        "displaced instructions overlap"
-    );
-    let mut written: Vec<Span> = placement.sites.iter().map(splice).collect();
-    written.extend(
-        placement
-            .bounces
-            .iter()
-            .map(|bounce| Span::new(bounce.at, SPLICE_BYTES)),
-    );
-    written.sort_unstable();
-    written.retain(|span| !span.is_empty());
-    check!(
-        written.windows(2).all(|pair| pair[0].end <= pair[1].start),
-        "writes overlap"
-    );
-    check!(
-        placement.bounces.is_sorted_by_key(|bounce| bounce.at),
-        "bounces are not sorted"
-    );
-    // What runs, and is displaced by nobody.
-    let runs = |span: Span| {
-        (span.start.0.saturating_sub(15)..span.end.0)
-            .filter_map(|at| instructions.get(&at))
-            .any(|instruction| instruction.next_ip() > span.start.0)
-    };
-    let reached = placement.hooks.iter().flatten();
-    let needed: BTreeSet<usize> = reached
-        .flat_map(|reached| &reached.needs)
-        .map(|site| site.0 as usize)
-        .collect();
-    let mut hosted: HashMap<usize, Vec<Span>> = HashMap::new();
-    for bounce in &placement.bounces {
-        if let Slot::Exposed(site) = bounce.slot {
-            let span = Span::new(bounce.at, SPLICE_BYTES);
-            hosted.entry(site.0 as usize).or_default().push(span);
-        }
-    }
-    for (number, site) in placement.sites.iter().enumerate() {
-        let awaited = site.splice != Splice::Tracer && needed.contains(&number);
-        let mut at = site.displaced.start.0;
-        let mut count = 0;
-        let hosted = hosted.get(&number).map(Vec::as_slice).unwrap_or_default();
-        while at < site.displaced.end.0 {
-            let instruction = instructions
-                .get(&at)
-                .ok_or(format!("{site:?} displaces what is no instruction"))?;
-            let span = Span {
-                start: Addr(at),
-                end: Addr(instruction.next_ip()),
-            };
-            if site.splice != Splice::Tracer {
-                check!(
-                    image.sites().overlapping(span).next().is_none(),
-                    "{site:?} displaces a site of the kernel's"
-                );
-                check!(
-                    crate::relocate::movable(instruction).is_ok(),
-                    "{site:?} displaces what does not move"
-                );
-                let call = matches!(
-                    instruction.flow_control(),
-                    FlowControl::Call | FlowControl::IndirectCall
-                );
-                check!(
-                    !call || span.end == site.displaced.end,
-                    "{site:?} displaces what is behind a call"
-                );
-            }
-            count += u32::from(
-                awaited
-                    || span.overlaps(splice(site))
-                    || hosted.iter().any(|bounce| bounce.overlaps(span)),
-            );
-            at = instruction.next_ip();
-        }
-        check!(
-            at == site.displaced.end.0,
-            "{site:?} displaces half an instruction"
-        );
-        check!(
-            count == site.overwritten,
-            "{site:?} overwrites {count} instructions"
-        );
-        let beyond = Span {
-            start: site.displaced.end,
-            end: splice(site).end,
-        };
-        check!(
-            beyond.is_empty() || !runs(beyond),
-            "the splice of {site:?} goes on over what runs"
-        );
-        check!(
-            site.splice == Splice::Tracer
-                || image
-                    .entered(site.displaced)
-                    .iter()
-                    .all(|&at| at == site.displaced.start),
-            "{site:?} is entered"
-        );
-        check!(
-            site.run_ons.is_sorted_by_key(|run| run.edge),
-            "run-ons are not sorted"
-        );
-        if let Splice::Short(bounce) = site.splice {
-            let bounce = placement
-                .bounces
-                .get(bounce.0 as usize)
-                .ok_or("no such bounce")?;
-            check!(
-                bounce.site.0 as usize == number,
-                "the bounce of {site:?} is another's"
-            );
-            let far = splice(site).end.to(bounce.at);
-            check!(
-                (-128..=127).contains(&far),
-                "the bounce of {site:?} is out of reach"
-            );
-        }
-    }
-    for bounce in &placement.bounces {
-        let span = Span::new(bounce.at, SPLICE_BYTES);
-        match bounce.slot {
-            Slot::Padding => check!(
-                !runs(Span {
-                    start: Addr(span.start.0 - 1),
-                    end: span.end
-                }),
-                "{bounce:?} is in no padding, or right behind what runs"
-            ),
-            Slot::Exposed(site) => {
-                let site = placement.sites.get(site.0 as usize).ok_or("no such site")?;
-                check!(site.splice == Splice::Jump, "{site:?} hosts");
-                check!(
-                    span.start >= splice(site).end,
-                    "{bounce:?} is in the splice of {site:?}"
-                );
-                let beyond = Span {
-                    start: span.start.max(site.displaced.end),
-                    end: span.end,
-                };
-                check!(
-                    beyond.is_empty() || !runs(beyond),
-                    "{bounce:?} is not exposed by {site:?}"
-                );
-                check!(
-                    span.start < site.displaced.end,
-                    "{bounce:?} has nothing of {site:?}"
-                );
-            }
-        }
-    }
-    Ok(())
-}
-
-/// What has to be in place before what, and that it is no circle: a short splice waits for its bounce,
-/// that for the site that exposes it, and a point, with the bounce before it, for what its hook needs
-/// (if that has a point of the hook too: where it leads others past this one).
-pub(super) fn order(placement: &Placement) -> Result<(), Wrong> {
-    let sites = placement.sites.len();
-    let mut on: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); sites + placement.bounces.len()];
-    let bounce_of = |site: usize| match placement.sites[site].splice {
-        Splice::Short(bounce) => Some(sites + bounce.0 as usize),
-        _ => None,
-    };
-    for (site, on) in on.iter_mut().take(sites).enumerate() {
-        on.extend(bounce_of(site));
-    }
-    for (number, bounce) in placement.bounces.iter().enumerate() {
-        if let Slot::Exposed(host) = bounce.slot {
-            on[sites + number].insert(host.0 as usize);
-        }
-    }
-    for reached in placement.hooks.iter().flatten() {
-        let own = |need: SiteIndex| reached.points.iter().any(|&(site, _)| site == need);
-        for &need in &reached.needs {
-            let needed = &placement.sites[need.0 as usize];
-            for &(site, _) in &reached.points {
-                let start = placement.sites[site.0 as usize].displaced.start;
-                let past = |run: &RunOn| run.copied.start == start;
-                if need != site && (!own(need) || needed.run_ons.iter().any(past)) {
-                    let site = site.0 as usize;
-                    on[site].insert(need.0 as usize);
-                    if let Some(bounce) = bounce_of(site) {
-                        on[bounce].insert(need.0 as usize);
-                    }
-                }
-            }
-        }
-    }
-    // Kahn's order.
-    let mut open: Vec<usize> = on.iter().map(BTreeSet::len).collect();
-    let mut behind: Vec<Vec<usize>> = vec![Vec::new(); on.len()];
-    for (what, on) in on.iter().enumerate() {
-        on.iter().for_each(|&on| behind[on].push(what));
-    }
-    let mut ready: Vec<usize> = (0..on.len()).filter(|&part| open[part] == 0).collect();
-    let mut done = 0;
-    while let Some(&part) = ready.get(done) {
-        done += 1;
-        for &what in &behind[part] {
-            open[what] -= 1;
-            if open[what] == 0 {
-                ready.push(what);
-            }
-        }
-    }
-    let circle = open.iter().position(|&open| open > 0);
-    check!(
-        circle.is_none(),
-        "part {circle:?} of {sites} sites and then bounces waits for itself"
-    );
-    Ok(())
-}
 
 /// One way to go on from an instruction: where to, and whether by the text alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -339,7 +103,7 @@ impl<'a> Walks<'a> {
         walks
     }
 
-    /// All ways to go on.
+    /// All ways to go on, out of the function too.
     pub(super) fn steps(&self, at: u64) -> Vec<Step> {
         let Some(&(instruction, block, cfg)) = self.instructions.get(&at) else {
             return Vec::new();
@@ -366,7 +130,7 @@ impl<'a> Walks<'a> {
             .collect();
         let branch = Some(instruction.near_branch_target()).filter(|_| !returns);
         let target = self.keys.get(&at).copied().or(branch).unwrap_or(0);
-        if self.instructions.contains_key(&target) {
+        if target != 0 {
             steps.push(Step {
                 to: target,
                 returns,
@@ -435,7 +199,7 @@ impl<'a> Walks<'a> {
 }
 
 /// Where control is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Place {
     Text,
     /// In the patch of a site, in the copy of these bytes.
@@ -638,34 +402,38 @@ impl<'a, 'p> Double<'a, 'p> {
     }
 }
 
-/// Walks at random: from every entry, `count` times `length` steps.
-pub(super) fn walk(
-    double: &mut Double<'_, '_>,
-    count: usize,
-    length: usize,
-    seed: u64,
-) -> Result<(), Wrong> {
-    let mut random = seed | 1;
-    let mut next = move |below: usize| {
-        // xorshift64 (Marsaglia, Xorshift RNGs, 2003).
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        (random % below.max(1) as u64) as usize
-    };
+/// Walks all ways there are: each instruction, in the text and in each copy, with each way to go on.
+pub(super) fn all_ways(double: &mut Double<'_, '_>) -> Result<(), Wrong> {
+    let mut to_do = Vec::new();
     for entry in double.walks.entries.clone() {
-        for _ in 0..count {
-            double.begin(entry)?;
-            let mut at = entry;
-            for _ in 0..length {
-                let steps = double.walks.steps(at);
-                let Some(&step) = steps.get(next(steps.len())) else {
-                    break;
-                };
-                double.step(step)?;
-                at = step.to;
-            }
+        double.begin(entry)?;
+        to_do.push((entry, double.place));
+    }
+    let mut seen: HashSet<(u64, Place)> = HashSet::new();
+    while let Some((at, place)) = to_do.pop() {
+        if !seen.insert((at, place)) {
+            continue;
+        }
+        for step in double.walks.steps(at) {
+            (double.from, double.place) = (Some(at), place);
+            double.step(step)?;
+            to_do.push((step.to, double.place));
         }
     }
     Ok(())
+}
+
+/// Whether each hit of a function's hooks passes one point of its, whatever way control takes through the
+/// function and its parts.
+pub(crate) fn counts_each_hit_once(
+    image: &Image,
+    cfg: &Cfg,
+    wanted: &[Wanted],
+    placement: &Placement,
+) -> Result<(), String> {
+    let family = super::super::family::families(image, &[cfg]).remove(0);
+    let graphs: Vec<&Cfg> = family.graphs.iter().map(|cfg| &**cfg).collect();
+    let walks = Walks::of(image, &graphs);
+    let own = BTreeMap::from([(0, cfg)]);
+    all_ways(&mut Double::new(&walks, &own, wanted, placement, |_| true))
 }

@@ -12,7 +12,7 @@ use super::walk::{Ran, Thread, World};
 use crate::cfg::soup::{Piece, kernel, pieces};
 use crate::cfg::{BlockEnd, Cfg};
 use crate::image::FunctionId;
-use crate::placement::{BounceIndex, Placement as Placed, Point, SiteIndex, Slot, Splice};
+use crate::placement::{BounceIndex, Placement as Placed, Point, SiteIndex, Slot, Splice, Style};
 use crate::plan::build::{plan, plan_placed};
 use crate::plan::{Batch, Part, Plan, PlannedInstrument, PokeKind};
 use crate::session::{Placement, Session};
@@ -245,7 +245,9 @@ pub(super) fn made(
             }
             hooks.push((0, block.index.0, HookType::Post));
         }
-        let session = session(&graphs, &hooks, random);
+        let mut session = session(&graphs, &hooks, random);
+        let style = Style::ALL[random.below(3)];
+        session.styles.insert(graphs[0].name.clone(), style);
         allowed(&image, session)
     };
     (image, cfgs, plan)

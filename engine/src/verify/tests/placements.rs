@@ -1,8 +1,11 @@
 //! Placements broken on purpose before the plan is made: the planner makes the best of them, and
 //! the reader sees it.
 
+use std::collections::BTreeMap;
+
 use super::tactics::fixture;
 use super::*;
+use crate::placement::tests::walk::counts_each_hit_once;
 use crate::placement::{
     Placement as Placed, Point, Reached, SiteIndex, Splice, Style, compare, coverage, place,
     place_in_styles,
@@ -30,19 +33,56 @@ fn is_implied(good: &Placed, reached: &Reached, need: usize) -> bool {
     false
 }
 
+/// What is wrong with a placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Damage {
+    /// A hook has one point less.
+    Point,
+    /// A hook has another's points.
+    Another,
+    /// No hook has a point at a site, of those that have others.
+    Site,
+    /// A patch leaves for the text where it ran on.
+    RunOn,
+    /// A patch leaves for the text an instruction sooner.
+    Row,
+    /// What a hook needs is not there.
+    Need,
+    /// Nobody waits for threads among overwritten instructions.
+    Wait,
+    /// A long jump where there is room for a short one.
+    Room,
+}
+
+impl Damage {
+    /// Whether a placement damaged so may be right all the same, and pass if the walker of placement's
+    /// own tests says so: it shares nothing with the reader, and goes all ways there are. It sees where
+    /// control goes, and not what is written when: nothing excuses the others.
+    ///
+    /// What it excuses in real functions: a patch that leaves for the text sooner, where no hook is on the
+    /// way to the next site or out; points in the patch of a site that stands only for its room, or that nothing
+    /// leads to while a function's other sites are there; points of hooks in code that nothing leads to,
+    /// as behind jumps that the kernel wrote at boot; and the only way out of one block for the only way into the
+    /// next.
+    fn may_be_harmless(self) -> bool {
+        !matches!(self, Self::Need | Self::Wait | Self::Room)
+    }
+}
+
 /// Every way of taking one thing away from a placement.
-fn damaged(good: &Placed, style: Style) -> Vec<(String, Placed)> {
+fn damaged(good: &Placed, cfg: &Cfg) -> Vec<(Damage, String, Placed)> {
     let mut all = Vec::new();
-    let mut add = |what: String, damage: &dyn Fn(&mut Placed)| {
+    let mut add = |kind: Damage, what: String, damage: &dyn Fn(&mut Placed)| {
         let mut bad = good.clone();
         damage(&mut bad);
-        all.push((what, bad));
+        all.push((kind, what, bad));
     };
     for (hook, reached) in good.hooks.iter().enumerate() {
         let Ok(reached) = reached else { continue };
         for point in 0..reached.points.len() {
             if reached.points.len() > 1 {
-                add(format!("point {point} of hook {hook}"), &|bad| {
+                let what = format!("point {point} of hook {hook}");
+                add(Damage::Point, what, &|bad| {
                     bad.hooks[hook].as_mut().unwrap().points.remove(point);
                 });
             }
@@ -51,7 +91,8 @@ fn damaged(good: &Placed, style: Style) -> Vec<(String, Placed)> {
             if is_implied(good, reached, need) {
                 continue;
             }
-            add(format!("need {need} of hook {hook}"), &|bad| {
+            let what = format!("need {need} of hook {hook}");
+            add(Damage::Need, what, &|bad| {
                 bad.hooks[hook].as_mut().unwrap().needs.remove(need);
             });
         }
@@ -62,29 +103,52 @@ fn damaged(good: &Placed, style: Style) -> Vec<(String, Placed)> {
             .skip(hook + 1)
             .find_map(|other| other.as_ref().ok());
         if let Some(other) = other.filter(|other| other.points != reached.points) {
-            add(format!("another's points for hook {hook}"), &|bad| {
+            let what = format!("another's points for hook {hook}");
+            add(Damage::Another, what, &|bad| {
                 bad.hooks[hook] = Ok(other.clone());
             });
         }
     }
     for (number, site) in good.sites.iter().enumerate() {
-        for run_on in 0..site.run_ons.len() {
-            let to = site.run_ons[run_on].edge.to;
-            if style == Style::Whole && good.sites.iter().any(|one| one.displaced.start == to) {
-                // Left for the text there, it comes to the same in the patch of that site.
-                continue;
-            }
-            add(format!("run-on {run_on} of site {number}"), &|bad| {
-                bad.sites[number].run_ons.remove(run_on);
+        let at_site = |(at, _): &(SiteIndex, Point)| at.0 as usize == number;
+        let goes = |reached: &Reached| {
+            reached.points.iter().any(at_site) && !reached.points.iter().all(at_site)
+        };
+        if good.hooks.iter().flatten().any(goes) {
+            add(Damage::Site, format!("all of site {number}"), &|bad| {
+                let hooks = bad.hooks.iter_mut().flatten();
+                for reached in hooks.filter(|reached| goes(reached)) {
+                    reached.points.retain(|point| !at_site(point));
+                }
             });
         }
+        for (run_on, one) in site.run_ons.iter().enumerate() {
+            let what = format!("run-on {run_on} of site {number}");
+            add(Damage::RunOn, what, &|bad| {
+                bad.sites[number].run_ons.remove(run_on);
+            });
+            let last = cfg
+                .block_at(one.edge.to)
+                .and_then(|block| {
+                    let mut copied = block.instructions.iter().map(|one| Addr(one.ip()));
+                    copied.rfind(|&at| at < one.copied.end)
+                })
+                .filter(|&last| last > one.copied.start);
+            if let Some(last) = last {
+                let what = format!("the end of run-on {run_on} of site {number}");
+                add(Damage::Row, what, &|bad| {
+                    bad.sites[number].run_ons[run_on].copied.end = last;
+                });
+            }
+        }
         if site.overwritten > 1 {
-            add(format!("a wait for site {number}"), &|bad| {
+            add(Damage::Wait, format!("a wait for site {number}"), &|bad| {
                 bad.sites[number].overwritten = 1;
             });
         }
         if let Splice::Short(bounce) = site.splice {
-            add(format!("the room of site {number}"), &|bad| {
+            let what = format!("the room of site {number}");
+            add(Damage::Room, what, &|bad| {
                 bad.sites[number].splice = Splice::Jump;
                 bad.bounces
                     .retain(|one| *one != good.bounces[bounce.0 as usize]);
@@ -94,14 +158,38 @@ fn damaged(good: &Placed, style: Style) -> Vec<(String, Placed)> {
     all
 }
 
-/// Tries all of them. Gives how many there were, and how many the planner itself refused.
-pub(super) fn try_all(
+/// How many placements were damaged so.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tried {
+    all: usize,
+    /// The planner itself refused.
+    unplanned: usize,
+    /// Passed, and are right all the same.
+    harmless: usize,
+    /// Are wrong by the walker too.
+    known: usize,
+}
+
+impl Tried {
+    fn add(&mut self, other: Self) {
+        self.all += other.all;
+        self.unplanned += other.unplanned;
+        self.harmless += other.harmless;
+        self.known += other.known;
+    }
+}
+
+pub(super) type Trials = BTreeMap<Damage, Tried>;
+
+/// Tries all of them with all hooks of a session for one function; gives those that pass and are wrong to
+/// `passing`, with why.
+fn try_all(
     image: &Image,
     placements: Vec<Placement>,
     style: Style,
     step: usize,
-    mut passing: impl FnMut(&str, &Plan),
-) -> (usize, usize) {
+    mut passing: impl FnMut(&str, &str, &Plan),
+) -> Trials {
     let library = Library::builtin().unwrap();
     let mut layout = layout();
     layout.arena = Span::new(Addr(ARENA), 16 << 20);
@@ -110,24 +198,32 @@ pub(super) fn try_all(
     let good = plan_placed(image, &session, &library, &layout, |graphs, wanted| {
         let styles = vec![style; graphs.len()];
         let placed = place_in_styles(image, graphs, &styles, wanted).placement;
-        kept = Some(placed.clone());
+        assert_eq!(graphs.len(), 1);
+        kept = Some((graphs[0].clone(), wanted.to_vec(), placed.clone()));
         placed
     })
     .unwrap();
     passes(image, &good);
-    let (mut tried, mut unplanned) = (0, 0);
-    for (what, bad) in damaged(&kept.unwrap(), style).into_iter().step_by(step) {
-        tried += 1;
+    let (cfg, wanted, placed) = kept.unwrap();
+    let walked = |placed: &Placed| counts_each_hit_once(image, &cfg, &wanted, placed);
+    walked(&placed).unwrap();
+    let mut trials = Trials::new();
+    for (kind, what, bad) in damaged(&placed, &cfg).into_iter().step_by(step) {
+        let tried = trials.entry(kind).or_default();
+        tried.all += 1;
+        let right = walked(&bad);
+        tried.known += usize::from(right.is_err());
         match plan_placed(image, &session, &library, &layout, |_, _| bad) {
-            Ok(plan) => {
-                if verify(image, plan.clone()).is_ok() {
-                    passing(&what, &plan);
-                }
-            }
-            Err(_) => unplanned += 1,
+            Ok(plan) => match (verify(image, plan.clone()), &right) {
+                (Err(_), _) => {}
+                (Ok(_), Ok(())) if kind.may_be_harmless() => tried.harmless += 1,
+                (Ok(_), Ok(())) => passing(&what, "it is unsafe at times", &plan),
+                (Ok(_), Err(why)) => passing(&what, why, &plan),
+            },
+            Err(_) => tried.unplanned += 1,
         }
     }
-    (tried, unplanned)
+    trials
 }
 
 /// All hooks of a function that can be reached and are ever hit: one that never is may stand at
@@ -154,37 +250,40 @@ fn whole(image: &Image, cfg: &Cfg) -> bool {
 #[test]
 fn of_the_fixture() {
     let image = fixture().image();
+    let mut all = Trials::new();
     for function in image.functions() {
         let cfg = Cfg::of(&image, function.id);
         let hooks = all_hooks(&image, &function.name, &cfg);
         if cfg.refusal.is_some() || hooks.is_empty() {
             continue;
         }
-        for style in [Style::InPlace, Style::Whole] {
-            if style == Style::Whole && !whole(&image, &cfg) {
-                continue;
+        let mut sessions: Vec<(Style, Vec<Placement>)> = { hooks.iter() }
+            .map(|hook| (Style::InPlace, vec![hook.clone()]))
+            .collect();
+        sessions.push((Style::InPlace, hooks.clone()));
+        if whole(&image, &cfg) {
+            sessions.push((Style::Whole, hooks));
+        }
+        for (style, hooks) in sessions {
+            let tried = try_all(&image, hooks, style, 1, |what, why, plan| {
+                panic!(
+                    "{} {style}: without {what} it passes, and {why}:\n{:?}\n{:?}",
+                    function.name, plan.sites, plan.instruments
+                )
+            });
+            for (kind, tried) in tried {
+                all.entry(kind).or_default().add(tried);
             }
-            let tried = try_all(&image, hooks.clone(), style, 1, |what, plan| {
-                panic!(
-                    "{} {style}: without {what} it passes:\n{:?}\n{:?}",
-                    function.name, plan.sites, plan.instruments
-                )
-            });
-            println!("{} all {style}: {tried:?}", function.name);
         }
-        for hook in hooks {
-            let tried = try_all(&image, vec![hook], Style::InPlace, 1, |what, plan| {
-                panic!(
-                    "{}: without {what} it passes:\n{:?}\n{:?}",
-                    function.name, plan.sites, plan.instruments
-                )
-            });
-            println!("{} one: {tried:?}", function.name);
-        }
+    }
+    println!("{all:#?}");
+    for kind in [Damage::Point, Damage::RunOn, Damage::Wait, Damage::Room] {
+        let tried = all.get(&kind).unwrap();
+        assert!(tried.all > 2 * tried.harmless, "{kind:?}: {tried:?}");
     }
 }
 
-/// Functions of a real kernel; `GILK_IMAGE` is as in `engine/tests/verify_kernel.rs`.
+/// Functions of a real kernel in both styles; `GILK_IMAGE` is as in `engine/tests/verify_kernel.rs`.
 #[test]
 #[ignore = "needs GILK_IMAGE, a file of what was read from a kernel"]
 fn of_real_functions() {
@@ -193,36 +292,41 @@ fn of_real_functions() {
     let parts: crate::image::LiveParts =
         postcard::from_bytes(&std::fs::read(file).unwrap()).unwrap();
     let image = Image::from_live(&parts).unwrap();
-    let (mut all, mut unplanned, mut passing) = (0, 0, Vec::new());
     let number = |name: &str, default| std::env::var(name).map_or(default, |n| n.parse().unwrap());
-    let skip = number("GILK_SKIP", 0);
-    for function in image
-        .functions()
-        .iter()
-        .skip(skip)
-        .step_by(number("GILK_STEP", 397))
-    {
-        let name = format!("{}@{:#x}", function.name, function.span.start.0);
-        let cfg = Cfg::of(&image, function.id);
-        if cfg.refusal.is_some() || cfg.blocks.len() > 150 {
-            continue;
+    let (skip, step) = (number("GILK_SKIP", 0), number("GILK_STEP", 397));
+    let mut passing = Vec::new();
+    for style in [Style::InPlace, Style::Whole] {
+        let mut all = Trials::new();
+        for function in image.functions().iter().skip(skip).step_by(step) {
+            let name = format!("{}@{:#x}", function.name, function.span.start.0);
+            let cfg = Cfg::of(&image, function.id);
+            if cfg.refusal.is_some() || cfg.blocks.len() > 150 {
+                continue;
+            }
+            let hooks = all_hooks(&image, &name, &cfg);
+            if hooks.is_empty() || style == Style::Whole && !whole(&image, &cfg) {
+                continue;
+            }
+            let step = 1 + cfg.blocks.len() / 20;
+            let tried = try_all(&image, hooks, style, step, |what, why, _| {
+                passing.push(format!("{style} {name}, without {what}: {why}"));
+            });
+            for (kind, tried) in tried {
+                all.entry(kind).or_default().add(tried);
+            }
         }
-        let hooks = all_hooks(&image, &name, &cfg);
-        if hooks.is_empty() {
-            continue;
+        println!("{style}:");
+        for (kind, tried) in &all {
+            println!("  {kind:?}: {tried:?}");
         }
-        let step = 1 + cfg.blocks.len() / 20;
-        let (more, without) = try_all(&image, hooks, Style::InPlace, step, |what, _| {
-            passing.push(format!("{name}: {what}"));
-        });
-        (all, unplanned) = (all + more, unplanned + without);
+        let (mut sum, kinds) = (Tried::default(), all.len());
+        all.into_values().for_each(|tried| sum.add(tried));
+        println!("  together: {sum:?}");
+        assert!(sum.all > 300 && kinds > 4 && sum.all > 10 * sum.harmless);
     }
-    println!(
-        "{all} placements broken, of {unplanned} no plan could be made; {} pass",
-        passing.len()
-    );
+    println!("{} are wrong and pass", passing.len());
     for passing in &passing {
         println!("{passing}");
     }
-    assert!(passing.is_empty() && all > 300);
+    assert!(passing.is_empty());
 }
