@@ -202,6 +202,17 @@ impl Comparison {
     }
 }
 
+impl fmt::Display for Comparison {
+    /// A line for each style.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "  in place: {}", self.in_place)?;
+        match &self.whole {
+            Ok(whole) => writeln!(f, "  whole: {whole}"),
+            Err(refusal) => writeln!(f, "  whole: refused by {refusal}"),
+        }
+    }
+}
+
 /// What some hooks of a function cost in either style.
 #[must_use]
 pub fn compare(image: &Image, cfg: &Cfg, hooks: &[(BlockIndex, HookType)]) -> Comparison {

@@ -1,14 +1,16 @@
 //! A plan for people: what stands at each site, what will be written, and when.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::{Batch, Part, Patch, Plan, PlannedFunction, PlannedInstrument, Poke, PokeKind};
+use crate::cfg::BlockIndex;
 use crate::listing::disassemble;
 use crate::patch::PieceKind;
-use crate::placement::{Bounce, Edge, Point, Site, SiteIndex, Slot, Splice};
+use crate::placement::{Bounce, Edge, Point, Site, SiteIndex, Slot, Splice, compare};
 use crate::{Addr, HookType, Image, InstrumentId};
 
-/// The whole plan as text: instruments in the session's order, sites with their bounces, dependences
+/// The whole plan as text: what each function costs in place and whole, instruments in the session's order, sites with their bounces, dependences
 /// and patches, in order of address, then batches in order of time.
 #[must_use]
 pub fn report(image: &Image, plan: &Plan) -> String {
@@ -44,9 +46,7 @@ impl Report<'_> {
             plan.batches.len(),
             plan.duration,
         )?;
-        for function in &plan.functions {
-            self.style(function)?;
-        }
+        self.styles()?;
         if !plan.instruments.is_empty() {
             writeln!(self.out)?;
         }
@@ -76,17 +76,30 @@ impl Report<'_> {
         Ok(())
     }
 
-    fn style(&mut self, function: &PlannedFunction) -> std::fmt::Result {
-        let Some(compared) = &function.compared else {
-            return Ok(());
-        };
-        let (name, style) = (&function.name, function.style);
-        writeln!(self.out, "{name}: {style}")?;
-        writeln!(self.out, "  in place: {}", compared.in_place)?;
-        match &compared.whole {
-            Ok(whole) => writeln!(self.out, "  whole: {whole}"),
-            Err(refusal) => writeln!(self.out, "  whole: refused by {refusal}"),
+    fn styles(&mut self) -> std::fmt::Result {
+        let plan = self.plan;
+        let mut hooks: BTreeMap<u32, BTreeSet<(BlockIndex, HookType)>> = BTreeMap::new();
+        for one in &plan.instruments {
+            let hook = (BlockIndex(one.id.block), one.id.hook);
+            hooks.entry(one.id.major).or_default().insert(hook);
         }
+        for function in &plan.functions {
+            let hooks = hooks.remove(&function.major).unwrap_or_default();
+            self.style(function, &hooks.into_iter().collect::<Vec<_>>())?;
+        }
+        Ok(())
+    }
+
+    fn style(
+        &mut self,
+        function: &PlannedFunction,
+        hooks: &[(BlockIndex, HookType)],
+    ) -> std::fmt::Result {
+        // A plan looks at both where it has the choice; who reads its report may want to have it.
+        let looked_at = function.compared.clone();
+        let compared = looked_at.unwrap_or_else(|| compare(self.image, &function.cfg, hooks));
+        writeln!(self.out, "{}: {}", function.name, function.style)?;
+        write!(self.out, "{compared}")
     }
 
     fn instrument(&mut self, one: &PlannedInstrument) -> std::fmt::Result {

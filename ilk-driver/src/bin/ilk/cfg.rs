@@ -4,7 +4,7 @@ use std::io::Write;
 
 use clap::Args;
 use gilk_engine::cfg::{Cfg, dot, text};
-use gilk_engine::placement::{BlockOptions, Choice, options};
+use gilk_engine::placement::{BlockOptions, Choice, compare, coverage, options};
 use gilk_engine::{Image, Refusal};
 
 use crate::target::ImageArgs;
@@ -15,8 +15,12 @@ pub(crate) struct CfgCommand {
     /// The function, or name@0xaddress where several have the name.
     function: String,
     /// Print it for Graphviz instead.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "costs")]
     dot: bool,
+    /// Print instead what its hooks cost together, in place and with the function relocated whole, and
+    /// which of the two a session's `Auto` takes.
+    #[arg(long)]
+    costs: bool,
     #[command(flatten)]
     image: ImageArgs,
 }
@@ -29,6 +33,8 @@ impl CfgCommand {
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         if self.dot {
             out.write_all(dot::dot(&image, &cfg).as_bytes())?;
+        } else if self.costs {
+            costs(&mut out, &image, &cfg)?;
         } else {
             print(&mut out, &image, &cfg)?;
         }
@@ -70,6 +76,25 @@ fn print(out: &mut impl Write, image: &Image, cfg: &Cfg) -> std::io::Result<()> 
         }
     }
     Ok(())
+}
+
+/// What all its hooks cost together, in either style.
+fn costs(out: &mut impl Write, image: &Image, cfg: &Cfg) -> std::io::Result<()> {
+    if let Some(refusal) = &cfg.refusal {
+        return writeln!(out, "no block of {} may be hooked: {refusal}", cfg.name);
+    }
+    let wanted = coverage::wanted(0, image, cfg);
+    let hooks: Vec<_> = wanted.iter().map(|one| (one.block, one.hook)).collect();
+    let compared = compare(image, cfg, &hooks);
+    writeln!(
+        out,
+        "{}: {} hooks, of which {} are reached in place; the cheaper is {}",
+        cfg.name,
+        compared.hooks,
+        compared.in_place.reached,
+        compared.cheaper()
+    )?;
+    write!(out, "{compared}")
 }
 
 fn hooks(out: &mut impl Write, options: &BlockOptions) -> std::io::Result<()> {
