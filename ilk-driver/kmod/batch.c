@@ -9,6 +9,28 @@
 
 static const u8 ilk_int3 = ILK_INT3;
 
+/*
+ * Where a batch can be made to fail, with half of the step done: everything up to the first byte of
+ * step 4. From there on nothing can fail but what someone else does to the text.
+ */
+enum ilk_fail_step {
+	ILK_FAIL_PREPARE = 1,	/* sites are made and put in the tree */
+	ILK_FAIL_CONNECT,	/* and know what they are on */
+	ILK_FAIL_CHECK,		/* the text is looked at */
+	ILK_FAIL_INT3S,		/* int3s are written */
+	ILK_FAIL_TRACER,	/* and the tracer leads to detours */
+	ILK_FAIL_WAIT,		/* and threads were waited for */
+	ILK_FAIL_LOOK,		/* and the text is looked at again */
+};
+static unsigned int fail_step;
+module_param(fail_step, uint, 0600);
+MODULE_PARM_DESC(fail_step, "for tests: the step at which every batch fails (1 to 7; 0: none)");
+
+static bool ilk_failing(enum ilk_fail_step step)
+{
+	return unlikely(READ_ONCE(fail_step) == step);
+}
+
 /* Installs and retargets by rising rank, then removals by falling rank. */
 static u32 ilk_stage(const struct ilk_job *job)
 {
@@ -75,6 +97,8 @@ static enum ilk_reason ilk_prepare(struct ilk_job *jobs, u32 count, u32 *at)
 		enum ilk_reason reason;
 		u8 span;
 
+		if (ilk_failing(ILK_FAIL_PREPARE) && *at == count / 2)
+			return ILK_INJECTED;
 		reason = ilk_check_fields(job, &span);
 		if (reason)
 			return reason;
@@ -102,6 +126,8 @@ static enum ilk_reason ilk_connect(struct ilk_job *jobs, u32 count, u32 *at)
 		struct ilk_site *site = jobs[*at].site;
 
 		jobs[*at].site->job = &jobs[*at];	/* they were sorted */
+		if (ilk_failing(ILK_FAIL_CONNECT) && *at == count / 2)
+			return ILK_INJECTED;
 		if (jobs[*at].action == ILK_REMOVE && site->on)
 			site->on->leaving++;
 		if (jobs[*at].action != ILK_INSTALL || poke->kind == ILK_TRAP ||
@@ -126,6 +152,8 @@ static enum ilk_reason ilk_check_all(const struct ilk_job *jobs, u32 count, u32 
 		reason = ilk_check_chain(&jobs[*at]);
 		if (!reason)
 			reason = ilk_check_text(&jobs[*at]);
+		if (!reason && ilk_failing(ILK_FAIL_CHECK) && *at == count / 2)
+			reason = ILK_INJECTED;
 		if (reason)
 			return reason;
 		cond_resched();
@@ -139,6 +167,8 @@ static bool ilk_write_int3s(struct ilk_job *jobs, u32 count)
 	bool int3s = false;
 
 	for (u32 i = 0; i < count; i++) {
+		if (ilk_failing(ILK_FAIL_INT3S) && i == count / 2)
+			break;
 		if (!ilk_uses_int3(&jobs[i]))
 			continue;
 		ilk_site_poke(jobs[i].site, &ilk_int3, sizeof(ilk_int3));
@@ -149,34 +179,27 @@ static bool ilk_write_int3s(struct ilk_job *jobs, u32 count)
 	return int3s;
 }
 
-/* The tracer's sites among some jobs; *sites is to be freed. An error if there is no memory for them. */
-static int ilk_traced_among(const struct ilk_job *jobs, u32 count, enum ilk_action action,
-			    unsigned long **sites, u32 *at)
+/* The tracer's sites among some jobs, and the last of them in *at. */
+static u32 ilk_traced_among(const struct ilk_job *jobs, u32 count, enum ilk_action action,
+			    unsigned long *sites, u32 *at)
 {
-	int found = 0;
+	u32 found = 0;
 
-	*sites = NULL;
 	for (u32 i = 0; i < count; i++) {
 		if (jobs[i].poke->kind != ILK_TRACER || jobs[i].action != action)
 			continue;
-		if (!*sites)
-			*sites = kvcalloc(count, sizeof(**sites), GFP_KERNEL);
-		if (!*sites)
-			return -ENOMEM;
-		(*sites)[found++] = jobs[i].poke->addr;
+		sites[found++] = jobs[i].poke->addr;
 		*at = i;
 	}
 	return found;
 }
 
 /* Step 2, as far as it is the tracer's. */
-static enum ilk_reason ilk_trace_all(struct ilk_job *jobs, u32 count, u32 *at)
+static enum ilk_reason ilk_trace_all(struct ilk_job *jobs, u32 count, unsigned long *sites, u32 *at)
 {
-	unsigned long *sites;
-	int found = ilk_traced_among(jobs, count, ILK_INSTALL, &sites, at);
-	int err = found > 0 ? ilk_tracer_add(sites, found) : found;
+	u32 found = ilk_traced_among(jobs, count, ILK_INSTALL, sites, at);
+	int err = found ? ilk_tracer_add(sites, found) : 0;
 
-	kvfree(sites);
 	for (u32 i = 0; i < count && !err; i++)
 		jobs[i].begun |= jobs[i].poke->kind == ILK_TRACER && jobs[i].action == ILK_INSTALL;
 	return err ? err == -ENOMEM ? ILK_NO_MEMORY : ILK_TRACER_REFUSED : ILK_OK;
@@ -197,9 +220,12 @@ static bool ilk_as_left(const struct ilk_job *job)
 
 static enum ilk_reason ilk_check_again(const struct ilk_job *jobs, u32 count, u32 *at)
 {
-	for (*at = 0; *at < count; ++*at)
+	for (*at = 0; *at < count; ++*at) {
 		if (!ilk_as_left(&jobs[*at]))
 			return ILK_MISMATCH;
+		if (ilk_failing(ILK_FAIL_LOOK) && *at == count / 2)
+			return ILK_INJECTED;
+	}
 	return ILK_OK;
 }
 
@@ -256,27 +282,25 @@ static bool ilk_write_installs(struct ilk_job *jobs, u32 count)
 }
 
 /* Step 5 for one rank. What someone wrote over meanwhile stays. */
-static enum ilk_reason ilk_write_removals(struct ilk_job *jobs, u32 first, u32 end, u32 *at)
+static enum ilk_reason ilk_write_removals(struct ilk_job *jobs, u32 first, u32 end,
+					  unsigned long *sites, u32 *at)
 {
 	enum ilk_reason reason = ILK_OK;
-	unsigned long *sites;
-	int traced = ilk_traced_among(&jobs[first], end - first, ILK_REMOVE, &sites, at);
+	u32 traced = ilk_traced_among(&jobs[first], end - first, ILK_REMOVE, sites, at);
 
-	if (traced > 0)
+	if (traced)
 		ilk_tracer_remove(sites, traced);
-	kvfree(sites);
 
 	ilk_text_lock();
 	for (u32 i = first; i < end; i++) {
 		struct ilk_site *site = jobs[i].site;
-		bool tracer = site->kind == ILK_TRACER;
 
-		if (!ilk_as_left(&jobs[i]) || site->users || (tracer && traced < 0)) {
-			reason = tracer ? ILK_NO_MEMORY : ILK_MISMATCH;
+		if (!ilk_as_left(&jobs[i]) || site->users) {
+			reason = ILK_MISMATCH;
 			*at = i;
 			continue;
 		}
-		if (!tracer)
+		if (site->kind != ILK_TRACER)
 			ilk_site_poke(site, site->original, site->len);
 		if (site->on)
 			site->on->leaving--;
@@ -288,28 +312,33 @@ static enum ilk_reason ilk_write_removals(struct ilk_job *jobs, u32 first, u32 e
 }
 
 /* Step 5. */
-static enum ilk_reason ilk_remove_all(struct ilk_job *jobs, u32 first, u32 count, u32 *at)
+static enum ilk_reason ilk_remove_all(struct ilk_job *jobs, u32 first, u32 count,
+				      unsigned long *sites, u32 *at)
 {
 	enum ilk_reason reason = ILK_OK;
 
 	for (u32 end; first < count; first = end) {
 		enum ilk_reason failed;
+		bool bounced = false;
 		u32 where;
 
 		end = ilk_stage_end(jobs, first, count);
-		failed = ilk_write_removals(jobs, first, end, &where);
+		failed = ilk_write_removals(jobs, first, end, sites, &where);
 		if (failed) {
 			reason = failed;
 			*at = where;
 		}
-		if (end < count)
+		/* No thread may be in a bounce when its bytes change. */
+		for (u32 i = first; i < end; i++)
+			bounced |= jobs[i].poke->kind == ILK_SHORT;
+		if (bounced && end < count)
 			ilk_wait_for_tasks();
 	}
 	return reason;
 }
 
 /* Steps 1 to 4, under kprobe_mutex. */
-static enum ilk_reason ilk_begin(struct ilk_job *jobs, u32 count, u32 installs,
+static enum ilk_reason ilk_begin(struct ilk_job *jobs, u32 count, u32 installs, unsigned long *sites,
 				 struct ilk_batch *batch, u32 *at, bool *left)
 {
 	enum ilk_reason reason;
@@ -321,13 +350,18 @@ static enum ilk_reason ilk_begin(struct ilk_job *jobs, u32 count, u32 installs,
 		ilk_text_unlock();
 		return reason;
 	}
+	*at = 0;
 	batch->tsc_begin = rdtsc_ordered();
 	int3s = ilk_write_int3s(jobs, installs);
 	ilk_text_unlock();
 
-	reason = ilk_trace_all(jobs, installs, at);
+	reason = ilk_failing(ILK_FAIL_INT3S) ? ILK_INJECTED : ilk_trace_all(jobs, installs, sites, at);
+	if (!reason && ilk_failing(ILK_FAIL_TRACER))
+		reason = ILK_INJECTED;
 	if (!reason && int3s)
 		ilk_wait_for_tasks();
+	if (!reason && ilk_failing(ILK_FAIL_WAIT))
+		reason = ILK_INJECTED;
 
 	if (!reason) {
 		ilk_text_lock();
@@ -347,20 +381,28 @@ static enum ilk_reason ilk_begin(struct ilk_job *jobs, u32 count, u32 installs,
 static enum ilk_reason ilk_commit(struct ilk_job *jobs, u32 count, struct ilk_batch *batch, u32 *at)
 {
 	enum ilk_reason reason;
-	u32 installs = 0;
+	unsigned long *sites;
+	u32 installs = 0, tracers = 0;
 	bool left = false;
 
 	while (installs < count && jobs[installs].action != ILK_REMOVE)
 		installs++;
+	for (u32 i = 0; i < count; i++)
+		tracers += jobs[i].poke->kind == ILK_TRACER;
+	/* Now: when the first byte is written it is too late for want of memory. */
+	sites = kvcalloc(tracers, sizeof(*sites), GFP_KERNEL);
+	if (!sites)
+		return ILK_NO_MEMORY;
 
 	mutex_lock(ilk_sym.kprobe_mutex);
-	reason = ilk_begin(jobs, count, installs, batch, at, &left);
+	reason = ilk_begin(jobs, count, installs, sites, batch, at, &left);
 	if (!reason && installs < count) {
-		reason = ilk_remove_all(jobs, installs, count, at);
+		reason = ilk_remove_all(jobs, installs, count, sites, at);
 		left = true;
 	}
 	batch->tsc_end = rdtsc_ordered();
 	mutex_unlock(ilk_sym.kprobe_mutex);
+	kvfree(sites);
 	if (reason)
 		batch->tsc_begin = batch->tsc_end = 0;
 	if (left)
@@ -398,11 +440,11 @@ int ilk_batch_run(struct ilk_batch *batch)
 {
 	struct ilk_poke *pokes;
 	struct ilk_job *jobs;
-	u32 at = 0;
+	u32 at = 0, waits = ilk_waits;
 
 	batch->failed = batch->reason = ILK_OK;
 	batch->tsc_begin = batch->tsc_end = 0;
-	if (batch->reserved || batch->count > ILK_MAX_POKES)
+	if (batch->waits || batch->count > ILK_MAX_POKES)
 		return -EINVAL;
 	if (!batch->count)
 		return 0;
@@ -429,6 +471,7 @@ int ilk_batch_run(struct ilk_batch *batch)
 	if (batch->reason)
 		batch->failed = jobs[at].poke - pokes;
 	ilk_settle(jobs, batch->count);
+	batch->waits = ilk_waits - waits;
 	kvfree(jobs);
 	kvfree(pokes);
 	return 0;

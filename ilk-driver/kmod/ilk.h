@@ -96,6 +96,7 @@ void ilk_text_lock(void);
 void ilk_text_unlock(void);
 void ilk_poke_finish(void);
 void ilk_wait_for_tasks(void);
+extern u32 ilk_waits;		/* how often that was called; changes with the device's mutex held */
 
 /* tracer.c: sites that the kernel's function tracer leads from. */
 int ilk_tracer_add(unsigned long *sites, u32 count);

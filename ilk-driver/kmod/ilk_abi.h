@@ -156,6 +156,7 @@ enum ilk_reason {
 	ILK_UNSUPPORTED,	/* its bounce or its host is not in place before it */
 	ILK_NEEDED,		/* something in place would lead over or lie in what is removed */
 	ILK_TRACER_REFUSED,	/* no site of the function tracer, or someone else changes where it leads */
+	ILK_INJECTED,		/* nothing is wrong: the module's parameter fail_step asks for a failure */
 };
 
 /*
@@ -166,7 +167,8 @@ enum ilk_reason {
  *   3. If there were int3s: a wait until no thread is between the instructions overwritten, and a look
  *      whether the text is still as left. If not, what was done is taken back.
  *   4. Installs and retargets are written, by rising rank; each rank after every CPU sees those below.
- *   5. Removals are written, by falling rank, with a wait between ranks until no thread is in what was left.
+ *   5. Removals are written, by falling rank, with a wait behind a rank that led over bounces, until no
+ *      thread is in those.
  *   6. Such a wait, if there was a retarget or removal.
  * The ioctl returns 0 whether the batch was carried out or refused: see `reason`. When it returns, no
  * thread is in a patch that nothing leads to any more.
@@ -179,7 +181,7 @@ struct ilk_batch {
 	__u32 count;
 	__u32 failed;		/* out: index of the poke refused */
 	__u32 reason;		/* out: enum ilk_reason */
-	__u32 reserved;
+	__u32 waits;		/* in: 0; out: how often it waited for all threads */
 	__u64 tsc_begin;	/* out: when the first byte was written */
 	__u64 tsc_end;		/* out: when every CPU sees the last */
 };

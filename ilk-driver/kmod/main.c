@@ -7,6 +7,7 @@
 #include <linux/capability.h>
 #include <linux/kdebug.h>
 #include <linux/miscdevice.h>
+#include <linux/security.h>
 #include <generated/utsrelease.h>
 
 #include "ilk.h"
@@ -15,12 +16,28 @@ static DEFINE_MUTEX(ilk_mutex);	/* one request at a time */
 static unsigned long ilk_open_bit;
 static bool ilk_greeted;	/* the owner has named the right version */
 
+/*
+ * A kernel whose integrity is locked down has its memory written by nobody: that is the
+ * rule for /dev/mem, and it is ours, at load and, as there, at each open.
+ */
+static int ilk_locked_down(void)
+{
+	int err = security_locked_down(LOCKDOWN_DEV_MEM);
+
+	if (err)
+		pr_err("this kernel is locked down (see /sys/kernel/security/lockdown): nothing may be spliced\n");
+	return err;
+}
+
 static int ilk_open(struct inode *inode, struct file *file)
 {
 	int err;
 
 	if (!capable(CAP_SYS_MODULE))
 		return -EPERM;
+	err = ilk_locked_down();
+	if (err)
+		return err;
 	if (test_and_set_bit_lock(0, &ilk_open_bit))
 		return -EBUSY;
 
@@ -156,11 +173,12 @@ static struct miscdevice ilk_device = {
 
 static int __init ilk_init(void)
 {
-	int err = ilk_symbols_resolve();
+	int err = ilk_locked_down();
 
-	if (err)
-		return err;
-	err = ilk_check_init();
+	if (!err)
+		err = ilk_symbols_resolve();
+	if (!err)
+		err = ilk_check_init();
 	if (err)
 		return err;
 	err = ilk_arena_init();

@@ -134,12 +134,15 @@ void ilk_poke_finish(void)
 	ilk_call(ilk_sym.text_poke_finish, 0, 0, 0, 0, 0);
 }
 
+u32 ilk_waits;
+
 /*
  * Returns when every thread has left the code it was in: rude waits for each CPU to
  * schedule, the other for each thread to sleep of its own will or be in user space.
  */
 void ilk_wait_for_tasks(void)
 {
+	ilk_waits++;
 	synchronize_rcu_tasks_rude();
 	synchronize_rcu_tasks();
 }

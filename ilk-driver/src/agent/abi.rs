@@ -122,8 +122,8 @@ pub struct Batch {
     pub failed: u32,
     /// Out: why, 0 for done.
     pub reason: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// In: zero; out: how often it waited for all threads.
+    pub waits: u32,
     /// Out: when the first byte was written.
     pub tsc_begin: u64,
     /// Out: when every CPU sees the last.
@@ -246,6 +246,7 @@ pub fn reason(code: u32) -> &'static str {
             "the kernel's function tracer refuses it: it has no site there, or a live patch or \
              another program changes that function already"
         }
+        17 => "the module was told to fail there (its parameter fail_step, for tests)",
         _ => "the module gave a reason this agent does not know",
     }
 }
@@ -321,7 +322,7 @@ mod tests {
             count,
             failed,
             reason,
-            reserved,
+            waits,
             tsc_begin,
             tsc_end
         );
@@ -341,7 +342,7 @@ mod tests {
             IOC_INFO "ILK_IOC_INFO", IOC_ARENA "ILK_IOC_ARENA", IOC_BATCH "ILK_IOC_BATCH", IOC_COUNTERS "ILK_IOC_COUNTERS",
             IOC_LOSSES "ILK_IOC_LOSSES", IOC_CONSUME "ILK_IOC_CONSUME", IOC_RESET "ILK_IOC_RESET"
         );
-        same("last reason", "ILK_TRACER_REFUSED", 16);
+        same("last reason", "ILK_INJECTED", 17);
         c.push_str("return 0; }\n");
 
         let folder = tempfile::tempdir().unwrap();
@@ -366,7 +367,7 @@ mod tests {
     #[test]
     fn every_reason_of_the_header_has_words() {
         let unknown = reason(u32::MAX);
-        assert!((0..=16).all(|code| reason(code) != unknown));
-        assert_eq!(reason(17), unknown);
+        assert!((0..=17).all(|code| reason(code) != unknown));
+        assert_eq!(reason(18), unknown);
     }
 }

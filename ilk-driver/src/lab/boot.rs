@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::accelerator::{self, Accelerator, Verdict};
+use super::cpio::Archive;
 use super::host::{Result as Outcome, Trouble, failed, on};
 use super::qemu::{Machine, Running};
 use super::runtime::RunDirectory;
@@ -113,9 +114,10 @@ fn boot(prepared: &Prepared, verdict: Verdict, reporter: &mut Reporter<'_>) -> O
         append.push("gilk.module=off".into());
     }
     let directory = RunDirectory::create()?;
+    let initramfs = with_files(prepared, directory.path())?;
     let machine = Machine {
         kernel: &prepared.image,
-        initramfs: &prepared.initramfs,
+        initramfs: &initramfs,
         append,
         arguments: options.arguments.clone(),
         accelerator: verdict.accelerator,
@@ -176,6 +178,23 @@ fn boot(prepared: &Prepared, verdict: Verdict, reporter: &mut Reporter<'_>) -> O
         accelerator,
         reason,
     })
+}
+
+/// The lab's file system, with further files behind it: Linux unpacks one archive after the other.
+fn with_files(prepared: &Prepared, directory: &Path) -> Outcome<PathBuf> {
+    let files = &prepared.options.files;
+    if files.is_empty() {
+        return Ok(prepared.initramfs.clone());
+    }
+    let mut bytes = fs::read(&prepared.initramfs).map_err(on("read", &prepared.initramfs))?;
+    let mut archive = Archive::default();
+    for (name, path) in files {
+        archive.program(name, &fs::read(path).map_err(on("read", path))?);
+    }
+    bytes.extend(archive.finish());
+    let whole = directory.join("initramfs");
+    fs::write(&whole, bytes).map_err(on("write", &whole))?;
+    Ok(whole)
 }
 
 fn read(console: &Path) -> Outcome<String> {

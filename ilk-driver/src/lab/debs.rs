@@ -7,27 +7,46 @@ use std::process::Command;
 use super::host::{Result, failed, on, output, run};
 use super::steps::{At, Reporter};
 
-/// The flavour: small, and made to run as a guest.
-const FLAVOUR: &str = "cloud-amd64";
+/// The flavours: small and made to run as a guest; for every machine; for every machine, and all of
+/// the kernel preemptible. Each with the end of its packages' names.
+const FLAVOURS: [(&str, &str); 3] = [
+    ("cloud", "cloud-amd64"),
+    ("full", "amd64"),
+    ("rt", "rt-amd64"),
+];
 /// Where apt keeps its lists; newer than our choice of a kernel, they are asked again.
 const APT_LISTS: &str = "/var/lib/apt/lists";
 
-/// Gives the directory into which the newest stock kernel (of a series like 6.12, or of all) and
-/// its headers are unpacked.
+/// Gives the directory into which the newest stock kernel of a flavour (and of a series like 6.12, or
+/// of all) and its headers are unpacked.
 ///
 /// Asks apt only when its lists changed since the last time, and falls back to the kernel it has
 /// when apt cannot give a newer one (no network, for example).
 pub(super) fn unpacked(
     cache: &Path,
     series: Option<&str>,
+    flavour: &str,
     reporter: &mut Reporter<'_>,
 ) -> Result<PathBuf> {
+    let (_, suffix) = FLAVOURS
+        .iter()
+        .find(|(name, _)| *name == flavour)
+        .ok_or_else(|| {
+            failed(format!(
+                "there is no flavour \"{flavour}\" of Debian's kernel; it has cloud, full and rt"
+            ))
+        })?;
     let home = cache.join("kernel");
     fs::create_dir_all(&home).map_err(on("create", &home))?;
-    let choice = home.join(series.map_or_else(
-        || "current".to_owned(),
-        |series| format!("current-{series}"),
-    ));
+    let mut choice = "current".to_owned();
+    for part in series
+        .into_iter()
+        .chain((flavour != "cloud").then_some(flavour))
+    {
+        choice.push('-');
+        choice.push_str(part);
+    }
+    let choice = home.join(choice);
     let chosen = fs::read_to_string(&choice)
         .ok()
         .map(|name| home.join(name.trim()))
@@ -37,8 +56,12 @@ pub(super) fn unpacked(
     {
         return Ok(root.clone());
     }
-    reporter.tell(At::Kernel, "asking apt for the newest cloud kernel", None);
-    let newest = match (newest(&home, series, reporter), &chosen) {
+    reporter.tell(
+        At::Kernel,
+        format!("asking apt for the newest {flavour} kernel"),
+        None,
+    );
+    let newest = match (newest(&home, series, suffix, reporter), &chosen) {
         (Ok(root), _) => root,
         (Err(error), Some(root)) => {
             reporter.tell(
@@ -69,8 +92,13 @@ fn is_newer(first: &Path, second: &Path) -> bool {
 }
 
 /// Finds out which packages make the newest kernel, and downloads and unpacks what is not there yet.
-fn newest(home: &Path, series: Option<&str>, reporter: &mut Reporter<'_>) -> Result<PathBuf> {
-    let packages = resolve(series)?;
+fn newest(
+    home: &Path,
+    series: Option<&str>,
+    suffix: &str,
+    reporter: &mut Reporter<'_>,
+) -> Result<PathBuf> {
+    let packages = resolve(series, suffix)?;
     let image = packages.first().cloned().unwrap_or_default();
     let root = home.join(format!("{image}_{}", version_of(&image)?));
     if root.is_dir() {
@@ -117,19 +145,20 @@ fn newest(home: &Path, series: Option<&str>, reporter: &mut Reporter<'_>) -> Res
 }
 
 /// The real packages: image, headers of the flavour, headers common to all, and kbuild.
-fn resolve(series: Option<&str>) -> Result<Vec<String>> {
-    let image = one_dependency(&newest_of("image", series), &["linux-image-"])?;
-    let headers = one_dependency(&newest_of("headers", series), &["linux-headers-"])?;
+fn resolve(series: Option<&str>, suffix: &str) -> Result<Vec<String>> {
+    let newest_of = |part: &str| newest_of(part, series, suffix);
+    let image = one_dependency(&newest_of("image"), &["linux-image-"])?;
+    let headers = one_dependency(&newest_of("headers"), &["linux-headers-"])?;
     let common = one_dependency(&headers, &["linux-headers-"])?;
     let kbuild = one_dependency(&headers, &["linux-kbuild-"])?;
     Ok(vec![image, headers, common, kbuild])
 }
 
 /// The package that always depends on the newest stock kernel, or on its headers.
-fn newest_of(part: &str, series: Option<&str>) -> String {
+fn newest_of(part: &str, series: Option<&str>, suffix: &str) -> String {
     series.map_or_else(
-        || format!("linux-{part}-{FLAVOUR}"),
-        |series| format!("linux-{part}-{series}-{FLAVOUR}"),
+        || format!("linux-{part}-{suffix}"),
+        |series| format!("linux-{part}-{series}-{suffix}"),
     )
 }
 

@@ -12,6 +12,7 @@
 /bin/busybox mount -t devtmpfs devtmpfs /dev
 /bin/busybox mount -t debugfs debugfs /sys/kernel/debug
 /bin/busybox mount -t tmpfs tmpfs /tmp
+/bin/busybox mount -t securityfs securityfs /sys/kernel/security
 /bin/busybox --install -s /bin
 export PATH=/bin HOME=/tmp
 hostname gilk-lab
@@ -59,6 +60,11 @@ while [ -z "$port" ]; do
 done
 
 echo "gilk-lab: ready"
+if [ -x /lab/run ]; then
+	/lab/run
+	echo "gilk-lab: /lab/run ended with status $?"
+	poweroff -f
+fi
 while true; do
 	/bin/ilk agent --port "/dev/$port" --allow-run
 	echo "gilk-lab: the agent ended with status $?"

@@ -26,6 +26,7 @@ pub(super) fn locate(options: &Options, reporter: &mut Reporter<'_>) -> Result<K
         (None, None) => stock(&debs::unpacked(
             &options.cache,
             options.series.as_deref(),
+            options.flavour.as_deref().unwrap_or("cloud"),
             reporter,
         )?),
         (Some(image), Some(headers)) => own(image, headers),

@@ -52,6 +52,8 @@ pub struct Options {
     /// Which of Debian's kernels, like `6.12`, where it has several: `GILK_SERIES`, if set; else its
     /// release's own.
     pub series: Option<String>,
+    /// Which of its flavours: `cloud`, `full` or `rt`: `GILK_FLAVOUR`, if set; else `cloud`.
+    pub flavour: Option<String>,
     /// CPUs of the lab. Two show most races, and a laptop has them.
     pub cpus: u32,
     /// Memory of the lab, in MiB.
@@ -64,6 +66,9 @@ pub struct Options {
     pub append: Vec<String>,
     /// Further arguments for QEMU.
     pub arguments: Vec<String>,
+    /// Further files of the lab's file system, each with its path there, and all of them programs. If one is
+    /// `lab/run`, it is run instead of the agent, and with its end the lab ends.
+    pub files: Vec<(String, PathBuf)>,
     /// How long a boot may take before it counts as failed.
     pub boot_limit: Duration,
 }
@@ -82,12 +87,14 @@ impl Default for Options {
             kernel: set("GILK_KERNEL"),
             headers: set("GILK_HEADERS"),
             series: set("GILK_SERIES").map(|series| series.to_string_lossy().into_owned()),
+            flavour: set("GILK_FLAVOUR").map(|flavour| flavour.to_string_lossy().into_owned()),
             cpus: 2,
             memory_mib: 1024,
             accelerator: None,
             load_module: true,
             append: Vec::new(),
             arguments: Vec::new(),
+            files: Vec::new(),
             boot_limit: Duration::from_secs(180),
         }
     }
@@ -106,6 +113,8 @@ pub struct Prepared {
     image: PathBuf,
     initramfs: PathBuf,
     release: String,
+    headers: PathBuf,
+    modules: Option<PathBuf>,
 }
 
 impl Prepared {
@@ -113,6 +122,18 @@ impl Prepared {
     #[must_use]
     pub fn release(&self) -> &str {
         &self.release
+    }
+
+    /// What modules for this kernel are built against.
+    #[must_use]
+    pub fn headers(&self) -> &Path {
+        &self.headers
+    }
+
+    /// The kernel's own modules, where it has a directory of them.
+    #[must_use]
+    pub fn modules(&self) -> Option<&Path> {
+        self.modules.as_deref()
     }
 
     /// The options it was prepared with.
@@ -167,5 +188,7 @@ pub fn prepare(options: &Options, progress: &mut dyn FnMut(&Step)) -> Result<Pre
         image: kernel.image,
         initramfs,
         release: kernel.release,
+        headers: kernel.headers,
+        modules: kernel.modules,
     })
 }

@@ -4,6 +4,7 @@ mod conservation;
 mod everywhere;
 mod executed;
 mod faults;
+mod hostile;
 mod pulsar;
 mod restoration;
 mod tactics;

@@ -17,5 +17,6 @@
 
 mod chosen;
 mod circulation;
+mod guest;
 mod live;
 mod support;

@@ -28,6 +28,9 @@ pub(crate) struct LabCommand {
     /// Another of Debian's kernels, like 6.12, where your release has several.
     #[arg(long, value_name = "VERSION", conflicts_with = "kernel")]
     series: Option<String>,
+    /// Which of its flavours: cloud (if left out), full or rt.
+    #[arg(long, value_name = "FLAVOUR", conflicts_with = "kernel")]
+    flavour: Option<String>,
     /// CPUs of the lab.
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=255))]
     cpus: Option<u32>,
@@ -49,6 +52,7 @@ impl LabCommand {
             kernel: self.kernel.or(defaults.kernel),
             headers: self.headers.or(defaults.headers),
             series: self.series.or(defaults.series),
+            flavour: self.flavour.or(defaults.flavour),
             cpus: self.cpus.unwrap_or(defaults.cpus),
             memory_mib: self.memory.unwrap_or(defaults.memory_mib),
             load_module: !self.no_module,

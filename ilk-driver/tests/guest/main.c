@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * Usage: assay refusals|fuzz|rollback|soak…
+ *
+ * What each does is told where it is written. Its last line is "assay: passed", or the number of
+ * things that were not as they should be.
+ */
+#include "assay.h"
+
+static int failures;
+
+void failed(const char *file, int line, const char *format, ...)
+{
+	va_list arguments;
+
+	printf("assay: FAILED %s:%d: ", file, line);
+	va_start(arguments, format);
+	vprintf(format, arguments);
+	va_end(arguments);
+	printf("\n");
+	if (__atomic_add_fetch(&failures, 1, __ATOMIC_RELAXED) > 20) {
+		printf("assay: that is enough\n");
+		exit(1);
+	}
+}
+
+double now(void)
+{
+	struct timespec time;
+
+	clock_gettime(CLOCK_MONOTONIC, &time);
+	return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+int shell(const char *format, ...)
+{
+	char command[1024];
+	va_list arguments;
+
+	va_start(arguments, format);
+	vsnprintf(command, sizeof(command), format, arguments);
+	va_end(arguments);
+	return system(command);
+}
+
+u64 setting(const char *name, u64 usual)
+{
+	const char *value = getenv(name);
+
+	return value && *value ? strtoull(value, NULL, 0) : usual;
+}
+
+int main(int count, char **arguments)
+{
+	static const struct {
+		const char *name;
+		void (*run)(void);
+	} all[] = {
+		{ "refusals", refusals },
+		{ "fuzz", fuzz },
+		{ "rollback", rollback },
+		{ "soak", soak },
+	};
+	int known = 0;
+
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	kernel_read();
+	for (int i = 1; i < count; i++)
+		for (size_t k = 0; k < sizeof(all) / sizeof(*all); k++)
+			if (!strcmp(arguments[i], all[k].name)) {
+				double begin = now();
+
+				printf("assay: %s\n", all[k].name);
+				all[k].run();
+				CHECK(text_is_whole(), "the text is not what it was");
+				printf("assay: %s took %.1f s\n", all[k].name, now() - begin);
+				known++;
+			}
+	if (known != count - 1) {
+		fprintf(stderr, "assay: one of its words is not understood.\n");
+		return 2;
+	}
+	if (failures)
+		printf("assay: %d failures\n", failures);
+	else
+		printf("assay: passed\n");
+	return failures != 0;
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
+/*
+ * Writes over the text while a batch waits for threads, as no well-behaved module would: the byte
+ * behind the int3 at `address`, as soon as that is there. The byte is put back when the module goes.
+ */
+#include <linux/kprobes.h>
+#include <linux/kthread.h>
+#include <linux/module.h>
+
+static unsigned long address;
+module_param(address, ulong, 0);
+
+static void *(*meddler_write)(void *address, const void *code, size_t length);
+static struct task_struct *meddler_thread;
+static u8 meddler_old;
+static bool meddler_done;
+
+/* A nop costs nothing when a thread comes by: behind an int3 nobody does. */
+static int meddler_wait(void *unused)
+{
+	static const u8 other = 0x90;
+
+	while (!kthread_should_stop()) {
+		if (!meddler_done && READ_ONCE(*(u8 *)address) == 0xcc) {
+			meddler_old = *(u8 *)(address + 1);
+			meddler_write((void *)address + 1, &other, 1);
+			meddler_done = true;
+		}
+		schedule_timeout_interruptible(1);
+	}
+	return 0;
+}
+
+static void *meddler_find(const char *name)
+{
+	struct kprobe probe = { .symbol_name = name };
+	void *found;
+
+	if (register_kprobe(&probe))
+		return NULL;
+	found = probe.addr;
+	unregister_kprobe(&probe);
+	return found;
+}
+
+static int __init meddler_init(void)
+{
+	meddler_write = meddler_find("text_poke_copy");
+	if (!meddler_write)
+		return -ENOENT;
+	meddler_thread = kthread_run(meddler_wait, NULL, "meddler");
+	return PTR_ERR_OR_ZERO(meddler_thread);
+}
+
+static void __exit meddler_exit(void)
+{
+	kthread_stop(meddler_thread);
+	if (meddler_done)
+		meddler_write((void *)address + 1, &meddler_old, 1);
+}
+
+module_init(meddler_init);
+module_exit(meddler_exit);
+MODULE_DESCRIPTION("Disturbs a batch, for tests of ilk");
+MODULE_LICENSE("Dual MIT/GPL");

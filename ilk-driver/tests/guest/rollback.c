@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * rollback: batches of several sizes, up to ROLLBACK_MOST pokes (20,000 if left out), each made to
+ * fail at every step. Whatever they were to do (install, retarget, remove), the text is byte for byte
+ * what it was before, nothing holds on to the arena, and the same batch is then carried out.
+ */
+#include "assay.h"
+
+#define STEPS 7
+#define TRACERS 16
+
+static struct site *sites;
+static struct ilk_poke *pokes, *second, *out;
+static size_t count;
+static u64 injected;
+
+static void fail_at(int step)
+{
+	FILE *file = fopen("/sys/module/ilk/parameters/fail_step", "w");
+
+	CHECK(file && fprintf(file, "%d\n", step) > 0 && !fclose(file), "fail_step is not written");
+}
+
+/* Uses the machine: whoever is led astray by what is left behind ends here. */
+static void live(void)
+{
+	CHECK(!shell("ls -l /proc/self/ /sys/kernel > /tmp/list && sort /tmp/list | wc > /dev/null"),
+	      "a command fails");
+}
+
+/* The batch fails at each step, and the text stays as it is. */
+static void fails(const char *what, const struct ilk_poke *batch, u32 size)
+{
+	u8 *before = text_now();
+
+	for (int step = 1; step <= STEPS; step++) {
+		u8 *after;
+		int reason;
+
+		fail_at(step);
+		reason = do_batch(batch, size);
+		fail_at(0);
+		CHECK(reason == ILK_INJECTED && !answer.tsc_begin && !answer.tsc_end,
+		      "%s of %u at step %d: %s", what, size, step, reason_name(reason));
+		after = text_now();
+		CHECK(!memcmp(before, after, etext - stext),
+		      "%s of %u at step %d: the text is not as before", what, size, step);
+		free(after);
+		injected++;
+	}
+	free(before);
+	live();
+}
+
+static bool any_multi(const struct ilk_poke *batch, u32 size)
+{
+	for (u32 i = 0; i < size; i++)
+		if (batch[i].flags & ILK_POKE_MULTI)
+			return true;
+	return false;
+}
+
+/* Carries a batch out, and holds the number of its waits against what it should be. */
+static double done(const char *what, const struct ilk_poke *batch, u32 size, u32 waits)
+{
+	double begin = now();
+	int reason = do_batch(batch, size);
+
+	CHECK(reason == ILK_OK, "%s of %u: %s", what, size, reason_name(reason));
+	CHECK(answer.waits == waits, "%s of %u: %u waits", what, size, answer.waits);
+	return now() - begin;
+}
+
+static void all_steps(size_t from, u32 size)
+{
+	u32 waits = any_multi(pokes + from, size);
+	u8 nothing[16] = { 0xcc };
+	double in, away;
+
+	CHECK(text_is_whole(), "the text is not whole");
+	fails("install", pokes + from, size);
+	CHECK(text_is_whole(), "the text is not whole");
+	/* Nothing leads to the arena any more: it may be written, at the start and at the end. */
+	CHECK(!write_arena(8u << 20, nothing, sizeof(nothing)), "the arena is held");
+	write_patches(sites, count, 0, pokes);
+	for (size_t i = 0; i < TRACERS && i < count; i++)
+		if (sites[i].length == 5 && text_at(sites[i].address)[0] == 0x0f)
+			pokes[i] = poke_of(ILK_TRACER, sites[i].address, 0, pokes[i].target, 0);
+	in = done("install", pokes + from, size, waits);
+	live();
+	for (u32 i = 0; i < size; i++) {
+		second[i] = pokes[from + i];
+		second[i].flags = 0;
+		memcpy(second[i].expect, pokes[from + i].write, sizeof(second[i].expect));
+		out[i] = removal_of(&pokes[from + i]);
+	}
+	fails("retarget", second, size);
+	done("retarget", second, size, 1);
+	fails("removal", out, size);
+	away = done("removal", out, size, 1);
+	CHECK(text_is_whole(), "the text is not whole");
+	printf("assay: %u pokes: in after %.2f s and %u waits, out after %.2f s and 1\n", size, in, waits,
+	       away);
+}
+
+/* Sites of the tracer first, then entries, then calls, which are single instructions. */
+static void find(size_t most)
+{
+	size_t entered, called;
+
+	sites = calloc(most + 1, sizeof(*sites));
+	pokes = calloc(most + 1, sizeof(*pokes));
+	second = calloc(most + 1, sizeof(*second));
+	out = calloc(most + 1, sizeof(*out));
+	entered = admitted(sites, entries(sites, most * 2 / 5));
+	called = admitted(sites + entered, calls(sites + entered, most - entered));
+	count = entered + called;
+	printf("assay: %zu entries and %zu calls\n", entered, called);
+	if (entered > 2 * TRACERS)
+		for (size_t i = 0; i < TRACERS; i++) {
+			sites[i].address -= 5;
+			sites[i].length = 5;
+			sites[i].multi = false;
+		}
+	CHECK(count > most / 2, "only %zu sites of %zu", count, most);
+}
+
+void rollback(void)
+{
+	size_t most = setting("ROLLBACK_MOST", 20000);
+	size_t sizes[] = { 1, 2, 7, 64, 1000, 20000, 100000, most };
+	double begin = now();
+
+	device_open();
+	find(most);
+	write_patches(sites, count, 0, pokes);
+	for (size_t i = 0; i < TRACERS; i++)
+		if (text_at(sites[i].address)[0] == 0x0f)
+			pokes[i] = poke_of(ILK_TRACER, sites[i].address, 0, pokes[i].target, 0);
+	for (size_t i = 0; i < sizeof(sizes) / sizeof(*sizes); i++) {
+		u32 size = (u32)(sizes[i] < count ? sizes[i] : count);
+
+		if (i && sizes[i] > most)
+			break;
+		all_steps(0, size);
+	}
+	/* Calls alone need no int3, and nobody to be waited for. */
+	for (u32 size = 1; size <= count / 2; size *= 100)
+		all_steps(count - size, size);
+	device_close();
+	printf("assay: %llu failures injected in %.1f s\n", (unsigned long long)injected, now() - begin);
+}

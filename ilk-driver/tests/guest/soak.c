@@ -1,0 +1,1 @@
+void soak(void); void soak(void) {}

@@ -1,0 +1,141 @@
+//! Assay, the program that talks to the module as no agent would: built, booted and heard.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ilk_driver::lab::{Lab, Prepared};
+use tempfile::TempDir;
+
+/// What the kernel says when something went wrong in it; the lab's end says the same.
+const BAD: [&str; 8] = [
+    "BUG:",
+    "WARNING:",
+    "Oops",
+    "Kernel panic",
+    "general protection",
+    "stall",
+    "hung task",
+    "Call Trace",
+];
+
+/// Assay and the modules it wants, built for the kernel of a lab.
+pub(crate) struct Guest {
+    prepared: Prepared,
+    home: TempDir,
+}
+
+impl Guest {
+    pub(crate) fn new(prepared: &Prepared) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let guest = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/guest");
+        let sources = fs::read_dir(&guest)
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|extension| extension == "c"));
+        let gcc = Command::new("gcc")
+            .args([
+                "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-s", "-pthread", "-I",
+            ])
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("kmod"))
+            .arg("-o")
+            .arg(home.path().join("assay"))
+            .args(sources)
+            .status();
+        assert!(gcc.expect("gcc builds the workloads too").success());
+        let modules = home.path().join("modules");
+        fs::create_dir(&modules).unwrap();
+        for entry in fs::read_dir(guest.join("modules")).unwrap() {
+            let source = entry.unwrap().path();
+            fs::copy(&source, modules.join(source.file_name().unwrap())).unwrap();
+        }
+        let make = Command::new("make")
+            .env_remove("MAKEFLAGS")
+            .env_remove("MAKELEVEL")
+            .arg("-C")
+            .arg(prepared.headers())
+            .arg(format!("M={}", modules.display()))
+            .args(["CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"])
+            .stdout(Stdio::null())
+            .status();
+        assert!(make.expect("make builds the module too").success());
+        fs::copy(guest.join("unhush.sh"), home.path().join("unhush")).unwrap();
+        Self {
+            prepared: prepared.clone(),
+            home,
+        }
+    }
+
+    /// Runs a script in a lab of its own and gives what was said on its console, which no kernel in trouble says.
+    pub(crate) fn run(
+        &self,
+        script: &str,
+        limit: Duration,
+        change: impl FnOnce(&mut ilk_driver::lab::Options),
+    ) -> String {
+        let console = self.console(script, limit, change);
+        for bad in BAD {
+            assert!(
+                !console.contains(bad),
+                "the kernel is in trouble:\n{console}"
+            );
+        }
+        assert!(
+            console.contains("gilk-lab: /lab/run ended"),
+            "the lab ended before its script:\n{console}"
+        );
+        console
+    }
+
+    fn console(
+        &self,
+        script: &str,
+        limit: Duration,
+        change: impl FnOnce(&mut ilk_driver::lab::Options),
+    ) -> String {
+        let run = self.home.path().join("run");
+        fs::write(&run, format!("#!/bin/sh\n{script}\n")).unwrap();
+        let mut files: Vec<(String, PathBuf)> = ["assay", "unhush", "run"]
+            .map(|name| (format!("lab/{name}"), self.home.path().join(name)))
+            .into();
+        files.extend(["hush", "passer", "meddler"].map(|name| {
+            let file = format!("{name}.ko");
+            (
+                format!("lab/{file}"),
+                self.home.path().join("modules").join(file),
+            )
+        }));
+        let prepared = self.prepared.clone().with(|options| {
+            options.files = files;
+            options.append.push("panic_on_warn=1".into());
+            change(options);
+        });
+        let lab = Lab::boot(&prepared, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"));
+        let begin = Instant::now();
+        while lab.end().is_none() {
+            assert!(
+                begin.elapsed() < limit,
+                "the script is not through after {} s:\n{}",
+                limit.as_secs(),
+                lab.console().unwrap()
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        lab.console().unwrap()
+    }
+}
+
+/// Fails unless assay found everything as it should be; shows what it said.
+pub(crate) fn assert_passed(console: &str) {
+    let said: Vec<&str> = console
+        .lines()
+        .filter(|line| line.starts_with("assay: "))
+        .collect();
+    println!("{}", said.join("\n"));
+    let passed = said.iter().filter(|line| **line == "assay: passed").count();
+    assert!(
+        passed > 0 && !console.contains("assay: FAILED"),
+        "{console}"
+    );
+}

@@ -1,0 +1,97 @@
+//! The module trusts nobody: what it refuses, what it survives, and what stays of a batch that fails.
+//!
+//! `GILK_FUZZ_CALLS`, `GILK_FUZZ_SEED` and `GILK_ROLLBACK_MOST` ask for more than fits into a minute.
+
+use std::time::Duration;
+
+use ilk_driver::lab::Lab;
+
+use crate::guest::{Guest, assert_passed};
+use crate::support::prepared;
+
+/// What was asked for by a variable, or what is usual.
+fn asked(name: &str, usual: u64) -> u64 {
+    std::env::var(name).map_or(usual, |value| value.parse().expect("a number"))
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn everything_that_may_not_be_spliced_is_refused_by_its_reason() {
+    let guest = Guest::new(&prepared());
+    let console = guest.run(
+        "LOCKDOWN=1 /lab/assay refusals",
+        Duration::from_secs(300),
+        |_| (),
+    );
+    assert_passed(&console);
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn lock_prefixes_are_refused_where_there_is_one_processor() {
+    let guest = Guest::new(&prepared());
+    let console = guest.run("/lab/assay refusals", Duration::from_secs(300), |options| {
+        options.cpus = 1;
+    });
+    assert_passed(&console);
+    assert!(console.contains("lock prefixes refused"), "{console}");
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn requests_of_every_kind_do_no_harm() {
+    let (calls, seed) = (
+        asked("GILK_FUZZ_CALLS", 1_000_000),
+        asked("GILK_FUZZ_SEED", 1),
+    );
+    let seconds = if std::env::var_os("GILK_FUZZ_CALLS").is_some() {
+        1 << 20
+    } else {
+        40
+    };
+    let script =
+        format!("FUZZ_CALLS={calls} FUZZ_SEED={seed} FUZZ_SECONDS={seconds} /lab/assay fuzz");
+    let guest = Guest::new(&prepared());
+    let console = guest.run(&script, Duration::from_secs(120 + calls / 100), |_| ());
+    assert_passed(&console);
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn a_batch_that_fails_at_any_step_leaves_nothing() {
+    let most = asked("GILK_ROLLBACK_MOST", 2000);
+    let guest = Guest::new(&prepared());
+    let script = format!("ROLLBACK_MOST={most} /lab/assay rollback");
+    let console = guest.run(&script, Duration::from_secs(300 + most / 20), |options| {
+        options.memory_mib = 2048;
+    });
+    assert_passed(&console);
+}
+
+/// Why a boot failed.
+fn refused_load(words: &[&str]) -> String {
+    let prepared = prepared().with(|options| {
+        options.append.extend(words.iter().map(ToString::to_string));
+    });
+    match Lab::boot(&prepared, &mut |_| ()) {
+        Ok(_) => panic!("the module was loaded with {words:?}"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn a_kernel_without_a_symbol_is_refused_by_its_name() {
+    let why = refused_load(&["ilk.without=text_poke_queue"]);
+    assert!(
+        why.contains("this kernel has no symbol text_poke_queue"),
+        "{why}"
+    );
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn a_kernel_that_is_locked_down_takes_no_module() {
+    let why = refused_load(&["lockdown=integrity"]);
+    assert!(why.contains("insmod ilk.ko"), "{why}");
+}
