@@ -15,8 +15,12 @@ use ilk_driver::client::{Connection, Event, StopFlag, Summary};
 use ilk_driver::lab::{Lab, Options, Prepared, prepare};
 use tempfile::TempDir;
 
-/// What a kernel says once when its emulated processor was left alone by the host in the midst of a timer's interrupt.
-const SLOW: &str = "hrtimer: interrupt took";
+/// What a kernel says when its emulated processor was left alone by the host: in the midst of a timer's
+/// interrupt, or for seconds.
+const SLOW: [&str; 2] = [
+    "hrtimer: interrupt took",
+    "clocksource: Long readout interval",
+];
 
 /// A booted lab with its kernel's image, used by one test at a time.
 pub(crate) struct Shared {
@@ -194,7 +198,7 @@ impl Turn<'_> {
             .strip_prefix(&self.console)
             .expect("a console only grows")
             .lines()
-            .filter(|line| line.starts_with('[') && !line.contains(SLOW))
+            .filter(|line| line.starts_with('[') && !SLOW.iter().any(|slow| line.contains(slow)))
             .collect();
         assert!(
             words.is_empty(),
