@@ -17,6 +17,9 @@ impl Gs {
     }
 }
 
+/// Bytes of a slot, as a power of two (`struct ilk_slot`).
+pub const SLOT_LOG2: u32 = 5;
+
 /// What the module gives to generated code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeLayout {
@@ -24,11 +27,12 @@ pub struct RuntimeLayout {
     pub arena: Span,
     /// Where the ring of CPU 0 begins.
     pub ring_base: Addr,
-    /// The ring of CPU `n` begins at `ring_base + (n << stride_log2)`.
+    /// The ring of CPU `n` begins at `ring_base + (n << stride_log2)`: slots of 32 bytes, one ring
+    /// behind the other.
     pub stride_log2: u32,
     /// Slots of a ring.
     pub slots_log2: u32,
-    /// `cpu << 48 | serial number of the next sample`.
+    /// `serial number of the next sample << (32 - slots_log2) | cpu`.
     pub head: Gs,
     /// The value of `head` at which the ring is full.
     pub limit: Gs,
@@ -96,18 +100,16 @@ impl RuntimeLayout {
                 ));
             }
         }
-        // The serial number has 48 bits, its lap 16 of those above the slot.
-        if !(1..=31).contains(&self.slots_log2) {
+        // Slot and CPU share the lower half of a head; one more slot is added as an immediate.
+        if !(2..=24).contains(&self.slots_log2) {
             return wrong(format!(
-                "a ring has 2^{} slots, and must have 2^1 to 2^31",
+                "a ring has 2^{} slots, and must have 2^2 to 2^24",
                 self.slots_log2
             ));
         }
-        if !(1..=48).contains(&self.stride_log2)
-            || 1u64 << self.stride_log2 < 24u64 << self.slots_log2
-        {
+        if self.stride_log2 != self.slots_log2 + SLOT_LOG2 {
             return wrong(format!(
-                "rings of 2^{} slots of 24 bytes do not fit 2^{} bytes apart",
+                "rings of 2^{} slots of 32 bytes are 2^{} bytes apart",
                 self.slots_log2, self.stride_log2
             ));
         }
@@ -206,9 +208,9 @@ mod tests {
             ("lost_full", |l| l.lost_full = Gs(1 << 31)),
             ("lost_unmatched", |l| l.lost_unmatched = Gs(1 << 31)),
             ("current", |l| l.current = Gs(1 << 31)),
-            ("slots", |l| l.slots_log2 = 0),
-            ("2^32 slots", |l| l.slots_log2 = 32),
-            ("24 bytes", |l| l.stride_log2 = 20),
+            ("slots", |l| l.slots_log2 = 1),
+            ("2^25 slots", |l| l.slots_log2 = 25),
+            ("32 bytes", |l| l.stride_log2 = 22),
             ("entries", |l| l.timers_log2 = 0),
         ];
         for (named, change) in changes {

@@ -115,8 +115,8 @@ proptest! {
                 continue;
             }
             let at = serial + taken;
-            let [tag, got, tsc] = slot(&mut machine, at);
-            prop_assert_eq!(tag, (at >> SLOTS_LOG2) << 48 | one.id.pack());
+            let [mark, got, tsc, id] = slot(&mut machine, at);
+            prop_assert_eq!((mark, id), (head(at), one.id.pack()));
             prop_assert!(tsc > clock, "samples are in order of time");
             clock = tsc;
             match (one.program, value) {
@@ -126,8 +126,8 @@ proptest! {
             }
             taken += 1;
         }
-        prop_assert_eq!(machine.word(GS + HEAD), CPU << 48 | (serial + taken));
-        prop_assert_eq!(machine.word(GS + LIMIT), CPU << 48 | (serial + room));
+        prop_assert_eq!(machine.word(GS + HEAD), head(serial + taken));
+        prop_assert_eq!(machine.word(GS + LIMIT), head(serial + room));
         prop_assert_eq!(machine.word(GS + LOST_FULL), lost_full);
         prop_assert_eq!(machine.word(GS.wrapping_add(LOST_UNMATCHED)), lost_unmatched);
         for (number, count) in counters.into_iter().enumerate() {
@@ -141,11 +141,11 @@ proptest! {
         }
         // Nothing but the reserved slots of this CPU's ring was written.
         let ring = (TABLES + (CPU << STRIDE_LOG2)) as usize;
-        let written: Vec<usize> = (0..taken).map(|n| ring + ((serial + n) % 8 * 24) as usize).collect();
+        let written: Vec<usize> = (0..taken).map(|n| ring + ((serial + n) % 8 * 32) as usize).collect();
         let tables = &machine.memory()[TABLES as usize..(TIMER_TABLE) as usize];
         for (offset, &byte) in tables.iter().enumerate() {
             let at = TABLES as usize + offset;
-            if !written.iter().any(|&slot| (slot..slot + 24).contains(&at)) {
+            if !written.iter().any(|&slot| (slot..slot + 32).contains(&at)) {
                 prop_assert_eq!(byte, 0, "byte {:#x} was written", at);
             }
         }
@@ -153,7 +153,7 @@ proptest! {
 }
 
 #[test]
-fn a_counter_is_one_instruction_and_a_sample_twenty_four_where_nothing_is_live() {
+fn a_counter_is_one_instruction_and_a_sample_eighteen_where_nothing_is_live() {
     let mut machine = ready(8, 8);
     let layout = layout(&machine, 0);
     let nothing = Live {
@@ -186,15 +186,15 @@ fn a_counter_is_one_instruction_and_a_sample_twenty_four_where_nothing_is_live()
     );
     assert_eq!(
         cost(&mut machine, Program::Sample(Sampled::Tsc), nothing),
-        24
+        18
     );
     assert_eq!(
         cost(&mut machine, Program::Sample(Sampled::Argument(0)), nothing),
-        24
+        18
     );
     assert_eq!(
         cost(&mut machine, Program::Sample(Sampled::Tsc), Live::ALL),
-        24 + 2 * 4 + 2
+        18 + 2 * 4 + 2
     );
 }
 
@@ -284,7 +284,7 @@ fn post_hook_instruments_run_before_the_branch_that_ends_the_block() {
     }
 }
 
-/// A ring used round and round: every lap has its tag, and what does not fit is counted.
+/// A ring used round and round: every lap has its marks, and what does not fit is counted.
 #[test]
 fn a_ring_is_filled_lap_by_lap_and_then_counts_what_it_loses() {
     let mut machine = ready(8, 8);
@@ -303,21 +303,21 @@ fn a_ring_is_filled_lap_by_lap_and_then_counts_what_it_loses() {
     );
     let before = random_state(&machine, &mut Random(9));
     let mut last = 0;
-    // The lap has 16 bits: it runs over into nothing else.
-    for (round, lap) in [1, 2, 3, 0xfffe, 0xffff, 0x1_0000, 0x1_0001]
+    // The lap has 32 bits: it runs over into nothing else.
+    for (round, lap) in [1, 2, 0xffff, 0x1_0000, 0xffff_fffe, 0xffff_ffff, 0]
         .into_iter()
         .enumerate()
     {
         let serial = lap * 8;
-        machine.set_word(GS + HEAD, CPU << 48 | serial);
-        machine.set_word(GS + LIMIT, CPU << 48 | (serial + 8));
+        machine.set_word(GS + HEAD, head(serial));
+        machine.set_word(GS + LIMIT, head(serial + 8));
         for _ in 0..9 {
             machine.run(PATCH, &before);
         }
         assert_eq!(machine.word(GS + LOST_FULL), round as u64 + 1);
         for n in 0..8 {
-            let [tag, value, tsc] = slot(&mut machine, serial + n);
-            assert_eq!(tag, (lap & 0xffff) << 48 | instruments[0].id.pack());
+            let [mark, value, tsc, id] = slot(&mut machine, serial + n);
+            assert_eq!((mark, id), (head(serial + n), instruments[0].id.pack()));
             assert!(value == tsc && last < tsc, "samples are in order of time");
             last = tsc;
         }

@@ -33,7 +33,11 @@ const LOST_FULL: u64 = 0x110;
 const COUNTER: u64 = 0x200;
 /// From one CPU's words to the next one's.
 const CPU_WORDS: u64 = 0x400;
-const SERIAL: u64 = (1 << 48) - 1;
+
+/// The head of a CPU at which a serial number is reserved.
+fn head_of(cpu: u64, serial: u64) -> u64 {
+    serial << (32 - SLOTS_LOG2) | cpu
+}
 
 /// The patch, as a function that changes nothing a caller could see.
 static CODE: AtomicU64 = AtomicU64::new(0);
@@ -82,13 +86,13 @@ fn drain(machine: &mut Machine, id: u64, tails: &mut [u64; 2], last: &mut [u64; 
     for cpu in 0..2u64 {
         let words = GS + cpu * CPU_WORDS;
         let head = machine.word(words + HEAD);
-        assert_eq!(head >> 48, cpu);
+        assert_eq!(head % (1 << (30 - SLOTS_LOG2)), cpu);
         let tail = &mut tails[cpu as usize];
-        while *tail < head & SERIAL {
-            let at = TABLES + (cpu << STRIDE_LOG2) + *tail % (1 << SLOTS_LOG2) * 24;
+        while *tail < head >> (32 - SLOTS_LOG2) {
+            let at = TABLES + (cpu << STRIDE_LOG2) + *tail % (1 << SLOTS_LOG2) * 32;
             assert_eq!(
-                machine.word(at),
-                (*tail >> SLOTS_LOG2 & 0xffff) << 48 | id,
+                (machine.word(at), machine.word(at + 24)),
+                (head_of(cpu, *tail), id),
                 "sample {tail} of CPU {cpu}"
             );
             let (value, tsc) = (machine.word(at + 8), machine.word(at + 16));
@@ -101,7 +105,7 @@ fn drain(machine: &mut Machine, id: u64, tails: &mut [u64; 2], last: &mut [u64; 
             *tail += 1;
             taken += 1;
         }
-        machine.set_word(words + LIMIT, cpu << 48 | (*tail + (1 << SLOTS_LOG2)));
+        machine.set_word(words + LIMIT, head_of(cpu, *tail + (1 << SLOTS_LOG2)));
     }
     taken
 }
@@ -162,8 +166,8 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
     machine.write(PATCH, &code.bytes);
     let first = 1 << SLOTS_LOG2;
     for cpu in 0..2 {
-        machine.set_word(GS + cpu * CPU_WORDS + HEAD, cpu << 48 | first);
-        machine.set_word(GS + cpu * CPU_WORDS + LIMIT, cpu << 48 | (2 * first));
+        machine.set_word(GS + cpu * CPU_WORDS + HEAD, head_of(cpu, first));
+        machine.set_word(GS + cpu * CPU_WORDS + LIMIT, head_of(cpu, 2 * first));
     }
     CODE.store(at.0, Ordering::Relaxed);
     WORDS.store(machine.address(GS), Ordering::Relaxed);

@@ -169,7 +169,7 @@ fn layout() -> RuntimeLayout {
     RuntimeLayout {
         arena: Span::new(Addr(0xffff_ffff_c000_0000), 512 << 20),
         ring_base: Addr(0xffff_c900_1234_0000),
-        stride_log2: 22,
+        stride_log2: 21,
         slots_log2: 16,
         head: Gs(0x3_1000),
         limit: Gs(0x3_1008),

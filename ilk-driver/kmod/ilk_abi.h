@@ -17,33 +17,38 @@
 #include <linux/types.h>
 #include <linux/ioctl.h>
 
-#define ILK_ABI_VERSION 2u
+#define ILK_ABI_VERSION 3u
 #define ILK_MAX_POKES (1u << 20)	/* pokes in one batch */
 #define ILK_POKE_MAX 8u		/* room for the bytes of one poke, of which 5 are used at most */
 
 /*
- * A sample in a ring, 24 bytes:
- *   tag    lap (16 bits) << 48 | instrument identifier (48 bits), written last
+ * A slot of a ring: half a cache line, and a sample when its mark is written.
+ *   mark   the head by which it was reserved, written last
  *   value  what the instrument measured
  *   tsc    when
- * The sample with serial number n of a CPU is in slot n % slots and its lap is
- * (n >> slots_log2) & 0xffff. Serial numbers begin at `slots`, so the zeroes of a
- * fresh ring are never taken for a sample.
+ *   id     instrument identifier
+ * The sample with serial number n of a CPU is in slot n % slots. Serial numbers begin
+ * at `slots`, so the zeroes of a fresh ring are never taken for a sample.
  */
-struct ilk_sample {
-	__u64 tag;
+struct ilk_slot {
+	__u64 mark;
 	__u64 value;
 	__u64 tsc;
+	__u64 id;
 };
 
 /*
  * Where generated code finds its per-CPU words and tables. A gs_* field is an
  * offset to be used as gs:[offset].
  *
- * head: cpu << 48 | serial number of the next sample (48 bits). The CPU is in the word
- *       so that a thread that migrates between reading and reserving fails its cmpxchg.
+ * head: serial number of the next sample << (32 - slots_log2) | cpu. The CPU is in the word
+ *       so that a thread that migrates between reading and reserving fails its cmpxchg; below
+ *       the serial number, so that its low half, rotated left by slots_log2, is CPU and slot
+ *       side by side: the number of a slot among those of all rings. No CPU has the upper two
+ *       of its bits, which rotated along are the eights in a slot's place.
  * limit: the value of head at which the ring is full.
- * The ring of a CPU starts at ring_base + (cpu << stride_log2). User space maps all of
+ * The ring of a CPU starts at ring_base + (cpu << stride_log2), stride_log2 = slots_log2 + 5.
+ * User space maps all of
  * them at once: offset 0, cpus << stride_log2 bytes, PROT_READ, not inherited by fork.
  *
  * gs_head, gs_limit, gs_lost_*, gs_current and the counters of bank 0 fit a disp32. Those of other

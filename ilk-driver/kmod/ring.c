@@ -18,8 +18,7 @@
 #define ILK_CURRENT (&current_task)
 #endif
 
-#define ILK_SERIAL_BITS 48
-#define ILK_SERIAL_MASK ((1ull << ILK_SERIAL_BITS) - 1)
+#define ILK_SLOT_LOG2 5u
 #define ILK_NEAR_COUNTERS 512u	/* what fits modules' share of static per-CPU memory */
 #define ILK_BANK_COUNTERS 4096u	/* the most one dynamic per-CPU allocation can hold */
 #define ILK_TIMERS_LOG2 12u
@@ -48,7 +47,7 @@ static DECLARE_WAIT_QUEUE_HEAD(ilk_readers);
 static DEFINE_TIMER(ilk_poll_timer, ilk_poll_tick);
 
 static u64 ilk_slots;
-static u32 ilk_stride_log2;	/* a sample of 24 bytes has room for 32 in this */
+static u32 ilk_stride_log2;
 static size_t ilk_rings_size;
 
 static u32 ilk_bank_slots(u32 bank)
@@ -80,8 +79,13 @@ int ilk_ring_init(void)
 		pr_err("slots_log2=%u is not within 7 to 20\n", slots_log2);
 		return -EINVAL;
 	}
+	if (nr_cpu_ids > 1u << (30 - slots_log2)) {
+		pr_err("slots_log2=%u leaves no room in a head for %u CPUs\n", slots_log2, nr_cpu_ids);
+		return -EINVAL;
+	}
+	BUILD_BUG_ON(sizeof(struct ilk_slot) != 1 << ILK_SLOT_LOG2);
 	ilk_slots = 1ull << slots_log2;
-	ilk_stride_log2 = slots_log2 + 5;
+	ilk_stride_log2 = slots_log2 + ILK_SLOT_LOG2;
 	ilk_rings_size = (size_t)nr_cpu_ids << ilk_stride_log2;
 	ilk_rings = vmalloc_user(ilk_rings_size);
 	if (ilk_rings && ilk_banks_alloc())
@@ -115,6 +119,17 @@ void ilk_ring_zero_tables(void)
 	memset(ilk_timers, 0, sizeof(ilk_timers));
 }
 
+/* Below the serial number a head has its CPU. */
+static unsigned int ilk_serial_shift(void)
+{
+	return 32 - slots_log2;
+}
+
+static u64 ilk_head_at(int cpu, u64 serial)
+{
+	return serial << ilk_serial_shift() | cpu;
+}
+
 /* Empties everything for a new owner. */
 void ilk_ring_open(void)
 {
@@ -122,12 +137,10 @@ void ilk_ring_open(void)
 
 	ilk_ring_zero_tables();
 	for_each_possible_cpu(cpu) {
-		u64 first = (u64)cpu << ILK_SERIAL_BITS | ilk_slots;
-
 		memset(ilk_rings + ((size_t)cpu << ilk_stride_log2), 0,
-		       ilk_slots * sizeof(struct ilk_sample));
-		per_cpu(ilk_head, cpu) = first;
-		per_cpu(ilk_limit, cpu) = first + ilk_slots;
+		       ilk_slots * sizeof(struct ilk_slot));
+		per_cpu(ilk_head, cpu) = ilk_head_at(cpu, ilk_slots);
+		per_cpu(ilk_limit, cpu) = ilk_head_at(cpu, 2 * ilk_slots);
 		cond_resched();
 	}
 }
@@ -167,12 +180,12 @@ int ilk_ring_mmap(struct vm_area_struct *vma)
 /* The serial number before which every sample of `cpu` was read. */
 static u64 ilk_tail(int cpu)
 {
-	return (READ_ONCE(per_cpu(ilk_limit, cpu)) & ILK_SERIAL_MASK) - ilk_slots;
+	return (READ_ONCE(per_cpu(ilk_limit, cpu)) >> ilk_serial_shift()) - ilk_slots;
 }
 
 static u64 ilk_next(int cpu)
 {
-	return READ_ONCE(per_cpu(ilk_head, cpu)) & ILK_SERIAL_MASK;
+	return READ_ONCE(per_cpu(ilk_head, cpu)) >> ilk_serial_shift();
 }
 
 static bool ilk_unread(void)
@@ -213,7 +226,7 @@ int ilk_ring_consume(const struct ilk_consume *request)
 	/* The samples were read before their slots are given back. */
 	smp_mb();
 	WRITE_ONCE(per_cpu(ilk_limit, cpu),
-		   (u64)cpu << ILK_SERIAL_BITS | (request->tail + ilk_slots));
+		   ilk_head_at(cpu, request->tail + ilk_slots));
 	return 0;
 }
 

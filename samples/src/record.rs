@@ -2,12 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a sample in a ring.
-pub const SAMPLE_BYTES: usize = 24;
-/// Bits of the tag that hold the instrument identifier; the lap stands above them.
-pub const ID_BITS: u32 = 48;
-/// The identifier's bits in a tag.
-pub const ID_MASK: u64 = (1 << ID_BITS) - 1;
+/// Bytes of a slot in a ring: half a cache line, so that no sample lies across two.
+pub const SLOT_BYTES: usize = 32;
 /// The CPU of samples that belong to no CPU: totals over all of them.
 pub const ALL_CPUS: u16 = u16::MAX;
 

@@ -1,23 +1,23 @@
 //! Reads what patches write: one ring a CPU, in memory shared with the module.
 //!
 //! The protocol (`ilk-driver/kmod/ilk_abi.h`): the sample with serial number `n` stands in slot
-//! `n % slots`; its tag is `lap << 48 | identifier` with `lap = (n / slots) % 65536`, and the patch
-//! writes the tag last. Serial numbers begin at `slots`, that is in lap 1, so the zeroes of a fresh
-//! ring are never taken for a sample. A patch reserves with a compare-and-exchange on the CPU's own
-//! head and stops at the limit, which the reader moves on (`ILK_IOC_CONSUME`) when it has copied:
-//! what a [`RingReader`] reads is never written meanwhile, and the tag alone says whether a slot is
-//! whole. An interrupt inside a record leaves a hole that is filled when the interrupted patch goes
+//! `n % slots`; its first word, the mark, is the head by which it was reserved, and the patch writes
+//! it last. A head is `n << (32 - slots_log2) | cpu`. Serial numbers begin at `slots`, so the zeroes
+//! of a fresh ring are never taken for a sample. A patch reserves with a compare-and-exchange on the
+//! CPU's own head and stops at the limit, which the reader moves on (`ILK_IOC_CONSUME`) when it has
+//! copied: what a [`RingReader`] reads is never written meanwhile, and the mark alone says whether a
+//! slot is whole. An interrupt inside a record leaves a hole that is filled when the interrupted patch goes
 //! on; the reader waits in front of it.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-use crate::record::{ID_BITS, ID_MASK, SAMPLE_BYTES, Sample};
+use crate::record::{SLOT_BYTES, Sample};
 
-/// The serial numbers of a CPU have this many bits.
-const SERIAL_MASK: u64 = (1 << 48) - 1;
-/// A tag's words: the tag, the value, the time.
-const WORDS: usize = 3;
-const _: () = assert!(SAMPLE_BYTES == WORDS * size_of::<u64>());
+/// A slot's words: the mark, the value, the time, the identifier.
+const WORDS: usize = 4;
+const _: () = assert!(SLOT_BYTES == WORDS * size_of::<u64>());
+/// The largest ring that leaves a head room for CPUs.
+const MOST_SLOTS_LOG2: u32 = 24;
 
 /// Takes samples out of one CPU's ring in the order in which they were reserved.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ unsafe impl Send for RingReader {}
 impl RingReader {
     /// A reader of the ring of `1 << slots_log2` slots at `base`, standing before its first sample.
     ///
-    /// `None` if `base` is null or not aligned to 8 bytes, if `slots_log2` is above 32, or if `len`
+    /// `None` if `base` is null or not aligned to 8 bytes, if `slots_log2` is above 24, or if `len`
     /// bytes do not hold that many slots.
     ///
     /// # Safety
@@ -44,8 +44,8 @@ impl RingReader {
     #[must_use]
     #[allow(unsafe_code, reason = "the mapping is the caller's")]
     pub unsafe fn new(base: *const u8, len: usize, slots_log2: u32) -> Option<Self> {
-        let slots = (slots_log2 <= 32).then(|| 1u64 << slots_log2)?;
-        let bytes = usize::try_from(slots).ok()?.checked_mul(SAMPLE_BYTES)?;
+        let slots = (slots_log2 <= MOST_SLOTS_LOG2).then(|| 1u64 << slots_log2)?;
+        let bytes = usize::try_from(slots).ok()?.checked_mul(SLOT_BYTES)?;
         let words = base.cast::<u64>();
         (!words.is_null() && words.is_aligned() && bytes <= len).then_some(Self {
             words,
@@ -57,7 +57,7 @@ impl RingReader {
     /// The same reader, standing before serial number `tail`: for a ring that was read before.
     #[must_use]
     pub fn starting_at(mut self, tail: u64) -> Self {
-        self.tail = tail & SERIAL_MASK;
+        self.tail = tail & self.serial_mask();
         self
     }
 
@@ -81,27 +81,31 @@ impl RingReader {
                 break;
             };
             out.push(sample);
-            self.tail = (self.tail + 1) & SERIAL_MASK;
+            self.tail = (self.tail + 1) & self.serial_mask();
             taken += 1;
         }
-        debug_assert_eq!((before + taken) & SERIAL_MASK, self.tail);
+        debug_assert_eq!((before + taken) & self.serial_mask(), self.tail);
         usize::try_from(taken).unwrap_or(usize::MAX)
     }
 
-    /// The sample with this serial number, if its slot is written in its lap.
+    /// What bits of a head the CPU leaves for serial numbers, moved down.
+    fn serial_mask(&self) -> u64 {
+        u64::MAX >> (32 - self.slots_log2)
+    }
+
+    /// The sample with this serial number, if its slot is written.
     fn sample(&self, serial: u64) -> Option<Sample> {
         let slot = serial & ((1 << self.slots_log2) - 1);
         let first = usize::try_from(slot).ok()? * WORDS;
-        let tag = self.load(first);
-        if tag >> ID_BITS != (serial >> self.slots_log2) & 0xffff {
+        if self.load(first) >> (32 - self.slots_log2) != serial {
             return None;
         }
         // Pairs with the patch's last store (release, as every store of x86-64 is): the words
-        // below are those written before the tag just seen. A fence after a relaxed load, because
+        // below are those written before the mark just seen. A fence after a relaxed load, because
         // that is the form allowed on a read-only mapping.
         fence(Ordering::Acquire);
         Some(Sample {
-            id: tag & ID_MASK,
+            id: self.load(first + 3),
             value: self.load(first + 1),
             tsc: self.load(first + 2),
         })

@@ -8,7 +8,7 @@ use super::Hooked;
 use super::emit::{Emitter, Forward, at, gs, indexed};
 use super::registers::{Registers, sampled_argument};
 use crate::Addr;
-use crate::layout::{Gs, RuntimeLayout};
+use crate::layout::{Gs, RuntimeLayout, SLOT_LOG2};
 
 /// Bytes of an entry in the table of timers: `key ^ tsc`, then `tsc`.
 pub const TIMER_BYTES: u64 = 16;
@@ -16,11 +16,11 @@ pub const TIMER_BYTES: u64 = 16;
 /// odd, so that neighbouring tasks do not share entries (Knuth, vol. 3, 6.4).
 pub const TIMER_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Bytes of a sample, and where its parts are (`struct ilk_sample`).
-const SAMPLE_VALUE: i64 = 8;
-const SAMPLE_TSC: i64 = 16;
-/// Head words: the CPU stands above the serial number.
-const SERIAL_BITS: u32 = 48;
+/// Where the parts of a slot are (`struct ilk_slot`).
+const SLOT_MARK: i64 = 0;
+const SLOT_VALUE: i64 = 8;
+const SLOT_TSC: i64 = 16;
+const SLOT_ID: i64 = 24;
 
 /// A way on which a sample is lost: counted behind the patch, out of the way of the usual one.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +112,7 @@ fn read_tsc(e: &mut Emitter) {
 /// Reserves a slot and fills it. The clock is read between loading the head and reserving: an
 /// interrupt that samples in between makes the reservation fail, so samples are in order of time.
 /// From the reservation on only the reserved word says which ring and slot, wherever the thread
-/// goes on. The tag, with the lap, is written last: it is what makes the slot a sample.
+/// goes on. It is also the mark, which is written last: it is what makes the slot a sample.
 fn sample(
     e: &mut Emitter,
     hooked: &Hooked,
@@ -122,7 +122,7 @@ fn sample(
 ) -> Lost {
     use Register::{EAX, RAX, RDX};
     let a32 = a.full_register32();
-    let mask = (1u32 << layout.slots_log2) - 1;
+    let next = 1u32 << (32 - layout.slots_log2);
 
     let retry = e.here();
     e.op(Instruction::with2(Code::Mov_r64_rm64, a, gs(layout.head)));
@@ -130,7 +130,7 @@ fn sample(
     let full = e.branch_forward(Code::Je_rel32_64);
     read_tsc(e);
     e.op(Instruction::with2(Code::Mov_r64_rm64, RAX, a));
-    e.op(Instruction::with1(Code::Inc_rm64, a));
+    e.op(Instruction::with2(Code::Add_rm64_imm32, a, next));
     // Local: another CPU never writes this CPU's head, so no lock prefix.
     e.op(Instruction::with2(
         Code::Cmpxchg_rm64_r64,
@@ -139,30 +139,23 @@ fn sample(
     ));
     e.branch_back(Code::Jne_rel8_64, retry);
 
-    // a = 24 * slot + cpu * stride, b = ring_base
+    // The lower half of a head is slot, two zeroes, CPU: rotated by slot and zeroes it is CPU, slot,
+    // two zeroes, and that is where the slot is, in units of eight bytes from the first ring.
     e.op(Instruction::with2(Code::Mov_r32_rm32, a32, EAX));
-    e.op(Instruction::with2(Code::And_rm32_imm32, a32, mask));
-    e.op(Instruction::with2(Code::Lea_r64_m, a, indexed(a, a, 2, 0)));
-    e.op(Instruction::with2(Code::Mov_r64_rm64, b, RAX));
-    e.op(Instruction::with2(Code::Shr_rm64_imm8, b, SERIAL_BITS));
     e.op(Instruction::with2(
-        Code::Shl_rm64_imm8,
-        b,
-        layout.stride_log2,
+        Code::Rol_rm32_imm8,
+        a32,
+        layout.slots_log2 + SLOT_LOG2 - 3,
     ));
-    e.op(Instruction::with2(Code::Lea_r64_m, a, indexed(b, a, 8, 0)));
     e.op(Instruction::with2(
         Code::Mov_r64_imm64,
         b,
         layout.ring_base.0,
     ));
+    let part = |displacement| indexed(b, a, 8, displacement);
 
-    e.op(Instruction::with2(
-        Code::Mov_rm64_r64,
-        indexed(a, b, 1, SAMPLE_TSC),
-        RDX,
-    ));
-    let slot = indexed(a, b, 1, SAMPLE_VALUE);
+    e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_TSC), RDX));
+    let slot = part(SLOT_VALUE);
     match *value {
         Value::Tsc => e.op(Instruction::with2(Code::Mov_rm64_r64, slot, RDX)),
         Value::Number(number) => e.op(Instruction::with2(Code::Mov_rm64_imm32, slot, number)),
@@ -181,23 +174,13 @@ fn sample(
         }
     }
 
-    // rdx = lap << 48 | id: the lap's 16 bits are shifted in above the identifier's 48.
-    e.op(Instruction::with2(
-        Code::Shr_rm64_imm8,
-        RAX,
-        layout.slots_log2,
-    ));
     e.op(Instruction::with2(
         Code::Mov_r64_imm64,
         RDX,
-        hooked.id.pack() << 16,
+        hooked.id.pack(),
     ));
-    e.op(Instruction::with3(Code::Shrd_rm64_r64_imm8, RDX, RAX, 16));
-    e.op(Instruction::with2(
-        Code::Mov_rm64_r64,
-        indexed(a, b, 1, 0),
-        RDX,
-    ));
+    e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_ID), RDX));
+    e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_MARK), RAX));
     Lost {
         from: full,
         counter: layout.lost_full,

@@ -37,8 +37,7 @@ pub(super) enum Stage {
     Reserved {
         head: Value,
         tsc: Value,
-        value: bool,
-        time: bool,
+        written: Written,
     },
     /// A word of the timer's entry is written.
     Starting {
@@ -49,6 +48,23 @@ pub(super) enum Stage {
     },
     /// The sample is there or counted as lost.
     Delivered,
+}
+
+/// What of a slot is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Written {
+    value: bool,
+    time: bool,
+    identifier: bool,
+}
+
+impl Written {
+    /// All but the mark.
+    const ALL: Self = Self {
+        value: true,
+        time: true,
+        identifier: true,
+    };
 }
 
 impl Progress {
@@ -80,7 +96,7 @@ impl Progress {
             Stage::Nothing if self.cleared => "its timer is stopped and nothing is sampled",
             Stage::Nothing => "it has done nothing yet",
             Stage::Trying { .. } => "the result of its reservation is not looked at",
-            Stage::Reserved { .. } => "its slot is reserved and has no tag yet",
+            Stage::Reserved { .. } => "its slot is reserved and has no mark yet",
             Stage::Starting { .. } => "only one word of its timer is written",
             Stage::Delivered => "its timer is not stopped",
         }
@@ -171,7 +187,7 @@ impl Hit<'_> {
         if !is_head(self.values, old) {
             return Err("rax is not the head that was read when it reserves a slot".into());
         }
-        let one = self.values.constant(1);
+        let one = self.values.constant(self.one());
         if self.values.add(old, one) != new {
             return Err("it does not move the head by one".into());
         }
@@ -197,8 +213,7 @@ impl Hit<'_> {
                     stage: Stage::Reserved {
                         head,
                         tsc,
-                        value: false,
-                        time: false,
+                        written: Written::default(),
                     },
                     ..progress
                 },
@@ -223,56 +238,61 @@ impl Hit<'_> {
         state: &State,
     ) -> Step {
         match (progress.stage, self.expected.program) {
-            (
-                Stage::Reserved {
-                    head,
-                    tsc,
-                    value,
-                    time,
-                },
-                _,
-            ) => {
+            (Stage::Reserved { head, tsc, written }, _) => {
                 let slot = self.slot(head);
                 let offset = self.values.sub(address, slot);
-                match self.values.as_constant(offset) {
+                let written = match self.values.as_constant(offset) {
+                    Some(0) => {
+                        return if written != Written::ALL {
+                            Err("the mark is written before all else of the sample".into())
+                        } else if stored == head {
+                            Ok(self.delivered(progress))
+                        } else {
+                            Err("the mark is not the head that was reserved".into())
+                        };
+                    }
                     Some(8) => {
                         self.value(stored, tsc, state)?;
-                        Ok(Some(Progress {
-                            stage: Stage::Reserved {
-                                head,
-                                tsc,
-                                value: true,
-                                time,
-                            },
-                            ..progress
-                        }))
+                        Written {
+                            value: true,
+                            ..written
+                        }
                     }
-                    Some(16) if stored == tsc => Ok(Some(Progress {
-                        stage: Stage::Reserved {
-                            head,
-                            tsc,
-                            value,
-                            time: true,
-                        },
-                        ..progress
-                    })),
-                    Some(16) => Err("the time in the sample is not the one read for it".into()),
-                    Some(0) if !(value && time) => {
-                        Err("the tag is written before the value and the time".into())
+                    Some(16) if stored == tsc => Written {
+                        time: true,
+                        ..written
+                    },
+                    Some(16) => {
+                        return Err("the time in the sample is not the one read for it".into());
                     }
-                    Some(0) if stored == self.tag(head) => Ok(self.delivered(progress)),
-                    Some(0) => Err(format!(
-                        "the tag is not that of instrument {} in this lap",
-                        self.expected.id
-                    )),
-                    _ => self.stop(
-                        progress,
-                        address,
-                        stored,
-                        state,
-                        "it writes outside of the slot that it has reserved",
-                    ),
-                }
+                    Some(24)
+                        if self.values.as_constant(stored) == Some(self.expected.id.pack()) =>
+                    {
+                        Written {
+                            identifier: true,
+                            ..written
+                        }
+                    }
+                    Some(24) => {
+                        return Err(format!(
+                            "the identifier in the sample is not that of instrument {}",
+                            self.expected.id
+                        ));
+                    }
+                    _ => {
+                        return self.stop(
+                            progress,
+                            address,
+                            stored,
+                            state,
+                            "it writes outside of the slot that it has reserved",
+                        );
+                    }
+                };
+                Ok(Some(Progress {
+                    stage: Stage::Reserved { head, tsc, written },
+                    ..progress
+                }))
             }
             (Stage::Nothing | Stage::Starting { .. }, Program::StartTimer) => {
                 self.start(progress, address, stored)
@@ -287,25 +307,26 @@ impl Hit<'_> {
         }
     }
 
-    /// `ring_base + (cpu << stride_log2) + slot * 24`.
+    /// What a head grows by from one sample to the next.
+    fn one(&self) -> u64 {
+        1 << (32 - self.layout.slots_log2.min(31))
+    }
+
+    /// `ring_base + (cpu << stride_log2) + slot * 32`. Of a head, the slot is the bits from `one` to
+    /// the middle, and the CPU the bits below; but no CPU has the upper two of those, so that they
+    /// may stand for the eights in a slot.
     fn slot(&mut self, head: Value) -> Value {
-        let (stride, slots) = (self.layout.stride_log2, self.layout.slots_log2);
-        let cpu = self.values.shr(head, 48);
-        let cpu = self.values.shl(cpu, stride.min(63));
-        let slot = self.values.mask(head, (1u64 << slots.min(47)) - 1);
-        let slot = self.values.scale(slot, 24);
+        let one = self.one();
+        let cpu = self.values.mask(head, one / 4 - 1);
+        let cpu = self
+            .values
+            .scale(cpu, 1u64 << self.layout.stride_log2.min(63));
+        let slot = self.values.mask(head, (1 << 32) - one / 4);
+        let slot = self.values.shr(slot, (one / 4).trailing_zeros());
+        let slot = self.values.scale(slot, 8);
         let base = self.values.constant(self.layout.ring_base.0);
         let ring = self.values.add(base, cpu);
         self.values.add(ring, slot)
-    }
-
-    /// `lap << 48 | identifier`.
-    fn tag(&mut self, head: Value) -> Value {
-        let lap = self.values.shr(head, self.layout.slots_log2.min(63));
-        let lap = self.values.mask(lap, 0xffff);
-        let lap = self.values.shl(lap, 48);
-        let id = self.values.constant(self.expected.id.pack());
-        self.values.add(lap, id)
     }
 
     /// Whether `stored` is what the instrument samples.

@@ -139,6 +139,16 @@ impl Machine<'_> {
             Mnemonic::Imul if count >= 2 => values.mul(a, b),
             Mnemonic::Shl => values.shl(a, shift()?),
             Mnemonic::Shr => values.shr(a, shift()?),
+            Mnemonic::Rol => {
+                let (by, bits) = (shift()?, if wide { 64 } else { 32 });
+                let upper = values.shl(a, by);
+                if by == 0 {
+                    a
+                } else {
+                    let lower = values.shr(a, bits - by);
+                    values.or(upper, lower)
+                }
+            }
             Mnemonic::Shrd if wide && count == 3 => {
                 let by = shift()?;
                 let from = self.operand(instruction, 1, state, progress)?;

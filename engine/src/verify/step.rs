@@ -109,11 +109,14 @@ impl Machine<'_> {
             | Mnemonic::Shl
             | Mnemonic::Shr
             | Mnemonic::Shrd
+            | Mnemonic::Rol
             | Mnemonic::Imul
             | Mnemonic::Inc
             | Mnemonic::Dec => {
                 let result = self.arithmetic(instruction, state, progress)?;
-                state.compare = if is_wide(instruction) && mnemonic != Mnemonic::Imul {
+                // Neither says by its flags whether the result is zero.
+                let silent = matches!(mnemonic, Mnemonic::Imul | Mnemonic::Rol);
+                state.compare = if is_wide(instruction) && !silent {
                     Compare::Zero(result)
                 } else {
                     Compare::Unknown

@@ -21,12 +21,10 @@ pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
         wrong(format!("its duration is {} s", plan.duration));
     }
     let layout = &plan.layout;
-    if !(1..=31).contains(&layout.slots_log2)
-        || !(1..=47).contains(&layout.stride_log2)
-        || 24u64 << layout.slots_log2 > 1u64 << layout.stride_log2
-    {
+    // A head's lower half must have room for the slot, two bits of zeroes, and CPUs.
+    if !(2..=24).contains(&layout.slots_log2) || layout.stride_log2 != layout.slots_log2 + 5 {
         wrong(format!(
-            "rings of 2^{} slots do not fit 2^{} bytes apart",
+            "rings of 2^{} slots do not stand 2^{} bytes apart",
             layout.slots_log2, layout.stride_log2
         ));
     }

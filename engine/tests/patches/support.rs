@@ -13,7 +13,7 @@ use super::native::{GS, Machine, ORIGINAL, PATCH, Random, STACK, STATUS, State, 
 
 pub(crate) const CPU: u64 = 5;
 pub(crate) const SLOTS_LOG2: u32 = 3;
-pub(crate) const STRIDE_LOG2: u32 = 9;
+pub(crate) const STRIDE_LOG2: u32 = SLOTS_LOG2 + 5;
 pub(crate) const TIMERS_LOG2: u32 = 4;
 pub(crate) const TIMER_TABLE: u64 = TABLES + 0x8000;
 pub(crate) const TASK: u64 = 0xffff_8881_0204_5640;
@@ -56,8 +56,8 @@ pub(crate) fn layout(machine: &Machine, far: u64) -> RuntimeLayout {
 
 pub(crate) fn ready(serial: u64, room: u64) -> Machine {
     let mut machine = Machine::new();
-    machine.set_word(GS + HEAD, CPU << 48 | serial);
-    machine.set_word(GS + LIMIT, CPU << 48 | (serial + room));
+    machine.set_word(GS + HEAD, head(serial));
+    machine.set_word(GS + LIMIT, head(serial + room));
     machine.set_word(GS + CURRENT, TASK);
     machine
 }
@@ -130,13 +130,15 @@ pub(crate) fn pieces_are_whole(code: &Code) {
     assert_eq!(end as usize, code.bytes.len());
 }
 
-pub(crate) fn slot(machine: &mut Machine, serial: u64) -> [u64; 3] {
-    let at = TABLES + (CPU << STRIDE_LOG2) + serial % (1 << SLOTS_LOG2) * 24;
-    [
-        machine.word(at),
-        machine.word(at + 8),
-        machine.word(at + 16),
-    ]
+/// The head at which a serial number is reserved.
+pub(crate) fn head(serial: u64) -> u64 {
+    serial << (32 - SLOTS_LOG2) | CPU
+}
+
+/// Mark, value, time, identifier.
+pub(crate) fn slot(machine: &mut Machine, serial: u64) -> [u64; 4] {
+    let at = TABLES + (CPU << STRIDE_LOG2) + serial % (1 << SLOTS_LOG2) * 32;
+    [0, 8, 16, 24].map(|part| machine.word(at + part))
 }
 
 pub(crate) fn random_state(machine: &Machine, random: &mut Random) -> State {

@@ -4,7 +4,7 @@
 use std::mem::size_of;
 
 /// The version of the header this mirrors.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 /// Pokes in one batch.
 pub const MAX_POKES: u32 = 1 << 20;
 /// Room for the bytes of one poke.
@@ -331,9 +331,9 @@ mod tests {
         layout!(Losses, "ilk_losses", out, cpus, reserved);
         layout!(Consume, "ilk_consume", tail, cpu, reserved);
         same(
-            "sample",
-            "sizeof(struct ilk_sample)",
-            gilk_samples::record::SAMPLE_BYTES as u64,
+            "slot",
+            "sizeof(struct ilk_slot)",
+            gilk_samples::record::SLOT_BYTES as u64,
         );
         value!(
             ABI_VERSION "ILK_ABI_VERSION", MAX_POKES "ILK_MAX_POKES", POKE_MAX "ILK_POKE_MAX",

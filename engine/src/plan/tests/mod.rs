@@ -16,7 +16,7 @@ pub(crate) fn layout(arena: u64) -> RuntimeLayout {
     RuntimeLayout {
         arena: Span::new(Addr(ARENA), arena),
         ring_base: Addr(0xff11_0000_1234_0000),
-        stride_log2: 22,
+        stride_log2: 21,
         slots_log2: 16,
         head: Gs(0x3_1000),
         limit: Gs(0x3_1008),

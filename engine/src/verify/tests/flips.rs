@@ -24,12 +24,13 @@ fn world(plan: &Plan, number: u64) -> World {
     let layout = &plan.layout;
     let mut words_of: [HashMap<u64, u64>; 2] = Default::default();
     for (cpu, words) in words_of.iter_mut().enumerate() {
-        let cpu = (random() % 900 * 2 + cpu as u64) << 48;
+        let cpu = random() % 900 * 2 + cpu as u64;
         let serial = random() % (1 << 47) + 70_000;
         // A ring is full, nearly, or not.
         let room = [0, 1, 2, 60_000][(random() % 4) as usize];
-        words.insert(layout.head.0, cpu | serial);
-        words.insert(layout.limit.0, cpu | (serial + room));
+        let word = |serial: u64| serial << (32 - layout.slots_log2) | cpu;
+        words.insert(layout.head.0, word(serial));
+        words.insert(layout.limit.0, word(serial + room));
     }
     let task = 0xffff_8880_0000_0000 | (random() % (1 << 36)) & !63;
     for words in &mut words_of {
@@ -182,8 +183,9 @@ fn harmless(before: &Instruction, after: &Instruction) -> Option<&'static str> {
     let shifts = |i: &Instruction| {
         (
             i.op0_register(),
-            i.try_immediate(i.op_count() - 1)
-                .map_or(0, |count| count & 63),
+            i.try_immediate(i.op_count() - 1).map_or(0, |count| {
+                count & if i.op0_register().is_gpr64() { 63 } else { 31 }
+            }),
         )
     };
     let same_operands = operands(before) == operands(after) && memory(before) == memory(after);
@@ -205,17 +207,13 @@ fn harmless(before: &Instruction, after: &Instruction) -> Option<&'static str> {
         }
         (a, b)
             if a == b
-                && matches!(a, Mnemonic::Shl | Mnemonic::Shr | Mnemonic::Shrd)
+                && matches!(a, Mnemonic::Shl | Mnemonic::Shr | Mnemonic::Rol)
                 && shifts(before) == shifts(after) =>
         {
-            Some("only six bits of a shift's count are used")
+            Some("only five or six bits of a shift's count are used")
         }
-        // `mov rdx, id << 16; shrd rdx, rax, 16`.
-        (Mnemonic::Mov, Mnemonic::Mov)
-            if before.op0_register() == after.op0_register()
-                && matches!((before.try_immediate(1), after.try_immediate(1)), (Ok(a), Ok(b)) if a ^ b <= 0xffff) =>
-        {
-            Some("the identifier's low 16 bits before it is shifted into its place")
+        (Mnemonic::Shl, Mnemonic::Rol) if shifts(before) == shifts(after) => {
+            Some("what is moved out at the top is zero")
         }
         (Mnemonic::Cmp, Mnemonic::Xor | Mnemonic::Sub) if same_operands => {
             Some("compared by a difference, into a register that is done with")

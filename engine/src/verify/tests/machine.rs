@@ -351,6 +351,16 @@ impl<'a> Machine<'a> {
                     self.put(i, word);
                 }
             }
+            Mnemonic::Rol if plain && i.op1_kind() != OpKind::Register => {
+                let (a, by) = (self.operand(i, 0), i.immediate(1) as u32 & (bits - 1));
+                if by != 0 {
+                    let word = cut(a << by) | a >> (bits - by);
+                    // The carry is the bit that went round; the overflow is anyone's guess.
+                    let changed = RflagsBits::CF | RflagsBits::OF;
+                    self.flags = self.flags & !changed | hash(word, 5) as u32 & changed;
+                    self.put(i, word);
+                }
+            }
             Mnemonic::Imul if plain && i.op_count() >= 2 => {
                 let last = self.operand(i, i.op_count() - 1);
                 let word = cut(self.operand(i, i.op_count() - 2).wrapping_mul(last));

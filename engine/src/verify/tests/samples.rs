@@ -5,7 +5,7 @@ use super::*;
 use iced_x86::IcedError;
 
 /// A sample by hand, with one part of it as told.
-fn sample(a: &mut CodeAssembler, part: &str) -> Result<(), IcedError> {
+fn sample(a: &mut CodeAssembler, part: &str, id: u64) -> Result<(), IcedError> {
     let (mut again, mut full, mut done) = (a.create_label(), a.create_label(), a.create_label());
     let (head, limit) = (0x3_0000, 0x3_0008);
     a.push(rax)?;
@@ -39,7 +39,14 @@ fn sample(a: &mut CodeAssembler, part: &str) -> Result<(), IcedError> {
         a.or(rdx, rax)?;
     }
     a.mov(rax, rcx)?;
-    a.add(rcx, if part == "two slots" { 2 } else { 1 })?;
+    a.add(
+        rcx,
+        if part == "two slots" {
+            0x2_0000
+        } else {
+            0x1_0000
+        },
+    )?;
     a.cmpxchg(qword_ptr(head).gs(), rcx)?;
     match part {
         "result unseen" => a.nop()?,
@@ -47,22 +54,32 @@ fn sample(a: &mut CodeAssembler, part: &str) -> Result<(), IcedError> {
         "keeps failing" => a.je(again)?,
         _ => a.jne(again)?,
     }
-    a.mov(rcx, rax)?;
-    a.and(ecx, if part == "slots" { 0x1_ffff } else { 0xffff })?;
-    a.imul_3(rcx, rcx, 24)?;
-    a.mov(rsi, rax)?;
-    a.shr(rsi, if part == "cpu" { 47 } else { 48 })?;
-    a.shl(rsi, 21)?;
-    a.add(rcx, rsi)?;
+    if part.starts_with("rotated") {
+        a.mov(ecx, eax)?;
+        a.rol(ecx, if part == "rotated" { 18 } else { 19 })?;
+        a.shl(rcx, 3)?;
+    } else {
+        // The same place by other means.
+        a.mov(rcx, rax)?;
+        a.shr(rcx, 14)?;
+        a.and(ecx, if part == "slots" { 0x7_ffff } else { 0x3_ffff })?;
+        a.shl(rcx, 3)?;
+        a.mov(rsi, rax)?;
+        a.and(esi, if part == "cpu" { 0x1fff } else { 0x3fff })?;
+        a.shl(rsi, 21)?;
+        a.add(rcx, rsi)?;
+    }
     a.mov(rsi, 0xffff_c900_0400_0000u64)?;
     a.add(rcx, rsi)?;
-    a.shr(rax, 16)?;
-    a.shl(rax, 48)?;
-    if part == "identifier" {
-        a.add(rax, 1)?;
-    }
-    if part == "tag first" {
+    if part == "mark first" {
         a.mov(qword_ptr(rcx), rax)?;
+    }
+    if part != "no identifier" {
+        a.mov(rsi, if part == "identifier" { id + 1 } else { id })?;
+        a.mov(qword_ptr(rcx + 24), rsi)?;
+    }
+    if part == "mark" {
+        a.inc(rax)?;
     }
     a.mov(
         qword_ptr(rcx + if part == "neighbour" { 32 } else { 8 }),
@@ -72,7 +89,7 @@ fn sample(a: &mut CodeAssembler, part: &str) -> Result<(), IcedError> {
         a.mov(qword_ptr(rcx + 16), if part == "time" { rsi } else { rdx })?;
     }
     a.mov(qword_ptr(rcx), rax)?;
-    if part == "tag twice" {
+    if part == "mark twice" {
         a.mov(qword_ptr(rcx), rax)?;
     }
     a.set_label(&mut done)?;
@@ -92,6 +109,7 @@ fn sample(a: &mut CodeAssembler, part: &str) -> Result<(), IcedError> {
 fn a_sample() {
     let image = image();
     let plan = planned_close(&image, vec![placement("f", 0, HookType::Pre, "timestamp")]);
+    let id = plan.instruments[0].id.pack();
     for (part, words) in [
         ("right", None),
         ("limit known", None),
@@ -114,15 +132,19 @@ fn a_sample() {
         ("slots", Some("outside of the slot")),
         ("cpu", Some("outside of the slot")),
         ("neighbour", Some("outside of the slot")),
-        ("identifier", Some("the tag is not that of instrument")),
-        ("tag first", Some("before the value and the time")),
+        ("rotated", None),
+        ("rotated too far", Some("outside of the slot")),
+        ("identifier", Some("is not that of instrument")),
+        ("no identifier", Some("before all else of the sample")),
+        ("mark", Some("not the head that was reserved")),
+        ("mark first", Some("before all else of the sample")),
         ("time", Some("not the one read for it")),
-        ("no time", Some("before the value and the time")),
-        ("tag twice", Some("where no instrument should run")),
+        ("no time", Some("before all else of the sample")),
+        ("mark twice", Some("where no instrument should run")),
         ("not counted", Some("is not done here")),
         ("wrong cause", Some("not its own to count in")),
     ] {
         println!("{part}");
-        judged(&image, &plan, words, &|a| sample(a, part));
+        judged(&image, &plan, words, &|a| sample(a, part, id));
     }
 }

@@ -249,7 +249,7 @@ fn identifiers_counters_and_the_target() {
     refused(&image, &plan, "overlap", |plan| {
         plan.layout.lost_full = plan.layout.lost_unmatched;
     });
-    refused(&image, &plan, "do not fit", |plan| {
+    refused(&image, &plan, "do not stand", |plan| {
         plan.layout.stride_log2 = 20;
     });
     // The code is for one layout; with any other it counts and writes elsewhere.
@@ -257,8 +257,10 @@ fn identifiers_counters_and_the_target() {
         plan.layout.counters[0].base.0 += 8;
     });
     refused(&image, &plan, "Patch", |plan| plan.layout.ring_base.0 += 8);
-    refused(&image, &plan, "Patch", |plan| plan.layout.slots_log2 -= 1);
-    refused(&image, &plan, "Patch", |plan| plan.layout.stride_log2 += 1);
+    refused(&image, &plan, "Patch", |plan| {
+        plan.layout.slots_log2 -= 1;
+        plan.layout.stride_log2 -= 1;
+    });
     refused(&image, &plan, "Patch", |plan| {
         std::mem::swap(&mut plan.layout.head, &mut plan.layout.limit);
     });
