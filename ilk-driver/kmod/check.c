@@ -333,6 +333,8 @@ static enum ilk_reason ilk_check_place(const struct ilk_poke *poke, unsigned lon
 		return ILK_BLACKLISTED;
 	if (ilk_within(addr, last, ilk_sym.static_call_start, ilk_sym.static_call_end))
 		return ILK_STATIC_CALL;
+	if (ilk_within(addr, last, ilk_sym.tracer_start, ilk_sym.tracer_end))
+		return ILK_FTRACE;
 	reason = ilk_check_reserved(addr, last);
 	if (reason)
 		return reason;

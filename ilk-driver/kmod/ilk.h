@@ -40,6 +40,7 @@ struct ilk_symbols {
 	struct jump_entry *jump_labels, *jump_labels_end;
 	struct static_call_site *static_calls, *static_calls_end;
 	char *stext, *etext;
+	char *tracer_start, *tracer_end;		/* what the function tracer copies and rewrites */
 	char *static_call_start, *static_call_end;	/* trampolines; optional */
 	char *thunk_start, *thunk_end;			/* optional */
 };
@@ -115,6 +116,18 @@ struct ilk_job {
 	bool done;			/* written */
 };
 int ilk_batch_run(struct ilk_batch *batch);
+
+/*
+ * steps.c: what a batch writes; with ilk_text_lock() held, but where they take it themselves:
+ * ilk_trace_all(), ilk_roll_back(), ilk_write_removals().
+ */
+bool ilk_write_int3s(struct ilk_job *jobs, u32 count);
+enum ilk_reason ilk_trace_all(struct ilk_job *jobs, u32 count, unsigned long *sites, u32 *at);
+bool ilk_as_left(const struct ilk_job *job);
+void ilk_roll_back(struct ilk_job *jobs, u32 count);
+void ilk_write_install(struct ilk_job *job);
+enum ilk_reason ilk_write_removals(struct ilk_job *jobs, u32 first, u32 end, unsigned long *sites,
+				   u32 *at);
 
 /* check.c: why a poke may not be done. */
 int ilk_check_init(void);

@@ -50,6 +50,8 @@ static const struct {
 	{ "__stop___jump_table", (void **)&ilk_sym.jump_labels_end, true },
 	{ "__start_static_call_sites", (void **)&ilk_sym.static_calls, true },
 	{ "__stop_static_call_sites", (void **)&ilk_sym.static_calls_end, true },
+	{ "ftrace_caller", (void **)&ilk_sym.tracer_start, true },
+	{ "ftrace_regs_caller_end", (void **)&ilk_sym.tracer_end, true },
 	{ "__static_call_text_start", (void **)&ilk_sym.static_call_start, false },
 	{ "__static_call_text_end", (void **)&ilk_sym.static_call_end, false },
 	{ "__indirect_thunk_start", (void **)&ilk_sym.thunk_start, false },

@@ -28,7 +28,7 @@ use fail::{Fail, Result};
 const USAGE: &str = "\
 Usage: cargo xtask <command>
 
-  run [--headless] [--yes] [--kernel FILE --headers DIR]
+  run [--headless] [--yes] [--series 6.12] [--flavour cloud|full|rt] [--kernel FILE --headers DIR]
         Sets this machine up, prepares the lab and opens the window, connected to it.
         Without a display, or with --headless, it runs the demonstration session
         instead and leaves its recording and a picture of the timeline in target/gilk.
@@ -42,6 +42,7 @@ Usage: cargo xtask <command>
         Runs the demonstration and has the window draw docs/window.png.
 
   --yes              installs missing system packages without asking (so does CI=true)
+  --series, --flavour  which of Debian's kernels, where it is not the cloud kernel of your release
   --kernel, --headers  a kernel image of yours and the headers to build modules for it,
                      instead of Debian's cloud kernel";
 
@@ -75,6 +76,8 @@ fn dispatch(mut arguments: Vec<String>) -> Result<()> {
                 headless: given.flag("--headless"),
                 kernel: given.value("--kernel")?,
                 headers: given.value("--headers")?,
+                series: given.value("--series")?,
+                flavour: given.value("--flavour")?,
             };
             given.nothing_else()?;
             run::run(&options)
@@ -127,7 +130,7 @@ impl Given {
             return Ok(None);
         };
         if at + 1 >= self.rest.len() {
-            return Err(Fail::new(format!("{name} needs a path after it")));
+            return Err(Fail::new(format!("{name} needs a word after it")));
         }
         self.rest.remove(at);
         Ok(Some(self.rest.remove(at)))

@@ -24,6 +24,10 @@ pub(crate) struct Options {
     pub(crate) kernel: Option<String>,
     /// Its headers.
     pub(crate) headers: Option<String>,
+    /// Another series of Debian's kernels than its release's own.
+    pub(crate) series: Option<String>,
+    /// Another flavour of Debian's kernel than cloud.
+    pub(crate) flavour: Option<String>,
 }
 
 impl Options {
@@ -52,11 +56,29 @@ impl Options {
         }
         Ok(variables)
     }
+
+    /// Which of Debian's kernels is meant, as our programs are told of it.
+    fn stock_kernel(&self) -> Vec<(&'static str, PathBuf)> {
+        [
+            ("GILK_SERIES", &self.series),
+            ("GILK_FLAVOUR", &self.flavour),
+        ]
+        .into_iter()
+        .filter_map(|(variable, value)| Some((variable, value.as_ref()?.into())))
+        .collect()
+    }
 }
 
 /// Sets up, prepares the lab and starts the window, or the demonstration.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let own_kernel = options.own_kernel()?;
+    let mut kernel = options.stock_kernel();
+    if !kernel.is_empty() && !own_kernel.is_empty() {
+        return Err(Fail::new(
+            "--kernel names a kernel of yours, and --series and --flavour one of Debian's; give one or the other",
+        ));
+    }
+    kernel.extend(own_kernel.iter().cloned());
     let window = !options.headless && has_display();
     if !window && !options.headless {
         println!(
@@ -81,7 +103,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         tool::run(
             tool::program("ilk")
                 .args(["lab", "--prepare"])
-                .envs(own_kernel.clone()),
+                .envs(kernel.clone()),
         )
     })?;
     if window {
@@ -89,18 +111,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             tool::run(
                 tool::program("gilk")
                     .args(["--lab", "--session", DEMONSTRATION])
-                    .envs(own_kernel.clone()),
+                    .envs(kernel.clone()),
             )
         });
     }
-    stages.stage("the demonstration session", || demonstrate(&own_kernel))?;
+    stages.stage("the demonstration session", || demonstrate(&kernel))?;
     stages.finish();
     println!("\nThe recording is {RECORDING}, the picture of its timeline {TIMELINE}.");
     Ok(())
 }
 
 /// Runs the demonstration session in a lab of its own and leaves its recording and picture.
-pub(crate) fn demonstrate(own_kernel: &[(&'static str, PathBuf)]) -> Result<()> {
+pub(crate) fn demonstrate(kernel: &[(&'static str, PathBuf)]) -> Result<()> {
     tool::results()?;
     let mut ilk = tool::program("ilk");
     ilk.args([
@@ -112,7 +134,7 @@ pub(crate) fn demonstrate(own_kernel: &[(&'static str, PathBuf)]) -> Result<()> 
         "--png",
         TIMELINE,
     ]);
-    tool::run(ilk.envs(own_kernel.iter().cloned()))
+    tool::run(ilk.envs(kernel.iter().cloned()))
 }
 
 fn has_display() -> bool {

@@ -21,6 +21,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -103,6 +104,10 @@ struct ilk_poke removal_of(const struct ilk_poke *poke);
 void write_patches(const struct site *sites, size_t count, u64 offset, struct ilk_poke *pokes);
 /* Leaves of the sites those that the module would admit, by address, and none that overlap. */
 size_t admitted(struct site *sites, size_t count);
+
+/* churn.c */
+void churn_start(void);
+void churn_stop(void);
 
 /* What can be asked for. */
 void refusals(void);

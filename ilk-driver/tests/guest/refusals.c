@@ -77,6 +77,10 @@ static void places(void)
 	EXPECT(trial(hot.address, ILK_POKE_MULTI), ILK_MISMATCH);
 	EXPECT(trial(hot.address - 5, 0), ILK_FTRACE);
 	EXPECT(trial(hot.address - 3, 0), ILK_FTRACE);
+	/* What the tracer copies for its trampolines, and where it calls from. */
+	EXPECT(trial(symbol("ftrace_caller"), 0), ILK_FTRACE);
+	EXPECT(trial(symbol("ftrace_call"), 0), ILK_FTRACE);
+	EXPECT(trial(symbol("ftrace_regs_call"), 0), ILK_FTRACE);
 	EXPECT(trial(symbol("exc_int3"), 0), ILK_BLACKLISTED);
 	EXPECT(trial(symbol("entry_SYSCALL_64"), 0), ILK_BLACKLISTED);
 	EXPECT(trial(symbol("notify_die") + 12, 0), ILK_BLACKLISTED);

@@ -1,19 +1,39 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Sites that need no proof by a decoder. Behind the tracer's five bytes at the entry of a function
- * nobody but the function's caller comes by, as long as what stands there is pushes and moves; and
- * five bytes that call exactly the first byte of a function are a call.
+ * Sites that need no proof by a decoder: what stands behind the tracer's five bytes at the entry of a
+ * function, if it is moves and the like and nothing in the function could lead into the midst of it; and
+ * five bytes that call exactly the first byte of a function.
  */
 #include "assay.h"
 
 static const u8 tracer_nop[] = { 0x0f, 0x1f, 0x44, 0x00, 0x00 };
 static const u8 endbr[] = { 0xf3, 0x0f, 0x1e, 0xfa };
 
+/* Bytes behind the opcode: modrm, sib and displacement; 0 if the operand is told from where the code is. */
+static u8 operand(const u8 *modrm)
+{
+	u8 mod = *modrm >> 6, rm = *modrm & 7;
+	u8 length = 1;
+
+	if (mod == 3)
+		return length;
+	if (rm == 4) {
+		length++;
+		if (mod == 0 && (modrm[1] & 7) == 5)
+			length += 4;
+	} else if (mod == 0 && rm == 5) {
+		return 0;
+	}
+	return (u8)(length + (mod == 1 ? 1 : mod == 2 ? 4 : 0));
+}
+
 /* The length of an instruction that does the same anywhere else; 0 if that is not known. */
 static u8 movable(const u8 *at)
 {
-	u8 rex = (at[0] & 0xf0) == 0x40, op = at[rex], modrm = at[rex + 1];
-	u8 mod = modrm >> 6, rm = modrm & 7;
+	/* mov, lea, and what computes, of registers and memory. */
+	static const u8 plain[] = { 0x89, 0x8b, 0x8d, 0x31, 0x33, 0x85, 0x39, 0x3b, 0x01, 0x03,
+				    0x29, 0x2b, 0x21, 0x23, 0x09, 0x0b, 0x63, 0x88, 0x84 };
+	u8 rex = (at[0] & 0xf0) == 0x40, op = at[rex], length = operand(at + rex + 1);
 
 	if (at[0] == 0x65 && at[1] == 0x48 && at[2] == 0x8b && (at[3] & 0xc7) == 0x04 && at[4] == 0x25)
 		return 9;	/* mov reg, gs:[disp32] */
@@ -21,15 +41,55 @@ static u8 movable(const u8 *at)
 		return (u8)(rex + 1);	/* push */
 	if (op >= 0xb8 && op <= 0xbf && (at[0] & 0xf8) != 0x48)
 		return (u8)(rex + 5);	/* mov reg, imm32 */
-	if ((op == 0x89 || op == 0x31) && mod == 3)
-		return (u8)(rex + 2);	/* mov, xor reg, reg */
-	if (op == 0x83 && modrm == 0xec)
-		return (u8)(rex + 3);	/* sub rsp, imm8 */
-	if (op == 0x81 && modrm == 0xec)
-		return (u8)(rex + 6);	/* sub rsp, imm32 */
-	if (op == 0x8b && rm != 4 && (mod == 1 || mod == 2))
-		return (u8)(rex + (mod == 1 ? 3 : 6));	/* mov reg, [reg + disp] */
+	if (!length)
+		return 0;
+	if (memchr(plain, op, sizeof(plain)))
+		return (u8)(rex + 1 + length);
+	if (op == 0x83 || op == 0x80)
+		return (u8)(rex + 2 + length);	/* with imm8 */
+	if (op == 0x81 || (op == 0xc7 && at[rex + 1] >> 3 == 0x18))
+		return (u8)(rex + 5 + length);	/* with imm32 */
 	return 0;
+}
+
+/* The end of the function that an address is in: where the next begins. */
+static u64 function_end(u64 address)
+{
+	size_t low = 0, high = function_count;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (functions[middle].address <= address)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < function_count ? functions[low].address : etext;
+}
+
+/* Whether something that may be a jump leads in between, whatever the bytes are: in doubt it does. */
+static bool may_be_entered(u64 first, u64 last, u64 begin)
+{
+	u64 end = function_end(first);
+
+	for (u64 at = begin; at + 6 < end && at + 6 < etext; at++) {
+		const u8 *code = text_at(at);
+		u64 to = at + 2 + (u64)(int64_t)(int8_t)code[1];
+		int32_t distance;
+
+		if ((code[0] == 0xeb || (code[0] & 0xf0) == 0x70 || (code[0] & 0xfc) == 0xe0) &&
+		    to > first && to <= last)
+			return true;
+		if (code[0] != 0xe9 && (code[0] != 0x0f || (code[1] & 0xf0) != 0x80))
+			continue;
+		code += code[0] == 0x0f ? 2 : 1;
+		memcpy(&distance, code, sizeof(distance));
+		to = at + (u64)(code - text_at(at)) + 4 + (u64)(int64_t)distance;
+		if (to > first && to <= last)
+			return true;
+	}
+	return false;
 }
 
 bool site_at_entry(u64 function, struct site *site)
@@ -56,7 +116,7 @@ bool site_at_entry(u64 function, struct site *site)
 		length = (u8)(length + next);
 	}
 	site->length = length;
-	return true;
+	return !may_be_entered(site->address, site->address + 4, function);
 }
 
 size_t entries(struct site *sites, size_t most)

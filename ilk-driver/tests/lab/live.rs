@@ -7,4 +7,5 @@ mod faults;
 mod hostile;
 mod pulsar;
 mod restoration;
+mod soak;
 mod tactics;

@@ -65,6 +65,12 @@ pub(crate) fn prepared() -> Prepared {
     prepare(&Options::default(), &mut |_| ()).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// A number that a variable asks for.
+pub(crate) fn asked(variable: &str) -> Option<u64> {
+    let value = std::env::var(variable).ok()?;
+    Some(value.parse().expect("it should be a number"))
+}
+
 /// What came of a session.
 pub(crate) struct Outcome {
     pub(crate) plan: Plan,

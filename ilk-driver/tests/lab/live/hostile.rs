@@ -7,12 +7,7 @@ use std::time::Duration;
 use ilk_driver::lab::Lab;
 
 use crate::guest::{Guest, assert_passed};
-use crate::support::prepared;
-
-/// What was asked for by a variable, or what is usual.
-fn asked(name: &str, usual: u64) -> u64 {
-    std::env::var(name).map_or(usual, |value| value.parse().expect("a number"))
-}
+use crate::support::{asked, prepared};
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
@@ -40,15 +35,12 @@ fn lock_prefixes_are_refused_where_there_is_one_processor() {
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn requests_of_every_kind_do_no_harm() {
+    let calls = asked("GILK_FUZZ_CALLS");
+    let seconds = if calls.is_some() { 100_000 } else { 30 };
     let (calls, seed) = (
-        asked("GILK_FUZZ_CALLS", 1_000_000),
-        asked("GILK_FUZZ_SEED", 1),
+        calls.unwrap_or(1_000_000),
+        asked("GILK_FUZZ_SEED").unwrap_or(1),
     );
-    let seconds = if std::env::var_os("GILK_FUZZ_CALLS").is_some() {
-        1 << 20
-    } else {
-        40
-    };
     let script =
         format!("FUZZ_CALLS={calls} FUZZ_SEED={seed} FUZZ_SECONDS={seconds} /lab/assay fuzz");
     let guest = Guest::new(&prepared());
@@ -59,7 +51,7 @@ fn requests_of_every_kind_do_no_harm() {
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn a_batch_that_fails_at_any_step_leaves_nothing() {
-    let most = asked("GILK_ROLLBACK_MOST", 2000);
+    let most = asked("GILK_ROLLBACK_MOST").unwrap_or(1000);
     let guest = Guest::new(&prepared());
     let script = format!("ROLLBACK_MOST={most} /lab/assay rollback");
     let console = guest.run(&script, Duration::from_secs(300 + most / 20), |options| {

@@ -1,0 +1,30 @@
+//! Batches come and go for a long time, under load, while everything else that writes text does so too.
+//!
+//! A minute of it is in every run. For more, by hand: `GILK_SOAK_CYCLES=1000`; with
+//! `GILK_SINGLESTEP=1` the emulator lets a thread be between any two instructions.
+
+use std::time::Duration;
+
+use crate::guest::{Guest, assert_passed};
+use crate::support::{asked, prepared};
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn batches_come_and_go_beside_everything_else() {
+    let cycles = asked("GILK_SOAK_CYCLES");
+    let step = asked("GILK_SINGLESTEP").is_some();
+    let seconds = if cycles.is_some() { 100_000 } else { 40 };
+    let cycles = cycles.unwrap_or(1000);
+    let script = format!(
+        "SOAK_CYCLES={cycles} SOAK_SECONDS={seconds} SOAK_CHURN={} SOAK_KILL=10 /lab/assay soak",
+        u8::from(!step)
+    );
+    let guest = Guest::new(&prepared());
+    let console = guest.run(&script, Duration::from_secs(300 + cycles * 20), |options| {
+        if step {
+            options.arguments.push("-singlestep".into());
+            options.boot_limit = Duration::from_secs(1800);
+        }
+    });
+    assert_passed(&console);
+}
