@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use egui::{Context, Key, KeyboardShortcut, Modifiers};
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::image::FunctionId;
+use gilk_engine::placement::Style;
 
 use crate::worker::files::Purpose;
 
@@ -79,6 +80,8 @@ pub enum Command {
     RemovePlacement(usize),
     /// Take all instruments out of the session.
     RemoveAll,
+    /// Say how the open function is instrumented.
+    Style(Style),
     /// Close a message, by its place.
     Dismiss(usize),
     /// Give unsaved changes up, and do something.
@@ -113,6 +116,10 @@ pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
             Some(Command::AddInstrument),
             Some(Command::AddToEveryBlock),
             Some(Command::RemoveAll),
+            None,
+            Some(Command::Style(Style::InPlace)),
+            Some(Command::Style(Style::Auto)),
+            Some(Command::Style(Style::Whole)),
         ],
     ),
     (
@@ -194,6 +201,9 @@ impl Command {
             Self::SelectBlock(_) => "Choose block",
             Self::RemovePlacement(_) => "Remove instrument",
             Self::RemoveAll => "Remove all instruments",
+            Self::Style(Style::Auto) => "Function in place or whole, as is cheaper",
+            Self::Style(Style::InPlace) => "Function in place",
+            Self::Style(Style::Whole) => "Function whole",
             Self::Dismiss(_) => "Dismiss message",
             Self::DiscardAnd(_) => "Discard changes",
             Self::SaveAnd(_) => "Save changes",

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use egui::{Context, Theme, ViewportCommand};
 use gilk_engine::cfg::BlockIndex;
+use gilk_engine::placement::Style;
 use ilk_driver::client::StopFlag;
 
 use crate::app::App;
@@ -132,6 +133,7 @@ impl App {
                     .edit("remove all", |session| session.placements.clear());
                 self.state.document.close_step();
             }
+            Command::Style(style) => self.style(style),
             Command::Dismiss(place) => {
                 if place < self.state.notices.len() {
                     self.state.notices.remove(place);
@@ -273,6 +275,20 @@ impl App {
         self.state
             .document
             .edit("add", |session| session.placements.push(placement));
+        self.state.document.close_step();
+    }
+
+    fn style(&mut self, style: Style) {
+        let Some(scene) = self.state.graph.scene.clone() else {
+            return;
+        };
+        self.state.document.edit("style", |session| {
+            if style == Style::default() {
+                session.styles.remove(&scene.name);
+            } else {
+                session.styles.insert(scene.name.clone(), style);
+            }
+        });
         self.state.document.close_step();
     }
 

@@ -64,10 +64,11 @@ impl App {
                 }
             }
             Message::Scene(function, scene, block) => self.opened(function, scene, block),
-            Message::Planned(number, outcome) => {
+            Message::Planned(number, outcome, compared) => {
                 if number == self.state.plan.asked {
                     self.state.plan.answered = number;
                     self.state.plan.outcome = Some(outcome);
+                    self.state.plan.compared = compared;
                 }
             }
             Message::SessionRead(path, session) => self.session_read(path, session),

@@ -13,7 +13,7 @@ use crate::graph::Scene;
 use crate::graph::marks::{Mark, sentence};
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
-use crate::{panels, widgets};
+use crate::{panels, style_panel, widgets};
 
 /// Draws the inspector.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
@@ -45,6 +45,8 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
                     both(ui, &scene, block);
                     ui.add_space(space::SMALL);
                     form(ui, state, said);
+                    ui.add_space(space::SMALL);
+                    style_panel::show(ui, state, &scene, said);
                 }
                 None => {
                     about_function(ui, &scene);
@@ -53,6 +55,8 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
                         RichText::new("Click a block to see what can be measured there.")
                             .color(tokens.weak),
                     );
+                    ui.add_space(space::SMALL);
+                    style_panel::show(ui, state, &scene, said);
                 }
             });
         });

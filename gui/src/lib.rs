@@ -23,6 +23,7 @@ pub mod screenshot;
 mod session_panel;
 pub mod state;
 mod status;
+mod style_panel;
 pub mod theme;
 pub mod timeline;
 mod welcome;

@@ -128,6 +128,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::FitGraph | Command::ActualSize | Command::NextBlock | Command::PreviousBlock => {
             graph
         }
+        Command::Style(_) => graph,
         Command::FollowTaken | Command::FollowNotTaken => graph && state.graph.selected.is_some(),
         Command::AddInstrument => {
             let hook = |block| {

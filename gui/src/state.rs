@@ -1,9 +1,11 @@
 //! Everything the window shows.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::image::FunctionId;
+use gilk_engine::placement::Comparison;
 use gilk_engine::session::Placement;
 use gilk_engine::{HookType, Session, VerifiedPlan};
 use gilk_instruments::{Library, Program};
@@ -248,6 +250,8 @@ pub struct PlanState {
     pub answered: u64,
     /// The plan, or what is wrong with the session.
     pub outcome: Option<Result<Arc<VerifiedPlan>, Vec<String>>>,
+    /// What the instruments of each function cost in place and whole, by the session's name for it.
+    pub compared: BTreeMap<String, Comparison>,
 }
 
 impl PlanState {

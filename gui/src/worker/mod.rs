@@ -14,12 +14,14 @@ mod planner;
 mod searcher;
 pub(crate) mod target;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::image::FunctionId;
+use gilk_engine::placement::Comparison;
 use gilk_engine::{Session, VerifiedPlan};
 use ilk_driver::client::{Event, Summary, TargetInfo};
 
@@ -41,8 +43,13 @@ pub enum Message {
     Found(String, Arc<Vec<FunctionId>>),
     /// A function is ready to be shown, with the block to choose; nothing if the kernel lacks it.
     Scene(FunctionId, Option<Arc<Scene>>, Option<BlockIndex>),
-    /// A session was planned: its revision, and the plan or what is wrong.
-    Planned(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
+    /// A session was planned: its revision, the plan or what is wrong, and what each function costs in
+    /// place and whole.
+    Planned(
+        u64,
+        Result<Arc<VerifiedPlan>, Vec<String>>,
+        BTreeMap<String, Comparison>,
+    ),
     /// A session file was read.
     SessionRead(PathBuf, Result<Session, Error>),
     /// A session file was written, with what.

@@ -1,12 +1,15 @@
 //! Plans and verifies the session after every change, so that what is wrong is seen at once.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
+use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout};
+use gilk_engine::placement::{Comparison, compare};
 use gilk_engine::plan::plan;
 use gilk_engine::verify::verify;
-use gilk_engine::{Addr, Session, Span, VerifiedPlan};
+use gilk_engine::{Addr, HookType, Session, Span, VerifiedPlan};
 use gilk_instruments::Library;
 
 use super::{Mail, Message};
@@ -39,8 +42,31 @@ fn outcome(planning: &Planning) -> Result<Arc<VerifiedPlan>, Vec<String>> {
         .map_err(|violations| violations.iter().map(ToString::to_string).collect())
 }
 
+/// Functions that are compared at most: a person looks at one at a time.
+const COMPARED: usize = 64;
+
+/// What the hooks of each function cost in place and whole.
+fn compared(planning: &Planning) -> BTreeMap<String, Comparison> {
+    let mut hooks: BTreeMap<&str, BTreeSet<(BlockIndex, HookType)>> = BTreeMap::new();
+    for one in &planning.session.placements {
+        let hook = (BlockIndex(one.block), one.hook);
+        hooks.entry(&one.function).or_default().insert(hook);
+    }
+    let image = planning.catalogue.image();
+    let compared = hooks
+        .into_iter()
+        .take(COMPARED)
+        .filter_map(|(name, hooks)| {
+            let cfg = Cfg::of(image, image.function_named(name).ok()?.id);
+            let hooks: Vec<_> = hooks.into_iter().collect();
+            Some((name.to_owned(), compare(image, &cfg, &hooks)))
+        });
+    compared.collect()
+}
+
 pub(super) fn work(planning: &Planning, _: &Receiver<Planning>, mail: &Mail) {
-    mail.send(Message::Planned(planning.revision, outcome(planning)));
+    let answer = Message::Planned(planning.revision, outcome(planning), compared(planning));
+    mail.send(answer);
 }
 
 /// The words of a target that is not there, so that a session can be checked against a saved

@@ -1,0 +1,110 @@
+//! In place or whole: what each costs for the open function's instruments, and which is wanted.
+
+use egui::accesskit::Role;
+use egui::{Grid, RichText, Ui};
+use gilk_engine::placement::{Comparison, Style, StyleCost};
+
+use crate::command::Command;
+use crate::graph::Scene;
+use crate::graph::marks::sentence;
+use crate::state::State;
+use crate::theme::{Tokens, code, text};
+use crate::widgets;
+
+/// Draws it, if the session has instruments in the function.
+pub(crate) fn show(ui: &mut Ui, state: &State, scene: &Scene, said: &mut Vec<Command>) {
+    let Some(compared) = state.plan.compared.get(&scene.name) else {
+        return;
+    };
+    let tokens = Tokens::of(ui);
+    let wanted = state.document.session().style(&scene.name);
+    widgets::caption(ui, "how the function is instrumented");
+    ui.horizontal(|ui| {
+        for style in Style::ALL {
+            let chosen = wanted == style;
+            let response = ui.selectable_label(chosen, style.name());
+            let name = format!("instrument the function: {style}");
+            let response = widgets::chosen(response, Role::RadioButton, chosen, &name)
+                .on_hover_text(meaning(style));
+            if response.clicked() && !chosen {
+                said.push(Command::Style(style));
+            }
+        }
+        ui.label(
+            RichText::new(format!("now {}", taken(state, scene)))
+                .small()
+                .color(tokens.weak),
+        );
+    });
+    costs(ui, compared);
+    if let Err(refusal) = &compared.whole {
+        ui.label(
+            RichText::new(format!("Not whole: {}", sentence(refusal)))
+                .small()
+                .color(tokens.warning),
+        );
+    }
+}
+
+const fn meaning(style: Style) -> &'static str {
+    match style {
+        Style::Auto => {
+            "Whole if there are eight hooks or more, fewer jumps a pass, and at most four times the bytes copied; otherwise in place."
+        }
+        Style::InPlace => "A splice where each hook is.",
+        Style::Whole => {
+            "Splices where control comes into the function; their patches run on until it leaves."
+        }
+    }
+}
+
+/// The style that the session is planned with.
+fn taken(state: &State, scene: &Scene) -> &'static str {
+    let plan = state
+        .plan
+        .outcome
+        .as_ref()
+        .and_then(|plan| plan.as_ref().ok());
+    let functions = plan.map(|plan| plan.plan().functions.as_slice());
+    let mut functions = functions.unwrap_or_default().iter();
+    functions
+        .find(|one| one.cfg.function == scene.function())
+        .map_or("not planned", |one| one.style.name())
+}
+
+fn costs(ui: &mut Ui, compared: &Comparison) {
+    type Line = (&'static str, fn(&StyleCost) -> String);
+    const LINES: [Line; 7] = [
+        ("jumps a pass", |cost| format!("{:.1}", cost.jumps)),
+        ("splices", |cost| cost.sites.to_string()),
+        ("bounces", |cost| cost.bounces.to_string()),
+        ("bytes written", |cost| widgets::grouped(cost.written)),
+        ("bytes copied", |cost| widgets::grouped(cost.copied)),
+        ("points", |cost| cost.points.to_string()),
+        ("waits", |cost| cost.waits.to_string()),
+    ];
+    let tokens = Tokens::of(ui);
+    Grid::new("styles")
+        .num_columns(3)
+        .spacing([14.0, 2.0])
+        .min_row_height(15.0)
+        .show(ui, |ui| {
+            for words in ["", "in place", "whole"] {
+                ui.label(RichText::new(words).small().color(tokens.weak));
+            }
+            ui.end_row();
+            for (name, value) in LINES {
+                widgets::caption(ui, name);
+                let in_place = value(&compared.in_place);
+                let whole = compared
+                    .whole
+                    .as_ref()
+                    .map_or_else(|_| "–".to_owned(), value);
+                for (style, value) in [("in place", in_place), ("whole", whole)] {
+                    let label = ui.label(RichText::new(&value).font(code(text::SMALL)));
+                    widgets::named(label, Role::Label, &format!("{name} {style}: {value}"));
+                }
+                ui.end_row();
+            }
+        });
+}
