@@ -10,6 +10,7 @@
 //! control takes one of the edges into it, and ends whenever it takes one of the edges out.
 
 mod arrivals;
+mod assign;
 mod cover;
 pub mod coverage;
 mod draft;

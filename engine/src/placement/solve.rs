@@ -12,10 +12,10 @@ use super::Tactic;
 use super::cover::{Dead, Needs};
 use super::draft::{self, Draft, Kind};
 use super::hooks::{Event, Way, reach, reach_instruction};
-use super::matching::{self, Matching};
+use super::matching;
 use super::runs::Runs;
 use super::segments::{BlockNumber, Number, Outline};
-use super::slots::{self, Hosts, Slot};
+use super::slots::{self, Slot};
 use super::whole::Spread;
 use crate::cfg::Cfg;
 use crate::image::FunctionId;
@@ -23,7 +23,7 @@ use crate::{Addr, HookType, Image, Refusal};
 
 /// Outlines of functions that nobody wants hooks in, made when room is looked for there.
 pub(super) struct Neighbours<'a> {
-    image: &'a Image,
+    pub(super) image: &'a Image,
     known: RefCell<HashMap<FunctionId, Rc<Outline<'a>>>>,
 }
 
@@ -35,7 +35,7 @@ impl<'a> Neighbours<'a> {
         }
     }
 
-    fn outline(&self, function: FunctionId) -> Rc<Outline<'a>> {
+    pub(super) fn outline(&self, function: FunctionId) -> Rc<Outline<'a>> {
         let mut known = self.known.borrow_mut();
         let outline = known.entry(function).or_insert_with(|| {
             let cfg = Cfg::of(self.image, function);
@@ -45,7 +45,7 @@ impl<'a> Neighbours<'a> {
     }
 
     /// The functions with a byte from `low` to `high`, or of the padding behind them.
-    fn between(&self, low: Addr, high: Addr) -> impl Iterator<Item = FunctionId> {
+    pub(super) fn between(&self, low: Addr, high: Addr) -> impl Iterator<Item = FunctionId> {
         let functions = self.image.functions();
         let first = functions.partition_point(|function| function.span.end <= low);
         let first = first.saturating_sub(1);
@@ -71,10 +71,10 @@ pub(super) type Asked = (u32, Ask, Result<(Tactic, Event), Box<Refusal>>);
 /// A function in the problem.
 pub(super) struct Part<'a> {
     pub(super) outline: Rc<Outline<'a>>,
-    dead: Dead,
+    pub(super) dead: Dead,
     /// Whether it is to be relocated whole.
     whole: bool,
-    asks: Vec<u32>,
+    pub(super) asks: Vec<u32>,
     pub(super) needs: Needs,
     /// By address.
     pub(super) drafts: Vec<Draft>,
@@ -82,7 +82,7 @@ pub(super) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    fn new(outline: Rc<Outline<'a>>) -> Self {
+    pub(super) fn new(outline: Rc<Outline<'a>>) -> Self {
         Self {
             dead: Dead::new(&outline),
             outline,
@@ -95,7 +95,7 @@ impl<'a> Part<'a> {
     }
 
     /// Whether the short splice that begins here has nothing else but an `int3`.
-    fn is_needy(&self, first: Number) -> bool {
+    pub(super) fn is_needy(&self, first: Number) -> bool {
         let segment = self.outline.segment_of(first);
         segment.is_some_and(|segment| self.dead.needy.binary_search(&segment).is_ok())
     }
@@ -257,12 +257,14 @@ impl Part<'_> {
 
 /// The problem, and how far it is solved.
 pub(super) struct Problem<'n, 'a> {
-    neighbours: &'n Neighbours<'a>,
+    pub(super) neighbours: &'n Neighbours<'a>,
     pub(super) parts: Vec<Part<'a>>,
-    by_function: HashMap<FunctionId, usize>,
+    pub(super) by_function: HashMap<FunctionId, usize>,
     pub(super) asked: Vec<Asked>,
     /// The slots of short splices: part, first instruction of the site, and slot. By address of the site.
     pub(super) taken: Vec<(usize, Number, Slot)>,
+    /// Parts that were looked at since slots were given out.
+    pub(super) changed: Vec<usize>,
 }
 
 impl<'n, 'a> Problem<'n, 'a> {
@@ -291,6 +293,7 @@ impl<'n, 'a> Problem<'n, 'a> {
                 .map(|&(part, ask)| (u32::try_from(part).unwrap_or(u32::MAX), ask, no_part()))
                 .collect(),
             taken: Vec::new(),
+            changed: Vec::new(),
         }
     }
 
@@ -317,6 +320,7 @@ impl<'n, 'a> Problem<'n, 'a> {
                 };
                 part.look(&mut self.asked);
             }
+            self.changed.extend(&open);
             open = self.cycles(&open);
             if open.is_empty() {
                 open = self.assign();
@@ -400,7 +404,7 @@ impl<'n, 'a> Problem<'n, 'a> {
     }
 
     /// The parts with a byte from `low` to `high`, or of the padding behind them.
-    fn between(&self, low: Addr, high: Addr) -> Vec<usize> {
+    pub(super) fn between(&self, low: Addr, high: Addr) -> Vec<usize> {
         let functions = self.neighbours.between(low, high);
         let mut parts: Vec<usize> = functions
             .filter_map(|function| self.by_function.get(&function).copied())
@@ -408,132 +412,6 @@ impl<'n, 'a> Problem<'n, 'a> {
         parts.sort_unstable();
         parts.dedup();
         parts
-    }
-
-    /// Gives slots to all short splices: the parts where some found none.
-    fn assign(&mut self) -> Vec<usize> {
-        let mut shorts: Vec<(Addr, usize, Number)> = Vec::new();
-        for (index, part) in self.parts.iter().enumerate() {
-            let short = part.drafts.iter().filter(|draft| draft.kind == Kind::Short);
-            shorts.extend(short.map(|draft| (part.outline.start(draft.first), index, draft.first)));
-        }
-        self.taken.clear();
-        if shorts.is_empty() {
-            return Vec::new();
-        }
-        shorts.sort_unstable();
-        let mut matching = Matching::new(shorts.iter().map(|short| short.0).collect());
-        let mut slots = Vec::new();
-        let all: Vec<usize> = (0..shorts.len()).collect();
-        self.slots(&shorts, &all, |part| !part.asks.is_empty(), &mut slots);
-        let offered = slots.len();
-        let needy: Vec<bool> = (shorts.iter())
-            .map(|&(_, index, first)| {
-                self.parts
-                    .get(index)
-                    .is_some_and(|part| part.is_needy(first))
-            })
-            .collect();
-        if needy.contains(&true) {
-            matching.only(Some(needy));
-            for slot in &slots {
-                matching.offer(slot.at);
-            }
-            matching.only(None);
-            let mut left = vec![true; slots.len()];
-            for &slot in matching.taken.iter().flatten() {
-                if let Some(left) = left.get_mut(slot as usize) {
-                    *left = false;
-                }
-            }
-            for (slot, _) in (0_u32..).zip(left).filter(|(_, left)| *left) {
-                matching.offer_again(slot);
-            }
-        } else {
-            for slot in &slots {
-                matching.offer(slot.at);
-            }
-        }
-        let without: Vec<usize> = matching.without().collect();
-        if !without.is_empty() {
-            self.invite(&shorts, &without);
-            self.slots(&shorts, &without, |part| part.asks.is_empty(), &mut slots);
-            for slot in slots.iter().skip(offered) {
-                matching.offer(slot.at);
-            }
-        }
-        let mut again = Vec::new();
-        for (&(_, index, first), slot) in shorts.iter().zip(&matching.taken) {
-            match slot.and_then(|slot| slots.get(slot as usize)) {
-                Some(&slot) => self.taken.push((index, first, slot)),
-                None => {
-                    let Some(part) = self.parts.get_mut(index) else {
-                        continue;
-                    };
-                    let dead = part.outline.segment_of(first);
-                    let dead =
-                        dead.and_then(|segment| part.dead.segments.get_mut(segment as usize));
-                    if let Some(dead) = dead {
-                        *dead = true;
-                    }
-                    again.push(index);
-                }
-            }
-        }
-        again.sort_unstable();
-        again.dedup();
-        again
-    }
-
-    /// Takes in the functions around the splices that found no slot.
-    fn invite(&mut self, shorts: &[(Addr, usize, Number)], which: &[usize]) {
-        for &(splice, ..) in which.iter().filter_map(|&short| shorts.get(short)) {
-            let (low, high) = matching::reach(splice);
-            for function in self.neighbours.between(low, high) {
-                if !self.by_function.contains_key(&function) {
-                    self.by_function.insert(function, self.parts.len());
-                    self.parts
-                        .push(Part::new(self.neighbours.outline(function)));
-                }
-            }
-        }
-    }
-
-    /// Adds the slots in reach of some splices, of some parts, the cheapest first.
-    fn slots(
-        &self,
-        shorts: &[(Addr, usize, Number)],
-        which: &[usize],
-        of: impl Fn(&Part<'a>) -> bool,
-        slots: &mut Vec<Slot>,
-    ) {
-        let mut windows: Vec<(Addr, Addr)> = Vec::new();
-        for &(splice, ..) in which.iter().filter_map(|&short| shorts.get(short)) {
-            let (low, high) = matching::reach(splice);
-            match windows.last_mut() {
-                Some(window) if low <= window.1 => window.1 = high,
-                _ => windows.push((low, high)),
-            }
-        }
-        let before = slots.len();
-        for (low, high) in windows {
-            for index in self.between(low, high) {
-                let Some(part) = self.parts.get(index).filter(|part| of(part)) else {
-                    continue;
-                };
-                let hosts = Hosts {
-                    outline: &part.outline,
-                    function: index,
-                    drafts: &part.drafts,
-                    waiting: &part.needs.waiting,
-                    foreign: part.asks.is_empty(),
-                };
-                slots::offer(&hosts, low, high, slots);
-            }
-        }
-        if let Some(new) = slots.get_mut(before..) {
-            new.sort_unstable();
-        }
     }
 
     /// Makes room for the bounces.
