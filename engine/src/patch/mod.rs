@@ -22,6 +22,7 @@
 mod assemble;
 mod emit;
 mod instrument;
+mod pieces;
 mod registers;
 
 use std::ops::Range;
@@ -35,6 +36,7 @@ pub(crate) use registers::sampled_argument;
 
 pub use assemble::{Assembler, Hooks, Originals};
 pub use instrument::{TIMER_BYTES, TIMER_FACTOR};
+pub use pieces::Pieces;
 
 /// One instrument at one hook, as the code generator needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use super::build::missing;
 use super::dependences::Order;
 use super::patches::Made;
 use super::schedule::{Change, Schedule};
-use super::{Batch, MAX_POKES, Part, PlannedInstrument, Poke, PokeKind};
+use super::{Batch, MAX_POKES, Part, PlannedInstrument, Poke, PokeBytes, PokeKind};
 use crate::placement::{Bounce, BounceIndex, SHORT_SPLICE_BYTES, SPLICE_BYTES, Site, Splice};
 use crate::relocate::{INT3, jump};
 use crate::{Addr, Error, Image, Result, Span};
@@ -124,18 +124,19 @@ impl Writer<'_> {
         self.poke(part, bounce.at, original, leads_to, step, 1)
     }
 
-    fn original(&self, at: Addr, bytes: u64) -> Result<Vec<u8>> {
+    fn original(&self, at: Addr, bytes: u64) -> Result<PokeBytes> {
         let original = self.image.bytes(Span::new(at, bytes));
-        let original = original.ok_or_else(|| missing("the bytes of a site"))?;
-        Ok(original.to_vec())
+        original
+            .and_then(PokeBytes::new)
+            .ok_or_else(|| missing("the bytes of a site"))
     }
 
     fn poke(
         &self,
         part: Part,
         at: Addr,
-        original: Vec<u8>,
-        leads_to: impl Fn(usize) -> Result<Vec<u8>>,
+        original: PokeBytes,
+        leads_to: impl Fn(usize) -> Result<PokeBytes>,
         step: Step,
         overwritten: u32,
     ) -> Result<Poke> {
@@ -159,12 +160,12 @@ impl Writer<'_> {
     }
 
     /// The bytes at the start of a site that lead to a patch.
-    fn splice(&self, site: &Site, patch: usize) -> Result<Vec<u8>> {
+    fn splice(&self, site: &Site, patch: usize) -> Result<PokeBytes> {
         let at = site.displaced.start;
         match site.splice {
             Splice::Jump => self.jump(at, patch),
-            Splice::Tracer => Ok(Vec::new()),
-            Splice::Trap => Ok(vec![INT3]),
+            Splice::Tracer => Ok(PokeBytes::default()),
+            Splice::Trap => written(at, &[INT3]),
             Splice::Short(bounce) => {
                 let bounce = self.bounces.get(bounce.0 as usize);
                 let bounce = bounce.ok_or_else(|| missing("a bounce"))?;
@@ -173,37 +174,45 @@ impl Writer<'_> {
                     at,
                     reason: format!("the bounce at {} is too far for a short jump", bounce.at),
                 })?;
-                Ok(vec![0xeb, distance.cast_unsigned()])
+                written(at, &[0xeb, distance.cast_unsigned()])
             }
-            Splice::Punned { prefix, written } => {
+            Splice::Punned {
+                prefix,
+                written: length,
+            } => {
                 let prefixed = at.add(u64::from(prefix));
                 let jump = self.jump(prefixed, patch)?;
-                let (prefix, written) = (usize::from(prefix), usize::from(written));
-                let mut bytes = vec![PREFIX; prefix];
-                bytes.extend(jump);
-                let fixed = bytes.split_off(written.min(bytes.len()));
-                let behind = self.original(at.add(written as u64), fixed.len() as u64)?;
-                if fixed != behind {
+                let mut bytes = vec![PREFIX; usize::from(prefix)];
+                bytes.extend_from_slice(&jump);
+                let fixed = bytes.split_off(usize::from(length).min(bytes.len()));
+                let behind = self.original(at.add(u64::from(length)), fixed.len() as u64)?;
+                if fixed != *behind {
                     return Err(Error::Encode {
                         at,
                         reason: "the bytes behind the splice do not lead to its patch".to_owned(),
                     });
                 }
-                Ok(bytes)
+                written(at, &bytes)
             }
         }
     }
 
-    fn jump(&self, at: Addr, patch: usize) -> Result<Vec<u8>> {
+    fn jump(&self, at: Addr, patch: usize) -> Result<PokeBytes> {
         let patch = self.made.patches.get(patch);
         let patch = patch.ok_or_else(|| missing("a patch"))?;
-        jump(at, patch.address)
-            .map(Vec::from)
-            .ok_or_else(|| Error::Encode {
-                at,
-                reason: format!("the patch at {} is more than 2 GiB away", patch.address),
-            })
+        let bytes = jump(at, patch.address).ok_or_else(|| Error::Encode {
+            at,
+            reason: format!("the patch at {} is more than 2 GiB away", patch.address),
+        })?;
+        written(at, &bytes)
     }
+}
+
+fn written(at: Addr, bytes: &[u8]) -> Result<PokeBytes> {
+    PokeBytes::new(bytes).ok_or_else(|| Error::Encode {
+        at,
+        reason: format!("{} bytes are more than can be written at once", bytes.len()),
+    })
 }
 
 /// Prefix of a punned splice: a segment override of cs, which a near jump ignores (Intel SDM 2, 2.1.1).

@@ -2,6 +2,7 @@
 
 mod batches;
 mod build;
+mod bytes;
 mod dependences;
 mod functions;
 mod patches;
@@ -17,13 +18,14 @@ use gilk_instruments::Definition;
 
 use crate::cfg::Cfg;
 use crate::layout::{CounterSlot, RuntimeLayout};
-use crate::patch::Piece;
+use crate::patch::{Piece, Pieces};
 use crate::placement::{Bounce, BounceIndex, Comparison, Point, Site, SiteIndex, Style, Tactic};
 use crate::{Addr, InstrumentId};
 
 pub use build::plan;
 #[cfg(test)]
 pub(crate) use build::plan_placed;
+pub use bytes::PokeBytes;
 pub use patches::PATCH_ALIGN;
 
 /// Writes of text that the driver carries out in one batch, at most (`ILK_MAX_POKES` in
@@ -105,8 +107,8 @@ pub struct Patch {
     pub address: Addr,
     /// The code.
     pub code: Vec<u8>,
-    /// What its stretches are.
-    pub pieces: Vec<Piece>,
+    /// What its stretches are: [`Patch::pieces`] tells.
+    pub pieces: Pieces,
     /// Instruments by point, each list in the order in which it runs; sorted, no list empty. Without
     /// any, the patch does what the original code does: a site that is in place for others' sake.
     pub hooks: Vec<(Point, Vec<InstrumentId>)>,
@@ -158,9 +160,9 @@ pub struct Poke {
     /// Where.
     pub at: Addr,
     /// What must stand there before: for a bounce the original bytes as well. Empty for a tracer's site.
-    pub expect: Vec<u8>,
+    pub expect: PokeBytes,
     /// What is written; as long as `expect` and different from it.
-    pub write: Vec<u8>,
+    pub write: PokeBytes,
     /// Why.
     pub kind: PokeKind,
     /// How deep it is in the graph of dependences: 0 depends on nothing.
@@ -184,6 +186,14 @@ pub enum PokeKind {
     Retarget,
     /// The original bytes again.
     Remove,
+}
+
+impl Patch {
+    /// What its stretches are, in order.
+    pub fn pieces(&self) -> impl Iterator<Item = Piece> {
+        let ids = || self.hooks.iter().flat_map(|(_, ids)| ids);
+        self.pieces.unpack(move |number| ids().nth(number).copied())
+    }
 }
 
 impl Plan {

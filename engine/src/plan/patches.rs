@@ -5,7 +5,7 @@ use super::functions::Functions;
 use super::schedule::{Schedule, Version};
 use super::{Patch, PlannedInstrument};
 use crate::layout::RuntimeLayout;
-use crate::patch::{Assembler, Hooked};
+use crate::patch::{Assembler, Hooked, Pieces};
 use crate::placement::{Point, Site, Splice, punned};
 use crate::session::Session;
 use crate::{Addr, Error, Image, InstrumentId, Refusal, Result, Rule, Span};
@@ -157,14 +157,14 @@ impl Maker<'_> {
             .map_err(|refusal| self.refused(version, refusal))?;
         // There may be a million patches.
         code.bytes.shrink_to_fit();
-        code.pieces.shrink_to_fit();
         let ids =
             |list: &[Hooked]| -> Vec<InstrumentId> { list.iter().map(|one| one.id).collect() };
+        let all = ids(&hooked);
         Ok(Patch {
             site: version.site,
             address,
             code: code.bytes,
-            pieces: code.pieces,
+            pieces: Pieces::pack(&code.pieces, &all),
             hooks: hooks
                 .iter()
                 .map(|&(point, list)| (point, ids(list)))

@@ -193,7 +193,7 @@ impl Report<'_> {
     }
 
     fn patch(&mut self, index: usize, patch: &Patch) -> std::fmt::Result {
-        let executed: u32 = patch.pieces.iter().map(|piece| piece.executed).sum();
+        let executed: u32 = patch.pieces().map(|piece| piece.executed).sum();
         writeln!(
             self.out,
             "  patch {index} at {}, {} bytes, {} a hit and the splice",
@@ -205,7 +205,7 @@ impl Report<'_> {
             let ids: Vec<String> = ids.iter().map(|&id| label(self.plan, id)).collect();
             writeln!(self.out, "    {}: {}", at_point(*point), ids.join(", "))?;
         }
-        for piece in &patch.pieces {
+        for piece in patch.pieces() {
             let what = match piece.kind {
                 PieceKind::Save => "save".to_owned(),
                 PieceKind::Instrument(id) => {

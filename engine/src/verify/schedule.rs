@@ -183,7 +183,7 @@ impl<'a> Player<'a> {
         let original = original.ok_or("it does not lie inside the image")?;
         let before = self.in_place.get(&part).copied();
         let now = before.map_or(original, |here| here.bytes);
-        if poke.expect != now {
+        if *poke.expect != *now {
             return Err(format!(
                 "it expects {:02x?} where memory holds {now:02x?}",
                 poke.expect
@@ -226,7 +226,7 @@ impl<'a> Player<'a> {
                 ));
             }
         };
-        if after.is_none() && poke.write != original {
+        if after.is_none() && *poke.write != *original {
             return Err(format!(
                 "it puts back {:02x?} where the original has {original:02x?}",
                 poke.write

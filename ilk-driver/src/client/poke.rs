@@ -33,8 +33,8 @@ pub(super) fn poke(plan: &Plan, poke: &gilk_engine::plan::Poke) -> Result<Poke> 
         .ok_or_else(|| wrong("is of a site or a bounce that the plan does not have"))?;
     let length = u8::try_from(poke.write.len())
         .ok()
-        .filter(|length| *length <= 8 && poke.expect.len() == poke.write.len())
-        .ok_or_else(|| wrong("is longer than 8 bytes"))?;
+        .filter(|_| poke.expect.len() == poke.write.len())
+        .ok_or_else(|| wrong("writes more or fewer bytes than it expects"))?;
     // Nobody is between the instructions under a bounce, nor within one.
     let between = matches!(leads.way, Way::Jump | Way::Short);
     let patch = code(poke.patch)?;
@@ -48,8 +48,8 @@ pub(super) fn poke(plan: &Plan, poke: &gilk_engine::plan::Poke) -> Result<Poke> 
         length,
         multi: between && poke.overwritten > 1 && poke.kind != PokeKind::Retarget,
         remove: poke.kind == PokeKind::Remove,
-        expect: eight(&poke.expect),
-        write: eight(&poke.write),
+        expect: poke.expect.padded(),
+        write: poke.write.padded(),
     })
 }
 
@@ -76,13 +76,4 @@ fn site(plan: &Plan, index: SiteIndex) -> Option<&Site> {
 
 fn bounce(plan: &Plan, index: BounceIndex) -> Option<&Bounce> {
     plan.bounces.get(usize::try_from(index.0).ok()?)
-}
-
-/// Padded with zeroes.
-fn eight(from: &[u8]) -> [u8; 8] {
-    let mut eight = [0; 8];
-    for (to, from) in eight.iter_mut().zip(from) {
-        *to = *from;
-    }
-    eight
 }

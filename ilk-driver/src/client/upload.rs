@@ -116,8 +116,11 @@ fn misfit(reason: String) -> Error {
 #[cfg(test)]
 mod tests {
     use gilk_engine::layout::RuntimeLayout;
+    use gilk_engine::patch::Pieces;
     use gilk_engine::placement::{Bounce, BounceIndex, Site, SiteIndex, Slot, Splice};
-    use gilk_engine::plan::{Batch as PlannedBatch, Part, Poke as PlannedPoke, PokeKind};
+    use gilk_engine::plan::{
+        Batch as PlannedBatch, Part, Poke as PlannedPoke, PokeBytes, PokeKind,
+    };
     use gilk_engine::{Addr, Span};
 
     use super::*;
@@ -138,12 +141,16 @@ mod tests {
         }
     }
 
+    fn held(bytes: &[u8]) -> PokeBytes {
+        PokeBytes::new(bytes).unwrap()
+    }
+
     fn patch(site: u32, address: u64, bytes: usize) -> Patch {
         Patch {
             site: SiteIndex(site),
             address: Addr(address),
             code: vec![0x90; bytes],
-            pieces: Vec::new(),
+            pieces: Pieces::default(),
             hooks: Vec::new(),
         }
     }
@@ -159,8 +166,8 @@ mod tests {
         let poke = |part, at, kind, rank, patch, bytes, overwritten| PlannedPoke {
             part,
             at: Addr(at),
-            expect: vec![1; bytes],
-            write: vec![2; bytes],
+            expect: held(&vec![1; bytes]),
+            write: held(&vec![2; bytes]),
             kind,
             rank,
             patch,
@@ -307,9 +314,9 @@ mod tests {
             panic!()
         };
         one.part = Part::Site(SiteIndex(2));
-        (one.expect, one.write) = (Vec::new(), Vec::new());
+        (one.expect, one.write) = (held(&[]), held(&[]));
         two.part = Part::Site(SiteIndex(3));
-        (two.expect, two.write) = (vec![1], vec![0xcc]);
+        (two.expect, two.write) = (held(&[1]), held(&[0xcc]));
         three.part = Part::Bounce(BounceIndex(1));
         let told: Vec<_> = ways(&plan).into_iter().map(Result::unwrap).collect();
         assert_eq!(
@@ -318,11 +325,11 @@ mod tests {
         );
         plan.batches[0].pokes[0].part = Part::Site(SiteIndex(9));
         plan.batches[0].pokes[1].detour = 9;
-        plan.batches[0].pokes[2].write = vec![0; 9];
+        plan.batches[0].pokes[2].write = held(&[0; 8]);
         let errors = ways(&plan)
             .into_iter()
             .map(|way| way.unwrap_err().to_string());
-        for (error, named) in errors.zip(["does not have", "no patch", "longer"]) {
+        for (error, named) in errors.zip(["does not have", "no patch", "more or fewer"]) {
             assert!(error.contains(named), "{error}");
         }
     }

@@ -124,7 +124,7 @@ fn site(one: &mut Site, good: &Plan, random: &mut Choices) {
 
 fn poke(one: &mut Poke, good: &Plan, random: &mut Choices) {
     let patches = good.patches.len();
-    let bytes = |bytes: &mut Vec<u8>, random: &mut Choices| {
+    let bytes = |bytes: &mut [u8], random: &mut Choices| {
         let bit = random.below(8);
         any(bytes, random).map(|byte| *byte ^= 1 << bit)
     };

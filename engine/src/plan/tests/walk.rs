@@ -55,7 +55,7 @@ impl<'a> World<'a> {
         self.diverted.remove(&poke.at);
         for (at, (&expect, &write)) in (0..)
             .map(|n| poke.at.add(n))
-            .zip(poke.expect.iter().zip(&poke.write))
+            .zip(poke.expect.iter().zip(poke.write.iter()))
         {
             assert_eq!(self.byte(at), Some(expect), "{poke:?}");
             if self.image.bytes(Span::new(at, 1)).unwrap() == [write] {
@@ -179,10 +179,7 @@ impl Thread {
         };
         let patch = &world.plan.patches[patch];
         let offset = (self.now.0 - patch.address.0) as u32;
-        let piece = patch
-            .pieces
-            .iter()
-            .find(|piece| piece.range.contains(&offset));
+        let piece = patch.pieces().find(|piece| piece.range.contains(&offset));
         let piece = piece.ok_or_else(|| format!("{self:?} is in no piece"))?;
         match piece.kind {
             PieceKind::Instrument(id) => {

@@ -1,7 +1,7 @@
 //! Batches and pokes that do not fit each other, the text, or the patches.
 
 use super::*;
-use crate::plan::PokeKind;
+use crate::plan::{PokeBytes, PokeKind};
 
 /// A splice that is installed at 1 s, gets a second instrument from 2 to 3 s, and goes at 4 s; and another
 /// that comes and goes meanwhile.
@@ -124,13 +124,14 @@ fn bytes_of_pokes() {
                 }
             }
             refused(&image, &plan, "and should 5", |plan| {
-                plan.batches[batch].pokes[poke].write.push(0xcc);
+                let longer = [&*plan.batches[batch].pokes[poke].write, &[0xcc]].concat();
+                plan.batches[batch].pokes[poke].write = PokeBytes::new(&longer).unwrap();
             });
             refused(&image, &plan, "and should 5", |plan| {
-                plan.batches[batch].pokes[poke].expect.truncate(4);
+                plan.batches[batch].pokes[poke].expect = PokeBytes::new(&[0; 4]).unwrap();
             });
             refused(&image, &plan, "and should 5", |plan| {
-                plan.batches[batch].pokes[poke].write.clear();
+                plan.batches[batch].pokes[poke].write = PokeBytes::default();
             });
             refused(&image, &plan, "Poke", |plan| {
                 plan.batches[batch].pokes[poke].at = plan.batches[batch].pokes[poke].at.add(1);

@@ -1,6 +1,7 @@
 //! Short splices and their bounces.
 
 use super::*;
+use crate::plan::PokeBytes;
 
 /// A two-byte splice over the short block of `hosted`, by a bounce in the bytes of the block behind it.
 fn bounced(image: &Image) -> Plan {
@@ -72,10 +73,10 @@ fn led_through(plan: &mut Plan) {
             Part::Bounce(_) => {
                 let to = plan_now.patches[poke.patch].address;
                 let far = (bounce.at.add(5).to(to) as i32).to_le_bytes();
-                *leads = [&[0xe9][..], &far].concat();
+                *leads = PokeBytes::new(&[&[0xe9][..], &far].concat()).unwrap();
                 poke.at = bounce.at;
             }
-            Part::Site(own) if own == bounce.site => *leads = near.to_vec(),
+            Part::Site(own) if own == bounce.site => *leads = PokeBytes::new(&near).unwrap(),
             Part::Site(_) => {}
         }
     }
@@ -84,13 +85,13 @@ fn led_through(plan: &mut Plan) {
 /// The same with the original bytes, where the image has others.
 fn expecting(image: &Image, plan: &mut Plan) {
     let at = plan.bounces[0].at;
-    let original = image.bytes(Span::new(at, 5)).unwrap().to_vec();
+    let original = PokeBytes::new(image.bytes(Span::new(at, 5)).unwrap()).unwrap();
     for poke in plan.batches.iter_mut().flat_map(|batch| &mut batch.pokes) {
         if let Part::Bounce(_) = poke.part {
             if poke.kind == PokeKind::Remove {
-                poke.write.clone_from(&original);
+                poke.write = original;
             } else {
-                poke.expect.clone_from(&original);
+                poke.expect = original;
             }
         }
     }
