@@ -26,7 +26,7 @@ fn branches(image: &Image, graphs: &[Cfg]) -> BTreeSet<(Addr, Addr)> {
         .iter()
         .flat_map(|cfg| &cfg.blocks)
         .flat_map(|block| &block.instructions)
-        .filter_map(|instruction| Some((target(instruction)?, Addr(instruction.ip()))));
+        .filter_map(|instruction| Some((target(&instruction)?, Addr(instruction.ip()))));
     let keys = image
         .sites()
         .iter()
@@ -179,7 +179,7 @@ fn no_function_runs_off_its_end() {
 
 /// Whether the last block's branch has its other way inside of the function.
 fn branches_both_ways(cfg: &Cfg, block: &Block) -> bool {
-    let taken = block.instructions.last().and_then(target);
+    let taken = block.instructions.last().as_ref().and_then(target);
     let inside = taken.is_some_and(|to| cfg.span.contains(to));
     cfg.successors(block.index).count() == 1 + usize::from(inside)
 }

@@ -130,10 +130,8 @@ fn compare(image: &Image, functions: &[Function], compared: &mut Compared) {
         }
         met += 1;
         let known = cfg.block_at(Addr(line.at)).map(|block| {
-            let found = block
-                .instructions
-                .binary_search_by_key(&line.at, Instruction::ip);
-            found.ok().map(|number| block.instructions[number])
+            let mut own = block.instructions.iter();
+            own.find(|instruction| instruction.ip() == line.at)
         });
         let ours = match known {
             Some(Some(instruction)) => instruction,

@@ -1,6 +1,9 @@
 //! From instructions to blocks and edges.
 
+use std::sync::Arc;
+
 use super::decode::{Decoded, Flow, Target, decode};
+use super::instructions::{Instructions, Text};
 use super::{Block, BlockEnd, BlockIndex, Cfg, Edge, EdgeKind};
 use crate::image::{FunctionId, SiteKind};
 use crate::{Addr, Image, Refusal, Rule, Span};
@@ -25,7 +28,11 @@ pub(super) fn build(image: &Image, id: FunctionId) -> Cfg {
     };
     let (blocks, edges, refusal) = match decode(image, function) {
         Ok(decoded) => {
-            let (blocks, edges) = graph(decoded);
+            let text = Text {
+                start: function.span.start,
+                bytes: image.bytes(function.span).unwrap_or_default().into(),
+            };
+            let (blocks, edges) = graph(&decoded, &Arc::new(text));
             (blocks, edges, forbidden(image, function.span))
         }
         Err(refusal) => (Vec::new(), Vec::new(), Some(refusal)),
@@ -102,8 +109,8 @@ fn cuts(decoded: &Decoded) -> Vec<Cut> {
     cuts
 }
 
-fn graph(decoded: Decoded) -> (Vec<Block>, Vec<Edge>) {
-    let cuts = cuts(&decoded);
+fn graph(decoded: &Decoded, text: &Arc<Text>) -> (Vec<Block>, Vec<Edge>) {
+    let cuts = cuts(decoded);
     let number = |position: usize| BlockIndex(u32::try_from(position).unwrap_or(u32::MAX));
     // The block that has an instruction; for leaders, the one that begins there.
     let block_of = |index: usize| {
@@ -187,25 +194,19 @@ fn graph(decoded: Decoded) -> (Vec<Block>, Vec<Edge>) {
     edges.sort_unstable_by_key(|edge| (edge.from, edge.to, edge.kind as u8));
     edges.dedup();
 
-    let mut instructions = decoded.instructions.into_iter().enumerate().peekable();
     let mut blocks = Vec::with_capacity(cuts.len());
     for ((position, cut), end) in cuts.iter().enumerate().zip(ends) {
-        let mut own = Vec::with_capacity(cut.last - cut.first + 1);
-        while let Some((index, instruction)) = instructions.next_if(|(index, _)| *index <= cut.last)
-        {
-            if index >= cut.first {
-                own.push(instruction);
-            }
-        }
-        let start = own.first().map_or(0, |instruction| instruction.ip());
-        let behind = own.last().map_or(0, |instruction| instruction.next_ip());
+        let own = decoded.instructions.get(cut.first..=cut.last);
+        let Some((first, last)) = own.and_then(|own| own.first().zip(own.last())) else {
+            continue;
+        };
         blocks.push(Block {
             index: number(position),
             span: Span {
-                start: Addr(start),
-                end: Addr(behind),
+                start: Addr(first.ip()),
+                end: Addr(last.next_ip()),
             },
-            instructions: own,
+            instructions: Instructions::new(text, first, last, cut.last - cut.first + 1),
             end,
             entered: decoded.entered.get(cut.first).copied().unwrap_or(true),
             open: decoded.open.get(cut.first).copied().unwrap_or(true),

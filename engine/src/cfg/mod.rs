@@ -3,6 +3,7 @@
 mod build;
 mod decode;
 pub mod dot;
+mod instructions;
 mod leaders;
 #[cfg(test)]
 pub(crate) mod soup;
@@ -10,11 +11,12 @@ pub(crate) mod soup;
 mod tests;
 pub mod text;
 
-use iced_x86::Instruction;
 use serde::{Deserialize, Serialize};
 
 use crate::image::{Branch, FunctionId};
 use crate::{Addr, Image, Refusal, Span};
+
+pub use instructions::{Instructions, Iter};
 
 /// Index of a block in its function's graph, in order of address: what sessions and identifiers name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -73,7 +75,7 @@ pub struct Block {
     /// Its bytes.
     pub span: Span,
     /// Its instructions in order; never empty. `ip` is the live address.
-    pub instructions: Vec<Instruction>,
+    pub instructions: Instructions,
     /// How control leaves it.
     pub end: BlockEnd,
     /// Whether control can come from outside the function (entry, other functions' branches, tables, fixups).

@@ -174,7 +174,7 @@ pub(super) fn check_graph(image: &Image, cfg: &Cfg) -> std::result::Result<(), T
         prop_assert_eq!(at, block.span.end);
         end = block.span.end;
         // No branch before its end, and no branch into its middle.
-        for instruction in block.instructions.iter().rev().skip(1) {
+        for instruction in block.instructions.to_vec().iter().rev().skip(1) {
             let flow = instruction.flow_control();
             prop_assert!(!matches!(
                 flow,
@@ -201,7 +201,7 @@ pub(super) fn check_graph(image: &Image, cfg: &Cfg) -> std::result::Result<(), T
                 prop_assert_eq!(ways, 0);
             }
         }
-        if let Some(to) = block.instructions.last().and_then(branch_target) {
+        if let Some(to) = block.instructions.last().as_ref().and_then(branch_target) {
             let inside = cfg.block_at(to).map(|block| block.span.start);
             if cfg.span.contains(to) {
                 prop_assert_eq!(inside, Some(to), "a branch leads to the start of a block");

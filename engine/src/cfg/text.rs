@@ -53,7 +53,7 @@ pub fn lines(image: &Image, block: &Block) -> Vec<Line> {
             Line {
                 at: crate::Addr(instruction.ip()),
                 bytes: own.to_vec(),
-                text: printer.text(instruction),
+                text: printer.text(&instruction),
             }
         })
         .collect()

@@ -93,7 +93,7 @@ impl Solved {
             .blocks
             .iter()
             .map(|block| {
-                let step = |(instruction, effect): (&Instruction, Effect)| {
+                let step = |(instruction, effect): (Instruction, Effect)| {
                     let at = Addr(instruction.ip());
                     Step {
                         at,
@@ -184,13 +184,13 @@ fn outside(
     match block.end {
         BlockEnd::Return => {
             let ordinary =
-                last.is_some_and(|last| is_return(last) || last.mnemonic() == Mnemonic::Jmp);
+                last.is_some_and(|last| is_return(&last) || last.mnemonic() == Mnemonic::Jmp);
             if ordinary { after } else { Values::ALL }
         }
         // A call after which our caller goes on. Into the middle of another function, or into one of
         // its parts, nothing is known.
         BlockEnd::TailCall | BlockEnd::Conditional | BlockEnd::Jump if cfg.exits(block.index) => {
-            match last.and_then(branch_target) {
+            match last.as_ref().and_then(branch_target) {
                 Some(to) => effects.callee(to).before(after),
                 None => Values::ALL,
             }

@@ -114,7 +114,7 @@ fn returns_to_its_caller(cfg: &Cfg) -> bool {
 fn through(factory: &mut InstructionInfoFactory, block: &Block, start: i64) -> Option<i64> {
     let mut at = start;
     for instruction in &block.instructions {
-        let info = factory.info(instruction);
+        let info = factory.info(&instruction);
         let writes = |access: OpAccess| {
             !matches!(
                 access,
@@ -134,7 +134,7 @@ fn through(factory: &mut InstructionInfoFactory, block: &Block, start: i64) -> O
             .iter()
             .any(|used| used.register().full_register() == Register::RSP && writes(used.access()));
         if moves {
-            at = at.checked_add(moved(instruction)?)?;
+            at = at.checked_add(moved(&instruction)?)?;
         }
     }
     Some(at)

@@ -169,7 +169,7 @@ impl<'i> Effects<'i> {
         let mut flags_passed = false;
         let mut effects = Vec::with_capacity(block.instructions.len());
         for instruction in &block.instructions {
-            effects.push(self.of(instruction, flags_passed));
+            effects.push(self.of(&instruction, flags_passed));
             flags_passed = matches!(
                 instruction.mnemonic(),
                 Mnemonic::Popf | Mnemonic::Popfd | Mnemonic::Popfq

@@ -31,7 +31,6 @@ fn before(fixture: &Fixture, number: usize) -> Live {
         .iter()
         .flat_map(|block| &block.instructions)
         .nth(number)
-        .copied()
         .unwrap();
     liveness.before(Addr(instruction.ip()))
 }
@@ -194,7 +193,7 @@ fn arguments_are_intact_until_a_way_overwrites_them() {
     let (image, cfg, _) = analysed(&fixture);
     let arguments = Arguments::of(&image, &cfg);
     let intact = |number: usize| {
-        let all: Vec<&Instruction> = cfg
+        let all: Vec<Instruction> = cfg
             .blocks
             .iter()
             .flat_map(|block| &block.instructions)
@@ -365,7 +364,7 @@ proptest! {
             a.ret()
         });
         let (_, cfg, liveness) = analysed(&fixture);
-        let code: Vec<Instruction> = cfg.blocks.iter().flat_map(|block| block.instructions.iter().copied()).collect();
+        let code: Vec<Instruction> = cfg.blocks.iter().flat_map(|block| block.instructions.iter()).collect();
         let machine = Machine { registers, zero: flags.0, carry: flags.1 };
         for (number, instruction) in code.iter().enumerate() {
             let live = liveness.before(Addr(instruction.ip()));

@@ -211,7 +211,7 @@ impl<'a> Outline<'a> {
             cut.goes_on &= end == block.span.start && only_run_on_into(cfg, block);
             end = block.span.end;
             for instruction in &block.instructions {
-                let span = span_of(instruction);
+                let span = span_of(&instruction);
                 while let [site, rest @ ..] = sites
                     && site.span.end <= span.start
                 {
@@ -226,7 +226,7 @@ impl<'a> Outline<'a> {
                     len: u8::try_from(span.len()).unwrap_or(u8::MAX),
                     stays: match site {
                         Some(site) => Some(rule_of(site.kind)),
-                        None => stays(cfg, instruction),
+                        None => stays(cfg, &instruction),
                     },
                 };
                 if site.is_some_and(|site| site.kind == SiteKind::Ftrace) {
@@ -238,7 +238,7 @@ impl<'a> Outline<'a> {
                     }
                     cut.segments.truncate(segments);
                 }
-                cut.add(mark, instruction);
+                cut.add(mark, &instruction);
             }
         }
     }
@@ -302,11 +302,9 @@ impl<'a> Outline<'a> {
         }
     }
 
-    pub(super) fn instruction(&self, at: Number) -> Option<&Instruction> {
-        let block = self.mark(at)?.block;
-        let first = *self.firsts.get(block as usize)?;
-        let (_, block) = self.block(block)?;
-        block.instructions.get((at - first) as usize)
+    pub(super) fn instruction(&self, at: Number) -> Option<Instruction> {
+        let (_, block) = self.block(self.mark(at)?.block)?;
+        block.instructions.starting_at(self.start(at))
     }
 
     /// What the offsets count from.
@@ -401,12 +399,12 @@ impl<'a> Outline<'a> {
         let rule = self.mark(at)?.stays?;
         let instruction = self.instruction(at)?;
         let own = || {
-            movable(instruction)
+            movable(&instruction)
                 .err()
                 .filter(|refusal| refusal.rule == rule)
         };
         let why = match rule {
-            Rule::Unrelocatable if is_call(instruction) => {
+            Rule::Unrelocatable if is_call(&instruction) => {
                 "this call is for the processor's stack of return addresses, which a moved one does not fill".to_owned()
             }
             _ => own().map_or_else(|| why(rule).to_owned(), |refusal| refusal.why),

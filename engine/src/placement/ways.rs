@@ -15,7 +15,7 @@ impl Outline<'_> {
         };
         let decided = || self.image.decided(self.start(at)).map(|site| site.by);
         match self.stays(at) {
-            None => !is_call(instruction),
+            None => !is_call(&instruction),
             Some(Rule::StaticKey) => {
                 matches!(decided(), Some(Decision::StaticKey { .. })) && self.flags_are_dead(at)
             }
@@ -37,7 +37,7 @@ impl Outline<'_> {
 
     /// Whether the instruction returns control to what stands behind it by its address there.
     pub(super) fn returns(&self, at: Number) -> bool {
-        self.instruction(at).is_some_and(is_call)
+        self.instruction(at).as_ref().is_some_and(is_call)
     }
 
     /// From where control comes to the instruction.

@@ -15,7 +15,7 @@ fn splice(site: &Site) -> Span {
 
 /// What has to hold of the bytes of a placement.
 pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Placement) -> Result<(), Wrong> {
-    let instructions: BTreeMap<u64, &Instruction> = graphs
+    let instructions: BTreeMap<u64, Instruction> = graphs
         .iter()
         .flat_map(|cfg| &cfg.blocks)
         .flat_map(|block| &block.instructions)

@@ -32,7 +32,7 @@ enum Hit {
 
 /// A function and its parts, to be walked through. Blocks go by where they start.
 pub(super) struct Walks<'a> {
-    instructions: HashMap<u64, (&'a Instruction, &'a Block, &'a Cfg)>,
+    instructions: HashMap<u64, (Instruction, &'a Block, &'a Cfg)>,
     /// Where a static key leads.
     keys: HashMap<u64, u64>,
     body: HashMap<u64, u64>,

@@ -22,8 +22,12 @@ impl Copies<'_> {
     pub(super) fn before(&self, to: Addr) -> Option<Vec<Addr>> {
         let block = self.cfg.block_at(to)?;
         if block.span.start < to {
-            let before = block.instructions.iter().rev().find(|one| at(one) < to)?;
-            return (!stops(before)).then(|| vec![at(before)]);
+            let before = block
+                .instructions
+                .iter()
+                .filter(|one| at(one) < to)
+                .last()?;
+            return (!stops(&before)).then(|| vec![at(&before)]);
         }
         let ways = self.cfg.ways_in(self.image, block.index)?;
         if !ways.complete || !ways.branches.is_empty() || block.index.0 == 0 {
@@ -33,7 +37,7 @@ impl Copies<'_> {
             assert_ne!(way.kind, EdgeKind::Fixup);
             let from = self.cfg.block(way.from)?.instructions.last()?;
             // Behind a call, control comes by the text.
-            (!(stops(from) && next(from) == to)).then(|| at(from))
+            (!(stops(&from) && next(&from) == to)).then(|| at(&from))
         });
         froms.collect()
     }

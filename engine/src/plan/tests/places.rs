@@ -92,8 +92,9 @@ impl Builder<'_> {
     /// Perhaps a site in the block.
     fn choose(&mut self, block: &Block, short: &mut Vec<Span>) {
         let mut first = 0;
-        while first < block.instructions.len() {
-            let rest = &block.instructions[first..];
+        let all = block.instructions.to_vec();
+        while first < all.len() {
+            let rest = &all[first..];
             let mut count = rest.iter().take_while(|one| self.may_displace(one)).count();
             if let Some(call) = rest[..count].iter().position(stops) {
                 count = call + 1;
@@ -231,19 +232,16 @@ impl Builder<'_> {
     }
 
     /// The instructions of a span.
-    pub(super) fn instructions(&self, span: Span) -> &[Instruction] {
+    pub(super) fn instructions(&self, span: Span) -> Vec<Instruction> {
         let block = self
             .graphs
             .iter()
             .find_map(|cfg| cfg.block_at(span.start))
             .unwrap();
-        let inside = |one: &Instruction| span.contains(at(one));
-        let first = block.instructions.iter().position(inside).unwrap();
-        let count = block.instructions[first..]
-            .iter()
-            .take_while(|one| inside(one))
-            .count();
-        &block.instructions[first..first + count]
+        let all = block.instructions.iter();
+        all.skip_while(|one| at(one) < span.start)
+            .take_while(|one| span.contains(at(one)))
+            .collect()
     }
 
     fn overwritten(&self, site: &Site, index: usize, bounces: &[Bounce]) -> u32 {
@@ -258,8 +256,9 @@ impl Builder<'_> {
                 .filter(own)
                 .map(|one| Span::new(one.at, SPLICE_BYTES)),
         );
-        let instructions = self.instructions(site.displaced).iter();
+        let instructions = self.instructions(site.displaced);
         instructions
+            .iter()
             .filter(|one| {
                 let span = Span::new(at(one), one.len() as u64);
                 written.iter().any(|written| written.overlaps(span))
@@ -270,7 +269,7 @@ impl Builder<'_> {
     /// Edges out of what is copied.
     fn edges(&self, span: Span) -> Vec<Edge> {
         let mut edges = Vec::new();
-        for one in self.instructions(span) {
+        for one in &self.instructions(span) {
             let from = at(one);
             if let Some(to) = target(self.image, one) {
                 edges.push(Edge { from, to });
@@ -319,9 +318,10 @@ impl Builder<'_> {
         let (graph, block) = (0..)
             .zip(self.graphs)
             .find_map(|(number, cfg)| Some((number, cfg.block_at(start)?)))?;
-        let first = block.instructions.iter().position(|one| at(one) == start)?;
+        let all = block.instructions.to_vec();
+        let first = all.iter().position(|one| at(one) == start)?;
         let mut ends = Vec::new();
-        for one in &block.instructions[first..] {
+        for one in &all[first..] {
             let by = self.image.decided(at(one)).map(|site| site.by);
             let flags = self.liveness[graph as usize].before(at(one)).flags;
             let ends_here = match by {
@@ -353,13 +353,13 @@ impl Builder<'_> {
 
 /// The instruction that the pre-hook of a block stands before.
 pub(super) fn begins(image: &Image, block: &Block) -> Option<Addr> {
-    let stays = |one: &&Instruction| {
+    let stays = |one: &Instruction| {
         let span = Span::new(at(one), one.len() as u64);
         let mut sites = image.sites().overlapping(span);
         one.mnemonic() == iced_x86::Mnemonic::Endbr64
             || sites.any(|site| site.kind == SiteKind::Ftrace)
     };
-    Some(at(block.instructions.iter().find(|one| !stays(one))?))
+    Some(at(&block.instructions.iter().find(|one| !stays(one))?))
 }
 
 fn behind(span: Span, bytes: u64) -> Span {

@@ -116,7 +116,7 @@ fn due(image: &Image, plan: &Plan, ran: &Ran, time: f64) -> Vec<InstrumentId> {
             .map(|one| &one.cfg)
             .find(|cfg| cfg.function == function.id)?;
         let block = cfg.block_at(place)?;
-        Some((*cfg, block, block.instructions.last().map(at)?))
+        Some((*cfg, block, block.instructions.last().as_ref().map(at)?))
     };
     if let Some((cfg, block, last)) = ran.from.and_then(block_at)
         && ran.from == Some(last)

@@ -18,7 +18,7 @@ impl Builder<'_> {
                 let Some(start) = begins(self.image, block) else {
                     continue;
                 };
-                let last = block.instructions.last().unwrap();
+                let last = &block.instructions.last().unwrap();
                 let in_edges = || {
                     let froms = copies.before(block.span.start)?;
                     let mut points = BTreeSet::new();
@@ -61,13 +61,13 @@ impl Builder<'_> {
         let mut stretches: BTreeMap<Addr, Vec<(SiteIndex, Span)>> = BTreeMap::new();
         let mut displaced = BTreeMap::new();
         for (index, site) in (0..).map(SiteIndex).zip(sites) {
-            for one in self.instructions(site.displaced) {
+            for one in &self.instructions(site.displaced) {
                 displaced.insert(at(one), index);
             }
             let copied = site.run_ons.iter().map(|run_on| run_on.copied);
             let all: BTreeSet<Span> = copied.chain([site.displaced]).collect();
             for span in all {
-                for one in self.instructions(span) {
+                for one in &self.instructions(span) {
                     stretches.entry(at(one)).or_default().push((index, span));
                 }
             }

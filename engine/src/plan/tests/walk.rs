@@ -18,7 +18,7 @@ use crate::{Addr, Image, InstrumentId, Span};
 pub(super) struct World<'a> {
     pub(super) image: &'a Image,
     pub(super) plan: &'a Plan,
-    originals: HashMap<Addr, &'a Instruction>,
+    originals: HashMap<Addr, Instruction>,
     text: BTreeMap<Addr, u8>,
     /// Patches to which int3s and the function tracer divert.
     diverted: BTreeMap<Addr, usize>,
@@ -31,7 +31,7 @@ impl<'a> World<'a> {
         Self {
             image,
             plan,
-            originals: instructions.map(|one| (at(one), one)).collect(),
+            originals: instructions.map(|one| (at(&one), one)).collect(),
             text: BTreeMap::new(),
             diverted: BTreeMap::new(),
         }
@@ -148,7 +148,7 @@ impl Thread {
             if tracer {
                 // The tracer's bytes do nothing.
                 let behind = self.behind(world, self.now);
-                let original = world.originals[&self.original];
+                let original = &world.originals[&self.original];
                 return Ok(Some(self.ran(world, (false, behind), behind, original)));
             }
             return Ok(None);
@@ -222,7 +222,7 @@ impl Thread {
             return Ok(Some(self.ran(world, (taken, to), behind, &is)));
         }
         let original = world.originals.get(&self.original);
-        let original = *original.ok_or_else(|| format!("{self:?} left the original"))?;
+        let original = original.ok_or_else(|| format!("{self:?} left the original"))?;
         let behind = Addr(original.next_ip());
         if original.flow_control() == FlowControl::Return && is.mnemonic() == Mnemonic::Nop {
             // A return keeps its half of a cache line.

@@ -98,13 +98,15 @@ pub(super) fn live(image: &Image, plan: &Plan) -> Kept {
         let flags = flags.before(&routine, at).flags();
         (live.registers, if live.flags { flags } else { 0 })
     };
-    let instructions = cfg.blocks.iter().flat_map(|block| &block.instructions);
+    let blocks = cfg.blocks.iter();
+    let instructions: Vec<_> = blocks.flat_map(|block| &block.instructions).collect();
     let all: HashMap<u64, Used> = instructions
-        .clone()
+        .iter()
         .map(|one| (one.ip(), used(one.ip())))
         .collect();
-    let mut displaced = instructions.filter(|one| site.displaced.contains(Addr(one.ip())));
-    let last = displaced.next_back().unwrap();
+    let mut displaced = instructions.iter();
+    let last = displaced.rfind(|one| site.displaced.contains(Addr(one.ip())));
+    let last = last.unwrap();
     Kept {
         elsewhere: all[&last.ip()],
         at: all,

@@ -26,14 +26,14 @@ fn segments(image: &Image, cfg: &Cfg) -> Vec<Vec<Instruction>> {
         for instruction in &block.instructions {
             let span = Span::new(Addr(instruction.ip()), instruction.len() as u64);
             let kernels = image.sites().overlapping(span).next().is_some();
-            if kernels || movable(instruction).is_err() {
+            if kernels || movable(&instruction).is_err() {
                 open = false;
                 continue;
             }
             if !open {
                 segments.push(Vec::new());
             }
-            segments.last_mut().unwrap().push(*instruction);
+            segments.last_mut().unwrap().push(instruction);
             open = !matches!(
                 instruction.flow_control(),
                 FlowControl::Call | FlowControl::UnconditionalBranch | FlowControl::Return
@@ -92,7 +92,7 @@ pub(super) fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted], whole: bo
         .iter()
         .map(|want| {
             let block = graphs[want.graph].block(want.block).unwrap();
-            let stays = |one: &&Instruction| {
+            let stays = |one: &Instruction| {
                 let span = Span::new(Addr(one.ip()), one.len() as u64);
                 want.block.0 == 0 && image.sites().overlapping(span).next().is_some()
             };

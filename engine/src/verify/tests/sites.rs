@@ -276,7 +276,7 @@ fn hooks_of_another_block() {
     // One that ends a block early: the hook is not at its end.
     refused(&image, &good, "and it hits", |plan| {
         let block = &mut plan.functions[0].cfg.blocks[3];
-        block.span.end = Addr(block.instructions.iter().nth_back(1).unwrap().ip());
+        block.span.end = Addr(block.instructions.to_vec().iter().nth_back(1).unwrap().ip());
     });
     refused(&image, &good, "between instructions", |plan| {
         plan.functions[0].cfg.blocks[1].span.start.0 += 1;

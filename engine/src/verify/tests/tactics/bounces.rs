@@ -10,10 +10,10 @@ fn bounced(image: &Image) -> Plan {
     let at = long.span.start.add(5);
     let displaced = Span {
         start: long.span.start,
-        end: Addr(long.instructions[2].next_ip()),
+        end: Addr(long.instructions.to_vec()[2].next_ip()),
     };
     let written = Span::new(displaced.start, 10);
-    let overlapped = |one: &&Instruction| one.ip() < written.end.0;
+    let overlapped = |one: &Instruction| one.ip() < written.end.0;
     let site = |splice, displaced, overwritten| Site {
         splice,
         displaced,

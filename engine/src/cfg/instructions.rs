@@ -1,0 +1,154 @@
+//! A block's instructions: their bytes, decoded whenever they are asked for. Decoded, all those of a kernel
+//! would take ten times the bytes.
+
+use std::fmt;
+use std::iter::FusedIterator;
+use std::sync::Arc;
+
+use iced_x86::{Decoder, DecoderOptions, Instruction};
+
+use crate::Addr;
+
+/// The bytes of a function, which its blocks share.
+#[derive(PartialEq, Eq)]
+pub(super) struct Text {
+    pub(super) start: Addr,
+    pub(super) bytes: Box<[u8]>,
+}
+
+/// Instructions in a row. Their `ip` is the live address.
+#[derive(Clone)]
+pub struct Instructions {
+    text: Arc<Text>,
+    /// Offset of the first.
+    first: u32,
+    /// Offset of the last.
+    last: u32,
+    /// Offset behind the last.
+    behind: u32,
+    count: u32,
+}
+
+impl Instructions {
+    /// `count` instructions of a text, from the first to the last.
+    pub(super) fn new(
+        text: &Arc<Text>,
+        first: &Instruction,
+        last: &Instruction,
+        count: usize,
+    ) -> Self {
+        let number = |offset: u64| u32::try_from(offset).unwrap_or(u32::MAX);
+        let offset = |at: u64| number(at.wrapping_sub(text.start.0));
+        Self {
+            text: Arc::clone(text),
+            first: offset(first.ip()),
+            last: offset(last.ip()),
+            behind: offset(last.next_ip()),
+            count: number(count as u64),
+        }
+    }
+
+    /// How many.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether there are none: not in a block.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// In order.
+    #[must_use]
+    pub fn iter(&self) -> Iter<'_> {
+        Iter {
+            decoder: self.decoder(self.first),
+            left: self.count,
+        }
+    }
+
+    /// All of them, decoded.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<Instruction> {
+        self.iter().collect()
+    }
+
+    /// The first.
+    #[must_use]
+    pub fn first(&self) -> Option<Instruction> {
+        self.iter().next()
+    }
+
+    /// The last.
+    #[must_use]
+    pub fn last(&self) -> Option<Instruction> {
+        (!self.is_empty()).then(|| self.decoder(self.last).decode())
+    }
+
+    /// The one that begins at `at`, which must be where one of them does.
+    #[must_use]
+    pub fn starting_at(&self, at: Addr) -> Option<Instruction> {
+        let offset = u32::try_from(at.0.checked_sub(self.text.start.0)?).ok()?;
+        let inside = (self.first..self.behind).contains(&offset);
+        inside.then(|| self.decoder(offset).decode())
+    }
+
+    fn bytes(&self, from: u32) -> &[u8] {
+        let range = from as usize..self.behind as usize;
+        self.text.bytes.get(range).unwrap_or_default()
+    }
+
+    fn decoder(&self, from: u32) -> Decoder<'_> {
+        let ip = self.text.start.0.wrapping_add(u64::from(from));
+        Decoder::with_ip(64, self.bytes(from), ip, DecoderOptions::NONE)
+    }
+}
+
+impl PartialEq for Instructions {
+    fn eq(&self, other: &Self) -> bool {
+        self.text.start.add(u64::from(self.first)) == other.text.start.add(u64::from(other.first))
+            && self.bytes(self.first) == other.bytes(other.first)
+            && self.count == other.count
+    }
+}
+
+impl fmt::Debug for Instructions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each = self.iter().map(|one| format!("{:#x} {one}", one.ip()));
+        f.debug_list().entries(each).finish()
+    }
+}
+
+impl<'i> IntoIterator for &'i Instructions {
+    type Item = Instruction;
+    type IntoIter = Iter<'i>;
+
+    fn into_iter(self) -> Iter<'i> {
+        self.iter()
+    }
+}
+
+/// Decodes one after the other.
+pub struct Iter<'i> {
+    decoder: Decoder<'i>,
+    left: u32,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = Instruction;
+
+    fn next(&mut self) -> Option<Instruction> {
+        self.left = self.left.checked_sub(1)?;
+        Some(self.decoder.decode())
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left as usize, Some(self.left as usize))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
+impl FusedIterator for Iter<'_> {}
