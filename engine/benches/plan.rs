@@ -35,7 +35,7 @@ fn session(image: &Image, spread: bool) -> Session {
             blocks
                 .take(if spread { 1 } else { usize::MAX })
                 .map(|block| Placement {
-                    function: name(image, &cfg),
+                    function: name(image, &cfg).into(),
                     block: block.block.0,
                     hook: HookType::Pre,
                     instrument: if block.block.0.is_multiple_of(2) {

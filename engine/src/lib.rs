@@ -7,6 +7,7 @@
 pub mod addr;
 pub mod cfg;
 mod error;
+mod few;
 pub mod image;
 pub mod layout;
 pub mod listing;
@@ -21,6 +22,7 @@ pub mod verify;
 
 pub use addr::{Addr, Span};
 pub use error::{Error, Result};
+pub use few::Few;
 pub use gilk_samples::{HookType, InstrumentId};
 pub use image::Image;
 pub use plan::Plan;

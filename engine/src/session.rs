@@ -1,6 +1,7 @@
 //! A session: which instruments go where, and when. Saved as RON.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use gilk_samples::HookType;
 use serde::{Deserialize, Serialize};
@@ -47,14 +48,16 @@ pub struct Workload {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Placement {
-    /// Kernel symbol.
-    pub function: String,
+    /// Kernel symbol. Placements of one function may share it.
+    #[serde(with = "name")]
+    pub function: Arc<str>,
     /// Index of the block in the function's graph.
     pub block: u32,
     /// Before or after the block.
     pub hook: HookType,
-    /// Name of the instrument in the library.
-    pub instrument: String,
+    /// Name of the instrument in the library, which placements may share too.
+    #[serde(with = "name")]
+    pub instrument: Arc<str>,
     /// Seconds from the start.
     pub launch: f64,
     /// Seconds from the start.
@@ -62,6 +65,21 @@ pub struct Placement {
     /// Which of the thread's timers (0 to 63) `elapsed-start` and `elapsed-stop` mean.
     #[serde(default)]
     pub timer: u8,
+}
+
+/// Names as text.
+mod name {
+    use std::sync::Arc;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(name: &str, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(name)
+    }
+
+    pub(super) fn deserialize<'d, D: Deserializer<'d>>(from: D) -> Result<Arc<str>, D::Error> {
+        String::deserialize(from).map(Arc::from)
+    }
 }
 
 impl Session {
@@ -94,11 +112,25 @@ impl Session {
     /// # Errors
     /// [`Error::Session`] with line and column, or with the placement and the field that is wrong.
     pub fn from_ron(text: &str) -> Result<Self> {
-        let session: Self = ron::from_str(text).map_err(|source| Error::Session {
+        let mut session: Self = ron::from_str(text).map_err(|source| Error::Session {
             reason: source.to_string(),
         })?;
+        session.share_names();
         session.check()?;
         Ok(session)
+    }
+
+    /// Has equal names be one.
+    fn share_names(&mut self) {
+        let mut known: BTreeSet<Arc<str>> = BTreeSet::new();
+        for placement in &mut self.placements {
+            for name in [&mut placement.function, &mut placement.instrument] {
+                match known.get(&**name) {
+                    Some(known) => *name = Arc::clone(known),
+                    None => drop(known.insert(Arc::clone(name))),
+                }
+            }
+        }
     }
 
     /// The text to save.
@@ -192,10 +224,10 @@ mod tests {
         )
             .prop_map(|(function, block, pre, instrument, launch, lasts, timer)| {
                 Placement {
-                    function,
+                    function: function.into(),
                     block,
                     hook: if pre { HookType::Pre } else { HookType::Post },
-                    instrument,
+                    instrument: instrument.into(),
                     launch,
                     splash: launch + lasts,
                     timer,

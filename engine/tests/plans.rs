@@ -33,7 +33,7 @@ fn placements(image: &Image, cfg: &Cfg, instrument: &str) -> Vec<Placement> {
         ];
         let offered = hooks.into_iter().filter(|&(_, can)| can);
         placements.extend(offered.map(|(hook, _)| Placement {
-            function: name(image, cfg),
+            function: name(image, cfg).into(),
             block: block.block.0,
             hook,
             instrument: instrument.into(),
@@ -66,7 +66,7 @@ fn planned(image: &Image, session: &mut Session) -> (Plan, usize) {
                 let refused = (function.as_str(), block, hook);
                 session
                     .placements
-                    .retain(|one| (one.function.as_str(), one.block, one.hook) != refused);
+                    .retain(|one| (&*one.function, one.block, one.hook) != refused);
             }
             Err(error) => panic!("{error}"),
         }

@@ -126,7 +126,7 @@ fn planned_as_can_be(image: &Image, session: &mut Session) -> (Plan, usize) {
             }) => {
                 let before = session.placements.len();
                 session.placements.retain(|one| {
-                    one.function != function || one.block != block || one.hook.to_string() != hook
+                    *one.function != *function || one.block != block || one.hook.to_string() != hook
                 });
                 assert!(session.placements.len() < before, "{function}: {refusal}");
                 refused += 1;
@@ -270,7 +270,11 @@ fn a_thousand_splices_are_read_in_no_time() {
         .collect();
     let plan = planned(&image, &session).unwrap();
     let patches = plan.patches.len();
-    let functions: HashSet<&String> = session.placements.iter().map(|one| &one.function).collect();
+    let functions: HashSet<&str> = session
+        .placements
+        .iter()
+        .map(|one| &*one.function)
+        .collect();
     let (took, wrong) = verified(&image, plan);
     assert!(wrong.is_empty(), "{wrong:?}");
     println!(

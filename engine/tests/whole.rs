@@ -28,7 +28,7 @@ fn session(image: &Image, cfg: &Cfg, instrument: &str, style: Style) -> Session 
     let reached = wanted.iter().zip(placed.hooks);
     let reached = reached.filter_map(|(wanted, hook)| hook.is_ok().then_some(wanted));
     let placements = reached.map(|wanted| Placement {
-        function: name(image, cfg),
+        function: name(image, cfg).into(),
         block: wanted.block.0,
         hook: wanted.hook,
         instrument: instrument.into(),
@@ -170,7 +170,7 @@ fn the_choice_reaches_no_less() {
             assert_eq!(one.compared.is_some(), looked);
             let cheaper = one
                 .compared
-                .as_ref()
+                .as_deref()
                 .map_or(Style::InPlace, Comparison::cheaper);
             assert_eq!(one.style, cheaper, "{}", one.name);
         }

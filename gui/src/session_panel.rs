@@ -225,7 +225,7 @@ fn card(ui: &mut Ui, state: &mut State, place: usize, duration: f64, said: &mut 
             .graph
             .scene
             .as_ref()
-            .is_some_and(|scene| scene.name == placement.function);
+            .is_some_and(|scene| *scene.name == *placement.function);
     let outline = if shown { tokens.accent } else { tokens.line };
     ui.painter().rect_filled(
         frame,
@@ -244,7 +244,7 @@ fn card(ui: &mut Ui, state: &mut State, place: usize, duration: f64, said: &mut 
     );
     if open.clicked() {
         said.push(Command::OpenNamed(
-            placement.function.clone(),
+            placement.function.to_string(),
             BlockIndex(placement.block),
         ));
     }
@@ -255,7 +255,7 @@ fn card(ui: &mut Ui, state: &mut State, place: usize, duration: f64, said: &mut 
             ui.spacing_mut().item_spacing = vec2(6.0, 2.0);
             ui.horizontal(|ui| {
                 widgets::dot(ui, tokens.lane(place));
-                ui.label(RichText::new(&placement.instrument).color(tokens.strong));
+                ui.label(RichText::new(&*placement.instrument).color(tokens.strong));
                 ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
                     if widgets::cross(ui, &format!("remove {label}"))
                         .on_hover_text("Remove instrument")
@@ -266,7 +266,7 @@ fn card(ui: &mut Ui, state: &mut State, place: usize, duration: f64, said: &mut 
                     ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
                         ui.add(
                             egui::Label::new(
-                                RichText::new(&placement.function)
+                                RichText::new(&*placement.function)
                                     .font(code(text::SMALL))
                                     .color(tokens.weak),
                             )

@@ -144,10 +144,10 @@ impl State {
         let scene = self.graph.scene.as_ref()?;
         let draft = &self.draft;
         Some(Placement {
-            function: scene.name.clone(),
+            function: scene.name.as_str().into(),
             block: block.0,
             hook,
-            instrument: draft.instrument.clone(),
+            instrument: draft.instrument.as_str().into(),
             launch: draft.launch,
             splash: draft.splash,
             timer: if draft.timed(&self.library) {

@@ -36,7 +36,7 @@ pub(crate) use registers::sampled_argument;
 
 pub use assemble::{Assembler, Hooks, Originals};
 pub use instrument::{TIMER_BYTES, TIMER_FACTOR};
-pub use pieces::Pieces;
+pub use pieces::{Packed, Pieces};
 
 /// One instrument at one hook, as the code generator needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

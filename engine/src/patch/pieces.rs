@@ -1,11 +1,19 @@
-//! The stretches of a patch, packed: there may be a million patches, with some six stretches each.
+//! The stretches of a patch, packed: there may be a million patches, with some six stretches each, which
+//! are of the same lengths in many.
+
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use super::{Piece, PieceKind};
 use crate::InstrumentId;
 
 /// Stretches of a patch. What they say of instruments, they say by number in the patch's lists.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Pieces(Box<[u8]>);
+pub struct Pieces(Arc<[u8]>);
+
+/// Those that were packed so far, for equal ones to be one.
+#[derive(Debug, Default)]
+pub struct Packed(HashSet<Arc<[u8]>>);
 
 const SAVE: u8 = 0;
 const INSTRUMENT: u8 = 1;
@@ -17,8 +25,9 @@ const LOST: u8 = 5;
 impl Pieces {
     /// Stretches in order that cover a patch from its start. `ids` are the patch's instruments in the
     /// order of its lists; a stretch of another instrument is left without one, as [`PieceKind::Save`].
+    /// `known` is for all patches that are packed together.
     #[must_use]
-    pub fn pack(pieces: &[Piece], ids: &[InstrumentId]) -> Self {
+    pub fn pack(pieces: &[Piece], ids: &[InstrumentId], known: &mut Packed) -> Self {
         let number = |id: InstrumentId| ids.iter().position(|known| *known == id);
         let mut packed = Vec::with_capacity(4 * pieces.len());
         for piece in pieces {
@@ -43,7 +52,12 @@ impl Pieces {
             );
             put(&mut packed, piece.executed);
         }
-        Self(packed.into())
+        if let Some(known) = known.0.get(packed.as_slice()) {
+            return Self(Arc::clone(known));
+        }
+        let new: Arc<[u8]> = packed.into();
+        known.0.insert(Arc::clone(&new));
+        Self(new)
     }
 
     /// The stretches again, with the same instruments.
@@ -139,7 +153,9 @@ mod tests {
                     Piece { kind: kinds[kind], range, executed }
                 })
                 .collect();
-            let packed = Pieces::pack(&pieces, &ids);
+            let mut known = Packed::default();
+            let packed = Pieces::pack(&pieces, &ids, &mut known);
+            prop_assert!(Arc::ptr_eq(&packed.0, &Pieces::pack(&pieces, &ids, &mut known).0));
             let again: Vec<Piece> = packed.unpack(|number| ids.get(number).copied()).collect();
             prop_assert_eq!(again, pieces);
         }

@@ -26,7 +26,7 @@ pub(super) struct Dead {
     /// Whether an `int3` is allowed there.
     pub(super) traps: bool,
     /// If the function is relocated whole: what is run in patches then.
-    pub(super) whole: Option<Spread>,
+    pub(super) whole: Option<Box<Spread>>,
     /// Whether arrivals have sites of their own before them there, for those of the patches would need
     /// each other.
     pub(super) anchored: bool,

@@ -9,11 +9,11 @@ use super::{
     Bounce, BounceIndex, Edge, Placement, Point, Reached, RunOn, SPLICE_BYTES, Site, SiteIndex,
     Slot as Bytes, Splice, Tactic,
 };
-use crate::{Addr, Span};
+use crate::{Addr, Few, Span};
 
 /// Sites by number: the part, and the index among its drafts.
 struct Numbers {
-    order: Vec<(Addr, usize, usize)>,
+    order: Vec<(Addr, u32, u32)>,
     /// By part, by draft.
     numbers: Vec<Vec<SiteIndex>>,
 }
@@ -21,8 +21,9 @@ struct Numbers {
 impl Numbers {
     fn of(parts: &[Part<'_>]) -> Self {
         let mut order = Vec::new();
-        for (index, part) in parts.iter().enumerate() {
-            let drafts = part.drafts.iter().enumerate();
+        order.reserve_exact(parts.iter().map(|part| part.drafts.len()).sum());
+        for (index, part) in (0_u32..).zip(parts) {
+            let drafts = (0_u32..).zip(&part.drafts);
             order
                 .extend(drafts.map(|(draft, site)| (part.outline.start(site.first), index, draft)));
         }
@@ -32,7 +33,8 @@ impl Numbers {
             .map(|part| vec![SiteIndex(u32::MAX); part.drafts.len()])
             .collect();
         for (number, &(_, part, draft)) in (0_u32..).zip(&order) {
-            let place = numbers.get_mut(part).and_then(|part| part.get_mut(draft));
+            let part = numbers.get_mut(part as usize);
+            let place = part.and_then(|part| part.get_mut(draft as usize));
             if let Some(place) = place {
                 *place = SiteIndex(number);
             }
@@ -107,7 +109,7 @@ pub(super) fn finish(problem: &Problem<'_, '_>) -> Placement {
         .iter()
         .enumerate()
         .filter_map(|(number, &(_, part, draft))| {
-            let part = problem.parts.get(part)?;
+            let part = problem.parts.get(part as usize)?;
             let bounce = by_site
                 .get(number)
                 .copied()
@@ -117,7 +119,7 @@ pub(super) fn finish(problem: &Problem<'_, '_>) -> Placement {
             let first = hosted.partition_point(|&(host, _)| host < own);
             let behind = hosted.partition_point(|&(host, _)| host <= own);
             let hosted = hosted.get(first..behind).unwrap_or_default();
-            site(part, draft, bounce, hosted)
+            site(part, draft as usize, bounce, hosted)
         });
     // Filtering, an iterator does not know how many there will be.
     let mut all: Vec<Site> = Vec::with_capacity(numbers.order.len());
@@ -129,8 +131,8 @@ pub(super) fn finish(problem: &Problem<'_, '_>) -> Placement {
         Ok(problem.parts.get(index).map_or_else(
             || Reached {
                 tactic: *tactic,
-                points: Vec::new(),
-                needs: Vec::new(),
+                points: Few::default(),
+                needs: Few::default(),
             },
             |part| reached(part, index, (*tactic, event), &numbers, &by_site),
         ))
@@ -142,7 +144,9 @@ pub(super) fn finish(problem: &Problem<'_, '_>) -> Placement {
         .flat_map(|reached: &Reached| &reached.needs)
     {
         let part = numbers.order.get(awaited.0 as usize);
-        let draft = part.and_then(|&(_, part, draft)| problem.parts.get(part)?.drafts.get(draft));
+        let draft = part.and_then(|&(_, part, draft)| {
+            problem.parts.get(part as usize)?.drafts.get(draft as usize)
+        });
         if let (Some(site), Some(draft)) = (sites.get_mut(awaited.0 as usize), draft)
             && draft.kind != Kind::Tracer
         {
@@ -279,10 +283,8 @@ fn reached(
     }
     points.sort_unstable();
     points.dedup();
-    points.shrink_to_fit();
     needs.sort_unstable();
     needs.dedup();
-    needs.shrink_to_fit();
     for site in points
         .iter()
         .map(|&(site, _)| site)
@@ -291,20 +293,22 @@ fn reached(
         let Some(&(_, _, draft)) = numbers.order.get(site.0 as usize) else {
             continue;
         };
-        tactic = tactic.max(match part.drafts.get(draft).map(|draft| draft.kind) {
-            Some(Kind::Trap) => Tactic::Trap,
-            Some(Kind::Tracer) => Tactic::Tracer,
-            Some(Kind::Short) => bounces
-                .get(site.0 as usize)
-                .copied()
-                .flatten()
-                .map_or(tactic, |(_, tactic)| tactic),
-            _ => tactic,
-        });
+        tactic = tactic.max(
+            match part.drafts.get(draft as usize).map(|draft| draft.kind) {
+                Some(Kind::Trap) => Tactic::Trap,
+                Some(Kind::Tracer) => Tactic::Tracer,
+                Some(Kind::Short) => bounces
+                    .get(site.0 as usize)
+                    .copied()
+                    .flatten()
+                    .map_or(tactic, |(_, tactic)| tactic),
+                _ => tactic,
+            },
+        );
     }
     Reached {
         tactic,
-        points,
-        needs,
+        points: points.into(),
+        needs: needs.into(),
     }
 }

@@ -39,7 +39,7 @@ pub use options::{BlockOptions, Choice, Cost, at_instruction, options, place};
 pub use style::{Comparison, Style, StyleCost, Styled, compare, place_in_styles};
 
 use crate::cfg::BlockIndex;
-use crate::{Addr, HookType, Refusal, Span};
+use crate::{Addr, Few, HookType, Refusal, Span};
 
 /// Bytes of a splice that leads anywhere: `jmp rel32`. A bounce is one too.
 pub const SPLICE_BYTES: u64 = 5;
@@ -236,9 +236,9 @@ pub struct Reached {
     pub tactic: Tactic,
     /// Where its instruments run. Each time the hook is hit exactly one of these is passed.
     /// Sorted; never empty.
-    pub points: Vec<(SiteIndex, Point)>,
+    pub points: Few<(SiteIndex, Point)>,
     /// Further sites that must be in place, and be so first, for the points to mean the hook alone. Sorted.
-    pub needs: Vec<SiteIndex>,
+    pub needs: Few<SiteIndex>,
 }
 
 /// Sites for all hooks of a session at once.

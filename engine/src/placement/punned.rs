@@ -173,8 +173,8 @@ mod tests {
             bounces: vec![],
             hooks: vec![Ok(Reached {
                 tactic: Tactic::Trap,
-                points,
-                needs: vec![],
+                points: points.into(),
+                needs: vec![].into(),
             })],
         }
     }

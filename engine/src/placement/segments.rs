@@ -25,7 +25,6 @@ const NONE: u32 = u32::MAX;
 struct Mark {
     /// From the start of the first graph.
     offset: u32,
-    block: u32,
     /// Index of its segment.
     segment: u32,
     len: u8,
@@ -221,7 +220,6 @@ impl<'a> Outline<'a> {
                     .find(|site| site.span.overlaps(span));
                 let mark = Mark {
                     offset: number(usize::try_from(span.start.0 - start.0).unwrap_or(usize::MAX)),
-                    block: base + block.index.0,
                     segment: NONE,
                     len: u8::try_from(span.len()).unwrap_or(u8::MAX),
                     stays: match site {
@@ -303,7 +301,8 @@ impl<'a> Outline<'a> {
     }
 
     pub(super) fn instruction(&self, at: Number) -> Option<Instruction> {
-        let (_, block) = self.block(self.mark(at)?.block)?;
+        self.mark(at)?;
+        let (_, block) = self.block(self.block_of(at))?;
         block.instructions.starting_at(self.start(at))
     }
 
@@ -364,7 +363,11 @@ impl<'a> Outline<'a> {
     }
 
     pub(super) fn block_of(&self, at: Number) -> BlockNumber {
-        self.mark(at).map_or(0, |mark| mark.block)
+        if at >= self.len() {
+            return 0;
+        }
+        let behind = self.firsts.partition_point(|&first| first <= at);
+        number(behind.saturating_sub(1))
     }
 
     /// Why the instruction may not be displaced.

@@ -103,7 +103,7 @@ impl<'a> Part<'a> {
     /// The cheapest ways to all that is asked of it, and the sites that these need.
     fn look(&mut self, asked: &mut [Asked]) {
         if self.whole {
-            self.dead.whole = Some(Spread::of(&self.outline, &self.dead));
+            self.dead.whole = Some(Box::new(Spread::of(&self.outline, &self.dead)));
         }
         let mut ways = Vec::with_capacity(self.asks.len());
         for &index in &self.asks {
@@ -199,6 +199,8 @@ impl<'a> Part<'a> {
             self.drafts.append(&mut sites);
             points = rest;
         }
+        self.drafts.shrink_to_fit();
+        self.needs.copied.shrink_to_fit();
         self.follow();
         Ok(())
     }

@@ -293,12 +293,6 @@ pub fn place_in_styles(
     let neighbours = Neighbours::new(image);
     let (outlines, places) = outlines(image, graphs);
     let asks: Vec<(usize, Ask)> = wanted.iter().map(|wanted| ask(&places, wanted)).collect();
-    let mut own: Vec<Vec<(usize, Ask)>> = vec![Vec::new(); outlines.len()];
-    for &(part, ask) in &asks {
-        if let Some(own) = own.get_mut(part) {
-            own.push((0, ask));
-        }
-    }
     // A function and its parts go together: what is said of one of them holds for all.
     let mut said: Vec<Option<Style>> = vec![None; outlines.len()];
     for (&(part, _), &style) in places.iter().zip(styles) {
@@ -307,6 +301,15 @@ pub fn place_in_styles(
         }
     }
     let asked = |part: usize| said.get(part).copied().flatten().unwrap_or_default();
+    let mut own: Vec<Vec<(usize, Ask)>> = vec![Vec::new(); outlines.len()];
+    for &(part, ask) in asks
+        .iter()
+        .filter(|(part, _)| asked(*part) != Style::InPlace)
+    {
+        if let Some(own) = own.get_mut(part) {
+            own.push((0, ask));
+        }
+    }
     let compared = outlines.iter().zip(&own).enumerate();
     let compared = compared.map(|(part, (outline, asks))| {
         let looked_at = match asked(part) {

@@ -3,8 +3,8 @@
 use super::build::missing;
 use super::dependences::Order;
 use super::patches::Made;
-use super::schedule::{Change, Schedule};
-use super::{Batch, MAX_POKES, Part, PlannedInstrument, Poke, PokeBytes, PokeKind};
+use super::schedule::{Change, VersionIndex};
+use super::{Batch, MAX_POKES, Part, PatchIndex, PlannedInstrument, Poke, PokeBytes, PokeKind};
 use crate::placement::{Bounce, BounceIndex, SHORT_SPLICE_BYTES, SPLICE_BYTES, Site, Splice};
 use crate::relocate::{INT3, jump};
 use crate::{Addr, Error, Image, Result, Span};
@@ -22,9 +22,9 @@ pub(super) struct Writer<'a> {
 /// What becomes of a site or its bounce, as indices of patches.
 #[derive(Clone, Copy)]
 struct Step {
-    from: Option<usize>,
-    to: Option<usize>,
-    detour: Option<usize>,
+    from: Option<PatchIndex>,
+    to: Option<PatchIndex>,
+    detour: Option<PatchIndex>,
 }
 
 impl Writer<'_> {
@@ -33,22 +33,31 @@ impl Writer<'_> {
     /// # Errors
     /// [`Error::Encode`] if a patch or a bounce is out of a splice's reach; [`Error::Full`] if more
     /// begins and ends at one time than the driver writes in one batch.
-    pub(super) fn batches(&self, schedule: &Schedule) -> Result<Vec<Batch>> {
-        let mut batches: Vec<Batch> = schedule
-            .times
-            .iter()
-            .map(|&at| Batch {
-                at,
-                pokes: Vec::new(),
-                launched: Vec::new(),
-                splashed: Vec::new(),
-            })
-            .collect();
-        let index = |time: f64| {
-            schedule
-                .times
-                .partition_point(|known| known.total_cmp(&time).is_lt())
-        };
+    pub(super) fn batches(&self, times: &[f64], changes: &[Change]) -> Result<Vec<Batch>> {
+        let index = |time: f64| times.partition_point(|known| known.total_cmp(&time).is_lt());
+        // There may be a million of each: none has more room than it fills.
+        let mut counts = vec![[0; 3]; times.len()];
+        for one in self.instruments {
+            for (which, time) in [one.launch, one.splash].into_iter().enumerate() {
+                let counts = counts.get_mut(index(time));
+                if let Some(count) = counts.and_then(|counts| counts.get_mut(which)) {
+                    *count += 1;
+                }
+            }
+        }
+        for change in changes {
+            if let Some([.., pokes]) = counts.get_mut(change.time as usize) {
+                *pokes += self.pokes(change);
+            }
+        }
+        let batches = times.iter().zip(counts);
+        let batches = batches.map(|(&at, [launched, splashed, pokes])| Batch {
+            at,
+            pokes: Vec::with_capacity(pokes),
+            launched: Vec::with_capacity(launched),
+            splashed: Vec::with_capacity(splashed),
+        });
+        let mut batches: Vec<Batch> = batches.collect();
         for one in self.instruments {
             if let Some(batch) = batches.get_mut(index(one.launch)) {
                 batch.launched.push(one.id);
@@ -57,7 +66,7 @@ impl Writer<'_> {
                 batch.splashed.push(one.id);
             }
         }
-        for change in &schedule.changes {
+        for change in changes {
             let batch = batches.get_mut(change.time as usize);
             let batch = batch.ok_or_else(|| missing("a time"))?;
             self.change(change, &mut batch.pokes)?;
@@ -72,7 +81,6 @@ impl Writer<'_> {
                 };
                 (removes, rank, poke.at, poke.part)
             });
-            batch.pokes.shrink_to_fit();
         }
         batches.retain(|batch| !batch.pokes.is_empty());
         let most = batches.iter().map(|batch| batch.pokes.len()).max();
@@ -86,10 +94,18 @@ impl Writer<'_> {
         }
     }
 
+    /// How many pokes a change takes.
+    fn pokes(&self, change: &Change) -> usize {
+        let site = self.sites.get(change.site.0 as usize);
+        let short = site.is_some_and(|site| matches!(site.splice, Splice::Short(_)));
+        let stays = change.from.is_some() && change.to.is_some();
+        1 + usize::from(short && !stays)
+    }
+
     fn change(&self, change: &Change, pokes: &mut Vec<Poke>) -> Result<()> {
         let site = self.sites.get(change.site.0 as usize);
         let site = site.ok_or_else(|| missing("a site"))?;
-        let patch = |version: u32| self.made.of_version.get(version as usize).copied();
+        let patch = |version: VersionIndex| self.made.of_version.get(version.get()).copied();
         let step = Step {
             from: change.from.and_then(patch),
             to: change.to.and_then(patch),
@@ -136,7 +152,7 @@ impl Writer<'_> {
         part: Part,
         at: Addr,
         original: PokeBytes,
-        leads_to: impl Fn(usize) -> Result<PokeBytes>,
+        leads_to: impl Fn(PatchIndex) -> Result<PokeBytes>,
         step: Step,
         overwritten: u32,
     ) -> Result<Poke> {
@@ -160,7 +176,7 @@ impl Writer<'_> {
     }
 
     /// The bytes at the start of a site that lead to a patch.
-    fn splice(&self, site: &Site, patch: usize) -> Result<PokeBytes> {
+    fn splice(&self, site: &Site, patch: PatchIndex) -> Result<PokeBytes> {
         let at = site.displaced.start;
         match site.splice {
             Splice::Jump => self.jump(at, patch),
@@ -197,8 +213,8 @@ impl Writer<'_> {
         }
     }
 
-    fn jump(&self, at: Addr, patch: usize) -> Result<PokeBytes> {
-        let patch = self.made.patches.get(patch);
+    fn jump(&self, at: Addr, patch: PatchIndex) -> Result<PokeBytes> {
+        let patch = self.made.patches.get(patch.0 as usize);
         let patch = patch.ok_or_else(|| missing("a patch"))?;
         let bytes = jump(at, patch.address).ok_or_else(|| Error::Encode {
             at,

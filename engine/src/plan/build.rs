@@ -7,7 +7,7 @@ use gilk_instruments::{Definition, Library, Program};
 
 use super::dependences::Order;
 use super::functions::Functions;
-use super::schedule::schedule;
+use super::schedule::{Schedule, schedule};
 use super::{Plan, PlannedInstrument, batches, patches};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::layout::RuntimeLayout;
@@ -88,8 +88,9 @@ fn plan_styled(
         hooks,
     } = placement;
     let instruments = planner.instruments(named, &wanted, hooks)?;
+    drop(wanted);
     planner.check_arguments(&instruments, &sites)?;
-    let order = Order::of(session, &instruments, &sites, &bounces)?;
+    let mut order = Order::of(session, &instruments, &sites, &bounces)?;
     let schedule = schedule(&planner.functions, &instruments, &sites, &bounces, &order);
     let maker = patches::Maker {
         image,
@@ -101,6 +102,14 @@ fn plan_styled(
         blame: &order.blame,
     };
     let made = maker.patches(&schedule)?;
+    // What follows needs much room, and of the schedule only when what changes.
+    let Schedule {
+        times,
+        changes,
+        versions,
+        listed,
+    } = schedule;
+    drop((versions, listed, std::mem::take(&mut order.blame)));
     let writer = batches::Writer {
         image,
         instruments: &instruments,
@@ -109,7 +118,7 @@ fn plan_styled(
         order: &order,
         made: &made,
     };
-    let batches = writer.batches(&schedule)?;
+    let batches = writer.batches(&times, &changes)?;
     Ok(Plan {
         release: image.release().to_owned(),
         duration: session.duration,
@@ -151,7 +160,7 @@ impl Planner<'_> {
         let mut orders: HashMap<Hook, u64> = HashMap::new();
         let mut named = Vec::with_capacity(self.session.placements.len());
         for placement in &self.session.placements {
-            let definition = match definitions.get(placement.instrument.as_str()) {
+            let definition = match definitions.get(&*placement.instrument) {
                 Some(known) => Arc::clone(known),
                 None => {
                     let new = Arc::new(library.get(&placement.instrument)?.clone());
@@ -159,7 +168,7 @@ impl Planner<'_> {
                     new
                 }
             };
-            let major = match majors.get(placement.function.as_str()) {
+            let major = match majors.get(&*placement.function) {
                 Some(&known) => known,
                 None => {
                     let new = self.functions.major(&placement.function)?;
@@ -173,7 +182,7 @@ impl Planner<'_> {
                 && cfg.refusal.is_none()
             {
                 return Err(Error::NoBlock {
-                    function: placement.function.clone(),
+                    function: placement.function.to_string(),
                     block: placement.block,
                     blocks: cfg.blocks.len(),
                 });
@@ -372,12 +381,12 @@ pub(super) fn refused(session: &Session, placement: usize, refusal: Refusal) -> 
     session.placements.get(placement).map_or_else(
         || missing("a refused placement"),
         |placement| Error::Refused {
-            instrument: placement.instrument.clone(),
+            instrument: placement.instrument.to_string(),
             hook: match placement.hook {
                 HookType::Pre => "pre",
                 HookType::Post => "post",
             },
-            function: placement.function.clone(),
+            function: placement.function.to_string(),
             block: placement.block,
             refusal,
         },

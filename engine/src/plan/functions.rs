@@ -1,6 +1,8 @@
 //! The functions of a session: numbers, graphs, and what is live and intact at points of patches.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 
 use iced_x86::Register;
 
@@ -13,7 +15,6 @@ use crate::{Addr, HookType, Image, InstrumentId, Result};
 
 struct Analysed {
     planned: PlannedFunction,
-    liveness: Liveness,
     /// Registers that instruments of the function sample: kept at all points in it, for what is
     /// dead to the function is not dead to them.
     sampled: RegisterSet,
@@ -24,7 +25,13 @@ pub(super) struct Functions<'a> {
     image: &'a Image,
     analysed: Vec<Analysed>,
     majors: HashMap<FunctionId, u32>,
+    /// What is live in the functions that were asked for last: of all of a kernel it would take much room, and
+    /// patches are made function by function.
+    recent: RefCell<VecDeque<(u32, Rc<Liveness>)>>,
 }
+
+/// How many are kept: a function, its parts, and what they lead to.
+const RECENT: usize = 16;
 
 impl<'a> Functions<'a> {
     pub(super) fn new(image: &'a Image) -> Self {
@@ -32,6 +39,7 @@ impl<'a> Functions<'a> {
             image,
             analysed: Vec::new(),
             majors: HashMap::new(),
+            recent: RefCell::default(),
         }
     }
 
@@ -43,7 +51,6 @@ impl<'a> Functions<'a> {
         }
         let major = u32::try_from(self.analysed.len()).unwrap_or(u32::MAX);
         let cfg = Cfg::of(self.image, function.id);
-        let liveness = Liveness::of(self.image, &cfg);
         let planned = PlannedFunction {
             major,
             name: function.name.clone(),
@@ -53,7 +60,6 @@ impl<'a> Functions<'a> {
         };
         self.analysed.push(Analysed {
             planned,
-            liveness,
             sampled: RegisterSet::EMPTY,
         });
         self.majors.insert(function.id, major);
@@ -74,7 +80,7 @@ impl<'a> Functions<'a> {
         let taken = styles.into_iter().zip(compared);
         for (function, (style, compared)) in self.analysed.iter_mut().zip(taken) {
             function.planned.style = style;
-            function.planned.compared = compared;
+            function.planned.compared = compared.map(Box::new);
         }
     }
 
@@ -100,6 +106,18 @@ impl<'a> Functions<'a> {
         self.analysed.get(*self.majors.get(&id)? as usize)
     }
 
+    fn liveness(&self, function: &Analysed) -> Rc<Liveness> {
+        let PlannedFunction { major, cfg, .. } = &function.planned;
+        let mut recent = self.recent.borrow_mut();
+        if let Some((_, known)) = recent.iter().find(|(known, _)| known == major) {
+            return Rc::clone(known);
+        }
+        let new = Rc::new(Liveness::of(self.image, cfg));
+        recent.truncate(RECENT - 1);
+        recent.push_front((*major, Rc::clone(&new)));
+        new
+    }
+
     /// What must survive the instruments at a point of a site, for every point of it.
     pub(super) fn live<'s>(&'s self, site: &Site) -> impl Fn(Point) -> Live + use<'a, 's> {
         let start = site.displaced.start;
@@ -113,7 +131,7 @@ impl<'a> Functions<'a> {
 
     fn live_before(&self, at: Addr, own: Option<&Analysed>) -> Live {
         self.around(at, own).map_or(Live::ALL, |function| {
-            function.kept(function.liveness.before(at))
+            function.kept(self.liveness(function).before(at))
         })
     }
 
@@ -123,12 +141,12 @@ impl<'a> Functions<'a> {
         };
         let cfg = &from.planned.cfg;
         if cfg.span.contains(edge.to) {
-            return from.kept(from.liveness.before(edge.to));
+            return from.kept(self.liveness(from).before(edge.to));
         }
         let Some(block) = cfg.block_at(edge.from) else {
             return Live::ALL;
         };
-        let live = from.kept(from.liveness.after_block(block.index));
+        let live = from.kept(self.liveness(from).after_block(block.index));
         // What instruments behind the edge sample is theirs to find.
         let to = self.around(edge.to, None);
         to.map_or(live, |to| to.kept(live))

@@ -20,7 +20,7 @@ use crate::cfg::Cfg;
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::patch::{Piece, Pieces};
 use crate::placement::{Bounce, BounceIndex, Comparison, Point, Site, SiteIndex, Style, Tactic};
-use crate::{Addr, InstrumentId};
+use crate::{Addr, Few, InstrumentId};
 
 pub use build::plan;
 #[cfg(test)]
@@ -70,7 +70,7 @@ pub struct PlannedFunction {
     /// How its hooks are reached: in place or whole.
     pub style: Style,
     /// What both styles cost, where both were looked at.
-    pub compared: Option<Comparison>,
+    pub compared: Option<Box<Comparison>>,
 }
 
 /// An instrument of the session.
@@ -91,9 +91,9 @@ pub struct PlannedInstrument {
     /// How it is reached.
     pub tactic: Tactic,
     /// Where it runs: at each hit of its hook exactly one of these is passed. Sorted.
-    pub points: Vec<(SiteIndex, Point)>,
+    pub points: Few<(SiteIndex, Point)>,
     /// Further sites that are in place whenever it runs. Sorted.
-    pub needs: Vec<SiteIndex>,
+    pub needs: Few<SiteIndex>,
     /// The timer of the thread that it starts or stops.
     pub timer: u8,
 }
@@ -111,8 +111,12 @@ pub struct Patch {
     pub pieces: Pieces,
     /// Instruments by point, each list in the order in which it runs; sorted, no list empty. Without
     /// any, the patch does what the original code does: a site that is in place for others' sake.
-    pub hooks: Vec<(Point, Vec<InstrumentId>)>,
+    pub hooks: Few<(Point, Few<InstrumentId>)>,
 }
+
+/// Number of a patch in its plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PatchIndex(pub u32);
 
 /// `what` may only be in place while `on` is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -168,10 +172,10 @@ pub struct Poke {
     /// How deep it is in the graph of dependences: 0 depends on nothing.
     pub rank: u8,
     /// Index of the patch that it leads to: the new one (install, retarget), or the one left (remove).
-    pub patch: usize,
+    pub patch: PatchIndex,
     /// Index of the patch to which a thread is diverted while the bytes change: `patch`, or a version of
     /// its site without instruments where arrivals would be taken for another's until what it needs is in place.
-    pub detour: usize,
+    pub detour: PatchIndex,
     /// Instructions that are overwritten (install) or put back (remove), those under bounces of this site
     /// included; more than one needs waiting. A retarget overwrites one, and so does a bounce: nobody runs it.
     pub overwritten: u32,
@@ -203,6 +207,12 @@ impl Plan {
         self.instruments
             .iter()
             .find(|instrument| instrument.id == id)
+    }
+
+    /// A patch by its number.
+    #[must_use]
+    pub fn patch(&self, index: PatchIndex) -> Option<&Patch> {
+        self.patches.get(usize::try_from(index.0).ok()?)
     }
 
     /// The function of that major number.

@@ -3,9 +3,9 @@
 use super::build::{missing, refused};
 use super::functions::Functions;
 use super::schedule::{Schedule, Version};
-use super::{Patch, PlannedInstrument};
+use super::{Patch, PatchIndex, PlannedInstrument};
 use crate::layout::RuntimeLayout;
-use crate::patch::{Assembler, Hooked, Pieces};
+use crate::patch::{Assembler, Hooked, Packed, Pieces};
 use crate::placement::{Point, Site, Splice, punned};
 use crate::session::Session;
 use crate::{Addr, Error, Image, InstrumentId, Refusal, Result, Rule, Span};
@@ -30,7 +30,7 @@ pub(super) struct Made {
     /// By address.
     pub(super) patches: Vec<Patch>,
     /// The index of each version's patch.
-    pub(super) of_version: Vec<usize>,
+    pub(super) of_version: Vec<PatchIndex>,
 }
 
 impl Maker<'_> {
@@ -38,19 +38,24 @@ impl Maker<'_> {
     /// behind the other in what is left of the arena.
     pub(super) fn patches(&self, schedule: &Schedule) -> Result<Made> {
         let mut assembler = Assembler::new(self.image, self.layout);
+        let mut packed = Packed::default();
         let mut room = Room::new(self.layout.arena);
         let mut made = Vec::with_capacity(schedule.versions.len());
+        let mut numbers: Vec<(Addr, usize)> = Vec::with_capacity(schedule.versions.len());
         let mut punned = Vec::new();
         let numbered = || schedule.versions.iter().enumerate();
         for (number, version) in numbered() {
             if let Some(window) = self.window(version)? {
                 let anywhere = self.layout.arena.start;
-                let size = self.patch(&mut assembler, schedule, version, anywhere)?;
+                let size =
+                    self.patch((&mut assembler, &mut packed), schedule, version, anywhere)?;
                 let Some(address) = room.reserve(window, size.code.len() as u64) else {
                     return Err(self.no_room(version, window));
                 };
-                let patch = self.patch(&mut assembler, schedule, version, address)?;
-                made.push((number, patch));
+                let patch =
+                    self.patch((&mut assembler, &mut packed), schedule, version, address)?;
+                numbers.push((patch.address, number));
+                made.push(patch);
                 punned.push(number);
             }
         }
@@ -61,13 +66,15 @@ impl Maker<'_> {
             }
             // Where it begins decides where it ends, but not how long it is.
             let address = room.next();
-            let mut patch = self.patch(&mut assembler, schedule, version, address)?;
+            let mut patch =
+                self.patch((&mut assembler, &mut packed), schedule, version, address)?;
             let length = patch.code.len() as u64;
             let fits = room.take(length);
             if fits != address {
-                patch = self.patch(&mut assembler, schedule, version, fits)?;
+                patch = self.patch((&mut assembler, &mut packed), schedule, version, fits)?;
             }
-            made.push((number, patch));
+            numbers.push((patch.address, number));
+            made.push(patch);
         }
         if room.used > room.arena.len() {
             return Err(Error::Full {
@@ -76,15 +83,17 @@ impl Maker<'_> {
                 available: room.arena.len(),
             });
         }
-        made.sort_by_key(|(_, patch)| patch.address);
-        let mut of_version = vec![0; made.len()];
-        for (index, (number, _)) in made.iter().enumerate() {
-            if let Some(of_version) = of_version.get_mut(*number) {
+        // No two have the same address.
+        made.sort_unstable_by_key(|patch: &Patch| patch.address);
+        numbers.sort_unstable();
+        let mut of_version = vec![PatchIndex(u32::MAX); made.len()];
+        for (index, &(_, number)) in (0..).map(PatchIndex).zip(&numbers) {
+            if let Some(of_version) = of_version.get_mut(number) {
                 *of_version = index;
             }
         }
         Ok(Made {
-            patches: made.into_iter().map(|(_, patch)| patch).collect(),
+            patches: made,
             of_version,
         })
     }
@@ -124,12 +133,13 @@ impl Maker<'_> {
 
     fn patch(
         &self,
-        assembler: &mut Assembler<'_>,
+        (assembler, packed): (&mut Assembler<'_>, &mut Packed),
         schedule: &Schedule,
         version: &Version,
         address: Addr,
     ) -> Result<Patch> {
-        let listed = schedule.listed.get(version.listed.clone());
+        let listed = version.listed.start as usize..version.listed.end as usize;
+        let listed = schedule.listed.get(listed);
         let listed = listed.unwrap_or_default();
         let hooked: Vec<Hooked> = listed
             .iter()
@@ -157,14 +167,13 @@ impl Maker<'_> {
             .map_err(|refusal| self.refused(version, refusal))?;
         // There may be a million patches.
         code.bytes.shrink_to_fit();
-        let ids =
-            |list: &[Hooked]| -> Vec<InstrumentId> { list.iter().map(|one| one.id).collect() };
-        let all = ids(&hooked);
+        let ids = |list: &[Hooked]| list.iter().map(|one| one.id).collect();
+        let all: Vec<InstrumentId> = hooked.iter().map(|one| one.id).collect();
         Ok(Patch {
             site: version.site,
             address,
             code: code.bytes,
-            pieces: Pieces::pack(&code.pieces, &all),
+            pieces: Pieces::pack(&code.pieces, &all, packed),
             hooks: hooks
                 .iter()
                 .map(|&(point, list)| (point, ids(list)))

@@ -97,7 +97,8 @@ impl Report<'_> {
     ) -> std::fmt::Result {
         // A plan looks at both where it has the choice; who reads its report may want to have it.
         let looked_at = function.compared.clone();
-        let compared = looked_at.unwrap_or_else(|| compare(self.image, &function.cfg, hooks));
+        let compared =
+            looked_at.unwrap_or_else(|| Box::new(compare(self.image, &function.cfg, hooks)));
         writeln!(self.out, "{}: {}", function.name, function.style)?;
         write!(self.out, "{compared}")
     }
@@ -256,7 +257,7 @@ impl Report<'_> {
             notes.push_str("; waits, for it covers more than one instruction");
         }
         if poke.detour != poke.patch {
-            write!(notes, "; meanwhile to patch {}", poke.detour)?;
+            write!(notes, "; meanwhile to patch {}", poke.detour.0)?;
         }
         writeln!(
             self.out,
@@ -265,7 +266,7 @@ impl Report<'_> {
             poke.at,
             hex(&poke.expect),
             hex(&poke.write),
-            poke.patch
+            poke.patch.0
         )
     }
 

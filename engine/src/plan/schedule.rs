@@ -1,6 +1,7 @@
 //! Launch and splash times → versions of patches, and which version each site has when.
 
 use std::collections::HashMap;
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use super::PlannedInstrument;
@@ -13,7 +14,7 @@ use crate::placement::{Bounce, Point, Site, SiteIndex, Splice};
 #[derive(Clone, Debug)]
 pub(super) struct Version {
     pub(super) site: SiteIndex,
-    pub(super) listed: Range<usize>,
+    pub(super) listed: Range<u32>,
 }
 
 /// A site goes from one version (index) to another; `None` is the original code.
@@ -22,14 +23,29 @@ pub(super) struct Change {
     /// Index of the time.
     pub(super) time: u32,
     pub(super) site: SiteIndex,
-    pub(super) from: Option<u32>,
-    pub(super) to: Option<u32>,
+    pub(super) from: Option<VersionIndex>,
+    pub(super) to: Option<VersionIndex>,
     /// The version to which threads are diverted, if not the new one.
-    pub(super) detour: Option<u32>,
+    pub(super) detour: Option<VersionIndex>,
+}
+
+/// Index of a version. There may be a million changes, so that an `Option` of it takes no more room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct VersionIndex(NonZeroU32);
+
+impl VersionIndex {
+    fn new(index: usize) -> Self {
+        let behind = u32::try_from(index).unwrap_or(u32::MAX).saturating_add(1);
+        Self(NonZeroU32::new(behind).unwrap_or(NonZeroU32::MAX))
+    }
+
+    pub(super) const fn get(self) -> usize {
+        self.0.get() as usize - 1
+    }
 }
 
 /// Who is active when, and what that makes of each site.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Schedule {
     /// Launch and splash times, seconds, sorted.
     pub(super) times: Vec<f64>,
@@ -116,7 +132,13 @@ pub(super) fn schedule(
         .iter()
         .map(|one| !one.needs.is_empty())
         .collect();
-    let mut done = Schedule::default();
+    // Most sites have one version, that comes and goes.
+    let mut done = Schedule {
+        times: Vec::new(),
+        versions: Vec::with_capacity(sites.len()),
+        listed: Vec::with_capacity(members.len()),
+        changes: Vec::with_capacity(2 * sites.len()),
+    };
     let mut versions = Versions::default();
     for (at, site) in (0..).map(SiteIndex).zip(sites) {
         let kept = kept.get(&at).map_or(&[][..], Vec::as_slice);
@@ -137,7 +159,7 @@ pub(super) fn schedule(
 /// The versions of one site; buffers that are used again for the next.
 #[derive(Default)]
 struct Versions {
-    known: HashMap<Vec<u32>, u32>,
+    known: HashMap<Vec<u32>, VersionIndex>,
     bounds: Vec<u32>,
     active: Vec<u32>,
 }
@@ -194,23 +216,24 @@ impl Versions {
 /// The version of a site with these of its members, known or new.
 fn version(
     done: &mut Schedule,
-    known: &mut HashMap<Vec<u32>, u32>,
+    known: &mut HashMap<Vec<u32>, VersionIndex>,
     site: SiteIndex,
     members: &[Member],
     active: &[u32],
-) -> u32 {
+) -> VersionIndex {
     if let Some(&known) = known.get(active) {
         return known;
     }
-    let first = done.listed.len();
+    let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    let first = number(done.listed.len());
     let listed = active.iter().filter_map(|&n| members.get(n as usize));
     done.listed
         .extend(listed.map(|member| (member.point, member.instrument)));
     done.versions.push(Version {
         site,
-        listed: first..done.listed.len(),
+        listed: first..number(done.listed.len()),
     });
-    let new = u32::try_from(done.versions.len() - 1).unwrap_or(u32::MAX);
+    let new = VersionIndex::new(done.versions.len() - 1);
     known.insert(active.to_vec(), new);
     new
 }

@@ -226,6 +226,6 @@ impl<'a> Meaning<'a> {
         found
             .ok()
             .and_then(|index| patch.hooks.get(index))
-            .map_or(&[], |(_, list)| list)
+            .map_or(&[], |(_, list)| &**list)
     }
 }

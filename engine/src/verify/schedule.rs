@@ -154,7 +154,7 @@ impl<'a> Player<'a> {
         let site = self.plan.sites.get(number.0 as usize)?;
         let staged =
             poke.kind == PokeKind::Install && (poke.overwritten > 1 || site.splice == Splice::Trap);
-        staged.then_some((number, poke.detour))
+        staged.then_some((number, poke.detour.0 as usize))
     }
 
     /// Plays one poke. Gives how the site changes that control comes to its patch by.
@@ -189,7 +189,8 @@ impl<'a> Player<'a> {
                 poke.expect
             ));
         }
-        for patch in [poke.patch, poke.detour] {
+        let (to, detour) = (poke.patch.0 as usize, poke.detour.0 as usize);
+        for patch in [to, detour] {
             match plan.patches.get(patch) {
                 None => return Err(format!("there is no patch {patch}")),
                 Some(known) if known.site != own => {
@@ -203,7 +204,7 @@ impl<'a> Player<'a> {
                 .get(patch)
                 .is_some_and(|patch| patch.hooks.is_empty())
         };
-        if poke.detour != poke.patch && !hookless(poke.detour) {
+        if detour != to && !hookless(detour) {
             return Err("threads are diverted to another version with instruments".into());
         }
         let splice = if poke.kind == PokeKind::Remove {
@@ -211,15 +212,15 @@ impl<'a> Player<'a> {
         } else {
             &poke.write
         };
-        splice::leads(self.image, plan, part, splice, poke.patch)?;
+        splice::leads(self.image, plan, part, splice, to)?;
         let after = match (poke.kind, before.map(|here| here.patch)) {
-            (PokeKind::Install, None) => Some(poke.patch),
+            (PokeKind::Install, None) => Some(to),
             (PokeKind::Retarget, Some(before))
-                if before != poke.patch && splice::is_retargeted(plan, part) =>
+                if before != to && splice::is_retargeted(plan, part) =>
             {
-                Some(poke.patch)
+                Some(to)
             }
-            (PokeKind::Remove, Some(before)) if before == poke.patch => None,
+            (PokeKind::Remove, Some(before)) if before == to => None,
             (kind, before) => {
                 return Err(format!(
                     "it is called {kind:?}, and the splice in place leads to {before:?}"
@@ -286,7 +287,8 @@ impl<'a> Player<'a> {
                     return Err(format!("{} is not in place before it", name(*on)));
                 }
                 if let Some(bounce) = self.bounce_of(poke.part)
-                    && self.in_place.get(&bounce).map(|here| here.patch) != Some(poke.patch)
+                    && self.in_place.get(&bounce).map(|here| here.patch)
+                        != Some(poke.patch.0 as usize)
                 {
                     return Err(format!("{} leads to another patch", name(bounce)));
                 }

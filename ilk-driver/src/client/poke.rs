@@ -1,7 +1,7 @@
 //! Planned pokes as the module takes them.
 
 use gilk_engine::placement::{Bounce, BounceIndex, Site, SiteIndex, Slot, Splice};
-use gilk_engine::plan::{Part, PokeKind};
+use gilk_engine::plan::{Part, PatchIndex, PokeKind};
 use gilk_engine::{Addr, Plan};
 
 use crate::protocol::{Poke, Way};
@@ -23,9 +23,8 @@ pub(super) fn poke(plan: &Plan, poke: &gilk_engine::plan::Poke) -> Result<Poke> 
     let wrong = |what: &str| Error::Plan {
         reason: format!("its poke at {} {what}", poke.at),
     };
-    let code = |index: usize| {
-        let patch = plan.patches.get(index);
-        patch
+    let code = |index: PatchIndex| {
+        plan.patch(index)
             .map(|patch| patch.address.0)
             .ok_or_else(|| wrong("leads to no patch"))
     };

@@ -119,9 +119,9 @@ mod tests {
     use gilk_engine::patch::Pieces;
     use gilk_engine::placement::{Bounce, BounceIndex, Site, SiteIndex, Slot, Splice};
     use gilk_engine::plan::{
-        Batch as PlannedBatch, Part, Poke as PlannedPoke, PokeBytes, PokeKind,
+        Batch as PlannedBatch, Part, PatchIndex, Poke as PlannedPoke, PokeBytes, PokeKind,
     };
-    use gilk_engine::{Addr, Span};
+    use gilk_engine::{Addr, Few, Span};
 
     use super::*;
     use crate::protocol::Way;
@@ -151,7 +151,7 @@ mod tests {
             address: Addr(address),
             code: vec![0x90; bytes],
             pieces: Pieces::default(),
-            hooks: Vec::new(),
+            hooks: Few::default(),
         }
     }
 
@@ -170,8 +170,8 @@ mod tests {
             write: held(&vec![2; bytes]),
             kind,
             rank,
-            patch,
-            detour: 0,
+            patch: PatchIndex(patch),
+            detour: PatchIndex(0),
             overwritten,
         };
         let [first, short] = [0, 1].map(|site| Part::Site(SiteIndex(site)));
@@ -324,7 +324,7 @@ mod tests {
             [(Way::Tracer, 0, 0), (Way::Trap, 0, 1), (Way::Bounce, 0, 2)]
         );
         plan.batches[0].pokes[0].part = Part::Site(SiteIndex(9));
-        plan.batches[0].pokes[1].detour = 9;
+        plan.batches[0].pokes[1].detour = PatchIndex(9);
         plan.batches[0].pokes[2].write = held(&[0; 8]);
         let errors = ways(&plan)
             .into_iter()

@@ -110,7 +110,7 @@ impl Chosen {
             let cfg = &self.graphs[wanted.graph];
             Placement {
                 // Where two functions have one name, the address says which.
-                function: format!("{}@{}", cfg.name, cfg.span.start),
+                function: format!("{}@{}", cfg.name, cfg.span.start).into(),
                 block: wanted.block.0,
                 hook: wanted.hook,
                 instrument: "counter".into(),

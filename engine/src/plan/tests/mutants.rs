@@ -7,7 +7,7 @@ use super::random::{made, play};
 use crate::cfg::Cfg;
 use crate::cfg::soup::pieces;
 use crate::placement::{BounceIndex, Edge, Point, Site, SiteIndex, Slot, Splice};
-use crate::plan::{Batch, Part, Plan, PlannedInstrument, Poke, PokeKind};
+use crate::plan::{Batch, Part, PatchIndex, Plan, PlannedInstrument, Poke, PokeKind};
 use crate::verify::verify;
 use crate::{Addr, HookType, InstrumentId};
 
@@ -86,7 +86,7 @@ fn instrument(one: &mut PlannedInstrument, good: &Plan, random: &mut Choices) {
                 HookType::Post => HookType::Pre,
             }
         }
-        3 => shuffled(&mut one.points, random),
+        3 => one.points.edit(|list| shuffled(list, random)),
         4 => {
             let site = other_site(good, random);
             if let Some(point) = any(&mut one.points, random) {
@@ -96,8 +96,8 @@ fn instrument(one: &mut PlannedInstrument, good: &Plan, random: &mut Choices) {
         5 => one.launch += 1.0,
         6 => one.splash += 1.0,
         _ => match one.needs.is_empty() {
-            true => one.needs.push(other_site(good, random)),
-            false => shuffled(&mut one.needs, random),
+            true => one.needs = vec![other_site(good, random)].into(),
+            false => one.needs.edit(|list| shuffled(list, random)),
         },
     }
 }
@@ -143,8 +143,8 @@ fn poke(one: &mut Poke, good: &Plan, random: &mut Choices) {
             one.kind = kinds[random.below(3)];
         }
         5 => one.rank ^= 1,
-        6 => one.patch = random.below(patches + 1),
-        7 => one.detour = random.below(patches + 1),
+        6 => one.patch = PatchIndex(random.below(patches + 1) as u32),
+        7 => one.detour = PatchIndex(random.below(patches + 1) as u32),
         8 => std::mem::swap(&mut one.expect, &mut one.write),
         _ => one.overwritten = one.overwritten.wrapping_add_signed(off(random) as i32),
     }
@@ -202,10 +202,10 @@ fn changed(good: &Plan, random: &mut Choices) -> Plan {
                 match random.below(5) {
                     0 => one.site = site,
                     1 => one.address = moved(one.address, random),
-                    2 => shuffled(&mut one.hooks, random),
+                    2 => one.hooks.edit(|list| shuffled(list, random)),
                     3 => {
                         if let Some((_, list)) = any(&mut one.hooks, random) {
-                            shuffled(list, random);
+                            list.edit(|list| shuffled(list, random));
                         }
                     }
                     _ => {

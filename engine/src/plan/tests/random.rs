@@ -29,7 +29,7 @@ fn session(graphs: &[&Cfg], hooks: &[Hook], random: &mut Choices) -> Session {
         while random.once_in(rare + 1) || (rare == 1 && placements.len() < 2) {
             let launch = if one_time { 0 } else { random.below(6) };
             placements.push(Placement {
-                function: graphs[graph].name.clone(),
+                function: graphs[graph].name.as_str().into(),
                 block,
                 hook,
                 instrument: ["timestamp", "block-trace", "elapsed-stop"][random.below(3)].into(),
@@ -84,7 +84,7 @@ fn allowed(image: &Image, mut session: Session) -> Plan {
                     HookType::Post
                 };
                 session.placements.retain(|one| {
-                    (one.function.as_str(), one.block, one.hook) != (function.as_str(), block, hook)
+                    (&*one.function, one.block, one.hook) != (&*function, block, hook)
                 });
                 assert!(session.placements.len() < before);
             }

@@ -85,7 +85,7 @@ impl Builder<'_> {
 fn reached(points: Vec<(SiteIndex, Point)>) -> Reached {
     Reached {
         tactic: Tactic::DirectSplice,
-        points,
-        needs: Vec::new(),
+        points: points.into(),
+        needs: Vec::new().into(),
     }
 }

@@ -116,7 +116,7 @@ fn a_set_of_instruments_that_comes_back_has_one_patch() {
         .batches
         .iter()
         .flat_map(|batch| &batch.pokes)
-        .map(|poke| (poke.kind, poke.patch, poke.overwritten))
+        .map(|poke| (poke.kind, poke.patch.0, poke.overwritten))
         .collect();
     let retarget = |patch| (PokeKind::Retarget, patch, 1);
     let several = plan.sites[plan.patches[0].site.0 as usize].overwritten;

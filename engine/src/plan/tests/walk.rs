@@ -48,7 +48,7 @@ impl<'a> World<'a> {
 
     /// An int3 that diverts until the poke is written.
     pub(super) fn stage(&mut self, poke: &Poke) {
-        self.diverted.insert(poke.at, poke.detour);
+        self.diverted.insert(poke.at, poke.detour.0 as usize);
     }
 
     pub(super) fn write(&mut self, poke: &Poke) {
@@ -71,7 +71,7 @@ impl<'a> World<'a> {
             Splice::Tracer | Splice::Trap
         );
         if by_itself && poke.kind != crate::plan::PokeKind::Remove {
-            self.diverted.insert(poke.at, poke.patch);
+            self.diverted.insert(poke.at, poke.patch.0 as usize);
         }
     }
 

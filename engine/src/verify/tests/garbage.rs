@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::placement::{BounceIndex, SiteIndex};
-use crate::plan::{Part, Poke, PokeBytes, PokeKind};
+use crate::plan::{Part, PatchIndex, Poke, PokeBytes, PokeKind};
 
 fn example(image: &Image) -> Plan {
     let kinds = [
@@ -70,6 +70,7 @@ proptest! {
             let at = if near { Addr(text.start.0 + at % text.len()) } else { Addr(at) };
             let kind = [PokeKind::Install, PokeKind::Retarget, PokeKind::Remove][usize::from(kind)];
             let part = if near { Part::Site(SiteIndex(u32::from(rank) % 8)) } else { Part::Bounce(BounceIndex(u32::from(rank) % 3)) };
+            let patch = PatchIndex(patch as u32);
             let [expect, write] = [expect, write].map(|bytes| PokeBytes::new(&bytes).unwrap());
             plan.batches[number % 2].pokes.push(Poke { part, at, expect, write, kind, rank, patch, detour: patch, overwritten });
         }

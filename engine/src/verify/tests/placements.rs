@@ -14,7 +14,7 @@ use crate::placement::{
 /// Whether what a hook needs is needed by something else that it needs.
 fn is_implied(good: &Placed, reached: &Reached, need: usize) -> bool {
     let lost = reached.needs[need];
-    let mut to_do: Vec<SiteIndex> = reached.needs.clone();
+    let mut to_do: Vec<SiteIndex> = reached.needs.to_vec();
     to_do.retain(|&site| site != lost);
     let mut seen = to_do.clone();
     while let Some(site) = to_do.pop() {
@@ -83,7 +83,11 @@ fn damaged(good: &Placed, cfg: &Cfg) -> Vec<(Damage, String, Placed)> {
             if reached.points.len() > 1 {
                 let what = format!("point {point} of hook {hook}");
                 add(Damage::Point, what, &|bad| {
-                    bad.hooks[hook].as_mut().unwrap().points.remove(point);
+                    bad.hooks[hook]
+                        .as_mut()
+                        .unwrap()
+                        .points
+                        .edit(|list| list.remove(point));
                 });
             }
         }
@@ -93,7 +97,11 @@ fn damaged(good: &Placed, cfg: &Cfg) -> Vec<(Damage, String, Placed)> {
             }
             let what = format!("need {need} of hook {hook}");
             add(Damage::Need, what, &|bad| {
-                bad.hooks[hook].as_mut().unwrap().needs.remove(need);
+                bad.hooks[hook]
+                    .as_mut()
+                    .unwrap()
+                    .needs
+                    .edit(|list| list.remove(need));
             });
         }
         // Another hook's points.
@@ -118,7 +126,9 @@ fn damaged(good: &Placed, cfg: &Cfg) -> Vec<(Damage, String, Placed)> {
             add(Damage::Site, format!("all of site {number}"), &|bad| {
                 let hooks = bad.hooks.iter_mut().flatten();
                 for reached in hooks.filter(|reached| goes(reached)) {
-                    reached.points.retain(|point| !at_site(point));
+                    reached
+                        .points
+                        .edit(|points| points.retain(|point| !at_site(point)));
                 }
             });
         }
@@ -130,8 +140,8 @@ fn damaged(good: &Placed, cfg: &Cfg) -> Vec<(Damage, String, Placed)> {
             let last = cfg
                 .block_at(one.edge.to)
                 .and_then(|block| {
-                    let mut copied = block.instructions.iter().map(|one| Addr(one.ip()));
-                    copied.rfind(|&at| at < one.copied.end)
+                    let copied = block.instructions.iter().map(|one| Addr(one.ip()));
+                    copied.take_while(|&at| at < one.copied.end).last()
                 })
                 .filter(|&last| last > one.copied.start);
             if let Some(last) = last {

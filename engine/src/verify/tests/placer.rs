@@ -114,8 +114,8 @@ pub(super) fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted], whole: bo
             point
                 .map(|point| Reached {
                     tactic: Tactic::DirectSplice,
-                    points: vec![point],
-                    needs: vec![],
+                    points: vec![point].into(),
+                    needs: vec![].into(),
                 })
                 .ok_or_else(|| Refusal {
                     rule: Rule::BlockTooShort,

@@ -1,7 +1,7 @@
 //! Batches and pokes that do not fit each other, the text, or the patches.
 
 use super::*;
-use crate::plan::{PokeBytes, PokeKind};
+use crate::plan::{PatchIndex, PokeBytes, PokeKind};
 
 /// A splice that is installed at 1 s, gets a second instrument from 2 to 3 s, and goes at 4 s; and another
 /// that comes and goes meanwhile.
@@ -146,10 +146,10 @@ fn bytes_of_pokes() {
                 plan.batches[batch].pokes[poke].overwritten = 0;
             });
             refused(&image, &plan, "Poke", |plan| {
-                plan.batches[batch].pokes[poke].patch += 1;
+                plan.batches[batch].pokes[poke].patch.0 += 1;
             });
             refused(&image, &plan, "there is no patch", |plan| {
-                plan.batches[batch].pokes[poke].patch = usize::MAX;
+                plan.batches[batch].pokes[poke].patch = PatchIndex(u32::MAX);
             });
         }
     }

@@ -152,8 +152,8 @@ fn given(
                 .map(|_| {
                     Ok(Reached {
                         tactic: Tactic::Tracer,
-                        points: points.to_vec(),
-                        needs: vec![],
+                        points: points.to_vec().into(),
+                        needs: vec![].into(),
                     })
                 })
                 .collect(),

@@ -46,8 +46,8 @@ fn bounced(image: &Image) -> Plan {
                 .map(|site| {
                     Ok(Reached {
                         tactic: Tactic::LocalBounce,
-                        points: vec![(SiteIndex(site), Point::Entry)],
-                        needs: vec![],
+                        points: vec![(SiteIndex(site), Point::Entry)].into(),
+                        needs: vec![].into(),
                     })
                 })
                 .into(),
@@ -71,7 +71,7 @@ fn led_through(plan: &mut Plan) {
         };
         match poke.part {
             Part::Bounce(_) => {
-                let to = plan_now.patches[poke.patch].address;
+                let to = plan_now.patch(poke.patch).unwrap().address;
                 let far = (bounce.at.add(5).to(to) as i32).to_le_bytes();
                 *leads = PokeBytes::new(&[&[0xe9][..], &far].concat()).unwrap();
                 poke.at = bounce.at;

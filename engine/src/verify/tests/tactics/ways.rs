@@ -1,6 +1,7 @@
 //! Hooks that are known by the ways in and out: arrivals, edges, emulated keys.
 
 use super::*;
+use crate::Few;
 
 /// The end of a block that cannot be displaced is known by the ways out of it, each of them and once.
 #[test]
@@ -32,12 +33,12 @@ fn ends_that_stay() {
         // Counted on one of the ways only: consistently, in patches and instruments.
         for point in 0..post.points.len() {
             refused(&image, &good, "", |plan| {
-                plan.instruments[0].points.remove(point);
+                plan.instruments[0].points.edit(|list| list.remove(point));
             });
         }
         if count > 1 {
             // In the wrong order where both stand.
-            let both = |list: &&mut (Point, Vec<InstrumentId>)| list.1.len() > 1;
+            let both = |list: &&mut (Point, Few<InstrumentId>)| list.1.len() > 1;
             let mut other = good.clone();
             let lists = other.patches.iter_mut().flat_map(|patch| &mut patch.hooks);
             lists.filter(both).for_each(|(_, list)| list.reverse());
@@ -78,7 +79,7 @@ fn arrivals() {
     });
     // It does not say what it needs.
     refused(&image, &good, "hits at", |plan| {
-        plan.instruments[0].needs.clear();
+        plan.instruments[0].needs = Few::default();
         let displaced = plan.sites[need.0 as usize].clone();
         let own = Cfg::of(&image, image.function_named("arrives").unwrap().id);
         let count = own
@@ -131,7 +132,9 @@ fn edges_and_keys() {
         refused(&image, &good, "Patch", |plan| {
             let (site, point) = plan.instruments[0].points[point];
             for patch in plan.patches.iter_mut().filter(|patch| patch.site == site) {
-                patch.hooks.retain(|(known, _)| *known != point);
+                patch
+                    .hooks
+                    .edit(|hooks| hooks.retain(|(known, _)| *known != point));
             }
         });
     }
