@@ -141,7 +141,7 @@ fn the_instrument_and_the_hook_can_be_chosen() {
     click(&mut harness, "Add instrument");
     let placed = &harness.state().state().document.session().placements[0];
     assert_eq!(
-        (placed.instrument.as_str(), placed.hook),
+        (&*placed.instrument, placed.hook),
         ("counter", HookType::Post)
     );
 }

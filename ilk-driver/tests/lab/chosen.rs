@@ -93,7 +93,7 @@ impl Chosen {
                         (
                             placement.block,
                             placement.hook == HookType::Pre,
-                            placement.function.as_str(),
+                            &*placement.function,
                         ) == (block, hook == "pre", function.as_str())
                     });
                     self.wanted

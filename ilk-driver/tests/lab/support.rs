@@ -294,7 +294,7 @@ pub(crate) fn placement(
 pub(crate) fn counts(outcome: &Outcome, session: &Session, function: &str) -> BTreeMap<u32, u64> {
     let placements = session.placements.iter().enumerate();
     placements
-        .filter(|(_, placement)| placement.function == function)
+        .filter(|(_, placement)| *placement.function == *function)
         .map(|(index, placement)| (placement.block, outcome.total(index)))
         .collect()
 }

@@ -112,7 +112,7 @@ fn the_demonstration_session_runs() {
     let turn = shared.turn();
     let outcome = turn.run(&session);
     let whole = session.placements.iter().position(|placement| {
-        placement.function == FORK
+        *placement.function == *FORK
             && placement.launch == 0.0
             && placement.splash == session.duration
     });

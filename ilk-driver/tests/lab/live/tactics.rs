@@ -162,7 +162,7 @@ type Hits = BTreeMap<(u32, HookType), (u64, Tactic)>;
 fn may_give_way(cfg: &Cfg) -> bool {
     cfg.blocks
         .iter()
-        .any(|block| match block.instructions.as_slice() {
+        .any(|block| match block.instructions.to_vec().as_slice() {
             [.., count, branch] => {
                 count.mnemonic() == Mnemonic::Dec
                     && count.segment_prefix() == Register::GS
