@@ -7,6 +7,7 @@ use gilk_gui::{Error, Result};
 use gilk_instruments::Library;
 
 fn main() -> std::process::ExitCode {
+    ilk_driver::memory::give_back();
     match run(Start::parse()) {
         Ok(()) => std::process::ExitCode::SUCCESS,
         Err(error) => {

@@ -1,10 +1,11 @@
-//! How long the engine takes for a whole kernel, how much memory, and objdump beside it.
+//! How long the engine takes for a whole kernel, how much memory at most in each stage, and objdump beside it.
 //!
 //! `cargo run --release --example whole-kernel -- FILE`, a kernel that `ilk dump` saved. `cargo xtask
 //! bench` runs this.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -17,16 +18,27 @@ use gilk_engine::session::{Placement, Session};
 use gilk_engine::verify::verify;
 use gilk_engine::{Addr, HookType, Image, Span, plan};
 use gilk_instruments::Library;
+use ilk_driver::memory;
 use ilk_driver::spread::{spread, threads};
 
 fn main() -> anyhow::Result<()> {
-    let file = std::env::args_os()
-        .nth(1)
+    memory::give_back();
+    let mut arguments = std::env::args_os().skip(1);
+    let file = arguments
+        .next()
         .context("Name a kernel that `ilk dump` saved")?;
     let parts: LiveParts = postcard::from_bytes(&std::fs::read(&file)?)
         .with_context(|| format!("{} is no saved kernel", file.display()))?;
     let (image, time) = timed(|| Image::from_live(&parts));
     let image = image?;
+    if let Some(which) = arguments.next() {
+        drop(parts);
+        return if which == BOTH {
+            everything(&image, &[HookType::Pre, HookType::Post], false)
+        } else {
+            everything(&image, &[HookType::Pre], true)
+        };
+    }
     let text: u64 = image.functions().iter().map(|one| one.span.len()).sum();
     println!(
         "Linux {}: {} functions, {:.1} MB of text",
@@ -38,8 +50,20 @@ fn main() -> anyhow::Result<()> {
     row("symbols, tables, one pass over the text", time);
     analysis(&image);
     objdump(&image)?;
-    everything(&image)
+    drop(image);
+    // Each in a process of its own: what others have left behind is no part of its memory.
+    for which in [BEFORE, BOTH] {
+        let mut own = Command::new(std::env::current_exe()?);
+        let status = own.arg(&file).arg(which).status()?;
+        if !status.success() {
+            bail!("The plan of {which} ended with {status}");
+        }
+    }
+    Ok(())
 }
+
+const BEFORE: &str = "before";
+const BOTH: &str = "both";
 
 fn analysis(image: &Image) {
     let ids: Vec<FunctionId> = image.functions().iter().map(|one| one.id).collect();
@@ -68,48 +92,31 @@ fn analysis(image: &Image) {
             time,
         );
     }
-    memory("analysed");
 }
 
-/// A timestamp before every block that can have one, for the whole session.
-fn everything(image: &Image) -> anyhow::Result<()> {
-    let ids: Vec<FunctionId> = image.functions().iter().map(|one| one.id).collect();
-    let placements = spread(&ids, threads(), &mut |_| (), |&id| {
-        let cfg = Cfg::of(image, id);
-        let function = format!("{}@{:#x}", cfg.name, cfg.span.start.0);
-        let hooked = options(image, &cfg)
-            .into_iter()
-            .filter(|option| option.pre.is_ok());
-        let one = |block: u32| Placement {
-            function: function.clone(),
-            block,
-            hook: HookType::Pre,
-            instrument: "timestamp".into(),
-            launch: 0.0,
-            splash: 1.0,
-            timer: 0,
-        };
-        hooked.map(|option| one(option.block.0)).collect::<Vec<_>>()
-    });
-    let session = Session {
-        placements: placements.into_iter().flatten().collect(),
-        ..Session::empty()
-    };
+/// A timestamp at every hook of these types that can have one, for the whole session.
+fn everything(image: &Image, types: &[HookType], verified: bool) -> anyhow::Result<()> {
+    let session = session(image, types);
     let count = session.placements.len();
     let library = Library::builtin()?;
+    let before = on_cpu();
     let (plan, time) = timed(|| plan::plan(image, &session, &library, &layout()));
-    let plan = plan?;
+    let (plan, took) = (plan?, on_cpu() - before);
+    let names: Vec<String> = types.iter().map(HookType::to_string).collect();
     row(
         &format!(
-            "plan of all at once: {count} hooks, {} patches",
-            plan.patches.len()
+            "plan of all at once ({}): {count} hooks, {} patches, {:.3} s of one core",
+            names.join(" and "),
+            plan.patches.len(),
+            took.as_secs_f64()
         ),
         time,
     );
-    memory("planned");
+    if !verified {
+        return Ok(());
+    }
     let (verified, time) = timed(|| verify(image, plan));
     row("its verification", time);
-    memory("verified");
     if let Err(violations) = verified {
         for violation in violations.iter().take(20) {
             eprintln!("{violation}");
@@ -117,6 +124,42 @@ fn everything(image: &Image) -> anyhow::Result<()> {
         bail!("The plan is not right, in {} places", violations.len());
     }
     Ok(())
+}
+
+fn session(image: &Image, types: &[HookType]) -> Session {
+    let instrument: Arc<str> = "timestamp".into();
+    let ids: Vec<FunctionId> = image.functions().iter().map(|one| one.id).collect();
+    // In one thread: what others leave behind is never given back.
+    let of_functions = ids.iter().map(|&id| {
+        let cfg = Cfg::of(image, id);
+        let function: Arc<str> = format!("{}@{:#x}", cfg.name, cfg.span.start.0).into();
+        let one = |block: u32, hook: HookType| Placement {
+            function: Arc::clone(&function),
+            block,
+            hook,
+            instrument: Arc::clone(&instrument),
+            launch: 0.0,
+            splash: 1.0,
+            timer: 0,
+        };
+        let mut placements = Vec::new();
+        for option in options(image, &cfg) {
+            for &hook in types {
+                let choice = match hook {
+                    HookType::Pre => &option.pre,
+                    HookType::Post => &option.post,
+                };
+                placements.extend(choice.as_ref().ok().map(|_| one(option.block.0, hook)));
+            }
+        }
+        placements
+    });
+    let mut placements: Vec<Placement> = of_functions.flatten().collect();
+    placements.shrink_to_fit();
+    Session {
+        placements,
+        ..Session::empty()
+    }
 }
 
 /// The same text from a raw file, so that it decodes the bytes that we decode and nothing else.
@@ -139,29 +182,25 @@ fn objdump(image: &Image) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// How long this thread has run, without waiting for others on the machine (proc(5), `schedstat`).
+fn on_cpu() -> Duration {
+    let told = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    let nanoseconds = told.split(' ').next().and_then(|first| first.parse().ok());
+    Duration::from_nanos(nanoseconds.unwrap_or_default())
+}
+
+/// Does it, and begins anew with the peak of memory.
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    memory::forget_peak();
     let begin = Instant::now();
     let result = work();
     (result, begin.elapsed())
 }
 
+/// What a stage took, and the most memory that this process had in it, whatever was there before included.
 fn row(what: &str, time: Duration) {
-    println!("  {:>8.3} s  {what}", time.as_secs_f64());
-}
-
-/// The most memory that this process ever had.
-fn memory(when: &str) {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let most = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:"))
-        .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
-    if let Some(kib) = most {
-        println!(
-            "  {:>8} MB at most, when that was {when}",
-            kib * 1024 / 1_000_000
-        );
-    }
+    let peak = memory::peak().map_or(0, |bytes| bytes / 1_000_000);
+    println!("  {:>8.3} s  {peak:>5} MB  {what}", time.as_secs_f64());
 }
 
 /// An arena with room for everything, where modules are.

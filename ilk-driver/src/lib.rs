@@ -11,6 +11,7 @@ mod error;
 pub mod interrupt;
 #[cfg(feature = "client")]
 pub mod lab;
+pub mod memory;
 pub mod protocol;
 #[cfg(feature = "client")]
 pub mod saved;

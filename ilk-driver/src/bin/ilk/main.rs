@@ -87,6 +87,7 @@ impl Command {
 }
 
 fn main() -> ExitCode {
+    ilk_driver::memory::give_back();
     match Ilk::parse().command.run() {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads our output has read enough: `ilk functions | head`.
