@@ -423,17 +423,18 @@ pub(super) fn all_ways(double: &mut Double<'_, '_>) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Whether each hit of a function's hooks passes one point of its, whatever way control takes through the
-/// function and its parts.
+/// Whether each hit of a function's `active` hooks passes one point of its, whatever way control takes
+/// through the function and its parts, with the sites in place that these hooks have and need.
 pub(crate) fn counts_each_hit_once(
     image: &Image,
     cfg: &Cfg,
     wanted: &[Wanted],
     placement: &Placement,
+    active: impl Fn(usize) -> bool,
 ) -> Result<(), String> {
     let family = super::super::family::families(image, &[cfg]).remove(0);
     let graphs: Vec<&Cfg> = family.graphs.iter().map(|cfg| &**cfg).collect();
     let walks = Walks::of(image, &graphs);
     let own = BTreeMap::from([(0, cfg)]);
-    all_ways(&mut Double::new(&walks, &own, wanted, placement, |_| true))
+    all_ways(&mut Double::new(&walks, &own, wanted, placement, active))
 }

@@ -46,7 +46,7 @@ pub(super) enum Damage {
     RunOn,
     /// A patch leaves for the text an instruction sooner.
     Row,
-    /// What a hook needs is not there.
+    /// A hook does not say all that it needs.
     Need,
     /// Nobody waits for threads among overwritten instructions.
     Wait,
@@ -62,20 +62,35 @@ impl Damage {
     /// What it excuses in real functions: a patch that leaves for the text sooner, where no hook is on the
     /// way to the next site or out; points in the patch of a site that stands only for its room, or that nothing
     /// leads to while a function's other sites are there; points of hooks in code that nothing leads to,
-    /// as behind jumps that the kernel wrote at boot; and the only way out of one block for the only way into the
-    /// next.
+    /// as behind jumps that the kernel wrote at boot; the only way out of one block for the only way into the
+    /// next; and a need of a site, if all ways from there go through others that are needed.
     fn may_be_harmless(self) -> bool {
-        !matches!(self, Self::Need | Self::Wait | Self::Room)
+        !matches!(self, Self::Wait | Self::Room)
     }
 }
 
+struct Damaged {
+    kind: Damage,
+    what: String,
+    /// The hook whose needs these are: alone it has to be right too.
+    alone: Option<usize>,
+    placed: Placed,
+}
+
 /// Every way of taking one thing away from a placement.
-fn damaged(good: &Placed, cfg: &Cfg) -> Vec<(Damage, String, Placed)> {
+fn damaged(good: &Placed, cfg: &Cfg) -> Vec<Damaged> {
     let mut all = Vec::new();
     let mut add = |kind: Damage, what: String, damage: &dyn Fn(&mut Placed)| {
-        let mut bad = good.clone();
-        damage(&mut bad);
-        all.push((kind, what, bad));
+        let mut placed = good.clone();
+        damage(&mut placed);
+        let changed = |hook: &usize| placed.hooks[*hook] != good.hooks[*hook];
+        let alone = (0..good.hooks.len()).find(|hook| kind == Damage::Need && changed(hook));
+        all.push(Damaged {
+            kind,
+            what,
+            alone,
+            placed,
+        });
     };
     for (hook, reached) in good.hooks.iter().enumerate() {
         let Ok(reached) = reached else { continue };
@@ -215,13 +230,22 @@ fn try_all(
     .unwrap();
     passes(image, &good);
     let (cfg, wanted, placed) = kept.unwrap();
-    let walked = |placed: &Placed| counts_each_hit_once(image, &cfg, &wanted, placed);
-    walked(&placed).unwrap();
+    let walked = |placed: &Placed, alone: Option<usize>| {
+        let active = |hook| alone.is_none_or(|alone| hook == alone);
+        counts_each_hit_once(image, &cfg, &wanted, placed, active)
+    };
+    walked(&placed, None).unwrap();
     let mut trials = Trials::new();
-    for (kind, what, bad) in damaged(&placed, &cfg).into_iter().step_by(step) {
+    for bad in damaged(&placed, &cfg).into_iter().step_by(step) {
+        let Damaged {
+            kind,
+            what,
+            alone,
+            placed: bad,
+        } = bad;
         let tried = trials.entry(kind).or_default();
         tried.all += 1;
-        let right = walked(&bad);
+        let right = walked(&bad, None).and_then(|()| alone.map_or(Ok(()), |_| walked(&bad, alone)));
         tried.known += usize::from(right.is_err());
         match plan_placed(image, &session, &library, &layout, |_, _| bad) {
             Ok(plan) => match (verify(image, plan.clone()), &right) {
@@ -332,7 +356,7 @@ fn of_real_functions() {
         let (mut sum, kinds) = (Tried::default(), all.len());
         all.into_values().for_each(|tried| sum.add(tried));
         println!("  together: {sum:?}");
-        assert!(sum.all > 300 && kinds > 4 && sum.all > 10 * sum.harmless);
+        assert!(sum.all > 300 && kinds > 4 && sum.all > 5 * sum.harmless);
     }
     println!("{} are wrong and pass", passing.len());
     for passing in &passing {
