@@ -215,6 +215,7 @@ int ilk_sites_clear(void)
 	ilk_wait_for_tasks();
 
 	for (; site; site = next) {
+		cond_resched();
 		next = ilk_site_next(site);
 		if (site->out)
 			ilk_site_drop(site);

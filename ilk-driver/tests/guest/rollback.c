@@ -104,6 +104,22 @@ static void all_steps(size_t from, u32 size)
 	       away);
 }
 
+/* Of what may be calls, those that are apart from all entries. */
+static size_t apart(const struct site *called, size_t number, size_t entered)
+{
+	size_t kept = entered, next = 0;
+
+	for (size_t i = 0; i < number; i++) {
+		struct site site = called[i];
+
+		while (next < entered && sites[next].address + 5 <= site.address)
+			next++;
+		if (next == entered || sites[next].address >= site.address + 5)
+			sites[kept++] = site;
+	}
+	return kept - entered;
+}
+
 /*
  * Someone writes over the text while the batch waits: it is taken back, but for the int3 of that site, which
  * is nobody's to take back, leads where it should, and goes when the other has gone.
@@ -143,6 +159,7 @@ static void find(size_t most)
 	out = calloc(most + 1, sizeof(*out));
 	entered = admitted(sites, entries(sites, most * 2 / 5));
 	called = admitted(sites + entered, calls(sites + entered, most - entered));
+	called = apart(sites + entered, called, entered);
 	count = entered + called;
 	printf("assay: %zu entries and %zu calls\n", entered, called);
 	if (entered > 2 * TRACERS)

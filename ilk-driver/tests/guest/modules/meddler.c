@@ -6,14 +6,26 @@
 #include <linux/kprobes.h>
 #include <linux/kthread.h>
 #include <linux/module.h>
+#include <linux/mutex.h>
 
 static unsigned long address;
 module_param(address, ulong, 0);
 
-static void *(*meddler_write)(void *address, const void *code, size_t length);
+static unsigned long (*meddler_lookup)(const char *name);
+static void *(*meddler_poke)(void *address, const void *code, size_t length);
+static void (*meddler_sync)(void);
+static struct mutex *meddler_mutex;
 static struct task_struct *meddler_thread;
 static u8 meddler_old;
 static bool meddler_done;
+
+static void meddler_write(const u8 *byte)
+{
+	mutex_lock(meddler_mutex);
+	meddler_poke((void *)address + 1, byte, 1);
+	meddler_sync();
+	mutex_unlock(meddler_mutex);
+}
 
 /* A nop costs nothing when a thread comes by: behind an int3 nobody does. */
 static int meddler_wait(void *unused)
@@ -23,7 +35,7 @@ static int meddler_wait(void *unused)
 	while (!kthread_should_stop()) {
 		if (!meddler_done && READ_ONCE(*(u8 *)address) == 0xcc) {
 			meddler_old = *(u8 *)(address + 1);
-			meddler_write((void *)address + 1, &other, 1);
+			meddler_write(&other);
 			meddler_done = true;
 		}
 		schedule_timeout_interruptible(1);
@@ -31,22 +43,19 @@ static int meddler_wait(void *unused)
 	return 0;
 }
 
-static void *meddler_find(const char *name)
-{
-	struct kprobe probe = { .symbol_name = name };
-	void *found;
-
-	if (register_kprobe(&probe))
-		return NULL;
-	found = probe.addr;
-	unregister_kprobe(&probe);
-	return found;
-}
-
 static int __init meddler_init(void)
 {
-	meddler_write = meddler_find("text_poke_copy");
-	if (!meddler_write)
+	struct kprobe probe = { .symbol_name = "kallsyms_lookup_name" };
+	int err = register_kprobe(&probe);
+
+	if (err)
+		return err;
+	meddler_lookup = (void *)probe.addr;
+	unregister_kprobe(&probe);
+	meddler_mutex = (void *)meddler_lookup("text_mutex");
+	meddler_poke = (void *)meddler_lookup("text_poke");
+	meddler_sync = (void *)meddler_lookup("text_poke_sync");
+	if (!meddler_mutex || !meddler_poke || !meddler_sync)
 		return -ENOENT;
 	meddler_thread = kthread_run(meddler_wait, NULL, "meddler");
 	return PTR_ERR_OR_ZERO(meddler_thread);
@@ -56,7 +65,7 @@ static void __exit meddler_exit(void)
 {
 	kthread_stop(meddler_thread);
 	if (meddler_done)
-		meddler_write((void *)address + 1, &meddler_old, 1);
+		meddler_write(&meddler_old);
 }
 
 module_init(meddler_init);
