@@ -1,6 +1,8 @@
 //! The report's own experiment: Pulsar's forks, counted one by one.
 
-use crate::support::{placement, pulsar, shared};
+use gilk_samples::recording::{MarkKind, Recording};
+
+use crate::support::{Outcome, placement, pulsar, shared};
 
 /// The function that serves glibc's `fork`, which calls clone(2).
 const FORK: &str = "__x64_sys_clone";
@@ -99,7 +101,47 @@ fn no_instrument_samples_outside_its_times() {
             times.len()
         );
     }
+    assert_lateness_is_recorded(&outcome);
     turn.assert_untouched();
+}
+
+/// The recording alone tells what was asked for and what was done, of every launch and splash.
+fn assert_lateness_is_recorded(outcome: &Outcome) {
+    let recording = Recording::open(&outcome.recording).unwrap();
+    let marks = recording.marks().unwrap();
+    let done = |kind, id| {
+        let mut found = marks
+            .iter()
+            .filter(|mark| mark.kind == kind && mark.id == id);
+        let mark = found.next().expect("every launch and splash has its mark");
+        assert!(found.next().is_none(), "and but one");
+        (outcome.seconds(mark.tsc), mark.value)
+    };
+    let mut worst: f64 = 0.0;
+    for instrument in &recording.metadata().instruments {
+        for (kind, asked) in [
+            (MarkKind::Launch, instrument.launch),
+            (MarkKind::Splash, instrument.splash),
+        ] {
+            let (done, took) = done(kind, instrument.id);
+            let switches = &outcome.summary.switches;
+            let switch = switches
+                .iter()
+                .find(|switch| (switch.done - done).abs() < 1e-6);
+            let switch = switch.expect("a mark is at the end of a batch");
+            let ticks = (switch.done - switch.begun) * outcome.summary.clock.hz as f64;
+            assert!(
+                (switch.asked - asked).abs() < 1e-9
+                    && done >= asked
+                    && (ticks - took as f64).abs() < 1e3
+            );
+            worst = worst.max(done - asked);
+        }
+    }
+    println!(
+        "the latest launch or splash was done {:.1} ms after it was due",
+        worst * 1e3
+    );
 }
 
 #[test]
