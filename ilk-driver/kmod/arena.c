@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * The arena: memory for code, where modules have theirs and so within +-2 GiB of the kernel's
- * text, executable and read-only, int3 wherever nothing was written.
+ * The arena: memory for code, within +-2 GiB of the kernel's text, executable and read-only, int3
+ * wherever nothing was written. It is part of the module's text (arena_text.S), so that stacks can be
+ * unwound through it; or, if another size is asked for, memory where modules have theirs.
  *
  * Each write is remembered as a block; a splice may lead only into a block, and pins all of
  * it for as long as a thread may run there. Writes come with the device's mutex held.
@@ -10,32 +11,32 @@
 
 #include "ilk.h"
 
-static unsigned int arena_mib = 16;
+static unsigned int arena_mib;
 module_param(arena_mib, uint, 0444);
-MODULE_PARM_DESC(arena_mib, "MiB for code patches (1 to 512)");
+MODULE_PARM_DESC(arena_mib,
+		 "MiB for code patches (1 to 512), through which stacks are not unwound; "
+		 "0, the default: what ilk.ko was built with");
+
+/* Not there if ilk.ko was linked without arena_text.o. */
+extern u8 ilk_arena_text[] __weak, ilk_arena_text_end[] __weak;
 
 unsigned long ilk_arena, ilk_arena_size;
-static struct rb_root_cached ilk_blocks = RB_ROOT_CACHED;
+static bool ilk_arena_allocated;
+struct rb_root_cached ilk_blocks = RB_ROOT_CACHED;
 
-int ilk_arena_init(void)
+static int ilk_arena_alloc(void)
 {
-	bool typed = LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0);
 	unsigned long pages;
 	int err;
 
-	if (arena_mib < 1 || arena_mib > 512) {
-		pr_err("arena_mib=%u is not within 1 to 512\n", arena_mib);
-		return -EINVAL;
-	}
 	ilk_arena_size = (unsigned long)arena_mib << 20;
 	pages = ilk_arena_size >> PAGE_SHIFT;
-	/* The type of modules' text is 0 where there are types. */
-	ilk_arena = ilk_call(ilk_sym.code_alloc, typed ? 0 : ilk_arena_size,
-			     typed ? ilk_arena_size : 0, 0, 0, 0);
+	ilk_arena = (unsigned long)ilk_code_alloc(ilk_arena_size);
 	if (!ilk_arena) {
 		pr_err("no memory for an arena of %u MiB: lower arena_mib\n", arena_mib);
 		return -ENOMEM;
 	}
+	ilk_arena_allocated = true;
 	memset((void *)ilk_arena, ILK_INT3, ilk_arena_size);
 	err = (int)ilk_call(ilk_sym.set_memory_ro, ilk_arena, pages, 0, 0, 0);
 	if (!err)
@@ -45,13 +46,47 @@ int ilk_arena_init(void)
 	return err;
 }
 
+int ilk_arena_init(void)
+{
+	if (arena_mib > 512) {
+		pr_err("arena_mib=%u is not within 0 to 512\n", arena_mib);
+		return -EINVAL;
+	}
+	if (!arena_mib && !ilk_arena_text)
+		arena_mib = 16;
+	if (arena_mib)
+		return ilk_arena_alloc();
+	ilk_arena = (unsigned long)ilk_arena_text;
+	ilk_arena_size = ilk_arena_text_end - ilk_arena_text;
+	ilk_call(ilk_sym.text_poke_set, ilk_arena, ILK_INT3, ilk_arena_size, 0, 0);
+	ilk_unwind_init();
+	return 0;
+}
+
 void ilk_arena_exit(void)
 {
 	unsigned long pages = ilk_arena_size >> PAGE_SHIFT;
 
+	ilk_unwind_exit();
+	if (!ilk_arena_allocated)
+		return;
 	ilk_call(ilk_sym.set_memory_nx, ilk_arena, pages, 0, 0, 0);
 	ilk_call(ilk_sym.set_memory_rw, ilk_arena, pages, 0, 0, 0);
-	ilk_call(ilk_sym.code_free, ilk_arena, 0, 0, 0, 0);
+	ilk_code_free((void *)ilk_arena);
+}
+
+/* Memory where modules have theirs, to be written. */
+void *ilk_code_alloc(unsigned long size)
+{
+	/* The type of modules' text is 0 where there are types. */
+	bool typed = LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0);
+
+	return (void *)ilk_call(ilk_sym.code_alloc, typed ? 0 : size, typed ? size : 0, 0, 0, 0);
+}
+
+void ilk_code_free(void *code)
+{
+	ilk_call(ilk_sym.code_free, (unsigned long)code, 0, 0, 0, 0);
 }
 
 struct ilk_block *ilk_arena_block(unsigned long address)
@@ -64,8 +99,11 @@ struct ilk_block *ilk_arena_block(unsigned long address)
 
 static void ilk_block_free(struct interval_tree_node *node)
 {
+	struct ilk_block *block = container_of(node, struct ilk_block, node);
+
 	interval_tree_remove(node, &ilk_blocks);
-	kfree(container_of(node, struct ilk_block, node));
+	kvfree(block->rows);
+	kfree(block);
 }
 
 static bool ilk_arena_pinned(unsigned long first, unsigned long last)
@@ -85,8 +123,9 @@ int ilk_arena_write(const struct ilk_arena_write *request)
 	unsigned long first, last;
 	struct ilk_block *block;
 	void *code;
+	int err;
 
-	if (request->reserved || !request->len || request->len > ilk_arena_size ||
+	if (!request->len || request->len > ilk_arena_size ||
 	    request->offset > ilk_arena_size - request->len)
 		return -EINVAL;
 	first = ilk_arena + request->offset;
@@ -97,19 +136,21 @@ int ilk_arena_write(const struct ilk_arena_write *request)
 	block = kzalloc(sizeof(*block), GFP_KERNEL);
 	if (!block)
 		return -ENOMEM;
+	block->node.start = first;
+	block->node.last = last;
 	code = vmemdup_user(u64_to_user_ptr(request->data), request->len);
-	if (IS_ERR(code)) {
+	err = IS_ERR(code) ? PTR_ERR(code) : ilk_unwind_read(block, request);
+	if (err) {
+		if (!IS_ERR(code))
+			kvfree(code);
 		kfree(block);
-		return PTR_ERR(code);
+		return err;
 	}
 	/* What is left of a block written over in part is no code to lead to. */
 	while ((node = interval_tree_iter_first(&ilk_blocks, first, last)))
 		ilk_block_free(node);
 	ilk_call(ilk_sym.text_poke_copy, first, (unsigned long)code, request->len, 0, 0);
 	kvfree(code);
-
-	block->node.start = first;
-	block->node.last = last;
 	interval_tree_insert(&block->node, &ilk_blocks);
 	return 0;
 }

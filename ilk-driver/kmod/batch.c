@@ -325,6 +325,7 @@ int ilk_batch_run(struct ilk_batch *batch)
 	struct ilk_poke *pokes;
 	struct ilk_job *jobs;
 	u32 at = 0, waits = ilk_waits;
+	int err;
 
 	batch->failed = batch->reason = ILK_OK;
 	batch->tsc_begin = batch->tsc_end = 0;
@@ -332,6 +333,9 @@ int ilk_batch_run(struct ilk_batch *batch)
 		return -EINVAL;
 	if (!batch->count)
 		return 0;
+	err = ilk_unwind_publish();
+	if (err)
+		return err;
 
 	pokes = vmemdup_user(u64_to_user_ptr(batch->pokes), batch->count * sizeof(*pokes));
 	if (IS_ERR(pokes))

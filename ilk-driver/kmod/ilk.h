@@ -25,6 +25,7 @@
 /* symbols.c: functions and data of the kernel that are not exported. */
 struct ilk_symbols {
 	void *text_poke_copy;
+	void *text_poke_set;
 	void *text_poke_queue;
 	void *text_poke_finish;
 	void *alternatives_text_reserved;
@@ -43,6 +44,8 @@ struct ilk_symbols {
 	char *tracer_start, *tracer_end;		/* what the function tracer copies and rewrites */
 	char *static_call_start, *static_call_end;	/* trampolines; optional */
 	char *thunk_start, *thunk_end;			/* optional */
+	int *orc_ip, *orc_ip_end;			/* how to unwind from where; optional */
+	struct orc_entry *orc;
 };
 extern struct ilk_symbols ilk_sym;
 int ilk_symbols_resolve(void);
@@ -55,13 +58,25 @@ unsigned long ilk_call(void *function, unsigned long a, unsigned long b,
 struct ilk_block {
 	struct interval_tree_node node;	/* first and last address */
 	unsigned int pins;		/* splices that lead into it */
+	u32 row_count;
+	struct ilk_unwind *rows;	/* how to unwind from it */
 };
 extern unsigned long ilk_arena, ilk_arena_size;
+extern struct rb_root_cached ilk_blocks;
 int ilk_arena_init(void);
 void ilk_arena_exit(void);
 int ilk_arena_write(const struct ilk_arena_write *request);
 struct ilk_block *ilk_arena_block(unsigned long address);
 void ilk_arena_forget(void);
+void *ilk_code_alloc(unsigned long size);
+void ilk_code_free(void *code);
+
+/* unwind.c: stacks are unwound through the arena. */
+extern bool ilk_unwinds;
+void ilk_unwind_init(void);
+void ilk_unwind_exit(void);
+int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *request);
+int ilk_unwind_publish(void);
 
 /*
  * sites.c: what is in place. A site is in the tree from before anything leads from it until

@@ -19,6 +19,7 @@
 
 #define ILK_ABI_VERSION 3u
 #define ILK_MAX_POKES (1u << 20)	/* pokes in one batch */
+#define ILK_MAX_PUSHED 4096u
 #define ILK_POKE_MAX 8u		/* room for the bytes of one poke, of which 5 are used at most */
 
 /*
@@ -72,6 +73,8 @@ struct ilk_info {
 	__u64 timers;		/* table of struct ilk_timer, address */
 	__u32 timers_log2;
 	__u32 counter_banks;
+	__u32 unwinds;		/* 1 if the arena is the module's own text: rows are taken; else 0 */
+	__u32 reserved;
 	char release[64];	/* uname -r the module was built for */
 };
 
@@ -95,8 +98,20 @@ struct ilk_timer {
 struct ilk_arena_write {
 	__u64 offset;
 	__u64 data;
+	__u64 rows;		/* struct ilk_row[row_count] */
 	__u32 len;
-	__u32 reserved;
+	__u32 row_count;	/* 0 unless `unwinds` of struct ilk_info */
+};
+
+/*
+ * How to unwind a stack from code of the write, between `offset` (of the write, rising) and the next row:
+ * as from the instruction of the kernel's text at `original`, below `pushed` more bytes on the stack. rbp
+ * is as there too. The last row goes to the end of the write; before the first nothing is known.
+ */
+struct ilk_row {
+	__u64 original;
+	__u32 offset;
+	__u32 pushed;		/* a multiple of 8, below ILK_MAX_PUSHED */
 };
 
 /* What is written, and how it leads to `target`. */

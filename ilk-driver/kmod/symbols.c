@@ -28,6 +28,7 @@ static const struct {
 	bool required;
 } ilk_wanted[] = {
 	{ "text_poke_copy", &ilk_sym.text_poke_copy, true },
+	{ "text_poke_set", &ilk_sym.text_poke_set, true },
 	{ "text_poke_queue", &ilk_sym.text_poke_queue, true },
 	{ "text_poke_finish", &ilk_sym.text_poke_finish, true },
 	{ "text_mutex", (void **)&ilk_sym.text_mutex, true },
@@ -56,6 +57,9 @@ static const struct {
 	{ "__static_call_text_end", (void **)&ilk_sym.static_call_end, false },
 	{ "__indirect_thunk_start", (void **)&ilk_sym.thunk_start, false },
 	{ "__indirect_thunk_end", (void **)&ilk_sym.thunk_end, false },
+	{ "__start_orc_unwind_ip", (void **)&ilk_sym.orc_ip, false },
+	{ "__stop_orc_unwind_ip", (void **)&ilk_sym.orc_ip_end, false },
+	{ "__start_orc_unwind", (void **)&ilk_sym.orc, false },
 };
 
 int ilk_symbols_resolve(void)

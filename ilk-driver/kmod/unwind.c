@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
+/*
+ * Stacks are unwound through the arena. What the kernel's unwinder knows of a module is a table (ORC) of
+ * addresses, sorted, and how to find the caller's frame from each up to the next: ours is
+ * replaced by one that has the rows of every block besides. A row of a block is the kernel's own row
+ * of the instruction that the code stands for, with what the code has pushed added.
+ */
+#include <linux/rcupdate.h>
+#include <linux/vmalloc.h>
+
+#include "ilk.h"
+
+bool ilk_unwinds;
+
+#ifdef CONFIG_UNWINDER_ORC
+#include <asm/orc_types.h>
+
+struct ilk_unwind {
+	u32 offset;	/* from the start of the block */
+	struct orc_entry orc;
+};
+
+/* A table that the unwinder may be told of. Addresses are relative to where they stand. */
+struct ilk_table {
+	int *ip;
+	struct orc_entry *orc;
+	unsigned int count;
+};
+
+static struct ilk_table ilk_own, ilk_published;
+static bool ilk_rows_changed;
+
+static unsigned long ilk_orc_address(const int *ip)
+{
+	return (unsigned long)ip + *ip;
+}
+
+static void ilk_table_add(struct ilk_table *table, unsigned long address, struct orc_entry orc)
+{
+	table->ip[table->count] = (int)(address - (unsigned long)&table->ip[table->count]);
+	table->orc[table->count++] = orc;
+}
+
+static void ilk_table_free(struct ilk_table *table)
+{
+	if (table->ip)
+		ilk_code_free(table->ip);
+	vfree(table->orc);
+	*table = (struct ilk_table){};
+}
+
+/*
+ * Unwinders run with preemption off, so none is left after each wait that has seen the old words. They
+ * find nothing between the waits, and go by guesses for that millisecond.
+ */
+static void ilk_table_use(const struct ilk_table *table)
+{
+	struct mod_arch_specific *arch = &THIS_MODULE->arch;
+
+	WRITE_ONCE(arch->num_orcs, 0);
+	synchronize_rcu_expedited();
+	WRITE_ONCE(arch->orc_unwind_ip, table->ip);
+	WRITE_ONCE(arch->orc_unwind, table->orc);
+	synchronize_rcu_expedited();
+	WRITE_ONCE(arch->num_orcs, table->count);
+}
+
+void ilk_unwind_init(void)
+{
+	ilk_own.ip = THIS_MODULE->arch.orc_unwind_ip;
+	ilk_own.orc = THIS_MODULE->arch.orc_unwind;
+	ilk_own.count = THIS_MODULE->arch.num_orcs;
+	ilk_unwinds = ilk_own.count && ilk_sym.orc && ilk_sym.orc_ip < ilk_sym.orc_ip_end;
+}
+
+void ilk_unwind_exit(void)
+{
+	if (!ilk_published.ip)
+		return;
+	ilk_table_use(&ilk_own);
+	ilk_table_free(&ilk_published);
+}
+
+/* The kernel's row of an address in its text: the last that is not behind it. */
+static struct orc_entry ilk_orc_of(unsigned long address)
+{
+	const int *first = ilk_sym.orc_ip, *last = ilk_sym.orc_ip_end - 1;
+
+	while (first < last) {
+		const int *middle = first + (last - first + 1) / 2;
+
+		if (ilk_orc_address(middle) <= address)
+			first = middle;
+		else
+			last = middle - 1;
+	}
+	return ilk_sym.orc[first - ilk_sym.orc_ip];
+}
+
+/* Below so many bytes pushed. What is found from rbp stays where it is. */
+static struct orc_entry ilk_orc_below(struct orc_entry orc, u32 pushed)
+{
+	int offset = orc.sp_offset + (int)pushed;
+
+	if (!pushed || orc.sp_reg == ORC_REG_BP || orc.sp_reg == ORC_REG_BP_INDIRECT ||
+	    orc.sp_reg == ORC_REG_UNDEFINED)
+		return orc;
+	/* From other registers, which a patch may work in: no stack is better than a wrong one. */
+	if (orc.sp_reg != ORC_REG_SP || offset != (s16)offset)
+		return (struct orc_entry){};
+	orc.sp_offset = (s16)offset;
+	return orc;
+}
+
+/* Reads the rows that come with a block's code. */
+int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *request)
+{
+	unsigned long stext = (unsigned long)ilk_sym.stext, etext = (unsigned long)ilk_sym.etext;
+	struct ilk_row *rows;
+	int err = -EINVAL;
+
+	if (!request->row_count) {
+		ilk_rows_changed = true;
+		return 0;
+	}
+	if (!ilk_unwinds || request->row_count > request->len)
+		return -EINVAL;
+	rows = vmemdup_user(u64_to_user_ptr(request->rows),
+			    (size_t)request->row_count * sizeof(*rows));
+	if (IS_ERR(rows))
+		return PTR_ERR(rows);
+	block->rows = kvmalloc_array(request->row_count, sizeof(*block->rows), GFP_KERNEL);
+	if (!block->rows) {
+		kvfree(rows);
+		return -ENOMEM;
+	}
+	for (u32 i = 0; i < request->row_count; i++) {
+		const struct ilk_row *row = &rows[i];
+
+		if (row->offset >= request->len || (i && row->offset <= rows[i - 1].offset) ||
+		    row->pushed >= ILK_MAX_PUSHED || row->pushed % 8 ||
+		    row->original < stext || row->original >= etext)
+			goto out;
+		block->rows[i].offset = row->offset;
+		block->rows[i].orc = ilk_orc_below(ilk_orc_of(row->original), row->pushed);
+	}
+	block->row_count = request->row_count;
+	ilk_rows_changed = true;
+	err = 0;
+out:
+	kvfree(rows);
+	if (err)
+		kvfree(block->rows);
+	return err;
+}
+
+static struct ilk_block *ilk_next_block(struct ilk_block *block)
+{
+	struct interval_tree_node *node;
+
+	node = block ? interval_tree_iter_next(&block->node, 0, ULONG_MAX) :
+		       interval_tree_iter_first(&ilk_blocks, 0, ULONG_MAX);
+	return node ? container_of(node, struct ilk_block, node) : NULL;
+}
+
+/* Adds the rows of every block, those like the one before left out; nothing is known in between. */
+static void ilk_table_add_arena(struct ilk_table *table)
+{
+	const struct orc_entry unknown = {};
+	struct ilk_block *block = NULL;
+
+	ilk_table_add(table, ilk_arena, unknown);
+	while ((block = ilk_next_block(block))) {
+		for (u32 i = 0; i < block->row_count; i++) {
+			const struct ilk_unwind *row = &block->rows[i];
+
+			if (memcmp(&row->orc, &table->orc[table->count - 1], sizeof(row->orc)))
+				ilk_table_add(table, block->node.start + row->offset, row->orc);
+		}
+		ilk_table_add(table, block->node.last + 1, unknown);
+	}
+}
+
+/* Tells the unwinder of what was written since it was last called. */
+int ilk_unwind_publish(void)
+{
+	/* A row before the first block, and one behind each. */
+	size_t room = ilk_own.count + 1, i = 0;
+	struct ilk_table table = {}, old = ilk_published;
+	struct ilk_block *block = NULL;
+
+	if (!ilk_unwinds || !ilk_rows_changed)
+		return 0;
+	while ((block = ilk_next_block(block)))
+		room += block->row_count + 1;
+	table.ip = ilk_code_alloc(room * sizeof(*table.ip));
+	table.orc = vmalloc(room * sizeof(*table.orc));
+	if (!table.ip || !table.orc) {
+		ilk_table_free(&table);
+		return -ENOMEM;
+	}
+	for (; i < ilk_own.count && ilk_orc_address(&ilk_own.ip[i]) < ilk_arena; i++)
+		ilk_table_add(&table, ilk_orc_address(&ilk_own.ip[i]), ilk_own.orc[i]);
+	ilk_table_add_arena(&table);
+	for (; i < ilk_own.count; i++)
+		ilk_table_add(&table, ilk_orc_address(&ilk_own.ip[i]), ilk_own.orc[i]);
+	ilk_table_use(&table);
+	ilk_published = table;
+	ilk_table_free(&old);
+	ilk_rows_changed = false;
+	return 0;
+}
+
+#else
+
+void ilk_unwind_init(void)
+{
+}
+
+void ilk_unwind_exit(void)
+{
+}
+
+int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *request)
+{
+	return request->row_count ? -EINVAL : 0;
+}
+
+int ilk_unwind_publish(void)
+{
+	return 0;
+}
+
+#endif
