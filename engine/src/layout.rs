@@ -25,6 +25,8 @@ pub const SLOT_LOG2: u32 = 5;
 pub struct RuntimeLayout {
     /// Executable memory for patches.
     pub arena: Span,
+    /// Whether the kernel unwinds stacks through it, told how by [rows](crate::patch::Row).
+    pub unwinds: bool,
     /// Where the ring of CPU 0 begins.
     pub ring_base: Addr,
     /// The ring of CPU `n` begins at `ring_base + (n << stride_log2)`: slots of 32 bytes, one ring

@@ -115,6 +115,7 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
     let mut machine = Machine::new();
     let layout = RuntimeLayout {
         arena: Span::new(Addr(machine.address(PATCH)), 0x1000),
+        unwinds: true,
         ring_base: Addr(machine.address(TABLES)),
         stride_log2: STRIDE_LOG2,
         slots_log2: SLOTS_LOG2,

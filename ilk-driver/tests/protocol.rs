@@ -9,8 +9,8 @@
 use ilk_driver::protocol::{
     ArenaWrite, Batch, Bytes, Counter, CpuLosses, Decoder, Finished, Incoming, Layout, MAGIC,
     MAX_COUNTERS, MAX_FRAME, MAX_ITEMS, MAX_POKES, Message, OPENING_BYTES, Opening, Poke, Refusal,
-    RefusalKind, Request, Schedule, Started, Switched, Target, Total, Way, Workload, WorkloadEvent,
-    encode,
+    RefusalKind, Request, Row, Schedule, Started, Switched, Target, Total, Way, Workload,
+    WorkloadEvent, encode,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -69,6 +69,11 @@ fn workload() -> impl Strategy<Value = Workload> {
 
 fn request() -> impl Strategy<Value = Request> {
     let counter = any::<(u64, u32, u32)>().prop_map(|(id, bank, slot)| Counter { id, bank, slot });
+    let row = any::<(u32, u32, u64)>().prop_map(|(offset, pushed, original)| Row {
+        offset,
+        pushed,
+        original,
+    });
     prop_oneof![
         Just(Request::Info),
         Just(Request::Kallsyms),
@@ -78,10 +83,10 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::Stop),
         any::<u64>().prop_map(Request::Ping),
         any::<(u64, u64)>().prop_map(|(address, length)| Request::Read { address, length }),
-        vec((any::<u64>(), bytes(300)), 0..5).prop_map(|writes| Request::Arena(
+        vec((any::<u64>(), bytes(300), vec(row, 0..9)), 0..5).prop_map(|writes| Request::Arena(
             writes
                 .into_iter()
-                .map(|(offset, code)| ArenaWrite { offset, code })
+                .map(|(offset, code, rows)| ArenaWrite { offset, code, rows })
                 .collect()
         )),
         (-1e9..1e9, vec(poke(), 0..20)).prop_map(|(at, pokes)| Request::Batch(Batch { at, pokes })),

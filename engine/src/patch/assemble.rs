@@ -10,7 +10,7 @@ use crate::image::{Decided, Decision, Transfer};
 use crate::layout::RuntimeLayout;
 use crate::liveness::Live;
 use crate::placement::{Edge, Point, Site, Splice};
-use crate::relocate::{INT3, emulate, refuse, relocate};
+use crate::relocate::{emulate, refuse, relocate};
 use crate::{Addr, Image, InstrumentId, Refusal, Rule, Span};
 
 /// Instruments by point, each list in the order in which it runs; sorted, no two for one point.
@@ -48,7 +48,7 @@ impl<'a> Assembler<'a> {
         Self {
             originals,
             layout,
-            emitter: Emitter::new(),
+            emitter: Emitter::new(layout.unwinds),
         }
     }
 
@@ -96,7 +96,7 @@ struct Work<'w> {
     live: &'w dyn Fn(Point) -> Live,
     /// Lists that have been emitted, by bit; those from the 64th on are not watched.
     passed: u64,
-    lost: Vec<(InstrumentId, Lost, Addr)>,
+    lost: Vec<(InstrumentId, Lost, Addr, (Addr, u32))>,
     /// Copies that branches of the patch may go on with, and where they begin.
     copies: Vec<(Span, Addr)>,
     /// What is done on an edge and behind it, and where that begins.
@@ -140,7 +140,8 @@ impl Work<'_> {
                 self.e.land_at(forward, stub);
             }
         }
-        for (id, lost, end) in std::mem::take(&mut self.lost) {
+        for (id, lost, end, frame) in std::mem::take(&mut self.lost) {
+            self.e.set_frame(frame);
             emit_lost(self.e, lost, end);
             self.e.piece(PieceKind::Lost(id));
         }
@@ -190,26 +191,34 @@ impl Work<'_> {
         self.passed |= 1u64
             .checked_shl(index.try_into().unwrap_or(64))
             .unwrap_or(0);
+        self.e.stands_for(match point {
+            // The tracer was called from its site: what comes next is behind it.
+            Point::Entry if self.site.splice == Splice::Tracer => self.site.displaced.end,
+            Point::Entry => self.site.displaced.start,
+            Point::Before(at) => at,
+            Point::On(edge) => edge.to,
+        });
         let registers = Registers::choose(instruments, (self.live)(point), self.layout);
         for &register in &registers.saved {
-            self.e.op(Instruction::with1(Op::Push_r64, register));
+            self.e.push(Instruction::with1(Op::Push_r64, register));
         }
         if registers.flags {
-            self.e.op(Ok(Instruction::with(Op::Pushfq)));
+            self.e.push(Ok(Instruction::with(Op::Pushfq)));
         }
         self.e.piece(PieceKind::Save);
         for hooked in instruments {
             let ways = emit(self.e, hooked, &registers, self.layout);
-            let end = self.e.here();
+            let (end, frame) = (self.e.here(), self.e.frame());
+            let ways = ways.into_iter();
             self.lost
-                .extend(ways.into_iter().map(|way| (hooked.id, way, end)));
+                .extend(ways.map(|way| (hooked.id, way, end, frame)));
             self.e.piece(PieceKind::Instrument(hooked.id));
         }
         if registers.flags {
-            self.e.op(Ok(Instruction::with(Op::Popfq)));
+            self.e.pop(Ok(Instruction::with(Op::Popfq)));
         }
         for &register in registers.saved.iter().rev() {
-            self.e.op(Instruction::with1(Op::Pop_r64, register));
+            self.e.pop(Instruction::with1(Op::Pop_r64, register));
         }
         self.e.piece(PieceKind::Restore);
     }
@@ -227,8 +236,9 @@ impl Work<'_> {
                 }
             },
         };
+        self.e.stands_for(edge.to);
         self.e.jump(target);
-        self.e.raw(&[INT3], 0);
+        self.e.stop();
         self.e.piece(PieceKind::Terminating);
         Ok(None)
     }

@@ -2,9 +2,9 @@
 
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
-use super::{Piece, PieceKind};
+use super::{Piece, PieceKind, Row};
 use crate::layout::Gs;
-use crate::relocate::{Relocated, jump, rel32};
+use crate::relocate::{INT3, Relocated, jump, rel32};
 use crate::{Addr, Refusal, Rule};
 
 /// A forward branch whose target is not known yet.
@@ -21,6 +21,11 @@ pub(super) struct Emitter {
     encoder: Encoder,
     bytes: Vec<u8>,
     pieces: Vec<Piece>,
+    /// Whether rows are wanted.
+    unwinds: bool,
+    rows: Vec<Row>,
+    original: Addr,
+    pushed: u32,
     started: usize,
     executed: u32,
     usual: bool,
@@ -29,12 +34,16 @@ pub(super) struct Emitter {
 }
 
 impl Emitter {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(unwinds: bool) -> Self {
         Self {
             at: Addr(0),
             encoder: Encoder::new(64),
             bytes: Vec::with_capacity(1024),
             pieces: Vec::with_capacity(64),
+            unwinds,
+            rows: Vec::new(),
+            original: Addr(0),
+            pushed: 0,
             started: 0,
             executed: 0,
             usual: true,
@@ -48,6 +57,8 @@ impl Emitter {
         self.at = at;
         self.bytes.clear();
         self.pieces.clear();
+        self.rows.clear();
+        self.pushed = 0;
         self.started = 0;
         self.executed = 0;
         self.usual = true;
@@ -63,6 +74,46 @@ impl Emitter {
     /// The address of the next byte.
     pub(super) fn here(&self) -> Addr {
         self.at.add(self.bytes.len() as u64)
+    }
+
+    /// What is written from here on is done in place of the original instruction there, or before it.
+    pub(super) fn stands_for(&mut self, original: Addr) {
+        self.original = original;
+    }
+
+    /// Where the code that is being written stands: what it is done in place of, and bytes pushed.
+    pub(super) fn frame(&self) -> (Addr, u32) {
+        (self.original, self.pushed)
+    }
+
+    /// Goes on in another place of the patch.
+    pub(super) fn set_frame(&mut self, frame: (Addr, u32)) {
+        (self.original, self.pushed) = frame;
+    }
+
+    /// Code comes next: has its row begin, unless that before says the same.
+    fn row(&mut self, at: usize, original: Addr, pushed: u32) {
+        let same = |row: &Row| (row.original, row.pushed) == (original, pushed);
+        if self.unwinds && !self.rows.last().is_some_and(same) {
+            let at = to_u32(at);
+            self.rows.push(Row {
+                at,
+                pushed,
+                original,
+            });
+        }
+    }
+
+    /// A push.
+    pub(super) fn push(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) {
+        self.op(instruction);
+        self.pushed += 8;
+    }
+
+    /// A pop.
+    pub(super) fn pop(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) {
+        self.op(instruction);
+        self.pushed = self.pushed.saturating_sub(8);
     }
 
     /// Ends the piece that began where the last one ended; an empty one is left out.
@@ -83,6 +134,7 @@ impl Emitter {
     /// One instruction on the usual way.
     pub(super) fn op(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) {
         let here = self.here();
+        self.row(self.bytes.len(), self.original, self.pushed);
         let written = instruction.and_then(|instruction| {
             self.encoder.set_buffer(std::mem::take(&mut self.bytes));
             let written = self.encoder.encode(&instruction, here.0);
@@ -142,7 +194,12 @@ impl Emitter {
 
     /// Original instructions at their new place.
     pub(super) fn relocated(&mut self, relocated: &Relocated) {
-        self.raw(&relocated.bytes, relocated.executed);
+        for row in &relocated.rows {
+            let at = self.bytes.len() + row.at as usize;
+            self.row(at, row.original, row.pushed);
+        }
+        self.bytes.extend_from_slice(&relocated.bytes);
+        self.executed += relocated.executed;
         self.piece(PieceKind::Relocated);
         self.runs_on = relocated.falls_through;
     }
@@ -155,7 +212,11 @@ impl Emitter {
     /// `jmp rel32`.
     pub(super) fn jump(&mut self, target: Addr) {
         match jump(self.here(), target) {
-            Some(bytes) => self.raw(&bytes, 1),
+            Some(bytes) => {
+                self.row(self.bytes.len(), self.original, self.pushed);
+                self.bytes.extend_from_slice(&bytes);
+                self.executed += 1;
+            }
             None => self.fail(
                 Rule::OutOfReach,
                 format!("{target} is more than 2 GiB from the patch"),
@@ -163,10 +224,9 @@ impl Emitter {
         }
     }
 
-    /// Bytes that somebody else encoded, and how many instructions they run on the usual way.
-    pub(super) fn raw(&mut self, bytes: &[u8], executed: u32) {
-        self.bytes.extend_from_slice(bytes);
-        self.executed += executed;
+    /// A byte that nobody runs.
+    pub(super) fn stop(&mut self) {
+        self.bytes.push(INT3);
     }
 
     fn fail(&mut self, rule: Rule, why: String) {
@@ -179,6 +239,7 @@ impl Emitter {
             Some(failure) => Err(failure),
             None => Ok(super::Code {
                 bytes: self.bytes.clone(),
+                rows: self.rows.clone(),
                 pieces: self.pieces.clone(),
             }),
         }

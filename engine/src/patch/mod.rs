@@ -29,8 +29,8 @@ use std::ops::Range;
 
 use gilk_instruments::Program;
 
-use crate::InstrumentId;
 use crate::layout::CounterSlot;
+use crate::{Addr, InstrumentId};
 
 pub(crate) use registers::sampled_argument;
 
@@ -80,11 +80,25 @@ pub struct Piece {
     pub executed: u32,
 }
 
+/// How the kernel finds the callers of whoever is in a patch, from here up to the next row: as from the
+/// original instruction that is done there, or next, below what the patch has pushed meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Bytes from the start of the patch.
+    pub at: u32,
+    /// Bytes pushed, beyond what the original code has on the stack there.
+    pub pushed: u32,
+    /// The original instruction.
+    pub original: Addr,
+}
+
 /// A patch's bytes and what they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Code {
     /// The bytes, for the address they were assembled for.
     pub bytes: Vec<u8>,
+    /// Rows from the first byte on, in order; none where the layout says that nobody unwinds.
+    pub rows: Vec<Row>,
     /// Stretches in order; together they cover all bytes.
     pub pieces: Vec<Piece>,
 }

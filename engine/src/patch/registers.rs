@@ -7,8 +7,9 @@ use super::Hooked;
 use crate::layout::RuntimeLayout;
 use crate::liveness::{Live, RegisterSet};
 
-/// Order of preference: what the calling convention lets callees change, then the rest, rsp never.
-const PREFERRED: [Register; 15] = [
+/// Order of preference: what the calling convention lets callees change, then the rest; never rsp, nor
+/// rbp, which stacks are unwound by.
+const PREFERRED: [Register; 14] = [
     Register::RCX,
     Register::RSI,
     Register::RDI,
@@ -23,7 +24,6 @@ const PREFERRED: [Register; 15] = [
     Register::R13,
     Register::R14,
     Register::R15,
-    Register::RBP,
 ];
 
 /// The registers of the integer arguments 0 to 5 (System V ABI, 3.2.3).

@@ -18,7 +18,7 @@ use gilk_instruments::Definition;
 
 use crate::cfg::Cfg;
 use crate::layout::{CounterSlot, RuntimeLayout};
-use crate::patch::{Piece, Pieces};
+use crate::patch::{Piece, Pieces, Row};
 use crate::placement::{Bounce, BounceIndex, Comparison, Point, Site, SiteIndex, Style, Tactic};
 use crate::{Addr, Few, InstrumentId};
 
@@ -107,6 +107,8 @@ pub struct Patch {
     pub address: Addr,
     /// The code.
     pub code: Vec<u8>,
+    /// How stacks are unwound through it, where they are (`unwinds` of the layout).
+    pub rows: Vec<Row>,
     /// What its stretches are: [`Patch::pieces`] tells.
     pub pieces: Pieces,
     /// Instruments by point, each list in the order in which it runs; sorted, no list empty. Without

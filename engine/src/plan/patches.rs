@@ -167,12 +167,14 @@ impl Maker<'_> {
             .map_err(|refusal| self.refused(version, refusal))?;
         // There may be a million patches.
         code.bytes.shrink_to_fit();
+        code.rows.shrink_to_fit();
         let ids = |list: &[Hooked]| list.iter().map(|one| one.id).collect();
         let all: Vec<InstrumentId> = hooked.iter().map(|one| one.id).collect();
         Ok(Patch {
             site: version.site,
             address,
             code: code.bytes,
+            rows: code.rows,
             pieces: Pieces::pack(&code.pieces, &all, packed),
             hooks: hooks
                 .iter()

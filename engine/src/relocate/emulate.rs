@@ -25,7 +25,9 @@ pub fn emulate(site: &Decided, to: Addr) -> Result<Relocated, Refusal> {
         bytes: Vec::new(),
         falls_through: true,
         executed: 0,
+        rows: Vec::new(),
     };
+    done.row(at, 0);
     match site.by {
         Decision::StaticKey {
             key,

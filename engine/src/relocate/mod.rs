@@ -12,6 +12,7 @@ mod movable;
 
 use iced_x86::{ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction};
 
+use crate::patch::Row;
 use crate::{Addr, Refusal, Rule};
 
 pub use emulate::emulate;
@@ -50,6 +51,19 @@ pub struct Relocated {
     pub falls_through: bool,
     /// Instructions run from the start to the end where no conditional branch is taken.
     pub executed: u32,
+    /// How the kernel finds the callers, from the first byte on.
+    pub rows: Vec<Row>,
+}
+
+impl Relocated {
+    /// What follows is done in place of the instruction at `original`.
+    fn row(&mut self, original: Addr, pushed: u32) {
+        self.rows.push(Row {
+            at: u32::try_from(self.bytes.len()).unwrap_or(u32::MAX),
+            pushed,
+            original,
+        });
+    }
 }
 
 /// Makes the instructions `code`, which stand at `from`, work at `to`.
@@ -64,6 +78,7 @@ pub fn relocate(code: &[u8], from: Addr, to: Addr) -> Result<Relocated, Refusal>
         bytes: Vec::with_capacity(code.len() + 16),
         falls_through: true,
         executed: 0,
+        rows: Vec::new(),
     };
     while decoder.can_decode() {
         let position = decoder.position();
@@ -86,6 +101,7 @@ pub fn relocate(code: &[u8], from: Addr, to: Addr) -> Result<Relocated, Refusal>
         movable(&instruction)?;
         let original = code.get(position..decoder.position()).unwrap_or_default();
         let offsets = decoder.get_constant_offsets(&instruction);
+        done.row(at, 0);
         let mut writer = Writer { to, out: &mut done };
         writer.instruction(&instruction, original, &offsets)?;
     }
@@ -124,6 +140,7 @@ fn push_return_address(out: &mut Relocated, address: Addr, at: Addr) -> Result<(
     out.bytes.push(0x68);
     out.bytes.extend_from_slice(&immediate.to_le_bytes());
     out.executed += 1;
+    out.row(at, 8);
     Ok(())
 }
 

@@ -40,7 +40,10 @@ impl Walk<'_> {
                 return Ok(false);
             }
             self.facts.calls.push(original.at());
-            let called = Phase::Called(original.instruction.near_branch_target());
+            let called = Phase::Called {
+                at: original.at(),
+                target: original.instruction.near_branch_target(),
+            };
             self.reach(instruction.next_ip(), called, state.clone())?;
             return Ok(true);
         }
@@ -161,7 +164,10 @@ impl Walk<'_> {
                     return Ok(false);
                 }
                 self.facts.calls.push(original.at());
-                let called = Phase::Called(trampoline.0);
+                let called = Phase::Called {
+                    at: original.at(),
+                    target: trampoline.0,
+                };
                 self.reach(instruction.next_ip(), called, state.clone())?;
                 Ok(true)
             }

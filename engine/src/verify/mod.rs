@@ -10,6 +10,7 @@
 //! - `site`, `padding`: where splices and bounces may be, and what may be displaced or copied.
 //! - `walk` with `way`, `scan`, `points`, `state`, `step`, `operands`, `place`, `explain`: every path of every patch beside the original
 //!   code, run on numbers that are known only by where they come from (`value`, `words`, `arithmetic`, `sum`).
+//! - `unwind`: that the kernel finds the callers of whoever is in a patch.
 //! - `hit`, `timer`: what an instrument may write, and when it has done what it is there for.
 //! - `same`, `ending`, `shape`: copies are the original instructions, control goes on where it would
 //!   have gone, nothing loops but what did, and no byte is unaccounted for.
@@ -58,6 +59,7 @@ mod target;
 #[cfg(test)]
 mod tests;
 mod timer;
+mod unwind;
 mod value;
 mod violation;
 mod walk;

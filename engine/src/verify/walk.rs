@@ -17,9 +17,11 @@ use super::scan::Scan;
 use super::shape::{Number, Shape};
 use super::state::State;
 use super::step::{Flow, Machine, Way};
+use super::unwind;
 use super::value::Values;
 use super::way::{By, Facts, Goal, Lists, Node, Phase};
 use crate::layout::RuntimeLayout;
+use crate::patch::Row;
 use crate::placement::{Point, Site};
 use crate::plan::Patch;
 use crate::{Addr, Span};
@@ -48,6 +50,7 @@ pub(super) struct Walk<'a> {
     pub(super) scan: Scan,
     shape: Shape,
     code: &'a [u8],
+    rows: &'a [Row],
     pub(super) span: Span,
     pub(super) site: &'a Site,
     pub(super) originals: &'a Originals<'a>,
@@ -96,6 +99,7 @@ impl<'a> Walk<'a> {
             scan,
             shape,
             code: &patch.code,
+            rows: &patch.rows,
             span: Span::new(patch.address, patch.code.len() as u64),
             site,
             originals,
@@ -120,6 +124,7 @@ impl<'a> Walk<'a> {
     /// # Errors
     /// The first thing found wrong, and where.
     pub(super) fn run(&mut self) -> Result<(), Wrong> {
+        unwind::order(self.machine.layout, self.rows).map_err(|why| (self.span.start, why))?;
         let start = State::original(Mask::NONE);
         let goal = Goal {
             at: self.site.displaced.start.0,
@@ -148,7 +153,13 @@ impl<'a> Walk<'a> {
                 String::from("the code is too entangled to be proven"),
             ))?;
             let instruction = self.scan.walk(node.0)?;
+            let unwound = if self.machine.layout.unwinds {
+                unwind::check(self.originals, self.rows, self.span.start, (node, &state))
+            } else {
+                Ok(())
+            };
             self.visit(since, node.1, &instruction, state)
+                .and(unwound)
                 .map_err(|why| (Addr(node.0), why))?;
         }
         self.shape.no_loops()?;
@@ -196,7 +207,7 @@ impl<'a> Walk<'a> {
         state: State,
     ) -> Result<(), String> {
         match phase {
-            Phase::Called(target) => self.called(instruction, target),
+            Phase::Called { target, .. } => self.called(instruction, target),
             Phase::Keyed { at, copy } => self.decide(instruction, state, at, copy),
             Phase::Straight(goal) => {
                 if self.is_jump_inside(instruction) {

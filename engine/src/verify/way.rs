@@ -34,8 +34,8 @@ pub(super) enum Phase {
     Straight(Goal),
     /// The count of the static key at the goal has been compared with zero.
     Keyed { at: u64, copy: usize },
-    /// A return address is pushed; what is called is here.
-    Called(u64),
+    /// The return address of the call at `at` is pushed; what is called is here.
+    Called { at: u64, target: u64 },
 }
 
 pub(super) type Node = (u64, Phase);

@@ -31,6 +31,7 @@ pub(crate) const NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0x00, 0x00];
 pub(crate) fn layout(machine: &Machine, far: u64) -> RuntimeLayout {
     RuntimeLayout {
         arena: Span::new(Addr(machine.address(PATCH)), 0x1_0000),
+        unwinds: true,
         ring_base: Addr(machine.address(TABLES)),
         stride_log2: STRIDE_LOG2,
         slots_log2: SLOTS_LOG2,

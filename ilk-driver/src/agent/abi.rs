@@ -64,6 +64,10 @@ pub struct Info {
     pub timers_log2: u32,
     /// Banks of counters.
     pub counter_banks: u32,
+    /// 1 if stacks are unwound through the arena.
+    pub unwinds: u32,
+    /// Zero.
+    pub reserved: u32,
     /// The release the module was built for, ended by a zero.
     pub release: [u8; 64],
 }
@@ -76,10 +80,24 @@ pub struct ArenaWrite {
     pub offset: u64,
     /// Pointer to the bytes.
     pub data: u64,
-    /// How many.
+    /// Pointer to the [`Row`]s.
+    pub rows: u64,
+    /// How many bytes.
     pub len: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// How many rows.
+    pub row_count: u32,
+}
+
+/// `struct ilk_row`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Row {
+    /// The instruction of the kernel's text that the code stands for.
+    pub original: u64,
+    /// From the start of the write.
+    pub offset: u32,
+    /// Bytes that the code has pushed.
+    pub pushed: u32,
 }
 
 /// `struct ilk_poke`.
@@ -307,9 +325,20 @@ mod tests {
             timers,
             timers_log2,
             counter_banks,
+            unwinds,
+            reserved,
             release
         );
-        layout!(ArenaWrite, "ilk_arena_write", offset, data, len, reserved);
+        layout!(
+            ArenaWrite,
+            "ilk_arena_write",
+            offset,
+            data,
+            rows,
+            len,
+            row_count
+        );
+        layout!(Row, "ilk_row", original, offset, pushed);
         layout!(
             Poke, "ilk_poke", addr, detour, target, host, kind, len, flags, rank, reserved, expect,
             write

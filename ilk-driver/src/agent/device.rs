@@ -56,6 +56,8 @@ impl Device {
             timers: 0,
             timers_log2: 0,
             counter_banks: 0,
+            unwinds: 0,
+            reserved: 0,
             release: [0; 64],
         };
         // SAFETY: the request's number says that `info` is read and written, and how large it is.
@@ -134,6 +136,7 @@ impl Device {
         Layout {
             arena: info.arena,
             arena_size: info.arena_size,
+            unwinds: info.unwinds != 0,
             ring_base: info.ring_base,
             stride_log2: info.stride_log2,
             slots_log2: info.slots_log2,
@@ -148,8 +151,13 @@ impl Device {
         }
     }
 
-    /// Copies one piece of code into the arena.
-    pub(super) fn write_arena(&self, offset: u64, code: &[u8]) -> Result<(), Refusal> {
+    /// Copies one piece of code into the arena, and tells how stacks are unwound through it.
+    pub(super) fn write_arena(
+        &self,
+        offset: u64,
+        code: &[u8],
+        rows: &[abi::Row],
+    ) -> Result<(), Refusal> {
         let fits = offset
             .checked_add(code.len() as u64)
             .is_some_and(|end| end <= self.info.arena_size);
@@ -169,10 +177,11 @@ impl Device {
         let mut request = abi::ArenaWrite {
             offset,
             data: code.as_ptr() as u64,
+            rows: rows.as_ptr() as u64,
             len,
-            reserved: 0,
+            row_count: u32::try_from(rows.len()).unwrap_or(u32::MAX),
         };
-        // SAFETY: `data` points to `len` bytes, which are only read, and live until the call returns.
+        // SAFETY: `data` points to `len` bytes and `rows` to `row_count` rows, which are only read, and live until the call returns.
         #[allow(unsafe_code, reason = "ioctl(2)")]
         let result = unsafe { ioctl(&self.file, abi::IOC_ARENA, &raw mut request) };
         result.map_err(|e| {

@@ -8,7 +8,7 @@ use super::kernel::{self, Memory};
 use super::outbox::{Gone, Outbox};
 use super::session::Running;
 use super::stream::Stream;
-use super::{clock, device, modules};
+use super::{abi, clock, device, modules};
 use crate::protocol::{
     self, Bytes, CHUNK, Message, Opening, Refusal, RefusalKind, Request, Schedule, Target,
 };
@@ -147,9 +147,10 @@ impl Served {
 
     fn arena(&mut self, writes: &[protocol::ArenaWrite]) -> Result<(), Refusal> {
         let device = self.device()?;
-        writes
-            .iter()
-            .try_for_each(|write| device.write_arena(write.offset, &write.code.0))
+        writes.iter().try_for_each(|write| {
+            let rows: Vec<_> = write.rows.iter().map(raw_row).collect();
+            device.write_arena(write.offset, &write.code.0, &rows)
+        })
     }
 
     fn start(&mut self, schedule: Schedule) -> Result<(), Refusal> {
@@ -230,4 +231,12 @@ impl Drop for Served {
 
 fn wrong(text: &str) -> Refusal {
     Refusal::new(RefusalKind::Request, text)
+}
+
+fn raw_row(row: &protocol::Row) -> abi::Row {
+    abi::Row {
+        original: row.original,
+        offset: row.offset,
+        pushed: row.pushed,
+    }
 }

@@ -198,6 +198,7 @@ fn target_info(target: Target) -> TargetInfo {
     } = target;
     let layout = RuntimeLayout {
         arena: Span::new(Addr(layout.arena), layout.arena_size),
+        unwinds: layout.unwinds,
         ring_base: Addr(layout.ring_base),
         stride_log2: layout.stride_log2,
         slots_log2: layout.slots_log2,

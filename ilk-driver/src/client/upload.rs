@@ -6,7 +6,7 @@ use gilk_engine::{Addr, Plan, Session};
 use super::TargetInfo;
 use super::poke::poke;
 use crate::protocol::{
-    ArenaWrite, Batch, Bytes, CHUNK, Counter, MAX_ITEMS, Request, Schedule, Workload,
+    ArenaWrite, Batch, Bytes, CHUNK, Counter, MAX_ITEMS, Request, Row, Schedule, Workload,
 };
 use crate::{Error, Result};
 
@@ -75,14 +75,22 @@ fn arena_write(patches: &[Patch], info: &TargetInfo) -> Result<ArenaWrite> {
     let offset = u64::try_from(offset)
         .map_err(|_| misfit(format!("it has a patch at {start}, outside the arena")))?;
     let mut code = Vec::new();
+    let mut rows = Vec::new();
     for patch in patches {
         let gap = usize::try_from(start.add(code.len() as u64).to(patch.address)).unwrap_or(0);
         code.resize(code.len() + gap, INT3);
+        let before = u32::try_from(code.len()).unwrap_or(u32::MAX);
+        rows.extend(patch.rows.iter().map(|row| Row {
+            offset: before.saturating_add(row.at),
+            pushed: row.pushed,
+            original: row.original.0,
+        }));
         code.extend_from_slice(&patch.code);
     }
     Ok(ArenaWrite {
         offset,
         code: Bytes(code),
+        rows,
     })
 }
 
@@ -145,11 +153,20 @@ mod tests {
         PokeBytes::new(bytes).unwrap()
     }
 
+    fn row(at: u32) -> gilk_engine::patch::Row {
+        gilk_engine::patch::Row {
+            at,
+            pushed: 8,
+            original: Addr(0x500),
+        }
+    }
+
     fn patch(site: u32, address: u64, bytes: usize) -> Patch {
         Patch {
             site: SiteIndex(site),
             address: Addr(address),
             code: vec![0x90; bytes],
+            rows: vec![row(3)],
             pieces: Pieces::default(),
             hooks: Few::default(),
         }
@@ -241,17 +258,24 @@ mod tests {
             panic!("{requests:?}")
         };
         // Patches that stand together travel together, with int3 between them.
+        let told = |offset| Row {
+            offset,
+            pushed: 8,
+            original: 0x500,
+        };
         let code = [vec![0x90; 21], vec![0xcc; 11], vec![0x90; 16]].concat();
         assert_eq!(
             (near.as_slice(), far.as_slice()),
             (
                 &[ArenaWrite {
                     offset: 0x40,
-                    code: Bytes(code)
+                    code: Bytes(code),
+                    rows: vec![told(3), told(0x20 + 3)],
                 }][..],
                 &[ArenaWrite {
                     offset: 0x1000,
-                    code: Bytes(vec![0x90])
+                    code: Bytes(vec![0x90]),
+                    rows: vec![told(3)],
                 }][..]
             )
         );

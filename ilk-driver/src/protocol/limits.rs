@@ -1,8 +1,8 @@
 //! What may be asked for: checked once, where a request comes in.
 
 use super::{
-    Batch, Counter, MAX_ARGUMENTS, MAX_BATCHES, MAX_COUNTERS, MAX_ITEMS, MAX_POKES, MAX_READ,
-    MAX_SECONDS, Poke, Refusal, RefusalKind, Request,
+    ArenaWrite, Batch, Counter, MAX_ARGUMENTS, MAX_BATCHES, MAX_COUNTERS, MAX_ITEMS, MAX_POKES,
+    MAX_READ, MAX_SECONDS, Poke, Refusal, RefusalKind, Request,
 };
 
 impl Request {
@@ -46,6 +46,10 @@ impl Request {
             Self::Arena(writes) => {
                 if writes.iter().any(|write| write.code.0.is_empty()) {
                     return Err(wrong("a write of no bytes"));
+                }
+                let crowded = |write: &ArenaWrite| write.rows.len() > write.code.0.len();
+                if writes.iter().any(crowded) {
+                    return Err(wrong("a write of more rows than bytes"));
                 }
                 Ok(())
             }

@@ -47,6 +47,19 @@ pub struct ArenaWrite {
     pub offset: u64,
     /// The code.
     pub code: Bytes,
+    /// How stacks are unwound through it, in order; none unless the layout says that they are.
+    pub rows: Vec<Row>,
+}
+
+/// From here up to the next row, a patch stands for one instruction of the kernel's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// From the start of the write.
+    pub offset: u32,
+    /// Bytes that the patch has pushed.
+    pub pushed: u32,
+    /// The instruction.
+    pub original: u64,
 }
 
 /// Pokes that are done together or not at all.
@@ -201,6 +214,8 @@ pub struct Layout {
     pub arena: u64,
     /// Its bytes.
     pub arena_size: u64,
+    /// Whether stacks are unwound through it.
+    pub unwinds: bool,
     /// Address of CPU 0's ring.
     pub ring_base: u64,
     /// From one ring to the next, as a power of two.

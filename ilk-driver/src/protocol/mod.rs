@@ -28,12 +28,12 @@ pub use bytes::Bytes;
 pub use frame::{Decoder, FrameDecoder, Incoming, encode};
 pub use message::{
     ArenaWrite, Batch, Counter, CpuLosses, Finished, Layout, Message, Poke, Refusal, RefusalKind,
-    Request, Schedule, Started, Switched, Target, Total, Way, Workload, WorkloadEvent,
+    Request, Row, Schedule, Started, Switched, Target, Total, Way, Workload, WorkloadEvent,
 };
 pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
 
 /// Changes with every change of a message.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bytes of the largest frame that is read or written, its length not counted.
 pub const MAX_FRAME: usize = 4 << 20;
 /// Bytes of kernel memory in one [`Request::Read`].

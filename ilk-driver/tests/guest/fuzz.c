@@ -203,6 +203,7 @@ static int batch(void)
 static int arena(void)
 {
 	struct ilk_arena_write request = { .offset = below(&dice, ARENA_USED), .data = (u64)scratch };
+	struct ilk_row rows[4] = {};
 
 	request.len = (u32)below(&dice, one_in(&dice, 64) ? 8192 : 64);
 	if (one_in(&dice, 3))
@@ -211,8 +212,21 @@ static int arena(void)
 		request.data = odd_number();
 	if (one_in(&dice, 64))
 		request.len = (u32)odd_number() >> (one_in(&dice, 2) ? 0 : 8);
+	request.rows = (u64)rows;
+	request.row_count = (u32)below(&dice, 4);
+	for (u32 i = 0; i < request.row_count; i++) {
+		rows[i].original = stext + below(&dice, etext - stext);
+		rows[i].offset = (u32)(4 * i + below(&dice, 6));
+		rows[i].pushed = (u32)(8 * below(&dice, 5));
+	}
+	if (one_in(&dice, 8))
+		rows[0].original = odd_number();
+	if (one_in(&dice, 8))
+		rows[0].pushed = (u32)odd_number();
 	if (one_in(&dice, 16))
-		request.reserved = (u32)odd_number();
+		request.rows = odd_number();
+	if (one_in(&dice, 16))
+		request.row_count = (u32)odd_number();
 	return ioctl(device, ILK_IOC_ARENA, &request);
 }
 

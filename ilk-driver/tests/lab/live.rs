@@ -9,3 +9,4 @@ mod pulsar;
 mod restoration;
 mod soak;
 mod tactics;
+mod unwinding;

@@ -15,6 +15,7 @@ const ARENA: u64 = 0xffff_ffff_c010_0000;
 pub(crate) fn layout(arena: u64) -> RuntimeLayout {
     RuntimeLayout {
         arena: Span::new(Addr(ARENA), arena),
+        unwinds: true,
         ring_base: Addr(0xff11_0000_1234_0000),
         stride_log2: 21,
         slots_log2: 16,

@@ -16,6 +16,7 @@ mod samples;
 mod schedules;
 mod sites;
 mod tactics;
+mod unwinding;
 
 use gilk_instruments::Library;
 use iced_x86::code_asm::*;
@@ -36,6 +37,7 @@ const ARENA: u64 = 0xffff_ffff_c000_0000;
 fn layout() -> RuntimeLayout {
     RuntimeLayout {
         arena: Span::new(Addr(ARENA), 4 << 20),
+        unwinds: false,
         ring_base: Addr(0xffff_c900_0400_0000),
         stride_log2: 21,
         slots_log2: 16,

@@ -1,0 +1,69 @@
+//! Rows by which the kernel unwinds stacks through patches.
+
+use super::*;
+use crate::patch::Row;
+
+/// Plans for every hook, of patches that the kernel unwinds through.
+fn plans(image: &Image) -> Vec<Plan> {
+    let layout = RuntimeLayout {
+        unwinds: true,
+        ..layout()
+    };
+    let kinds = ["timestamp", "counter", "block-trace"];
+    let hooked = |((function, block, hook), kind): ((String, u32, HookType), &&str)| {
+        let session = session(vec![placement(&function, block, hook, kind)]);
+        plan(image, &session, &Library::builtin().unwrap(), &layout).unwrap()
+    };
+    let hooks = hooks(image).into_iter();
+    hooks.zip(kinds.iter().cycle()).map(hooked).collect()
+}
+
+#[test]
+fn every_row_matters() {
+    let image = kernel().image();
+    let (mut rows, mut pushed) = (0, 0);
+    for good in plans(&image) {
+        let all = &good.patches[0].rows;
+        rows += all.len();
+        pushed += all.iter().filter(|row| row.pushed > 0).count();
+        assert_eq!(all[0].at, 0);
+        for number in 0..all.len() {
+            let damages: [fn(&mut Row); 4] = [
+                |row| row.pushed += 8,
+                |row| row.pushed ^= 16,
+                |row| row.original = row.original.add(1),
+                |row| row.at += 1,
+            ];
+            for damage in damages {
+                let mut bad = good.clone();
+                damage(&mut bad.patches[0].rows[number]);
+                assert!(verify(&image, bad).is_err(), "row {number} of {all:?}");
+            }
+            let mut bad = good.clone();
+            bad.patches[0].rows.remove(number);
+            assert!(
+                verify(&image, bad).is_err(),
+                "without row {number} of {all:?}"
+            );
+        }
+    }
+    assert!(rows > 200 && pushed > 50, "{rows} rows, {pushed} pushed");
+}
+
+#[test]
+fn rows_are_told_in_order_and_where_they_are_wanted() {
+    let image = kernel().image();
+    let good = &plans(&image)[0];
+    refused(&image, good, "not in order", |plan| {
+        plan.patches[0].rows.swap(0, 1);
+    });
+    refused(&image, good, "nobody unwinds", |plan| {
+        plan.layout.unwinds = false;
+    });
+    refused(&image, good, "no row says", |plan| {
+        plan.patches[0].rows.clear();
+    });
+    refused(&image, good, "below 8 bytes", |plan| {
+        plan.patches[0].rows[0].pushed = 8;
+    });
+}
