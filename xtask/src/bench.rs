@@ -20,7 +20,7 @@ pub(crate) fn bench(yes: bool, lab: bool) -> Result<()> {
                 "--package",
                 "ilk-driver",
                 "--example",
-                "hit-cost",
+                "cost",
             ]))
         })?;
         stages.finish();

@@ -87,24 +87,52 @@ pub(super) fn workloads(options: &Options, reporter: &mut Reporter<'_>) -> Resul
                 .to_string_lossy()
                 .into_owned();
             let path = home.join(&name);
-            compile(&source, &path, reporter)?;
+            compile(&[source], &path, reporter)?;
             workloads.push(Workload { name, path });
         }
+    }
+    if options.rivals {
+        let path = home.join("rivals");
+        compile(&rivals(options)?, &path, reporter)?;
+        workloads.push(Workload {
+            name: "rivals".into(),
+            path,
+        });
     }
     // The order of a directory is nobody's promise, and equal file systems should be equal bytes.
     workloads.sort_by(|first, second| first.name.cmp(&second.name));
     Ok(workloads)
 }
 
-fn compile(source: &Path, product: &Path, reporter: &mut Reporter<'_>) -> Result<()> {
-    let fingerprint = Fingerprint::default().contents_of(source)?.finish();
+/// The sources and headers of the program that measures what ilk stands beside.
+fn rivals(options: &Options) -> Result<Vec<PathBuf>> {
+    let home = options.source.join("ilk-driver/rivals");
+    let mut sources = vec![home.join("module/rivals.h")];
+    let program = home.join("program");
+    let entries = fs::read_dir(&program).map_err(on("list", &program))?;
+    sources.extend(entries.flatten().map(|entry| entry.path()));
+    sources.sort();
+    Ok(sources)
+}
+
+/// Makes one program of some sources; of headers it only looks whether they changed.
+fn compile(sources: &[PathBuf], product: &Path, reporter: &mut Reporter<'_>) -> Result<()> {
+    let mut fingerprint = Fingerprint::default();
+    for source in sources {
+        fingerprint.contents_of(source)?;
+    }
+    let fingerprint = fingerprint.finish();
     if is_fresh(product, &fingerprint) {
         return Ok(());
     }
     let mut gcc = Command::new("gcc");
     gcc.args(["-O2", "-Wall", "-Wextra", "-static", "-s", "-o"])
         .arg(product)
-        .arg(source);
+        .args(
+            sources
+                .iter()
+                .filter(|source| source.extension().is_some_and(|extension| extension == "c")),
+        );
     run(&mut gcc, &mut |line| reporter.tell(At::Agent, line, None))?;
     mark_fresh(product, &fingerprint)
 }

@@ -16,6 +16,8 @@ const INIT: &str = include_str!("init.sh");
 pub(super) struct Contents<'a> {
     /// `ilk.ko`.
     pub(super) module: &'a Path,
+    /// `rivals.ko`, if it is wanted.
+    pub(super) rivals: Option<&'a Path>,
     /// The static `ilk`.
     pub(super) agent: &'a Path,
     /// Static programs for sessions to run.
@@ -42,6 +44,9 @@ pub(super) fn packed(
         archive.program(&format!("bin/{}", workload.name), &read(&workload.path)?);
     }
     archive.file("lab/ilk.ko", &read(contents.module)?);
+    if let Some(rivals) = contents.rivals {
+        archive.file("lab/rivals.ko", &read(rivals)?);
+    }
     let mut list = String::new();
     for driver in drivers::needed(kernel.modules.as_deref(), &kernel.release)? {
         archive.file(&format!("lab/{}", driver.file), &driver.bytes);
@@ -51,13 +56,18 @@ pub(super) fn packed(
     archive.file("lab/drivers", list.as_bytes());
     let home = options.cache.join("initramfs");
     fs::create_dir_all(&home).map_err(on("create", &home))?;
-    let product = home.join(format!("{}.cpio", kernel.release));
+    let kind = if contents.rivals.is_some() {
+        "-rivals"
+    } else {
+        ""
+    };
+    let product = home.join(format!("{}{kind}.cpio", kernel.release));
     let bytes = archive.finish();
     if fs::read(&product).is_ok_and(|old| old == bytes) {
         return Ok(product);
     }
     // Renamed into place: a lab that boots meanwhile sees the old one or the new one.
-    let part = home.join(format!("{}.part", kernel.release));
+    let part = product.with_extension("part");
     fs::write(&part, bytes).map_err(on("write", &part))?;
     fs::rename(&part, &product).map_err(on("rename", &part))?;
     Ok(product)

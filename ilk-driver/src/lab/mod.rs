@@ -60,6 +60,8 @@ pub struct Options {
     pub memory_mib: u32,
     /// How QEMU runs it; `None`: KVM where a trial boot passes, else emulation.
     pub accelerator: Option<Accelerator>,
+    /// Whether what ilk is measured beside is packed too: `/lab/rivals.ko` and `/bin/rivals`.
+    pub rivals: bool,
     /// Whether `ilk.ko` is loaded. Without it the agent answers that it is missing.
     pub load_module: bool,
     /// Further words for the kernel's command line.
@@ -91,6 +93,7 @@ impl Default for Options {
             cpus: 2,
             memory_mib: 1024,
             accelerator: None,
+            rivals: false,
             load_module: true,
             append: Vec::new(),
             arguments: Vec::new(),
@@ -165,8 +168,15 @@ pub fn prepare(options: &Options, progress: &mut dyn FnMut(&Step)) -> Result<Pre
         .map_err(|trouble| trouble.stopped("get a kernel"))?;
     reporter.done(At::Kernel, format!("Linux {}", kernel.release));
     reporter.tell(At::Module, "building ilk.ko", None);
-    let module = module::built(options, &kernel, &mut reporter)
+    let sources = options.source.join("ilk-driver/kmod");
+    let module = module::built(options, &kernel, &sources, "ilk", &mut reporter)
         .map_err(|trouble| trouble.stopped("build the module"))?;
+    let rivals = options.rivals.then(|| {
+        let sources = options.source.join("ilk-driver/rivals/module");
+        module::built(options, &kernel, &sources, "rivals", &mut reporter)
+            .map_err(|trouble| trouble.stopped("build the module rivals"))
+    });
+    let rivals = rivals.transpose()?;
     reporter.done(At::Module, "ilk.ko is built");
     reporter.tell(At::Agent, "building the agent", None);
     let agent = agent::built(options, &mut reporter)
@@ -177,6 +187,7 @@ pub fn prepare(options: &Options, progress: &mut dyn FnMut(&Step)) -> Result<Pre
     reporter.tell(At::Initramfs, "packing", None);
     let contents = initramfs::Contents {
         module: &module,
+        rivals: rivals.as_deref(),
         agent: &agent,
         workloads: &workloads,
     };

@@ -1,4 +1,4 @@
-//! Builds `ilk.ko` for the lab's kernel.
+//! Builds modules for the lab's kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,17 +11,25 @@ use super::host::{Result, failed, on, run};
 use super::kernel::Kernel;
 use super::steps::{At, Reporter};
 
-/// Gives the module, built anew when its sources or the headers changed.
+/// Gives the module `name`, built anew when its sources or the headers changed.
 ///
 /// It is built in the cache, so that the source tree stays clean and modules for several kernels stand side by side.
 pub(super) fn built(
     options: &Options,
     kernel: &Kernel,
+    source: &Path,
+    name: &str,
     reporter: &mut Reporter<'_>,
 ) -> Result<PathBuf> {
-    let sources = sources(&options.source.join("ilk-driver/kmod"))?;
-    let home = options.cache.join("module").join(&kernel.release);
-    let product = home.join("ilk.ko");
+    let sources = sources(source)?;
+    let mut home = options.cache.join("module").join(&kernel.release);
+    if name != "ilk" {
+        home = options
+            .cache
+            .join("module")
+            .join(format!("{}-{name}", kernel.release));
+    }
+    let product = home.join(format!("{name}.ko"));
     let fingerprint = fingerprint(&sources, kernel)?;
     if is_fresh(&product, &fingerprint) {
         return Ok(product);
@@ -82,7 +90,7 @@ fn sources(directory: &Path) -> Result<Vec<PathBuf>> {
 fn is_source(path: &Path) -> bool {
     let named = |name: &str| path.file_name().is_some_and(|own| own == name);
     let ends = |extension: &str| path.extension().is_some_and(|own| own == extension);
-    // kbuild leaves ilk.mod.c behind where someone built in place.
+    // kbuild leaves NAME.mod.c behind where someone built in place.
     let generated = path.to_string_lossy().ends_with(".mod.c");
     (named("Makefile") || named("Kbuild") || ends("c") || ends("h") || ends("S")) && !generated
 }

@@ -1,0 +1,167 @@
+//! A lab that instruments and runs programs.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use gilk_engine::plan::Plan;
+use gilk_engine::session::{Placement, Session, Workload};
+use gilk_engine::{Addr, HookType, Image};
+use gilk_instruments::Library;
+use ilk_driver::client::{Connection, Event, StopFlag, Summary};
+use ilk_driver::lab::{Accelerator, Lab, Options, prepare};
+
+/// Longer than any program here takes, in the guest's seconds.
+const LONGEST: f64 = 20_000.0;
+/// Addresses in one argument of a program: the kernel allows 128 KiB.
+const AT_ONCE: usize = 5000;
+
+/// A running lab, what is known of its kernel, and where recordings go.
+pub(crate) struct Guest {
+    connection: Connection,
+    pub(crate) image: Image,
+    library: Library,
+    directory: tempfile::TempDir,
+    /// `uname -r`.
+    pub(crate) release: String,
+    /// Ended when all else is.
+    _lab: Lab,
+}
+
+/// What came of a program and the instruments that were there meanwhile.
+pub(crate) struct Answer {
+    /// What the program said behind "rivals: ".
+    pub(crate) lines: Vec<String>,
+    pub(crate) summary: Summary,
+    pub(crate) plan: Plan,
+}
+
+impl Guest {
+    pub(crate) fn boot(series: Option<&str>, accelerator: Accelerator) -> anyhow::Result<Self> {
+        let options = Options {
+            accelerator: Some(accelerator),
+            series: series.map(str::to_owned),
+            rivals: true,
+            memory_mib: 2048,
+            boot_limit: Duration::from_secs(600),
+            // What every hit is counted in, and code for it.
+            append: vec!["ilk.arena_mib=64".into()],
+            ..Options::default()
+        };
+        let prepared = prepare(&options, &mut |_| ())?;
+        let lab = Lab::boot(&prepared, &mut |_| ())?;
+        let mut connection = Connection::connect(lab.socket())?;
+        let image = Image::from_live(&connection.live_parts(&mut |_, _| ())?)?;
+        Ok(Self {
+            connection,
+            image,
+            library: Library::builtin()?,
+            directory: tempfile::tempdir()?,
+            release: prepared.release().to_owned(),
+            _lab: lab,
+        })
+    }
+
+    /// Runs `/bin/rivals` with these words while the session's instruments are in place.
+    pub(crate) fn run(&mut self, words: &[String], session: Session) -> anyhow::Result<Answer> {
+        let session = Session {
+            name: format!("rivals {}", words.first().map_or("", String::as_str)),
+            duration: LONGEST,
+            workload: Some(Workload {
+                program: "/bin/rivals".into(),
+                arguments: words.to_vec(),
+                start: 0.2,
+            }),
+            ..session
+        };
+        let layout = &self.connection.info().layout;
+        let plan = gilk_engine::plan::plan(&self.image, &session, &self.library, layout)?;
+        let verified = match gilk_engine::verify::verify(&self.image, plan) {
+            Ok(verified) => verified,
+            Err(violations) => bail!("the plan did not pass: {violations:?}"),
+        };
+        let recording = self.directory.path().join("cost.arrow");
+        let (stop, (events, heard)) = (StopFlag::new(), crossbeam_channel::unbounded());
+        let (summary, said) = std::thread::scope(|scope| {
+            let listener = scope.spawn(|| {
+                let mut said = Vec::new();
+                for event in heard {
+                    if let Event::Workload(line) = event {
+                        if !line.starts_with("rivals") && !line.starts_with("started") {
+                            stop.stop();
+                        }
+                        said.push(line);
+                    }
+                }
+                said
+            });
+            let summary = self
+                .connection
+                .run(&verified, &session, &recording, &events, &stop);
+            drop(events);
+            (summary, listener.join().unwrap_or_default())
+        });
+        let summary = summary.with_context(|| said.join("; "))?;
+        if summary.missing > 0 || summary.lost() != (0, 0) {
+            bail!("samples were lost, so not every hit cost what a hit costs: {summary:?}");
+        }
+        if let Some(failed) = said.iter().find(|line| line.contains("failed")) {
+            eprintln!("{failed}, on Linux {}", self.release);
+        }
+        let lines = said
+            .iter()
+            .filter_map(|line| line.strip_prefix("rivals: "))
+            .map(str::to_owned)
+            .collect();
+        Ok(Answer {
+            lines,
+            summary,
+            plan: verified.plan().clone(),
+        })
+    }
+}
+
+/// A session with these instruments, all the time.
+pub(crate) fn session(hooks: impl IntoIterator<Item = (String, u32, &'static str)>) -> Session {
+    let placement = |(function, block, instrument): (String, u32, &str)| Placement {
+        function,
+        block,
+        hook: HookType::Pre,
+        instrument: instrument.into(),
+        launch: 0.0,
+        splash: LONGEST,
+        timer: 0,
+    };
+    Session {
+        placements: hooks.into_iter().map(placement).collect(),
+        ..Session::empty()
+    }
+}
+
+/// Words as a program takes them.
+pub(crate) fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+/// Addresses as the program takes them.
+pub(crate) fn listed(addresses: &[Addr]) -> Vec<String> {
+    let hex = |part: &[Addr]| {
+        let words: Vec<String> = part.iter().map(|at| format!("{:x}", at.0)).collect();
+        words.join(",")
+    };
+    addresses.chunks(AT_ONCE).map(hex).collect()
+}
+
+/// What one call took by a line `NAME: … CALLS calls took TICKS ticks`.
+pub(crate) fn per_call(line: &str) -> Option<f64> {
+    let (before, after) = line.split_once(" calls took ")?;
+    let calls: f64 = before.rsplit(' ').next()?.parse().ok()?;
+    let ticks: f64 = after.split(' ').next()?.parse().ok()?;
+    Some(ticks / calls)
+}
+
+/// The number in front of a word of a line.
+pub(crate) fn before(line: &str, word: &str) -> Option<f64> {
+    line.split(", ")
+        .find_map(|part| part.trim().strip_suffix(word))
+        .and_then(|part| part.trim().rsplit(' ').next()?.parse().ok())
+}

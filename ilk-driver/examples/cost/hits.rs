@@ -1,0 +1,75 @@
+//! One hit of everything, at one function.
+
+use anyhow::Context as _;
+use gilk_engine::{Addr, Session};
+use ilk_driver::lab::Accelerator;
+
+use crate::guest::{Answer, Guest, per_call, session, words};
+use crate::table::Table;
+
+/// Serves getpid. Its first instructions behind the tracer's site are of a kind that the kernel makes
+/// jumps of kprobes at, too.
+const FUNCTION: &str = "__x64_sys_getpid";
+/// The other name of it, which the kernel's types and its tracer may know it by.
+const ALIAS: &str = "__do_sys_getpid";
+const BURSTS: &str = "20";
+/// Calls in a burst; a ring that is not drained holds those of all bursts.
+const CALLS: &str = "1000";
+const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+/// What has its place where the entry's mark is sealed.
+const SEALED: [u8; 4] = [0x66, 0x0f, 0x1f, 0x00];
+
+/// What ilk does: a name, and the instruments at the entry.
+const CASES: [(&str, &[&str]); 6] = [
+    ("ilk: counter", &["counter"]),
+    ("ilk: sample with time", &["timestamp"]),
+    ("ilk: sample with time and block", &["block-trace"]),
+    ("ilk: sample with time and argument", &["argument-0"]),
+    ("ilk: counter and sample", &["counter", "timestamp"]),
+    ("ilk: two samples", &["timestamp", "timestamp"]),
+];
+
+/// Fills a column of the table.
+pub(crate) fn measure(series: Option<&str>, table: &mut Table) -> anyhow::Result<()> {
+    let mut guest = Guest::boot(series, Accelerator::CountInstructions)?;
+    let time = words(&["time", "getpid", BURSTS, CALLS]);
+    let bare = took(&guest.run(&time, Session::empty())?)?;
+    let release = guest.release.clone();
+    let mut site = None;
+    for (name, instruments) in CASES {
+        let hooks = instruments.iter().map(|&one| (FUNCTION.into(), 0, one));
+        let answer = guest
+            .run(&time, session(hooks))
+            .with_context(|| format!("measuring {name}"))?;
+        table.add(name, &release, took(&answer)? - bare);
+        site = answer.plan.sites.first().map(|site| site.displaced.start);
+    }
+    let entry = guest.image.function_named(FUNCTION)?.span.start;
+    let site = site.context("there was no splice")?;
+    let marked = guest.image.bytes_from(entry, ENDBR64.len());
+    let tracer = if marked == Some(&ENDBR64[..]) || marked == Some(&SEALED[..]) {
+        Addr(entry.0 + 4)
+    } else {
+        entry
+    };
+    let mut all = vec!["hit".into(), format!("{FUNCTION},{ALIAS}")];
+    all.extend([entry, tracer, site].map(|at| format!("{:x}", at.0)));
+    all.extend(words(&[BURSTS, CALLS]));
+    let answer = guest.run(&all, Session::empty())?;
+    for line in &answer.lines {
+        if let (Some((name, _)), Some(took)) = (line.split_once(':'), per_call(line)) {
+            table.add(name, &release, took - bare);
+        }
+    }
+    Ok(())
+}
+
+fn took(answer: &Answer) -> anyhow::Result<f64> {
+    let mut lines = answer.lines.iter();
+    lines.find_map(|line| per_call(line)).with_context(|| {
+        format!(
+            "the program did not tell its ticks, but: {:?}",
+            answer.lines
+        )
+    })
+}
