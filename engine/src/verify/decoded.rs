@@ -3,7 +3,7 @@
 use iced_x86::{FlowControl, Instruction};
 
 use super::effects::Mask;
-use crate::{Addr, Span};
+use crate::{Addr, Few, Span};
 
 /// One instruction of a function.
 #[derive(Clone, Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Decoded {
     /// Whether control may run on to the next instruction.
     pub(super) runs_on: bool,
     /// Where else in the function control may go: its branch, the other way of a static key, a fixup.
-    pub(super) leads_to: Vec<u64>,
+    pub(super) leads_to: Few<u64>,
     /// What may be used where control leaves the function from here.
     pub(super) leaves_with: Mask,
 }

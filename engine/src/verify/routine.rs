@@ -13,7 +13,7 @@ use super::callee::{Callees, FOLLOWED};
 use super::decoded::Decoded;
 use super::effects::{self, Mask};
 use crate::image::{Function, Site, SiteKind};
-use crate::{Addr, Span};
+use crate::{Addr, Few, Span};
 
 /// A function of the image.
 #[derive(Clone, Debug)]
@@ -170,6 +170,8 @@ impl Routine {
             }
         }
         routine.follow_strays(bytes);
+        // There may be all functions of a kernel.
+        routine.instructions.shrink_to_fit();
         Ok(routine)
     }
 
@@ -244,7 +246,7 @@ impl Routine {
             kills,
             changes,
             runs_on: true,
-            leads_to: Vec::new(),
+            leads_to: Few::default(),
             leaves_with: Mask::NONE,
         };
         let target = Addr(instruction.near_branch_target());
@@ -253,9 +255,9 @@ impl Routine {
             FlowControl::Next => {}
             FlowControl::UnconditionalBranch if inside => {
                 decoded.runs_on = false;
-                decoded.leads_to.push(target.0);
+                decoded.leads_to.edit(|to| to.push(target.0));
             }
-            FlowControl::ConditionalBranch if inside => decoded.leads_to.push(target.0),
+            FlowControl::ConditionalBranch if inside => decoded.leads_to.edit(|to| to.push(target.0)),
             FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
                 decoded.runs_on = instruction.flow_control() == FlowControl::ConditionalBranch;
                 decoded.leaves_with = if image.is_return_thunk(target) {
@@ -297,7 +299,9 @@ impl Routine {
                 decoded.runs_on = instruction.code() != Code::Int3;
                 decoded.leaves_with = Mask::ALL;
                 let falls_back = instruction.mnemonic() == Mnemonic::Xbegin && inside;
-                decoded.leads_to.extend(falls_back.then_some(target.0));
+                decoded
+                    .leads_to
+                    .edit(|to| to.extend(falls_back.then_some(target.0)));
             }
         }
         self.add_sites(&mut decoded);
@@ -316,7 +320,7 @@ impl Routine {
                     }
                     match site.target {
                         Some(target) if self.span.contains(target) => {
-                            decoded.leads_to.push(target.0);
+                            decoded.leads_to.edit(|to| to.push(target.0));
                         }
                         _ => decoded.leaves_with = Mask::ALL,
                     }
