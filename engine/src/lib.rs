@@ -6,6 +6,7 @@
 
 pub mod addr;
 pub mod cfg;
+pub mod collection;
 mod error;
 mod few;
 pub mod image;

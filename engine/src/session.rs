@@ -6,6 +6,7 @@ use std::sync::Arc;
 use gilk_samples::HookType;
 use serde::{Deserialize, Serialize};
 
+use crate::collection::Collection;
 use crate::placement::Style;
 use crate::{Error, Result};
 
@@ -28,6 +29,9 @@ pub struct Session {
     /// How functions are instrumented, by symbol; [`Style::InPlace`] where nothing is said.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub styles: BTreeMap<String, Style>,
+    /// How what they measure is collected.
+    #[serde(default, skip_serializing_if = "Collection::is_default")]
+    pub collection: Collection,
 }
 
 /// A program to run while a session lasts. Only the lab runs one.
@@ -98,6 +102,7 @@ impl Session {
             workload: None,
             placements: Vec::new(),
             styles: BTreeMap::new(),
+            collection: Collection::default(),
         }
     }
 
@@ -172,6 +177,7 @@ impl Session {
                 workload.start, self.duration
             ));
         }
+        self.collection.check().or_else(wrong)?;
         for (number, placement) in self.placements.iter().enumerate() {
             let named = format!(
                 "placement {number} ({} at {} block {})",
@@ -320,9 +326,21 @@ mod tests {
             .contains("workload starts at 11 s")
         );
 
+        let collection = Collection {
+            grace: -1.0,
+            ..Collection::default()
+        };
+        assert!(
+            error(Session {
+                collection,
+                ..Session::empty()
+            })
+            .contains("grace is -1 s")
+        );
+
         let text = Session::empty().to_ron().unwrap();
         assert!(
-            !text.contains("styles"),
+            !text.contains("styles") && !text.contains("collection"),
             "as older programs wrote it: {text}"
         );
         assert_eq!(

@@ -187,7 +187,7 @@ impl App {
             Event::Switched(switch) => active.switched = active.switched.max(switch.batch + 1),
             Event::Losses(losses) => {
                 active.lost = (
-                    losses.iter().map(|cpu| cpu.full).sum(),
+                    losses.iter().map(|cpu| cpu.lost() - cpu.unmatched).sum(),
                     losses.iter().map(|cpu| cpu.unmatched).sum(),
                 );
             }
@@ -200,7 +200,8 @@ impl App {
         self.not_running();
         match summary {
             Ok(summary) => {
-                let (full, unmatched) = summary.lost();
+                let lost = summary.lost_by_cause();
+                let (full, unmatched) = (lost.lost() - lost.unmatched, lost.unmatched);
                 if let Some(record) = &mut self.state.timeline.record {
                     (record.bytes, record.lost) = (summary.recording.bytes, (full, unmatched));
                 }

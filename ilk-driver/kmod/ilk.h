@@ -159,6 +159,7 @@ void ilk_ring_zero_tables(void);
 void ilk_ring_describe(struct ilk_info *info);
 int ilk_ring_mmap(struct vm_area_struct *vma);
 __poll_t ilk_ring_poll(struct file *file, poll_table *wait);
+int ilk_ring_rings(const struct ilk_rings *request);
 int ilk_ring_consume(const struct ilk_consume *request);
 int ilk_ring_bank(struct ilk_bank *request);
 int ilk_ring_counters(const struct ilk_counters *request);

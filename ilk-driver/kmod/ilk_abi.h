@@ -47,7 +47,8 @@ struct ilk_slot {
  *       the serial number, so that its low half, rotated left by slots_log2, is CPU and slot
  *       side by side: the number of a slot among those of all rings. No CPU has the upper two
  *       of its bits, which rotated along are the eights in a slot's place.
- * limit: the value of head at which the ring is full.
+ * limit: the value of head at which the ring is full. A ring that overwrites its oldest samples has
+ *       one that no head reaches; in a ring that is off, head and limit are one value of no CPU.
  * The ring of a CPU starts at ring_base + (cpu << stride_log2), stride_log2 = slots_log2 + 5.
  * User space maps all of
  * them at once: offset 0, cpus << stride_log2 bytes, PROT_READ, not inherited by fork.
@@ -67,7 +68,7 @@ struct ilk_info {
 	__u64 ring_base;
 	__u64 gs_head;
 	__u64 gs_limit;
-	__u64 gs_lost_full;	/* hits not sampled: ring full */
+	__u64 gs_lost_full;	/* hits not sampled: ring full, or off */
 	__u64 gs_lost_unmatched;/* timer stops not sampled: no start of this thread found */
 	__u64 gs_current;	/* pointer to the running task_struct */
 	__u64 timers;		/* table of struct ilk_timer, address */
@@ -224,8 +225,9 @@ struct ilk_counters {
 /* One for each CPU, written to `out` of struct ilk_losses. */
 struct ilk_cpu_state {
 	__u64 head;		/* serial number of the next sample, CPU bits taken off */
-	__u64 lost_full;
-	__u64 lost_unmatched;
+	__u64 lost_full;	/* hits not sampled: ring full */
+	__u64 lost_unmatched;	/* timer stops not sampled */
+	__u64 lost_off;		/* hits not sampled: ring off; one that the switch interrupts may be in the other */
 };
 
 struct ilk_losses {
@@ -236,12 +238,32 @@ struct ilk_losses {
 
 /*
  * The reader has read every sample of `cpu` before serial number `tail`, which may not
- * go back nor past the head. poll() says readable while any head is past its tail.
+ * go back nor past the head. poll() says readable while any head is as far past its tail as the
+ * watermark asks, which is looked at every few milliseconds.
  */
 struct ilk_consume {
 	__u64 tail;
 	__u32 cpu;
 	__u32 reserved;
+};
+
+#define ILK_RINGS_OVERWRITE 1u	/* the oldest samples, else new ones are lost when a ring is full */
+#define ILK_RINGS_OFF 2u	/* hits are counted as lost, and nothing else, until it is on again */
+
+/*
+ * How the rings of all CPUs take samples from now on. open() has them on, with flags 0 and a watermark of 1.
+ * EBUSY for ILK_RINGS_OVERWRITE, or the end of it, while any splice is in place; what is unread is
+ * forgotten then.
+ *
+ * A ring that overwrites is read when nobody writes: off, or without splices. The `slots` samples before the
+ * head are there, except for those whose slot has another lap: a hit was interrupted between reserving
+ * its slot and writing it for so long that the ring came around to that slot, and wrote over the
+ * newer sample. That is the one way for nested hits to cost a sample.
+ */
+struct ilk_rings {
+	__u32 flags;
+	__u32 watermark;	/* samples of one ring to wake the reader for, 1 to slots */
+	__u64 reserved;
 };
 
 #define ILK_IOC_INFO	_IOWR('i', 0, struct ilk_info)
@@ -257,5 +279,6 @@ struct ilk_consume {
  */
 #define ILK_IOC_RESET	_IO('i', 6)
 #define ILK_IOC_BANK	_IOWR('i', 7, struct ilk_bank)
+#define ILK_IOC_RINGS	_IOW('i', 10, struct ilk_rings)
 
 #endif

@@ -109,6 +109,7 @@ static long ilk_dispatch(unsigned int command, void __user *user)
 		struct ilk_counters counters;
 		struct ilk_losses losses;
 		struct ilk_consume consume;
+		struct ilk_rings rings;
 	} in;
 
 	if (command == ILK_IOC_INFO)
@@ -133,6 +134,8 @@ static long ilk_dispatch(unsigned int command, void __user *user)
 		return ilk_ring_losses(&in.losses);
 	case ILK_IOC_CONSUME:
 		return ilk_ring_consume(&in.consume);
+	case ILK_IOC_RINGS:
+		return ilk_ring_rings(&in.rings);
 	case ILK_IOC_RESET:
 		return ilk_reset();
 	default:

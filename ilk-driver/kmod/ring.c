@@ -3,8 +3,14 @@
  * Everything generated code writes to: the ring of each CPU and its words, counters
  * and running timers. Generated code never calls in here; a timer looks at the rings
  * for whoever polls.
+ *
+ * A ring is switched by the two words that generated code compares, and by nothing else: the
+ * limit is out of reach where the oldest samples may be overwritten, and both words are one
+ * value while it is off. No code changes, so it takes microseconds.
  */
+#include <linux/cpu.h>
 #include <linux/percpu.h>
+#include <linux/smp.h>
 #include <linux/version.h>
 #include <linux/vmalloc.h>
 #include <asm/current.h>
@@ -34,7 +40,11 @@ MODULE_PARM_DESC(counters_log2, "counters of a CPU, as a power of two (12 to 20)
 
 static DEFINE_PER_CPU(u64, ilk_head);
 static DEFINE_PER_CPU(u64, ilk_limit);
-static DEFINE_PER_CPU(u64, ilk_lost_full);
+static DEFINE_PER_CPU(u64, ilk_lost_full);	/* while off: hits that came by then, too */
+static DEFINE_PER_CPU(u64, ilk_lost_off);	/* how much of ilk_lost_full came by while off */
+static DEFINE_PER_CPU(u64, ilk_lost_before);	/* ilk_lost_full when it was switched off */
+static DEFINE_PER_CPU(u64, ilk_tail);		/* every sample before this was read */
+static DEFINE_PER_CPU(u64, ilk_parked);		/* the head while off */
 static DEFINE_PER_CPU(u64, ilk_lost_unmatched);
 static DEFINE_PER_CPU(u64[ILK_NEAR_COUNTERS], ilk_near_counters);
 static u64 __percpu *ilk_banks[1 + (1 << 20) / ILK_BANK_COUNTERS];
@@ -45,6 +55,11 @@ static void *ilk_rings;
 static void ilk_poll_tick(struct timer_list *timer);
 static DECLARE_WAIT_QUEUE_HEAD(ilk_readers);
 static DEFINE_TIMER(ilk_poll_timer, ilk_poll_tick);
+
+static bool ilk_overwrite;	/* for the oldest samples, else new ones are lost */
+static bool ilk_off;
+static u64 ilk_off_word;	/* another one each time: who still has the last in a register fails */
+static u32 ilk_watermark;
 
 static u64 ilk_slots;
 static u32 ilk_stride_log2;
@@ -111,6 +126,8 @@ void ilk_ring_zero_tables(void)
 
 	for_each_possible_cpu(cpu) {
 		per_cpu(ilk_lost_full, cpu) = 0;
+		per_cpu(ilk_lost_off, cpu) = 0;
+		per_cpu(ilk_lost_before, cpu) = 0;
 		per_cpu(ilk_lost_unmatched, cpu) = 0;
 		for (u32 bank = 0; bank < ilk_bank_count; bank++)
 			memset(per_cpu_ptr(ilk_banks[bank], cpu), 0,
@@ -136,9 +153,13 @@ void ilk_ring_open(void)
 	int cpu;
 
 	ilk_ring_zero_tables();
+	ilk_overwrite = false;
+	ilk_off = false;
+	ilk_watermark = 1;
 	for_each_possible_cpu(cpu) {
 		memset(ilk_rings + ((size_t)cpu << ilk_stride_log2), 0,
 		       ilk_slots * sizeof(struct ilk_slot));
+		per_cpu(ilk_tail, cpu) = ilk_slots;
 		per_cpu(ilk_head, cpu) = ilk_head_at(cpu, ilk_slots);
 		per_cpu(ilk_limit, cpu) = ilk_head_at(cpu, 2 * ilk_slots);
 		cond_resched();
@@ -177,25 +198,102 @@ int ilk_ring_mmap(struct vm_area_struct *vma)
 	return remap_vmalloc_range(vma, ilk_rings, 0);
 }
 
-/* The serial number before which every sample of `cpu` was read. */
-static u64 ilk_tail(int cpu)
+/* In place of a CPU, where its number could not be: who still has such a word reserves nothing. */
+static u64 ilk_nobody(void)
 {
-	return (READ_ONCE(per_cpu(ilk_limit, cpu)) >> ilk_serial_shift()) - ilk_slots;
+	return (1ull << ilk_serial_shift()) - 1;
 }
 
 static u64 ilk_next(int cpu)
 {
-	return READ_ONCE(per_cpu(ilk_head, cpu)) >> ilk_serial_shift();
+	u64 head = READ_ONCE(per_cpu(ilk_head, cpu));
+
+	if ((head & ilk_nobody()) == ilk_nobody())
+		head = READ_ONCE(per_cpu(ilk_parked, cpu));
+	return head >> ilk_serial_shift();
 }
 
+static u64 ilk_limit_of(int cpu)
+{
+	if (ilk_overwrite)
+		return ilk_nobody() - 1;
+	return ilk_head_at(cpu, per_cpu(ilk_tail, cpu) + ilk_slots);
+}
+
+/* Whether a ring has as many samples to read as the reader wants to be woken for. */
 static bool ilk_unread(void)
 {
 	int cpu;
 
 	for_each_possible_cpu(cpu)
-		if (ilk_next(cpu) != ilk_tail(cpu))
+		if (ilk_next(cpu) - READ_ONCE(per_cpu(ilk_tail, cpu)) >= READ_ONCE(ilk_watermark))
 			return true;
 	return false;
+}
+
+/*
+ * Runs on `cpu` with interrupts off, or anywhere if `cpu` is offline. A patch that was interrupted
+ * with the head in a register finds another head when it reserves, and looks again. Only an NMI may
+ * come between the two words: it takes slots for free ones, which they are unless the ring is full.
+ */
+static void ilk_park(void *argument)
+{
+	int cpu = (long)argument;
+
+	WRITE_ONCE(per_cpu(ilk_limit, cpu), ilk_off_word);
+	WRITE_ONCE(per_cpu(ilk_parked, cpu), xchg(&per_cpu(ilk_head, cpu), ilk_off_word));
+	per_cpu(ilk_lost_before, cpu) = per_cpu(ilk_lost_full, cpu);
+}
+
+static void ilk_unpark(void *argument)
+{
+	int cpu = (long)argument;
+
+	per_cpu(ilk_lost_off, cpu) += per_cpu(ilk_lost_full, cpu) - per_cpu(ilk_lost_before, cpu);
+	xchg(&per_cpu(ilk_head, cpu), per_cpu(ilk_parked, cpu));
+	WRITE_ONCE(per_cpu(ilk_limit, cpu), ilk_limit_of(cpu));
+}
+
+static void ilk_switch(bool off)
+{
+	int cpu;
+
+	if (off == ilk_off)
+		return;
+	ilk_off_word = (ilk_off_word + (1ull << ilk_serial_shift())) | ilk_nobody();
+	cpus_read_lock();
+	for_each_possible_cpu(cpu) {
+		smp_call_func_t turn = off ? ilk_park : ilk_unpark;
+
+		if (smp_call_function_single(cpu, turn, (void *)(long)cpu, true))
+			turn((void *)(long)cpu);
+	}
+	cpus_read_unlock();
+	ilk_off = off;
+}
+
+/* Another mode forgets what is unread; it takes a kernel without splices, where no head moves. */
+int ilk_ring_rings(const struct ilk_rings *request)
+{
+	bool overwrite = request->flags & ILK_RINGS_OVERWRITE;
+	int cpu;
+
+	if (request->reserved || request->flags & ~(ILK_RINGS_OVERWRITE | ILK_RINGS_OFF) ||
+	    !request->watermark || request->watermark > ilk_slots)
+		return -EINVAL;
+	if (overwrite != ilk_overwrite) {
+		if (ilk_site_find(0, ULONG_MAX))
+			return -EBUSY;
+		ilk_overwrite = overwrite;
+		for_each_possible_cpu(cpu) {
+			WRITE_ONCE(per_cpu(ilk_tail, cpu), ilk_next(cpu));
+			if (!ilk_off)
+				WRITE_ONCE(per_cpu(ilk_limit, cpu), ilk_limit_of(cpu));
+		}
+	}
+	WRITE_ONCE(ilk_watermark, request->watermark);
+	ilk_switch(request->flags & ILK_RINGS_OFF);
+	return 0;
 }
 
 static void ilk_poll_tick(struct timer_list *timer)
@@ -221,12 +319,13 @@ int ilk_ring_consume(const struct ilk_consume *request)
 	unsigned int cpu = request->cpu;
 
 	if (request->reserved || cpu >= nr_cpu_ids || !cpu_possible(cpu) ||
-	    request->tail < ilk_tail(cpu) || request->tail > ilk_next(cpu))
+	    request->tail < per_cpu(ilk_tail, cpu) || request->tail > ilk_next(cpu))
 		return -EINVAL;
+	WRITE_ONCE(per_cpu(ilk_tail, cpu), request->tail);
 	/* The samples were read before their slots are given back. */
 	smp_mb();
-	WRITE_ONCE(per_cpu(ilk_limit, cpu),
-		   ilk_head_at(cpu, request->tail + ilk_slots));
+	if (!ilk_off)
+		WRITE_ONCE(per_cpu(ilk_limit, cpu), ilk_limit_of(cpu));
 	return 0;
 }
 
@@ -277,8 +376,13 @@ int ilk_ring_losses(const struct ilk_losses *request)
 		struct ilk_cpu_state state = {};
 
 		if (cpu_possible(cpu)) {
+			u64 lost = READ_ONCE(per_cpu(ilk_lost_full, cpu));
+
 			state.head = ilk_next(cpu);
-			state.lost_full = READ_ONCE(per_cpu(ilk_lost_full, cpu));
+			state.lost_off = per_cpu(ilk_lost_off, cpu);
+			if (ilk_off)
+				state.lost_off += lost - per_cpu(ilk_lost_before, cpu);
+			state.lost_full = lost - state.lost_off;
 			state.lost_unmatched = READ_ONCE(per_cpu(ilk_lost_unmatched, cpu));
 		}
 		if (copy_to_user(out + cpu, &state, sizeof(state)))

@@ -15,6 +15,7 @@ pub mod memory;
 pub mod protocol;
 #[cfg(feature = "client")]
 pub mod saved;
+mod shared;
 pub mod spread;
 
 pub use error::{Error, Result};

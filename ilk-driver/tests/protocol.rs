@@ -7,10 +7,10 @@
 )]
 
 use ilk_driver::protocol::{
-    ArenaWrite, Batch, Bytes, Counter, CpuLosses, Decoder, Finished, Incoming, Layout, MAGIC,
-    MAX_COUNTERS, MAX_FRAME, MAX_ITEMS, MAX_POKES, Message, OPENING_BYTES, Opening, Poke, Refusal,
-    RefusalKind, Request, Row, Schedule, Started, Switched, Target, Total, Way, Workload,
-    WorkloadEvent, encode,
+    ArenaWrite, Batch, Bytes, Collection, Counter, CpuLosses, Decoder, Finished, Incoming,
+    Interval, Layout, MAGIC, MAX_COUNTERS, MAX_FRAME, MAX_ITEMS, MAX_POKES, Message, OPENING_BYTES,
+    Opening, Poke, Refusal, RefusalKind, Request, Row, Schedule, Started, Strategy as Samples,
+    Switched, Target, Total, Way, Workload, WorkloadEvent, encode,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -92,9 +92,41 @@ fn request() -> impl Strategy<Value = Request> {
         (-1e9..1e9, vec(poke(), 0..20)).prop_map(|(at, pokes)| Request::Batch(Batch { at, pokes })),
         vec(poke(), 0..20).prop_map(Request::Pokes),
         vec(counter, 0..20).prop_map(Request::Counters),
-        (-1e9..1e9, proptest::option::of(workload()))
-            .prop_map(|(duration, workload)| Request::Start(Schedule { duration, workload })),
+        (
+            -1e9..1e9,
+            proptest::option::of(workload()),
+            collection(),
+            any::<u64>()
+        )
+            .prop_map(
+                |(duration, workload, collection, token)| Request::Start(Schedule {
+                    duration,
+                    workload,
+                    collection,
+                    token
+                })
+            ),
+        any::<u64>().prop_map(Request::Taken),
+        any::<u64>().prop_map(Request::Share),
+        any::<u32>().prop_map(Request::Flood),
+        any::<(u64, u64)>().prop_map(|(token, taken)| Request::Resume { token, taken }),
     ]
+}
+
+fn collection() -> impl Strategy<Value = Collection> {
+    let interval = || (-1e9..1e9, -1e9..1e9).prop_map(|(every, jitter)| Interval { every, jitter });
+    let samples = prop_oneof![
+        Just(Samples::Stream),
+        Just(Samples::Oldest),
+        Just(Samples::Newest),
+        interval().prop_map(Samples::Periodic),
+        (interval(), -1e9..1e9).prop_map(|(interval, length)| Samples::Windows(interval, length)),
+    ];
+    (samples, interval(), -1e9..1e9).prop_map(|(samples, totals, grace)| Collection {
+        samples,
+        totals,
+        grace,
+    })
 }
 
 fn refusal() -> impl Strategy<Value = Refusal> {
@@ -106,12 +138,17 @@ fn refusal() -> impl Strategy<Value = Refusal> {
 
 fn losses() -> impl Strategy<Value = Vec<CpuLosses>> {
     vec(
-        any::<(u16, u64, u64, u64)>().prop_map(|(cpu, taken, full, unmatched)| CpuLosses {
-            cpu,
-            taken,
-            full,
-            unmatched,
-        }),
+        any::<(u16, [u64; 6])>().prop_map(
+            |(cpu, [taken, full, unmatched, disabled, overwritten, overtaken])| CpuLosses {
+                cpu,
+                taken,
+                full,
+                unmatched,
+                disabled,
+                overwritten,
+                overtaken,
+            },
+        ),
         0..9,
     )
 }
@@ -394,10 +431,52 @@ fn numbers_out_of_bounds_are_refused_by_name() {
         Request::Start(Schedule {
             duration,
             workload: None,
+            collection: Collection::default(),
+            token: 0,
         })
     };
     assert!(refused(schedule(f64::INFINITY)).contains("duration"));
     assert!(schedule(10.0).check().is_ok());
+    let collected = |samples, grace| {
+        Request::Start(Schedule {
+            duration: 1.0,
+            workload: None,
+            collection: Collection {
+                samples,
+                grace,
+                ..Collection::default()
+            },
+            token: 0,
+        })
+    };
+    let interval = |every, jitter| Interval { every, jitter };
+    for (samples, grace, named) in [
+        (
+            Samples::Periodic(interval(0.0, 0.0)),
+            0.0,
+            "samples every 0 s",
+        ),
+        (
+            Samples::Periodic(interval(1.0, f64::NAN)),
+            0.0,
+            "varied by NaN",
+        ),
+        (
+            Samples::Windows(interval(1.0, 0.5), 0.5),
+            0.0,
+            "window of 0.5",
+        ),
+        (Samples::Stream, -1.0, "grace of -1"),
+        (Samples::Stream, f64::NAN, "grace of NaN"),
+    ] {
+        let text = refused(collected(samples, grace));
+        assert!(text.contains(named), "{text}");
+    }
+    assert!(
+        collected(Samples::Windows(interval(1.0, 0.5), 0.4), 5.0)
+            .check()
+            .is_ok()
+    );
     let early = Batch {
         at: 1.0,
         pokes: Vec::new(),

@@ -7,14 +7,17 @@
 )]
 
 use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ilk_driver::protocol::{
-    self, Decoder, FrameDecoder, Message, Opening, RefusalKind, Request, encode,
+    self, ArenaWrite, Batch, Bytes, Collection, Counter, Decoder, FrameDecoder, Message, Opening,
+    RefusalKind, Request, Schedule, encode,
 };
 
 struct Agent {
@@ -229,4 +232,187 @@ fn an_agent_does_not_take_anothers_socket_nor_a_file() {
     assert!(!third.status.success());
     assert!(String::from_utf8_lossy(&third.stderr).contains("is no socket"));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+}
+
+/// Numbers that are the same every time (xorshift; Marsaglia, 2003).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 20) as usize % most.max(1)
+    }
+
+    fn bytes(&mut self, most: usize) -> Vec<u8> {
+        (0..self.below(most))
+            .map(|_| self.below(256) as u8)
+            .collect()
+    }
+
+    fn request(&mut self) -> Request {
+        let word = self.below(1 << 40) as u64;
+        match self.below(12) {
+            0 => Request::Info,
+            1 => Request::Blacklist,
+            2 => Request::Read {
+                address: word << 24,
+                length: word & 0xfffff,
+            },
+            3 => Request::Clear,
+            4 => Request::Arena(vec![ArenaWrite {
+                offset: word,
+                code: Bytes(self.bytes(100)),
+            }]),
+            5 => Request::Batch(Batch {
+                at: word as f64 - 1e6,
+                pokes: Vec::new(),
+            }),
+            6 => Request::Pokes(Vec::new()),
+            7 => Request::Counters(vec![Counter {
+                id: word,
+                bank: word as u32,
+                slot: word as u32,
+            }]),
+            8 => Request::Start(Schedule {
+                duration: word as f64 / 1e6 - 10.0,
+                workload: None,
+                collection: Collection {
+                    grace: word as f64 / 1e6 - 10.0,
+                    ..Collection::default()
+                },
+                token: word,
+            }),
+            9 => Request::Stop,
+            10 => Request::Taken(word),
+            _ => Request::Resume {
+                token: word,
+                taken: word,
+            },
+        }
+    }
+
+    /// An opening, a request, a damaged one, or nothing that means anything.
+    fn piece(&mut self) -> Vec<u8> {
+        let opening = Opening {
+            version: protocol::VERSION,
+            nonce: 7,
+        };
+        let mut piece = match self.below(8) {
+            0 => opening.to_bytes(),
+            1 => return self.bytes(300),
+            2 => [
+                &(self.below(1 << 25) as u32).to_le_bytes()[..],
+                &self.bytes(50),
+            ]
+            .concat(),
+            _ => encode(&self.request()).unwrap(),
+        };
+        if self.below(3) == 0 {
+            let at = self.below(piece.len());
+            piece[at] ^= 1 << self.below(8);
+        }
+        if self.below(8) == 0 {
+            piece.truncate(self.below(piece.len()));
+        }
+        piece
+    }
+}
+
+#[test]
+fn whatever_comes_the_agent_serves_on() {
+    let agent = Agent::start();
+    let mut random = Random(0x6769_6c6b);
+    for round in 0..60 {
+        let mut stream = UnixStream::connect(&agent.socket).unwrap();
+        let mut answers = stream.try_clone().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut bytes = [0; 65_536];
+            while matches!(answers.read(&mut bytes), Ok(1..)) {}
+        });
+        let opening = Opening {
+            version: protocol::VERSION,
+            nonce: round,
+        };
+        stream.write_all(&opening.to_bytes()).unwrap();
+        for _ in 0..random.below(60) {
+            // Who is turned away, because the last client is still being seen off, may be cut off.
+            let _cut_off = stream.write_all(&random.piece());
+        }
+        let _gone = stream.shutdown(Shutdown::Both);
+        reader.join().unwrap();
+    }
+    let begun = Instant::now();
+    loop {
+        let mut client = Client::open(&agent.socket, 3);
+        client.send(&Request::Ping(11));
+        if client.next() == Message::Pong(11) {
+            let (kind, _) = client.refused(&Request::Info);
+            assert_eq!(kind, RefusalKind::Module);
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Whether this test may do what only root may.
+fn is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
+
+#[test]
+fn the_agent_keeps_only_the_capabilities_that_it_needs() {
+    let agent = Agent::start();
+    let mut client = Client::open(&agent.socket, 1);
+    client.send(&Request::Ping(1));
+    assert_eq!(client.next(), Message::Pong(1));
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", agent.child.id())).unwrap();
+    for task in tasks.flatten() {
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap();
+        let set = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
+        };
+        // CAP_SYS_MODULE, CAP_SYS_RAWIO, CAP_SYSLOG
+        let needed = 1 << 16 | 1 << 17 | 1 << 34;
+        for name in ["CapInh:", "CapPrm:", "CapEff:", "CapBnd:"] {
+            if name != "CapBnd:" || is_root() {
+                assert_eq!(set(name) & !needed, 0, "{name} {:x}", set(name));
+            }
+        }
+        assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+    }
+}
+
+#[test]
+fn another_user_is_not_served_even_if_it_can_connect() {
+    if !is_root() {
+        eprintln!("Only root can try to be somebody else.");
+        return;
+    }
+    let agent = Agent::start();
+    let folder = agent.socket.parent().unwrap();
+    for (path, mode) in [(folder, 0o755), (agent.socket.as_path(), 0o666)] {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    // Where nobody else may enter the folder of the program.
+    let program = folder.join("ilk");
+    std::fs::copy(env!("CARGO_BIN_EXE_ilk"), &program).unwrap();
+    let output = Command::new(&program)
+        .args(["functions", "--socket"])
+        .arg(&agent.socket)
+        .uid(65_534)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("does not serve user 65534"),
+        "{said}"
+    );
+    // Root is.
+    let mut client = Client::open(&agent.socket, 1);
+    let (kind, _) = client.refused(&Request::Info);
+    assert!(matches!(kind, RefusalKind::Module | RefusalKind::Busy));
 }

@@ -257,7 +257,9 @@ impl Routine {
                 decoded.runs_on = false;
                 decoded.leads_to.edit(|to| to.push(target.0));
             }
-            FlowControl::ConditionalBranch if inside => decoded.leads_to.edit(|to| to.push(target.0)),
+            FlowControl::ConditionalBranch if inside => {
+                decoded.leads_to.edit(|to| to.push(target.0))
+            }
             FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
                 decoded.runs_on = instruction.flow_control() == FlowControl::ConditionalBranch;
                 decoded.leaves_with = if image.is_return_thunk(target) {

@@ -149,8 +149,9 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64)) -> Result<Opened> {
     let (mut full, mut unmatched) = (0, 0);
     for loss in recording.losses()? {
         match loss.cause {
-            LossCause::RingFull => full += loss.count,
             LossCause::Unmatched => unmatched += loss.count,
+            // In one way or another, the ring had no room for them.
+            _ => full += loss.count,
         }
     }
     let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());

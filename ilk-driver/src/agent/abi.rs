@@ -186,6 +186,8 @@ pub struct CpuState {
     pub lost_full: u64,
     /// Timer stops not sampled: no start found.
     pub lost_unmatched: u64,
+    /// Hits not sampled: ring off.
+    pub lost_off: u64,
 }
 
 /// `struct ilk_losses`.
@@ -210,6 +212,23 @@ pub struct Consume {
     pub cpu: u32,
     /// Zero.
     pub reserved: u32,
+}
+
+/// When a ring is full the oldest samples are lost, else new ones.
+pub const RINGS_OVERWRITE: u32 = 1;
+/// Hits are counted as lost, and nothing else.
+pub const RINGS_OFF: u32 = 2;
+
+/// `struct ilk_rings`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rings {
+    /// [`RINGS_OVERWRITE`], [`RINGS_OFF`].
+    pub flags: u32,
+    /// Samples of one ring to wake the reader for.
+    pub watermark: u32,
+    /// Zero.
+    pub reserved: u64,
 }
 
 /// `_IOC` of include/uapi/asm-generic/ioctl.h, for type `'i'`.
@@ -237,6 +256,8 @@ pub const IOC_CONSUME: u32 = number(false, true, 5, size_of::<Consume>());
 pub const IOC_RESET: u32 = number(false, false, 6, 0);
 /// Describes a bank of counters.
 pub const IOC_BANK: u32 = number(true, true, 7, size_of::<Bank>());
+/// Says how rings take samples.
+pub const IOC_RINGS: u32 = number(false, true, 10, size_of::<Rings>());
 
 /// Why a batch was refused (`enum ilk_reason`), as a sentence's end.
 #[must_use]
@@ -356,7 +377,15 @@ mod tests {
             tsc_end
         );
         layout!(Counters, "ilk_counters", bank, first, count, reserved, out);
-        layout!(CpuState, "ilk_cpu_state", head, lost_full, lost_unmatched);
+        layout!(
+            CpuState,
+            "ilk_cpu_state",
+            head,
+            lost_full,
+            lost_unmatched,
+            lost_off
+        );
+        layout!(Rings, "ilk_rings", flags, watermark, reserved);
         layout!(Losses, "ilk_losses", out, cpus, reserved);
         layout!(Consume, "ilk_consume", tail, cpu, reserved);
         same(
@@ -369,7 +398,8 @@ mod tests {
             KIND_JUMP "ILK_JUMP", KIND_SHORT "ILK_SHORT", KIND_BOUNCE "ILK_BOUNCE", KIND_TRAP "ILK_TRAP",
             KIND_TRACER "ILK_TRACER", IOC_BANK "ILK_IOC_BANK", POKE_MULTI "ILK_POKE_MULTI", POKE_REMOVE "ILK_POKE_REMOVE",
             IOC_INFO "ILK_IOC_INFO", IOC_ARENA "ILK_IOC_ARENA", IOC_BATCH "ILK_IOC_BATCH", IOC_COUNTERS "ILK_IOC_COUNTERS",
-            IOC_LOSSES "ILK_IOC_LOSSES", IOC_CONSUME "ILK_IOC_CONSUME", IOC_RESET "ILK_IOC_RESET"
+            IOC_LOSSES "ILK_IOC_LOSSES", IOC_CONSUME "ILK_IOC_CONSUME", IOC_RESET "ILK_IOC_RESET",
+            IOC_RINGS "ILK_IOC_RINGS", RINGS_OVERWRITE "ILK_RINGS_OVERWRITE", RINGS_OFF "ILK_RINGS_OFF"
         );
         same("last reason", "ILK_INJECTED", 17);
         c.push_str("return 0; }\n");

@@ -50,13 +50,15 @@ impl Clockwork {
         duration: f64,
     ) {
         self.outbox.tell(&Message::Started(self.clock.started));
+        let prepared = self.drain.prepare();
         let drain = Arc::clone(&self.drain);
         let thread = std::thread::Builder::new().name(String::from("drain"));
         let drained = thread.spawn(move || drain.run(rings));
 
-        let (running, mut failed) = match &drained {
-            Ok(_) => self.play(batches, program, duration),
-            Err(e) => {
+        let (running, mut failed) = match (&drained, prepared) {
+            (Ok(_), Ok(())) => self.play(batches, program, duration),
+            (Ok(_), Err(e)) => (None, Some(unreadable("rings", &e))),
+            (Err(e), _) => {
                 let what = format!("The agent could not start a thread for the rings: {e}.");
                 (None, Some(Refusal::new(RefusalKind::Module, what)))
             }

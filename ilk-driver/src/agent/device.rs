@@ -279,6 +279,22 @@ impl Device {
         }
     }
 
+    /// Says how rings take samples from now on. `overwrite` changes only while no splice is in place.
+    pub(super) fn set_rings(&self, overwrite: bool, on: bool, watermark: u32) -> io::Result<()> {
+        let overwrite = if overwrite { abi::RINGS_OVERWRITE } else { 0 };
+        let off = if on { 0 } else { abi::RINGS_OFF };
+        let mut request = abi::Rings {
+            flags: overwrite | off,
+            watermark,
+            reserved: 0,
+        };
+        // SAFETY: the request holds numbers only.
+        #[allow(unsafe_code, reason = "ioctl(2)")]
+        unsafe {
+            ioctl(&self.file, abi::IOC_RINGS, &raw mut request)
+        }
+    }
+
     /// Takes every splice out, at once and whatever stands where.
     pub(super) fn reset(&self) -> io::Result<()> {
         // SAFETY: the request has no argument.
@@ -288,7 +304,7 @@ impl Device {
         }
     }
 
-    /// Waits until there is a sample to read, or `wait` is over.
+    /// Waits until a ring has as many samples as its watermark says, or `wait` is over.
     pub(super) fn wait(&self, wait: Duration) -> io::Result<()> {
         sys::poll(self.file.as_fd(), sys::READABLE, wait).map(drop)
     }

@@ -32,12 +32,16 @@ pub(super) fn kallsyms() -> Result<Vec<u8>, Refusal> {
     std::fs::read(KALLSYMS).map_err(|e| unreadable(KALLSYMS, &e))
 }
 
-/// The blacklist and a note for a person where there is none.
-pub(super) fn blacklist() -> (Vec<u8>, String) {
+/// Has the blacklist stand where it is read. It is there already, or the kernel has none, or it cannot
+/// be had: reading it tells.
+pub(super) fn mount_debugfs() {
     if !std::path::Path::new(BLACKLIST).exists() {
-        // It is there already, or the kernel has none: the read below tells.
         let _tried = sys::mount(c"debugfs", c"/sys/kernel/debug");
     }
+}
+
+/// The blacklist and a note for a person where there is none.
+pub(super) fn blacklist() -> (Vec<u8>, String) {
     match std::fs::read(BLACKLIST) {
         Ok(list) => (list, String::new()),
         Err(e) => {

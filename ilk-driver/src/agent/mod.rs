@@ -13,6 +13,9 @@ mod drain;
 mod kernel;
 mod modules;
 mod outbox;
+mod parking;
+mod privileges;
+mod rhythm;
 mod rings;
 mod served;
 mod session;
@@ -23,19 +26,16 @@ mod workload;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::protocol::{self, Decoder, Incoming, Opening, Request};
 use crate::{Error, Result};
+use parking::{ALONE, Parking};
 use served::Served;
 use stream::{Read1, Stream};
 
 /// Where the agent listens on a machine of one's own.
 pub const SOCKET: &str = "/run/ilk.sock";
-
-/// How long nobody must be at a port before its client counts as gone. The news that a client has
-/// come travels beside the data, and may arrive after the client's first words.
-const GRACE: Duration = Duration::from_millis(200);
 
 /// Where to listen.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +63,10 @@ pub fn serve(options: &Options) -> Result<()> {
     match &options.listen {
         Listen::Port(path) => {
             let stream = Arc::new(Stream::port(path)?);
+            privileges::drop_all_but_needed(options.allow_run).map_err(Error::io(
+                path,
+                "The agent could not drop its privileges; run it as root",
+            ))?;
             // Tells a client of the agent before this one that its session is over. If nobody is there,
             // or nobody listens, nothing is lost.
             let _told = std::io::Write::write(
@@ -73,31 +77,43 @@ pub fn serve(options: &Options) -> Result<()> {
                 }
                 .to_bytes(),
             );
-            serve_stream(&stream, options.allow_run, Some(GRACE))
+            serve_stream(&stream, options.allow_run, &Arc::default(), true)
                 .map_err(Error::io(path, "The port broke; start the agent again"))
         }
         Listen::Socket(path) => socket::serve(path, options.allow_run),
     }
 }
 
-/// Serves whoever is at the other end: until nobody is, or for ever where somebody may come after
-/// `grace`.
+/// Serves whoever is at the other end: until nobody is, or for ever where somebody may come again.
 fn serve_stream(
     stream: &Arc<Stream>,
     allow_run: bool,
-    grace: Option<Duration>,
+    parking: &Arc<Parking>,
+    come_again: bool,
+) -> std::io::Result<()> {
+    let mut served: Option<Served> = None;
+    let result = serve_clients(stream, allow_run, parking, come_again, &mut served);
+    parking.park(served);
+    result
+}
+
+fn serve_clients(
+    stream: &Arc<Stream>,
+    allow_run: bool,
+    parking: &Arc<Parking>,
+    come_again: bool,
+    served: &mut Option<Served>,
 ) -> std::io::Result<()> {
     let mut decoder = Decoder::new();
-    let mut served: Option<Served> = None;
     let mut buffer = vec![0; 256 << 10];
     let mut alone: Option<Instant> = None;
     loop {
-        let count = match (stream.read(&mut buffer)?, grace) {
-            (Read1::Bytes(count), _) => count,
-            (Read1::Nobody, None) => return Ok(()),
-            (Read1::Nobody, Some(grace)) => {
-                if alone.get_or_insert_with(Instant::now).elapsed() > grace {
-                    served = None;
+        let count = match stream.read(&mut buffer)? {
+            Read1::Bytes(count) => count,
+            Read1::Nobody if !come_again => return Ok(()),
+            Read1::Nobody => {
+                if alone.get_or_insert_with(Instant::now).elapsed() > ALONE {
+                    parking.park(served.take());
                 }
                 Stream::pause();
                 continue;
@@ -109,16 +125,17 @@ fn serve_stream(
             match decoder.take::<Request>() {
                 Ok(None) => break,
                 Ok(Some(Incoming::Opening(opening))) => {
-                    // The last client's splices come out before the next is answered.
-                    drop(served.take());
-                    served = Some(Served::open(Arc::clone(stream), opening, allow_run)?);
+                    // The last client's splices come out before the next is answered, unless it is to
+                    // be waited for.
+                    parking.park(served.take());
+                    stream.share(None);
+                    *served = Some(Served::open(Arc::clone(stream), opening, allow_run)?);
                 }
                 Ok(Some(Incoming::Message(request))) => {
-                    if let Some(client) = &mut served
-                        && client.serve(request).is_err()
-                    {
-                        served = None;
-                    }
+                    *served = match served.take() {
+                        Some(client) => answer(client, request, stream, parking)?,
+                        None => None,
+                    };
                 }
                 Err(error) => {
                     if let Some(client) = &served {
@@ -127,6 +144,27 @@ fn serve_stream(
                     break;
                 }
             }
+        }
+    }
+}
+
+/// Does what was asked; `None` if the client is gone.
+fn answer(
+    mut client: Served,
+    request: Request,
+    stream: &Arc<Stream>,
+    parking: &Arc<Parking>,
+) -> std::io::Result<Option<Served>> {
+    match request {
+        Request::Resume { token, taken } => parking.resume(client, stream, token, taken).map(Some),
+        Request::Share(number) => Ok(client.share(stream, number).is_ok().then_some(client)),
+        Request::Ping(_) | Request::Flood(_) => Ok(client.serve(request).is_ok().then_some(client)),
+        _ => {
+            if let Some(refusal) = parking.occupied() {
+                client.refuse(refusal);
+                return Ok(Some(client));
+            }
+            Ok(client.serve(request).is_ok().then_some(client))
         }
     }
 }

@@ -104,6 +104,33 @@ impl Rings {
         Ok(most)
     }
 
+    /// Takes what rings hold that have overwritten their oldest samples, when nobody writes any more.
+    /// Returns how many of each CPU are not there, because a sample of a lap before stands in their
+    /// slot.
+    pub(super) fn newest(self, mut take: impl FnMut(u16, &[Sample])) -> io::Result<Vec<u64>> {
+        let slots = 1_u64 << self.device.slots_log2();
+        let states = self.device.states()?;
+        let mut missing = Vec::new();
+        for ((cpu, mut reader), state) in (0_u16..).zip(self.readers).zip(&states) {
+            let first = state.head.saturating_sub(slots).max(reader.tail());
+            reader = reader.starting_at(first);
+            let mut samples = Vec::new();
+            let mut overtaken = 0;
+            while reader.tail() < state.head {
+                let left = usize::try_from(state.head - reader.tail()).unwrap_or(usize::MAX);
+                if reader.drain(&mut samples, left) < left {
+                    let next = reader.tail() + 1;
+                    reader = reader.starting_at(next);
+                    overtaken += 1;
+                }
+            }
+            self.device.consume(u32::from(cpu), state.head)?;
+            take(cpu, &samples);
+            missing.push(overtaken);
+        }
+        Ok(missing)
+    }
+
     /// Whether every sample of every CPU was read.
     pub(super) fn is_drained(&self) -> io::Result<bool> {
         let states = self.device.states()?;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::device::Device;
 use super::kernel::{self, Memory};
@@ -10,7 +11,8 @@ use super::session::Running;
 use super::stream::Stream;
 use super::{abi, clock, device, modules};
 use crate::protocol::{
-    self, Bytes, CHUNK, Message, Opening, Refusal, RefusalKind, Request, Schedule, Target,
+    self, Bytes, CHUNK, Message, Opening, Refusal, RefusalKind, Request, SAMPLE_BYTES, Schedule,
+    Target,
 };
 
 /// A client that has opened a connection. Dropping it takes everything out.
@@ -24,7 +26,13 @@ pub(super) struct Served {
     counters: Vec<protocol::Counter>,
     allow_run: bool,
     tsc_hz: u64,
+    /// Of the session: its token, and how long it goes on without its client.
+    token: u64,
+    grace: Duration,
 }
+
+/// How long a client may take to read the answer to [`Request::Resume`].
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Served {
     /// Answers an opening.
@@ -51,7 +59,68 @@ impl Served {
             counters: Vec::new(),
             allow_run,
             tsc_hz: 0,
+            token: 0,
+            grace: Duration::ZERO,
         })
+    }
+
+    /// The client is lost. Whether its session is to go on for a while, with nobody to hear of it.
+    pub(super) fn detach(&mut self) -> bool {
+        let ended = self.session.as_ref().is_none_or(Running::has_ended);
+        if self.grace.is_zero() || (ended && self.outbox.is_safe()) {
+            return false;
+        }
+        self.outbox.detach();
+        self.join_writer();
+        true
+    }
+
+    /// Whether it is that session, and `taken` may be gone on from.
+    pub(super) fn continues(&self, token: u64, taken: u64) -> bool {
+        self.token == token && self.outbox.has_from(taken)
+    }
+
+    /// How long the session goes on without its client.
+    pub(super) fn grace(&self) -> Duration {
+        self.grace
+    }
+
+    /// The client is back: it is told all that it has not safe.
+    pub(super) fn attach(&mut self, stream: Arc<Stream>, taken: u64) -> std::io::Result<()> {
+        self.writer = Some(self.outbox.attach(stream, taken)?);
+        Ok(())
+    }
+
+    /// Says yes, and sends everything behind that by memory that the client wrote `number` in.
+    pub(super) fn share(&self, stream: &Stream, number: u64) -> Result<(), Gone> {
+        let shared = Stream::find_shared(number);
+        let answer = match shared {
+            Some(_) => Message::Accepted,
+            None => Message::Refused(wrong("This machine has no memory with that number.")),
+        };
+        self.outbox.send(&answer)?;
+        if shared.is_some() {
+            self.outbox.flush(PATIENCE);
+            stream.share(shared);
+        }
+        Ok(())
+    }
+
+    /// Says yes to a client that goes on with another's session, and leaves it to that.
+    pub(super) fn leave(self) {
+        self.outbox.tell(&Message::Accepted);
+        self.outbox.flush(PATIENCE);
+    }
+
+    /// Says no.
+    pub(super) fn refuse(&self, refusal: Refusal) {
+        self.outbox.tell(&Message::Refused(refusal));
+    }
+
+    fn join_writer(&mut self) {
+        if let Some(writer) = self.writer.take() {
+            let _panicked = writer.join();
+        }
     }
 
     /// Does what was asked and answers.
@@ -64,6 +133,14 @@ impl Served {
         }
         let answer = match request {
             Request::Ping(number) => Ok(Message::Pong(number)),
+            Request::Taken(count) => {
+                self.outbox.taken(count);
+                return Ok(());
+            }
+            // Whoever was to be found was looked for before.
+            Request::Resume { .. } | Request::Share(_) => {
+                Err(wrong("That is not to be asked for now."))
+            }
             Request::Stop => {
                 if let Some(session) = &self.session {
                     session.stop();
@@ -78,6 +155,7 @@ impl Served {
             Request::Blacklist => return self.send_file(Ok(kernel::blacklist())),
             Request::Modules => return self.send_file(Ok(modules::sections())),
             Request::Read { address, length } => return self.send_memory(address, length),
+            Request::Flood(messages) => return self.flood(messages),
             Request::Clear => self.clear().map(|()| Message::Accepted),
             Request::Arena(writes) => self.arena(&writes).map(|()| Message::Accepted),
             Request::Batch(batch) => Request::check_next(&self.batches, &batch).map(|()| {
@@ -166,6 +244,9 @@ impl Served {
         let device = self.device()?;
         let batches = std::mem::take(&mut self.batches);
         let counters = std::mem::take(&mut self.counters);
+        self.token = schedule.token;
+        self.grace = Duration::from_secs_f64(schedule.collection.grace);
+        self.outbox.begin(!self.grace.is_zero());
         self.session = Some(Running::start(
             device,
             batches,
@@ -175,6 +256,16 @@ impl Served {
             self.tsc_hz,
         )?);
         Ok(())
+    }
+
+    /// Messages of samples, as full as they ever are.
+    fn flood(&self, messages: u32) -> Result<(), Gone> {
+        let records = Bytes(vec![0x5a; CHUNK / SAMPLE_BYTES * SAMPLE_BYTES]);
+        let message = Message::Samples { cpu: 0, records };
+        for _ in 0..messages {
+            self.outbox.send(&message)?;
+        }
+        self.outbox.send(&Message::End(String::new()))
     }
 
     fn send_file(&self, file: Result<(Vec<u8>, String), Refusal>) -> Result<(), Gone> {
@@ -223,9 +314,7 @@ impl Drop for Served {
         self.outbox.close();
         self.end_session();
         self.device = None;
-        if let Some(writer) = self.writer.take() {
-            let _panicked = writer.join();
-        }
+        self.join_writer();
     }
 }
 

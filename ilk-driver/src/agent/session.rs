@@ -60,7 +60,13 @@ impl Running {
         let thread = std::thread::Builder::new()
             .name(String::from("clock"))
             .spawn(move || {
-                let drain = Drain::new(Arc::clone(&device), Arc::clone(&outbox), counters);
+                let collection = schedule.collection;
+                let drain = Drain::new(
+                    Arc::clone(&device),
+                    Arc::clone(&outbox),
+                    counters,
+                    collection,
+                );
                 let clockwork =
                     Clockwork::new(device, outbox, Arc::new(drain), own, Clock::start(hz));
                 clockwork.run(rings, &batches, schedule.workload, schedule.duration);
@@ -76,6 +82,11 @@ impl Running {
     /// Whether its end was told.
     pub(super) fn is_over(&self) -> bool {
         self.signal.over.load(Ordering::Acquire) || self.thread.is_finished()
+    }
+
+    /// Whether nothing of it runs any more.
+    pub(super) fn has_ended(&self) -> bool {
+        self.thread.is_finished()
     }
 
     /// Has every splice taken out and the session finished, soon.

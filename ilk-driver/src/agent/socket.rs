@@ -8,8 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use super::parking::Parking;
 use super::stream::Stream;
-use super::{device, serve_stream};
+use super::{device, privileges, serve_stream, sys};
 use crate::protocol::{self, Message, OPENING_BYTES, Opening, Refusal, RefusalKind};
 use crate::{Error, Result};
 
@@ -19,7 +20,12 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Listens at `path` for ever.
 pub(super) fn serve(path: &Path, allow_run: bool) -> Result<()> {
     let listener = listen(path)?;
+    privileges::drop_all_but_needed(allow_run).map_err(Error::io(
+        path,
+        "The agent could not drop its privileges; run it as root",
+    ))?;
     let busy = Arc::new(AtomicBool::new(false));
+    let parking = Arc::new(Parking::default());
     loop {
         let client = match listener.accept() {
             Ok((client, _)) => client,
@@ -41,15 +47,19 @@ pub(super) fn serve(path: &Path, allow_run: bool) -> Result<()> {
         };
         let taken = busy.swap(true, Ordering::AcqRel);
         let flag = Arc::clone(&busy);
+        let parking = Arc::clone(&parking);
         let spawned = std::thread::Builder::new()
             .name(String::from("client"))
             .spawn(move || {
-                if taken {
-                    let _left = turn_away(client);
+                if let Some(refusal) = unwelcome(&client, taken) {
+                    let _left = turn_away(client, refusal);
+                    if !taken {
+                        flag.store(false, Ordering::Release);
+                    }
                     return;
                 }
                 let result = Stream::socket(client)
-                    .and_then(|stream| serve_stream(&Arc::new(stream), allow_run, None));
+                    .and_then(|stream| serve_stream(&Arc::new(stream), allow_run, &parking, false));
                 if let Err(e) = result {
                     eprintln!("A client was dropped: {e}.");
                 }
@@ -103,18 +113,39 @@ fn make(private: &Path, path: &Path) -> std::io::Result<UnixListener> {
     let inside = private.join("s");
     let listener = UnixListener::bind(&inside)?;
     std::fs::set_permissions(&inside, std::fs::Permissions::from_mode(0o600))?;
-    if let Some(user) = std::env::var("SUDO_UID")
-        .ok()
-        .and_then(|id| id.parse().ok())
-    {
+    if let Some(user) = invoker() {
         chown(&inside, Some(user), None)?;
     }
     std::fs::rename(&inside, path)?;
     Ok(listener)
 }
 
-/// One clear sentence for a second client.
-fn turn_away(mut client: UnixStream) -> std::io::Result<()> {
+/// Who called sudo.
+fn invoker() -> Option<u32> {
+    std::env::var("SUDO_UID").ok()?.parse().ok()
+}
+
+/// Why this client is not served: another one is, or it is of a user that the socket is not for. (Its
+/// mode says so already; a socket that was moved, or passed on, may be reached all the same.)
+fn unwelcome(client: &UnixStream, taken: bool) -> Option<Refusal> {
+    let host = device::host();
+    let text = match sys::peer_user(client) {
+        Ok(user) if user == 0 || user == sys::own_user() || Some(user) == invoker() => {
+            if !taken {
+                return None;
+            }
+            format!("Another program is using the agent on {host}; close it and try again.")
+        }
+        Ok(user) => format!(
+            "The agent on {host} does not serve user {user}; connect as root, or as who started it."
+        ),
+        Err(e) => format!("The agent on {host} cannot tell who connects ({e}); start it again."),
+    };
+    Some(Refusal::new(RefusalKind::Busy, text))
+}
+
+/// One clear sentence for a client that is not served.
+fn turn_away(mut client: UnixStream, refusal: Refusal) -> std::io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
     let mut hello = [0; OPENING_BYTES];
@@ -129,11 +160,7 @@ fn turn_away(mut client: UnixStream) -> std::io::Result<()> {
         }
         .to_bytes(),
     )?;
-    let text = format!(
-        "Another program is using the agent on {}; close it and try again.",
-        device::host()
-    );
-    let refused = Message::Refused(Refusal::new(RefusalKind::Busy, text));
+    let refused = Message::Refused(refusal);
     client.write_all(&protocol::encode(&refused).map_err(std::io::Error::other)?)?;
     // Read what was asked meanwhile: closing on unread bytes would throw the answer away.
     let mut rest = [0; 4096];

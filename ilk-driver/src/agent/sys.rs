@@ -3,6 +3,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 /// Something to read.
@@ -36,6 +37,70 @@ pub(super) fn tsc() -> u64 {
     #[allow(unsafe_code, unused_unsafe, reason = "rdtsc")]
     unsafe {
         std::arch::x86_64::_rdtsc()
+    }
+}
+
+/// The user at the other end of a unix socket, when it was connected (`SO_PEERCRED`).
+pub(super) fn peer_user(stream: &UnixStream) -> io::Result<u32> {
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: `peer` has room for `length` bytes, and both live until the call returns.
+    #[allow(unsafe_code, reason = "getsockopt(2)")]
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    if result == 0 {
+        Ok(peer.uid)
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// The user that this process acts for.
+pub(super) fn own_user() -> u32 {
+    // SAFETY: geteuid(2) takes nothing and never fails.
+    #[allow(unsafe_code, reason = "geteuid(2)")]
+    unsafe {
+        libc::geteuid()
+    }
+}
+
+/// Lowers the capabilities of this thread, and of those it starts from now on, to these; gives up any
+/// that programs might inherit.
+pub(super) fn set_capabilities(keep: u64) -> io::Result<()> {
+    // struct __user_cap_header_struct and __user_cap_data_struct of include/uapi/linux/capability.h
+    let header: [u32; 2] = [0x2008_0522, 0];
+    let (low, high) = (keep as u32, (keep >> 32) as u32);
+    let data: [u32; 6] = [low, low, 0, high, high, 0];
+    // SAFETY: version 3 of capset(2) reads a header of two words and twice three words.
+    #[allow(unsafe_code, reason = "capset(2)")]
+    let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// One of prctl(2)'s requests that take a number, or none.
+pub(super) fn control(request: i32, number: u64) -> io::Result<()> {
+    // SAFETY: the requests that this is called with take numbers only.
+    #[allow(unsafe_code, reason = "prctl(2)")]
+    let result = unsafe { libc::prctl(request, number, 0_u64, 0_u64, 0_u64) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
     }
 }
 
@@ -88,6 +153,12 @@ mod tests {
             poll(other.as_fd(), READABLE, Duration::from_secs(5)).unwrap(),
             READABLE
         );
+    }
+
+    #[test]
+    fn the_other_end_is_this_user() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        assert_eq!(peer_user(&one).unwrap(), own_user());
     }
 
     #[test]

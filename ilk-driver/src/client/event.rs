@@ -49,8 +49,8 @@ pub struct Summary {
     pub clock: Clock,
     /// Whether it was stopped before its time.
     pub stopped: bool,
-    /// Samples that patches put into rings: all of them were recorded, or [`Summary::missing`] says
-    /// how many were not.
+    /// Samples that patches put into rings: all of them were recorded, but for those that a ring has
+    /// overwritten ([`CpuLosses::gone`]), or [`Summary::missing`] says how many were not.
     pub taken: u64,
     /// Samples that were taken and did not arrive. More than 0 is a fault of the agent or the module.
     pub missing: u64,
@@ -85,6 +85,22 @@ impl Summary {
             self.losses.iter().map(|cpu| cpu.full).sum(),
             self.losses.iter().map(|cpu| cpu.unmatched).sum(),
         )
+    }
+
+    /// What was lost over all CPUs, by cause. Always: hits of instruments that sample = samples recorded
+    /// + [`CpuLosses::lost`].
+    #[must_use]
+    pub fn lost_by_cause(&self) -> CpuLosses {
+        let sum = |of: fn(&CpuLosses) -> u64| self.losses.iter().map(of).sum();
+        CpuLosses {
+            cpu: gilk_samples::record::ALL_CPUS,
+            taken: sum(|cpu| cpu.taken),
+            full: sum(|cpu| cpu.full),
+            unmatched: sum(|cpu| cpu.unmatched),
+            disabled: sum(|cpu| cpu.disabled),
+            overwritten: sum(|cpu| cpu.overwritten),
+            overtaken: sum(|cpu| cpu.overtaken),
+        }
     }
 
     /// The longest that a batch took, in seconds.

@@ -6,11 +6,13 @@
 
 mod describe;
 mod event;
+mod hold;
 mod lock;
 mod poke;
 mod run;
 mod tally;
 mod upload;
+mod way;
 mod wire;
 
 use std::path::{Path, PathBuf};
@@ -26,6 +28,7 @@ use crate::{Error, Result};
 pub use crate::protocol::CpuLosses;
 pub use describe::{label, metadata};
 pub use event::{Event, InstrumentSummary, StopFlag, Summary, Switch};
+pub use way::{Carried, measure_way};
 use wire::{Wire, unexpected};
 
 /// How long an agent may take to answer.
@@ -82,7 +85,7 @@ impl Connection {
     /// # Errors
     /// As [`connect`](Self::connect).
     pub fn connect_within(socket: &Path, patience: Duration) -> Result<Self> {
-        let mut wire = Wire::open(socket, patience)?;
+        let mut wire = Wire::open(socket, patience, true)?;
         wire.send(&Request::Info)?;
         let info = match wire.answer(patience, "at the handshake")? {
             Message::Info(target) => target_info(target),

@@ -10,6 +10,7 @@ use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Writer;
 
 use super::event::{Event, StopFlag, Summary};
+use super::hold::Hold;
 use super::tally::Tally;
 use super::wire::unexpected;
 use super::{Connection, PATIENCE, describe, upload};
@@ -27,8 +28,8 @@ impl Connection {
     /// # Errors
     /// [`Error::Plan`] if the plan is for another target; [`Error::Refused`] if the agent or the
     /// module refuses it; [`Error::Recording`] if the file cannot be written (every splice is out
-    /// then); [`Error::LostRecording`] if the target is lost meanwhile: the recording is whole up to
-    /// that point.
+    /// then); [`Error::LostRecording`] if the target is lost meanwhile, and for longer than the session's
+    /// grace: the recording is whole up to that point.
     pub fn run(
         &mut self,
         plan: &VerifiedPlan,
@@ -49,16 +50,19 @@ impl Connection {
             )
             .map_err(|source| Error::Recording { source })?,
         );
-        self.wire
-            .send(&Request::Start(upload::schedule(plan, session)))?;
-        let clock = match self.wire.answer(PATIENCE, "at the start of the session")? {
-            Message::Started(started) => Clock {
-                hz: started.tsc_hz,
-                start: started.tsc,
-                start_unix_ns: started.unix_ns,
-            },
-            other => return Err(unexpected(&other)),
+        let mut hold = Hold::new(session.collection.grace);
+        let schedule = upload::schedule(plan, session, hold.token);
+        self.wire.send(&Request::Start(schedule))?;
+        let answer = self.wire.answer(PATIENCE, "at the start of the session")?;
+        let Message::Started(started) = answer else {
+            return Err(unexpected(&answer));
         };
+        let clock = Clock {
+            hz: started.tsc_hz,
+            start: started.tsc,
+            start_unix_ns: started.unix_ns,
+        };
+        hold.took(&mut self.wire, &answer);
         let writer = Writer::create(
             recording,
             &describe::metadata(plan, session, &self.info, clock)?,
@@ -69,6 +73,7 @@ impl Connection {
             writer: None,
             trouble: None,
             events,
+            hold,
         };
         match writer {
             Ok(writer) => run.writer = Some(writer),
@@ -87,11 +92,21 @@ struct Run<'a> {
     writer: Option<Writer>,
     trouble: Option<Error>,
     events: &'a Sender<Event>,
+    hold: Hold,
 }
 
 impl Run<'_> {
-    /// Takes in everything until the agent has finished.
+    /// Takes in everything until the agent has finished, over one connection after the other.
     fn listen(&mut self, connection: &mut Connection, stop: &StopFlag) -> Result<Finished> {
+        loop {
+            match self.listen_on(connection, stop) {
+                Err(lost) => self.hold.regain(&mut connection.wire, lost)?,
+                finished => return finished,
+            }
+        }
+    }
+
+    fn listen_on(&mut self, connection: &mut Connection, stop: &StopFlag) -> Result<Finished> {
         let wire = &mut connection.wire;
         let mut asked_to_stop = false;
         let (mut heard, mut asked) = (Instant::now(), Instant::now());
@@ -101,10 +116,13 @@ impl Run<'_> {
                 wire.send(&Request::Stop)?;
             }
             match wire.glance(DOING)? {
-                Some(Message::Finished(finished)) => return Ok(finished),
                 Some(message) => {
                     heard = Instant::now();
-                    self.take(message)?;
+                    self.hold.took(wire, &message);
+                    match message {
+                        Message::Finished(finished) => return Ok(finished),
+                        message => self.take(message)?,
+                    }
                 }
                 None => {
                     // Has the writer look whether samples have waited long enough.
@@ -209,13 +227,15 @@ impl Run<'_> {
         if let Some(refusal) = &finished.failed {
             return Err(Error::Refused(refusal.clone()));
         }
-        let taken = finished.losses.iter().map(|cpu| cpu.taken).sum::<u64>();
+        let losses = || finished.losses.iter();
+        let taken = losses().map(|cpu| cpu.taken).sum::<u64>();
+        let gone = losses().map(crate::protocol::CpuLosses::gone).sum::<u64>();
         let summary = Summary {
             recording,
             clock: self.tally.clock,
             stopped: finished.stopped,
             taken,
-            missing: taken.saturating_sub(self.tally.received),
+            missing: taken.saturating_sub(gone + self.tally.received),
             losses: finished.losses.clone(),
             instruments: self.tally.instruments(),
             switches: self.tally.switches.clone(),

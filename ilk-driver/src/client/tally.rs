@@ -97,11 +97,15 @@ impl<'a> Tally<'a> {
                     });
                 }
             };
-            note(LossCause::RingFull, now.full.saturating_sub(before.full));
-            note(
-                LossCause::Unmatched,
-                now.unmatched.saturating_sub(before.unmatched),
-            );
+            for (cause, now, before) in [
+                (LossCause::RingFull, now.full, before.full),
+                (LossCause::Unmatched, now.unmatched, before.unmatched),
+                (LossCause::RingOff, now.disabled, before.disabled),
+                (LossCause::Overwritten, now.overwritten, before.overwritten),
+                (LossCause::Overtaken, now.overtaken, before.overtaken),
+            ] {
+                note(cause, now.saturating_sub(before));
+            }
         }
         news
     }
@@ -219,9 +223,9 @@ mod tests {
         let lost = |full, unmatched| {
             [CpuLosses {
                 cpu: 3,
-                taken: 0,
                 full,
                 unmatched,
+                ..CpuLosses::default()
             }]
         };
         let loss = |cause, count| Loss {

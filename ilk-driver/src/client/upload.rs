@@ -1,12 +1,14 @@
 //! A verified plan as requests.
 
+use gilk_engine::collection;
 use gilk_engine::plan::{Patch, PlannedInstrument};
 use gilk_engine::{Addr, Plan, Session};
 
 use super::TargetInfo;
 use super::poke::poke;
 use crate::protocol::{
-    ArenaWrite, Batch, Bytes, CHUNK, Counter, MAX_ITEMS, Request, Row, Schedule, Workload,
+    ArenaWrite, Batch, Bytes, CHUNK, Collection, Counter, Interval, MAX_ITEMS, Request, Row,
+    Schedule, Strategy, Workload,
 };
 use crate::{Error, Result};
 
@@ -105,7 +107,7 @@ fn counter(instrument: &PlannedInstrument) -> Option<Counter> {
 }
 
 /// What starts it.
-pub(super) fn schedule(plan: &Plan, session: &Session) -> Schedule {
+pub(super) fn schedule(plan: &Plan, session: &Session, token: u64) -> Schedule {
     let workload = session.workload.as_ref().map(|workload| Workload {
         program: workload.program.clone(),
         arguments: workload.arguments.clone(),
@@ -114,6 +116,29 @@ pub(super) fn schedule(plan: &Plan, session: &Session) -> Schedule {
     Schedule {
         duration: plan.duration,
         workload,
+        collection: collected(session.collection),
+        token,
+    }
+}
+
+fn collected(collection: collection::Collection) -> Collection {
+    let interval = |every, jitter| Interval { every, jitter };
+    Collection {
+        samples: match collection.samples {
+            collection::Strategy::Stream => Strategy::Stream,
+            collection::Strategy::Periodic { every, jitter } => {
+                Strategy::Periodic(interval(every, jitter))
+            }
+            collection::Strategy::Windows {
+                every,
+                jitter,
+                length,
+            } => Strategy::Windows(interval(every, jitter), length),
+            collection::Strategy::Oldest => Strategy::Oldest,
+            collection::Strategy::Newest => Strategy::Newest,
+        },
+        totals: interval(collection.totals.every, collection.totals.jitter),
+        grace: collection.grace,
     }
 }
 

@@ -1,17 +1,21 @@
 //! The stream to an agent: the opening, then frames.
 
+use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::lock::Lock;
 use crate::protocol::{
     self, Decoder, FrameDecoder, MAGIC, Message, OPENING_BYTES, Opening, RefusalKind, Request,
 };
+use crate::shared::Shared;
 use crate::{Error, Result};
 
+/// How soon memory that is empty is looked at again.
+const SOON: Duration = Duration::from_micros(500);
 /// The longest wait in one read.
 const GLANCE: Duration = Duration::from_millis(50);
 
@@ -21,12 +25,16 @@ pub(super) struct Wire {
     decoder: FrameDecoder,
     buffer: Vec<u8>,
     target: String,
+    socket: PathBuf,
+    /// What the agent sends comes by there, if it is there.
+    shared: Option<Shared>,
     _lock: Lock,
 }
 
 impl Wire {
-    /// Connects, takes the lock, and waits for the agent's answer to an opening.
-    pub(super) fn open(socket: &Path, patience: Duration) -> Result<Self> {
+    /// Connects, takes the lock, and waits for the agent's answer to an opening. Then `share` has the
+    /// agent send by memory, where there is some.
+    pub(super) fn open(socket: &Path, patience: Duration, share: bool) -> Result<Self> {
         // A link to a lab's socket has the lock of the lab.
         let socket = std::fs::canonicalize(socket).unwrap_or_else(|_| socket.to_owned());
         let target = socket.display().to_string();
@@ -38,26 +46,58 @@ impl Wire {
             return Err(nobody(std::io::Error::from(ErrorKind::NotFound)));
         }
         let lock = Lock::take(&socket)?;
-        let stream = UnixStream::connect(&socket).map_err(nobody)?;
-        let lost = |e: std::io::Error| Error::Lost {
-            doing: String::from("at the handshake"),
-            reason: e.to_string(),
-        };
-        stream.set_read_timeout(Some(GLANCE)).map_err(lost)?;
-        stream.set_write_timeout(Some(patience)).map_err(lost)?;
         let mut wire = Self {
-            stream,
+            stream: connect(&socket, &target, patience)?,
             decoder: Decoder::frames_only(),
             buffer: vec![0; 256 << 10],
             target,
+            socket,
+            shared: None,
             _lock: lock,
         };
         wire.shake_hands(patience)?;
+        if share {
+            wire.share()?;
+        }
         Ok(wire)
     }
 
+    /// Opens a connection in place of one that was lost.
+    pub(super) fn reopen(&mut self, patience: Duration) -> Result<()> {
+        self.stream = connect(&self.socket, &self.target, patience)?;
+        self.decoder = Decoder::frames_only();
+        self.shared = None;
+        self.shake_hands(patience)?;
+        self.share()
+    }
+
+    /// Has the agent send by memory, where a lab shares some.
+    fn share(&mut self) -> Result<()> {
+        let path = self.socket.with_extension("shared");
+        let file = File::options().read(true).write(true).open(path);
+        let Some(shared) = file.ok().and_then(|file| Shared::map(&file).ok()) else {
+            return Ok(());
+        };
+        let number = unguessable();
+        shared.begin(number);
+        self.send(&Request::Share(number))?;
+        match self.answer(super::PATIENCE, "at the handshake") {
+            Ok(Message::Accepted) => self.shared = Some(shared),
+            // Its kernel does not show the memory, or its agent may not use it.
+            Err(Error::Refused(_)) => {}
+            Ok(other) => return Err(unexpected(&other)),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// Whether the agent's messages come by memory.
+    pub(super) fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
     fn shake_hands(&mut self, patience: Duration) -> Result<()> {
-        let nonce = RandomState::new().build_hasher().finish();
+        let nonce = unguessable();
         self.write(
             &Opening {
                 version: protocol::VERSION,
@@ -192,6 +232,17 @@ impl Wire {
                 reason,
             })
         };
+        if let Some(shared) = &self.shared {
+            let until = Instant::now() + GLANCE;
+            loop {
+                match shared.read(&mut self.buffer) {
+                    0 if Instant::now() > until => break,
+                    0 => std::thread::sleep(SOON),
+                    count => return Ok(Some(count)),
+                }
+            }
+            // Nothing comes by there but the news that the agent is gone or was started again.
+        }
         match self.stream.read(&mut self.buffer) {
             Ok(0) => lost(String::from("the connection was closed")),
             Ok(count) => Ok(Some(count)),
@@ -213,6 +264,26 @@ impl Wire {
             seconds: patience.as_secs(),
         }
     }
+}
+
+fn connect(socket: &Path, target: &str, patience: Duration) -> Result<UnixStream> {
+    let lost = |e: std::io::Error| Error::Lost {
+        doing: String::from("at the handshake"),
+        reason: e.to_string(),
+    };
+    let stream = UnixStream::connect(socket).map_err(|source| Error::NoAgent {
+        target: target.to_owned(),
+        source,
+    })?;
+    stream.set_read_timeout(Some(GLANCE)).map_err(lost)?;
+    stream.set_write_timeout(Some(patience)).map_err(lost)?;
+    Ok(stream)
+}
+
+/// A number that nobody guesses, nor has had before.
+pub(super) fn unguessable() -> u64 {
+    // Two words of the system's randomness, mixed: made for tables that strangers may not break.
+    RandomState::new().build_hasher().finish()
 }
 
 /// The answer with this nonce, and where it ends.

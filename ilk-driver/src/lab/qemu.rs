@@ -37,6 +37,11 @@ impl Machine<'_> {
         self.directory.join("agent.sock")
     }
 
+    /// The file of the memory that the lab shares; it goes with its directory.
+    fn shared(&self) -> PathBuf {
+        self.socket().with_extension("shared")
+    }
+
     fn complaints(&self) -> PathBuf {
         self.directory.join("qemu")
     }
@@ -102,6 +107,15 @@ impl Machine<'_> {
             "-device",
             "virtserialport,chardev=agent,nr=1,name=gilk.agent",
         ]);
+        qemu.args([
+            "-object",
+            &format!(
+                "memory-backend-file,id=shared,share=on,size={},mem-path={}",
+                crate::shared::BYTES,
+                value(&self.shared())
+            ),
+        ]);
+        qemu.args(["-device", "ivshmem-plain,memdev=shared"]);
         qemu.args(&self.arguments);
         // Ctrl-C in a terminal is for us: we end the session properly, and then QEMU.
         qemu.process_group(0);

@@ -1,8 +1,9 @@
 //! What may be asked for: checked once, where a request comes in.
 
 use super::{
-    ArenaWrite, Batch, Counter, MAX_ARGUMENTS, MAX_BATCHES, MAX_COUNTERS, MAX_ITEMS, MAX_POKES,
-    MAX_READ, MAX_SECONDS, Poke, Refusal, RefusalKind, Request,
+    ArenaWrite, Batch, Collection, Counter, Interval, MAX_ARGUMENTS, MAX_BATCHES, MAX_COUNTERS,
+    MAX_FLOOD, MAX_INTERVAL, MAX_ITEMS, MAX_POKES, MAX_READ, MAX_SECONDS, MIN_INTERVAL, Poke,
+    Refusal, RefusalKind, Request, Strategy,
 };
 
 impl Request {
@@ -34,6 +35,9 @@ impl Request {
             | Self::Modules
             | Self::Clear
             | Self::Stop
+            | Self::Taken(_)
+            | Self::Share(_)
+            | Self::Resume { .. }
             | Self::Ping(_) => Ok(()),
             Self::Read { address, length } => {
                 if *length > MAX_READ || address.checked_add(*length).is_none() {
@@ -43,6 +47,7 @@ impl Request {
                 }
                 Ok(())
             }
+            Self::Flood(messages) => within("messages", *messages as usize, MAX_FLOOD),
             Self::Arena(writes) => {
                 if writes.iter().any(|write| write.code.0.is_empty()) {
                     return Err(wrong("a write of no bytes"));
@@ -65,7 +70,7 @@ impl Request {
                     time("workload", workload.at)?;
                     within("arguments", workload.arguments.len(), MAX_ARGUMENTS)?;
                 }
-                Ok(())
+                schedule.collection.check()
             }
         }
     }
@@ -109,6 +114,47 @@ impl Request {
                 next.at, last.at
             ))),
             _ => Ok(()),
+        }
+    }
+}
+
+impl Collection {
+    fn check(&self) -> Result<(), Refusal> {
+        self.totals.check("totals")?;
+        match self.samples {
+            Strategy::Periodic(interval) => interval.check("samples")?,
+            Strategy::Windows(interval, length) => {
+                interval.check("samples")?;
+                if !(length > 0.0 && length < interval.every - interval.jitter) {
+                    return Err(wrong(&format!("a window of {length} s")));
+                }
+            }
+            Strategy::Stream | Strategy::Oldest | Strategy::Newest => {}
+        }
+        if (0.0..=MAX_INTERVAL).contains(&self.grace) {
+            Ok(())
+        } else {
+            Err(wrong(&format!(
+                "a grace of {} s, outside 0 to {MAX_INTERVAL} s",
+                self.grace
+            )))
+        }
+    }
+}
+
+impl Interval {
+    fn check(self, of: &str) -> Result<(), Refusal> {
+        let Self { every, jitter } = self;
+        let within = (MIN_INTERVAL..=MAX_INTERVAL).contains(&every)
+            && jitter >= 0.0
+            && every - jitter >= MIN_INTERVAL;
+        if within {
+            Ok(())
+        } else {
+            Err(wrong(&format!(
+                "{of} every {every} s, varied by {jitter} s, outside {MIN_INTERVAL} to \
+                 {MAX_INTERVAL} s"
+            )))
         }
     }
 }

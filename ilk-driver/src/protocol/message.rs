@@ -2,7 +2,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::Bytes;
+use super::{Bytes, Schedule};
 
 /// What a client asks for.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,8 +36,22 @@ pub enum Request {
     Start(Schedule),
     /// Takes every splice out and ends the session.
     Stop,
+    /// So many messages of the session are safe with the client. Nothing answers.
+    Taken(u64),
+    /// Goes on with the session of a client that was lost, before anything else is asked.
+    Resume {
+        /// The session's [`Schedule::token`].
+        token: u64,
+        /// Messages of it that the client has safe.
+        taken: u64,
+    },
     /// Whether anyone is there.
     Ping(u64),
+    /// Sends everything from the answer on by memory that both have, at whose beginning the client wrote
+    /// this number.
+    Share(u64),
+    /// So many messages of samples that mean nothing, to see what the way carries.
+    Flood(u32),
 }
 
 /// One code patch, or several that stand together.
@@ -113,15 +127,6 @@ pub enum Way {
     Tracer,
 }
 
-/// How a session goes, beside its batches.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Schedule {
-    /// Seconds from the start to the end.
-    pub duration: f64,
-    /// A program to run.
-    pub workload: Option<Workload>,
-}
-
 /// Where an instrument counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
@@ -131,17 +136,6 @@ pub struct Counter {
     pub bank: u32,
     /// Index in the bank.
     pub slot: u32,
-}
-
-/// A program to run while the session lasts.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Workload {
-    /// Its path in the target.
-    pub program: String,
-    /// Its arguments.
-    pub arguments: Vec<String>,
-    /// Seconds from the start.
-    pub at: f64,
 }
 
 /// What an agent says.
@@ -188,6 +182,23 @@ pub enum Message {
     Workload(WorkloadEvent),
     /// The session is over and every splice is out.
     Finished(Finished),
+}
+
+impl Message {
+    /// Whether it tells of a session, rather than answer a request.
+    #[must_use]
+    pub fn is_of_session(&self) -> bool {
+        matches!(
+            self,
+            Self::Started(_)
+                | Self::Samples { .. }
+                | Self::Totals { .. }
+                | Self::Switched(_)
+                | Self::Losses { .. }
+                | Self::Workload(_)
+                | Self::Finished(_)
+        )
+    }
 }
 
 /// What the target is.
@@ -286,6 +297,27 @@ pub struct CpuLosses {
     pub full: u64,
     /// Timer stops for which there was no start.
     pub unmatched: u64,
+    /// Hits while the ring was off.
+    pub disabled: u64,
+    /// Samples taken, and overwritten by newer ones before anyone read them.
+    pub overwritten: u64,
+    /// Samples taken, and overwritten by an older one: its hit was interrupted before it was written, and
+    /// meanwhile the ring came around.
+    pub overtaken: u64,
+}
+
+impl CpuLosses {
+    /// Samples that were put into the ring and can never arrive.
+    #[must_use]
+    pub fn gone(&self) -> u64 {
+        self.overwritten + self.overtaken
+    }
+
+    /// Hits that became no sample, and samples that can never arrive.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        self.full + self.unmatched + self.disabled + self.gone()
+    }
 }
 
 /// What a workload did.

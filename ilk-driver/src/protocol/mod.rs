@@ -14,6 +14,14 @@
 //! | [`Request::Start`] | [`Message::Started`], then everything that happens, then [`Message::Finished`] |
 //! | [`Request::Stop`] | nothing of its own: `Finished` comes early |
 //! | [`Request::Ping`] | [`Message::Pong`] |
+//! | [`Request::Share`] | [`Message::Accepted`], and from there on all of it by memory |
+//! | [`Request::Flood`] | [`Message::Samples`]…, [`Message::End`] |
+//! | [`Request::Taken`] | nothing |
+//! | [`Request::Resume`] | [`Message::Accepted`], then everything of the session from there on |
+//!
+//! A session with a grace outlives its client: the agent keeps what it told of it
+//! ([`Message::is_of_session`]) until the client says by `Taken` that it is safe, and a client
+//! that opens anew resumes behind what it has.
 //!
 //! Each request can be answered with [`Message::Refused`] instead. Nothing here knows of the
 //! engine: the agent is built without it.
@@ -23,14 +31,16 @@ mod frame;
 mod limits;
 mod message;
 mod opening;
+mod schedule;
 
 pub use bytes::Bytes;
 pub use frame::{Decoder, FrameDecoder, Incoming, encode};
 pub use message::{
     ArenaWrite, Batch, Counter, CpuLosses, Finished, Layout, Message, Poke, Refusal, RefusalKind,
-    Request, Row, Schedule, Started, Switched, Target, Total, Way, Workload, WorkloadEvent,
+    Request, Row, Started, Switched, Target, Total, Way, WorkloadEvent,
 };
 pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
+pub use schedule::{Collection, Interval, Schedule, Strategy, Workload};
 
 /// Changes with every change of a message.
 pub const VERSION: u32 = 4;
@@ -40,6 +50,8 @@ pub const MAX_FRAME: usize = 4 << 20;
 pub const MAX_READ: u64 = 256 << 20;
 /// Bytes of payload in one chunk or one message of samples.
 pub const CHUNK: usize = 64 << 10;
+/// Bytes of one sample in a message of samples.
+pub const SAMPLE_BYTES: usize = size_of::<gilk_samples::Sample>();
 /// Pokes in one batch; the module's own limit.
 pub const MAX_POKES: usize = 1 << 20;
 /// Pokes, counters or totals in one message.
@@ -52,3 +64,9 @@ pub const MAX_COUNTERS: usize = 1 << 21;
 pub const MAX_ARGUMENTS: usize = 256;
 /// Seconds that a session may last: a year.
 pub const MAX_SECONDS: f64 = 31_557_600.0;
+/// Messages that a flood may have.
+pub const MAX_FLOOD: usize = 1 << 20;
+/// The shortest interval in which anything is told, in seconds.
+pub const MIN_INTERVAL: f64 = 0.001;
+/// The longest interval and grace, in seconds.
+pub const MAX_INTERVAL: f64 = 3600.0;

@@ -238,21 +238,26 @@ static int tables(void)
 	struct ilk_losses losses = { .out = (u64)scratch, .cpus = info.cpus };
 	struct ilk_consume consume = { .tail = odd_number(), .cpu = (u32)below(&dice, info.cpus + 2) };
 	struct ilk_bank bank = { .bank = (u32)below(&dice, info.counter_banks + 3) };
-	__u64 *fields[] = { &counters.out, &losses.out, &consume.tail };
+	struct ilk_rings rings = { .flags = (u32)below(&dice, 5),
+				   .watermark = (u32)below(&dice, (2ull << info.slots_log2)) };
+	__u64 *fields[] = { &counters.out, &losses.out, &consume.tail, &rings.reserved };
 	__u32 *small[] = { &counters.bank, &counters.first, &counters.count, &counters.reserved,
-			 &losses.cpus, &losses.reserved, &consume.cpu, &consume.reserved, &bank.bank };
+			 &losses.cpus, &losses.reserved, &consume.cpu, &consume.reserved, &bank.bank,
+			 &rings.flags, &rings.watermark };
 
 	if (one_in(&dice, 2))
-		*fields[below(&dice, 3)] = odd_number();
+		*fields[below(&dice, 4)] = odd_number();
 	if (one_in(&dice, 2))
-		*small[below(&dice, 9)] = (u32)odd_number();
-	switch (below(&dice, 4)) {
+		*small[below(&dice, 11)] = (u32)odd_number();
+	switch (below(&dice, 5)) {
 	case 0:
 		return ioctl(device, ILK_IOC_COUNTERS, &counters);
 	case 1:
 		return ioctl(device, ILK_IOC_LOSSES, &losses);
 	case 2:
 		return ioctl(device, ILK_IOC_CONSUME, &consume);
+	case 3:
+		return ioctl(device, ILK_IOC_RINGS, &rings);
 	default:
 		return ioctl(device, ILK_IOC_BANK, &bank);
 	}

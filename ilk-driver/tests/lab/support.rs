@@ -153,9 +153,13 @@ impl Turn<'_> {
 
     /// Runs a session to its end and reads its recording.
     pub(crate) fn run(&self, session: &Session) -> Outcome {
+        self.run_over(self.connect(), session)
+    }
+
+    /// The same over a connection of one's own.
+    pub(crate) fn run_over(&self, mut connection: Connection, session: &Session) -> Outcome {
         let directory = tempfile::tempdir().unwrap();
         let recording = directory.path().join("recording.arrow");
-        let mut connection = self.connect();
         let (plan, outcome) = run(&mut connection, &self.shared.image, session, &recording);
         let (summary, said) = outcome.unwrap_or_else(|error| {
             panic!("{error}\nThe console ends with:\n{}", self.shared.console())

@@ -18,6 +18,12 @@ pub enum LossCause {
     RingFull,
     /// 2: a timer was stopped that this thread had not started, or whose start was overwritten.
     Unmatched,
+    /// 3: no samples were to be taken just then.
+    RingOff,
+    /// 4: newer samples overwrote it before it was read, as the session wanted.
+    Overwritten,
+    /// 5: an older sample overwrote it, whose hit was interrupted while the ring came around.
+    Overtaken,
 }
 
 /// What happened.
@@ -33,7 +39,7 @@ pub enum MarkKind {
 
 impl RowKind {
     /// Every kind there is, with its number and the words that `gilk.kinds` gives it.
-    pub(crate) const ALL: [(u8, Self, &str); 6] = [
+    pub(crate) const ALL: [(u8, Self, &str); 9] = [
         (0, Self::Sample, "sample"),
         (1, Self::Loss(LossCause::RingFull), "lost: ring full"),
         (
@@ -41,6 +47,9 @@ impl RowKind {
             Self::Loss(LossCause::Unmatched),
             "lost: timer stop without a start",
         ),
+        (3, Self::Loss(LossCause::RingOff), "lost: ring off"),
+        (4, Self::Loss(LossCause::Overwritten), "lost: overwritten"),
+        (5, Self::Loss(LossCause::Overtaken), "lost: overtaken"),
         (16, Self::Mark(MarkKind::Launch), "mark: launch"),
         (17, Self::Mark(MarkKind::Splash), "mark: splash"),
         (18, Self::Mark(MarkKind::User), "mark: user"),
@@ -53,6 +62,9 @@ impl RowKind {
             Self::Sample => 0,
             Self::Loss(LossCause::RingFull) => 1,
             Self::Loss(LossCause::Unmatched) => 2,
+            Self::Loss(LossCause::RingOff) => 3,
+            Self::Loss(LossCause::Overwritten) => 4,
+            Self::Loss(LossCause::Overtaken) => 5,
             Self::Mark(MarkKind::Launch) => 16,
             Self::Mark(MarkKind::Splash) => 17,
             Self::Mark(MarkKind::User) => 18,
@@ -76,6 +88,9 @@ impl LossCause {
         match self {
             Self::RingFull => "ring full",
             Self::Unmatched => "timer stop without a start",
+            Self::RingOff => "ring off",
+            Self::Overwritten => "overwritten",
+            Self::Overtaken => "overtaken",
         }
     }
 }

@@ -63,6 +63,8 @@ pub struct Summary {
     pub lost_full: u64,
     /// Timer stops lost because no start of the thread was found.
     pub lost_unmatched: u64,
+    /// Samples lost for other reasons.
+    pub lost_otherwise: u64,
     /// Marks in it.
     pub marks: u64,
     /// Earliest and latest time of a sample, in TSC ticks.
@@ -145,6 +147,7 @@ impl Writer {
             match loss.cause {
                 LossCause::RingFull => self.summary.lost_full += loss.count,
                 LossCause::Unmatched => self.summary.lost_unmatched += loss.count,
+                _ => self.summary.lost_otherwise += loss.count,
             }
             self.note(Row::from(*loss));
         }

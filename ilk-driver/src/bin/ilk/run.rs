@@ -7,7 +7,7 @@ use anyhow::anyhow;
 use clap::Args;
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use gilk_engine::{Image, Session};
-use ilk_driver::client::{Event, StopFlag, Summary};
+use ilk_driver::client::{CpuLosses, Event, StopFlag, Summary};
 use ilk_driver::interrupt;
 
 use crate::progress::Progress;
@@ -73,7 +73,7 @@ fn watch(events: &Receiver<Event>, session: &Session, stop: &StopFlag) {
             Ok(Event::Started(_)) => begun = Some(Instant::now()),
             Ok(Event::Samples(batch)) => samples += batch.samples.len(),
             Ok(Event::Losses(losses)) => {
-                lost = losses.iter().map(|cpu| cpu.full + cpu.unmatched).sum();
+                lost = losses.iter().map(CpuLosses::lost).sum();
             }
             Ok(Event::Workload(line)) => progress.say(&format!("workload: {line}")),
             Ok(_) | Err(RecvTimeoutError::Timeout) => {}
@@ -101,7 +101,7 @@ fn print(summary: &Summary) {
             None => println!("{:>12} samples  {}", instrument.samples, instrument.label),
         }
     }
-    let (full, unmatched) = summary.lost();
+    let lost = summary.lost_by_cause();
     let stopped = if summary.stopped {
         " It was stopped before its end."
     } else {
@@ -111,11 +111,20 @@ fn print(summary: &Summary) {
         "{} samples taken, {} lost to full rings, {} timer stops without a start; batches came \
          up to {:.1} ms late and took up to {:.1} ms.{stopped}",
         summary.taken,
-        full,
-        unmatched,
+        lost.full,
+        lost.unmatched,
         summary.lateness() * 1e3,
         summary.longest_switch() * 1e3
     );
+    for (count, what) in [
+        (lost.disabled, "hits while no samples were taken"),
+        (lost.overwritten, "samples overwritten by newer ones"),
+        (lost.overtaken, "samples overwritten by interrupted ones"),
+    ] {
+        if count > 0 {
+            println!("{count} {what}.");
+        }
+    }
     if summary.missing > 0 {
         println!(
             "{} samples were taken and did not arrive; that is a fault of ours.",

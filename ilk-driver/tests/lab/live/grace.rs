@@ -1,0 +1,147 @@
+//! A client that is lost, and back in time or not.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use gilk_engine::collection::Strategy;
+use gilk_samples::recording::Recording;
+use ilk_driver::Error;
+use ilk_driver::client::Connection;
+
+use super::losses::{assert_balanced, counted_and_sampled, only, session};
+use crate::support::{run, shared};
+
+/// A way to an agent that can be cut.
+struct Way {
+    socket: PathBuf,
+    through: Mutex<Vec<UnixStream>>,
+    open: AtomicBool,
+    _directory: tempfile::TempDir,
+}
+
+impl Way {
+    fn to(agent: &Path) -> Arc<Self> {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("way");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let way = Arc::new(Self {
+            socket,
+            through: Mutex::default(),
+            open: AtomicBool::new(true),
+            _directory: directory,
+        });
+        let (own, agent) = (Arc::downgrade(&way), agent.to_owned());
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let (client, Some(way)) = (client.unwrap(), own.upgrade()) else {
+                    return;
+                };
+                if way.open.load(Ordering::SeqCst) {
+                    let server = UnixStream::connect(&agent).unwrap();
+                    way.carry(&client, &server);
+                    way.carry(&server, &client);
+                }
+            }
+        });
+        way
+    }
+
+    fn carry(&self, from: &UnixStream, to: &UnixStream) {
+        let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+        self.through.lock().unwrap().push(from.try_clone().unwrap());
+        std::thread::spawn(move || {
+            let mut bytes = [0; 65_536];
+            while let Ok(count @ 1..) = from.read(&mut bytes)
+                && to.write_all(&bytes[..count]).is_ok()
+            {}
+            let _ = to.shutdown(Shutdown::Both);
+        });
+    }
+
+    fn cut(&self) {
+        self.open.store(false, Ordering::SeqCst);
+        for stream in self.through.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn mend(&self) {
+        self.open.store(true, Ordering::SeqCst);
+    }
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn a_client_that_is_back_in_time_finds_its_recording_whole() {
+    let shared = shared();
+    let turn = shared.turn();
+    let way = Way::to(shared.lab.socket());
+    let mut session = session(Strategy::Stream, counted_and_sampled());
+    session.collection.grace = 20.0;
+    // While it is cut for the first time, and no more than a ring holds: so none may be lost.
+    let workload = session.workload.as_mut().unwrap();
+    (workload.arguments, workload.start) = (vec!["60".into(), "1000".into()], 1.0);
+    let connection = Connection::connect(&way.socket).unwrap();
+    let cutter = {
+        let way = Arc::clone(&way);
+        std::thread::spawn(move || {
+            for _ in 0..3 {
+                std::thread::sleep(Duration::from_millis(1100));
+                way.cut();
+                std::thread::sleep(Duration::from_millis(900));
+                way.mend();
+            }
+        })
+    };
+    let outcome = turn.run_over(connection, &session);
+    cutter.join().unwrap();
+    assert!(outcome.total(0) >= 60_000, "{:?}", outcome.said);
+    only(assert_balanced(&outcome), |_| ());
+    turn.assert_untouched();
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn a_client_that_is_not_back_in_time_leaves_no_splice() {
+    let shared = shared();
+    let turn = shared.turn();
+    let way = Way::to(shared.lab.socket());
+    let mut session = session(Strategy::Stream, counted_and_sampled());
+    session.collection.grace = 3.0;
+    session.duration = 600.0;
+    let mut connection = Connection::connect(&way.socket).unwrap();
+    let cutter = {
+        let way = Arc::clone(&way);
+        std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_secs(3));
+            way.cut();
+            Instant::now()
+        })
+    };
+    let directory = tempfile::tempdir().unwrap();
+    let recording = directory.path().join("recording.arrow");
+    let (_, outcome) = run(&mut connection, &shared.image, &session, &recording);
+    let lost = cutter.join().unwrap();
+    assert!(
+        matches!(outcome, Err(Error::LostRecording { .. })),
+        "{outcome:?}"
+    );
+    assert!(Recording::open(&recording).unwrap().samples() > 0);
+    // Whoever comes meanwhile is told how long it is until then.
+    loop {
+        match Connection::connect(shared.lab.socket()) {
+            Ok(_) => break,
+            Err(Error::Busy { by, .. }) => assert!(by.contains("client was lost"), "{by}"),
+            Err(other) => panic!("{other}"),
+        }
+        assert!(lost.elapsed() < Duration::from_secs(60));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    assert!(lost.elapsed() > Duration::from_secs(3));
+    turn.assert_untouched();
+}

@@ -1,0 +1,193 @@
+//! Hits = delivered + lost, exactly, whatever is lost and why: a counter and a sampler at one hook.
+
+use gilk_engine::collection::{Collection, Strategy};
+use gilk_engine::session::{Placement, Session, Workload};
+use gilk_samples::record::ALL_CPUS;
+use ilk_driver::client::CpuLosses;
+
+use crate::support::{Outcome, Turn, placement, shared};
+
+const CALLED: &str = "__x64_sys_getppid";
+/// Runs in the timer's interrupt, on every CPU.
+const INTERRUPTS: &str = "update_process_times";
+/// More hits than the rings of two CPUs have slots.
+const BURSTS: u64 = 200;
+const CALLS: u64 = 1000;
+const WHOLE: (f64, f64) = (0.0, 6.0);
+
+pub(super) fn session(samples: Strategy, placements: Vec<Placement>) -> Session {
+    let workload = Workload {
+        program: "/bin/strobe".into(),
+        arguments: vec![BURSTS.to_string(), CALLS.to_string()],
+        start: 0.3,
+    };
+    Session {
+        name: format!("{samples:?}"),
+        duration: WHOLE.1,
+        workload: Some(workload),
+        placements,
+        collection: Collection {
+            samples,
+            ..Collection::default()
+        },
+        ..Session::empty()
+    }
+}
+
+/// Placement 0 counts the hits, and placement 1 samples each.
+pub(super) fn counted_and_sampled() -> Vec<Placement> {
+    let both = ["counter", "timestamp"];
+    both.map(|it| placement(CALLED, 0, it, WHOLE)).into()
+}
+
+/// Runs it and holds hits against what was delivered and lost.
+fn balance(turn: &Turn<'_>, samples: Strategy, further: Vec<Placement>) -> (Outcome, CpuLosses) {
+    println!("{samples:?}");
+    let mut placements = counted_and_sampled();
+    placements.extend(further);
+    let outcome = turn.run(&session(samples, placements));
+    assert!(outcome.total(0) >= BURSTS * CALLS, "{:?}", outcome.said);
+    let lost = assert_balanced(&outcome);
+    (outcome, lost)
+}
+
+/// Holds the hits that counters counted against what was sampled and lost, and returns the lost.
+pub(super) fn assert_balanced(outcome: &Outcome) -> CpuLosses {
+    let counters = || (0..outcome.plan.instruments.len()).map(|placement| outcome.id(placement));
+    let total = |id: u64| {
+        let mut instruments = outcome.summary.instruments.iter();
+        instruments.find(|told| told.id == id)?.total
+    };
+    let hits: u64 = counters().filter_map(|id| total(id.pack())).sum();
+    let delivered = outcome
+        .samples
+        .iter()
+        .filter(|(cpu, _)| *cpu != ALL_CPUS)
+        .count() as u64;
+    let lost = outcome.summary.lost_by_cause();
+    println!(
+        "{hits} hits = {delivered} delivered + {} lost: {} ring full, {} unmatched, {} off, {} overwritten, \
+         {} overtaken",
+        lost.lost(),
+        lost.full,
+        lost.unmatched,
+        lost.disabled,
+        lost.overwritten,
+        lost.overtaken
+    );
+    assert_eq!(hits, delivered + lost.lost(), "{lost:?}");
+    assert_eq!(outcome.summary.missing, 0);
+    for cpu in 0..2 {
+        let times = outcome.samples.iter().filter(|(of, _)| *of == cpu);
+        assert!(
+            times.map(|(_, sample)| sample.tsc).is_sorted(),
+            "samples of CPU {cpu} are out of order"
+        );
+    }
+    lost
+}
+
+/// The only ones lost are those of these causes.
+pub(super) fn only(lost: CpuLosses, keep: impl Fn(&mut CpuLosses)) {
+    let mut others = lost;
+    keep(&mut others);
+    assert_eq!(others.lost(), 0, "{lost:?}");
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn nothing_is_lost_by_nesting_when_samples_are_streamed() {
+    let shared = shared();
+    let turn = shared.turn();
+    let interrupts = ["counter", "timestamp"].map(|it| placement(INTERRUPTS, 0, it, WHOLE));
+    let (outcome, lost) = balance(&turn, Strategy::Stream, interrupts.into());
+    assert!(outcome.total(2) > 100, "the timer did not interrupt");
+    // On a busy host the agent may be late.
+    only(lost, |lost| lost.full = 0);
+    turn.assert_untouched();
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn a_full_ring_loses_the_newest_or_the_oldest_as_the_session_says() {
+    let shared = shared();
+    let turn = shared.turn();
+    let (oldest, lost) = balance(&turn, Strategy::Oldest, Vec::new());
+    assert!(lost.full > 0);
+    only(lost, |lost| lost.full = 0);
+    let (newest, lost) = balance(&turn, Strategy::Newest, Vec::new());
+    assert!(lost.overwritten > 0);
+    only(lost, |lost| {
+        lost.overwritten = 0;
+        lost.overtaken = 0;
+    });
+    // What is kept is the beginning of the one and the end of the other.
+    let last = |outcome: &Outcome| outcome.times(1).last().copied().unwrap();
+    let ended = |outcome: &Outcome| {
+        let said = outcome.said.iter().find(|line| line.contains("ended at"));
+        let words = said.and_then(|line| line.split_whitespace().nth(2));
+        words.unwrap().parse::<f64>().unwrap()
+    };
+    assert!(last(&oldest) < ended(&oldest) - 0.01, "it kept the end");
+    assert!(
+        (last(&newest) - ended(&newest)).abs() < 0.1,
+        "it ends at {} s, and the workload at {} s",
+        last(&newest),
+        ended(&newest)
+    );
+    turn.assert_untouched();
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn outside_of_windows_hits_are_counted_as_such() {
+    let shared = shared();
+    let turn = shared.turn();
+    let windows = Strategy::Windows {
+        every: 0.05,
+        jitter: 0.02,
+        length: 0.01,
+    };
+    let (outcome, lost) = balance(&turn, windows, Vec::new());
+    assert!(lost.disabled > 0 && !outcome.times(1).is_empty());
+    // A hit that the switch interrupts may be counted as the other; both together are right.
+    only(lost, |lost| (lost.disabled, lost.full) = (0, 0));
+    turn.assert_untouched();
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn a_timer_started_within_itself_loses_the_outer_stop() {
+    let shared = shared();
+    let turn = shared.turn();
+    // As of a function that calls itself: started twice, stopped twice. Each pair is one hit that samples, and
+    // one whose start the inner one took.
+    let nested = [
+        "counter",
+        "elapsed-start",
+        "elapsed-start",
+        "counter",
+        "elapsed-stop",
+        "elapsed-stop",
+    ];
+    let nested = nested.map(|it| placement(CALLED, 0, it, WHOLE));
+    let (outcome, lost) = balance(&turn, Strategy::Stream, nested.into());
+    assert_eq!(lost.unmatched, outcome.total(0));
+    // On a busy host the agent may be late.
+    only(lost, |lost| (lost.unmatched, lost.full) = (0, 0));
+    turn.assert_untouched();
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn now_and_then_is_as_whole_as_all_the_time() {
+    let shared = shared();
+    let turn = shared.turn();
+    let often = Strategy::Periodic {
+        every: 0.03,
+        jitter: 0.01,
+    };
+    let (_, lost) = balance(&turn, often, Vec::new());
+    only(lost, |lost| lost.full = 0);
+    turn.assert_untouched();
+}
