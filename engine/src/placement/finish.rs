@@ -9,7 +9,8 @@ use super::{
     Bounce, BounceIndex, Edge, Placement, Point, Reached, RunOn, SPLICE_BYTES, Site, SiteIndex,
     Slot as Bytes, Splice, Tactic,
 };
-use crate::{Addr, Few, Span};
+use crate::relocate::refuse;
+use crate::{Addr, Few, Refusal, Rule, Span};
 
 /// Sites by number: the part, and the index among its drafts.
 struct Numbers {
@@ -128,14 +129,16 @@ pub(super) fn finish(problem: &Problem<'_, '_>) -> Placement {
     let hooks = problem.asked.iter().map(|(index, _, way)| {
         let (tactic, event) = way.as_ref().map_err(|refusal| (**refusal).clone())?;
         let index = *index as usize;
-        Ok(problem.parts.get(index).map_or_else(
-            || Reached {
-                tactic: *tactic,
-                points: Few::default(),
-                needs: Few::default(),
+        problem.parts.get(index).map_or_else(
+            || {
+                Ok(Reached {
+                    tactic: *tactic,
+                    points: Few::default(),
+                    needs: Few::default(),
+                })
             },
             |part| reached(part, index, (*tactic, event), &numbers, &by_site),
-        ))
+        )
     });
     let hooks: Vec<_> = hooks.collect();
     for &awaited in hooks
@@ -218,13 +221,16 @@ fn overwritten(outline: &Outline<'_>, draft: &Draft, hosted: &[(SiteIndex, Addr)
 }
 
 /// Where a hook's instruments stand, in all patches that its event may happen in.
+///
+/// # Errors
+/// [`Rule::Unreached`] if there is none: blocks that lead to each other alone are run in no patch.
 fn reached(
     part: &Part<'_>,
     index: usize,
     (reach, event): (Tactic, &Event),
     numbers: &Numbers,
     bounces: &[Option<(BounceIndex, Tactic)>],
-) -> Reached {
+) -> Result<Reached, Refusal> {
     let outline = &*part.outline;
     let number = |draft: usize| numbers.site(index, draft);
     let mut points: Vec<(SiteIndex, Point)> = Vec::new();
@@ -281,6 +287,20 @@ fn reached(
             Point::Entry,
         ),
     }
+    if points.is_empty() {
+        let at = match event {
+            Event::Before(at) => Some(*at),
+            Event::On(edges) => edges.first().map(|edge| edge.0),
+            Event::Arrives(firsts) => firsts.first().copied(),
+            Event::Traced => outline.tracer,
+        };
+        let at = at.map_or(Addr(0), |at| outline.start(at));
+        return refuse(
+            Rule::Unreached,
+            at,
+            "nothing leads here but what nothing leads to",
+        );
+    }
     points.sort_unstable();
     points.dedup();
     needs.sort_unstable();
@@ -306,9 +326,9 @@ fn reached(
             },
         );
     }
-    Reached {
+    Ok(Reached {
         tactic,
         points: points.into(),
         needs: needs.into(),
-    }
+    })
 }

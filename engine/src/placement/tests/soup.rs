@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use super::super::*;
 use super::bytes::{bytes, order};
 use super::walk::{Double, Walks, all_ways};
-use crate::Image;
 use crate::cfg::Cfg;
 use crate::image::FunctionId;
 use crate::image::fixture::{FTRACE_NOP, Fixture};
+use crate::{Image, Rule};
 
 #[derive(Clone, Copy, Debug)]
 enum Ending {
@@ -180,6 +180,8 @@ fn walked(
     };
     let callee = Cfg::of(image, FunctionId(1));
     bytes(image, &[cfg, &callee], placement).map_err(fail)?;
+    let stands = |reached: &Reached| !reached.points.is_empty();
+    prop_assert!(placement.hooks.iter().flatten().all(stands));
     order(placement).map_err(fail)?;
     let walks = Walks::of(image, &[cfg]);
     let own = BTreeMap::from([(0, cfg)]);
@@ -190,6 +192,35 @@ fn walked(
         (seed >> (hook % 61)) & 1 == 0
     });
     all_ways(&mut double).map_err(fail)
+}
+
+/// A key that leads to itself and is come to from nowhere else, and what is behind it.
+#[test]
+fn blocks_that_lead_to_each_other_alone_are_refused() {
+    let piece = |ending| Piece {
+        plain: vec![],
+        ending,
+        padding: 0,
+    };
+    let pieces = [Ending::TailCalls, Ending::Key(1, false), Ending::Bug].map(piece);
+    check(false, &pieces, &[true], 1).unwrap();
+    let image = kernel(false, &pieces).image();
+    let cfg = Cfg::of(&image, FunctionId(0));
+    let bug = cfg.blocks.iter().find(|block| {
+        let first = block.instructions.first();
+        first.is_some_and(|first| first.mnemonic() == iced_x86::Mnemonic::Ud2)
+    });
+    let (block, hook) = (bug.unwrap().index, HookType::Pre);
+    let wanted = [Wanted {
+        graph: 0,
+        block,
+        hook,
+    }];
+    for style in Style::ALL {
+        let styled = place_in_styles(&image, &[&cfg], &[style], &wanted);
+        let refusal = styled.placement.hooks[0].as_ref().unwrap_err();
+        assert_eq!(refusal.rule, Rule::Unreached, "{style}: {refusal}");
+    }
 }
 
 proptest! {
