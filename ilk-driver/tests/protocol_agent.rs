@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use ilk_driver::protocol::{
     self, ArenaWrite, Batch, Bytes, Collection, Counter, Decoder, FrameDecoder, Message, Opening,
-    RefusalKind, Request, Schedule, encode,
+    RefusalKind, Request, Row, Schedule, encode,
 };
 
 struct Agent {
@@ -264,6 +264,13 @@ impl Random {
             4 => Request::Arena(vec![ArenaWrite {
                 offset: word,
                 code: Bytes(self.bytes(100)),
+                rows: (0..self.below(4))
+                    .map(|_| Row {
+                        offset: self.below(200) as u32,
+                        pushed: self.below(64) as u32,
+                        original: word,
+                    })
+                    .collect(),
             }]),
             5 => Request::Batch(Batch {
                 at: word as f64 - 1e6,

@@ -258,7 +258,7 @@ impl Routine {
                 decoded.leads_to.edit(|to| to.push(target.0));
             }
             FlowControl::ConditionalBranch if inside => {
-                decoded.leads_to.edit(|to| to.push(target.0))
+                decoded.leads_to.edit(|to| to.push(target.0));
             }
             FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => {
                 decoded.runs_on = instruction.flow_control() == FlowControl::ConditionalBranch;
