@@ -75,11 +75,12 @@ impl Guest {
         change: impl FnOnce(&mut ilk_driver::lab::Options),
     ) -> String {
         let console = self.console(script, limit, change);
+        // What it said of a slow host while it booted is not about us.
+        let since = console
+            .split_once("gilk-lab: ready")
+            .map_or("", |(_, said)| said);
         for bad in BAD {
-            assert!(
-                !console.contains(bad),
-                "the kernel is in trouble:\n{console}"
-            );
+            assert!(!since.contains(bad), "the kernel is in trouble:\n{console}");
         }
         assert!(
             console.contains("gilk-lab: /lab/run ended"),
@@ -95,7 +96,11 @@ impl Guest {
         change: impl FnOnce(&mut ilk_driver::lab::Options),
     ) -> String {
         let run = self.home.path().join("run");
-        fs::write(&run, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::write(
+            &run,
+            format!("#!/bin/sh\necho 1 > /proc/sys/kernel/panic_on_warn\n{script}\n"),
+        )
+        .unwrap();
         let mut files: Vec<(String, PathBuf)> = ["assay", "unhush", "run"]
             .map(|name| (format!("lab/{name}"), self.home.path().join(name)))
             .into();
@@ -108,7 +113,6 @@ impl Guest {
         }));
         let prepared = self.prepared.clone().with(|options| {
             options.files = files;
-            options.append.push("panic_on_warn=1".into());
             change(options);
         });
         let lab = Lab::boot(&prepared, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"));
