@@ -123,7 +123,7 @@ impl Guest {
 /// A session with these instruments, all the time.
 pub(crate) fn session(hooks: impl IntoIterator<Item = (String, u32, &'static str)>) -> Session {
     let placement = |(function, block, instrument): (String, u32, &str)| Placement {
-        function,
+        function: function.into(),
         block,
         hook: HookType::Pre,
         instrument: instrument.into(),
