@@ -7,6 +7,7 @@ use super::way::{Node, Phase};
 use crate::Addr;
 use crate::layout::RuntimeLayout;
 use crate::patch::Row;
+use crate::placement::{Site, Splice};
 
 /// Number of rbp.
 const RBP: u8 = 5;
@@ -26,6 +27,7 @@ pub(super) fn order(layout: &RuntimeLayout, rows: &[Row]) -> Result<(), String> 
 /// is on the stack beyond what that one finds there, and that rbp is what it would be.
 pub(super) fn check(
     originals: &Originals<'_>,
+    site: &Site,
     rows: &[Row],
     start: Addr,
     ((at, phase), state): (Node, &State),
@@ -34,6 +36,13 @@ pub(super) fn check(
         Phase::Instruments { goal, .. } | Phase::Straight(goal) => (goal.at, 0),
         Phase::Keyed { at, .. } => (at, 0),
         Phase::Called { at, .. } => (at, 1),
+    };
+    // The tracer calls from its site, and does nothing else to the stack there.
+    let traced = site.splice == Splice::Tracer && original == site.displaced.start.0;
+    let original = if traced {
+        site.displaced.end.0
+    } else {
+        original
     };
     let behind = rows.partition_point(|row| u64::from(row.at) <= at.wrapping_sub(start.0));
     let row = behind.checked_sub(1).and_then(|index| rows.get(index));

@@ -154,7 +154,13 @@ impl<'a> Walk<'a> {
             ))?;
             let instruction = self.scan.walk(node.0)?;
             let unwound = if self.machine.layout.unwinds {
-                unwind::check(self.originals, self.rows, self.span.start, (node, &state))
+                unwind::check(
+                    self.originals,
+                    self.site,
+                    self.rows,
+                    self.span.start,
+                    (node, &state),
+                )
             } else {
                 Ok(())
             };
