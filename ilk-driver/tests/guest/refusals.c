@@ -91,8 +91,8 @@ static void places(void)
 	CHECK(refused_somewhere("__start___jump_table", 16, ILK_JUMP_LABEL), "no jump label is refused");
 	CHECK(refused_somewhere("__start_static_call_sites", 8, ILK_STATIC_CALL),
 	      "no static call is refused");
-	/* A kernel with one processor keeps its lock prefixes, to write them back with the second. */
-	if (sysconf(_SC_NPROCESSORS_CONF) == 1) {
+	/* A kernel that began with one processor of several writes its lock prefixes back with the second. */
+	if (sysconf(_SC_NPROCESSORS_ONLN) == 1) {
 		int refused = 0;
 
 		for (u64 i = 0; i < 200; i++) {

@@ -23,10 +23,10 @@ fn everything_that_may_not_be_spliced_is_refused_by_its_reason() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn lock_prefixes_are_refused_where_there_is_one_processor() {
+fn lock_prefixes_are_refused_where_one_processor_of_two_runs() {
     let guest = Guest::new(&prepared());
     let console = guest.run("/lab/assay refusals", Duration::from_secs(300), |options| {
-        options.cpus = 1;
+        options.append.push("maxcpus=1".into());
     });
     assert_passed(&console);
     assert!(console.contains("lock prefixes refused"), "{console}");
