@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use gilk_engine::cfg::Cfg;
 use gilk_engine::image::{FunctionId, LiveParts};
-use gilk_engine::layout::{Gs, RuntimeLayout};
+use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout};
 use gilk_engine::liveness::Liveness;
 use gilk_engine::placement::options;
 use gilk_engine::session::{Placement, Session};
@@ -33,11 +33,8 @@ fn main() -> anyhow::Result<()> {
     let image = image?;
     if let Some(which) = arguments.next() {
         drop(parts);
-        return if which == BOTH {
-            everything(&image, &[HookType::Pre, HookType::Post], false)
-        } else {
-            everything(&image, &[HookType::Pre], true)
-        };
+        let known = PLANS.iter().find(|known| which == known.name);
+        return everything(&image, known.context("No plan has that name")?);
     }
     let text: u64 = image.functions().iter().map(|one| one.span.len()).sum();
     println!(
@@ -52,18 +49,45 @@ fn main() -> anyhow::Result<()> {
     objdump(&image)?;
     drop(image);
     // Each in a process of its own: what others have left behind is no part of its memory.
-    for which in [BEFORE, BOTH] {
+    for known in &PLANS {
         let mut own = Command::new(std::env::current_exe()?);
-        let status = own.arg(&file).arg(which).status()?;
+        let status = own.arg(&file).arg(known.name).status()?;
         if !status.success() {
-            bail!("The plan of {which} ended with {status}");
+            bail!("The plan of {} ended with {status}", known.name);
         }
     }
     Ok(())
 }
 
-const BEFORE: &str = "before";
-const BOTH: &str = "both";
+/// A plan of every block at once.
+struct Known {
+    /// As told to a process of its own.
+    name: &'static str,
+    instrument: &'static str,
+    types: &'static [HookType],
+    verified: bool,
+}
+
+const PLANS: [Known; 3] = [
+    Known {
+        name: "counted",
+        instrument: "counter",
+        types: &[HookType::Pre],
+        verified: false,
+    },
+    Known {
+        name: "before",
+        instrument: "timestamp",
+        types: &[HookType::Pre],
+        verified: true,
+    },
+    Known {
+        name: "both",
+        instrument: "timestamp",
+        types: &[HookType::Pre, HookType::Post],
+        verified: false,
+    },
+];
 
 fn analysis(image: &Image) {
     let ids: Vec<FunctionId> = image.functions().iter().map(|one| one.id).collect();
@@ -94,25 +118,26 @@ fn analysis(image: &Image) {
     }
 }
 
-/// A timestamp at every hook of these types that can have one, for the whole session.
-fn everything(image: &Image, types: &[HookType], verified: bool) -> anyhow::Result<()> {
-    let session = session(image, types);
+/// The instrument at every hook of these types that can have one, for the whole session.
+fn everything(image: &Image, known: &Known) -> anyhow::Result<()> {
+    let session = session(image, known);
     let count = session.placements.len();
     let library = Library::builtin()?;
     let before = on_cpu();
     let (plan, time) = timed(|| plan::plan(image, &session, &library, &layout()));
     let (plan, took) = (plan?, on_cpu() - before);
-    let names: Vec<String> = types.iter().map(HookType::to_string).collect();
+    let names: Vec<String> = known.types.iter().map(HookType::to_string).collect();
     row(
         &format!(
-            "plan of all at once ({}): {count} hooks, {} patches, {:.3} s of one core",
+            "plan of all at once ({} {}): {count} hooks, {} patches, {:.3} s of one core",
+            known.instrument,
             names.join(" and "),
             plan.patches.len(),
             took.as_secs_f64()
         ),
         time,
     );
-    if !verified {
+    if !known.verified {
         return Ok(());
     }
     let (verified, time) = timed(|| verify(image, plan));
@@ -126,8 +151,8 @@ fn everything(image: &Image, types: &[HookType], verified: bool) -> anyhow::Resu
     Ok(())
 }
 
-fn session(image: &Image, types: &[HookType]) -> Session {
-    let instrument: Arc<str> = "timestamp".into();
+fn session(image: &Image, known: &Known) -> Session {
+    let instrument: Arc<str> = known.instrument.into();
     let ids: Vec<FunctionId> = image.functions().iter().map(|one| one.id).collect();
     // In one thread: what others leave behind is never given back.
     let of_functions = ids.iter().map(|&id| {
@@ -144,7 +169,7 @@ fn session(image: &Image, types: &[HookType]) -> Session {
         };
         let mut placements = Vec::new();
         for option in options(image, &cfg) {
-            for &hook in types {
+            for &hook in known.types {
                 let choice = match hook {
                     HookType::Pre => &option.pre,
                     HookType::Post => &option.post,
@@ -217,7 +242,10 @@ fn layout() -> RuntimeLayout {
         lost_full: Gs(0x3_1010),
         lost_unmatched: Gs(0x3_1018),
         current: Gs(0x1_fb80),
-        counters: Vec::new(),
+        counters: vec![CounterBank {
+            base: Gs(0x4_0000),
+            slots: 1 << 20,
+        }],
         timers: Addr(0xffff_c900_5678_0000),
         timers_log2: 12,
     }
