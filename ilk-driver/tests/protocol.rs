@@ -427,11 +427,19 @@ fn numbers_out_of_bounds_are_refused_by_name() {
         }))
         .contains("batch")
     );
+    let streamed = Collection {
+        samples: Samples::Stream,
+        totals: Interval {
+            every: 0.1,
+            jitter: 0.0,
+        },
+        grace: 0.0,
+    };
     let schedule = |duration| {
         Request::Start(Schedule {
             duration,
             workload: None,
-            collection: Collection::default(),
+            collection: streamed,
             token: 0,
         })
     };
@@ -444,7 +452,7 @@ fn numbers_out_of_bounds_are_refused_by_name() {
             collection: Collection {
                 samples,
                 grace,
-                ..Collection::default()
+                ..streamed
             },
             token: 0,
         })

@@ -16,8 +16,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ilk_driver::protocol::{
-    self, ArenaWrite, Batch, Bytes, Collection, Counter, Decoder, FrameDecoder, Message, Opening,
-    RefusalKind, Request, Row, Schedule, encode,
+    self, ArenaWrite, Batch, Bytes, Collection, Counter, Decoder, FrameDecoder, Interval, Message,
+    Opening, RefusalKind, Request, Row, Schedule, Strategy, encode,
 };
 
 struct Agent {
@@ -286,8 +286,12 @@ impl Random {
                 duration: word as f64 / 1e6 - 10.0,
                 workload: None,
                 collection: Collection {
+                    samples: Strategy::Stream,
+                    totals: Interval {
+                        every: 0.1,
+                        jitter: 0.0,
+                    },
                     grace: word as f64 / 1e6 - 10.0,
-                    ..Collection::default()
                 },
                 token: word,
             }),

@@ -4,13 +4,13 @@ use super::draft::{Draft, Kind};
 use super::hooks::Event;
 use super::segments::{Number, Outline};
 use super::slots::{Host, Slot};
-use super::solve::{Part, Problem};
+use super::solve::{Part, Problem, no_part};
 use super::{
     Bounce, BounceIndex, Edge, Placement, Point, Reached, RunOn, SPLICE_BYTES, Site, SiteIndex,
     Slot as Bytes, Splice, Tactic,
 };
 use crate::relocate::refuse;
-use crate::{Addr, Few, Refusal, Rule, Span};
+use crate::{Addr, Refusal, Rule, Span};
 
 /// Sites by number: the part, and the index among its drafts.
 struct Numbers {
@@ -129,16 +129,10 @@ pub(super) fn finish(problem: &Problem<'_, '_>) -> Placement {
     let hooks = problem.asked.iter().map(|(index, _, way)| {
         let (tactic, event) = way.as_ref().map_err(|refusal| (**refusal).clone())?;
         let index = *index as usize;
-        problem.parts.get(index).map_or_else(
-            || {
-                Ok(Reached {
-                    tactic: *tactic,
-                    points: Few::default(),
-                    needs: Few::default(),
-                })
-            },
-            |part| reached(part, index, (*tactic, event), &numbers, &by_site),
-        )
+        match problem.parts.get(index) {
+            Some(part) => reached(part, index, (*tactic, event), &numbers, &by_site),
+            None => no_part(),
+        }
     });
     let hooks: Vec<_> = hooks.collect();
     for &awaited in hooks

@@ -292,7 +292,13 @@ impl<'n, 'a> Problem<'n, 'a> {
             parts,
             asked: asks
                 .iter()
-                .map(|&(part, ask)| (u32::try_from(part).unwrap_or(u32::MAX), ask, no_part()))
+                .map(|&(part, ask)| {
+                    (
+                        u32::try_from(part).unwrap_or(u32::MAX),
+                        ask,
+                        no_part().map_err(Box::new),
+                    )
+                })
                 .collect(),
             taken: Vec::new(),
             changed: Vec::new(),
@@ -478,7 +484,6 @@ impl<'n, 'a> Problem<'n, 'a> {
 }
 
 /// What is said of an ask that names no function.
-fn no_part() -> Result<(Tactic, Event), Box<Refusal>> {
+pub(super) fn no_part<T>() -> Result<T, Refusal> {
     crate::relocate::refuse(crate::Rule::NotText, Addr(0), "no graph was given for it")
-        .map_err(Box::new)
 }

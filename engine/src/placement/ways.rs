@@ -1,6 +1,6 @@
 //! How control comes to an instruction and goes on from it, and whether a patch may do the same.
 
-use crate::cfg::{BlockEnd, EdgeKind};
+use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
 use crate::image::{Decision, Transfer};
 use crate::relocate::refuse;
 use crate::{Addr, Refusal, Rule};
@@ -96,14 +96,19 @@ impl Outline<'_> {
         self.body(block).map(|(_, last)| last)
     }
 
+    /// Where edges of its graph lead from a block, but to fixups.
+    fn led_to(&self, cfg: &Cfg, block: &Block, number: BlockNumber) -> Vec<Number> {
+        let base = number - block.index.0;
+        let edges = (cfg.successors(block.index)).filter(|edge| edge.kind != EdgeKind::Fixup);
+        edges
+            .filter_map(|edge| self.first_of(base + edge.to.0))
+            .collect()
+    }
+
     /// Where control goes on behind a block, by instruction; `None` if that is not all in the outline.
     pub(super) fn successors(&self, number: BlockNumber) -> Option<Vec<Number>> {
         let (cfg, block) = self.block(number)?;
-        let base = number - block.index.0;
-        let edges = (cfg.successors(block.index)).filter(|edge| edge.kind != EdgeKind::Fixup);
-        let mut to: Vec<Number> = edges
-            .filter_map(|edge| self.first_of(base + edge.to.0))
-            .collect();
+        let mut to = self.led_to(cfg, block, number);
         if cfg.exits(block.index) {
             if matches!(block.end, BlockEnd::Return | BlockEnd::Indirect) {
                 return None;
@@ -163,11 +168,7 @@ impl Outline<'_> {
         let Some((cfg, block)) = self.block(number) else {
             return Vec::new();
         };
-        let base = number - block.index.0;
-        let edges = (cfg.successors(block.index)).filter(|edge| edge.kind != EdgeKind::Fixup);
-        let mut to: Vec<Number> = edges
-            .filter_map(|edge| self.first_of(base + edge.to.0))
-            .collect();
+        let mut to = self.led_to(cfg, block, number);
         if cfg.exits(block.index) {
             // A part of the function that stands elsewhere.
             to.extend(self.target(at).and_then(|target| self.number(target)));

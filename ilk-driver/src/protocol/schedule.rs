@@ -25,7 +25,7 @@ pub struct Workload {
 }
 
 /// How what is measured is collected.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Collection {
     /// What becomes of samples.
     pub samples: Strategy,
@@ -36,10 +36,9 @@ pub struct Collection {
 }
 
 /// What becomes of samples.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Strategy {
     /// They are told as they come.
-    #[default]
     Stream,
     /// They are told now and then.
     Periodic(Interval),
@@ -58,13 +57,4 @@ pub struct Interval {
     pub every: f64,
     /// By which this varies, either way.
     pub jitter: f64,
-}
-
-impl Default for Interval {
-    fn default() -> Self {
-        Self {
-            every: 0.1,
-            jitter: 0.0,
-        }
-    }
 }

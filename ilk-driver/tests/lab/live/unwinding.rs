@@ -145,6 +145,8 @@ impl Seen {
                 ours = line.contains(" Comm: chains ") || line.contains(" Comm: sh ");
             } else if line.starts_with("RIP: 0010:") && ours {
                 inside += u32::from(line.contains("ilk_arena_text"));
+                // The kernel's own unwinding begins nowhere in a thunk, which has no rows.
+                ours = !line.starts_with("RIP: 0010:__x86_");
             } else if line.contains("Call Trace:") {
                 last = None;
             } else if line.contains("</TASK>") && ours {
