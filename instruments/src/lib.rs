@@ -3,7 +3,9 @@
 
 mod definition;
 mod error;
+pub mod interpret;
 mod library;
+pub mod program;
 
 pub use definition::{Definition, Program, Sampled};
 pub use error::{Error, Result};

@@ -1,0 +1,270 @@
+//! Aggregates: what is added up where it happens, in words of each CPU, and read now and then.
+
+use super::Type;
+
+/// Something added up in memory, by CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Aggregate {
+    /// Its name, without the `@`.
+    pub name: String,
+    /// How values are added up.
+    pub kind: AggregateKind,
+    /// Whether the values have a sign.
+    pub ty: Type,
+}
+
+/// How values are added up.
+///
+/// Each CPU has [`words`](Aggregate::words) of its own, all zero at the start. What a value does to them is
+/// [`update`](Aggregate::update); each step is one addition to one word, or (smallest and largest) one
+/// "keep the larger, without signs", so an interrupt in between loses nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AggregateKind {
+    /// How often: word 0.
+    Count,
+    /// The sum, wrapping: word 0.
+    Sum,
+    /// The smallest: word 0 how many, word 1 the largest of the values' complements.
+    Min,
+    /// The largest: word 0 how many, word 1 the largest value. Signed values have their sign bit
+    /// flipped, so that they compare without signs.
+    Max,
+    /// The mean: word 0 how many, word 1 their sum.
+    Average,
+    /// By powers of two: word 0 below zero, word 1 zero, word 2 + n from 2^n to 2^(n+1) - 1.
+    Log2,
+    /// By equal steps: word 0 below `from`, word 1 + n from `from + n * step`, the last word from `to`.
+    Linear {
+        /// The lower bound of the first bucket.
+        from: i64,
+        /// The upper bound of the last.
+        to: i64,
+        /// How wide a bucket is.
+        step: u64,
+    },
+    /// How often each value: pairs of words (value + 1, how often), a pair a value while there is room,
+    /// at `(value + 1) * FACTOR >> (64 - log2)`; word pairs are claimed once, and values whose pair
+    /// another one has are counted in the last word. Value `u64::MAX` has no pair.
+    Values {
+        /// How many pairs, as a power of two.
+        pairs_log2: u32,
+    },
+}
+
+/// One bucket of a histogram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bucket {
+    /// The smallest value in it; `None` for no bound.
+    pub from: Option<i128>,
+    /// The largest value in it; `None` for no bound.
+    pub to: Option<i128>,
+    /// How many values.
+    pub count: u64,
+}
+
+/// An aggregate, read.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Summary {
+    /// A number.
+    Number(i128),
+    /// No value has come.
+    Nothing,
+    /// A mean.
+    Mean(f64),
+    /// All buckets.
+    Buckets(Vec<Bucket>),
+    /// Values by how often they came, most often first, and how many had no room.
+    Values(Vec<(i128, u64)>, u64),
+}
+
+impl Aggregate {
+    /// Words of the histogram by powers of two.
+    pub const LOG2_WORDS: u32 = 66;
+    /// Most words of a linear histogram.
+    pub const LINEAR_WORDS: u32 = 258;
+    /// What a value is multiplied with to find its pair: 2^64 over the golden ratio, odd.
+    pub const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+
+    /// How many words each CPU needs.
+    #[must_use]
+    pub fn words(&self) -> u32 {
+        match self.kind {
+            AggregateKind::Count | AggregateKind::Sum => 1,
+            AggregateKind::Min | AggregateKind::Max | AggregateKind::Average => 2,
+            AggregateKind::Log2 => Self::LOG2_WORDS,
+            AggregateKind::Linear { from, to, step } => linear_words(from, to, step),
+            AggregateKind::Values { pairs_log2 } => (2 << pairs_log2) + 1,
+        }
+    }
+
+    /// What a value makes of the words of its CPU. Words that are missing are left out.
+    pub fn update(&self, words: &mut [u64], value: u64) {
+        let flip = if self.ty.signed() { 1 << 63 } else { 0 };
+        let mut add = |index: u32, amount: u64| {
+            if let Some(word) = words.get_mut(index as usize) {
+                *word = word.wrapping_add(amount);
+            }
+        };
+        match self.kind {
+            AggregateKind::Count => add(0, 1),
+            AggregateKind::Sum => add(0, value),
+            AggregateKind::Average => {
+                add(0, 1);
+                add(1, value);
+            }
+            AggregateKind::Min | AggregateKind::Max => {
+                add(0, 1);
+                let key = if self.kind == AggregateKind::Min {
+                    !(value ^ flip)
+                } else {
+                    value ^ flip
+                };
+                if let Some(word) = words.get_mut(1) {
+                    *word = (*word).max(key);
+                }
+            }
+            AggregateKind::Log2 | AggregateKind::Linear { .. } => {
+                add(self.bucket(value).unwrap_or(0), 1);
+            }
+            AggregateKind::Values { pairs_log2 } => {
+                let key = value.wrapping_add(1);
+                let pair = key.wrapping_mul(Self::FACTOR) >> (64 - pairs_log2);
+                let at = usize::try_from(2 * pair).unwrap_or(usize::MAX);
+                let other = words.len().saturating_sub(1);
+                let counter = match words.get_mut(at) {
+                    Some(word) if key != 0 && (*word == 0 || *word == key) => {
+                        *word = key;
+                        at + 1
+                    }
+                    _ => other,
+                };
+                if let Some(word) = words.get_mut(counter) {
+                    *word = word.wrapping_add(1);
+                }
+            }
+        }
+    }
+
+    /// The word that a histogram counts a value in.
+    #[must_use]
+    pub fn bucket(&self, value: u64) -> Option<u32> {
+        match self.kind {
+            AggregateKind::Log2 if self.ty.signed() && value.cast_signed() < 0 => Some(0),
+            AggregateKind::Log2 => Some(value.checked_ilog2().map_or(1, |log| 2 + log)),
+            AggregateKind::Linear { from, to, step } => {
+                let last = linear_words(from, to, step) - 1;
+                let value = self.wide(value);
+                Some(if value < i128::from(from) {
+                    0
+                } else if value >= i128::from(to) {
+                    last
+                } else {
+                    let place = (value - i128::from(from)) / i128::from(step.max(1));
+                    u32::try_from(1 + place).unwrap_or(last)
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// The value that 64 bits are.
+    #[must_use]
+    pub fn wide(&self, bits: u64) -> i128 {
+        if self.ty.signed() {
+            i128::from(bits.cast_signed())
+        } else {
+            i128::from(bits)
+        }
+    }
+
+    /// What the words of all CPUs say together.
+    #[must_use]
+    pub fn read<'a>(&self, cpus: impl IntoIterator<Item = &'a [u64]>) -> Summary {
+        let cpus: Vec<&[u64]> = cpus.into_iter().collect();
+        let word = |words: &[u64], index: u32| words.get(index as usize).copied().unwrap_or(0);
+        let sum = |index: u32| {
+            cpus.iter()
+                .fold(0u64, |sum, words| sum.wrapping_add(word(words, index)))
+        };
+        let flip = if self.ty.signed() { 1 << 63 } else { 0 };
+        match self.kind {
+            AggregateKind::Count => Summary::Number(i128::from(sum(0))),
+            AggregateKind::Sum => Summary::Number(self.wide(sum(0))),
+            AggregateKind::Min | AggregateKind::Max if sum(0) == 0 => Summary::Nothing,
+            AggregateKind::Min | AggregateKind::Max => {
+                let key = cpus.iter().map(|words| word(words, 1)).max().unwrap_or(0);
+                let value = if self.kind == AggregateKind::Min {
+                    !key ^ flip
+                } else {
+                    key ^ flip
+                };
+                Summary::Number(self.wide(value))
+            }
+            AggregateKind::Average if sum(0) == 0 => Summary::Nothing,
+            #[expect(clippy::cast_precision_loss, reason = "a mean is a fraction")]
+            AggregateKind::Average => Summary::Mean(self.wide(sum(1)) as f64 / sum(0) as f64),
+            AggregateKind::Log2 | AggregateKind::Linear { .. } => Summary::Buckets(
+                (0..self.words())
+                    .map(|index| {
+                        let (from, to) = self.bounds(index);
+                        Bucket {
+                            from,
+                            to,
+                            count: sum(index),
+                        }
+                    })
+                    .collect(),
+            ),
+            AggregateKind::Values { pairs_log2 } => {
+                let mut seen = std::collections::BTreeMap::<u64, u64>::new();
+                let mut other = 0u64;
+                for words in &cpus {
+                    let (pairs, rest) = words.as_chunks::<2>();
+                    for [key, count] in pairs.iter().take(1 << pairs_log2) {
+                        if *key != 0 {
+                            *seen.entry(*key - 1).or_default() += count;
+                        }
+                    }
+                    other += rest.first().copied().unwrap_or(0);
+                }
+                let mut values: Vec<(i128, u64)> = seen
+                    .into_iter()
+                    .map(|(value, count)| (self.wide(value), count))
+                    .collect();
+                values.sort_by_key(|&(value, count)| (std::cmp::Reverse(count), value));
+                Summary::Values(values, other)
+            }
+        }
+    }
+
+    /// The smallest and the largest value of a histogram's word.
+    fn bounds(&self, index: u32) -> (Option<i128>, Option<i128>) {
+        match self.kind {
+            AggregateKind::Log2 => match index {
+                0 => (None, Some(-1)),
+                1 => (Some(0), Some(0)),
+                _ => (Some(1 << (index - 2)), Some((1 << (index - 1)) - 1)),
+            },
+            AggregateKind::Linear { from, to, step } => {
+                let (from, to, step) = (i128::from(from), i128::from(to), i128::from(step));
+                let last = self.words() - 1;
+                if index == 0 {
+                    (None, Some(from - 1))
+                } else if index == last {
+                    (Some(to), None)
+                } else {
+                    let low = from + (i128::from(index) - 1) * step;
+                    (Some(low), Some((low + step).min(to) - 1))
+                }
+            }
+            _ => (None, None),
+        }
+    }
+}
+
+/// Words of a linear histogram: below, the steps, above.
+fn linear_words(from: i64, to: i64, step: u64) -> u32 {
+    let room = u128::try_from(i128::from(to) - i128::from(from)).unwrap_or(0);
+    let steps = room.div_ceil(u128::from(step.max(1)));
+    u32::try_from(steps + 2).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,159 @@
+//! What a probe costs at worst, before any code is generated.
+
+use std::fmt;
+use std::ops::Add;
+
+use super::{
+    ActionKind, AggregateKind, BinaryOp, Checked, Expr, ExprKind, Hook, Input, Probe, Scope,
+    UnaryOp,
+};
+
+/// Instructions that a straightforward translation runs at worst: every value in a register of its
+/// own, the predicate true, the longer of two ways taken. Saving and restoring registers is not in
+/// it; it depends on the place. There is no loop, so this is a bound.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Cost {
+    /// Instructions.
+    pub instructions: u32,
+    /// Reads of kernel memory among them that are looked after because they may fault.
+    pub loads: u32,
+}
+
+impl Add for Cost {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            instructions: self.instructions.saturating_add(other.instructions),
+            loads: self.loads.saturating_add(other.loads),
+        }
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = |number: u32| if number == 1 { "" } else { "s" };
+        write!(
+            f,
+            "at most {} instruction{}",
+            self.instructions,
+            plural(self.instructions)
+        )?;
+        if self.loads > 0 {
+            write!(f, ", {} guarded load{}", self.loads, plural(self.loads))?;
+        }
+        Ok(())
+    }
+}
+
+const fn instructions(instructions: u32) -> Cost {
+    Cost {
+        instructions,
+        loads: 0,
+    }
+}
+
+fn variable(scope: Scope) -> Cost {
+    instructions(match scope {
+        Scope::Cpu => 1,
+        Scope::Global => 2,
+        Scope::Thread => 12,
+    })
+}
+
+impl Checked {
+    /// What a hit of one probe costs.
+    #[must_use]
+    pub fn cost(&self, probe: &Probe) -> Cost {
+        let predicate = probe.predicate.as_ref().map_or(Cost::default(), |expr| {
+            self.expression(expr) + instructions(2)
+        });
+        probe
+            .actions
+            .iter()
+            .map(|action| self.action(&action.kind))
+            .fold(predicate, Add::add)
+    }
+
+    /// What all probes of one kind of hook cost together.
+    #[must_use]
+    pub fn cost_at(&self, hook: Hook) -> Cost {
+        self.probes
+            .iter()
+            .filter(|probe| probe.hook == hook)
+            .map(|probe| self.cost(probe))
+            .fold(Cost::default(), Add::add)
+    }
+
+    fn action(&self, kind: &ActionKind) -> Cost {
+        let value = kind
+            .value()
+            .map_or(Cost::default(), |expr| self.expression(expr));
+        let scope = |id| self.variable(id).map_or(Scope::Thread, |known| known.scope);
+        value
+            + match *kind {
+                ActionKind::Sample(_) => instructions(18),
+                ActionKind::Store(id, _) => variable(scope(id)),
+                ActionKind::Add(id, _) => variable(scope(id)) + instructions(2),
+                ActionKind::Update(id, _) => {
+                    instructions(match self.aggregate(id).map(|known| known.kind) {
+                        Some(AggregateKind::Count | AggregateKind::Sum) => 1,
+                        Some(AggregateKind::Average) => 2,
+                        Some(AggregateKind::Min | AggregateKind::Max) => 9,
+                        Some(AggregateKind::Log2) => 10,
+                        Some(AggregateKind::Linear { .. }) => 16,
+                        Some(AggregateKind::Values { .. }) | None => 20,
+                    })
+                }
+            }
+    }
+
+    /// What an expression costs.
+    #[must_use]
+    pub fn expression(&self, expr: &Expr) -> Cost {
+        let operands = expr
+            .operands()
+            .into_iter()
+            .map(|operand| self.expression(operand));
+        match &expr.kind {
+            ExprKind::Constant(_) => instructions(1),
+            ExprKind::Variable(id) => variable(
+                self.variable(*id)
+                    .map_or(Scope::Thread, |known| known.scope),
+            ),
+            ExprKind::Input(input) => instructions(match input {
+                Input::Nsecs => 7,
+                Input::Tsc => 3,
+                Input::Pid | Input::Tid | Input::Comm(_) => 2,
+                _ => 1,
+            }),
+            ExprKind::Load { .. } => operands.fold(
+                Cost {
+                    instructions: 6,
+                    loads: 1,
+                },
+                Add::add,
+            ),
+            ExprKind::Extend { .. } => operands.fold(instructions(1), Add::add),
+            ExprKind::Unary(op, _) => operands.fold(
+                instructions(if *op == UnaryOp::Not { 3 } else { 1 }),
+                Add::add,
+            ),
+            ExprKind::Binary(op, ..) => operands.fold(
+                instructions(match op {
+                    BinaryOp::DivideSigned | BinaryOp::RemainderSigned => 12,
+                    BinaryOp::DivideUnsigned | BinaryOp::RemainderUnsigned => 9,
+                    op if op.compares() => 3,
+                    _ => 2,
+                }),
+                Add::add,
+            ),
+            ExprKind::And(..) | ExprKind::Or(..) => operands.fold(instructions(6), Add::add),
+            ExprKind::Select { condition, yes, no } => {
+                self.expression(condition)
+                    + self.expression(yes).max(self.expression(no))
+                    + instructions(4)
+            }
+        }
+    }
+}

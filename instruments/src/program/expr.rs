@@ -1,0 +1,275 @@
+//! Expressions: what is read, and what is made of it.
+
+use super::{BinaryOp, Span, UnaryOp, VariableId};
+
+/// How 64 bits are read. Narrower integers of C are extended when they are read, so nothing else is
+/// computed with; where a `u64` meets an `i64`, both are `u64`, as in C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Type {
+    /// With a sign.
+    I64,
+    /// Without.
+    #[default]
+    U64,
+}
+
+impl Type {
+    /// The type of what both together make.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        if self == Self::I64 && other == Self::I64 {
+            Self::I64
+        } else {
+            Self::U64
+        }
+    }
+
+    /// Whether it has a sign.
+    #[must_use]
+    pub fn signed(self) -> bool {
+        self == Self::I64
+    }
+}
+
+/// Bytes read or kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Width {
+    /// One byte.
+    B1,
+    /// Two.
+    B2,
+    /// Four.
+    B4,
+    /// Eight.
+    B8,
+}
+
+impl Width {
+    /// The width of so many bytes.
+    #[must_use]
+    pub fn of(bytes: u64) -> Option<Self> {
+        match bytes {
+            1 => Some(Self::B1),
+            2 => Some(Self::B2),
+            4 => Some(Self::B4),
+            8 => Some(Self::B8),
+            _ => None,
+        }
+    }
+
+    /// How many bytes.
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        match self {
+            Self::B1 => 1,
+            Self::B2 => 2,
+            Self::B4 => 4,
+            Self::B8 => 8,
+        }
+    }
+
+    /// The low bytes of `value`, extended to 64 bits with their sign or with zeroes.
+    #[must_use]
+    pub fn extend(self, value: u64, signed: bool) -> u64 {
+        let spare = 64 - 8 * self.bytes();
+        if signed {
+            ((value << spare).cast_signed() >> spare).cast_unsigned()
+        } else {
+            (value << spare) >> spare
+        }
+    }
+}
+
+/// A general register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "they are the processor's names")]
+pub enum Gpr {
+    Rax,
+    Rcx,
+    Rdx,
+    Rbx,
+    Rsp,
+    Rbp,
+    Rsi,
+    Rdi,
+    R8,
+    R9,
+    R10,
+    R11,
+    R12,
+    R13,
+    R14,
+    R15,
+}
+
+impl Gpr {
+    /// All of them, in the order in which instructions number them.
+    pub const ALL: [Self; 16] = [
+        Self::Rax,
+        Self::Rcx,
+        Self::Rdx,
+        Self::Rbx,
+        Self::Rsp,
+        Self::Rbp,
+        Self::Rsi,
+        Self::Rdi,
+        Self::R8,
+        Self::R9,
+        Self::R10,
+        Self::R11,
+        Self::R12,
+        Self::R13,
+        Self::R14,
+        Self::R15,
+    ];
+}
+
+/// The first or the second eight bytes of the name of a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "the type says it")]
+pub enum Half {
+    First,
+    Second,
+}
+
+/// What a program reads of the machine where it stands. All are `u64`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Input {
+    /// An integer argument as the function was called with it. 0 to 5 are rdi, rsi, rdx, rcx, r8, r9;
+    /// from 6 on they are on the stack, eight bytes each, above the return address.
+    Argument(u8),
+    /// What the function returns: rax where a return leaves it.
+    Returned,
+    /// A register as the code at the hook has it.
+    Register(Gpr),
+    /// The address of the running thread's `task_struct`.
+    Task,
+    /// The process number as users know it (`tgid`).
+    Pid,
+    /// The thread's number (`pid` of its `task_struct`).
+    Tid,
+    /// Eight of the sixteen bytes of the thread's name, as a little-endian number. They are zero
+    /// behind the name's end.
+    Comm(Half),
+    /// The number of the processor.
+    Cpu,
+    /// The time-stamp counter.
+    Tsc,
+    /// Nanoseconds: the time-stamp counter times a factor that the target tells, `tsc * factor >> 32`.
+    Nsecs,
+    /// The index of the block at whose hook this runs.
+    Block,
+    /// The identifier of the instrument at this hook, as it stands in samples.
+    Identifier,
+}
+
+/// An expression: 64 bits when it runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Expr {
+    /// What it is.
+    pub kind: ExprKind,
+    /// How its bits are to be read.
+    pub ty: Type,
+    /// Where it stands in the source.
+    pub span: Span,
+}
+
+/// What an expression is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExprKind {
+    /// These bits.
+    Constant(u64),
+    /// Something of the machine.
+    Input(Input),
+    /// A variable.
+    Variable(VariableId),
+    /// Kernel memory, extended to 64 bits. An address that cannot be read reads as 0 and counts as a
+    /// fault.
+    Load {
+        /// Where.
+        address: Box<Expr>,
+        /// How many bytes.
+        width: Width,
+        /// Whether it is extended with its sign.
+        signed: bool,
+    },
+    /// The low bytes, extended: a cast to a narrower type.
+    Extend {
+        /// Of what.
+        value: Box<Expr>,
+        /// How many bytes are kept.
+        width: Width,
+        /// Whether they are extended with their sign.
+        signed: bool,
+    },
+    /// An operator of one operand.
+    Unary(UnaryOp, Box<Expr>),
+    /// An operator of two, the left one computed first.
+    Binary(BinaryOp, Box<Expr>, Box<Expr>),
+    /// `&&`: 1 or 0; the right one is not computed if the left one is 0.
+    And(Box<Expr>, Box<Expr>),
+    /// `||`: 1 or 0; the right one is not computed if the left one is not 0.
+    Or(Box<Expr>, Box<Expr>),
+    /// `condition ? yes : no`; only one of the two is computed.
+    Select {
+        /// Which.
+        condition: Box<Expr>,
+        /// If it is not 0.
+        yes: Box<Expr>,
+        /// If it is 0.
+        no: Box<Expr>,
+    },
+}
+
+impl Expr {
+    /// The operands, in the order in which they are computed.
+    #[must_use]
+    pub fn operands(&self) -> Vec<&Self> {
+        match &self.kind {
+            ExprKind::Constant(_) | ExprKind::Input(_) | ExprKind::Variable(_) => Vec::new(),
+            ExprKind::Load { address: one, .. }
+            | ExprKind::Extend { value: one, .. }
+            | ExprKind::Unary(_, one) => vec![one],
+            ExprKind::Binary(_, left, right)
+            | ExprKind::And(left, right)
+            | ExprKind::Or(left, right) => vec![left, right],
+            ExprKind::Select { condition, yes, no } => vec![condition, yes, no],
+        }
+    }
+
+    /// Whether `is` holds for it or anything in it.
+    pub fn any(&self, is: &mut impl FnMut(&Self) -> bool) -> bool {
+        is(self) || self.operands().iter().any(|operand| operand.any(is))
+    }
+
+    /// The inputs that it reads.
+    #[must_use]
+    pub fn inputs(&self) -> Vec<Input> {
+        let mut inputs = Vec::new();
+        self.any(&mut |node| {
+            if let ExprKind::Input(input) = node.kind
+                && !inputs.contains(&input)
+            {
+                inputs.push(input);
+            }
+            false
+        });
+        inputs
+    }
+
+    /// Values that are waited with at most at a time: what a straightforward translation, which
+    /// computes from left to right and keeps each value in a register, needs.
+    #[must_use]
+    pub fn registers(&self) -> u32 {
+        match &self.kind {
+            ExprKind::Constant(_) | ExprKind::Input(_) | ExprKind::Variable(_) => 1,
+            ExprKind::Binary(_, left, right) => left.registers().max(right.registers() + 1),
+            _ => self
+                .operands()
+                .iter()
+                .map(|operand| operand.registers())
+                .max()
+                .unwrap_or(1),
+        }
+    }
+}
