@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use gilk_samples::export::{Format, export};
+use gilk_samples::export::{Format, export_to};
 use gilk_samples::index::Index;
 use gilk_samples::metadata::Metadata;
 use gilk_samples::recording::{Compression, Recording, Writer};
@@ -78,6 +78,17 @@ fn record(path: &Path, batches: &[Batch], compression: Compression) -> io::Resul
     Ok(writer.finish().map_err(io::Error::other)?.bytes)
 }
 
+/// Bytes of a file, or of the files in a directory.
+fn size(path: &Path) -> u64 {
+    match std::fs::read_dir(path) {
+        Ok(entries) => entries
+            .filter_map(|entry| entry.ok()?.metadata().ok())
+            .map(|metadata| metadata.len())
+            .sum(),
+        Err(_) => std::fs::metadata(path).map_or(0, |metadata| metadata.len()),
+    }
+}
+
 fn bench(criterion: &mut Criterion) {
     let dir = tempfile::TempDir::new().expect("a temporary directory");
     let batches = batches();
@@ -126,20 +137,22 @@ fn bench(criterion: &mut Criterion) {
         bench.iter(|| recording.merged().count());
     });
     for format in Format::ALL {
+        let file = path("exported");
         group.bench_function(BenchmarkId::new("export", format.extension()), |bench| {
             bench.iter(|| {
                 let go_on = &mut |_| ControlFlow::Continue(());
-                export(
-                    &recording,
-                    format,
-                    &mut io::sink(),
-                    Path::new("sink"),
-                    go_on,
-                )
-                .expect("an export")
-                .samples
+                let file = file.with_extension(format.extension());
+                export_to(&recording, format, &file, go_on)
+                    .expect("an export")
+                    .samples
             });
         });
+        let size = size(&file.with_extension(format.extension())) as f64;
+        println!(
+            "{}: {:.1} bytes a sample",
+            format.extension(),
+            size / samples as f64
+        );
     }
     group.finish();
 

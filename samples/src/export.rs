@@ -1,20 +1,29 @@
-//! Recordings for programs that read text.
+//! Recordings for other programs.
 //!
-//! Every format is written sample by sample in order of time over all CPUs, in memory that does
-//! not grow with the recording. The recording itself is an Arrow file: what reads Arrow needs none
-//! of this.
+//! Every format is written item by item in order of time over all CPUs, in memory that does not grow
+//! with the recording. The recording itself is an Arrow file: what reads Arrow needs none of this.
+//! An export that is stopped is closed as it should be: what was written until then can be read.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use crate::recording::Recording;
 use crate::{Error, Result};
 
+mod chrome;
+mod ctf;
+mod items;
+mod number;
+mod parquet;
+mod perfetto;
+mod protobuf;
 mod text;
+mod tracks;
 
-use text::Lines;
+use items::{Item, Items};
+use text::{Lines, Style};
 
 /// How often `progress` is asked, in samples.
 const PROGRESS_EVERY: u64 = 1 << 16;
@@ -32,11 +41,29 @@ pub enum Format {
     /// One JSON object a line: first what the recording is, then the samples. Values above 2^53,
     /// which many readers would round, are strings in hexadecimal.
     JsonLines,
+    /// [Parquet](https://parquet.apache.org/): the recording's columns, with `utc`, a timestamp, and
+    /// `instrument`, the label. Losses and marks are rows with a `kind` above 0, as in the recording.
+    Parquet,
+    /// Perfetto's protocol buffers: a track for what an instrument delivered on a CPU.
+    Perfetto,
+    /// Chrome's trace events in JSON, with the same tracks. Values above 2^53 are strings in
+    /// hexadecimal.
+    Chrome,
+    /// The Common Trace Format 1.8: a directory, with a stream a CPU.
+    Ctf,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 3] = [Self::Csv, Self::Report, Self::JsonLines];
+    pub const ALL: [Self; 7] = [
+        Self::Csv,
+        Self::Report,
+        Self::JsonLines,
+        Self::Parquet,
+        Self::Perfetto,
+        Self::Chrome,
+        Self::Ctf,
+    ];
 
     /// The usual end of a file's name: `csv`.
     #[must_use]
@@ -45,6 +72,10 @@ impl Format {
             Self::Csv => "csv",
             Self::Report => "txt",
             Self::JsonLines => "jsonl",
+            Self::Parquet => "parquet",
+            Self::Perfetto => "pftrace",
+            Self::Chrome => "json",
+            Self::Ctf => "ctf",
         }
     }
 
@@ -76,76 +107,79 @@ pub struct Exported {
     pub damaged: Vec<Error>,
 }
 
-/// Writes `recording` to a new file at `path`; replaces a file that is there. `progress` is asked now
-/// and then whether to go on.
+/// Where the items of a recording go.
+trait Sink {
+    /// Adds one, which is not before the last.
+    fn item(&mut self, item: &Item) -> io::Result<()>;
+    /// Writes what has to stand at the end.
+    fn finish(&mut self) -> io::Result<()>;
+}
+
+/// Writes `recording` to a new file at `path`, or for [`Format::Ctf`] to files in a directory there;
+/// replaces what is there. `progress` is asked now and then whether to go on.
 ///
 /// # Errors
-/// [`Error::Io`], for example when the disk is full; [`Error::Cancelled`] if `progress` breaks.
+/// [`Error::Io`], for example when the disk is full; [`Error::Cancelled`] if `progress` breaks: what
+/// was written until then is whole.
 pub fn export_to(
     recording: &Recording,
     format: Format,
     path: &Path,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Exported> {
-    let file = File::create(path).map_err(|error| Error::io(path, error))?;
-    let mut out = BufWriter::with_capacity(1 << 16, file);
-    export(recording, format, &mut out, path, progress)
-}
-
-/// Writes `recording` to `out`, which error messages call `name`, and flushes it.
-///
-/// # Errors
-/// As [`export_to`].
-pub fn export(
-    recording: &Recording,
-    format: Format,
-    out: &mut dyn Write,
-    name: &Path,
-    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> Result<Exported> {
-    let io = |error| Error::io(name, error);
-    let mut lines = Lines::new(format, recording.metadata());
+    let io = |error| Error::io(path, error);
+    let mut sink = sink(recording, format, path).map_err(io)?;
     let mut exported = Exported::default();
     let of = recording.samples();
-    lines.head();
-    for sample in recording.merged() {
-        let (cpu, sample) = match sample {
-            Ok(sample) => sample,
+    let mut go_on = ControlFlow::Continue(());
+    for item in Items::of(recording) {
+        let item = match item {
+            Ok(item) => item,
             Err(error) => {
                 exported.damaged.push(error);
                 continue;
             }
         };
-        lines.sample(cpu, &sample);
-        exported.samples += 1;
-        if lines.bytes().len() >= 1 << 15 {
-            out.write_all(lines.bytes()).map_err(io)?;
-            lines.clear();
+        sink.item(&item).map_err(io)?;
+        if !matches!(item, Item::Sample(..)) {
+            continue;
         }
-        if exported.samples.is_multiple_of(PROGRESS_EVERY)
-            && progress(Progress {
-                samples: exported.samples,
-                of,
-            })
-            .is_break()
-        {
-            out.write_all(lines.bytes())
-                .and_then(|()| out.flush())
-                .map_err(io)?;
-            return Err(Error::Cancelled {
-                samples: exported.samples,
-            });
+        exported.samples += 1;
+        let samples = exported.samples;
+        if samples.is_multiple_of(PROGRESS_EVERY) {
+            go_on = progress(Progress { samples, of });
+        }
+        if go_on.is_break() {
+            break;
         }
     }
-    out.write_all(lines.bytes())
-        .and_then(|()| out.flush())
-        .map_err(io)?;
+    sink.finish().map_err(io)?;
+    let samples = exported.samples;
+    if go_on.is_break() {
+        return Err(Error::Cancelled { samples });
+    }
     // Whether to go on is no longer a question.
-    let _ = progress(Progress {
-        samples: exported.samples,
-        of,
-    });
+    let _ = progress(Progress { samples, of });
     Ok(exported)
+}
+
+fn sink<'a>(
+    recording: &'a Recording,
+    format: Format,
+    path: &Path,
+) -> io::Result<Box<dyn Sink + 'a>> {
+    let metadata = recording.metadata();
+    let file = || Ok::<_, io::Error>(BufWriter::with_capacity(1 << 16, File::create(path)?));
+    let lines = |style| Ok::<_, io::Error>(Box::new(Lines::new(file()?, style, metadata)));
+    Ok(match format {
+        Format::Csv => lines(Style::Csv)?,
+        Format::Report => lines(Style::Report)?,
+        Format::JsonLines => lines(Style::JsonLines)?,
+        Format::Parquet => Box::new(parquet::Parquet::new(file()?, metadata)?),
+        Format::Perfetto => Box::new(perfetto::Perfetto::new(file()?, metadata)),
+        Format::Chrome => Box::new(chrome::Chrome::new(file()?, metadata)),
+        Format::Ctf => Box::new(ctf::Ctf::new(path, metadata)?),
+    })
 }
 
 #[cfg(test)]

@@ -43,6 +43,33 @@ impl Clock {
         ticks as f64 / self.hz as f64
     }
 
+    /// Nanoseconds from the start of the instrumentation to `tsc`, rounded down towards the start;
+    /// negative before it. Exact, unlike [`seconds`](Self::seconds).
+    #[must_use]
+    pub fn nanoseconds(&self, tsc: u64) -> i64 {
+        let ticks = tsc.wrapping_sub(self.start).cast_signed();
+        let (before, ticks) = (ticks < 0, ticks.unsigned_abs());
+        let Some(whole) = ticks.checked_div(self.hz) else {
+            return 0;
+        };
+        let rest = ticks % self.hz;
+        let rest = match rest.checked_mul(1_000_000_000) {
+            Some(product) => product / self.hz,
+            // A clock above 18 GHz: not seen yet.
+            None => (u128::from(rest) * 1_000_000_000 / u128::from(self.hz)) as u64,
+        };
+        let all = whole.saturating_mul(1_000_000_000).saturating_add(rest);
+        let all = i64::try_from(all).unwrap_or(i64::MAX);
+        if before { -all } else { all }
+    }
+
+    /// Nanoseconds since 1970 at `tsc`, by the clock of the target.
+    #[must_use]
+    pub fn unix_nanoseconds(&self, tsc: u64) -> i64 {
+        let start = i64::try_from(self.start_unix_ns).unwrap_or(i64::MAX);
+        start.saturating_add(self.nanoseconds(tsc))
+    }
+
     /// Ticks of a TSC that is `seconds` after the start of the instrumentation.
     #[must_use]
     pub fn tsc(&self, seconds: f64) -> u64 {

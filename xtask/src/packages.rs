@@ -66,12 +66,12 @@ const TESTS: &[Package] = &[
     program("binutils", "objdump", "is what the decoder is held against"),
     program("xvfb", "Xvfb", "is a display for the window's tests"),
     program("xauth", "xauth", "is a display for the window's tests"),
-    program(
-        "python3",
-        "python3",
-        "reads recordings with pyarrow and polars",
+    program("python3", "python3", "reads recordings and exports"),
+    library(
+        "python3-venv",
+        "keeps what reads recordings to this project",
     ),
-    library("python3-venv", "keeps pyarrow and polars to this project"),
+    program("babeltrace2", "babeltrace2", "reads exported traces"),
     library("mesa-vulkan-drivers", "draws the window's snapshots"),
     library("libvulkan1", "draws the window's snapshots"),
 ];

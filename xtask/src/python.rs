@@ -7,13 +7,23 @@ use std::process::Command;
 use crate::fail::{Fail, Result};
 use crate::tool;
 
-const READERS: [&str; 2] = ["pyarrow", "polars"];
+/// What is installed, and what it is imported by.
+const READERS: [(&str, &str); 4] = [
+    ("pyarrow", "pyarrow"),
+    ("polars", "polars"),
+    ("duckdb", "duckdb"),
+    (
+        "perfetto",
+        "perfetto.protos.perfetto.trace.perfetto_trace_pb2",
+    ),
+];
 
-/// Gives the interpreter of an environment that has pyarrow and polars; made once, kept in the cache.
+/// Gives the interpreter of an environment that has them; made once, kept in the cache.
 pub(crate) fn provide() -> Result<PathBuf> {
     let home = tool::cache().join("python");
     let python = home.join("bin/python");
-    let check = format!("import {}", READERS.join(", "));
+    let names = READERS.map(|(name, _)| name);
+    let check = format!("import {}", READERS.map(|(_, module)| module).join(", "));
     if tool::output(Command::new(&python).args(["-c", &check])).is_some() {
         return Ok(python);
     }
@@ -39,12 +49,12 @@ pub(crate) fn provide() -> Result<PathBuf> {
                 "--only-binary",
                 ":all:",
             ])
-            .args(READERS),
+            .args(names),
     )?;
     if tool::output(Command::new(&python).args(["-c", &check])).is_none() {
         return Err(Fail::new(format!(
             "pip installed {}, and {} cannot import them",
-            READERS.join(" and "),
+            names.join(", "),
             python.display()
         )));
     }

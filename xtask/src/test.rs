@@ -56,7 +56,7 @@ pub(crate) fn test(yes: bool) -> Result<()> {
     })?;
     stages.stage("the lab's kernel, module and agent", kernels::prepare_lab)?;
     let kernel = stages.stage("the live kernel, saved", kernels::saved)?;
-    let python = stages.stage("pyarrow and polars", python::provide)?;
+    let python = stages.stage("programs that read recordings", python::provide)?;
     stages.stage("tests", || {
         let mut cargo = tool::cargo(&[
             "test",

@@ -140,14 +140,18 @@ fn an_export_can_be_stopped_and_a_full_disk_is_said() {
     let written = fs::read_to_string(&out).unwrap();
     assert_eq!(written.lines().count() as u64, PROGRESS_EVERY + 1);
     let full = Path::new("/dev/full");
-    let error = export_to(&recording, Format::Csv, full, &mut |_| {
-        ControlFlow::Continue(())
-    })
-    .unwrap_err();
-    assert!(
-        error.to_string().starts_with("/dev/full") && error.to_string().contains("Free some space"),
-        "{error}"
-    );
+    for format in Format::ALL {
+        if format == Format::Ctf {
+            continue;
+        }
+        let go_on = &mut |_| ControlFlow::Continue(());
+        let error = export_to(&recording, format, full, go_on).unwrap_err();
+        let said = error.to_string();
+        assert!(
+            said.starts_with("/dev/full") && said.contains("Free some space"),
+            "{format:?}: {said}"
+        );
+    }
 }
 
 #[test]

@@ -1,0 +1,218 @@
+//! The Common Trace Format 1.8, a directory that babeltrace2, Trace Compass and LTTng's tools read.
+//!
+//! `metadata` describes everything in TSDL (CTF 1.8.3, 4); a stream a CPU holds packets of events. An
+//! instrument is a class of events with one field. Fields lie byte by byte, least byte first.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use super::Sink;
+use super::chrome::{loss_name, mark_name};
+use super::items::Item;
+use super::tracks::{self, Name};
+use crate::Meaning;
+use crate::metadata::Metadata;
+use crate::record::ALL_CPUS;
+use crate::recording::RowKind;
+
+/// What every packet begins with (CTF 1.8.3, 5.1).
+const MAGIC: u32 = 0xc1fc_1fc1;
+/// Bytes of a packet before its events: the magic, the stream's class, and the context that the
+/// metadata gives.
+const HEAD: usize = 8 + 5 * 8 + 4;
+/// Bytes of events that make a packet.
+const ENOUGH: usize = 1 << 16;
+
+/// Writes a trace.
+pub(super) struct Ctf<'a> {
+    directory: PathBuf,
+    metadata: &'a Metadata,
+    names: HashMap<u64, Name>,
+    /// Numbers of classes of events.
+    classes: HashMap<(u8, u64), u32>,
+    /// The classes in TSDL, in the order of their numbers.
+    described: String,
+    streams: BTreeMap<u16, Stream>,
+}
+
+/// The events of one CPU.
+struct Stream {
+    file: File,
+    events: Vec<u8>,
+    first: u64,
+    last: u64,
+    /// Samples lost so far.
+    discarded: u64,
+}
+
+impl<'a> Ctf<'a> {
+    /// A new trace in `directory`, which is made if it is not there.
+    pub(super) fn new(directory: &Path, metadata: &'a Metadata) -> io::Result<Self> {
+        fs::create_dir_all(directory)?;
+        let new = Self {
+            directory: directory.to_path_buf(),
+            metadata,
+            names: tracks::names(metadata),
+            classes: HashMap::new(),
+            described: String::new(),
+            streams: BTreeMap::new(),
+        };
+        // Streams of an older trace would be read as parts of this one.
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("cpu_") {
+                fs::remove_file(entry.path())?;
+            }
+        }
+        fs::write(directory.join("metadata"), new.tsdl())?;
+        Ok(new)
+    }
+
+    /// The number of a class of events, which is described when it is first needed.
+    fn class(&mut self, kind: RowKind, id: u64) -> u32 {
+        let next = self.classes.len() as u32;
+        let key = (kind.number(), id);
+        if let Some(&class) = self.classes.get(&key) {
+            return class;
+        }
+        self.classes.insert(key, next);
+        let name = self.names.entry(id).or_insert_with(|| tracks::unknown(id));
+        let (words, field, base) = match kind {
+            RowKind::Sample => {
+                let is_word = name.meaning == Meaning::Value && name.unit.is_empty();
+                (name.label.clone(), "value", if is_word { 16 } else { 10 })
+            }
+            RowKind::Loss(cause) => (loss_name(cause), "count", 10),
+            RowKind::Mark(kind) => {
+                let words = format!("{}: {}", mark_name(kind), name.label);
+                (words, "value", 10)
+            }
+        };
+        let words = literal(&words);
+        // A String takes what it is given.
+        let _ = writeln!(
+            self.described,
+            "event {{ name = \"{words}\"; id = {next}; stream_id = 0; fields := struct {{ \
+             integer {{ size = 64; align = 8; signed = false; base = {base}; }} {field}; }}; }};"
+        );
+        next
+    }
+
+    fn event(&mut self, cpu: u16, tsc: u64, kind: RowKind, id: u64, value: u64) -> io::Result<()> {
+        let class = self.class(kind, id);
+        let stream = match self.streams.entry(cpu) {
+            std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                let name = match cpu {
+                    ALL_CPUS => "cpu_all".to_owned(),
+                    cpu => format!("cpu_{cpu}"),
+                };
+                entry.insert(Stream {
+                    file: File::create(self.directory.join(name))?,
+                    events: Vec::with_capacity(ENOUGH + 32),
+                    first: tsc,
+                    last: tsc,
+                    discarded: 0,
+                })
+            }
+        };
+        if stream.events.is_empty() {
+            stream.first = tsc;
+        }
+        stream.last = tsc;
+        if matches!(kind, RowKind::Loss(_)) {
+            stream.discarded = stream.discarded.saturating_add(value);
+        }
+        stream.events.extend_from_slice(&class.to_le_bytes());
+        stream.events.extend_from_slice(&tsc.to_le_bytes());
+        stream.events.extend_from_slice(&value.to_le_bytes());
+        if stream.events.len() >= ENOUGH {
+            stream.packet(cpu)?;
+        }
+        Ok(())
+    }
+
+    /// The description of the trace.
+    fn tsdl(&self) -> String {
+        let clock = self.metadata.clock;
+        // Cycles from 1970 to the counter's 0.
+        let hz = i128::from(clock.hz.max(1));
+        let offset = i128::from(clock.start_unix_ns) * hz / 1_000_000_000 - i128::from(clock.start);
+        let (seconds, cycles) = (offset.div_euclid(hz), offset.rem_euclid(hz));
+        let kernel = literal(&self.metadata.kernel);
+        let described = &self.described;
+        format!(
+            "/* CTF 1.8 */\n\
+             typealias integer {{ size = 32; align = 8; signed = false; }} := uint32_t;\n\
+             typealias integer {{ size = 64; align = 8; signed = false; }} := uint64_t;\n\
+             trace {{ major = 1; minor = 8; byte_order = le; \
+             packet.header := struct {{ uint32_t magic; uint32_t stream_id; }}; }};\n\
+             env {{ domain = \"kernel\"; kernel_release = \"{kernel}\"; tracer_name = \"gilk\"; }};\n\
+             clock {{ name = tsc; description = \"time-stamp counter\"; freq = {hz}; \
+             offset_s = {seconds}; offset = {cycles}; absolute = true; }};\n\
+             typealias integer {{ size = 64; align = 8; signed = false; map = clock.tsc.value; }} := tsc_t;\n\
+             stream {{ id = 0; packet.context := struct {{ tsc_t timestamp_begin; tsc_t timestamp_end; \
+             uint64_t content_size; uint64_t packet_size; uint64_t events_discarded; uint32_t cpu_id; }}; \
+             event.header := struct {{ uint32_t id; tsc_t timestamp; }}; }};\n\
+             {described}"
+        )
+    }
+}
+
+impl Stream {
+    /// Writes the events that wait as a packet.
+    fn packet(&mut self, cpu: u16) -> io::Result<()> {
+        if self.events.is_empty() {
+            return Ok(());
+        }
+        let bits = (HEAD + self.events.len()) as u64 * 8;
+        let mut bytes = Vec::with_capacity(HEAD + self.events.len());
+        bytes.extend_from_slice(&MAGIC.to_le_bytes());
+        bytes.extend_from_slice(&0u32.to_le_bytes());
+        for word in [self.first, self.last, bits, bits, self.discarded] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.extend_from_slice(&u32::from(cpu).to_le_bytes());
+        bytes.append(&mut self.events);
+        self.file.write_all(&bytes)
+    }
+}
+
+/// What may stand between quotes in TSDL, whose readers know little beyond ASCII.
+fn literal(words: &str) -> String {
+    let plain = words.chars().map(|character| match character {
+        '"' => '\'',
+        '\\' => '/',
+        ' '..='~' => character,
+        _ => '?',
+    });
+    plain.collect()
+}
+
+impl Sink for Ctf<'_> {
+    fn item(&mut self, item: &Item) -> io::Result<()> {
+        match item {
+            Item::Sample(cpu, sample) => {
+                self.event(*cpu, sample.tsc, RowKind::Sample, sample.id, sample.value)
+            }
+            Item::Loss(loss) => {
+                let kind = RowKind::Loss(loss.cause);
+                self.event(loss.cpu, loss.tsc, kind, 0, loss.count)
+            }
+            Item::Mark(mark) => {
+                let kind = RowKind::Mark(mark.kind);
+                self.event(ALL_CPUS, mark.tsc, kind, mark.id, mark.value)
+            }
+        }
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        for (cpu, stream) in &mut self.streams {
+            stream.packet(*cpu)?;
+        }
+        fs::write(self.directory.join("metadata"), self.tsdl())
+    }
+}

@@ -1,0 +1,70 @@
+//! What a recording holds, item by item, in order of time.
+
+use crate::recording::{Loss, Mark, Merged, Recording};
+use crate::{Result, Sample};
+
+/// A row of a recording.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Item {
+    /// A sample and its CPU.
+    Sample(u16, Sample),
+    Loss(Loss),
+    Mark(Mark),
+}
+
+impl Item {
+    /// When, in TSC ticks.
+    pub(super) fn tsc(&self) -> u64 {
+        match self {
+            Self::Sample(_, sample) => sample.tsc,
+            Self::Loss(loss) => loss.tsc,
+            Self::Mark(mark) => mark.tsc,
+        }
+    }
+}
+
+/// Samples, losses and marks of a recording in order of time over all CPUs. A batch that cannot be
+/// read is an error, once.
+pub(super) struct Items<'a> {
+    samples: Merged<'a>,
+    next: Option<Result<Item>>,
+    /// Losses and marks, the latest first: they are few beside the samples.
+    notes: Vec<Item>,
+}
+
+impl<'a> Items<'a> {
+    pub(super) fn of(recording: &'a Recording) -> Self {
+        let (mut notes, mut trouble) = (Vec::new(), None);
+        match recording.losses() {
+            Ok(losses) => notes.extend(losses.into_iter().map(Item::Loss)),
+            Err(error) => trouble = Some(error),
+        }
+        match recording.marks() {
+            Ok(marks) => notes.extend(marks.into_iter().map(Item::Mark)),
+            Err(error) => trouble = Some(error),
+        }
+        notes.sort_by_key(|note| std::cmp::Reverse(note.tsc()));
+        Self {
+            samples: recording.merged(),
+            next: trouble.map(Err),
+            notes,
+        }
+    }
+}
+
+impl Iterator for Items<'_> {
+    type Item = Result<Item>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.next.is_none() {
+            let sample = self.samples.next();
+            self.next = sample.map(|next| next.map(|(cpu, sample)| Item::Sample(cpu, sample)));
+        }
+        let note = self.notes.last().map(Item::tsc);
+        match (&self.next, note) {
+            (Some(Ok(item)), Some(note)) if note < item.tsc() => self.notes.pop().map(Ok),
+            (Some(_), _) => self.next.take(),
+            (None, _) => self.notes.pop().map(Ok),
+        }
+    }
+}

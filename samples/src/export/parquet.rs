@@ -1,0 +1,200 @@
+//! Parquet, for DuckDB, Polars, Spark and their like.
+//!
+//! The recording's columns, and two that save a join: `utc`, the time as a timestamp, and
+//! `instrument`, what a person reads. Rows are in order of time, in groups of 131,072 whose least
+//! and greatest times stand in the footer: a query of a span of time reads only its groups.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use parquet::basic::{Compression, Encoding, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::errors::ParquetError;
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::parser::parse_message_type;
+use parquet::schema::types::ColumnPath;
+
+use super::Sink;
+use super::chrome::{loss_name, mark_name};
+use super::items::Item;
+use super::tracks::{self, Name};
+use crate::metadata::{Clock, Metadata};
+use crate::record::ALL_CPUS;
+use crate::recording::RowKind;
+
+const SCHEMA: &str = "message samples {
+    required int64 utc (TIMESTAMP(NANOS, true));
+    required int64 time (INTEGER(64, false));
+    required int32 cpu (INTEGER(16, false));
+    required int32 kind (INTEGER(8, false));
+    required int64 id (INTEGER(64, false));
+    required int64 value (INTEGER(64, false));
+    required binary instrument (STRING);
+}";
+/// Rows of a group: some 5 MB in memory.
+const GROUP: usize = 1 << 17;
+
+/// Writes rows.
+pub(super) struct Parquet<W: Write + Send> {
+    file: SerializedFileWriter<W>,
+    clock: Clock,
+    names: HashMap<u64, Name>,
+    labels: HashMap<(u8, u64), ByteArray>,
+    utc: Vec<i64>,
+    time: Vec<i64>,
+    cpu: Vec<i32>,
+    kind: Vec<i32>,
+    id: Vec<i64>,
+    value: Vec<i64>,
+    instrument: Vec<ByteArray>,
+}
+
+impl<W: Write + Send> Parquet<W> {
+    pub(super) fn new(out: W, metadata: &Metadata) -> io::Result<Self> {
+        let schema = parse_message_type(SCHEMA).map_err(cause)?;
+        let level = ZstdLevel::try_new(1).map_err(cause)?;
+        let mut properties = WriterProperties::builder()
+            .set_compression(Compression::ZSTD(level))
+            .set_created_by("gilk".to_owned())
+            // Of pages too: that a reader skips them within a group is worth their few bytes.
+            .set_statistics_enabled(EnabledStatistics::Page)
+            .set_dictionary_enabled(true);
+        // Times grow by little; other columns repeat themselves.
+        for column in ["utc", "time"] {
+            properties = properties
+                .set_column_dictionary_enabled(ColumnPath::from(column), false)
+                .set_column_encoding(ColumnPath::from(column), Encoding::DELTA_BINARY_PACKED);
+        }
+        let value = ColumnPath::from("value");
+        properties = properties.set_column_dictionary_enabled(value, false);
+        let json = serde_json::to_string(metadata)?;
+        let about = vec![KeyValue::new("gilk".to_owned(), json)];
+        let properties = properties.set_key_value_metadata(Some(about)).build();
+        let file = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties));
+        Ok(Self {
+            file: file.map_err(cause)?,
+            clock: metadata.clock,
+            names: tracks::names(metadata),
+            labels: HashMap::new(),
+            utc: Vec::new(),
+            time: Vec::new(),
+            cpu: Vec::new(),
+            kind: Vec::new(),
+            id: Vec::new(),
+            value: Vec::new(),
+            instrument: Vec::new(),
+        })
+    }
+
+    fn row(&mut self, tsc: u64, cpu: u16, kind: RowKind, id: u64, value: u64) {
+        self.utc.push(self.clock.unix_nanoseconds(tsc));
+        self.time.push(tsc.cast_signed());
+        self.cpu.push(i32::from(cpu));
+        self.kind.push(i32::from(kind.number()));
+        self.id.push(id.cast_signed());
+        self.value.push(value.cast_signed());
+        let label = self.labels.entry((kind.number(), id)).or_insert_with(|| {
+            let label = || {
+                let known = self.names.get(&id).map(|name| name.label.clone());
+                known.unwrap_or_else(|| tracks::plain_id(id))
+            };
+            let words = match kind {
+                RowKind::Sample => label(),
+                RowKind::Loss(cause) => loss_name(cause),
+                RowKind::Mark(kind) => format!("{}: {}", mark_name(kind), label()),
+            };
+            ByteArray::from(words.into_bytes())
+        });
+        self.instrument.push(label.clone());
+    }
+
+    /// Writes the rows that wait as a group.
+    fn group(&mut self) -> io::Result<()> {
+        if self.utc.is_empty() {
+            return Ok(());
+        }
+        let mut group = self.file.next_row_group().map_err(cause)?;
+        longs(&mut group, &mut self.utc)?;
+        longs(&mut group, &mut self.time)?;
+        shorts(&mut group, &mut self.cpu)?;
+        shorts(&mut group, &mut self.kind)?;
+        longs(&mut group, &mut self.id)?;
+        longs(&mut group, &mut self.value)?;
+        let mut column = group.next_column().map_err(cause)?.ok_or_else(too_few)?;
+        let written = column
+            .typed::<ByteArrayType>()
+            .write_batch(&self.instrument, None, None);
+        written.map_err(cause)?;
+        column.close().map_err(cause)?;
+        self.instrument.clear();
+        group.close().map_err(cause)?;
+        Ok(())
+    }
+}
+
+fn longs<W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: &mut Vec<i64>,
+) -> io::Result<()> {
+    let mut column = group.next_column().map_err(cause)?.ok_or_else(too_few)?;
+    let written = column.typed::<Int64Type>().write_batch(values, None, None);
+    written.map_err(cause)?;
+    values.clear();
+    column.close().map_err(cause)
+}
+
+fn shorts<W: Write + Send>(
+    group: &mut SerializedRowGroupWriter<'_, W>,
+    values: &mut Vec<i32>,
+) -> io::Result<()> {
+    let mut column = group.next_column().map_err(cause)?.ok_or_else(too_few)?;
+    let written = column.typed::<Int32Type>().write_batch(values, None, None);
+    written.map_err(cause)?;
+    values.clear();
+    column.close().map_err(cause)
+}
+
+fn too_few() -> io::Error {
+    io::Error::other("the Parquet file has fewer columns than its schema")
+}
+
+/// What the system said, if it was the system.
+fn cause(error: ParquetError) -> io::Error {
+    match error {
+        ParquetError::External(source) => match source.downcast::<io::Error>() {
+            Ok(error) => *error,
+            Err(other) => io::Error::other(other),
+        },
+        other => io::Error::other(other),
+    }
+}
+
+impl<W: Write + Send> Sink for Parquet<W> {
+    fn item(&mut self, item: &Item) -> io::Result<()> {
+        match item {
+            Item::Sample(cpu, sample) => {
+                self.row(sample.tsc, *cpu, RowKind::Sample, sample.id, sample.value);
+            }
+            Item::Loss(loss) => {
+                self.row(loss.tsc, loss.cpu, RowKind::Loss(loss.cause), 0, loss.count);
+            }
+            Item::Mark(mark) => {
+                let kind = RowKind::Mark(mark.kind);
+                self.row(mark.tsc, ALL_CPUS, kind, mark.id, mark.value);
+            }
+        }
+        if self.utc.len() >= GROUP {
+            self.group()?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        self.group()?;
+        self.file.finish().map_err(cause)?;
+        self.file.inner_mut().flush()
+    }
+}

@@ -1,0 +1,422 @@
+//! Foreign readers: what was exported is what DuckDB, Polars, Perfetto's own protos, babeltrace2 and
+//! any JSON reader find in it.
+
+#![cfg(feature = "recording")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "tests, their helpers included, fail by panicking"
+)]
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use gilk_samples::export::{Format, export_to};
+use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
+use gilk_samples::recording::{Loss, LossCause, Mark, MarkKind, Recording, Writer};
+use gilk_samples::{Batch, Error, HookType, InstrumentId, Meaning, Sample};
+
+const HZ: u64 = 2_400_000_000;
+const START: u64 = 987_654_321_012;
+const UNIX: u64 = 1_700_000_000_123_456_789;
+/// A kernel pointer: above 2^63, and no double holds it.
+const POINTER: u64 = 0xffff_8880_1234_5679;
+
+fn id(order: u8) -> u64 {
+    let id = InstrumentId::new(7, HookType::Pre, 3, order);
+    id.unwrap().pack()
+}
+
+fn instrument(order: u8, meaning: Meaning, unit: &str) -> InstrumentInfo {
+    InstrumentInfo {
+        id: id(order),
+        label: format!("\"{meaning:?}\", pre kernel_clone block 3"),
+        instrument: format!("{meaning:?}"),
+        meaning,
+        unit: unit.to_owned(),
+        launch: 0.0,
+        splash: 5.0,
+    }
+}
+
+/// A second of four instruments on three CPUs, overlapping times and pointers among them.
+fn record(path: &Path) -> (Recording, Vec<(u16, Sample)>) {
+    let metadata = Metadata {
+        kernel: "6.1.0-40-cloud-amd64".to_owned(),
+        cpus: 3,
+        clock: Clock {
+            hz: HZ,
+            start: START,
+            start_unix_ns: UNIX,
+        },
+        instruments: vec![
+            instrument(0, Meaning::Event, ""),
+            instrument(1, Meaning::Value, ""),
+            instrument(2, Meaning::Duration, "ticks"),
+            instrument(3, Meaning::Count, "hits"),
+        ],
+        ..Metadata::default()
+    };
+    let mut writer = Writer::create(path, &metadata).unwrap();
+    let mut all = Vec::new();
+    for cpu in 0..3u16 {
+        let samples: Vec<Sample> = (0..60_000u64)
+            .map(|n| {
+                let order = (n % 4) as u8;
+                let value = match order {
+                    0 => 1,
+                    1 if n % 3 == 0 => POINTER + n,
+                    1 => n,
+                    2 => 1000 + n % 7 * 90_000,
+                    _ => n,
+                };
+                let tsc = START + u64::from(cpu) * 13 + n * 40_000;
+                Sample {
+                    id: id(order),
+                    value,
+                    tsc,
+                }
+            })
+            .collect();
+        all.extend(samples.iter().map(|sample| (cpu, *sample)));
+        writer.write(&Batch { cpu, samples }).unwrap();
+    }
+    let cause = LossCause::RingFull;
+    let loss = Loss {
+        cpu: 2,
+        tsc: START + HZ / 2,
+        cause,
+        count: 41,
+    };
+    writer.losses(&[loss]).unwrap();
+    let kind = MarkKind::Launch;
+    let mark = Mark {
+        kind,
+        tsc: START + 5,
+        id: id(2),
+        value: 77,
+    };
+    writer.mark(mark).unwrap();
+    writer.finish().unwrap();
+    all.sort_by_key(|&(cpu, sample)| (sample.tsc, cpu));
+    (Recording::open(path).unwrap(), all)
+}
+
+fn exported(dir: &Path, format: Format) -> (PathBuf, Vec<(u16, Sample)>) {
+    let (recording, all) = record(&dir.join("recording.arrow"));
+    let path = dir.join("out").with_extension(format.extension());
+    let done = export_to(
+        &recording,
+        format,
+        &path,
+        &mut |_| ControlFlow::Continue(()),
+    );
+    let done = done.unwrap();
+    assert_eq!((done.samples, done.damaged.len()), (180_000, 0));
+    (path, all)
+}
+
+fn python(code: &str, arguments: &[&Path]) -> String {
+    let python = std::env::var("GILK_PYTHON").expect("GILK_PYTHON names a python with the readers");
+    let mut command = Command::new(python);
+    said(command.arg("-c").arg(code).args(arguments))
+}
+
+fn said(command: &mut Command) -> String {
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Nanoseconds since 1970, as exact as can be.
+fn unix(tsc: u64) -> u64 {
+    UNIX + (u128::from(tsc - START) * 1_000_000_000 / u128::from(HZ)) as u64
+}
+
+#[test]
+#[ignore = "needs GILK_PYTHON, a python with duckdb and polars; cargo xtask test makes one"]
+fn duckdb_and_polars_read_parquet() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let (path, all) = exported(dir.path(), Format::Parquet);
+    let printed = python(
+        r#"
+import duckdb, polars, pyarrow.parquet as pq, sys, json
+path = sys.argv[1]
+for row in duckdb.sql(f"select kind, instrument, count(*), sum(value)::hugeint, min(time), max(time), epoch_ns(min(utc)) from '{path}' group by all order by all").fetchall():
+    print("duckdb", *row, sep="|")
+frame = polars.read_parquet(path)
+print("polars", frame.height, *[f"{n}:{t}" for n, t in frame.schema.items()])
+print("sorted", frame["time"].is_sorted())
+print("pointers", frame.filter(polars.col("value") > 2**63)["value"].head(3).to_list())
+file = pq.ParquetFile(path)
+print("groups", file.num_row_groups, json.loads(file.schema_arrow.metadata[b"gilk"])["kernel"])
+"#,
+        &[&path],
+    );
+    let lines: Vec<&str> = printed.lines().collect();
+    for order in 0..4u8 {
+        let of = || all.iter().filter(|(_, sample)| sample.id == id(order));
+        let label = instrument(
+            order,
+            [
+                Meaning::Event,
+                Meaning::Value,
+                Meaning::Duration,
+                Meaning::Count,
+            ][usize::from(order)],
+            "",
+        )
+        .label;
+        let sum: u128 = of().map(|(_, sample)| u128::from(sample.value)).sum();
+        let (first, last) = (of().next().unwrap().1.tsc, of().next_back().unwrap().1.tsc);
+        let wanted = format!(
+            "duckdb|0|{label}|{}|{sum}|{first}|{last}|{}",
+            of().count(),
+            unix(first)
+        );
+        assert!(
+            lines.contains(&wanted.as_str()),
+            "{wanted}\nis not in\n{printed}"
+        );
+    }
+    let loss = format!(
+        "duckdb|1|lost: ring full|1|41|{0}|{0}|{1}",
+        START + HZ / 2,
+        unix(START + HZ / 2)
+    );
+    for wanted in [
+        loss.as_str(),
+        "polars 180002 utc:Datetime(time_unit='ns', time_zone='UTC') time:UInt64 cpu:UInt16 kind:UInt8 id:UInt64 value:UInt64 instrument:String",
+        "sorted True",
+        "groups 2 6.1.0-40-cloud-amd64",
+    ] {
+        assert!(lines.contains(&wanted), "{wanted}\nis not in\n{printed}");
+    }
+    let pointers = [9, 9, 9].map(|n| POINTER + n);
+    assert!(
+        printed.contains(&format!("pointers {pointers:?}")),
+        "{printed}"
+    );
+}
+
+#[test]
+#[ignore = "needs GILK_PYTHON, a python with Perfetto's protos; cargo xtask test makes one"]
+fn perfettos_protos_decode_the_trace() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let (path, all) = exported(dir.path(), Format::Perfetto);
+    let printed = python(
+        r#"
+import sys, collections
+from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as p
+trace = p.Trace.FromString(open(sys.argv[1], "rb").read())
+E = p.TrackEvent
+tracks, names, open_, count = {}, {}, collections.Counter(), collections.Counter()
+units, sums, last = {}, collections.Counter(), {}
+for packet in trace.packet:
+    if packet.HasField("track_descriptor"):
+        d = packet.track_descriptor
+        assert d.uuid not in tracks
+        tracks[d.uuid] = d.name
+        if d.HasField("counter"): units[d.name] = d.counter.unit_name
+    for n in packet.interned_data.event_names: names[n.iid] = n.name
+events = sorted((q for q in trace.packet if q.HasField("track_event")), key=lambda q: (q.timestamp, q.track_event.type != E.TYPE_SLICE_END))
+for q in events:
+    e = q.track_event
+    name = tracks[e.track_uuid]
+    count[name, E.Type.Name(e.type)] += 1
+    if e.type == E.TYPE_SLICE_BEGIN:
+        open_[e.track_uuid] += 1
+        assert open_[e.track_uuid] == 1, "times overlap on a track"
+        assert name.startswith(names[e.name_iid])
+    if e.type == E.TYPE_SLICE_END: open_[e.track_uuid] -= 1
+    if e.type == E.TYPE_COUNTER: sums[name] += e.counter_value
+    for a in e.debug_annotations:
+        sums[name] += a.uint_value + a.pointer_value
+assert not any(open_.values())
+for (name, kind), n in sorted(count.items()): print(name, kind, n, sep="|")
+for name, s in sorted(sums.items()): print("sum", name, s, sep="|")
+print("units", sorted(units.items()))
+print("first", events[0].timestamp, "last", events[-1].timestamp)
+"#,
+        &[&path],
+    );
+    let sum = |order: u8, cpu: u16| -> u128 {
+        let of = all
+            .iter()
+            .filter(|(at, sample)| *at == cpu && sample.id == id(order));
+        of.map(|(_, sample)| u128::from(sample.value)).sum()
+    };
+    let last = all.last().unwrap().1.tsc;
+    for wanted in [
+        "\"Event\", pre kernel_clone block 3 · CPU 0|TYPE_INSTANT|15000".to_owned(),
+        "\"Value\", pre kernel_clone block 3 · CPU 1|TYPE_INSTANT|5000".to_owned(),
+        "\"Value\", pre kernel_clone block 3 · CPU 1|TYPE_COUNTER|10000".to_owned(),
+        "\"Duration\", pre kernel_clone block 3 · CPU 2|TYPE_SLICE_BEGIN|15000".to_owned(),
+        "\"Duration\", pre kernel_clone block 3 · CPU 2|TYPE_SLICE_END|15000".to_owned(),
+        "\"Count\", pre kernel_clone block 3 · CPU 2|TYPE_COUNTER|15000".to_owned(),
+        "losses and marks|TYPE_INSTANT|2".to_owned(),
+        "sum|losses and marks|118".to_owned(),
+        format!(
+            "sum|\"Value\", pre kernel_clone block 3 · CPU 2|{}",
+            sum(1, 2)
+        ),
+        format!(
+            "sum|\"Duration\", pre kernel_clone block 3 · CPU 0|{}",
+            sum(2, 0)
+        ),
+        format!(
+            "sum|\"Count\", pre kernel_clone block 3 · CPU 1|{}",
+            sum(3, 1)
+        ),
+    ] {
+        assert!(
+            printed.lines().any(|line| line == wanted),
+            "{wanted}\nis not in\n{printed}"
+        );
+    }
+    assert!(
+        printed.contains(&format!("last {}", unix(last))),
+        "{printed}"
+    );
+    assert!(printed.contains("CPU 0', 'hits')"), "{printed}");
+}
+
+#[test]
+#[ignore = "needs GILK_PYTHON, any python; cargo xtask test makes one"]
+fn any_json_reader_reads_chromes_events() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let (path, all) = exported(dir.path(), Format::Chrome);
+    let printed = python(
+        r#"
+import sys, json, collections
+trace = json.load(open(sys.argv[1]))
+threads = {e["tid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"}
+count, values, ends = collections.Counter(), collections.Counter(), collections.defaultdict(lambda: -1e9)
+for e in trace["traceEvents"]:
+    count[e["ph"]] += 1
+    if e["ph"] == "M" or e.get("s") == "g": continue
+    if e["ph"] == "X":
+        assert ends[e["tid"]] <= e["ts"] + 0.002, "times overlap on a thread"
+        ends[e["tid"]] = e["ts"] + e["dur"]
+        assert threads[e["tid"]].startswith(e["name"])
+    v = e["args"]["value"]
+    values[e["ph"]] += int(v, 16) if isinstance(v, str) else v
+print(sorted(count.items())[0:3], count["X"], trace["otherData"]["kernel"])
+for kind, n in values.items(): print(kind, n)
+"#,
+        &[&path],
+    );
+    let sum = |keep: &dyn Fn(&Sample) -> bool| -> u128 {
+        let kept = all.iter().filter(|(_, sample)| keep(sample));
+        kept.map(|(_, sample)| u128::from(sample.value)).sum()
+    };
+    let order = |sample: &Sample| sample.id & 3;
+    for wanted in [
+        format!(
+            "i {}",
+            sum(&|sample| order(sample) == 0 || sample.value >= POINTER)
+        ),
+        format!(
+            "C {}",
+            sum(&|sample| order(sample) & 1 == 1 && sample.value < POINTER)
+        ),
+        format!("X {}", sum(&|sample| order(sample) == 2)),
+    ] {
+        assert!(
+            printed.lines().any(|line| line == wanted),
+            "{wanted}\nis not in\n{printed}"
+        );
+    }
+    assert!(printed.contains(" 45000 6.1.0-40-cloud-amd64"), "{printed}");
+}
+
+#[test]
+#[ignore = "needs babeltrace2; cargo xtask test installs it"]
+fn babeltrace2_reads_ctf() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let (path, all) = exported(dir.path(), Format::Ctf);
+    let printed = said(
+        Command::new("babeltrace2")
+            .args(["--clock-cycles", "--no-delta"])
+            .arg(&path),
+    );
+    // `[00000987654321012] 'Event', pre kernel_clone block 3: { cpu_id = 0 }, { value = 1 }`
+    let read = printed.lines().filter(|line| {
+        line.contains(", pre ") && line.contains("value = ") && !line.contains("launch")
+    });
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).unwrap(),
+        None => text.parse().unwrap(),
+    };
+    let read: Vec<(u16, u64, u64)> = read
+        .map(|line| {
+            let between = |from: &str, to: &str| {
+                let rest = line.split_once(from).unwrap().1;
+                rest.split_once(to).unwrap().0.trim().to_owned()
+            };
+            let cpu = between("cpu_id = ", " }").parse().unwrap();
+            (
+                cpu,
+                number(&between("[", "]")),
+                number(&between("value = ", " }")),
+            )
+        })
+        .collect();
+    assert_eq!(read.len(), all.len());
+    for (read, (cpu, sample)) in read.into_iter().zip(&all) {
+        assert_eq!(read, (*cpu, sample.tsc, sample.value));
+    }
+    assert!(printed.contains("lost: ring full: { cpu_id = 2 }, { count = 41 }"));
+    assert!(printed.contains(
+        "launch: 'Duration', pre kernel_clone block 3: { cpu_id = 65535 }, { value = 77 }"
+    ));
+    let dated = said(
+        Command::new("babeltrace2")
+            .args(["--clock-seconds", "--no-delta"])
+            .arg(&path),
+    );
+    let first = unix(START) / 1_000_000_000;
+    assert!(
+        dated.starts_with(&format!("[{first}.123456")),
+        "{}",
+        &dated[..80]
+    );
+}
+
+#[test]
+#[ignore = "needs GILK_PYTHON and babeltrace2; cargo xtask test makes one"]
+fn what_was_stopped_is_whole() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let (recording, _) = record(&dir.path().join("recording.arrow"));
+    for format in [
+        Format::Parquet,
+        Format::Perfetto,
+        Format::Chrome,
+        Format::Ctf,
+    ] {
+        let path = dir.path().join("out").with_extension(format.extension());
+        let stopped = export_to(&recording, format, &path, &mut |_| ControlFlow::Break(()));
+        assert!(matches!(stopped, Err(Error::Cancelled { samples: 65_536 })));
+        let read = match format {
+            Format::Parquet => {
+                "import duckdb, sys; print(duckdb.sql(f\"select count(*) from '{sys.argv[1]}' where kind = 0\").fetchall()[0][0])"
+            }
+            Format::Perfetto => {
+                "import sys; from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as p; print(sum(q.HasField('track_event') and q.track_event.type != 2 for q in p.Trace.FromString(open(sys.argv[1], 'rb').read()).packet) - 1)"
+            }
+            Format::Chrome => {
+                "import sys, json; print(sum(e['ph'] in 'CiX' for e in json.load(open(sys.argv[1]))['traceEvents']) - 1)"
+            }
+            _ => {
+                let printed = said(Command::new("babeltrace2").arg(&path));
+                assert_eq!(printed.lines().count(), 65_536 + 1, "samples and a mark");
+                continue;
+            }
+        };
+        assert_eq!(python(read, &[&path]).trim(), "65536", "{format:?}");
+    }
+}
