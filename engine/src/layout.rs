@@ -50,6 +50,42 @@ pub struct RuntimeLayout {
     pub timers: Addr,
     /// Entries of the table.
     pub timers_log2: u32,
+    /// What programs of instruments read of where they run.
+    pub surroundings: Surroundings,
+}
+
+/// What programs of instruments read of where they run, and where words that all CPUs share are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Surroundings {
+    /// The number of the CPU: 32 bits.
+    pub cpu: Gs,
+    /// Where a task has the number of its thread, in bytes: 32 bits.
+    pub thread: u32,
+    /// Where a task has the number of its process, in bytes: 32 bits.
+    pub process: u32,
+    /// Where a task has its name, in bytes: 16 bytes.
+    pub comm: u32,
+    /// TSC ticks a millisecond; 0 if the kernel does not know.
+    pub tsc_khz: u32,
+    /// Where CPU 0 has the first counter of each bank: counters of CPU 0, addressed as what they are
+    /// in memory, are the words that all CPUs share.
+    pub shared: Vec<Addr>,
+}
+
+impl Surroundings {
+    /// As a stock kernel might have them, for plans that are not sent to one.
+    #[must_use]
+    pub fn supposed(banks: u64) -> Self {
+        let first = Addr(0xffff_8880_7dc0_0000);
+        Self {
+            cpu: Gs(0x1_fb8c),
+            thread: 0x990,
+            process: 0x994,
+            comm: 0xbb8,
+            tsc_khz: 2_400_000,
+            shared: (0..banks).map(|bank| first.add(bank << 20)).collect(),
+        }
+    }
 }
 
 impl RuntimeLayout {
@@ -58,6 +94,14 @@ impl RuntimeLayout {
     pub fn counter(&self, slot: CounterSlot) -> Option<Gs> {
         let bank = self.counters.get(slot.bank as usize)?;
         (slot.slot < bank.slots).then(|| Gs(bank.base.0.wrapping_add(u64::from(slot.slot) * 8)))
+    }
+
+    /// Where the word is that all CPUs share: the counter of CPU 0.
+    #[must_use]
+    pub fn shared(&self, slot: CounterSlot) -> Option<Addr> {
+        self.counter(slot)?;
+        let first = self.surroundings.shared.get(slot.bank as usize)?;
+        Some(first.add(u64::from(slot.slot) * 8))
     }
 
     /// Counters there are, in all banks.
@@ -94,6 +138,7 @@ impl RuntimeLayout {
             ("lost_full", self.lost_full),
             ("lost_unmatched", self.lost_unmatched),
             ("current", self.current),
+            ("cpu", self.surroundings.cpu),
         ] {
             if gs.near().is_none() {
                 return wrong(format!(
@@ -204,12 +249,13 @@ mod tests {
     fn a_layout_that_code_cannot_work_with_is_named() {
         assert_eq!(good().check(), Ok(()));
         type Change = fn(&mut RuntimeLayout);
-        let changes: [(&str, Change); 9] = [
+        let changes: [(&str, Change); 10] = [
             ("head", |l| l.head = Gs(1 << 31)),
             ("limit", |l| l.limit = Gs(1 << 31)),
             ("lost_full", |l| l.lost_full = Gs(1 << 31)),
             ("lost_unmatched", |l| l.lost_unmatched = Gs(1 << 31)),
             ("current", |l| l.current = Gs(1 << 31)),
+            ("cpu", |l| l.surroundings.cpu = Gs(1 << 31)),
             ("slots", |l| l.slots_log2 = 1),
             ("2^25 slots", |l| l.slots_log2 = 25),
             ("32 bytes", |l| l.stride_log2 = 22),

@@ -17,7 +17,7 @@
 #include <linux/types.h>
 #include <linux/ioctl.h>
 
-#define ILK_ABI_VERSION 3u
+#define ILK_ABI_VERSION 4u
 #define ILK_MAX_POKES (1u << 20)	/* pokes in one batch */
 #define ILK_MAX_PUSHED 4096u
 #define ILK_POKE_MAX 8u		/* room for the bytes of one poke, of which 5 are used at most */
@@ -53,7 +53,7 @@ struct ilk_slot {
  * User space maps all of
  * them at once: offset 0, cpus << stride_log2 bytes, PROT_READ, not inherited by fork.
  *
- * gs_head, gs_limit, gs_lost_*, gs_current and the counters of bank 0 fit a disp32. Those of other
+ * gs_head, gs_limit, gs_lost_*, gs_current, gs_cpu and the counters of bank 0 fit a disp32. Those of other
  * banks and ring_base do not. `timers` is within +-2 GiB of the arena.
  */
 struct ilk_info {
@@ -75,7 +75,10 @@ struct ilk_info {
 	__u32 timers_log2;
 	__u32 counter_banks;
 	__u32 unwinds;		/* 1 if the arena is the module's own text: rows are taken; else 0 */
-	__u32 reserved;
+	__u32 task_pid;		/* where a task_struct has its pid, tgid and comm */
+	__u32 task_tgid;
+	__u32 task_comm;
+	__u64 gs_cpu;		/* number of the CPU: 32 bits */
 	char release[64];	/* uname -r the module was built for */
 };
 
@@ -212,6 +215,7 @@ struct ilk_bank {
 	__u32 bank;		/* in */
 	__u32 slots;		/* out: counters in it */
 	__u64 gs;		/* out: offset of the first, to be used as gs:[offset] */
+	__u64 shared;		/* out: address of the first of CPU 0, for words that all CPUs write */
 };
 
 struct ilk_counters {

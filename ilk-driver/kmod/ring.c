@@ -10,6 +10,7 @@
  */
 #include <linux/cpu.h>
 #include <linux/percpu.h>
+#include <linux/sched.h>
 #include <linux/smp.h>
 #include <linux/version.h>
 #include <linux/vmalloc.h>
@@ -20,8 +21,10 @@
 
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 2, 0)
 #define ILK_CURRENT (&pcpu_hot.current_task)
+#define ILK_CPU (&pcpu_hot.cpu_number)
 #else
 #define ILK_CURRENT (&current_task)
+#define ILK_CPU (&cpu_number)
 #endif
 
 #define ILK_SLOT_LOG2 5u
@@ -178,6 +181,10 @@ void ilk_ring_describe(struct ilk_info *info)
 	info->gs_lost_full = (unsigned long)&ilk_lost_full;
 	info->gs_lost_unmatched = (unsigned long)&ilk_lost_unmatched;
 	info->gs_current = (unsigned long)ILK_CURRENT;
+	info->gs_cpu = (unsigned long)ILK_CPU;
+	info->task_pid = offsetof(struct task_struct, pid);
+	info->task_tgid = offsetof(struct task_struct, tgid);
+	info->task_comm = offsetof(struct task_struct, comm);
 	info->counter_banks = ilk_bank_count;
 	info->timers = (unsigned long)ilk_timers;
 	info->timers_log2 = ILK_TIMERS_LOG2;
@@ -335,6 +342,7 @@ int ilk_ring_bank(struct ilk_bank *request)
 		return -EINVAL;
 	request->slots = ilk_bank_slots(request->bank);
 	request->gs = (unsigned long)ilk_banks[request->bank];
+	request->shared = (unsigned long)per_cpu_ptr(ilk_banks[request->bank], 0);
 	return 0;
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 use gilk_engine::cfg::{BlockIndex, Cfg};
-use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout};
+use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::placement::{Comparison, compare};
 use gilk_engine::plan::plan;
 use gilk_engine::verify::verify;
@@ -90,5 +90,6 @@ fn nominal() -> RuntimeLayout {
         }],
         timers: Addr(0xffff_c900_2000_0000),
         timers_log2: 12,
+        surroundings: Surroundings::supposed(1),
     }
 }

@@ -4,7 +4,7 @@
 use std::mem::size_of;
 
 /// The version of the header this mirrors.
-pub const ABI_VERSION: u32 = 3;
+pub const ABI_VERSION: u32 = 4;
 /// Pokes in one batch.
 pub const MAX_POKES: u32 = 1 << 20;
 /// Room for the bytes of one poke.
@@ -66,8 +66,14 @@ pub struct Info {
     pub counter_banks: u32,
     /// 1 if stacks are unwound through the arena.
     pub unwinds: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Bytes from a task to the number of its thread.
+    pub task_pid: u32,
+    /// Bytes from a task to the number of its process.
+    pub task_tgid: u32,
+    /// Bytes from a task to its name.
+    pub task_comm: u32,
+    /// `gs:` offset of the number of the CPU.
+    pub gs_cpu: u64,
     /// The release the module was built for, ended by a zero.
     pub release: [u8; 64],
 }
@@ -158,6 +164,8 @@ pub struct Bank {
     pub slots: u32,
     /// Out: `gs:` offset of the first.
     pub gs: u64,
+    /// Out: address of the first of CPU 0.
+    pub shared: u64,
 }
 
 /// `struct ilk_counters`.
@@ -347,7 +355,10 @@ mod tests {
             timers_log2,
             counter_banks,
             unwinds,
-            reserved,
+            task_pid,
+            task_tgid,
+            task_comm,
+            gs_cpu,
             release
         );
         layout!(
@@ -364,7 +375,7 @@ mod tests {
             Poke, "ilk_poke", addr, detour, target, host, kind, len, flags, rank, reserved, expect,
             write
         );
-        layout!(Bank, "ilk_bank", bank, slots, gs);
+        layout!(Bank, "ilk_bank", bank, slots, gs, shared);
         layout!(
             Batch,
             "ilk_batch",

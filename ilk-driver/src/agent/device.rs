@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::rings::Mapping;
 use super::{abi, sys};
-use crate::protocol::{Layout, Poke, Refusal, RefusalKind, Way};
+use crate::protocol::{Layout, Poke, Refusal, RefusalKind, Surroundings, Way};
 
 const PATH: &str = "/dev/ilk";
 
@@ -20,6 +20,8 @@ pub(super) struct Device {
     info: abi::Info,
     /// `gs:` offset and counters of each bank.
     banks: Vec<(u64, u32)>,
+    /// Address of CPU 0's first counter of each bank.
+    shared: Vec<u64>,
 }
 
 /// When a batch was done, in TSC ticks.
@@ -57,7 +59,10 @@ impl Device {
             timers_log2: 0,
             counter_banks: 0,
             unwinds: 0,
-            reserved: 0,
+            task_pid: 0,
+            task_tgid: 0,
+            task_comm: 0,
+            gs_cpu: 0,
             release: [0; 64],
         };
         // SAFETY: the request's number says that `info` is read and written, and how large it is.
@@ -96,9 +101,9 @@ impl Device {
                  ({e}); load it with a lower slots_log2"
             ))
         })?;
-        let banks = (0..info.counter_banks)
+        let described = (0..info.counter_banks)
             .map(|bank| describe_bank(&file, bank))
-            .collect::<io::Result<_>>()
+            .collect::<io::Result<Vec<abi::Bank>>>()
             .map_err(|e| {
                 module(&format!(
                     "The module ilk on {} does not tell where its counters are ({e}); load it again",
@@ -109,7 +114,8 @@ impl Device {
             rings,
             file,
             info,
-            banks,
+            banks: described.iter().map(|bank| (bank.gs, bank.slots)).collect(),
+            shared: described.iter().map(|bank| bank.shared).collect(),
         })
     }
 
@@ -148,6 +154,14 @@ impl Device {
             counters: self.banks.clone(),
             timers: info.timers,
             timers_log2: info.timers_log2,
+            surroundings: Surroundings {
+                cpu: info.gs_cpu,
+                thread: info.task_pid,
+                process: info.task_tgid,
+                comm: info.task_comm,
+                tsc_khz: info.tsc_khz,
+                shared: self.shared.clone(),
+            },
         }
     }
 
@@ -311,7 +325,7 @@ impl Device {
 }
 
 /// Where a bank of counters is, and how many it has.
-fn describe_bank(file: &File, bank: u32) -> io::Result<(u64, u32)> {
+fn describe_bank(file: &File, bank: u32) -> io::Result<abi::Bank> {
     let mut request = abi::Bank {
         bank,
         ..abi::Bank::default()
@@ -319,7 +333,7 @@ fn describe_bank(file: &File, bank: u32) -> io::Result<(u64, u32)> {
     // SAFETY: the request holds numbers only.
     #[allow(unsafe_code, reason = "ioctl(2)")]
     unsafe { ioctl(file, abi::IOC_BANK, &raw mut request) }?;
-    Ok((request.gs, request.slots))
+    Ok(request)
 }
 
 /// # Safety

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use gilk_engine::image::{LiveParts, ModuleParts};
-use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout};
+use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::{Addr, Span};
 
 use crate::protocol::{MAX_READ, Message, Request, Target};
@@ -220,6 +220,14 @@ fn target_info(target: Target) -> TargetInfo {
             .collect(),
         timers: Addr(layout.timers),
         timers_log2: layout.timers_log2,
+        surroundings: Surroundings {
+            cpu: Gs(layout.surroundings.cpu),
+            thread: layout.surroundings.thread,
+            process: layout.surroundings.process,
+            comm: layout.surroundings.comm,
+            tsc_khz: layout.surroundings.tsc_khz,
+            shared: layout.surroundings.shared.into_iter().map(Addr).collect(),
+        },
     };
     TargetInfo {
         host,

@@ -249,6 +249,25 @@ pub struct Layout {
     pub timers: u64,
     /// Its entries, as a power of two.
     pub timers_log2: u32,
+    /// What programs of instruments read.
+    pub surroundings: Surroundings,
+}
+
+/// What programs of instruments read of where they run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Surroundings {
+    /// `gs:` offset of the number of the CPU.
+    pub cpu: u64,
+    /// Bytes from a task to the number of its thread.
+    pub thread: u32,
+    /// Bytes from a task to the number of its process.
+    pub process: u32,
+    /// Bytes from a task to its name.
+    pub comm: u32,
+    /// TSC ticks a millisecond.
+    pub tsc_khz: u32,
+    /// Address of the first counter of CPU 0 in each bank.
+    pub shared: Vec<u64>,
 }
 
 /// Second 0 of a session.

@@ -25,7 +25,7 @@ use iced_x86::{Decoder, DecoderOptions, Instruction};
 use super::{Violation, verify};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::image::fixture::{DATA, Fixture};
-use crate::layout::{CounterBank, Gs, RuntimeLayout};
+use crate::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
 use crate::placement::Wanted;
 use crate::plan::{Plan, plan_placed};
 use crate::session::Placement;
@@ -58,6 +58,7 @@ fn layout() -> RuntimeLayout {
         ],
         timers: Addr(0xffff_c900_0800_0000),
         timers_log2: 12,
+        surroundings: Surroundings::supposed(2),
     }
 }
 
