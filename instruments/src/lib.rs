@@ -3,10 +3,14 @@
 
 mod definition;
 mod error;
+mod fault;
 pub mod interpret;
 mod library;
 pub mod program;
+pub mod source;
 
 pub use definition::{Definition, Program, Sampled};
 pub use error::{Error, Result};
+pub use fault::{Fault, Faults};
 pub use library::Library;
+pub use source::Source;

@@ -1,0 +1,101 @@
+//! What was written, before names mean anything.
+
+use gilk_samples::Meaning;
+
+use crate::program::{Hook, Scope, Span, UnaryOp, Width};
+
+/// A name and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) text: String,
+    pub(crate) span: Span,
+}
+
+/// The first statement: `instrument NAME "SUMMARY" unit "UNIT" MEANING once;`.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Header {
+    pub(crate) name: String,
+    pub(crate) summary: String,
+    pub(crate) unit: String,
+    pub(crate) meaning: Option<Meaning>,
+    pub(crate) once: bool,
+}
+
+/// `shared thread s64 @a, @b;`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Declaration {
+    pub(crate) shared: bool,
+    pub(crate) scope: Scope,
+    pub(crate) signed: bool,
+    pub(crate) names: Vec<Named>,
+}
+
+/// `hook:function / predicate / { statements }`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Probe {
+    pub(crate) hook: Hook,
+    pub(crate) function: Option<Named>,
+    pub(crate) predicate: Option<Expr>,
+    pub(crate) statements: Vec<Statement>,
+    pub(crate) span: Span,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Statement {
+    pub(crate) kind: StatementKind,
+    pub(crate) span: Span,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum StatementKind {
+    /// `sample(value)`
+    Sample(Expr),
+    /// `@name = value`, which may be an aggregate's `hist(value)`.
+    Assign(Named, Expr),
+    /// `@name += value`, or the other way with `true`.
+    Add(Named, Expr, bool),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Expr {
+    pub(crate) node: Node,
+    pub(crate) span: Span,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Node {
+    Number(u64),
+    Text(String),
+    Name(String),
+    Variable(String),
+    Call(Named, Vec<Expr>),
+    /// `of.name`, or `of->name` with `true`.
+    Field(Box<Expr>, Named, bool),
+    Index(Box<Expr>, Box<Expr>),
+    Unary(UnaryOp, Box<Expr>),
+    /// `*p`
+    Pointed(Box<Expr>),
+    /// `&place`
+    Address(Box<Expr>),
+    Binary(&'static str, Box<Expr>, Box<Expr>),
+    Select(Box<Expr>, Box<Expr>, Box<Expr>),
+    Cast(TypeName, Box<Expr>),
+    /// `(inside)`
+    Group(Box<Expr>),
+}
+
+/// `struct file *`, `s32`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TypeName {
+    pub(crate) base: Base,
+    pub(crate) pointers: u8,
+    pub(crate) span: Span,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Base {
+    Void,
+    Integer(Width, bool),
+    Struct(String),
+    Union(String),
+}

@@ -1,0 +1,441 @@
+//! Tokens to what was written. After a fault the parser goes on with the next statement or probe, so
+//! that a person sees all faults at once.
+
+use winnow::error::ErrMode;
+use winnow::stream::TokenSlice;
+
+use super::ast::{Declaration, Expr, Header, Named, Node, Probe, Statement, StatementKind};
+use super::expression::expression;
+use super::input::{
+    Input, Parsed, accept, ahead, behind, ended, expect, name, nth, shown, stop, take,
+};
+use super::token::{Kind, Token, unquote};
+use super::words;
+use crate::Fault;
+use crate::fault::nearest;
+use crate::program::{Hook, Span};
+
+/// What a source says.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub(crate) struct Parts {
+    pub(crate) header: Option<Header>,
+    pub(crate) declarations: Vec<Declaration>,
+    pub(crate) probes: Vec<Probe>,
+}
+
+/// Parses tokens that [`structure`](super::structure) found nothing wrong with.
+pub(super) fn parse(tokens: &[Token<'_>], end: u32) -> (Parts, Vec<Fault>) {
+    let mut stream: Vec<Token<'_>> = tokens
+        .iter()
+        .filter(|token| token.kind != Kind::Comment)
+        .copied()
+        .collect();
+    stream.push(Token {
+        kind: Kind::Comment,
+        text: "",
+        span: Span { start: end, end },
+    });
+    let mut input = TokenSlice::new(&stream);
+    let mut parts = Parts::default();
+    let mut faults = Vec::new();
+    while !ended(&input) {
+        if let Err(error) = item(&mut input, &mut parts, &mut faults) {
+            faults.extend(inner(error));
+            skip_item(&mut input);
+        }
+    }
+    (parts, faults)
+}
+
+fn inner(error: ErrMode<Fault>) -> Option<Fault> {
+    match error {
+        ErrMode::Cut(fault) | ErrMode::Backtrack(fault) => Some(fault),
+        ErrMode::Incomplete(_) => None,
+    }
+}
+
+/// Goes behind the `;` or the braces that end what was begun.
+fn skip_item(input: &mut Input<'_, '_>) {
+    let mut depth = 0u32;
+    while !ended(input) {
+        let Ok(token) = take(input) else { return };
+        match token.text {
+            "{" => depth += 1,
+            "}" if depth <= 1 => return,
+            "}" => depth -= 1,
+            ";" if depth == 0 => return,
+            _ => {}
+        }
+    }
+}
+
+/// Goes before the `;` or the brace that ends the statement.
+fn skip_statement(input: &mut Input<'_, '_>) {
+    let mut depth = 0u32;
+    while !ended(input) {
+        match ahead(input).text {
+            "{" => depth += 1,
+            "}" | ";" if depth == 0 => return,
+            "}" => depth -= 1,
+            _ => {}
+        }
+        let _ = take(input);
+    }
+}
+
+fn item(input: &mut Input<'_, '_>, parts: &mut Parts, faults: &mut Vec<Fault>) -> Parsed<()> {
+    let token = ahead(input);
+    if token.is("instrument") {
+        let header = header(input)?;
+        if parts.header.is_some() {
+            return stop(
+                Fault::new(token.span, "This is the second instrument in one source.")
+                    .help("Write each instrument into a file of its own."),
+            );
+        }
+        parts.header = Some(header);
+    } else if words::hook(token.text).is_some() {
+        let probe = probe(input, faults)?;
+        parts.probes.push(probe);
+    } else if token.is("shared") || words::scope(token.text).is_some() {
+        let declaration = declaration(input)?;
+        parts.declarations.push(declaration);
+    } else {
+        return stop(no_item(&token, nth(input, 1).is("=")));
+    }
+    Ok(())
+}
+
+/// What is wrong with a token that begins nothing.
+fn no_item(token: &Token<'_>, assigned: bool) -> Fault {
+    let fault = Fault::new(
+        token.span,
+        format!(
+            "A probe or a declaration is expected here, not `{}`.",
+            shown(token)
+        ),
+    );
+    match token.text {
+        "kprobe" | "fentry" | "k" => fault
+            .help("Write `entry { … }`: the function is chosen where the instrument is placed."),
+        "kretprobe" | "fexit" | "kr" => fault
+            .help("Write `return { … }`: the function is chosen where the instrument is placed."),
+        "BEGIN" | "END" | "interval" | "profile" => {
+            fault.help("Probes stand at code only; the session says when they come and go.")
+        }
+        "{" => fault.help("Write the hook first: `hit { … }`, `entry { … }`, `return { … }`."),
+        _ if token.kind == Kind::Variable && assigned => {
+            fault.help("Values are stored in probes: `entry { @name = … }`.")
+        }
+        _ if token.kind == Kind::Variable => {
+            fault.help("Write its scope first: `global @name;`, `cpu @name;` or `thread @name;`.")
+        }
+        text => {
+            let known = Hook::ALL.iter().map(|hook| hook.word());
+            let others = ["instrument", "shared", "global", "cpu", "thread"];
+            match nearest(text, known.chain(others)) {
+                Some(near) => fault.help(format!("Did you mean `{near}`?")),
+                None => fault.help(
+                    "Write `hit`, `pre`, `post`, `entry`, `return`, `taken` or `untaken` for a probe, \
+                     `global`, `cpu` or `thread` for a variable.",
+                ),
+            }
+        }
+    }
+}
+
+fn string(input: &mut Input<'_, '_>, purpose: &str) -> Parsed<String> {
+    let token = ahead(input);
+    match (token.kind, unquote(token.text)) {
+        (Kind::Text, Ok(text)) => {
+            take(input)?;
+            Ok(text)
+        }
+        _ => stop(Fault::new(
+            token.span,
+            format!(
+                "{purpose} is expected here in quotes, not `{}`.",
+                shown(&token)
+            ),
+        )),
+    }
+}
+
+fn header(input: &mut Input<'_, '_>) -> Parsed<Header> {
+    let word = take(input)?;
+    let mut header = Header::default();
+    let first = ahead(input);
+    let mut end = first.span.start;
+    // Names have dashes, which are signs elsewhere: what touches is one name.
+    while ahead(input).span.start == end
+        && (matches!(ahead(input).kind, Kind::Name | Kind::Number) || ahead(input).is("-"))
+    {
+        let token = take(input)?;
+        header.name.push_str(token.text);
+        end = token.span.end;
+    }
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let good = header.name.starts_with(|c: char| c.is_ascii_lowercase())
+        && !header.name.ends_with('-')
+        && header.name.chars().all(plain);
+    if !good {
+        return stop(
+            Fault::new(
+                if header.name.is_empty() { first.span } else { Span { start: first.span.start, end } },
+                "The name of the instrument is expected here.",
+            )
+            .help("Names have lower-case letters, digits and dashes: `instrument queue-length \"…\";`."),
+        );
+    }
+    header.summary = string(input, "One sentence about the instrument")?;
+    loop {
+        let token = ahead(input);
+        if accept(input, ";").is_some() {
+            break;
+        } else if accept(input, "unit").is_some() {
+            header.unit = string(input, "The unit of the values")?;
+        } else if accept(input, "once").is_some() {
+            header.once = true;
+        } else if let Some(meaning) = words::meaning(token.text) {
+            take(input)?;
+            if header.meaning.replace(meaning).is_some() {
+                return stop(Fault::new(token.span, "The samples have one meaning only."));
+            }
+        } else {
+            let fault = Fault::new(
+                token.span,
+                format!("`{}` says nothing about an instrument.", shown(&token)),
+            );
+            let known = [
+                "unit", "once", "event", "count", "value", "duration", "block",
+            ];
+            return stop(match nearest(token.text, known) {
+                Some(near) => fault.help(format!("Did you mean `{near}`?")),
+                None => fault.help(
+                    "Write `unit \"…\"`, `once`, a meaning (`event`, `count`, `value`, `duration`, `block`), \
+                     or `;` at the end.",
+                ),
+            });
+        }
+    }
+    let _ = word;
+    Ok(header)
+}
+
+fn variable(input: &mut Input<'_, '_>) -> Parsed<Named> {
+    let token = ahead(input);
+    if token.kind != Kind::Variable {
+        return stop(
+            Fault::new(
+                token.span,
+                format!(
+                    "The name of a variable is expected here, not `{}`.",
+                    shown(&token)
+                ),
+            )
+            .help("Names of variables begin with `@`."),
+        );
+    }
+    take(input)?;
+    if token.text == "@" || ahead(input).is("[") {
+        return stop(Fault::new(token.span, "There are no maps.").help(
+            "Write `@name = values(key)` to count by key, `thread @name;` for one value a thread.",
+        ));
+    }
+    Ok(Named {
+        text: token.text.trim_start_matches('@').to_owned(),
+        span: token.span,
+    })
+}
+
+fn declaration(input: &mut Input<'_, '_>) -> Parsed<Declaration> {
+    let shared = accept(input, "shared").is_some();
+    let token = ahead(input);
+    let Some(scope) = words::scope(token.text) else {
+        return stop(
+            Fault::new(
+                token.span,
+                format!("The scope is expected here, not `{}`.", shown(&token)),
+            )
+            .help("Write `shared global @name;`, `shared cpu @name;` or `shared thread @name;`."),
+        );
+    };
+    take(input)?;
+    let token = ahead(input);
+    let mut signed = false;
+    if token.kind == Kind::Name {
+        signed = match token.text {
+            "s64" => true,
+            "u64" => false,
+            _ => {
+                return stop(
+                    Fault::new(
+                        token.span,
+                        format!("Variables are not of type `{}`.", token.text),
+                    )
+                    .help("Variables have 64 bits: write `s64` for one with a sign, or nothing."),
+                );
+            }
+        };
+        take(input)?;
+    }
+    let mut names = vec![variable(input)?];
+    while accept(input, ",").is_some() {
+        names.push(variable(input)?);
+    }
+    expect(input, ";", "at the end of the declaration")?;
+    Ok(Declaration {
+        shared,
+        scope,
+        signed,
+        names,
+    })
+}
+
+fn probe(input: &mut Input<'_, '_>, faults: &mut Vec<Fault>) -> Parsed<Probe> {
+    let start = take(input)?;
+    let hook = words::hook(start.text).unwrap_or(Hook::Hit);
+    let function = if accept(input, ":").is_some() {
+        let name = name(input, "The name of a function")?;
+        if !hook.of_function() {
+            return stop(
+                Fault::new(
+                    name.span,
+                    format!("`{hook}` is at the block where the instrument is placed."),
+                )
+                .help("Only `entry` and `return` can name a function."),
+            );
+        }
+        Some(name)
+    } else {
+        None
+    };
+    let predicate = if accept(input, "/").is_some() {
+        let predicate = expression(input)?;
+        if ahead(input).is("=") {
+            return stop(
+                Fault::new(ahead(input).span, "Nothing can be stored in a predicate.")
+                    .help("Write `==` to compare."),
+            );
+        }
+        expect(input, "/", "behind the predicate")?;
+        Some(predicate)
+    } else {
+        None
+    };
+    expect(input, "{", "before what the probe does")?;
+    let mut statements = Vec::new();
+    while !ahead(input).is("}") && !ended(input) {
+        if accept(input, ";").is_some() {
+            continue;
+        }
+        let parsed = statement(input).and_then(|statement| {
+            if !ahead(input).is("}") {
+                expect(input, ";", "behind the statement")?;
+            }
+            Ok(statement)
+        });
+        match parsed {
+            Ok(statement) => statements.push(statement),
+            Err(error) => {
+                faults.extend(inner(error));
+                skip_statement(input);
+            }
+        }
+    }
+    let end = expect(input, "}", "to end the probe")?;
+    Ok(Probe {
+        hook,
+        function,
+        predicate,
+        statements,
+        span: start.span.to(end.span),
+    })
+}
+
+fn statement(input: &mut Input<'_, '_>) -> Parsed<Statement> {
+    let first = ahead(input);
+    let kind = match first.kind {
+        Kind::Variable => assignment(input)?,
+        Kind::Name if first.is("sample") => {
+            take(input)?;
+            expect(input, "(", "behind `sample`")?;
+            let value = expression(input)?;
+            expect(input, ")", "behind the value of the sample")?;
+            StatementKind::Sample(value)
+        }
+        _ => return stop(no_statement(&first)),
+    };
+    Ok(Statement {
+        kind,
+        span: Span {
+            start: first.span.start,
+            end: behind(input),
+        },
+    })
+}
+
+fn assignment(input: &mut Input<'_, '_>) -> Parsed<StatementKind> {
+    let named = variable(input)?;
+    let sign = ahead(input);
+    let one = |span| Expr {
+        node: Node::Number(1),
+        span,
+    };
+    let kind = match sign.text {
+        "=" => {
+            take(input)?;
+            StatementKind::Assign(named, expression(input)?)
+        }
+        "+=" | "-=" => {
+            take(input)?;
+            StatementKind::Add(named, expression(input)?, sign.text == "-=")
+        }
+        "++" | "--" => {
+            take(input)?;
+            StatementKind::Add(named, one(sign.span), sign.text == "--")
+        }
+        text => {
+            let fault = Fault::new(
+                sign.span,
+                format!(
+                    "`{}` is not something that is done with a variable.",
+                    shown(&sign)
+                ),
+            );
+            let operator = text.strip_suffix('=').filter(|_| text != "==");
+            return stop(match operator {
+                Some(operator) if !operator.is_empty() => {
+                    fault.help(format!("Write `@{0} = @{0} {operator} …`.", named.text))
+                }
+                _ => fault.help("Write `=`, `+=`, `-=`, `++` or `--`."),
+            });
+        }
+    };
+    Ok(kind)
+}
+
+/// What is wrong with a token that begins no statement.
+fn no_statement(token: &Token<'_>) -> Fault {
+    let fault = Fault::new(
+        token.span,
+        format!("A statement is expected here, not `{}`.", shown(token)),
+    );
+    match token.text {
+        "if" | "else" => fault.help(
+            "Write a predicate before the braces, `entry / condition / { … }`, or `condition ? a : b`.",
+        ),
+        "for" | "while" | "unroll" => {
+            fault.help("There are no loops, so that what a probe costs has a bound.")
+        }
+        "printf" | "print" => fault.help("Write `sample(value)`; screens and files show the samples."),
+        "return" => fault.help("A probe runs to its end; a predicate says when it does nothing."),
+        "count" | "sum" | "min" | "max" | "avg" | "hist" | "lhist" | "values" => {
+            fault.help(format!("Write `@name = {}(…)`.", token.text))
+        }
+        text => match nearest(text, ["sample"]) {
+            Some(_) => fault.help("Did you mean `sample`?"),
+            None => fault.help("Write `sample(value)`, `@name = value` or `@name = count()`."),
+        },
+    }
+}
