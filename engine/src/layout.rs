@@ -104,6 +104,13 @@ impl RuntimeLayout {
         Some(first.add(u64::from(slot.slot) * 8))
     }
 
+    /// What the TSC is multiplied with for nanoseconds: the upper 96 bits of 128 of the product, of which
+    /// the lower 64 are taken.
+    #[must_use]
+    pub fn nsecs_factor(&self) -> Option<u64> {
+        (1_000_000_u64 << 32).checked_div(self.surroundings.tsc_khz.into())
+    }
+
     /// Counters there are, in all banks.
     #[must_use]
     pub fn counter_count(&self) -> u64 {

@@ -53,6 +53,8 @@ pub enum Rule {
     Unrelocatable,
     /// The value asked for may have been overwritten on the way from the function's entry.
     ArgumentGone,
+    /// The program needs what no code is generated for yet, or more registers than there are.
+    ProgramUnsupported,
     /// Two hooks want the same bytes with different splices.
     Overlap,
     /// Not all ways into the block are known, so its edges cannot stand for it.
@@ -93,6 +95,7 @@ impl Rule {
             Self::OutOfReach => "out-of-reach",
             Self::Unrelocatable => "unrelocatable",
             Self::ArgumentGone => "argument-gone",
+            Self::ProgramUnsupported => "program-unsupported",
             Self::Overlap => "overlap",
             Self::WaysUnknown => "ways-unknown",
             Self::EnteredFromElsewhere => "entered-from-elsewhere",

@@ -62,7 +62,7 @@ proptest! {
         let layout = layout(&machine, 0);
         let live = Live { registers: RegisterSet(live), flags };
         let hook = if post { HookType::Post } else { HookType::Pre };
-        let instruments: Vec<Hooked> =
+        let instruments: Vec<Hooked<'_>> =
             programs.iter().zip(0..).map(|(&program, order)| hooked(order, hook, program)).collect();
         let from = Addr(machine.address(ORIGINAL));
         let behind = Point::On(Edge { from, to: from.add(NOP.len() as u64) });
@@ -90,6 +90,7 @@ proptest! {
         let mut clock = 1000;
         for one in &instruments {
             let expected: Option<Option<u64>> = match one.program {
+                Program::Probe => unreachable!("none is asked for"),
                 Program::Count => {
                     counters[one.counter.unwrap().slot as usize] += 1;
                     None

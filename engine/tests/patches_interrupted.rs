@@ -139,6 +139,7 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
             id,
             program,
             timer: 0,
+            probe: None,
             counter: Some(CounterSlot { bank: 0, slot: 0 }),
         }
     };
@@ -231,6 +232,6 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
     eprintln!("{hits} hits and {nested} in signals; {delivered} delivered, {lost} lost");
 }
 
-fn code_id(instruments: &[Hooked]) -> u64 {
+fn code_id(instruments: &[Hooked<'_>]) -> u64 {
     instruments[0].id.pack()
 }

@@ -32,6 +32,9 @@ pub enum Program {
     StartTimer,
     /// Samples the ticks since the running thread started the timer, and stops it.
     StopTimer,
+    /// What a probe of an instrument in the language does; no file of this form says so.
+    #[serde(skip)]
+    Probe,
 }
 
 /// The value of a sample.

@@ -14,7 +14,7 @@ use crate::relocate::{emulate, refuse, relocate};
 use crate::{Addr, Image, InstrumentId, Refusal, Rule, Span};
 
 /// Instruments by point, each list in the order in which it runs; sorted, no two for one point.
-pub type Hooks<'h> = [(Point, &'h [Hooked])];
+pub type Hooks<'h> = [(Point, &'h [Hooked<'h>])];
 
 /// What patches are copied from: an [`Image`], or less.
 pub trait Originals {
@@ -208,10 +208,10 @@ impl Work<'_> {
         self.e.piece(PieceKind::Save);
         for hooked in instruments {
             let ways = emit(self.e, hooked, &registers, self.layout);
-            let (end, frame) = (self.e.here(), self.e.frame());
+            let frame = self.e.frame();
             let ways = ways.into_iter();
             self.lost
-                .extend(ways.map(|way| (hooked.id, way, end, frame)));
+                .extend(ways.map(|(way, end)| (hooked.id, way, end, frame)));
             self.e.piece(PieceKind::Instrument(hooked.id));
         }
         if registers.flags {

@@ -4,9 +4,9 @@
 use gilk_instruments::{Program, Sampled};
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::Hooked;
 use super::emit::{Emitter, Forward, at, gs, indexed};
 use super::registers::{Registers, sampled_argument};
+use super::{Hooked, compile};
 use crate::Addr;
 use crate::layout::{Gs, RuntimeLayout, SLOT_LOG2};
 
@@ -30,7 +30,7 @@ pub(super) struct Lost {
 }
 
 /// What a sample's value is.
-enum Value {
+pub(super) enum Value {
     Tsc,
     Number(u32),
     Register(Register),
@@ -40,10 +40,25 @@ enum Value {
     Since(Register),
 }
 
-/// Emits the code of one instrument; the caller saves, restores, and emits what is lost.
+/// Emits the code of one instrument; the caller saves, restores, and emits what is lost: each with the
+/// address where it goes on.
 pub(super) fn emit(
     e: &mut Emitter,
-    hooked: &Hooked,
+    hooked: &Hooked<'_>,
+    registers: &Registers,
+    layout: &RuntimeLayout,
+) -> Vec<(Lost, Addr)> {
+    if let Some(probed) = hooked.probe {
+        return compile::emit(e, hooked, probed, registers, layout);
+    }
+    let lost = built_in(e, hooked, registers, layout);
+    let end = e.here();
+    lost.into_iter().map(|lost| (lost, end)).collect()
+}
+
+fn built_in(
+    e: &mut Emitter,
+    hooked: &Hooked<'_>,
     registers: &Registers,
     layout: &RuntimeLayout,
 ) -> Vec<Lost> {
@@ -77,6 +92,8 @@ pub(super) fn emit(
             start_timer(e, hooked, layout, [a, b]);
             Vec::new()
         }
+        // It has a probe, or nothing to do.
+        Program::Probe => Vec::new(),
         Program::StopTimer => {
             let unmatched = stop_timer(e, hooked, layout, [a, b, c]);
             vec![
@@ -99,7 +116,7 @@ fn count(e: &mut Emitter, counter: Gs, a: Register) {
 }
 
 /// `rdx = tsc`, through rax.
-fn read_tsc(e: &mut Emitter) {
+pub(super) fn read_tsc(e: &mut Emitter) {
     e.op(Ok(Instruction::with(Code::Rdtsc)));
     e.op(Instruction::with2(Code::Shl_rm64_imm8, Register::RDX, 32));
     e.op(Instruction::with2(
@@ -113,9 +130,9 @@ fn read_tsc(e: &mut Emitter) {
 /// interrupt that samples in between makes the reservation fail, so samples are in order of time.
 /// From the reservation on only the reserved word says which ring and slot, wherever the thread
 /// goes on. It is also the mark, which is written last: it is what makes the slot a sample.
-fn sample(
+pub(super) fn sample(
     e: &mut Emitter,
-    hooked: &Hooked,
+    hooked: &Hooked<'_>,
     layout: &RuntimeLayout,
     value: &Value,
     [a, b]: [Register; 2],
@@ -187,25 +204,32 @@ fn sample(
     }
 }
 
-/// `key = current | timer`, `entry = offset of the key's timer in the table`.
-fn find_timer(
+/// `key = current | number`, `entry` the address of the key's entry in the table.
+pub(super) fn find_entry(
     e: &mut Emitter,
-    hooked: &Hooked,
+    number: u8,
     layout: &RuntimeLayout,
-    key: Register,
-    entry: Register,
+    [key, entry, spare]: [Register; 3],
 ) {
+    find_timer(e, number, layout, key, entry);
+    let table = layout.timers.0;
+    e.op(Instruction::with2(Code::Mov_r64_imm64, spare, table));
+    e.op(Instruction::with2(Code::Add_r64_rm64, entry, spare));
+}
+
+/// `key = current | number`, `entry = offset of the key's timer in the table`.
+fn find_timer(e: &mut Emitter, number: u8, layout: &RuntimeLayout, key: Register, entry: Register) {
     e.op(Instruction::with2(
         Code::Mov_r64_rm64,
         key,
         gs(layout.current),
     ));
-    if hooked.timer != 0 {
+    if number != 0 {
         // Tasks are aligned to 64 bytes at least: the low six bits are free.
         e.op(Instruction::with2(
             Code::Or_rm64_imm8,
             key,
-            u32::from(hooked.timer),
+            u32::from(number),
         ));
     }
     e.op(Instruction::with2(Code::Mov_r64_imm64, entry, TIMER_FACTOR));
@@ -222,9 +246,14 @@ fn find_timer(
     ));
 }
 
-fn start_timer(e: &mut Emitter, hooked: &Hooked, layout: &RuntimeLayout, [a, b]: [Register; 2]) {
+fn start_timer(
+    e: &mut Emitter,
+    hooked: &Hooked<'_>,
+    layout: &RuntimeLayout,
+    [a, b]: [Register; 2],
+) {
     use Register::{RAX, RDX};
-    find_timer(e, hooked, layout, a, b);
+    find_timer(e, hooked.timer, layout, a, b);
     read_tsc(e);
     e.op(Instruction::with2(
         Code::Mov_r64_imm64,
@@ -247,11 +276,11 @@ fn start_timer(e: &mut Emitter, hooked: &Hooked, layout: &RuntimeLayout, [a, b]:
 /// Leaves the TSC of the start in `c`, and the timer cleared.
 fn stop_timer(
     e: &mut Emitter,
-    hooked: &Hooked,
+    hooked: &Hooked<'_>,
     layout: &RuntimeLayout,
     [a, b, c]: [Register; 3],
 ) -> Lost {
-    find_timer(e, hooked, layout, a, b);
+    find_timer(e, hooked.timer, layout, a, b);
     e.op(Instruction::with2(Code::Mov_r64_imm64, c, layout.timers.0));
     e.op(Instruction::with2(Code::Add_r64_rm64, b, c));
     e.op(Instruction::with2(Code::Mov_r64_rm64, c, at(b, 8)));

@@ -20,6 +20,7 @@
 //! whoever came has made progress.
 
 mod assemble;
+mod compile;
 mod emit;
 mod instrument;
 mod pieces;
@@ -35,12 +36,13 @@ use crate::{Addr, InstrumentId};
 pub(crate) use registers::sampled_argument;
 
 pub use assemble::{Assembler, Hooks, Originals};
+pub use compile::{Home, Homes, Probed};
 pub use instrument::{TIMER_BYTES, TIMER_FACTOR};
 pub use pieces::{Packed, Pieces};
 
 /// One instrument at one hook, as the code generator needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Hooked {
+pub struct Hooked<'p> {
     /// Its identifier: also says at which hook and of which block.
     pub id: InstrumentId,
     /// What runs at each hit.
@@ -49,6 +51,8 @@ pub struct Hooked {
     pub timer: u8,
     /// The counter, for [`Program::Count`].
     pub counter: Option<CounterSlot>,
+    /// The probe, for [`Program::Probe`].
+    pub probe: Option<&'p Probed>,
 }
 
 /// What a stretch of a patch is, for screens; [`verify`](mod@crate::verify) does not believe it.

@@ -4,6 +4,7 @@ use gilk_instruments::{Program, Sampled};
 use iced_x86::Register;
 
 use super::Hooked;
+use super::compile::{Demand, Probed};
 use crate::layout::RuntimeLayout;
 use crate::liveness::{Live, RegisterSet};
 
@@ -61,15 +62,18 @@ pub(super) struct Registers {
 }
 
 impl Registers {
+    /// The most registers to work in.
+    pub(super) const MOST_WORK: usize = PREFERRED.len() - 3;
+
     /// Chooses for `hooked`, all at one hook where `live` is live.
-    pub(super) fn choose(hooked: &[Hooked], live: Live, layout: &RuntimeLayout) -> Self {
-        let needs: Vec<(bool, usize)> = hooked.iter().map(|hooked| needs(hooked, layout)).collect();
-        let fixed = needs.iter().any(|&(fixed, _)| fixed);
-        let count = needs.iter().map(|&(_, count)| count).max().unwrap_or(0);
-        let read: RegisterSet = hooked
-            .iter()
-            .filter_map(|hooked| sampled_argument(hooked.program))
-            .collect();
+    pub(super) fn choose(hooked: &[Hooked<'_>], live: Live, layout: &RuntimeLayout) -> Self {
+        let needs = hooked.iter().map(|hooked| needs(hooked, layout));
+        let needs = needs.fold(Demand::default(), Demand::with);
+        let read = hooked.iter().fold(RegisterSet::EMPTY, |read, hooked| {
+            let probe = hooked.probe.map_or(RegisterSet::EMPTY, Probed::reads);
+            let argument: RegisterSet = sampled_argument(hooked.program).into_iter().collect();
+            read.union(argument).union(probe)
+        });
 
         // Dead registers first; a register that is sampled is left alone where it can be.
         let cost =
@@ -77,15 +81,17 @@ impl Registers {
         let mut candidates = PREFERRED;
         candidates.sort_by_key(cost);
         // The clock and the reservation want rax and rdx for themselves.
-        let mut used: Vec<Register> = if fixed {
+        let mut used: Vec<Register> = if needs.fixed {
             vec![Register::RAX, Register::RDX]
         } else {
             Vec::new()
         };
+        // A shift by a register wants rcx.
+        used.extend(needs.counts.then_some(Register::RCX));
         let work: Vec<Register> = candidates
             .into_iter()
             .filter(|register| !used.contains(register))
-            .take(count)
+            .take(needs.registers)
             .collect();
         used.extend(&work);
         // What is sampled is kept even if nobody else reads it: the next instrument may.
@@ -109,17 +115,23 @@ impl Registers {
     }
 }
 
-/// Whether the program needs rax and rdx, and how many registers besides.
-fn needs(hooked: &Hooked, layout: &RuntimeLayout) -> (bool, usize) {
-    match hooked.program {
-        Program::Count => {
+fn needs(hooked: &Hooked<'_>, layout: &RuntimeLayout) -> Demand {
+    let demand = |fixed, registers| Demand {
+        fixed,
+        counts: false,
+        registers,
+    };
+    match (hooked.program, hooked.probe) {
+        (_, Some(probed)) => Demand::of_probe(probed, layout),
+        (Program::Count, None) => {
             let near = hooked
                 .counter
                 .and_then(|slot| layout.counter(slot))
                 .is_none_or(|gs| gs.near().is_some());
-            (false, usize::from(!near))
+            demand(false, usize::from(!near))
         }
-        Program::Sample(_) | Program::StartTimer => (true, 2),
-        Program::StopTimer => (true, 3),
+        (Program::Sample(_) | Program::StartTimer, None) => demand(true, 2),
+        (Program::StopTimer, None) => demand(true, 3),
+        (Program::Probe, None) => Demand::default(),
     }
 }

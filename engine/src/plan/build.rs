@@ -332,6 +332,7 @@ impl Planner<'_> {
                 points: reached.points,
                 needs: reached.needs,
                 timer: placement.timer,
+                probe: None,
             });
         }
         Ok(instruments)

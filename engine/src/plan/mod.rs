@@ -18,7 +18,7 @@ use gilk_instruments::Definition;
 
 use crate::cfg::Cfg;
 use crate::layout::{CounterSlot, RuntimeLayout};
-use crate::patch::{Piece, Pieces, Row};
+use crate::patch::{Piece, Pieces, Probed, Row};
 use crate::placement::{Bounce, BounceIndex, Comparison, Point, Site, SiteIndex, Style, Tactic};
 use crate::{Addr, Few, InstrumentId};
 
@@ -96,6 +96,8 @@ pub struct PlannedInstrument {
     pub needs: Few<SiteIndex>,
     /// The timer of the thread that it starts or stops.
     pub timer: u8,
+    /// The probe that it runs, if it is an instrument in the language.
+    pub probe: Option<Arc<Probed>>,
 }
 
 /// One version of a site's code patch: what runs there for one set of instruments.

@@ -141,7 +141,7 @@ impl Maker<'_> {
         let listed = version.listed.start as usize..version.listed.end as usize;
         let listed = schedule.listed.get(listed);
         let listed = listed.unwrap_or_default();
-        let hooked: Vec<Hooked> = listed
+        let hooked: Vec<Hooked<'_>> = listed
             .iter()
             .filter_map(|&(_, index)| self.instruments.get(index as usize))
             .map(|one| Hooked {
@@ -149,10 +149,11 @@ impl Maker<'_> {
                 program: one.definition.program,
                 timer: one.timer,
                 counter: one.counter,
+                probe: one.probe.as_deref(),
             })
             .collect();
         let mut rest = hooked.as_slice();
-        let hooks: Vec<(Point, &[Hooked])> = listed
+        let hooks: Vec<(Point, &[Hooked<'_>])> = listed
             .chunk_by(|one, other| one.0 == other.0)
             .filter_map(|chunk| {
                 let (list, behind) = rest.split_at_checked(chunk.len())?;
@@ -168,7 +169,7 @@ impl Maker<'_> {
         // There may be a million patches.
         code.bytes.shrink_to_fit();
         code.rows.shrink_to_fit();
-        let ids = |list: &[Hooked]| list.iter().map(|one| one.id).collect();
+        let ids = |list: &[Hooked<'_>]| list.iter().map(|one| one.id).collect();
         let all: Vec<InstrumentId> = hooked.iter().map(|one| one.id).collect();
         Ok(Patch {
             site: version.site,

@@ -349,7 +349,7 @@ impl Hit<'_> {
                 });
                 known.any(|(_, time)| time == started)
             }
-            Program::Count | Program::StartTimer => false,
+            Program::Count | Program::StartTimer | Program::Probe => false,
         };
         if right {
             Ok(())

@@ -82,7 +82,7 @@ proptest! {
             (Point::On(out(21, 2)), 4),
             (Point::On(edge(21, 26)), 4),
         ];
-        let mut hooks: Vec<(Point, Vec<Hooked>, usize)> = Vec::new();
+        let mut hooks: Vec<(Point, Vec<Hooked<'_>>, usize)> = Vec::new();
         for (slot, &index) in (0..).zip(chosen.iter().filter(|&&index| points[index].1 <= count)) {
             let one = Hooked {
                 counter: Some(CounterSlot { bank: 0, slot }),
@@ -91,7 +91,7 @@ proptest! {
             hooks.push((points[index].0, vec![one], index));
         }
         hooks.sort_unstable_by_key(|hook| hook.0);
-        let lists: Vec<(Point, &[Hooked])> = hooks.iter().map(|(point, list, _)| (*point, &list[..])).collect();
+        let lists: Vec<(Point, &[Hooked<'_>])> = hooks.iter().map(|(point, list, _)| (*point, &list[..])).collect();
         let text = Text {
             at: base,
             bytes: &bytes,

@@ -64,12 +64,13 @@ pub(crate) fn ready(serial: u64, room: u64) -> Machine {
     machine
 }
 
-pub(crate) fn hooked(order: u8, hook: HookType, program: Program) -> Hooked {
+pub(crate) fn hooked(order: u8, hook: HookType, program: Program) -> Hooked<'static> {
     let id = InstrumentId::new(0xabcde, hook, 0x2_5a5a, order).unwrap();
     Hooked {
         id,
         program,
         timer: 9,
+        probe: None,
         counter: Some(CounterSlot {
             bank: 0,
             slot: u32::from(order) % 4,

@@ -1,0 +1,303 @@
+//! What a probe does with its values.
+
+use gilk_instruments::program::{
+    Action, ActionKind, Aggregate, AggregateId, AggregateKind, BinaryOp, Expr, ExprKind, Input,
+    VariableId,
+};
+use iced_x86::{Code, Instruction, MemoryOperand, Register};
+
+use super::expression::Operand;
+use super::{Compiler, Home, leaf};
+use crate::layout::CounterSlot;
+use crate::patch::emit::{at, gs, indexed};
+use crate::patch::instrument::{Value, find_entry, sample};
+
+impl Compiler<'_> {
+    pub(super) fn action(&mut self, action: &Action) {
+        if let Some(value) = action.kind.value() {
+            self.pin(value);
+        }
+        match &action.kind {
+            ActionKind::Sample(value) => self.sample(value),
+            ActionKind::Store(id, value) => self.store(*id, value),
+            ActionKind::Add(id, value) => self.add(*id, value),
+            ActionKind::Update(id, value) => self.update(*id, value.as_ref()),
+        }
+        self.pinned.clear();
+    }
+
+    /// A word of each CPU. One that no displacement reaches is reached through `through`.
+    pub(super) fn cpu_word(
+        &mut self,
+        slot: CounterSlot,
+        further: u32,
+        through: Register,
+    ) -> MemoryOperand {
+        let slot = CounterSlot {
+            slot: slot.slot.saturating_add(further),
+            ..slot
+        };
+        let word = self.layout.counter(slot).unwrap_or_default();
+        if word.near().is_some() {
+            return gs(word);
+        }
+        self.constant(through, word.0);
+        MemoryOperand::new(through, Register::None, 1, 0, 0, false, Register::GS)
+    }
+
+    /// A word that all CPUs share.
+    pub(super) fn shared_word(&mut self, slot: CounterSlot, through: Register) -> MemoryOperand {
+        let address = self.layout.shared(slot).unwrap_or_default();
+        self.constant(through, address.0);
+        at(through, 0)
+    }
+
+    fn sample(&mut self, expr: &Expr) {
+        let value = self.sampled(expr);
+        // What is computed stands in the first register.
+        let registers = [self.work(1), self.work(2)];
+        let lost = sample(self.e, self.hooked, self.layout, &value, registers);
+        let end = self.e.here();
+        self.lost.push((lost, end));
+    }
+
+    fn sampled(&mut self, expr: &Expr) -> Value {
+        let tsc = |expr: &Expr| expr.kind == ExprKind::Input(Input::Tsc);
+        let clock = |expr: &Expr| expr.any(&mut |node| leaf(node) == Some(super::Leaf::Clock));
+        match &expr.kind {
+            // The time of the sample is read for it anyway.
+            _ if tsc(expr) => Value::Tsc,
+            ExprKind::Binary(BinaryOp::Subtract, left, right) if tsc(left) && !clock(right) => {
+                self.value(right, 0);
+                Value::Since(self.work(0))
+            }
+            _ => match self.operand(expr, 0) {
+                Operand::Register(register) => Value::Register(register),
+                Operand::Saved(offset) => Value::Saved(offset),
+                Operand::Number(number) => match u32::try_from(number) {
+                    Ok(number) => Value::Number(number),
+                    Err(_) => {
+                        self.value(expr, 0);
+                        Value::Register(self.work(0))
+                    }
+                },
+            },
+        }
+    }
+
+    fn store(&mut self, id: VariableId, expr: &Expr) {
+        match self.probed.home(id) {
+            Some(Home::Thread(number)) => {
+                self.value(expr, 0);
+                self.keep(number);
+            }
+            home => self.put_in_word(home, expr, (Code::Mov_rm64_r64, Code::Mov_rm64_imm32)),
+        }
+    }
+
+    fn add(&mut self, id: VariableId, expr: &Expr) {
+        match self.probed.home(id) {
+            Some(Home::Thread(number)) => {
+                self.value(expr, 0);
+                self.read(super::Leaf::Variable(id), 1);
+                let (to, old) = (self.work(0), self.work(1));
+                self.op(Code::Add_r64_rm64, to, old);
+                self.keep(number);
+            }
+            home => self.put_in_word(home, expr, (Code::Add_rm64_r64, Code::Add_rm64_imm32)),
+        }
+    }
+
+    /// The first register goes into an entry of the running task.
+    fn keep(&mut self, number: u8) {
+        let [value, key, entry, spare] = [0, 1, 2, 3].map(|number| self.work(number));
+        find_entry(self.e, number, self.layout, [key, entry, spare]);
+        self.op(Code::Xor_r64_rm64, key, value);
+        for (offset, from) in [(0, key), (8, value)] {
+            let word = at(entry, offset);
+            self.e
+                .op(Instruction::with2(Code::Mov_rm64_r64, word, from));
+        }
+    }
+
+    fn put_in_word(&mut self, home: Option<Home>, expr: &Expr, (code, with_number): (Code, Code)) {
+        let operand = match self.operand(expr, 0) {
+            Operand::Saved(_) => {
+                self.value(expr, 0);
+                Operand::Register(self.work(0))
+            }
+            operand => operand,
+        };
+        let through = self.work(1);
+        let (word, shared) = match home {
+            Some(Home::Cpu(slot)) => (self.cpu_word(slot, 0, through), false),
+            Some(Home::Shared(slot)) => (self.shared_word(slot, through), true),
+            _ => return,
+        };
+        let instruction = match operand {
+            Operand::Register(from) => Instruction::with2(code, word, from),
+            Operand::Saved(_) => return,
+            Operand::Number(1) if with_number == Code::Add_rm64_imm32 => {
+                Instruction::with1(Code::Inc_rm64, word)
+            }
+            Operand::Number(number) => Instruction::with2(with_number, word, number),
+        };
+        self.e.op(instruction.map(|mut instruction| {
+            // A store is whole by itself.
+            instruction.set_has_lock_prefix(shared && code == Code::Add_rm64_r64);
+            instruction
+        }));
+    }
+
+    fn update(&mut self, id: AggregateId, expr: Option<&Expr>) {
+        let Some((aggregate, first)) = self.probed.aggregate(id) else {
+            return;
+        };
+        match (aggregate.kind, expr) {
+            (AggregateKind::Count, _) => self.count(first),
+            (AggregateKind::Sum, Some(expr)) => {
+                let codes = (Code::Add_rm64_r64, Code::Add_rm64_imm32);
+                self.put_in_word(Some(Home::Cpu(first)), expr, codes);
+            }
+            (AggregateKind::Average, Some(expr)) => {
+                self.value(expr, 0);
+                self.count(first);
+                let (value, through) = (self.work(0), self.work(1));
+                let word = self.cpu_word(first, 1, through);
+                self.e
+                    .op(Instruction::with2(Code::Add_rm64_r64, word, value));
+            }
+            (AggregateKind::Min | AggregateKind::Max, Some(expr)) => {
+                self.value(expr, 0);
+                self.keep_larger(aggregate, first);
+            }
+            (AggregateKind::Log2, Some(expr)) => {
+                self.value(expr, 0);
+                self.log2(aggregate, first);
+            }
+            (AggregateKind::Linear { from, to, step }, Some(expr)) => {
+                self.value(expr, 0);
+                self.linear(aggregate, first, (from, to, step));
+            }
+            // Refused before.
+            _ => {}
+        }
+    }
+
+    fn count(&mut self, word: CounterSlot) {
+        let through = self.work(1);
+        let word = self.cpu_word(word, 0, through);
+        self.e.op(Instruction::with1(Code::Inc_rm64, word));
+    }
+
+    /// The first register, as it is compared, goes into the second word if it is larger.
+    fn keep_larger(&mut self, aggregate: &Aggregate, first: CounterSlot) {
+        let (key, through) = (self.work(0), self.work(1));
+        if aggregate.ty.signed() {
+            self.constant(through, 1 << 63);
+            self.op(Code::Xor_r64_rm64, key, through);
+        }
+        if aggregate.kind == AggregateKind::Min {
+            self.e.op(Instruction::with1(Code::Not_rm64, key));
+        }
+        self.count(first);
+        let word = self.cpu_word(first, 1, through);
+        let rax = Register::RAX;
+        self.e.op(Instruction::with2(Code::Mov_r64_rm64, rax, word));
+        let retry = self.e.here();
+        self.op(Code::Cmp_r64_rm64, rax, key);
+        let done = self.e.branch_forward(Code::Jae_rel32_64);
+        // Fails if an interrupt, or the thread's next CPU, has stored another meanwhile.
+        self.e
+            .op(Instruction::with2(Code::Cmpxchg_rm64_r64, word, key));
+        self.e.branch_back(Code::Jne_rel8_64, retry);
+        self.e.land(done);
+    }
+
+    /// The number of the highest bit, two words on; zero in word 1, less in word 0.
+    fn log2(&mut self, aggregate: &Aggregate, first: CounterSlot) {
+        let [value, place, other] = [0, 1, 2].map(|number| self.work(number));
+        self.constant(other, u64::MAX);
+        self.op(Code::Bsr_r64_rm64, place, value);
+        self.op(Code::Cmove_r64_rm64, place, other);
+        if aggregate.ty.signed() {
+            self.constant(other, (-2i64).cast_unsigned());
+            self.op(Code::Test_rm64_r64, value, value);
+            self.op(Code::Cmovs_r64_rm64, place, other);
+        }
+        self.count_at(first, 2, place, other);
+    }
+
+    fn linear(
+        &mut self,
+        aggregate: &Aggregate,
+        first: CounterSlot,
+        (from, to, step): (i64, i64, u64),
+    ) {
+        let [value, place, other] = [0, 1, 2].map(|number| self.work(number));
+        let signed = aggregate.ty.signed();
+        let last = aggregate.words().saturating_sub(1);
+        let step = step.max(1);
+        self.constant(other, from.cast_unsigned());
+        self.copy(place, value);
+        self.op(Code::Sub_r64_rm64, place, other);
+        if step.is_power_of_two() {
+            let by = step.trailing_zeros();
+            self.e
+                .op(Instruction::with2(Code::Shr_rm64_imm8, place, by));
+        } else {
+            self.copy(Register::RAX, place);
+            self.constant(Register::RDX, 0);
+            self.constant(place, step);
+            self.e.op(Instruction::with1(Code::Div_rm64, place));
+            self.copy(place, Register::RAX);
+        }
+        // Below the first step is word 0, one before it.
+        if signed || from > 0 {
+            self.op(Code::Cmp_r64_rm64, value, other);
+            self.constant(other, u64::MAX);
+            let below = if signed {
+                Code::Cmovl_r64_rm64
+            } else {
+                Code::Cmovb_r64_rm64
+            };
+            self.op(below, place, other);
+        }
+        let bound = if signed { to } else { to.max(0) };
+        self.constant(other, bound.cast_unsigned());
+        self.op(Code::Cmp_r64_rm64, value, other);
+        self.constant(other, u64::from(last.saturating_sub(1)));
+        let above = if signed {
+            Code::Cmovge_r64_rm64
+        } else {
+            Code::Cmovae_r64_rm64
+        };
+        self.op(above, place, other);
+        self.count_at(first, 1, place, other);
+    }
+
+    /// Counts in the word that is so many and `place` words behind the first.
+    fn count_at(&mut self, first: CounterSlot, further: u32, place: Register, through: Register) {
+        let word = self.layout.counter(first).unwrap_or_default();
+        let base = word.0.wrapping_add(u64::from(further) * 8);
+        let word = match i32::try_from(base.cast_signed()) {
+            Ok(base) => MemoryOperand::new(
+                Register::None,
+                place,
+                8,
+                base.into(),
+                4,
+                false,
+                Register::GS,
+            ),
+            Err(_) => {
+                self.constant(through, base);
+                MemoryOperand {
+                    segment_prefix: Register::GS,
+                    ..indexed(through, place, 8, 0)
+                }
+            }
+        };
+        self.e.op(Instruction::with1(Code::Inc_rm64, word));
+    }
+}

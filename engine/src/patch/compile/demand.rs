@@ -1,0 +1,163 @@
+//! What registers a probe needs.
+
+use super::{
+    Action, ActionKind, AggregateKind, BinaryOp, Expr, ExprKind, Home, Input, Probed, Scope,
+    input_register, repeated,
+};
+use crate::layout::RuntimeLayout;
+
+/// Registers that a probe works in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::patch) struct Demand {
+    /// rax and rdx.
+    pub(in crate::patch) fixed: bool,
+    /// rcx.
+    pub(in crate::patch) counts: bool,
+    /// Others.
+    pub(in crate::patch) registers: usize,
+}
+
+impl Demand {
+    fn of(registers: usize) -> Self {
+        Self {
+            registers,
+            ..Self::default()
+        }
+    }
+
+    fn fixed(registers: usize) -> Self {
+        Self {
+            fixed: true,
+            ..Self::of(registers)
+        }
+    }
+
+    /// What two need that share their registers.
+    pub(in crate::patch) fn with(self, other: Self) -> Self {
+        Self {
+            fixed: self.fixed || other.fixed,
+            counts: self.counts || other.counts,
+            registers: self.registers.max(other.registers),
+        }
+    }
+
+    fn behind(self, kept: usize) -> Self {
+        Self {
+            registers: self.registers + kept,
+            ..self
+        }
+    }
+
+    /// For all of a probe.
+    pub(in crate::patch) fn of_probe(probed: &Probed, layout: &RuntimeLayout) -> Self {
+        let Some(probe) = probed.probe() else {
+            return Self::default();
+        };
+        let predicate = probe.predicate.iter().map(|expr| Self::step(probed, expr));
+        let actions = { probe.actions.iter() }.map(|one| Self::of_action(probed, one, layout));
+        predicate.chain(actions).fold(Self::default(), Self::with)
+    }
+
+    /// An expression, and what is mentioned more than once in it.
+    fn step(probed: &Probed, expr: &Expr) -> Self {
+        Self::of_expr(probed, expr).behind(repeated(expr).len())
+    }
+
+    fn of_action(probed: &Probed, action: &Action, layout: &RuntimeLayout) -> Self {
+        let kept = action.kind.value().map_or(0, |expr| repeated(expr).len());
+        let far = |slot| {
+            layout
+                .counter(slot)
+                .is_none_or(|word| word.near().is_none())
+        };
+        // A word that no displacement reaches is reached through the second register.
+        let word = |slot| Self::of(if far(slot) { 2 } else { 0 });
+        let variable = |id, adds: bool| match probed.home(id) {
+            // An old value is read beside the one that is added.
+            Some(Home::Thread(_)) => Self::of(if adds { 5 } else { 4 }),
+            Some(Home::Cpu(slot)) => word(slot),
+            _ => Self::of(2),
+        };
+        let own = match action.kind {
+            ActionKind::Sample(_) => Self::fixed(3),
+            ActionKind::Store(id, _) => variable(id, false),
+            ActionKind::Add(id, _) => variable(id, true),
+            ActionKind::Update(id, _) => match probed.aggregate(id) {
+                Some((aggregate, first)) => match aggregate.kind {
+                    AggregateKind::Min | AggregateKind::Max => Self::fixed(2),
+                    AggregateKind::Linear { .. } => Self::fixed(3),
+                    AggregateKind::Log2 => Self::of(3),
+                    _ => word(first),
+                },
+                None => Self::default(),
+            },
+        };
+        let value = action.kind.value();
+        let value = value.map_or(Self::default(), |expr| Self::of_expr(probed, expr));
+        own.with(value).behind(kept)
+    }
+
+    fn of_expr(probed: &Probed, expr: &Expr) -> Self {
+        let of = |expr: &Expr| Self::of_expr(probed, expr);
+        match &expr.kind {
+            ExprKind::Input(Input::Tsc | Input::Nsecs) => Self::fixed(2),
+            ExprKind::Variable(id) => {
+                let thread = { probed.checked.variable(*id) }
+                    .is_some_and(|known| known.scope == Scope::Thread);
+                Self::of(if thread { 3 } else { 1 })
+            }
+            ExprKind::Constant(_) | ExprKind::Input(_) | ExprKind::Load { .. } => Self::of(1),
+            ExprKind::Extend { value, .. } | ExprKind::Unary(_, value) => of(value),
+            ExprKind::Binary(op, left, right) => {
+                let both = if at_hand(right) {
+                    of(left)
+                } else {
+                    of(left).with(of(right).behind(1))
+                };
+                match op {
+                    BinaryOp::DivideSigned
+                    | BinaryOp::DivideUnsigned
+                    | BinaryOp::RemainderSigned
+                    | BinaryOp::RemainderUnsigned => both.with(Self::fixed(3)),
+                    BinaryOp::ShiftLeft
+                    | BinaryOp::ShiftRightSigned
+                    | BinaryOp::ShiftRightUnsigned
+                        if !matches!(right.kind, ExprKind::Constant(_)) =>
+                    {
+                        Self {
+                            counts: true,
+                            ..both
+                        }
+                    }
+                    _ => both,
+                }
+            }
+            ExprKind::And(left, right) | ExprKind::Or(left, right) => {
+                of(left).with(of(right).behind(1))
+            }
+            ExprKind::Select { condition, yes, no } => {
+                { of(yes).with(of(no).behind(1)) }.with(of(condition).behind(2))
+            }
+        }
+    }
+}
+
+/// Whether an instruction can have it as its second operand as it is.
+fn at_hand(expr: &Expr) -> bool {
+    match expr.kind {
+        ExprKind::Constant(bits) => i32::try_from(bits.cast_signed()).is_ok(),
+        ExprKind::Input(input) => input_register(input).is_some(),
+        _ => false,
+    }
+}
+
+/// Whether the expression is 1 or 0.
+pub(super) fn is_truth(expr: &Expr) -> bool {
+    match &expr.kind {
+        ExprKind::And(..) | ExprKind::Or(..) => true,
+        ExprKind::Binary(op, ..) => op.compares(),
+        ExprKind::Unary(op, _) => *op == gilk_instruments::program::UnaryOp::Not,
+        ExprKind::Constant(bits) => *bits <= 1,
+        _ => false,
+    }
+}

@@ -1,0 +1,362 @@
+//! Values: each into a register of its own, from left to right.
+
+use gilk_instruments::program::{
+    BinaryOp, Expr, ExprKind, Half, Input, UnaryOp, VariableId, Width,
+};
+use iced_x86::{Code, Instruction, Register};
+
+use super::demand::is_truth;
+use super::{Compiler, Home, Leaf, input_register, leaf, ops};
+use crate::patch::emit::{at, gs};
+use crate::patch::instrument::{find_entry, read_tsc};
+
+/// What stands on the right of an instruction.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Operand {
+    Register(Register),
+    /// A saved register: bytes from the stack pointer.
+    Saved(i64),
+    Number(i32),
+}
+
+impl Compiler<'_> {
+    pub(super) fn op(&mut self, code: Code, to: Register, from: Register) {
+        self.e.op(Instruction::with2(code, to, from));
+    }
+
+    pub(super) fn number(&mut self, code: Code, to: Register, number: i32) {
+        self.e.op(Instruction::with2(code, to, number));
+    }
+
+    pub(super) fn copy(&mut self, to: Register, from: Register) {
+        if to != from {
+            self.op(Code::Mov_r64_rm64, to, from);
+        }
+    }
+
+    /// Changes no flag.
+    pub(super) fn constant(&mut self, to: Register, bits: u64) {
+        self.e.op(if let Ok(small) = u32::try_from(bits) {
+            Instruction::with2(Code::Mov_r32_imm32, to.full_register32(), small)
+        } else if let Ok(small) = i32::try_from(bits.cast_signed()) {
+            Instruction::with2(Code::Mov_rm64_imm32, to, small)
+        } else {
+            Instruction::with2(Code::Mov_r64_imm64, to, bits)
+        });
+    }
+
+    /// Reads something into a register, working in it and those behind it.
+    pub(super) fn read(&mut self, leaf: Leaf, into: usize) {
+        let to = self.work(into);
+        if let Some(&(_, from)) = self.pinned.iter().find(|(known, _)| *known == leaf) {
+            self.copy(to, from);
+            return;
+        }
+        let surroundings = &self.layout.surroundings;
+        let (thread, process, comm) =
+            (surroundings.thread, surroundings.process, surroundings.comm);
+        match leaf {
+            Leaf::Cpu => {
+                let cpu = gs(surroundings.cpu);
+                let short = to.full_register32();
+                self.e
+                    .op(Instruction::with2(Code::Mov_r32_rm32, short, cpu));
+            }
+            Leaf::Clock => {
+                read_tsc(self.e);
+                self.copy(to, Register::RDX);
+            }
+            Leaf::Variable(id) => self.read_variable(id, into),
+            Leaf::Thread => self.of_task(Code::Mov_r32_rm32, to, thread),
+            Leaf::Process => self.of_task(Code::Mov_r32_rm32, to, process),
+            Leaf::Comm(Half::First) => self.of_task(Code::Mov_r64_rm64, to, comm),
+            Leaf::Comm(Half::Second) => self.of_task(Code::Mov_r64_rm64, to, comm + 8),
+        }
+    }
+
+    fn of_task(&mut self, code: Code, to: Register, offset: u32) {
+        let current = gs(self.layout.current);
+        self.e
+            .op(Instruction::with2(Code::Mov_r64_rm64, to, current));
+        let part = if code == Code::Mov_r32_rm32 {
+            to.full_register32()
+        } else {
+            to
+        };
+        let place = at(to, i64::from(offset));
+        self.e.op(Instruction::with2(code, part, place));
+    }
+
+    fn read_variable(&mut self, id: VariableId, into: usize) {
+        let to = self.work(into);
+        match self.probed.home(id) {
+            Some(Home::Cpu(slot)) => {
+                let word = self.cpu_word(slot, 0, to);
+                self.e.op(Instruction::with2(Code::Mov_r64_rm64, to, word));
+            }
+            Some(Home::Shared(slot)) => {
+                let word = self.shared_word(slot, to);
+                self.e.op(Instruction::with2(Code::Mov_r64_rm64, to, word));
+            }
+            Some(Home::Thread(number)) => {
+                let (entry, value) = (self.work(into + 1), self.work(into + 2));
+                find_entry(self.e, number, self.layout, [to, entry, value]);
+                let kept = at(entry, 8);
+                self.e
+                    .op(Instruction::with2(Code::Mov_r64_rm64, value, kept));
+                self.op(Code::Xor_r64_rm64, to, value);
+                let check = at(entry, 0);
+                self.e.op(Instruction::with2(Code::Cmp_r64_rm64, to, check));
+                self.constant(to, 0);
+                self.op(Code::Cmove_r64_rm64, to, value);
+            }
+            None => self.constant(to, 0),
+        }
+    }
+
+    /// Computes into a register, working in it and those behind it.
+    pub(super) fn value(&mut self, expr: &Expr, into: usize) {
+        let to = self.work(into);
+        match &expr.kind {
+            ExprKind::Constant(bits) => self.constant(to, *bits),
+            ExprKind::Input(input) => self.input(*input, expr, into),
+            ExprKind::Variable(id) => self.read(Leaf::Variable(*id), into),
+            ExprKind::Extend {
+                value,
+                width,
+                signed,
+            } => {
+                self.value(value, into);
+                self.extend(to, *width, *signed);
+            }
+            ExprKind::Unary(op, operand) => {
+                self.value(operand, into);
+                match op {
+                    UnaryOp::Negate => self.e.op(Instruction::with1(Code::Neg_rm64, to)),
+                    UnaryOp::Invert => self.e.op(Instruction::with1(Code::Not_rm64, to)),
+                    UnaryOp::Not => {
+                        self.op(Code::Test_rm64_r64, to, to);
+                        self.set(Code::Sete_rm8, to);
+                    }
+                }
+            }
+            ExprKind::Binary(op, left, right) => self.binary(*op, left, right, into),
+            ExprKind::And(left, right) | ExprKind::Or(left, right) => {
+                self.truth(left, into);
+                self.truth(right, into + 1);
+                let code = if matches!(expr.kind, ExprKind::And(..)) {
+                    Code::And_r64_rm64
+                } else {
+                    Code::Or_r64_rm64
+                };
+                let right = self.work(into + 1);
+                self.op(code, to, right);
+            }
+            ExprKind::Select { condition, yes, no } => {
+                self.value(yes, into);
+                self.value(no, into + 1);
+                self.value(condition, into + 2);
+                let (no, condition) = (self.work(into + 1), self.work(into + 2));
+                self.op(Code::Test_rm64_r64, condition, condition);
+                self.op(Code::Cmove_r64_rm64, to, no);
+            }
+            // Refused before.
+            ExprKind::Load { .. } => {}
+        }
+    }
+
+    fn input(&mut self, input: Input, expr: &Expr, into: usize) {
+        let to = self.work(into);
+        match (input, leaf(expr), input_register(input)) {
+            (Input::Nsecs, Some(leaf), _) => {
+                self.read(leaf, into);
+                let factor = self.layout.nsecs_factor().unwrap_or_default();
+                self.copy(Register::RAX, to);
+                self.constant(to, factor);
+                self.e.op(Instruction::with1(Code::Mul_rm64, to));
+                let by = 32;
+                self.e.op(Instruction::with3(
+                    Code::Shrd_rm64_r64_imm8,
+                    Register::RAX,
+                    Register::RDX,
+                    by,
+                ));
+                self.copy(to, Register::RAX);
+            }
+            (_, Some(leaf), _) => self.read(leaf, into),
+            (_, _, Some(register)) => match self.registers.slot(register) {
+                Some(offset) => {
+                    let saved = at(Register::RSP, offset);
+                    self.e.op(Instruction::with2(Code::Mov_r64_rm64, to, saved));
+                }
+                None => self.copy(to, register),
+            },
+            (Input::Task, ..) => {
+                let current = gs(self.layout.current);
+                self.e
+                    .op(Instruction::with2(Code::Mov_r64_rm64, to, current));
+            }
+            (Input::Block, ..) => self.constant(to, self.hooked.id.block.into()),
+            (Input::Identifier, ..) => self.constant(to, self.hooked.id.pack()),
+            _ => {}
+        }
+    }
+
+    fn extend(&mut self, to: Register, width: Width, signed: bool) {
+        let Some(code) = ops::extension(width, signed) else {
+            return;
+        };
+        let from = match width {
+            Width::B1 => ops::low_byte(to),
+            Width::B2 => ops::low_word(to),
+            Width::B4 | Width::B8 => to.full_register32(),
+        };
+        let to = if signed { to } else { to.full_register32() };
+        self.op(code, to, from);
+    }
+
+    /// 1 or 0.
+    fn truth(&mut self, expr: &Expr, into: usize) {
+        self.value(expr, into);
+        if !is_truth(expr) {
+            let to = self.work(into);
+            self.op(Code::Test_rm64_r64, to, to);
+            self.set(Code::Setne_rm8, to);
+        }
+    }
+
+    /// The register is 1 if the flags say so, else 0.
+    fn set(&mut self, code: Code, to: Register) {
+        self.constant(to, 0);
+        self.e.op(Instruction::with1(code, ops::low_byte(to)));
+    }
+
+    /// What stands on the right: computed behind `into` unless it is at hand.
+    pub(super) fn operand(&mut self, expr: &Expr, into: usize) -> Operand {
+        match expr.kind {
+            ExprKind::Constant(bits) => {
+                if let Ok(small) = i32::try_from(bits.cast_signed()) {
+                    return Operand::Number(small);
+                }
+            }
+            ExprKind::Input(input) => {
+                if let Some(register) = input_register(input) {
+                    return match self.registers.slot(register) {
+                        Some(offset) => Operand::Saved(offset),
+                        None => Operand::Register(register),
+                    };
+                }
+            }
+            _ => {}
+        }
+        if let Some(leaf) = leaf(expr)
+            && !matches!(expr.kind, ExprKind::Input(Input::Nsecs))
+            && let Some(&(_, register)) = self.pinned.iter().find(|(known, _)| *known == leaf)
+        {
+            return Operand::Register(register);
+        }
+        self.value(expr, into);
+        Operand::Register(self.work(into))
+    }
+
+    fn with_operand(&mut self, (code, with_number): (Code, Code), to: Register, operand: Operand) {
+        match operand {
+            Operand::Register(from) => self.op(code, to, from),
+            Operand::Saved(offset) => {
+                let saved = at(Register::RSP, offset);
+                self.e.op(Instruction::with2(code, to, saved));
+            }
+            Operand::Number(number) => self.number(with_number, to, number),
+        }
+    }
+
+    /// Compares, or whatever else an operator of one instruction does.
+    pub(super) fn plain(&mut self, op: BinaryOp, left: &Expr, right: &Expr, into: usize) {
+        self.value(left, into);
+        let operand = self.operand(right, into + 1);
+        if let Some(codes) = ops::plain(op) {
+            let to = self.work(into);
+            self.with_operand(codes, to, operand);
+        }
+    }
+
+    fn binary(&mut self, op: BinaryOp, left: &Expr, right: &Expr, into: usize) {
+        let to = self.work(into);
+        if ops::plain(op).is_some() {
+            self.plain(op, left, right, into);
+            if let Some((set, _)) = ops::condition(op) {
+                self.set(set, to);
+            }
+            return;
+        }
+        if let Some((by_number, by_cl)) = ops::shift(op) {
+            self.value(left, into);
+            match right.kind {
+                ExprKind::Constant(bits) => {
+                    let by = u32::try_from(bits & 63).unwrap_or(0);
+                    self.e.op(Instruction::with2(by_number, to, by));
+                }
+                _ => {
+                    self.value(right, into + 1);
+                    let by = self.work(into + 1);
+                    self.copy(Register::RCX, by);
+                    self.op(by_cl, to, Register::CL);
+                }
+            }
+            return;
+        }
+        match (op, &right.kind) {
+            (BinaryOp::Multiply, _) => {
+                self.value(left, into);
+                match self.operand(right, into + 1) {
+                    Operand::Number(number) => {
+                        let code = Code::Imul_r64_rm64_imm32;
+                        self.e.op(Instruction::with3(code, to, to, number));
+                    }
+                    operand => {
+                        let code = Code::Imul_r64_rm64;
+                        self.with_operand((code, code), to, operand);
+                    }
+                }
+            }
+            (BinaryOp::DivideUnsigned, ExprKind::Constant(by)) if by.is_power_of_two() => {
+                self.value(left, into);
+                let by = by.trailing_zeros();
+                self.e.op(Instruction::with2(Code::Shr_rm64_imm8, to, by));
+            }
+            _ => self.divide(op, left, right, into),
+        }
+    }
+
+    /// By zero is zero, and so is what is left: then it is 0 divided by 1.
+    fn divide(&mut self, op: BinaryOp, left: &Expr, right: &Expr, into: usize) {
+        self.value(left, into);
+        self.value(right, into + 1);
+        let (to, by, spare) = (self.work(into), self.work(into + 1), self.work(into + 2));
+        let fixed = matches!(right.kind, ExprKind::Constant(bits) if bits != 0);
+        self.copy(Register::RAX, to);
+        if !fixed {
+            self.op(Code::Test_rm64_r64, by, by);
+            self.constant(spare, 1);
+            self.op(Code::Cmove_r64_rm64, by, spare);
+            self.constant(spare, 0);
+            self.op(Code::Cmove_r64_rm64, Register::RAX, spare);
+        }
+        if matches!(op, BinaryOp::DivideSigned | BinaryOp::RemainderSigned) {
+            self.e.op(Ok(Instruction::with(Code::Cqo)));
+            self.e.op(Instruction::with1(Code::Idiv_rm64, by));
+        } else {
+            self.constant(Register::RDX, 0);
+            self.e.op(Instruction::with1(Code::Div_rm64, by));
+        }
+        let divides = matches!(op, BinaryOp::DivideSigned | BinaryOp::DivideUnsigned);
+        self.copy(
+            to,
+            if divides {
+                Register::RAX
+            } else {
+                Register::RDX
+            },
+        );
+    }
+}

@@ -1,0 +1,275 @@
+//! Probes of instruments in the language: from checked trees to instructions.
+//!
+//! A probe is straight on from top to bottom: the tests of its predicate, which skip all else, then
+//! its actions in order. Everything is computed in the registers that the hook's instruments share,
+//! from left to right, each value in a register of its own. What is not a register, a constant or the
+//! pointer to the task is read once in a predicate or action, however often it is mentioned: the
+//! proof of the code relies on it, and it is cheaper. The only loop, of an aggregate that keeps the
+//! largest value, repeats when an interrupt has stored a larger one meanwhile.
+
+mod action;
+mod demand;
+mod expression;
+mod ops;
+mod predicate;
+
+use std::sync::Arc;
+
+use gilk_instruments::program::{
+    Action, ActionKind, Aggregate, AggregateId, AggregateKind, BinaryOp, Checked, Expr, ExprKind,
+    Gpr, Half, Input, Probe, Scope, VariableId,
+};
+use iced_x86::Register;
+
+use super::Hooked;
+use super::emit::Emitter;
+use super::instrument::Lost;
+use super::registers::{Registers, argument};
+use crate::layout::{CounterSlot, RuntimeLayout};
+use crate::liveness::RegisterSet;
+use crate::{Addr, Rule};
+
+pub(super) use demand::Demand;
+
+/// One probe of a checked instrument, with the words that its placement works on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probed {
+    /// The instrument, checked for its function.
+    pub checked: Arc<Checked>,
+    /// Index of the probe in it.
+    pub index: u32,
+    /// Where its placement keeps what it keeps.
+    pub homes: Arc<Homes>,
+}
+
+/// Where a placement keeps its variables and aggregates.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Homes {
+    /// Of each variable.
+    pub variables: Vec<Home>,
+    /// The first word of each aggregate; the others stand behind it in its bank.
+    pub aggregates: Vec<CounterSlot>,
+}
+
+/// Where a variable is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Home {
+    /// A per-CPU word.
+    Cpu(CounterSlot),
+    /// A word that all CPUs share: the counter of CPU 0.
+    Shared(CounterSlot),
+    /// The table of timers, under this number (0 to 63) of the running task.
+    Thread(u8),
+}
+
+impl Probed {
+    /// The probe.
+    #[must_use]
+    pub fn probe(&self) -> Option<&Probe> {
+        self.checked.probes.get(self.index as usize)
+    }
+
+    /// Where a variable is.
+    #[must_use]
+    pub fn home(&self, id: VariableId) -> Option<Home> {
+        self.homes.variables.get(id.0 as usize).copied()
+    }
+
+    /// An aggregate and its first word.
+    #[must_use]
+    pub fn aggregate(&self, id: AggregateId) -> Option<(&Aggregate, CounterSlot)> {
+        let slot = self.homes.aggregates.get(id.0 as usize)?;
+        Some((self.checked.aggregate(id)?, *slot))
+    }
+
+    /// The registers of the code at the hook that the probe reads.
+    #[must_use]
+    pub fn reads(&self) -> RegisterSet {
+        let mut read = RegisterSet::EMPTY;
+        for expr in self.probe().into_iter().flat_map(Probe::expressions) {
+            for input in expr.inputs() {
+                if let Some(register) = input_register(input) {
+                    read.insert(register);
+                }
+            }
+        }
+        read
+    }
+
+    /// Why it cannot be compiled, if it cannot.
+    #[must_use]
+    pub fn refusal(&self, layout: &RuntimeLayout) -> Option<(Rule, String)> {
+        let probe = self.probe()?;
+        let why = { probe.expressions() }.find_map(unsupported).or_else(|| {
+            let deep = Demand::of_probe(self, layout).registers > Registers::MOST_WORK;
+            deep.then(|| "its expressions need more registers than there are".to_owned())
+        });
+        let values = probe.actions.iter().find_map(|action| match action.kind {
+            ActionKind::Update(id, _) => match self.checked.aggregate(id)?.kind {
+                AggregateKind::Values { .. } => Some("it counts values one by one".to_owned()),
+                _ => None,
+            },
+            _ => None,
+        });
+        why.or(values).map(|why| (Rule::ProgramUnsupported, why))
+    }
+}
+
+/// The first thing in an expression that no code is generated for.
+fn unsupported(expr: &Expr) -> Option<String> {
+    let mut why = None;
+    expr.any(&mut |node| {
+        let found = match &node.kind {
+            ExprKind::Load { .. } => Some("it reads kernel memory"),
+            ExprKind::Input(Input::Argument(6..)) => Some("it reads an argument on the stack"),
+            ExprKind::Input(Input::Register(Gpr::Rsp)) => Some("it reads the stack pointer"),
+            ExprKind::Binary(BinaryOp::DivideSigned | BinaryOp::RemainderSigned, _, by)
+                if !matches!(by.kind, ExprKind::Constant(by) if by != 0 && by != u64::MAX) =>
+            {
+                Some("it divides numbers with signs by something that is not a constant")
+            }
+            _ => None,
+        };
+        why = found;
+        found.is_some()
+    });
+    why.map(str::to_owned)
+}
+
+/// The register an input stands in where the probe begins.
+pub(crate) fn input_register(input: Input) -> Option<Register> {
+    match input {
+        Input::Argument(number) => argument(number),
+        Input::Returned => Some(Register::RAX),
+        Input::Register(gpr) => {
+            let place = Gpr::ALL.iter().position(|known| *known == gpr)?;
+            let all = [
+                Register::RAX,
+                Register::RCX,
+                Register::RDX,
+                Register::RBX,
+                Register::RSP,
+                Register::RBP,
+                Register::RSI,
+                Register::RDI,
+                Register::R8,
+                Register::R9,
+                Register::R10,
+                Register::R11,
+                Register::R12,
+                Register::R13,
+                Register::R14,
+                Register::R15,
+            ];
+            all.get(place).copied()
+        }
+        _ => None,
+    }
+}
+
+/// What is read once in a predicate or action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Leaf {
+    Thread,
+    Process,
+    Comm(Half),
+    Cpu,
+    Clock,
+    Variable(VariableId),
+}
+
+fn leaf(expr: &Expr) -> Option<Leaf> {
+    Some(match expr.kind {
+        ExprKind::Variable(id) => Leaf::Variable(id),
+        ExprKind::Input(input) => match input {
+            Input::Tid => Leaf::Thread,
+            Input::Pid => Leaf::Process,
+            Input::Comm(half) => Leaf::Comm(half),
+            Input::Cpu => Leaf::Cpu,
+            Input::Tsc | Input::Nsecs => Leaf::Clock,
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+/// What is mentioned more than once.
+fn repeated(expr: &Expr) -> Vec<Leaf> {
+    let mut seen = Vec::new();
+    let mut twice = Vec::new();
+    expr.any(&mut |node| {
+        if let Some(leaf) = leaf(node) {
+            if !seen.contains(&leaf) {
+                seen.push(leaf);
+            } else if !twice.contains(&leaf) {
+                twice.push(leaf);
+            }
+        }
+        false
+    });
+    twice
+}
+
+/// The code of one probe in the making.
+struct Compiler<'c> {
+    e: &'c mut Emitter,
+    hooked: &'c Hooked<'c>,
+    probed: &'c Probed,
+    registers: &'c Registers,
+    layout: &'c RuntimeLayout,
+    /// What is read already, and the register that has it.
+    pinned: Vec<(Leaf, Register)>,
+    lost: Vec<(Lost, Addr)>,
+}
+
+/// Emits a probe. Returns the ways on which samples are lost, and where each goes on.
+pub(super) fn emit(
+    e: &mut Emitter,
+    hooked: &Hooked<'_>,
+    probed: &Probed,
+    registers: &Registers,
+    layout: &RuntimeLayout,
+) -> Vec<(Lost, Addr)> {
+    let Some(probe) = probed.probe() else {
+        return Vec::new();
+    };
+    let mut compiler = Compiler {
+        e,
+        hooked,
+        probed,
+        registers,
+        layout,
+        pinned: Vec::new(),
+        lost: Vec::new(),
+    };
+    let skips = { probe.predicate.iter() }
+        .flat_map(|predicate| compiler.predicate(predicate))
+        .collect::<Vec<_>>();
+    for action in &probe.actions {
+        compiler.action(action);
+    }
+    for skip in skips {
+        compiler.e.land(skip);
+    }
+    compiler.lost
+}
+
+impl Compiler<'_> {
+    /// A register to work in.
+    fn work(&self, number: usize) -> Register {
+        { self.registers.work.get(number).copied() }.unwrap_or(Register::None)
+    }
+
+    /// Reads what `expr` mentions more than once, into the last registers there are.
+    fn pin(&mut self, expr: &Expr) {
+        self.pinned.clear();
+        let mut last = self.registers.work.len();
+        for leaf in repeated(expr) {
+            last = last.saturating_sub(1);
+            self.read(leaf, 0);
+            let (from, to) = (self.work(0), self.work(last));
+            self.copy(to, from);
+            self.pinned.push((leaf, to));
+        }
+    }
+}

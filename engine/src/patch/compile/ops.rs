@@ -1,0 +1,108 @@
+//! Instructions by operator, and the names of parts of registers.
+
+use gilk_instruments::program::{BinaryOp, Width};
+use iced_x86::{Code, Register};
+
+/// The low byte of a general register.
+pub(super) fn low_byte(register: Register) -> Register {
+    let all = [
+        Register::AL,
+        Register::CL,
+        Register::DL,
+        Register::BL,
+        Register::SPL,
+        Register::BPL,
+        Register::SIL,
+        Register::DIL,
+        Register::R8L,
+        Register::R9L,
+        Register::R10L,
+        Register::R11L,
+        Register::R12L,
+        Register::R13L,
+        Register::R14L,
+        Register::R15L,
+    ];
+    all.get(register.number())
+        .copied()
+        .unwrap_or(Register::None)
+}
+
+/// The low two bytes of a general register.
+pub(super) fn low_word(register: Register) -> Register {
+    let all = [
+        Register::AX,
+        Register::CX,
+        Register::DX,
+        Register::BX,
+        Register::SP,
+        Register::BP,
+        Register::SI,
+        Register::DI,
+        Register::R8W,
+        Register::R9W,
+        Register::R10W,
+        Register::R11W,
+        Register::R12W,
+        Register::R13W,
+        Register::R14W,
+        Register::R15W,
+    ];
+    all.get(register.number())
+        .copied()
+        .unwrap_or(Register::None)
+}
+
+/// The instruction that extends the low bytes of one register into another.
+pub(super) fn extension(width: Width, signed: bool) -> Option<Code> {
+    Some(match (width, signed) {
+        (Width::B1, false) => Code::Movzx_r32_rm8,
+        (Width::B2, false) => Code::Movzx_r32_rm16,
+        (Width::B4, false) => Code::Mov_r32_rm32,
+        (Width::B1, true) => Code::Movsx_r64_rm8,
+        (Width::B2, true) => Code::Movsx_r64_rm16,
+        (Width::B4, true) => Code::Movsxd_r64_rm32,
+        (Width::B8, _) => return None,
+    })
+}
+
+/// Of a comparison: the instruction that sets a byte, and the branch that is taken if it fails.
+pub(super) fn condition(op: BinaryOp) -> Option<(Code, Code)> {
+    Some(match op {
+        BinaryOp::Equal => (Code::Sete_rm8, Code::Jne_rel32_64),
+        BinaryOp::Unequal => (Code::Setne_rm8, Code::Je_rel32_64),
+        BinaryOp::LessSigned => (Code::Setl_rm8, Code::Jge_rel32_64),
+        BinaryOp::LessUnsigned => (Code::Setb_rm8, Code::Jae_rel32_64),
+        BinaryOp::LessOrEqualSigned => (Code::Setle_rm8, Code::Jg_rel32_64),
+        BinaryOp::LessOrEqualUnsigned => (Code::Setbe_rm8, Code::Ja_rel32_64),
+        BinaryOp::GreaterSigned => (Code::Setg_rm8, Code::Jle_rel32_64),
+        BinaryOp::GreaterUnsigned => (Code::Seta_rm8, Code::Jbe_rel32_64),
+        BinaryOp::GreaterOrEqualSigned => (Code::Setge_rm8, Code::Jl_rel32_64),
+        BinaryOp::GreaterOrEqualUnsigned => (Code::Setae_rm8, Code::Jb_rel32_64),
+        _ => return None,
+    })
+}
+
+/// Of an operator of one instruction with two operands: that with a register or memory on the right,
+/// and that with a constant of 32 bits.
+pub(super) fn plain(op: BinaryOp) -> Option<(Code, Code)> {
+    Some(match op {
+        BinaryOp::Add => (Code::Add_r64_rm64, Code::Add_rm64_imm32),
+        BinaryOp::Subtract => (Code::Sub_r64_rm64, Code::Sub_rm64_imm32),
+        BinaryOp::And => (Code::And_r64_rm64, Code::And_rm64_imm32),
+        BinaryOp::Or => (Code::Or_r64_rm64, Code::Or_rm64_imm32),
+        BinaryOp::Xor => (Code::Xor_r64_rm64, Code::Xor_rm64_imm32),
+        _ if op.compares() => (Code::Cmp_r64_rm64, Code::Cmp_rm64_imm32),
+        _ => return None,
+    })
+}
+
+/// Of a shift: by a constant, and by cl.
+pub(super) fn shift(op: BinaryOp) -> Option<(Code, Code)> {
+    Some(match op {
+        BinaryOp::ShiftLeft => (Code::Shl_rm64_imm8, Code::Shl_rm64_CL),
+        BinaryOp::ShiftRightSigned => (Code::Sar_rm64_imm8, Code::Sar_rm64_CL),
+        BinaryOp::ShiftRightUnsigned => (Code::Shr_rm64_imm8, Code::Shr_rm64_CL),
+        _ => return None,
+    })
+}

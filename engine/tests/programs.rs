@@ -1,0 +1,216 @@
+//! Compiled programs run natively, beside the interpreter that says what programs mean.
+
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "helpers of tests fail as tests do"
+)]
+
+#[path = "programs/model.rs"]
+mod model;
+#[path = "relocation/native.rs"]
+mod native;
+#[path = "programs/random.rs"]
+mod random;
+#[path = "patches/support.rs"]
+mod support;
+#[path = "support/text.rs"]
+mod text;
+
+use std::sync::Arc;
+
+use gilk_engine::HookType;
+use gilk_engine::liveness::{Live, RegisterSet};
+use gilk_engine::patch::{Home, Hooked, Probed};
+use gilk_engine::placement::Point;
+use gilk_instruments::Program;
+use gilk_instruments::interpret;
+use gilk_instruments::program::{
+    Action, ActionKind, BinaryOp, Checked, Expr, ExprKind, Input, Span, Type,
+};
+use model::{Model, SERIAL};
+use native::{GS, PATCH, Random, STACK};
+use proptest::prelude::*;
+use support::*;
+
+fn probed(program: Checked) -> Probed {
+    let homes = model::homes(&program);
+    Probed {
+        checked: Arc::new(program),
+        index: 0,
+        homes: Arc::new(homes),
+    }
+}
+
+fn as_hooked(probed: &Probed, order: u8) -> Hooked<'_> {
+    Hooked {
+        probe: Some(probed),
+        ..hooked(order, HookType::Pre, Program::Probe)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any program, whatever is live and whatever is in registers, memory and words: it leaves what the
+    /// interpreter says, and nothing else. Run three times, so that what it keeps is read again.
+    #[test]
+    fn compiled_programs_do_what_the_interpreter_says(
+        program in random::program(),
+        live in any::<u16>(),
+        flags: bool,
+        room in 0u64..6,
+        seed: u64,
+    ) {
+        let probed = probed(program);
+        let mut machine = ready(SERIAL, room);
+        let layout = model::layout(&mut machine, seed);
+        prop_assume!(probed.refusal(&layout).is_none());
+        let live = Live { registers: RegisterSet(live), flags };
+        // A counter before and behind it: they share one save with it.
+        let count = |order| Hooked { counter: layout.nth_counter(model::COUNTER + u64::from(order)),
+            ..hooked(order, HookType::Pre, Program::Count) };
+        let instruments = [count(0), as_hooked(&probed, 1), count(2)];
+        let point = Point::Entry;
+        patch(&mut machine, &NOP, &[(point, &instruments)], live, &layout);
+        let mut random = Random(seed);
+        let mut model = Model::new(&mut machine, &probed, instruments[1].id, room);
+        for hit in 1..=3 {
+            let before = model::state(&machine, &mut random, &mut model);
+            let stack = machine.memory()[STACK as usize..][..4096].to_vec();
+            let after = machine.run(PATCH, &before);
+            prop_assert_eq!(after.exit, 0);
+            untouched(live, &before, &after);
+            prop_assert_eq!(&stack[..], &machine.memory()[STACK as usize..][..4096]);
+            model.registers = before.registers;
+            let probe = probed.probe().unwrap().clone();
+            interpret::run(&probed.checked, &probe, &mut model);
+            model.compare(&mut machine);
+            for order in [0, 2] {
+                let word = machine.word(GS + COUNTERS + 8 * (model::COUNTER + order));
+                prop_assert_eq!(word, hit);
+            }
+        }
+    }
+}
+
+fn expr(kind: ExprKind) -> Expr {
+    Expr {
+        kind,
+        ty: Type::U64,
+        span: Span::default(),
+    }
+}
+
+fn sampling(value: Expr) -> Probed {
+    probed(random::of_probe(
+        None,
+        vec![Action {
+            kind: ActionKind::Sample(value),
+            span: Span::default(),
+        }],
+    ))
+}
+
+/// Runs one and gives value and time of its sample.
+fn sample(value: Expr) -> (u64, u64) {
+    let probed = sampling(value);
+    let mut machine = ready(SERIAL, 4);
+    let layout = model::layout(&mut machine, 1);
+    assert_eq!(probed.refusal(&layout), None);
+    let instruments = [as_hooked(&probed, 0)];
+    let live = Live {
+        registers: RegisterSet::ALL,
+        flags: true,
+    };
+    patch(
+        &mut machine,
+        &NOP,
+        &[(Point::Entry, &instruments)],
+        live,
+        &layout,
+    );
+    machine.run(PATCH, &random_state(&machine, &mut Random(1)));
+    let [_, value, tsc, _] = slot(&mut machine, SERIAL);
+    (value, tsc)
+}
+
+#[test]
+fn clocks_are_those_of_the_sample_or_read_just_before() {
+    let input = |input| expr(ExprKind::Input(input));
+    let (value, tsc) = sample(input(Input::Tsc));
+    assert_eq!(value, tsc);
+
+    let minus = |left, right| {
+        expr(ExprKind::Binary(
+            BinaryOp::Subtract,
+            Box::new(left),
+            Box::new(right),
+        ))
+    };
+    let (value, tsc) = sample(minus(input(Input::Tsc), expr(ExprKind::Constant(1000))));
+    assert_eq!(value, tsc - 1000);
+
+    let (value, _) = sample(minus(input(Input::Tsc), input(Input::Tsc)));
+    assert_eq!(value, 0, "one clock is read for both");
+
+    // 2.5 ticks a nanosecond.
+    let (value, tsc) = sample(input(Input::Nsecs));
+    let nsecs = (u128::from(tsc) * 2 / 5) as u64;
+    assert!(
+        value <= nsecs && nsecs - value < 1_000_000 + nsecs / 1_000_000,
+        "{value} {nsecs}"
+    );
+}
+
+#[test]
+fn what_a_simple_probe_costs() {
+    let cost = |probe: &Probed, live| {
+        let mut machine = ready(SERIAL, 4);
+        let layout = model::layout(&mut machine, 1);
+        let instruments = [as_hooked(probe, 0)];
+        let code = patch(
+            &mut machine,
+            &NOP,
+            &[(Point::Entry, &instruments)],
+            live,
+            &layout,
+        );
+        code.pieces.iter().map(|piece| piece.executed).sum::<u32>() - 2
+    };
+    let nothing = Live {
+        registers: RegisterSet::EMPTY,
+        flags: false,
+    };
+    let all = Live {
+        registers: RegisterSet::ALL,
+        flags: true,
+    };
+    // As many as the instrument that samples an argument.
+    let argument = sampling(expr(ExprKind::Input(Input::Argument(0))));
+    assert_eq!(cost(&argument, nothing), 18);
+
+    // The task, its number, a comparison, a branch; the counter.
+    let pid = expr(ExprKind::Input(Input::Pid));
+    let is = Expr {
+        kind: ExprKind::Binary(
+            BinaryOp::Equal,
+            Box::new(pid),
+            Box::new(expr(ExprKind::Constant(77))),
+        ),
+        ..argument_expr()
+    };
+    let counting = probed(random::of_probe(Some(is), vec![random::counting()]));
+    assert!(matches!(
+        counting.homes.variables.first(),
+        Some(Home::Cpu(_))
+    ));
+    assert_eq!(cost(&counting, nothing), 5);
+    assert_eq!(cost(&counting, all), 5 + 4);
+}
+
+fn argument_expr() -> Expr {
+    expr(ExprKind::Input(Input::Argument(0)))
+}

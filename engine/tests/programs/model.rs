@@ -1,0 +1,199 @@
+//! What a program's hits leave behind, worked out by the interpreter.
+
+use gilk_engine::layout::{CounterBank, CounterSlot, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::patch::{Home, Homes, Probed};
+use gilk_engine::{Addr, InstrumentId};
+use gilk_instruments::interpret;
+use gilk_instruments::program::{AggregateId, Checked, Gpr, Half, Input, Scope, VariableId, Width};
+
+use super::native::{GS, Machine, Random, SCRATCH, State};
+use super::support::{self, COUNTERS, CPU, CURRENT, LOST_FULL, slot};
+
+/// Serial number of the first sample.
+pub(crate) const SERIAL: u64 = 16;
+/// The counters around a program.
+pub(crate) const COUNTER: u64 = 1000;
+const WORDS: u32 = 1024;
+const CPU_WORD: u64 = 0x130;
+const THREAD: u32 = 0x40;
+const PROCESS: u32 = 0x48;
+const COMM: u32 = 0x50;
+
+/// Variables first, aggregates behind them.
+pub(crate) fn homes(program: &Checked) -> Homes {
+    let mut next = 0;
+    let mut take = |words| {
+        let slot = next;
+        next += words;
+        CounterSlot { bank: 0, slot }
+    };
+    Homes {
+        variables: { program.variables.iter() }
+            .map(|variable| match variable.scope {
+                Scope::Cpu => Home::Cpu(take(1)),
+                Scope::Global => Home::Shared(take(1)),
+                Scope::Thread => Home::Thread(5),
+            })
+            .collect(),
+        aggregates: { program.aggregates.iter() }
+            .map(|aggregate| take(aggregate.words()))
+            .collect(),
+    }
+}
+
+/// A layout with room for all of it, and a task that can be read.
+pub(crate) fn layout(machine: &mut Machine, seed: u64) -> RuntimeLayout {
+    let task = machine.address(SCRATCH);
+    machine.set_word(GS + CURRENT, task);
+    let mut random = Random(seed ^ 0x5555);
+    for word in 0..64 {
+        let bits = random.next();
+        machine.set_word(SCRATCH + 8 * word, bits);
+    }
+    machine.set_word(GS + CPU_WORD, random.next() << 32 | CPU);
+    RuntimeLayout {
+        counters: vec![CounterBank {
+            base: Gs(COUNTERS),
+            slots: WORDS,
+        }],
+        surroundings: Surroundings {
+            cpu: Gs(CPU_WORD),
+            thread: THREAD,
+            process: PROCESS,
+            comm: COMM,
+            tsc_khz: 2_500_000,
+            shared: vec![Addr(machine.address(GS + COUNTERS))],
+        },
+        ..support::layout(machine, 0)
+    }
+}
+
+/// Registers for a hit: at times small numbers.
+pub(crate) fn state(machine: &Machine, random: &mut Random, _: &mut Model) -> State {
+    let mut state = support::random_state(machine, random);
+    for (number, register) in state.registers.iter_mut().enumerate() {
+        if number != 4 && random.next().is_multiple_of(3) {
+            *register >>= random.next() % 64;
+        }
+    }
+    state
+}
+
+pub(crate) struct Model {
+    program: Checked,
+    homes: Homes,
+    pub(crate) registers: [u64; 16],
+    words: Vec<u64>,
+    thread: Option<u64>,
+    samples: Vec<u64>,
+    hits: u64,
+    room: u64,
+    id: InstrumentId,
+    task: u64,
+    fields: [u64; 4],
+}
+
+impl Model {
+    pub(crate) fn new(machine: &mut Machine, probed: &Probed, id: InstrumentId, room: u64) -> Self {
+        let field = |machine: &mut Machine, at: u32| machine.word(SCRATCH + u64::from(at));
+        Self {
+            program: (*probed.checked).clone(),
+            homes: (*probed.homes).clone(),
+            registers: [0; 16],
+            words: vec![0; 1000],
+            thread: None,
+            samples: Vec::new(),
+            hits: 0,
+            room,
+            id,
+            task: machine.address(SCRATCH),
+            fields: [
+                field(machine, THREAD) & 0xffff_ffff,
+                field(machine, PROCESS) & 0xffff_ffff,
+                field(machine, COMM),
+                field(machine, COMM + 8),
+            ],
+        }
+    }
+
+    pub(crate) fn compare(&self, machine: &mut Machine) {
+        for (number, &word) in self.words.iter().enumerate() {
+            let found = machine.word(GS + COUNTERS + 8 * number as u64);
+            assert_eq!(found, word, "word {number}");
+        }
+        for (place, &value) in self.samples.iter().enumerate() {
+            let serial = SERIAL + place as u64;
+            if self.samples.len() - place <= 8 {
+                let [mark, found, _, id] = slot(machine, serial);
+                assert_eq!(
+                    (mark, found, id),
+                    (support::head(serial), value, self.id.pack())
+                );
+            }
+        }
+        let lost = self.hits - self.samples.len() as u64;
+        assert_eq!(machine.word(GS + LOST_FULL), lost);
+    }
+
+    fn word(&mut self, slot: CounterSlot) -> &mut u64 {
+        &mut self.words[slot.slot as usize]
+    }
+}
+
+impl interpret::Machine for Model {
+    fn input(&mut self, input: Input) -> u64 {
+        match input {
+            Input::Argument(number) => self.registers[[7, 6, 2, 1, 8, 9][usize::from(number)]],
+            Input::Returned => self.registers[0],
+            Input::Register(gpr) => {
+                self.registers[Gpr::ALL.iter().position(|known| *known == gpr).unwrap()]
+            }
+            Input::Task => self.task,
+            Input::Tid => self.fields[0],
+            Input::Pid => self.fields[1],
+            Input::Comm(Half::First) => self.fields[2],
+            Input::Comm(Half::Second) => self.fields[3],
+            Input::Cpu => CPU,
+            Input::Block => self.id.block.into(),
+            Input::Identifier => self.id.pack(),
+            Input::Tsc | Input::Nsecs => panic!("clocks have tests of their own"),
+        }
+    }
+
+    fn load(&mut self, _: u64, _: Width) -> Option<u64> {
+        panic!("loads are refused")
+    }
+
+    fn read(&mut self, variable: VariableId) -> u64 {
+        match self.homes.variables[variable.0 as usize] {
+            Home::Cpu(slot) | Home::Shared(slot) => *self.word(slot),
+            Home::Thread(_) => self.thread.unwrap_or(0),
+        }
+    }
+
+    fn write(&mut self, variable: VariableId, value: u64) {
+        match self.homes.variables[variable.0 as usize] {
+            Home::Cpu(slot) | Home::Shared(slot) => *self.word(slot) = value,
+            Home::Thread(_) => self.thread = Some(value),
+        }
+    }
+
+    fn update(&mut self, aggregate: AggregateId, value: u64) {
+        let number = aggregate.0 as usize;
+        let first = self.homes.aggregates[number].slot as usize;
+        let aggregate = self.program.aggregates[number].clone();
+        let words = &mut self.words[first..first + aggregate.words() as usize];
+        aggregate.update(words, value);
+    }
+
+    fn sample(&mut self, value: u64) {
+        self.hits += 1;
+        if (self.samples.len() as u64) < self.room {
+            self.samples.push(value);
+        }
+    }
+
+    fn fault(&mut self) {
+        panic!("loads are refused")
+    }
+}

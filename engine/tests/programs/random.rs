@@ -1,0 +1,199 @@
+//! Random programs.
+
+use std::sync::Arc;
+
+use gilk_instruments::program::{
+    Action, ActionKind, Aggregate, AggregateId, AggregateKind, BinaryOp, Checked, Expr, ExprKind,
+    Gpr, Half, Hook, Input, Probe, Scope, Span, Type, UnaryOp, Variable, VariableId, Width,
+};
+use gilk_samples::Meaning;
+use proptest::prelude::*;
+
+/// Numbers at which things change.
+fn numbers() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        0u64..5,
+        any::<u64>(),
+        any::<u32>().prop_map(u64::from),
+        prop::sample::select(vec![
+            u64::MAX,
+            1 << 63,
+            (1 << 63) - 1,
+            1 << 31,
+            (1 << 31) - 1,
+            (-1i64 << 31) as u64,
+            u64::MAX - 77,
+            64,
+        ]),
+    ]
+}
+
+fn inputs() -> impl Strategy<Value = Input> {
+    prop_oneof![
+        (0u8..6).prop_map(Input::Argument),
+        Just(Input::Returned),
+        prop::sample::select(Gpr::ALL.to_vec()).prop_map(Input::Register),
+        Just(Input::Task),
+        Just(Input::Pid),
+        Just(Input::Tid),
+        Just(Input::Comm(Half::First)),
+        Just(Input::Comm(Half::Second)),
+        Just(Input::Cpu),
+        Just(Input::Block),
+        Just(Input::Identifier),
+    ]
+}
+
+fn types() -> impl Strategy<Value = Type> {
+    prop::sample::select(vec![Type::I64, Type::U64])
+}
+
+fn expr(kind: ExprKind) -> Expr {
+    Expr {
+        kind,
+        ty: Type::U64,
+        span: Span::default(),
+    }
+}
+
+pub(crate) fn expressions() -> impl Strategy<Value = Expr> {
+    let leaf = prop_oneof![
+        numbers().prop_map(ExprKind::Constant),
+        inputs().prop_map(ExprKind::Input),
+        (0u32..3).prop_map(|id| ExprKind::Variable(VariableId(id))),
+    ]
+    .prop_map(expr);
+    leaf.prop_recursive(4, 24, 3, |inner| {
+        let inner = inner.prop_map(Box::new);
+        let widths = prop::sample::select(vec![Width::B1, Width::B2, Width::B4, Width::B8]);
+        let unary = prop::sample::select(vec![UnaryOp::Negate, UnaryOp::Invert, UnaryOp::Not]);
+        let binary = prop::sample::select(BinaryOp::ALL.to_vec());
+        prop_oneof![
+            (inner.clone(), widths, any::<bool>()).prop_map(|(value, width, signed)| {
+                ExprKind::Extend {
+                    value,
+                    width,
+                    signed,
+                }
+            }),
+            (unary, inner.clone()).prop_map(|(op, one)| ExprKind::Unary(op, one)),
+            (binary.clone(), inner.clone(), inner.clone())
+                .prop_map(|(op, left, right)| ExprKind::Binary(op, left, right)),
+            (binary, inner.clone(), numbers()).prop_map(|(op, left, right)| {
+                ExprKind::Binary(op, left, Box::new(expr(ExprKind::Constant(right))))
+            }),
+            (inner.clone(), inner.clone()).prop_map(|(left, right)| ExprKind::And(left, right)),
+            (inner.clone(), inner.clone()).prop_map(|(left, right)| ExprKind::Or(left, right)),
+            (inner.clone(), inner.clone(), inner)
+                .prop_map(|(condition, yes, no)| ExprKind::Select { condition, yes, no }),
+        ]
+        .prop_map(expr)
+    })
+}
+
+fn aggregates() -> impl Strategy<Value = Vec<Aggregate>> {
+    let linear =
+        (-100i64..100, 1i64..200, 1u64..20).prop_map(|(from, room, step)| AggregateKind::Linear {
+            from,
+            to: from + room,
+            step,
+        });
+    let kinds = prop_oneof![
+        Just(AggregateKind::Count),
+        Just(AggregateKind::Sum),
+        Just(AggregateKind::Min),
+        Just(AggregateKind::Max),
+        Just(AggregateKind::Average),
+        Just(AggregateKind::Log2),
+        linear,
+    ];
+    let one = (kinds, types()).prop_map(|(kind, ty)| Aggregate {
+        name: String::from("a"),
+        kind,
+        ty,
+    });
+    prop::collection::vec(one, 1..4)
+}
+
+fn actions(aggregates: usize) -> impl Strategy<Value = Action> {
+    let variable = || (0u32..3).prop_map(VariableId);
+    // Numbers around the bounds of histograms come seldom by chance.
+    let small = (-120i64..220).prop_map(|small| expr(ExprKind::Constant(small as u64)));
+    let near = (0u8..6, -120i64..220).prop_map(|(argument, by)| {
+        let low = Box::new(expr(ExprKind::Binary(
+            BinaryOp::And,
+            Box::new(expr(ExprKind::Input(Input::Argument(argument)))),
+            Box::new(expr(ExprKind::Constant(255))),
+        )));
+        let by = Box::new(expr(ExprKind::Constant(by as u64)));
+        expr(ExprKind::Binary(BinaryOp::Subtract, low, by))
+    });
+    let values = prop_oneof![2 => expressions(), 1 => small, 1 => near];
+    let update = (0..aggregates as u32, values)
+        .prop_map(|(id, value)| ActionKind::Update(AggregateId(id), Some(value)));
+    prop_oneof![
+        expressions().prop_map(ActionKind::Sample),
+        (variable(), expressions()).prop_map(|(id, value)| ActionKind::Store(id, value)),
+        (variable(), expressions()).prop_map(|(id, value)| ActionKind::Add(id, value)),
+        update,
+    ]
+    .prop_map(|kind| Action {
+        kind,
+        span: Span::default(),
+    })
+}
+
+/// A program of one probe, with a variable of each scope.
+pub(crate) fn program() -> impl Strategy<Value = Checked> {
+    aggregates().prop_flat_map(|aggregates| {
+        let predicate = prop::option::of(expressions());
+        let actions = prop::collection::vec(actions(aggregates.len()), 1..4);
+        (Just(aggregates), predicate, actions).prop_map(|(aggregates, predicate, actions)| {
+            Checked {
+                aggregates,
+                ..of_probe(predicate, actions)
+            }
+        })
+    })
+}
+
+/// One that counts in its first aggregate.
+pub(crate) fn counting() -> Action {
+    Action {
+        kind: ActionKind::Update(AggregateId(0), None),
+        span: Span::default(),
+    }
+}
+
+pub(crate) fn of_probe(predicate: Option<Expr>, actions: Vec<Action>) -> Checked {
+    let variable = |name: &str, scope| Variable {
+        name: name.to_owned(),
+        scope,
+        shared: false,
+        ty: Type::U64,
+    };
+    Checked {
+        name: Arc::from("random"),
+        summary: String::new(),
+        unit: String::new(),
+        meaning: Meaning::Duration,
+        once: false,
+        variables: vec![
+            variable("c", Scope::Cpu),
+            variable("g", Scope::Global),
+            variable("t", Scope::Thread),
+        ],
+        aggregates: vec![Aggregate {
+            name: String::from("n"),
+            kind: AggregateKind::Count,
+            ty: Type::U64,
+        }],
+        probes: vec![Probe {
+            hook: Hook::Hit,
+            function: None,
+            predicate,
+            actions,
+            span: Span::default(),
+        }],
+    }
+}
