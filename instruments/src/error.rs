@@ -42,6 +42,14 @@ pub enum Error {
         /// The names there are.
         known: String,
     },
+    /// A kernel's type data cannot be read.
+    #[error(
+        "The kernel's type data cannot be read: {reason}. Without it arguments are arg0, arg1 and so on, and fields have no names."
+    )]
+    Types {
+        /// What is wrong with it.
+        reason: String,
+    },
     /// Two files say they are the same instrument.
     #[error("The instrument {name:?} is defined twice; rename one of them.")]
     Twice {

@@ -1,6 +1,7 @@
 //! What can be measured. An instrument is a file under `instruments/library/`: a name, one
 //! sentence of help, the program that runs at each hit, and what its samples mean.
 
+mod check;
 mod definition;
 mod error;
 mod fault;
@@ -8,9 +9,12 @@ pub mod interpret;
 mod library;
 pub mod program;
 pub mod source;
+mod types;
 
+pub use check::Context;
 pub use definition::{Definition, Program, Sampled};
 pub use error::{Error, Result};
 pub use fault::{Fault, Faults};
 pub use library::Library;
 pub use source::Source;
+pub use types::Types;

@@ -57,7 +57,7 @@ fn variable(scope: Scope) -> Cost {
     instructions(match scope {
         Scope::Cpu => 1,
         Scope::Global => 2,
-        Scope::Thread => 12,
+        Scope::Thread | Scope::Call => 12,
     })
 }
 

@@ -75,6 +75,10 @@ pub enum Scope {
     /// One a thread. A thread that has not stored into it reads 0, and so does one that had to make
     /// room for another: there may be more threads than room.
     Thread,
+    /// One an activation of the function, told by the stack pointer at its entry: right under
+    /// recursion, preemption and interrupts. Used in entry and return probes only; reads 0 where the
+    /// activation has not stored into it, as [`Thread`](Self::Thread) does.
+    Call,
 }
 
 /// A variable: 64 bits, zero at the start.

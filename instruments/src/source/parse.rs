@@ -13,7 +13,7 @@ use super::token::{Kind, Token, unquote};
 use super::words;
 use crate::Fault;
 use crate::fault::nearest;
-use crate::program::{Hook, Span};
+use crate::program::{Hook, Scope, Span};
 
 /// What a source says.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
@@ -132,12 +132,12 @@ fn no_item(token: &Token<'_>, assigned: bool) -> Fault {
         }
         text => {
             let known = Hook::ALL.iter().map(|hook| hook.word());
-            let others = ["instrument", "shared", "global", "cpu", "thread"];
+            let others = ["instrument", "shared", "global", "cpu", "thread", "call"];
             match nearest(text, known.chain(others)) {
                 Some(near) => fault.help(format!("Did you mean `{near}`?")),
                 None => fault.help(
                     "Write `hit`, `pre`, `post`, `entry`, `return`, `taken` or `untaken` for a probe, \
-                     `global`, `cpu` or `thread` for a variable.",
+                     `global`, `cpu`, `thread` or `call` for a variable.",
                 ),
             }
         }
@@ -260,6 +260,12 @@ fn declaration(input: &mut Input<'_, '_>) -> Parsed<Declaration> {
             .help("Write `shared global @name;`, `shared cpu @name;` or `shared thread @name;`."),
         );
     };
+    if shared && scope == Scope::Call {
+        return stop(
+            Fault::new(token.span, "What belongs to one call is not shared.")
+                .help("Write `shared thread @name;`, or leave out `shared`."),
+        );
+    }
     take(input)?;
     let token = ahead(input);
     let mut signed = false;

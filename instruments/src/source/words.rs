@@ -98,6 +98,11 @@ pub const WORDS: &[Word] = &[
         "Declares variables of which there is one a thread.",
     ),
     word(
+        "call",
+        WordKind::Keyword,
+        "Declares variables of which there is one a call of the function.",
+    ),
+    word(
         "hit",
         WordKind::Hook,
         "At the hook where the instrument is placed.",
@@ -223,6 +228,7 @@ pub(crate) fn scope(text: &str) -> Option<Scope> {
         "global" => Some(Scope::Global),
         "cpu" => Some(Scope::Cpu),
         "thread" => Some(Scope::Thread),
+        "call" => Some(Scope::Call),
         _ => None,
     }
 }

@@ -1,0 +1,299 @@
+//! Names: words of the language, arguments, and what the kernel's types name.
+
+use super::value::{Ty, Value, View};
+use super::{Checker, Scope, build};
+use crate::Fault;
+use crate::fault::nearest;
+use crate::program::{self, Expr, ExprKind, Gpr, Hook, Input, Span, Type, Variable, Width};
+use crate::source::words::{self, WordKind};
+
+/// Arguments that are in registers.
+const REGISTERS: u8 = 6;
+/// One more than the largest number of an argument.
+const ARGUMENTS: u8 = 32;
+
+impl Checker<'_> {
+    pub(super) fn name(&self, name: &str, scope: &Scope<'_>, span: Span) -> Result<Value, Fault> {
+        let number = |input| Ok(Value::Number(build::input(input, span), None));
+        match name {
+            "pid" => return number(Input::Pid),
+            "tid" => return number(Input::Tid),
+            "cpu" => return number(Input::Cpu),
+            "tsc" => return number(Input::Tsc),
+            "nsecs" => return number(Input::Nsecs),
+            "block" => return number(Input::Block),
+            "id" => return number(Input::Identifier),
+            "comm" => return Ok(Value::Comm(span)),
+            "retval" => return self.returned(scope, span),
+            "curtask" => {
+                let task = self
+                    .context
+                    .types
+                    .and_then(|types| types.structure("task_struct"));
+                let ty = task.map(|id| Ty::Pointer(Box::new(Ty::Known(id))));
+                return Ok(Value::Number(build::input(Input::Task, span), ty));
+            }
+            _ => {}
+        }
+        if let Some(digits) = name.strip_prefix("arg")
+            && !digits.is_empty()
+            && digits.chars().all(|c| c.is_ascii_digit())
+        {
+            return self.argument(digits.parse().unwrap_or(u8::MAX), scope, span);
+        }
+        if let Ok(signature) = &scope.signature
+            && let Some(parameter) = signature.parameters.iter().find(|known| known.name == name)
+        {
+            return match parameter.number {
+                Some(number) => self.argument(number, scope, span),
+                None => Err(Fault::new(
+                    span,
+                    format!("{name} is passed as a whole structure, not as one number."),
+                )),
+            };
+        }
+        if let Some(value) = self.context.types.and_then(|types| types.constant(name)) {
+            let (bits, ty) = match i64::try_from(value) {
+                Ok(value) => (value.cast_unsigned(), Type::I64),
+                Err(_) => (u64::try_from(value).unwrap_or(0), Type::U64),
+            };
+            return Ok(Value::Number(build::constant(bits, ty, span), None));
+        }
+        Err(self.unknown(name, scope, span))
+    }
+
+    fn unknown(&self, name: &str, scope: &Scope<'_>, span: Span) -> Fault {
+        let fault = Fault::new(span, format!("There is no value named {name}."));
+        if self.variables.contains_key(name) || self.aggregates.contains_key(name) {
+            return fault.help(format!("Write `@{name}`."));
+        }
+        let instead = match name {
+            "current" | "task" => Some("`curtask`"),
+            "args" => Some("`arg0`, or the argument's own name"),
+            "rdtsc" | "ticks" | "cycles" => Some("`tsc`"),
+            "time" | "ktime" | "now" | "elapsed" => Some("`nsecs`"),
+            "tgid" => Some("`pid`"),
+            "ret" | "result" | "retvalue" => Some("`retval`"),
+            "smp_processor_id" | "cpuid" => Some("`cpu`"),
+            "NULL" | "false" => Some("`0`"),
+            "true" => Some("`1`"),
+            "ax" | "rax" | "bx" | "rbx" | "cx" | "rcx" | "dx" | "rdx" | "si" | "rsi" | "di"
+            | "rdi" | "sp" | "rsp" | "bp" | "rbp" => {
+                Some("`reg(\"ax\")`, with the register's name")
+            }
+            _ => None,
+        };
+        if let Some(instead) = instead {
+            return fault.help(format!("Write {instead}."));
+        }
+        let parameters = scope.signature.iter().flat_map(|known| &known.parameters);
+        let known = words::WORDS
+            .iter()
+            .filter(|word| matches!(word.kind, WordKind::Input))
+            .map(|word| word.word)
+            .chain(["arg0", "arg1"])
+            .chain(parameters.map(|parameter| parameter.name));
+        if let Some(near) = nearest(name, known) {
+            return fault.help(format!("Did you mean {near}?"));
+        }
+        match &scope.signature {
+            Err(reason) => fault.help(format!("{reason} Arguments are `arg0`, `arg1` and so on.")),
+            Ok(signature) => {
+                let names: Vec<&str> = signature
+                    .parameters
+                    .iter()
+                    .map(|known| known.name)
+                    .collect();
+                fault.help(match names.as_slice() {
+                    [] => "The function takes no arguments.".to_owned(),
+                    names => format!("The function's arguments are {}.", names.join(", ")),
+                })
+            }
+        }
+    }
+
+    fn argument(&self, number: u8, scope: &Scope<'_>, span: Span) -> Result<Value, Fault> {
+        if scope.hook == Hook::Return {
+            return Err(Fault::new(
+                span,
+                "Where the function returns it may have overwritten its arguments.",
+            )
+            .help("Keep it: `thread @a; entry { @a = arg0 } return { sample(@a) }`."));
+        }
+        if number >= ARGUMENTS {
+            return Err(Fault::new(
+                span,
+                format!("Arguments are numbered from 0 to {}.", ARGUMENTS - 1),
+            ));
+        }
+        if number >= REGISTERS && scope.hook != Hook::Entry {
+            return Err(Fault::new(
+                span,
+                "Arguments from arg6 on are on the stack, and where is known at the entry only.",
+            )
+            .help("Keep it: `thread @a; entry { @a = arg6 }`."));
+        }
+        let plain = build::input(Input::Argument(number), span);
+        let Ok(signature) = &scope.signature else {
+            return Ok(Value::Number(plain, None));
+        };
+        let known = signature
+            .parameters
+            .iter()
+            .find(|parameter| parameter.number == Some(number));
+        // A structure as a whole takes several numbers, and is known by none of them.
+        let whole = signature
+            .parameters
+            .iter()
+            .all(|known| known.number.is_some());
+        match known {
+            Some(parameter) => Ok(self.arrived(plain, Ty::Known(parameter.of))),
+            None if whole && usize::from(number) >= signature.parameters.len() => {
+                let names: Vec<&str> = signature
+                    .parameters
+                    .iter()
+                    .map(|known| known.name)
+                    .collect();
+                let fault = Fault::new(
+                    span,
+                    match names.len() {
+                        0 => "The function takes no arguments.".to_owned(),
+                        1 => format!("The function takes one argument: {}.", names.join(", ")),
+                        count => format!(
+                            "The function takes {count} arguments: {}.",
+                            names.join(", ")
+                        ),
+                    },
+                );
+                Err(fault.help(format!(
+                    "Write `reg(\"{}\")` for whatever is in the register.",
+                    ["di", "si", "dx", "cx", "r8", "r9"]
+                        .get(usize::from(number))
+                        .unwrap_or(&"sp")
+                )))
+            }
+            None => Ok(Value::Number(plain, None)),
+        }
+    }
+
+    fn returned(&self, scope: &Scope<'_>, span: Span) -> Result<Value, Fault> {
+        if scope.hook != Hook::Return {
+            return Err(Fault::new(
+                span,
+                format!("What the function returns is not known at its {}.", match scope.hook {
+                    Hook::Entry => "entry",
+                    _ => "blocks",
+                }),
+            )
+            .help("Write it in a probe `return { … }`; `reg(\"ax\")` is what the register holds here."));
+        }
+        let plain = build::input(Input::Returned, span);
+        let Ok(signature) = &scope.signature else {
+            return Ok(Value::Number(plain, None));
+        };
+        let ty = Ty::Known(signature.returns);
+        if self.view(&ty) == View::Void {
+            return Err(Fault::new(span, "The function returns nothing."));
+        }
+        Ok(self.arrived(plain, ty))
+    }
+
+    /// `reg("ax")`
+    pub(super) fn register(&self, name: &str, span: Span) -> Result<Expr, Fault> {
+        const NAMES: [&str; 16] = [
+            "ax", "cx", "dx", "bx", "sp", "bp", "si", "di", "r8", "r9", "r10", "r11", "r12", "r13",
+            "r14", "r15",
+        ];
+        let (plain, half) = match name.strip_prefix('e') {
+            Some(rest) => (rest, true),
+            None => match name.strip_suffix('d').filter(|rest| rest.starts_with('r')) {
+                Some(rest) => (rest, true),
+                None => (name, false),
+            },
+        };
+        let long = plain
+            .strip_prefix('r')
+            .filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()));
+        let found = NAMES
+            .iter()
+            .zip(Gpr::ALL)
+            .find(|(known, _)| **known == plain || Some(**known) == long.filter(|_| !half));
+        match found {
+            Some((_, register)) => {
+                let whole = build::input(Input::Register(register), span);
+                Ok(if half {
+                    build::extend(whole, Width::B4, false, span)
+                } else {
+                    whole
+                })
+            }
+            None => {
+                let fault = Fault::new(span, format!("There is no register {name:?} to be read."));
+                Err(match nearest(name, NAMES) {
+                    Some(near) => fault.help(format!("Did you mean `reg(\"{near}\")`?")),
+                    None => fault
+                        .help("The registers are ax, bx, cx, dx, si, di, bp, sp and r8 to r15."),
+                })
+            }
+        }
+    }
+
+    /// Refuses a call's variable where it is not known which call this is.
+    pub(super) fn of_call(
+        &self,
+        variable: &Variable,
+        scope: &Scope<'_>,
+        span: Span,
+    ) -> Result<(), Fault> {
+        if variable.scope != program::Scope::Call || scope.hook.of_function() {
+            return Ok(());
+        }
+        Err(Fault::new(
+            span,
+            format!(
+                "@{} belongs to one call, which is known at entry and return only.",
+                variable.name
+            ),
+        )
+        .help(format!("Declare it `thread @{};`.", variable.name)))
+    }
+
+    pub(super) fn variable(
+        &self,
+        name: &str,
+        scope: &Scope<'_>,
+        span: Span,
+    ) -> Result<Value, Fault> {
+        if let Some((id, variable)) = self.variables.get(name) {
+            self.of_call(variable, scope, span)?;
+            return Ok(Value::Number(
+                Expr {
+                    kind: ExprKind::Variable(*id),
+                    ty: variable.ty,
+                    span,
+                },
+                None,
+            ));
+        }
+        if self.aggregates.contains_key(name) {
+            return Err(Fault::new(
+                span,
+                format!("@{name} is added up, and not read by the program."),
+            )
+            .help(
+                "Screens and files show it; a variable can be read: `global @name; … @name += 1`.",
+            ));
+        }
+        Err(self.undeclared(name, span))
+    }
+
+    pub(super) fn undeclared(&self, name: &str, span: Span) -> Fault {
+        let fault = Fault::new(span, format!("@{name} is not declared."));
+        match nearest(name, self.variables.keys().map(String::as_str)) {
+            Some(near) => fault.help(format!("Did you mean @{near}?")),
+            None => fault.help(format!(
+                "Write `thread @{name};`, `call @{name};`, `cpu @{name};` or `global @{name};` before the probes."
+            )),
+        }
+    }
+}

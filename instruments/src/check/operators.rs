@@ -1,0 +1,221 @@
+//! Operators, casts and calls.
+
+use super::value::{Ty, Value, View};
+use super::{Checker, Scope, build};
+use crate::Fault;
+use crate::fault::nearest;
+use crate::program::{BinaryOp, Expr, Span, Type, Width};
+use crate::source::ast::{self, Base, Named, Node, TypeName};
+
+impl Checker<'_> {
+    /// What an expression is.
+    pub(super) fn value(&mut self, expr: &ast::Expr, scope: &Scope<'_>) -> Result<Value, Fault> {
+        let span = expr.span;
+        match &expr.node {
+            Node::Number(bits) => {
+                let ty = if i64::try_from(*bits).is_ok() {
+                    Type::I64
+                } else {
+                    Type::U64
+                };
+                Ok(Value::Number(build::constant(*bits, ty, span), None))
+            }
+            Node::Text(text) => Ok(Value::Text(text.clone(), span)),
+            Node::Name(name) => self.name(name, scope, span),
+            Node::Variable(name) => self.variable(name, scope, span),
+            Node::Call(name, arguments) => self.call(name, arguments, span),
+            Node::Field(of, name, arrow) => self.field(of, name, *arrow, scope, span),
+            Node::Index(of, index) => self.element(of, index, scope, span),
+            Node::Pointed(of) => self.pointed(of, scope, span),
+            Node::Address(of) => self.address(of, scope, span),
+            Node::Group(inside) => self.value(inside, scope),
+            Node::Cast(to, of) => self.cast(to, of, scope, span),
+            Node::Unary(op, of) => {
+                let of = self.numeric(of, scope)?;
+                Ok(Value::Number(build::unary(*op, of, span), None))
+            }
+            Node::Binary(sign, left, right) => self
+                .binary(sign, left, right, scope, span)
+                .map(|expr| Value::Number(expr, None)),
+            Node::Select(condition, yes, no) => {
+                let condition = self.numeric(condition, scope)?;
+                let yes = self.numeric(yes, scope)?;
+                let no = self.numeric(no, scope)?;
+                Ok(Value::Number(build::select(condition, yes, no, span), None))
+            }
+        }
+    }
+
+    /// An expression's number.
+    pub(super) fn numeric(&mut self, expr: &ast::Expr, scope: &Scope<'_>) -> Result<Expr, Fault> {
+        let value = self.value(expr, scope)?;
+        self.number(value)
+    }
+
+    fn call(&self, name: &Named, arguments: &[ast::Expr], span: Span) -> Result<Value, Fault> {
+        if name.text == "reg" {
+            let [
+                ast::Expr {
+                    node: Node::Text(register),
+                    span: at,
+                },
+            ] = arguments
+            else {
+                return Err(Fault::new(span, "A register is named by one string.")
+                    .help("Write `reg(\"ax\")`."));
+            };
+            return Ok(Value::Number(self.register(register, *at)?, None));
+        }
+        let fault = Fault::new(name.span, format!("{} is no value.", name.text));
+        Err(match name.text.as_str() {
+            text if super::AGGREGATES.contains(&text) => {
+                fault.help(format!("Aggregates are statements: `@name = {text}(…)`."))
+            }
+            "sample" => fault.help("`sample(value)` is a statement."),
+            "str" => fault.help("Text in memory is compared: `pointer == \"text\"`."),
+            "kstack" | "ustack" | "stack" => fault.help("Stacks are not read by programs."),
+            text => match nearest(text, super::AGGREGATES.into_iter().chain(["reg", "sample"])) {
+                Some(near) => fault.help(format!("Did you mean {near}?")),
+                None => fault.help("Programs call nothing; `reg(\"ax\")` reads a register."),
+            },
+        })
+    }
+
+    fn cast(
+        &mut self,
+        to: &TypeName,
+        of: &ast::Expr,
+        scope: &Scope<'_>,
+        span: Span,
+    ) -> Result<Value, Fault> {
+        let of = self.numeric(of, scope)?;
+        let base = match &to.base {
+            Base::Void => Ty::Void,
+            Base::Integer(width, signed) => Ty::Integer(*width, *signed),
+            Base::Struct(name) => self.named_type(name, false, to.span)?,
+            Base::Union(name) => self.named_type(name, true, to.span)?,
+        };
+        let ty = (0..to.pointers).fold(base, |ty, _| Ty::Pointer(Box::new(ty)));
+        match &ty {
+            Ty::Pointer(_) => Ok(Value::Number(
+                Expr {
+                    ty: Type::U64,
+                    span,
+                    ..of
+                },
+                Some(ty),
+            )),
+            Ty::Integer(width, signed) => Ok(Value::Number(
+                build::extend(of, *width, *signed, span),
+                None,
+            )),
+            _ => Err(
+                Fault::new(to.span, "Numbers can be cast to numbers and pointers only.")
+                    .help(format!("Write `({} *)`.", self.written(&ty))),
+            ),
+        }
+    }
+
+    fn binary(
+        &mut self,
+        sign: &'static str,
+        left: &ast::Expr,
+        right: &ast::Expr,
+        scope: &Scope<'_>,
+        span: Span,
+    ) -> Result<Expr, Fault> {
+        let left = self.value(left, scope)?;
+        let right = self.value(right, scope)?;
+        let equality = matches!(sign, "==" | "!=");
+        match (left, right) {
+            (Value::Text(..), Value::Text(_, at)) => Err(Fault::new(
+                at,
+                "Two strings of the source are always the same or never.",
+            )),
+            (value, Value::Text(text, at)) | (Value::Text(text, at), value) if equality => {
+                self.compare_text(value, &text, at, sign == "==", span)
+            }
+            (left, right) => self.arithmetic(sign, left, right, span),
+        }
+    }
+
+    fn arithmetic(
+        &mut self,
+        sign: &'static str,
+        left: Value,
+        right: Value,
+        span: Span,
+    ) -> Result<Expr, Fault> {
+        let (left, left_to) = self.pointer(left)?;
+        let (right, right_to) = self.pointer(right)?;
+        if matches!(sign, "+" | "-")
+            && let Some(to) = left_to.or(right_to)
+            && self.view(&to) != View::Integer(Width::B1, false)
+        {
+            return Err(Fault::new(
+                span,
+                format!("In C this would count in units of {}.", self.written(&to)),
+            )
+            .help("Write `pointer[n]`, or `(u64)pointer + bytes`."));
+        }
+        match sign {
+            "&&" => return Ok(build::and(left, right, span)),
+            "||" => return Ok(build::or(left, right, span)),
+            _ => {}
+        }
+        let common = if matches!(sign, "<<" | ">>") {
+            left.ty
+        } else {
+            left.ty.with(right.ty)
+        };
+        let Some(op) = BinaryOp::of(sign, common.signed()) else {
+            return Err(Fault::new(span, format!("There is no operator {sign}.")));
+        };
+        if let Some(fault) = pointless(op, &left, &right, span) {
+            return Err(fault);
+        }
+        let ty = if op.compares() { Type::I64 } else { common };
+        Ok(build::binary(op, left, right, ty, span))
+    }
+}
+
+/// What is wrong with dividing by nothing, shifting everything out, or asking whether a number without
+/// a sign is below zero.
+fn pointless(op: BinaryOp, left: &Expr, right: &Expr, span: Span) -> Option<Fault> {
+    let fixed = build::as_constant(right);
+    match op.sign() {
+        "/" | "%" if fixed == Some(0) => {
+            return Some(Fault::new(right.span, "This divides by zero."));
+        }
+        "<<" | ">>" if fixed.is_some_and(|by| by > 63) => {
+            return Some(Fault::new(right.span, "Numbers have 64 bits.").help("Shift by 0 to 63."));
+        }
+        _ => {}
+    }
+    let unsigned = matches!(
+        op,
+        BinaryOp::LessUnsigned
+            | BinaryOp::LessOrEqualUnsigned
+            | BinaryOp::GreaterUnsigned
+            | BinaryOp::GreaterOrEqualUnsigned
+    );
+    if !unsigned {
+        return None;
+    }
+    let negative = |expr: &Expr| {
+        build::as_constant(expr).is_some_and(|bits| expr.ty.signed() && bits.cast_signed() < 0)
+    };
+    let zero = |expr: &Expr| build::as_constant(expr) == Some(0);
+    let never = match op {
+        BinaryOp::LessUnsigned | BinaryOp::GreaterOrEqualUnsigned => zero(right),
+        _ => zero(left),
+    };
+    let both = build::as_constant(left).is_some() && build::as_constant(right).is_some();
+    (!both && (never || negative(left) || negative(right))).then(|| {
+        Fault::new(
+            span,
+            "One side has no sign, so this always comes out the same.",
+        )
+        .help("Cast it: `(s64)value`, or `(s32)retval` where the function returns an int.")
+    })
+}

@@ -1,0 +1,354 @@
+//! Paths through memory: fields, elements, what a pointer points to, and text that lies there.
+
+use super::value::{Place, Ty, Value, View};
+use super::{Checker, Scope, build};
+use crate::Fault;
+use crate::fault::nearest;
+use crate::program::{BinaryOp, Expr, Half, Input, Span, Type, UnaryOp, Width};
+use crate::source::ast::{self, Named};
+
+/// Most bytes that memory is compared with.
+const TEXT: usize = 31;
+/// Most bytes of a thread's name.
+const COMM: usize = 15;
+
+impl Checker<'_> {
+    pub(super) fn field(
+        &mut self,
+        of: &ast::Expr,
+        name: &Named,
+        arrow: bool,
+        scope: &Scope<'_>,
+        span: Span,
+    ) -> Result<Value, Fault> {
+        let of = self.value(of, scope)?;
+        let base = of.span();
+        let (address, ty) = match (of, arrow) {
+            (Value::Place(place), false) => match self.view(&place.ty) {
+                View::Pointer(_) => {
+                    return Err(Fault::new(
+                        name.span,
+                        format!("This is a pointer ({}).", self.written(&place.ty)),
+                    )
+                    .help(format!("Write `->{}`.", name.text)));
+                }
+                _ => (place.address, place.ty),
+            },
+            (Value::Place(place), true) if matches!(self.view(&place.ty), View::Fields(_)) => {
+                return Err(Fault::new(
+                    name.span,
+                    format!("This is no pointer, but a {}.", self.written(&place.ty)),
+                )
+                .help(format!("Write `.{}`.", name.text)));
+            }
+            (value, _) => {
+                let (address, to) = self.pointer(value)?;
+                let Some(to) = to else {
+                    return Err(self.untyped(base));
+                };
+                if !arrow {
+                    return Err(Fault::new(
+                        name.span,
+                        format!("This is a pointer to {}.", self.written(&to)),
+                    )
+                    .help(format!("Write `->{}`.", name.text)));
+                }
+                (address, to)
+            }
+        };
+        let (View::Fields(id), Some(types)) = (self.view(&ty), self.context.types) else {
+            return Err(Fault::new(
+                base,
+                format!("There are no fields in {}.", self.written(&ty)),
+            )
+            .help("Cast the pointer to what it points to: `((struct name *)pointer)->field`."));
+        };
+        let Some(field) = types.field(id, &name.text) else {
+            let fault = Fault::new(
+                name.span,
+                format!("{} has no field {}.", self.written(&ty), name.text),
+            );
+            return Err(fault.like(&name.text, types.field_names(id)));
+        };
+        let ty = Ty::Known(field.of);
+        let (byte, bits) = if field.bits == 0 {
+            (u64::from(field.bit / 8), None)
+        } else {
+            let (byte, window) = window(field.bit, field.bits, self.size(&ty))
+                .ok_or_else(|| Fault::new(name.span, "This bit field lies across nine bytes."))?;
+            (byte, Some(window))
+        };
+        Ok(Value::Place(Place {
+            address: build::further(address, byte, span),
+            ty,
+            bits,
+            span,
+        }))
+    }
+
+    /// Why fields of a number cannot be had.
+    fn untyped(&self, span: Span) -> Fault {
+        let fault = Fault::new(span, "What this points to is not known.");
+        if self.context.types.is_none() {
+            fault.help("Fields need the kernel's type data (BTF), which is not there; write `*(u64 *)(address + offset)`.")
+        } else {
+            fault.help("Cast it: `((struct name *)pointer)->field`.")
+        }
+    }
+
+    pub(super) fn element(
+        &mut self,
+        of: &ast::Expr,
+        index: &ast::Expr,
+        scope: &Scope<'_>,
+        span: Span,
+    ) -> Result<Value, Fault> {
+        let of = self.value(of, scope)?;
+        let index = self.value(index, scope)?;
+        let index = self.number(index)?;
+        let base = of.span();
+        let (address, ty) = match of {
+            Value::Place(place) if matches!(self.view(&place.ty), View::Array(..)) => {
+                let View::Array(of, count) = self.view(&place.ty) else {
+                    return Err(self.untyped(base));
+                };
+                // The last field of a structure may be an array whose length its type does not say.
+                if let Some(at) = build::as_constant(&index)
+                    && count > 0
+                    && at >= u64::from(count)
+                {
+                    return Err(Fault::new(
+                        index.span,
+                        format!("The array has {count} elements, 0 to {}.", count - 1),
+                    ));
+                }
+                (place.address, of)
+            }
+            value => {
+                let (address, to) = self.pointer(value)?;
+                (address, to.ok_or_else(|| self.untyped(base))?)
+            }
+        };
+        let Some(size) = self.size(&ty).filter(|&size| size > 0) else {
+            return Err(Fault::new(
+                base,
+                format!("Elements of type {} have no size.", self.written(&ty)),
+            )
+            .help("Cast the pointer first: `((u64 *)pointer)[1]`."));
+        };
+        let size = build::constant(size, Type::U64, index.span);
+        let at = index.span;
+        let bytes = build::binary(BinaryOp::Multiply, index, size, Type::U64, at);
+        let address = match build::as_constant(&bytes) {
+            Some(bytes) => build::further(address, bytes, span),
+            None => build::binary(BinaryOp::Add, address, bytes, Type::U64, span),
+        };
+        Ok(Value::Place(Place {
+            address,
+            ty,
+            bits: None,
+            span,
+        }))
+    }
+
+    pub(super) fn pointed(
+        &mut self,
+        of: &ast::Expr,
+        scope: &Scope<'_>,
+        span: Span,
+    ) -> Result<Value, Fault> {
+        let of = self.value(of, scope)?;
+        let base = of.span();
+        let (address, to) = self.pointer(of)?;
+        let ty = to.ok_or_else(|| {
+            Fault::new(base, "How much is to be read here is not known.")
+                .help("Cast it: `*(u64 *)address`, or `u32`, `u16`, `u8`.")
+        })?;
+        Ok(Value::Place(Place {
+            address,
+            ty,
+            bits: None,
+            span,
+        }))
+    }
+
+    pub(super) fn address(
+        &mut self,
+        of: &ast::Expr,
+        scope: &Scope<'_>,
+        span: Span,
+    ) -> Result<Value, Fault> {
+        match self.value(of, scope)? {
+            Value::Place(Place { bits: Some(_), .. }) => {
+                Err(Fault::new(span, "A bit field has no address."))
+            }
+            Value::Place(place) => Ok(Value::Number(
+                Expr {
+                    span,
+                    ..place.address
+                },
+                Some(Ty::Pointer(Box::new(place.ty))),
+            )),
+            other => Err(Fault::new(
+                other.span(),
+                "Only what lies in memory has an address.",
+            )),
+        }
+    }
+
+    /// `value == "text"`, 1 or 0.
+    pub(super) fn compare_text(
+        &mut self,
+        value: Value,
+        text: &str,
+        text_span: Span,
+        equal: bool,
+        span: Span,
+    ) -> Result<Expr, Fault> {
+        let too_long = |most: usize| {
+            Err(Fault::new(
+                text_span,
+                format!(
+                    "The string has {} bytes; {most} is the most here.",
+                    text.len()
+                ),
+            ))
+        };
+        let same = match value {
+            Value::Comm(at) => {
+                if text.len() > COMM {
+                    return too_long(COMM);
+                }
+                let half = |half, from: usize| {
+                    let part =
+                        build::constant(little(text.as_bytes(), from, 8), Type::U64, text_span);
+                    let name = build::input(Input::Comm(half), at);
+                    build::binary(BinaryOp::Equal, name, part, Type::I64, span)
+                };
+                build::and(half(Half::First, 0), half(Half::Second, 8), span)
+            }
+            value => {
+                let (address, room) = self.text_at(value)?;
+                if text.len() > TEXT {
+                    return too_long(TEXT);
+                }
+                let bytes = match room {
+                    Some(room) if text.len() > room as usize => {
+                        return Err(Fault::new(
+                            text_span,
+                            format!(
+                                "The text there has {room} bytes at most: this is never equal."
+                            ),
+                        ));
+                    }
+                    Some(room) if text.len() == room as usize => text.len(),
+                    _ => text.len() + 1,
+                };
+                self.compare_bytes(&address, text.as_bytes(), bytes, span)
+            }
+        };
+        Ok(if equal {
+            same
+        } else {
+            build::unary(UnaryOp::Not, same, span)
+        })
+    }
+
+    /// Where text lies, and how much room it has, if that is known.
+    fn text_at(&self, value: Value) -> Result<(Expr, Option<u32>), Fault> {
+        let span = value.span();
+        let letter = |ty: &Ty| matches!(self.view(ty), View::Integer(Width::B1, _));
+        let found = match value {
+            Value::Place(place) => match self.view(&place.ty) {
+                View::Array(of, count) if letter(&of) => Some((place.address, Some(count))),
+                View::Pointer(to) if letter(&to) => Some((self.number(Value::Place(place))?, None)),
+                _ => None,
+            },
+            Value::Number(expr, Some(ty)) => match self.view(&ty) {
+                View::Pointer(to) if letter(&to) => Some((expr, None)),
+                _ => None,
+            },
+            _ => None,
+        };
+        found.ok_or_else(|| {
+            Fault::new(span, "This is not text that a string could be compared with.")
+                .help("Compare `comm`, an array of characters, or a pointer: `(u8 *)address == \"text\"`.")
+        })
+    }
+
+    fn compare_bytes(&self, address: &Expr, text: &[u8], bytes: usize, span: Span) -> Expr {
+        let mut same: Option<Expr> = None;
+        let mut from = 0;
+        while from < bytes {
+            let width = [Width::B8, Width::B4, Width::B2]
+                .into_iter()
+                .find(|width| width.bytes() as usize <= bytes - from)
+                .unwrap_or(Width::B1);
+            let at = build::further(address.clone(), from as u64, span);
+            let there = Expr {
+                ty: Type::U64,
+                ..build::load(at, width, false, span)
+            };
+            let part = little(text, from, width.bytes() as usize);
+            let part = build::constant(part, Type::U64, span);
+            let equal = build::binary(BinaryOp::Equal, there, part, Type::I64, span);
+            same = Some(match same {
+                Some(same) => build::and(same, equal, span),
+                None => equal,
+            });
+            from += width.bytes() as usize;
+        }
+        same.unwrap_or_else(|| build::constant(1, Type::I64, span))
+    }
+
+    /// The structure or union of that name.
+    pub(super) fn named_type(&self, name: &str, union: bool, span: Span) -> Result<Ty, Fault> {
+        let kind = if union { "union" } else { "struct" };
+        let Some(types) = self.context.types else {
+            return Err(Fault::new(
+                span,
+                format!("What {kind} {name} is, is told by the kernel's type data (BTF), which is not there."),
+            )
+            .help("Write `*(u64 *)(address + offset)`."));
+        };
+        let found = if union {
+            types.union(name)
+        } else {
+            types.structure(name)
+        };
+        found.map(Ty::Known).ok_or_else(|| {
+            let fault = Fault::new(span, format!("The kernel has no {kind} {name}."));
+            match nearest(name, types.struct_names()) {
+                Some(near) => fault.help(format!("Did you mean struct {near}?")),
+                None => fault,
+            }
+        })
+    }
+}
+
+/// Bytes of a text as a little-endian number, with zeroes behind its end.
+fn little(text: &[u8], from: usize, count: usize) -> u64 {
+    (0..count)
+        .filter_map(|index| Some((index, *text.get(from + index)?)))
+        .fold(0, |word, (index, byte)| {
+            word | u64::from(byte) << (8 * index)
+        })
+}
+
+/// The byte from which a bit field is loaded, and its first bit, its bits and the width there.
+fn window(bit: u32, bits: u32, size: Option<u64>) -> Option<(u64, (u32, u32, Width))> {
+    let fits = |byte: u32, width: Width| {
+        let first = bit - byte * 8;
+        (first + bits <= width.bytes() * 8).then_some((u64::from(byte), (first, bits, width)))
+    };
+    // As the compiler reads it: aligned, as wide as its type.
+    let aligned = size.and_then(Width::of).and_then(|width| {
+        let byte = bit / (8 * width.bytes()) * width.bytes();
+        fits(byte, width)
+    });
+    aligned.or_else(|| {
+        [Width::B1, Width::B2, Width::B4, Width::B8]
+            .into_iter()
+            .find_map(|width| fits(bit / 8, width))
+    })
+}

@@ -1,0 +1,183 @@
+//! What an expression of the source is, before it becomes a number: it may be a place in memory, or
+//! text, and it may point to something of a known type.
+
+use super::{Checker, build};
+use crate::Fault;
+use crate::program::{Expr, Span, Width};
+use crate::types::{Id, Shape};
+
+/// A type: of the source's own words, or of the kernel's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ty {
+    Void,
+    Integer(Width, bool),
+    Pointer(Box<Self>),
+    Known(Id),
+}
+
+/// What a type is good for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum View {
+    Void,
+    Integer(Width, bool),
+    Pointer(Ty),
+    /// A structure or union with its fields.
+    Fields(Id),
+    Array(Ty, u32),
+    /// A structure of which only the name is known, a function, a number of sixteen bytes.
+    Other,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// A number that is there, which may point to something.
+    Number(Expr, Option<Ty>),
+    /// Something in memory.
+    Place(Place),
+    /// The name of the thread.
+    Comm(Span),
+    /// A string of the source.
+    Text(String, Span),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) address: Expr,
+    pub(super) ty: Ty,
+    /// First bit and number of bits of a bit field, in what is loaded with this width.
+    pub(super) bits: Option<(u32, u32, Width)>,
+    pub(super) span: Span,
+}
+
+impl Value {
+    pub(super) fn span(&self) -> Span {
+        match self {
+            Self::Number(expr, _) => expr.span,
+            Self::Place(place) => place.span,
+            Self::Comm(span) | Self::Text(_, span) => *span,
+        }
+    }
+}
+
+impl Checker<'_> {
+    pub(super) fn view(&self, ty: &Ty) -> View {
+        let id = match ty {
+            Ty::Void => return View::Void,
+            Ty::Integer(width, signed) => return View::Integer(*width, *signed),
+            Ty::Pointer(of) => return View::Pointer((**of).clone()),
+            Ty::Known(id) => *id,
+        };
+        let Some(types) = self.context.types else {
+            return View::Other;
+        };
+        let (id, shape) = types.shape(id);
+        match shape {
+            Shape::Void => View::Void,
+            Shape::Integer { bytes, signed, .. } | Shape::Enum { bytes, signed } => {
+                Width::of(u64::from(bytes))
+                    .map_or(View::Other, |width| View::Integer(width, signed))
+            }
+            Shape::Pointer(of) => View::Pointer(Ty::Known(of)),
+            Shape::Array { of, count } => View::Array(Ty::Known(of), count),
+            Shape::Struct { .. } | Shape::Union { .. } => View::Fields(id),
+            _ => View::Other,
+        }
+    }
+
+    pub(super) fn size(&self, ty: &Ty) -> Option<u64> {
+        match ty {
+            Ty::Void => None,
+            Ty::Integer(width, _) => Some(u64::from(width.bytes())),
+            Ty::Pointer(_) => Some(8),
+            Ty::Known(id) => self.context.types?.size(*id),
+        }
+    }
+
+    /// The type as C writes it, for messages.
+    pub(super) fn written(&self, ty: &Ty) -> String {
+        match ty {
+            Ty::Void => "void".to_owned(),
+            Ty::Integer(width, signed) => {
+                format!("{}{}", if *signed { "s" } else { "u" }, width.bytes() * 8)
+            }
+            Ty::Pointer(of) => {
+                let of = self.written(of);
+                format!("{of}{}*", if of.ends_with('*') { "" } else { " " })
+            }
+            Ty::Known(id) => self
+                .context
+                .types
+                .map_or_else(String::new, |types| types.written(*id)),
+        }
+    }
+
+    /// A value of a type that is in a register: the bits above a narrow type mean nothing.
+    pub(super) fn arrived(&self, expr: Expr, ty: Ty) -> Value {
+        let span = expr.span;
+        match self.view(&ty) {
+            View::Integer(width, signed) => {
+                Value::Number(build::extend(expr, width, signed, span), None)
+            }
+            View::Pointer(_) => Value::Number(expr, Some(ty)),
+            _ => Value::Number(expr, None),
+        }
+    }
+
+    /// The value as a number, and what it points to, if it points to something.
+    pub(super) fn pointer(&self, value: Value) -> Result<(Expr, Option<Ty>), Fault> {
+        match value {
+            Value::Number(expr, ty) => {
+                let to = ty.and_then(|ty| match self.view(&ty) {
+                    View::Pointer(to) => Some(to),
+                    _ => None,
+                });
+                Ok((expr, to))
+            }
+            Value::Place(place) => self.loaded(place),
+            Value::Comm(span) => Err(Fault::new(span, "The name of a thread is not a number.")
+                .help("Compare it with a string: `comm == \"sh\"`.")),
+            Value::Text(_, span) => Err(Fault::new(span, "A string is not a number.")
+                .help("Strings are compared: `comm == \"sh\"`.")),
+        }
+    }
+
+    /// The value as a number.
+    pub(super) fn number(&self, value: Value) -> Result<Expr, Fault> {
+        self.pointer(value).map(|(expr, _)| expr)
+    }
+
+    fn loaded(&self, place: Place) -> Result<(Expr, Option<Ty>), Fault> {
+        let span = place.span;
+        let refuse = |what: &str, help: &str| {
+            Err(Fault::new(
+                span,
+                format!(
+                    "This is {what} ({}), not a number.",
+                    self.written(&place.ty)
+                ),
+            )
+            .help(help))
+        };
+        if let (Some((first, bits, width)), View::Integer(_, signed)) =
+            (place.bits, self.view(&place.ty))
+        {
+            return Ok((
+                build::bit_field(place.address, first, bits, width, signed, span),
+                None,
+            ));
+        }
+        match self.view(&place.ty) {
+            View::Integer(width, signed) => {
+                Ok((build::load(place.address, width, signed, span), None))
+            }
+            View::Pointer(to) => Ok((build::load(place.address, Width::B8, false, span), Some(to))),
+            View::Fields(_) => refuse("a structure", "Write `.field` behind it, or `&` before it."),
+            View::Array(..) => refuse("an array", "Write `[0]` behind it, or `&` before it."),
+            View::Void => refuse("nothing", "Cast the pointer first: `*(u64 *)pointer`."),
+            View::Other => refuse(
+                "something whose bytes are not known",
+                "Cast its address to what it is: `*(u64 *)&place`.",
+            ),
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Types of a kernel: what its functions take and return, and where fields of its structures are.
+
+mod btf;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use btf::Btf;
+pub(crate) use btf::{Id, Shape};
+
+use crate::{Error, Result};
+
+/// How often a type may be another name of another, and how deep nameless structures lie in others.
+const DEEP: u32 = 32;
+
+/// The types of one kernel.
+#[derive(Clone)]
+pub struct Types {
+    btf: Btf,
+    structs: HashMap<Box<str>, Id>,
+    unions: HashMap<Box<str>, Id>,
+    /// Prototypes by name of the function; `None` where functions of one name differ.
+    functions: HashMap<Box<str>, Option<Id>>,
+    constants: HashMap<Box<str>, i128>,
+}
+
+impl fmt::Debug for Types {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Types")
+            .field("structs", &self.structs.len())
+            .field("functions", &self.functions.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A field: what it is and where in the structure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Field {
+    pub(crate) of: Id,
+    /// Bits from the start of the structure.
+    pub(crate) bit: u32,
+    /// Bits of a bit field; 0 for another field.
+    pub(crate) bits: u32,
+}
+
+/// A parameter of a function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Parameter<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) of: Id,
+    /// The argument by number that it arrives in; `None` if it takes more than one, or none.
+    pub(crate) number: Option<u8>,
+}
+
+/// What is known of a function.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Signature<'a> {
+    pub(crate) parameters: Vec<Parameter<'a>>,
+    pub(crate) returns: Id,
+}
+
+impl Types {
+    /// Reads a kernel's type data, as `/sys/kernel/btf/vmlinux` and the section `.BTF` have it.
+    ///
+    /// # Errors
+    /// [`Error::Types`] if it is damaged.
+    pub fn read(bytes: impl Into<Arc<[u8]>>) -> Result<Self> {
+        let btf = Btf::new(bytes.into()).map_err(|reason| Error::Types { reason })?;
+        let mut types = Self {
+            structs: HashMap::new(),
+            unions: HashMap::new(),
+            functions: HashMap::new(),
+            constants: HashMap::new(),
+            btf: btf.clone(),
+        };
+        for id in btf.ids() {
+            let name = btf.name(id);
+            match btf.shape(id) {
+                Shape::Struct { .. } if !name.is_empty() => {
+                    types.structs.entry(name.into()).or_insert(id);
+                }
+                Shape::Union { .. } if !name.is_empty() => {
+                    types.unions.entry(name.into()).or_insert(id);
+                }
+                Shape::Enum { .. } => {
+                    for (name, value) in btf.constants(id) {
+                        types.constants.entry(name.into()).or_insert(value);
+                    }
+                }
+                Shape::Function(prototype) => types.add_function(name, prototype),
+                _ => {}
+            }
+        }
+        Ok(types)
+    }
+
+    fn add_function(&mut self, name: &str, prototype: Id) {
+        let same = |known: Id| {
+            known == prototype
+                || (self.btf.shape(known) == self.btf.shape(prototype)
+                    && self
+                        .btf
+                        .parameters(known)
+                        .eq(self.btf.parameters(prototype)))
+        };
+        match self.functions.get(name) {
+            None => {
+                self.functions.insert(name.into(), Some(prototype));
+            }
+            Some(Some(known)) if !same(*known) => {
+                self.functions.insert(name.into(), None);
+            }
+            Some(_) => {}
+        }
+    }
+
+    /// Names of the structures, for suggestions.
+    pub(crate) fn struct_names(&self) -> impl Iterator<Item = &str> {
+        self.structs.keys().map(AsRef::as_ref)
+    }
+
+    pub(crate) fn structure(&self, name: &str) -> Option<Id> {
+        self.structs.get(name).copied()
+    }
+
+    pub(crate) fn union(&self, name: &str) -> Option<Id> {
+        self.unions.get(name).copied()
+    }
+
+    /// The value of an enumeration's name.
+    pub(crate) fn constant(&self, name: &str) -> Option<i128> {
+        self.constants.get(name).copied()
+    }
+
+    /// What a type is, behind all other names of it.
+    pub(crate) fn shape(&self, id: Id) -> (Id, Shape) {
+        let mut id = id;
+        for _ in 0..DEEP {
+            match self.btf.shape(id) {
+                Shape::Alias(of) => id = of,
+                shape => return (id, shape),
+            }
+        }
+        (id, Shape::Other)
+    }
+
+    /// The size of a type in bytes, if values of it have one.
+    pub(crate) fn size(&self, id: Id) -> Option<u64> {
+        self.size_within(id, DEEP)
+    }
+
+    fn size_within(&self, id: Id, deep: u32) -> Option<u64> {
+        match self.shape(id).1 {
+            Shape::Integer { bytes, .. }
+            | Shape::Struct { bytes }
+            | Shape::Union { bytes }
+            | Shape::Enum { bytes, .. } => Some(u64::from(bytes)),
+            Shape::Pointer(_) => Some(8),
+            Shape::Array { of, count } => self
+                .size_within(of, deep.checked_sub(1)?)?
+                .checked_mul(u64::from(count)),
+            _ => None,
+        }
+    }
+
+    /// A field by its name, those of nameless structures and unions within among them.
+    pub(crate) fn field(&self, id: Id, name: &str) -> Option<Field> {
+        let mut budget = 4096;
+        self.field_within(id, name, 8, &mut budget)
+    }
+
+    fn field_within(&self, id: Id, name: &str, deep: u32, budget: &mut u32) -> Option<Field> {
+        *budget = budget.checked_sub(1)?;
+        let (id, _) = self.shape(id);
+        self.btf.members(id).find_map(|member| {
+            if member.name == name {
+                return Some(Field {
+                    of: member.of,
+                    bit: member.bit,
+                    bits: member.bits,
+                });
+            }
+            if !member.name.is_empty() || deep == 0 {
+                return None;
+            }
+            let inner = self.field_within(member.of, name, deep - 1, budget)?;
+            Some(Field {
+                bit: member.bit.checked_add(inner.bit)?,
+                ..inner
+            })
+        })
+    }
+
+    /// Names of the fields, for suggestions.
+    pub(crate) fn field_names(&self, id: Id) -> Vec<&str> {
+        let mut names = Vec::new();
+        let mut open = vec![self.shape(id).0];
+        // Nameless structures lie in each other only so deep.
+        for _ in 0..64 {
+            let Some(id) = open.pop() else { break };
+            for member in self.btf.members(id) {
+                if member.name.is_empty() {
+                    open.push(self.shape(member.of).0);
+                } else {
+                    names.push(member.name);
+                }
+            }
+        }
+        names
+    }
+
+    /// What is known of a function.
+    ///
+    /// # Errors
+    /// A sentence that says why nothing is.
+    pub(crate) fn signature(&self, function: &str) -> std::result::Result<Signature<'_>, String> {
+        let prototype = match self.functions.get(function) {
+            Some(Some(prototype)) => *prototype,
+            Some(None) => {
+                return Err(format!(
+                    "The kernel has several functions {function}, which take different arguments."
+                ));
+            }
+            None if function.contains('.') => {
+                return Err(format!(
+                    "The compiler changed what {function} takes, so the kernel's types do not tell it."
+                ));
+            }
+            None => {
+                return Err(format!(
+                    "The kernel's types do not tell what {function} takes."
+                ));
+            }
+        };
+        let Shape::Prototype { returns } = self.btf.shape(prototype) else {
+            return Err(format!("The kernel's types of {function} are damaged."));
+        };
+        let mut registers = 0u8;
+        let mut stack = Some(6u8);
+        let parameters = self
+            .btf
+            .parameters(prototype)
+            .filter(|&(_, of)| of != 0)
+            .map(|(name, of)| {
+                // The System V ABI, 3.2.3: structures of up to 16 bytes in registers, if they fit whole.
+                let words = self
+                    .size(of)
+                    .and_then(|bytes| u8::try_from(bytes.div_ceil(8)).ok());
+                let number = match words {
+                    Some(words @ 1..=2) if registers + words <= 6 => {
+                        let first = registers;
+                        registers += words;
+                        Some(first)
+                    }
+                    Some(words @ 1..) => {
+                        let first = stack;
+                        stack = stack.and_then(|first| first.checked_add(words));
+                        first
+                    }
+                    _ => {
+                        stack = None;
+                        None
+                    }
+                };
+                Parameter {
+                    name,
+                    of,
+                    number: number.filter(|_| words == Some(1)),
+                }
+            })
+            .collect();
+        Ok(Signature {
+            parameters,
+            returns,
+        })
+    }
+
+    /// A type as C writes it, for messages.
+    pub(crate) fn written(&self, id: Id) -> String {
+        self.written_within(id, DEEP)
+    }
+
+    fn written_within(&self, id: Id, deep: u32) -> String {
+        let Some(deep) = deep.checked_sub(1) else {
+            return "…".to_owned();
+        };
+        let name = self.btf.name(id);
+        let shown = if name.is_empty() { "{…}" } else { name };
+        match self.btf.shape(id) {
+            Shape::Void => "void".to_owned(),
+            Shape::Pointer(of) => {
+                let of = self.written_within(of, deep);
+                format!("{of}{}*", if of.ends_with('*') { "" } else { " " })
+            }
+            Shape::Array { of, count } => format!("{}[{count}]", self.written_within(of, deep)),
+            Shape::Struct { .. } | Shape::Forward => format!("struct {shown}"),
+            Shape::Union { .. } => format!("union {shown}"),
+            Shape::Enum { .. } => format!("enum {shown}"),
+            Shape::Alias(of) if name.is_empty() => self.written_within(of, deep),
+            Shape::Prototype { .. } | Shape::Function(_) => "function".to_owned(),
+            _ => shown.to_owned(),
+        }
+    }
+}
