@@ -9,11 +9,11 @@ use crate::Meaning;
 use crate::id::InstrumentId;
 use crate::index::{Column, Index};
 use crate::metadata::{Clock, Metadata};
-use crate::recording::{Loss, Mark};
+use crate::recording::{Loss, Mark, RowKind};
 
 mod lane;
 mod png;
-mod scale;
+pub mod scale;
 mod svg;
 mod terminal;
 
@@ -40,6 +40,8 @@ pub struct Chart<'a> {
     pub width: u32,
     /// Lanes at most; the rest is counted in a line below.
     pub max_lanes: usize,
+    /// Leaves out samples whose instrument the metadata does not know.
+    pub only_known: bool,
 }
 
 impl<'a> Chart<'a> {
@@ -55,6 +57,7 @@ impl<'a> Chart<'a> {
             range: None,
             width: 1280,
             max_lanes: 40,
+            only_known: false,
         }
     }
 
@@ -130,7 +133,7 @@ impl<'a> Chart<'a> {
         lanes.extend(
             self.index
                 .lanes()
-                .filter(|lane| !known.contains(&lane.id))
+                .filter(|lane| !self.only_known && !known.contains(&lane.id))
                 .map(|lane| LaneView {
                     id: lane.id,
                     name: "unknown instrument",
@@ -169,12 +172,11 @@ impl<'a> Chart<'a> {
                 .map(|loss| loss.count)
                 .sum::<u64>()
         };
-        let causes = [
-            crate::recording::LossCause::RingFull,
-            crate::recording::LossCause::Unmatched,
-        ];
+        let causes = RowKind::ALL.iter().filter_map(|(_, kind, _)| match kind {
+            RowKind::Loss(cause) => Some(*cause),
+            RowKind::Sample | RowKind::Mark(_) => None,
+        });
         let parts: Vec<String> = causes
-            .into_iter()
             .map(|cause| (sum(cause), cause.words()))
             .filter(|(count, _)| *count > 0)
             .map(|(count, words)| format!("{} ({words})", scale::grouped(count)))

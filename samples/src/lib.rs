@@ -2,7 +2,7 @@
 //!
 //! Data flows through the modules in this order: [`record`] (one sample) → [`ring`] (where the
 //! patch wrote it) → [`recording`] (the file) → [`index`] (any
-//! zoom) → [`chart`] and [`export`].
+//! zoom) → [`stats`], [`chart`]; [`profile`], [`compare`] and [`export`] read the file as it comes.
 
 mod error;
 pub mod id;
@@ -13,11 +13,19 @@ pub mod ring;
 #[cfg(feature = "recording")]
 pub mod chart;
 #[cfg(feature = "recording")]
+pub mod compare;
+#[cfg(feature = "recording")]
 pub mod export;
+#[cfg(feature = "recording")]
+pub mod graph;
+#[cfg(feature = "recording")]
+pub mod histogram;
 #[cfg(feature = "recording")]
 pub mod index;
 #[cfg(feature = "recording")]
 pub mod metadata;
+#[cfg(feature = "recording")]
+pub mod profile;
 #[cfg(feature = "recording")]
 pub mod recording;
 #[cfg(feature = "recording")]

@@ -39,7 +39,8 @@ pub(super) fn axis_time(seconds: f64, step: f64) -> String {
 }
 
 /// A length of time: `12.3 µs`.
-pub(super) fn duration(seconds: f64) -> String {
+#[must_use]
+pub fn duration(seconds: f64) -> String {
     let (value, unit) = match seconds.abs() {
         s if s >= 1.0 || s == 0.0 => (seconds, "s"),
         s if s >= 1e-3 => (seconds * 1e3, "ms"),
@@ -50,7 +51,8 @@ pub(super) fn duration(seconds: f64) -> String {
 }
 
 /// A value in its unit, short: `1.23 M hits`, `12.3 µs` for ticks, hexadecimal for a pointer.
-pub(super) fn value(value: u64, unit: &str, clock: &Clock) -> String {
+#[must_use]
+pub fn value(value: u64, unit: &str, clock: &Clock) -> String {
     match unit {
         "ticks" if clock.hz > 0 => duration(value as f64 / clock.hz as f64),
         _ if value >= 1 << 46 => format!("{value:#x}"),
@@ -61,12 +63,14 @@ pub(super) fn value(value: u64, unit: &str, clock: &Clock) -> String {
 }
 
 /// Samples a second: `16.0/s`.
-pub(super) fn rate(rate: f64) -> String {
+#[must_use]
+pub fn rate(rate: f64) -> String {
     format!("{}/s", short(rate))
 }
 
 /// Three digits and a letter for the thousands: `1.23 M`.
-fn short(value: f64) -> String {
+#[must_use]
+pub fn short(value: f64) -> String {
     match value.abs() {
         v if v >= 1e12 => format!("{value:.2e}"),
         v if v >= 1e9 => format!("{} G", three_digits(value / 1e9)),
@@ -85,7 +89,8 @@ fn three_digits(value: f64) -> String {
 }
 
 /// A number with thin spaces between its thousands, as the eye counts them.
-pub(super) fn grouped(number: u64) -> String {
+#[must_use]
+pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::with_capacity(digits.len() * 2);
     for (place, digit) in digits.chars().enumerate() {
@@ -127,7 +132,8 @@ pub(super) fn date(unix_ns: u64) -> String {
 }
 
 /// At most `most` characters, with an ellipsis in the middle: both ends of a symbol say something.
-pub(super) fn shortened(text: &str, most: usize) -> String {
+#[must_use]
+pub fn shortened(text: &str, most: usize) -> String {
     let count = text.chars().count();
     if count <= most {
         return text.to_owned();

@@ -4,13 +4,18 @@ use super::scale::shortened;
 use super::{Chart, LaneView, scale};
 use crate::Meaning;
 use crate::index::Column;
+use crate::stats::stats;
 
 /// Eighths of a character's height.
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
+/// Characters that a lane has at least before numbers beside it are left out.
+const LEAST_LANE: usize = 36;
+
 /// The chart for a terminal of `columns` characters a line, 60 at least.
 ///
-/// Events show how many fall on each character, totals and values how great they are there. A dot
+/// Behind each lane: how many samples, how many a second, and of measured values the median and the
+/// 99th percentile. Events show how many fall on each character, totals and values how great they are there. A dot
 /// is a time at which the instrument was not in place.
 #[must_use]
 pub fn terminal(chart: &Chart<'_>, columns: usize) -> String {
@@ -28,6 +33,7 @@ pub fn terminal(chart: &Chart<'_>, columns: usize) -> String {
         .iter()
         .map(|lane| scale::rate(chart.rate(lane)))
         .collect();
+    let values: Vec<String> = lanes.iter().map(|lane| middle(chart, lane)).collect();
     let widest = |texts: &[String]| {
         texts
             .iter()
@@ -37,16 +43,23 @@ pub fn terminal(chart: &Chart<'_>, columns: usize) -> String {
     };
     let (count_width, rate_width) = (widest(&counts), widest(&rates));
     let label_width = widest(&labels).min(columns * 2 / 5);
-    let width = columns
-        .saturating_sub(label_width + count_width + rate_width + 8)
-        .max(10);
+    let room = columns.saturating_sub(label_width + count_width + rate_width + 8);
+    // A lane says more than a number: where both have no room, the number goes.
+    let value_width = Some(widest(&values) + 2)
+        .filter(|width| room >= width + LEAST_LANE)
+        .unwrap_or_default();
+    let width = room.saturating_sub(value_width).max(10);
     let mut out = String::new();
-    for ((lane, label), (count, rate)) in lanes.iter().zip(&labels).zip(counts.iter().zip(&rates)) {
+    let numbers = counts.iter().zip(&rates).zip(&values);
+    for ((lane, label), ((count, rate), value)) in lanes.iter().zip(&labels).zip(numbers) {
         let label = shortened(label, label_width);
         let row = row(chart, lane, width);
-        out.push_str(&format!(
-            "{label:label_width$}  │{row}│  {count:>count_width$}  {rate:>rate_width$}\n"
-        ));
+        let value = if value_width > 0 { value.as_str() } else { "" };
+        let line = format!(
+            "{label:label_width$}  │{row}│  {count:>count_width$}  {rate:>rate_width$}  {value}"
+        );
+        out.push_str(line.trim_end());
+        out.push('\n');
     }
     out.push_str(&axis(chart, label_width, width));
     if let Some(lost) = chart.lost() {
@@ -56,6 +69,19 @@ pub fn terminal(chart: &Chart<'_>, columns: usize) -> String {
         out.push_str(&format!("and {left_out} more instruments\n"));
     }
     out
+}
+
+/// The median and the 99th percentile of what a lane measures.
+fn middle(chart: &Chart<'_>, lane: &LaneView<'_>) -> String {
+    if !matches!(lane.meaning, Meaning::Duration | Meaning::Value) || lane.total.max >= 1 << 46 {
+        return String::new();
+    }
+    let (t0, t1) = chart.span();
+    let Some(of) = stats(chart.index, lane.id, t0, t1, chart.clock()) else {
+        return String::new();
+    };
+    let words = |value| scale::value(value, lane.unit, chart.clock());
+    format!("{}, 99 % {}", words(of.p50), words(of.p99))
 }
 
 /// One lane.

@@ -328,6 +328,10 @@ fn the_terminal_shows_five_groups() {
     let row = lines[1].split('│').nth(1).unwrap();
     assert!(row.ends_with("····"), "{row}");
     assert!(text.contains("lost: 1,234 (ring full)"));
+    // Where there is room, numbers stand beside the lanes.
+    let wide = terminal(&chart, 160);
+    let line = wide.lines().nth(3).unwrap();
+    assert!(line.ends_with("1.55 ms, 99 % 2.39 ms"), "{line}");
     if std::env::var_os("GILK_CHART_OUT").is_some() {
         println!("{text}");
     }

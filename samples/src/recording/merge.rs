@@ -33,9 +33,11 @@ struct Lane<'a> {
 }
 
 impl<'a> Merged<'a> {
-    pub(super) fn new(recording: &'a Recording) -> Self {
+    /// Of the batches that have samples from the first up to the second time.
+    pub(super) fn new(recording: &'a Recording, (t0, t1): (u64, u64)) -> Self {
         let mut cpus: BTreeMap<u16, VecDeque<&Block>> = BTreeMap::new();
-        for block in recording.sample_blocks() {
+        let inside = |block: &&Block| block.last >= t0 && block.first <= t1;
+        for block in recording.sample_blocks().filter(inside) {
             cpus.entry(block.cpu).or_default().push_back(block);
         }
         let lanes: Vec<Lane<'_>> = cpus

@@ -12,7 +12,7 @@ use super::message::Decoder;
 use super::rows::{Loss, Mark, Row};
 use super::sidecar::Block;
 use crate::metadata::Metadata;
-use crate::{Batch, Error, Result};
+use crate::{Batch, Error, Result, Sample};
 
 mod scan;
 
@@ -122,7 +122,21 @@ impl Recording {
     /// Reads every sample in order of time over all CPUs, with a batch of each CPU in memory.
     #[must_use]
     pub fn merged(&self) -> Merged<'_> {
-        Merged::new(self)
+        Merged::new(self, (0, u64::MAX))
+    }
+
+    /// Reads the samples from `t0` up to but without `t1`, in TSC ticks, as [`merged`](Self::merged)
+    /// does; batches that lie outside are not read.
+    pub fn merged_between(
+        &self,
+        t0: u64,
+        t1: u64,
+    ) -> impl Iterator<Item = Result<(u16, Sample)>> + use<'_> {
+        let inside = move |sample: &Sample| (t0..t1).contains(&sample.tsc);
+        Merged::new(self, (t0, t1)).filter(move |found| match found {
+            Ok((_, sample)) => inside(sample),
+            Err(_) => true,
+        })
     }
 
     /// Every loss, in the order of the file.

@@ -6,6 +6,8 @@ mod cfg;
 #[cfg(feature = "client")]
 mod coverage;
 #[cfg(feature = "client")]
+mod diff;
+#[cfg(feature = "client")]
 mod dump;
 #[cfg(feature = "client")]
 mod export;
@@ -14,6 +16,8 @@ mod functions;
 #[cfg(feature = "client")]
 mod lab;
 #[cfg(feature = "client")]
+mod pager;
+#[cfg(feature = "client")]
 mod plan;
 #[cfg(feature = "client")]
 mod progress;
@@ -21,6 +25,10 @@ mod progress;
 mod run;
 #[cfg(feature = "client")]
 mod show;
+#[cfg(feature = "client")]
+mod span;
+#[cfg(feature = "client")]
+mod stats;
 #[cfg(feature = "client")]
 mod target;
 
@@ -55,6 +63,10 @@ enum Command {
     #[cfg(feature = "client")]
     Show(show::Show),
     #[cfg(feature = "client")]
+    Stats(stats::Stats),
+    #[cfg(feature = "client")]
+    Diff(diff::Diff),
+    #[cfg(feature = "client")]
     Export(export::Export),
     #[cfg(feature = "client")]
     Dump(dump::Dump),
@@ -78,6 +90,10 @@ impl Command {
             Self::Run(run) => run.run(),
             #[cfg(feature = "client")]
             Self::Show(show) => show.run(),
+            #[cfg(feature = "client")]
+            Self::Stats(stats) => stats.run(),
+            #[cfg(feature = "client")]
+            Self::Diff(diff) => diff.run(),
             #[cfg(feature = "client")]
             Self::Export(export) => export.run(),
             #[cfg(feature = "client")]

@@ -1,0 +1,188 @@
+//! `ilk diff`: two recordings, or two spans of one, side by side.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use gilk_samples::chart::scale;
+use gilk_samples::compare::{Change, Compared, Comparison, Side, compare};
+use gilk_samples::recording::Recording;
+
+use crate::pager;
+use crate::span::Span;
+
+/// Compare two recordings, instrument by instrument: before and after a change.
+///
+/// Each side is cut into forty slices of time, and a test asks whether slices differ, allowing for
+/// slices that are like their neighbours and for the number of questions asked. What differs between any
+/// two runs differs here too: compare two recordings of the same first.
+#[derive(Args)]
+pub(crate) struct Diff {
+    /// The recording before.
+    before: PathBuf,
+    /// The recording after. Left out: the same one, of which two spans are compared.
+    #[arg(required_unless_present_all = ["span", "after_span"])]
+    after: Option<PathBuf>,
+    /// Only this span of the first, in seconds from its start: 0..5.
+    #[arg(long, value_name = "FROM..TO")]
+    span: Option<Span>,
+    /// Only this span of the second.
+    #[arg(long, value_name = "FROM..TO")]
+    after_span: Option<Span>,
+    /// What does not differ, too.
+    #[arg(long)]
+    all: bool,
+    /// Write it as JSON: rates a second, values as they are, times in nanoseconds.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Diff {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let before = open(&self.before)?;
+        let after = self.after.as_deref().map(open).transpose()?;
+        let after = after.as_ref().unwrap_or(&before);
+        let compared = compare(side(&before, self.span), side(after, self.after_span));
+        for damage in &compared.damaged {
+            eprintln!("{damage}");
+        }
+        if self.json {
+            let about = serde_json::json!({
+                "instruments": compared.instruments,
+                "only_before": compared.only_a,
+                "only_after": compared.only_b,
+                "tests": compared.tests,
+            });
+            return pager::print(&format!("{about:#}\n"));
+        }
+        pager::print(&text(&compared, self.all))
+    }
+}
+
+fn open(path: &Path) -> anyhow::Result<Recording> {
+    let recording = Recording::open(path)?;
+    if let Some(why) = recording.recovered() {
+        eprintln!("{}: {why}", path.display());
+    }
+    Ok(recording)
+}
+
+fn side(recording: &Recording, span: Option<Span>) -> Side<'_> {
+    let clock = &recording.metadata().clock;
+    let last = recording.span().map_or(clock.start, |(_, last)| last);
+    let whole = (clock.start, last.saturating_add(1));
+    Side {
+        recording,
+        span: span.map(|span| span.ticks(clock, whole)),
+    }
+}
+
+fn text(compared: &Compared, all: bool) -> String {
+    let differs = |change: &Option<Change>| change.as_ref().is_some_and(Change::differs);
+    let (mut out, mut same, mut unknown) = (String::new(), 0, 0);
+    for of in &compared.instruments {
+        match (&of.rate, &of.value) {
+            (None, None) => unknown += 1,
+            (rate, value) if !differs(rate) && !differs(value) => same += 1,
+            _ => {}
+        }
+        if all || differs(&of.rate) || differs(&of.value) {
+            out.push_str(&lines(of));
+        }
+    }
+    // A String takes what it is given.
+    let _ = writeln!(
+        out,
+        "{} instruments on both sides, {} comparisons: {} differ, {same} do not as far as can be told, \
+         of {unknown} there is too little.",
+        compared.instruments.len(),
+        compared.tests,
+        compared.instruments.len() - same - unknown,
+    );
+    for (labels, which) in [(&compared.only_a, "first"), (&compared.only_b, "second")] {
+        if !labels.is_empty() {
+            let _ = writeln!(out, "Only in the {which}: {}.", labels.join("; "));
+        }
+    }
+    out
+}
+
+/// What one instrument says.
+fn lines(of: &Comparison) -> String {
+    let mut out = format!("{}\n", of.label);
+    let value = |number: f64| {
+        if of.times {
+            scale::duration(number / 1e9)
+        } else {
+            scale::short(number)
+        }
+    };
+    if let Some(rate) = &of.rate {
+        line(&mut out, "rate", rate, &scale::rate);
+    }
+    if let Some(change) = &of.value {
+        line(&mut out, "value", change, &value);
+        let _ = writeln!(
+            out,
+            "         all values: median {} → {}, 99 % {} → {}{}",
+            value(of.a.median as f64),
+            value(of.b.median as f64),
+            value(of.a.p99 as f64),
+            value(of.b.p99 as f64),
+            of.superiority.map(effect).unwrap_or_default()
+        );
+    }
+    if of.rate.is_none() && of.value.is_none() {
+        let _ = writeln!(
+            out,
+            "  {} and {} samples: too few slices of time have any",
+            scale::grouped(of.a.count),
+            scale::grouped(of.b.count)
+        );
+    }
+    out
+}
+
+fn line(out: &mut String, what: &str, change: &Change, words: &dyn Fn(f64) -> String) {
+    let percent = |number: f64| format!("{:+.1} %", number / change.before * 100.0);
+    let by = if change.before == 0.0 {
+        words(change.by)
+    } else {
+        let (low, high) = change.between;
+        format!(
+            "{} (95 %: {} to {})",
+            percent(change.by),
+            percent(low),
+            percent(high)
+        )
+    };
+    let verdict = if change.differs() {
+        "differs"
+    } else {
+        "no difference told"
+    };
+    let chance = match change.chance {
+        p if p < 1e-4 => "below 0.0001".to_owned(),
+        p => format!("{p:.4}"),
+    };
+    let _ = writeln!(
+        out,
+        "  {what:<6} {} → {}, {by}; {verdict}, chance {chance}",
+        words(change.before),
+        words(change.after)
+    );
+}
+
+/// How great a difference is, in the words of Vargha and Delaney.
+fn effect(superiority: f64) -> String {
+    let size = match (superiority - 0.5).abs() {
+        d if d < 0.06 => "negligible",
+        d if d < 0.14 => "small",
+        d if d < 0.21 => "medium",
+        _ => "large",
+    };
+    format!(
+        "; a second is greater than a first {:.0} of 100 times ({size})",
+        superiority * 100.0
+    )
+}

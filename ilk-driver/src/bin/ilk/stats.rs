@@ -1,0 +1,288 @@
+//! `ilk stats`: what a recording says of each instrument, in numbers.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use gilk_samples::chart::scale;
+use gilk_samples::metadata::{Clock, Metadata};
+use gilk_samples::profile::{Distribution, Profile, Profiles, profiles};
+use gilk_samples::recording::Recording;
+use gilk_samples::{graph, histogram::Histogram};
+use ilk_driver::interrupt;
+
+use crate::pager;
+use crate::progress::Progress;
+use crate::span::Span;
+
+/// Print numbers about each instrument of a recording: counts, rates, percentiles, times between samples.
+#[derive(Args)]
+pub(crate) struct Stats {
+    /// The recording.
+    recording: PathBuf,
+    /// Only this span, in seconds from the start: 1.5..2.
+    #[arg(long, value_name = "FROM..TO")]
+    span: Option<Span>,
+    /// Only instruments whose label contains this.
+    #[arg(long, value_name = "TEXT")]
+    instrument: Option<String>,
+    /// All there is to say: every percentile, the most frequent values, CPUs, a histogram.
+    #[arg(long)]
+    long: bool,
+    /// Write it as JSON; times are in TSC ticks.
+    #[arg(long, conflicts_with = "long")]
+    json: bool,
+    /// Write the graph of this function in DOT, with the hits and times of its blocks.
+    #[arg(long, value_name = "FUNCTION", conflicts_with_all = ["long", "json"])]
+    graph: Option<String>,
+}
+
+/// The most frequent values that are shown.
+const TOP: usize = 8;
+
+impl Stats {
+    pub(crate) fn run(self) -> anyhow::Result<()> {
+        let recording = Recording::open(&self.recording)?;
+        if let Some(why) = recording.recovered() {
+            eprintln!("{}: {why}", self.recording.display());
+        }
+        let metadata = recording.metadata();
+        let (first, last) = recording.span().unwrap_or_default();
+        let whole = (first, last.saturating_add(1));
+        let span = self
+            .span
+            .map_or(whole, |span| span.ticks(&metadata.clock, whole));
+        let mut found = read(&recording, span)?;
+        for damage in &found.damaged {
+            eprintln!("{damage}");
+        }
+        if let Some(wanted) = &self.instrument {
+            found
+                .instruments
+                .retain(|profile| profile.label.contains(wanted));
+        }
+        if let Some(name) = &self.graph {
+            let function = metadata
+                .functions
+                .iter()
+                .find(|function| function.name == *name);
+            let function = function.with_context(|| {
+                format!("The recording knows no function {name}; `ilk show` names those it knows.")
+            })?;
+            return pager::print(&graph::dot(metadata, function, &found.instruments));
+        }
+        if self.json {
+            let about = serde_json::json!({
+                "clock": metadata.clock,
+                "span": found.span,
+                "instruments": found.instruments,
+            });
+            return pager::print(&format!("{about:#}\n"));
+        }
+        let text = if self.long {
+            let each = found
+                .instruments
+                .iter()
+                .map(|profile| long(profile, metadata));
+            each.collect::<Vec<_>>().join("\n")
+        } else {
+            table(&found, metadata)
+        };
+        pager::print(&text)
+    }
+}
+
+fn read(recording: &Recording, span: (u64, u64)) -> anyhow::Result<Profiles> {
+    interrupt::watch();
+    let mut progress = Progress::new();
+    let of = recording.samples().max(1);
+    let found = profiles(recording, Some(span), TOP, |samples| {
+        progress.share(samples as f32 / of as f32, "reading");
+        !interrupt::came()
+    });
+    if interrupt::came() {
+        bail!("It was stopped.");
+    }
+    Ok(found)
+}
+
+/// A line an instrument.
+fn table(found: &Profiles, metadata: &Metadata) -> String {
+    let head = [
+        "samples",
+        "rate",
+        "min",
+        "median",
+        "99 %",
+        "max",
+        "gap median",
+    ];
+    let rows: Vec<[String; 7]> = found
+        .instruments
+        .iter()
+        .map(|of| row(of, &metadata.clock))
+        .collect();
+    let mut widths = head.map(|text| text.chars().count());
+    for row in &rows {
+        for (width, text) in widths.iter_mut().zip(row) {
+            *width = (*width).max(text.chars().count());
+        }
+    }
+    let line = |cells: &[String], label: &str| {
+        let cells = cells
+            .iter()
+            .zip(widths)
+            .map(|(text, width)| format!("{text:>width$}"));
+        format!("{}  {label}\n", cells.collect::<Vec<_>>().join("  "))
+    };
+    let mut out = line(&head.map(str::to_owned), "instrument");
+    for (row, profile) in rows.iter().zip(&found.instruments) {
+        out.push_str(&line(row, &profile.label));
+    }
+    let seconds = |tsc| metadata.clock.seconds(tsc);
+    // A String takes what it is given.
+    let _ = writeln!(
+        out,
+        "{} samples from {:.3} s to {:.3} s. A ~ is up to 1.6 % too great.",
+        scale::grouped(
+            found
+                .instruments
+                .iter()
+                .map(|profile| profile.values.count)
+                .sum()
+        ),
+        seconds(found.span.0),
+        seconds(found.span.1)
+    );
+    out
+}
+
+fn row(profile: &Profile, clock: &Clock) -> [String; 7] {
+    let words = |value| scale::value(value, &profile.unit, clock);
+    let [_, _, _, median, _, _, _, p99, _] = profile.values.percentiles;
+    let [_, _, _, gap, ..] = profile.gaps.percentiles;
+    let about = |of: &Distribution| if of.exact { "" } else { "~" };
+    let gap = match profile.gaps.count {
+        0 => String::new(),
+        _ => format!(
+            "{}{}",
+            about(&profile.gaps),
+            scale::value(gap, "ticks", clock)
+        ),
+    };
+    [
+        scale::grouped(profile.values.count),
+        scale::rate(profile.rate),
+        words(profile.values.min),
+        format!("{}{}", about(&profile.values), words(median)),
+        format!("{}{}", about(&profile.values), words(p99)),
+        words(profile.values.max),
+        gap,
+    ]
+}
+
+/// Everything about one instrument.
+fn long(profile: &Profile, metadata: &Metadata) -> String {
+    let clock = &metadata.clock;
+    let mut out = format!(
+        "{}\n  {} samples, {}\n",
+        profile.label,
+        scale::grouped(profile.values.count),
+        scale::rate(profile.rate)
+    );
+    let cpus = profile.cpus.iter().map(|&(cpu, count)| {
+        let count = scale::grouped(count);
+        if cpu == gilk_samples::record::ALL_CPUS {
+            format!("all together {count}")
+        } else {
+            format!("{cpu}: {count}")
+        }
+    });
+    // A String takes what it is given.
+    let _ = writeln!(out, "  by CPU   {}", cpus.collect::<Vec<_>>().join("  "));
+    for (name, of, unit) in [
+        ("values ", &profile.values, profile.unit.as_str()),
+        ("between", &profile.gaps, "ticks"),
+    ] {
+        if of.count == 0 {
+            continue;
+        }
+        let words = |value| scale::value(value, unit, clock);
+        let about = if of.exact { "" } else { "~" };
+        let percentiles = gilk_samples::profile::PERCENTS.iter().zip(of.percentiles);
+        let percentiles =
+            percentiles.map(|(percent, value)| format!("{percent} % {about}{}", words(value)));
+        let _ = writeln!(
+            out,
+            "  {name}  min {}  {}  max {}\n           mean {}  deviation {}",
+            words(of.min),
+            percentiles.collect::<Vec<_>>().join("  "),
+            words(of.max),
+            words(of.mean as u64),
+            words(of.deviation as u64),
+        );
+    }
+    let share = |count: u64| 100.0 * count as f64 / profile.values.count.max(1) as f64;
+    let top = profile.top.iter().map(|&(value, count)| {
+        format!(
+            "{} × {} ({:.1} %)",
+            scale::value(value, &profile.unit, clock),
+            scale::grouped(count),
+            share(count)
+        )
+    });
+    let top: Vec<String> = top.collect();
+    let error = match profile.top_error {
+        0 => String::new(),
+        error => format!(" (each up to {} more)", scale::grouped(error)),
+    };
+    let _ = writeln!(out, "  often    {}{error}", top.join(", "));
+    out.push_str(&histogram(&profile.histogram, &profile.unit, clock));
+    out
+}
+
+/// A line for each of a dozen ranges of equal width on a scale of logarithms.
+fn histogram(of: &Histogram, unit: &str, clock: &Clock) -> String {
+    const LINES: usize = 12;
+    const BAR: usize = 40;
+    let (Some(first), Some(last)) = (of.buckets().next(), of.buckets().last()) else {
+        return String::new();
+    };
+    let place = |value: u64| (value as f64).ln_1p();
+    let (low, high) = (
+        place(first.from),
+        place(last.to).max(place(first.from) + 1e-9),
+    );
+    let mut lines = vec![(None::<(u64, u64)>, 0u64); LINES];
+    for bucket in of.buckets() {
+        let at = ((place(bucket.from) - low) / (high - low) * LINES as f64) as usize;
+        if let Some((range, count)) = lines.get_mut(at.min(LINES - 1)) {
+            let from = range.map_or(bucket.from, |(from, _)| from);
+            *range = Some((from, bucket.to));
+            *count += bucket.count;
+        }
+    }
+    let most = lines
+        .iter()
+        .map(|(_, count)| *count)
+        .max()
+        .unwrap_or(1)
+        .max(1);
+    let mut out = String::new();
+    for (range, count) in lines {
+        let Some((from, to)) = range else { continue };
+        let eighths = (count as f64 / most as f64 * (BAR * 8) as f64).ceil() as usize;
+        let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+        let rest = part.get(eighths % 8).copied().unwrap_or_default();
+        let words = |value| scale::value(value, unit, clock);
+        let range = format!("{} – {}", words(from), words(to));
+        let _ = writeln!(
+            out,
+            "  {range:>36} │{}{rest} {}",
+            "█".repeat(eighths / 8),
+            scale::grouped(count)
+        );
+    }
+    out
+}

@@ -1,0 +1,187 @@
+//! A span of time in slices, and what each instrument delivered in each.
+
+use std::collections::HashMap;
+
+use crate::histogram::Histogram;
+use crate::metadata::{Clock, InstrumentInfo};
+use crate::recording::Recording;
+use crate::{Error, Meaning};
+
+/// Slices of a span.
+pub(super) const SLICES: usize = 40;
+/// Values of a slice that its median is taken from, picked by chance if there are more.
+const PICKED: usize = 1023;
+/// Greater values are no quantities that a double could hold, but addresses.
+const QUANTITY: u64 = 1 << 53;
+
+/// What an instrument delivered.
+pub(super) struct Sliced {
+    /// Seconds of the span, while the instrument was in place.
+    pub(super) seconds: f64,
+    /// Samples, or hits if it counts.
+    pub(super) count: u64,
+    /// Samples or hits a second in each slice.
+    pub(super) rates: Vec<f64>,
+    /// The median of the values of each slice that has some; times in nanoseconds.
+    pub(super) medians: Vec<f64>,
+    /// All values; times in nanoseconds.
+    pub(super) values: Histogram,
+}
+
+struct Slice {
+    count: u64,
+    picked: Vec<u64>,
+}
+
+struct Gathered {
+    slices: Vec<Slice>,
+    values: Histogram,
+    /// Of a running total: when it was what.
+    totals: Vec<(u64, u64)>,
+    from: u64,
+    to: u64,
+    meaning: Meaning,
+}
+
+/// The part of `span` in which an instrument was in place.
+fn in_place(instrument: &InstrumentInfo, clock: &Clock, span: (u64, u64)) -> (u64, u64) {
+    let launch = clock.tsc(instrument.launch).max(span.0);
+    // A session may run until it is stopped: its splash is then beyond all time.
+    let splash = if instrument.splash.is_finite() && instrument.splash < 1e6 {
+        clock.tsc(instrument.splash).min(span.1)
+    } else {
+        span.1
+    };
+    (launch, splash)
+}
+
+/// Slices `span` of a recording for every instrument of its session, by label.
+pub(super) fn slice(
+    recording: &Recording,
+    span: (u64, u64),
+) -> (HashMap<String, Sliced>, Vec<Error>) {
+    let metadata = recording.metadata();
+    let clock = &metadata.clock;
+    let mut by_id: HashMap<u64, Gathered> = HashMap::new();
+    for instrument in &metadata.instruments {
+        let (from, to) = in_place(instrument, clock, span);
+        let slices = (0..SLICES).map(|_| Slice {
+            count: 0,
+            picked: Vec::new(),
+        });
+        let gathered = Gathered {
+            slices: slices.collect(),
+            values: Histogram::new(),
+            totals: Vec::new(),
+            from,
+            to,
+            meaning: instrument.meaning,
+        };
+        by_id.insert(instrument.id, gathered);
+    }
+    let (mut damaged, mut dice) = (Vec::new(), 0x9e37_79b9_7f4a_7c15_u64);
+    for sample in recording.merged_between(span.0, span.1) {
+        match sample {
+            Ok((_, sample)) => {
+                dice ^= dice << 13;
+                dice ^= dice >> 7;
+                dice ^= dice << 17;
+                if let Some(gathered) = by_id.get_mut(&sample.id) {
+                    gathered.add(sample.tsc, sample.value, clock, dice);
+                }
+            }
+            Err(error) => damaged.push(error),
+        }
+    }
+    let sliced = metadata.instruments.iter().filter_map(|instrument| {
+        let gathered = by_id.remove(&instrument.id)?;
+        Some((instrument.label.clone(), gathered.sliced(clock)?))
+    });
+    (sliced.collect(), damaged)
+}
+
+impl Gathered {
+    fn add(&mut self, tsc: u64, value: u64, clock: &Clock, dice: u64) {
+        if self.meaning == Meaning::Count {
+            self.totals.push((tsc, value));
+            return;
+        }
+        let width = self.to.saturating_sub(self.from);
+        if tsc < self.from || tsc >= self.to {
+            return;
+        }
+        let number = u128::from(tsc - self.from) * SLICES as u128 / u128::from(width);
+        let Some(slice) = self.slices.get_mut(number as usize) else {
+            return;
+        };
+        slice.count += 1;
+        let value = match self.meaning {
+            Meaning::Duration => {
+                (u128::from(value) * 1_000_000_000 / u128::from(clock.hz.max(1))) as u64
+            }
+            Meaning::Value if value < QUANTITY => value,
+            _ => return,
+        };
+        self.values.add(value);
+        if slice.picked.len() < PICKED {
+            slice.picked.push(value);
+        } else if let Some(place) = slice.picked.get_mut((dice % slice.count) as usize) {
+            // Every value so far is among those picked with the same chance (Vitter's R).
+            *place = value;
+        }
+    }
+
+    fn sliced(self, clock: &Clock) -> Option<Sliced> {
+        let seconds = self.to.checked_sub(self.from)? as f64 / clock.hz.max(1) as f64;
+        if seconds <= 0.0 {
+            return None;
+        }
+        let a_slice = seconds / SLICES as f64;
+        let edges =
+            || (0..=SLICES as u64).map(|n| self.from + (self.to - self.from) / SLICES as u64 * n);
+        let counts: Vec<f64> = if self.meaning == Meaning::Count {
+            let at: Vec<f64> = edges().map(|edge| total_at(&self.totals, edge)).collect();
+            at.windows(2)
+                .map(|pair| {
+                    pair.iter()
+                        .rev()
+                        .copied()
+                        .reduce(|b, a| b - a)
+                        .unwrap_or_default()
+                })
+                .collect()
+        } else {
+            self.slices.iter().map(|slice| slice.count as f64).collect()
+        };
+        let medians = self.slices.into_iter().filter_map(|mut slice| {
+            slice.picked.sort_unstable();
+            let (low, high) = (
+                slice.picked.len().saturating_sub(1) / 2,
+                slice.picked.len() / 2,
+            );
+            let (low, high) = (slice.picked.get(low)?, slice.picked.get(high)?);
+            Some((*low as f64 + *high as f64) / 2.0)
+        });
+        Some(Sliced {
+            seconds,
+            count: counts.iter().sum::<f64>().round() as u64,
+            rates: counts.iter().map(|count| count / a_slice).collect(),
+            medians: medians.collect(),
+            values: self.values,
+        })
+    }
+}
+
+/// What a running total was at a time, on a straight line between what is known.
+fn total_at(totals: &[(u64, u64)], tsc: u64) -> f64 {
+    let after = totals.partition_point(|&(at, _)| at <= tsc);
+    let before = after.checked_sub(1).and_then(|before| totals.get(before));
+    match (before, totals.get(after)) {
+        (Some(&(t0, v0)), Some(&(t1, v1))) if t1 > t0 => {
+            let share = (tsc - t0) as f64 / (t1 - t0) as f64;
+            v0 as f64 + share * (v1 as f64 - v0 as f64)
+        }
+        (Some(&(_, value)), _) | (None, Some(&(_, value))) => value as f64,
+        (None, None) => 0.0,
+    }
+}

@@ -1,0 +1,193 @@
+//! What was counted and timed, put onto the graph of a function.
+
+use std::fmt::Write as _;
+
+use crate::chart::scale;
+use crate::metadata::{FunctionInfo, Metadata};
+use crate::profile::Profile;
+use crate::{HookType, InstrumentId, Meaning};
+
+/// What is known of a block.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockTold {
+    /// How often control came in; `None` if nobody counted.
+    pub hits: Option<u64>,
+    /// The median of the times that ended there, in TSC ticks.
+    pub median_ticks: Option<u64>,
+}
+
+/// What `profiles` say of each block of a function, by index. Of several instruments that count at one
+/// block the greatest count is taken: none counts too much, but one may have been in place for
+/// longer, or lost less.
+#[must_use]
+pub fn blocks(
+    metadata: &Metadata,
+    function: &FunctionInfo,
+    profiles: &[Profile],
+) -> Vec<BlockTold> {
+    let mut told = vec![BlockTold::default(); function.blocks.len()];
+    for profile in profiles {
+        let Some(id) = InstrumentId::unpack(profile.id).filter(|id| id.major == function.major)
+        else {
+            continue;
+        };
+        let known = metadata
+            .instruments
+            .iter()
+            .find(|known| known.id == profile.id);
+        let (Some(known), Some(block)) = (known, told.get_mut(id.block as usize)) else {
+            continue;
+        };
+        let hits = match known.meaning {
+            Meaning::Count => profile.values.max,
+            Meaning::Duration => {
+                let [_, _, _, median, ..] = profile.values.percentiles;
+                block.median_ticks = Some(median);
+                // A stop without a start is no sample: these are no hits.
+                continue;
+            }
+            Meaning::Event | Meaning::Value | Meaning::Block => profile.values.count,
+        };
+        if id.hook == HookType::Pre {
+            block.hits = Some(block.hits.unwrap_or_default().max(hits));
+        }
+    }
+    // Counters that nobody has passed deliver their 0; other instruments deliver nothing.
+    for known in &metadata.instruments {
+        let Some(id) = InstrumentId::unpack(known.id).filter(|id| id.major == function.major)
+        else {
+            continue;
+        };
+        if id.hook == HookType::Pre && known.meaning != Meaning::Duration {
+            let block = told.get_mut(id.block as usize);
+            block.into_iter().for_each(|block| {
+                block.hits.get_or_insert(0);
+            });
+        }
+    }
+    told
+}
+
+/// The graph of a function in DOT, for Graphviz: a block is the darker the more often it was
+/// reached, on a scale of logarithms.
+#[must_use]
+pub fn dot(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -> String {
+    let told = blocks(metadata, function, profiles);
+    let most = told
+        .iter()
+        .filter_map(|block| block.hits)
+        .max()
+        .unwrap_or(0);
+    let mut out = String::new();
+    // A String takes what it is given.
+    let _ = writeln!(
+        out,
+        "digraph {:?} {{\n  label={:?};\n  node [shape=box, style=filled, fontname=\"monospace\"];",
+        function.name, function.name
+    );
+    for (number, ((from, to), block)) in function.blocks.iter().zip(&told).enumerate() {
+        let mut label = format!("{number}  +{from:#x}..+{to:#x}");
+        let mut colour = "#ffffff".to_owned();
+        if let Some(hits) = block.hits {
+            label.push_str(&format!("\\n{} hits", scale::grouped(hits)));
+            if hits > 0 {
+                let share = (hits as f64).ln_1p() / (most as f64).ln_1p();
+                let pale = 235 - (share * 130.0) as u8;
+                colour = format!("#ff{pale:02x}{pale:02x}");
+            } else {
+                colour = "#eeeeee".to_owned();
+            }
+        }
+        if let Some(ticks) = block.median_ticks {
+            let words = scale::value(ticks, "ticks", &metadata.clock);
+            label.push_str(&format!("\\nmedian {words}"));
+        }
+        let _ = writeln!(
+            out,
+            "  b{number} [label=\"{label}\", fillcolor=\"{colour}\"];"
+        );
+    }
+    for (from, to) in &function.edges {
+        let _ = writeln!(out, "  b{from} -> b{to};");
+    }
+    out.push_str("}\n");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::metadata::InstrumentInfo;
+    use crate::profile::profiles;
+    use crate::recording::{Recording, Writer};
+    use crate::{Batch, Sample};
+
+    #[test]
+    fn counts_and_times_stand_at_their_blocks() {
+        let id = |hook, block, order| InstrumentId::new(7, hook, block, order).unwrap().pack();
+        let instrument = |id, meaning| InstrumentInfo {
+            id,
+            label: format!("{meaning:?} {id}"),
+            instrument: String::new(),
+            meaning,
+            unit: String::new(),
+            launch: 0.0,
+            splash: 1.0,
+        };
+        let function = FunctionInfo {
+            major: 7,
+            name: "f".to_owned(),
+            address: 0,
+            blocks: vec![(0, 4), (4, 9), (9, 12), (12, 20)],
+            edges: vec![(0, 1), (0, 2), (1, 3), (2, 3)],
+        };
+        let (counter, event) = (id(HookType::Pre, 0, 0), id(HookType::Pre, 1, 0));
+        let (silent, time) = (id(HookType::Pre, 2, 0), id(HookType::Post, 1, 1));
+        let metadata = Metadata {
+            functions: vec![function.clone()],
+            instruments: vec![
+                instrument(counter, Meaning::Count),
+                instrument(event, Meaning::Event),
+                instrument(silent, Meaning::Event),
+                instrument(time, Meaning::Duration),
+            ],
+            ..Metadata::default()
+        };
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("r.arrow");
+        let mut writer = Writer::create(&path, &metadata).unwrap();
+        let sample = |id, value, tsc| Sample { id, value, tsc };
+        let samples = vec![
+            sample(counter, 500, 1),
+            sample(event, 1, 2),
+            sample(time, 90, 3),
+            sample(event, 1, 4),
+            sample(counter, 1000, 5),
+        ];
+        writer.write(&Batch { cpu: 0, samples }).unwrap();
+        writer.finish().unwrap();
+        let recording = Recording::open(&path).unwrap();
+        let found = profiles(&recording, None, 0, |_| true).instruments;
+        let told = |hits, median_ticks| BlockTold { hits, median_ticks };
+        assert_eq!(
+            blocks(&metadata, &function, &found),
+            [
+                told(Some(1000), None),
+                told(Some(2), Some(90)),
+                told(Some(0), None),
+                told(None, None)
+            ]
+        );
+        let dot = dot(&metadata, &function, &found);
+        assert!(
+            dot.contains("b0 [label=\"0  +0x0..+0x4\\n1,000 hits\", fillcolor=\"#ff6969\"];"),
+            "{dot}"
+        );
+        assert!(
+            dot.contains("b2 -> b3;") && dot.contains("fillcolor=\"#ffffff\""),
+            "{dot}"
+        );
+    }
+}

@@ -1,0 +1,254 @@
+//! What a recording says of each instrument, read once, in memory that does not grow with it.
+
+use std::collections::{BTreeMap, HashMap};
+
+use serde::Serialize;
+
+use crate::histogram::{Histogram, rank};
+use crate::recording::Recording;
+use crate::{Error, Sample};
+
+/// Values whose percentiles are found by sorting; of more, they are read from a histogram.
+const EXACT_VALUES: usize = 1 << 16;
+/// Different values that are counted each; when there are more, the rarest are forgotten.
+const DISTINCT: usize = 4096;
+
+/// Percentiles that a [`Distribution`] has, in percent.
+pub const PERCENTS: [f64; 9] = [1.0, 5.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
+
+/// Numbers, summed up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Distribution {
+    /// How many.
+    pub count: u64,
+    /// The least.
+    pub min: u64,
+    /// The mean.
+    pub mean: f64,
+    /// The standard deviation.
+    pub deviation: f64,
+    /// The greatest.
+    pub max: u64,
+    /// The percentiles of [`PERCENTS`].
+    pub percentiles: [u64; 9],
+    /// Whether they are values that occurred; if not, they are up to 1.6 % above.
+    pub exact: bool,
+}
+
+/// What one instrument delivered in a span of time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Profile {
+    /// The packed identifier.
+    pub id: u64,
+    /// What a person reads; the identifier if the recording does not know it.
+    pub label: String,
+    /// The unit of its values.
+    pub unit: String,
+    /// Samples a second over the span.
+    pub rate: f64,
+    /// Its values.
+    pub values: Distribution,
+    /// The times from one sample to the next over all CPUs, in TSC ticks.
+    pub gaps: Distribution,
+    /// The values that came most often, and how often, the most frequent first.
+    pub top: Vec<(u64, u64)>,
+    /// Whether the counts of `top` are exact; if not, each may be too small by [`Profile::top_error`].
+    pub top_exact: bool,
+    /// By how much a count of `top` may be too small, at most.
+    pub top_error: u64,
+    /// Samples by CPU.
+    pub cpus: Vec<(u16, u64)>,
+    /// How the values are distributed.
+    #[serde(skip)]
+    pub histogram: Histogram,
+}
+
+/// What all instruments delivered.
+#[derive(Debug)]
+pub struct Profiles {
+    /// From when up to but without when, in TSC ticks.
+    pub span: (u64, u64),
+    /// One for each instrument that delivered something, in the order of the session.
+    pub instruments: Vec<Profile>,
+    /// One for each batch that could not be read.
+    pub damaged: Vec<Error>,
+}
+
+/// Numbers as they come.
+#[derive(Default)]
+struct Numbers {
+    count: u64,
+    min: u64,
+    max: u64,
+    /// Running mean and sum of squared differences from it (Welford).
+    mean: f64,
+    squares: f64,
+    /// Every one, as long as there are few.
+    all: Vec<u64>,
+    histogram: Histogram,
+}
+
+impl Numbers {
+    fn add(&mut self, number: u64) {
+        self.min = if self.count == 0 {
+            number
+        } else {
+            self.min.min(number)
+        };
+        self.max = self.max.max(number);
+        self.count += 1;
+        let difference = number as f64 - self.mean;
+        self.mean += difference / self.count as f64;
+        self.squares += difference * (number as f64 - self.mean);
+        self.histogram.add(number);
+        if self.all.len() < EXACT_VALUES {
+            self.all.push(number);
+        }
+    }
+
+    fn summed_up(mut self) -> (Distribution, Histogram) {
+        let exact = self.count == self.all.len() as u64;
+        self.all.sort_unstable();
+        let percentiles = PERCENTS.map(|percent| {
+            let rank = rank(self.count, percent / 100.0);
+            match self.all.get(rank as usize) {
+                Some(&value) if exact => value,
+                _ => self.histogram.nth(rank).clamp(self.min, self.max),
+            }
+        });
+        let variance = self.squares / self.count.max(1) as f64;
+        let distribution = Distribution {
+            count: self.count,
+            min: self.min,
+            mean: self.mean,
+            deviation: variance.max(0.0).sqrt(),
+            max: self.max,
+            percentiles,
+            exact,
+        };
+        (distribution, self.histogram)
+    }
+}
+
+/// Counts of single values: exact up to [`DISTINCT`] of them, and then too small by a known amount
+/// (Misra and Gries, 1982).
+#[derive(Default)]
+struct Frequent {
+    counts: HashMap<u64, u64>,
+    forgotten: u64,
+}
+
+impl Frequent {
+    fn add(&mut self, value: u64) {
+        *self.counts.entry(value).or_default() += 1;
+        if self.counts.len() <= DISTINCT {
+            return;
+        }
+        // Take as much from each as makes half of them vanish: this happens seldom enough to cost
+        // nothing to speak of.
+        let mut sorted: Vec<u64> = self.counts.values().copied().collect();
+        let middle = sorted.len() / 2;
+        let (_, &mut median, _) = sorted.select_nth_unstable(middle);
+        self.forgotten += median;
+        self.counts.retain(|_, count| {
+            *count = count.saturating_sub(median);
+            *count > 0
+        });
+    }
+
+    fn top(self, most: usize) -> Vec<(u64, u64)> {
+        let mut top: Vec<(u64, u64)> = self.counts.into_iter().collect();
+        top.sort_unstable_by_key(|&(value, count)| (std::cmp::Reverse(count), value));
+        top.truncate(most);
+        top
+    }
+}
+
+#[derive(Default)]
+struct Gathered {
+    values: Numbers,
+    gaps: Numbers,
+    frequent: Frequent,
+    cpus: BTreeMap<u16, u64>,
+    last: Option<u64>,
+}
+
+impl Gathered {
+    fn add(&mut self, cpu: u16, sample: &Sample) {
+        self.values.add(sample.value);
+        self.frequent.add(sample.value);
+        *self.cpus.entry(cpu).or_default() += 1;
+        if let Some(last) = self.last.replace(sample.tsc) {
+            self.gaps.add(sample.tsc.saturating_sub(last));
+        }
+    }
+}
+
+/// Reads what `recording` holds from `t0` up to but without `t1`, in TSC ticks, or all of it, and
+/// sums it up by instrument, with the `most` frequent values of each. `progress` is told the number
+/// of samples now and then, and says whether to go on.
+pub fn profiles(
+    recording: &Recording,
+    span: Option<(u64, u64)>,
+    most: usize,
+    mut progress: impl FnMut(u64) -> bool,
+) -> Profiles {
+    let whole = recording.span().unwrap_or_default();
+    let (t0, t1) = span.unwrap_or((whole.0, whole.1.saturating_add(1)));
+    let mut gathered: HashMap<u64, Gathered> = HashMap::new();
+    let (mut damaged, mut seen) = (Vec::new(), 0u64);
+    for sample in recording.merged_between(t0, t1) {
+        match sample {
+            Ok((cpu, sample)) => gathered.entry(sample.id).or_default().add(cpu, &sample),
+            Err(error) => damaged.push(error),
+        }
+        seen += 1;
+        if seen.is_multiple_of(1 << 16) && !progress(seen) {
+            break;
+        }
+    }
+    let metadata = recording.metadata();
+    let seconds = t1.saturating_sub(t0) as f64 / metadata.clock.hz.max(1) as f64;
+    let mut instruments = Vec::new();
+    let mut sum_up = |id: u64, gathered: Gathered, label: &str, unit: &str| {
+        let (values, histogram) = gathered.values.summed_up();
+        let top_error = gathered.frequent.forgotten;
+        instruments.push(Profile {
+            id,
+            label: label.to_owned(),
+            unit: unit.to_owned(),
+            rate: if seconds > 0.0 {
+                values.count as f64 / seconds
+            } else {
+                0.0
+            },
+            values,
+            gaps: gathered.gaps.summed_up().0,
+            top: gathered.frequent.top(most),
+            top_exact: top_error == 0,
+            top_error,
+            cpus: gathered.cpus.into_iter().collect(),
+            histogram,
+        });
+    };
+    for known in &metadata.instruments {
+        if let Some(of) = gathered.remove(&known.id) {
+            sum_up(known.id, of, &known.label, &known.unit);
+        }
+    }
+    let mut others: Vec<(u64, Gathered)> = gathered.into_iter().collect();
+    others.sort_unstable_by_key(|(id, _)| *id);
+    for (id, of) in others {
+        let label =
+            crate::InstrumentId::unpack(id).map_or_else(|| id.to_string(), |id| id.to_string());
+        sum_up(id, of, &label, "");
+    }
+    Profiles {
+        span: (t0, t1),
+        instruments,
+        damaged,
+    }
+}
+
+#[cfg(test)]
+mod tests;
