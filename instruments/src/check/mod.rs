@@ -287,8 +287,8 @@ impl<'a> Checker<'a> {
                 self.undeclared(&name.text, name.span)
             });
         };
-        self.of_call(variable, scope, name.span)?;
         self.stored.push(name.text.clone());
+        self.of_call(variable, scope, name.span)?;
         Ok(*id)
     }
 
