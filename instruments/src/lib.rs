@@ -18,3 +18,8 @@ pub use fault::{Fault, Faults};
 pub use library::Library;
 pub use source::Source;
 pub use types::Types;
+
+#[cfg(test)]
+mod reference;
+#[cfg(test)]
+mod trial;

@@ -1,0 +1,275 @@
+//! Tries instruments out on hits that are written down, as the reference and the library's tests have
+//! them:
+//!
+//! ```text
+//! entry tid=7 arg2=4096 [0x1000]=5 comm="sh" -> sample 4096, @n = 1, @h[4096..8191] = 1
+//! ```
+//!
+//! Samples have to be exactly those that are named. What a hit has to know and the line does not say is
+//! a failure, too.
+
+use std::collections::HashMap;
+
+use crate::interpret::{self, Machine};
+use crate::program::{
+    AggregateId, Checked, Gpr, Half, Hook, Input, Scope, Summary, VariableId, Width,
+};
+use crate::types::tests::types;
+use crate::{Context, Source};
+
+/// Checks a source for a function of the little kernel.
+pub(crate) fn check(text: &str, function: &str) -> Result<Checked, String> {
+    let types = types();
+    let context = Context {
+        types: Some(&types),
+        function: Some(function),
+    };
+    Source::parse(text)
+        .and_then(|source| source.check(&context))
+        .map_err(|faults| faults.to_string())
+}
+
+/// A machine that knows what its line says.
+struct Tried<'p> {
+    program: &'p Checked,
+    inputs: HashMap<String, u64>,
+    memory: HashMap<u64, u8>,
+    variables: HashMap<(VariableId, u64), u64>,
+    /// Words by aggregate and processor.
+    words: HashMap<(AggregateId, u64), Vec<u64>>,
+    samples: Vec<u64>,
+    faults: u64,
+}
+
+impl Tried<'_> {
+    fn known(&self, name: &str) -> u64 {
+        *self
+            .inputs
+            .get(name)
+            .unwrap_or_else(|| panic!("the line does not say {name}"))
+    }
+
+    fn or(&self, name: &str, otherwise: u64) -> u64 {
+        self.inputs.get(name).copied().unwrap_or(otherwise)
+    }
+
+    fn instance(&self, variable: VariableId) -> (VariableId, u64) {
+        let of = match self.program.variable(variable).unwrap().scope {
+            Scope::Global => 0,
+            Scope::Cpu => self.or("cpu", 0),
+            Scope::Thread => self.or("tid", 1),
+            Scope::Call => self.or("call", 0),
+        };
+        (variable, of)
+    }
+}
+
+impl Machine for Tried<'_> {
+    fn input(&mut self, input: Input) -> u64 {
+        const REGISTERS: [&str; 16] = [
+            "ax", "cx", "dx", "bx", "sp", "bp", "si", "di", "r8", "r9", "r10", "r11", "r12", "r13",
+            "r14", "r15",
+        ];
+        match input {
+            Input::Argument(number) => self.known(&format!("arg{number}")),
+            Input::Returned => self.known("retval"),
+            Input::Register(register) => {
+                let at = Gpr::ALL.iter().position(|known| *known == register);
+                self.known(REGISTERS[at.unwrap()])
+            }
+            Input::Task => self.known("curtask"),
+            Input::Pid => self.known("pid"),
+            Input::Tid => self.or("tid", 1),
+            Input::Comm(Half::First) => self.known("comm"),
+            Input::Comm(Half::Second) => self.known("comm+8"),
+            Input::Cpu => self.or("cpu", 0),
+            Input::Tsc => self.known("tsc"),
+            Input::Nsecs => self.known("nsecs"),
+            Input::Block => self.known("block"),
+            Input::Identifier => self.known("id"),
+        }
+    }
+
+    fn load(&mut self, address: u64, width: Width) -> Option<u64> {
+        (0..u64::from(width.bytes())).try_fold(0, |value, byte| {
+            let there = *self.memory.get(&address.wrapping_add(byte))?;
+            Some(value | u64::from(there) << (8 * byte))
+        })
+    }
+
+    fn read(&mut self, variable: VariableId) -> u64 {
+        self.variables
+            .get(&self.instance(variable))
+            .copied()
+            .unwrap_or(0)
+    }
+
+    fn write(&mut self, variable: VariableId, value: u64) {
+        self.variables.insert(self.instance(variable), value);
+    }
+
+    fn update(&mut self, id: AggregateId, value: u64) {
+        let aggregate = self.program.aggregate(id).unwrap();
+        let words = self
+            .words
+            .entry((id, self.inputs.get("cpu").copied().unwrap_or(0)))
+            .or_insert_with(|| vec![0; aggregate.words() as usize]);
+        aggregate.update(words, value);
+    }
+
+    fn sample(&mut self, value: u64) {
+        self.samples.push(value);
+    }
+
+    fn fault(&mut self) {
+        self.faults += 1;
+    }
+}
+
+fn number(text: &str) -> u64 {
+    match text.strip_prefix('-') {
+        Some(rest) => crate::source::token::number(rest).unwrap().wrapping_neg(),
+        None => {
+            crate::source::token::number(text).unwrap_or_else(|_| panic!("{text} is no number"))
+        }
+    }
+}
+
+fn bytes(text: &str) -> Vec<u8> {
+    match text.strip_prefix('"') {
+        Some(text) => text.trim_end_matches('"').bytes().chain([0]).collect(),
+        None => number(text).to_le_bytes().to_vec(),
+    }
+}
+
+/// Runs the lines on a program; what is kept between hits is kept from line to line.
+pub(crate) fn run(program: &Checked, lines: &str) {
+    let mut tried = Tried {
+        program,
+        inputs: HashMap::new(),
+        memory: HashMap::new(),
+        variables: HashMap::new(),
+        words: HashMap::new(),
+        samples: Vec::new(),
+        faults: 0,
+    };
+    for line in lines.lines().filter(|line| !line.trim().is_empty()) {
+        let (given, expected) = line
+            .split_once("->")
+            .unwrap_or_else(|| panic!("no -> in {line}"));
+        let mut given = given.split_whitespace();
+        let (hook, function) = match given.next().unwrap().split_once(':') {
+            Some((hook, function)) => (hook.to_owned(), Some(function.to_owned())),
+            None => (line.split_whitespace().next().unwrap().to_owned(), None),
+        };
+        let hook = Hook::ALL
+            .into_iter()
+            .find(|known| known.word() == hook)
+            .unwrap_or_else(|| panic!("{hook} is no hook"));
+        tried.inputs.clear();
+        for pair in given {
+            let (name, value) = pair.split_once('=').unwrap();
+            if let Some(address) = name.strip_prefix('[') {
+                let address = number(address.trim_end_matches(']'));
+                for (place, byte) in (address..).zip(bytes(value)) {
+                    tried.memory.insert(place, byte);
+                }
+            } else if name == "comm" {
+                let mut text = bytes(value);
+                text.resize(16, 0);
+                let half =
+                    |from: usize| u64::from_le_bytes(text[from..from + 8].try_into().unwrap());
+                tried.inputs.insert("comm".to_owned(), half(0));
+                tried.inputs.insert("comm+8".to_owned(), half(8));
+            } else {
+                tried.inputs.insert(name.to_owned(), number(value));
+            }
+        }
+        tried.samples.clear();
+        tried.faults = 0;
+        let mut ran = false;
+        for probe in &program.probes {
+            if probe.hook == hook && probe.function == function {
+                ran |= interpret::run(program, probe, &mut tried);
+            }
+        }
+        expect(&mut tried, ran, expected, line);
+    }
+}
+
+fn expect(tried: &mut Tried<'_>, ran: bool, expected: &str, line: &str) {
+    let mut samples = Vec::new();
+    let mut faults = 0;
+    for said in expected.split(',').map(str::trim) {
+        if said == "nothing" {
+            assert!(!ran, "{line}: something was done");
+        } else if let Some(value) = said.strip_prefix("sample ") {
+            samples.push(number(value));
+        } else if let Some(count) = said.strip_prefix("faults ") {
+            faults = number(count);
+        } else if let Some((name, value)) = said.split_once(" = ") {
+            assert_eq!(kept(tried, name), value, "{line}: {name}");
+        } else {
+            panic!("{line}: {said} says nothing");
+        }
+    }
+    assert_eq!(tried.samples, samples, "{line}: samples");
+    assert_eq!(tried.faults, faults, "{line}: faults");
+}
+
+/// What a variable, an aggregate, or a part of one holds.
+fn kept(tried: &mut Tried<'_>, name: &str) -> String {
+    let (name, part) = match name.split_once('[') {
+        Some((name, part)) => (name, Some(part.trim_end_matches(']'))),
+        None => (name, None),
+    };
+    let name = name.strip_prefix('@').unwrap();
+    let program = tried.program;
+    if let Some(at) = program
+        .variables
+        .iter()
+        .position(|known| known.name == name)
+    {
+        let value = tried.read(VariableId(u32::try_from(at).unwrap()));
+        return if program.variables[at].ty.signed() {
+            value.cast_signed().to_string()
+        } else {
+            value.to_string()
+        };
+    }
+    let at = program
+        .aggregates
+        .iter()
+        .position(|known| known.name == name)
+        .unwrap_or_else(|| panic!("nothing is named @{name}"));
+    let id = AggregateId(u32::try_from(at).unwrap());
+    let words = tried
+        .words
+        .iter()
+        .filter(|((of, _), _)| *of == id)
+        .map(|(_, words)| words.as_slice());
+    match program.aggregates[at].read(words) {
+        Summary::Number(number) => number.to_string(),
+        Summary::Nothing => "nothing".to_owned(),
+        Summary::Mean(mean) => mean.to_string(),
+        Summary::Buckets(buckets) => {
+            let (from, to) = part.unwrap().split_once("..").unwrap();
+            let bound = |text: &str| (!text.is_empty()).then(|| text.parse::<i128>().unwrap());
+            let found = buckets
+                .iter()
+                .find(|bucket| bucket.from == bound(from) && bucket.to == bound(to));
+            found
+                .unwrap_or_else(|| panic!("no bucket {from}..{to}"))
+                .count
+                .to_string()
+        }
+        Summary::Values(values, other) => {
+            let part = part.unwrap();
+            let found = values.iter().find(|(value, _)| value.to_string() == part);
+            match part {
+                "other" => other.to_string(),
+                _ => found.map_or(0, |(_, count)| *count).to_string(),
+            }
+        }
+    }
+}
