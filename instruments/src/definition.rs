@@ -1,9 +1,13 @@
 //! One instrument, as its file says.
 
+use std::sync::Arc;
+
 use gilk_samples::Meaning;
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
+use crate::program::Hook;
+use crate::source::ast::{Node, Probe, StatementKind};
+use crate::{Error, Result, Source};
 
 /// An instrument of the library.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,6 +23,9 @@ pub struct Definition {
     pub meaning: Meaning,
     /// Unit of the values; empty for none.
     pub unit: String,
+    /// What it was written as, if that was the language.
+    #[serde(skip)]
+    pub source: Option<Arc<Source>>,
 }
 
 /// What runs at each hit.
@@ -50,6 +57,31 @@ pub enum Sampled {
 }
 
 impl Definition {
+    /// Reads one instrument in the language.
+    ///
+    /// # Errors
+    /// [`Error::Source`] if `text` is not a source, [`Error::Name`] if it does not say its name.
+    pub fn from_source(file: &str, text: &str) -> Result<Self> {
+        let source = Source::parse(text).map_err(|faults| Error::Source {
+            file: file.to_owned(),
+            faults,
+        })?;
+        if source.name().is_empty() {
+            return Err(Error::Name {
+                file: file.to_owned(),
+                name: String::new(),
+            });
+        }
+        Ok(Self {
+            name: source.name().to_owned(),
+            summary: source.summary().to_owned(),
+            program: plain(&source).unwrap_or(Program::Probe),
+            meaning: source.meaning(),
+            unit: source.unit().to_owned(),
+            source: Some(Arc::new(source)),
+        })
+    }
+
     /// Reads one instrument file.
     ///
     /// # Errors
@@ -76,5 +108,49 @@ impl Definition {
             });
         }
         Ok(definition)
+    }
+}
+
+/// The program of a source that does one of the things that need no compiler.
+fn plain(source: &Source) -> Option<Program> {
+    let [
+        Probe {
+            hook: Hook::Hit,
+            predicate: None,
+            statements,
+            ..
+        },
+    ] = source.parts.probes.as_slice()
+    else {
+        return None;
+    };
+    if source.once() || !source.parts.declarations.is_empty() {
+        return None;
+    }
+    let [statement] = statements.as_slice() else {
+        return None;
+    };
+    match &statement.kind {
+        StatementKind::Assign(_, value) => match &value.node {
+            Node::Call(word, arguments) if word.text == "count" && arguments.is_empty() => {
+                Some(Program::Count)
+            }
+            _ => None,
+        },
+        StatementKind::Sample(value) => match &value.node {
+            Node::Name(name) => Some(Program::Sample(match name.as_str() {
+                "tsc" => Sampled::Tsc,
+                "block" => Sampled::BlockIndex,
+                "arg0" => Sampled::Argument(0),
+                "arg1" => Sampled::Argument(1),
+                "arg2" => Sampled::Argument(2),
+                "arg3" => Sampled::Argument(3),
+                "arg4" => Sampled::Argument(4),
+                "arg5" => Sampled::Argument(5),
+                _ => return None,
+            })),
+            _ => None,
+        },
+        StatementKind::Add(..) => None,
     }
 }

@@ -1,5 +1,7 @@
 use thiserror::Error;
 
+use crate::Faults;
+
 /// What can be wrong with an instrument.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -13,6 +15,14 @@ pub enum Error {
         file: String,
         /// Line, column and what was expected there.
         reason: String,
+    },
+    /// The file is not a source.
+    #[error("The instrument file {file} cannot be read.\n{faults}")]
+    Source {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        faults: Faults,
     },
     /// A name that sessions could not write.
     #[error(

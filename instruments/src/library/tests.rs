@@ -1,0 +1,269 @@
+use super::*;
+use crate::{Context, Sampled, trial};
+
+#[test]
+fn the_builtin_files_are_good_and_named_as_their_instrument() {
+    let library = Library::builtin().unwrap();
+    for (file, text) in FILES {
+        let (name, form) = file.split_once('.').unwrap();
+        let definition = library
+            .iter()
+            .chain(library.probes())
+            .find(|definition| definition.name == name)
+            .unwrap_or_else(|| panic!("{file} names itself otherwise"));
+        assert!(
+            definition.summary.ends_with('.'),
+            "{file}: the summary is not a sentence"
+        );
+        if form == "ron" {
+            continue;
+        }
+        let source = definition.source.as_ref().unwrap();
+        assert_eq!(source.formatted(), *text, "{file}");
+        // None needs a kernel's types, so each is good on any kernel.
+        let program = source
+            .check(&Context::default())
+            .unwrap_or_else(|faults| panic!("{file}\n{faults}"));
+        assert_eq!(program.meaning, definition.meaning);
+        for probe in &program.probes {
+            assert!(
+                program.cost(probe).instructions <= 150,
+                "{file}: {}",
+                program.cost(probe)
+            );
+        }
+    }
+}
+
+#[test]
+fn what_needs_no_compiler_has_none() {
+    let library = Library::builtin().unwrap();
+    let program = |name: &str| library.get(name).unwrap().program;
+    assert_eq!(program("counter"), Program::Count);
+    assert_eq!(program("timestamp"), Program::Sample(Sampled::Tsc));
+    assert_eq!(program("block-trace"), Program::Sample(Sampled::BlockIndex));
+    assert_eq!(program("argument-3"), Program::Sample(Sampled::Argument(3)));
+    assert_eq!(program("elapsed-stop"), Program::StopTimer);
+    for text in [
+        "instrument x \"X.\"; pre { @hits = count() }",
+        "instrument x \"X.\" once; hit { @hits = count() }",
+        "instrument x \"X.\"; hit / cpu / { @hits = count() }",
+        "instrument x \"X.\"; hit { sample(tsc + 1) }",
+        "instrument x \"X.\"; hit { sample(tsc); sample(tsc) }",
+        "instrument x \"X.\"; hit { sample(arg6) }",
+    ] {
+        assert_eq!(
+            Definition::from_source("x.gilk", text).unwrap().program,
+            Program::Probe,
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn every_file_of_the_folder_is_built_in_and_told_of() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/library");
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), FILES.len());
+    let reference = include_str!("../../README.md");
+    let library = Library::builtin().unwrap();
+    for definition in library.iter().chain(library.probes()) {
+        let row = format!("| `{}` | {} |", definition.name, definition.summary);
+        assert!(reference.contains(&row), "the reference has no row\n{row}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    let library = Library::builtin().unwrap();
+    let unknown = library.get("conter").unwrap_err().to_string();
+    assert!(
+        unknown.contains("\"conter\"") && unknown.contains("counter"),
+        "{unknown}"
+    );
+
+    let bad = Definition::from_ron("mine.ron", "(name: \"x\"")
+        .unwrap_err()
+        .to_string();
+    assert!(bad.contains("mine.ron") && bad.contains("1:"), "{bad}");
+    let bad = Definition::from_source("mine.gilk", "entri { }")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        bad.contains("mine.gilk") && bad.contains("Did you mean `entry`?"),
+        "{bad}"
+    );
+    let nameless = Definition::from_source("mine.gilk", "entry { sample(1) }").unwrap_err();
+    assert_eq!(
+        nameless,
+        Error::Name {
+            file: "mine.gilk".into(),
+            name: String::new()
+        }
+    );
+
+    let seven =
+        include_str!("../../library/elapsed-stop.ron").replace("StopTimer", "Sample(Argument(7))");
+    assert_eq!(
+        Definition::from_ron("mine.ron", &seven),
+        Err(Error::Argument {
+            file: "mine.ron".into(),
+            number: 7
+        })
+    );
+
+    for name in ["counter", "elapsed"] {
+        let twice = Library::builtin().unwrap().add_file(
+            "mine.gilk",
+            &format!("instrument {name} \"X.\"; hit {{ sample(1) }}"),
+        );
+        assert_eq!(twice, Err(Error::Twice { name: name.into() }));
+    }
+}
+
+/// Runs hits on an instrument of the library.
+fn tried(name: &str, hits: &str) {
+    let (_, text) = FILES
+        .iter()
+        .find(|(file, _)| file.strip_suffix(".gilk") == Some(name))
+        .unwrap();
+    let program = trial::check(text, "nowhere").unwrap();
+    trial::run(&program, hits);
+}
+
+#[test]
+fn times_are_right_under_recursion_and_preemption() {
+    tried(
+        "elapsed",
+        "entry call=1 tid=1 tsc=10 -> @start = 10
+         entry call=2 tid=1 tsc=20 -> @start = 20
+         entry call=3 tid=2 tsc=25 -> @start = 25
+         return call=2 tid=1 tsc=30 -> sample 10
+         return call=1 tid=1 tsc=50 -> sample 40
+         return call=3 tid=2 tsc=60 -> sample 35
+         return call=4 tid=3 tsc=70 -> nothing",
+    );
+    tried(
+        "elapsed-total",
+        "return tid=9 tsc=5 -> nothing
+         entry tid=1 tsc=10 -> @depth = 1
+         entry tid=1 tsc=20 -> @depth = 2, @start = 10
+         return tid=1 tsc=30 -> @depth = 1
+         return tid=1 tsc=50 -> @total = 40, @calls = 1, @depth = 0
+         entry tid=2 tsc=60 cpu=1 -> @start = 60
+         return tid=2 tsc=65 cpu=0 -> @total = 45, @calls = 2",
+    );
+    tried(
+        "processor-time",
+        "entry:__schedule tid=1 tsc=5 -> nothing
+         return:__schedule tid=1 tsc=6 -> nothing
+         entry tid=1 tsc=10 -> @start = 10
+         entry:__schedule tid=1 tsc=20 -> @left = 20
+         entry tid=2 tsc=25 -> @start = 25
+         return tid=2 tsc=35 -> sample 10
+         return:__schedule tid=1 tsc=70 -> @away = 50
+         return tid=1 tsc=80 -> sample 20
+         entry tid=1 tsc=90 -> @away = 0
+         return tid=1 tsc=91 -> sample 1",
+    );
+    tried(
+        "elapsed-histogram",
+        "entry call=1 tsc=0x100 -> @start = 256
+         return call=1 tsc=0x105 -> @ticks[4..7] = 1",
+    );
+    tried(
+        "lock-wait",
+        "entry call=1 tsc=1 -> @start = 1
+         return call=1 tsc=1001 -> sample 1000, @waits[512..1023] = 1
+         return call=7 tsc=1002 -> nothing",
+    );
+}
+
+#[test]
+fn threads_are_counted_while_they_are_inside_or_wait() {
+    tried(
+        "threads-inside",
+        "return call=9 -> nothing
+         entry call=1 -> sample 1
+         entry call=2 -> sample 2
+         return call=1 -> sample 1
+         return call=2 -> sample 0",
+    );
+    tried(
+        "threads-waiting",
+        "entry:__schedule tid=1 -> nothing
+         return:__schedule tid=1 -> nothing
+         entry tid=1 -> @depth = 1
+         entry:__schedule tid=1 -> sample 1
+         entry tid=2 -> @depth = 1
+         entry:__schedule tid=2 -> sample 2
+         return:__schedule tid=1 -> sample 1
+         return tid=1 -> @depth = 0
+         return:__schedule tid=2 -> sample 0",
+    );
+}
+
+#[test]
+fn values_are_those_of_the_machine() {
+    tried("return-value", "return retval=-5 -> sample -5");
+    tried("register", "hit ax=9 -> sample 9");
+    tried(
+        "memory",
+        "hit arg0=0x10 [0x10]=77 -> sample 77\nhit arg0=0 -> sample 0, faults 1",
+    );
+    tried(
+        "errors",
+        "return retval=0 -> nothing
+         return retval=0xffff_fff4 -> @errors[12] = 1
+         return retval=-12 -> @errors[12] = 2
+         return retval=-5000 -> nothing",
+    );
+    tried("histogram", "hit arg2=4096 -> @values[4096..8191] = 1");
+    tried(
+        "linear-histogram",
+        "hit arg2=300 -> @values[256..511] = 1\nhit arg2=20000 -> @values[16384..] = 1",
+    );
+    tried(
+        "usage",
+        "hit arg1=3 -> @values[3] = 1\nhit arg1=3 cpu=1 -> @values[3] = 2, @values[other] = 0",
+    );
+    tried("by-process", "hit pid=30 -> @processes[30] = 1");
+}
+
+#[test]
+fn edges_and_callers_are_told_apart() {
+    tried(
+        "branch",
+        "taken -> @taken = 1, @untaken = 0\nuntaken -> @untaken = 1",
+    );
+    tried(
+        "branch-hint",
+        "taken -> @jumped = 1\nuntaken -> @ran_on = 1, @jumped = 1",
+    );
+    tried("lock-retries", "taken -> @again = 1\nuntaken -> @done = 1");
+    tried("edge-coverage", "taken -> @hits = 1\nuntaken -> nothing");
+    tried(
+        "caller",
+        "return tid=1 -> nothing\nentry tid=1 -> @called = 1\nreturn tid=1 -> @called = 0",
+    );
+    tried(
+        "elapsed-when-called",
+        "entry tid=1 tsc=1 -> nothing\nreturn tid=1 tsc=2 -> nothing",
+    );
+    tried(
+        "call-trace",
+        "entry tid=1 -> nothing\nreturn tid=1 -> nothing",
+    );
+    // Together: what the caller's instrument stores is what the others read.
+    let both = "instrument both \"X.\"; shared thread @called; call @start;
+        entry:outer { @called++ } return:outer / @called > 0 / { @called-- }
+        entry / @called > 0 / { @start = tsc } return / @start != 0 / { sample(tsc - @start) }";
+    trial::run(
+        &trial::check(both, "nowhere").unwrap(),
+        "entry:outer tid=1 -> @called = 1
+         entry tid=1 call=1 tsc=10 -> @start = 10
+         entry tid=2 call=2 tsc=11 -> nothing
+         return tid=1 call=1 tsc=30 -> sample 20
+         return:outer tid=1 -> @called = 0
+         entry tid=1 call=3 tsc=40 -> nothing",
+    );
+}
