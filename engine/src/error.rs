@@ -85,6 +85,9 @@ pub enum Error {
         /// How many there are.
         available: u64,
     },
+    /// Whoever waited for a plan does not want it any more.
+    #[error("The plan was given up before it was done.")]
+    GivenUp,
     /// An instruction could not be encoded at its new place.
     #[error("The instruction at {at} cannot be encoded in the patch: {reason}.")]
     Encode {

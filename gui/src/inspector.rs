@@ -226,7 +226,7 @@ fn written(state: &State, scene: &Scene, block: BlockIndex, hook: HookType) -> V
         (id.block, id.hook) == (block.0, hook)
             && plan
                 .function(id.major)
-                .is_some_and(|one| one.cfg.function == scene.function())
+                .is_some_and(|one| one.outline.function == scene.function())
     };
     // Instruments of one hook are all reached alike.
     plan.instruments

@@ -68,7 +68,7 @@ fn taken(state: &State, scene: &Scene) -> &'static str {
     let functions = plan.map(|plan| plan.plan().functions.as_slice());
     let mut functions = functions.unwrap_or_default().iter();
     functions
-        .find(|one| one.cfg.function == scene.function())
+        .find(|one| one.outline.function == scene.function())
         .map_or("not planned", |one| one.style.name())
 }
 

@@ -124,7 +124,10 @@ fn everything(image: &Image, known: &Known) -> anyhow::Result<()> {
     let count = session.placements.len();
     let library = Library::builtin()?;
     let before = on_cpu();
-    let (plan, time) = timed(|| plan::plan(image, &session, &library, &layout()));
+    let (plan, time) = timed(|| {
+        let watch = &mut memory::between_stages();
+        plan::plan_watched(image, &session, &library, &layout(), watch)
+    });
     let (plan, took) = (plan?, on_cpu() - before);
     let names: Vec<String> = known.types.iter().map(HookType::to_string).collect();
     row(

@@ -5,6 +5,7 @@ mod decode;
 pub mod dot;
 mod instructions;
 mod leaders;
+mod outline;
 #[cfg(test)]
 pub(crate) mod soup;
 #[cfg(test)]
@@ -17,6 +18,7 @@ use crate::image::{Branch, FunctionId};
 use crate::{Addr, Image, Refusal, Span};
 
 pub use instructions::{Instructions, Iter};
+pub use outline::Outline;
 
 /// Index of a block in its function's graph, in order of address: what sessions and identifiers name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

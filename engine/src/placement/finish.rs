@@ -65,8 +65,9 @@ fn displacing(part: &Part<'_>, at: Number) -> Option<usize> {
         .map(|_| index)
 }
 
-/// The placement of a solved problem.
-pub(super) fn finish(problem: &Problem<'_, '_>) -> Placement {
+/// The placement of a solved problem, from which it takes what was asked.
+pub(super) fn finish(problem: &mut Problem<'_, '_>) -> Placement {
+    let asked = std::mem::take(&mut problem.asked);
     let numbers = Numbers::of(&problem.parts);
     let mut bounces: Vec<(Bounce, Slot, usize)> = Vec::with_capacity(problem.taken.len());
     for &(index, first, slot) in &problem.taken {
@@ -126,11 +127,12 @@ pub(super) fn finish(problem: &Problem<'_, '_>) -> Placement {
     let mut all: Vec<Site> = Vec::with_capacity(numbers.order.len());
     all.extend(sites);
     let mut sites = all;
-    let hooks = problem.asked.iter().map(|(index, _, way)| {
-        let (tactic, event) = way.as_ref().map_err(|refusal| (**refusal).clone())?;
-        let index = *index as usize;
+    // There may be a million: they go where the asks were.
+    let hooks = asked.into_iter().map(|(index, _, way)| {
+        let (tactic, event) = way.map_err(|refusal| *refusal)?;
+        let index = index as usize;
         match problem.parts.get(index) {
-            Some(part) => reached(part, index, (*tactic, event), &numbers, &by_site),
+            Some(part) => reached(part, index, (tactic, &event), &numbers, &by_site),
             None => no_part(),
         }
     });

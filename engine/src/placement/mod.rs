@@ -163,7 +163,7 @@ pub struct Site {
     pub overwritten: u32,
     /// Original code that the patch goes on with, behind `displaced` or behind another of these,
     /// instead of leaving for the text: sorted, no two for one edge. The text there stays as it is.
-    pub run_ons: Vec<RunOn>,
+    pub run_ons: Box<[RunOn]>,
 }
 
 /// An edge behind which a patch goes on with a copy.

@@ -151,7 +151,7 @@ impl<'a> Alone<'a> {
     fn place(&self, asks: &[(usize, Ask)]) -> Placement {
         let mut problem = Problem::new(&self.neighbours, [Rc::clone(&self.outline)], asks);
         problem.solve();
-        finish(&problem)
+        finish(&mut problem)
     }
 
     fn choice(&self, ask: Ask) -> Result<Choice, Refusal> {
@@ -215,7 +215,7 @@ pub fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted]) -> Placement {
     let asks: Vec<(usize, Ask)> = wanted.iter().map(|wanted| ask(&places, wanted)).collect();
     let mut problem = Problem::new(&neighbours, outlines, &asks);
     problem.solve();
-    finish(&problem)
+    finish(&mut problem)
 }
 
 /// The outline that a graph is in, and the number of its first block there.

@@ -168,7 +168,7 @@ mod tests {
                 splice: Splice::Trap,
                 displaced: Span::new(at, 4),
                 overwritten: 1,
-                run_ons: vec![],
+                run_ons: Box::default(),
             }],
             bounces: vec![],
             hooks: vec![Ok(Reached {
@@ -233,7 +233,7 @@ mod tests {
             splice: Splice::Trap,
             displaced: Span::new(at.add(4), 4),
             overwritten: 1,
-            run_ons: vec![],
+            run_ons: Box::default(),
         });
         stays(&fixture(), arena(at), met);
     }

@@ -243,7 +243,7 @@ fn both<'a>(
             problem.relocate_whole(0);
         }
         problem.solve();
-        let placement = finish(&problem);
+        let placement = finish(&mut problem);
         (StyleCost::of(&problem, &placement), placement)
     };
     let (in_place, known) = solved(false);
@@ -337,7 +337,7 @@ pub fn place_in_styles(
             problem.relocate_whole(part);
         }
         problem.solve();
-        finish(&problem)
+        finish(&mut problem)
     };
     let mut placement = solved(&taken);
     let chosen = |part: usize, taken: &[Style]| {

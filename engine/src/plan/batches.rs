@@ -1,5 +1,7 @@
 //! Changes of sites → pokes.
 
+use std::collections::HashMap;
+
 use super::build::missing;
 use super::dependences::Order;
 use super::patches::Made;
@@ -17,6 +19,7 @@ pub(super) struct Writer<'a> {
     pub(super) bounces: &'a [Bounce],
     pub(super) order: &'a Order,
     pub(super) made: &'a Made,
+    pub(super) detours: &'a HashMap<VersionIndex, VersionIndex>,
 }
 
 /// What becomes of a site or its bounce, as indices of patches.
@@ -106,10 +109,12 @@ impl Writer<'_> {
         let site = self.sites.get(change.site.0 as usize);
         let site = site.ok_or_else(|| missing("a site"))?;
         let patch = |version: VersionIndex| self.made.of_version.get(version.get()).copied();
+        let first = change.to.filter(|_| change.from.is_none());
+        let diverted = first.and_then(|first| self.detours.get(&first).copied());
         let step = Step {
             from: change.from.and_then(patch),
             to: change.to.and_then(patch),
-            detour: change.detour.and_then(patch),
+            detour: diverted.and_then(patch),
         };
         let stays = step.from.is_some() && step.to.is_some();
         if let Splice::Short(index) = site.splice {

@@ -1,23 +1,24 @@
 //! From a session to numbered instruments, their points and sites.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use gilk_instruments::{Definition, Library, Program};
 
 use super::dependences::Order;
-use super::functions::Functions;
+use super::numbered::Numbered;
 use super::schedule::{Schedule, schedule};
-use super::{Plan, PlannedInstrument, batches, patches};
+use super::stage::{self, Stage, Watch};
+use super::{Plan, PlannedInstrument, arguments, batches, patches};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::layout::RuntimeLayout;
-use crate::liveness::Arguments;
 use crate::patch::sampled_argument;
 use crate::placement::{
     Comparison, Placement, Reached, Style, Styled, Wanted, place_in_styles, punned,
 };
 use crate::session::Session;
-use crate::{Error, HookType, Image, InstrumentId, Refusal, Result, Rule};
+use crate::{Error, HookType, Image, InstrumentId, Refusal, Result};
 
 /// Works a session out. The same input gives the same plan every time.
 ///
@@ -32,10 +33,26 @@ pub fn plan(
     library: &Library,
     layout: &RuntimeLayout,
 ) -> Result<Plan> {
+    plan_watched(image, session, library, layout, &mut |_| {
+        ControlFlow::Continue(())
+    })
+}
+
+/// The same, told to somebody who may give it up: a plan of a whole kernel takes seconds.
+///
+/// # Errors
+/// As [`plan`]; [`Error::GivenUp`] once `watch` does not want to go on.
+pub fn plan_watched(
+    image: &Image,
+    session: &Session,
+    library: &Library,
+    layout: &RuntimeLayout,
+    watch: &mut Watch<'_>,
+) -> Result<Plan> {
     let place = |graphs: &[&Cfg], styles: &[Style], wanted: &[Wanted]| {
         place_in_styles(image, graphs, styles, wanted)
     };
-    plan_styled(image, session, library, layout, place)
+    plan_styled(image, session, library, layout, watch, place)
 }
 
 /// Works a session out with the sites that `place` finds for its hooks.
@@ -52,7 +69,8 @@ pub(crate) fn plan_placed(
         styles: vec![Style::InPlace; graphs.len()],
         compared: vec![None; graphs.len()],
     };
-    plan_styled(image, session, library, layout, place)
+    let watch = &mut |_| ControlFlow::Continue(());
+    plan_styled(image, session, library, layout, watch, place)
 }
 
 fn plan_styled(
@@ -60,19 +78,20 @@ fn plan_styled(
     session: &Session,
     library: &Library,
     layout: &RuntimeLayout,
+    watch: &mut Watch<'_>,
     place: impl FnOnce(&[&Cfg], &[Style], &[Wanted]) -> Styled,
 ) -> Result<Plan> {
     session.check()?;
     layout.check()?;
     let mut planner = Planner {
-        image,
         session,
         layout,
-        functions: Functions::new(image),
+        functions: Numbered::new(image),
     };
-    let named = planner.named(library)?;
+    let named = planner.named(library, watch)?;
     let wanted = planner.wanted(&named)?;
-    let graphs: Vec<&Cfg> = planner.functions.graphs().collect();
+    stage::told(watch, Stage::Sites)?;
+    let graphs = planner.functions.graphs();
     let styles = planner.styles(&named, graphs.len());
     let Styled {
         mut placement,
@@ -81,7 +100,6 @@ fn plan_styled(
     } = place(&graphs, &styles, &wanted);
     drop(graphs);
     punned::instead_of_traps(image, layout.arena, &mut placement);
-    planner.functions.place(styles, compared);
     let Placement {
         sites,
         bounces,
@@ -89,27 +107,32 @@ fn plan_styled(
     } = placement;
     let instruments = planner.instruments(named, &wanted, hooks)?;
     drop(wanted);
-    planner.check_arguments(&instruments, &sites)?;
+    let functions = planner.functions.placed(styles, compared);
+    stage::told(watch, Stage::Patches)?;
+    arguments::check(image, session, &functions, &instruments, &sites)?;
     let mut order = Order::of(session, &instruments, &sites, &bounces)?;
-    let schedule = schedule(&planner.functions, &instruments, &sites, &bounces, &order);
+    let schedule = schedule(&functions, &instruments, &sites, &bounces, &order);
     let maker = patches::Maker {
         image,
         session,
         layout,
-        functions: &planner.functions,
+        functions: &functions,
         instruments: &instruments,
         sites: &sites,
         blame: &order.blame,
     };
-    let made = maker.patches(&schedule)?;
+    let made = maker.patches(&schedule, watch)?;
     // What follows needs much room, and of the schedule only when what changes.
     let Schedule {
         times,
         changes,
         versions,
         listed,
+        detours,
     } = schedule;
     drop((versions, listed, std::mem::take(&mut order.blame)));
+    let functions = functions.planned();
+    stage::told(watch, Stage::Batches)?;
     let writer = batches::Writer {
         image,
         instruments: &instruments,
@@ -117,13 +140,14 @@ fn plan_styled(
         bounces: &bounces,
         order: &order,
         made: &made,
+        detours: &detours,
     };
     let batches = writer.batches(&times, &changes)?;
     Ok(Plan {
         release: image.release().to_owned(),
         duration: session.duration,
         layout: layout.clone(),
-        functions: planner.functions.planned(),
+        functions,
         instruments,
         sites,
         bounces,
@@ -146,15 +170,14 @@ const fn hook(id: InstrumentId) -> Hook {
 }
 
 struct Planner<'a> {
-    image: &'a Image,
     session: &'a Session,
     layout: &'a RuntimeLayout,
-    functions: Functions<'a>,
+    functions: Numbered<'a>,
 }
 
 impl Planner<'_> {
     /// Looks functions, blocks and instruments up and numbers them, one for each placement.
-    fn named(&mut self, library: &Library) -> Result<Vec<Named>> {
+    fn named(&mut self, library: &Library, watch: &mut Watch<'_>) -> Result<Vec<Named>> {
         let mut definitions: HashMap<&str, Arc<Definition>> = HashMap::new();
         let mut majors: HashMap<&str, u32> = HashMap::new();
         let mut orders: HashMap<Hook, u64> = HashMap::new();
@@ -171,6 +194,7 @@ impl Planner<'_> {
             let major = match majors.get(&*placement.function) {
                 Some(&known) => known,
                 None => {
+                    stage::told(watch, Stage::Graphs)?;
                     let new = self.functions.major(&placement.function)?;
                     majors.insert(&placement.function, new);
                     new
@@ -336,44 +360,6 @@ impl Planner<'_> {
             });
         }
         Ok(instruments)
-    }
-
-    /// An argument is only sampled where its register still has it: at each point.
-    fn check_arguments(
-        &self,
-        instruments: &[PlannedInstrument],
-        sites: &[crate::placement::Site],
-    ) -> Result<()> {
-        let mut known: BTreeMap<u32, Arguments> = BTreeMap::new();
-        for one in instruments {
-            let Some(register) = sampled_argument(one.definition.program) else {
-                continue;
-            };
-            let Some(cfg) = self.functions.graph(one.id.major) else {
-                continue;
-            };
-            let arguments = known
-                .entry(one.id.major)
-                .or_insert_with(|| Arguments::of(self.image, cfg));
-            for &(site, point) in &one.points {
-                let site = sites
-                    .get(site.0 as usize)
-                    .ok_or_else(|| missing("a site"))?;
-                let (at, intact) = self.functions.intact(arguments, cfg, site, point);
-                if !intact.contains(register) {
-                    let register = format!("{register:?}").to_lowercase();
-                    let refusal = Refusal {
-                        rule: Rule::ArgumentGone,
-                        at,
-                        why: format!(
-                            "{register} may no longer have the value that the caller passed"
-                        ),
-                    };
-                    return Err(refused(self.session, one.placement, refusal));
-                }
-            }
-        }
-        Ok(())
     }
 }
 

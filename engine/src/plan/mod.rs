@@ -1,13 +1,16 @@
 //! Instruments and times → splices, patches, and the ordered batches that install and remove them.
 
+mod arguments;
 mod batches;
 mod build;
 mod bytes;
 mod dependences;
 mod functions;
+mod numbered;
 mod patches;
 pub mod report;
 mod schedule;
+mod stage;
 #[cfg(test)]
 mod tests;
 mod way;
@@ -16,17 +19,18 @@ use std::sync::Arc;
 
 use gilk_instruments::Definition;
 
-use crate::cfg::Cfg;
+use crate::cfg::Outline;
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::patch::{Piece, Pieces, Probed, Row};
 use crate::placement::{Bounce, BounceIndex, Comparison, Point, Site, SiteIndex, Style, Tactic};
 use crate::{Addr, Few, InstrumentId};
 
-pub use build::plan;
 #[cfg(test)]
 pub(crate) use build::plan_placed;
+pub use build::{plan, plan_watched};
 pub use bytes::PokeBytes;
 pub use patches::PATCH_ALIGN;
+pub use stage::{Stage, Watch};
 
 /// Writes of text that the driver carries out in one batch, at most (`ILK_MAX_POKES` in
 /// `ilk-driver/kmod/ilk_abi.h`).
@@ -65,8 +69,8 @@ pub struct PlannedFunction {
     pub major: u32,
     /// Kernel symbol.
     pub name: String,
-    /// Its graph.
-    pub cfg: Cfg,
+    /// Its blocks and edges.
+    pub outline: Outline,
     /// How its hooks are reached: in place or whole.
     pub style: Style,
     /// What both styles cost, where both were looked at.
@@ -108,9 +112,9 @@ pub struct Patch {
     /// Where the code goes: in the arena, 16-byte aligned.
     pub address: Addr,
     /// The code.
-    pub code: Vec<u8>,
+    pub code: Box<[u8]>,
     /// How stacks are unwound through it, where they are (`unwinds` of the layout).
-    pub rows: Vec<Row>,
+    pub rows: Box<[Row]>,
     /// What its stretches are: [`Patch::pieces`] tells.
     pub pieces: Pieces,
     /// Instruments by point, each list in the order in which it runs; sorted, no list empty. Without

@@ -3,6 +3,7 @@
 use super::build::{missing, refused};
 use super::functions::Functions;
 use super::schedule::{Schedule, Version};
+use super::stage::{self, Stage, Watch};
 use super::{Patch, PatchIndex, PlannedInstrument};
 use crate::layout::RuntimeLayout;
 use crate::patch::{Assembler, Hooked, Packed, Pieces};
@@ -33,10 +34,17 @@ pub(super) struct Made {
     pub(super) of_version: Vec<PatchIndex>,
 }
 
+/// Patches between two looks at whether somebody still wants them.
+const TOLD: usize = 1024;
+
 impl Maker<'_> {
     /// Assembles every version: first those that must be at certain addresses, then the others, one
     /// behind the other in what is left of the arena.
-    pub(super) fn patches(&self, schedule: &Schedule) -> Result<Made> {
+    ///
+    /// # Errors
+    /// [`Error::Full`] if the arena is; [`Error::Refused`] where code cannot be made or has no room in reach;
+    /// [`Error::GivenUp`].
+    pub(super) fn patches(&self, schedule: &Schedule, watch: &mut Watch<'_>) -> Result<Made> {
         let mut assembler = Assembler::new(self.image, self.layout);
         let mut packed = Packed::default();
         let mut room = Room::new(self.layout.arena);
@@ -61,6 +69,9 @@ impl Maker<'_> {
         }
         let mut punned = punned.into_iter().peekable();
         for (number, version) in numbered() {
+            if number.is_multiple_of(TOLD) {
+                stage::told(watch, Stage::Patches)?;
+            }
             if punned.next_if_eq(&number).is_some() {
                 continue;
             }
@@ -140,11 +151,15 @@ impl Maker<'_> {
     ) -> Result<Patch> {
         let listed = version.listed.start as usize..version.listed.end as usize;
         let listed = schedule.listed.get(listed);
-        let listed = listed.unwrap_or_default();
+        let listed = listed.unwrap_or_default().iter();
+        let listed = listed.filter_map(|&(index, nth)| {
+            let one = self.instruments.get(index as usize)?;
+            Some((one.points.get(nth as usize)?.1, one))
+        });
+        let listed: Vec<(Point, &PlannedInstrument)> = listed.collect();
         let hooked: Vec<Hooked<'_>> = listed
             .iter()
-            .filter_map(|&(_, index)| self.instruments.get(index as usize))
-            .map(|one| Hooked {
+            .map(|(_, one)| Hooked {
                 id: one.id,
                 program: one.definition.program,
                 timer: one.timer,
@@ -163,19 +178,16 @@ impl Maker<'_> {
             .collect();
         let site = self.site(version)?;
         let live = self.functions.live(site);
-        let mut code = assembler
+        let code = assembler
             .assemble(address, site, &hooks, &live)
             .map_err(|refusal| self.refused(version, refusal))?;
-        // There may be a million patches.
-        code.bytes.shrink_to_fit();
-        code.rows.shrink_to_fit();
         let ids = |list: &[Hooked<'_>]| list.iter().map(|one| one.id).collect();
         let all: Vec<InstrumentId> = hooked.iter().map(|one| one.id).collect();
         Ok(Patch {
             site: version.site,
             address,
-            code: code.bytes,
-            rows: code.rows,
+            code: code.bytes.into(),
+            rows: code.rows.into(),
             pieces: Pieces::pack(&code.pieces, &all, packed),
             hooks: hooks
                 .iter()

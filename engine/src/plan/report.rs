@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::{Batch, Part, Patch, Plan, PlannedFunction, PlannedInstrument, Poke, PokeKind};
-use crate::cfg::BlockIndex;
+use crate::cfg::{BlockIndex, Cfg};
 use crate::listing::disassemble;
 use crate::patch::PieceKind;
 use crate::placement::{Bounce, Edge, Point, Site, SiteIndex, Slot, Splice, compare};
@@ -97,8 +97,10 @@ impl Report<'_> {
     ) -> std::fmt::Result {
         // A plan looks at both where it has the choice; who reads its report may want to have it.
         let looked_at = function.compared.clone();
-        let compared =
-            looked_at.unwrap_or_else(|| Box::new(compare(self.image, &function.cfg, hooks)));
+        let compared = looked_at.unwrap_or_else(|| {
+            let cfg = Cfg::of(self.image, function.outline.function);
+            Box::new(compare(self.image, &cfg, hooks))
+        });
         writeln!(self.out, "{}: {}", function.name, function.style)?;
         write!(self.out, "{compared}")
     }

@@ -25,12 +25,10 @@ pub(super) struct Change {
     pub(super) site: SiteIndex,
     pub(super) from: Option<VersionIndex>,
     pub(super) to: Option<VersionIndex>,
-    /// The version to which threads are diverted, if not the new one.
-    pub(super) detour: Option<VersionIndex>,
 }
 
 /// Index of a version. There may be a million changes, so that an `Option` of it takes no more room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct VersionIndex(NonZeroU32);
 
 impl VersionIndex {
@@ -51,10 +49,12 @@ pub(super) struct Schedule {
     pub(super) times: Vec<f64>,
     /// By site, and then by first use.
     pub(super) versions: Vec<Version>,
-    /// The instruments of versions: indices in the plan's instruments.
-    pub(super) listed: Vec<(Point, u32)>,
+    /// The instruments of versions: indices in the plan's instruments, and in their points.
+    pub(super) listed: Vec<(u32, u32)>,
     /// By site, and then by time.
     pub(super) changes: Vec<Change>,
+    /// The versions to which threads are diverted, by version that is to come, where these are not the same.
+    pub(super) detours: HashMap<VersionIndex, VersionIndex>,
 }
 
 /// An instrument at a point of a site. Its order is that in which instruments run.
@@ -65,6 +65,8 @@ struct Member {
     turn: u8,
     order: u8,
     instrument: u32,
+    /// Index in its points.
+    nth: u32,
     /// Indices of times.
     active: (u32, u32),
 }
@@ -92,7 +94,7 @@ pub(super) fn schedule(
     let mut kept: HashMap<SiteIndex, Vec<(u32, u32)>> = HashMap::new();
     for (number, one) in (0..).zip(instruments) {
         let active = (index(one.launch), index(one.splash));
-        for &(at, point) in &one.points {
+        for (nth, &(at, point)) in (0..).zip(&one.points) {
             let Some(site) = sites.get(at.0 as usize) else {
                 continue;
             };
@@ -102,6 +104,7 @@ pub(super) fn schedule(
                 turn: functions.turn(one.id, site, point),
                 order: one.id.order,
                 instrument: number,
+                nth,
                 active,
             });
         }
@@ -138,6 +141,7 @@ pub(super) fn schedule(
         versions: Vec::with_capacity(sites.len()),
         listed: Vec::with_capacity(members.len()),
         changes: Vec::with_capacity(2 * sites.len()),
+        detours: HashMap::new(),
     };
     let mut versions = Versions::default();
     for (at, site) in (0..).map(SiteIndex).zip(sites) {
@@ -199,14 +203,15 @@ impl Versions {
                 let member = members.get(number as usize);
                 member.is_some_and(|member| comes_too_early(member.instrument))
             });
-            let detour = (now.is_none() && early)
-                .then(|| version(done, &mut self.known, site, members, &[]));
+            if let (None, Some(next), true) = (now, next, early) {
+                let detour = version(done, &mut self.known, site, members, &[]);
+                done.detours.insert(next, detour);
+            }
             done.changes.push(Change {
                 time,
                 site,
                 from: now,
                 to: next,
-                detour,
             });
             now = next;
         }
@@ -228,7 +233,7 @@ fn version(
     let first = number(done.listed.len());
     let listed = active.iter().filter_map(|&n| members.get(n as usize));
     done.listed
-        .extend(listed.map(|member| (member.point, member.instrument)));
+        .extend(listed.map(|member| (member.instrument, member.nth)));
     done.versions.push(Version {
         site,
         listed: first..number(done.listed.len()),

@@ -39,8 +39,8 @@ pub(super) fn place(plan: &Plan, one: &PlannedInstrument) -> Addr {
     let function = plan
         .functions
         .get(usize::try_from(one.id.major).unwrap_or(usize::MAX));
-    let block = function.and_then(|function| function.cfg.block(BlockIndex(one.id.block)));
-    block.map_or(Addr(0), |block| block.span.start)
+    let block = function.and_then(|function| function.outline.block(BlockIndex(one.id.block)));
+    block.map_or(Addr(0), |block| block.start)
 }
 
 /// The instruments by identifier; no two may have one, or one counter.
@@ -168,21 +168,13 @@ fn sampled(one: &PlannedInstrument) -> Option<Mask> {
 /// Checks the numbers and names of the plan's functions, which identifiers refer to.
 pub(super) fn functions(image: &Image, plan: &Plan, violations: &mut Vec<Violation>) {
     for (number, function) in plan.functions.iter().enumerate() {
-        let known = image.function_at(function.cfg.span.start);
-        let same = known
-            .is_some_and(|known| known.span == function.cfg.span && known.name == function.name);
-        let in_order = function
-            .cfg
-            .blocks
-            .windows(2)
-            .all(|pair| matches!(pair, [a, b] if a.span.end <= b.span.start));
-        let numbered = function
-            .cfg
-            .blocks
-            .iter()
-            .zip(0..)
-            .all(|(block, index)| block.index == BlockIndex(index));
-        if u32::try_from(number) != Ok(function.major) || !same || !in_order || !numbered {
+        let known = image.function_at(function.outline.span.start);
+        let same = known.is_some_and(|known| {
+            known.span == function.outline.span && known.name == function.name
+        });
+        let blocks = function.outline.blocks.windows(2);
+        let in_order = { blocks }.all(|pair| matches!(pair, [a, b] if a.end <= b.start));
+        if u32::try_from(number) != Ok(function.major) || !same || !in_order {
             let why = format!(
                 "function {number}, {}, is not numbered, named or divided as the image has it",
                 function.name
@@ -206,13 +198,12 @@ pub(super) fn event(
     let function = plan
         .functions
         .get(usize::try_from(one.id.major).unwrap_or(usize::MAX));
-    let function = function.filter(|function| function.cfg.span == routine.span);
-    let block = function.and_then(|function| function.cfg.block(BlockIndex(one.id.block)));
-    let Some(block) = block else {
+    let function = function.filter(|function| function.outline.span == routine.span);
+    let block = function.and_then(|function| function.outline.block(BlockIndex(one.id.block)));
+    let Some(span) = block else {
         let why = "its block is not in the function of its number";
         return Err((routine.span.start, why.into()));
     };
-    let span = block.span;
     let instructions = routine.within(span).unwrap_or_default();
     let Some(last) = instructions.last() else {
         return Err((

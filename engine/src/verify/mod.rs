@@ -141,7 +141,7 @@ fn read<'a>(image: &'a Image, plan: &Plan, violations: &mut Vec<Violation>) -> O
     let functions = plan
         .functions
         .iter()
-        .map(|function| function.cfg.span.start);
+        .map(|function| function.outline.span.start);
     let points = plan.instruments.iter().flat_map(|one| &one.points);
     let edges = points.filter_map(|(_, point)| match point {
         Point::On(edge) => Some(edge.to),
@@ -327,7 +327,7 @@ impl Reader<'_> {
     ) -> Result<Vec<Event>, (Addr, String)> {
         let function = usize::try_from(one.id.major).unwrap_or(usize::MAX);
         let function = self.plan.functions.get(function);
-        let start = function.map_or(Addr(0), |function| function.cfg.span.start);
+        let start = function.map_or(Addr(0), |function| function.outline.span.start);
         let (routine, _) = self.originals.around(start.0).ok_or((
             start,
             String::from("its function is none of the image that decodes"),

@@ -68,7 +68,7 @@ proptest! {
             splice: Splice::Jump,
             displaced: Span::new(base, 5),
             overwritten: 2,
-            run_ons,
+            run_ons: run_ons.into(),
         };
         // A point, run-ons without which it is not passed, and how often it is.
         let points = [

@@ -91,7 +91,7 @@ pub(crate) fn patch(
         splice: Splice::Jump,
         displaced: Span::new(at, original.len() as u64),
         overwritten: 1,
-        run_ons: Vec::new(),
+        run_ons: Box::default(),
     };
     let text = Text {
         at,

@@ -1,16 +1,18 @@
 //! Plans and verifies the session after every change, so that what is wrong is seen at once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::placement::{Comparison, compare};
-use gilk_engine::plan::plan;
+use gilk_engine::plan::plan_watched;
 use gilk_engine::verify::verify;
-use gilk_engine::{Addr, HookType, Session, Span, VerifiedPlan};
+use gilk_engine::{Addr, Error, HookType, Session, Span, VerifiedPlan};
 use gilk_instruments::Library;
+use ilk_driver::memory;
 
 use super::{Mail, Message};
 use crate::catalogue::Catalogue;
@@ -29,17 +31,29 @@ pub struct Planning {
     pub layout: Option<RuntimeLayout>,
 }
 
-fn outcome(planning: &Planning) -> Result<Arc<VerifiedPlan>, Vec<String>> {
+/// The plan, or what is wrong; `None` if another is wanted already.
+fn outcome(
+    planning: &Planning,
+    newer: &Receiver<Planning>,
+) -> Option<Result<Arc<VerifiedPlan>, Vec<String>>> {
     let image = planning.catalogue.image();
     let layout = planning.layout.clone().unwrap_or_else(nominal);
+    let mut give_back = memory::between_stages();
+    let watch = &mut |stage| match newer.is_empty() {
+        true => give_back(stage),
+        false => ControlFlow::Break(()),
+    };
     let planned = planning
         .session
         .check()
-        .and_then(|()| plan(image, &planning.session, &planning.library, &layout))
-        .map_err(|error| vec![error.to_string()])?;
-    verify(image, planned)
-        .map(Arc::new)
-        .map_err(|violations| violations.iter().map(ToString::to_string).collect())
+        .and_then(|()| plan_watched(image, &planning.session, &planning.library, &layout, watch));
+    let planned = match planned {
+        Err(Error::GivenUp) => return None,
+        Err(error) => return Some(Err(vec![error.to_string()])),
+        Ok(planned) => planned,
+    };
+    let verified = verify(image, planned).map(Arc::new);
+    Some(verified.map_err(|violations| violations.iter().map(ToString::to_string).collect()))
 }
 
 /// Functions that are compared at most: a person looks at one at a time.
@@ -64,9 +78,14 @@ fn compared(planning: &Planning) -> BTreeMap<String, Comparison> {
     compared.collect()
 }
 
-pub(super) fn work(planning: &Planning, _: &Receiver<Planning>, mail: &Mail) {
-    let answer = Message::Planned(planning.revision, outcome(planning), compared(planning));
-    mail.send(answer);
+pub(super) fn work(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail) {
+    if let Some(outcome) = outcome(planning, newer) {
+        mail.send(Message::Planned(
+            planning.revision,
+            outcome,
+            compared(planning),
+        ));
+    }
 }
 
 /// The words of a target that is not there, so that a session can be checked against a saved

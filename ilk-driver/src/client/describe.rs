@@ -36,26 +36,17 @@ pub fn metadata(
         .functions
         .iter()
         .map(|function| {
-            let start = function.cfg.span.start;
-            let blocks = function.cfg.blocks.iter();
+            let start = function.outline.span.start;
+            let blocks = function.outline.blocks.iter();
+            let edges = function.outline.edges.iter();
             FunctionInfo {
                 major: function.major,
                 name: function.name.clone(),
                 address: start.0,
                 blocks: blocks
-                    .map(|block| {
-                        (
-                            offset(start, block.span.start),
-                            offset(start, block.span.end),
-                        )
-                    })
+                    .map(|block| (offset(start, block.start), offset(start, block.end)))
                     .collect(),
-                edges: function
-                    .cfg
-                    .edges
-                    .iter()
-                    .map(|edge| (edge.from.0, edge.to.0))
-                    .collect(),
+                edges: edges.map(|(from, to)| (from.0, to.0)).collect(),
             }
         })
         .collect();

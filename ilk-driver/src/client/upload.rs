@@ -190,8 +190,8 @@ mod tests {
         Patch {
             site: SiteIndex(site),
             address: Addr(address),
-            code: vec![0x90; bytes],
-            rows: vec![row(3)],
+            code: vec![0x90; bytes].into(),
+            rows: [row(3)].into(),
             pieces: Pieces::default(),
             hooks: Few::default(),
         }
@@ -203,7 +203,7 @@ mod tests {
             splice,
             displaced: Span::new(Addr(start), bytes),
             overwritten: 2,
-            run_ons: Vec::new(),
+            run_ons: Box::default(),
         };
         let poke = |part, at, kind, rank, patch, bytes, overwritten| PlannedPoke {
             part,

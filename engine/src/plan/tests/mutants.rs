@@ -108,7 +108,11 @@ fn site(one: &mut Site, good: &Plan, random: &mut Choices) {
         1 => one.displaced.start = moved(one.displaced.start, random),
         2 => one.displaced.end = moved(one.displaced.end, random),
         3 => one.overwritten = one.overwritten.wrapping_add_signed(off(random) as i32),
-        4 => shuffled(&mut one.run_ons, random),
+        4 => {
+            let mut run_ons = std::mem::take(&mut one.run_ons).into_vec();
+            shuffled(&mut run_ons, random);
+            one.run_ons = run_ons.into();
+        }
         5 => {
             if let Some(run_on) = any(&mut one.run_ons, random) {
                 run_on.copied.end = moved(run_on.copied.end, random);

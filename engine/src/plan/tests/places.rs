@@ -120,7 +120,7 @@ impl Builder<'_> {
                     splice,
                     displaced,
                     overwritten: 0,
-                    run_ons: Vec::new(),
+                    run_ons: Box::default(),
                 });
                 first += count;
             } else if displaced.len() >= SHORT_SPLICE_BYTES {
@@ -171,7 +171,7 @@ impl Builder<'_> {
             splice: Splice::Short(BounceIndex(self.bounces.len() as u32 - 1)),
             displaced,
             overwritten: 0,
-            run_ons: Vec::new(),
+            run_ons: Box::default(),
         });
     }
 
@@ -189,7 +189,7 @@ impl Builder<'_> {
                     splice: Splice::Tracer,
                     displaced: site.span,
                     overwritten: 0,
-                    run_ons: Vec::new(),
+                    run_ons: Box::default(),
                 });
             }
         }
@@ -220,7 +220,7 @@ impl Builder<'_> {
         for index in 0..sites.len() {
             sites[index].overwritten = self.overwritten(&sites[index], index, &bounces);
             if !self.random.once_in(3) {
-                sites[index].run_ons = self.run_ons(&sites, index);
+                sites[index].run_ons = self.run_ons(&sites, index).into();
             }
         }
         let hooks = self.hooks(&sites);

@@ -94,27 +94,32 @@ fn allowed(image: &Image, mut session: Session) -> Plan {
 }
 
 /// The instruments that must run when control comes to an instruction, in order.
-fn due(image: &Image, plan: &Plan, ran: &Ran, time: f64) -> Vec<InstrumentId> {
+fn due(world: &World<'_>, ran: &Ran, time: f64) -> Vec<InstrumentId> {
+    let World {
+        image,
+        plan,
+        graphs,
+        ..
+    } = *world;
     let mut ids = Vec::new();
-    let mut list =
-        |cfg: &Cfg, block: u32, hook: HookType, wanted: &dyn Fn(&PlannedInstrument) -> bool| {
-            let mut here: Vec<_> = plan
-                .instruments
-                .iter()
-                .filter(|one| plan.functions[one.id.major as usize].cfg.function == cfg.function)
-                .filter(|one| (one.id.block, one.id.hook) == (block, hook))
-                .filter(|one| one.launch <= time && time < one.splash && wanted(one))
-                .map(|one| one.id)
-                .collect();
-            here.sort_by_key(|id| id.order);
-            ids.extend(here);
-        };
+    let mut list = |cfg: &Cfg,
+                    block: u32,
+                    hook: HookType,
+                    wanted: &dyn Fn(&PlannedInstrument) -> bool| {
+        let mut here: Vec<_> = plan
+            .instruments
+            .iter()
+            .filter(|one| plan.functions[one.id.major as usize].outline.function == cfg.function)
+            .filter(|one| (one.id.block, one.id.hook) == (block, hook))
+            .filter(|one| one.launch <= time && time < one.splash && wanted(one))
+            .map(|one| one.id)
+            .collect();
+        here.sort_by_key(|id| id.order);
+        ids.extend(here);
+    };
     let block_at = |place| {
         let function = image.function_at(place)?;
-        let planned = plan.functions.iter();
-        let cfg = &planned
-            .map(|one| &one.cfg)
-            .find(|cfg| cfg.function == function.id)?;
+        let cfg = graphs.iter().find(|cfg| cfg.function == function.id)?;
         let block = cfg.block_at(place)?;
         Some((*cfg, block, block.instructions.last().as_ref().map(at)?))
     };
@@ -160,7 +165,7 @@ fn walk(world: &World<'_>, cfg: &Cfg, start: Addr, random: &mut Choices, time: O
             Err(error) => panic!("{error}\n{}", report(world)),
         };
         if let Some(time) = time {
-            let due = due(world.image, world.plan, &ran, time);
+            let due = due(world, &ran, time);
             assert_eq!(ran.ids, due, "at {} s, {}: {}", time, ran.at, report(world));
         }
         if ran.left || !cfg.span.contains(thread.original) {

@@ -18,6 +18,7 @@ use crate::{Addr, Image, InstrumentId, Span};
 pub(super) struct World<'a> {
     pub(super) image: &'a Image,
     pub(super) plan: &'a Plan,
+    pub(super) graphs: &'a [&'a Cfg],
     originals: HashMap<Addr, Instruction>,
     text: BTreeMap<Addr, u8>,
     /// Patches to which int3s and the function tracer divert.
@@ -25,12 +26,13 @@ pub(super) struct World<'a> {
 }
 
 impl<'a> World<'a> {
-    pub(super) fn new(image: &'a Image, plan: &'a Plan, graphs: &[&'a Cfg]) -> Self {
+    pub(super) fn new(image: &'a Image, plan: &'a Plan, graphs: &'a [&'a Cfg]) -> Self {
         let blocks = graphs.iter().flat_map(|cfg| &cfg.blocks);
         let instructions = blocks.flat_map(|block| &block.instructions);
         Self {
             image,
             plan,
+            graphs,
             originals: instructions.map(|one| (at(&one), one)).collect(),
             text: BTreeMap::new(),
             diverted: BTreeMap::new(),

@@ -88,7 +88,8 @@ pub(super) struct Kept {
 /// reader's; of the flags the planner knows only whether any counts, and the reader which.
 pub(super) fn live(image: &Image, plan: &Plan) -> Kept {
     let site = &plan.sites[plan.patches[first(plan)].site.0 as usize];
-    let cfg = &plan.functions[plan.instruments[0].id.major as usize].cfg;
+    let outline = &plan.functions[plan.instruments[0].id.major as usize].outline;
+    let cfg = &Cfg::of(image, outline.function);
     let liveness = Liveness::of(image, cfg);
     let function = image.function(cfg.function).unwrap();
     let routine = Routine::read(&Callees::new(image), function).unwrap();

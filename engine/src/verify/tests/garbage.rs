@@ -40,7 +40,7 @@ proptest! {
         let image = kernel().image();
         let mut plan = example(&image);
         for (patch, code) in plan.patches.iter_mut().zip(codes) {
-            patch.code = code;
+            patch.code = code.into();
         }
         prop_assert!(verify(&image, plan).is_err());
     }
@@ -50,12 +50,13 @@ proptest! {
     fn good_beginnings(patch in 0_usize..3, keep in 0_usize..300, rest in proptest::collection::vec(any::<u8>(), 1..60)) {
         let image = kernel().image();
         let mut plan = example(&image);
-        let code = &mut plan.patches[patch].code;
-        let before = code.clone();
+        let before = plan.patches[patch].code.to_vec();
+        let mut code = before.clone();
         code.truncate(keep);
         code.extend(rest);
         code.truncate(before.len().max(keep));
-        prop_assume!(*code != before && !code.starts_with(&before));
+        prop_assume!(code != before && !code.starts_with(&before));
+        plan.patches[patch].code = code.into();
         let _ = verify(&image, plan);
     }
 
@@ -86,9 +87,9 @@ proptest! {
         plan.patches[1].address = Addr(numbers[2]);
         plan.sites[1].displaced = displaced(image.text().start.0, numbers[3]);
         plan.instruments[1].id.block = numbers[4] as u32;
-        plan.functions[0].cfg.span = displaced(numbers[5], numbers[6]);
-        if let Some(block) = plan.functions[1].cfg.blocks.first_mut() {
-            block.span = displaced(numbers[7], numbers[8]);
+        plan.functions[0].outline.span = displaced(numbers[5], numbers[6]);
+        if let Some(block) = plan.functions[1].outline.blocks.first_mut() {
+            *block = displaced(numbers[7], numbers[8]);
         }
         plan.layout.arena = displaced(numbers[9], numbers[10]);
         plan.layout.ring_base = Addr(numbers[11]);

@@ -50,7 +50,7 @@ fn assembled(plan: &Plan, write: Asm<'_>) -> Vec<u8> {
 pub(super) fn judged(image: &Image, plan: &Plan, words: Option<&str>, write: Asm<'_>) {
     passes(image, plan);
     let mut own = plan.clone();
-    own.patches[0].code = assembled(plan, write);
+    own.patches[0].code = assembled(plan, write).into();
     match (verify(image, own), words) {
         (Ok(_), None) => {}
         (Ok(_), Some(words)) => panic!("it passes, and should be {words:?}"),

@@ -43,11 +43,11 @@ fn plans(image: &Image) -> Vec<Plan> {
 /// Whether a plan with this code passes. If it does, it must do what the good one does.
 fn passes_and_is_good(image: &Image, plan: &Plan, code: &[u8]) -> bool {
     let patch = first(plan);
-    if code == plan.patches[patch].code {
+    if *code == *plan.patches[patch].code {
         return false;
     }
     let mut bad = plan.clone();
-    bad.patches[patch].code = code.to_vec();
+    bad.patches[patch].code = code.into();
     if verify(image, bad).is_err() {
         return false;
     }

@@ -150,7 +150,9 @@ fn damaged(good: &Placed, cfg: &Cfg) -> Vec<Damaged> {
         for (run_on, one) in site.run_ons.iter().enumerate() {
             let what = format!("run-on {run_on} of site {number}");
             add(Damage::RunOn, what, &|bad| {
-                bad.sites[number].run_ons.remove(run_on);
+                let mut run_ons = bad.sites[number].run_ons.to_vec();
+                run_ons.remove(run_on);
+                bad.sites[number].run_ons = run_ons.into();
             });
             let last = cfg
                 .block_at(one.edge.to)

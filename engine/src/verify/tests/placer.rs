@@ -67,7 +67,7 @@ pub(super) fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted], whole: bo
                     end: Addr(segment.last().unwrap().next_ip()),
                 },
                 overwritten: segment.iter().filter(overlapped).count() as u32,
-                run_ons: vec![],
+                run_ons: Box::default(),
             }
         })
         .collect();

@@ -201,7 +201,7 @@ fn patches_have_places_of_their_own() {
         plan.layout.arena.end = plan.patches[2].address.add(3);
     });
     refused(&image, &plan, "not inside the arena", |plan| {
-        plan.patches[0].code.clear();
+        plan.patches[0].code = Box::default();
     });
     refused(&image, &plan, "apart from the kernel's text", |plan| {
         plan.layout.arena.start = image.text().start;

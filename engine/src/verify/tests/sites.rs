@@ -51,7 +51,7 @@ fn site(displaced: Span, overwritten: u32) -> Site {
         splice: Splice::Jump,
         displaced,
         overwritten,
-        run_ons: vec![],
+        run_ons: Box::default(),
     }
 }
 
@@ -265,21 +265,19 @@ fn hooks_of_another_block() {
     });
     // A graph that runs two blocks together: control may come into the middle.
     refused(&image, &good, "the middle of its block", |plan| {
-        let blocks = &mut plan.functions[0].cfg.blocks;
-        let second = blocks.remove(2);
-        blocks[1].span.end = second.span.end;
-        blocks
-            .iter_mut()
-            .zip(0..)
-            .for_each(|(block, index)| block.index.0 = index);
+        let mut blocks = plan.functions[0].outline.blocks.to_vec();
+        blocks[1].end = blocks.remove(2).end;
+        plan.functions[0].outline.blocks = blocks.into();
     });
     // One that ends a block early: the hook is not at its end.
     refused(&image, &good, "and it hits", |plan| {
-        let block = &mut plan.functions[0].cfg.blocks[3];
-        block.span.end = Addr(block.instructions.to_vec().iter().nth_back(1).unwrap().ip());
+        let cfg = Cfg::of(&image, plan.functions[0].outline.function);
+        let instructions = cfg.blocks[3].instructions.to_vec();
+        plan.functions[0].outline.blocks[3].end =
+            Addr(instructions.iter().nth_back(1).unwrap().ip());
     });
     refused(&image, &good, "between instructions", |plan| {
-        plan.functions[0].cfg.blocks[1].span.start.0 += 1;
+        plan.functions[0].outline.blocks[1].start.0 += 1;
     });
 }
 

@@ -9,6 +9,7 @@ use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::verify::verify;
 use gilk_engine::{Image, Session, VerifiedPlan, plan};
 use gilk_instruments::Library;
+use ilk_driver::memory;
 
 use crate::target::ImageArgs;
 
@@ -52,7 +53,8 @@ pub(crate) fn planned(
     session: &Session,
     layout: &RuntimeLayout,
 ) -> anyhow::Result<VerifiedPlan> {
-    let plan = plan::plan(image, session, &Library::builtin()?, layout)?;
+    let watch = &mut memory::between_stages();
+    let plan = plan::plan_watched(image, session, &Library::builtin()?, layout, watch)?;
     match verify(image, plan) {
         Ok(verified) => Ok(verified),
         Err(violations) => {

@@ -18,7 +18,7 @@ fn bounced(image: &Image) -> Plan {
         splice,
         displaced,
         overwritten,
-        run_ons: vec![],
+        run_ons: Box::default(),
     };
     let sites = vec![
         site(Splice::Short(BounceIndex(0)), short.span, 1),

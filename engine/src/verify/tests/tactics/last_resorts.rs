@@ -9,13 +9,14 @@ fn traced(image: &Image) -> Plan {
         splice: Splice::Tracer,
         displaced: Span::new(start, 5),
         overwritten: 0,
-        run_ons: vec![RunOn {
+        run_ons: [RunOn {
             edge: Edge {
                 from: start,
                 to: start.add(5),
             },
             copied: Span::new(start.add(5), 5),
-        }],
+        }]
+        .into(),
     };
     let placements = vec![placement("told", 0, HookType::Pre, "counter")];
     let points = vec![(SiteIndex(0), Point::Entry)];
@@ -93,7 +94,7 @@ fn puns_and_traps() {
         splice,
         displaced: Span::new(start, 4),
         overwritten: 1,
-        run_ons: vec![],
+        run_ons: Box::default(),
     };
     let mut layout = layout();
     layout.arena = Span::new(Addr(0xffff_ffff_bf80_0000), 4 << 20);
@@ -138,7 +139,7 @@ fn puns_and_traps() {
             splice: Splice::Trap,
             displaced: Span::new(start.add(4), 4),
             overwritten: 1,
-            run_ons: vec![],
+            run_ons: Box::default(),
         });
     });
     let elsewhere = crate::verify::tests::layout();

@@ -111,7 +111,7 @@ fn arrivals() {
             .sites
             .iter_mut()
             .filter(|site| !site.run_ons.is_empty());
-        passing.for_each(|site| site.run_ons.clear());
+        passing.for_each(|site| site.run_ons = Box::default());
     });
 }
 
@@ -166,7 +166,9 @@ fn edges_and_keys() {
     });
     for run_on in 0..good.sites[0].run_ons.len() {
         refused(&image, &good, "Patch", |plan| {
-            plan.sites[0].run_ons.remove(run_on);
+            let mut run_ons = plan.sites[0].run_ons.to_vec();
+            run_ons.remove(run_on);
+            plan.sites[0].run_ons = run_ons.into();
         });
     }
     // A kernel whose tables have the key the other way round, or another key.

@@ -1,0 +1,38 @@
+//! Where the blocks of a graph are and how they hang together, without what is in them: what a plan
+//! keeps of every function of a kernel.
+
+use super::{BlockIndex, Cfg};
+use crate::Span;
+use crate::image::FunctionId;
+
+/// The outline of a graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outline {
+    /// The function.
+    pub function: FunctionId,
+    /// Its bytes.
+    pub span: Span,
+    /// The blocks' bytes, by block index.
+    pub blocks: Box<[Span]>,
+    /// From the end of a block to the start of one, in order; some pairs twice, for different reasons.
+    pub edges: Box<[(BlockIndex, BlockIndex)]>,
+}
+
+impl Outline {
+    /// The bytes of one block.
+    #[must_use]
+    pub fn block(&self, index: BlockIndex) -> Option<Span> {
+        self.blocks.get(index.0 as usize).copied()
+    }
+}
+
+impl From<&Cfg> for Outline {
+    fn from(cfg: &Cfg) -> Self {
+        Self {
+            function: cfg.function,
+            span: cfg.span,
+            blocks: cfg.blocks.iter().map(|block| block.span).collect(),
+            edges: cfg.edges.iter().map(|edge| (edge.from, edge.to)).collect(),
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Where arguments of functions can still be sampled.
+
+use std::collections::BTreeMap;
+
+use super::PlannedInstrument;
+use super::build::{missing, refused};
+use super::functions::Functions;
+use crate::cfg::{BlockEnd, Cfg};
+use crate::liveness::{Arguments, RegisterSet};
+use crate::patch::sampled_argument;
+use crate::placement::{Point, Site};
+use crate::session::Session;
+use crate::{Addr, Image, Refusal, Result, Rule};
+
+/// An argument is only sampled where its register still has it: at each point.
+pub(super) fn check(
+    image: &Image,
+    session: &Session,
+    functions: &Functions<'_>,
+    instruments: &[PlannedInstrument],
+    sites: &[crate::placement::Site],
+) -> Result<()> {
+    let mut known = BTreeMap::new();
+    for one in instruments {
+        let Some(register) = sampled_argument(one.definition.program) else {
+            continue;
+        };
+        let Some(analysed) = functions.analysed(one.id.major) else {
+            continue;
+        };
+        let arguments = known
+            .entry(one.id.major)
+            .or_insert_with(|| analysed.arguments(image));
+        for &(site, point) in &one.points {
+            let site = sites
+                .get(site.0 as usize)
+                .ok_or_else(|| missing("a site"))?;
+            let (at, intact) = intact(arguments, &analysed.cfg, site, point);
+            if !intact.contains(register) {
+                let register = format!("{register:?}").to_lowercase();
+                let refusal = Refusal {
+                    rule: Rule::ArgumentGone,
+                    at,
+                    why: format!("{register} may no longer have the value that the caller passed"),
+                };
+                return Err(refused(session, one.placement, refusal));
+            }
+        }
+    }
+    Ok(())
+}
+/// Arguments of a graph's function that are intact at a point, and the address that says so.
+fn intact(arguments: &Arguments, cfg: &Cfg, site: &Site, point: Point) -> (Addr, RegisterSet) {
+    match point {
+        Point::Entry => {
+            let at = site.displaced.start;
+            (at, arguments.intact(at))
+        }
+        Point::Before(at) => (at, arguments.intact(at)),
+        Point::On(edge) => {
+            let before = arguments.intact(edge.to);
+            // What is intact before a branch is so behind it; `loop` writes rcx.
+            let branch = cfg.block_at(edge.from).is_some_and(|block| {
+                let last = block.instructions.last();
+                matches!(block.end, BlockEnd::Conditional | BlockEnd::Jump)
+                    && last.is_some_and(|last| {
+                        last.ip() == edge.from.0 && !last.is_loop() && !last.is_loopcc()
+                    })
+            });
+            if branch {
+                (edge.from, before.union(arguments.intact(edge.from)))
+            } else {
+                (edge.to, before)
+            }
+        }
+    }
+}

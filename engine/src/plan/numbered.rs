@@ -1,0 +1,83 @@
+//! The functions of a session while they get their numbers, with their graphs: what sites are chosen by.
+
+use std::collections::HashMap;
+
+use iced_x86::Register;
+
+use super::PlannedFunction;
+use super::functions::{Function, Functions};
+use crate::cfg::{Cfg, Outline};
+use crate::image::FunctionId;
+use crate::liveness::RegisterSet;
+use crate::placement::{Comparison, Style};
+use crate::{Image, Result};
+
+/// Every function with instruments, by major number.
+pub(super) struct Numbered<'a> {
+    image: &'a Image,
+    graphs: Vec<Cfg>,
+    /// By major number, registers that instruments of the function sample.
+    sampled: Vec<RegisterSet>,
+    majors: HashMap<FunctionId, u32>,
+}
+
+impl<'a> Numbered<'a> {
+    pub(super) fn new(image: &'a Image) -> Self {
+        Self {
+            image,
+            graphs: Vec::new(),
+            sampled: Vec::new(),
+            majors: HashMap::new(),
+        }
+    }
+
+    /// The major number of a function: by first appearance, whichever of its names is written.
+    pub(super) fn major(&mut self, name: &str) -> Result<u32> {
+        let function = self.image.function_named(name)?;
+        if let Some(&major) = self.majors.get(&function.id) {
+            return Ok(major);
+        }
+        let major = u32::try_from(self.graphs.len()).unwrap_or(u32::MAX);
+        self.graphs.push(Cfg::of(self.image, function.id));
+        self.sampled.push(RegisterSet::EMPTY);
+        self.majors.insert(function.id, major);
+        Ok(major)
+    }
+
+    pub(super) fn graph(&self, major: u32) -> Option<&Cfg> {
+        self.graphs.get(major as usize)
+    }
+
+    /// All graphs, by major number.
+    pub(super) fn graphs(&self) -> Vec<&Cfg> {
+        self.graphs.iter().collect()
+    }
+
+    /// Notes that an instrument of the function reads the register.
+    pub(super) fn sample(&mut self, major: u32, register: Register) {
+        if let Some(sampled) = self.sampled.get_mut(major as usize) {
+            sampled.insert(register);
+        }
+    }
+
+    /// Notes how hooks are reached, by major number, and lets go of the graphs.
+    pub(super) fn placed(
+        self,
+        styles: Vec<Style>,
+        compared: Vec<Option<Comparison>>,
+    ) -> Functions<'a> {
+        let taken = styles.into_iter().zip(compared);
+        let graphs = self.graphs.into_iter().zip(self.sampled).zip(taken);
+        let functions = (0..).zip(graphs).map(|(major, ((cfg, sampled), taken))| {
+            let planned = PlannedFunction {
+                major,
+                outline: Outline::from(&cfg),
+                name: cfg.name,
+                style: taken.0,
+                compared: taken.1.map(Box::new),
+            };
+            Function { planned, sampled }
+        });
+        Functions::new(self.image, functions.collect(), self.majors)
+    }
+}
