@@ -1,18 +1,19 @@
 //! The window: owns the state, listens to workers, carries commands out, and draws the panels.
 
 use crossbeam_channel::Receiver;
-use egui::{Context, ThemePreference, Ui, ViewportCommand};
+use egui::{Context, Ui, ViewportCommand};
 use gilk_engine::cfg::BlockIndex;
 use gilk_instruments::Library;
 
-use crate::args::{Start, ThemeChoice};
+use crate::args::Start;
 use crate::command::{self, Command};
 use crate::graph::view::metrics;
+use crate::keep::Keeper;
 use crate::screenshot::Shot;
 use crate::state::State;
 use crate::worker::target::Target;
 use crate::worker::{Message, Workers, files};
-use crate::{panels, theme};
+use crate::{palette, panels, theme};
 
 /// The program.
 pub struct App {
@@ -36,18 +37,13 @@ pub struct App {
     pub(crate) leaving: bool,
     /// What is to be done when the session is written.
     pub(crate) after_saving: Option<Command>,
+    pub(crate) keeper: Keeper,
 }
 
 impl App {
     /// A window that begins as the arguments say.
     #[must_use]
     pub fn new(ctx: &Context, start: Start, library: Library) -> Self {
-        theme::install(ctx);
-        ctx.set_theme(match start.theme {
-            Some(ThemeChoice::Light) => ThemePreference::Light,
-            Some(ThemeChoice::Dark) => ThemePreference::Dark,
-            None => ThemePreference::System,
-        });
         let (workers, inbox) = Workers::start(ctx);
         let mut app = Self {
             state: State::new(library),
@@ -66,7 +62,15 @@ impl App {
             failed: std::sync::Arc::default(),
             leaving: false,
             after_saving: None,
+            keeper: Keeper::default(),
         };
+        if let Some(folder) = start.state.clone() {
+            app.take_up(folder, start.session.is_some());
+        }
+        if let Some(theme) = start.theme {
+            app.state.look = theme.into();
+        }
+        theme::install(ctx, app.state.look);
         if let Some(source) = start.source() {
             app.connect(source);
         }
@@ -99,6 +103,7 @@ impl App {
 
     /// Ends the program: the session that runs is stopped, and the target's splices are out.
     pub fn end(&mut self) {
+        self.keep_no_session();
         if let Some(mut target) = self.target.take() {
             target.end();
         }
@@ -111,19 +116,24 @@ impl App {
         }
         self.listen(ui.ctx());
         self.keep_up();
-        let mut said = if self.state.dialog.is_none() && self.state.guard.is_none() {
+        let asking = self.state.dialog.is_some()
+            || self.state.guard.is_some()
+            || self.state.palette.is_some();
+        let mut said = if !asking {
             command::pressed(ui.ctx())
         } else {
             Vec::new()
         };
         panels::show(ui, &mut self.state, &mut said);
         crate::dialogs::show(ui.ctx(), &mut self.state, self.workers.mail(), &mut said);
+        palette::show(ui.ctx(), &mut self.state, &mut said);
         for command in said {
             self.execute(command, ui.ctx());
         }
         self.guard_closing(ui.ctx());
         self.keep_up();
         self.title(ui.ctx());
+        self.keep(ui.ctx());
         if let Some(mut shot) = self.shot.take() {
             shot.frame(ui.ctx(), self);
             self.shot = Some(shot);

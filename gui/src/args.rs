@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
 
+use crate::theme::Colours;
+
 /// The workbench's window: pick a kernel function, click a block, attach an instrument, run, look.
 #[derive(Clone, Debug, Default, Parser)]
 #[command(name = "gilk", version, about)]
@@ -33,6 +35,10 @@ pub struct Start {
     /// The window's colours; without it those of the desktop.
     #[arg(long, value_enum)]
     pub theme: Option<ThemeChoice>,
+    /// Keep the window's arrangement, and sessions that no file has yet, in this folder; without it in
+    /// `gilk` of the desktop's folder for state.
+    #[arg(long, value_name = "FOLDER")]
+    pub state: Option<PathBuf>,
     /// Write a picture of the window once everything asked for is shown, and end.
     #[arg(long, value_name = "FILE")]
     pub screenshot: Option<PathBuf>,
@@ -41,13 +47,25 @@ pub struct Start {
     pub size: Option<(f32, f32)>,
 }
 
-/// Light or dark.
+/// Light, dark, or high contrast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ThemeChoice {
     /// Dark text on light ground.
     Light,
     /// Light text on dark ground.
     Dark,
+    /// White text on black ground, strong lines.
+    Contrast,
+}
+
+impl From<ThemeChoice> for Colours {
+    fn from(choice: ThemeChoice) -> Self {
+        match choice {
+            ThemeChoice::Light => Self::Light,
+            ThemeChoice::Dark => Self::Dark,
+            ThemeChoice::Contrast => Self::Contrast,
+        }
+    }
 }
 
 /// Where the kernel is.
@@ -73,6 +91,16 @@ impl Start {
             .map(Source::Socket)
             .or_else(|| self.image.clone().map(Source::Image))
     }
+}
+
+/// The folder for state where none is named: `$XDG_STATE_HOME/gilk`, or `~/.local/state/gilk`.
+#[must_use]
+pub fn state_folder() -> Option<PathBuf> {
+    let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    from("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .or_else(|| from("HOME").map(|home| PathBuf::from(home).join(".local/state")))
+        .map(|state| state.join("gilk"))
 }
 
 fn size(text: &str) -> Result<(f32, f32), String> {

@@ -84,6 +84,21 @@ impl Catalogue {
         self.names.is_empty()
     }
 
+    /// The first functions, by name, whose names begin with `stem`; the one with just that name first.
+    #[must_use]
+    pub fn beginning_with(&self, stem: &str, limit: usize) -> Vec<FunctionId> {
+        let named = |id: &&FunctionId| self.name(**id).is_some_and(|name| name.starts_with(stem));
+        let mut found: Vec<FunctionId> = self
+            .by_name
+            .iter()
+            .filter(named)
+            .take(limit)
+            .copied()
+            .collect();
+        found.sort_by_key(|&id| self.name(id) != Some(stem));
+        found
+    }
+
     /// The functions whose names match `filter` fuzzily, best first; all of them, by name, if it
     /// is empty. `stop` is asked now and then, and ends the search with `None`.
     #[must_use]
@@ -126,7 +141,7 @@ impl Finder {
         }
     }
 
-    fn score(&mut self, name: &str) -> Option<u32> {
+    pub(crate) fn score(&mut self, name: &str) -> Option<u32> {
         self.pattern
             .score(Utf32Str::new(name, &mut self.buffer), &mut self.matcher)
     }

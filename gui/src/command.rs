@@ -4,10 +4,14 @@
 use std::path::PathBuf;
 
 use egui::{Context, Key, KeyboardShortcut, Modifiers};
+use gilk_engine::Addr;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::image::FunctionId;
 use gilk_engine::placement::Style;
 
+use crate::desk::Pane;
+use crate::menus::MENUS;
+use crate::theme::Colours;
 use crate::worker::files::Purpose;
 
 /// What can be done.
@@ -60,8 +64,24 @@ pub enum Command {
     FitTimeline,
     /// Keep the newest samples in view.
     FollowLive,
-    /// Change between light and dark.
+    /// Change between light, dark and high contrast.
     ToggleTheme,
+    /// Choose the colours.
+    Theme(Colours),
+    /// Show a pane that is not seen, or put it away.
+    TogglePane(Pane),
+    /// Put all panes where they usually are.
+    ResetLayout,
+    /// List every command, to be found by its letters.
+    ShowPalette,
+    /// Ask for an address, a name, or a name and an offset, and go there.
+    GoTo,
+    /// Place the inspector's instrument at the entry of every function that the filter matches.
+    AddToMatching,
+    /// Take the instruments of the chosen block out of the session.
+    RemoveHere,
+    /// Change the order of instruments: the one at the first place goes to the second.
+    MovePlacement(usize, usize),
     /// Show the list of shortcuts.
     ShowShortcuts,
     /// Boot the lab and connect to it.
@@ -70,6 +90,8 @@ pub enum Command {
     Disconnect,
     /// Connect again as at the start.
     Reconnect,
+    /// Open the block at an address.
+    GoToAddress(Addr),
     /// Open a function's graph.
     OpenFunction(FunctionId),
     /// Open a function's graph by the name a session has for it, at a block.
@@ -91,70 +113,6 @@ pub enum Command {
     /// Open, save or record to a path that was asked for; then do something.
     UsePath(Purpose, PathBuf, Option<Box<Command>>),
 }
-
-/// A menu and what is in it; `None` is a line.
-pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
-    (
-        "File",
-        &[
-            Some(Command::NewSession),
-            Some(Command::OpenSession),
-            Some(Command::SaveSession),
-            Some(Command::SaveSessionAs),
-            None,
-            Some(Command::OpenRecording),
-            None,
-            Some(Command::Quit),
-        ],
-    ),
-    (
-        "Edit",
-        &[
-            Some(Command::Undo),
-            Some(Command::Redo),
-            None,
-            Some(Command::AddInstrument),
-            Some(Command::AddToEveryBlock),
-            Some(Command::RemoveAll),
-            None,
-            Some(Command::Style(Style::InPlace)),
-            Some(Command::Style(Style::Auto)),
-            Some(Command::Style(Style::Whole)),
-        ],
-    ),
-    (
-        "View",
-        &[
-            Some(Command::FocusFilter),
-            Some(Command::Back),
-            Some(Command::Forward),
-            None,
-            Some(Command::FitGraph),
-            Some(Command::ActualSize),
-            Some(Command::NextBlock),
-            Some(Command::PreviousBlock),
-            Some(Command::FollowTaken),
-            Some(Command::FollowNotTaken),
-            None,
-            Some(Command::FitTimeline),
-            Some(Command::FollowLive),
-            None,
-            Some(Command::ToggleTheme),
-            Some(Command::ShowShortcuts),
-        ],
-    ),
-    (
-        "Target",
-        &[
-            Some(Command::Run),
-            Some(Command::Stop),
-            None,
-            Some(Command::StartLab),
-            Some(Command::Reconnect),
-            Some(Command::Disconnect),
-        ],
-    ),
-];
 
 const NONE: Modifiers = Modifiers::NONE;
 const CTRL: Modifiers = Modifiers::COMMAND;
@@ -192,11 +150,23 @@ impl Command {
             Self::AddToEveryBlock => "Add to every hookable block",
             Self::FitTimeline => "Fit timeline",
             Self::FollowLive => "Follow live end",
-            Self::ToggleTheme => "Light or dark",
+            Self::ToggleTheme => "Next colours",
+            Self::Theme(Colours::System) => "Colours of the desktop",
+            Self::Theme(Colours::Light) => "Light colours",
+            Self::Theme(Colours::Dark) => "Dark colours",
+            Self::Theme(Colours::Contrast) => "High contrast",
+            Self::TogglePane(pane) => pane.title(),
+            Self::ResetLayout => "Usual arrangement",
+            Self::ShowPalette => "Find command",
+            Self::GoTo => "Go to…",
+            Self::AddToMatching => "Add to entry of every match",
+            Self::RemoveHere => "Remove instruments of block",
+            Self::MovePlacement(..) => "Change order",
             Self::ShowShortcuts => "Shortcuts",
             Self::StartLab => "Start the lab",
             Self::Disconnect => "Disconnect",
             Self::Reconnect => "Connect again",
+            Self::GoToAddress(_) => "Go to address",
             Self::OpenFunction(_) | Self::OpenNamed(..) => "Open function",
             Self::SelectBlock(_) => "Choose block",
             Self::RemovePlacement(_) => "Remove instrument",
@@ -229,7 +199,7 @@ impl Command {
             Self::Run => const { &[on(NONE, Key::F5)] },
             Self::Stop => const { &[on(SHIFT, Key::F5)] },
             Self::FocusFilter => const { &[on(CTRL, Key::F), on(NONE, Key::Slash)] },
-            Self::FitGraph => const { &[on(NONE, Key::F)] },
+            Self::FitGraph => const { &[on(NONE, Key::Num0)] },
             Self::ActualSize => const { &[on(NONE, Key::Num1)] },
             Self::Back => const { &[on(NONE, Key::Escape), on(Modifiers::ALT, Key::ArrowLeft)] },
             Self::Forward => const { &[on(Modifiers::ALT, Key::ArrowRight)] },
@@ -252,7 +222,10 @@ impl Command {
                 }
             }
             Self::FollowTaken => const { &[on(NONE, Key::T)] },
-            Self::FollowNotTaken => const { &[on(NONE, Key::N)] },
+            Self::FollowNotTaken => const { &[on(NONE, Key::F), on(NONE, Key::N)] },
+            Self::ShowPalette => const { &[on(CTRL_SHIFT, Key::P)] },
+            Self::GoTo => const { &[on(NONE, Key::G), on(CTRL, Key::G)] },
+            Self::RemoveHere => const { &[on(NONE, Key::Delete)] },
             Self::AddInstrument => const { &[on(CTRL, Key::Enter)] },
             Self::FitTimeline => const { &[on(SHIFT, Key::F)] },
             Self::FollowLive => const { &[on(NONE, Key::End)] },

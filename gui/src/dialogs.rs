@@ -8,7 +8,8 @@ use egui::{
     Stroke, TextEdit, Ui,
 };
 
-use crate::command::{Command, MENUS};
+use crate::command::Command;
+use crate::menus::MENUS;
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;

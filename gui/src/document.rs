@@ -41,6 +41,15 @@ impl Document {
         }
     }
 
+    /// A session whose window ended before it was saved.
+    #[must_use]
+    pub fn restored(session: Session, path: Option<PathBuf>) -> Self {
+        Self {
+            saved: Session::empty(),
+            ..Self::of(session, path)
+        }
+    }
+
     /// The session as it is now.
     #[must_use]
     pub const fn session(&self) -> &Session {

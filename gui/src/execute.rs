@@ -3,17 +3,22 @@
 use std::path::PathBuf;
 
 use egui::{Context, Theme, ViewportCommand};
-use gilk_engine::cfg::BlockIndex;
+use gilk_engine::Addr;
+use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::placement::Style;
 use ilk_driver::client::StopFlag;
 
 use crate::app::App;
 use crate::args::Source;
 use crate::command::Command;
+use crate::desk::Desk;
 use crate::document::Document;
 use crate::graph::view::Look;
+use crate::history::Place;
+use crate::palette::Palette;
 use crate::run::{Active, default_path};
-use crate::state::{NoticeKind, PathDialog, Place, TargetState};
+use crate::state::{NoticeKind, PathDialog, TargetState};
+use crate::theme::{self, Colours};
 use crate::worker::files::{self, Purpose};
 use crate::worker::target::{Order, Target};
 
@@ -79,11 +84,24 @@ impl App {
             Command::FitTimeline => self.state.timeline.fit(),
             Command::FollowLive => self.state.timeline.follow = true,
             Command::ToggleTheme => {
-                ctx.set_theme(if ctx.theme() == Theme::Dark {
-                    Theme::Light
-                } else {
-                    Theme::Dark
+                let next = self.state.look.next(ctx.theme() == Theme::Dark);
+                self.dress(next, ctx);
+            }
+            Command::Theme(look) => self.dress(look, ctx),
+            Command::TogglePane(pane) => self.state.desk.toggle(pane),
+            Command::ResetLayout => self.state.desk = Desk::default(),
+            Command::ShowPalette => self.state.palette = Some(Palette::commands()),
+            Command::GoTo => self.state.palette = Some(Palette::places()),
+            Command::AddToMatching => self.add_to_matching(),
+            Command::RemoveHere => self.remove_here(),
+            Command::MovePlacement(from, to) => {
+                self.state.document.edit("order", |session| {
+                    if from < session.placements.len() && to < session.placements.len() {
+                        let moved = session.placements.remove(from);
+                        session.placements.insert(to, moved);
+                    }
                 });
+                self.state.document.close_step();
             }
             Command::ShowShortcuts => self.state.shortcuts = !self.state.shortcuts,
             Command::StartLab => self.connect(Source::Lab),
@@ -93,6 +111,7 @@ impl App {
                 }
             }
             Command::Disconnect => self.disconnect(),
+            Command::GoToAddress(at) => self.go_to(at),
             Command::OpenFunction(function) => {
                 self.leave();
                 self.open(function, None);
@@ -140,6 +159,11 @@ impl App {
                 }
             }
         }
+    }
+
+    fn dress(&mut self, look: Colours, ctx: &Context) {
+        self.state.look = look;
+        theme::install(ctx, look);
     }
 
     /// Gets a target ready, in place of the one there is.
@@ -221,6 +245,23 @@ impl App {
         }
     }
 
+    /// To the block at an address.
+    fn go_to(&mut self, at: Addr) {
+        let Some(catalogue) = self.state.catalogue.clone() else {
+            return;
+        };
+        if let Some(function) = catalogue.image().function_at(at) {
+            let block = Cfg::of(catalogue.image(), function.id)
+                .block_at(at)
+                .map(|block| block.index);
+            self.leave();
+            self.go(Place {
+                function: function.id,
+                block,
+            });
+        }
+    }
+
     fn choose(&mut self, block: BlockIndex) {
         let hook = self
             .state
@@ -257,27 +298,6 @@ impl App {
         }
     }
 
-    fn add_here(&mut self) {
-        let Some(block) = self.state.graph.selected else {
-            return;
-        };
-        let hook = self.state.draft.hook;
-        let hookable = self
-            .state
-            .graph
-            .scene
-            .as_ref()
-            .and_then(|scene| scene.hook(block, hook))
-            .is_some_and(Result::is_ok);
-        let Some(placement) = self.state.drafted(block, hook).filter(|_| hookable) else {
-            return;
-        };
-        self.state
-            .document
-            .edit("add", |session| session.placements.push(placement));
-        self.state.document.close_step();
-    }
-
     fn style(&mut self, style: Style) {
         let Some(scene) = self.state.graph.scene.clone() else {
             return;
@@ -287,31 +307,6 @@ impl App {
                 session.styles.remove(&scene.name);
             } else {
                 session.styles.insert(scene.name.clone(), style);
-            }
-        });
-        self.state.document.close_step();
-    }
-
-    fn add_everywhere(&mut self) {
-        let Some(scene) = self.state.graph.scene.clone() else {
-            return;
-        };
-        let hook = self.state.draft.hook;
-        let placements: Vec<_> = scene
-            .hookable(hook)
-            .filter_map(|block| self.state.drafted(block, hook))
-            .collect();
-        self.state.document.edit("add everywhere", |session| {
-            for placement in placements {
-                let same = |other: &gilk_engine::session::Placement| {
-                    other.function == placement.function
-                        && other.block == placement.block
-                        && other.hook == placement.hook
-                        && other.instrument == placement.instrument
-                };
-                if !session.placements.iter().any(same) {
-                    session.placements.push(placement);
-                }
             }
         });
         self.state.document.close_step();
@@ -344,11 +339,9 @@ impl App {
         match self.state.document.path().map(PathBuf::from) {
             Some(path) => {
                 self.after_saving = then;
-                files::write_session(
-                    self.workers.mail(),
-                    path,
-                    self.state.document.session().clone(),
-                );
+                let session = self.state.document.session().clone();
+                let desk = crate::keep::text(&self.state.desk);
+                files::write_session(self.workers.mail(), path, session, desk);
             }
             None => self.ask(Purpose::SaveSession, then),
         }
@@ -364,7 +357,9 @@ impl App {
             }
             Purpose::SaveSession => {
                 self.after_saving = then;
-                files::write_session(mail, path, self.state.document.session().clone());
+                let session = self.state.document.session().clone();
+                let desk = crate::keep::text(&self.state.desk);
+                files::write_session(mail, path, session, desk);
             }
             Purpose::SaveRecording => self.state.run.path = path.display().to_string(),
         }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use egui::text::LayoutJob;
 use egui::{
-    Align, Key, Layout, Modifiers, RichText, ScrollArea, Sense, TextEdit, TextFormat, Ui,
-    accesskit::Role, vec2,
+    Key, Modifiers, RichText, ScrollArea, Sense, TextEdit, TextFormat, Ui, accesskit::Role, vec2,
 };
 use gilk_engine::image::FunctionId;
 
 use crate::catalogue::{Catalogue, Finder};
 use crate::command::Command;
+use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
 
@@ -55,6 +55,15 @@ impl Functions {
     }
 }
 
+/// What stands beside the pane's tab: how many there are.
+pub(crate) fn header(ui: &mut Ui, state: &State) {
+    if let Some(catalogue) = &state.catalogue {
+        let words = count(&state.functions, catalogue);
+        let weak = Tokens::of(ui).weak;
+        ui.label(RichText::new(words).small().color(weak));
+    }
+}
+
 /// Draws the list. `open` is the function whose graph is shown.
 pub fn show(
     ui: &mut Ui,
@@ -63,19 +72,6 @@ pub fn show(
     open: Option<FunctionId>,
     said: &mut Vec<Command>,
 ) {
-    let tokens = Tokens::of(ui);
-    widgets::strip(ui, |ui| {
-        ui.label(RichText::new("Functions").heading().color(tokens.strong));
-        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-            if let Some(catalogue) = catalogue {
-                ui.label(
-                    RichText::new(count(functions, catalogue))
-                        .small()
-                        .color(tokens.weak),
-                );
-            }
-        });
-    });
     widgets::inset(ui, |ui| filter(ui, functions, catalogue.is_some(), said));
     let Some(catalogue) = catalogue else {
         widgets::empty(

@@ -15,10 +15,9 @@ use crate::app::App;
 use crate::catalogue::Catalogue;
 use crate::document::Document;
 use crate::graph::Scene;
-use crate::graph::marks::Hooked;
 use crate::state::{NoticeKind, TargetState};
 use crate::timeline::{Opened, Record};
-use crate::worker::{Analysis, Message, Planning, Search, TargetNews};
+use crate::worker::{Analysis, Message, TargetNews};
 
 /// How long a frame listens at most: what is left waits for the next.
 const PATIENCE: Duration = Duration::from_millis(6);
@@ -71,7 +70,18 @@ impl App {
                     self.state.plan.compared = compared;
                 }
             }
-            Message::SessionRead(path, session) => self.session_read(path, session),
+            Message::Previewed(number, outcome) => {
+                if number == self.state.preview.number {
+                    self.state.preview.outcome = Some(outcome);
+                }
+            }
+            Message::NotKept(error) => self.state.tell(NoticeKind::Warning, error.to_string()),
+            Message::SessionRead(path, session, desk) => {
+                if let (Ok(_), Some(desk)) = (&session, desk) {
+                    self.state.desk = *desk;
+                }
+                self.session_read(path, session);
+            }
             Message::SessionWritten(path, session, written) => {
                 self.session_written(path, session, written, ctx);
             }
@@ -133,7 +143,7 @@ impl App {
             .as_ref()
             .map(|scene| (scene.name.clone(), self.state.graph.selected));
         self.state.graph.clear();
-        self.state.history = crate::state::History::default();
+        self.state.history = crate::history::History::default();
         if let Some((name, block)) = self.first.take().or(open) {
             self.open_named(&name, block);
         }
@@ -312,46 +322,6 @@ impl App {
             if let Some(path) = path {
                 dialog.text = path.display().to_string();
             }
-        }
-    }
-
-    /// Asks workers for whatever follows from a change: the list's answer, the plan, the marks.
-    pub(crate) fn keep_up(&mut self) {
-        let Some(catalogue) = self.state.catalogue.clone() else {
-            self.state.hooked = Hooked::default();
-            return;
-        };
-        let wanted = (self.state.functions.filter.clone(), self.targets);
-        if self.searched.as_ref() != Some(&wanted)
-            || self.state.functions.answered.is_none() && self.searched.is_none()
-        {
-            self.workers.search(Search {
-                catalogue: Arc::clone(&catalogue),
-                filter: wanted.0.clone(),
-            });
-            self.searched = Some(wanted);
-        }
-        let connected = matches!(self.state.target, TargetState::Ready(_));
-        let state = (
-            self.documents,
-            self.state.document.revision(),
-            self.targets * 2 + u64::from(connected),
-        );
-        if self.planned != Some(state) {
-            self.planned = Some(state);
-            self.state.hooked = Hooked::of(catalogue.image(), self.state.document.session());
-            self.state.plan.asked += 1;
-            let layout = match &self.state.target {
-                TargetState::Ready(info) => Some(info.layout.clone()),
-                _ => None,
-            };
-            self.workers.plan(Planning {
-                revision: self.state.plan.asked,
-                session: self.state.document.session().clone(),
-                catalogue,
-                library: Arc::clone(&self.state.library),
-                layout,
-            });
         }
     }
 

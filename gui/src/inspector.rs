@@ -18,11 +18,6 @@ use crate::{panels, style_panel, widgets};
 /// Draws the inspector.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
-    // The panel is as high as it was made, whatever is in it.
-    ui.expand_to_include_rect(ui.max_rect());
-    widgets::strip(ui, |ui| {
-        ui.label(RichText::new("Inspector").heading().color(tokens.strong));
-    });
     let Some(scene) = state.graph.scene.clone() else {
         widgets::empty(
             ui,

@@ -17,7 +17,11 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-fn run(start: Start) -> Result<()> {
+fn run(mut start: Start) -> Result<()> {
+    // A picture is of what was asked for, and of nothing that a person did before.
+    if start.state.is_none() && start.screenshot.is_none() {
+        start.state = gilk_gui::args::state_folder();
+    }
     let display = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     if !["DISPLAY", "WAYLAND_DISPLAY", "WAYLAND_SOCKET"]
         .into_iter()

@@ -5,12 +5,12 @@ use egui::{
     accesskit::Role, vec2,
 };
 
-use crate::command::{Command, MENUS};
-use crate::graph::view;
+use crate::command::Command;
 use crate::icons::Icon;
+use crate::menus::MENUS;
 use crate::state::{NoticeKind, State, TargetState};
-use crate::theme::{Tokens, code, space, text};
-use crate::{functions, inspector, session_panel, status, timeline, welcome, widgets};
+use crate::theme::{Tokens, space, text};
+use crate::{desk, status, widgets};
 
 /// Draws the window.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
@@ -34,47 +34,9 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
     Panel::bottom("status")
         .frame(low)
         .show(ui, |ui| status::show(ui, state));
-    Panel::right("inspector")
-        .frame(bare)
-        .default_size(356.0)
-        .size_range(320.0..=560.0)
-        .show(ui, |ui| {
-            let inspector = (ui.available_height() * 0.58).clamp(240.0, 510.0);
-            Panel::bottom("session")
-                .frame(bare)
-                .default_size(ui.available_height() - inspector)
-                .min_size(180.0)
-                .show(ui, |ui| {
-                    session_panel::show(ui, state, said);
-                });
-            egui::CentralPanel::default()
-                .frame(bare)
-                .show(ui, |ui| inspector::show(ui, state, said));
-        });
-    Panel::bottom("timeline")
-        .frame(bare)
-        .default_size(280.0)
-        .size_range(90.0..=700.0)
-        .show(ui, |ui| {
-            timeline::view::show(ui, &mut state.timeline, said);
-        });
-    Panel::left("functions")
-        .frame(bare)
-        .default_size(300.0)
-        .size_range(200.0..=560.0)
-        .show(ui, |ui| {
-            let open = state.graph.scene.as_ref().map(|scene| scene.function());
-            functions::show(
-                ui,
-                &mut state.functions,
-                state.catalogue.as_deref(),
-                open,
-                said,
-            );
-        });
     egui::CentralPanel::default()
         .frame(bare)
-        .show(ui, |ui| centre(ui, state, said));
+        .show(ui, |ui| desk::panes::show(ui, state, said));
 }
 
 fn top_bar(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
@@ -146,6 +108,14 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
             .scene
             .as_ref()
             .is_some_and(|scene| scene.hookable(state.draft.hook).next().is_some()),
+        Command::AddToMatching => !state.functions.found.is_empty(),
+        Command::RemoveHere => state.graph.selected.is_some_and(|block| {
+            state.graph.scene.as_ref().is_some_and(|scene| {
+                let count = |hook| state.hooked.count(scene.function(), block, hook);
+                count(gilk_engine::HookType::Pre) + count(gilk_engine::HookType::Post) > 0
+            })
+        }),
+        Command::GoTo => state.catalogue.is_some(),
         Command::RemoveAll => !state.document.session().placements.is_empty(),
         Command::Back => state.history.ways().0,
         Command::Forward => state.history.ways().1,
@@ -263,82 +233,4 @@ fn notices(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
             Stroke::new(1.0, tokens.line),
         );
     }
-}
-
-fn centre(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
-    let tokens = Tokens::of(ui);
-    widgets::strip(ui, |ui| graph_heading(ui, state, said));
-    if state.graph.scene.is_some()
-        && let Some(metrics) = state.metrics
-    {
-        if let Some(refusal) = state
-            .graph
-            .scene
-            .as_ref()
-            .and_then(|scene| scene.cfg.refusal.clone())
-        {
-            Frame::NONE
-                .fill(tokens.bad_fill)
-                .inner_margin(Margin::symmetric(space::PANEL as i8, 6))
-                .show(ui, |ui| {
-                    ui.set_width(ui.available_width());
-                    let words = format!(
-                        "No block can be hooked (rule {}). {}",
-                        refusal.rule.name(),
-                        crate::graph::marks::sentence(&refusal)
-                    );
-                    ui.label(words);
-                });
-        }
-        view::show(ui, &mut state.graph, &state.hooked, metrics, said);
-        return;
-    }
-    let rect = ui.available_rect_before_wrap();
-    ui.painter().rect_filled(rect, 0.0, tokens.canvas);
-    let middle = egui::Rect::from_center_size(
-        rect.center(),
-        vec2(rect.width().min(460.0), rect.height().min(220.0)),
-    );
-    ui.scope_builder(egui::UiBuilder::new().max_rect(middle), |ui| {
-        ui.vertical_centered(|ui| welcome::show(ui, state, said));
-    });
-}
-
-fn graph_heading(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
-    let tokens = Tokens::of(ui);
-    let (back, forward) = state.history.ways();
-    widgets::icon_button(ui, Icon::Back, Command::Back, back, said);
-    widgets::icon_button(ui, Icon::Forward, Command::Forward, forward, said);
-    let Some(scene) = &state.graph.scene else {
-        ui.label(RichText::new("Graph").heading().color(tokens.strong));
-        return;
-    };
-    ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-        widgets::button(ui, "Fit", Command::FitGraph, true, said);
-        widgets::button(ui, "1:1", Command::ActualSize, true, said);
-        ui.label(
-            RichText::new(format!("{:.0} %", state.graph.camera.zoom * 100.0))
-                .small()
-                .color(tokens.weak),
-        );
-        if state.opening.is_some() {
-            ui.spinner();
-        }
-        ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
-            let name = RichText::new(&scene.name)
-                .font(code(text::HEADING - 0.5))
-                .color(tokens.strong);
-            ui.add(egui::Label::new(name).truncate());
-            let (pre, post) = (
-                scene.hookable(gilk_engine::HookType::Pre).count(),
-                scene.hookable(gilk_engine::HookType::Post).count(),
-            );
-            let blocks = scene.cfg.blocks.len();
-            let words = format!(
-                "{} · hookable: {pre} pre, {post} post",
-                widgets::counted(blocks, "block")
-            );
-            ui.add(egui::Label::new(RichText::new(words).small().color(tokens.weak)).truncate());
-        });
-    });
 }

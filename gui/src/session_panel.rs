@@ -20,42 +20,21 @@ const CARD: f32 = 66.0;
 /// The longest session, in seconds: a day.
 const LONGEST: f64 = 86_400.0;
 
+/// What stands beside the pane's tab: undo, redo, and the file.
+pub(crate) fn header(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+    let document = &state.document;
+    widgets::icon_button(ui, Icon::Redo, Command::Redo, document.can_redo(), said);
+    widgets::icon_button(ui, Icon::Undo, Command::Undo, document.can_undo(), said);
+    let place = document.path().and_then(|path| path.file_name());
+    let place = place.map(|name| name.to_string_lossy().into_owned());
+    let mark = if document.unsaved() { " (unsaved)" } else { "" };
+    let words = format!("{}{mark}", place.unwrap_or_default());
+    let weak = Tokens::of(ui).weak;
+    ui.add(egui::Label::new(RichText::new(words).small().color(weak)).truncate());
+}
+
 /// Draws the session.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
-    let tokens = Tokens::of(ui);
-    // The panel is as high as it was made, whatever is in it.
-    ui.expand_to_include_rect(ui.max_rect());
-    widgets::strip(ui, |ui| {
-        ui.label(RichText::new("Session").heading().color(tokens.strong));
-        let place = state
-            .document
-            .path()
-            .and_then(|path| path.file_name())
-            .map(|name| name.to_string_lossy().into_owned());
-        let mark = if state.document.unsaved() {
-            " (unsaved)"
-        } else {
-            ""
-        };
-        let words = format!("{}{mark}", place.unwrap_or_default());
-        ui.add(egui::Label::new(RichText::new(words).small().color(tokens.weak)).truncate());
-        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-            widgets::icon_button(
-                ui,
-                Icon::Redo,
-                Command::Redo,
-                state.document.can_redo(),
-                said,
-            );
-            widgets::icon_button(
-                ui,
-                Icon::Undo,
-                Command::Undo,
-                state.document.can_undo(),
-                said,
-            );
-        });
-    });
     widgets::inset(ui, |ui| {
         fields(ui, state);
         troubles(ui, state);

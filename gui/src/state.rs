@@ -14,11 +14,16 @@ use ilk_driver::client::TargetInfo;
 use crate::args::Source;
 use crate::catalogue::Catalogue;
 use crate::command::Command;
+use crate::desk::Desk;
 use crate::document::Document;
 use crate::functions::Functions;
 use crate::graph::marks::Hooked;
 use crate::graph::{Graph, Metrics};
+use crate::history::History;
+use crate::palette::Palette;
 use crate::run::Run;
+use crate::schedule::Schedule;
+use crate::theme::Colours;
 use crate::timeline::Timeline;
 use crate::worker::Progress;
 use crate::worker::files::Purpose;
@@ -64,6 +69,16 @@ pub struct State {
     pub guard: Option<Command>,
     /// Whether the sheet of shortcuts is open.
     pub shortcuts: bool,
+    /// The palette of commands, or the question where to go, while it is open.
+    pub palette: Option<Palette>,
+    /// Where the panes stand.
+    pub desk: Desk,
+    /// Which colours are wanted.
+    pub look: Colours,
+    /// The schedule pane.
+    pub schedule: Schedule,
+    /// What would be written if the inspector's instrument were added.
+    pub preview: Preview,
     /// How large the code font is.
     pub metrics: Option<Metrics>,
 }
@@ -93,6 +108,11 @@ impl State {
             dialog: None,
             guard: None,
             shortcuts: false,
+            palette: None,
+            desk: Desk::default(),
+            look: Colours::default(),
+            schedule: Schedule::default(),
+            preview: Preview::default(),
             metrics: None,
         }
     }
@@ -262,55 +282,22 @@ impl PlanState {
     }
 }
 
-/// A place in the kernel that was looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The function.
-    pub function: FunctionId,
-    /// The chosen block.
-    pub block: Option<BlockIndex>,
+/// What would be written if the inspector's instrument were added where it stands.
+#[derive(Debug, Default)]
+pub struct Preview {
+    /// What it was last asked for: session, block, draft.
+    pub(crate) asked: Option<Previewed>,
+    /// The number of the last question.
+    pub(crate) number: u64,
+    /// The plan, or why there is none.
+    pub outcome: Option<Result<Arc<VerifiedPlan>, Vec<String>>>,
 }
 
-/// Places to go back to, and forward again.
-#[derive(Clone, Debug, Default)]
-pub struct History {
-    back: Vec<Place>,
-    forward: Vec<Place>,
-}
-
-impl History {
-    const DEEPEST: usize = 200;
-
-    /// Notes that `place` is left for a new one.
-    pub fn leave(&mut self, place: Place) {
-        if self.back.last() != Some(&place) {
-            self.back.push(place);
-        }
-        if self.back.len() > Self::DEEPEST {
-            self.back.remove(0);
-        }
-        self.forward.clear();
-    }
-
-    /// Where to go back to from `here`.
-    pub fn back(&mut self, here: Option<Place>) -> Option<Place> {
-        let place = self.back.pop()?;
-        self.forward.extend(here);
-        Some(place)
-    }
-
-    /// Where to go forward to from `here`.
-    pub fn forward(&mut self, here: Option<Place>) -> Option<Place> {
-        let place = self.forward.pop()?;
-        self.back.extend(here);
-        Some(place)
-    }
-
-    /// Whether there is a way back, and a way forward.
-    #[must_use]
-    pub fn ways(&self) -> (bool, bool) {
-        (!self.back.is_empty(), !self.forward.is_empty())
-    }
+/// What a preview was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Previewed {
+    pub(crate) plan: u64,
+    pub(crate) placement: Placement,
 }
 
 /// Something a person should know.
@@ -374,22 +361,5 @@ mod tests {
         assert_eq!(session.placements[1].splash, 4.0);
         set_duration(&mut session, 5.0);
         assert!(session.check().is_ok(), "{:?}", session.check());
-    }
-
-    #[test]
-    fn history_goes_back_and_forward() {
-        let place = |id| Place {
-            function: FunctionId(id),
-            block: None,
-        };
-        let mut history = History::default();
-        history.leave(place(1));
-        history.leave(place(2));
-        assert_eq!(history.back(Some(place(3))), Some(place(2)));
-        assert_eq!(history.back(Some(place(2))), Some(place(1)));
-        assert_eq!(history.forward(Some(place(1))), Some(place(2)));
-        assert_eq!(history.ways(), (true, true));
-        history.leave(place(9));
-        assert_eq!(history.ways(), (true, false));
     }
 }

@@ -27,30 +27,6 @@ pub(crate) fn chosen(response: Response, role: Role, selected: bool, name: &str)
     response
 }
 
-/// The heading strip of a panel.
-pub(crate) fn strip(ui: &mut Ui, contents: impl FnOnce(&mut Ui)) {
-    let tokens = Tokens::of(ui);
-    let rect = ui.available_rect_before_wrap();
-    let rect = egui::Rect::from_min_size(rect.min, vec2(rect.width(), space::STRIP));
-    ui.painter().rect_filled(rect, 0.0, tokens.bar);
-    ui.painter().hline(
-        rect.x_range(),
-        rect.bottom() - 0.5,
-        Stroke::new(1.0, tokens.line),
-    );
-    let inner = rect.shrink2(vec2(space::PANEL, 0.0));
-    ui.scope_builder(
-        egui::UiBuilder::new()
-            .max_rect(inner)
-            .layout(egui::Layout::left_to_right(egui::Align::Center)),
-        contents,
-    );
-    // What is under a strip touches it.
-    let spacing = std::mem::take(&mut ui.spacing_mut().item_spacing.y);
-    ui.advance_cursor_after_rect(rect);
-    ui.spacing_mut().item_spacing.y = spacing;
-}
-
 /// Contents with the panel's margin at the sides.
 pub(crate) fn inset<R>(ui: &mut Ui, contents: impl FnOnce(&mut Ui) -> R) -> R {
     let margin = Margin {

@@ -15,6 +15,7 @@ use egui_kittest::{Harness, SnapshotOptions};
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::{HookType, InstrumentId, Session};
 use gilk_gui::args::{Start, ThemeChoice};
+use gilk_gui::desk::Pane;
 use gilk_gui::graph::marks::Hooked;
 use gilk_gui::graph::view::{self, metrics};
 use gilk_gui::graph::{Graph, Scene};
@@ -127,8 +128,7 @@ fn graph_pane() {
         .with_size([1000.0, 800.0])
         .wgpu()
         .build_ui(move |ui| {
-            theme::install(ui.ctx());
-            ui.ctx().set_theme(egui::Theme::Dark);
+            theme::install(ui.ctx(), theme::Colours::Dark);
             if graph.scene.is_none() {
                 let scene = Scene::new(&catalogue, function, metrics(ui)).unwrap();
                 graph.open(scene.into(), Some(BlockIndex(1)));
@@ -147,15 +147,15 @@ fn timeline_pane() {
         .with_size([1000.0, 330.0])
         .wgpu()
         .build_ui(move |ui| {
-            theme::install(ui.ctx());
-            ui.ctx().set_theme(egui::Theme::Dark);
-            timeline::view::show(ui, &mut timeline, &mut Vec::new());
+            theme::install(ui.ctx(), theme::Colours::Dark);
+            timeline::view::show(ui, &mut timeline);
         });
     harness.run_steps(4);
     harness.snapshot_options("timeline", &tolerant());
 }
 
-fn whole(theme: ThemeChoice) -> Harness<'static, App> {
+/// The window with `front` before the panes that share its place.
+fn whole(theme: ThemeChoice, front: Pane) -> Harness<'static, App> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("forks.ron");
     std::fs::write(&path, session().to_ron().unwrap()).unwrap();
@@ -174,6 +174,7 @@ fn whole(theme: ThemeChoice) -> Harness<'static, App> {
             && state.functions.answered.is_some()
     });
     harness.state_mut().state_mut().timeline.open(record());
+    harness.state_mut().state_mut().desk.show(front);
     settle(&mut harness);
     harness.run_steps(30);
     harness
@@ -181,10 +182,15 @@ fn whole(theme: ThemeChoice) -> Harness<'static, App> {
 
 #[test]
 fn window_dark() {
-    whole(ThemeChoice::Dark).snapshot_options("window_dark", &tolerant());
+    whole(ThemeChoice::Dark, Pane::Timeline).snapshot_options("window_dark", &tolerant());
 }
 
 #[test]
 fn window_light() {
-    whole(ThemeChoice::Light).snapshot_options("window_light", &tolerant());
+    whole(ThemeChoice::Light, Pane::Schedule).snapshot_options("window_light", &tolerant());
+}
+
+#[test]
+fn window_contrast() {
+    whole(ThemeChoice::Contrast, Pane::Patch).snapshot_options("window_contrast", &tolerant());
 }

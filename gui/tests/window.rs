@@ -467,7 +467,7 @@ fn the_graph_is_panned_and_zoomed_and_fitted() {
         (panned.origin - before.origin - egui::vec2(50.0, 40.0)).length() < 1.0,
         "{before:?} {panned:?}"
     );
-    harness.key_press(Key::F);
+    harness.key_press(Key::Num0);
     harness.run_steps(3);
     let fitted = harness.state().state().graph.camera;
     assert!(

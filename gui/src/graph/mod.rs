@@ -11,6 +11,7 @@ mod legend;
 pub mod marks;
 mod order;
 mod paint;
+pub(crate) mod pane;
 mod position;
 mod route;
 pub mod scene;

@@ -16,7 +16,7 @@ use super::code::Part;
 use super::layout::Route;
 use super::marks::{Hooked, Mark};
 use super::scene::{CodeLine, EdgeLook, Metrics, Scene, inside};
-use crate::theme::{Tokens, code, prose, text};
+use crate::theme::{Palette, Tokens, code, prose, text};
 
 /// Below this many points the letters of code are not drawn.
 const READABLE: f32 = 4.6;
@@ -27,7 +27,7 @@ const BEND: f32 = 6.0;
 #[derive(Default)]
 pub(crate) struct Galleys {
     size: f32,
-    dark: bool,
+    palette: Palette,
     kept: HashMap<usize, Arc<[Arc<Galley>]>>,
 }
 
@@ -52,16 +52,16 @@ impl Galleys {
         block: usize,
         lines: &[CodeLine],
         size: f32,
-        dark: bool,
+        palette: Palette,
     ) -> Arc<[Arc<Galley>]> {
-        if self.size != size || self.dark != dark {
+        if self.size != size || self.palette != palette {
             self.kept.clear();
-            (self.size, self.dark) = (size, dark);
+            (self.size, self.palette) = (size, palette);
         }
         let made = || {
             lines
                 .iter()
-                .map(|line| painter.layout_job(job(line, size, Tokens::for_dark(dark))))
+                .map(|line| painter.layout_job(job(line, size, palette.tokens())))
                 .collect()
         };
         Arc::clone(self.kept.entry(block).or_insert_with(made))
@@ -74,7 +74,7 @@ pub(crate) struct Canvas<'a> {
     pub(crate) rect: Rect,
     pub(crate) camera: Camera,
     pub(crate) tokens: &'a Tokens,
-    pub(crate) dark: bool,
+    pub(crate) palette: Palette,
     pub(crate) metrics: Metrics,
 }
 
@@ -266,7 +266,7 @@ impl Canvas<'_> {
             index.0 as usize,
             &shown.lines,
             self.letters(),
-            self.dark,
+            self.palette,
         );
         let mut at = rect.min
             + vec2(

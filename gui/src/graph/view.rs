@@ -13,7 +13,7 @@ use super::marks::{Hooked, Mark, sentence};
 use super::paint::{Canvas, Emphasis, Galleys};
 use super::scene::{Metrics, Scene, inside};
 use crate::command::Command;
-use crate::theme::{Tokens, code, space, text};
+use crate::theme::{Palette, Tokens, code, space, text};
 use crate::widgets;
 
 /// The pane's state.
@@ -137,7 +137,7 @@ pub fn show(
         rect,
         camera: graph.camera,
         tokens,
-        dark: ui.visuals().dark_mode,
+        palette: Palette::of(ui.visuals()),
         metrics,
     };
     let mut hovered = None;

@@ -3,7 +3,7 @@
 mod hover;
 mod input;
 mod lanes;
-mod scale;
+pub(crate) mod scale;
 pub mod view;
 
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! The timeline pane: ruler, lanes, zoom, pan and hover.
 
 use egui::accesskit::Role;
-use egui::{Align, Id, Layout, Painter, Rangef, Rect, RichText, Sense, Stroke, Ui, pos2, vec2};
+use egui::{Id, Painter, Rangef, Rect, RichText, Sense, Stroke, Ui, pos2, vec2};
 use gilk_samples::metadata::InstrumentInfo;
 
 use super::input;
@@ -74,11 +74,8 @@ impl Timeline {
 }
 
 /// Draws the pane and takes its input.
-pub fn show(ui: &mut Ui, timeline: &mut Timeline, said: &mut Vec<Command>) {
+pub fn show(ui: &mut Ui, timeline: &mut Timeline) {
     let tokens = Tokens::of(ui);
-    // The pane is as high as it was made, whatever is in it.
-    ui.expand_to_include_rect(ui.max_rect());
-    widgets::strip(ui, |ui| heading(ui, timeline, said));
     timeline.keep_up();
     let Some(record) = timeline.record.take() else {
         widgets::empty(
@@ -136,40 +133,29 @@ pub fn show(ui: &mut Ui, timeline: &mut Timeline, said: &mut Vec<Command>) {
     timeline.record = Some(record);
 }
 
-fn heading(ui: &mut Ui, timeline: &Timeline, said: &mut Vec<Command>) {
+/// What stands beside the pane's tab: the recording, and what of it is seen.
+pub(crate) fn header(ui: &mut Ui, timeline: &Timeline, said: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
-    ui.label(RichText::new("Timeline").heading().color(tokens.strong));
     let Some(record) = &timeline.record else {
         return;
     };
-    let name = record
-        .path
-        .as_ref()
-        .and_then(|path| path.file_name())
-        .map(|name| name.to_string_lossy().into_owned());
-    if let Some(name) = name {
-        ui.label(
-            RichText::new(name)
-                .font(code(text::CODE))
-                .color(tokens.weak),
-        );
-    }
+    widgets::button(ui, "Fit", Command::FitTimeline, true, said);
     if record.now.is_some() {
+        let label = if timeline.follow {
+            "Following"
+        } else {
+            "Follow"
+        };
+        widgets::button(ui, label, Command::FollowLive, true, said);
         widgets::pill(ui, "live", tokens.good, tokens.bar);
     }
-    ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-        widgets::button(ui, "Fit", Command::FitTimeline, true, said);
-        if record.now.is_some() {
-            let label = if timeline.follow {
-                "Following"
-            } else {
-                "Follow"
-            };
-            widgets::button(ui, label, Command::FollowLive, true, said);
-        }
-        let words = format!("{} in view", length(timeline.range.width()));
-        ui.label(RichText::new(words).small().color(tokens.weak));
-    });
+    let words = format!("{} in view", length(timeline.range.width()));
+    ui.label(RichText::new(words).small().color(tokens.weak));
+    let name = record.path.as_ref().and_then(|path| path.file_name());
+    if let Some(name) = name {
+        let name = RichText::new(name.to_string_lossy()).font(code(text::CODE));
+        ui.add(egui::Label::new(name.color(tokens.weak)).truncate());
+    }
 }
 
 fn ruler(painter: &Painter, rect: Rect, plot: Rect, scale: &Scale, duration: f64, tokens: &Tokens) {

@@ -7,6 +7,7 @@ use gilk_samples::index::Index;
 use gilk_samples::recording::{LossCause, Recording};
 
 use super::{Mail, Message, spawn};
+use crate::keep;
 use crate::timeline::Opened;
 use crate::{Error, Result};
 
@@ -84,19 +85,40 @@ pub(crate) fn read_session(mail: &Mail, path: PathBuf) {
                 hint: "Check the path, or choose another file.",
             })
             .and_then(|text| Ok(Session::from_ron(&text)?));
-        mail.send(Message::SessionRead(path, read));
+        let desk = keep::desk(&path);
+        mail.send(Message::SessionRead(path, read, desk.map(Box::new)));
     });
 }
 
 /// Writes a session file: beside the old one first, so that a full disc loses nothing.
-pub(crate) fn write_session(mail: &Mail, path: PathBuf, session: Session) {
+pub(crate) fn write_session(mail: &Mail, path: PathBuf, session: Session, desk: Option<String>) {
     let mail = mail.clone();
     spawn("write session", move || {
         let written = session
             .to_ron()
             .map_err(Error::from)
-            .and_then(|text| replace(&path, &text));
+            .and_then(|text| replace(&path, &text))
+            .and_then(|()| desk.map_or(Ok(()), |desk| replace(&keep::beside(&path), &desk)));
         mail.send(Message::SessionWritten(path, session, written));
+    });
+}
+
+/// Keeps a text in a file of the window's own, or takes the file away. Where that fails nothing is
+/// lost but what a crash would take.
+pub(crate) fn keep(mail: &Mail, path: PathBuf, text: Option<String>) {
+    let mail = mail.clone();
+    spawn("keep", move || {
+        let kept = match text {
+            Some(text) => replace(&path, &text),
+            None => std::fs::remove_file(&path).map_err(|source| Error::Io {
+                path: path.clone(),
+                source,
+                hint: "Remove it by hand.",
+            }),
+        };
+        if let Err(error) = kept {
+            mail.send(Message::NotKept(error));
+        }
     });
 }
 

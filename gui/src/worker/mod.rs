@@ -5,7 +5,7 @@
 //! | `target` | one a target: boots the lab, connects, loads symbols and text, runs sessions |
 //! | `analyst` | analyses, disassembles and lays out the function that is opened |
 //! | `searcher` | filters the list of functions |
-//! | `planner` | plans and verifies the session after every change |
+//! | `planner` | plans and verifies the session after every change, and as it would be with the inspector's instrument in it |
 //! | `files` | one a task: sessions, recordings and the desktop's file dialog |
 
 mod analyst;
@@ -27,6 +27,7 @@ use ilk_driver::client::{Event, Summary, TargetInfo};
 
 use crate::Error;
 use crate::catalogue::Catalogue;
+use crate::desk::Desk;
 use crate::graph::Scene;
 use crate::timeline::Opened;
 
@@ -50,8 +51,13 @@ pub enum Message {
         Result<Arc<VerifiedPlan>, Vec<String>>,
         BTreeMap<String, Comparison>,
     ),
-    /// A session file was read.
-    SessionRead(PathBuf, Result<Session, Error>),
+    /// A session file was read, and the arrangement beside it.
+    SessionRead(PathBuf, Result<Session, Error>, Option<Box<Desk>>),
+    /// What would be written if the inspector's instrument were added: the question's number, and the plan
+    /// or what is wrong.
+    Previewed(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
+    /// Something that was to outlive the window could not be written.
+    NotKept(Error),
     /// A session file was written, with what.
     SessionWritten(PathBuf, Session, Result<(), Error>),
     /// How far a recording is read: samples so far, and all.
@@ -120,6 +126,7 @@ pub struct Workers {
     analyst: Sender<Analysis>,
     searcher: Sender<Search>,
     planner: Sender<Planning>,
+    previewer: Sender<Planning>,
 }
 
 impl Workers {
@@ -135,6 +142,7 @@ impl Workers {
             analyst: newest("analyst", &mail, analyst::analyse),
             searcher: newest("searcher", &mail, searcher::search),
             planner: newest("planner", &mail, planner::work),
+            previewer: newest("previewer", &mail, planner::preview),
             mail,
         };
         (workers, inbox)
@@ -154,6 +162,11 @@ impl Workers {
     /// Has the list of functions filtered.
     pub fn search(&self, search: Search) {
         let _ended = self.searcher.send(search);
+    }
+
+    /// Has a session planned as it would be with one instrument more.
+    pub fn preview(&self, planning: Planning) {
+        let _ended = self.previewer.send(planning);
     }
 
     /// Has a session planned.

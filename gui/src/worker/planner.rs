@@ -88,6 +88,10 @@ pub(super) fn work(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail)
     }
 }
 
+pub(super) fn preview(planning: &Planning, _: &Receiver<Planning>, mail: &Mail) {
+    mail.send(Message::Previewed(planning.revision, outcome(planning)));
+}
+
 /// The words of a target that is not there, so that a session can be checked against a saved
 /// image: an arena in reach of the kernel's text, and as many counters as `ilk.ko` has. A plan made
 /// with it is never sent to anything.

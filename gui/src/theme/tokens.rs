@@ -1,40 +1,6 @@
-//! Every colour and distance of the window, light and dark. No other module names a colour.
+//! The colours of each theme. No other module names a colour.
 
-use egui::style::{Selection, WidgetVisuals};
-use egui::{
-    Color32, Context, CornerRadius, FontFamily, FontId, Margin, Shadow, Stroke, Style, TextStyle,
-    Theme, Ui, Visuals, vec2,
-};
-
-/// Distances and sizes, in points.
-pub mod space {
-    /// Between things that belong together.
-    pub const TIGHT: f32 = 4.0;
-    /// Between things of one group.
-    pub const SMALL: f32 = 8.0;
-    /// Between groups.
-    pub const MEDIUM: f32 = 12.0;
-    /// Inside panels, from the edge.
-    pub const PANEL: f32 = 12.0;
-    /// Corners of buttons, blocks and cards.
-    pub const CORNER: u8 = 5;
-    /// Height of a row in lists.
-    pub const ROW: f32 = 22.0;
-    /// Height of a panel's heading strip.
-    pub const STRIP: f32 = 34.0;
-}
-
-/// Sizes of text, in points.
-pub mod text {
-    /// Code, names of symbols, numbers in tables.
-    pub const CODE: f32 = 12.0;
-    /// What most of the window is written in.
-    pub const BODY: f32 = 13.5;
-    /// Notes and captions.
-    pub const SMALL: f32 = 11.5;
-    /// Headings of panels.
-    pub const HEADING: f32 = 15.0;
-}
+use egui::{Color32, Ui};
 
 /// The colours of one theme, by what they mean.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +79,7 @@ const fn rgb(hex: u32) -> Color32 {
     Color32::from_rgb((hex >> 16) as u8, (hex >> 8) as u8, hex as u8)
 }
 
-const DARK: Tokens = Tokens {
+pub(super) const DARK: Tokens = Tokens {
     canvas: rgb(0x14171c),
     grid: rgb(0x20242b),
     panel: rgb(0x1b1f25),
@@ -157,7 +123,7 @@ const DARK: Tokens = Tokens {
     ],
 };
 
-const LIGHT: Tokens = Tokens {
+pub(super) const LIGHT: Tokens = Tokens {
     canvas: rgb(0xf6f7f9),
     grid: rgb(0xe7eaef),
     panel: rgb(0xfdfdfe),
@@ -201,17 +167,56 @@ const LIGHT: Tokens = Tokens {
     ],
 };
 
+/// White and pure colours on black, every line drawn strongly.
+pub(super) const CONTRAST: Tokens = Tokens {
+    canvas: rgb(0x000000),
+    grid: rgb(0x2a2a2a),
+    panel: rgb(0x000000),
+    bar: rgb(0x0e0e0e),
+    card: rgb(0x000000),
+    hover: rgb(0x1f2f45),
+    field: rgb(0x000000),
+    line: rgb(0x8a8a8a),
+    outline: rgb(0xd0d0d0),
+    text: rgb(0xffffff),
+    strong: rgb(0xffffff),
+    weak: rgb(0xd6d6d6),
+    accent: rgb(0x4dd2ff),
+    accent_fill: rgb(0x003a57),
+    on_accent: rgb(0x000000),
+    good: rgb(0x5dff9b),
+    warning: rgb(0xffd84d),
+    bad: rgb(0xff9a94),
+    bad_fill: rgb(0x3d0000),
+    hookable: rgb(0x45ffc8),
+    hooked: rgb(0xffc400),
+    refused: rgb(0xff8080),
+    edge_true: rgb(0x4dff7c),
+    edge_false: rgb(0xff7d7d),
+    edge_jump: rgb(0x9dc4ff),
+    edge_back: rgb(0xe0a6ff),
+    edge_rare: rgb(0xb0b0b0),
+    mnemonic: rgb(0x8fd3ff),
+    register: rgb(0xffffff),
+    number: rgb(0xffc98a),
+    symbol: rgb(0x9dffb8),
+    window: rgb(0x16202c),
+    shadow: Color32::TRANSPARENT,
+    lanes: [
+        rgb(0x66c2ff),
+        rgb(0x5dff9b),
+        rgb(0xffd84d),
+        rgb(0xe0a6ff),
+        rgb(0xff9a94),
+        rgb(0x5df5ff),
+    ],
+};
+
 impl Tokens {
     /// The colours in force where `ui` is.
     #[must_use]
     pub fn of(ui: &Ui) -> &'static Self {
-        Self::for_dark(ui.visuals().dark_mode)
-    }
-
-    /// The dark colours, or the light ones.
-    #[must_use]
-    pub const fn for_dark(dark: bool) -> &'static Self {
-        if dark { &DARK } else { &LIGHT }
+        Palette::of(ui.visuals()).tokens()
     }
 
     /// The colour of the lane at `index`.
@@ -224,99 +229,40 @@ impl Tokens {
     }
 }
 
-/// The font of code at `size` points.
-#[must_use]
-pub const fn code(size: f32) -> FontId {
-    FontId::new(size, FontFamily::Monospace)
+/// One of the three sets of colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Palette {
+    /// Light on dark.
+    #[default]
+    Dark,
+    /// Dark on light.
+    Light,
+    /// White on black.
+    Contrast,
 }
 
-/// The font of prose at `size` points.
-#[must_use]
-pub const fn prose(size: f32) -> FontId {
-    FontId::new(size, FontFamily::Proportional)
-}
-
-/// Gives both themes to a context.
-pub fn install(ctx: &Context) {
-    for (theme, tokens) in [(Theme::Dark, &DARK), (Theme::Light, &LIGHT)] {
-        ctx.style_mut_of(theme, |style| dress(style, tokens, theme == Theme::Dark));
+impl Palette {
+    /// The set that `visuals` were made of: no two have the same ground.
+    #[must_use]
+    pub fn of(visuals: &egui::Visuals) -> Self {
+        if !visuals.dark_mode {
+            Self::Light
+        } else if visuals.panel_fill == CONTRAST.panel {
+            Self::Contrast
+        } else {
+            Self::Dark
+        }
     }
-}
 
-fn dress(style: &mut Style, tokens: &Tokens, dark: bool) {
-    style.text_styles = [
-        (TextStyle::Heading, prose(text::HEADING)),
-        (TextStyle::Body, prose(text::BODY)),
-        (TextStyle::Button, prose(text::BODY)),
-        (TextStyle::Small, prose(text::SMALL)),
-        (TextStyle::Monospace, code(text::CODE)),
-    ]
-    .into();
-    style.spacing.item_spacing = vec2(space::SMALL, 6.0);
-    style.spacing.button_padding = vec2(9.0, 4.0);
-    style.spacing.interact_size = vec2(36.0, 24.0);
-    style.spacing.window_margin = Margin::same(16);
-    style.spacing.menu_margin = Margin::same(6);
-    style.spacing.combo_width = 120.0;
-    style.interaction.selectable_labels = false;
-    style.interaction.tooltip_delay = 0.25;
-    style.animation_time = 0.09;
-    style.visuals = visuals(tokens, dark);
-}
-
-fn visuals(tokens: &Tokens, dark: bool) -> Visuals {
-    let mut visuals = if dark {
-        Visuals::dark()
-    } else {
-        Visuals::light()
-    };
-    let corner = CornerRadius::same(space::CORNER);
-    let widget = |fill: Color32, outline: Color32, text: Color32| WidgetVisuals {
-        bg_fill: fill,
-        weak_bg_fill: fill,
-        bg_stroke: Stroke::new(1.0, outline),
-        corner_radius: corner,
-        fg_stroke: Stroke::new(1.0, text),
-        expansion: 0.0,
-    };
-    visuals.widgets.noninteractive = widget(tokens.panel, tokens.line, tokens.text);
-    visuals.widgets.inactive = widget(tokens.card, tokens.outline, tokens.text);
-    visuals.widgets.hovered = widget(tokens.hover, tokens.accent, tokens.strong);
-    visuals.widgets.active = widget(tokens.accent_fill, tokens.accent, tokens.strong);
-    visuals.widgets.open = widget(tokens.hover, tokens.outline, tokens.strong);
-    visuals.selection = Selection {
-        bg_fill: tokens.accent_fill,
-        stroke: Stroke::new(1.0, tokens.strong),
-    };
-    visuals.weak_text_color = Some(tokens.weak);
-    visuals.hyperlink_color = tokens.accent;
-    visuals.faint_bg_color = tokens.bar;
-    visuals.extreme_bg_color = tokens.field;
-    visuals.text_edit_bg_color = Some(tokens.field);
-    visuals.code_bg_color = tokens.bar;
-    visuals.warn_fg_color = tokens.warning;
-    visuals.error_fg_color = tokens.bad;
-    visuals.window_fill = tokens.panel;
-    visuals.window_stroke = Stroke::new(1.0, tokens.outline);
-    visuals.window_corner_radius = CornerRadius::same(8);
-    visuals.menu_corner_radius = CornerRadius::same(6);
-    visuals.panel_fill = tokens.panel;
-    let shade = Color32::from_black_alpha(if dark { 110 } else { 40 });
-    visuals.popup_shadow = Shadow {
-        offset: [0, 4],
-        blur: 12,
-        spread: 0,
-        color: shade,
-    };
-    visuals.window_shadow = Shadow {
-        offset: [0, 8],
-        blur: 28,
-        spread: 0,
-        color: shade,
-    };
-    visuals.text_cursor.stroke = Stroke::new(1.5, tokens.accent);
-    visuals.text_cursor.blink = false;
-    visuals
+    /// Its colours.
+    #[must_use]
+    pub const fn tokens(self) -> &'static Tokens {
+        match self {
+            Self::Dark => &DARK,
+            Self::Light => &LIGHT,
+            Self::Contrast => &CONTRAST,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -342,7 +288,7 @@ mod tests {
 
     #[test]
     fn text_can_be_read_on_everything_it_stands_on() {
-        for tokens in [&DARK, &LIGHT] {
+        for tokens in [&DARK, &LIGHT, &CONTRAST] {
             for behind in [
                 tokens.panel,
                 tokens.bar,

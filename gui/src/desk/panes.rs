@@ -1,0 +1,204 @@
+//! Draws the tiles: a bar with tabs and the pane's own controls, and the pane below.
+
+use egui::accesskit::Role;
+use egui::{Align, Color32, Id, Layout, RichText, Stroke, Style, Ui, Visuals, WidgetText};
+use egui_tiles::{
+    Behavior, ResizeState, SimplificationOptions, TabState, Tabs, Tile, TileId, Tiles, Tree,
+    UiResponse,
+};
+
+use super::Pane;
+use crate::command::Command;
+use crate::state::State;
+use crate::theme::{Palette, Tokens, space};
+use crate::{functions, graph, inspector, patch_pane, schedule, session_panel, timeline, widgets};
+
+/// Draws every pane.
+pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+    let empty = Tree::empty(Id::unique("desk"));
+    let mut tree = std::mem::replace(&mut state.desk.tree, empty);
+    if tree.active_tiles().is_empty() {
+        widgets::empty(
+            ui,
+            "Every pane is put away",
+            "The Panes menu shows them again.",
+        );
+    }
+    tree.ui(&mut Drawn { state, said }, ui);
+    state.desk.tree = tree;
+}
+
+struct Drawn<'a> {
+    state: &'a mut State,
+    said: &'a mut Vec<Command>,
+}
+
+fn tokens(visuals: &Visuals) -> &'static Tokens {
+    Palette::of(visuals).tokens()
+}
+
+fn pane(tiles: &Tiles<Pane>, tile: TileId) -> Option<Pane> {
+    match tiles.get(tile) {
+        Some(Tile::Pane(pane)) => Some(*pane),
+        _ => None,
+    }
+}
+
+impl Behavior<Pane> for Drawn<'_> {
+    fn pane_ui(&mut self, ui: &mut Ui, _tile: TileId, pane: &mut Pane) -> UiResponse {
+        let (state, said) = (&mut *self.state, &mut *self.said);
+        let fill = Tokens::of(ui).panel;
+        ui.painter().rect_filled(ui.max_rect(), 0.0, fill);
+        // A pane is as high as it was made, whatever is in it.
+        ui.expand_to_include_rect(ui.max_rect());
+        ui.push_id(pane.name(), |ui| match pane {
+            Pane::Functions => {
+                let open = state.graph.scene.as_ref().map(|scene| scene.function());
+                let catalogue = state.catalogue.clone();
+                functions::show(ui, &mut state.functions, catalogue.as_deref(), open, said);
+            }
+            Pane::Graph => graph::pane::show(ui, state, said),
+            Pane::Inspector => inspector::show(ui, state, said),
+            Pane::Session => session_panel::show(ui, state, said),
+            Pane::Timeline => timeline::view::show(ui, &mut state.timeline),
+            Pane::Schedule => schedule::show(ui, state, said),
+            Pane::Patch => patch_pane::show(ui, state),
+        });
+        UiResponse::None
+    }
+
+    fn tab_title_for_pane(&mut self, pane: &Pane) -> WidgetText {
+        pane.name().into()
+    }
+
+    fn tab_ui(
+        &mut self,
+        tiles: &mut Tiles<Pane>,
+        ui: &mut Ui,
+        id: Id,
+        tile: TileId,
+        state: &TabState,
+    ) -> egui::Response {
+        let tokens = Tokens::of(ui);
+        let name = pane(tiles, tile).map_or("Tiles", Pane::name);
+        let color = if state.active {
+            tokens.strong
+        } else {
+            tokens.weak
+        };
+        let galley = ui.painter().layout_no_wrap(
+            name.to_owned(),
+            crate::theme::prose(crate::theme::text::HEADING - 1.0),
+            color,
+        );
+        let size = egui::vec2(galley.size().x + 2.0 * space::PANEL, ui.available_height());
+        let (_, rect) = ui.allocate_space(size);
+        let response = ui.interact(rect, id, egui::Sense::click_and_drag());
+        let response = widgets::chosen(response, Role::Tab, state.active, &format!("{name} tab"));
+        if ui.is_rect_visible(rect) && !state.is_being_dragged {
+            if response.hovered() && !state.active {
+                ui.painter().rect_filled(rect, 0.0, tokens.hover);
+            }
+            ui.painter()
+                .galley(rect.center() - galley.size() / 2.0, galley, color);
+            if state.active {
+                let under = rect.bottom() - 1.0;
+                let line = Stroke::new(2.0, tokens.accent);
+                ui.painter()
+                    .hline(rect.shrink(space::SMALL).x_range(), under, line);
+            }
+        }
+        response.context_menu(|ui| {
+            if let Some(pane) = pane(tiles, tile)
+                && ui.button(format!("Put {name} away")).clicked()
+            {
+                self.said.push(Command::TogglePane(pane));
+                ui.close();
+            }
+        });
+        response
+    }
+
+    fn top_bar_right_ui(
+        &mut self,
+        tiles: &Tiles<Pane>,
+        ui: &mut Ui,
+        _tile: TileId,
+        tabs: &Tabs,
+        _offset: &mut f32,
+    ) {
+        let Some(front) = tabs.active.and_then(|front| pane(tiles, front)) else {
+            return;
+        };
+        // Tabs keep their room.
+        let taken = tabs.children.len() as f32 * 92.0 + space::PANEL;
+        let room = egui::vec2((ui.available_width() - taken).max(20.0), space::STRIP);
+        ui.add_space(space::SMALL);
+        let layout = Layout::right_to_left(Align::Center);
+        ui.allocate_ui_with_layout(room, layout, |ui| {
+            ui.spacing_mut().item_spacing.x = space::SMALL;
+            let (state, said) = (&mut *self.state, &mut *self.said);
+            match front {
+                Pane::Functions => functions::header(ui, state),
+                Pane::Graph => graph::pane::header(ui, state, said),
+                Pane::Inspector => {}
+                Pane::Session => session_panel::header(ui, state, said),
+                Pane::Timeline => timeline::view::header(ui, &state.timeline, said),
+                Pane::Schedule => schedule::header(ui, state, said),
+                Pane::Patch => patch_pane::header(ui, state),
+            }
+        });
+    }
+
+    fn drag_ui(&mut self, tiles: &Tiles<Pane>, ui: &mut Ui, tile: TileId) {
+        let name = pane(tiles, tile).map_or("Tiles", Pane::name);
+        egui::Frame::popup(ui.style()).show(ui, |ui| ui.label(RichText::new(name).heading()));
+    }
+
+    fn tab_bar_height(&self, _style: &Style) -> f32 {
+        space::STRIP
+    }
+
+    fn tab_bar_color(&self, visuals: &Visuals) -> Color32 {
+        tokens(visuals).bar
+    }
+
+    fn tab_bar_hline_stroke(&self, visuals: &Visuals) -> Stroke {
+        Stroke::new(1.0, tokens(visuals).line)
+    }
+
+    fn gap_width(&self, _style: &Style) -> f32 {
+        3.0
+    }
+
+    fn resize_stroke(&self, style: &Style, resize: ResizeState) -> Stroke {
+        let tokens = tokens(&style.visuals);
+        match resize {
+            ResizeState::Idle => Stroke::new(1.0, tokens.line),
+            ResizeState::Hovering | ResizeState::Dragging => Stroke::new(3.0, tokens.accent),
+        }
+    }
+
+    fn drag_preview_stroke(&self, visuals: &Visuals) -> Stroke {
+        Stroke::new(2.0, tokens(visuals).accent)
+    }
+
+    fn drag_preview_color(&self, visuals: &Visuals) -> Color32 {
+        tokens(visuals).accent.gamma_multiply(0.25)
+    }
+
+    fn min_size(&self) -> f32 {
+        90.0
+    }
+
+    fn cycle_tabs_with_keyboard(&self) -> bool {
+        true
+    }
+
+    fn simplification_options(&self) -> SimplificationOptions {
+        SimplificationOptions {
+            all_panes_must_have_tabs: true,
+            ..SimplificationOptions::default()
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What follows from a change: workers are asked for the list's answer, the plan, the preview.
+
+use std::sync::Arc;
+
+use gilk_engine::Session;
+
+use crate::app::App;
+use crate::catalogue::Catalogue;
+use crate::desk::Pane;
+use crate::graph::marks::Hooked;
+use crate::state::{Previewed, TargetState};
+use crate::worker::{Planning, Search};
+
+impl App {
+    /// Asks workers for whatever follows from a change: the list's answer, the plan, the marks.
+    pub(crate) fn keep_up(&mut self) {
+        let Some(catalogue) = self.state.catalogue.clone() else {
+            self.state.hooked = Hooked::default();
+            return;
+        };
+        let wanted = (self.state.functions.filter.clone(), self.targets);
+        if self.searched.as_ref() != Some(&wanted)
+            || self.state.functions.answered.is_none() && self.searched.is_none()
+        {
+            self.workers.search(Search {
+                catalogue: Arc::clone(&catalogue),
+                filter: wanted.0.clone(),
+            });
+            self.searched = Some(wanted);
+        }
+        let connected = matches!(self.state.target, TargetState::Ready(_));
+        let state = (
+            self.documents,
+            self.state.document.revision(),
+            self.targets * 2 + u64::from(connected),
+        );
+        if self.planned != Some(state) {
+            self.planned = Some(state);
+            self.state.hooked = Hooked::of(catalogue.image(), self.state.document.session());
+            self.state.plan.asked += 1;
+            let session = self.state.document.session().clone();
+            self.workers
+                .plan(self.planning(self.state.plan.asked, session, &catalogue));
+        }
+        self.preview(&catalogue);
+    }
+
+    fn planning(&self, revision: u64, session: Session, catalogue: &Arc<Catalogue>) -> Planning {
+        let layout = match &self.state.target {
+            TargetState::Ready(info) => Some(info.layout.clone()),
+            _ => None,
+        };
+        Planning {
+            revision,
+            session,
+            catalogue: Arc::clone(catalogue),
+            library: Arc::clone(&self.state.library),
+            layout,
+        }
+    }
+
+    /// While the patch is looked at: asks what adding the inspector's instrument would write.
+    fn preview(&mut self, catalogue: &Arc<Catalogue>) {
+        let hook = self.state.draft.hook;
+        let wanted = self.state.graph.selected.filter(|&block| {
+            let scene = self.state.graph.scene.as_ref();
+            self.state.desk.sees(Pane::Patch)
+                && scene
+                    .and_then(|scene| scene.hook(block, hook))
+                    .is_some_and(Result::is_ok)
+        });
+        let asked = wanted.and_then(|block| {
+            Some(Previewed {
+                plan: self.state.plan.asked,
+                placement: self.state.drafted(block, hook)?,
+            })
+        });
+        if asked == self.state.preview.asked {
+            return;
+        }
+        self.state.preview.asked = asked;
+        self.state.preview.number += 1;
+        self.state.preview.outcome = None;
+        if let Some(asked) = &self.state.preview.asked {
+            let mut session = self.state.document.session().clone();
+            session.placements.push(asked.placement.clone());
+            let planning = self.planning(self.state.preview.number, session, catalogue);
+            self.workers.preview(planning);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The palette: every command by any of its letters; and the question where to go, which an address,
+//! a name, or a name and an offset answers.
+
+use egui::accesskit::Role;
+use egui::{
+    Align2, Context, Frame, Id, Key, Modal, Modifiers, RichText, ScrollArea, TextEdit, Ui, vec2,
+};
+use gilk_engine::Addr;
+use gilk_engine::image::FunctionId;
+
+use crate::catalogue::{Catalogue, Finder};
+use crate::command::Command;
+use crate::panels::possible;
+use crate::state::State;
+use crate::theme::{Tokens, code, space, text};
+use crate::widgets;
+
+/// What the open palette is for, and what was typed.
+#[derive(Clone, Debug)]
+pub struct Palette {
+    places: bool,
+    text: String,
+    row: usize,
+}
+
+/// A line of the palette.
+struct Entry {
+    name: String,
+    note: String,
+    enabled: bool,
+    command: Command,
+}
+
+/// Places that are offered, at most.
+const OFFERED: usize = 40;
+
+impl Palette {
+    /// For commands.
+    #[must_use]
+    pub const fn commands() -> Self {
+        Self {
+            places: false,
+            text: String::new(),
+            row: 0,
+        }
+    }
+
+    /// For places in the kernel.
+    #[must_use]
+    pub const fn places() -> Self {
+        Self {
+            places: true,
+            text: String::new(),
+            row: 0,
+        }
+    }
+}
+
+/// Draws it, if it is open.
+pub(crate) fn show(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
+    let Some(mut palette) = state.palette.take() else {
+        return;
+    };
+    let entries = if palette.places {
+        places(state, palette.text.trim())
+    } else {
+        commands(ctx, state, palette.text.trim())
+    };
+    let mut chosen = None;
+    let frame = Frame::window(&ctx.global_style()).inner_margin(10);
+    let area =
+        Modal::default_area(Id::unique("palette")).anchor(Align2::CENTER_TOP, vec2(0.0, 90.0));
+    let shown =
+        Modal::new(Id::unique("palette"))
+            .area(area)
+            .frame(frame)
+            .show(ctx, |ui| {
+                ui.set_width(560.0);
+                chosen = keys(ui, &mut palette, entries.len());
+                let (hint, name) = if palette.places {
+                    ("address, name, or name+0x1a", "Go to")
+                } else {
+                    ("any letters of a command", "Find command")
+                };
+                let field = TextEdit::singleline(&mut palette.text)
+                    .id(Id::unique("palette text"))
+                    .font(code(text::BODY))
+                    .hint_text(hint)
+                    .desired_width(f32::INFINITY)
+                    .margin(vec2(8.0, 6.0));
+                let response = widgets::named(ui.add(field), Role::TextInput, name);
+                response.request_focus();
+                if response.changed() {
+                    palette.row = 0;
+                }
+                ui.add_space(space::TIGHT);
+                ScrollArea::vertical().max_height(360.0).auto_shrink([false, true]).show(ui, |ui| {
+            ui.spacing_mut().item_spacing.y = 0.0;
+            for (row, entry) in entries.iter().enumerate() {
+                if line(ui, entry, row == palette.row) {
+                    chosen = Some(row);
+                }
+            }
+            if entries.is_empty() {
+                let words = if palette.places && palette.text.trim().is_empty() {
+                    "Type where to go: kernel_clone, kernel_clone+0x61, ffffffff81000000."
+                } else {
+                    "Nothing matches; type fewer letters."
+                };
+                ui.label(RichText::new(words).small().color(Tokens::of(ui).weak));
+            }
+        });
+            });
+    if let Some(entry) = chosen.and_then(|row| entries.get(row)) {
+        if entry.enabled {
+            said.push(entry.command.clone());
+        } else {
+            state.palette = Some(palette);
+        }
+    } else if !shown.should_close() {
+        state.palette = Some(palette);
+    }
+}
+
+/// Takes the keys that the field must not see. Returns the row that Enter chose.
+fn keys(ui: &Ui, palette: &mut Palette, rows: usize) -> Option<usize> {
+    let last = rows.saturating_sub(1);
+    let pressed = |key| ui.input_mut(|input| input.consume_key(Modifiers::NONE, key));
+    for (key, by) in [
+        (Key::ArrowDown, 1),
+        (Key::ArrowUp, -1),
+        (Key::PageDown, 10),
+        (Key::PageUp, -10),
+    ] {
+        if pressed(key) {
+            palette.row = palette.row.saturating_add_signed(by).min(last);
+        }
+    }
+    palette.row = palette.row.min(last);
+    (pressed(Key::Enter) && rows > 0).then_some(palette.row)
+}
+
+fn line(ui: &mut Ui, entry: &Entry, marked: bool) -> bool {
+    let tokens = Tokens::of(ui);
+    let size = vec2(ui.available_width(), space::ROW + 2.0);
+    let (rect, response) = ui.allocate_exact_size(size, egui::Sense::click());
+    let name = format!("palette: {}", entry.name);
+    let response = widgets::chosen(response, Role::ListBoxOption, marked, &name);
+    if marked || response.hovered() {
+        let fill = if marked {
+            tokens.accent_fill
+        } else {
+            tokens.hover
+        };
+        ui.painter().rect_filled(rect, 4.0, fill);
+    }
+    if marked {
+        response.scroll_to_me(None);
+    }
+    let ink = if entry.enabled {
+        tokens.text
+    } else {
+        tokens.weak
+    };
+    let middle = rect.center().y;
+    let note = ui.painter().text(
+        egui::pos2(rect.right() - space::SMALL, middle),
+        Align2::RIGHT_CENTER,
+        &entry.note,
+        code(text::SMALL),
+        tokens.weak,
+    );
+    let room = note.left() - rect.left() - 2.0 * space::SMALL;
+    let font = crate::theme::prose(text::BODY);
+    let galley = widgets::truncated(ui.painter(), entry.name.clone(), font, ink, room);
+    let at = egui::pos2(rect.left() + space::SMALL, middle - galley.size().y / 2.0);
+    ui.painter().galley(at, galley, ink);
+    response.clicked()
+}
+
+fn commands(ctx: &Context, state: &State, typed: &str) -> Vec<Entry> {
+    let mut finder = Finder::new(typed);
+    let mut scored: Vec<(u32, Entry)> = Command::listed()
+        .filter(|command| **command != Command::ShowPalette)
+        .filter_map(|command| {
+            let score = finder.score(command.name())?;
+            let entry = Entry {
+                name: command.name().to_owned(),
+                note: command.shortcut_text(ctx),
+                enabled: possible(state, command),
+                command: command.clone(),
+            };
+            Some((score, entry))
+        })
+        .collect();
+    // Stable: of equals, the order of the menus stays.
+    scored.sort_by_key(|(score, entry)| (!entry.enabled, std::cmp::Reverse(*score)));
+    scored.into_iter().map(|(_, entry)| entry).collect()
+}
+
+fn places(state: &State, typed: &str) -> Vec<Entry> {
+    let Some(catalogue) = &state.catalogue else {
+        return Vec::new();
+    };
+    if typed.is_empty() {
+        return Vec::new();
+    }
+    if let Some(at) = address(catalogue, typed) {
+        let name = catalogue.image().symbol_at(at);
+        let name = name.map_or_else(|| at.to_string(), |(name, off)| format!("{name}+{off:#x}"));
+        return vec![Entry {
+            name,
+            note: at.to_string(),
+            enabled: true,
+            command: Command::GoToAddress(at),
+        }];
+    }
+    let (stem, _) = typed.split_once('+').unwrap_or((typed, ""));
+    let found = catalogue.beginning_with(stem, OFFERED);
+    let entry = |id: FunctionId| {
+        let function = catalogue.image().function(id)?;
+        Some(Entry {
+            name: catalogue.name(id)?.to_owned(),
+            note: function.span.start.to_string(),
+            enabled: true,
+            command: Command::OpenFunction(id),
+        })
+    };
+    found.into_iter().filter_map(entry).collect()
+}
+
+/// The address that was meant: in hexadecimal, with or without `0x`; or a name, an offset behind it.
+fn address(catalogue: &Catalogue, typed: &str) -> Option<Addr> {
+    let hexadecimal =
+        |text: &str| u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok();
+    if typed.len() >= 8
+        && let Some(at) = hexadecimal(typed)
+    {
+        return catalogue.image().function_at(Addr(at)).map(|_| Addr(at));
+    }
+    let (name, offset) = match typed.split_once('+') {
+        Some((name, offset)) => (name.trim(), hexadecimal(offset)?),
+        None => (typed, 0),
+    };
+    let function = catalogue.image().function_named(name).ok()?;
+    (offset < function.span.len()).then(|| function.span.start.add(offset))
+}

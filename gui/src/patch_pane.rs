@@ -1,0 +1,181 @@
+//! The patch before it is written: the kernel's text on the left, patches on the right. Of a hook that
+//! has no instrument yet it is the patch that adding the inspector's instrument would make.
+
+use egui::accesskit::Role;
+use egui::{Frame, Label, Margin, RichText, ScrollArea, Stroke, TextFormat, Ui, text::LayoutJob};
+use gilk_engine::cfg::BlockIndex;
+use gilk_engine::listing::Line;
+use gilk_engine::{Plan, VerifiedPlan};
+
+use crate::graph::code::{Part, parts};
+use crate::patch_view::{PatchView, Section};
+use crate::state::State;
+use crate::theme::{Tokens, code, space, text};
+use crate::widgets;
+
+/// Whether the chosen block has instruments of the session.
+fn hooked(state: &State, block: BlockIndex) -> bool {
+    let Some(scene) = &state.graph.scene else {
+        return false;
+    };
+    let count = |hook| state.hooked.count(scene.function(), block, hook);
+    count(state.draft.hook) > 0
+}
+
+/// The plan to look at: the session's, or the one with the inspector's instrument in it.
+fn shown(state: &State) -> Option<&Result<std::sync::Arc<VerifiedPlan>, Vec<String>>> {
+    let block = state.graph.selected?;
+    if hooked(state, block) {
+        state.plan.outcome.as_ref()
+    } else {
+        state.preview.outcome.as_ref()
+    }
+}
+
+/// What stands beside the pane's tab.
+pub(crate) fn header(ui: &mut Ui, state: &State) {
+    let tokens = Tokens::of(ui);
+    let (Some(scene), Some(block)) = (&state.graph.scene, state.graph.selected) else {
+        return;
+    };
+    let (kind, color) = if hooked(state, block) {
+        ("as planned", tokens.hooked)
+    } else {
+        ("if it were added", tokens.accent)
+    };
+    widgets::pill(ui, kind, color, tokens.panel);
+    let words = format!(
+        "{} {} at {} block {}",
+        state.draft.instrument, state.draft.hook, scene.name, block.0
+    );
+    ui.add(Label::new(RichText::new(words).small().color(tokens.weak)).truncate());
+}
+
+/// Draws the pane.
+pub(crate) fn show(ui: &mut Ui, state: &State) {
+    let (Some(scene), Some(block)) = (&state.graph.scene, state.graph.selected) else {
+        widgets::empty(
+            ui,
+            "No block chosen",
+            "Choose a block in the graph: what would be written for its hook appears here.",
+        );
+        return;
+    };
+    let (Some(catalogue), Some(outcome)) = (&state.catalogue, shown(state)) else {
+        let refused = scene
+            .hook(block, state.draft.hook)
+            .and_then(|hook| hook.as_ref().err());
+        match refused {
+            Some(refusal) => widgets::empty(
+                ui,
+                &format!("Refused by rule {}", refusal.rule.name()),
+                &crate::graph::marks::sentence(refusal),
+            ),
+            None => widgets::empty(
+                ui,
+                "Being planned",
+                "The patch appears when it is verified.",
+            ),
+        }
+        return;
+    };
+    let plan: &Plan = match outcome {
+        Ok(verified) => verified.plan(),
+        Err(wrong) => {
+            let why = wrong.first().map_or("", String::as_str);
+            widgets::empty(ui, "This cannot be carried out", why);
+            return;
+        }
+    };
+    let view = PatchView::of(catalogue.image(), plan, scene.function(), block);
+    ScrollArea::vertical()
+        .id_salt("patch")
+        .auto_shrink(false)
+        .show(ui, |ui| {
+            widgets::inset(ui, |ui| {
+                ui.columns(2, |columns| {
+                    let sides = [
+                        ("In the kernel's text", &view.text),
+                        ("In the arena", &view.patches),
+                    ];
+                    for (ui, (title, sections)) in columns.iter_mut().zip(sides) {
+                        widgets::caption(ui, title);
+                        for part in sections {
+                            section(ui, part);
+                        }
+                    }
+                });
+            });
+        });
+}
+
+fn section(ui: &mut Ui, section: &Section) {
+    let tokens = Tokens::of(ui);
+    let frame = Frame::NONE
+        .fill(tokens.card)
+        .stroke(Stroke::new(1.0, tokens.line))
+        .corner_radius(space::CORNER)
+        .inner_margin(Margin::symmetric(10, 7));
+    frame.show(ui, |ui| {
+        ui.set_width(ui.available_width());
+        ui.spacing_mut().item_spacing.y = 1.0;
+        let title = ui.label(RichText::new(&section.title).color(tokens.strong));
+        widgets::named(title, Role::Heading, &section.title);
+        for note in &section.notes {
+            ui.label(RichText::new(note).small().color(tokens.weak));
+        }
+        for stretch in &section.pieces {
+            ui.add_space(3.0);
+            let color = if stretch.ours {
+                tokens.hooked
+            } else {
+                tokens.weak
+            };
+            if !stretch.what.is_empty() {
+                ui.label(RichText::new(&stretch.what).small().color(color));
+            }
+            for line in &stretch.lines {
+                let mark = if stretch.ours {
+                    tokens.hooked
+                } else {
+                    tokens.line
+                };
+                let shown = ui.add(Label::new(job(line, tokens)).truncate());
+                let edge = shown.rect.left() - 5.0;
+                ui.painter()
+                    .vline(edge, shown.rect.y_range(), Stroke::new(2.0, mark));
+                widgets::named(shown, Role::Label, &line.text);
+            }
+        }
+    });
+    ui.add_space(space::TIGHT);
+}
+
+/// Address, bytes, and the instruction in its colours.
+fn job(line: &Line, tokens: &Tokens) -> LayoutJob {
+    let mut job = LayoutJob::default();
+    let format = |color| TextFormat::simple(code(text::SMALL), color);
+    let bytes: Vec<String> = line
+        .bytes
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let low = line.at.0 & 0xffff_ffff;
+    job.append(&format!("{low:08x}  "), 0.0, format(tokens.weak));
+    job.append(
+        &format!("{:<24} ", bytes.join(" ")),
+        0.0,
+        format(tokens.weak),
+    );
+    for (part, piece) in parts(&line.text) {
+        let color = match part {
+            Part::Mnemonic => tokens.mnemonic,
+            Part::Register => tokens.register,
+            Part::Number => tokens.number,
+            Part::Symbol => tokens.symbol,
+            Part::Plain => tokens.weak,
+        };
+        job.append(piece, 0.0, format(color));
+    }
+    job
+}

@@ -1,0 +1,246 @@
+//! What a plan writes for the hooks of one block, as two columns of disassembly: the text as it is
+//! and as it will be, and the patches that it leads to.
+
+use std::collections::BTreeSet;
+
+use gilk_engine::cfg::BlockIndex;
+use gilk_engine::image::FunctionId;
+use gilk_engine::listing::{Line, disassemble};
+use gilk_engine::patch::PieceKind;
+use gilk_engine::placement::{Point, SiteIndex, Slot, Splice};
+use gilk_engine::plan::{Part, Patch, Plan, PokeKind};
+use gilk_engine::{Addr, Image, InstrumentId};
+
+/// Lines under a heading.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Section {
+    /// What they are.
+    pub title: String,
+    /// What is worth knowing of them.
+    pub notes: Vec<String>,
+    /// Code, piece by piece.
+    pub pieces: Vec<Stretch>,
+}
+
+/// A stretch of code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// What it is for; empty where the heading says it.
+    pub what: String,
+    /// Whether it is there for an instrument.
+    pub ours: bool,
+    /// Its instructions.
+    pub lines: Vec<Line>,
+}
+
+/// Both columns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PatchView {
+    /// The kernel's text: as it is, and as it will be.
+    pub text: Vec<Section>,
+    /// The patches.
+    pub patches: Vec<Section>,
+}
+
+impl PatchView {
+    /// What `plan` writes so that the instruments at `block` of `function` run.
+    #[must_use]
+    pub fn of(image: &Image, plan: &Plan, function: FunctionId, block: BlockIndex) -> Self {
+        let view = Viewer { image, plan };
+        let here = plan.instruments.iter().filter(|one| {
+            one.id.block == block.0
+                && plan
+                    .function(one.id.major)
+                    .is_some_and(|planned| planned.cfg.function == function)
+        });
+        let mut sites: BTreeSet<SiteIndex> = BTreeSet::new();
+        for one in here {
+            sites.extend(one.points.iter().map(|&(site, _)| site));
+            sites.extend(one.needs.iter().copied());
+        }
+        // A bounce in bytes that another splice exposes comes with that splice.
+        let hosts: Vec<SiteIndex> = sites.iter().filter_map(|&site| view.host(site)).collect();
+        sites.extend(hosts);
+        let mut made = Self::default();
+        for &site in &sites {
+            made.text.extend(view.site(site));
+            for (number, patch) in (0..).zip(&plan.patches) {
+                if patch.site == site {
+                    made.patches.push(view.patch(number, patch));
+                }
+            }
+        }
+        made
+    }
+}
+
+struct Viewer<'a> {
+    image: &'a Image,
+    plan: &'a Plan,
+}
+
+impl Viewer<'_> {
+    fn host(&self, site: SiteIndex) -> Option<SiteIndex> {
+        let Splice::Short(bounce) = self.plan.sites.get(site.0 as usize)?.splice else {
+            return None;
+        };
+        match self.plan.bounces.get(bounce.0 as usize)?.slot {
+            Slot::Exposed(host) => Some(host),
+            Slot::Padding => None,
+        }
+    }
+
+    fn plain(&self, at: Addr, code: &[u8]) -> Stretch {
+        Stretch {
+            what: String::new(),
+            ours: false,
+            lines: disassemble(Some(self.image), at, code),
+        }
+    }
+
+    /// What the first batch that installs `part` writes.
+    fn written(&self, part: Part) -> Option<Stretch> {
+        let mut pokes = self.plan.batches.iter().flat_map(|batch| &batch.pokes);
+        let poke = pokes.find(|poke| poke.part == part && poke.kind == PokeKind::Install)?;
+        Some(Stretch {
+            what: "is written over it".to_owned(),
+            ours: true,
+            lines: disassemble(Some(self.image), poke.at, &poke.write),
+        })
+    }
+
+    fn site(&self, index: SiteIndex) -> Option<Section> {
+        let site = self.plan.sites.get(index.0 as usize)?;
+        let form = match site.splice {
+            Splice::Jump => "jump",
+            Splice::Short(_) => "short jump to a bounce",
+            Splice::Punned { .. } => "punned jump",
+            Splice::Tracer => "call by the function tracer",
+            Splice::Trap => "int3",
+            _ => "splice",
+        };
+        let place = self.image.symbol_at(site.displaced.start);
+        let place = place.map_or_else(
+            || site.displaced.start.to_string(),
+            |(name, at)| format!("{name}+{at:#x}"),
+        );
+        let original = self.image.bytes(site.displaced).unwrap_or_default();
+        let mut pieces = vec![Stretch {
+            what: format!("original, {} bytes displaced", site.displaced.len()),
+            ..self.plain(site.displaced.start, original)
+        }];
+        pieces.extend(self.written(Part::Site(index)));
+        let mut notes = Vec::new();
+        let mut parts = vec![Part::Site(index)];
+        if let Splice::Short(bounce) = site.splice {
+            parts.push(Part::Bounce(bounce));
+            if let Some(known) = self.plan.bounces.get(bounce.0 as usize) {
+                let slot = match known.slot {
+                    Slot::Padding => "padding".to_owned(),
+                    Slot::Exposed(host) => format!("bytes that {} exposes", self.name(host)),
+                };
+                notes.push(format!("bounce at {} in {slot}", known.at));
+            }
+            pieces.extend(self.written(Part::Bounce(bounce)).map(|stretch| Stretch {
+                what: "the bounce".to_owned(),
+                ..stretch
+            }));
+        }
+        if site.overwritten > 1 {
+            notes.push(format!(
+                "{} instructions are overwritten: it waits until no thread is between them",
+                site.overwritten
+            ));
+        }
+        let own = self.plan.dependences.iter();
+        for one in own.filter(|one| parts.contains(&one.what)) {
+            notes.push(format!(
+                "{} depends on {}",
+                self.part(one.what),
+                self.part(one.on)
+            ));
+        }
+        for run_on in &site.run_ons {
+            let copied = self.image.bytes(run_on.copied).unwrap_or_default();
+            pieces.push(Stretch {
+                what: format!("copied too, on the way from {}", run_on.edge.from),
+                ..self.plain(run_on.copied.start, copied)
+            });
+        }
+        Some(Section {
+            title: format!("{place}: {form}"),
+            notes,
+            pieces,
+        })
+    }
+
+    fn patch(&self, number: u32, patch: &Patch) -> Section {
+        let executed: u32 = patch.pieces().map(|piece| piece.executed).sum();
+        let mut notes: Vec<String> = Vec::new();
+        for (point, ids) in &patch.hooks {
+            let at = match point {
+                Point::Entry => "at the start".to_owned(),
+                Point::Before(at) => format!("before {at}"),
+                Point::On(edge) => format!("on the way from {} to {}", edge.from, edge.to),
+            };
+            let ids: Vec<String> = ids.iter().map(|&id| self.label(id)).collect();
+            notes.push(format!("{at}: {}", ids.join(", ")));
+        }
+        if patch.hooks.iter().next().is_none() {
+            notes.push("does what the original does: it is in place for another's sake".to_owned());
+        }
+        let pieces = patch.pieces().map(|piece| {
+            let (what, ours) = match piece.kind {
+                PieceKind::Save => ("save".to_owned(), true),
+                PieceKind::Instrument(id) => (self.label(id), true),
+                PieceKind::Restore => ("restore".to_owned(), true),
+                PieceKind::Relocated => ("relocated sequence".to_owned(), false),
+                PieceKind::Terminating => ("terminating branch".to_owned(), false),
+                PieceKind::Lost(id) => (format!("lost samples of {}", self.label(id)), true),
+            };
+            let range = piece.range.start as usize..piece.range.end as usize;
+            let code = patch.code.get(range).unwrap_or_default();
+            let at = patch.address.add(u64::from(piece.range.start));
+            Stretch {
+                what,
+                ours,
+                lines: disassemble(Some(self.image), at, code),
+            }
+        });
+        Section {
+            title: format!(
+                "Patch {number}: {} bytes, {executed} instructions a hit and the splice",
+                patch.code.len()
+            ),
+            notes,
+            pieces: pieces.collect(),
+        }
+    }
+
+    fn label(&self, id: InstrumentId) -> String {
+        let one = self.plan.instrument(id);
+        let name = one.map_or("?", |one| one.definition.name.as_str());
+        format!("{name} {id}")
+    }
+
+    fn name(&self, site: SiteIndex) -> String {
+        let known = self.plan.sites.get(site.0 as usize);
+        known.map_or_else(
+            || "a splice".to_owned(),
+            |known| format!("the splice at {}", known.displaced.start),
+        )
+    }
+
+    fn part(&self, part: Part) -> String {
+        match part {
+            Part::Site(site) => self.name(site),
+            Part::Bounce(bounce) => {
+                let known = self.plan.bounces.get(bounce.0 as usize);
+                known.map_or_else(
+                    || "a bounce".to_owned(),
+                    |known| format!("the bounce at {}", known.at),
+                )
+            }
+        }
+    }
+}

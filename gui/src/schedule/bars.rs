@@ -1,0 +1,175 @@
+//! What dragging a bar does to launch and splash.
+
+use gilk_engine::Session;
+
+/// The shortest an instrument is in place, in seconds.
+pub const SHORTEST: f64 = 0.001;
+
+/// Which part of a bar is dragged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grip {
+    /// Its left end: launch.
+    Launch,
+    /// Its right end: splash.
+    Splash,
+    /// All of it.
+    Whole,
+}
+
+/// A drag: what it holds, and the times as they were.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drag {
+    /// The row it began at, for the pane.
+    pub key: u64,
+    /// Which part is held.
+    pub grip: Grip,
+    /// Seconds at the pointer when it began.
+    pub from: f64,
+    /// Places of the instruments in the session, with launch and splash as they were.
+    pub bars: Vec<(usize, f64, f64)>,
+}
+
+impl Drag {
+    /// The times that the drag makes when the pointer is at `to`; ends within `reach` seconds of one of
+    /// `marks` go there.
+    #[must_use]
+    pub fn times(
+        &self,
+        to: f64,
+        duration: f64,
+        marks: &[f64],
+        reach: f64,
+    ) -> Vec<(usize, f64, f64)> {
+        let first = self
+            .bars
+            .iter()
+            .map(|bar| bar.1)
+            .fold(f64::INFINITY, f64::min);
+        let last = self.bars.iter().map(|bar| bar.2).fold(0.0, f64::max);
+        let moved = to - self.from;
+        let by = match self.grip {
+            Grip::Launch => snapped(first + moved, marks, reach).max(0.0) - first,
+            Grip::Splash => snapped(last + moved, marks, reach).min(duration) - last,
+            Grip::Whole => {
+                // The end that is nearer to a mark decides.
+                let left = snapped(first + moved, marks, reach) - first;
+                let right = snapped(last + moved, marks, reach) - last;
+                let off = |by: f64| {
+                    if by == moved {
+                        f64::INFINITY
+                    } else {
+                        (by - moved).abs()
+                    }
+                };
+                let by = if off(left) <= off(right) { left } else { right };
+                by.clamp(-first, (duration - last).max(-first))
+            }
+        };
+        let shift = |&(place, launch, splash): &(usize, f64, f64)| match self.grip {
+            Grip::Launch => (
+                place,
+                rounded((launch + by).clamp(0.0, splash - SHORTEST)),
+                splash,
+            ),
+            Grip::Splash => (
+                place,
+                launch,
+                rounded((splash + by).clamp(launch + SHORTEST, duration)),
+            ),
+            Grip::Whole => (place, rounded(launch + by), rounded(splash + by)),
+        };
+        self.bars.iter().map(shift).collect()
+    }
+}
+
+/// Times are kept to the microsecond: a drag makes no digits that nobody meant.
+fn rounded(seconds: f64) -> f64 {
+    (seconds * 1e6).round() / 1e6
+}
+
+fn snapped(at: f64, marks: &[f64], reach: f64) -> f64 {
+    let near = marks
+        .iter()
+        .copied()
+        .filter(|mark| (mark - at).abs() <= reach);
+    near.min_by(|a, b| (a - at).abs().total_cmp(&(b - at).abs()))
+        .unwrap_or(at)
+}
+
+/// Where the ends of bars snap to: every launch and splash that the drag does not hold, the
+/// session's ends, and its program's start.
+#[must_use]
+pub fn marks(session: &Session, held: &[usize]) -> Vec<f64> {
+    let mut marks = vec![0.0, session.duration];
+    marks.extend(session.workload.as_ref().map(|workload| workload.start));
+    for (place, placement) in session.placements.iter().enumerate() {
+        if !held.contains(&place) {
+            marks.extend([placement.launch, placement.splash]);
+        }
+    }
+    marks.sort_by(f64::total_cmp);
+    marks.dedup();
+    marks
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn grip() -> impl Strategy<Value = Grip> {
+        prop_oneof![Just(Grip::Launch), Just(Grip::Splash), Just(Grip::Whole)]
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_is_dragged_stays_in_the_session(
+            grip in grip(),
+            bars in prop::collection::vec((0.0f64..9.0, 0.002f64..1.0), 1..6),
+            from in 0.0f64..10.0,
+            to in -30.0f64..40.0,
+            marks in prop::collection::vec(0.0f64..10.0, 0..5),
+        ) {
+            let bars: Vec<_> = bars
+                .iter()
+                .enumerate()
+                .map(|(place, &(launch, width))| (place, rounded(launch), rounded(launch + width)))
+                .collect();
+            let drag = Drag { key: 0, grip, from, bars: bars.clone() };
+            for ((_, launch, splash), (_, before, after)) in drag.times(to, 10.0, &marks, 0.05).into_iter().zip(bars) {
+                prop_assert!(launch >= -1e-9 && splash <= 10.0 + 1e-9, "{launch} {splash}");
+                prop_assert!(splash - launch >= SHORTEST - 2e-6);
+                if grip == Grip::Whole {
+                    prop_assert!((splash - launch - (after - before)).abs() < 3e-6);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn ends_snap_to_marks_within_reach() {
+        let drag = |grip| Drag {
+            key: 0,
+            grip,
+            from: 2.0,
+            bars: vec![(0, 1.0, 3.0)],
+        };
+        assert_eq!(
+            drag(Grip::Launch).times(3.46, 10.0, &[2.5], 0.05),
+            [(0, 2.5, 3.0)]
+        );
+        assert_eq!(
+            drag(Grip::Launch).times(3.3, 10.0, &[2.5], 0.05),
+            [(0, 2.3, 3.0)]
+        );
+        assert_eq!(
+            drag(Grip::Whole).times(3.97, 10.0, &[5.0], 0.05),
+            [(0, 3.0, 5.0)]
+        );
+        assert_eq!(
+            drag(Grip::Splash).times(99.0, 10.0, &[], 0.05),
+            [(0, 1.0, 10.0)]
+        );
+    }
+}

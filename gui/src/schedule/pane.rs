@@ -1,0 +1,325 @@
+//! Draws the schedule and takes its input.
+
+use std::sync::Arc;
+
+use egui::accesskit::Role;
+use egui::{Id, Painter, Rangef, Rect, RichText, ScrollArea, Sense, Stroke, Ui, pos2, vec2};
+use gilk_engine::cfg::BlockIndex;
+use gilk_engine::session::Placement;
+
+use super::bar::bar;
+use super::bars::SHORTEST;
+use super::{Row, ruler};
+use crate::command::Command;
+use crate::inspector::seconds;
+use crate::state::State;
+use crate::theme::{Tokens, code, prose, space, text};
+use crate::timeline::Range;
+use crate::timeline::scale::Scale;
+use crate::widgets;
+
+/// Width of the names and times beside the bars.
+const NAMES: f32 = 370.0;
+/// Height of a row.
+const ROW: f32 = 27.0;
+
+/// What stands beside the pane's tab.
+pub(crate) fn header(ui: &mut Ui, state: &State, _said: &mut Vec<Command>) {
+    let tokens = Tokens::of(ui);
+    let session = state.document.session();
+    let batches = match &state.plan.outcome {
+        Some(Ok(verified)) => verified.plan().batches.len(),
+        _ => 0,
+    };
+    let words = format!(
+        "{} in {} s, {}; drag bars or their ends, Alt does not snap",
+        widgets::counted(session.placements.len(), "instrument"),
+        session.duration,
+        if batches == 1 {
+            "1 batch".to_owned()
+        } else {
+            format!("{batches} batches")
+        }
+    );
+    ui.add(egui::Label::new(RichText::new(words).small().color(tokens.weak)).truncate());
+}
+
+/// Draws the pane.
+pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+    let tokens = Tokens::of(ui);
+    if state.document.session().placements.is_empty() {
+        widgets::empty(
+            ui,
+            "Nothing to schedule",
+            "Add an instrument to a block: its bar from launch to splash appears here.",
+        );
+        return;
+    }
+    let rect = ui.available_rect_before_wrap();
+    let names = NAMES.min(rect.width() * 0.5);
+    let bar = Rect::from_min_max(
+        pos2(rect.left() + names, rect.top()),
+        pos2(rect.right() - 8.0, rect.top() + ruler::HEIGHT),
+    );
+    let plot = Rect::from_min_max(
+        pos2(bar.left(), bar.bottom()),
+        pos2(bar.right(), rect.bottom()),
+    );
+    ui.painter().rect_filled(plot, 0.0, tokens.canvas);
+    let duration = state.document.session().duration;
+    let scale = Scale {
+        range: Range {
+            start: -0.02 * duration,
+            end: 1.02 * duration,
+        },
+        x: Rangef::new(plot.left(), plot.right()),
+    };
+    ruler::show(ui, state, bar, plot, &scale);
+    let rows = state.schedule.rows(state.document.session());
+    let below = Rect::from_min_max(pos2(rect.left(), plot.top()), rect.max);
+    ui.scope_builder(egui::UiBuilder::new().max_rect(below), |ui| {
+        ui.spacing_mut().item_spacing.y = 0.0;
+        ScrollArea::vertical()
+            .id_salt("schedule")
+            .auto_shrink(false)
+            .show_rows(ui, ROW, rows.len(), |ui, range| {
+                for row in rows.get(range).unwrap_or_default() {
+                    let size = vec2(ui.available_width(), ROW);
+                    let (line, _) = ui.allocate_exact_size(size, Sense::hover());
+                    let name = Rect::from_min_max(line.min, pos2(plot.left(), line.bottom()));
+                    let lane = Rect::from_min_max(
+                        pos2(plot.left(), line.top()),
+                        pos2(plot.right(), line.bottom()),
+                    );
+                    match row {
+                        Row::Group(function, places) => {
+                            group(ui, state, function, places, name, lane, &scale);
+                        }
+                        Row::Bar(place) => one(ui, state, *place, name, lane, &scale, said),
+                    }
+                    ui.painter().hline(
+                        line.x_range(),
+                        line.bottom() - 0.5,
+                        Stroke::new(1.0, tokens.grid),
+                    );
+                }
+            });
+    });
+    running(ui, state, plot, &scale);
+}
+
+/// A line where the run is.
+fn running(ui: &Ui, state: &State, plot: Rect, scale: &Scale) {
+    let tokens = Tokens::of(ui);
+    if let Some(active) = state
+        .run
+        .active
+        .as_ref()
+        .filter(|active| active.started.is_some())
+    {
+        let x = scale.x(active.elapsed());
+        ui.painter()
+            .vline(x, plot.y_range(), Stroke::new(2.0, tokens.good));
+        let mark = Rect::from_center_size(pos2(x, plot.top()), vec2(8.0, 8.0));
+        let response = ui.interact(mark, Id::unique("schedule now"), Sense::hover());
+        widgets::named(response, Role::Label, "where the run is");
+    }
+}
+
+fn group(
+    ui: &mut Ui,
+    state: &mut State,
+    function: &Arc<str>,
+    places: &[usize],
+    name: Rect,
+    lane: Rect,
+    scale: &Scale,
+) {
+    let tokens = Tokens::of(ui);
+    let folded = state.schedule.folded.contains(function);
+    ui.painter().rect_filled(name, 0.0, tokens.bar);
+    let id = Id::unique("schedule group").with(function);
+    let response = ui.interact(name, id, Sense::click());
+    let verb = if folded { "unfold" } else { "fold" };
+    let response = widgets::named(response, Role::Button, &format!("{verb} {function}"));
+    if response.clicked() {
+        if folded {
+            state.schedule.folded.remove(function);
+        } else {
+            state.schedule.folded.insert(Arc::clone(function));
+        }
+    }
+    triangle(
+        ui.painter(),
+        pos2(name.left() + 16.0, name.center().y),
+        !folded,
+        tokens,
+    );
+    let words = format!("{function}   {}", places.len());
+    let font = code(text::CODE);
+    let galley = widgets::truncated(
+        ui.painter(),
+        words,
+        font,
+        tokens.strong,
+        name.width() - 40.0,
+    );
+    let at = pos2(name.left() + 28.0, name.center().y - galley.size().y / 2.0);
+    ui.painter().galley(at, galley, tokens.strong);
+    let placements = &state.document.session().placements;
+    let bars: Vec<(usize, f64, f64)> = places
+        .iter()
+        .filter_map(|&place| {
+            placements
+                .get(place)
+                .map(|one| (place, one.launch, one.splash))
+        })
+        .collect();
+    let key = 1 << 40 | places.first().copied().unwrap_or(0) as u64;
+    let label = format!("bar of all of {function}");
+    bar(
+        ui,
+        state,
+        key,
+        &bars,
+        lane.shrink2(vec2(0.0, 9.0)),
+        scale,
+        tokens.weak,
+        &label,
+    );
+}
+
+fn triangle(painter: &Painter, at: egui::Pos2, open: bool, tokens: &Tokens) {
+    let corners = if open {
+        vec![
+            at + vec2(-4.0, -2.5),
+            at + vec2(4.0, -2.5),
+            at + vec2(0.0, 3.5),
+        ]
+    } else {
+        vec![
+            at + vec2(-2.5, -4.0),
+            at + vec2(3.5, 0.0),
+            at + vec2(-2.5, 4.0),
+        ]
+    };
+    painter.add(egui::Shape::convex_polygon(
+        corners,
+        tokens.text,
+        Stroke::NONE,
+    ));
+}
+
+/// What an instrument is called, for tests and those who do not see it.
+pub(crate) fn label(one: &Placement) -> String {
+    format!(
+        "{} {} {} block {}",
+        one.instrument, one.hook, one.function, one.block
+    )
+}
+
+fn one(
+    ui: &mut Ui,
+    state: &mut State,
+    place: usize,
+    name: Rect,
+    lane: Rect,
+    scale: &Scale,
+    said: &mut Vec<Command>,
+) {
+    let tokens = Tokens::of(ui);
+    let Some(placement) = state.document.session().placements.get(place).cloned() else {
+        return;
+    };
+    let label = label(&placement);
+    let response = ui.interact(name, Id::unique("schedule row").with(place), Sense::click());
+    let response = widgets::named(response, Role::Button, &format!("go to {label}"));
+    if response.hovered() {
+        ui.painter().rect_filled(name, 0.0, tokens.hover);
+    }
+    if response.clicked() {
+        said.push(Command::OpenNamed(
+            placement.function.to_string(),
+            BlockIndex(placement.block),
+        ));
+    }
+    let color = tokens.lane(place);
+    ui.painter()
+        .circle_filled(pos2(name.left() + 32.0, name.center().y), 4.0, color);
+    let words = format!(
+        "{}  {} block {}",
+        placement.instrument, placement.hook, placement.block
+    );
+    let times = 152.0;
+    let room = name.width() - 44.0 - times - space::SMALL;
+    let galley = widgets::truncated(
+        ui.painter(),
+        words,
+        prose(text::SMALL + 0.5),
+        tokens.text,
+        room,
+    );
+    let at = pos2(name.left() + 42.0, name.center().y - galley.size().y / 2.0);
+    ui.painter().galley(at, galley, tokens.text);
+    let area = Rect::from_min_max(
+        pos2(name.right() - times, name.top() + 2.0),
+        name.max - vec2(6.0, 2.0),
+    );
+    typed(ui, state, place, area, &label);
+    let bars = [(place, placement.launch, placement.splash)];
+    let label = format!("bar of {label}");
+    bar(
+        ui,
+        state,
+        place as u64,
+        &bars,
+        lane.shrink2(vec2(0.0, 4.0)),
+        scale,
+        color,
+        &label,
+    );
+}
+
+/// Launch and splash to type.
+fn typed(ui: &mut Ui, state: &mut State, place: usize, area: Rect, label: &str) {
+    let duration = state.document.session().duration;
+    let Some(one) = state.document.session().placements.get(place) else {
+        return;
+    };
+    let (mut launch, mut splash) = (one.launch, one.splash);
+    let layout = egui::Layout::right_to_left(egui::Align::Center);
+    let builder = egui::UiBuilder::new()
+        .max_rect(area)
+        .layout(layout)
+        .id_salt(("times", place));
+    ui.scope_builder(builder, |ui| {
+        ui.spacing_mut().item_spacing.x = 4.0;
+        ui.spacing_mut().button_padding = vec2(5.0, 2.0);
+        let after = (launch + SHORTEST).min(duration);
+        if seconds(
+            ui,
+            &mut splash,
+            after..=duration,
+            &format!("bar ends: {label}"),
+        ) {
+            state.document.edit(&format!("splash {place}"), |session| {
+                if let Some(one) = session.placements.get_mut(place) {
+                    one.splash = splash;
+                }
+            });
+        }
+        let before = (splash - SHORTEST).max(0.0);
+        if seconds(
+            ui,
+            &mut launch,
+            0.0..=before,
+            &format!("bar begins: {label}"),
+        ) {
+            state.document.edit(&format!("launch {place}"), |session| {
+                if let Some(one) = session.placements.get_mut(place) {
+                    one.launch = launch;
+                }
+            });
+        }
+    });
+}

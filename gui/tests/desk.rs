@@ -1,0 +1,288 @@
+//! Panes, colours, the palette, the schedule and the patch, by the names of things.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is not as it should be"
+)]
+
+mod support;
+
+use egui::{Key, Modifiers, vec2};
+use egui_kittest::kittest::{NodeT, Queryable};
+use gilk_engine::HookType;
+use gilk_gui::args::Start;
+use gilk_gui::desk::Pane;
+use gilk_gui::theme::{Colours, Palette};
+use support::{browsing, click, fill, settle, until, window};
+
+type Window = egui_kittest::Harness<'static, gilk_gui::app::App>;
+
+fn placements(harness: &Window) -> Vec<gilk_engine::session::Placement> {
+    harness
+        .state()
+        .state()
+        .document
+        .session()
+        .placements
+        .clone()
+}
+
+fn press(harness: &mut Window, modifiers: Modifiers, key: Key) {
+    harness.key_press_modifiers(modifiers, key);
+    harness.run_steps(3);
+}
+
+/// Finds a command in the palette and chooses it.
+fn say(harness: &mut Window, letters: &str) {
+    press(harness, Modifiers::COMMAND | Modifiers::SHIFT, Key::P);
+    harness.get_by_label("Find command").type_text(letters);
+    harness.run_steps(3);
+    press(harness, Modifiers::NONE, Key::Enter);
+    settle(harness);
+}
+
+#[test]
+fn panes_are_put_away_and_shown_by_the_palette_and_their_tabs() {
+    let mut harness = browsing("kernel_clone");
+    harness.get_by_label("Filter functions");
+    say(&mut harness, "functions pane");
+    assert!(harness.query_by_label("Filter functions").is_none());
+    say(&mut harness, "functions pane");
+    harness.get_by_label("Filter functions");
+    click(&mut harness, "Schedule tab");
+    assert!(harness.state().state().desk.sees(Pane::Schedule));
+    assert!(!harness.state().state().desk.sees(Pane::Timeline));
+    harness.get_by_label("Nothing to schedule");
+    say(&mut harness, "usual arrangement");
+    assert!(harness.state().state().desk.sees(Pane::Timeline));
+}
+
+#[test]
+fn a_pane_is_dragged_beside_another() {
+    let mut harness = browsing("kernel_clone");
+    let before = harness.get_by_label("Session tab").rect();
+    let tab = harness.get_by_label("Schedule tab").rect().center();
+    let graph = harness.get_by_label("Control-flow graph").rect();
+    let target = graph.right_center() - vec2(12.0, 0.0);
+    harness.drag_at(tab);
+    harness.run_steps(2);
+    for share in 1..=8 {
+        harness.hover_at(tab.lerp(target, share as f32 / 8.0));
+        harness.run_steps(2);
+    }
+    harness.drop_at(target);
+    harness.run_steps(6);
+    let after = harness.get_by_label("Schedule tab").rect();
+    assert!(after.center().y < tab.y - 100.0, "{tab:?} {after:?}");
+    assert!(harness.state().state().desk.sees(Pane::Timeline));
+    assert!(harness.state().state().desk.sees(Pane::Schedule));
+    assert!(
+        (harness.get_by_label("Session tab").rect().center() - before.center()).length() < 60.0
+    );
+}
+
+#[test]
+fn colours_are_chosen_and_the_strongest_are_black_and_white() {
+    let mut harness = browsing("kernel_clone");
+    for (letters, wanted) in [
+        ("high contrast", Palette::Contrast),
+        ("light colours", Palette::Light),
+        ("dark colours", Palette::Dark),
+    ] {
+        say(&mut harness, letters);
+        let visuals = harness.ctx.global_style().visuals.clone();
+        assert_eq!(Palette::of(&visuals), wanted);
+    }
+}
+
+#[test]
+fn an_address_a_name_and_an_offset_are_gone_to() {
+    let mut harness = browsing("mmput");
+    let catalogue = harness.state().state().catalogue.clone().unwrap();
+    let clone = catalogue
+        .image()
+        .function_named("kernel_clone")
+        .unwrap()
+        .span
+        .start
+        .0;
+    for typed in [
+        "kernel_clone+0x61".to_owned(),
+        format!("{:x}", clone + 0x63),
+    ] {
+        press(&mut harness, Modifiers::NONE, Key::G);
+        harness.get_by_label("Go to").type_text(&typed);
+        harness.run_steps(3);
+        press(&mut harness, Modifiers::NONE, Key::Enter);
+        settle(&mut harness);
+        let graph = &harness.state().state().graph;
+        assert_eq!(graph.scene.as_ref().unwrap().name, "kernel_clone");
+        let chosen = graph.selected.unwrap();
+        let block = graph
+            .scene
+            .as_ref()
+            .unwrap()
+            .cfg
+            .block(chosen)
+            .unwrap()
+            .span;
+        assert!(
+            block.contains(gilk_engine::Addr(clone + 0x63)),
+            "{typed}: {block:?}"
+        );
+        press(&mut harness, Modifiers::NONE, Key::Escape);
+        settle(&mut harness);
+    }
+}
+
+#[test]
+fn a_bar_is_dragged_snaps_and_is_one_step() {
+    let mut harness = browsing("kernel_clone");
+    click(&mut harness, "block 0 of kernel_clone");
+    click(&mut harness, "Add instrument");
+    click(&mut harness, "block 1 of kernel_clone");
+    fill(&mut harness, "Launch time", "4");
+    press(&mut harness, Modifiers::NONE, Key::Enter);
+    click(&mut harness, "Add instrument");
+    assert_eq!(placements(&harness)[1].launch, 4.0);
+    click(&mut harness, "Schedule tab");
+    harness.get_by_label_contains("batch 0 at 0 s: ");
+    let bar = harness
+        .get_by_label("bar of timestamp pre kernel_clone block 0")
+        .rect();
+    let other = harness
+        .get_by_label("bar of timestamp pre kernel_clone block 1")
+        .rect();
+    let from = bar.left_center() + vec2(5.0, 0.0);
+    // Three points beside the other's launch: it snaps there.
+    let to = egui::pos2(other.left() + 5.0 + 3.0, from.y);
+    harness.drag_at(from);
+    harness.run_steps(2);
+    for share in 1..=6 {
+        harness.hover_at(from.lerp(to, share as f32 / 6.0));
+        harness.run_steps(2);
+    }
+    harness.drop_at(to);
+    settle(&mut harness);
+    let moved = &placements(&harness)[0];
+    assert_eq!((moved.launch, moved.splash), (4.0, 10.0));
+    press(&mut harness, Modifiers::COMMAND, Key::Z);
+    let back = &placements(&harness)[0];
+    assert_eq!(
+        (back.launch, back.splash),
+        (0.0, 10.0),
+        "one drag is one step"
+    );
+    fill(
+        &mut harness,
+        "bar ends: timestamp pre kernel_clone block 0",
+        "6.125",
+    );
+    press(&mut harness, Modifiers::NONE, Key::Enter);
+    assert_eq!(placements(&harness)[0].splash, 6.125);
+    click(&mut harness, "fold kernel_clone");
+    assert!(
+        harness
+            .query_by_label("bar of timestamp pre kernel_clone block 0")
+            .is_none()
+    );
+    harness.get_by_label("bar of all of kernel_clone");
+}
+
+#[test]
+fn the_patch_is_seen_before_it_is_added_and_after() {
+    let mut harness = browsing("kernel_clone");
+    click(&mut harness, "Patch tab");
+    harness.get_by_label("No block chosen");
+    click(&mut harness, "block 0 of kernel_clone");
+    until(&mut harness, "the preview is there", |state| {
+        matches!(state.preview.outcome, Some(Ok(_)))
+    });
+    harness.run_steps(3);
+    harness.get_by_label("if it were added");
+    assert!(placements(&harness).is_empty(), "looking changes nothing");
+    let patch = |harness: &Window| {
+        let label = harness
+            .query_all_by_label_contains("instructions a hit and the splice")
+            .next();
+        label.unwrap().accesskit_node().label().unwrap()
+    };
+    let before = patch(&harness);
+    assert!(
+        harness.query_all_by_label("rdtsc").next().is_some(),
+        "a timestamp reads the clock"
+    );
+    click(&mut harness, "Add instrument");
+    harness.get_by_label("as planned");
+    assert_eq!(patch(&harness), before, "what was shown is what is written");
+}
+
+#[test]
+fn every_match_of_the_filter_gets_one_at_its_entry_as_one_step() {
+    let mut harness = browsing("kernel_clone");
+    press(&mut harness, Modifiers::NONE, Key::Slash);
+    harness.get_by_label("Filter functions").type_text("^mm");
+    until(&mut harness, "the list is filtered", |state| {
+        state.functions.answered.as_deref() == Some("^mm")
+    });
+    let found = harness.state().state().functions.found.len();
+    assert!(found > 2);
+    say(&mut harness, "entry of every match");
+    let placed = placements(&harness);
+    assert_eq!(placed.len(), found);
+    assert!(
+        placed
+            .iter()
+            .all(|one| one.block == 0 && one.hook == HookType::Pre)
+    );
+    press(&mut harness, Modifiers::COMMAND, Key::Z);
+    assert!(placements(&harness).is_empty());
+}
+
+#[test]
+fn a_window_that_ends_without_a_word_loses_no_session_and_no_arrangement() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = || Start {
+        image: Some(support::image_path()),
+        function: Some("kernel_clone".into()),
+        state: Some(folder.path().to_owned()),
+        ..Start::default()
+    };
+    let mut harness = window(start(), [1500.0, 950.0]);
+    until(&mut harness, "the function is open", |state| {
+        state.graph.scene.is_some()
+    });
+    settle(&mut harness);
+    click(&mut harness, "block 0 of kernel_clone");
+    click(&mut harness, "Add instrument");
+    say(&mut harness, "schedule pane");
+    say(&mut harness, "high contrast");
+    let own = folder
+        .path()
+        .join(format!("session-{}.ron", std::process::id()));
+    until(&mut harness, "it is kept", |_| {
+        own.exists() && folder.path().join("desk.ron").exists()
+    });
+    let session = harness.state().state().document.session().clone();
+    std::mem::forget(harness);
+    // As if another process had written it, which is gone.
+    std::fs::rename(&own, folder.path().join("session-4294967294.ron")).unwrap();
+
+    let mut harness = window(start(), [1500.0, 950.0]);
+    harness.run_steps(3);
+    let state = harness.state().state();
+    assert_eq!(state.document.session(), &session);
+    assert!(state.document.unsaved());
+    assert!(state.desk.sees(Pane::Schedule));
+    assert_eq!(state.look, Colours::Contrast);
+    harness.get_by_label_contains("is as it was when its window ended");
+    harness.state_mut().end();
+    assert_eq!(
+        std::fs::read_dir(folder.path()).unwrap().count(),
+        1,
+        "only desk.ron stays"
+    );
+}
