@@ -51,7 +51,7 @@ impl PatchView {
             one.id.block == block.0
                 && plan
                     .function(one.id.major)
-                    .is_some_and(|planned| planned.cfg.function == function)
+                    .is_some_and(|planned| planned.outline.function == function)
         });
         let mut sites: BTreeSet<SiteIndex> = BTreeSet::new();
         for one in here {

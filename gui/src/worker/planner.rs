@@ -88,8 +88,10 @@ pub(super) fn work(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail)
     }
 }
 
-pub(super) fn preview(planning: &Planning, _: &Receiver<Planning>, mail: &Mail) {
-    mail.send(Message::Previewed(planning.revision, outcome(planning)));
+pub(super) fn preview(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail) {
+    if let Some(outcome) = outcome(planning, newer) {
+        mail.send(Message::Previewed(planning.revision, outcome));
+    }
 }
 
 /// The words of a target that is not there, so that a session can be checked against a saved
