@@ -42,7 +42,7 @@ impl Lane<'_> {
 
     fn columns(&self) -> Vec<Column> {
         let (first, end) = self.ticks();
-        self.index.query(
+        self.index.view(
             self.info.id,
             first,
             end,

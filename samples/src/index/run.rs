@@ -1,5 +1,7 @@
 //! A sorted run of samples of one CPU, and its pyramid.
 
+use std::ops::Range;
+
 use super::{Column, Point};
 
 /// Samples under a node of the lowest level.
@@ -201,6 +203,71 @@ impl Run {
                 self.fold(from, to, out);
             }
             from = to;
+        }
+    }
+
+    /// How many samples there are from `t0` up to but without `t1`.
+    pub(super) fn count(&self, t0: u64, t1: u64) -> usize {
+        let from = self.position(t0, 0);
+        self.position(t1, from) - from
+    }
+
+    /// Adds what lies in each quarter of the span of `1 << shift` ticks from `start` on, which is a
+    /// multiple of that. Quick if that is not long ago.
+    pub(super) fn quarters(&self, start: u64, shift: u32, out: &mut [Column; 4]) {
+        if shift < 2 || self.last < start {
+            return;
+        }
+        let last = start + (u64::MAX >> (64 - shift.min(64)));
+        let is_after = |index: usize| self.items.get(index).is_some_and(|item| item.tsc >= start);
+        // Galloping back from the end; every sample from `high` on is after the start.
+        let (mut high, mut step) = (self.items.len, 1);
+        while step < self.items.len && is_after(self.items.len - step) {
+            high = self.items.len - step;
+            step *= 2;
+        }
+        let mut low = self.items.len.saturating_sub(step);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if is_after(middle) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        for item in self.items.range(low, self.items.len) {
+            if item.tsc > last {
+                break;
+            }
+            let quarter = out.get_mut((item.tsc >> (shift - 2) & 3) as usize);
+            quarter
+                .into_iter()
+                .for_each(|column| column.add(item.value));
+        }
+    }
+
+    /// As [`columns`](Self::columns), of the samples in `ranges` alone, which are in order of time, and
+    /// looking at each.
+    pub(super) fn scan(&self, t0: u64, t1: u64, ranges: &[Range<u64>], out: &mut [Column]) {
+        let (width, columns) = (u128::from(t1.saturating_sub(t0)), out.len() as u128);
+        if width == 0 || columns == 0 {
+            return;
+        }
+        let (mut at, mut column, mut next) = (0, 0, t0);
+        for range in ranges {
+            let from = self.position(range.start, at);
+            at = self.position(range.end, from);
+            for item in self.items.range(from, at) {
+                if item.tsc >= next {
+                    let number = u128::from(item.tsc - t0) * columns / width;
+                    // The first tick of the next column.
+                    let behind = u128::from(t0) + ((number + 1) * width).div_ceil(columns);
+                    (column, next) = (number as usize, behind.min(u128::from(t1)) as u64);
+                }
+                out.get_mut(column)
+                    .into_iter()
+                    .for_each(|column| column.add(item.value));
+            }
         }
     }
 

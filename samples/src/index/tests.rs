@@ -93,6 +93,86 @@ proptest! {
     }
 }
 
+/// Bursts, pauses and crowds at one tick, by turns on three CPUs: enough samples for a tree of
+/// several levels.
+fn crowded(seed: u64, samples: usize) -> Vec<Batch> {
+    let mut state = seed | 1;
+    let mut random = move |below: u64| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    };
+    let mut clocks = [1u64 << 33; 3];
+    let mut batches = Vec::new();
+    let mut done = 0;
+    while done < samples {
+        let cpu = random(3);
+        let clock = &mut clocks[cpu as usize];
+        let pause = 1u64 << random(34);
+        let gap = [0, 1, 30, 5000][random(4) as usize];
+        *clock += random(pause);
+        let samples: Vec<Sample> = (0..1 + random(4000))
+            .map(|_| {
+                *clock += random(gap + 1);
+                let value = if random(5000) == 0 {
+                    1 << 40
+                } else {
+                    random(100)
+                };
+                Sample {
+                    id: 1,
+                    value,
+                    tsc: *clock,
+                }
+            })
+            .collect();
+        done += samples.len();
+        batches.push(Batch {
+            cpu: cpu as u16,
+            samples,
+        });
+    }
+    batches
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn a_view_loses_nothing_and_moves_nothing_far(
+        seed: u64, from in 0.0f64..1.0, to in 0.0f64..1.0, columns in 1usize..300,
+    ) {
+        let batches = crowded(seed, 300_000);
+        let index = index(&batches);
+        let (first, last) = index.span().unwrap();
+        let at = |share: f64| first - 10 + ((last - first + 20) as f64 * share) as u64;
+        for (t0, t1) in [(at(from.min(to)), at(from.max(to)) + 1), (first, last + 1)] {
+            let view = index.view(1, t0, t1, columns);
+            let whole = index.total(1, t0, t1);
+            let mut sum = Column::default();
+            view.iter().for_each(|column| sum.merge(column));
+            prop_assert_eq!(sum, whole);
+            // Up to every edge there are the samples before it, give or take a quarter of a column.
+            let edge = |quarters: u64| {
+                let ticks = u128::from(t1 - t0) * u128::from(quarters) / (4 * columns as u128);
+                t0 + ticks as u64
+            };
+            let mut before = Column::default();
+            for (number, column) in (1u64..).zip(&view).take(columns - 1) {
+                before.merge(column);
+                let least = index.total(1, t0, edge(4 * number - 1));
+                let most = index.total(1, t0, edge(4 * number + 1) + 1);
+                prop_assert!(least.count <= before.count && before.count <= most.count);
+                prop_assert!(least.max <= before.max && before.max <= most.max);
+                prop_assert!(column.count == 0 || column.max <= index.total(1, edge((4 * number).saturating_sub(5)), edge(4 * number + 1) + 1).max);
+            }
+            if whole.count <= NEAR as u64 {
+                prop_assert_eq!(view, index.query(1, t0, t1, columns));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_spike_among_a_million_is_seen_in_one_column() {
     let quiet = (0..1_000_000u64).map(|tsc| Sample {
@@ -118,6 +198,9 @@ fn a_spike_among_a_million_is_seen_in_one_column() {
         1
     );
     assert_eq!(index.total(1, 0, u64::MAX).sum, 5 * 999_999 + 9000);
+    let view = index.view(1, 0, 1_000_000, 1000);
+    let spikes = view.iter().filter(|column| column.max == 9000).count();
+    assert_eq!((spikes, view[777].max), (1, 9000));
 }
 
 #[test]
