@@ -45,6 +45,14 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A text has no events that could be imported.
+    #[error("{path} cannot be imported: {reason}.")]
+    Import {
+        /// The text.
+        path: PathBuf,
+        /// What was expected.
+        reason: String,
+    },
     /// A picture could not be drawn.
     #[error("The chart cannot be drawn: {reason}.")]
     Chart {

@@ -21,6 +21,8 @@ pub mod graph;
 #[cfg(feature = "recording")]
 pub mod histogram;
 #[cfg(feature = "recording")]
+pub mod import;
+#[cfg(feature = "recording")]
 pub mod index;
 #[cfg(feature = "recording")]
 pub mod metadata;

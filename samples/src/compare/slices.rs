@@ -45,7 +45,11 @@ struct Gathered {
 
 /// The part of `span` in which an instrument was in place.
 fn in_place(instrument: &InstrumentInfo, clock: &Clock, span: (u64, u64)) -> (u64, u64) {
-    let launch = clock.tsc(instrument.launch).max(span.0);
+    let launch = if instrument.launch > 0.0 {
+        clock.tsc(instrument.launch).max(span.0)
+    } else {
+        span.0
+    };
     // A session may run until it is stopped: its splash is then beyond all time.
     let splash = if instrument.splash.is_finite() && instrument.splash < 1e6 {
         clock.tsc(instrument.splash).min(span.1)

@@ -10,7 +10,7 @@ use super::Column;
 use super::run::Run;
 
 /// Samples from which on a span is cut in four.
-const SPLIT: u64 = 64;
+const SPLIT: u64 = 32;
 /// Spans are not cut below this many ticks, as a power of two.
 const LEAST: u32 = 6;
 /// The first span of a lane, in ticks, as a power of two: about a second.

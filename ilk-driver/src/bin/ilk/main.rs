@@ -14,6 +14,8 @@ mod export;
 #[cfg(feature = "client")]
 mod functions;
 #[cfg(feature = "client")]
+mod import;
+#[cfg(feature = "client")]
 mod lab;
 #[cfg(feature = "client")]
 mod pager;
@@ -69,6 +71,8 @@ enum Command {
     #[cfg(feature = "client")]
     Export(export::Export),
     #[cfg(feature = "client")]
+    Import(import::Import),
+    #[cfg(feature = "client")]
     Dump(dump::Dump),
 }
 
@@ -96,6 +100,8 @@ impl Command {
             Self::Diff(diff) => diff.run(),
             #[cfg(feature = "client")]
             Self::Export(export) => export.run(),
+            #[cfg(feature = "client")]
+            Self::Import(import) => import.run(),
             #[cfg(feature = "client")]
             Self::Dump(dump) => dump.run(),
         }

@@ -1,0 +1,290 @@
+//! What others have recorded, as a recording: the text of ftrace's `trace` and `trace_pipe`, of
+//! `trace-cmd report`, and of `perf script`.
+//!
+//! All four write a line an event that has a CPU in brackets, a time in seconds, and the event's name:
+//!
+//! ```text
+//!           <idle>-0       [001] d.h2.   123.456789: sched_waking: comm=rcu_sched pid=15
+//! Pulsar  1234 [003]  8123.000001:          1  syscalls:sys_enter_clone: flags: 0x11
+//! ```
+//!
+//! An event becomes a sample of an instrument with its name. Their times are of the target's clock, to
+//! the microsecond or nanosecond; told how that clock stands to the time-stamp counter, they lie on
+//! the timeline of a recording of ours ([`Aligned`]).
+
+use std::collections::HashMap;
+use std::io::BufRead;
+use std::path::Path;
+
+use crate::metadata::{Clock, FunctionInfo, InstrumentInfo, Metadata};
+use crate::recording::{Summary, Writer};
+use crate::{Batch, Error, HookType, InstrumentId, Meaning, Result, Sample};
+
+/// Samples of a CPU that are handed on together.
+const TOGETHER: usize = 1 << 12;
+
+/// How the seconds of the text become ticks.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Aligned {
+    /// The first event is second 0; a tick is a nanosecond.
+    Alone,
+    /// The text was recorded with `trace_clock` set to `x86-tsc`: its times are ticks as they are. The
+    /// clock is that of a recording of the same machine and the same boot.
+    Tsc(Clock),
+    /// The text has times of a clock that showed `seconds` at second 0 of a recording with this clock.
+    At {
+        /// Of the recording.
+        clock: Clock,
+        /// What the other clock showed then.
+        seconds: f64,
+    },
+}
+
+/// What was imported.
+#[derive(Debug)]
+pub struct Imported {
+    /// The recording.
+    pub summary: Summary,
+    /// Lines that were no events, comments aside.
+    pub skipped: u64,
+    /// The first of them.
+    pub first_skipped: Option<String>,
+}
+
+/// An event, as a line has it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Event<'a> {
+    cpu: u16,
+    /// Digits before the point, and nanoseconds behind it; a bare number of ticks has no point.
+    whole: u64,
+    nanoseconds: Option<u32>,
+    name: &'a str,
+}
+
+/// Takes a line apart; `None` if it is no event.
+fn event(line: &str) -> Option<Event<'_>> {
+    // The CPU is the first number in brackets: names of tasks may have brackets of their own.
+    let mut rest = line;
+    let (cpu, mut rest) = loop {
+        let (_, behind) = rest.split_once('[')?;
+        let (inside, after) = behind.split_once(']')?;
+        match inside.trim().parse::<u16>() {
+            Ok(cpu) if after.starts_with(' ') => break (cpu, after),
+            _ => rest = behind,
+        }
+    };
+    // Flags may follow, then the time with a colon behind it.
+    let (whole, nanoseconds) = loop {
+        let word = rest.trim_start();
+        let (word, after) = word.split_once(char::is_whitespace)?;
+        rest = after;
+        if let Some(time) = word.strip_suffix(':').and_then(time) {
+            break time;
+        }
+    };
+    // perf writes how often a counter fired; a name has a letter.
+    let name = rest.split_whitespace().find_map(|word| {
+        let name = word.strip_suffix(':').unwrap_or(word);
+        name.contains(char::is_alphabetic).then_some(name)
+    })?;
+    Some(Event {
+        cpu,
+        whole,
+        nanoseconds,
+        name,
+    })
+}
+
+/// `123.456789` or `123456789`.
+fn time(word: &str) -> Option<(u64, Option<u32>)> {
+    let Some((whole, behind)) = word.split_once('.') else {
+        return Some((word.parse().ok()?, None));
+    };
+    let is_number =
+        !behind.is_empty() && behind.len() <= 9 && behind.bytes().all(|b| b.is_ascii_digit());
+    let digits = behind.parse::<u32>().ok().filter(|_| is_number)?;
+    let scale = 10u32.pow(9 - behind.len() as u32);
+    Some((whole.parse().ok()?, Some(digits * scale)))
+}
+
+/// Where the times of a text begin, once that is known.
+struct Times {
+    aligned: Aligned,
+    first: Option<i128>,
+}
+
+impl Times {
+    fn clock(&self) -> Clock {
+        match self.aligned {
+            Aligned::Alone => Clock {
+                hz: 1_000_000_000,
+                // Room for events that come a little before the first.
+                start: 1 << 32,
+                start_unix_ns: 0,
+            },
+            Aligned::Tsc(clock) | Aligned::At { clock, .. } => clock,
+        }
+    }
+
+    /// The tick of an event; `None` if it lies before all ticks.
+    fn tsc(&mut self, event: &Event<'_>) -> Option<u64> {
+        let clock = self.clock();
+        if let Aligned::Tsc(_) = self.aligned {
+            // A kernel writes such times without a point; perf writes them as seconds.
+            let nanoseconds = event.nanoseconds.map(u64::from);
+            return match nanoseconds {
+                None => Some(event.whole),
+                Some(behind) => event.whole.checked_mul(1_000_000_000)?.checked_add(behind),
+            };
+        }
+        let behind = i128::from(event.nanoseconds.unwrap_or_default());
+        let now = i128::from(event.whole) * 1_000_000_000 + behind;
+        let zero = match self.aligned {
+            Aligned::At { seconds, .. } => (seconds * 1e9) as i128,
+            _ => *self.first.get_or_insert(now),
+        };
+        let ticks = (now - zero) * i128::from(clock.hz) / 1_000_000_000;
+        u64::try_from(i128::from(clock.start) + ticks).ok()
+    }
+}
+
+/// Reads the events of `text`, which messages call `name`, and writes them as a recording at `path`;
+/// replaces one that is there. The text is read twice: `open` opens it.
+///
+/// # Errors
+/// [`Error::Io`] if the text cannot be read or the recording not be written, [`Error::Import`] if there is no
+/// event in it, or more sorts of them than instruments can be told apart.
+pub fn import<R: BufRead>(
+    mut open: impl FnMut() -> std::io::Result<R>,
+    name: &Path,
+    aligned: Aligned,
+    path: &Path,
+) -> Result<Imported> {
+    let io = |error| Error::io(name, error);
+    let refuse = |reason: String| Error::Import {
+        path: name.to_path_buf(),
+        reason,
+    };
+    // A recording begins with what its instruments are: so all names are needed first.
+    let (mut ids, mut order) = (HashMap::new(), Vec::new());
+    let (mut cpus, mut skipped, mut first_skipped) = (0, 0, None);
+    each_line(
+        open().map_err(io)?,
+        |line| {
+            match event(line) {
+                Some(event) => {
+                    cpus = cpus.max(u32::from(event.cpu) + 1);
+                    if !ids.contains_key(event.name) {
+                        let major = ids.len() as u32;
+                        let id = InstrumentId::new(major, HookType::Pre, 0, 0);
+                        let id = id.ok_or_else(|| {
+                            refuse("it has more than a million sorts of events".to_owned())
+                        })?;
+                        ids.insert(event.name.to_owned(), id.pack());
+                        order.push((event.name.to_owned(), id));
+                    }
+                }
+                None if line.trim().is_empty() || line.starts_with('#') => {}
+                None => {
+                    skipped += 1;
+                    first_skipped.get_or_insert_with(|| line.to_owned());
+                }
+            }
+            Ok(())
+        },
+        name,
+    )?;
+    if order.is_empty() {
+        return Err(refuse(
+            "no line of it is an event with a CPU in brackets, a time and a name".to_owned(),
+        ));
+    }
+    let mut times = Times {
+        aligned,
+        first: None,
+    };
+    let functions = order.iter().map(|(name, id)| FunctionInfo {
+        major: id.major,
+        name: name.clone(),
+        address: 0,
+        blocks: Vec::new(),
+        edges: Vec::new(),
+    });
+    let instruments = order.iter().map(|(name, id)| InstrumentInfo {
+        id: id.pack(),
+        label: name.clone(),
+        instrument: "imported".to_owned(),
+        meaning: Meaning::Event,
+        unit: String::new(),
+        // Since ever and for ever: thirty years around the start.
+        launch: -1e9,
+        splash: 1e9,
+    });
+    let metadata = Metadata {
+        kernel: format!("imported from {}", name.display()),
+        cpus,
+        clock: times.clock(),
+        functions: functions.collect(),
+        instruments: instruments.collect(),
+        ..Metadata::default()
+    };
+    let mut writer = Writer::create(path, &metadata)?;
+    let mut waiting: HashMap<u16, Vec<Sample>> = HashMap::new();
+    each_line(
+        open().map_err(io)?,
+        |line| {
+            let found = event(line).and_then(|event| {
+                let id = *ids.get(event.name)?;
+                Some((
+                    event.cpu,
+                    Sample {
+                        id,
+                        value: 1,
+                        tsc: times.tsc(&event)?,
+                    },
+                ))
+            });
+            let Some((cpu, sample)) = found else {
+                return Ok(());
+            };
+            let samples = waiting.entry(cpu).or_default();
+            samples.push(sample);
+            if samples.len() >= TOGETHER {
+                let samples = std::mem::take(samples);
+                writer.write(&Batch { cpu, samples })?;
+            }
+            Ok(())
+        },
+        name,
+    )?;
+    for (cpu, samples) in waiting {
+        writer.write(&Batch { cpu, samples })?;
+    }
+    Ok(Imported {
+        summary: writer.finish()?,
+        skipped,
+        first_skipped,
+    })
+}
+
+/// Calls `take` with each line. What is no UTF-8 in it is replaced.
+fn each_line(
+    mut text: impl BufRead,
+    mut take: impl FnMut(&str) -> Result<()>,
+    name: &Path,
+) -> Result<()> {
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        // A line without an end takes no more memory than this; what follows is taken for another.
+        let mut part = std::io::Read::take(&mut text, 1 << 16);
+        let read = part.read_until(b'\n', &mut line);
+        if read.map_err(|error| Error::io(name, error))? == 0 {
+            return Ok(());
+        }
+        take(String::from_utf8_lossy(&line).trim_end())?;
+    }
+}
+
+#[cfg(test)]
+mod tests;
