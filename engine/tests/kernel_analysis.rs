@@ -12,6 +12,7 @@ use gilk_engine::cfg::{Block, BlockEnd, Cfg, EdgeKind, dot, text};
 use gilk_engine::image::{LiveParts, SiteKind, wanted};
 use gilk_engine::liveness::{Arguments, Liveness, RegisterSet};
 use gilk_engine::{Error, Image, Rule, Span};
+use gilk_instruments::{Context, Source};
 use iced_x86::{Code, FlowControl, Register};
 
 mod saved;
@@ -353,6 +354,26 @@ fn most_blocks_begin_with_something_dead() {
     );
     share("blocks with dead flags", flags, blocks, 94.0..=100.0);
     share("blocks with a dead register", one, blocks, 80.0..=100.0);
+}
+
+#[test]
+#[ignore = "needs GILK_IMAGE, a saved live image; cargo xtask test makes one"]
+fn the_kernels_own_types_are_in_its_memory() {
+    let image = Image::from_live(&parts()).unwrap();
+    let types = image
+        .types()
+        .expect("the kernel has no type data, or it was not read");
+    let context = Context {
+        types: Some(types),
+        function: Some("vfs_read"),
+    };
+    let check = |text: &str| Source::parse(text).unwrap().check(&context);
+    let program =
+        check("entry / file->f_path.dentry->d_name.name == \"passwd\" / { sample(count) }");
+    let program = program.unwrap_or_else(|faults| panic!("{faults}"));
+    assert!(program.cost(&program.probes[0]).loads > 0);
+    let faults = check("entry { sample(conut) }").unwrap_err().to_string();
+    assert!(faults.contains("Did you mean count?"), "{faults}");
 }
 
 #[test]

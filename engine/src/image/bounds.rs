@@ -23,6 +23,8 @@ pub(crate) struct Bounds {
     pub(crate) forbidden: Vec<Span>,
     /// The trampolines of static calls.
     pub(crate) trampolines: Option<Span>,
+    /// The kernel's type data (`CONFIG_DEBUG_INFO_BTF`), which an image can do without.
+    pub(crate) types: Option<Span>,
 }
 
 /// Sections of the text that Linux forbids probes in (`arch_populate_kprobe_blacklist` and
@@ -112,6 +114,7 @@ impl Bounds {
                 .filter(|span| !span.is_empty())
                 .collect(),
             trampolines: span(TRAMPOLINES).filter(|span| !span.is_empty()),
+            types: span(TYPES).filter(|span| !span.is_empty()),
         };
         if bounds.text.is_empty() {
             return Err(Error::Image {
@@ -121,8 +124,8 @@ impl Bounds {
         Ok(bounds)
     }
 
-    /// Everything to read: sorted, none touching another.
-    pub(crate) fn wanted(&self) -> Vec<Span> {
+    /// Everything an image cannot do without: sorted, none touching another.
+    pub(crate) fn needed(&self) -> Vec<Span> {
         let tables = [
             self.text,
             self.jump_table,
@@ -135,6 +138,13 @@ impl Bounds {
             .chain(self.read_only.iter().copied())
             .collect();
         spans.retain(|span| !span.is_empty());
+        merge(spans)
+    }
+
+    /// Everything to read, type data included: sorted, none touching another.
+    pub(crate) fn wanted(&self) -> Vec<Span> {
+        let mut spans = self.needed();
+        spans.extend(self.types);
         merge(spans)
     }
 }

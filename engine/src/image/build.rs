@@ -10,6 +10,7 @@ use super::memory::Memory;
 use super::modules::{Module, ModuleParts};
 use super::sites::Sites;
 use super::texts::Texts;
+use super::typed::Typed;
 use super::{Function, FunctionId, Image, LiveParts, collect, decisions, functions, sweep};
 use crate::liveness::Callees;
 use crate::{Addr, Error, Result, Span};
@@ -52,7 +53,7 @@ impl Image {
                 .chain(&modules.memory)
                 .map(|(at, bytes)| (*at, bytes.as_slice())),
         );
-        for span in bounds.wanted() {
+        for span in bounds.needed() {
             if memory.bytes(span).is_none() {
                 let reason = format!(
                     "the memory from {} to {} was not read from the target",
@@ -158,6 +159,7 @@ impl Image {
             decided,
             entries,
             compiled,
+            types: Typed::new(bounds.types),
         })
     }
 }

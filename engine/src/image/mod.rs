@@ -25,6 +25,7 @@ mod sites;
 mod sweep;
 mod tables;
 mod texts;
+mod typed;
 
 pub(crate) use sweep::{branch_target, is_emulation_prefix, is_padding};
 
@@ -40,6 +41,7 @@ use kallsyms::Symbols;
 use known::Known;
 use lookup::Names;
 use memory::Memory;
+use typed::Typed;
 
 /// Index of a function in its image.
 #[derive(
@@ -102,10 +104,11 @@ pub struct Image {
     entries: Entries,
     /// Sorted entries of functions that have an ftrace site.
     compiled: Vec<Addr>,
+    types: Typed,
 }
 
-/// The memory to read for an image, given the kernel's symbols: text, read-only data and tables,
-/// about 20 MB; sorted, and no span touches another.
+/// The memory to read for an image, given the kernel's symbols: text, read-only data, tables and types,
+/// about 25 MB; sorted, and no span touches another.
 ///
 /// # Errors
 /// [`Error::Image`](crate::Error::Image) if a symbol that bounds the text or a table is missing, or all addresses are zero
@@ -257,6 +260,13 @@ impl Image {
     #[must_use]
     pub fn bytes_from(&self, at: Addr, len: usize) -> Option<&[u8]> {
         self.memory.bytes_from(at, len)
+    }
+
+    /// The kernel's types, if it was built with type data and that was read. The first call indexes
+    /// them, which takes some 50 ms.
+    #[must_use]
+    pub fn types(&self) -> Option<&gilk_instruments::Types> {
+        self.types.get(&self.memory)
     }
 
     /// The sites that may never be touched, or whose address means something.

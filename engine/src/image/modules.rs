@@ -157,6 +157,7 @@ impl Module {
                 bugs: table("__bug_table", 12),
                 forbidden: forbidden.map(|section| section.span).collect(),
                 trampolines: found(".static_call.text").map(|section| section.span),
+                types: None,
             },
             texts,
         })

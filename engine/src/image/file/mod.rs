@@ -71,11 +71,13 @@ impl FileParts {
         let bounds = Bounds::of(&symbols)?;
         let blacklist = probes::blacklist(&symbols, &memory)?;
         let boot = Boot::read(&symbols, &memory, &bounds)?;
-        let wanted = bounds
-            .wanted()
+        let needed = bounds
+            .needed()
             .into_iter()
             .map(|span| Ok((span.start, padded(&memory, span)?)));
-        let memory = wanted.collect::<Result<Vec<_>>>()?;
+        let types = bounds.types.into_iter();
+        let types = types.filter_map(|span| Some(Ok((span.start, memory.bytes(span)?.to_vec()))));
+        let memory = needed.chain(types).collect::<Result<Vec<_>>>()?;
         Ok(Self {
             parts: LiveParts {
                 release,

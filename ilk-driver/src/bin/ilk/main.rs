@@ -16,6 +16,8 @@ mod functions;
 #[cfg(feature = "client")]
 mod import;
 #[cfg(feature = "client")]
+mod instrument;
+#[cfg(feature = "client")]
 mod lab;
 #[cfg(feature = "client")]
 mod pager;
@@ -59,6 +61,8 @@ enum Command {
     #[cfg(feature = "client")]
     Coverage(coverage::CoverageCommand),
     #[cfg(feature = "client")]
+    Instrument(instrument::Instrument),
+    #[cfg(feature = "client")]
     Plan(plan::PlanCommand),
     #[cfg(feature = "client")]
     Run(run::Run),
@@ -88,6 +92,8 @@ impl Command {
             Self::Cfg(cfg) => cfg.run(),
             #[cfg(feature = "client")]
             Self::Coverage(coverage) => coverage.run(),
+            #[cfg(feature = "client")]
+            Self::Instrument(instrument) => instrument.run(),
             #[cfg(feature = "client")]
             Self::Plan(plan) => plan.run(),
             #[cfg(feature = "client")]
