@@ -27,6 +27,8 @@ pub struct RuntimeLayout {
     pub arena: Span,
     /// Whether the kernel unwinds stacks through it, told how by [rows](crate::patch::Row).
     pub unwinds: bool,
+    /// Instructions in it that may fault, all patches together: what reads the kernel's memory. 0 if none may.
+    pub faults: u32,
     /// Where the ring of CPU 0 begins.
     pub ring_base: Addr,
     /// The ring of CPU `n` begins at `ring_base + (n << stride_log2)`: slots of 32 bytes, one ring

@@ -116,6 +116,7 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
     let layout = RuntimeLayout {
         arena: Span::new(Addr(machine.address(PATCH)), 0x1000),
         unwinds: true,
+        faults: 1 << 16,
         ring_base: Addr(machine.address(TABLES)),
         stride_log2: STRIDE_LOG2,
         slots_log2: SLOTS_LOG2,

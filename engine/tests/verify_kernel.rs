@@ -34,6 +34,7 @@ fn layout() -> RuntimeLayout {
     RuntimeLayout {
         arena: Span::new(Addr(0xffff_ffff_c000_0000), 512 << 20),
         unwinds: true,
+        faults: 1 << 16,
         ring_base: Addr(0xffff_c900_0400_0000),
         stride_log2: 21,
         slots_log2: 16,

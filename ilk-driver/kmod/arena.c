@@ -60,6 +60,7 @@ int ilk_arena_init(void)
 	ilk_arena_size = ilk_arena_text_end - ilk_arena_text;
 	ilk_call(ilk_sym.text_poke_set, ilk_arena, ILK_INT3, ilk_arena_size, 0, 0);
 	ilk_unwind_init();
+	ilk_faults_init();
 	return 0;
 }
 
@@ -68,6 +69,7 @@ void ilk_arena_exit(void)
 	unsigned long pages = ilk_arena_size >> PAGE_SHIFT;
 
 	ilk_unwind_exit();
+	ilk_faults_exit();
 	if (!ilk_arena_allocated)
 		return;
 	ilk_call(ilk_sym.set_memory_nx, ilk_arena, pages, 0, 0, 0);
@@ -97,12 +99,28 @@ struct ilk_block *ilk_arena_block(unsigned long address)
 	return node ? container_of(node, struct ilk_block, node) : NULL;
 }
 
+struct ilk_block *ilk_next_block(struct ilk_block *block)
+{
+	struct interval_tree_node *node;
+
+	node = block ? interval_tree_iter_next(&block->node, 0, ULONG_MAX) :
+		       interval_tree_iter_first(&ilk_blocks, 0, ULONG_MAX);
+	return node ? container_of(node, struct ilk_block, node) : NULL;
+}
+
+/* Whether the kernel finds the module by an address of the arena. */
+bool ilk_arena_is_text(void)
+{
+	return !ilk_arena_allocated;
+}
+
 static void ilk_block_free(struct interval_tree_node *node)
 {
 	struct ilk_block *block = container_of(node, struct ilk_block, node);
 
 	interval_tree_remove(node, &ilk_blocks);
 	kvfree(block->rows);
+	kvfree(block->faults);
 	kfree(block);
 }
 
@@ -140,9 +158,12 @@ int ilk_arena_write(const struct ilk_arena_write *request)
 	block->node.last = last;
 	code = vmemdup_user(u64_to_user_ptr(request->data), request->len);
 	err = IS_ERR(code) ? PTR_ERR(code) : ilk_unwind_read(block, request);
+	if (!err)
+		err = ilk_faults_read(block, request);
 	if (err) {
 		if (!IS_ERR(code))
 			kvfree(code);
+		kvfree(block->rows);
 		kfree(block);
 		return err;
 	}

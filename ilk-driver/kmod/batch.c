@@ -334,6 +334,8 @@ int ilk_batch_run(struct ilk_batch *batch)
 	if (!batch->count)
 		return 0;
 	err = ilk_unwind_publish();
+	if (!err)
+		err = ilk_faults_publish();
 	if (err)
 		return err;
 

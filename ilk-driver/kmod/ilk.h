@@ -60,6 +60,8 @@ struct ilk_block {
 	unsigned int pins;		/* splices that lead into it */
 	u32 row_count;
 	struct ilk_unwind *rows;	/* how to unwind from it */
+	u32 fault_count;
+	struct ilk_fault *faults;	/* what may fault in it */
 };
 extern unsigned long ilk_arena, ilk_arena_size;
 extern struct rb_root_cached ilk_blocks;
@@ -67,6 +69,8 @@ int ilk_arena_init(void);
 void ilk_arena_exit(void);
 int ilk_arena_write(const struct ilk_arena_write *request);
 struct ilk_block *ilk_arena_block(unsigned long address);
+struct ilk_block *ilk_next_block(struct ilk_block *block);	/* by address; after NULL the first */
+bool ilk_arena_is_text(void);
 void ilk_arena_forget(void);
 void *ilk_code_alloc(unsigned long size);
 void ilk_code_free(void *code);
@@ -77,6 +81,13 @@ void ilk_unwind_init(void);
 void ilk_unwind_exit(void);
 int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *request);
 int ilk_unwind_publish(void);
+
+/* faults.c: what of the arena's code may fault and go on. */
+void ilk_faults_init(void);
+void ilk_faults_exit(void);
+u32 ilk_faults_most(void);
+int ilk_faults_read(struct ilk_block *block, const struct ilk_arena_write *request);
+int ilk_faults_publish(void);
 
 /*
  * sites.c: what is in place. A site is in the tree from before anything leads from it until

@@ -17,9 +17,10 @@
 #include <linux/types.h>
 #include <linux/ioctl.h>
 
-#define ILK_ABI_VERSION 4u
+#define ILK_ABI_VERSION 5u
 #define ILK_MAX_POKES (1u << 20)	/* pokes in one batch */
 #define ILK_MAX_PUSHED 4096u
+#define ILK_MAX_FAULTS 65536u	/* instructions of the arena that may fault, those of the module itself included */
 #define ILK_POKE_MAX 8u		/* room for the bytes of one poke, of which 5 are used at most */
 
 /*
@@ -79,6 +80,8 @@ struct ilk_info {
 	__u32 task_tgid;
 	__u32 task_comm;
 	__u64 gs_cpu;		/* number of the CPU: 32 bits */
+	__u32 faults;		/* instructions that may fault, all writes together; 0: none is taken */
+	__u32 reserved;
 	char release[64];	/* uname -r the module was built for */
 };
 
@@ -103,8 +106,21 @@ struct ilk_arena_write {
 	__u64 offset;
 	__u64 data;
 	__u64 rows;		/* struct ilk_row[row_count] */
+	__u64 faults;		/* struct ilk_fault[fault_count] */
 	__u32 len;
 	__u32 row_count;	/* 0 unless `unwinds` of struct ilk_info */
+	__u32 fault_count;
+	__u32 reserved;
+};
+
+/*
+ * Where a thread goes on, its registers as they are, if the instruction at `offset` (of the write, rising) faults:
+ * touches a kernel address where nothing is, or one that is no address. An address of user space
+ * is a mistake of the code, and ends it as any of the kernel's.
+ */
+struct ilk_fault {
+	__u32 offset;
+	__u32 fixup;		/* offset in the same write */
 };
 
 /*

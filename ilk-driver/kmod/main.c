@@ -77,6 +77,7 @@ static long ilk_info(struct ilk_info __user *user)
 	info.arena = ilk_arena;
 	info.arena_size = ilk_arena_size;
 	info.unwinds = ilk_unwinds;
+	info.faults = ilk_faults_most();
 	strscpy(info.release, UTS_RELEASE, sizeof(info.release));
 	ilk_ring_describe(&info);
 	if (copy_to_user(user, &info, sizeof(info)))

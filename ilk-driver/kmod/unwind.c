@@ -154,15 +154,6 @@ out:
 	return err;
 }
 
-static struct ilk_block *ilk_next_block(struct ilk_block *block)
-{
-	struct interval_tree_node *node;
-
-	node = block ? interval_tree_iter_next(&block->node, 0, ULONG_MAX) :
-		       interval_tree_iter_first(&ilk_blocks, 0, ULONG_MAX);
-	return node ? container_of(node, struct ilk_block, node) : NULL;
-}
-
 /* Adds the rows of every block, those like the one before left out; nothing is known in between. */
 static void ilk_table_add_arena(struct ilk_table *table)
 {

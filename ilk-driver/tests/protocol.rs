@@ -7,7 +7,7 @@
 )]
 
 use ilk_driver::protocol::{
-    ArenaWrite, Batch, Bytes, Collection, Counter, CpuLosses, Decoder, Finished, Incoming,
+    ArenaWrite, Batch, Bytes, Collection, Counter, CpuLosses, Decoder, Fault, Finished, Incoming,
     Interval, Layout, MAGIC, MAX_COUNTERS, MAX_FRAME, MAX_ITEMS, MAX_POKES, Message, OPENING_BYTES,
     Opening, Poke, Refusal, RefusalKind, Request, Row, Schedule, Started, Strategy as Samples,
     Switched, Target, Total, Way, Workload, WorkloadEvent, encode,
@@ -74,6 +74,14 @@ fn request() -> impl Strategy<Value = Request> {
         pushed,
         original,
     });
+    let fault = any::<(u32, u32)>().prop_map(|(offset, fixup)| Fault { offset, fixup });
+    let write = (any::<u64>(), bytes(300), vec(row, 0..9), vec(fault, 0..9));
+    let write = write.prop_map(|(offset, code, rows, faults)| ArenaWrite {
+        offset,
+        code,
+        rows,
+        faults,
+    });
     prop_oneof![
         Just(Request::Info),
         Just(Request::Kallsyms),
@@ -83,12 +91,7 @@ fn request() -> impl Strategy<Value = Request> {
         Just(Request::Stop),
         any::<u64>().prop_map(Request::Ping),
         any::<(u64, u64)>().prop_map(|(address, length)| Request::Read { address, length }),
-        vec((any::<u64>(), bytes(300), vec(row, 0..9)), 0..5).prop_map(|writes| Request::Arena(
-            writes
-                .into_iter()
-                .map(|(offset, code, rows)| ArenaWrite { offset, code, rows })
-                .collect()
-        )),
+        vec(write, 0..5).prop_map(Request::Arena),
         (-1e9..1e9, vec(poke(), 0..20)).prop_map(|(at, pokes)| Request::Batch(Batch { at, pokes })),
         vec(poke(), 0..20).prop_map(Request::Pokes),
         vec(counter, 0..20).prop_map(Request::Counters),

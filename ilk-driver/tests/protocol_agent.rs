@@ -16,8 +16,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ilk_driver::protocol::{
-    self, ArenaWrite, Batch, Bytes, Collection, Counter, Decoder, FrameDecoder, Interval, Message,
-    Opening, RefusalKind, Request, Row, Schedule, Strategy, encode,
+    self, ArenaWrite, Batch, Bytes, Collection, Counter, Decoder, Fault, FrameDecoder, Interval,
+    Message, Opening, RefusalKind, Request, Row, Schedule, Strategy, encode,
 };
 
 struct Agent {
@@ -269,6 +269,12 @@ impl Random {
                         offset: self.below(200) as u32,
                         pushed: self.below(64) as u32,
                         original: word,
+                    })
+                    .collect(),
+                faults: (0..self.below(4))
+                    .map(|_| Fault {
+                        offset: self.below(200) as u32,
+                        fixup: self.below(200) as u32,
                     })
                     .collect(),
             }]),

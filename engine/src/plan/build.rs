@@ -153,6 +153,7 @@ fn plan_styled(
         bounces,
         dependences: order.dependences,
         patches: made.patches,
+        faults: Vec::new(),
         batches,
     })
 }

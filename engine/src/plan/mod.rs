@@ -58,6 +58,8 @@ pub struct Plan {
     /// Every version of every code patch, in order of address; never freed or changed while the
     /// session lasts.
     pub patches: Vec<Patch>,
+    /// Instructions of patches that may fault, by address: they read the kernel's memory.
+    pub faults: Vec<Fault>,
     /// In order of time; no two at the same time, none without pokes.
     pub batches: Vec<Batch>,
 }
@@ -120,6 +122,15 @@ pub struct Patch {
     /// Instruments by point, each list in the order in which it runs; sorted, no list empty. Without
     /// any, the patch does what the original code does: a site that is in place for others' sake.
     pub hooks: Few<(Point, Few<InstrumentId>)>,
+}
+
+/// An instruction of a patch that may fault, and goes on elsewhere in the same patch then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The instruction.
+    pub at: Addr,
+    /// Where to go on, registers as they are.
+    pub fixup: Addr,
 }
 
 /// Number of a patch in its plan.

@@ -32,6 +32,7 @@ pub(crate) fn layout(machine: &Machine, far: u64) -> RuntimeLayout {
     RuntimeLayout {
         arena: Span::new(Addr(machine.address(PATCH)), 0x1_0000),
         unwinds: true,
+        faults: 1 << 16,
         ring_base: Addr(machine.address(TABLES)),
         stride_log2: STRIDE_LOG2,
         slots_log2: SLOTS_LOG2,

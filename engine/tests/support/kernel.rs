@@ -22,6 +22,7 @@ pub(crate) fn layout() -> RuntimeLayout {
     RuntimeLayout {
         arena: Span::new(Addr(0xffff_ffff_c010_0000), 0x2000_0000),
         unwinds: true,
+        faults: 1 << 16,
         ring_base: Addr(0xff11_0000_1234_0000),
         stride_log2: 21,
         slots_log2: 16,

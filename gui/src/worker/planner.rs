@@ -101,6 +101,7 @@ fn nominal() -> RuntimeLayout {
     RuntimeLayout {
         arena: Span::new(Addr(0xffff_ffff_c100_0000), 1 << 20),
         unwinds: true,
+        faults: 1 << 16,
         ring_base: Addr(0xffff_c900_1000_0000),
         stride_log2: 21,
         slots_log2: 16,

@@ -4,7 +4,7 @@
 use std::mem::size_of;
 
 /// The version of the header this mirrors.
-pub const ABI_VERSION: u32 = 4;
+pub const ABI_VERSION: u32 = 5;
 /// Pokes in one batch.
 pub const MAX_POKES: u32 = 1 << 20;
 /// Room for the bytes of one poke.
@@ -74,6 +74,10 @@ pub struct Info {
     pub task_comm: u32,
     /// `gs:` offset of the number of the CPU.
     pub gs_cpu: u64,
+    /// Instructions of the arena that may fault, at most.
+    pub faults: u32,
+    /// Zero.
+    pub reserved: u32,
     /// The release the module was built for, ended by a zero.
     pub release: [u8; 64],
 }
@@ -88,10 +92,26 @@ pub struct ArenaWrite {
     pub data: u64,
     /// Pointer to the [`Row`]s.
     pub rows: u64,
+    /// Pointer to the [`Fault`]s.
+    pub faults: u64,
     /// How many bytes.
     pub len: u32,
     /// How many rows.
     pub row_count: u32,
+    /// How many faults.
+    pub fault_count: u32,
+    /// Zero.
+    pub reserved: u32,
+}
+
+/// `struct ilk_fault`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fault {
+    /// The instruction, from the start of the write.
+    pub offset: u32,
+    /// Where to go on.
+    pub fixup: u32,
 }
 
 /// `struct ilk_row`.
@@ -359,6 +379,8 @@ mod tests {
             task_tgid,
             task_comm,
             gs_cpu,
+            faults,
+            reserved,
             release
         );
         layout!(
@@ -367,9 +389,13 @@ mod tests {
             offset,
             data,
             rows,
+            faults,
             len,
-            row_count
+            row_count,
+            fault_count,
+            reserved
         );
+        layout!(Fault, "ilk_fault", offset, fixup);
         layout!(Row, "ilk_row", original, offset, pushed);
         layout!(
             Poke, "ilk_poke", addr, detour, target, host, kind, len, flags, rank, reserved, expect,

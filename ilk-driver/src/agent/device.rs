@@ -63,6 +63,8 @@ impl Device {
             task_tgid: 0,
             task_comm: 0,
             gs_cpu: 0,
+            faults: 0,
+            reserved: 0,
             release: [0; 64],
         };
         // SAFETY: the request's number says that `info` is read and written, and how large it is.
@@ -143,6 +145,7 @@ impl Device {
             arena: info.arena,
             arena_size: info.arena_size,
             unwinds: info.unwinds != 0,
+            faults: info.faults,
             ring_base: info.ring_base,
             stride_log2: info.stride_log2,
             slots_log2: info.slots_log2,
@@ -165,12 +168,13 @@ impl Device {
         }
     }
 
-    /// Copies one piece of code into the arena, and tells how stacks are unwound through it.
+    /// Copies one piece of code into the arena, and tells how stacks are unwound through it and what of it may fault.
     pub(super) fn write_arena(
         &self,
         offset: u64,
         code: &[u8],
         rows: &[abi::Row],
+        faults: &[abi::Fault],
     ) -> Result<(), Refusal> {
         let fits = offset
             .checked_add(code.len() as u64)
@@ -192,10 +196,13 @@ impl Device {
             offset,
             data: code.as_ptr() as u64,
             rows: rows.as_ptr() as u64,
+            faults: faults.as_ptr() as u64,
             len,
             row_count: u32::try_from(rows.len()).unwrap_or(u32::MAX),
+            fault_count: u32::try_from(faults.len()).unwrap_or(u32::MAX),
+            reserved: 0,
         };
-        // SAFETY: `data` points to `len` bytes and `rows` to `row_count` rows, which are only read, and live until the call returns.
+        // SAFETY: the pointers are to as much as the counts say, which is only read, and lives until the call returns.
         #[allow(unsafe_code, reason = "ioctl(2)")]
         let result = unsafe { ioctl(&self.file, abi::IOC_ARENA, &raw mut request) };
         result.map_err(|e| {

@@ -227,7 +227,12 @@ impl Served {
         let device = self.device()?;
         writes.iter().try_for_each(|write| {
             let rows: Vec<_> = write.rows.iter().map(raw_row).collect();
-            device.write_arena(write.offset, &write.code.0, &rows)
+            let faults = write.faults.iter().map(|fault| abi::Fault {
+                offset: fault.offset,
+                fixup: fault.fixup,
+            });
+            let faults: Vec<_> = faults.collect();
+            device.write_arena(write.offset, &write.code.0, &rows, &faults)
         })
     }
 

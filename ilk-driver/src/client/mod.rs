@@ -202,6 +202,7 @@ fn target_info(target: Target) -> TargetInfo {
     let layout = RuntimeLayout {
         arena: Span::new(Addr(layout.arena), layout.arena_size),
         unwinds: layout.unwinds,
+        faults: layout.faults,
         ring_base: Addr(layout.ring_base),
         stride_log2: layout.stride_log2,
         slots_log2: layout.slots_log2,

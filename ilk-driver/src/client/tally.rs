@@ -192,6 +192,7 @@ mod tests {
             sites: Vec::new(),
             bounces: Vec::new(),
             dependences: Vec::new(),
+            faults: vec![],
             patches: Vec::new(),
             batches: vec![
                 batch(0.0, vec![id], Vec::new()),

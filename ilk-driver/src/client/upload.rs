@@ -7,7 +7,7 @@ use gilk_engine::{Addr, Plan, Session};
 use super::TargetInfo;
 use super::poke::poke;
 use crate::protocol::{
-    ArenaWrite, Batch, Bytes, CHUNK, Collection, Counter, Interval, MAX_ITEMS, Request, Row,
+    ArenaWrite, Batch, Bytes, CHUNK, Collection, Counter, Fault, Interval, MAX_ITEMS, Request, Row,
     Schedule, Strategy, Workload,
 };
 use crate::{Error, Result};
@@ -31,7 +31,7 @@ pub(super) fn requests(plan: &Plan, info: &TargetInfo) -> Result<Vec<Request>> {
     }
     let mut requests = vec![Request::Clear];
     for stretch in stretches(&plan.patches) {
-        requests.push(Request::Arena(vec![arena_write(stretch, info)?]));
+        requests.push(Request::Arena(vec![arena_write(plan, stretch, info)?]));
     }
     for batch in &plan.batches {
         requests.push(Request::Batch(Batch {
@@ -71,7 +71,7 @@ fn end(patch: &Patch) -> Addr {
 }
 
 /// Patches with `int3` between them.
-fn arena_write(patches: &[Patch], info: &TargetInfo) -> Result<ArenaWrite> {
+fn arena_write(plan: &Plan, patches: &[Patch], info: &TargetInfo) -> Result<ArenaWrite> {
     let start = patches.first().map_or(Addr(0), |patch| patch.address);
     let offset = info.layout.arena.start.to(start);
     let offset = u64::try_from(offset)
@@ -91,9 +91,23 @@ fn arena_write(patches: &[Patch], info: &TargetInfo) -> Result<ArenaWrite> {
     }
     Ok(ArenaWrite {
         offset,
-        code: Bytes(code),
         rows,
+        faults: faults(plan, start, code.len() as u64),
+        code: Bytes(code),
     })
+}
+
+/// What may fault in a write of so many bytes.
+fn faults(plan: &Plan, start: Addr, length: u64) -> Vec<Fault> {
+    let behind = |at: Addr| plan.faults.partition_point(|fault| fault.at < at);
+    let within = plan.faults.get(behind(start)..behind(start.add(length)));
+    let offset = |at: Addr| u32::try_from(start.to(at)).unwrap_or(u32::MAX);
+    let within = within.unwrap_or_default().iter();
+    let within = within.map(|fault| Fault {
+        offset: offset(fault.at),
+        fixup: offset(fault.fixup),
+    });
+    within.collect()
 }
 
 /// What is to be read for an instrument that counts.
@@ -231,6 +245,10 @@ mod tests {
             layout: target().layout,
             functions: Vec::new(),
             instruments: Vec::new(),
+            faults: vec![gilk_engine::plan::Fault {
+                at: Addr(0x1064),
+                fixup: Addr(0x1068),
+            }],
             sites: vec![
                 site(Splice::Jump, 0x500, 12),
                 site(Splice::Short(BounceIndex(0)), 0x520, 3),
@@ -296,11 +314,16 @@ mod tests {
                     offset: 0x40,
                     code: Bytes(code),
                     rows: vec![told(3), told(0x20 + 3)],
+                    faults: vec![Fault {
+                        offset: 0x24,
+                        fixup: 0x28,
+                    }],
                 }][..],
                 &[ArenaWrite {
                     offset: 0x1000,
                     code: Bytes(vec![0x90]),
                     rows: vec![told(3)],
+                    faults: Vec::new(),
                 }][..]
             )
         );

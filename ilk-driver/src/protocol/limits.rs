@@ -52,9 +52,11 @@ impl Request {
                 if writes.iter().any(|write| write.code.0.is_empty()) {
                     return Err(wrong("a write of no bytes"));
                 }
-                let crowded = |write: &ArenaWrite| write.rows.len() > write.code.0.len();
+                let crowded = |write: &ArenaWrite| {
+                    write.rows.len().max(write.faults.len()) > write.code.0.len()
+                };
                 if writes.iter().any(crowded) {
-                    return Err(wrong("a write of more rows than bytes"));
+                    return Err(wrong("a write of more rows or faults than bytes"));
                 }
                 Ok(())
             }

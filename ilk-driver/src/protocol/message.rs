@@ -63,6 +63,17 @@ pub struct ArenaWrite {
     pub code: Bytes,
     /// How stacks are unwound through it, in order; none unless the layout says that they are.
     pub rows: Vec<Row>,
+    /// What of it may fault, in order.
+    pub faults: Vec<Fault>,
+}
+
+/// An instruction of a patch that may fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// Where it is, from the start of the write.
+    pub offset: u32,
+    /// Where to go on, from the start of the write.
+    pub fixup: u32,
 }
 
 /// From here up to the next row, a patch stands for one instruction of the kernel's text.
@@ -227,6 +238,8 @@ pub struct Layout {
     pub arena_size: u64,
     /// Whether stacks are unwound through it.
     pub unwinds: bool,
+    /// Instructions in it that may fault, at most.
+    pub faults: u32,
     /// Address of CPU 0's ring.
     pub ring_base: u64,
     /// From one ring to the next, as a power of two.

@@ -111,6 +111,7 @@ void churn_stop(void);
 
 /* What can be asked for. */
 void refusals(void);
+void faults(void);
 void fuzz(void);
 void rollback(void);
 void soak(void);

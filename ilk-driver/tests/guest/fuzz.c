@@ -204,6 +204,7 @@ static int arena(void)
 {
 	struct ilk_arena_write request = { .offset = below(&dice, ARENA_USED), .data = (u64)scratch };
 	struct ilk_row rows[4] = {};
+	struct ilk_fault faults[4] = {};
 
 	request.len = (u32)below(&dice, one_in(&dice, 64) ? 8192 : 64);
 	if (one_in(&dice, 3))
@@ -227,6 +228,18 @@ static int arena(void)
 		request.rows = odd_number();
 	if (one_in(&dice, 16))
 		request.row_count = (u32)odd_number();
+	request.faults = (u64)faults;
+	request.fault_count = (u32)below(&dice, 4);
+	for (u32 i = 0; i < request.fault_count; i++) {
+		faults[i].offset = (u32)(4 * i + below(&dice, 6));
+		faults[i].fixup = (u32)below(&dice, 64);
+	}
+	if (one_in(&dice, 16))
+		request.faults = odd_number();
+	if (one_in(&dice, 16))
+		request.fault_count = (u32)odd_number();
+	if (one_in(&dice, 64))
+		request.reserved = (u32)odd_number();
 	return ioctl(device, ILK_IOC_ARENA, &request);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Usage: assay refusals|fuzz|rollback|soak…
+ * Usage: assay refusals|faults|fuzz|rollback|soak…
  *
  * What each does is told where it is written. Its last line is "assay: passed", or the number of
  * things that were not as they should be.
@@ -57,6 +57,7 @@ int main(int count, char **arguments)
 		void (*run)(void);
 	} all[] = {
 		{ "refusals", refusals },
+		{ "faults", faults },
 		{ "fuzz", fuzz },
 		{ "rollback", rollback },
 		{ "soak", soak },

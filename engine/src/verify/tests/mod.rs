@@ -38,6 +38,7 @@ fn layout() -> RuntimeLayout {
     RuntimeLayout {
         arena: Span::new(Addr(ARENA), 4 << 20),
         unwinds: false,
+        faults: 0,
         ring_base: Addr(0xffff_c900_0400_0000),
         stride_log2: 21,
         slots_log2: 16,

@@ -136,6 +136,7 @@ fn supposed_layout(image: &Image) -> RuntimeLayout {
     RuntimeLayout {
         arena: Span::new(arena, 1 << 20),
         unwinds: true,
+        faults: 1 << 16,
         ring_base: Addr(0xffff_c900_0010_0000),
         stride_log2: 21,
         slots_log2: 16,

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
+/*
+ * Code of the arena that may fault and go on. What the kernel's fault handler knows of a module is a
+ * sorted table of instructions and where to go on behind each: ours is replaced by one that has those of every
+ * block besides.
+ *
+ * No moment may be without a table while patches run. So all of ours are equally long, filled up with
+ * entries of an address where nobody runs, and from one to the next only a pointer changes.
+ */
+#include <linux/extable.h>
+#include <linux/rcupdate.h>
+
+#include "ilk.h"
+
+typedef struct exception_table_entry ilk_entry;
+
+static ilk_entry *ilk_own, *ilk_published;
+static unsigned int ilk_own_count;
+static bool ilk_faults_changed;
+
+static unsigned long ilk_entry_address(const ilk_entry *entry)
+{
+	return (unsigned long)&entry->insn + entry->insn;
+}
+
+static void ilk_entry_set(ilk_entry *entry, unsigned long insn, unsigned long fixup, int data)
+{
+	entry->insn = (int)(insn - (unsigned long)&entry->insn);
+	entry->fixup = (int)(fixup - (unsigned long)&entry->fixup);
+	entry->data = data;
+}
+
+static void ilk_entry_copy(ilk_entry *entry, const ilk_entry *from)
+{
+	ilk_entry_set(entry, ilk_entry_address(from), (unsigned long)&from->fixup + from->fixup,
+		      from->data);
+}
+
+void ilk_faults_init(void)
+{
+	ilk_own = THIS_MODULE->extable;
+	ilk_own_count = THIS_MODULE->num_exentries;
+}
+
+/* Nothing of ours may fault any more but what the module came with. Lookups run with preemption off. */
+static void ilk_faults_use(ilk_entry *entries, unsigned int count)
+{
+	WRITE_ONCE(THIS_MODULE->num_exentries, 0);
+	synchronize_rcu_expedited();
+	WRITE_ONCE(THIS_MODULE->extable, entries);
+	synchronize_rcu_expedited();
+	WRITE_ONCE(THIS_MODULE->num_exentries, count);
+}
+
+void ilk_faults_exit(void)
+{
+	if (!ilk_published)
+		return;
+	ilk_faults_use(ilk_own, ilk_own_count);
+	ilk_code_free(ilk_published);
+	ilk_published = NULL;
+}
+
+/* How many a block list may have at once: none where the kernel does not know the arena as a module's. */
+u32 ilk_faults_most(void)
+{
+	return ilk_arena_is_text() && ilk_own_count < ILK_MAX_FAULTS ? ILK_MAX_FAULTS - ilk_own_count : 0;
+}
+
+/* Reads the faults that come with a block's code. */
+int ilk_faults_read(struct ilk_block *block, const struct ilk_arena_write *request)
+{
+	struct ilk_fault *faults;
+
+	if (request->reserved)
+		return -EINVAL;
+	if (!request->fault_count)
+		return 0;
+	if (request->fault_count > request->len || request->fault_count > ilk_faults_most())
+		return -EINVAL;
+	faults = vmemdup_user(u64_to_user_ptr(request->faults),
+			      (size_t)request->fault_count * sizeof(*faults));
+	if (IS_ERR(faults))
+		return PTR_ERR(faults);
+	for (u32 i = 0; i < request->fault_count; i++)
+		if (faults[i].offset >= request->len || faults[i].fixup >= request->len ||
+		    (i && faults[i].offset <= faults[i - 1].offset)) {
+			kvfree(faults);
+			return -EINVAL;
+		}
+	block->faults = faults;
+	block->fault_count = request->fault_count;
+	ilk_faults_changed = true;
+	return 0;
+}
+
+/* Tells the fault handler of what was written since it was last called. */
+int ilk_faults_publish(void)
+{
+	size_t needed = ilk_own_count, count = 0, own = 0;
+	struct ilk_block *block = NULL;
+	ilk_entry *entries, *old = ilk_published;
+	unsigned long last = ilk_arena + ilk_arena_size;
+
+	if (!ilk_faults_changed)
+		return 0;
+	while ((block = ilk_next_block(block)))
+		needed += block->fault_count;
+	if (needed > ILK_MAX_FAULTS)
+		return -ENOSPC;
+	entries = ilk_code_alloc(ILK_MAX_FAULTS * sizeof(*entries));
+	if (!entries)
+		return -ENOMEM;
+	for (; own < ilk_own_count && ilk_entry_address(&ilk_own[own]) < ilk_arena; own++)
+		ilk_entry_copy(&entries[count++], &ilk_own[own]);
+	while ((block = ilk_next_block(block)))
+		for (u32 i = 0; i < block->fault_count; i++)
+			ilk_entry_set(&entries[count++], block->node.start + block->faults[i].offset,
+				      block->node.start + block->faults[i].fixup, EX_TYPE_DEFAULT);
+	for (; own < ilk_own_count; own++)
+		ilk_entry_copy(&entries[count++], &ilk_own[own]);
+	if (count)
+		last = max(last, ilk_entry_address(&entries[count - 1]) + 1);
+	while (count < ILK_MAX_FAULTS)
+		ilk_entry_set(&entries[count++], last, last, EX_TYPE_DEFAULT);
+	ilk_published = entries;
+	ilk_faults_changed = false;
+	if (!old) {
+		ilk_faults_use(entries, ILK_MAX_FAULTS);
+		return 0;
+	}
+	/* Whoever reads the old table finds all of it until this wait is over. */
+	WRITE_ONCE(THIS_MODULE->extable, entries);
+	synchronize_rcu_expedited();
+	ilk_code_free(old);
+	return 0;
+}
