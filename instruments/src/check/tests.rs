@@ -1,5 +1,7 @@
 use super::*;
-use crate::program::{BinaryOp, ExprKind, Gpr, Input, Scope as VariableScope, Width};
+use crate::program::{
+    AggregateKind, BinaryOp, Expr, ExprKind, Gpr, Input, Scope as VariableScope, Width,
+};
 use crate::types::tests::types;
 
 fn checked(text: &str, function: &str) -> Checked {

@@ -1,6 +1,7 @@
 //! Sources: text, and what was written in it. What it means at a place is for
 //! [`check`](Source::check).
 
+mod advice;
 pub(crate) mod ast;
 mod expression;
 mod format;

@@ -1,0 +1,145 @@
+//! Statements that add up.
+
+use super::{Checker, Scope, build};
+use crate::Fault;
+use crate::program::{ActionKind, Aggregate, AggregateId, AggregateKind, Expr, Type};
+use crate::source::ast::{self, Named};
+
+/// Room of `values(expression)` where nothing is said.
+const VALUES: u64 = 256;
+
+impl Checker<'_> {
+    pub(super) fn update(
+        &mut self,
+        name: &Named,
+        word: &Named,
+        arguments: &[ast::Expr],
+        scope: &Scope<'_>,
+    ) -> Result<ActionKind, Fault> {
+        if self.variables.contains_key(&name.text) {
+            self.stored.push(name.text.clone());
+            return Err(Fault::new(
+                name.span,
+                format!("@{} is declared as a variable.", name.text),
+            )
+            .help("Aggregates are not declared: leave out the declaration."));
+        }
+        let usage = |count: &str, example: &str| {
+            Fault::new(word.span, format!("{} takes {count}.", word.text))
+                .help(format!("Write `@{} = {example}`.", name.text))
+        };
+        let (kind, value) = match (word.text.as_str(), arguments) {
+            ("count", []) => (AggregateKind::Count, None),
+            ("count", _) => return Err(usage("nothing", "count()")),
+            ("sum", [value]) => (AggregateKind::Sum, Some(value)),
+            ("min", [value]) => (AggregateKind::Min, Some(value)),
+            ("max", [value]) => (AggregateKind::Max, Some(value)),
+            ("avg", [value]) => (AggregateKind::Average, Some(value)),
+            ("hist", [value]) => (AggregateKind::Log2, Some(value)),
+            ("lhist", [value, from, to, step]) => {
+                (self.linear(from, to, step, word, scope)?, Some(value))
+            }
+            ("lhist", _) => {
+                return Err(usage(
+                    "a value, two bounds and a step",
+                    "lhist(arg1, 0, 4096, 64)",
+                ));
+            }
+            ("values", [value]) => (values(VALUES, word)?, Some(value)),
+            ("values", [value, room]) => {
+                let room = self.fixed(room, scope)?;
+                (values(u64::try_from(room).unwrap_or(0), word)?, Some(value))
+            }
+            ("values", _) => {
+                return Err(usage(
+                    "a value, and how many there may be",
+                    "values(arg1, 1024)",
+                ));
+            }
+            (text, _) => return Err(usage("one value", &format!("{text}(arg1)"))),
+        };
+        let value = value.map(|value| self.numeric(value, scope)).transpose()?;
+        let ty = value.as_ref().map_or(Type::U64, |value: &Expr| value.ty);
+        let next = AggregateId(u32::try_from(self.aggregates.len()).unwrap_or(u32::MAX));
+        let (id, known) = self.aggregates.entry(name.text.clone()).or_insert_with(|| {
+            (
+                next,
+                Aggregate {
+                    name: name.text.clone(),
+                    kind,
+                    ty,
+                },
+            )
+        });
+        if known.kind != kind {
+            return Err(Fault::new(
+                name.span,
+                format!("@{} adds up something else elsewhere.", name.text),
+            )
+            .help("Give one of them another name."));
+        }
+        known.ty = known.ty.with(ty);
+        Ok(ActionKind::Update(*id, value))
+    }
+
+    /// A number that has to be known before anything runs.
+    fn fixed(&mut self, expr: &ast::Expr, scope: &Scope<'_>) -> Result<i64, Fault> {
+        let value = self.numeric(expr, scope)?;
+        build::as_constant(&value)
+            .map(u64::cast_signed)
+            .ok_or_else(|| Fault::new(expr.span, "This has to be a fixed number."))
+    }
+
+    fn linear(
+        &mut self,
+        from: &ast::Expr,
+        to: &ast::Expr,
+        step: &ast::Expr,
+        word: &Named,
+        scope: &Scope<'_>,
+    ) -> Result<AggregateKind, Fault> {
+        let bounds = (
+            self.fixed(from, scope)?,
+            self.fixed(to, scope)?,
+            self.fixed(step, scope)?,
+        );
+        let wrong = Fault::new(word.span, "These are not bounds and a step of a histogram.");
+        let (from, to, Ok(step)) = (bounds.0, bounds.1, u64::try_from(bounds.2)) else {
+            return Err(wrong.help("The step is larger than 0."));
+        };
+        if step == 0 || from >= to {
+            return Err(wrong
+                .help("The first bound is smaller than the second, and the step larger than 0."));
+        }
+        let kind = AggregateKind::Linear { from, to, step };
+        let words = Aggregate {
+            name: String::new(),
+            kind,
+            ty: Type::I64,
+        }
+        .words();
+        if words > Aggregate::LINEAR_WORDS {
+            return Err(Fault::new(
+                word.span,
+                format!(
+                    "The histogram has {} buckets; {} is the most.",
+                    words - 2,
+                    Aggregate::LINEAR_WORDS - 2
+                ),
+            )
+            .help("Take a larger step."));
+        }
+        Ok(kind)
+    }
+}
+
+fn values(room: u64, word: &Named) -> Result<AggregateKind, Fault> {
+    if (2..=4096).contains(&room) && room.is_power_of_two() {
+        Ok(AggregateKind::Values {
+            pairs_log2: room.ilog2(),
+        })
+    } else {
+        Err(Fault::new(word.span, "There is no room of this size.")
+            .help("Write 2, 4, 8 and so on up to 4096."))
+    }
+}

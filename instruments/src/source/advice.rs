@@ -1,0 +1,70 @@
+//! What to write instead of words of other languages, and of words typed wrong.
+
+use super::input::shown;
+use super::token::{Kind, Token};
+use crate::Fault;
+use crate::fault::nearest;
+use crate::program::Hook;
+
+/// What is wrong with a token that begins nothing.
+pub(super) fn no_item(token: &Token<'_>, assigned: bool) -> Fault {
+    let fault = Fault::new(
+        token.span,
+        format!(
+            "A probe or a declaration is expected here, not `{}`.",
+            shown(token)
+        ),
+    );
+    match token.text {
+        "kprobe" | "fentry" | "k" => fault
+            .help("Write `entry { … }`: the function is chosen where the instrument is placed."),
+        "kretprobe" | "fexit" | "kr" => fault
+            .help("Write `return { … }`: the function is chosen where the instrument is placed."),
+        "BEGIN" | "END" | "interval" | "profile" => {
+            fault.help("Probes stand at code only; the session says when they come and go.")
+        }
+        "{" => fault.help("Write the hook first: `hit { … }`, `entry { … }`, `return { … }`."),
+        _ if token.kind == Kind::Variable && assigned => {
+            fault.help("Values are stored in probes: `entry { @name = … }`.")
+        }
+        _ if token.kind == Kind::Variable => {
+            fault.help("Write its scope first: `global @name;`, `cpu @name;` or `thread @name;`.")
+        }
+        text => {
+            let known = Hook::ALL.iter().map(|hook| hook.word());
+            let others = ["instrument", "shared", "global", "cpu", "thread", "call"];
+            match nearest(text, known.chain(others)) {
+                Some(near) => fault.help(format!("Did you mean `{near}`?")),
+                None => fault.help(
+                    "Write `hit`, `pre`, `post`, `entry`, `return`, `taken` or `untaken` for a probe, \
+                     `global`, `cpu`, `thread` or `call` for a variable.",
+                ),
+            }
+        }
+    }
+}
+
+/// What is wrong with a token that begins no statement.
+pub(super) fn no_statement(token: &Token<'_>) -> Fault {
+    let fault = Fault::new(
+        token.span,
+        format!("A statement is expected here, not `{}`.", shown(token)),
+    );
+    match token.text {
+        "if" | "else" => fault.help(
+            "Write a predicate before the braces, `entry / condition / { … }`, or `condition ? a : b`.",
+        ),
+        "for" | "while" | "unroll" => {
+            fault.help("There are no loops, so that what a probe costs has a bound.")
+        }
+        "printf" | "print" => fault.help("Write `sample(value)`; screens and files show the samples."),
+        "return" => fault.help("A probe runs to its end; a predicate says when it does nothing."),
+        "count" | "sum" | "min" | "max" | "avg" | "hist" | "lhist" | "values" => {
+            fault.help(format!("Write `@name = {}(…)`.", token.text))
+        }
+        text => match nearest(text, ["sample"]) {
+            Some(_) => fault.help("Did you mean `sample`?"),
+            None => fault.help("Write `sample(value)`, `@name = value` or `@name = count()`."),
+        },
+    }
+}
