@@ -268,3 +268,6 @@ fn linear_words(from: i64, to: i64, step: u64) -> u32 {
     let steps = room.div_ceil(u128::from(step.max(1)));
     u32::try_from(steps + 2).unwrap_or(u32::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+/// What comes of values that come on several processors.
+fn summed(aggregate: &Aggregate, values: &[(usize, u64)]) -> Summary {
+    let mut cpus = vec![vec![0; aggregate.words() as usize]; 4];
+    for &(cpu, value) in values {
+        aggregate.update(&mut cpus[cpu], value);
+    }
+    aggregate.read(cpus.iter().map(Vec::as_slice))
+}
+
+fn aggregate(kind: AggregateKind, signed: bool) -> Aggregate {
+    Aggregate {
+        name: "a".to_owned(),
+        kind,
+        ty: if signed { Type::I64 } else { Type::U64 },
+    }
+}
+
+/// Values of all sizes, on four processors.
+fn values() -> impl Strategy<Value = Vec<(usize, u64)>> {
+    let value = prop_oneof![
+        any::<u64>(),
+        0..300u64,
+        (0..300u64).prop_map(u64::wrapping_neg),
+        (0..64u32).prop_map(|bit| 1 << bit),
+        Just(u64::MAX),
+    ];
+    proptest::collection::vec((0..4usize, value), 0..60)
+}
+
+proptest! {
+    #[test]
+    fn numbers_are_those_of_all_values_together(values in values(), signed: bool) {
+        let of = |kind| summed(&aggregate(kind, signed), &values);
+        let any = aggregate(AggregateKind::Sum, signed);
+        let wide: Vec<i128> = values.iter().map(|&(_, value)| any.wide(value)).collect();
+        let wrapped = values.iter().fold(0u64, |sum, &(_, value)| sum.wrapping_add(value));
+        prop_assert_eq!(of(AggregateKind::Count), Summary::Number(values.len() as i128));
+        prop_assert_eq!(of(AggregateKind::Sum), Summary::Number(any.wide(wrapped)));
+        let or_nothing = |number: Option<&i128>| number.map_or(Summary::Nothing, |&one| Summary::Number(one));
+        prop_assert_eq!(of(AggregateKind::Min), or_nothing(wide.iter().min()));
+        prop_assert_eq!(of(AggregateKind::Max), or_nothing(wide.iter().max()));
+        match of(AggregateKind::Average) {
+            Summary::Mean(mean) => {
+                let exact = any.wide(wrapped) as f64 / values.len() as f64;
+                prop_assert!((mean - exact).abs() <= exact.abs() * 1e-12);
+            }
+            nothing => prop_assert!(values.is_empty() && nothing == Summary::Nothing),
+        }
+    }
+
+    #[test]
+    fn every_value_is_in_the_one_bucket_whose_bounds_hold_it(
+        values in values(),
+        signed: bool,
+        linear in proptest::option::of((-200..200i64, 1..200i64, 1..60u64)),
+    ) {
+        let kind = linear.map_or(AggregateKind::Log2, |(from, wide, step)| AggregateKind::Linear {
+            from,
+            to: from + wide,
+            step,
+        });
+        let histogram = aggregate(kind, signed);
+        let Summary::Buckets(buckets) = summed(&histogram, &values) else { panic!() };
+        for bucket in &buckets {
+            let held = values.iter().filter(|&&(_, value)| {
+                let value = histogram.wide(value);
+                bucket.from.is_none_or(|from| from <= value) && bucket.to.is_none_or(|to| value <= to)
+            });
+            prop_assert_eq!(held.count() as u64, bucket.count, "{:?}", bucket);
+        }
+        // No gap, no overlap, no end.
+        prop_assert!(buckets.windows(2).all(|pair| pair[0].to.map(|to| to + 1) == pair[1].from));
+        prop_assert_eq!(buckets[0].from, None);
+    }
+
+    #[test]
+    fn values_are_counted_or_among_the_others(values in values(), signed: bool, pairs_log2 in 1..9u32) {
+        let counted = aggregate(AggregateKind::Values { pairs_log2 }, signed);
+        let Summary::Values(found, other) = summed(&counted, &values) else { panic!() };
+        let mut exact = BTreeMap::<i128, u64>::new();
+        for &(_, value) in &values {
+            *exact.entry(counted.wide(value)).or_default() += 1;
+        }
+        let sum: u64 = found.iter().map(|&(_, count)| count).sum();
+        prop_assert_eq!(sum + other, values.len() as u64, "none is lost");
+        prop_assert!(found.iter().all(|(value, count)| *count > 0 && *count <= exact[value]));
+        prop_assert!(found.windows(2).all(|pair| pair[0].1 >= pair[1].1), "most often first");
+    }
+}
+
+#[test]
+fn what_fits_is_counted_exactly() {
+    let counted = aggregate(AggregateKind::Values { pairs_log2: 8 }, true);
+    let values: Vec<(usize, u64)> = (0..40u64)
+        .flat_map(|value| vec![(0, value); value as usize + 1])
+        .collect();
+    let Summary::Values(found, other) = summed(&counted, &values) else {
+        panic!()
+    };
+    assert_eq!(found[0], (39, 40));
+    // Neighbouring values do not share pairs: the factor spreads them.
+    assert_eq!((found.len(), other), (40, 0));
+}
