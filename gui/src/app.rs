@@ -13,7 +13,7 @@ use crate::screenshot::Shot;
 use crate::state::State;
 use crate::worker::target::Target;
 use crate::worker::{Message, Workers, files};
-use crate::{palette, panels, theme};
+use crate::{palette, panels, theme, tour};
 
 /// The program.
 pub struct App {
@@ -127,6 +127,8 @@ impl App {
         panels::show(ui, &mut self.state, &mut said);
         crate::dialogs::show(ui.ctx(), &mut self.state, self.workers.mail(), &mut said);
         palette::show(ui.ctx(), &mut self.state, &mut said);
+        tour::show(ui.ctx(), &mut self.state, &mut said);
+        tour::manual(ui.ctx(), &mut self.state);
         for command in said {
             self.execute(command, ui.ctx());
         }

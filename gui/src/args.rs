@@ -16,6 +16,9 @@ pub struct Start {
     /// Connect to the agent at this unix socket.
     #[arg(long, value_name = "PATH", conflicts_with = "image")]
     pub socket: Option<PathBuf>,
+    /// Connect to the agent on this machine, over ssh with the keys you have.
+    #[arg(long, value_name = "USER@HOST", conflicts_with_all = ["lab", "socket", "image"])]
+    pub ssh: Option<String>,
     /// Browse a kernel on a file: one that `ilk dump` saved, a vmlinuz, or a vmlinux; nothing can be
     /// run on it.
     #[arg(long, value_name = "FILE")]
@@ -75,6 +78,8 @@ pub enum Source {
     Lab,
     /// Behind an agent's socket.
     Socket(PathBuf),
+    /// On another machine, as ssh knows it: `user@machine`.
+    Ssh(String),
     /// In a file: to look at, not to run on.
     Image(PathBuf),
 }
@@ -89,6 +94,7 @@ impl Start {
         self.socket
             .clone()
             .map(Source::Socket)
+            .or_else(|| self.ssh.clone().map(Source::Ssh))
             .or_else(|| self.image.clone().map(Source::Image))
     }
 }

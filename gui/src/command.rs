@@ -64,6 +64,14 @@ pub enum Command {
     FitTimeline,
     /// Keep the newest samples in view.
     FollowLive,
+    /// Put marker A where the pointer is on the timeline.
+    MarkA,
+    /// Put marker B where the pointer is on the timeline.
+    MarkB,
+    /// Take both markers away.
+    ClearMarkers,
+    /// Write something beside the time at the pointer.
+    Annotate,
     /// Change between light, dark and high contrast.
     ToggleTheme,
     /// Choose the colours.
@@ -76,6 +84,16 @@ pub enum Command {
     ShowPalette,
     /// Ask for an address, a name, or a name and an offset, and go there.
     GoTo,
+    /// List who calls the open function, and whom it calls.
+    References,
+    /// Look for text in the open graph.
+    FindInGraph,
+    /// Show only the heading of the chosen block, or all of it again.
+    FoldBlock,
+    /// Show only the headings of all blocks, or all of them again.
+    FoldAll,
+    /// Write the graph as SVG or DOT.
+    ExportGraph,
     /// Place the inspector's instrument at the entry of every function that the filter matches.
     AddToMatching,
     /// Take the instruments of the chosen block out of the session.
@@ -86,6 +104,18 @@ pub enum Command {
     ShowShortcuts,
     /// Boot the lab and connect to it.
     StartLab,
+    /// Connect to this machine's own agent.
+    ConnectHere,
+    /// Ask for an agent's socket and connect to it.
+    ConnectSocket,
+    /// Ask for a machine and connect to its agent over ssh.
+    ConnectSsh,
+    /// Choose a kernel on a file, to look at and plan on.
+    OpenKernel,
+    /// Show the tour from its beginning, or end it.
+    Tour,
+    /// Show what the words mean and how things are done.
+    Manual,
     /// Stop preparing the target, or leave it.
     Disconnect,
     /// Connect again as at the start.
@@ -150,6 +180,10 @@ impl Command {
             Self::AddToEveryBlock => "Add to every hookable block",
             Self::FitTimeline => "Fit timeline",
             Self::FollowLive => "Follow live end",
+            Self::MarkA => "Marker A at pointer",
+            Self::MarkB => "Marker B at pointer",
+            Self::ClearMarkers => "Clear markers",
+            Self::Annotate => "Write note at pointer",
             Self::ToggleTheme => "Next colours",
             Self::Theme(Colours::System) => "Colours of the desktop",
             Self::Theme(Colours::Light) => "Light colours",
@@ -159,11 +193,22 @@ impl Command {
             Self::ResetLayout => "Usual arrangement",
             Self::ShowPalette => "Find command",
             Self::GoTo => "Go to…",
+            Self::References => "Callers and callees",
+            Self::FindInGraph => "Find in graph",
+            Self::FoldBlock => "Fold block",
+            Self::FoldAll => "Fold all blocks",
+            Self::ExportGraph => "Export graph…",
             Self::AddToMatching => "Add to entry of every match",
             Self::RemoveHere => "Remove instruments of block",
             Self::MovePlacement(..) => "Change order",
             Self::ShowShortcuts => "Shortcuts",
             Self::StartLab => "Start the lab",
+            Self::ConnectHere => "Connect to this machine",
+            Self::ConnectSocket => "Connect to a socket…",
+            Self::ConnectSsh => "Connect over ssh…",
+            Self::OpenKernel => "Open kernel file…",
+            Self::Tour => "Tour",
+            Self::Manual => "Manual",
             Self::Disconnect => "Disconnect",
             Self::Reconnect => "Connect again",
             Self::GoToAddress(_) => "Go to address",
@@ -225,11 +270,19 @@ impl Command {
             Self::FollowNotTaken => const { &[on(NONE, Key::F), on(NONE, Key::N)] },
             Self::ShowPalette => const { &[on(CTRL_SHIFT, Key::P)] },
             Self::GoTo => const { &[on(NONE, Key::G), on(CTRL, Key::G)] },
+            Self::References => const { &[on(NONE, Key::X)] },
+            Self::FindInGraph => const { &[on(CTRL_SHIFT, Key::F)] },
+            Self::FoldBlock => const { &[on(NONE, Key::C)] },
+            Self::FoldAll => const { &[on(SHIFT, Key::C)] },
             Self::RemoveHere => const { &[on(NONE, Key::Delete)] },
             Self::AddInstrument => const { &[on(CTRL, Key::Enter)] },
             Self::FitTimeline => const { &[on(SHIFT, Key::F)] },
+            Self::MarkA => const { &[on(NONE, Key::OpenBracket)] },
+            Self::MarkB => const { &[on(NONE, Key::CloseBracket)] },
+            Self::Annotate => const { &[on(NONE, Key::B)] },
             Self::FollowLive => const { &[on(NONE, Key::End)] },
-            Self::ShowShortcuts => const { &[on(NONE, Key::Questionmark), on(NONE, Key::F1)] },
+            Self::Manual => const { &[on(NONE, Key::F1)] },
+            Self::ShowShortcuts => const { &[on(NONE, Key::Questionmark)] },
             _ => &[],
         }
     }

@@ -93,7 +93,7 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, said: &mut Vec<Command>) 
         ui.horizontal(|ui| {
             let field = TextEdit::singleline(&mut dialog.text)
                 .font(code(text::CODE))
-                .hint_text("path of the file")
+                .hint_text(dialog.purpose.hint())
                 .desired_width(410.0);
             let field = widgets::named(ui.add(field), Role::TextInput, "Path");
             if !dialog.focused && !dialog.browsing {
@@ -101,7 +101,8 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, said: &mut Vec<Command>) 
                 dialog.focused = true;
             }
             done |= field.lost_focus() && ui.input(|input| input.key_pressed(Key::Enter));
-            let browse = ui.add_enabled(!dialog.browsing, Button::new("Browse…"));
+            let browse = !dialog.browsing && dialog.purpose.is_file();
+            let browse = ui.add_enabled(browse, Button::new("Browse…"));
             if browse
                 .on_hover_text(
                     "Opens the desktop's dialog, where there is one; a path can always be typed.",
@@ -114,12 +115,7 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, said: &mut Vec<Command>) 
         });
         ui.add_space(space::MEDIUM);
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-            let label = if dialog.purpose.saves() {
-                "Save"
-            } else {
-                "Open"
-            };
-            done |= primary(ui, label, !dialog.text.trim().is_empty());
+            done |= primary(ui, dialog.purpose.verb(), !dialog.text.trim().is_empty());
             ui.button("Cancel").clicked()
         })
         .inner
@@ -182,6 +178,8 @@ fn shortcuts(ctx: &Context, state: &mut State) {
                         line(ui, "Zoom at the pointer", "wheel");
                         line(ui, "Pan and zoom the timeline", "A D   W S");
                         line(ui, "More lanes", "wheel on their names");
+                        line(ui, "Range on the timeline", "Shift and drag");
+                        line(ui, "From a sample to its block", "click its lane");
                     });
             }
         });

@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 
 use egui::{Context, Theme, ViewportCommand};
-use gilk_engine::Addr;
-use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::placement::Style;
 use ilk_driver::client::StopFlag;
 
@@ -13,12 +11,13 @@ use crate::args::Source;
 use crate::command::Command;
 use crate::desk::Desk;
 use crate::document::Document;
+use crate::graph::find::Find;
 use crate::graph::view::Look;
-use crate::history::Place;
 use crate::palette::Palette;
 use crate::run::{Active, default_path};
 use crate::state::{NoticeKind, PathDialog, TargetState};
 use crate::theme::{self, Colours};
+use crate::tour::Tour;
 use crate::worker::files::{self, Purpose};
 use crate::worker::target::{Order, Target};
 
@@ -63,6 +62,7 @@ impl App {
             Command::FocusFilter => self.state.functions.focus = true,
             Command::FitGraph => self.state.graph.wanted = Some(Look::Fit),
             Command::ActualSize => self.state.graph.wanted = Some(Look::Natural),
+            Command::Back if self.state.graph.find.is_some() => self.state.graph.find = None,
             Command::Back => {
                 let here = self.here();
                 if let Some(place) = self.state.history.back(here) {
@@ -82,6 +82,13 @@ impl App {
             Command::AddInstrument => self.add_here(),
             Command::AddToEveryBlock => self.add_everywhere(),
             Command::FitTimeline => self.state.timeline.fit(),
+            Command::MarkA if self.state.timeline.record.is_some() => self.state.timeline.mark(0),
+            Command::MarkB if self.state.timeline.record.is_some() => self.state.timeline.mark(1),
+            Command::Annotate if self.state.timeline.record.is_some() => {
+                self.state.timeline.annotate();
+            }
+            Command::MarkA | Command::MarkB | Command::Annotate => {}
+            Command::ClearMarkers => self.state.timeline.markers = [None; 2],
             Command::FollowLive => self.state.timeline.follow = true,
             Command::ToggleTheme => {
                 let next = self.state.look.next(ctx.theme() == Theme::Dark);
@@ -92,6 +99,18 @@ impl App {
             Command::ResetLayout => self.state.desk = Desk::default(),
             Command::ShowPalette => self.state.palette = Some(Palette::commands()),
             Command::GoTo => self.state.palette = Some(Palette::places()),
+            Command::References => self.references(),
+            Command::FindInGraph => self.state.graph.find = Some(Find::default()),
+            Command::FoldBlock => {
+                let block = self.state.graph.selected;
+                self.fold(&block.into_iter().collect());
+            }
+            Command::FoldAll => {
+                let scene = self.state.graph.scene.as_ref();
+                let all = scene.map(|scene| scene.cfg.blocks.iter().map(|block| block.index));
+                self.fold(&all.into_iter().flatten().collect());
+            }
+            Command::ExportGraph => self.ask(Purpose::ExportGraph, None),
             Command::AddToMatching => self.add_to_matching(),
             Command::RemoveHere => self.remove_here(),
             Command::MovePlacement(from, to) => {
@@ -104,6 +123,19 @@ impl App {
                 self.state.document.close_step();
             }
             Command::ShowShortcuts => self.state.shortcuts = !self.state.shortcuts,
+            Command::ConnectHere => {
+                self.connect(Source::Socket(ilk_driver::agent::SOCKET.into()));
+            }
+            Command::ConnectSocket => self.ask(Purpose::Socket, None),
+            Command::ConnectSsh => self.ask(Purpose::Machine, None),
+            Command::OpenKernel => self.ask(Purpose::Kernel, None),
+            Command::Tour => {
+                self.state.tour = match self.state.tour {
+                    Some(_) => None,
+                    None => Some(Tour::default()),
+                };
+            }
+            Command::Manual => self.state.manual = !self.state.manual,
             Command::StartLab => self.connect(Source::Lab),
             Command::Reconnect => {
                 if let Some(source) = self.state.source.clone() {
@@ -214,90 +246,6 @@ impl App {
         });
     }
 
-    fn here(&self) -> Option<Place> {
-        let scene = self.state.graph.scene.as_ref()?;
-        Some(Place {
-            function: scene.function(),
-            block: self.state.graph.selected,
-        })
-    }
-
-    fn leave(&mut self) {
-        if let Some(here) = self.here() {
-            self.state.history.leave(here);
-        }
-    }
-
-    fn go(&mut self, place: Place) {
-        let shown = self
-            .state
-            .graph
-            .scene
-            .as_ref()
-            .is_some_and(|scene| scene.function() == place.function);
-        match place.block {
-            Some(block) if shown => self.choose(block),
-            None if shown => {
-                self.state.graph.selected = None;
-                self.state.graph.hook = None;
-            }
-            block => self.open(place.function, block),
-        }
-    }
-
-    /// To the block at an address.
-    fn go_to(&mut self, at: Addr) {
-        let Some(catalogue) = self.state.catalogue.clone() else {
-            return;
-        };
-        if let Some(function) = catalogue.image().function_at(at) {
-            let block = Cfg::of(catalogue.image(), function.id)
-                .block_at(at)
-                .map(|block| block.index);
-            self.leave();
-            self.go(Place {
-                function: function.id,
-                block,
-            });
-        }
-    }
-
-    fn choose(&mut self, block: BlockIndex) {
-        let hook = self
-            .state
-            .graph
-            .hook
-            .filter(|_| self.state.graph.selected == Some(block));
-        self.state.graph.select(block);
-        if let Some(hook) = hook {
-            self.state.draft.hook = hook;
-        }
-        self.state.graph.hook = Some(self.state.draft.hook);
-    }
-
-    fn step(&mut self, by: isize) {
-        let Some(scene) = &self.state.graph.scene else {
-            return;
-        };
-        let last = scene.cfg.blocks.len().saturating_sub(1);
-        let next = match self.state.graph.selected {
-            Some(block) => (block.0 as usize).saturating_add_signed(by).min(last),
-            None => 0,
-        };
-        self.choose(BlockIndex(u32::try_from(next).unwrap_or(0)));
-    }
-
-    fn follow(&mut self, taken: bool) {
-        let (Some(scene), Some(block)) = (&self.state.graph.scene, self.state.graph.selected)
-        else {
-            return;
-        };
-        if let Some(next) = scene.follow(block, taken) {
-            self.leave();
-            self.choose(next);
-        }
-    }
-
     fn style(&mut self, style: Style) {
         let Some(scene) = self.state.graph.scene.clone() else {
             return;
@@ -324,6 +272,10 @@ impl App {
                     .into_owned();
                 format!("sessions/{stem}.ron")
             }
+            (Purpose::ExportGraph, _) => {
+                let scene = self.state.graph.scene.as_ref();
+                scene.map_or_else(String::new, |scene| format!("{}.svg", scene.name))
+            }
             _ => String::new(),
         };
         self.state.dialog = Some(PathDialog {
@@ -340,7 +292,7 @@ impl App {
             Some(path) => {
                 self.after_saving = then;
                 let session = self.state.document.session().clone();
-                let desk = crate::keep::text(&self.state.desk);
+                let desk = crate::keep::Beside::text(&self.state);
                 files::write_session(self.workers.mail(), path, session, desk);
             }
             None => self.ask(Purpose::SaveSession, then),
@@ -358,9 +310,13 @@ impl App {
             Purpose::SaveSession => {
                 self.after_saving = then;
                 let session = self.state.document.session().clone();
-                let desk = crate::keep::text(&self.state.desk);
+                let desk = crate::keep::Beside::text(&self.state);
                 files::write_session(mail, path, session, desk);
             }
+            Purpose::ExportGraph => self.export_graph(path),
+            Purpose::Socket => self.connect(Source::Socket(path)),
+            Purpose::Machine => self.connect(Source::Ssh(path.display().to_string())),
+            Purpose::Kernel => self.connect(Source::Image(path)),
             Purpose::SaveRecording => self.state.run.path = path.display().to_string(),
         }
     }

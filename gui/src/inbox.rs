@@ -75,10 +75,25 @@ impl App {
                     self.state.preview.outcome = Some(outcome);
                 }
             }
+            Message::Exported(path, Ok(())) => {
+                let words = format!("{} is written.", path.display());
+                self.state.tell(NoticeKind::Good, words);
+            }
+            Message::Calls(number, calls) => {
+                if number == self.targets {
+                    self.state.calls = Some(calls);
+                }
+            }
+            Message::Exported(_, Err(error)) => {
+                self.state.tell(NoticeKind::Bad, error.to_string());
+            }
             Message::NotKept(error) => self.state.tell(NoticeKind::Warning, error.to_string()),
-            Message::SessionRead(path, session, desk) => {
-                if let (Ok(_), Some(desk)) = (&session, desk) {
-                    self.state.desk = *desk;
+            Message::SessionRead(path, session, beside) => {
+                if let (Ok(_), Some(beside)) = (&session, beside) {
+                    if let Some(desk) = beside.desk() {
+                        self.state.desk = desk;
+                    }
+                    self.state.timeline.notes = beside.notes;
                 }
                 self.session_read(path, session);
             }
@@ -134,6 +149,7 @@ impl App {
             self.state.target = TargetState::Offline;
         }
         self.state.catalogue = Some(catalogue);
+        self.state.calls = None;
         self.state.functions.clear();
         // What was open is looked up by name in the new kernel.
         let open = self

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `desk.ron` in the state folder | the arrangement and colours last used |
 //! | `session-PID.ron` in the state folder | the session of a window that runs, or that ended without a word |
-//! | `NAME.desk.ron` beside a session's file | its arrangement |
+//! | `NAME.desk.ron` beside a session's file | its arrangement, and notes on its timeline |
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,8 +16,10 @@ use serde::{Deserialize, Serialize};
 use crate::app::App;
 use crate::desk::{Desk, Shelf};
 use crate::document::Document;
-use crate::state::NoticeKind;
+use crate::state::{NoticeKind, State};
 use crate::theme::Colours;
+use crate::timeline::notes::Note;
+use crate::tour::Tour;
 use crate::worker::files;
 
 /// How long after a change it is written.
@@ -57,14 +59,36 @@ fn read<T: for<'d> Deserialize<'d>>(path: &Path) -> Option<T> {
     ron::from_str(&std::fs::read_to_string(path).ok()?).ok()
 }
 
-/// The text of an arrangement.
-pub(crate) fn text(desk: &Desk) -> Option<String> {
-    ron::to_string(&Shelf::of(desk)?).ok()
+/// What stands beside a session: its arrangement, and notes on its timeline.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Beside {
+    layout: Option<Shelf>,
+    /// The notes.
+    pub notes: Vec<Note>,
 }
 
-/// The arrangement beside a session, if there is one.
-pub(crate) fn desk(path: &Path) -> Option<Desk> {
-    read::<Shelf>(&beside(path))?.desk()
+impl Beside {
+    /// What stands beside the session at `path`, if anything does.
+    #[must_use]
+    pub fn read(path: &Path) -> Option<Self> {
+        read(&beside(path))
+    }
+
+    /// The arrangement.
+    #[must_use]
+    pub fn desk(&self) -> Option<Desk> {
+        self.layout.as_ref()?.desk()
+    }
+
+    /// The text of what a window shows.
+    pub(crate) fn text(state: &State) -> Option<String> {
+        let beside = Self {
+            layout: Shelf::of(&state.desk),
+            notes: state.timeline.notes.clone(),
+        };
+        ron::to_string(&beside).ok()
+    }
 }
 
 fn own(folder: &Path) -> PathBuf {
@@ -75,7 +99,12 @@ impl App {
     /// Takes up what was kept: arrangement and colours, and a session whose window ended without a
     /// word, unless another is asked for.
     pub(crate) fn take_up(&mut self, folder: PathBuf, asked: bool) {
-        if let Some(kept) = read::<Kept>(&folder.join("desk.ron")) {
+        let kept = read::<Kept>(&folder.join("desk.ron"));
+        if kept.is_none() {
+            // Nobody was here before.
+            self.state.tour = Some(Tour::default());
+        }
+        if let Some(kept) = kept {
             if let Some(desk) = kept.layout.as_ref().and_then(Shelf::desk) {
                 self.state.desk = desk;
             }

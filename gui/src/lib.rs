@@ -6,6 +6,7 @@
 
 pub mod app;
 pub mod args;
+pub mod calls;
 pub mod catalogue;
 pub mod command;
 pub mod desk;
@@ -20,7 +21,7 @@ pub mod history;
 mod icons;
 mod inbox;
 pub mod inspector;
-mod keep;
+pub mod keep;
 mod menus;
 mod palette;
 mod panels;
@@ -36,6 +37,8 @@ mod status;
 mod style_panel;
 pub mod theme;
 pub mod timeline;
+pub mod tour;
+mod walking;
 mod welcome;
 mod widgets;
 pub mod worker;

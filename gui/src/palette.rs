@@ -18,9 +18,17 @@ use crate::widgets;
 /// What the open palette is for, and what was typed.
 #[derive(Clone, Debug)]
 pub struct Palette {
-    places: bool,
+    kind: Kind,
     text: String,
     row: usize,
+}
+
+/// What a palette lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Commands,
+    Places,
+    References,
 }
 
 /// A line of the palette.
@@ -38,18 +46,24 @@ impl Palette {
     /// For commands.
     #[must_use]
     pub const fn commands() -> Self {
-        Self {
-            places: false,
-            text: String::new(),
-            row: 0,
-        }
+        Self::of(Kind::Commands)
     }
 
     /// For places in the kernel.
     #[must_use]
     pub const fn places() -> Self {
+        Self::of(Kind::Places)
+    }
+
+    /// For who calls the open function, and whom it calls.
+    #[must_use]
+    pub const fn references() -> Self {
+        Self::of(Kind::References)
+    }
+
+    const fn of(kind: Kind) -> Self {
         Self {
-            places: true,
+            kind,
             text: String::new(),
             row: 0,
         }
@@ -61,10 +75,11 @@ pub(crate) fn show(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
     let Some(mut palette) = state.palette.take() else {
         return;
     };
-    let entries = if palette.places {
-        places(state, palette.text.trim())
-    } else {
-        commands(ctx, state, palette.text.trim())
+    let typed = palette.text.trim();
+    let entries = match palette.kind {
+        Kind::Commands => commands(ctx, state, typed),
+        Kind::Places => places(state, typed),
+        Kind::References => references(state, typed),
     };
     let mut chosen = None;
     let frame = Frame::window(&ctx.global_style()).inner_margin(10);
@@ -77,10 +92,10 @@ pub(crate) fn show(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
             .show(ctx, |ui| {
                 ui.set_width(560.0);
                 chosen = keys(ui, &mut palette, entries.len());
-                let (hint, name) = if palette.places {
-                    ("address, name, or name+0x1a", "Go to")
-                } else {
-                    ("any letters of a command", "Find command")
+                let (hint, name) = match palette.kind {
+                    Kind::Commands => ("any letters of a command", "Find command"),
+                    Kind::Places => ("address, name, or name+0x1a", "Go to"),
+                    Kind::References => ("any letters of a caller or callee", "Find reference"),
                 };
                 let field = TextEdit::singleline(&mut palette.text)
                     .id(Id::unique("palette text"))
@@ -102,11 +117,18 @@ pub(crate) fn show(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
                 }
             }
             if entries.is_empty() {
-                let words = if palette.places && palette.text.trim().is_empty() {
-                    "Type where to go: kernel_clone, kernel_clone+0x61, ffffffff81000000."
-                } else {
-                    "Nothing matches; type fewer letters."
-                };
+                let words = match palette.kind {
+                            Kind::Places if palette.text.trim().is_empty() => {
+                                "Type where to go: kernel_clone, kernel_clone+0x61, ffffffff81000000."
+                            }
+                            Kind::References if state.calls.is_none() => {
+                                "All functions are being looked through; this takes a moment."
+                            }
+                            Kind::References if palette.text.trim().is_empty() => {
+                                "It calls no function by name, and none calls it so."
+                            }
+                            _ => "Nothing matches; type fewer letters.",
+                        };
                 ui.label(RichText::new(words).small().color(Tokens::of(ui).weak));
             }
         });
@@ -244,4 +266,38 @@ fn address(catalogue: &Catalogue, typed: &str) -> Option<Addr> {
     };
     let function = catalogue.image().function_named(name).ok()?;
     (offset < function.span.len()).then(|| function.span.start.add(offset))
+}
+
+/// Who calls the open function, and whom it calls.
+fn references(state: &State, typed: &str) -> Vec<Entry> {
+    let (Some(catalogue), Some(calls), Some(scene)) =
+        (&state.catalogue, &state.calls, &state.graph.scene)
+    else {
+        return Vec::new();
+    };
+    let function = scene.function();
+    let mut finder = Finder::new(typed);
+    let name = |id| catalogue.name(id).unwrap_or_default().to_owned();
+    let into = calls.of_callers(function).iter().map(|call| {
+        let start = catalogue
+            .image()
+            .function(call.from)
+            .map_or(call.at, |one| one.span.start);
+        let offset = call.at.0.saturating_sub(start.0);
+        Entry {
+            name: format!("called by {}+{offset:#x}", name(call.from)),
+            note: call.at.to_string(),
+            enabled: true,
+            command: Command::GoToAddress(call.at),
+        }
+    });
+    let start = scene.cfg.span.start.0;
+    let out = calls.out_of(function).iter().map(|call| Entry {
+        name: format!("calls {}", name(call.to)),
+        note: format!("at +{:#x}", call.at.0.saturating_sub(start)),
+        enabled: true,
+        command: Command::OpenFunction(call.to),
+    });
+    let matches = |entry: &Entry| finder.score(&entry.name).is_some();
+    into.chain(out).filter(matches).take(500).collect()
 }

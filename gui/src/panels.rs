@@ -90,7 +90,12 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::FitGraph | Command::ActualSize | Command::NextBlock | Command::PreviousBlock => {
             graph
         }
-        Command::Style(_) => graph,
+        Command::Style(_)
+        | Command::References
+        | Command::FindInGraph
+        | Command::FoldAll
+        | Command::ExportGraph => graph,
+        Command::FoldBlock => graph && state.graph.selected.is_some(),
         Command::FollowTaken | Command::FollowNotTaken => graph && state.graph.selected.is_some(),
         Command::AddInstrument => {
             let hook = |block| {
@@ -119,14 +124,21 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::RemoveAll => !state.document.session().placements.is_empty(),
         Command::Back => state.history.ways().0,
         Command::Forward => state.history.ways().1,
-        Command::FitTimeline => state.timeline.record.is_some(),
+        Command::ClearMarkers => state.timeline.markers.iter().any(Option::is_some),
+        Command::MarkA | Command::MarkB | Command::Annotate | Command::FitTimeline => {
+            state.timeline.record.is_some()
+        }
         Command::FollowLive => state
             .timeline
             .record
             .as_ref()
             .is_some_and(|record| record.now.is_some()),
         Command::Reconnect => state.source.is_some() && state.run.active.is_none(),
-        Command::StartLab => {
+        Command::StartLab
+        | Command::ConnectHere
+        | Command::ConnectSocket
+        | Command::ConnectSsh
+        | Command::OpenKernel => {
             state.run.active.is_none() && !matches!(state.target, TargetState::Busy(_))
         }
         Command::Disconnect => !matches!(state.target, TargetState::None | TargetState::Lost(_)),

@@ -40,7 +40,10 @@ impl Shot {
         let source = start.source();
         Self {
             path,
-            connected: matches!(source, Some(Source::Lab | Source::Socket(_))),
+            connected: matches!(
+                source,
+                Some(Source::Lab | Source::Socket(_) | Source::Ssh(_))
+            ),
             target: source.is_some(),
             function: start.function.is_some() && start.source().is_some(),
             session: start.session.is_some(),

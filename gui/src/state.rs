@@ -12,6 +12,7 @@ use gilk_instruments::{Library, Program};
 use ilk_driver::client::TargetInfo;
 
 use crate::args::Source;
+use crate::calls::Calls;
 use crate::catalogue::Catalogue;
 use crate::command::Command;
 use crate::desk::Desk;
@@ -25,6 +26,7 @@ use crate::run::Run;
 use crate::schedule::Schedule;
 use crate::theme::Colours;
 use crate::timeline::Timeline;
+use crate::tour::Tour;
 use crate::worker::Progress;
 use crate::worker::files::Purpose;
 
@@ -37,6 +39,8 @@ pub struct State {
     pub target: TargetState,
     /// The kernel, once it is loaded.
     pub catalogue: Option<Arc<Catalogue>>,
+    /// Who calls whom in it, once that was asked.
+    pub calls: Option<Arc<Calls>>,
     /// The list of functions.
     pub functions: Functions,
     /// The graph of the open function.
@@ -69,6 +73,10 @@ pub struct State {
     pub guard: Option<Command>,
     /// Whether the sheet of shortcuts is open.
     pub shortcuts: bool,
+    /// How far the tour is, while it is shown.
+    pub tour: Option<Tour>,
+    /// Whether the manual is open.
+    pub manual: bool,
     /// The palette of commands, or the question where to go, while it is open.
     pub palette: Option<Palette>,
     /// Where the panes stand.
@@ -92,6 +100,7 @@ impl State {
             source: None,
             target: TargetState::None,
             catalogue: None,
+            calls: None,
             functions: Functions::default(),
             graph: Graph::default(),
             opening: None,
@@ -108,6 +117,8 @@ impl State {
             dialog: None,
             guard: None,
             shortcuts: false,
+            tour: None,
+            manual: false,
             palette: None,
             desk: Desk::default(),
             look: Colours::default(),

@@ -62,7 +62,9 @@ pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
             ui.label(RichText::new(words).color(tokens.weak));
             ui.add_space(space::SMALL);
             ui.horizontal(|ui| {
-                ui.add_space((ui.available_width() - 240.0).max(0.0) / 2.0);
+                ui.add_space((ui.available_width() - 430.0).max(0.0) / 2.0);
+                widgets::button(ui, "Take the tour", Command::Tour, true, said);
+                widgets::button(ui, "Open kernel file…", Command::OpenKernel, true, said);
                 widgets::button(ui, "Start the lab", Command::StartLab, true, said);
                 widgets::button(
                     ui,

@@ -148,7 +148,7 @@ fn timeline_pane() {
         .wgpu()
         .build_ui(move |ui| {
             theme::install(ui.ctx(), theme::Colours::Dark);
-            timeline::view::show(ui, &mut timeline);
+            timeline::view::show(ui, &mut timeline, None, &mut Vec::new());
         });
     harness.run_steps(4);
     harness.snapshot_options("timeline", &tolerant());

@@ -483,7 +483,7 @@ fn the_graph_is_panned_and_zoomed_and_fitted() {
 #[test]
 fn shortcuts_are_listed() {
     let mut harness = browsing("kernel_clone");
-    harness.key_press(Key::F1);
+    harness.key_press(Key::Questionmark);
     harness.run_steps(4);
     harness.get_by_label("Find function");
     harness.get_by_label("Zoom at the pointer");

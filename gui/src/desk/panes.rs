@@ -60,7 +60,12 @@ impl Behavior<Pane> for Drawn<'_> {
             Pane::Graph => graph::pane::show(ui, state, said),
             Pane::Inspector => inspector::show(ui, state, said),
             Pane::Session => session_panel::show(ui, state, said),
-            Pane::Timeline => timeline::view::show(ui, &mut state.timeline),
+            Pane::Timeline => {
+                let scene = state.graph.scene.as_ref();
+                let here = scene.zip(state.graph.selected);
+                let here = here.map(|(scene, block)| (scene.name.as_str(), block));
+                timeline::view::show(ui, &mut state.timeline, here, said);
+            }
             Pane::Schedule => schedule::show(ui, state, said),
             Pane::Patch => patch_pane::show(ui, state),
         });

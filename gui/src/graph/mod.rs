@@ -5,17 +5,22 @@
 
 mod camera;
 pub mod code;
+pub mod find;
+pub mod heat;
 mod layers;
 pub mod layout;
 mod legend;
 pub mod marks;
+mod minimap;
 mod order;
 mod paint;
 pub(crate) mod pane;
 mod position;
 mod route;
 pub mod scene;
+pub mod svg;
 mod table;
+mod tags;
 pub mod view;
 
 #[cfg(test)]

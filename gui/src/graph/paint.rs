@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use egui::text::LayoutJob;
 use egui::{
-    Align2, Color32, CornerRadius, Galley, Painter, Pos2, Rect, Shape, Stroke, StrokeKind,
-    TextFormat, Vec2, pos2, vec2,
+    Align2, CornerRadius, Galley, Painter, Pos2, Rect, Shape, Stroke, StrokeKind, TextFormat, pos2,
+    vec2,
 };
 use gilk_engine::HookType;
 use gilk_engine::cfg::BlockIndex;
 
 use super::camera::Camera;
 use super::code::Part;
+use super::heat::Heat;
 use super::layout::Route;
 use super::marks::{Hooked, Mark};
 use super::scene::{CodeLine, EdgeLook, Metrics, Scene, inside};
@@ -76,6 +77,7 @@ pub(crate) struct Canvas<'a> {
     pub(crate) tokens: &'a Tokens,
     pub(crate) palette: Palette,
     pub(crate) metrics: Metrics,
+    pub(crate) heat: Option<&'a Heat>,
 }
 
 /// How one block is set off.
@@ -83,6 +85,7 @@ pub(crate) struct Canvas<'a> {
 pub(crate) struct Emphasis {
     pub(crate) selected: bool,
     pub(crate) hovered: bool,
+    pub(crate) found: bool,
 }
 
 impl Canvas<'_> {
@@ -119,14 +122,19 @@ impl Canvas<'_> {
             if !Rect::from_points(&route.points).intersects(seen) {
                 continue;
             }
+            // The thicker the more often.
+            let hits = self
+                .heat
+                .and_then(|heat| Some((heat, heat.edge(&scene.cfg, edge)?)));
+            let heat = hits.map_or(0.0, |(heat, hits)| 4.0 * heat.share(hits));
             if Some(edge.from) == focus || Some(edge.to) == focus {
-                strong.push((route, *look));
+                strong.push((route, *look, 2.4 + heat));
             } else {
-                self.edge(route, *look, 1.3);
+                self.edge(route, *look, 1.3 + heat);
             }
         }
-        for (route, look) in strong {
-            self.edge(route, look, 2.4);
+        for (route, look, width) in strong {
+            self.edge(route, look, width);
         }
     }
 
@@ -139,7 +147,7 @@ impl Canvas<'_> {
             EdgeLook::Rare => self.tokens.edge_rare,
         };
         let zoom = self.camera.zoom;
-        let stroke = Stroke::new((width * zoom.sqrt()).clamp(0.7, 3.0), color);
+        let stroke = Stroke::new((width * zoom.sqrt()).clamp(0.7, 6.0), color);
         let points: Vec<Pos2> = route
             .points
             .iter()
@@ -197,6 +205,8 @@ impl Canvas<'_> {
         };
         let outline = if emphasis.selected {
             Stroke::new(2.0, tokens.accent)
+        } else if emphasis.found {
+            Stroke::new(2.0, tokens.number)
         } else if marks.iter().any(|mark| matches!(mark, Mark::Hooked(_))) {
             Stroke::new(1.2, tokens.hooked)
         } else {
@@ -207,6 +217,10 @@ impl Canvas<'_> {
             self.painter.rect_filled(shadow, corner, tokens.shadow);
         }
         self.painter.rect_filled(rect, corner, fill);
+        if let Some((heat, hits)) = self.heat.and_then(|heat| Some((heat, heat.block(index)?))) {
+            let glow = tokens.hooked.gamma_multiply(0.08 + 0.34 * heat.share(hits));
+            self.painter.rect_filled(rect, corner, glow);
+        }
         self.bar(rect, &marks);
         self.painter.rect_stroke(
             rect,
@@ -279,66 +293,6 @@ impl Canvas<'_> {
             }
             painter.galley(at, Arc::clone(line), tokens.text);
             at.y += self.metrics.line * zoom;
-        }
-    }
-
-    /// A bar at the left edge: its upper half for the pre-hook, its lower for the post-hook.
-    fn bar(&self, rect: Rect, marks: &[Mark<'_>; 2]) {
-        let width = (4.0 * self.camera.zoom)
-            .clamp(2.0, 5.0)
-            .min(rect.width() * 0.3);
-        let [pre, post] = marks;
-        let middle = rect.center().y;
-        for (mark, top, bottom) in [(pre, rect.top(), middle), (post, middle, rect.bottom())] {
-            let half =
-                Rect::from_min_max(pos2(rect.left(), top), pos2(rect.left() + width, bottom))
-                    .shrink2(vec2(0.0, 1.0));
-            self.painter.rect_filled(half, 1.0, mark.color(self.tokens));
-        }
-    }
-
-    /// Where the pills of a block's hooks are: pre, post.
-    pub(crate) fn pills(&self, rect: Rect) -> [(HookType, Rect); 2] {
-        let zoom = self.camera.zoom;
-        let size = vec2(40.0, 16.0) * zoom;
-        let top = rect.top() + (inside::HEADING * zoom - size.y) / 2.0;
-        let right = rect.right() - inside::PADDING * zoom;
-        let post = Rect::from_min_size(pos2(right - size.x, top), size);
-        let pre = post.translate(Vec2::new(-(size.x + 5.0 * zoom), 0.0));
-        [(HookType::Pre, pre), (HookType::Post, post)]
-    }
-
-    /// The pill of one hook: outlined if it can be had, filled if it is taken, struck out if refused.
-    pub(crate) fn pill(&self, rect: Rect, hook: HookType, mark: &Mark<'_>, emphasis: Emphasis) {
-        let zoom = self.camera.zoom;
-        let color = mark.color(self.tokens);
-        let corner = CornerRadius::same((8.0 * zoom).clamp(1.0, 12.0) as u8);
-        let (fill, ink) = match mark {
-            Mark::Hooked(_) => (color, self.tokens.canvas),
-            _ if emphasis.hovered || emphasis.selected => (self.tokens.hover, color),
-            _ => (Color32::TRANSPARENT, color),
-        };
-        self.painter.rect_filled(rect, corner, fill);
-        let weight = if emphasis.selected { 1.8 } else { 1.0 };
-        self.painter
-            .rect_stroke(rect, corner, Stroke::new(weight, color), StrokeKind::Inside);
-        let label = match mark {
-            Mark::Hooked(count) if *count > 1 => format!("{hook} {count}"),
-            _ => hook.to_string(),
-        };
-        let text = self.painter.text(
-            rect.center(),
-            Align2::CENTER_CENTER,
-            label,
-            prose(11.0 * zoom),
-            ink,
-        );
-        if matches!(mark, Mark::Refused(_)) {
-            self.painter.hline(
-                text.expand(2.0 * zoom).x_range(),
-                rect.center().y + 0.5,
-                Stroke::new(1.0, color),
-            );
         }
     }
 }

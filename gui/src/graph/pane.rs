@@ -3,6 +3,7 @@
 use egui::{Align, Frame, Layout, Margin, RichText, Ui, vec2};
 use gilk_engine::HookType;
 
+use super::heat::Heat;
 use super::marks::sentence;
 use super::view;
 use crate::command::Command;
@@ -36,6 +37,9 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
                     ui.label(words);
                 });
         }
+        let name = state.graph.scene.as_ref().map(|scene| scene.name.clone());
+        let record = state.timeline.record.as_ref();
+        state.graph.heat = record.and_then(|record| Heat::of(record, &name?));
         view::show(ui, &mut state.graph, &state.hooked, metrics, said);
         return;
     }

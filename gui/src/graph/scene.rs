@@ -1,5 +1,7 @@
 //! Everything the window shows of one function, made ready by a worker.
 
+use std::collections::BTreeSet;
+
 use egui::{Vec2, vec2};
 use gilk_engine::cfg::{BlockEnd, BlockIndex, Cfg, EdgeKind};
 use gilk_engine::image::FunctionId;
@@ -81,6 +83,8 @@ pub struct Scene {
     pub layout: Layout,
     /// How each edge looks.
     pub looks: Vec<EdgeLook>,
+    /// The blocks of which only the heading is shown.
+    pub folded: BTreeSet<BlockIndex>,
 }
 
 impl Scene {
@@ -110,16 +114,7 @@ impl Scene {
                 .collect(),
             })
             .collect();
-        let sizes: Vec<Vec2> = shown.iter().map(|shown| size(shown, metrics)).collect();
-        let links: Vec<Link> = cfg
-            .edges
-            .iter()
-            .map(|edge| Link {
-                from: edge.from.0 as usize,
-                to: edge.to.0 as usize,
-            })
-            .collect();
-        let layout = layout(&sizes, &links);
+        let layout = laid_out(&cfg, &shown, &BTreeSet::new(), metrics);
         let looks = cfg
             .edges
             .iter()
@@ -132,7 +127,18 @@ impl Scene {
             shown,
             layout,
             looks,
+            folded: BTreeSet::new(),
         })
+    }
+
+    /// The same with only the headings of `folded` shown.
+    #[must_use]
+    pub fn folding(&self, folded: BTreeSet<BlockIndex>, metrics: Metrics) -> Self {
+        Self {
+            layout: laid_out(&self.cfg, &self.shown, &folded, metrics),
+            folded,
+            ..self.clone()
+        }
     }
 
     /// The function.
@@ -168,6 +174,27 @@ impl Scene {
         let first = ways.clone().next()?;
         Some(ways.find(|edge| wanted(edge.kind)).unwrap_or(first).to)
     }
+}
+
+fn laid_out(cfg: &Cfg, shown: &[Shown], folded: &BTreeSet<BlockIndex>, metrics: Metrics) -> Layout {
+    let size = |(index, shown): (u32, &Shown)| {
+        let whole = size(shown, metrics);
+        if folded.contains(&BlockIndex(index)) {
+            vec2(inside::NARROWEST, inside::HEADING + 2.0)
+        } else {
+            whole
+        }
+    };
+    let sizes: Vec<Vec2> = (0..).zip(shown).map(size).collect();
+    let links: Vec<Link> = cfg
+        .edges
+        .iter()
+        .map(|edge| Link {
+            from: edge.from.0 as usize,
+            to: edge.to.0 as usize,
+        })
+        .collect();
+    layout(&sizes, &links)
 }
 
 fn shortened(text: &str) -> Vec<(Part, String)> {

@@ -8,10 +8,12 @@ use gilk_engine::HookType;
 use gilk_engine::cfg::BlockIndex;
 
 use super::camera::Camera;
-use super::legend;
+use super::find::{self, Find};
+use super::heat::Heat;
 use super::marks::{Hooked, Mark, sentence};
 use super::paint::{Canvas, Emphasis, Galleys};
 use super::scene::{Metrics, Scene, inside};
+use super::{legend, minimap};
 use crate::command::Command;
 use crate::theme::{Palette, Tokens, code, space, text};
 use crate::widgets;
@@ -29,6 +31,10 @@ pub struct Graph {
     pub camera: Camera,
     /// Something to do with the camera once the pane's size is known.
     pub wanted: Option<Look>,
+    /// What is looked for in it.
+    pub find: Option<Find>,
+    /// How often its blocks were hit.
+    pub heat: Option<Heat>,
     canvas: Vec2,
     galleys: Galleys,
 }
@@ -57,8 +63,16 @@ impl Graph {
         self.selected = block.filter(|block| (block.0 as usize) < scene.cfg.blocks.len());
         self.scene = Some(scene);
         self.galleys.clear();
+        self.heat = None;
         self.wanted = Some(Look::Opening);
         self.hook = None;
+    }
+
+    /// Shows the same function, folded otherwise.
+    pub fn refold(&mut self, scene: Arc<Scene>) {
+        self.scene = Some(scene);
+        self.galleys.clear();
+        self.wanted = Some(Look::Reveal);
     }
 
     /// Shows nothing.
@@ -132,6 +146,7 @@ pub fn show(
 
     let painter = ui.painter().with_clip_rect(rect.intersect(ui.clip_rect()));
     dots(&painter, rect, graph.camera, tokens);
+    let heat = graph.heat.take();
     let canvas = Canvas {
         painter: &painter,
         rect,
@@ -139,6 +154,7 @@ pub fn show(
         tokens,
         palette: Palette::of(ui.visuals()),
         metrics,
+        heat: heat.as_ref(),
     };
     let mut hovered = None;
     let mut responses = Vec::new();
@@ -166,8 +182,21 @@ pub fn show(
         let emphasis = Emphasis {
             selected: graph.selected == Some(index),
             hovered: response.hovered(),
+            found: graph
+                .find
+                .as_ref()
+                .is_some_and(|find| find.found.contains(&index)),
         };
         canvas.block(&scene, index, place, hooked, emphasis, &mut graph.galleys);
+        if let Some(tag) = canvas.hits(index, place) {
+            let words = format!(
+                "block {} was hit {} times",
+                index.0,
+                widgets::grouped(tag.1)
+            );
+            let tag = ui.interact(tag.0, Id::unique("hits").with(index.0), Sense::hover());
+            widgets::named(tag, Role::Label, &words).on_hover_text(words);
+        }
         if response.clicked() {
             response.surrender_focus();
             said.push(Command::SelectBlock(index));
@@ -182,6 +211,8 @@ pub fn show(
         }
     }
     legend::show(ui, rect);
+    minimap::show(ui, &mut graph.camera, &scene, hooked, rect);
+    find::show(ui, graph, &scene, rect, said);
 }
 
 fn pan_and_zoom(ui: &Ui, graph: &mut Graph, rect: Rect, background: &egui::Response) {
@@ -258,6 +289,7 @@ fn pills(
             Emphasis {
                 selected: chosen,
                 hovered: response.hovered(),
+                found: false,
             },
         );
         if response.clicked() {

@@ -16,6 +16,21 @@ pub(crate) fn take(
 ) {
     let duration = record.duration;
     let seconds_a_point = timeline.range.width() / f64::from(plot.width().max(1.0));
+    let shift = ui.input(|input| input.modifiers.shift);
+    if let Some(at) = response.interact_pointer_pos()
+        && shift
+        && response.dragged_by(PointerButton::Primary)
+    {
+        // With Shift a drag chooses a range.
+        let scale = Scale {
+            range: timeline.range,
+            x: Rangef::new(plot.left(), plot.right()),
+        };
+        let from = ui.input(|input| input.pointer.press_origin()).unwrap_or(at);
+        timeline.markers = [from, at].map(|at| Some(scale.seconds(at.x)));
+        timeline.follow = false;
+        return;
+    }
     if response.dragged_by(PointerButton::Primary) || response.dragged_by(PointerButton::Middle) {
         let drag = response.drag_delta();
         timeline

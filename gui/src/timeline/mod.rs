@@ -1,8 +1,10 @@
 //! The timeline: a lane an instrument, live or from a file.
 
+mod between;
 mod hover;
 mod input;
 mod lanes;
+pub mod notes;
 pub(crate) mod scale;
 pub mod view;
 

@@ -2,10 +2,14 @@
 
 use egui::accesskit::Role;
 use egui::{Id, Painter, Rangef, Rect, RichText, Sense, Stroke, Ui, pos2, vec2};
+use gilk_engine::InstrumentId;
+use gilk_engine::cfg::BlockIndex;
 use gilk_samples::metadata::InstrumentInfo;
 
+use super::between::{self, Made};
 use super::input;
 use super::lanes::Lane;
+use super::notes::{self, Note};
 use super::scale::{Scale, length, moment, tick_label, ticks};
 use super::{Range, Record, hover};
 use crate::command::Command;
@@ -30,6 +34,17 @@ pub struct Timeline {
     pub follow: bool,
     /// Points that the lanes are scrolled by.
     pub(super) scroll: f32,
+    /// The markers A and B, in seconds.
+    pub markers: [Option<f64>; 2],
+    /// What was written beside times.
+    pub notes: Vec<Note>,
+    /// The note that is being written.
+    pub(super) editing: Option<usize>,
+    /// The lanes of the chosen block, and the instrument chosen last.
+    pub chosen: Option<u64>,
+    /// Seconds at the pointer, while it is over the lanes.
+    pub(super) pointer: Option<f64>,
+    pub(super) made: Option<Made>,
 }
 
 impl Default for Timeline {
@@ -39,6 +54,12 @@ impl Default for Timeline {
             range: Range::whole(10.0),
             follow: true,
             scroll: 0.0,
+            markers: [None; 2],
+            notes: Vec::new(),
+            editing: None,
+            chosen: None,
+            pointer: None,
+            made: None,
         }
     }
 }
@@ -49,6 +70,7 @@ impl Timeline {
         self.range = Range::whole(record.duration);
         self.follow = true;
         self.scroll = 0.0;
+        (self.markers, self.chosen) = ([None; 2], None);
         self.record = Some(record);
     }
 
@@ -74,7 +96,12 @@ impl Timeline {
 }
 
 /// Draws the pane and takes its input.
-pub fn show(ui: &mut Ui, timeline: &mut Timeline) {
+pub fn show(
+    ui: &mut Ui,
+    timeline: &mut Timeline,
+    here: Option<(&str, BlockIndex)>,
+    said: &mut Vec<Command>,
+) {
     let tokens = Tokens::of(ui);
     timeline.keep_up();
     let Some(record) = timeline.record.take() else {
@@ -85,7 +112,15 @@ pub fn show(ui: &mut Ui, timeline: &mut Timeline) {
         );
         return;
     };
-    let rect = ui.available_rect_before_wrap();
+    let mut rect = ui.available_rect_before_wrap();
+    if let Some(span) = timeline.span()
+        && rect.width() > NAMES + 2.0 * between::WIDTH
+    {
+        let numbers = Rect::from_min_max(pos2(rect.right() - between::WIDTH, rect.top()), rect.max);
+        rect.max.x = numbers.left() - 1.0;
+        let inside = egui::UiBuilder::new().max_rect(numbers).id_salt("between");
+        ui.scope_builder(inside, |ui| between::show(ui, timeline, &record, span));
+    }
     ui.painter().rect_filled(rect, 0.0, tokens.canvas);
     let plot = Rect::from_min_max(pos2(rect.left() + NAMES, rect.top() + RULER), rect.max);
     let response = ui.interact(rect, Id::unique("timeline"), Sense::click_and_drag());
@@ -114,15 +149,33 @@ pub fn show(ui: &mut Ui, timeline: &mut Timeline) {
         if row.bottom() < plot.top() || row.top() > plot.bottom() {
             continue;
         }
+        if here.is_some_and(|here| stands(&record, info, here)) {
+            let names = Rect::from_min_max(pos2(rect.left(), row.top()), row.left_bottom());
+            below.rect_filled(names, 0.0, tokens.accent_fill);
+        }
         lane(&below, &record, info, index, row, &scale, tokens);
         name(ui, &below, &record, info, index, row, rect);
     }
     now_line(&below, &record, plot, &scale, tokens);
+    notes::show(ui, timeline, &painter, plot, &scale);
     scroll_bar(&painter, plot, timeline.scroll, deepest, tokens);
+    timeline.pointer = None;
+    if response.clicked()
+        && let Some(at) = response
+            .interact_pointer_pos()
+            .filter(|at| at.y > plot.top())
+    {
+        let index = ((at.y - plot.top() + timeline.scroll) / height).max(0.0) as usize;
+        if let Some(info) = lanes.get(index) {
+            timeline.chosen = Some(info.id);
+            said.extend(place(&record, info).map(|(name, block)| Command::OpenNamed(name, block)));
+        }
+    }
     if let Some(pointer) = response
         .hover_pos()
         .filter(|pointer| plot.contains(*pointer))
     {
+        timeline.pointer = Some(scale.seconds(pointer.x));
         let index = ((pointer.y - plot.top() + timeline.scroll) / height)
             .floor()
             .max(0.0) as usize;
@@ -133,6 +186,18 @@ pub fn show(ui: &mut Ui, timeline: &mut Timeline) {
     timeline.record = Some(record);
 }
 
+/// The function and the block of an instrument.
+fn place(record: &Record, info: &InstrumentInfo) -> Option<(String, BlockIndex)> {
+    let id = InstrumentId::unpack(info.id)?;
+    let mut functions = record.metadata.functions.iter();
+    let function = functions.find(|function| function.major == id.major)?;
+    Some((function.name.clone(), BlockIndex(id.block)))
+}
+
+fn stands(record: &Record, info: &InstrumentInfo, here: (&str, BlockIndex)) -> bool {
+    place(record, info).is_some_and(|(name, block)| (name.as_str(), block) == here)
+}
+
 /// What stands beside the pane's tab: the recording, and what of it is seen.
 pub(crate) fn header(ui: &mut Ui, timeline: &Timeline, said: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
@@ -140,6 +205,9 @@ pub(crate) fn header(ui: &mut Ui, timeline: &Timeline, said: &mut Vec<Command>) 
         return;
     };
     widgets::button(ui, "Fit", Command::FitTimeline, true, said);
+    if timeline.markers.iter().any(Option::is_some) {
+        widgets::button(ui, "Clear A B", Command::ClearMarkers, true, said);
+    }
     if record.now.is_some() {
         let label = if timeline.follow {
             "Following"

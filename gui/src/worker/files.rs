@@ -22,6 +22,14 @@ pub enum Purpose {
     OpenRecording,
     /// Where a run is to be recorded.
     SaveRecording,
+    /// Where the graph is to be written, as SVG or DOT.
+    ExportGraph,
+    /// The socket of an agent.
+    Socket,
+    /// A machine, as ssh knows it.
+    Machine,
+    /// A kernel to look at.
+    Kernel,
 }
 
 impl Purpose {
@@ -33,12 +41,46 @@ impl Purpose {
             Self::SaveSession => "Save session",
             Self::OpenRecording => "Open recording",
             Self::SaveRecording => "Record to",
+            Self::ExportGraph => "Export graph",
+            Self::Socket => "Connect to a socket",
+            Self::Machine => "Connect over ssh",
+            Self::Kernel => "Open kernel file",
         }
+    }
+
+    /// What stands in the field while it is empty.
+    #[must_use]
+    pub const fn hint(self) -> &'static str {
+        match self {
+            Self::Machine => "user@machine",
+            Self::Socket => "path of the agent's socket",
+            Self::Kernel => "vmlinux, vmlinuz, or what ilk dump saved",
+            _ => "path of the file",
+        }
+    }
+
+    /// What the button that goes on says.
+    #[must_use]
+    pub const fn verb(self) -> &'static str {
+        match self {
+            Self::Machine | Self::Socket => "Connect",
+            _ if self.saves() => "Save",
+            _ => "Open",
+        }
+    }
+
+    /// Whether it is a file, which the desktop's dialog can look for.
+    #[must_use]
+    pub const fn is_file(self) -> bool {
+        !matches!(self, Self::Machine)
     }
 
     const fn filter(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::OpenSession | Self::SaveSession => ("Sessions", &["ron"]),
+            Self::ExportGraph => ("Graphs", &["svg", "dot"]),
+            Self::Socket => ("Sockets", &["sock"]),
+            Self::Machine | Self::Kernel => ("All files", &["*"]),
             Self::OpenRecording | Self::SaveRecording => ("Recordings", &["arrow", "gilk"]),
         }
     }
@@ -46,7 +88,10 @@ impl Purpose {
     /// Whether the file is written.
     #[must_use]
     pub const fn saves(self) -> bool {
-        matches!(self, Self::SaveSession | Self::SaveRecording)
+        matches!(
+            self,
+            Self::SaveSession | Self::SaveRecording | Self::ExportGraph
+        )
     }
 }
 
@@ -85,8 +130,8 @@ pub(crate) fn read_session(mail: &Mail, path: PathBuf) {
                 hint: "Check the path, or choose another file.",
             })
             .and_then(|text| Ok(Session::from_ron(&text)?));
-        let desk = keep::desk(&path);
-        mail.send(Message::SessionRead(path, read, desk.map(Box::new)));
+        let beside = keep::Beside::read(&path).map(Box::new);
+        mail.send(Message::SessionRead(path, read, beside));
     });
 }
 
@@ -100,6 +145,15 @@ pub(crate) fn write_session(mail: &Mail, path: PathBuf, session: Session, desk: 
             .and_then(|text| replace(&path, &text))
             .and_then(|()| desk.map_or(Ok(()), |desk| replace(&keep::beside(&path), &desk)));
         mail.send(Message::SessionWritten(path, session, written));
+    });
+}
+
+/// Writes what a person asked for.
+pub(crate) fn export(mail: &Mail, path: PathBuf, text: String) {
+    let mail = mail.clone();
+    spawn("export", move || {
+        let written = replace(&path, &text);
+        mail.send(Message::Exported(path, written));
     });
 }
 
@@ -126,7 +180,7 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     let failed = |source| Error::Io {
         path: path.to_path_buf(),
         source,
-        hint: "Choose another place with Save session as…",
+        hint: "Choose another place.",
     };
     if let Some(folder) = path
         .parent()

@@ -6,12 +6,15 @@
 //! | `analyst` | analyses, disassembles and lays out the function that is opened |
 //! | `searcher` | filters the list of functions |
 //! | `planner` | plans and verifies the session after every change, and as it would be with the inspector's instrument in it |
+//! | `caller` | one a kernel: who calls whom |
 //! | `files` | one a task: sessions, recordings and the desktop's file dialog |
 
 mod analyst;
+pub(crate) mod caller;
 pub mod files;
 mod planner;
 mod searcher;
+mod ssh;
 pub(crate) mod target;
 
 use std::collections::BTreeMap;
@@ -26,9 +29,10 @@ use gilk_engine::{Session, VerifiedPlan};
 use ilk_driver::client::{Event, Summary, TargetInfo};
 
 use crate::Error;
+use crate::calls::Calls;
 use crate::catalogue::Catalogue;
-use crate::desk::Desk;
 use crate::graph::Scene;
+use crate::keep::Beside;
 use crate::timeline::Opened;
 
 pub use analyst::Analysis;
@@ -52,10 +56,14 @@ pub enum Message {
         BTreeMap<String, Comparison>,
     ),
     /// A session file was read, and the arrangement beside it.
-    SessionRead(PathBuf, Result<Session, Error>, Option<Box<Desk>>),
+    SessionRead(PathBuf, Result<Session, Error>, Option<Box<Beside>>),
     /// What would be written if the inspector's instrument were added: the question's number, and the plan
     /// or what is wrong.
     Previewed(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
+    /// A file that was asked for was written.
+    Exported(PathBuf, Result<(), Error>),
+    /// Who calls whom in the kernel of the target of that number.
+    Calls(u64, Arc<Calls>),
     /// Something that was to outlive the window could not be written.
     NotKept(Error),
     /// A session file was written, with what.

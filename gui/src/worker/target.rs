@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use gilk_engine::{Image, Session, VerifiedPlan};
 use ilk_driver::client::{Connection, Event, StopFlag};
 use ilk_driver::lab::{self, Lab};
 use ilk_driver::saved;
 
+use super::ssh::Tunnel;
 use super::{Mail, Message, Progress, TargetNews, spawn};
 use crate::args::Source;
 use crate::catalogue::Catalogue;
@@ -18,6 +19,8 @@ use crate::{Error, Result};
 
 /// How long the lab's agent may take from the end of the boot to its first answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(20);
+/// How often a target is asked whether it is there while nothing runs.
+const LOOK: Duration = Duration::from_secs(1);
 /// How long a target may take to end when the window closes.
 const FAREWELL: Duration = Duration::from_secs(10);
 
@@ -158,6 +161,19 @@ fn serve(source: &Source, told: &Teller, orders: &Receiver<Order>) -> Result<(),
             told.step("connect", (0, 2), &format!("to {}", socket.display()), 0.05);
             converse(&mut Connection::connect(socket)?, told, orders, (1, 2), 0.1)
         }
+        Source::Ssh(host) => {
+            told.step("connect", (0, 3), &format!("to {host} with ssh"), 0.02);
+            let tunnel = Tunnel::open(host, &|| told.go_on().is_ok())?;
+            told.go_on()?;
+            told.step("connect", (1, 3), &format!("to the agent on {host}"), 0.05);
+            converse(
+                &mut Connection::connect(&tunnel.socket())?,
+                told,
+                orders,
+                (2, 3),
+                0.1,
+            )
+        }
         Source::Lab => {
             let lab = boot(told)?;
             let mut connection = first_answer(&lab, told)?;
@@ -222,7 +238,16 @@ fn converse(
     let image = Image::with_modules(&parts, &connection.modules()?)?;
     told.tell(TargetNews::Image(catalogue(image)));
     told.tell(TargetNews::Connected(connection.info().clone()));
-    for order in orders {
+    loop {
+        let order = match orders.recv_timeout(LOOK) {
+            Ok(order) => order,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => {
+                // Nothing runs: a target that is gone is noticed all the same.
+                connection.alive()?;
+                continue;
+            }
+        };
         let (events, heard) = unbounded();
         if let Some(folder) = order
             .recording
@@ -271,7 +296,6 @@ fn converse(
         }
         told.go_on()?;
     }
-    Ok(())
 }
 
 /// Passes events on, and the size of the recording now and then.

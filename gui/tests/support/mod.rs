@@ -8,12 +8,15 @@ use egui_kittest::Harness;
 use egui_kittest::kittest::Queryable;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::image::LiveParts;
-use gilk_engine::{HookType, Image};
+use gilk_engine::{HookType, Image, InstrumentId};
 use gilk_gui::app::App;
 use gilk_gui::args::{Start, ThemeChoice};
 use gilk_gui::catalogue::Catalogue;
 use gilk_gui::state::State;
+use gilk_gui::timeline::Record;
 use gilk_instruments::Library;
+use gilk_samples::metadata::{Clock, FunctionInfo, InstrumentInfo, Metadata};
+use gilk_samples::{Batch, Meaning, Sample};
 
 /// The functions of kernel/fork.c of a stock kernel; `examples/trim_image.rs` says how it was made.
 pub(crate) fn image_path() -> PathBuf {
@@ -140,4 +143,54 @@ pub(crate) fn refused(state: &State, hook: HookType) -> BlockIndex {
         .map(|block| block.index)
         .find(is_refused)
         .unwrap()
+}
+
+/// A run in which block 0 was hit 300 times and block 2 only 5.
+pub(crate) fn record() -> Record {
+    let clock = Clock {
+        hz: 1_000_000,
+        start: 0,
+        start_unix_ns: 0,
+    };
+    let function = FunctionInfo {
+        major: 0,
+        name: "kernel_clone".into(),
+        address: 0,
+        blocks: Vec::new(),
+        edges: Vec::new(),
+    };
+    let mut metadata = Metadata {
+        clock,
+        cpus: 1,
+        functions: vec![function],
+        ..Metadata::default()
+    };
+    let mut batch = Batch {
+        cpu: 0,
+        samples: Vec::new(),
+    };
+    for (block, hits) in [(0, 300u64), (2, 5)] {
+        let id = InstrumentId::new(0, HookType::Pre, block, 0)
+            .unwrap()
+            .pack();
+        metadata.instruments.push(InstrumentInfo {
+            id,
+            label: format!("timestamp pre kernel_clone block {block}"),
+            instrument: "timestamp".into(),
+            meaning: Meaning::Event,
+            unit: String::new(),
+            launch: 0.0,
+            splash: 10.0,
+        });
+        let sample = |hit: u64| Sample {
+            id,
+            value: hit,
+            tsc: 1000 * hit + u64::from(block),
+        };
+        batch.samples.extend((1..=hits).map(sample));
+    }
+    batch.samples.sort_by_key(|sample| sample.tsc);
+    let mut record = Record::live("run.arrow".into(), metadata, 10.0);
+    record.append(&batch);
+    record
 }

@@ -100,6 +100,25 @@ impl Connection {
         &self.info
     }
 
+    /// Asks whether the agent is still there, and waits for its answer: while nothing runs, this is how
+    /// a target that is gone is noticed.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the connection is closed, [`Error::Silent`] if no answer came within
+    /// [`PATIENCE`].
+    pub fn alive(&mut self) -> Result<()> {
+        let number = wire::unguessable();
+        self.wire.send(&Request::Ping(number))?;
+        loop {
+            match self.wire.answer(PATIENCE, "while nothing ran")? {
+                Message::Pong(answered) if answered == number => return Ok(()),
+                // The answer to an older question: a run's last ping may come after its end.
+                Message::Pong(_) => {}
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
     /// Reads symbols, the probe blacklist, text and tables of the running kernel. `progress` is told
     /// the share that is done (0 to 1) and what is being read.
     ///

@@ -1,0 +1,74 @@
+//! How often each block was hit, as the timeline's recording says, live or from a file.
+
+use std::collections::BTreeMap;
+
+use gilk_engine::cfg::{BlockIndex, Cfg, Edge};
+use gilk_engine::{HookType, InstrumentId};
+
+use crate::timeline::Record;
+
+/// Hits of the blocks of one function.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Heat {
+    hits: BTreeMap<BlockIndex, u64>,
+    most: u64,
+}
+
+impl Heat {
+    /// What a recording says of the function that a session calls `name`; `None` if it has no
+    /// instrument there.
+    #[must_use]
+    pub fn of(record: &Record, name: &str) -> Option<Self> {
+        let functions = &record.metadata.functions;
+        let major = functions.iter().find(|one| one.name == name)?.major;
+        let mut heat = Self::default();
+        let mut pre: BTreeMap<BlockIndex, u64> = BTreeMap::new();
+        for info in record.lanes() {
+            let Some(id) = InstrumentId::unpack(info.id) else {
+                continue;
+            };
+            if id.major != major {
+                continue;
+            }
+            let block = BlockIndex(id.block);
+            let hits = record.hits(info);
+            // Instruments that launch later see fewer: the one that saw most knows best. What comes
+            // in counts; what goes out may be fewer, for a call need not return.
+            let table = match id.hook {
+                HookType::Pre => &mut pre,
+                HookType::Post => &mut heat.hits,
+            };
+            let known = table.entry(block).or_insert(0);
+            *known = hits.max(*known);
+        }
+        heat.hits.extend(pre);
+        heat.most = heat.hits.values().copied().max().unwrap_or(0);
+        (!heat.hits.is_empty()).then_some(heat)
+    }
+
+    /// Hits of a block that has an instrument.
+    #[must_use]
+    pub fn block(&self, block: BlockIndex) -> Option<u64> {
+        self.hits.get(&block).copied()
+    }
+
+    /// How often an edge was taken, where the blocks' hits tell: it is a block's only way out, or
+    /// another's only way in.
+    #[must_use]
+    pub fn edge(&self, cfg: &Cfg, edge: &Edge) -> Option<u64> {
+        let only = |mut edges: Box<dyn Iterator<Item = &Edge> + '_>| {
+            edges.next().is_some() && edges.next().is_none()
+        };
+        let out = only(Box::new(cfg.successors(edge.from)));
+        let entered = cfg.block(edge.to).is_some_and(|block| block.entered);
+        let into = !entered && only(Box::new(cfg.predecessors(edge.to)));
+        let from = self.block(edge.from).filter(|_| out);
+        from.or_else(|| self.block(edge.to).filter(|_| into))
+    }
+
+    /// How hot that many hits are, 0 to 1.
+    #[must_use]
+    pub fn share(&self, hits: u64) -> f32 {
+        (1.0 + hits as f32).ln() / (1.0 + self.most as f32).ln().max(f32::MIN_POSITIVE)
+    }
+}

@@ -1,0 +1,87 @@
+//! The whole graph in a corner of the canvas, and what of it is seen, to drag.
+
+use egui::accesskit::Role;
+use egui::{Id, Rect, Sense, Stroke, StrokeKind, Ui, Vec2, vec2};
+use gilk_engine::HookType;
+
+use super::camera::Camera;
+use super::marks::{Hooked, Mark};
+use super::scene::Scene;
+use crate::theme::Tokens;
+use crate::widgets;
+
+/// The largest it gets.
+const LARGEST: Vec2 = vec2(200.0, 300.0);
+
+/// Draws it where the graph is larger than the canvas, and moves the camera.
+pub(super) fn show(ui: &Ui, camera: &mut Camera, scene: &Scene, hooked: &Hooked, canvas: Rect) {
+    let tokens = Tokens::of(ui);
+    let size = scene.layout.size;
+    let whole = Rect::from_min_size(egui::Pos2::ZERO, size);
+    let seen = Rect::from_min_max(
+        camera.to_graph(canvas.min, canvas.min),
+        camera.to_graph(canvas.min, canvas.max),
+    );
+    if seen.expand(4.0 / camera.zoom).contains_rect(whole)
+        || canvas.width() < 420.0
+        || canvas.height() < 260.0
+    {
+        return;
+    }
+    let largest = LARGEST.min(canvas.size() * vec2(0.3, 0.55));
+    let scale = (largest.x / size.x.max(1.0)).min(largest.y / size.y.max(1.0));
+    // A graph that is high and narrow, or low and wide, is stretched: a sliver cannot be aimed at.
+    let scale = vec2(
+        (largest.x / size.x.max(1.0)).min(4.0 * scale),
+        (largest.y / size.y.max(1.0)).min(4.0 * scale),
+    );
+    let inner = (size * scale).max(vec2(24.0, 24.0));
+    let frame = Rect::from_min_size(
+        canvas.right_bottom() - inner - vec2(22.0, 22.0),
+        inner + vec2(12.0, 12.0),
+    );
+    let response = ui.interact(frame, Id::unique("minimap"), Sense::click_and_drag());
+    let response = widgets::named(response, Role::Canvas, "Minimap");
+    let painter = ui.painter().with_clip_rect(frame.intersect(ui.clip_rect()));
+    painter.rect_filled(frame, 5.0, tokens.panel.gamma_multiply(0.94));
+    let origin = frame.center() - size * scale / 2.0;
+    let place = |rect: Rect| {
+        Rect::from_min_max(
+            origin + rect.min.to_vec2() * scale,
+            origin + rect.max.to_vec2() * scale,
+        )
+    };
+    for (block, &rect) in scene.cfg.blocks.iter().zip(&scene.layout.boxes) {
+        let marks =
+            [HookType::Pre, HookType::Post].map(|hook| Mark::of(scene, hooked, block.index, hook));
+        let color = if marks.iter().any(|mark| matches!(mark, Mark::Hooked(_))) {
+            tokens.hooked
+        } else if marks.iter().all(|mark| matches!(mark, Mark::Refused(_))) {
+            tokens.refused
+        } else {
+            tokens.edge_jump
+        };
+        let small = place(rect);
+        let small = Rect::from_center_size(small.center(), small.size().max(Vec2::splat(1.5)));
+        painter.rect_filled(small, 0.0, color.gamma_multiply(0.8));
+    }
+    painter.rect(
+        place(seen),
+        1.0,
+        tokens.accent.gamma_multiply(0.12),
+        Stroke::new(1.0, tokens.accent),
+        StrokeKind::Inside,
+    );
+    painter.rect_stroke(
+        frame,
+        5.0,
+        Stroke::new(1.0, tokens.outline),
+        StrokeKind::Inside,
+    );
+    if (response.clicked() || response.dragged())
+        && let Some(at) = response.interact_pointer_pos()
+    {
+        let wanted = ((at - origin) / scale).to_pos2();
+        *camera = Camera::looking_at(wanted, camera.zoom, canvas.size(), vec2(0.5, 0.5));
+    }
+}

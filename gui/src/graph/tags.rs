@@ -1,0 +1,90 @@
+//! What stands on a block: its hits, its marks, and its hooks' pills.
+
+use egui::{Align2, Color32, CornerRadius, Rect, Stroke, StrokeKind, Vec2, pos2, vec2};
+use gilk_engine::HookType;
+use gilk_engine::cfg::BlockIndex;
+
+use super::marks::Mark;
+use super::paint::{Canvas, Emphasis};
+use super::scene::inside;
+use crate::theme::{prose, text};
+use crate::widgets;
+
+impl Canvas<'_> {
+    /// How often a block was hit, as a tag on its upper edge. Returns where it is, and the hits.
+    pub(crate) fn hits(&self, index: BlockIndex, rect: Rect) -> Option<(Rect, u64)> {
+        let hits = self.heat?.block(index)?;
+        let size = (text::SMALL * self.camera.zoom.sqrt()).max(8.0);
+        let words = format!("{} ×", widgets::grouped(hits));
+        let galley = self
+            .painter
+            .layout_no_wrap(words, prose(size), self.tokens.canvas);
+        let room = galley.size() + vec2(10.0, 2.0);
+        let corner = pos2(rect.right() - room.x - 4.0, rect.top() - room.y * 0.75);
+        let tag = Rect::from_min_size(corner, room);
+        self.painter.rect_filled(tag, 6.0, self.tokens.hooked);
+        let at = tag.center() - galley.size() / 2.0;
+        self.painter.galley(at, galley, self.tokens.canvas);
+        Some((tag, hits))
+    }
+
+    /// A bar at the left edge: its upper half for the pre-hook, its lower for the post-hook.
+    pub(super) fn bar(&self, rect: Rect, marks: &[Mark<'_>; 2]) {
+        let width = (4.0 * self.camera.zoom)
+            .clamp(2.0, 5.0)
+            .min(rect.width() * 0.3);
+        let [pre, post] = marks;
+        let middle = rect.center().y;
+        for (mark, top, bottom) in [(pre, rect.top(), middle), (post, middle, rect.bottom())] {
+            let half =
+                Rect::from_min_max(pos2(rect.left(), top), pos2(rect.left() + width, bottom))
+                    .shrink2(vec2(0.0, 1.0));
+            self.painter.rect_filled(half, 1.0, mark.color(self.tokens));
+        }
+    }
+
+    /// Where the pills of a block's hooks are: pre, post.
+    pub(crate) fn pills(&self, rect: Rect) -> [(HookType, Rect); 2] {
+        let zoom = self.camera.zoom;
+        let size = vec2(40.0, 16.0) * zoom;
+        let top = rect.top() + (inside::HEADING * zoom - size.y) / 2.0;
+        let right = rect.right() - inside::PADDING * zoom;
+        let post = Rect::from_min_size(pos2(right - size.x, top), size);
+        let pre = post.translate(Vec2::new(-(size.x + 5.0 * zoom), 0.0));
+        [(HookType::Pre, pre), (HookType::Post, post)]
+    }
+
+    /// The pill of one hook: outlined if it can be had, filled if it is taken, struck out if refused.
+    pub(crate) fn pill(&self, rect: Rect, hook: HookType, mark: &Mark<'_>, emphasis: Emphasis) {
+        let zoom = self.camera.zoom;
+        let color = mark.color(self.tokens);
+        let corner = CornerRadius::same((8.0 * zoom).clamp(1.0, 12.0) as u8);
+        let (fill, ink) = match mark {
+            Mark::Hooked(_) => (color, self.tokens.canvas),
+            _ if emphasis.hovered || emphasis.selected => (self.tokens.hover, color),
+            _ => (Color32::TRANSPARENT, color),
+        };
+        self.painter.rect_filled(rect, corner, fill);
+        let weight = if emphasis.selected { 1.8 } else { 1.0 };
+        self.painter
+            .rect_stroke(rect, corner, Stroke::new(weight, color), StrokeKind::Inside);
+        let label = match mark {
+            Mark::Hooked(count) if *count > 1 => format!("{hook} {count}"),
+            _ => hook.to_string(),
+        };
+        let text = self.painter.text(
+            rect.center(),
+            Align2::CENTER_CENTER,
+            label,
+            prose(11.0 * zoom),
+            ink,
+        );
+        if matches!(mark, Mark::Refused(_)) {
+            self.painter.hline(
+                text.expand(2.0 * zoom).x_range(),
+                rect.center().y + 0.5,
+                Stroke::new(1.0, color),
+            );
+        }
+    }
+}

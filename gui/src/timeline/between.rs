@@ -1,0 +1,180 @@
+//! What happened between the markers: a line for each instrument, and a histogram of the chosen one.
+
+use egui::accesskit::Role;
+use egui::{Grid, Rect, RichText, ScrollArea, Sense, Ui, pos2, vec2};
+use gilk_samples::Meaning;
+use gilk_samples::histogram::Histogram;
+use gilk_samples::metadata::InstrumentInfo;
+
+use super::Record;
+use super::lanes::number;
+use super::scale::{length, tick};
+use super::view::Timeline;
+use crate::theme::{Tokens, code, space, text};
+use crate::widgets;
+
+/// Width of the numbers beside the lanes.
+pub(super) const WIDTH: f32 = 300.0;
+/// Samples of which a histogram is made at once, at most; of more its first are taken, and that is said.
+const MOST: u64 = 4_000_000;
+
+/// A histogram that was made: of which lane, from which tick to which, of how many samples.
+#[derive(Clone, Debug)]
+pub(super) struct Made {
+    of: (u64, u64, u64, u64),
+    histogram: Histogram,
+}
+
+/// Draws the numbers.
+pub(super) fn show(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (a, b): (f64, f64)) {
+    let tokens = Tokens::of(ui);
+    let clock = record.metadata.clock;
+    let (from, to) = (tick(clock, a), tick(clock, b).max(tick(clock, a) + 1));
+    widgets::inset(ui, |ui| {
+        ui.label(RichText::new(format!("A to B: {}", length(b - a))).color(tokens.strong));
+        if let Some(info) = chosen(timeline, record) {
+            histogram(ui, timeline, record, info, (from, to));
+        }
+        ScrollArea::vertical()
+            .id_salt("between")
+            .auto_shrink(false)
+            .show(ui, |ui| {
+                Grid::new("between")
+                    .num_columns(3)
+                    .spacing([10.0, 2.0])
+                    .show(ui, |ui| {
+                        for words in ["", "samples", "a second"] {
+                            widgets::caption(ui, words);
+                        }
+                        ui.end_row();
+                        for (index, info) in record.lanes().iter().enumerate() {
+                            let total = record.index.total(info.id, from, to);
+                            if total.count == 0 {
+                                continue;
+                            }
+                            let rate = total.count as f64 / (b - a).max(1e-9);
+                            ui.horizontal(|ui| {
+                                widgets::dot(ui, tokens.lane(index));
+                                let name = RichText::new(&info.label).small().color(tokens.text);
+                                ui.add(egui::Label::new(name).truncate())
+                                    .on_hover_text(&info.label);
+                            });
+                            let words = format!(
+                                "{}: {} between A and B",
+                                info.label,
+                                widgets::grouped(total.count)
+                            );
+                            let count = ui.label(
+                                RichText::new(widgets::grouped(total.count))
+                                    .font(code(text::SMALL)),
+                            );
+                            widgets::named(count, Role::Label, &words);
+                            ui.label(
+                                RichText::new(widgets::grouped(rate.round() as u64))
+                                    .font(code(text::SMALL)),
+                            );
+                            ui.end_row();
+                        }
+                    });
+            });
+    });
+}
+
+/// The lane whose histogram is drawn: the chosen one, or the first with values.
+fn chosen<'a>(timeline: &Timeline, record: &'a Record) -> Option<&'a InstrumentInfo> {
+    let lanes = record.lanes();
+    let marked = lanes.iter().find(|info| Some(info.id) == timeline.chosen);
+    let valued =
+        |info: &&InstrumentInfo| matches!(info.meaning, Meaning::Duration | Meaning::Value);
+    marked.filter(valued).or_else(|| lanes.iter().find(valued))
+}
+
+fn histogram(
+    ui: &mut Ui,
+    timeline: &mut Timeline,
+    record: &Record,
+    info: &InstrumentInfo,
+    (from, to): (u64, u64),
+) {
+    let tokens = Tokens::of(ui);
+    let total = record.index.total(info.id, from, to);
+    if total.count == 0 {
+        return;
+    }
+    let of = (info.id, from, to, total.count);
+    if timeline.made.as_ref().is_none_or(|made| made.of != of) {
+        let mut histogram = Histogram::new();
+        let mut left = MOST;
+        record.index.visit(info.id, from, to, |point| {
+            if left > 0 {
+                left -= 1;
+                histogram.add(point.value);
+            }
+        });
+        timeline.made = Some(Made { of, histogram });
+    }
+    let Some(made) = &timeline.made else { return };
+    let hz = record.metadata.clock.hz.max(1) as f64;
+    let words = |value: u64| match info.meaning {
+        Meaning::Duration => length(value as f64 / hz),
+        _ => number(value),
+    };
+    ui.label(RichText::new(&info.label).small().color(tokens.weak));
+    let (rect, _) = ui.allocate_exact_size(vec2(ui.available_width(), 66.0), Sense::hover());
+    bars(ui, rect, &made.histogram, total.min, total.max);
+    let p = |share| words(made.histogram.quantile(share));
+    let note = format!(
+        "least {}, median {}, p99 {}, greatest {}",
+        words(total.min),
+        p(0.5),
+        p(0.99),
+        words(total.max)
+    );
+    let label = ui.label(RichText::new(&note).small().color(tokens.text));
+    widgets::named(label, Role::Label, &note);
+    if total.count > MOST {
+        let note = format!(
+            "of the first {} of {}",
+            widgets::grouped(MOST),
+            widgets::grouped(total.count)
+        );
+        ui.label(RichText::new(note).small().color(tokens.warning));
+    }
+    ui.add_space(space::TIGHT);
+}
+
+/// One bar a few points wide; on a logarithmic scale where values are far apart.
+fn bars(ui: &Ui, rect: Rect, histogram: &Histogram, least: u64, most: u64) {
+    let tokens = Tokens::of(ui);
+    let painter = ui.painter();
+    painter.rect_filled(rect, 3.0, tokens.canvas);
+    let far = most / least.max(1) > 50;
+    let place = |value: f64| {
+        let (low, high) = (least as f64, most as f64);
+        if far {
+            ((value.max(1.0).ln() - low.max(1.0).ln())
+                / (high.max(1.0).ln() - low.max(1.0).ln()).max(1e-9)) as f32
+        } else {
+            ((value - low) / (high - low).max(1e-9)) as f32
+        }
+    };
+    let slots = (rect.width() / 5.0).floor().max(1.0) as usize;
+    let mut counts = vec![0u64; slots];
+    for bucket in histogram.buckets() {
+        let at = place((bucket.from as f64 + bucket.to as f64) / 2.0).clamp(0.0, 1.0);
+        let slot = ((at * slots as f32) as usize).min(slots - 1);
+        if let Some(count) = counts.get_mut(slot) {
+            *count += bucket.count;
+        }
+    }
+    let highest = counts.iter().copied().max().unwrap_or(1).max(1) as f32;
+    for (slot, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
+        let height = (rect.height() - 6.0) * (count as f32 / highest).max(0.03);
+        let left = rect.left() + slot as f32 * 5.0;
+        let bar = Rect::from_min_max(
+            pos2(left, rect.bottom() - height),
+            pos2(left + 4.0, rect.bottom()),
+        );
+        painter.rect_filled(bar, 0.0, tokens.accent);
+    }
+}

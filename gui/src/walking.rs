@@ -1,0 +1,142 @@
+//! Goes from place to place in the kernel, and changes how the open graph is seen.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use gilk_engine::Addr;
+use gilk_engine::cfg::{BlockIndex, Cfg};
+
+use crate::app::App;
+use crate::graph::svg::svg;
+use crate::history::Place;
+use crate::palette::Palette;
+use crate::theme::{self, Colours};
+use crate::worker::{caller, files};
+
+impl App {
+    pub(crate) fn here(&self) -> Option<Place> {
+        let scene = self.state.graph.scene.as_ref()?;
+        Some(Place {
+            function: scene.function(),
+            block: self.state.graph.selected,
+        })
+    }
+
+    pub(crate) fn leave(&mut self) {
+        if let Some(here) = self.here() {
+            self.state.history.leave(here);
+        }
+    }
+
+    pub(crate) fn go(&mut self, place: Place) {
+        let shown = self
+            .state
+            .graph
+            .scene
+            .as_ref()
+            .is_some_and(|scene| scene.function() == place.function);
+        match place.block {
+            Some(block) if shown => self.choose(block),
+            None if shown => {
+                self.state.graph.selected = None;
+                self.state.graph.hook = None;
+            }
+            block => self.open(place.function, block),
+        }
+    }
+
+    pub(crate) fn references(&mut self) {
+        self.state.palette = Some(Palette::references());
+        if let (None, Some(catalogue)) = (&self.state.calls, self.state.catalogue.clone()) {
+            caller::look(self.workers.mail(), self.targets, catalogue);
+        }
+    }
+
+    /// Folds blocks; those that are folded all are shown whole again.
+    pub(crate) fn fold(&mut self, blocks: &BTreeSet<BlockIndex>) {
+        let (Some(scene), Some(metrics)) = (&self.state.graph.scene, self.state.metrics) else {
+            return;
+        };
+        let folded = if blocks.is_subset(&scene.folded) {
+            scene.folded.difference(blocks).copied().collect()
+        } else {
+            scene.folded.union(blocks).copied().collect()
+        };
+        let scene = scene.folding(folded, metrics);
+        self.state.graph.refold(scene.into());
+    }
+
+    pub(crate) fn export_graph(&mut self, path: PathBuf) {
+        let (Some(scene), Some(catalogue), Some(metrics)) = (
+            &self.state.graph.scene,
+            &self.state.catalogue,
+            self.state.metrics,
+        ) else {
+            return;
+        };
+        let text = if path.extension().is_some_and(|ending| ending == "dot") {
+            gilk_engine::cfg::dot::dot(catalogue.image(), &scene.cfg)
+        } else {
+            let palette = match self.state.look {
+                Colours::Light => theme::Palette::Light,
+                Colours::Contrast => theme::Palette::Contrast,
+                Colours::Dark | Colours::System => theme::Palette::Dark,
+            };
+            svg(scene, &self.state.hooked, metrics, palette.tokens())
+        };
+        files::export(self.workers.mail(), path, text);
+    }
+
+    /// To the block at an address.
+    pub(crate) fn go_to(&mut self, at: Addr) {
+        let Some(catalogue) = self.state.catalogue.clone() else {
+            return;
+        };
+        if let Some(function) = catalogue.image().function_at(at) {
+            let block = Cfg::of(catalogue.image(), function.id)
+                .block_at(at)
+                .map(|block| block.index);
+            self.leave();
+            self.go(Place {
+                function: function.id,
+                block,
+            });
+        }
+    }
+
+    pub(crate) fn choose(&mut self, block: BlockIndex) {
+        let hook = self
+            .state
+            .graph
+            .hook
+            .filter(|_| self.state.graph.selected == Some(block));
+        self.state.graph.select(block);
+        if let Some(hook) = hook {
+            self.state.draft.hook = hook;
+        }
+        self.state.graph.hook = Some(self.state.draft.hook);
+    }
+
+    pub(crate) fn step(&mut self, by: isize) {
+        let Some(scene) = &self.state.graph.scene else {
+            return;
+        };
+        let last = scene.cfg.blocks.len().saturating_sub(1);
+        let next = match self.state.graph.selected {
+            Some(block) => (block.0 as usize).saturating_add_signed(by).min(last),
+            None => 0,
+        };
+        self.choose(BlockIndex(u32::try_from(next).unwrap_or(0)));
+    }
+
+    pub(crate) fn follow(&mut self, taken: bool) {
+        let (Some(scene), Some(block)) = (&self.state.graph.scene, self.state.graph.selected)
+        else {
+            return;
+        };
+        if let Some(next) = scene.follow(block, taken) {
+            self.leave();
+            self.choose(next);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The way to an agent on another machine: its socket, forwarded by the system's own ssh.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::{Error, Result};
+
+/// How long ssh may take to be there.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A forwarded socket. Dropping it ends ssh and takes the socket away.
+pub(crate) struct Tunnel {
+    ssh: Child,
+    folder: PathBuf,
+}
+
+impl Tunnel {
+    /// Has `ssh` forward the agent's socket on `host`; keys and names are those of the user's own ssh.
+    /// `go_on` is asked while waiting.
+    ///
+    /// # Errors
+    /// [`Error::Ssh`] if ssh cannot be started, ends, or takes too long; with what it said.
+    pub(crate) fn open(host: &str, go_on: &dyn Fn() -> bool) -> Result<Self> {
+        let failed = |reason: String| Error::Ssh {
+            host: host.to_owned(),
+            reason,
+        };
+        if host.is_empty() || host.starts_with('-') {
+            return Err(failed(
+                "that is no host; write one as user@machine".to_owned(),
+            ));
+        }
+        let base =
+            std::env::var_os("XDG_RUNTIME_DIR").map_or_else(std::env::temp_dir, PathBuf::from);
+        let folder = base.join(format!("gilk-ssh-{}", std::process::id()));
+        let folder = (0..1000u32)
+            .map(|number| folder.with_extension(number.to_string()))
+            .find(|folder| private(folder).is_ok())
+            .ok_or_else(|| failed(format!("no folder could be made in {}", base.display())))?;
+        let socket = folder.join("ilk.sock");
+        let forward = format!("{}:{}", socket.display(), ilk_driver::agent::SOCKET);
+        let ssh = Command::new("ssh")
+            .args([
+                "-N",
+                "-T",
+                "-o",
+                "BatchMode=yes",
+                "-o",
+                "ExitOnForwardFailure=yes",
+            ])
+            .args(["-o", "ServerAliveInterval=5", "-L", &forward, "--", host])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| failed(format!("ssh could not be started: {error}")))?;
+        let mut tunnel = Self { ssh, folder };
+        let began = Instant::now();
+        while !socket.exists() {
+            if let Ok(Some(_)) = tunnel.ssh.try_wait() {
+                let mut said = String::new();
+                if let Some(mut stderr) = tunnel.ssh.stderr.take() {
+                    let _as_far_as_it_goes = stderr.read_to_string(&mut said);
+                }
+                let said = said.trim();
+                return Err(failed(if said.is_empty() {
+                    "ssh ended at once".to_owned()
+                } else {
+                    format!("ssh said: {said}")
+                }));
+            }
+            if began.elapsed() > PATIENCE || !go_on() {
+                return Err(failed("ssh did not connect in half a minute".to_owned()));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(tunnel)
+    }
+
+    /// The socket on this machine.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.join("ilk.sock")
+    }
+}
+
+impl Drop for Tunnel {
+    fn drop(&mut self) {
+        let _ended = self.ssh.kill();
+        let _waited = self.ssh.wait();
+        let _gone = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A new folder that nobody else may look into.
+fn private(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new().mode(0o700).create(folder)
+}

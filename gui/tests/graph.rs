@@ -1,0 +1,190 @@
+//! The graph and the ways through the kernel, by the names of things.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is not as it should be"
+)]
+
+mod support;
+
+use egui::{Key, Modifiers};
+use egui_kittest::kittest::Queryable;
+use gilk_engine::cfg::BlockIndex;
+use support::{browsing, click, fill, record, settle, until};
+
+type Window = egui_kittest::Harness<'static, gilk_gui::app::App>;
+
+fn press(harness: &mut Window, modifiers: Modifiers, key: Key) {
+    harness.key_press_modifiers(modifiers, key);
+    harness.run_steps(3);
+}
+
+fn open(harness: &Window) -> String {
+    harness
+        .state()
+        .state()
+        .graph
+        .scene
+        .as_ref()
+        .unwrap()
+        .name
+        .clone()
+}
+
+#[test]
+fn blocks_and_edges_show_how_often_they_were_hit() {
+    let mut harness = browsing("kernel_clone");
+    assert!(harness.query_by_label_contains("was hit").is_none());
+    harness.state_mut().state_mut().timeline.open(record());
+    harness.run_steps(3);
+    harness.get_by_label("block 0 was hit 300 times");
+    let heat = {
+        let record = harness.state().state().timeline.record.as_ref().unwrap();
+        gilk_gui::graph::heat::Heat::of(record, "kernel_clone").unwrap()
+    };
+    assert_eq!(heat.block(BlockIndex(2)), Some(5));
+    assert_eq!(heat.block(BlockIndex(1)), None, "nobody measured there");
+    assert!(heat.share(300) > 0.99 && heat.share(5) < 0.5);
+}
+
+#[test]
+fn text_is_found_in_the_graph_block_after_block() {
+    let mut harness = browsing("kernel_clone");
+    press(&mut harness, Modifiers::COMMAND | Modifiers::SHIFT, Key::F);
+    harness
+        .get_by_label("Find in graph")
+        .type_text("copy_process");
+    harness.run_steps(3);
+    press(&mut harness, Modifiers::NONE, Key::Enter);
+    settle(&mut harness);
+    let graph = &harness.state().state().graph;
+    let found = graph.find.as_ref().unwrap().found.clone();
+    assert_eq!(graph.selected, Some(found[0]));
+    let shown = &graph.scene.as_ref().unwrap().shown[found[0].0 as usize];
+    let text: String = shown
+        .lines
+        .iter()
+        .flat_map(|line| &line.parts)
+        .map(|(_, piece)| piece.as_str())
+        .collect();
+    assert!(text.contains("copy_process"));
+    harness.get_by_label(&format!("1 of {}", found.len()));
+    press(&mut harness, Modifiers::NONE, Key::Escape);
+    assert!(harness.query_by_label("Find in graph").is_none());
+}
+
+#[test]
+fn callers_and_callees_are_listed_and_gone_to_and_back() {
+    let mut harness = browsing("kernel_clone");
+    press(&mut harness, Modifiers::NONE, Key::X);
+    until(&mut harness, "the calls are known", |state| {
+        state.calls.is_some()
+    });
+    harness.run_steps(3);
+    harness.get_by_label_contains("palette: called by __do_sys_clone+");
+    harness
+        .get_by_label("Find reference")
+        .type_text("calls copy_process");
+    harness.run_steps(3);
+    press(&mut harness, Modifiers::NONE, Key::Enter);
+    until(&mut harness, "it is open", |state| {
+        state
+            .graph
+            .scene
+            .as_ref()
+            .is_some_and(|scene| scene.name == "copy_process")
+    });
+    settle(&mut harness);
+    press(&mut harness, Modifiers::NONE, Key::Escape);
+    until(&mut harness, "back again", |state| {
+        state
+            .graph
+            .scene
+            .as_ref()
+            .is_some_and(|scene| scene.name == "kernel_clone")
+    });
+    press(&mut harness, Modifiers::ALT, Key::ArrowRight);
+    settle(&mut harness);
+    assert_eq!(open(&harness), "copy_process");
+}
+
+#[test]
+fn branches_are_followed_and_blocks_folded() {
+    let mut harness = browsing("kernel_clone");
+    click(&mut harness, "block 0 of kernel_clone");
+    let scene = harness.state().state().graph.scene.clone().unwrap();
+    let not_taken = scene.follow(BlockIndex(0), false).unwrap();
+    press(&mut harness, Modifiers::NONE, Key::F);
+    assert_eq!(harness.state().state().graph.selected, Some(not_taken));
+    let tall = scene.layout.boxes[not_taken.0 as usize].height();
+    press(&mut harness, Modifiers::NONE, Key::C);
+    let folded = harness.state().state().graph.scene.clone().unwrap();
+    assert!(folded.layout.boxes[not_taken.0 as usize].height() < tall);
+    press(&mut harness, Modifiers::SHIFT, Key::C);
+    let all = harness.state().state().graph.scene.clone().unwrap();
+    assert!(all.layout.size.y < folded.layout.size.y);
+    press(&mut harness, Modifiers::SHIFT, Key::C);
+    let none = harness.state().state().graph.scene.clone().unwrap();
+    assert_eq!(none.layout.size, scene.layout.size);
+}
+
+#[test]
+fn the_minimap_moves_the_view() {
+    let mut harness = browsing("copy_process");
+    let map = harness.get_by_label("Minimap").rect();
+    let before = harness.state().state().graph.camera;
+    harness.drag_at(map.left_bottom() + egui::vec2(12.0, -12.0));
+    harness.run_steps(2);
+    harness.drop_at(map.left_bottom() + egui::vec2(12.0, -12.0));
+    harness.run_steps(3);
+    let after = harness.state().state().graph.camera;
+    assert!(
+        after.origin.y < before.origin.y - 100.0,
+        "{before:?} {after:?}"
+    );
+    assert_eq!(after.zoom, before.zoom);
+    press(&mut harness, Modifiers::NONE, Key::Num0);
+    assert!(
+        harness.query_by_label("Minimap").is_none(),
+        "all of it is seen"
+    );
+}
+
+#[test]
+fn the_graph_is_exported_as_a_picture_and_as_dot() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut harness = browsing("kernel_clone");
+    let blocks = harness
+        .state()
+        .state()
+        .graph
+        .scene
+        .as_ref()
+        .unwrap()
+        .cfg
+        .blocks
+        .len();
+    for (name, blocks_of) in [("g.svg", "<text x="), ("g.dot", "label=")] {
+        let path = folder.path().join(name);
+        press(&mut harness, Modifiers::COMMAND | Modifiers::SHIFT, Key::P);
+        harness
+            .get_by_label("Find command")
+            .type_text("export graph");
+        harness.run_steps(3);
+        press(&mut harness, Modifiers::NONE, Key::Enter);
+        fill(&mut harness, "Path", &path.display().to_string());
+        click(&mut harness, "Save");
+        until(&mut harness, "it is written", |state| {
+            state
+                .notices
+                .iter()
+                .any(|notice| notice.words.contains(name))
+        });
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.matches(blocks_of).count() >= blocks, "{name}");
+        assert!(text.contains("copy_process"), "{name}");
+    }
+}

@@ -1,0 +1,243 @@
+//! The timeline, targets and help, by the names of things.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is not as it should be"
+)]
+
+mod support;
+
+use egui::{Key, Modifiers, Pos2, vec2};
+use egui_kittest::kittest::Queryable;
+use gilk_engine::cfg::BlockIndex;
+use gilk_gui::args::Start;
+use gilk_gui::state::TargetState;
+use support::{browsing, click, fill, record, settle, until, window};
+
+type Window = egui_kittest::Harness<'static, gilk_gui::app::App>;
+
+fn press(harness: &mut Window, modifiers: Modifiers, key: Key) {
+    harness.key_press_modifiers(modifiers, key);
+    harness.run_steps(3);
+}
+
+fn say(harness: &mut Window, letters: &str) {
+    press(harness, Modifiers::COMMAND | Modifiers::SHIFT, Key::P);
+    harness.get_by_label("Find command").type_text(letters);
+    harness.run_steps(3);
+    press(harness, Modifiers::NONE, Key::Enter);
+}
+
+/// A window with a run on its timeline.
+fn looking() -> Window {
+    let mut harness = browsing("kernel_clone");
+    harness.state_mut().state_mut().timeline.open(record());
+    harness.run_steps(3);
+    harness
+}
+
+/// Where a time is in the lanes, at the height of a lane.
+fn at(harness: &Window, seconds: f64, label: &str) -> Pos2 {
+    let canvas = harness.get_by_label("Timeline").rect();
+    let name = harness
+        .get_by_label_contains(&format!("lane {label}"))
+        .rect();
+    let range = harness.state().state().timeline.range;
+    let share = ((seconds - range.start) / range.width()) as f32;
+    egui::pos2(
+        name.right() + share * (canvas.right() - name.right()),
+        name.center().y,
+    )
+}
+
+#[test]
+fn a_range_is_measured_between_two_markers() {
+    let mut harness = looking();
+    let label = "timestamp pre kernel_clone block 0";
+    for (seconds, key) in [(0.1, Key::OpenBracket), (0.2, Key::CloseBracket)] {
+        let place = at(&harness, seconds, label);
+        harness.hover_at(place);
+        harness.run_steps(3);
+        press(&mut harness, Modifiers::NONE, key);
+    }
+    let (a, b) = harness.state().state().timeline.span().unwrap();
+    assert!((a - 0.1).abs() < 0.02 && (b - 0.2).abs() < 0.02, "{a} {b}");
+    let index = &harness
+        .state()
+        .state()
+        .timeline
+        .record
+        .as_ref()
+        .unwrap()
+        .index;
+    let clock = harness
+        .state()
+        .state()
+        .timeline
+        .record
+        .as_ref()
+        .unwrap()
+        .metadata
+        .clock;
+    let id = harness
+        .state()
+        .state()
+        .timeline
+        .record
+        .as_ref()
+        .unwrap()
+        .lanes()[0]
+        .id;
+    let count = index.total(id, clock.tsc(a), clock.tsc(b)).count;
+    assert!(count > 60, "one a millisecond: {count}");
+    harness.get_by_label(&format!("{label}: {count} between A and B"));
+    harness.get_by_label_contains("marker A at 0.");
+    click(&mut harness, "Clear markers");
+    assert_eq!(harness.state().state().timeline.markers, [None; 2]);
+}
+
+#[test]
+fn shift_and_drag_measures_too_and_does_not_pan() {
+    let mut harness = looking();
+    let label = "timestamp pre kernel_clone block 0";
+    let range = harness.state().state().timeline.range;
+    let (from, to) = (at(&harness, 2.0, label), at(&harness, 5.0, label));
+    let button = |pos, pressed| egui::Event::PointerButton {
+        pos,
+        button: egui::PointerButton::Primary,
+        pressed,
+        modifiers: Modifiers::SHIFT,
+    };
+    harness.event(egui::Event::ModifiersChanged(Modifiers::SHIFT));
+    harness.event(button(from, true));
+    harness.run_steps(2);
+    harness.hover_at(from.lerp(to, 0.5));
+    harness.run_steps(2);
+    harness.hover_at(to);
+    harness.run_steps(2);
+    harness.event(button(to, false));
+    harness.run_steps(2);
+    harness.event(egui::Event::ModifiersChanged(Modifiers::NONE));
+    harness.run_steps(2);
+    let timeline = &harness.state().state().timeline;
+    let (a, b) = timeline.span().unwrap();
+    assert!((a - 2.0).abs() < 0.05 && (b - 5.0).abs() < 0.05, "{a} {b}");
+    assert_eq!(timeline.range, range);
+}
+
+#[test]
+fn a_click_on_a_lane_goes_to_its_block() {
+    let mut harness = looking();
+    let place = at(&harness, 4.0, "timestamp pre kernel_clone block 2");
+    harness.drag_at(place);
+    harness.run_steps(1);
+    harness.drop_at(place);
+    harness.run_steps(3);
+    settle(&mut harness);
+    assert_eq!(harness.state().state().graph.selected, Some(BlockIndex(2)));
+}
+
+#[test]
+fn a_note_is_written_and_kept_beside_the_session() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("noted.ron");
+    let mut harness = looking();
+    let place = at(&harness, 3.0, "timestamp pre kernel_clone block 0");
+    harness.hover_at(place);
+    harness.run_steps(2);
+    press(&mut harness, Modifiers::NONE, Key::B);
+    harness.get_by_label("Note").type_text("here it slows down");
+    harness.run_steps(2);
+    press(&mut harness, Modifiers::NONE, Key::Enter);
+    harness.get_by_label("note: here it slows down");
+    press(&mut harness, Modifiers::COMMAND, Key::S);
+    fill(&mut harness, "Path", &path.display().to_string());
+    click(&mut harness, "Save");
+    until(&mut harness, "it is saved", |state| {
+        state.document.path().is_some()
+    });
+
+    let mut again = browsing("kernel_clone");
+    again.state_mut().state_mut().timeline.open(record());
+    press(&mut again, Modifiers::COMMAND, Key::O);
+    fill(&mut again, "Path", &path.display().to_string());
+    click(&mut again, "Open");
+    until(&mut again, "it is open", |state| {
+        state.document.path().is_some()
+    });
+    again.run_steps(3);
+    again.get_by_label("note: here it slows down");
+    let note = &again.state().state().timeline.notes[0];
+    assert!((note.at - 3.0).abs() < 0.05);
+}
+
+#[test]
+fn a_kernel_file_is_opened_from_the_menu() {
+    let mut harness = window(Start::default(), [1400.0, 900.0]);
+    harness.run_steps(3);
+    say(&mut harness, "open kernel file");
+    fill(
+        &mut harness,
+        "Path",
+        &support::image_path().display().to_string(),
+    );
+    harness.get_by_label("Open").click();
+    until(&mut harness, "its functions are listed", |state| {
+        state.catalogue.is_some() && matches!(state.target, TargetState::Offline)
+    });
+}
+
+#[test]
+fn a_machine_that_ssh_cannot_reach_is_said_with_what_ssh_said() {
+    let mut harness = window(Start::default(), [1400.0, 900.0]);
+    harness.run_steps(3);
+    say(&mut harness, "connect over ssh");
+    fill(&mut harness, "Path", "-oProxyCommand=true");
+    harness.get_by_label("Connect").click();
+    until(&mut harness, "it is refused", |state| {
+        matches!(state.target, TargetState::Lost(_))
+    });
+    harness.run_steps(3);
+    assert!(
+        harness
+            .query_all_by_label_contains("that is no host")
+            .next()
+            .is_some()
+    );
+}
+
+#[test]
+fn the_tour_goes_on_by_itself_when_a_step_has_happened() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = Start {
+        state: Some(folder.path().to_owned()),
+        ..Start::default()
+    };
+    let mut harness = window(start, [1400.0, 900.0]);
+    harness.run_steps(3);
+    harness.get_by_label("tour 1 of 6: Get a kernel");
+    harness.get_by_label("tour: Start the lab");
+    click(&mut harness, "Skip the tour");
+    assert!(harness.state().state().tour.is_none());
+    press(&mut harness, Modifiers::NONE, Key::F1);
+    harness.get_by_label("The words");
+}
+
+#[test]
+fn the_pointer_moves_only_what_it_should() {
+    let mut harness = looking();
+    let before = harness.state().state().timeline.range;
+    let place = at(&harness, 5.0, "timestamp pre kernel_clone block 0");
+    harness.drag_at(place);
+    harness.run_steps(2);
+    harness.hover_at(place + vec2(60.0, 0.0));
+    harness.run_steps(2);
+    harness.drop_at(place + vec2(60.0, 0.0));
+    harness.run_steps(2);
+    let after = harness.state().state().timeline.range;
+    assert!(after.start < before.start, "{before:?} {after:?}");
+    assert!((after.width() - before.width()).abs() < 1e-9);
+}
