@@ -16,12 +16,16 @@ pub(crate) fn take(
 ) {
     let duration = record.duration;
     let seconds_a_point = timeline.range.width() / f64::from(plot.width().max(1.0));
-    let shift = ui.input(|input| input.modifiers.shift);
+    // With Shift a drag chooses a range, however it ends.
+    if response.drag_started_by(PointerButton::Primary) {
+        timeline.ranging = ui.input(|input| input.modifiers.shift);
+    } else if !response.dragged() {
+        timeline.ranging = false;
+    }
     if let Some(at) = response.interact_pointer_pos()
-        && shift
+        && timeline.ranging
         && response.dragged_by(PointerButton::Primary)
     {
-        // With Shift a drag chooses a range.
         let scale = Scale {
             range: timeline.range,
             x: Rangef::new(plot.left(), plot.right()),

@@ -45,6 +45,8 @@ pub struct Timeline {
     /// Seconds at the pointer, while it is over the lanes.
     pub(super) pointer: Option<f64>,
     pub(super) made: Option<Made>,
+    /// Whether a range is being dragged.
+    pub(super) ranging: bool,
 }
 
 impl Default for Timeline {
@@ -60,6 +62,7 @@ impl Default for Timeline {
             chosen: None,
             pointer: None,
             made: None,
+            ranging: false,
         }
     }
 }
@@ -113,7 +116,8 @@ pub fn show(
         return;
     };
     let mut rect = ui.available_rect_before_wrap();
-    if let Some(span) = timeline.span()
+    // While a range is dragged the lanes keep their width: nothing moves under the pointer.
+    if let Some(span) = timeline.span().filter(|_| !timeline.ranging)
         && rect.width() > NAMES + 2.0 * between::WIDTH
     {
         let numbers = Rect::from_min_max(pos2(rect.right() - between::WIDTH, rect.top()), rect.max);
