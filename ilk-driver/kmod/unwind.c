@@ -112,7 +112,7 @@ static struct orc_entry ilk_orc_below(struct orc_entry orc, u32 pushed)
 	return orc;
 }
 
-/* Reads the rows that come with a block's code. */
+/* Reads the rows that come with a block's code; they are the block's also if some are wrong. */
 int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *request)
 {
 	unsigned long stext = (unsigned long)ilk_sym.stext, etext = (unsigned long)ilk_sym.etext;
@@ -149,8 +149,6 @@ int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *reque
 	err = 0;
 out:
 	kvfree(rows);
-	if (err)
-		kvfree(block->rows);
 	return err;
 }
 

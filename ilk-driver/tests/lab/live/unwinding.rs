@@ -172,10 +172,14 @@ impl Seen {
             .iter()
             .flat_map(|chain| (0..chain.callers.len()).map(|from| &chain.callers[from..]))
             .collect();
-        // Who has not stacked anything yet, right behind the way into the kernel, has no callers.
+        // Who has not stacked anything yet, right behind the way into the kernel, has no callers. Nor has
+        // who was interrupted in a thunk, for the kernel has no rows of those.
         let is_end = |at: u64| {
             let symbol = image.symbol_at(Addr(at));
-            symbol.is_some_and(|(name, _)| ENDS.iter().any(|end| name.starts_with(end)))
+            symbol.is_some_and(|(name, _)| {
+                let ends = ENDS.iter().chain(&["__x86_"]);
+                { ends }.any(|end| name.starts_with(end))
+            })
         };
         let (mut inside, mut pushed, mut places) = (0, 0, BTreeSet::new());
         for chain in &self.chains {
