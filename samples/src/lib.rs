@@ -13,6 +13,8 @@ pub mod ring;
 #[cfg(feature = "recording")]
 pub mod chart;
 #[cfg(feature = "recording")]
+pub mod collector;
+#[cfg(feature = "recording")]
 pub mod compare;
 #[cfg(feature = "recording")]
 pub mod export;

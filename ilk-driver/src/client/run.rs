@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use gilk_engine::{Session, VerifiedPlan};
+use gilk_samples::collector::Collector;
 use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Writer;
 
@@ -70,13 +71,13 @@ impl Connection {
         let _nobody_listens = events.send(Event::Started(clock));
         let mut run = Run {
             tally: Tally::new(plan, clock),
-            writer: None,
+            collector: None,
             trouble: None,
             events,
             hold,
         };
-        match writer {
-            Ok(writer) => run.writer = Some(writer),
+        match writer.and_then(Collector::start) {
+            Ok(collector) => run.collector = Some(collector),
             Err(source) => run.trouble = Some(Error::Recording { source }),
         }
         match run.listen(self, stop) {
@@ -88,8 +89,9 @@ impl Connection {
 
 struct Run<'a> {
     tally: Tally<'a>,
-    /// Gone when it could not write.
-    writer: Option<Writer>,
+    /// A thread of its own, so that neither the disk nor compression keeps the wire waiting. Gone when
+    /// it could not write.
+    collector: Option<Collector>,
     trouble: Option<Error>,
     events: &'a Sender<Event>,
     hold: Hold,
@@ -125,8 +127,7 @@ impl Run<'_> {
                     }
                 }
                 None => {
-                    // Has the writer look whether samples have waited long enough.
-                    self.write(|writer| writer.losses(&[]));
+                    self.notice_failure();
                     if heard.elapsed() > PATIENCE {
                         return Err(wire.silent(PATIENCE));
                     }
@@ -154,7 +155,7 @@ impl Run<'_> {
             }
             Message::Switched(switched) if switched.refused.is_none() => {
                 let (switch, marks) = self.tally.switched(&switched);
-                self.write(|writer| marks.into_iter().try_for_each(|mark| writer.mark(mark)));
+                self.record(|collector| collector.marks(marks));
                 self.tell(Event::Switched(switch));
             }
             // The end says why.
@@ -168,13 +169,14 @@ impl Run<'_> {
     }
 
     fn samples(&mut self, batch: gilk_samples::Batch) {
-        self.write(|writer| writer.write(&batch));
-        self.tell(Event::Samples(Arc::new(batch)));
+        let batch = Arc::new(batch);
+        self.record(|collector| collector.samples(&batch));
+        self.tell(Event::Samples(batch));
     }
 
     fn losses(&mut self, tsc: u64, losses: &[crate::protocol::CpuLosses]) {
         let news = self.tally.losses(tsc, losses);
-        self.write(|writer| writer.losses(&news));
+        self.record(|collector| collector.losses(news));
         self.tell(Event::Losses(losses.to_vec()));
     }
 
@@ -201,13 +203,21 @@ impl Run<'_> {
         self.tell(Event::Workload(line));
     }
 
-    /// Writes on the recording; the first failure stops the session.
-    fn write(&mut self, what: impl FnOnce(&mut Writer) -> gilk_samples::Result<()>) {
-        if let Some(writer) = &mut self.writer
-            && let Err(source) = what(writer)
+    /// Hands something to the recording.
+    fn record(&mut self, what: impl FnOnce(&Collector)) {
+        if let Some(collector) = &self.collector {
+            what(collector);
+        }
+        self.notice_failure();
+    }
+
+    /// A recording that failed stops the session, so that every splice comes out.
+    fn notice_failure(&mut self) {
+        let failed = Collector::has_failed;
+        if let Some(collector) = self.collector.take_if(|collector| failed(collector))
+            && let Err(source) = collector.finish()
         {
             self.trouble = Some(Error::Recording { source });
-            self.writer = None;
         }
     }
 
@@ -217,8 +227,8 @@ impl Run<'_> {
 
     fn finish(mut self, finished: &Finished) -> Result<Summary> {
         self.losses(finished.tsc, &finished.losses);
-        let recording = match (self.trouble.take(), self.writer.take()) {
-            (None, Some(writer)) => writer
+        let recording = match (self.trouble.take(), self.collector.take()) {
+            (None, Some(collector)) => collector
                 .finish()
                 .map_err(|source| Error::Recording { source })?,
             (Some(trouble), _) => return Err(trouble),
@@ -250,10 +260,10 @@ impl Run<'_> {
         if let Some(trouble) = self.trouble.take() {
             return trouble;
         }
-        let Some(writer) = self.writer.take() else {
+        let Some(collector) = self.collector.take() else {
             return error;
         };
-        let finished = writer.finish();
+        let finished = collector.finish();
         let reason = match error {
             Error::Lost { reason, .. } => reason,
             Error::Silent { seconds, .. } => format!("it said nothing for {seconds} s"),

@@ -327,6 +327,16 @@ impl Drop for Writer {
 }
 
 #[cfg(test)]
+#[allow(clippy::expect_used, reason = "for tests")]
+impl Writer {
+    /// From now on every write finds the disk full.
+    pub(crate) fn fill_disk(&mut self) {
+        let full = File::options().write(true).open("/dev/full");
+        self.file = full.expect("this system has /dev/full");
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::recording::Recording;
