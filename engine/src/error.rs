@@ -65,6 +65,16 @@ pub enum Error {
     /// An instrument that the library does not have, or a bad one.
     #[error(transparent)]
     Instrument(#[from] gilk_instruments::Error),
+    /// A source of an instrument that is wrong.
+    #[error("The instrument {name:?} is wrong, placed on {function}:\n{faults}")]
+    Program {
+        /// The instrument.
+        name: String,
+        /// The function it is placed on.
+        function: String,
+        /// What is wrong where, in lines.
+        faults: String,
+    },
     /// What the target gives to generated code is not what that code can work with.
     #[error(
         "The target cannot run generated code: {reason}. The kernel module and this program are of different versions."

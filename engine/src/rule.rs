@@ -55,6 +55,10 @@ pub enum Rule {
     ArgumentGone,
     /// The program needs what no code is generated for yet, or more registers than there are.
     ProgramUnsupported,
+    /// Where control leaves the function, or what for, cannot be told.
+    ExitUnknown,
+    /// What the function returns is not known there.
+    ReturnUnknown,
     /// Two hooks want the same bytes with different splices.
     Overlap,
     /// Not all ways into the block are known, so its edges cannot stand for it.
@@ -96,6 +100,8 @@ impl Rule {
             Self::Unrelocatable => "unrelocatable",
             Self::ArgumentGone => "argument-gone",
             Self::ProgramUnsupported => "program-unsupported",
+            Self::ExitUnknown => "exit-unknown",
+            Self::ReturnUnknown => "return-unknown",
             Self::Overlap => "overlap",
             Self::WaysUnknown => "ways-unknown",
             Self::EnteredFromElsewhere => "entered-from-elsewhere",

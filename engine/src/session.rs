@@ -29,6 +29,9 @@ pub struct Session {
     /// How functions are instrumented, by symbol; [`Style::InPlace`] where nothing is said.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub styles: BTreeMap<String, Style>,
+    /// Instruments of the session's own, in the language, by name. The library has the others.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sources: BTreeMap<String, String>,
     /// How what they measure is collected.
     #[serde(default, skip_serializing_if = "Collection::is_default")]
     pub collection: Collection,
@@ -102,6 +105,7 @@ impl Session {
             workload: None,
             placements: Vec::new(),
             styles: BTreeMap::new(),
+            sources: BTreeMap::new(),
             collection: Collection::default(),
         }
     }

@@ -28,7 +28,7 @@ use gilk_engine::placement::Point;
 use gilk_instruments::Program;
 use gilk_instruments::interpret;
 use gilk_instruments::program::{
-    Action, ActionKind, BinaryOp, Checked, Expr, ExprKind, Input, Span, Type,
+    Action, ActionKind, AggregateId, BinaryOp, Checked, Expr, ExprKind, Input, Span, Type,
 };
 use model::{Model, SERIAL};
 use native::{GS, PATCH, Random, STACK};
@@ -202,7 +202,7 @@ fn what_a_simple_probe_costs() {
         ),
         ..argument_expr()
     };
-    let counting = probed(random::of_probe(Some(is), vec![random::counting()]));
+    let counting = probed(random::of_probe(Some(is), vec![counting()]));
     assert!(matches!(
         counting.homes.variables.first(),
         Some(Home::Cpu(_))
@@ -213,4 +213,12 @@ fn what_a_simple_probe_costs() {
 
 fn argument_expr() -> Expr {
     expr(ExprKind::Input(Input::Argument(0)))
+}
+
+/// One that counts in its first aggregate.
+fn counting() -> Action {
+    Action {
+        kind: ActionKind::Update(AggregateId(0), None),
+        span: Span::default(),
+    }
 }

@@ -217,6 +217,17 @@ pub(super) fn find_entry(
     e.op(Instruction::with2(Code::Add_r64_rm64, entry, spare));
 }
 
+/// `entry = offset of the key's entry in the table`, `spare` the table.
+pub(super) fn place_of(
+    e: &mut Emitter,
+    layout: &RuntimeLayout,
+    [key, entry, spare]: [Register; 3],
+) {
+    hash(e, layout, key, entry);
+    let table = layout.timers.0;
+    e.op(Instruction::with2(Code::Mov_r64_imm64, spare, table));
+}
+
 /// `key = current | number`, `entry = offset of the key's timer in the table`.
 fn find_timer(e: &mut Emitter, number: u8, layout: &RuntimeLayout, key: Register, entry: Register) {
     e.op(Instruction::with2(
@@ -232,6 +243,10 @@ fn find_timer(e: &mut Emitter, number: u8, layout: &RuntimeLayout, key: Register
             u32::from(number),
         ));
     }
+    hash(e, layout, key, entry);
+}
+
+fn hash(e: &mut Emitter, layout: &RuntimeLayout, key: Register, entry: Register) {
     e.op(Instruction::with2(Code::Mov_r64_imm64, entry, TIMER_FACTOR));
     e.op(Instruction::with2(Code::Imul_r64_rm64, entry, key));
     e.op(Instruction::with2(

@@ -33,7 +33,7 @@ use gilk_instruments::Program;
 use crate::layout::CounterSlot;
 use crate::{Addr, InstrumentId};
 
-pub(crate) use registers::sampled_argument;
+pub(crate) use registers::{argument, sampled_argument};
 
 pub use assemble::{Assembler, Hooks, Originals};
 pub use compile::{Home, Homes, Probed};

@@ -107,6 +107,11 @@ impl Registers {
         }
     }
 
+    /// Bytes that are pushed behind all saves.
+    pub(super) fn pushed(&self) -> i64 {
+        i64::try_from((self.saved.len() + usize::from(self.flags)) * 8).unwrap_or(0)
+    }
+
     /// Bytes from the stack pointer, behind all saves, to the saved value of `register`.
     pub(super) fn slot(&self, register: Register) -> Option<i64> {
         let index = self.saved.iter().position(|&saved| saved == register)?;

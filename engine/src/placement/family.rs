@@ -82,7 +82,7 @@ fn root(image: &Image, cfg: &Cfg) -> FunctionId {
 }
 
 /// The parts that a function branches to.
-fn parts(image: &Image, cfg: &Cfg) -> Vec<FunctionId> {
+pub(crate) fn parts(image: &Image, cfg: &Cfg) -> Vec<FunctionId> {
     let mut parts: Vec<FunctionId> = Vec::new();
     for last in cfg
         .blocks

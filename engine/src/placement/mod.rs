@@ -35,6 +35,7 @@ mod whole;
 
 use serde::{Deserialize, Serialize};
 
+pub(crate) use family::parts;
 pub use options::{BlockOptions, Choice, Cost, at_instruction, options, place};
 pub use style::{Comparison, Style, StyleCost, Styled, compare, place_in_styles};
 

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::PlannedInstrument;
 use super::build::{missing, refused};
 use super::functions::Functions;
+use super::{PlannedInstrument, probes};
 use crate::cfg::{BlockEnd, Cfg};
 use crate::liveness::{Arguments, RegisterSet};
-use crate::patch::sampled_argument;
+use crate::patch::{argument, sampled_argument};
 use crate::placement::{Point, Site};
 use crate::session::Session;
 use crate::{Addr, Image, Refusal, Result, Rule};
@@ -22,9 +22,13 @@ pub(super) fn check(
 ) -> Result<()> {
     let mut known = BTreeMap::new();
     for one in instruments {
-        let Some(register) = sampled_argument(one.definition.program) else {
+        let probe = one.probe.as_ref().and_then(|probed| probed.probe());
+        let read = { probe.into_iter() }.flat_map(probes::arguments);
+        let sampled = sampled_argument(one.definition.program);
+        let registers: Vec<_> = read.filter_map(argument).chain(sampled).collect();
+        if registers.is_empty() {
             continue;
-        };
+        }
         let Some(analysed) = functions.analysed(one.id.major) else {
             continue;
         };
@@ -36,7 +40,7 @@ pub(super) fn check(
                 .get(site.0 as usize)
                 .ok_or_else(|| missing("a site"))?;
             let (at, intact) = intact(arguments, &analysed.cfg, site, point);
-            if !intact.contains(register) {
+            if let Some(register) = registers.iter().find(|one| !intact.contains(**one)) {
                 let register = format!("{register:?}").to_lowercase();
                 let refusal = Refusal {
                     rule: Rule::ArgumentGone,

@@ -1,19 +1,18 @@
 //! From a session to numbered instruments, their points and sites.
 
-use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
-use gilk_instruments::{Definition, Library, Program};
+use gilk_instruments::{Library, Program};
 
 use super::dependences::Order;
+use super::names::{Hook, Named};
 use super::numbered::Numbered;
+use super::probes::Words;
 use super::schedule::{Schedule, schedule};
 use super::stage::{self, Stage, Watch};
 use super::{Plan, PlannedInstrument, arguments, batches, patches};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::layout::RuntimeLayout;
-use crate::patch::sampled_argument;
 use crate::placement::{
     Comparison, Placement, Reached, Style, Styled, Wanted, place_in_styles, punned,
 };
@@ -84,9 +83,11 @@ fn plan_styled(
     session.check()?;
     layout.check()?;
     let mut planner = Planner {
+        image,
         session,
         layout,
         functions: Numbered::new(image),
+        words: Words::new(layout, session),
     };
     let named = planner.named(library, watch)?;
     let wanted = planner.wanted(&named)?;
@@ -158,98 +159,28 @@ fn plan_styled(
     })
 }
 
-/// A placement of the session with its names looked up.
-struct Named {
-    definition: Arc<Definition>,
-    id: InstrumentId,
-}
-
-type Hook = (u32, BlockIndex, HookType);
-
 const fn hook(id: InstrumentId) -> Hook {
     (id.major, BlockIndex(id.block), id.hook)
 }
 
-struct Planner<'a> {
-    session: &'a Session,
-    layout: &'a RuntimeLayout,
-    functions: Numbered<'a>,
+pub(super) struct Planner<'a> {
+    pub(super) image: &'a Image,
+    pub(super) session: &'a Session,
+    pub(super) layout: &'a RuntimeLayout,
+    pub(super) functions: Numbered<'a>,
+    pub(super) words: Words<'a>,
 }
 
 impl Planner<'_> {
-    /// Looks functions, blocks and instruments up and numbers them, one for each placement.
-    fn named(&mut self, library: &Library, watch: &mut Watch<'_>) -> Result<Vec<Named>> {
-        let mut definitions: HashMap<&str, Arc<Definition>> = HashMap::new();
-        let mut majors: HashMap<&str, u32> = HashMap::new();
-        let mut orders: HashMap<Hook, u64> = HashMap::new();
-        let mut named = Vec::with_capacity(self.session.placements.len());
-        for placement in &self.session.placements {
-            let definition = match definitions.get(&*placement.instrument) {
-                Some(known) => Arc::clone(known),
-                None => {
-                    let new = Arc::new(library.get(&placement.instrument)?.clone());
-                    definitions.insert(&placement.instrument, Arc::clone(&new));
-                    new
-                }
-            };
-            let major = match majors.get(&*placement.function) {
-                Some(&known) => known,
-                None => {
-                    stage::told(watch, Stage::Graphs)?;
-                    let new = self.functions.major(&placement.function)?;
-                    majors.insert(&placement.function, new);
-                    new
-                }
-            };
-            let block = BlockIndex(placement.block);
-            if let Some(cfg) = self.functions.graph(major)
-                && cfg.block(block).is_none()
-                && cfg.refusal.is_none()
-            {
-                return Err(Error::NoBlock {
-                    function: placement.function.to_string(),
-                    block: placement.block,
-                    blocks: cfg.blocks.len(),
-                });
-            }
-            if let Some(register) = sampled_argument(definition.program) {
-                self.functions.sample(major, register);
-            }
-            let order = orders.entry((major, block, placement.hook)).or_insert(0);
-            let Ok(eight_bits) = u8::try_from(*order) else {
-                return Err(Error::Full {
-                    what: "instruments at one hook",
-                    needed: self.at_same_hook(placement),
-                    available: 256,
-                });
-            };
-            *order += 1;
-            let id = InstrumentId::new(major, placement.hook, placement.block, eight_bits);
-            let id = id.ok_or_else(|| Error::Full {
-                what: "function and block numbers",
-                needed: u64::from(major.max(placement.block)) + 1,
-                available: u64::from(InstrumentId::MAJORS.min(InstrumentId::BLOCKS)),
-            })?;
-            named.push(Named { definition, id });
-        }
-        Ok(named)
-    }
-
-    /// How many placements share the hook of this one.
-    fn at_same_hook(&self, one: &crate::session::Placement) -> u64 {
-        let placements = self.session.placements.iter();
-        let same = |p: &&crate::session::Placement| {
-            (&p.function, p.block, p.hook) == (&one.function, one.block, one.hook)
-        };
-        placements.filter(same).count() as u64
-    }
-
     /// What the session says of each function's style. One whose instruments come and go at many
     /// times is not relocated whole unless that is asked for: each time takes new versions of all its patches.
     fn styles(&self, named: &[Named], functions: usize) -> Vec<Style> {
         let mut styles = vec![Style::default(); functions];
         let mut times: Vec<(u32, u64)> = Vec::with_capacity(2 * named.len());
-        for (one, placement) in named.iter().zip(&self.session.placements) {
+        for one in named {
+            let Some(placement) = self.session.placements.get(one.placement) else {
+                continue;
+            };
             let said = self.session.style(&placement.function);
             if let Some(style) = styles.get_mut(one.id.major as usize) {
                 *style = said;
@@ -274,10 +205,10 @@ impl Planner<'_> {
 
     /// Every hook once, in order; a function that may not be hooked at all is refused here.
     fn wanted(&self, named: &[Named]) -> Result<Vec<Wanted>> {
-        for (index, one) in named.iter().enumerate() {
+        for one in named {
             let graph = self.functions.graph(one.id.major);
             if let Some(refusal) = graph.and_then(|cfg| cfg.refusal.as_ref()) {
-                return Err(refused(self.session, index, refusal.clone()));
+                return Err(refused(self.session, one.placement, refusal.clone()));
             }
         }
         let mut hooks: Vec<Hook> = named.iter().map(|one| hook(one.id)).collect();
@@ -293,23 +224,14 @@ impl Planner<'_> {
 
     /// Gives every instrument its points and its counter.
     fn instruments(
-        &self,
+        &mut self,
         named: Vec<Named>,
         wanted: &[Wanted],
         mut reached: Vec<std::result::Result<Reached, Refusal>>,
     ) -> Result<Vec<PlannedInstrument>> {
-        let counting = named
-            .iter()
-            .filter(|one| one.definition.program == Program::Count)
-            .count() as u64;
-        if counting > self.layout.counter_count() {
-            return Err(Error::Full {
-                what: "counters",
-                needed: counting,
-                available: self.layout.counter_count(),
-            });
-        }
-        let mut counters = (0..).map_while(|number| self.layout.nth_counter(number));
+        let counts = |one: &&Named| one.definition.program == Program::Count;
+        self.words
+            .check(named.iter().filter(counts).count() as u64)?;
         let hooks: Vec<usize> = named
             .iter()
             .map(|one| {
@@ -325,14 +247,18 @@ impl Planner<'_> {
         }
         let mut instruments = Vec::with_capacity(named.len());
         let named = named.into_iter().zip(hooks);
-        for (index, ((one, hook), placement)) in named.zip(&self.session.placements).enumerate() {
+        for (one, hook) in named {
+            let placement = self.session.placements.get(one.placement);
+            let placement = placement.ok_or_else(|| missing("a placement"))?;
             let (Some(found), Some(left)) = (reached.get_mut(hook), left.get_mut(hook)) else {
                 return Err(missing("a hook"));
             };
             *left -= 1;
             // There may be a million: what nobody else asks for is moved, not copied.
             let reached = match found {
-                Err(refusal) => return Err(refused(self.session, index, refusal.clone())),
+                Err(refusal) => {
+                    return Err(refused(self.session, one.placement, refusal.clone()));
+                }
                 Ok(reached) if *left > 0 => reached.clone(),
                 Ok(reached) => Reached {
                     tactic: reached.tactic,
@@ -341,13 +267,13 @@ impl Planner<'_> {
                 },
             };
             let counter = if one.definition.program == Program::Count {
-                counters.next()
+                Some(self.words.take(1)?)
             } else {
                 None
             };
             instruments.push(PlannedInstrument {
                 id: one.id,
-                placement: index,
+                placement: one.placement,
                 definition: one.definition,
                 // Adding zero makes -0 into 0.
                 launch: placement.launch + 0.0,
@@ -357,7 +283,7 @@ impl Planner<'_> {
                 points: reached.points,
                 needs: reached.needs,
                 timer: placement.timer,
-                probe: None,
+                probe: one.probe,
             });
         }
         Ok(instruments)

@@ -34,14 +34,19 @@ impl<'a> Numbered<'a> {
     /// The major number of a function: by first appearance, whichever of its names is written.
     pub(super) fn major(&mut self, name: &str) -> Result<u32> {
         let function = self.image.function_named(name)?;
-        if let Some(&major) = self.majors.get(&function.id) {
-            return Ok(major);
+        Ok(self.major_of(function.id))
+    }
+
+    /// The same, of a function that is known.
+    pub(super) fn major_of(&mut self, function: FunctionId) -> u32 {
+        if let Some(&major) = self.majors.get(&function) {
+            return major;
         }
         let major = u32::try_from(self.graphs.len()).unwrap_or(u32::MAX);
-        self.graphs.push(Cfg::of(self.image, function.id));
+        self.graphs.push(Cfg::of(self.image, function));
         self.sampled.push(RegisterSet::EMPTY);
-        self.majors.insert(function.id, major);
-        Ok(major)
+        self.majors.insert(function, major);
+        major
     }
 
     pub(super) fn graph(&self, major: u32) -> Option<&Cfg> {
@@ -57,6 +62,13 @@ impl<'a> Numbered<'a> {
     pub(super) fn sample(&mut self, major: u32, register: Register) {
         if let Some(sampled) = self.sampled.get_mut(major as usize) {
             sampled.insert(register);
+        }
+    }
+
+    /// Notes that an instrument of the function reads the registers.
+    pub(super) fn sample_all(&mut self, major: u32, registers: RegisterSet) {
+        if let Some(sampled) = self.sampled.get_mut(major as usize) {
+            *sampled = sampled.union(registers);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Arithmetic on numbers of which only their origin is known.
 
+use super::made::Op;
 use super::sum::{Term, ones};
 use super::value::{Atom, MOST_TERMS, Value, Values};
 
@@ -36,7 +37,7 @@ impl Values {
         match (self.as_constant(a), self.as_constant(b)) {
             (_, Some(by)) => self.scale(a, by),
             (Some(by), _) => self.scale(b, by),
-            _ => Value::UNKNOWN,
+            _ => self.made_of_two(Op::Multiply, a, b),
         }
     }
 
@@ -110,10 +111,10 @@ impl Values {
 
     pub(super) fn and(&mut self, a: Value, b: Value) -> Value {
         match (self.as_constant(a), self.as_constant(b)) {
-            (_, Some(mask)) => self.mask(a, mask),
-            (Some(mask), _) => self.mask(b, mask),
+            (_, Some(mask)) if is_plain(mask) => self.mask(a, mask),
+            (Some(mask), _) if is_plain(mask) => self.mask(b, mask),
             _ if a == b => a,
-            _ => Value::UNKNOWN,
+            _ => self.made_of_two(Op::And, a, b),
         }
     }
 
@@ -121,11 +122,20 @@ impl Values {
         if let (Some(x), Some(y)) = (self.as_constant(a), self.as_constant(b)) {
             return self.constant(x | y);
         }
+        match (self.as_constant(a), self.as_constant(b)) {
+            (Some(0), _) => return b,
+            (_, Some(0)) => return a,
+            _ => {}
+        }
         match (self.occupied(a), self.occupied(b)) {
             _ if a.is_unknown() || b.is_unknown() => Value::UNKNOWN,
             _ if a == b => a,
             (Some(x), Some(y)) if x & y == 0 => self.add(a, b),
-            _ => self.atom(Atom::Or(a.min(b), a.max(b))),
+            _ => {
+                let truths = self.is_truth(a) && self.is_truth(b);
+                let bits = if truths { 1 } else { 64 };
+                self.field(Atom::Or(a.min(b), a.max(b)), 0, bits)
+            }
         }
     }
 
@@ -167,7 +177,7 @@ impl Values {
     }
 
     /// The bits that may be set, if no two terms can set the same.
-    fn occupied(&self, value: Value) -> Option<u64> {
+    pub(super) fn occupied(&self, value: Value) -> Option<u64> {
         let sum = self.sum(value)?;
         sum.terms.iter().try_fold(sum.constant, |seen, term| {
             let bits = term.occupied()?;
@@ -192,4 +202,9 @@ impl Values {
             }],
         ))
     }
+}
+
+/// Whether a mask has few runs of ones: with more the bits are more terms than are kept.
+fn is_plain(mask: u64) -> bool {
+    (mask & !(mask << 1)).count_ones() <= 4
 }

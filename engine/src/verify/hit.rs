@@ -1,13 +1,17 @@
 //! One hit of an instrument: what it may write, in which order, and when it is done
 //! (`ilk-driver/kmod/ilk_abi.h` has the layouts).
 
+use std::sync::Arc;
+
 use gilk_instruments::{Program, Sampled};
 
 use super::effects::number;
+use super::program::Key;
 use super::state::{Fact, State};
 use super::value::{Atom, Value, Values};
 use crate::InstrumentId;
 use crate::layout::RuntimeLayout;
+use crate::patch::Probed;
 
 /// An instrument as its identifier and the plan's list have it.
 #[derive(Clone, Debug)]
@@ -17,6 +21,8 @@ pub(super) struct Expected {
     pub(super) timer: u8,
     /// The per-CPU word that it counts in.
     pub(super) counter: Option<u64>,
+    /// The probe that it runs, if it is an instrument in the language.
+    pub(super) probe: Option<Arc<Probed>>,
 }
 
 /// How far a hit has come.
@@ -25,6 +31,8 @@ pub(super) struct Progress {
     pub(super) stage: Stage,
     /// Whether the timer that was stopped can no longer be stopped again.
     pub(super) cleared: bool,
+    /// Of a probe in the language: its steps that are done.
+    pub(super) steps: u16,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -48,6 +56,10 @@ pub(super) enum Stage {
     },
     /// The sample is there or counted as lost.
     Delivered,
+    /// An aggregate of two words: the first is counted in.
+    Counted,
+    /// `cmpxchg` of a largest value has been tried; the branch on its result comes next.
+    Raising,
 }
 
 /// What of a slot is written.
@@ -73,16 +85,21 @@ impl Progress {
         self == Self::default()
     }
 
+    /// Whether no slot is reserved that is being filled.
+    pub(super) fn stage_is_open(self) -> bool {
+        !matches!(self.stage, Stage::Reserved { .. } | Stage::Trying { .. })
+    }
+
     /// Whether the next instruction must branch on the result of `cmpxchg`.
     pub(super) fn is_trying(self) -> bool {
-        matches!(self.stage, Stage::Trying { .. })
+        matches!(self.stage, Stage::Trying { .. } | Stage::Raising)
     }
 
     /// Whether a value that progress depends on is made of `atom`.
     pub(super) fn mentions(self, values: &Values, atom: &Atom) -> bool {
         let gone = |value| values.mentions(value, atom);
         match self.stage {
-            Stage::Nothing | Stage::Delivered => false,
+            Stage::Nothing | Stage::Delivered | Stage::Counted | Stage::Raising => false,
             Stage::Trying { head, tsc } | Stage::Reserved { head, tsc, .. } => {
                 gone(head) || gone(tsc)
             }
@@ -94,7 +111,10 @@ impl Progress {
     pub(super) fn missing(self) -> &'static str {
         match self.stage {
             Stage::Nothing if self.cleared => "its timer is stopped and nothing is sampled",
+            Stage::Nothing if self.steps > 0 => "some of its actions are not done",
             Stage::Nothing => "it has done nothing yet",
+            Stage::Counted => "only the first word of its aggregate is written",
+            Stage::Raising => "whether a larger value was kept is not looked at",
             Stage::Trying { .. } => "the result of its reservation is not looked at",
             Stage::Reserved { .. } => "its slot is reserved and has no mark yet",
             Stage::Starting { .. } => "only one word of its timer is written",
@@ -112,19 +132,22 @@ pub(super) struct Hit<'a> {
     pub(super) layout: &'a RuntimeLayout,
     pub(super) values: &'a mut Values,
     /// Where timers' entries were found, as functions of the running task.
-    pub(super) entries: &'a mut Vec<(u8, Value)>,
+    pub(super) entries: &'a mut Vec<(Key, Value)>,
 }
 
 impl Hit<'_> {
-    fn samples(&self) -> bool {
+    fn samples(&self, progress: Progress) -> bool {
         matches!(
             self.expected.program,
             Program::Sample(_) | Program::StopTimer
-        )
+        ) || self.is_sampling(progress)
     }
 
     /// A sample is delivered or lost: done, unless a timer must still be stopped.
     fn delivered(&self, progress: Progress) -> Option<Progress> {
+        if self.expected.probe.is_some() {
+            return self.next(progress);
+        }
         let done = self.expected.program != Program::StopTimer || progress.cleared;
         if done {
             None
@@ -146,7 +169,8 @@ impl Hit<'_> {
                 Err("a counter is part of another hit".into())
             };
         }
-        if progress.stage == Stage::Nothing && self.samples() && word == layout.lost_full.0 {
+        if progress.stage == Stage::Nothing && self.samples(progress) && word == layout.lost_full.0
+        {
             let full = state.facts().any(|fact| matches!(fact, Fact::Full(_)));
             return if full {
                 Ok(self.delivered(progress))
@@ -181,7 +205,7 @@ impl Hit<'_> {
         new: Value,
         state: &State,
     ) -> Step {
-        if progress.stage != Stage::Nothing || !self.samples() {
+        if progress.stage != Stage::Nothing || !self.samples(progress) {
             return Err("it reserves a slot that its instrument has no use for".into());
         }
         if !is_head(self.values, old) {
@@ -252,7 +276,7 @@ impl Hit<'_> {
                         };
                     }
                     Some(8) => {
-                        self.value(stored, tsc, state)?;
+                        self.value(progress, stored, tsc, state)?;
                         Written {
                             value: true,
                             ..written
@@ -307,6 +331,18 @@ impl Hit<'_> {
         }
     }
 
+    /// After the branch on the result of keeping a larger value.
+    pub(super) fn raised(&self, progress: Progress, success: bool) -> Option<Progress> {
+        if success {
+            self.next(progress)
+        } else {
+            Some(Progress {
+                stage: Stage::Counted,
+                ..progress
+            })
+        }
+    }
+
     /// What a head grows by from one sample to the next.
     fn one(&self) -> u64 {
         1 << (32 - self.layout.slots_log2.min(31))
@@ -330,7 +366,13 @@ impl Hit<'_> {
     }
 
     /// Whether `stored` is what the instrument samples.
-    fn value(&mut self, stored: Value, tsc: Value, state: &State) -> Result<(), String> {
+    fn value(
+        &mut self,
+        progress: Progress,
+        stored: Value,
+        tsc: Value,
+        state: &State,
+    ) -> Result<(), String> {
         let right = match self.expected.program {
             Program::Sample(Sampled::Tsc) => stored == tsc,
             Program::Sample(Sampled::BlockIndex) => {
@@ -349,7 +391,8 @@ impl Hit<'_> {
                 });
                 known.any(|(_, time)| time == started)
             }
-            Program::Count | Program::StartTimer | Program::Probe => false,
+            Program::Probe => self.is_sampled(progress, stored, tsc, state),
+            Program::Count | Program::StartTimer => false,
         };
         if right {
             Ok(())

@@ -123,6 +123,7 @@ pub(super) fn expected(plan: &Plan, known: &ById<'_>, patch: &Patch) -> Result<L
                 program: one.definition.program,
                 timer: one.timer,
                 counter: counter_word(plan, one),
+                probe: one.probe.clone(),
             });
         }
         if list.is_empty() {

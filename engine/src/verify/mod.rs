@@ -27,7 +27,9 @@
 
 mod arithmetic;
 mod callee;
+mod compute;
 mod decoded;
+mod deed;
 mod effects;
 mod ending;
 mod explain;
@@ -35,6 +37,7 @@ mod hash;
 mod hit;
 mod hooks;
 mod live;
+mod made;
 mod meaning;
 mod meanwhile;
 mod operands;
@@ -43,6 +46,7 @@ mod padding;
 mod parts;
 mod place;
 mod points;
+mod program;
 mod reach;
 mod routine;
 mod running;
@@ -75,6 +79,7 @@ use self::live::{Changed, Live};
 use self::meaning::Meaning;
 use self::originals::Originals;
 use self::parts::Parts;
+use self::program::Key;
 use self::routine::Routine;
 use self::walk::{Tools, Walk};
 use self::way::Facts;
@@ -175,7 +180,7 @@ struct Reader<'a> {
     by_id: &'a ById<'a>,
     originals: &'a Originals<'a>,
     /// Where the entry of each timer is, as a function of the running task.
-    timers: BTreeMap<u8, String>,
+    timers: BTreeMap<Key, String>,
     violations: Vec<Violation>,
 }
 
@@ -242,7 +247,8 @@ impl Reader<'_> {
             for (timer, entry) in entries {
                 let known = self.timers.entry(timer).or_insert_with(|| entry.clone());
                 if *known != entry {
-                    let why = format!("it looks for timer {timer} elsewhere than other patches do");
+                    let why =
+                        format!("it looks for timer {timer:?} elsewhere than other patches do");
                     wrong = wrong.or(Some((patch.address, why)));
                 }
             }
@@ -260,7 +266,7 @@ impl Reader<'_> {
         &self,
         patch: &Patch,
         tools: &mut Tools,
-        entries: &mut Vec<(u8, String)>,
+        entries: &mut Vec<(Key, String)>,
     ) -> Result<Facts, (Addr, String)> {
         let whole = |why: &str| (patch.address, why.to_owned());
         let site = self.plan.sites.get(patch.site.0 as usize);
@@ -274,7 +280,7 @@ impl Reader<'_> {
         for (timer, entry) in std::mem::take(&mut walk.machine.entries) {
             let words = walk.machine.values.of_task_alone(entry);
             let words = words.ok_or_else(|| {
-                whole("the place of its timer does not depend on the running task alone")
+                whole("the place of its timer does not depend on the running task, or the stack pointer, alone")
             });
             entries.push((timer, walked.clone().and(words)?));
         }

@@ -4,8 +4,9 @@ use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use super::effects::number;
 use super::hit::{Expected, Hit, Progress};
+use super::made::Op;
 use super::place::{self, Place};
-use super::state::{Compare, RAX, Since, State};
+use super::state::{Compare, RAX, RCX, Since, State};
 use super::step::Machine;
 use super::timer::timer_entry;
 use super::value::{Atom, Value};
@@ -13,7 +14,7 @@ use super::value::{Atom, Value};
 /// Words a patch may have on the stack at once: fifteen registers and the flags, twice.
 const MOST_PUSHED: usize = 32;
 
-impl Machine<'_> {
+impl<'a> Machine<'a> {
     /// Names what is read now; an older reading by the same instruction is forgotten.
     pub(super) fn read(
         &mut self,
@@ -43,6 +44,10 @@ impl Machine<'_> {
                     Some(number) if register.is_gpr32() => {
                         Ok(self.values.mask(state.register(number), 0xffff_ffff))
                     }
+                    Some(number) if self.program().is_some() => {
+                        let mask = low(register).ok_or_else(|| not_allowed(instruction))?;
+                        Ok(self.values.mask(state.register(number), mask))
+                    }
                     _ => Err(not_allowed(instruction)),
                 }
             }
@@ -68,6 +73,9 @@ impl Machine<'_> {
         progress: Progress,
     ) -> Result<Value, String> {
         let at = instruction.ip();
+        if let Some(value) = self.surrounding(instruction, state, progress)? {
+            return Ok(value);
+        }
         let place = place::of(&mut self.values, instruction, state)?;
         match place {
             Place::Stack(slot) => Ok(state.stack.get(slot).copied().unwrap_or(Value::UNKNOWN)),
@@ -115,7 +123,8 @@ impl Machine<'_> {
             state,
             progress,
         )?;
-        let b = if count < 2 {
+        let by_cl = count == 2 && instruction.op1_register() == Register::CL;
+        let b = if count < 2 || by_cl {
             self.values.constant(1)
         } else {
             self.operand(instruction, last, state, progress)?
@@ -137,8 +146,16 @@ impl Machine<'_> {
             Mnemonic::Or => values.or(a, b),
             Mnemonic::Xor => values.xor(a, b),
             Mnemonic::Imul if count >= 2 => values.mul(a, b),
+            Mnemonic::Neg => values.scale(a, u64::MAX),
+            Mnemonic::Shl | Mnemonic::Shr | Mnemonic::Sar if by_cl && wide => {
+                values.shift(shifts(instruction), a, state.register(RCX))
+            }
             Mnemonic::Shl => values.shl(a, shift()?),
             Mnemonic::Shr => values.shr(a, shift()?),
+            Mnemonic::Sar if wide => {
+                let by = values.constant(shift()?.into());
+                values.shift(Op::ShiftRightSigned, a, by)
+            }
             Mnemonic::Rol => {
                 let (by, bits) = (shift()?, if wide { 64 } else { 32 });
                 let upper = values.shl(a, by);
@@ -203,12 +220,19 @@ impl Machine<'_> {
         instruction: &Instruction,
         value: Value,
         state: &mut State,
-        expected: Option<&Expected>,
+        expected: Option<&'a Expected>,
         progress: Progress,
     ) -> Result<Option<Progress>, String> {
         if instruction.op0_kind() != OpKind::Memory {
             self.set(instruction, value, state)?;
             return Ok(Some(progress));
+        }
+        if let Some(one) = self.program()
+            && progress.stage_is_open()
+            && !is_own_stack(instruction)
+        {
+            let write = self.word_written(instruction, state, value, false)?;
+            return self.hit(one).write(progress, write, state);
         }
         match (place::of(&mut self.values, instruction, state)?, expected) {
             (Place::Gs(word), _) => Err(format!("it writes gs:[{word:#x}]")),
@@ -236,7 +260,7 @@ impl Machine<'_> {
         &mut self,
         instruction: &Instruction,
         state: &mut State,
-        expected: Option<&Expected>,
+        expected: Option<&'a Expected>,
         progress: Progress,
     ) -> Result<Option<Progress>, String> {
         let by_one = instruction.mnemonic() == Mnemonic::Inc
@@ -260,13 +284,23 @@ impl Machine<'_> {
         &mut self,
         instruction: &Instruction,
         state: &mut State,
-        expected: Option<&Expected>,
+        expected: Option<&'a Expected>,
         progress: Progress,
     ) -> Result<Option<Progress>, String> {
         let new = self.operand(instruction, 1, state, progress)?;
-        if instruction.op0_kind() != OpKind::Memory
-            || place::of(&mut self.values, instruction, state)? != Place::Gs(self.layout.head.0)
+        let place = if instruction.op0_kind() == OpKind::Memory {
+            place::of(&mut self.values, instruction, state)?
+        } else {
+            return Err(not_allowed(instruction));
+        };
+        if let (Some(one), Place::Gs(word)) = (self.program(), place)
+            && word != self.layout.head.0
         {
+            let old = state.register(RAX);
+            state.compare = Compare::Unknown;
+            return self.hit(one).raise(progress, (word, old, new), state);
+        }
+        if place != Place::Gs(self.layout.head.0) {
             return Err("cmpxchg may only move the ring's head".into());
         }
         let expected = expected.ok_or("it reserves a slot where no instrument should run")?;
@@ -281,6 +315,30 @@ impl Machine<'_> {
         }
         .reserve(progress, old, new, state)
     }
+}
+
+/// The bits of a low part of a register.
+fn low(register: Register) -> Option<u64> {
+    let high = [Register::AH, Register::BH, Register::CH, Register::DH];
+    if register.is_gpr8() && !high.contains(&register) {
+        Some(0xff)
+    } else if register.is_gpr16() {
+        Some(0xffff)
+    } else {
+        None
+    }
+}
+
+fn shifts(instruction: &Instruction) -> Op {
+    match instruction.mnemonic() {
+        Mnemonic::Shl => Op::ShiftLeft,
+        Mnemonic::Shr => Op::ShiftRight,
+        _ => Op::ShiftRightSigned,
+    }
+}
+
+fn is_own_stack(instruction: &Instruction) -> bool {
+    instruction.memory_base() == Register::RSP
 }
 
 pub(super) fn push(state: &mut State, value: Value) -> Result<(), String> {

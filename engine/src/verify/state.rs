@@ -1,12 +1,15 @@
 //! What is known at one point of a patch, whichever way control came there.
 
 use super::effects::{Mask, STATUS};
+use super::program::Source;
 use super::value::{Atom, Value, Values};
 
 /// Number of rsp.
 pub(super) const RSP: u8 = 4;
 /// Number of rax.
 pub(super) const RAX: u8 = 0;
+/// Number of rcx.
+pub(super) const RCX: u8 = 1;
 /// Number of rdx.
 pub(super) const RDX: u8 = 2;
 
@@ -17,8 +20,10 @@ pub(super) enum Compare {
     Unknown,
     /// `cmp`, all 64 bits.
     Of(Value, Value),
-    /// ZF says whether this is zero, all 64 bits.
+    /// ZF says whether this is zero, all 64 bits, and SF its sign.
     Zero(Value),
+    /// ZF says whether this is zero, and nothing is known of the other flags.
+    OnlyZero(Value),
 }
 
 /// What a branch that was taken, or not, has proven.
@@ -32,14 +37,18 @@ pub(super) enum Fact {
     Zero(Value),
     /// It is not.
     NonZero(Value),
+    /// The truth is 1.
+    Holds(Value),
 }
 
 impl Fact {
     fn value(self) -> Value {
         match self {
-            Self::Room(value) | Self::Full(value) | Self::Zero(value) | Self::NonZero(value) => {
-                value
-            }
+            Self::Room(value)
+            | Self::Full(value)
+            | Self::Zero(value)
+            | Self::NonZero(value)
+            | Self::Holds(value) => value,
         }
     }
 }
@@ -62,7 +71,11 @@ pub(super) struct State {
     pub(super) flags: u32,
     pub(super) compare: Compare,
     pub(super) since_head: Since,
+    /// What a program's step, by number, read of the clock.
+    pub(super) clock: Option<(u16, Value)>,
     facts: Vec<Fact>,
+    /// What a program's steps have read: sorted.
+    read: Vec<(Source, u16)>,
 }
 
 impl State {
@@ -80,7 +93,20 @@ impl State {
             flags: STATUS & !spoilt.flags(),
             compare: Compare::Unknown,
             since_head: Since::default(),
+            clock: None,
             facts: Vec::new(),
+            read: Vec::new(),
+        }
+    }
+
+    /// Notes that a step reads something; says whether it is the first time.
+    pub(super) fn reads(&mut self, source: Source, step: u16) -> bool {
+        match self.read.binary_search(&(source, step)) {
+            Ok(_) => false,
+            Err(place) => {
+                self.read.insert(place, (source, step));
+                true
+            }
         }
     }
 
@@ -136,11 +162,12 @@ impl State {
         }
         self.compare = match self.compare {
             Compare::Of(a, b) if gone(a) || gone(b) => Compare::Unknown,
-            Compare::Zero(value) if gone(value) => Compare::Unknown,
+            Compare::Zero(value) | Compare::OnlyZero(value) if gone(value) => Compare::Unknown,
             known => known,
         };
         self.since_head.tsc = self.since_head.tsc.filter(|&tsc| !gone(tsc));
         self.since_head.limit = self.since_head.limit.filter(|&limit| !gone(limit));
+        self.clock = self.clock.filter(|&(_, tsc)| !gone(tsc));
         self.facts.retain(|fact| !gone(fact.value()));
     }
 
@@ -156,7 +183,9 @@ impl State {
         }
         self.compare = Compare::Unknown;
         self.since_head = Since::default();
+        self.clock = None;
         self.facts.clear();
+        self.read.clear();
     }
 
     /// What is known where this state and another meet at `at`; `None` if their stacks differ in depth.
@@ -189,8 +218,13 @@ impl State {
                     .limit
                     .filter(|_| self.since_head.limit == other.since_head.limit),
             },
+            clock: self.clock.filter(|_| self.clock == other.clock),
             facts: self.facts.iter().copied().filter(both).collect(),
+            read: self.read.clone(),
         };
+        for &(source, step) in &other.read {
+            joined.reads(source, step);
+        }
         // A retry comes back with a newer head in rax.
         let head = |value| matches!(values.as_atom(value), Some(Atom::Head(_) | Atom::Joined(_)));
         if self.register(RAX) != other.register(RAX)
@@ -202,6 +236,17 @@ impl State {
             joined.since_head = Since::default();
             let head = values.atom(atom);
             joined.set(RAX, head);
+        }
+        // And so does one of keeping the largest value, with a larger one.
+        let largest = |value| matches!(values.as_atom(value), Some(Atom::Largest(_)));
+        if self.register(RAX) != other.register(RAX)
+            && largest(self.register(RAX))
+            && largest(other.register(RAX))
+        {
+            let atom = Atom::Largest(at);
+            joined.forget(values, &atom);
+            let kept = values.atom(atom);
+            joined.set(RAX, kept);
         }
         Some(joined)
     }

@@ -1,10 +1,11 @@
 //! One instruction of instrument code: what is allowed, and what is known after it.
 
-use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind};
+use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
-use super::hit::{Expected, Hit, Progress, is_head};
+use super::hit::{Expected, Hit, Progress, Stage, is_head};
 use super::operands::{is_wide, not_allowed, push};
 use super::place;
+use super::program::Key;
 use super::state::{Compare, Fact, RAX, RDX, Since, State};
 use super::value::{Atom, Value, Values};
 use crate::layout::RuntimeLayout;
@@ -27,20 +28,39 @@ pub(super) enum Flow {
 /// One way of a branch.
 pub(super) struct Way {
     pub(super) state: State,
-    pub(super) progress: Progress,
+    /// `None` if the instrument is done on this way.
+    pub(super) progress: Option<Progress>,
     /// Whether a reservation has failed on this way, because someone else's succeeded.
     pub(super) failed: bool,
+    /// Whether nobody comes this way.
+    pub(super) never: bool,
 }
 
 /// Runs instrument code on what is known.
 pub(super) struct Machine<'a> {
     pub(super) layout: &'a RuntimeLayout,
     pub(super) values: Values,
-    /// Timers' numbers and where their entries were found.
-    pub(super) entries: Vec<(u8, Value)>,
+    /// Keys of the table of timers, and where their entries were found.
+    pub(super) entries: Vec<(Key, Value)>,
+    /// The instrument whose code runs.
+    pub(super) expected: Option<&'a Expected>,
 }
 
-impl Machine<'_> {
+impl<'a> Machine<'a> {
+    pub(super) fn hit(&mut self, expected: &'a Expected) -> Hit<'_> {
+        Hit {
+            expected,
+            layout: self.layout,
+            values: &mut self.values,
+            entries: &mut self.entries,
+        }
+    }
+
+    /// The instrument, if it is one in the language.
+    pub(super) fn program(&self) -> Option<&'a Expected> {
+        self.expected.filter(|expected| expected.probe.is_some())
+    }
+
     /// Runs `instruction`, changing `state`.
     ///
     /// # Errors
@@ -49,10 +69,11 @@ impl Machine<'_> {
         &mut self,
         instruction: &Instruction,
         state: &mut State,
-        expected: Option<&Expected>,
+        expected: Option<&'a Expected>,
         progress: Progress,
     ) -> Result<Flow, String> {
-        if instruction.has_lock_prefix()
+        self.expected = expected;
+        if instruction.has_lock_prefix() && !self.may_lock(instruction)
             || instruction.has_rep_prefix()
             || instruction.has_repne_prefix()
         {
@@ -64,13 +85,18 @@ impl Machine<'_> {
             let looked_at = instruction.is_jcc_short_or_near()
                 && matches!(condition, ConditionCode::e | ConditionCode::ne);
             return if looked_at {
-                Ok(self.tried(instruction, state, progress))
+                Ok(match self.program() {
+                    Some(one) if progress.stage == Stage::Raising => {
+                        self.raised(instruction, state, (one, progress))
+                    }
+                    _ => self.tried(instruction, state, progress),
+                })
             } else {
                 Err("cmpxchg is not followed by a branch on its result".into())
             };
         }
         if instruction.is_jcc_short_or_near() {
-            return Ok(self.branch(instruction, state, progress));
+            return self.branch(instruction, state, progress);
         }
         if instruction.is_jmp_short_or_near() {
             return Ok(Flow::Jump(instruction.near_branch_target()));
@@ -84,8 +110,16 @@ impl Machine<'_> {
                 now = self.assign(instruction, value, state, expected, progress)?;
             }
             Mnemonic::Lea => {
-                let value = place::address(&mut self.values, instruction, state)?;
+                let value = match self.stack_address(instruction, state) {
+                    Some(value) => value,
+                    None => place::address(&mut self.values, instruction, state)?,
+                };
                 self.set(instruction, value, state)?;
+            }
+            Mnemonic::Inc | Mnemonic::Add
+                if instruction.op0_kind() == OpKind::Memory && self.program().is_some() =>
+            {
+                now = self.add_to(instruction, state, progress)?;
             }
             Mnemonic::Inc | Mnemonic::Add if instruction.op0_kind() == OpKind::Memory => {
                 now = self.count(instruction, state, expected, progress)?;
@@ -111,11 +145,14 @@ impl Machine<'_> {
             | Mnemonic::Shrd
             | Mnemonic::Rol
             | Mnemonic::Imul
+            | Mnemonic::Sar
+            | Mnemonic::Neg
             | Mnemonic::Inc
             | Mnemonic::Dec => {
                 let result = self.arithmetic(instruction, state, progress)?;
                 // Neither says by its flags whether the result is zero.
-                let silent = matches!(mnemonic, Mnemonic::Imul | Mnemonic::Rol);
+                let silent = matches!(mnemonic, Mnemonic::Imul | Mnemonic::Rol)
+                    || instruction.op1_register() == Register::CL;
                 state.compare = if is_wide(instruction) && !silent {
                     Compare::Zero(result)
                 } else {
@@ -163,9 +200,15 @@ impl Machine<'_> {
                 state.set(RAX, low);
                 state.set(RDX, high);
                 state.since_head.tsc = Some(tsc);
+                // The first of a step counts: the next is read for the sample.
+                if self.program().is_some()
+                    && state.clock.is_none_or(|(step, _)| step != progress.steps)
+                {
+                    state.clock = Some((progress.steps, tsc));
+                }
             }
             Mnemonic::Cmpxchg => now = self.reserve(instruction, state, expected, progress)?,
-            _ => return Err(not_allowed(instruction)),
+            _ => self.compute(instruction, state, progress)?,
         }
         state.flags = kept;
         Ok(Flow::On(now))
@@ -185,8 +228,9 @@ impl Machine<'_> {
             state.set(RAX, rax);
             Box::new(Way {
                 state,
-                progress,
+                progress: Some(progress),
                 failed: !success,
+                never: false,
             })
         };
         let taken_if_equal = instruction.condition_code() == ConditionCode::e;
@@ -197,22 +241,71 @@ impl Machine<'_> {
         }
     }
 
-    fn branch(&mut self, instruction: &Instruction, state: &State, progress: Progress) -> Flow {
-        let (taken, falls) = self.facts(instruction.condition_code(), state);
-        let way = |facts: Vec<Fact>| {
+    /// The branch behind `cmpxchg` of a largest value.
+    fn raised(
+        &mut self,
+        instruction: &Instruction,
+        state: &State,
+        (one, progress): (&'a Expected, Progress),
+    ) -> Flow {
+        let mut way = |success: bool| {
+            let progress = self.hit(one).raised(progress, success);
+            let mut state = state.clone();
+            let atom = Atom::Largest(instruction.ip());
+            state.forget(&self.values, &atom);
+            let read = self.values.atom(atom);
+            state.set(RAX, if success { Value::UNKNOWN } else { read });
+            Box::new(Way {
+                state,
+                progress,
+                failed: !success,
+                never: false,
+            })
+        };
+        let taken_if_equal = instruction.condition_code() == ConditionCode::e;
+        Flow::Branch {
+            to: instruction.near_branch_target(),
+            taken: way(taken_if_equal),
+            falls: way(!taken_if_equal),
+        }
+    }
+
+    fn branch(
+        &mut self,
+        instruction: &Instruction,
+        state: &State,
+        progress: Progress,
+    ) -> Result<Flow, String> {
+        let (mut taken, mut falls) = self.facts(instruction.condition_code(), state);
+        let program = self.program();
+        let mut never = [false; 2];
+        if program.is_some() {
+            let truth = self.truth(instruction.condition_code(), state.compare);
+            let other = self.values.not(truth);
+            taken.push(Fact::Holds(truth));
+            falls.push(Fact::Holds(other));
+            never = [truth, other].map(|truth| self.values.as_constant(truth) == Some(0));
+        }
+        let mut way = |facts: Vec<Fact>, never| {
             let mut state = state.clone();
             facts.into_iter().for_each(|fact| state.learn(fact));
+            let progress = match program {
+                Some(one) => self.hit(one).decide(progress, &state),
+                None => Some(progress),
+            };
             Box::new(Way {
                 state,
                 progress,
                 failed: false,
+                never,
             })
         };
-        Flow::Branch {
+        let [never_taken, never_falls] = never;
+        Ok(Flow::Branch {
             to: instruction.near_branch_target(),
-            taken: way(taken),
-            falls: way(falls),
-        }
+            taken: way(taken, never_taken),
+            falls: way(falls, never_falls),
+        })
     }
 
     /// What is proven where a branch is taken, and where it is not.
@@ -221,7 +314,7 @@ impl Machine<'_> {
         let difference = match compare {
             Compare::Unknown => return (Vec::new(), Vec::new()),
             Compare::Of(a, b) => self.values.xor(a, b),
-            Compare::Zero(value) => value,
+            Compare::Zero(value) | Compare::OnlyZero(value) => value,
         };
         let (mut equal, mut unequal) = (
             vec![Fact::Zero(difference)],

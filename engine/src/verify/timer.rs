@@ -3,6 +3,7 @@
 use gilk_instruments::Program;
 
 use super::hit::{Hit, Progress, Stage, Step};
+use super::program::Key;
 use super::state::{Fact, State};
 use super::value::{Atom, Value, Values};
 use crate::layout::RuntimeLayout;
@@ -10,18 +11,34 @@ use crate::layout::RuntimeLayout;
 impl Hit<'_> {
     /// `current | timer number`.
     pub(super) fn key(&mut self) -> Value {
-        let task = self.values.task();
-        let timer = self.values.constant(self.expected.timer.into());
-        self.values.add(task, timer)
+        self.key_of(Key::Thread(self.expected.timer))
+    }
+
+    pub(super) fn key_of(&mut self, key: Key) -> Value {
+        match key {
+            Key::Thread(number) => {
+                let task = self.values.task();
+                let number = self.values.constant(number.into());
+                self.values.add(task, number)
+            }
+            Key::Call(number) => {
+                let stack = self.values.atom(Atom::Stack);
+                let number = self.values.constant(u64::from(number) << 48);
+                self.values.xor(stack, number)
+            }
+        }
     }
 
     /// If `difference` is `check ^ time ^ key` of one entry: the entry, and the time in it.
     pub(super) fn timer_of(&mut self, difference: Value) -> Option<(Value, Value)> {
-        let key = self.key();
-        let mut parts = self.values.xor_parts(difference);
+        self.kept_under(Key::Thread(self.expected.timer), difference)
+    }
+
+    pub(super) fn kept_under(&mut self, key: Key, difference: Value) -> Option<(Value, Value)> {
         // Without the key any thread's timer would do, or none.
-        let own = parts.iter().position(|&part| part == key)?;
-        parts.swap_remove(own);
+        let key = self.key_of(key);
+        let words = self.values.xor(difference, key);
+        let parts = self.values.xor_parts(words);
         let [a, b] = parts.as_slice() else {
             return None;
         };
@@ -71,7 +88,7 @@ impl Hit<'_> {
             Stage::Starting { check, time, .. } => (check || word == 0, time || word == 8),
             _ => (word == 0, word == 8),
         };
-        self.entries.push((self.expected.timer, entry));
+        self.entries.push((Key::Thread(self.expected.timer), entry));
         let stage = Stage::Starting {
             entry,
             tsc: time,
@@ -112,7 +129,7 @@ impl Hit<'_> {
         if !found.any(|(known, _)| known == entry) {
             return Err("it stops a timer that was not found running".into());
         }
-        self.entries.push((self.expected.timer, entry));
+        self.entries.push((Key::Thread(self.expected.timer), entry));
         let delivered = progress.stage == Stage::Delivered;
         Ok(if delivered {
             None

@@ -11,6 +11,8 @@ use std::ops::Range;
 use std::slice::from_ref;
 
 use super::hash::Map;
+use super::made::Op;
+use super::program::Source;
 use super::sum::{Sum, Term, normal};
 
 /// A number; equal ones have the same identity. Lives in its [`Values`].
@@ -54,6 +56,8 @@ pub(super) enum Atom {
     Tsc(u64),
     /// The pointer to the running task.
     Task,
+    /// The stack pointer, as the original code has it.
+    Stack,
     /// A word of the entry of the table of timers that is `entry` bytes from its start.
     Timer {
         /// The instruction that read it.
@@ -69,6 +73,12 @@ pub(super) enum Atom {
     Or(Value, Value),
     /// A bitwise exclusive or of different values.
     Xor(Vec<Value>),
+    /// Something made of values in another way.
+    Made(Op, [Value; 3]),
+    /// What a step of a program read of its surroundings, once.
+    Read(Source, u16),
+    /// The word of an aggregate that keeps the largest value.
+    Largest(u64),
 }
 
 /// More terms than any generated address has; beyond it nothing is known.
@@ -244,6 +254,7 @@ impl Values {
                 (false, &pair)
             }
             Some(Atom::Xor(parts)) => (false, parts),
+            Some(Atom::Made(_, parts)) => (false, parts),
             Some(Atom::Timer { entry, .. }) => (true, from_ref(entry)),
             _ => (true, &[]),
         };
@@ -348,6 +359,10 @@ impl Values {
                 Atom::Xor(parts) => parts
                     .iter()
                     .try_fold(0, |all, &part| Some(all ^ self.meaning(part, atom)?))?,
+                Atom::Made(op, parts) => {
+                    let [a, b, c] = parts.map(|part| self.meaning(part, atom));
+                    op.of([a?, b?, c?])?
+                }
                 other => atom(other),
             };
             Some(total.wrapping_add(

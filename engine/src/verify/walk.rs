@@ -95,6 +95,7 @@ impl<'a> Walk<'a> {
                 layout,
                 values,
                 entries: Vec::new(),
+                expected: None,
             },
             scan,
             shape,
@@ -324,10 +325,19 @@ impl<'a> Walk<'a> {
             Flow::Branch { to, taken, falls } => {
                 for (to, way) in [(to, taken), (instruction.next_ip(), falls)] {
                     let Way {
-                        state,
+                        mut state,
                         progress,
                         failed,
+                        never,
                     } = *way;
+                    let (done, progress) = match progress {
+                        _ if never => continue,
+                        Some(progress) => (done, progress),
+                        None => {
+                            state.settle(&self.machine.values);
+                            (done + 1, Progress::default())
+                        }
+                    };
                     self.inside(since, to, state, (point, done, progress, goal), failed)?;
                 }
                 Ok(())

@@ -28,6 +28,10 @@ impl Values {
                     inner.push_str("task");
                     true
                 }
+                Some(Atom::Stack) => {
+                    inner.push_str("stack");
+                    true
+                }
                 Some(Atom::Whole(part)) => {
                     inner.push('(');
                     let known = self.describe(*part, depth - 1, &mut inner);

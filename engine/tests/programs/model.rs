@@ -33,6 +33,7 @@ pub(crate) fn homes(program: &Checked) -> Homes {
                 Scope::Cpu => Home::Cpu(take(1)),
                 Scope::Global => Home::Shared(take(1)),
                 Scope::Thread => Home::Thread(5),
+                Scope::Call => Home::Call(3),
             })
             .collect(),
         aggregates: { program.aggregates.iter() }
@@ -84,7 +85,8 @@ pub(crate) struct Model {
     homes: Homes,
     pub(crate) registers: [u64; 16],
     words: Vec<u64>,
-    thread: Option<u64>,
+    thread: u64,
+    call: u64,
     samples: Vec<u64>,
     hits: u64,
     room: u64,
@@ -101,7 +103,8 @@ impl Model {
             homes: (*probed.homes).clone(),
             registers: [0; 16],
             words: vec![0; 1000],
-            thread: None,
+            thread: 0,
+            call: 0,
             samples: Vec::new(),
             hits: 0,
             room,
@@ -167,14 +170,16 @@ impl interpret::Machine for Model {
     fn read(&mut self, variable: VariableId) -> u64 {
         match self.homes.variables[variable.0 as usize] {
             Home::Cpu(slot) | Home::Shared(slot) => *self.word(slot),
-            Home::Thread(_) => self.thread.unwrap_or(0),
+            Home::Thread(_) => self.thread,
+            Home::Call(_) => self.call,
         }
     }
 
     fn write(&mut self, variable: VariableId, value: u64) {
         match self.homes.variables[variable.0 as usize] {
             Home::Cpu(slot) | Home::Shared(slot) => *self.word(slot) = value,
-            Home::Thread(_) => self.thread = Some(value),
+            Home::Thread(_) => self.thread = value,
+            Home::Call(_) => self.call = value,
         }
     }
 

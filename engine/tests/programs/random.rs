@@ -48,7 +48,45 @@ fn types() -> impl Strategy<Value = Type> {
     prop::sample::select(vec![Type::I64, Type::U64])
 }
 
+/// With what constants make computed, as the checker does it.
+fn folded(kind: ExprKind) -> ExprKind {
+    let constant = |one: &Expr| match one.kind {
+        ExprKind::Constant(bits) => Some(bits),
+        _ => None,
+    };
+    let known = match &kind {
+        ExprKind::Extend {
+            value,
+            width,
+            signed,
+        } => constant(value).map(|bits| width.extend(bits, *signed)),
+        ExprKind::Unary(op, one) => constant(one).map(|bits| op.apply(bits)),
+        ExprKind::Binary(op, left, right) => {
+            let both = constant(left).zip(constant(right));
+            both.map(|(left, right)| op.apply(left, right))
+        }
+        ExprKind::And(left, right) => match (constant(left), constant(right)) {
+            (Some(0), _) | (_, Some(0)) => Some(0),
+            (Some(_), Some(_)) => Some(1),
+            _ => None,
+        },
+        ExprKind::Or(left, right) => match (constant(left), constant(right)) {
+            (Some(0), Some(0)) => Some(0),
+            (Some(1..), _) | (_, Some(1..)) => Some(1),
+            _ => None,
+        },
+        ExprKind::Select { condition, yes, no } => match constant(condition) {
+            Some(0) => return no.kind.clone(),
+            Some(_) => return yes.kind.clone(),
+            None => None,
+        },
+        _ => None,
+    };
+    known.map_or(kind, ExprKind::Constant)
+}
+
 fn expr(kind: ExprKind) -> Expr {
+    let kind = folded(kind);
     Expr {
         kind,
         ty: Type::U64,
@@ -60,7 +98,7 @@ pub(crate) fn expressions() -> impl Strategy<Value = Expr> {
     let leaf = prop_oneof![
         numbers().prop_map(ExprKind::Constant),
         inputs().prop_map(ExprKind::Input),
-        (0u32..3).prop_map(|id| ExprKind::Variable(VariableId(id))),
+        (0u32..4).prop_map(|id| ExprKind::Variable(VariableId(id))),
     ]
     .prop_map(expr);
     leaf.prop_recursive(4, 24, 3, |inner| {
@@ -116,7 +154,7 @@ fn aggregates() -> impl Strategy<Value = Vec<Aggregate>> {
 }
 
 fn actions(aggregates: usize) -> impl Strategy<Value = Action> {
-    let variable = || (0u32..3).prop_map(VariableId);
+    let variable = || (0u32..4).prop_map(VariableId);
     // Numbers around the bounds of histograms come seldom by chance.
     let small = (-120i64..220).prop_map(|small| expr(ExprKind::Constant(small as u64)));
     let near = (0u8..6, -120i64..220).prop_map(|(argument, by)| {
@@ -157,14 +195,6 @@ pub(crate) fn program() -> impl Strategy<Value = Checked> {
     })
 }
 
-/// One that counts in its first aggregate.
-pub(crate) fn counting() -> Action {
-    Action {
-        kind: ActionKind::Update(AggregateId(0), None),
-        span: Span::default(),
-    }
-}
-
 pub(crate) fn of_probe(predicate: Option<Expr>, actions: Vec<Action>) -> Checked {
     let variable = |name: &str, scope| Variable {
         name: name.to_owned(),
@@ -182,6 +212,7 @@ pub(crate) fn of_probe(predicate: Option<Expr>, actions: Vec<Action>) -> Checked
             variable("c", Scope::Cpu),
             variable("g", Scope::Global),
             variable("t", Scope::Thread),
+            variable("a", Scope::Call),
         ],
         aggregates: vec![Aggregate {
             name: String::from("n"),

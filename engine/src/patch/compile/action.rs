@@ -7,15 +7,15 @@ use gilk_instruments::program::{
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::expression::Operand;
-use super::{Compiler, Home, leaf};
+use super::{Compiler, Home, added_to, leaf};
 use crate::layout::CounterSlot;
 use crate::patch::emit::{at, gs, indexed};
-use crate::patch::instrument::{Value, find_entry, sample};
+use crate::patch::instrument::{Value, find_entry, place_of, sample};
 
 impl Compiler<'_> {
     pub(super) fn action(&mut self, action: &Action) {
         if let Some(value) = action.kind.value() {
-            self.pin(value);
+            self.pin(value, added_to(self.probed, action));
         }
         match &action.kind {
             ActionKind::Sample(value) => self.sample(value),
@@ -87,9 +87,9 @@ impl Compiler<'_> {
 
     fn store(&mut self, id: VariableId, expr: &Expr) {
         match self.probed.home(id) {
-            Some(Home::Thread(number)) => {
+            Some(home @ (Home::Thread(_) | Home::Call(_))) => {
                 self.value(expr, 0);
-                self.keep(number);
+                self.keep(home);
             }
             home => self.put_in_word(home, expr, (Code::Mov_rm64_r64, Code::Mov_rm64_imm32)),
         }
@@ -97,21 +97,39 @@ impl Compiler<'_> {
 
     fn add(&mut self, id: VariableId, expr: &Expr) {
         match self.probed.home(id) {
-            Some(Home::Thread(number)) => {
+            Some(home @ (Home::Thread(_) | Home::Call(_))) => {
                 self.value(expr, 0);
                 self.read(super::Leaf::Variable(id), 1);
                 let (to, old) = (self.work(0), self.work(1));
                 self.op(Code::Add_r64_rm64, to, old);
-                self.keep(number);
+                self.keep(home);
             }
             home => self.put_in_word(home, expr, (Code::Add_rm64_r64, Code::Add_rm64_imm32)),
         }
     }
 
-    /// The first register goes into an entry of the running task.
-    fn keep(&mut self, number: u8) {
+    /// The key of a variable in the table of timers, and the address of its entry.
+    pub(super) fn find(&mut self, home: Home, registers: [Register; 3]) {
+        match home {
+            Home::Thread(number) => find_entry(self.e, number, self.layout, registers),
+            Home::Call(number) => {
+                let [key, entry, spare] = registers;
+                let stack = at(Register::RSP, self.registers.pushed());
+                self.e.op(Instruction::with2(Code::Lea_r64_m, key, stack));
+                // The upper bits of an address say nothing.
+                self.constant(entry, u64::from(number) << 48);
+                self.op(Code::Xor_r64_rm64, key, entry);
+                place_of(self.e, self.layout, registers);
+                self.op(Code::Add_r64_rm64, entry, spare);
+            }
+            Home::Cpu(_) | Home::Shared(_) => {}
+        }
+    }
+
+    /// The first register goes into an entry of the running task, or of this call.
+    fn keep(&mut self, home: Home) {
         let [value, key, entry, spare] = [0, 1, 2, 3].map(|number| self.work(number));
-        find_entry(self.e, number, self.layout, [key, entry, spare]);
+        self.find(home, [key, entry, spare]);
         self.op(Code::Xor_r64_rm64, key, value);
         for (offset, from) in [(0, key), (8, value)] {
             let word = at(entry, offset);
@@ -238,9 +256,13 @@ impl Compiler<'_> {
         let signed = aggregate.ty.signed();
         let last = aggregate.words().saturating_sub(1);
         let step = step.max(1);
-        self.constant(other, from.cast_unsigned());
         self.copy(place, value);
-        self.op(Code::Sub_r64_rm64, place, other);
+        if from != 0 || signed {
+            self.constant(other, from.cast_unsigned());
+        }
+        if from != 0 {
+            self.op(Code::Sub_r64_rm64, place, other);
+        }
         if step.is_power_of_two() {
             let by = step.trailing_zeros();
             self.e

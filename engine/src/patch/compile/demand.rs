@@ -2,7 +2,7 @@
 
 use super::{
     Action, ActionKind, AggregateKind, BinaryOp, Expr, ExprKind, Home, Input, Probed, Scope,
-    input_register, repeated,
+    added_to, input_register, repeated,
 };
 use crate::layout::RuntimeLayout;
 
@@ -60,11 +60,12 @@ impl Demand {
 
     /// An expression, and what is mentioned more than once in it.
     fn step(probed: &Probed, expr: &Expr) -> Self {
-        Self::of_expr(probed, expr).behind(repeated(expr).len())
+        Self::of_expr(probed, expr).behind(repeated(expr, None).len())
     }
 
     fn of_action(probed: &Probed, action: &Action, layout: &RuntimeLayout) -> Self {
-        let kept = action.kind.value().map_or(0, |expr| repeated(expr).len());
+        let also = added_to(probed, action);
+        let kept = { action.kind.value() }.map_or(0, |expr| repeated(expr, also).len());
         let far = |slot| {
             layout
                 .counter(slot)
@@ -74,7 +75,7 @@ impl Demand {
         let word = |slot| Self::of(if far(slot) { 2 } else { 0 });
         let variable = |id, adds: bool| match probed.home(id) {
             // An old value is read beside the one that is added.
-            Some(Home::Thread(_)) => Self::of(if adds { 5 } else { 4 }),
+            Some(Home::Thread(_) | Home::Call(_)) => Self::of(if adds { 5 } else { 4 }),
             Some(Home::Cpu(slot)) => word(slot),
             _ => Self::of(2),
         };
@@ -102,9 +103,9 @@ impl Demand {
         match &expr.kind {
             ExprKind::Input(Input::Tsc | Input::Nsecs) => Self::fixed(2),
             ExprKind::Variable(id) => {
-                let thread = { probed.checked.variable(*id) }
-                    .is_some_and(|known| known.scope == Scope::Thread);
-                Self::of(if thread { 3 } else { 1 })
+                let keyed = { probed.checked.variable(*id) }
+                    .is_some_and(|known| matches!(known.scope, Scope::Thread | Scope::Call));
+                Self::of(if keyed { 3 } else { 1 })
             }
             ExprKind::Constant(_) | ExprKind::Input(_) | ExprKind::Load { .. } => Self::of(1),
             ExprKind::Extend { value, .. } | ExprKind::Unary(_, value) => of(value),

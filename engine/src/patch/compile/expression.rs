@@ -8,7 +8,7 @@ use iced_x86::{Code, Instruction, Register};
 use super::demand::is_truth;
 use super::{Compiler, Home, Leaf, input_register, leaf, ops};
 use crate::patch::emit::{at, gs};
-use crate::patch::instrument::{find_entry, read_tsc};
+use crate::patch::instrument::read_tsc;
 
 /// What stands on the right of an instruction.
 #[derive(Clone, Copy, Debug)]
@@ -98,9 +98,9 @@ impl Compiler<'_> {
                 let word = self.shared_word(slot, to);
                 self.e.op(Instruction::with2(Code::Mov_r64_rm64, to, word));
             }
-            Some(Home::Thread(number)) => {
+            Some(home @ (Home::Thread(_) | Home::Call(_))) => {
                 let (entry, value) = (self.work(into + 1), self.work(into + 2));
-                find_entry(self.e, number, self.layout, [to, entry, value]);
+                self.find(home, [to, entry, value]);
                 let kept = at(entry, 8);
                 self.e
                     .op(Instruction::with2(Code::Mov_r64_rm64, value, kept));

@@ -60,6 +60,8 @@ pub enum Home {
     Shared(CounterSlot),
     /// The table of timers, under this number (0 to 63) of the running task.
     Thread(u8),
+    /// The same table, under this number of the stack pointer that its function began with.
+    Call(u16),
 }
 
 impl Probed {
@@ -193,9 +195,20 @@ fn leaf(expr: &Expr) -> Option<Leaf> {
     })
 }
 
-/// What is mentioned more than once.
-fn repeated(expr: &Expr) -> Vec<Leaf> {
-    let mut seen = Vec::new();
+/// What an action reads besides its expression: a variable in the table of timers that it adds to.
+fn added_to(probed: &Probed, action: &Action) -> Option<Leaf> {
+    match action.kind {
+        ActionKind::Add(id, _) => {
+            let keyed = matches!(probed.home(id)?, Home::Thread(_) | Home::Call(_));
+            keyed.then_some(Leaf::Variable(id))
+        }
+        _ => None,
+    }
+}
+
+/// What is mentioned more than once, `also` being mentioned besides.
+fn repeated(expr: &Expr, also: Option<Leaf>) -> Vec<Leaf> {
+    let mut seen: Vec<Leaf> = also.into_iter().collect();
     let mut twice = Vec::new();
     expr.any(&mut |node| {
         if let Some(leaf) = leaf(node) {
@@ -261,10 +274,10 @@ impl Compiler<'_> {
     }
 
     /// Reads what `expr` mentions more than once, into the last registers there are.
-    fn pin(&mut self, expr: &Expr) {
+    fn pin(&mut self, expr: &Expr, also: Option<Leaf>) {
         self.pinned.clear();
         let mut last = self.registers.work.len();
-        for leaf in repeated(expr) {
+        for leaf in repeated(expr, also) {
             last = last.saturating_sub(1);
             self.read(leaf, 0);
             let (from, to) = (self.work(0), self.work(last));

@@ -9,7 +9,7 @@ use crate::patch::emit::Forward;
 impl Compiler<'_> {
     /// Emits the tests; each of the branches is taken if it does not hold.
     pub(super) fn predicate(&mut self, expr: &Expr) -> Vec<Forward> {
-        self.pin(expr);
+        self.pin(expr, None);
         let mut skips = Vec::new();
         self.tests(expr, &mut skips);
         self.pinned.clear();
@@ -38,8 +38,19 @@ impl Compiler<'_> {
 
     fn test(&mut self, expr: &Expr, skip: Code, skips: &mut Vec<Forward>) {
         self.value(expr, 0);
-        let value = self.work(0);
-        self.op(Code::Test_rm64_r64, value, value);
+        if !tells(expr) {
+            let value = self.work(0);
+            self.op(Code::Test_rm64_r64, value, value);
+        }
         skips.push(self.e.branch_forward(skip));
+    }
+}
+
+/// Whether the last instruction of the expression says by the flags whether it is zero.
+fn tells(expr: &Expr) -> bool {
+    match &expr.kind {
+        ExprKind::And(..) | ExprKind::Or(..) => true,
+        ExprKind::Binary(op, ..) => !op.compares() && ops::plain(*op).is_some(),
+        _ => false,
     }
 }

@@ -12,6 +12,9 @@ mod mutations;
 mod numbers;
 mod placements;
 mod placer;
+mod programs;
+#[path = "../../../tests/programs/random.rs"]
+mod random;
 mod samples;
 mod schedules;
 mod sites;

@@ -1,0 +1,157 @@
+//! Names of a session looked up: which instruments stand at which hooks, and their identifiers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gilk_instruments::program::Checked;
+use gilk_instruments::{Definition, Library};
+
+use super::build::{Planner, refused};
+use super::probes::{Instruments, is_idle, places, returned_is_known};
+use super::stage::{self, Stage, Watch};
+use crate::cfg::BlockIndex;
+use crate::patch::{Probed, sampled_argument};
+use crate::{Error, HookType, InstrumentId, Refusal, Result};
+
+/// An instrument of the session with its names looked up.
+pub(super) struct Named {
+    pub(super) definition: Arc<Definition>,
+    pub(super) id: InstrumentId,
+    /// Index of its placement.
+    pub(super) placement: usize,
+    pub(super) probe: Option<Arc<Probed>>,
+}
+
+pub(super) type Hook = (u32, BlockIndex, HookType);
+
+impl Planner<'_> {
+    /// Looks functions, blocks and instruments up and numbers them: one for each placement, or for each
+    /// place of each probe of one in the language.
+    pub(super) fn named(&mut self, library: &Library, watch: &mut Watch<'_>) -> Result<Vec<Named>> {
+        let mut instruments = Instruments::new(self.image, self.session, library);
+        let mut majors: HashMap<&str, u32> = HashMap::new();
+        let mut orders: HashMap<Hook, u64> = HashMap::new();
+        let mut named = Vec::with_capacity(self.session.placements.len());
+        for (index, placement) in self.session.placements.iter().enumerate() {
+            let definition = instruments.definition(placement)?;
+            let major = match majors.get(&*placement.function) {
+                Some(&known) => known,
+                None => {
+                    stage::told(watch, Stage::Graphs)?;
+                    let new = self.functions.major(&placement.function)?;
+                    majors.insert(&placement.function, new);
+                    new
+                }
+            };
+            if let Some(checked) = instruments.checked(placement, &definition)? {
+                let written = (&definition, &checked);
+                self.probes(written, (index, major), &mut orders, &mut named)?;
+                continue;
+            }
+            let block = BlockIndex(placement.block);
+            self.check_block(major, &placement.function, block)?;
+            if let Some(register) = sampled_argument(definition.program) {
+                self.functions.sample(major, register);
+            }
+            let id = self.number((major, block, placement.hook), &mut orders)?;
+            named.push(Named {
+                definition,
+                id,
+                placement: index,
+                probe: None,
+            });
+        }
+        Ok(named)
+    }
+
+    fn check_block(&self, major: u32, function: &str, block: BlockIndex) -> Result<()> {
+        match self.functions.graph(major) {
+            Some(cfg) if cfg.block(block).is_none() && cfg.refusal.is_none() => {
+                Err(Error::NoBlock {
+                    function: function.to_owned(),
+                    block: block.0,
+                    blocks: cfg.blocks.len(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The identifier of the next instrument at a hook.
+    fn number(&self, hook: Hook, orders: &mut HashMap<Hook, u64>) -> Result<InstrumentId> {
+        let (major, block, kind) = hook;
+        let order = orders.entry(hook).or_insert(0);
+        let Ok(eight_bits) = u8::try_from(*order) else {
+            return Err(Error::Full {
+                what: "instruments at one hook",
+                needed: self.at_same_hook(hook).max(257),
+                available: 256,
+            });
+        };
+        *order += 1;
+        let id = InstrumentId::new(major, kind, block.0, eight_bits);
+        id.ok_or_else(|| Error::Full {
+            what: "function and block numbers",
+            needed: u64::from(major.max(block.0)) + 1,
+            available: u64::from(InstrumentId::MAJORS.min(InstrumentId::BLOCKS)),
+        })
+    }
+
+    /// How many placements share a hook.
+    fn at_same_hook(&self, (major, block, hook): Hook) -> u64 {
+        let name = self.functions.graph(major).map(|cfg| &*cfg.name);
+        let placements = self.session.placements.iter();
+        let same = |p: &&crate::session::Placement| {
+            Some(&*p.function) == name && (p.block, p.hook) == (block.0, hook)
+        };
+        placements.filter(same).count() as u64
+    }
+
+    /// Numbers every place of every probe of a placement.
+    fn probes(
+        &mut self,
+        (definition, checked): (&Arc<Definition>, &Arc<Checked>),
+        (index, major): (usize, u32),
+        orders: &mut HashMap<Hook, u64>,
+        named: &mut Vec<Named>,
+    ) -> Result<()> {
+        let Some(placement) = self.session.placements.get(index) else {
+            return Ok(());
+        };
+        let refuse = |refusal| refused(self.session, index, refusal);
+        let homes = Arc::new(self.words.homes(checked)?);
+        for (number, probe) in (0..).zip(&checked.probes) {
+            if is_idle(probe) {
+                continue;
+            }
+            let probed = Arc::new(Probed {
+                checked: Arc::clone(checked),
+                index: number,
+                homes: Arc::clone(&homes),
+            });
+            let at = (major, placement);
+            let places = places(&mut self.functions, self.image, probe, at)?.map_err(refuse)?;
+            for place in places {
+                self.check_block(place.major, &placement.function, place.block)?;
+                let Some(cfg) = self.functions.graph(place.major) else {
+                    continue;
+                };
+                if let Some((rule, why)) = probed.refusal(self.layout) {
+                    let at = cfg.span.start;
+                    return Err(refuse(Refusal { rule, at, why }));
+                }
+                if let Some(refusal) = returned_is_known(cfg, probe, place) {
+                    return Err(refuse(refusal));
+                }
+                self.functions.sample_all(place.major, probed.reads());
+                named.push(Named {
+                    definition: Arc::clone(definition),
+                    id: self.number((place.major, place.block, place.hook), orders)?,
+                    placement: index,
+                    probe: Some(Arc::clone(&probed)),
+                });
+            }
+        }
+        Ok(())
+    }
+}

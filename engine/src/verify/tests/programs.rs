@@ -1,0 +1,262 @@
+//! Programs in the language: whatever the compiler makes of one is proven, and no instruction of it can
+//! be taken away, turned round or moved without being found out.
+
+use std::sync::Arc;
+
+use gilk_instruments::program::{Checked, Scope};
+use iced_x86::{FlowControl, OpKind};
+use proptest::prelude::*;
+
+use super::random;
+use super::*;
+use crate::layout::CounterSlot;
+use crate::liveness::{Live, RegisterSet};
+use crate::patch::{Assembler, Home, Homes, Hooked, Packed, PieceKind, Pieces, Probed};
+use crate::placement::Point;
+use crate::plan::PlannedInstrument;
+
+/// A plan of one instrument in the language, at the function's block.
+fn written(image: &Image, function: &str, block: u32, source: &str) -> crate::Result<Plan> {
+    let mut session = session(vec![placement(function, block, HookType::Pre, "mine")]);
+    session.sources.insert("mine".into(), source.into());
+    plan(image, &session, &Library::builtin().unwrap(), &layout())
+}
+
+fn homes(program: &Checked) -> Homes {
+    let mut next = [0; 2];
+    let mut take = |words: u32| {
+        // Single words are near, histograms out of reach of a displacement.
+        let bank = u32::from(words > 2);
+        let slot = next[bank as usize];
+        next[bank as usize] += words;
+        CounterSlot { bank, slot }
+    };
+    Homes {
+        variables: { program.variables.iter() }
+            .map(|variable| match variable.scope {
+                Scope::Cpu => Home::Cpu(take(1)),
+                Scope::Global => Home::Shared(take(1)),
+                Scope::Thread => Home::Thread(7),
+                Scope::Call => Home::Call(9),
+            })
+            .collect(),
+        aggregates: { program.aggregates.iter() }
+            .map(|aggregate| take(aggregate.words()))
+            .collect(),
+    }
+}
+
+/// The plan with another program in place of its own; `None` if it is refused by rule.
+fn with_program(image: &Image, plan: &Plan, program: Checked, live: Live) -> Option<Plan> {
+    let mut plan = plan.clone();
+    let probed = Probed {
+        homes: Arc::new(homes(&program)),
+        checked: Arc::new(program),
+        index: 0,
+    };
+    if probed.refusal(&plan.layout).is_some() {
+        return None;
+    }
+    let one = &mut plan.instruments[0];
+    let hooked = Hooked {
+        id: one.id,
+        program: one.definition.program,
+        timer: one.timer,
+        counter: None,
+        probe: Some(&probed),
+    };
+    for patch in &mut plan.patches {
+        let site = &plan.sites[patch.site.0 as usize];
+        let hooked = [hooked];
+        let hooks: Vec<(Point, &[Hooked<'_>])> = { patch.hooks.iter() }
+            .map(|(point, _)| (*point, &hooked[..]))
+            .collect();
+        let code = Assembler::new(image, &plan.layout)
+            .assemble(patch.address, site, &hooks, &|_| live)
+            .unwrap();
+        patch.code = code.bytes.into();
+        patch.rows = code.rows.into();
+        patch.pieces = Pieces::pack(&code.pieces, &[one.id], &mut Packed::default());
+    }
+    one.probe = Some(Arc::new(probed));
+    Some(plan)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whatever_is_compiled_is_proven(program in random::program(), all: bool) {
+        let image = kernel().image();
+        let plan = written(&image, "helper", 0, "instrument mine \"x.\"; hit { sample(1) }").unwrap();
+        // At its entry rax, r10 and r11 are dead.
+        let arguments = RegisterSet(!(1 | 1 << 10 | 1 << 11));
+        let live = if all { Live { registers: RegisterSet::ALL, flags: true } }
+            else { Live { registers: arguments, flags: false } };
+        let text = format!("{program:?}");
+        if let Some(plan) = with_program(&image, &plan, program, live)
+            && let Err(violations) = verify(&image, plan)
+        {
+            // A test that never holds leaves what nobody comes to.
+            let said = list(&violations);
+            assert!(said.contains("control never comes here"), "{said}\n{text}");
+        }
+    }
+}
+
+/// Programs with every kind of test, value and action.
+const PROGRAMS: [&str; 10] = [
+    "hit / pid == 77 && arg0 != 0 / { @n = count() }",
+    "hit / comm == \"swapper/0\" || (s64)arg1 < -3 / { sample(arg0 + arg1 * 3) }",
+    "hit { sample((arg0 >> 3) / 10 + arg1 % 7 + (arg2 & 0xff) * tid) }",
+    "cpu @c; global @g; hit { @c = arg0; @g += arg1; @c += 5 }",
+    "global @g; thread @t; hit { @g = cpu; @t += arg0 }",
+    "thread @t; hit / @t == 0 / { @t = arg0 | 1; sample(@t + nsecs) }",
+    "hit { @a = sum(arg0); @b = avg(arg1); @c = max(arg2); @d = min((s64)arg0) }",
+    "hit { @a = hist(arg0); @b = hist((s64)arg1) }",
+    "hit { @a = lhist((s64)arg0, -5, 95, 7); @b = lhist(arg1, 0, 64, 8) }",
+    "thread @t; hit { sample(tsc - @t); @t = tsc }",
+];
+
+fn programs() -> impl Iterator<Item = Plan> {
+    let image = kernel().image();
+    PROGRAMS.into_iter().map(move |program| {
+        let source = format!("instrument mine \"x.\";\n{program}");
+        let planned = written(&image, "helper", 0, &source);
+        planned.unwrap_or_else(|error| panic!("{program}: {error}"))
+    })
+}
+
+/// Instructions of the instrument, by offset in its patch.
+fn instrument(plan: &Plan) -> Vec<(usize, Instruction)> {
+    let patch = &plan.patches[0];
+    let own = |kind: &PieceKind| matches!(kind, PieceKind::Instrument(_));
+    let mut all = Vec::new();
+    for piece in patch.pieces().filter(|piece| own(&piece.kind)) {
+        let from = piece.range.start as usize;
+        let code = &patch.code[from..piece.range.end as usize];
+        for one in Decoder::with_ip(64, code, patch.address.0 + from as u64, 0) {
+            all.push(((one.ip() - patch.address.0) as usize, one));
+        }
+    }
+    all
+}
+
+#[test]
+fn no_instruction_of_a_program_can_be_left_out() {
+    let image = kernel().image();
+    for (number, plan) in programs().enumerate() {
+        passes(&image, &plan);
+        for (at, one) in instrument(&plan) {
+            let mut bad = plan.clone();
+            bad.patches[0].code[at..at + one.len()].fill(0x90);
+            assert!(
+                verify(&image, bad).is_err(),
+                "program {number}: without `{one}`"
+            );
+        }
+    }
+}
+
+#[test]
+fn no_condition_operand_or_constant_of_a_program_can_be_another() {
+    let image = kernel().image();
+    let mut tried = 0;
+    for (number, plan) in programs().enumerate() {
+        for (at, one) in instrument(&plan) {
+            let mut changes: Vec<(usize, u8)> = Vec::new();
+            // The last byte is of the displacement or the immediate, where there is one: a small number more.
+            let ends_with_number = one.op_count() > 0
+                && matches!(
+                    one.op_kind(one.op_count() - 1),
+                    OpKind::Immediate8to64
+                        | OpKind::Immediate8
+                        | OpKind::Immediate32
+                        | OpKind::Immediate64
+                        | OpKind::Immediate32to64
+                );
+            if ends_with_number {
+                changes.push((at + one.len() - 1, 1));
+            }
+            let conditional = one.flow_control() == FlowControl::ConditionalBranch;
+            let code = &plan.patches[0].code;
+            if conditional {
+                // 0f 8x, or 7x: the lowest bit turns the condition round.
+                changes.push((at + usize::from(code[at] == 0x0f), 1));
+            } else if let Some(place) = (at..at + one.len()).find(|&place| code[place] == 0x0f)
+                && matches!(code[place + 1], 0x40..=0x4f | 0x90..=0x9f)
+            {
+                changes.push((place + 1, 1));
+            }
+            for (place, bit) in changes {
+                let mut bad = plan.clone();
+                bad.patches[0].code[place] ^= bit;
+                tried += 1;
+                let text = decoded(bad.patches[0].address, &bad.patches[0].code);
+                let now = text.iter().find(|now| now.ip() == one.ip());
+                let now = now.map(ToString::to_string);
+                assert!(
+                    verify(&image, bad).is_err(),
+                    "program {number}: {now:?} instead of `{one}`"
+                );
+            }
+        }
+    }
+    assert!(tried > 100, "{tried} changes");
+}
+
+/// What the plan says of words is not believed either.
+#[test]
+fn no_word_of_a_program_can_be_anothers() {
+    let image = kernel().image();
+    let plans: Vec<Plan> = programs().collect();
+    let moved = |plan: &Plan, change: &dyn Fn(&mut Homes)| {
+        let mut bad = plan.clone();
+        let mut probed = (*bad.instruments[0].probe.clone().unwrap()).clone();
+        let mut homes = (*probed.homes).clone();
+        change(&mut homes);
+        probed.homes = Arc::new(homes);
+        bad.instruments[0].probe = Some(Arc::new(probed));
+        verify(&image, bad).is_err()
+    };
+    assert!(moved(&plans[0], &|homes| homes.aggregates[0].slot += 1));
+    assert!(moved(&plans[3], &|homes| homes.variables.swap(0, 1)));
+    assert!(moved(&plans[5], &|homes| homes.variables[0] = Home::Thread(1)));
+    assert!(moved(&plans[7], &|homes| homes.aggregates[0].bank = 0));
+}
+
+#[test]
+fn entry_and_return_probes_stand_at_every_exit() {
+    let image = kernel().image();
+    let source = "instrument mine \"x.\" unit \"ticks\" duration;\ncall @start;\n\
+        entry { @start = tsc }\nreturn / @start / { sample(tsc - @start); @start = 0 }";
+    for (function, exits) in [("worker", 1), ("helper", 1), ("tail", 1)] {
+        let plan = written(&image, function, 0, source).unwrap();
+        passes(&image, &plan);
+        assert_eq!(plan.instruments.len(), 1 + exits, "{function}");
+        let homes = |one: &PlannedInstrument| one.probe.clone().unwrap().homes.clone();
+        let all = plan.instruments.iter();
+        assert!(
+            all.clone()
+                .all(|one| homes(one) == homes(&plan.instruments[0]))
+        );
+        assert!(all.clone().all(|one| one.placement == 0));
+    }
+    let returned = "instrument mine \"x.\"; return { sample(retval) }";
+    passes(&image, &written(&image, "helper", 0, returned).unwrap());
+    // A tail call leaves before the value is known.
+    assert!(
+        written(&image, "tail", 0, returned)
+            .unwrap()
+            .instruments
+            .is_empty()
+    );
+    let gone = written(
+        &image,
+        "tail",
+        0,
+        "instrument mine \"x.\"; post { sample(arg1) }",
+    );
+    let gone = gone.unwrap_err().to_string();
+    assert!(gone.contains("argument-gone"), "{gone}");
+}
