@@ -24,8 +24,11 @@ pub const COLUMNS: [(&str, usize); 5] = [
     ("value", 8),
 ];
 
-/// Rows of a batch that a reader accepts: bounds the memory that a damaged file can ask for.
-pub(crate) const MAX_READ_ROWS: usize = 1 << 20;
+/// Rows of a batch that a reader accepts. This bounds the memory that a file can ask for: a batch takes
+/// no less than 512 bytes of it, and no more than 24 bytes a row when it is read, so reading takes at most
+/// 3,072 times the size of the file (when each CPU has one batch, of rows that are all the same), and
+/// some megabytes.
+pub(crate) const MAX_READ_ROWS: usize = MAX_ROWS;
 /// The first and the last bytes of an Arrow file.
 pub(crate) const MAGIC: [u8; 6] = *b"ARROW1";
 /// Where the schema message stands, and what messages and their buffers are padded to.

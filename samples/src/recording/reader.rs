@@ -212,8 +212,10 @@ impl BlockReader {
 
     /// Reads the samples of one batch.
     pub(super) fn samples(&mut self, recording: &Recording, block: &Block) -> Result<Batch> {
+        let decoder = self.decode(recording, block)?;
+        // Not before: a sidecar may say any number of rows.
         let mut samples = Vec::with_capacity(block.rows as usize);
-        self.decode(recording, block)?.samples(&mut samples);
+        decoder.samples(&mut samples);
         Ok(Batch {
             cpu: block.cpu,
             samples,
