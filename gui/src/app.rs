@@ -7,6 +7,7 @@ use gilk_instruments::Library;
 
 use crate::args::Start;
 use crate::command::{self, Command};
+use crate::follow::Searched;
 use crate::graph::view::metrics;
 use crate::keep::Keeper;
 use crate::screenshot::Shot;
@@ -30,7 +31,7 @@ pub struct App {
     /// Sessions there have been: a new one may have the same revision as the last.
     pub(crate) documents: u64,
     /// The filter that was last searched for.
-    pub(crate) searched: Option<(String, u64)>,
+    pub(crate) searched: Option<Searched>,
     pub(crate) shot: Option<Shot>,
     /// What a picture failed with.
     pub(crate) failed: std::sync::Arc<std::sync::Mutex<Option<crate::Error>>>,

@@ -1,15 +1,27 @@
 //! What follows from a change: workers are asked for the list's answer, the plan, the preview.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use gilk_engine::Session;
+use gilk_engine::image::FunctionId;
+use gilk_engine::{InstrumentId, Session};
 
 use crate::app::App;
 use crate::catalogue::Catalogue;
 use crate::desk::Pane;
+use crate::functions::Scope;
 use crate::graph::marks::Hooked;
 use crate::state::{Previewed, TargetState};
 use crate::worker::{Planning, Search};
+
+/// What the list was last asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Searched {
+    filter: String,
+    target: u64,
+    modules: bool,
+    among: Option<BTreeSet<FunctionId>>,
+}
 
 impl App {
     /// Asks workers for whatever follows from a change: the list's answer, the plan, the marks.
@@ -18,13 +30,20 @@ impl App {
             self.state.hooked = Hooked::default();
             return;
         };
-        let wanted = (self.state.functions.filter.clone(), self.targets);
+        let wanted = Searched {
+            filter: self.state.functions.filter.clone(),
+            target: self.targets,
+            modules: self.state.functions.scope == Scope::Modules,
+            among: self.among(&catalogue),
+        };
         if self.searched.as_ref() != Some(&wanted)
             || self.state.functions.answered.is_none() && self.searched.is_none()
         {
             self.workers.search(Search {
                 catalogue: Arc::clone(&catalogue),
-                filter: wanted.0.clone(),
+                filter: wanted.filter.clone(),
+                modules: wanted.modules,
+                among: wanted.among.clone(),
             });
             self.searched = Some(wanted);
         }
@@ -43,6 +62,31 @@ impl App {
                 .plan(self.planning(self.state.plan.asked, session, &catalogue));
         }
         self.preview(&catalogue);
+    }
+
+    /// The functions that the list is narrowed to, if it is.
+    fn among(&self, catalogue: &Catalogue) -> Option<BTreeSet<FunctionId>> {
+        let image = catalogue.image();
+        match self.state.functions.scope {
+            Scope::All | Scope::Modules => None,
+            Scope::Touched => Some(self.state.hooked.functions()),
+            Scope::Hot => {
+                let Some(record) = &self.state.timeline.record else {
+                    return Some(BTreeSet::new());
+                };
+                let lanes = record.lanes().iter().filter(|info| record.hits(info) > 0);
+                let majors: BTreeSet<u32> = lanes
+                    .filter_map(|info| InstrumentId::unpack(info.id))
+                    .map(|id| id.major)
+                    .collect();
+                let functions = record.metadata.functions.iter();
+                let hit = functions.filter(|one| majors.contains(&one.major));
+                Some(
+                    hit.filter_map(|one| Some(image.function_named(&one.name).ok()?.id))
+                        .collect(),
+                )
+            }
+        }
     }
 
     fn planning(&self, revision: u64, session: Session, catalogue: &Arc<Catalogue>) -> Planning {

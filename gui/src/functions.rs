@@ -23,6 +23,8 @@ pub struct Functions {
     pub found: Arc<Vec<FunctionId>>,
     /// The filter that `found` answers.
     pub answered: Option<String>,
+    /// Which functions are listed at all.
+    pub scope: Scope,
     /// The row that Enter opens.
     pub row: usize,
     /// The filter is to get the cursor.
@@ -55,6 +57,55 @@ impl Functions {
     }
 }
 
+/// Which functions are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// All of them.
+    #[default]
+    All,
+    /// Those that the session touches.
+    Touched,
+    /// Those that the run on the timeline hit.
+    Hot,
+    /// Those of modules.
+    Modules,
+}
+
+impl Scope {
+    const ALL: [(Self, &'static str, &'static str); 4] = [
+        (Self::All, "all", "every function"),
+        (
+            Self::Touched,
+            "touched",
+            "functions that the session has instruments in",
+        ),
+        (
+            Self::Hot,
+            "hot",
+            "functions that were hit in the run on the timeline",
+        ),
+        (Self::Modules, "modules", "functions of loaded modules"),
+    ];
+}
+
+/// The scopes to choose from.
+fn scopes(ui: &mut Ui, functions: &mut Functions) {
+    ui.horizontal(|ui| {
+        ui.spacing_mut().item_spacing.x = 2.0;
+        ui.spacing_mut().button_padding = vec2(7.0, 1.0);
+        ui.spacing_mut().interact_size.y = 20.0;
+        for (scope, label, words) in Scope::ALL {
+            let chosen = functions.scope == scope;
+            let text = RichText::new(label).small();
+            let response = ui.selectable_label(chosen, text).on_hover_text(words);
+            let name = format!("list {words}");
+            if widgets::chosen(response, Role::RadioButton, chosen, &name).clicked() {
+                functions.scope = scope;
+            }
+        }
+    });
+}
+
 /// What stands beside the pane's tab: how many there are.
 pub(crate) fn header(ui: &mut Ui, state: &State) {
     if let Some(catalogue) = &state.catalogue {
@@ -72,7 +123,10 @@ pub fn show(
     open: Option<FunctionId>,
     said: &mut Vec<Command>,
 ) {
-    widgets::inset(ui, |ui| filter(ui, functions, catalogue.is_some(), said));
+    widgets::inset(ui, |ui| {
+        filter(ui, functions, catalogue.is_some(), said);
+        scopes(ui, functions);
+    });
     let Some(catalogue) = catalogue else {
         widgets::empty(
             ui,
@@ -83,11 +137,13 @@ pub fn show(
     };
     if functions.found.is_empty() {
         if functions.answered.as_deref() == Some(functions.filter.as_str()) {
-            widgets::empty(
-                ui,
-                "Nothing matches",
-                "Type fewer letters: they may be any of the name's, in order.",
-            );
+            let what = match functions.scope {
+                Scope::Touched => "No function with instruments matches: add one, or list all.",
+                Scope::Hot => "No function that was hit matches: run the session, or list all.",
+                Scope::Modules => "No function of a module matches: list all.",
+                Scope::All => "Type fewer letters: they may be any of the name's, in order.",
+            };
+            widgets::empty(ui, "Nothing matches", what);
         }
         return;
     }
@@ -95,7 +151,7 @@ pub fn show(
 }
 
 fn count(functions: &Functions, catalogue: &Catalogue) -> String {
-    if functions.filter.trim().is_empty() {
+    if functions.filter.trim().is_empty() && functions.scope == Scope::All {
         widgets::grouped(catalogue.len() as u64)
     } else {
         format!(

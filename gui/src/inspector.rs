@@ -13,7 +13,7 @@ use crate::graph::Scene;
 use crate::graph::marks::{Mark, sentence};
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
-use crate::{panels, style_panel, widgets};
+use crate::{at_hook, panels, style_panel, widgets};
 
 /// Draws the inspector.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
@@ -40,6 +40,8 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
                     both(ui, &scene, block);
                     ui.add_space(space::SMALL);
                     form(ui, state, said);
+                    ui.add_space(space::TIGHT);
+                    at_hook::show(ui, state, &scene, block, state.draft.hook, said);
                     ui.add_space(space::SMALL);
                     style_panel::show(ui, state, &scene, said);
                 }

@@ -6,6 +6,7 @@
 
 pub mod app;
 pub mod args;
+mod at_hook;
 pub mod calls;
 pub mod catalogue;
 pub mod command;

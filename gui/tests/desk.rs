@@ -263,8 +263,12 @@ fn a_window_that_ends_without_a_word_loses_no_session_and_no_arrangement() {
     let own = folder
         .path()
         .join(format!("session-{}.ron", std::process::id()));
-    until(&mut harness, "it is kept", |_| {
-        own.exists() && folder.path().join("desk.ron").exists()
+    until(&mut harness, "both are kept as they are now", |state| {
+        let desk = std::fs::read_to_string(folder.path().join("desk.ron"));
+        let session = std::fs::read_to_string(&own);
+        let named = format!("{:?}", state.look);
+        desk.is_ok_and(|desk| desk.contains(&named) && desk.contains("Tabs(1"))
+            && session.is_ok_and(|session| session.contains("timestamp"))
     });
     let session = harness.state().state().document.session().clone();
     std::mem::forget(harness);

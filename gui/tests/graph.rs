@@ -188,3 +188,78 @@ fn the_graph_is_exported_as_a_picture_and_as_dot() {
         assert!(text.contains("copy_process"), "{name}");
     }
 }
+
+#[test]
+fn the_list_is_narrowed_to_what_is_touched_or_hot() {
+    let mut harness = browsing("kernel_clone");
+    let found = |harness: &Window| harness.state().state().functions.found.len();
+    let all = found(&harness);
+    click(
+        &mut harness,
+        "list functions that the session has instruments in",
+    );
+    until(&mut harness, "nothing is touched yet", |state| {
+        state.functions.found.is_empty()
+    });
+    click(&mut harness, "block 0 of kernel_clone");
+    click(&mut harness, "Add instrument");
+    until(&mut harness, "it is touched", |state| {
+        state.functions.found.len() == 1
+    });
+    click(
+        &mut harness,
+        "list functions that were hit in the run on the timeline",
+    );
+    until(&mut harness, "nothing is hot yet", |state| {
+        state.functions.found.is_empty()
+    });
+    harness.state_mut().state_mut().timeline.open(record());
+    until(&mut harness, "it is hot", |state| {
+        state.functions.found.len() == 1
+    });
+    click(&mut harness, "list every function");
+    until(&mut harness, "all are back", |state| {
+        state.functions.found.len() == all
+    });
+}
+
+#[test]
+fn instruments_of_a_hook_are_put_in_order_by_dragging() {
+    let mut harness = browsing("kernel_clone");
+    // All of the inspector is to be in view.
+    harness.set_size(egui::vec2(1500.0, 1300.0));
+    harness.run_steps(3);
+    click(&mut harness, "block 0 of kernel_clone");
+    click(&mut harness, "Add instrument");
+    click(&mut harness, "Instrument");
+    click(&mut harness, "counter");
+    click(&mut harness, "Add instrument");
+    let names = |harness: &Window| {
+        let session = harness.state().state().document.session();
+        session
+            .placements
+            .iter()
+            .map(|one| one.instrument.to_string())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names(&harness), ["timestamp", "counter"]);
+    let from = harness.get_by_label("order of counter 1").rect().center();
+    let to = harness.get_by_label("order of timestamp 0").rect().center();
+    harness.drag_at(from);
+    harness.run_steps(2);
+    harness.hover_at(from.lerp(to, 0.5));
+    harness.run_steps(2);
+    harness.hover_at(to);
+    harness.run_steps(2);
+    harness.event(egui::Event::PointerButton {
+        pos: to,
+        button: egui::PointerButton::Primary,
+        pressed: false,
+        modifiers: Modifiers::NONE,
+    });
+    harness.run_steps(3);
+    settle(&mut harness);
+    assert_eq!(names(&harness), ["counter", "timestamp"]);
+    press(&mut harness, Modifiers::COMMAND, Key::Z);
+    assert_eq!(names(&harness), ["timestamp", "counter"]);
+}

@@ -105,6 +105,8 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
     assert_eq!((summary.missing, summary.lost()), (0, (0, 0)));
     let record = state.timeline.record.as_ref().unwrap();
     assert_eq!(record.index.samples(), 160, "5 rounds of 32 forks");
+    harness.run_steps(3);
+    harness.get_by_label("block 0 was hit 160 times");
     let opened = Recording::open(&recording).unwrap();
     assert_eq!((opened.samples(), opened.recovered()), (160, None));
 
@@ -152,5 +154,77 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
             .as_ref()
             .is_some_and(|record| record.index.samples() == 160)
     });
+
+    // The session is saved, opened again as it was, and its graph exported.
+    let saved = harness.state().state().document.session().clone();
+    harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::S);
+    until(&mut harness, "the session is saved", |state| {
+        !state.document.unsaved()
+    });
+    harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::N);
+    until(&mut harness, "it is closed", |state| {
+        state.document.session().placements.is_empty()
+    });
+    harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::O);
+    harness.run_steps(3);
+    let session = folder.path().join("forks.ron");
+    fill(&mut harness, "Path", &session.display().to_string());
+    click(&mut harness, "Open");
+    until(&mut harness, "it is open again", |state| {
+        state.document.path().is_some()
+    });
+    assert_eq!(harness.state().state().document.session(), &saved);
+    harness.key_press_modifiers(
+        egui::Modifiers::COMMAND | egui::Modifiers::SHIFT,
+        egui::Key::P,
+    );
+    harness.run_steps(3);
+    harness
+        .get_by_label("Find command")
+        .type_text("export graph");
+    harness.run_steps(3);
+    harness.key_press(egui::Key::Enter);
+    harness.run_steps(3);
+    let picture = folder.path().join("clone.svg");
+    fill(&mut harness, "Path", &picture.display().to_string());
+    click(&mut harness, "Save");
+    until(&mut harness, "the graph is written", |_| picture.exists());
+
+    // The machine is gone while nothing runs: that is said at once, and nothing is lost.
+    kill_the_lab();
+    let began = Instant::now();
+    until(&mut harness, "the loss is seen", |state| {
+        matches!(state.target, TargetState::Lost(_))
+    });
+    assert!(began.elapsed() < Duration::from_secs(10));
+    harness.run_steps(3);
+    harness.get_by_label("target lost");
+    let state = harness.state().state();
+    assert_eq!(state.document.session(), &saved);
+    assert_eq!(state.timeline.record.as_ref().unwrap().index.samples(), 160);
     harness.state_mut().end();
+}
+
+/// Kills the virtual machine that this process started, as if its power had failed.
+fn kill_the_lab() {
+    let own = std::process::id().to_string();
+    let mut killed = 0;
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else {
+            continue;
+        };
+        let Some((head, tail)) = stat.rsplit_once(')') else {
+            continue;
+        };
+        let parent = tail.split_whitespace().nth(1);
+        if head.contains("qemu") && parent == Some(own.as_str()) {
+            let pid = entry.file_name().into_string().unwrap();
+            let done = std::process::Command::new("kill")
+                .args(["-9", &pid])
+                .status()
+                .unwrap();
+            killed += usize::from(done.success());
+        }
+    }
+    assert_eq!(killed, 1, "the lab is one process of this one");
 }

@@ -94,7 +94,7 @@ impl Default for Desk {
         };
         let upper = split(LinearDir::Horizontal, [functions, graph], 0.24);
         let left = split(LinearDir::Vertical, [upper, below], 0.68);
-        let right = split(LinearDir::Vertical, [inspector, session], 0.56);
+        let right = split(LinearDir::Vertical, [inspector, session], 0.6);
         let root = split(LinearDir::Horizontal, [left, right], 0.775);
         Self {
             tree: Tree::new(egui::Id::unique("desk"), root, tiles),

@@ -1,6 +1,6 @@
 //! What each hook of a block is, as a mark.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use egui::Color32;
 use gilk_engine::cfg::BlockIndex;
@@ -38,6 +38,12 @@ impl Hooked {
             }
         }
         Self { counts }
+    }
+
+    /// The functions that have any.
+    #[must_use]
+    pub fn functions(&self) -> BTreeSet<FunctionId> {
+        self.counts.keys().map(|&(function, ..)| function).collect()
     }
 
     /// Instruments at one hook.

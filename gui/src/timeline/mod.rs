@@ -5,6 +5,7 @@ mod hover;
 mod input;
 mod lanes;
 pub mod notes;
+mod rows;
 pub(crate) mod scale;
 pub mod view;
 

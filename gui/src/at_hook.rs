@@ -1,0 +1,192 @@
+//! The instruments at the chosen hook, in the order in which they run: identifier, cost, drag to reorder.
+
+use egui::accesskit::Role;
+use egui::{CursorIcon, Id, Rect, RichText, Sense, Stroke, Ui, pos2, vec2};
+use gilk_engine::cfg::BlockIndex;
+use gilk_engine::patch::PieceKind;
+use gilk_engine::{HookType, InstrumentId, Plan};
+
+use crate::command::Command;
+use crate::graph::Scene;
+use crate::state::State;
+use crate::theme::{Tokens, code, prose, space, text};
+use crate::widgets;
+
+/// Height of a row.
+const ROW: f32 = 26.0;
+
+/// Draws them, if there are any.
+pub(crate) fn show(
+    ui: &mut Ui,
+    state: &State,
+    scene: &Scene,
+    block: BlockIndex,
+    hook: HookType,
+    said: &mut Vec<Command>,
+) {
+    let placements = &state.document.session().placements;
+    let here = placements.iter().enumerate().filter(|(_, one)| {
+        *one.function == *scene.name && one.block == block.0 && one.hook == hook
+    });
+    let here: Vec<(usize, &str)> = here.map(|(place, one)| (place, &*one.instrument)).collect();
+    if here.is_empty() {
+        return;
+    }
+    let plan = state
+        .plan
+        .outcome
+        .as_ref()
+        .and_then(|plan| plan.as_ref().ok());
+    let plan = plan
+        .filter(|_| !state.plan.pending())
+        .map(|plan| plan.plan());
+    widgets::caption(ui, "runs here, in this order");
+    let size = vec2(ui.available_width(), ROW * here.len() as f32);
+    let (area, _) = ui.allocate_exact_size(size, Sense::hover());
+    let row_at = |y: f32| {
+        let row = ((y - area.top()) / ROW).floor().max(0.0) as usize;
+        row.min(here.len() - 1)
+    };
+    for (row, &(place, instrument)) in here.iter().enumerate() {
+        let top = area.top() + row as f32 * ROW;
+        let rect = Rect::from_min_size(pos2(area.left(), top), vec2(area.width(), ROW - 2.0));
+        let id = plan.and_then(|plan| {
+            plan.instruments
+                .iter()
+                .find(|one| one.placement == place)
+                .map(|one| one.id)
+        });
+        let cost = plan.zip(id).and_then(|(plan, id)| instructions(plan, id));
+        if let Some(to) = line(ui, rect, (place, instrument), id, cost, &row_at)
+            && let Some(&(other, _)) = here.get(to)
+            && other != place
+        {
+            said.push(Command::MovePlacement(place, other));
+        }
+    }
+    let all = here.iter().filter_map(|&(place, _)| {
+        let plan = plan?;
+        let one = plan.instruments.iter().find(|one| one.placement == place)?;
+        instructions(plan, one.id)
+    });
+    overhead(ui, state, block, all.sum());
+    ui.add_space(space::TIGHT);
+}
+
+/// What the last run's hits say this would cost a second.
+fn overhead(ui: &mut Ui, state: &State, block: BlockIndex, instructions: u32) {
+    let (Some(record), Some(heat)) = (&state.timeline.record, &state.graph.heat) else {
+        return;
+    };
+    let Some(hits) = heat.block(block) else {
+        return;
+    };
+    let seconds = record.now.unwrap_or(record.duration).max(1e-3);
+    let rate = hits as f64 / seconds;
+    let words = format!(
+        "{} hits a second in that run: {} instructions a second",
+        widgets::grouped(rate.round() as u64),
+        widgets::grouped((rate * f64::from(instructions)).round() as u64)
+    );
+    ui.label(RichText::new(words).small().color(Tokens::of(ui).weak));
+}
+
+/// Instructions that an instrument runs at a hit, in the dearest of its patches.
+fn instructions(plan: &Plan, id: InstrumentId) -> Option<u32> {
+    let one = plan.instrument(id)?;
+    let sites: Vec<_> = one.points.iter().map(|&(site, _)| site).collect();
+    let patches = plan
+        .patches
+        .iter()
+        .filter(|patch| sites.contains(&patch.site));
+    patches
+        .map(|patch| {
+            let own = patch
+                .pieces()
+                .filter(|piece| piece.kind == PieceKind::Instrument(id));
+            own.map(|piece| piece.executed).sum()
+        })
+        .max()
+}
+
+/// One of them. Returns the row to which it was dragged.
+fn line(
+    ui: &Ui,
+    rect: Rect,
+    (place, instrument): (usize, &str),
+    id: Option<InstrumentId>,
+    cost: Option<u32>,
+    row_at: &dyn Fn(f32) -> usize,
+) -> Option<usize> {
+    let tokens = Tokens::of(ui);
+    let response = ui.interact(rect, Id::unique("at hook").with(place), Sense::drag());
+    let response = widgets::named(
+        response,
+        Role::ListItem,
+        &format!("order of {instrument} {place}"),
+    );
+    let dragged = response.dragged();
+    let pointer = response.interact_pointer_pos();
+    let shown = match pointer.filter(|_| dragged) {
+        Some(at) => rect.translate(vec2(0.0, at.y - rect.center().y)),
+        None => rect,
+    };
+    if response.hovered() || dragged {
+        ui.ctx().set_cursor_icon(if dragged {
+            CursorIcon::Grabbing
+        } else {
+            CursorIcon::Grab
+        });
+    }
+    let painter = ui.painter();
+    let fill = if dragged || response.hovered() {
+        tokens.hover
+    } else {
+        tokens.card
+    };
+    painter.rect(
+        shown,
+        4.0,
+        fill,
+        Stroke::new(1.0, tokens.line),
+        egui::StrokeKind::Inside,
+    );
+    for (x, y) in [
+        (0.0, -4.0),
+        (0.0, 0.0),
+        (0.0, 4.0),
+        (4.0, -4.0),
+        (4.0, 0.0),
+        (4.0, 4.0),
+    ] {
+        painter.circle_filled(shown.left_center() + vec2(8.0 + x, y), 1.2, tokens.weak);
+    }
+    let middle = shown.center().y;
+    let left = egui::Align2::LEFT_CENTER;
+    let at = pos2(shown.left() + 22.0, middle);
+    let name = painter.text(at, left, instrument, prose(text::BODY), tokens.text);
+    if let Some(id) = id {
+        let at = pos2(name.right() + 10.0, middle);
+        painter.text(at, left, id, code(text::SMALL), tokens.weak);
+    }
+    if let Some(cost) = cost {
+        let words = if cost == 1 {
+            "1 instruction".to_owned()
+        } else {
+            format!("{cost} instructions")
+        };
+        let right = egui::Align2::RIGHT_CENTER;
+        painter.text(
+            pos2(shown.right() - 8.0, middle),
+            right,
+            words,
+            prose(text::SMALL),
+            tokens.weak,
+        );
+    }
+    let dropped = response.drag_stopped();
+    let at = ui.input(|input| input.pointer.latest_pos());
+    response
+        .on_hover_text("Drag it up or down to change the order; a hit costs so many instructions.");
+    at.filter(|_| dropped).map(|at| row_at(at.y))
+}

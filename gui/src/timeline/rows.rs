@@ -1,0 +1,210 @@
+//! Draws the ruler and the rows under it: a lane with its name, the line of now, the scroll bar.
+
+use egui::accesskit::Role;
+use egui::{Id, Painter, Rect, Sense, Stroke, Ui, pos2, vec2};
+use gilk_samples::metadata::InstrumentInfo;
+
+use super::Record;
+use super::lanes::Lane;
+use super::scale::{Scale, moment, tick_label, ticks};
+use super::view::NAMES;
+use crate::theme::{Tokens, code, prose, space, text};
+use crate::widgets;
+
+pub(super) fn ruler(
+    painter: &Painter,
+    rect: Rect,
+    plot: Rect,
+    scale: &Scale,
+    duration: f64,
+    tokens: &Tokens,
+) {
+    let bar = Rect::from_min_max(rect.min, pos2(rect.right(), plot.top()));
+    painter.rect_filled(bar, 0.0, tokens.panel);
+    let (step, times) = ticks(scale, 96.0);
+    let inside = painter.with_clip_rect(
+        Rect::from_min_max(pos2(plot.left(), rect.top()), rect.max).intersect(painter.clip_rect()),
+    );
+    for time in times {
+        let x = scale.x(time);
+        inside.vline(x, plot.top()..=plot.bottom(), Stroke::new(1.0, tokens.grid));
+        inside.vline(
+            x,
+            plot.top() - 5.0..=plot.top(),
+            Stroke::new(1.0, tokens.outline),
+        );
+        let label = inside.layout_no_wrap(tick_label(time, step), prose(text::SMALL), tokens.weak);
+        if x + 4.0 + label.size().x < plot.right() {
+            inside.galley(
+                pos2(x + 4.0, bar.center().y - label.size().y / 2.0),
+                label,
+                tokens.weak,
+            );
+        }
+    }
+    for edge in [0.0, duration] {
+        inside.vline(
+            scale.x(edge),
+            plot.top()..=plot.bottom(),
+            Stroke::new(1.0, tokens.outline),
+        );
+    }
+    painter.hline(
+        bar.x_range(),
+        bar.bottom() - 0.5,
+        Stroke::new(1.0, tokens.line),
+    );
+    painter.vline(
+        plot.left() - 0.5,
+        rect.y_range(),
+        Stroke::new(1.0, tokens.line),
+    );
+}
+
+pub(super) fn lane(
+    painter: &Painter,
+    record: &Record,
+    info: &InstrumentInfo,
+    index: usize,
+    row: Rect,
+    scale: &Scale,
+    tokens: &Tokens,
+) {
+    let (from, to) = (
+        scale.x(info.launch).max(row.left()),
+        scale.x(info.splash).min(row.right()),
+    );
+    let inside = painter.with_clip_rect(painter.clip_rect().intersect(row));
+    if to > from {
+        let window = Rect::from_min_max(pos2(from, row.top() + 2.0), pos2(to, row.bottom() - 2.0));
+        inside.rect_filled(window, 2.0, tokens.window);
+    }
+    let samples = Lane {
+        painter: &inside,
+        rect: row.shrink2(vec2(0.0, 4.0)),
+        scale: *scale,
+        info,
+        index: &record.index,
+        clock: record.metadata.clock,
+        until: record.now.unwrap_or(record.duration),
+        color: tokens.lane(index),
+        tokens,
+    };
+    samples.draw();
+    painter.hline(
+        row.left() - NAMES..=row.right(),
+        row.bottom() - 0.5,
+        Stroke::new(1.0, tokens.line),
+    );
+}
+
+pub(super) fn name(
+    ui: &Ui,
+    painter: &Painter,
+    record: &Record,
+    info: &InstrumentInfo,
+    index: usize,
+    row: Rect,
+    rect: Rect,
+) {
+    let tokens = Tokens::of(ui);
+    let left = rect.left() + space::PANEL;
+    let right = row.left() - space::SMALL;
+    painter.circle_filled(
+        pos2(left + 4.0, row.center().y - 8.0),
+        4.0,
+        tokens.lane(index),
+    );
+    let hits = painter.layout_no_wrap(
+        widgets::grouped(record.hits(info)),
+        code(text::CODE),
+        tokens.strong,
+    );
+    painter.galley(
+        pos2(
+            right - hits.size().x,
+            row.center().y - 8.0 - hits.size().y / 2.0,
+        ),
+        hits.clone(),
+        tokens.strong,
+    );
+    let room = right - hits.size().x - left - 24.0;
+    let title = widgets::truncated(
+        painter,
+        info.instrument.clone(),
+        prose(text::BODY),
+        tokens.strong,
+        room,
+    );
+    painter.galley(
+        pos2(left + 16.0, row.center().y - 8.0 - title.size().y / 2.0),
+        title,
+        tokens.strong,
+    );
+    let place = info
+        .label
+        .strip_prefix(&info.instrument)
+        .unwrap_or(&info.label)
+        .trim()
+        .to_owned();
+    let place = widgets::truncated(
+        painter,
+        place,
+        code(text::SMALL - 0.5),
+        tokens.weak,
+        right - left - 16.0,
+    );
+    painter.galley(
+        pos2(left + 16.0, row.center().y + 9.0 - place.size().y / 2.0),
+        place,
+        tokens.weak,
+    );
+    let area = Rect::from_min_max(pos2(rect.left(), row.top()), pos2(row.left(), row.bottom()))
+        .intersect(painter.clip_rect());
+    let response = ui.interact(area, Id::unique("lane").with(info.id), Sense::hover());
+    let response = widgets::named(
+        response,
+        Role::Label,
+        &format!("lane {}: {}", info.label, record.hits(info)),
+    );
+    let words = format!(
+        "{}\nfrom {} to {}",
+        info.label,
+        moment(info.launch),
+        moment(info.splash)
+    );
+    response.on_hover_text(words);
+}
+
+pub(super) fn now_line(
+    painter: &Painter,
+    record: &Record,
+    plot: Rect,
+    scale: &Scale,
+    tokens: &Tokens,
+) {
+    if let Some(now) = record.now {
+        let x = scale.x(now);
+        if plot.x_range().contains(x) {
+            painter.vline(x, plot.y_range(), Stroke::new(1.5, tokens.good));
+        }
+    }
+}
+
+pub(super) fn scroll_bar(
+    painter: &Painter,
+    plot: Rect,
+    scroll: f32,
+    deepest: f32,
+    tokens: &Tokens,
+) {
+    if deepest > 0.0 {
+        let share = plot.height() / (plot.height() + deepest);
+        let top = plot.top() + (plot.height() * (1.0 - share)) * (scroll / deepest);
+        let bar = Rect::from_min_size(
+            pos2(plot.right() - 6.0, top),
+            vec2(4.0, plot.height() * share),
+        );
+        painter.rect_filled(bar, 2.0, tokens.outline);
+    }
+}
