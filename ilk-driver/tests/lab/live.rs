@@ -6,6 +6,7 @@ mod executed;
 mod faults;
 mod grace;
 mod hostile;
+mod instruments;
 mod losses;
 mod pulsar;
 mod restoration;
