@@ -3,11 +3,11 @@
 use crate::fail::Result;
 use crate::packages::Purpose;
 use crate::stages::Stages;
-use crate::{apt, kernels, tool};
+use crate::{apt, kernels, python, tool};
 
 /// Runs the benchmarks on an image of the live kernel; or counts guest instructions for each hit.
 pub(crate) fn bench(yes: bool, lab: bool) -> Result<()> {
-    let mut stages = Stages::new(if lab { 2 } else { 7 });
+    let mut stages = Stages::new(if lab { 2 } else { 9 });
     stages.stage("system packages", || {
         apt::provide(Purpose::Headless, yes, false)
     })?;
@@ -38,6 +38,12 @@ pub(crate) fn bench(yes: bool, lab: bool) -> Result<()> {
             tool::run(cargo.arg(&kernel.dump))?;
         }
         Ok(())
+    })?;
+    let python = stages.stage("programs that read recordings", python::provide)?;
+    stages.stage("samples, as ratios", || {
+        let mut cargo = tool::cargo(&["run", "--quiet", "--release", "--package", "gilk-samples"]);
+        cargo.args(["--example", "ratios"]);
+        tool::run(cargo.env("GILK_PYTHON", &python))
     })?;
     stages.stage("benchmarks", || {
         let mut cargo = tool::cargo(&[
