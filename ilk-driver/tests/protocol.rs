@@ -68,7 +68,12 @@ fn workload() -> impl Strategy<Value = Workload> {
 }
 
 fn request() -> impl Strategy<Value = Request> {
-    let counter = any::<(u64, u32, u32)>().prop_map(|(id, bank, slot)| Counter { id, bank, slot });
+    let counter = any::<(u64, u32, u32, bool)>().prop_map(|(id, bank, slot, largest)| Counter {
+        id,
+        bank,
+        slot,
+        largest,
+    });
     let row = any::<(u32, u32, u64)>().prop_map(|(offset, pushed, original)| Row {
         offset,
         pushed,
@@ -520,6 +525,7 @@ fn numbers_out_of_bounds_are_refused_by_name() {
         id: 0,
         bank: 0,
         slot: 0,
+        largest: false,
     };
     assert!(refused(Request::Counters(vec![counter; MAX_ITEMS + 1])).contains("counters"));
     assert!(Request::check_counters(&[], &[counter]).is_ok());

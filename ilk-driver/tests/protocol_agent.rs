@@ -287,6 +287,7 @@ impl Random {
                 id: word,
                 bank: word as u32,
                 slot: word as u32,
+                largest: word & 1 != 0,
             }]),
             8 => Request::Start(Schedule {
                 duration: word as f64 / 1e6 - 10.0,

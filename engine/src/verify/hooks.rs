@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use gilk_instruments::program::{Gpr, Input, Probe};
 use gilk_instruments::{Program, Sampled};
 use iced_x86::{FlowControl, Mnemonic};
 
@@ -15,6 +16,7 @@ use super::violation::Violation;
 use super::way::Lists;
 use crate::cfg::BlockIndex;
 use crate::image::SiteKind;
+use crate::patch::Probed;
 use crate::placement::{Edge, Point, Splice};
 use crate::plan::{Patch, Plan, PlannedInstrument};
 use crate::{Addr, HookType, Image, InstrumentId, Span};
@@ -157,13 +159,40 @@ pub(super) fn sampled_at(plan: &Plan) -> SampledAt {
     sampled_at
 }
 
+/// Registers that an instrument reads.
 fn sampled(one: &PlannedInstrument) -> Option<Mask> {
-    match one.definition.program {
-        Program::Sample(Sampled::Argument(argument)) => {
-            argument_number(argument).map(Mask::of_register)
+    let read = inputs(one).filter_map(|input| match input {
+        Input::Argument(number) => argument_number(number),
+        Input::Returned => Some(0),
+        Input::Register(gpr) => {
+            let number = Gpr::ALL.iter().position(|known| *known == gpr);
+            number.and_then(|number| u8::try_from(number).ok())
         }
         _ => None,
-    }
+    });
+    let read = read.map(Mask::of_register).reduce(Mask::union);
+    read.or_else(|| arguments(one))
+}
+
+/// Registers of arguments that an instrument reads.
+fn arguments(one: &PlannedInstrument) -> Option<Mask> {
+    let sampled = match one.definition.program {
+        Program::Sample(Sampled::Argument(argument)) => argument_number(argument),
+        _ => None,
+    };
+    let read = inputs(one).filter_map(|input| match input {
+        Input::Argument(number) => argument_number(number),
+        _ => None,
+    });
+    let all = sampled.into_iter().chain(read);
+    all.map(Mask::of_register).reduce(Mask::union)
+}
+
+/// What an instrument in the language reads of the machine.
+fn inputs(one: &PlannedInstrument) -> impl Iterator<Item = Input> {
+    let probe = one.probe.as_deref().and_then(Probed::probe);
+    let expressions = probe.into_iter().flat_map(Probe::expressions);
+    expressions.flat_map(|expr| expr.inputs())
 }
 
 /// Checks the numbers and names of the plan's functions, which identifiers refer to.
@@ -251,7 +280,15 @@ pub(super) fn event(
             }),
             Point::Before(_) => false,
         });
-    if let Some(register) = sampled(one) {
+    let returns = last.instruction.flow_control() == FlowControl::Return
+        || routine.is_return(last.instruction.near_branch_target());
+    if inputs(one).any(|input| input == Input::Returned)
+        && !(one.id.hook == HookType::Post && returns)
+    {
+        let why = "what the function returns is not known here";
+        return Err((Addr(last.at()), why.into()));
+    }
+    if let Some(register) = arguments(one) {
         let (point, behind) = match event {
             Event::At(at) if !by_ways => (at.0, Mask::NONE),
             _ => (last.at(), last.changes),

@@ -12,6 +12,7 @@
 //!   code, run on numbers that are known only by where they come from (`value`, `words`, `arithmetic`, `sum`).
 //! - `unwind`: that the kernel finds the callers of whoever is in a patch.
 //! - `hit`, `timer`: what an instrument may write, and when it has done what it is there for.
+//! - `program`, `deed`, `compute`, `made`: the same for programs in the language, read from their checked trees.
 //! - `same`, `ending`, `shape`: copies are the original instructions, control goes on where it would
 //!   have gone, nothing loops but what did, and no byte is unaccounted for.
 //! - `parts`, `schedule`, `running`, `splice`: batches played over the text; after every write the program is whole,

@@ -36,6 +36,8 @@ pub(super) struct Routine {
     pub(super) strays: bool,
     /// Whether it is compiled C that keeps the calling convention.
     pub(super) compiled: bool,
+    /// Where its jumps to return thunks lead: sorted.
+    thunks: Vec<u64>,
 }
 
 /// As what a function is read.
@@ -105,6 +107,7 @@ impl Routine {
             forbidden,
             strays: false,
             compiled: image.is_compiled(span.start),
+            thunks: Vec::new(),
         };
         let mut info = InstructionInfoFactory::new();
         let mut decoder = Decoder::with_ip(64, bytes, span.start.0, DecoderOptions::NONE);
@@ -169,6 +172,14 @@ impl Routine {
                 routine.returns.insert(decoded.end());
             }
         }
+        for decoded in &routine.instructions {
+            let target = decoded.instruction.near_branch_target();
+            if !decoded.runs_on && image.is_return_thunk(Addr(target)) {
+                routine.thunks.push(target);
+            }
+        }
+        routine.thunks.sort_unstable();
+        routine.thunks.dedup();
         routine.follow_strays(bytes);
         // There may be all functions of a kernel.
         routine.instructions.shrink_to_fit();
@@ -343,6 +354,11 @@ impl Routine {
                 _ => {}
             }
         }
+    }
+
+    /// Whether a jump of the function there is a return.
+    pub(super) fn is_return(&self, target: u64) -> bool {
+        self.thunks.binary_search(&target).is_ok()
     }
 
     /// The number of the instruction that begins at `at`.

@@ -34,10 +34,15 @@ impl Counters {
     pub(super) fn changed(&mut self, device: &Device) -> std::io::Result<Vec<Total>> {
         let mut changed = Vec::new();
         for bank in &mut self.banks {
-            let sums = device.counters(bank.bank, bank.first, bank.count)?;
+            let words = device.counters(bank.bank, bank.first, bank.count)?;
             for (counter, last) in &mut bank.wanted {
-                let Some(hits) = sums.get((counter.slot - bank.first) as usize).copied() else {
+                let Some(word) = words.get((counter.slot - bank.first) as usize) else {
                     continue;
+                };
+                let hits = if counter.largest {
+                    word.largest
+                } else {
+                    word.sum
                 };
                 if hits != *last {
                     *last = hits;
@@ -72,7 +77,12 @@ mod tests {
 
     #[test]
     fn each_bank_is_read_in_one_piece() {
-        let counter = |bank, slot| Counter { id: 0, bank, slot };
+        let counter = |bank, slot| Counter {
+            id: 0,
+            bank,
+            slot,
+            largest: false,
+        };
         let counters = Counters::new(vec![counter(1, 7), counter(0, 3), counter(1, 5)]);
         let ranges = |bank: &Bank| (bank.bank, bank.first, bank.count);
         assert_eq!(

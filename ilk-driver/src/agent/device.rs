@@ -24,6 +24,13 @@ pub(super) struct Device {
     shared: Vec<u64>,
 }
 
+/// What a per-CPU word has on all CPUs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Word {
+    pub(super) sum: u64,
+    pub(super) largest: u64,
+}
+
 /// When a batch was done, in TSC ticks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
@@ -250,8 +257,8 @@ impl Device {
         })
     }
 
-    /// Counters `first..first + count` of a bank, each summed over all CPUs.
-    pub(super) fn counters(&self, bank: u32, first: u32, count: u32) -> io::Result<Vec<u64>> {
+    /// Counters `first..first + count` of a bank, each over all CPUs.
+    pub(super) fn counters(&self, bank: u32, first: u32, count: u32) -> io::Result<Vec<Word>> {
         let mut out = vec![0_u64; (count as usize).saturating_mul(self.info.cpus as usize)];
         let mut request = abi::Counters {
             bank,
@@ -263,13 +270,14 @@ impl Device {
         // SAFETY: `out` has room for `count` words of every CPU, which is all that the module writes.
         #[allow(unsafe_code, reason = "ioctl(2)")]
         unsafe { ioctl(&self.file, abi::IOC_COUNTERS, &raw mut request) }?;
-        let mut sums = vec![0_u64; count as usize];
+        let mut words = vec![Word::default(); count as usize];
         for row in out.chunks(count.max(1) as usize) {
-            for (sum, word) in sums.iter_mut().zip(row) {
-                *sum = sum.wrapping_add(*word);
+            for (all, one) in words.iter_mut().zip(row) {
+                all.sum = all.sum.wrapping_add(*one);
+                all.largest = all.largest.max(*one);
             }
         }
-        Ok(sums)
+        Ok(words)
     }
 
     /// Heads and losses of every CPU.

@@ -58,10 +58,27 @@ pub struct Summary {
     pub losses: Vec<CpuLosses>,
     /// In the order of the session.
     pub instruments: Vec<InstrumentSummary>,
+    /// What instruments have added up, in the order of the session.
+    pub aggregates: Vec<AggregateSummary>,
     /// In order of time.
     pub switches: Vec<Switch>,
     /// How the session's program ended, or that it did not; `None` if there was none.
     pub workload: Option<String>,
+}
+
+/// What a placement has added up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AggregateSummary {
+    /// Index of the placement.
+    pub placement: usize,
+    /// The instrument.
+    pub instrument: String,
+    /// The aggregate's name, without the `@`.
+    pub name: String,
+    /// Unit of what is added up; empty for none.
+    pub unit: String,
+    /// What it came to.
+    pub value: gilk_instruments::program::Summary,
 }
 
 /// What one instrument delivered.

@@ -4,6 +4,7 @@
 //! [`Image`](gilk_engine::Image) is made of, [`Connection::run`] carries a session out and records
 //! it. All of them block: call them from a thread of their own.
 
+mod aggregates;
 mod describe;
 mod event;
 mod hold;
@@ -27,7 +28,7 @@ use crate::{Error, Result};
 
 pub use crate::protocol::CpuLosses;
 pub use describe::{label, metadata};
-pub use event::{Event, InstrumentSummary, StopFlag, Summary, Switch};
+pub use event::{AggregateSummary, Event, InstrumentSummary, StopFlag, Summary, Switch};
 pub use way::{Carried, measure_way};
 use wire::{Wire, unexpected};
 

@@ -248,6 +248,7 @@ impl Run<'_> {
             missing: taken.saturating_sub(gone + self.tally.received),
             losses: finished.losses.clone(),
             instruments: self.tally.instruments(),
+            aggregates: self.tally.aggregates(),
             switches: self.tally.switches.clone(),
             workload: self.tally.workload.clone(),
         };

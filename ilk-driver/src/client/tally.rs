@@ -8,8 +8,8 @@ use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::{Loss, LossCause, Mark, MarkKind};
 use gilk_samples::{Batch, Sample};
 
-use super::event::{InstrumentSummary, Switch};
-use super::label;
+use super::event::{AggregateSummary, InstrumentSummary, Switch};
+use super::{aggregates, label};
 use crate::protocol::{CpuLosses, Switched, Total};
 
 pub(super) struct Tally<'a> {
@@ -66,10 +66,14 @@ impl<'a> Tally<'a> {
     pub(super) fn totals(&mut self, tsc: u64, totals: &[Total]) -> Batch {
         for total in totals {
             self.totals.insert(total.id, total.hits);
+            if aggregates::is_word(total.id) {
+                continue;
+            }
             *self.samples.entry(total.id).or_default() += 1;
         }
         let samples = totals
             .iter()
+            .filter(|total| !aggregates::is_word(total.id))
             .map(|total| Sample {
                 id: total.id,
                 value: total.hits,
@@ -150,6 +154,11 @@ impl<'a> Tally<'a> {
             );
         }
         (switch, marks)
+    }
+
+    /// What aggregates have come to.
+    pub(super) fn aggregates(&self) -> Vec<AggregateSummary> {
+        aggregates::read(self.plan, &self.totals)
     }
 
     pub(super) fn instruments(&self) -> Vec<InstrumentSummary> {

@@ -4,8 +4,8 @@ use gilk_engine::collection;
 use gilk_engine::plan::{Patch, PlannedInstrument};
 use gilk_engine::{Addr, Plan, Session};
 
-use super::TargetInfo;
 use super::poke::poke;
+use super::{TargetInfo, aggregates};
 use crate::protocol::{
     ArenaWrite, Batch, Bytes, CHUNK, Collection, Counter, Fault, Interval, MAX_ITEMS, Request, Row,
     Schedule, Strategy, Workload,
@@ -43,7 +43,8 @@ pub(super) fn requests(plan: &Plan, info: &TargetInfo) -> Result<Vec<Request>> {
             requests.push(Request::Pokes(pokes.collect::<Result<_>>()?));
         }
     }
-    let counters: Vec<Counter> = plan.instruments.iter().filter_map(counter).collect();
+    let mut counters: Vec<Counter> = plan.instruments.iter().filter_map(counter).collect();
+    counters.extend(aggregates::words(plan));
     let counters = counters.chunks(MAX_ITEMS);
     requests.extend(counters.map(|counters| Request::Counters(counters.to_vec())));
     Ok(requests)
@@ -117,6 +118,7 @@ fn counter(instrument: &PlannedInstrument) -> Option<Counter> {
         id: instrument.id.pack(),
         bank: counter.bank,
         slot: counter.slot,
+        largest: false,
     })
 }
 

@@ -138,15 +138,18 @@ pub enum Way {
     Tracer,
 }
 
-/// Where an instrument counts.
+/// A word of each CPU that is read now and then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
-    /// Packed instrument identifier.
+    /// By what it is told: packed instrument identifier, and above its 48 bits 0 for a counter, or 1 and
+    /// the number of a word of the instrument's aggregates.
     pub id: u64,
     /// Bank of per-CPU counters.
     pub bank: u32,
     /// Index in the bank.
     pub slot: u32,
+    /// Whether the largest word of all CPUs is told, not their sum.
+    pub largest: bool,
 }
 
 /// What an agent says.
@@ -297,9 +300,9 @@ pub struct Started {
 /// A counter over all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Total {
-    /// Packed instrument identifier.
+    /// As it was asked for ([`Counter::id`]).
     pub id: u64,
-    /// Hits since the start.
+    /// Hits since the start, or what the word of an aggregate has.
     pub hits: u64,
 }
 

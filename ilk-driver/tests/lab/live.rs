@@ -8,6 +8,7 @@ mod grace;
 mod hostile;
 mod instruments;
 mod losses;
+mod programs;
 mod pulsar;
 mod restoration;
 mod soak;

@@ -1,0 +1,89 @@
+//! Aggregates of instruments in the language: which words they are, and what these say at the end.
+
+use std::collections::BTreeMap;
+
+use gilk_engine::Plan;
+use gilk_engine::layout::CounterSlot;
+use gilk_engine::patch::Probed;
+use gilk_engine::plan::PlannedInstrument;
+use gilk_instruments::program::{Aggregate, AggregateKind};
+
+use super::event::AggregateSummary;
+use crate::protocol::Counter;
+
+/// Bits of an instrument's identifier.
+const ID_BITS: u32 = 48;
+
+/// Whether a total is of a word of an aggregate, not of a counter.
+pub(super) fn is_word(id: u64) -> bool {
+    id >> ID_BITS != 0
+}
+
+/// The first instrument of each placement that adds something up.
+fn owners(plan: &Plan) -> impl Iterator<Item = (&PlannedInstrument, &Probed)> {
+    let placements = plan
+        .instruments
+        .chunk_by(|one, next| one.placement == next.placement);
+    placements.filter_map(|all| {
+        let first = all.first()?;
+        let probed = first.probe.as_deref()?;
+        (!probed.checked.aggregates.is_empty()).then_some((first, probed))
+    })
+}
+
+/// The aggregates of a placement, and the words of each: its place, and the name it is told by.
+fn of<'p>(
+    owner: &'p PlannedInstrument,
+    probed: &'p Probed,
+) -> impl Iterator<Item = (&'p Aggregate, Vec<(u64, CounterSlot)>)> {
+    let mut names = (1_u64..).map(move |number| owner.id.pack() | number << ID_BITS);
+    let homes = probed.homes.aggregates.iter();
+    let aggregates = probed.checked.aggregates.iter().zip(homes);
+    aggregates.map(move |(aggregate, first)| {
+        let place = |word| CounterSlot {
+            slot: first.slot.saturating_add(word),
+            ..*first
+        };
+        let words = (0..aggregate.words()).map(place);
+        let named = words.filter_map(|word| Some((names.next()?, word)));
+        (aggregate, named.collect())
+    })
+}
+
+/// Every word that is to be read.
+pub(super) fn words(plan: &Plan) -> Vec<Counter> {
+    let mut all = Vec::new();
+    for (owner, probed) in owners(plan) {
+        for (aggregate, words) in of(owner, probed) {
+            let keeps = matches!(aggregate.kind, AggregateKind::Min | AggregateKind::Max);
+            for (number, (id, slot)) in words.into_iter().enumerate() {
+                all.push(Counter {
+                    id,
+                    bank: slot.bank,
+                    slot: slot.slot,
+                    largest: keeps && number == 1,
+                });
+            }
+        }
+    }
+    all
+}
+
+/// What the words say that were told last, by name.
+pub(super) fn read(plan: &Plan, told: &BTreeMap<u64, u64>) -> Vec<AggregateSummary> {
+    let mut all = Vec::new();
+    for (owner, probed) in owners(plan) {
+        for (aggregate, words) in of(owner, probed) {
+            let word = |(id, _): &(u64, CounterSlot)| told.get(id).copied().unwrap_or(0);
+            let words: Vec<u64> = words.iter().map(word).collect();
+            all.push(AggregateSummary {
+                placement: owner.placement,
+                instrument: owner.definition.name.clone(),
+                name: aggregate.name.clone(),
+                unit: owner.definition.unit.clone(),
+                value: aggregate.read([words.as_slice()]),
+            });
+        }
+    }
+    all
+}

@@ -1,0 +1,173 @@
+//! Instruments in the language beside what is known: Pulsar's forks, one by one.
+
+use std::collections::BTreeSet;
+
+use gilk_engine::Session;
+use gilk_instruments::program::Summary as Total;
+use gilk_samples::Sample;
+
+use crate::support::{Outcome, placement, pulsar, shared};
+
+/// The function that serves glibc's `fork`, which calls clone(2).
+const FORK: &str = "__x64_sys_clone";
+/// What every call for a new thread comes to.
+const CLONE: &str = "kernel_clone";
+/// What the kernel does there for each new thread, whoever asks for it.
+const WAKE: &str = "wake_up_new_task";
+
+const MINE: [(&str, &str); 5] = [
+    (
+        "child",
+        "instrument child \"Samples the numbers of Pulsar's children.\";\n\
+         return / comm == \"pulsar\" / { sample(retval) }",
+    ),
+    (
+        "by-pulsar",
+        "instrument by-pulsar \"Adds Pulsar's forks up.\";\n\
+         hit / comm == \"pulsar\" / { @n = count(); @least = min(pid); @most = max(pid); @mean = avg(pid); \
+         @where = hist(pid); @there = lhist(pid, 0, 100000, 1000) }",
+    ),
+    (
+        "by-others",
+        "instrument by-others \"Samples who else forks.\";\nhit / comm != \"pulsar\" / { sample(pid) }",
+    ),
+    (
+        "called",
+        "instrument called \"Counts new threads, and those that Pulsar asks for.\";\nthread @in; global @seen;\n\
+         entry / comm == \"pulsar\" / { @in = 1 }\nreturn { @in = 0 }\n\
+         entry:wake_up_new_task / @in == 1 / { @mine = count(); @seen += 1; sample(@seen) }\n\
+         entry:wake_up_new_task { @all = count() }",
+    ),
+    (
+        "both",
+        "instrument both \"Samples the time of a call, in nanoseconds too.\" unit \"ns\" duration;\n\
+         call @start; call @ns;\nentry { @start = tsc; @ns = nsecs }\n\
+         return / @start != 0 / { @ticks = max(tsc - @start); sample(nsecs - @ns) }",
+    ),
+];
+
+/// Samples of all instruments of a placement, in order of time.
+fn of(outcome: &Outcome, index: usize) -> Vec<Sample> {
+    let instruments = outcome.plan.instruments.iter();
+    let own: BTreeSet<u64> = instruments
+        .filter(|one| one.placement == index)
+        .map(|one| one.id.pack())
+        .collect();
+    let samples = outcome.samples.iter().map(|(_, sample)| *sample);
+    samples.filter(|sample| own.contains(&sample.id)).collect()
+}
+
+fn total(outcome: &Outcome, index: usize, name: &str) -> Total {
+    let all = outcome.summary.aggregates.iter();
+    let mut found = all.filter(|one| one.placement == index && one.name == name);
+    found.next().expect("it is told").value.clone()
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn say_of_pulsars_forks_what_is_known_of_them() {
+    let shared = shared();
+    let turn = shared.turn();
+    let names = [
+        "timestamp",
+        "elapsed",
+        "child",
+        "by-pulsar",
+        "by-others",
+        "called",
+        "both",
+    ];
+    let placements = names.map(|name| {
+        // The system call leaves by a tail call, before what it returns is known.
+        let function = if matches!(name, "child" | "called") {
+            CLONE
+        } else {
+            FORK
+        };
+        placement(function, 0, name, (0.0, 8.0))
+    });
+    let mut placements = placements.to_vec();
+    placements.push(placement(WAKE, 0, "counter", (0.0, 8.0)));
+    let session = Session {
+        sources: MINE
+            .map(|(name, text)| (name.to_owned(), text.to_owned()))
+            .into(),
+        ..pulsar(8.0, 500, placements)
+    };
+    let outcome = turn.run(&session);
+    let [entered, elapsed, returned] = [0, 1, 2].map(|index| of(&outcome, index));
+    assert_eq!(entered.len(), 160, "Pulsar said {:?}", outcome.said);
+
+    // Every call is timed, from its own entry to its own exit.
+    assert_eq!(elapsed.len(), 160);
+    let hz = outcome.summary.clock.hz;
+    for (entry, exit) in entered.iter().zip(&elapsed) {
+        let begun = exit.tsc - exit.value;
+        assert!(
+            entry.tsc < begun && begun - entry.tsc < hz / 100,
+            "{entry:?} {exit:?}"
+        );
+    }
+    // The parent is told of each child once.
+    let children: BTreeSet<u64> = returned.iter().map(|sample| sample.value).collect();
+    assert_eq!((returned.len(), children.len()), (160, 160));
+    assert!(
+        children.iter().all(|pid| (1..1 << 22).contains(pid)),
+        "{children:?}"
+    );
+
+    let started = outcome
+        .said
+        .iter()
+        .find_map(|line| line.split("as process ").nth(1));
+    let pulsar: i128 = started
+        .expect("it tells its number")
+        .trim()
+        .parse()
+        .unwrap();
+    assert_eq!(total(&outcome, 3, "n"), Total::Number(160));
+    assert_eq!(total(&outcome, 3, "least"), Total::Number(pulsar));
+    assert_eq!(total(&outcome, 3, "most"), Total::Number(pulsar));
+    assert_eq!(total(&outcome, 3, "mean"), Total::Mean(pulsar as f64));
+    for name in ["where", "there"] {
+        let Total::Buckets(buckets) = total(&outcome, 3, name) else {
+            panic!("{name} has buckets");
+        };
+        for bucket in buckets {
+            let inside = bucket.from.is_none_or(|from| from <= pulsar)
+                && bucket.to.is_none_or(|to| pulsar <= to);
+            assert_eq!(bucket.count, if inside { 160 } else { 0 }, "{bucket:?}");
+        }
+    }
+    assert_eq!(of(&outcome, 4), []);
+
+    // What others ask for is told from what Pulsar does, by a variable that another function's probe sets.
+    assert_eq!(total(&outcome, 5, "mine"), Total::Number(160));
+    let all = i128::from(outcome.total(7));
+    assert_eq!(total(&outcome, 5, "all"), Total::Number(all));
+    assert!(all >= 160);
+    let seen: Vec<u64> = of(&outcome, 5).iter().map(|sample| sample.value).collect();
+    assert_eq!(seen, (1..=160).collect::<Vec<u64>>());
+
+    // Two clocks, one time.
+    let both = of(&outcome, 6);
+    assert_eq!(both.len(), 160);
+    let ns = |ticks: u64| (u128::from(ticks) * 1_000_000_000 / u128::from(hz)) as u64;
+    for (one, other) in elapsed.iter().zip(&both) {
+        let ticks = ns(one.value);
+        assert!(
+            other.value.abs_diff(ticks) < 10_000_000,
+            "{one:?} {other:?}"
+        );
+    }
+    let Total::Number(most) = total(&outcome, 6, "ticks") else {
+        panic!("a largest value is a number");
+    };
+    let longest = both.iter().map(|sample| sample.value).max().unwrap();
+    assert!(ns(most as u64).abs_diff(longest) < 10_000_000);
+    assert_eq!(
+        (outcome.summary.lost(), outcome.summary.missing),
+        ((0, 0), 0)
+    );
+    turn.assert_untouched();
+}
