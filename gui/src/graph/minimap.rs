@@ -11,7 +11,10 @@ use crate::theme::Tokens;
 use crate::widgets;
 
 /// The largest it gets.
-const LARGEST: Vec2 = vec2(200.0, 300.0);
+const LARGEST: Vec2 = vec2(190.0, 280.0);
+
+/// Room for the legend below it.
+const LEGEND: f32 = 32.0;
 
 /// Draws it where the graph is larger than the canvas, and moves the camera.
 pub(super) fn show(ui: &Ui, camera: &mut Camera, scene: &Scene, hooked: &Hooked, canvas: Rect) {
@@ -32,12 +35,12 @@ pub(super) fn show(ui: &Ui, camera: &mut Camera, scene: &Scene, hooked: &Hooked,
     let scale = (largest.x / size.x.max(1.0)).min(largest.y / size.y.max(1.0));
     // A graph that is high and narrow, or low and wide, is stretched: a sliver cannot be aimed at.
     let scale = vec2(
-        (largest.x / size.x.max(1.0)).min(4.0 * scale),
-        (largest.y / size.y.max(1.0)).min(4.0 * scale),
+        (largest.x / size.x.max(1.0)).min(2.0 * scale),
+        (largest.y / size.y.max(1.0)).min(2.0 * scale),
     );
     let inner = (size * scale).max(vec2(24.0, 24.0));
     let frame = Rect::from_min_size(
-        canvas.right_bottom() - inner - vec2(22.0, 22.0),
+        canvas.right_bottom() - inner - vec2(22.0, 22.0 + LEGEND),
         inner + vec2(12.0, 12.0),
     );
     let response = ui.interact(frame, Id::unique("minimap"), Sense::click_and_drag());
