@@ -268,6 +268,7 @@ fn exits(
     let Some(cfg) = functions.graph(major) else {
         return Ok(Vec::new());
     };
+    let start = cfg.span.start;
     let mut members = vec![(major, cfg.span)];
     let parts = parts(image, cfg);
     for part in parts {
@@ -308,6 +309,15 @@ fn exits(
                 });
             }
         }
+    }
+    if returns && places.is_empty() {
+        return Err(Refusal {
+            rule: Rule::ReturnUnknown,
+            at: start,
+            why: String::from(
+                "no return of its own says what it returns; take the function that it ends by jumping to",
+            ),
+        });
     }
     Ok(places)
 }

@@ -293,3 +293,41 @@ fn registers_that_are_sampled_are_kept_everywhere_in_the_function() {
         }
     }
 }
+
+#[test]
+fn a_returned_value_is_refused_where_nothing_returns() {
+    let image = Fixture::new()
+        .compiled("inner", |a| {
+            a.mov(eax, 0x1234)?;
+            a.add(eax, edi)?;
+            a.ret()?;
+            a.int3()
+        })
+        .compiled("outer", |a| {
+            a.mov(edi, 0x1234)?;
+            a.xor(esi, esi)?;
+            a.jmp(Fixture::address(0))?;
+            a.int3()
+        })
+        .image();
+    let at = |function| {
+        planned(
+            &image,
+            vec![placement(
+                function,
+                0,
+                HookType::Pre,
+                "return-value",
+                0.0,
+                9.0,
+            )],
+        )
+    };
+    assert_eq!(at("inner").unwrap().instruments.len(), 1);
+    let (rule, text) = refused(at("outer"));
+    assert_eq!(rule, Rule::ReturnUnknown);
+    assert!(text.contains("jumping to"), "{text}");
+    // What does not ask for the value runs where control leaves.
+    let timed = vec![placement("outer", 0, HookType::Pre, "elapsed", 0.0, 9.0)];
+    assert_eq!(planned(&image, timed).unwrap().instruments.len(), 2);
+}
