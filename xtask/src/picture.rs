@@ -42,7 +42,7 @@ pub(crate) fn picture(yes: bool) -> Result<()> {
         ]);
         xvfb.args([
             "--function",
-            "kernel_clone",
+            "copy_process",
             "--block",
             "0",
             "--theme",
