@@ -218,7 +218,7 @@ impl Canvas<'_> {
         }
         self.painter.rect_filled(rect, corner, fill);
         if let Some((heat, hits)) = self.heat.and_then(|heat| Some((heat, heat.block(index)?))) {
-            let glow = tokens.hooked.gamma_multiply(0.08 + 0.34 * heat.share(hits));
+            let glow = tokens.hooked.gamma_multiply(0.04 + 0.14 * heat.share(hits));
             self.painter.rect_filled(rect, corner, glow);
         }
         self.bar(rect, &marks);
