@@ -135,11 +135,11 @@ pub fn compare(a: Side<'_>, b: Side<'_>) -> Compared {
         let rate = fired.then(|| shift(&before.rates, &after.rates)).flatten();
         let value = shift(&before.medians, &after.medians);
         shifts.push((rate, value));
-        let middle = |of: fn(&Sliced) -> &Vec<f64>, shift: Option<Shift>| {
+        let change = |of: fn(&Sliced) -> f64, shift: Option<Shift>| {
             let shift = shift?;
             Some(Change {
-                before: median(of(&before)),
-                after: median(of(&after)),
+                before: of(&before),
+                after: of(&after),
                 by: shift.by,
                 between: (shift.low, shift.high),
                 chance: shift.p,
@@ -151,8 +151,8 @@ pub fn compare(a: Side<'_>, b: Side<'_>) -> Compared {
             times: known.meaning == Meaning::Duration,
             a: told(&before),
             b: told(&after),
-            rate: middle(|sliced| &sliced.rates, rate),
-            value: middle(|sliced| &sliced.medians, value),
+            rate: change(|sliced| sliced.count as f64 / sliced.seconds, rate),
+            value: change(|sliced| median(&sliced.medians), value),
             superiority: before.values.superiority(&after.values),
         });
     }

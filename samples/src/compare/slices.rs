@@ -45,7 +45,8 @@ struct Gathered {
 
 /// The part of `span` in which an instrument was in place.
 fn in_place(instrument: &InstrumentInfo, clock: &Clock, span: (u64, u64)) -> (u64, u64) {
-    let launch = if instrument.launch > 0.0 {
+    // What was imported is in place since ever.
+    let launch = if instrument.launch > -1e6 {
         clock.tsc(instrument.launch).max(span.0)
     } else {
         span.0
