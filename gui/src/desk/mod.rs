@@ -1,7 +1,7 @@
 //! Where the panes stand: tiles that can be dragged, resized, stacked as tabs and put away.
 //!
 //! [`Desk`] is kept beside the session and, for sessions that have none, in the state folder;
-//! [`shelf`] is its text, [`panes`] draws it.
+//! [`shelf`] is its text, `panes` draws it.
 
 pub(crate) mod panes;
 pub mod shelf;

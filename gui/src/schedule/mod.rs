@@ -1,6 +1,6 @@
 //! The schedule: every instrument a bar from launch to splash, on one ruler, by function.
 //!
-//! [`bars`] is what a drag does to times, without a window; [`pane`] draws and takes input.
+//! [`bars`] is what a drag does to times, without a window; `pane` draws and takes input.
 
 mod bar;
 pub mod bars;

@@ -1,4 +1,4 @@
-//! Every colour and distance of the window. [`tokens`] has the colours of each theme.
+//! Every colour and distance of the window. `tokens` has the colours of each theme.
 
 mod tokens;
 
