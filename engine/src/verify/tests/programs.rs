@@ -99,7 +99,10 @@ proptest! {
         {
             // A test that never holds leaves what nobody comes to.
             let said = list(&violations);
-            assert!(said.contains("control never comes here"), "{said}\n{text}");
+            let idle = said.contains("control never comes here");
+            // At an entry nothing is returned.
+            let early = text.contains("Input(Returned)") && said.contains("the function returns");
+            assert!(idle || early, "{said}\n{text}");
         }
     }
 }
