@@ -5,27 +5,12 @@ use crate::packages::Purpose;
 use crate::stages::Stages;
 use crate::{apt, kernels, python, tool};
 
-/// Runs the benchmarks on an image of the live kernel; or counts guest instructions for each hit.
-pub(crate) fn bench(yes: bool, lab: bool) -> Result<()> {
-    let mut stages = Stages::new(if lab { 2 } else { 9 });
+/// Runs the benchmarks on an image of the live kernel.
+pub(crate) fn bench(yes: bool) -> Result<()> {
+    let mut stages = Stages::new(9);
     stages.stage("system packages", || {
         apt::provide(Purpose::Headless, yes, false)
     })?;
-    if lab {
-        // How fast the host's side is built to be makes no difference to what the guest executes.
-        stages.stage("guest instructions for each hit", || {
-            tool::run(&mut tool::cargo(&[
-                "run",
-                "--quiet",
-                "--package",
-                "ilk-driver",
-                "--example",
-                "cost",
-            ]))
-        })?;
-        stages.finish();
-        return Ok(());
-    }
     stages.stage("building ilk", || tool::build(&["ilk"]))?;
     stages.stage("the lab's kernel, module and agent", kernels::prepare_lab)?;
     let kernel = stages.stage("the live kernel, saved", kernels::saved)?;

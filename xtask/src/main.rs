@@ -5,12 +5,14 @@
 //! | `run` | installs what is missing, builds, prepares the lab, opens the window (or, without a display, runs the demonstration) |
 //! | `test` | installs what tests need, then everything: format, lints, documentation, tests, the live kernel |
 //! | `picture` | makes the README's picture of the window |
-//! | `bench` | the benchmarks; `bench lab` counts guest instructions for each hit |
+//! | `bench` | the benchmarks |
+//! | `evaluate` | the papers' experiments in the lab; writes docs/evaluation.md |
 //!
 //! It needs nothing but the standard library, so that it is there at once.
 
 mod apt;
 mod bench;
+mod evaluate;
 mod fail;
 mod kernels;
 mod packages;
@@ -35,9 +37,11 @@ Usage: cargo xtask <command>
   test [--yes]
         Everything that must hold: format, lints, documentation, tests, and the tests
         on a live kernel in the lab.
-  bench [lab] [--yes]
-        The benchmarks. With \"lab\": guest instructions for each hit, counted by the emulator.
-
+  bench [--yes]
+        The benchmarks.
+  evaluate [--yes] [--runs N] [PART...]
+        The papers' experiments in the lab, or those named: correlation, overhead, hits,
+        blocks, web, many. Writes docs/evaluation.md.
   picture [--yes]
         Runs the demonstration and has the window draw docs/window.png.
 
@@ -91,10 +95,10 @@ fn dispatch(mut arguments: Vec<String>) -> Result<()> {
             picture::picture(yes)
         }
         "bench" => {
-            let lab = given.flag("lab");
             given.nothing_else()?;
-            bench::bench(yes, lab)
+            bench::bench(yes)
         }
+        "evaluate" => evaluate::evaluate(yes, &given.rest),
         other => Err(Fail::new(format!(
             "there is no command \"{other}\".\n{USAGE}"
         ))),

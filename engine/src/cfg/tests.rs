@@ -263,6 +263,11 @@ fn code_that_cannot_be_read_with_certainty_is_refused() {
         .blacklist
         .push((Fixture::address(0) + 1, Fixture::address(0) + 2));
     assert_eq!(rule(&black), Some(Rule::Blacklisted));
+    // What the compiler split off a function that is on the list.
+    let part = Fixture::new().bytes("forbidden.part.0", &[0x31, 0xc0, 0xc3]);
+    assert_eq!(rule(&part), Some(Rule::Blacklisted));
+    let other = Fixture::new().bytes("allowed.part.0", &[0x31, 0xc0, 0xc3]);
+    assert_eq!(rule(&other), None);
     assert_eq!(
         first(&black).1.blocks.len(),
         1,

@@ -1,5 +1,7 @@
 //! Collects the sites of an image from the kernel's tables, its blacklist and its text.
 
+use std::collections::HashSet;
+
 use super::bounds::Bounds;
 use super::functions::Outline;
 use super::kallsyms::Symbols;
@@ -177,7 +179,9 @@ pub(crate) fn blacklist(
 ) -> Result<Vec<Span>> {
     let mut spans = bounds.forbidden.clone();
     let before = spans.len();
+    let mut listed = HashSet::new();
     for (number, line) in text.lines().enumerate() {
+        listed.extend(line.split_ascii_whitespace().nth(1));
         let parsed = line
             .split_ascii_whitespace()
             .next()
@@ -212,10 +216,16 @@ pub(crate) fn blacklist(
             reason: "the kprobe blacklist is empty; mount debugfs and read kprobes/blacklist in it as root".to_owned(),
         });
     }
+    // What the compiler split off a function has its name and a dot, and is not on the list.
+    let is_part = |name: &str| {
+        let whole = name.split_once('.').map(|(whole, _)| whole);
+        whole.is_some_and(|whole| listed.contains(whole))
+    };
     let by_name = |outline: &&Outline| {
-        symbols
+        let mut names = symbols
             .at(outline.span.start)
-            .any(|symbol| names::is_forbidden(symbols.name(symbol)))
+            .map(|symbol| symbols.name(symbol));
+        names.any(|name| names::is_forbidden(name) || is_part(name))
     };
     spans.extend(outlines.iter().filter(by_name).map(|outline| outline.span));
     spans.retain(|span| !span.is_empty());

@@ -20,3 +20,5 @@ mod circulation;
 mod guest;
 mod live;
 mod support;
+#[path = "../../examples/evaluate/trace.rs"]
+mod trace;

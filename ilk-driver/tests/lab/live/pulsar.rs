@@ -1,8 +1,11 @@
 //! The report's own experiment: Pulsar's forks, counted one by one.
 
+use gilk_engine::Session;
+use gilk_engine::session::Workload;
 use gilk_samples::recording::{MarkKind, Recording};
 
 use crate::support::{Outcome, placement, pulsar, shared};
+use crate::trace;
 
 /// The function that serves glibc's `fork`, which calls clone(2).
 const FORK: &str = "__x64_sys_clone";
@@ -43,6 +46,39 @@ fn gives_160_samples_in_five_groups_of_32() {
         "{:?}",
         outcome.said
     );
+    turn.assert_untouched();
+}
+
+/// The report's correlation with another tool: the kernel's own tracers time the same forks in the same run.
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn the_kernels_own_tracers_see_the_same_forks_a_moment_earlier() {
+    let shared = shared();
+    let turn = shared.turn();
+    let session = Session {
+        name: "correlation".into(),
+        duration: 12.0,
+        workload: Some(Workload {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), trace::script(200)],
+            start: 0.2,
+        }),
+        placements: vec![placement(trace::FORK, 0, "timestamp", (0.0, 12.0))],
+        ..Session::empty()
+    };
+    let outcome = turn.run(&session);
+    let said = outcome.said.iter();
+    let seen = trace::read(said.filter_map(|line| line.strip_prefix("sh: ")));
+    let times: Vec<u64> = outcome.samples.iter().map(|(_, one)| one.tsc).collect();
+    for events in [&seen.function, &seen.kprobe] {
+        assert_eq!(events.len(), 160, "{:?}", outcome.said);
+        let mut apart = trace::matched(events, &times).unwrap_or_else(|why| panic!("{why}"));
+        apart.sort_unstable();
+        // Their hooks are in front of ours, and what is between takes far less than a fork.
+        let (least, median) = (apart[0], apart[apart.len() / 2]);
+        let millisecond = i64::try_from(outcome.summary.clock.hz / 1000).unwrap();
+        assert!(least > 0 && median < millisecond, "{apart:?}");
+    }
     turn.assert_untouched();
 }
 

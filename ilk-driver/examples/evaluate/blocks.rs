@@ -2,6 +2,7 @@
 //! (EuroSys 2007, section 6.1: their finest grain).
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use anyhow::Context as _;
 use gilk_engine::cfg::Cfg;
@@ -27,7 +28,7 @@ const BURSTS: &str = "10";
 const TIMES: &str = "100";
 
 /// Fills columns of the table: a row for each system call and what was asked of it.
-pub(crate) fn measure(series: Option<&str>, table: &mut Table) -> anyhow::Result<()> {
+pub(crate) fn measure(series: Option<&str>, table: &mut Table, _: &Path) -> anyhow::Result<()> {
     let mut guest = Guest::boot(series, Accelerator::CountInstructions)?;
     for call in CALLS {
         one(&mut guest, call, table).with_context(|| format!("measuring {call}"))?;

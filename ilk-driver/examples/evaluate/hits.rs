@@ -1,5 +1,7 @@
 //! One hit of everything, at one function.
 
+use std::path::Path;
+
 use anyhow::Context as _;
 use gilk_engine::{Addr, Session};
 use ilk_driver::lab::Accelerator;
@@ -30,7 +32,7 @@ const CASES: [(&str, &[&str]); 6] = [
 ];
 
 /// Fills a column of the table.
-pub(crate) fn measure(series: Option<&str>, table: &mut Table) -> anyhow::Result<()> {
+pub(crate) fn measure(series: Option<&str>, table: &mut Table, _: &Path) -> anyhow::Result<()> {
     let mut guest = Guest::boot(series, Accelerator::CountInstructions)?;
     let time = words(&["time", "getpid", BURSTS, CALLS]);
     let bare = took(&guest.run(&time, Session::empty())?)?;

@@ -1,5 +1,6 @@
 //! A lab that instruments and runs programs.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -61,13 +62,35 @@ impl Guest {
         })
     }
 
-    /// Runs `/bin/rivals` with these words while the session's instruments are in place.
+    /// Runs `/bin/rivals` with these words while the session's instruments are in place, without a loss.
     pub(crate) fn run(&mut self, words: &[String], session: Session) -> anyhow::Result<Answer> {
         let session = Session {
             name: format!("rivals {}", words.first().map_or("", String::as_str)),
+            ..session
+        };
+        let recording = self.directory.path().join("cost.arrow");
+        let answer = self.run_program("/bin/rivals", words, session, &recording)?;
+        let summary = &answer.summary;
+        if summary.missing > 0 || summary.lost() != (0, 0) {
+            bail!("samples were lost, so not every hit cost what a hit costs: {summary:?}");
+        }
+        Ok(answer)
+    }
+
+    /// Runs a program with these words while the session's instruments are in place, until it ends. What it says
+    /// begins with its name.
+    pub(crate) fn run_program(
+        &mut self,
+        program: &str,
+        words: &[String],
+        session: Session,
+        recording: &Path,
+    ) -> anyhow::Result<Answer> {
+        let name = program.rsplit('/').next().unwrap_or(program);
+        let session = Session {
             duration: LONGEST,
             workload: Some(Workload {
-                program: "/bin/rivals".into(),
+                program: program.into(),
                 arguments: words.to_vec(),
                 start: 0.2,
             }),
@@ -79,14 +102,13 @@ impl Guest {
             Ok(verified) => verified,
             Err(violations) => bail!("the plan did not pass: {violations:?}"),
         };
-        let recording = self.directory.path().join("cost.arrow");
         let (stop, (events, heard)) = (StopFlag::new(), crossbeam_channel::unbounded());
         let (summary, said) = std::thread::scope(|scope| {
             let listener = scope.spawn(|| {
                 let mut said = Vec::new();
                 for event in heard {
                     if let Event::Workload(line) = event {
-                        if !line.starts_with("rivals") && !line.starts_with("started") {
+                        if !line.starts_with(name) && !line.starts_with("started") {
                             stop.stop();
                         }
                         said.push(line);
@@ -96,20 +118,17 @@ impl Guest {
             });
             let summary = self
                 .connection
-                .run(&verified, &session, &recording, &events, &stop);
+                .run(&verified, &session, recording, &events, &stop);
             drop(events);
             (summary, listener.join().unwrap_or_default())
         });
         let summary = summary.with_context(|| said.join("; "))?;
-        if summary.missing > 0 || summary.lost() != (0, 0) {
-            bail!("samples were lost, so not every hit cost what a hit costs: {summary:?}");
-        }
         if let Some(failed) = said.iter().find(|line| line.contains("failed")) {
             eprintln!("{failed}, on Linux {}", self.release);
         }
         let lines = said
             .iter()
-            .filter_map(|line| line.strip_prefix("rivals: "))
+            .filter_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
             .map(str::to_owned)
             .collect();
         Ok(Answer {
@@ -122,18 +141,30 @@ impl Guest {
 
 /// A session with these instruments, all the time.
 pub(crate) fn session(hooks: impl IntoIterator<Item = (String, u32, &'static str)>) -> Session {
-    let placement = |(function, block, instrument): (String, u32, &str)| Placement {
+    let hooks = hooks.into_iter();
+    let placements = hooks
+        .map(|(function, block, instrument)| placement(function, block, HookType::Pre, instrument));
+    Session {
+        placements: placements.collect(),
+        ..Session::empty()
+    }
+}
+
+/// An instrument that is there all the time.
+pub(crate) fn placement(
+    function: String,
+    block: u32,
+    hook: HookType,
+    instrument: &'static str,
+) -> Placement {
+    Placement {
         function: function.into(),
         block,
-        hook: HookType::Pre,
+        hook,
         instrument: instrument.into(),
         launch: 0.0,
         splash: LONGEST,
         timer: 0,
-    };
-    Session {
-        placements: hooks.into_iter().map(placement).collect(),
-        ..Session::empty()
     }
 }
 

@@ -1,5 +1,7 @@
 //! Ten thousand splices at once, and ten thousand kprobes.
 
+use std::path::Path;
+
 use anyhow::Context as _;
 use gilk_engine::Session;
 use gilk_engine::cfg::Cfg;
@@ -13,7 +15,7 @@ use crate::table::Table;
 const SPLICES: usize = 10_000;
 
 /// Fills a column of the table.
-pub(crate) fn measure(series: Option<&str>, table: &mut Table) -> anyhow::Result<()> {
+pub(crate) fn measure(series: Option<&str>, table: &mut Table, _: &Path) -> anyhow::Result<()> {
     let mut guest = Guest::boot(series, Accelerator::Emulate)?;
     let release = guest.release.clone();
     let hooks = hooks(&guest.image);

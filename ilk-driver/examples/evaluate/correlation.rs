@@ -1,0 +1,98 @@
+//! GILK's report, 4.1: entry events of the fork path, timed by GILK and by another tool at once.
+
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use gilk_engine::session::Session;
+use gilk_samples::chart::{Chart, png, svg};
+use gilk_samples::index::Index;
+use gilk_samples::recording::Recording;
+use ilk_driver::lab::Accelerator;
+
+use crate::guest::{Guest, session, words};
+use crate::table::Table;
+use crate::trace::{FORK, matched, read, script};
+
+/// What Pulsar sleeps between two rounds.
+const SLEEP_MS: u32 = 500;
+/// Its rounds of forks.
+const FORKS: usize = 160;
+/// What is sampled besides for the picture: who leaves the processor, and who ends.
+const PICTURED: [&str; 3] = [FORK, "schedule", "wait_consider_task"];
+
+/// Fills columns of the table, and draws Pulsar.
+pub(crate) fn measure(series: Option<&str>, table: &mut Table, out: &Path) -> anyhow::Result<()> {
+    let mut guest = Guest::boot(series, Accelerator::Emulate)?;
+    let release = guest.release.clone();
+    let timed = session([(FORK.to_owned(), 0, "timestamp")]);
+    let path = out.join(format!("correlation-{release}.arrow"));
+    let script = words(&["-c", &script(SLEEP_MS)]);
+    let answer = guest.run_program("/bin/sh", &script, timed, &path)?;
+    let seen = read(answer.lines.iter().map(String::as_str));
+    let recording = Recording::open(&path)?;
+    let mut times = Vec::new();
+    for sample in recording.merged() {
+        times.push(sample?.1.tsc);
+    }
+    let hz = answer.summary.clock.hz as f64;
+    for (tool, events) in [
+        ("function tracer", &seen.function),
+        ("kprobe event", &seen.kprobe),
+    ] {
+        ensure!(
+            events.len() == FORKS,
+            "the {tool} saw {} forks of {FORKS}",
+            events.len()
+        );
+        let mut apart = matched(events, &times).map_err(anyhow::Error::msg)?;
+        apart.sort_unstable();
+        table.add(
+            &format!("{tool}: events, each with a sample of its own"),
+            &release,
+            events.len() as f64,
+        );
+        for (what, part) in [
+            ("least", 0.0),
+            ("median", 0.5),
+            ("95 % below", 0.95),
+            ("most", 1.0),
+        ] {
+            let at = (part * (apart.len() - 1) as f64).round() as usize;
+            let ticks = apart.get(at).copied().context("no events")?;
+            table.add(
+                &format!("{tool}: sample later by, {what}, µs"),
+                &release,
+                ticks as f64 / hz * 1e6,
+            );
+        }
+    }
+    pictured(&mut guest, out)
+}
+
+/// Pulsar's working, sleeping and collecting: the report's figure 4.4.
+fn pictured(guest: &mut Guest, out: &Path) -> anyhow::Result<()> {
+    let hooks = PICTURED.map(|function| (function.to_owned(), 0, "timestamp"));
+    let path = out.join(format!("pulsar-{}.arrow", guest.release));
+    let script = words(&["-c", &format!("pulsar {SLEEP_MS} | sed 's/^/sh: /'")]);
+    let session = Session {
+        name: "Pulsar".into(),
+        ..session(hooks)
+    };
+    guest.run_program("/bin/sh", &script, session, &path)?;
+    let recording = Recording::open(&path)?;
+    let (index, errors) = Index::of(&recording, |_| ());
+    ensure!(errors.is_empty(), "{errors:?}");
+    let mut chart = Chart::new(recording.metadata(), &index);
+    chart.title = format!(
+        "Pulsar on Linux {}: working, sleeping, collecting",
+        guest.release
+    );
+    chart.range = recording.span().map(|(first, last)| (first, last + 1));
+    let drawn = svg(&chart);
+    let file = out.join(format!("pulsar-{}", guest.release));
+    // Releases have points of their own: the ending is added, not replaced.
+    let named = |ending: &str| format!("{}.{ending}", file.display());
+    std::fs::write(named("png"), png(&drawn, 1.0)?)?;
+    std::fs::write(named("svg"), drawn)?;
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! GILK's report, 4.2: what instruments on every block of fork's worker cost each fork.
+
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use gilk_engine::cfg::{BlockEnd, Cfg};
+use gilk_engine::placement::options;
+use gilk_engine::session::{Placement, Session};
+use gilk_engine::{HookType, Image};
+use gilk_samples::recording::Recording;
+use ilk_driver::lab::Accelerator;
+
+use crate::guest::{Guest, placement, words};
+use crate::table::Table;
+
+/// Times every fork: the report's sys_fork.
+const TIMED: &str = "kernel_clone";
+/// Does the work of it: the report's do_fork.
+const WORKER: &str = "copy_process";
+/// Runs of Pulsar in each phase, as in the report.
+const RUNS: usize = 6;
+
+/// Fills a column of the table.
+pub(crate) fn measure(series: Option<&str>, table: &mut Table, out: &Path) -> anyhow::Result<()> {
+    let mut guest = Guest::boot(series, Accelerator::CountInstructions)?;
+    let release = guest.release.clone();
+    let control = timed(&guest.image)?;
+    let least = phase(&mut guest, &control, out)?;
+    table.add("control: instructions of a fork, least", &release, least);
+    for instrument in ["counter", "timestamp"] {
+        let worker = worker(&guest.image, instrument)?;
+        let blocks = worker.len() as f64;
+        let mut all = control.clone();
+        all.extend(worker);
+        let active = phase(&mut guest, &all, out)?;
+        let added = active - least;
+        let mut note = |what: &str, figure: f64| {
+            table.add(
+                &format!("{instrument} on every block: {what}"),
+                &release,
+                figure,
+            );
+        };
+        note("instruments", blocks);
+        note("instructions of a fork, least", active);
+        note("added for each instrument", added / blocks);
+        note(
+            "added for each instrument, %",
+            100.0 * added / least / blocks,
+        );
+    }
+    Ok(())
+}
+
+/// Starts a timer where the function begins, and stops it wherever it returns.
+fn timed(image: &Image) -> anyhow::Result<Vec<Placement>> {
+    let cfg = Cfg::of(image, image.function_named(TIMED)?.id);
+    let mut all = vec![placement(
+        TIMED.to_owned(),
+        0,
+        HookType::Pre,
+        "elapsed-start",
+    )];
+    for (option, block) in options(image, &cfg).iter().zip(&cfg.blocks) {
+        if block.end == BlockEnd::Return && option.post.is_ok() {
+            all.push(placement(
+                TIMED.to_owned(),
+                block.index.0,
+                HookType::Post,
+                "elapsed-stop",
+            ));
+        }
+    }
+    ensure!(all.len() > 1, "{TIMED} returns nowhere that can be hooked");
+    Ok(all)
+}
+
+/// An instrument on every block of the worker that can be hooked.
+fn worker(image: &Image, instrument: &'static str) -> anyhow::Result<Vec<Placement>> {
+    let cfg = Cfg::of(image, image.function_named(WORKER)?.id);
+    let hooked = options(image, &cfg)
+        .into_iter()
+        .filter(|option| option.pre.is_ok());
+    let all = hooked
+        .map(|option| placement(WORKER.to_owned(), option.block.0, HookType::Pre, instrument));
+    Ok(all.collect())
+}
+
+/// The least that a fork took in all runs.
+fn phase(guest: &mut Guest, placements: &[Placement], out: &Path) -> anyhow::Result<f64> {
+    let path = out.join("overhead.arrow");
+    let session = Session {
+        name: "overhead".into(),
+        placements: placements.to_vec(),
+        ..Session::empty()
+    };
+    let script = format!("for run in $(seq {RUNS}); do pulsar 10; done | sed 's/^/sh: /'");
+    let answer = guest.run_program("/bin/sh", &words(&["-c", &script]), session, &path)?;
+    let stops = answer
+        .plan
+        .instruments
+        .iter()
+        .filter(|one| one.definition.name == "elapsed-stop");
+    let stops: Vec<u64> = stops.map(|one| one.id.pack()).collect();
+    let (mut least, mut forks) = (u64::MAX, 0_u32);
+    for sample in Recording::open(&path)?.merged() {
+        let (_, sample) = sample?;
+        if stops.contains(&sample.id) {
+            least = least.min(sample.value);
+            forks += 1;
+        }
+    }
+    ensure!(forks >= 160 * RUNS as u32, "{forks} forks were timed");
+    std::fs::remove_file(&path).context("removing what was measured")?;
+    Ok(least as f64)
+}

@@ -1,0 +1,80 @@
+//! What the kernel's own tracers say of the events that GILK samples, by the same clock.
+
+/// The function whose entry is timed: glibc's `fork` calls clone(2).
+pub(crate) const FORK: &str = "__x64_sys_clone";
+
+/// A script for the guest: the function tracer and a kprobe event time the entry of clone(2) while
+/// Pulsar runs, by the TSC. Each line of it begins with `sh: `.
+pub(crate) fn script(sleep_ms: u32) -> String {
+    // A function of the same address may be the one that the tracer knows.
+    format!(
+        "( mount -t tracefs none /sys/kernel/tracing 2> /dev/null; cd /sys/kernel/tracing; \
+         echo x86-tsc > trace_clock; echo 4096 > buffer_size_kb; echo > set_ftrace_filter; \
+         for name in {FORK} __do_sys_clone __se_sys_clone; do \
+         echo $name >> set_ftrace_filter 2> /dev/null; done; \
+         echo 'p:forked {FORK}' > kprobe_events; echo 1 > events/kprobes/forked/enable; \
+         echo function > current_tracer; \
+         pulsar {sleep_ms}; \
+         echo 0 > tracing_on; grep '^ *pulsar-' trace; \
+         echo 0 > events/kprobes/forked/enable; echo nop > current_tracer; echo 1 > tracing_on; \
+         echo > kprobe_events; echo > set_ftrace_filter; echo > trace; echo local > trace_clock ) 2>&1 | sed 's/^/sh: /'"
+    )
+}
+
+/// When Pulsar came by, in TSC ticks, in order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Seen {
+    /// By the function tracer.
+    pub(crate) function: Vec<u64>,
+    /// By the kprobe event.
+    pub(crate) kprobe: Vec<u64>,
+}
+
+/// Reads lines `pulsar-PID [CPU] FLAGS TSC: EVENT`.
+pub(crate) fn read<'l>(lines: impl IntoIterator<Item = &'l str>) -> Seen {
+    let mut seen = Seen::default();
+    for line in lines {
+        let Some((before, event)) = line.split_once(": ") else {
+            continue;
+        };
+        let Some(tsc) = before.rsplit(' ').next().and_then(|word| word.parse().ok()) else {
+            continue;
+        };
+        if event.contains("<-") {
+            seen.function.push(tsc);
+        } else if event.starts_with("forked: ") {
+            seen.kprobe.push(tsc);
+        }
+    }
+    seen.function.sort_unstable();
+    seen.kprobe.sort_unstable();
+    seen
+}
+
+/// For each of the kernel's events the ticks to the sample that is nearest: one to one, or what is wrong.
+///
+/// # Errors
+/// Two events that are nearest to one sample, and events where there are no samples.
+pub(crate) fn matched(events: &[u64], samples: &[u64]) -> Result<Vec<i64>, String> {
+    let mut taken = Vec::with_capacity(events.len());
+    for &event in events {
+        let behind = samples.partition_point(|&sample| sample < event);
+        let near = [behind.checked_sub(1), Some(behind)];
+        let near = near
+            .into_iter()
+            .flatten()
+            .filter_map(|at| Some((at, *samples.get(at)?)));
+        let nearest = near.min_by_key(|&(_, sample)| sample.abs_diff(event));
+        let (at, sample) = nearest.ok_or("the kernel saw events, and GILK sampled none")?;
+        taken.push((at, sample.wrapping_sub(event).cast_signed()));
+    }
+    if let Some(twice) = taken
+        .windows(2)
+        .find(|pair| matches!(pair, [one, other] if one.0 == other.0))
+    {
+        return Err(format!(
+            "two of the kernel's events are nearest to one sample: {twice:?}"
+        ));
+    }
+    Ok(taken.into_iter().map(|(_, ticks)| ticks).collect())
+}

@@ -1,0 +1,61 @@
+//! `cargo xtask evaluate`.
+
+use std::fs;
+use std::path::Path;
+
+use crate::fail::{Fail, Result};
+use crate::packages::Purpose;
+use crate::stages::Stages;
+use crate::{apt, tool};
+
+/// Where recordings and all else go.
+const PLACE: &str = "target/gilk/evaluation";
+/// Where the text and its pictures go.
+const DOCS: &str = "docs";
+
+/// Runs the papers' experiments, or those that are named, and writes what came of all that have been run.
+pub(crate) fn evaluate(yes: bool, words: &[String]) -> Result<()> {
+    let mut stages = Stages::new(3);
+    stages.stage("system packages", || {
+        apt::provide(Purpose::Headless, yes, false)
+    })?;
+    stages.stage("the experiments", || {
+        // How fast the host's side is built to be makes no difference to what the guest executes.
+        let mut cargo = tool::cargo(&["run", "--quiet", "--package", "ilk-driver"]);
+        cargo.args(["--example", "evaluate", "--", "--out", PLACE]);
+        tool::run(cargo.args(words).current_dir(tool::root()))
+    })?;
+    stages.stage("the text and its pictures", || {
+        copied(&tool::root().join(PLACE), &tool::root().join(DOCS))
+    })?;
+    stages.finish();
+    println!("\nWhat came of it is {DOCS}/evaluation.md; recordings are in {PLACE}.");
+    Ok(())
+}
+
+fn copied(from: &Path, to: &Path) -> Result<()> {
+    let failed = |path: &Path, error: std::io::Error| {
+        Fail::new(format!(
+            "cannot copy {} to {}: {error}",
+            path.display(),
+            to.display()
+        ))
+    };
+    let pictures = to.join("evaluation");
+    fs::create_dir_all(&pictures).map_err(|error| failed(from, error))?;
+    let files = fs::read_dir(from).map_err(|error| failed(from, error))?;
+    for file in files.flatten().map(|entry| entry.path()) {
+        let Some(name) = file.file_name().and_then(|name| name.to_str()) else {
+            continue;
+        };
+        let target = match name {
+            "evaluation.md" => to.join(name),
+            picture if picture.ends_with(".png") || picture.ends_with(".svg") => {
+                pictures.join(name)
+            }
+            _ => continue,
+        };
+        fs::copy(&file, target).map_err(|error| failed(&file, error))?;
+    }
+    Ok(())
+}
