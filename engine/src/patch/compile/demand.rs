@@ -125,9 +125,10 @@ impl Demand {
                     | BinaryOp::ShiftRightUnsigned
                         if !matches!(right.kind, ExprKind::Constant(_)) =>
                     {
+                        // The count is computed even where it is at hand.
                         Self {
                             counts: true,
-                            ..both
+                            ..both.with(of(right).behind(1))
                         }
                     }
                     _ => both,
