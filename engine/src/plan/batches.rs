@@ -30,13 +30,16 @@ struct Step {
     detour: Option<PatchIndex>,
 }
 
+/// Changes whose room is given back at a time.
+const AT_ONCE: usize = 1 << 16;
+
 impl Writer<'_> {
     /// The batches, in order of time.
     ///
     /// # Errors
     /// [`Error::Encode`] if a patch or a bounce is out of a splice's reach; [`Error::Full`] if more
     /// begins and ends at one time than the driver writes in one batch.
-    pub(super) fn batches(&self, times: &[f64], changes: &[Change]) -> Result<Vec<Batch>> {
+    pub(super) fn batches(&self, times: &[f64], mut changes: Vec<Change>) -> Result<Vec<Batch>> {
         let index = |time: f64| times.partition_point(|known| known.total_cmp(&time).is_lt());
         // There may be a million of each: none has more room than it fills.
         let mut counts = vec![[0; 3]; times.len()];
@@ -48,7 +51,7 @@ impl Writer<'_> {
                 }
             }
         }
-        for change in changes {
+        for change in &changes {
             if let Some([.., pokes]) = counts.get_mut(change.time as usize) {
                 *pokes += self.pokes(change);
             }
@@ -69,10 +72,14 @@ impl Writer<'_> {
                 batch.splashed.push(one.id);
             }
         }
-        for change in changes {
+        // Pokes take the room that changes leave.
+        while let Some(change) = changes.pop() {
             let batch = batches.get_mut(change.time as usize);
             let batch = batch.ok_or_else(|| missing("a time"))?;
-            self.change(change, &mut batch.pokes)?;
+            self.change(&change, &mut batch.pokes)?;
+            if changes.len().is_multiple_of(AT_ONCE) {
+                changes.shrink_to_fit();
+            }
         }
         for batch in &mut batches {
             batch.pokes.sort_unstable_by_key(|poke| {

@@ -106,10 +106,10 @@ fn plan_styled(
         bounces,
         hooks,
     } = placement;
+    stage::told(watch, Stage::Patches)?;
     let instruments = planner.instruments(named, &wanted, hooks)?;
     drop(wanted);
     let functions = planner.functions.placed(styles, compared);
-    stage::told(watch, Stage::Patches)?;
     arguments::check(image, session, &functions, &instruments, &sites)?;
     let mut order = Order::of(session, &instruments, &sites, &bounces)?;
     let schedule = schedule(&functions, &instruments, &sites, &bounces, &order);
@@ -143,7 +143,7 @@ fn plan_styled(
         made: &made,
         detours: &detours,
     };
-    let batches = writer.batches(&times, &changes)?;
+    let batches = writer.batches(&times, changes)?;
     Ok(Plan {
         release: image.release().to_owned(),
         duration: session.duration,

@@ -41,7 +41,7 @@ const PARTS: [Part; 6] = [
         title: "Correlation: Pulsar's 160 forks, timed by GILK and by the kernel's own tracers at once",
         about: "GILK's report, 4.1, where another tool timed the same events in another run. Here the function \
                 tracer, a kprobe event and GILK time each entry of `__x64_sys_clone` in the same run, all by the \
-                time stamp counter. Each of the kernel's events has exactly one sample nearest to it. GILK's hook is \
+                time stamp counter. The first sample behind each of the kernel's events is that of no other event. GILK's hook is \
                 behind theirs, so its time is later by what they take; the largest are interrupts in between. An \
                 emulated machine on a busy host. The picture is the report's figure 4.4: forks come in five \
                 groups of 32 while Pulsar works (the shell's own are among the first), it sleeps, and collects.",

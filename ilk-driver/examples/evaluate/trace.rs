@@ -51,30 +51,23 @@ pub(crate) fn read<'l>(lines: impl IntoIterator<Item = &'l str>) -> Seen {
     seen
 }
 
-/// For each of the kernel's events the ticks to the sample that is nearest: one to one, or what is wrong.
+/// For each of the kernel's events the ticks to the first sample behind it: one to one, or what is wrong.
+/// An interrupt may be in between.
 ///
 /// # Errors
-/// Two events that are nearest to one sample, and events where there are no samples.
-pub(crate) fn matched(events: &[u64], samples: &[u64]) -> Result<Vec<i64>, String> {
-    let mut taken = Vec::with_capacity(events.len());
-    for &event in events {
-        let behind = samples.partition_point(|&sample| sample < event);
-        let near = [behind.checked_sub(1), Some(behind)];
-        let near = near
-            .into_iter()
-            .flatten()
-            .filter_map(|at| Some((at, *samples.get(at)?)));
-        let nearest = near.min_by_key(|&(_, sample)| sample.abs_diff(event));
-        let (at, sample) = nearest.ok_or("the kernel saw events, and GILK sampled none")?;
-        taken.push((at, sample.wrapping_sub(event).cast_signed()));
-    }
-    if let Some(twice) = taken
-        .windows(2)
-        .find(|pair| matches!(pair, [one, other] if one.0 == other.0))
-    {
+/// Two events before one sample, and events without a sample.
+pub(crate) fn matched(events: &[u64], samples: &[u64]) -> Result<Vec<u64>, String> {
+    let behind = |&event: &u64| {
+        let at = samples.partition_point(|&sample| sample < event);
+        let sample = samples.get(at).ok_or("no sample comes behind an event")?;
+        Ok((at, sample - event))
+    };
+    let found: Vec<(usize, u64)> = events.iter().map(behind).collect::<Result<_, &str>>()?;
+    let twice = |pair: &&[(usize, u64)]| matches!(pair, [one, other] if one.0 == other.0);
+    if let Some(twice) = found.windows(2).find(twice) {
         return Err(format!(
-            "two of the kernel's events are nearest to one sample: {twice:?}"
+            "one sample is the first behind two events: {twice:?}"
         ));
     }
-    Ok(taken.into_iter().map(|(_, ticks)| ticks).collect())
+    Ok(found.into_iter().map(|(_, ticks)| ticks).collect())
 }

