@@ -140,8 +140,10 @@ fn write(file: &Path, text: &str) -> anyhow::Result<()> {
 /// All parts that have been done, now or before, as one text.
 fn gathered(place: &Path) -> anyhow::Result<()> {
     let mut text = String::from(HEAD);
+    let mut missing = Vec::new();
     for part in &PARTS {
         let Ok(done) = std::fs::read_to_string(place.join(format!("{}.md", part.name))) else {
+            missing.push(part.name);
             continue;
         };
         text += &format!("\n{done}");
@@ -154,6 +156,9 @@ fn gathered(place: &Path) -> anyhow::Result<()> {
         for picture in pictures {
             text += &format!("\n![{picture}](evaluation/{picture})\n");
         }
+    }
+    if !missing.is_empty() {
+        text += &format!("\nNot run here: {}.\n", missing.join(", "));
     }
     write(&place.join("evaluation.md"), &text)
 }
