@@ -7,7 +7,7 @@ use gilk_engine::cfg::BlockIndex;
 use gilk_engine::listing::Line;
 use gilk_engine::{Plan, VerifiedPlan};
 
-use crate::graph::code::{Part, parts};
+use crate::graph::code::parts;
 use crate::patch_view::{PatchView, Section};
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
@@ -168,13 +168,7 @@ fn job(line: &Line, tokens: &Tokens) -> LayoutJob {
         format(tokens.weak),
     );
     for (part, piece) in parts(&line.text) {
-        let color = match part {
-            Part::Mnemonic => tokens.mnemonic,
-            Part::Register => tokens.register,
-            Part::Number => tokens.number,
-            Part::Symbol => tokens.symbol,
-            Part::Plain => tokens.weak,
-        };
+        let color = part.color(tokens);
         job.append(piece, 0.0, format(color));
     }
     job

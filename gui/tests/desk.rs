@@ -16,9 +16,7 @@ use gilk_engine::HookType;
 use gilk_gui::args::Start;
 use gilk_gui::desk::Pane;
 use gilk_gui::theme::{Colours, Palette};
-use support::{browsing, click, fill, settle, until, window};
-
-type Window = egui_kittest::Harness<'static, gilk_gui::app::App>;
+use support::{Window, browsing, click, fill, press, say, settle, until, window};
 
 fn placements(harness: &Window) -> Vec<gilk_engine::session::Placement> {
     harness
@@ -30,17 +28,9 @@ fn placements(harness: &Window) -> Vec<gilk_engine::session::Placement> {
         .clone()
 }
 
-fn press(harness: &mut Window, modifiers: Modifiers, key: Key) {
-    harness.key_press_modifiers(modifiers, key);
-    harness.run_steps(3);
-}
-
-/// Finds a command in the palette and chooses it.
-fn say(harness: &mut Window, letters: &str) {
-    press(harness, Modifiers::COMMAND | Modifiers::SHIFT, Key::P);
-    harness.get_by_label("Find command").type_text(letters);
-    harness.run_steps(3);
-    press(harness, Modifiers::NONE, Key::Enter);
+/// Has a command of the palette carried out, to its end.
+fn said(harness: &mut Window, letters: &str) {
+    say(harness, letters);
     settle(harness);
 }
 
@@ -48,15 +38,15 @@ fn say(harness: &mut Window, letters: &str) {
 fn panes_are_put_away_and_shown_by_the_palette_and_their_tabs() {
     let mut harness = browsing("kernel_clone");
     harness.get_by_label("Filter functions");
-    say(&mut harness, "functions pane");
+    said(&mut harness, "functions pane");
     assert!(harness.query_by_label("Filter functions").is_none());
-    say(&mut harness, "functions pane");
+    said(&mut harness, "functions pane");
     harness.get_by_label("Filter functions");
     click(&mut harness, "Schedule tab");
     assert!(harness.state().state().desk.sees(Pane::Schedule));
     assert!(!harness.state().state().desk.sees(Pane::Timeline));
     harness.get_by_label("Nothing to schedule");
-    say(&mut harness, "usual arrangement");
+    said(&mut harness, "usual arrangement");
     assert!(harness.state().state().desk.sees(Pane::Timeline));
 }
 
@@ -92,7 +82,7 @@ fn colours_are_chosen_and_the_strongest_are_black_and_white() {
         ("light colours", Palette::Light),
         ("dark colours", Palette::Dark),
     ] {
-        say(&mut harness, letters);
+        said(&mut harness, letters);
         let visuals = harness.ctx.global_style().visuals.clone();
         assert_eq!(Palette::of(&visuals), wanted);
     }
@@ -230,7 +220,7 @@ fn every_match_of_the_filter_gets_one_at_its_entry_as_one_step() {
     });
     let found = harness.state().state().functions.found.len();
     assert!(found > 2);
-    say(&mut harness, "entry of every match");
+    said(&mut harness, "entry of every match");
     let placed = placements(&harness);
     assert_eq!(placed.len(), found);
     assert!(
@@ -258,8 +248,8 @@ fn a_window_that_ends_without_a_word_loses_no_session_and_no_arrangement() {
     settle(&mut harness);
     click(&mut harness, "block 0 of kernel_clone");
     click(&mut harness, "Add instrument");
-    say(&mut harness, "schedule pane");
-    say(&mut harness, "high contrast");
+    said(&mut harness, "schedule pane");
+    said(&mut harness, "high contrast");
     let own = folder
         .path()
         .join(format!("session-{}.ron", std::process::id()));

@@ -13,14 +13,7 @@ mod support;
 use egui::{Key, Modifiers};
 use egui_kittest::kittest::Queryable;
 use gilk_engine::cfg::BlockIndex;
-use support::{browsing, click, fill, record, settle, until};
-
-type Window = egui_kittest::Harness<'static, gilk_gui::app::App>;
-
-fn press(harness: &mut Window, modifiers: Modifiers, key: Key) {
-    harness.key_press_modifiers(modifiers, key);
-    harness.run_steps(3);
-}
+use support::{Window, browsing, click, fill, press, record, settle, until};
 
 fn open(harness: &Window) -> String {
     harness

@@ -15,21 +15,7 @@ use egui_kittest::kittest::Queryable;
 use gilk_engine::cfg::BlockIndex;
 use gilk_gui::args::Start;
 use gilk_gui::state::TargetState;
-use support::{browsing, click, fill, record, settle, until, window};
-
-type Window = egui_kittest::Harness<'static, gilk_gui::app::App>;
-
-fn press(harness: &mut Window, modifiers: Modifiers, key: Key) {
-    harness.key_press_modifiers(modifiers, key);
-    harness.run_steps(3);
-}
-
-fn say(harness: &mut Window, letters: &str) {
-    press(harness, Modifiers::COMMAND | Modifiers::SHIFT, Key::P);
-    harness.get_by_label("Find command").type_text(letters);
-    harness.run_steps(3);
-    press(harness, Modifiers::NONE, Key::Enter);
-}
+use support::{Window, browsing, click, fill, press, record, say, settle, until, window};
 
 /// A window with a run on its timeline.
 fn looking() -> Window {

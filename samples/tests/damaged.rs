@@ -10,6 +10,8 @@
     reason = "tests, their helpers included, fail by panicking"
 )]
 
+mod support;
+
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
@@ -19,6 +21,7 @@ use gilk_samples::recording::{
     Compression, Loss, LossCause, Recording, Writer, recover, sidecar_path,
 };
 use gilk_samples::{Batch, Error, Sample};
+use support::peak;
 
 /// A small generator, so that every run sees the same corpus.
 struct Random(u64);
@@ -105,16 +108,6 @@ fn read(path: &Path, truth: Option<&HashSet<Sample>>) {
         samples
     );
     let _ = (recording.losses(), recording.marks(), recording.span());
-}
-
-/// Peak memory of this process in KiB, by `/proc/self/status`.
-fn peak() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmHWM:"))
-        .unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 #[test]

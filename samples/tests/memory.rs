@@ -7,21 +7,14 @@
     reason = "tests, their helpers included, fail by panicking"
 )]
 
+mod support;
+
 use std::fs;
 
 use gilk_samples::metadata::Metadata;
 use gilk_samples::recording::{Compression, MAX_ROWS, Recording, Writer, sidecar_path};
 use gilk_samples::{Batch, Sample};
-
-/// Peak memory of this process in KiB, by `/proc/self/status`.
-fn peak() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmHWM:"))
-        .unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
-}
+use support::peak;
 
 /// The worst that can be asked of a reader: batches as long as may be, all rows alike, each of
 /// another CPU, so that all of them are in memory when they are merged.

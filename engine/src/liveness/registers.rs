@@ -97,6 +97,11 @@ impl RegisterSet {
         self.0 == 0
     }
 
+    /// The 64-bit register of a number below 16.
+    pub(crate) fn numbered(number: usize) -> Option<Register> {
+        BY_NUMBER.get(number).copied()
+    }
+
     /// The 64-bit registers, by number.
     pub fn iter(self) -> impl Iterator<Item = Register> {
         BY_NUMBER

@@ -216,7 +216,7 @@ impl<'a> Machine<'a> {
 
     /// The branch behind `cmpxchg`.
     fn tried(&mut self, instruction: &Instruction, state: &State, progress: Progress) -> Flow {
-        let mut way = |success: bool| {
+        let way = |success: bool| {
             let (progress, head) = Hit::tried(progress, success);
             let mut state = state.clone();
             let rax = head.unwrap_or_else(|| {
@@ -233,12 +233,7 @@ impl<'a> Machine<'a> {
                 never: false,
             })
         };
-        let taken_if_equal = instruction.condition_code() == ConditionCode::e;
-        Flow::Branch {
-            to: instruction.near_branch_target(),
-            taken: way(taken_if_equal),
-            falls: way(!taken_if_equal),
-        }
+        by_success(instruction, way)
     }
 
     /// The branch behind `cmpxchg` of a largest value.
@@ -248,7 +243,7 @@ impl<'a> Machine<'a> {
         state: &State,
         (one, progress): (&'a Expected, Progress),
     ) -> Flow {
-        let mut way = |success: bool| {
+        let way = |success: bool| {
             let progress = self.hit(one).raised(progress, success);
             let mut state = state.clone();
             let atom = Atom::Largest(instruction.ip());
@@ -262,12 +257,7 @@ impl<'a> Machine<'a> {
                 never: false,
             })
         };
-        let taken_if_equal = instruction.condition_code() == ConditionCode::e;
-        Flow::Branch {
-            to: instruction.near_branch_target(),
-            taken: way(taken_if_equal),
-            falls: way(!taken_if_equal),
-        }
+        by_success(instruction, way)
     }
 
     fn branch(
@@ -334,5 +324,15 @@ impl<'a> Machine<'a> {
             ConditionCode::ne => (unequal, equal),
             _ => (Vec::new(), Vec::new()),
         }
+    }
+}
+
+/// The two ways of a branch behind `cmpxchg`, which leaves equality where it succeeds.
+fn by_success(instruction: &Instruction, mut way: impl FnMut(bool) -> Box<Way>) -> Flow {
+    let taken_if_equal = instruction.condition_code() == ConditionCode::e;
+    Flow::Branch {
+        to: instruction.near_branch_target(),
+        taken: way(taken_if_equal),
+        falls: way(!taken_if_equal),
     }
 }

@@ -1,5 +1,9 @@
 //! Instructions as text, cut into parts that have colours.
 
+use egui::Color32;
+
+use crate::theme::Tokens;
+
 /// What a part of an instruction's text is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
@@ -13,6 +17,20 @@ pub enum Part {
     Symbol,
     /// Everything else: brackets, commas, sizes of operands.
     Plain,
+}
+
+impl Part {
+    /// Its colour.
+    #[must_use]
+    pub const fn color(self, tokens: &Tokens) -> Color32 {
+        match self {
+            Self::Mnemonic => tokens.mnemonic,
+            Self::Register => tokens.register,
+            Self::Number => tokens.number,
+            Self::Symbol => tokens.symbol,
+            Self::Plain => tokens.weak,
+        }
+    }
 }
 
 const PREFIXES: [&str; 8] = [

@@ -12,7 +12,6 @@ use gilk_engine::HookType;
 use gilk_engine::cfg::BlockIndex;
 
 use super::camera::Camera;
-use super::code::Part;
 use super::heat::Heat;
 use super::layout::Route;
 use super::marks::{Hooked, Mark};
@@ -331,13 +330,7 @@ fn job(line: &CodeLine, size: f32, tokens: &Tokens) -> LayoutJob {
     let format = |color| TextFormat::simple(code(size), color);
     job.append(&format!("{:<5} ", line.offset), 0.0, format(tokens.weak));
     for (part, piece) in &line.parts {
-        let color = match part {
-            Part::Mnemonic => tokens.mnemonic,
-            Part::Register => tokens.register,
-            Part::Number => tokens.number,
-            Part::Symbol => tokens.symbol,
-            Part::Plain => tokens.weak,
-        };
+        let color = part.color(tokens);
         job.append(piece, 0.0, format(color));
     }
     job

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use egui::{Color32, Pos2};
 use gilk_engine::HookType;
 
-use super::code::Part;
 use super::marks::{Hooked, Mark};
 use super::scene::{EdgeLook, Metrics, Scene, inside};
 use crate::theme::{Tokens, text};
@@ -114,13 +113,7 @@ fn write(
                 line.offset
             )?;
             for (part, piece) in &line.parts {
-                let color = match part {
-                    Part::Mnemonic => tokens.mnemonic,
-                    Part::Register => tokens.register,
-                    Part::Number => tokens.number,
-                    Part::Symbol => tokens.symbol,
-                    Part::Plain => tokens.weak,
-                };
+                let color = part.color(tokens);
                 write!(
                     out,
                     r#"<tspan fill="{}">{}</tspan>"#,

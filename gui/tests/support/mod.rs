@@ -194,3 +194,24 @@ pub(crate) fn record() -> Record {
     record.append(&batch);
     record
 }
+
+/// A window under test.
+pub(crate) type Window = Harness<'static, App>;
+
+/// Presses a key, and lets the window answer.
+pub(crate) fn press(harness: &mut Window, modifiers: egui::Modifiers, key: egui::Key) {
+    harness.key_press_modifiers(modifiers, key);
+    harness.run_steps(3);
+}
+
+/// Finds a command in the palette and chooses it.
+pub(crate) fn say(harness: &mut Window, letters: &str) {
+    press(
+        harness,
+        egui::Modifiers::COMMAND | egui::Modifiers::SHIFT,
+        egui::Key::P,
+    );
+    harness.get_by_label("Find command").type_text(letters);
+    harness.run_steps(3);
+    press(harness, egui::Modifiers::NONE, egui::Key::Enter);
+}

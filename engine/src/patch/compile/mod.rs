@@ -144,26 +144,8 @@ pub(crate) fn input_register(input: Input) -> Option<Register> {
         Input::Argument(number) => argument(number),
         Input::Returned => Some(Register::RAX),
         Input::Register(gpr) => {
-            let place = Gpr::ALL.iter().position(|known| *known == gpr)?;
-            let all = [
-                Register::RAX,
-                Register::RCX,
-                Register::RDX,
-                Register::RBX,
-                Register::RSP,
-                Register::RBP,
-                Register::RSI,
-                Register::RDI,
-                Register::R8,
-                Register::R9,
-                Register::R10,
-                Register::R11,
-                Register::R12,
-                Register::R13,
-                Register::R14,
-                Register::R15,
-            ];
-            all.get(place).copied()
+            let number = Gpr::ALL.iter().position(|known| *known == gpr)?;
+            RegisterSet::numbered(number)
         }
         _ => None,
     }

@@ -1,0 +1,11 @@
+//! What several tests of recordings need.
+
+/// Peak memory of this process in KiB, by `/proc/self/status`.
+pub(crate) fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmHWM:"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
