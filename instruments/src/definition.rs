@@ -56,7 +56,55 @@ pub enum Sampled {
     Argument(u8),
 }
 
+/// What a person points at to place an instrument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Stand {
+    /// One hook, before or after a block.
+    Hook,
+    /// A block; which of its hooks are meant is in the source.
+    Block,
+    /// A block that ends with a conditional branch.
+    Branch,
+    /// A function: any block and hook of it mean the same.
+    Function,
+}
+
 impl Definition {
+    /// Where it is placed.
+    #[must_use]
+    pub fn stand(&self) -> Stand {
+        let Some(source) = &self.source else {
+            return Stand::Hook;
+        };
+        let has = |hooks: &[Hook]| {
+            let mut probes = source.parts.probes.iter();
+            probes.any(|probe| hooks.contains(&probe.hook))
+        };
+        if has(&[Hook::Hit]) {
+            Stand::Hook
+        } else if has(&[Hook::Taken, Hook::Untaken]) {
+            Stand::Branch
+        } else if has(&[Hook::Pre, Hook::Post]) {
+            Stand::Block
+        } else {
+            Stand::Function
+        }
+    }
+
+    /// Its source as it was written, if that was the language.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        self.source.as_ref().map(|source| source.text())
+    }
+
+    /// More about it than the summary: the comments that its source begins with.
+    #[must_use]
+    pub fn explanation(&self) -> String {
+        let lines = self.text().unwrap_or_default().lines();
+        let comments = lines.map_while(|line| line.strip_prefix("//"));
+        comments.map(str::trim).collect::<Vec<_>>().join(" ")
+    }
+
     /// Reads one instrument in the language.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 
 mod check;
 mod definition;
+pub mod editor;
 mod error;
 mod fault;
 pub mod interpret;
@@ -12,7 +13,7 @@ pub mod source;
 mod types;
 
 pub use check::Context;
-pub use definition::{Definition, Program, Sampled};
+pub use definition::{Definition, Program, Sampled, Stand};
 pub use error::{Error, Result};
 pub use fault::{Fault, Faults};
 pub use library::Library;

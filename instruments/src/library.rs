@@ -1,6 +1,6 @@
 //! The ready instruments, built in from their files.
 
-use crate::{Definition, Error, Program, Result};
+use crate::{Definition, Error, Result};
 
 macro_rules! files {
     ($($file:literal),* $(,)?) => {
@@ -50,8 +50,6 @@ const FILES: &[(&str, &str)] = files![
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
     definitions: Vec<Definition>,
-    /// Those whose probes have to be compiled.
-    probes: Vec<Definition>,
 }
 
 impl Library {
@@ -62,7 +60,6 @@ impl Library {
     pub fn builtin() -> Result<Self> {
         let mut library = Self {
             definitions: Vec::new(),
-            probes: Vec::new(),
         };
         for (file, text) in FILES {
             library.add_file(file, text)?;
@@ -87,27 +84,14 @@ impl Library {
     /// # Errors
     /// [`Error::Twice`] if there is one of that name.
     pub fn add(&mut self, definition: Definition) -> Result<()> {
-        if self
-            .definitions
-            .iter()
-            .chain(&self.probes)
-            .any(|known| known.name == definition.name)
-        {
+        let mut known = self.definitions.iter();
+        if known.any(|known| known.name == definition.name) {
             return Err(Error::Twice {
                 name: definition.name,
             });
         }
-        if definition.program == Program::Probe {
-            self.probes.push(definition);
-        } else {
-            self.definitions.push(definition);
-        }
+        self.definitions.push(definition);
         Ok(())
-    }
-
-    /// The instruments of the language whose probes have to be compiled for the place.
-    pub fn probes(&self) -> impl Iterator<Item = &Definition> {
-        self.probes.iter()
     }
 
     /// The instrument of that name.

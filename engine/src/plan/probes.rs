@@ -173,10 +173,7 @@ impl<'s> Instruments<'s> {
         }
         let new = match self.session.sources.get(name) {
             Some(text) => Definition::from_source(name, text)?,
-            None => match self.library.probes().find(|one| one.name == name) {
-                Some(known) => known.clone(),
-                None => self.library.get(name)?.clone(),
-            },
+            None => self.library.get(name)?.clone(),
         };
         let new = Arc::new(new);
         self.definitions.insert(name, Arc::clone(&new));

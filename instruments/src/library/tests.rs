@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Context, Sampled, trial};
+use crate::{Context, Program, Sampled, Stand, trial};
 
 #[test]
 fn the_builtin_files_are_good_and_named_as_their_instrument() {
@@ -8,7 +8,6 @@ fn the_builtin_files_are_good_and_named_as_their_instrument() {
         let (name, form) = file.split_once('.').unwrap();
         let definition = library
             .iter()
-            .chain(library.probes())
             .find(|definition| definition.name == name)
             .unwrap_or_else(|| panic!("{file} names itself otherwise"));
         assert!(
@@ -61,12 +60,34 @@ fn what_needs_no_compiler_has_none() {
 }
 
 #[test]
+fn each_says_where_it_stands_and_more() {
+    let library = Library::builtin().unwrap();
+    for (name, stand) in [
+        ("counter", Stand::Hook),
+        ("elapsed-stop", Stand::Hook),
+        ("usage", Stand::Hook),
+        ("branch", Stand::Branch),
+        ("elapsed", Stand::Function),
+        ("processor-time", Stand::Function),
+    ] {
+        assert_eq!(library.get(name).unwrap().stand(), stand, "{name}");
+    }
+    let elapsed = library.get("elapsed").unwrap();
+    let more = elapsed.explanation();
+    assert!(
+        more.starts_with("Each call has a start of its own") && more.ends_with("is not timed."),
+        "{more}"
+    );
+    assert_eq!(library.get("counter").unwrap().text(), Some(FILES[0].1));
+}
+
+#[test]
 fn every_file_of_the_folder_is_built_in_and_told_of() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/library");
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), FILES.len());
     let reference = include_str!("../../README.md");
     let library = Library::builtin().unwrap();
-    for definition in library.iter().chain(library.probes()) {
+    for definition in library.iter() {
         let row = format!("| `{}` | {} |", definition.name, definition.summary);
         assert!(reference.contains(&row), "the reference has no row\n{row}");
     }

@@ -56,22 +56,19 @@ impl Instrument {
         match self.command {
             Command::List => {
                 let library = Library::builtin()?;
-                for one in library.iter().chain(library.probes()) {
+                for one in library.iter() {
                     writeln!(out, "{:<20} {:<8} {}", one.name, one.unit, one.summary)?;
                 }
             }
             Command::Show { name } => {
                 let library = Library::builtin()?;
-                let found = library
-                    .probes()
-                    .find(|known| known.name == name)
-                    .map_or_else(|| library.get(&name), Ok)?;
-                let Some(source) = &found.source else {
+                let found = library.get(&name)?;
+                let Some(text) = found.text() else {
                     bail!(
                         "{name} is of an older form and has no source; `ilk instrument list` says what it does."
                     );
                 };
-                write!(out, "{}", source.text())?;
+                write!(out, "{text}")?;
             }
             Command::Check(check) => write!(out, "{}", check.run()?)?,
             Command::Format { file, write } => {
