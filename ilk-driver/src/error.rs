@@ -104,6 +104,18 @@ pub enum Error {
         /// How it showed.
         reason: String,
     },
+    /// A recording is not one of a session that may go on.
+    #[cfg(feature = "client")]
+    #[error(
+        "The session of {path} cannot be resumed ({reason}): it was over, or had no grace (`collection: \
+         (grace: …)`)."
+    )]
+    NothingToResume {
+        /// The recording.
+        path: PathBuf,
+        /// What was looked for.
+        reason: String,
+    },
     /// The recording could not be written on; the session was stopped, or not begun.
     #[cfg(feature = "client")]
     #[error("The recording could not be written, so no instrument is in place any more: {source}")]

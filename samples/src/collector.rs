@@ -25,7 +25,11 @@ enum Piece {
     Samples(Arc<Batch>),
     Losses(Vec<Loss>),
     Marks(Vec<Mark>),
+    Written(Told),
 }
+
+/// Somebody who is told how many bytes the recording has.
+type Told = Box<dyn FnOnce(u64) -> Result<()> + Send>;
 
 /// A recording that is written by a thread of its own, piece by piece in the order in which they came.
 #[derive(Debug)]
@@ -76,6 +80,13 @@ impl Collector {
     /// Records marks.
     pub fn marks(&self, marks: Vec<Mark>) {
         self.send(Piece::Marks(marks));
+    }
+
+    /// Has everything written that was handed over before, and then tells `told` how many bytes the
+    /// recording has: whatever becomes of this process, [`Writer::go_on`] goes on from there. If that fails,
+    /// so has the recording.
+    pub fn when_written(&self, told: impl FnOnce(u64) -> Result<()> + Send + 'static) {
+        self.send(Piece::Written(Box::new(told)));
     }
 
     /// Whether nothing is recorded any more, for example because the disk is full. The reason is what
@@ -130,6 +141,10 @@ fn record(mut writer: Writer, pieces: &Receiver<Piece>) -> Result<Summary> {
             Ok(Piece::Samples(batch)) => writer.write(&batch)?,
             Ok(Piece::Losses(losses)) => writer.losses(&losses)?,
             Ok(Piece::Marks(marks)) => marks.into_iter().try_for_each(|mark| writer.mark(mark))?,
+            Ok(Piece::Written(told)) => {
+                writer.flush()?;
+                told(writer.so_far().bytes)?;
+            }
             Err(RecvTimeoutError::Timeout) => writer.losses(&[])?,
             Err(RecvTimeoutError::Disconnected) => return writer.finish(),
         }
@@ -186,6 +201,34 @@ mod tests {
             }
             prop_assert_eq!(got, sent);
         }
+    }
+
+    #[test]
+    fn who_asks_is_told_when_all_before_is_written() {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("r.arrow");
+        let collector =
+            Collector::start(Writer::create(&path, &Metadata::default()).unwrap()).unwrap();
+        let (sender, told) = bounded(1);
+        for number in 1..=3 {
+            collector.samples(&batch(0, 10 * number, 10));
+            let (path, sender) = (path.clone(), sender.clone());
+            collector.when_written(move |bytes| {
+                let length = std::fs::metadata(&path).unwrap().len();
+                sender
+                    .send((length == bytes, Recording::open(&path)?.samples()))
+                    .unwrap();
+                Ok(())
+            });
+            assert_eq!(told.recv().unwrap(), (true, 10 * number));
+        }
+        collector.when_written(|_| {
+            Err(Error::io(
+                "there".as_ref(),
+                std::io::ErrorKind::StorageFull.into(),
+            ))
+        });
+        assert!(collector.finish().is_err());
     }
 
     #[test]

@@ -7,6 +7,7 @@ use gilk_engine::layout::CounterSlot;
 use gilk_engine::patch::Probed;
 use gilk_engine::plan::PlannedInstrument;
 use gilk_instruments::program::{Aggregate, AggregateKind};
+use serde::{Deserialize, Serialize};
 
 use super::event::AggregateSummary;
 use crate::protocol::Counter;
@@ -69,21 +70,45 @@ pub(super) fn words(plan: &Plan) -> Vec<Counter> {
     all
 }
 
-/// What the words say that were told last, by name.
-pub(super) fn read(plan: &Plan, told: &BTreeMap<u64, u64>) -> Vec<AggregateSummary> {
+/// An aggregate, and the names that its words are told by.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Known {
+    placement: usize,
+    instrument: String,
+    unit: String,
+    aggregate: Aggregate,
+    words: Vec<u64>,
+}
+
+/// Every aggregate, in the order of the session.
+pub(super) fn known(plan: &Plan) -> Vec<Known> {
     let mut all = Vec::new();
     for (owner, probed) in owners(plan) {
         for (aggregate, words) in of(owner, probed) {
-            let word = |(id, _): &(u64, CounterSlot)| told.get(id).copied().unwrap_or(0);
-            let words: Vec<u64> = words.iter().map(word).collect();
-            all.push(AggregateSummary {
+            all.push(Known {
                 placement: owner.placement,
                 instrument: owner.definition.name.clone(),
-                name: aggregate.name.clone(),
                 unit: owner.definition.unit.clone(),
-                value: aggregate.read([words.as_slice()]),
+                aggregate: aggregate.clone(),
+                words: words.into_iter().map(|(id, _)| id).collect(),
             });
         }
     }
     all
+}
+
+/// What the words say that were told last, by name.
+pub(super) fn read(known: &[Known], told: &BTreeMap<u64, u64>) -> Vec<AggregateSummary> {
+    let read = |known: &Known| {
+        let word = |id| told.get(id).copied().unwrap_or(0);
+        let words: Vec<u64> = known.words.iter().map(word).collect();
+        AggregateSummary {
+            placement: known.placement,
+            instrument: known.instrument.clone(),
+            name: known.aggregate.name.clone(),
+            unit: known.unit.clone(),
+            value: known.aggregate.read([words.as_slice()]),
+        }
+    };
+    known.iter().map(read).collect()
 }

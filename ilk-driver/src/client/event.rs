@@ -28,7 +28,7 @@ pub enum Event {
 }
 
 /// A batch of pokes, with times in seconds from the start.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Switch {
     /// Its index in the plan; one more than the last for what a stop took out.
     pub batch: usize,

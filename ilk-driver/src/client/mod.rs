@@ -10,6 +10,7 @@ mod event;
 mod hold;
 mod lock;
 mod poke;
+mod resume;
 mod run;
 mod tally;
 mod upload;
@@ -29,6 +30,7 @@ use crate::{Error, Result};
 pub use crate::protocol::CpuLosses;
 pub use describe::{label, metadata};
 pub use event::{AggregateSummary, Event, InstrumentSummary, StopFlag, Summary, Switch};
+pub use resume::resume;
 pub use way::{Carried, measure_way};
 use wire::{Wire, unexpected};
 

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
-use gilk_engine::{Session, VerifiedPlan};
+use gilk_engine::{Plan, Session, VerifiedPlan};
 use gilk_samples::collector::Collector;
 use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Writer;
 
-use super::event::{Event, StopFlag, Summary};
+use super::event::{Event, InstrumentSummary, StopFlag, Summary};
 use super::hold::Hold;
-use super::tally::Tally;
-use super::wire::unexpected;
-use super::{Connection, PATIENCE, describe, upload};
+use super::resume::Keeper;
+use super::tally::{Outline, Tally};
+use super::wire::{Wire, unexpected};
+use super::{Connection, PATIENCE, describe, label, upload};
 use crate::protocol::{Finished, Message, Request, WorkloadEvent};
 use crate::{Error, Result};
 
@@ -63,53 +64,70 @@ impl Connection {
             start: started.tsc,
             start_unix_ns: started.unix_ns,
         };
-        hold.took(&mut self.wire, &answer);
+        hold.took(&answer);
         let writer = Writer::create(
             recording,
             &describe::metadata(plan, session, &self.info, clock)?,
         );
         let _nobody_listens = events.send(Event::Started(clock));
+        let outline = Outline::of(plan);
         let mut run = Run {
-            tally: Tally::new(plan, clock),
+            tally: Tally::new(clock),
+            names: Names::Planned(plan),
             collector: None,
             trouble: None,
             events,
+            keeper: Keeper::new(recording, self.wire.socket(), &hold, &outline)?,
+            outline,
             hold,
         };
         match writer.and_then(Collector::start) {
             Ok(collector) => run.collector = Some(collector),
             Err(source) => run.trouble = Some(Error::Recording { source }),
         }
-        match run.listen(self, stop) {
-            Ok(finished) => run.finish(&finished),
-            Err(error) => Err(run.lost(error)),
-        }
+        run.to_the_end(&mut self.wire, stop)
     }
 }
 
-struct Run<'a> {
-    tally: Tally<'a>,
+/// What instruments are called.
+pub(super) enum Names<'a> {
+    Planned(&'a Plan),
+    Kept(Vec<(u64, String)>),
+}
+
+pub(super) struct Run<'a> {
+    pub(super) tally: Tally,
+    pub(super) outline: Outline,
+    pub(super) names: Names<'a>,
     /// A thread of its own, so that neither the disk nor compression keeps the wire waiting. Gone when
     /// it could not write.
-    collector: Option<Collector>,
-    trouble: Option<Error>,
-    events: &'a Sender<Event>,
-    hold: Hold,
+    pub(super) collector: Option<Collector>,
+    pub(super) trouble: Option<Error>,
+    pub(super) events: &'a Sender<Event>,
+    pub(super) hold: Hold,
+    /// Behind the collector, which writes its notes.
+    pub(super) keeper: Option<Keeper>,
 }
 
 impl Run<'_> {
+    pub(super) fn to_the_end(mut self, wire: &mut Wire, stop: &StopFlag) -> Result<Summary> {
+        match self.listen(wire, stop) {
+            Ok(finished) => self.finish(wire, &finished),
+            Err(error) => Err(self.lost(error)),
+        }
+    }
+
     /// Takes in everything until the agent has finished, over one connection after the other.
-    fn listen(&mut self, connection: &mut Connection, stop: &StopFlag) -> Result<Finished> {
+    fn listen(&mut self, wire: &mut Wire, stop: &StopFlag) -> Result<Finished> {
         loop {
-            match self.listen_on(connection, stop) {
-                Err(lost) => self.hold.regain(&mut connection.wire, lost)?,
+            match self.listen_on(wire, stop) {
+                Err(lost) => self.hold.regain(wire, lost)?,
                 finished => return finished,
             }
         }
     }
 
-    fn listen_on(&mut self, connection: &mut Connection, stop: &StopFlag) -> Result<Finished> {
-        let wire = &mut connection.wire;
+    fn listen_on(&mut self, wire: &mut Wire, stop: &StopFlag) -> Result<Finished> {
         let mut asked_to_stop = false;
         let (mut heard, mut asked) = (Instant::now(), Instant::now());
         loop {
@@ -117,10 +135,11 @@ impl Run<'_> {
                 asked_to_stop = true;
                 wire.send(&Request::Stop)?;
             }
-            match wire.glance(DOING)? {
+            let message = wire.glance(DOING)?;
+            match message {
                 Some(message) => {
                     heard = Instant::now();
-                    self.hold.took(wire, &message);
+                    self.hold.took(&message);
                     match message {
                         Message::Finished(finished) => return Ok(finished),
                         message => self.take(message)?,
@@ -137,7 +156,19 @@ impl Run<'_> {
                     }
                 }
             }
+            self.keep(wire)?;
         }
+    }
+
+    /// Notes how far it has come, now and then, and tells the agent what is safe.
+    fn keep(&mut self, wire: &mut Wire) -> Result<()> {
+        if let (Some(keeper), Some(collector)) = (&self.keeper, &self.collector)
+            && self.hold.is_due()
+        {
+            keeper.note(&self.hold, &self.tally, collector)?;
+        }
+        self.hold.confirm(wire);
+        Ok(())
     }
 
     fn take(&mut self, message: Message) -> Result<()> {
@@ -154,7 +185,7 @@ impl Run<'_> {
                 self.samples(batch);
             }
             Message::Switched(switched) if switched.refused.is_none() => {
-                let (switch, marks) = self.tally.switched(&switched);
+                let (switch, marks) = self.tally.switched(&self.outline, &switched);
                 self.record(|collector| collector.marks(marks));
                 self.tell(Event::Switched(switch));
             }
@@ -225,7 +256,7 @@ impl Run<'_> {
         let _nobody_listens = self.events.send(event);
     }
 
-    fn finish(mut self, finished: &Finished) -> Result<Summary> {
+    fn finish(mut self, wire: &mut Wire, finished: &Finished) -> Result<Summary> {
         self.losses(finished.tsc, &finished.losses);
         let recording = match (self.trouble.take(), self.collector.take()) {
             (None, Some(collector)) => collector
@@ -234,6 +265,7 @@ impl Run<'_> {
             (Some(trouble), _) => return Err(trouble),
             (None, None) => gilk_samples::recording::Summary::default(),
         };
+        self.hold.finish(wire);
         if let Some(refusal) = &finished.failed {
             return Err(Error::Refused(refusal.clone()));
         }
@@ -247,13 +279,27 @@ impl Run<'_> {
             taken,
             missing: taken.saturating_sub(gone + self.tally.received),
             losses: finished.losses.clone(),
-            instruments: self.tally.instruments(),
-            aggregates: self.tally.aggregates(),
+            instruments: self.instruments(),
+            aggregates: self.tally.aggregates(&self.outline),
             switches: self.tally.switches.clone(),
             workload: self.tally.workload.clone(),
         };
         self.tell(Event::Finished(Box::new(summary.clone())));
         Ok(summary)
+    }
+
+    fn instruments(&self) -> Vec<InstrumentSummary> {
+        match &self.names {
+            Names::Planned(plan) => {
+                let named = plan.instruments.iter();
+                let named = named.map(|one| (one.id.pack(), label(plan, one)));
+                self.tally.instruments(&self.outline, named)
+            }
+            Names::Kept(names) => {
+                let named = names.iter().cloned();
+                self.tally.instruments(&self.outline, named)
+            }
+        }
     }
 
     /// The recording as far as it goes, and an error that says so.

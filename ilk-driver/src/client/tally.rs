@@ -2,32 +2,57 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use gilk_engine::Plan;
+use gilk_engine::{InstrumentId, Plan};
 use gilk_samples::metadata::Clock;
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::recording::{Loss, LossCause, Mark, MarkKind};
 use gilk_samples::{Batch, Sample};
+use serde::{Deserialize, Serialize};
 
+use super::aggregates;
 use super::event::{AggregateSummary, InstrumentSummary, Switch};
-use super::{aggregates, label};
 use crate::protocol::{CpuLosses, Switched, Total};
 
-pub(super) struct Tally<'a> {
-    plan: &'a Plan,
+/// What a plan says that is needed to understand what comes: small enough to be kept in a file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Outline {
+    /// Instruments that count.
+    counting: Vec<u64>,
+    /// What each batch launches and splashes.
+    batches: Vec<(Vec<u64>, Vec<u64>)>,
+    aggregates: Vec<aggregates::Known>,
+}
+
+impl Outline {
+    pub(super) fn of(plan: &Plan) -> Self {
+        let ids = |ids: &[InstrumentId]| ids.iter().map(|id| id.pack()).collect();
+        let counting = plan.instruments.iter().filter(|one| one.counter.is_some());
+        let batches = plan.batches.iter();
+        Self {
+            counting: counting.map(|one| one.id.pack()).collect(),
+            batches: batches
+                .map(|batch| (ids(&batch.launched), ids(&batch.splashed)))
+                .collect(),
+            aggregates: aggregates::known(plan),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Tally {
     pub(super) clock: Clock,
     samples: BTreeMap<u64, u64>,
     totals: BTreeMap<u64, u64>,
     pub(super) received: u64,
-    pub(super) losses: BTreeMap<u16, CpuLosses>,
+    losses: BTreeMap<u16, CpuLosses>,
     in_place: BTreeSet<u64>,
     pub(super) switches: Vec<Switch>,
     pub(super) workload: Option<String>,
 }
 
-impl<'a> Tally<'a> {
-    pub(super) fn new(plan: &'a Plan, clock: Clock) -> Self {
+impl Tally {
+    pub(super) fn new(clock: Clock) -> Self {
         Self {
-            plan,
             clock,
             samples: BTreeMap::new(),
             totals: BTreeMap::new(),
@@ -115,7 +140,11 @@ impl<'a> Tally<'a> {
     }
 
     /// A batch that was done: what to tell, and a mark for each instrument that came or went.
-    pub(super) fn switched(&mut self, switched: &Switched) -> (Switch, Vec<Mark>) {
+    pub(super) fn switched(
+        &mut self,
+        outline: &Outline,
+        switched: &Switched,
+    ) -> (Switch, Vec<Mark>) {
         let Switched {
             batch,
             asked,
@@ -137,12 +166,12 @@ impl<'a> Tally<'a> {
             value: tsc_end.saturating_sub(tsc_begin),
         };
         let mut marks = Vec::new();
-        if let Some(planned) = self.plan.batches.get(switch.batch) {
-            for id in planned.splashed.iter().map(|id| id.pack()) {
+        if let Some((launched, splashed)) = outline.batches.get(switch.batch) {
+            for &id in splashed {
                 self.in_place.remove(&id);
                 marks.push(mark(MarkKind::Splash, id));
             }
-            for id in planned.launched.iter().map(|id| id.pack()) {
+            for &id in launched {
                 self.in_place.insert(id);
                 marks.push(mark(MarkKind::Launch, id));
             }
@@ -157,56 +186,38 @@ impl<'a> Tally<'a> {
     }
 
     /// What aggregates have come to.
-    pub(super) fn aggregates(&self) -> Vec<AggregateSummary> {
-        aggregates::read(self.plan, &self.totals)
+    pub(super) fn aggregates(&self, outline: &Outline) -> Vec<AggregateSummary> {
+        aggregates::read(&outline.aggregates, &self.totals)
     }
 
-    pub(super) fn instruments(&self) -> Vec<InstrumentSummary> {
-        let summary = |instrument: &gilk_engine::plan::PlannedInstrument| {
-            let id = instrument.id.pack();
+    /// What became of instruments, given what each is called.
+    pub(super) fn instruments(
+        &self,
+        outline: &Outline,
+        named: impl Iterator<Item = (u64, String)>,
+    ) -> Vec<InstrumentSummary> {
+        let counting: BTreeSet<u64> = outline.counting.iter().copied().collect();
+        let summary = |(id, label)| {
             let count = |of: &BTreeMap<u64, u64>| of.get(&id).copied().unwrap_or_default();
             InstrumentSummary {
                 id,
-                label: label(self.plan, instrument),
+                label,
                 samples: count(&self.samples),
-                total: instrument.counter.map(|_| count(&self.totals)),
+                total: counting.contains(&id).then(|| count(&self.totals)),
             }
         };
-        self.plan.instruments.iter().map(summary).collect()
+        named.map(summary).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use gilk_engine::layout::RuntimeLayout;
-    use gilk_engine::plan::Batch as PlannedBatch;
-    use gilk_engine::{HookType, InstrumentId};
-
     use super::*;
 
-    fn plan() -> Plan {
-        let id = InstrumentId::new(0, HookType::Pre, 0, 0).unwrap();
-        let batch = |at, launched, splashed| PlannedBatch {
-            at,
-            pokes: Vec::new(),
-            launched,
-            splashed,
-        };
-        Plan {
-            release: String::new(),
-            duration: 2.0,
-            layout: RuntimeLayout::default(),
-            functions: Vec::new(),
-            instruments: Vec::new(),
-            sites: Vec::new(),
-            bounces: Vec::new(),
-            dependences: Vec::new(),
-            faults: vec![],
-            patches: Vec::new(),
-            batches: vec![
-                batch(0.0, vec![id], Vec::new()),
-                batch(1.0, Vec::new(), vec![id]),
-            ],
+    fn outline() -> Outline {
+        Outline {
+            batches: vec![(vec![7], vec![]), (vec![], vec![7])],
+            ..Outline::default()
         }
     }
 
@@ -228,8 +239,7 @@ mod tests {
 
     #[test]
     fn losses_become_differences() {
-        let plan = plan();
-        let mut tally = Tally::new(&plan, CLOCK);
+        let mut tally = Tally::new(CLOCK);
         let lost = |full, unmatched| {
             [CpuLosses {
                 cpu: 3,
@@ -255,8 +265,7 @@ mod tests {
 
     #[test]
     fn samples_are_whole_or_nothing() {
-        let plan = plan();
-        let mut tally = Tally::new(&plan, CLOCK);
+        let mut tally = Tally::new(CLOCK);
         let sample = Sample {
             id: 1,
             value: 2,
@@ -280,10 +289,9 @@ mod tests {
 
     #[test]
     fn marks_follow_the_plan_and_a_stop_splashes_what_is_in_place() {
-        let plan = plan();
-        let id = plan.batches[0].launched[0].pack();
-        let mut tally = Tally::new(&plan, CLOCK);
-        let (switch, marks) = tally.switched(&switched(0, 1100));
+        let mut tally = Tally::new(CLOCK);
+        let outline = outline();
+        let (switch, marks) = tally.switched(&outline, &switched(0, 1100));
         assert_eq!(
             switch,
             Switch {
@@ -298,21 +306,21 @@ mod tests {
             [Mark {
                 kind: MarkKind::Launch,
                 tsc: 1110,
-                id,
+                id: 7,
                 value: 10
             }]
         );
-        let (_, marks) = tally.switched(&switched(2, 1200));
+        let (_, marks) = tally.switched(&outline, &switched(2, 1200));
         assert_eq!(
             marks,
             [Mark {
                 kind: MarkKind::Splash,
                 tsc: 1210,
-                id,
+                id: 7,
                 value: 10
             }]
         );
-        let (_, marks) = tally.switched(&switched(2, 1300));
+        let (_, marks) = tally.switched(&outline, &switched(2, 1300));
         assert!(marks.is_empty());
     }
 }

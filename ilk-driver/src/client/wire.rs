@@ -91,6 +91,11 @@ impl Wire {
         Ok(())
     }
 
+    /// Where the agent is.
+    pub(super) fn socket(&self) -> &Path {
+        &self.socket
+    }
+
     /// Whether the agent's messages come by memory.
     pub(super) fn is_shared(&self) -> bool {
         self.shared.is_some()

@@ -1,9 +1,11 @@
 //! Aggregates: what is added up where it happens, in words of each CPU, and read now and then.
 
+use serde::{Deserialize, Serialize};
+
 use super::Type;
 
 /// Something added up in memory, by CPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Aggregate {
     /// Its name, without the `@`.
     pub name: String,
@@ -18,7 +20,7 @@ pub struct Aggregate {
 /// Each CPU has [`words`](Aggregate::words) of its own, all zero at the start. What a value does to them is
 /// [`update`](Aggregate::update); each step is one addition to one word, or (smallest and largest) one
 /// "keep the larger, without signs", so an interrupt in between loses nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum AggregateKind {
     /// How often: word 0.
     Count,

@@ -11,6 +11,7 @@ use arrow_schema::SchemaRef;
 
 use super::format::{self, MAX_ROWS};
 use super::head;
+use super::reader::Recording;
 use super::rows::{Loss, LossCause, Mark, Row};
 use super::sidecar::{Block, Sidecar};
 use crate::metadata::Metadata;
@@ -71,6 +72,16 @@ pub struct Summary {
     pub span: Option<(u64, u64)>,
 }
 
+impl Summary {
+    fn count(&mut self, loss: &Loss) {
+        match loss.cause {
+            LossCause::RingFull => self.lost_full += loss.count,
+            LossCause::Unmatched => self.lost_unmatched += loss.count,
+            _ => self.lost_otherwise += loss.count,
+        }
+    }
+}
+
 impl Writer {
     /// Begins a recording at `path`, and its sidecar beside it; replaces a file that is there.
     ///
@@ -104,6 +115,53 @@ impl Writer {
             notes: Vec::new(),
             waiting_since: None,
             blocks: Vec::new(),
+            finished: false,
+        })
+    }
+
+    /// Goes on with the recording at `path`, which nobody writes any more, where it was `bytes` long: as
+    /// [`so_far`](Self::so_far) said of it after a [`flush`](Self::flush). What stands behind is cut off.
+    ///
+    /// # Errors
+    /// As for [`Recording::open`], and [`Error::NotARecording`] if no batch ends there.
+    pub fn go_on(path: impl AsRef<Path>, bytes: u64) -> Result<Self> {
+        let mut recording = Recording::open(path)?;
+        let path = recording.path.clone();
+        recording.blocks.retain(|block| block.end() <= bytes);
+        let last = recording.blocks.last();
+        if last.map_or(recording.head_end, Block::end) != bytes {
+            let reason =
+                format!("it has no batch that ends at byte {bytes}, where it was to go on");
+            return Err(Error::NotARecording { path, reason });
+        }
+        let mut summary = Summary {
+            path: path.clone(),
+            samples: recording.samples(),
+            marks: recording.marks()?.len() as u64,
+            span: recording.span(),
+            ..Summary::default()
+        };
+        recording
+            .losses()?
+            .iter()
+            .for_each(|loss| summary.count(loss));
+        let io = |error| Error::io(&path, error);
+        let file = File::options().write(true).open(&path).map_err(io)?;
+        file.set_len(bytes).map_err(io)?;
+        let mut sidecar = Sidecar::create(&path, recording.head_crc)?;
+        sidecar.extend(&recording.blocks)?;
+        Ok(Self {
+            summary,
+            path,
+            file,
+            end: bytes,
+            sidecar,
+            schema: Arc::new(recording.schema),
+            encoder: Encoder::default(),
+            waiting: BTreeMap::new(),
+            notes: Vec::new(),
+            waiting_since: None,
+            blocks: recording.blocks,
             finished: false,
         })
     }
@@ -144,11 +202,7 @@ impl Writer {
     /// [`Error::Io`], as [`write`](Self::write).
     pub fn losses(&mut self, losses: &[Loss]) -> Result<()> {
         for loss in losses.iter().filter(|loss| loss.count > 0) {
-            match loss.cause {
-                LossCause::RingFull => self.summary.lost_full += loss.count,
-                LossCause::Unmatched => self.summary.lost_unmatched += loss.count,
-                _ => self.summary.lost_otherwise += loss.count,
-            }
+            self.summary.count(loss);
             self.note(Row::from(*loss));
         }
         self.flush_if_old()
@@ -339,7 +393,70 @@ impl Writer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::recording::Recording;
+
+    #[test]
+    fn a_recording_goes_on_where_it_was_and_nowhere_else() {
+        let dir = tempfile::TempDir::new().unwrap();
+        let path = dir.path().join("recording.arrow");
+        let sample = |n: u64| Sample {
+            id: 1,
+            value: n,
+            tsc: 10 + n,
+        };
+        let batch = |cpu, numbers: std::ops::Range<u64>| Batch {
+            cpu,
+            samples: numbers.map(sample).collect(),
+        };
+        let loss = |count| Loss {
+            cpu: 1,
+            tsc: 5,
+            cause: LossCause::RingFull,
+            count,
+        };
+        let mark = Mark {
+            kind: super::super::MarkKind::User,
+            tsc: 6,
+            id: 0,
+            value: 0,
+        };
+        let mut writer = Writer::create(&path, &Metadata::default()).unwrap();
+        let empty = writer.so_far().bytes;
+        writer.write(&batch(0, 0..100)).unwrap();
+        writer.losses(&[loss(3)]).unwrap();
+        writer.mark(mark).unwrap();
+        writer.flush().unwrap();
+        let kept = writer.so_far();
+        writer.write(&batch(1, 0..50)).unwrap();
+        writer.losses(&[loss(4)]).unwrap();
+        // What a process leaves that is killed: everything that it wrote, and no end.
+        writer.flush().unwrap();
+        std::mem::forget(writer);
+        File::options()
+            .append(true)
+            .open(&path)
+            .and_then(|mut file| std::io::Write::write_all(&mut file, &[7; 999]))
+            .unwrap();
+
+        let error = Writer::go_on(&path, kept.bytes + 8).unwrap_err();
+        assert!(error.to_string().contains("no batch that ends"), "{error}");
+        let mut writer = Writer::go_on(&path, kept.bytes).unwrap();
+        assert_eq!(writer.so_far(), kept);
+        writer.write(&batch(0, 100..200)).unwrap();
+        writer.losses(&[loss(5)]).unwrap();
+        let summary = writer.finish().unwrap();
+        assert_eq!(
+            (summary.samples, summary.lost_full, summary.marks),
+            (200, 8, 1)
+        );
+        let recording = Recording::open(&path).unwrap();
+        assert_eq!((recording.recovered(), recording.blocks().len()), (None, 4));
+        let read: Vec<_> = recording.merged().map(|one| one.unwrap().1).collect();
+        assert!(read.into_iter().eq((0..200).map(sample)));
+        let losses = recording.losses().unwrap();
+        assert_eq!(losses.iter().map(|loss| loss.count).sum::<u64>(), 8);
+
+        assert_eq!(Writer::go_on(&path, empty).unwrap().so_far().samples, 0);
+    }
 
     #[test]
     fn a_disk_that_fills_up_keeps_what_was_written_and_what_waits() {

@@ -26,6 +26,8 @@ mod plan;
 #[cfg(feature = "client")]
 mod progress;
 #[cfg(feature = "client")]
+mod resume;
+#[cfg(feature = "client")]
 mod run;
 #[cfg(feature = "client")]
 mod show;
@@ -67,6 +69,8 @@ enum Command {
     #[cfg(feature = "client")]
     Run(run::Run),
     #[cfg(feature = "client")]
+    Resume(resume::Resume),
+    #[cfg(feature = "client")]
     Show(show::Show),
     #[cfg(feature = "client")]
     Stats(stats::Stats),
@@ -98,6 +102,8 @@ impl Command {
             Self::Plan(plan) => plan.run(),
             #[cfg(feature = "client")]
             Self::Run(run) => run.run(),
+            #[cfg(feature = "client")]
+            Self::Resume(resume) => resume.run(),
             #[cfg(feature = "client")]
             Self::Show(show) => show.run(),
             #[cfg(feature = "client")]

@@ -1,11 +1,11 @@
 //! `ilk run`: a session from its file to its recording.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 use clap::Args;
-use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use gilk_engine::{Image, Session};
 use gilk_instruments::program::{Bucket, Summary as Total};
 use ilk_driver::client::{AggregateSummary, CpuLosses, Event, StopFlag, Summary};
@@ -38,25 +38,37 @@ impl Run {
         let (parts, modules) = target::read(connection)?;
         let image = Image::with_modules(&parts, &modules)?;
         let planned = plan::planned(&image, &session, &connection.info().layout)?;
-        let stop = StopFlag::new();
-        let (sender, events) = unbounded();
-        let summary = std::thread::scope(|scope| {
-            let runner = scope.spawn(|| {
-                let sender = sender;
-                connection.run(&planned, &session, &self.output, &sender, &stop)
-            });
-            watch(&events, &session, &stop);
-            runner.join().map_err(|_| {
-                anyhow!(
-                    "The run broke off by a fault of ours; what it recorded is in {}.",
-                    self.output.display()
-                )
-            })
-        })??;
+        let summary = watched(&session, &self.output, |events, stop| {
+            connection.run(&planned, &session, &self.output, events, stop)
+        })?;
         show::draw(&self.output, self.png.as_deref())?;
         print(&summary);
         Ok(())
     }
+}
+
+/// Shows what happens while something runs that tells of it.
+pub(crate) fn watched(
+    session: &Session,
+    recording: &Path,
+    run: impl FnOnce(&Sender<Event>, &StopFlag) -> ilk_driver::Result<Summary> + Send,
+) -> anyhow::Result<Summary> {
+    let stop = StopFlag::new();
+    let (sender, events) = unbounded();
+    let summary = std::thread::scope(|scope| {
+        let runner = scope.spawn(|| {
+            let sender = sender;
+            run(&sender, &stop)
+        });
+        watch(&events, session, &stop);
+        runner.join().map_err(|_| {
+            anyhow!(
+                "The run broke off by a fault of ours; what it recorded is in {}.",
+                recording.display()
+            )
+        })
+    })??;
+    Ok(summary)
 }
 
 /// Shows what happens until nobody tells any more.
@@ -94,7 +106,7 @@ fn watch(events: &Receiver<Event>, session: &Session, stop: &StopFlag) {
     }
 }
 
-fn print(summary: &Summary) {
+pub(crate) fn print(summary: &Summary) {
     println!();
     for instrument in &summary.instruments {
         match instrument.total {

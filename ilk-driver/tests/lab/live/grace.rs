@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use gilk_engine::collection::Strategy;
-use gilk_samples::recording::Recording;
+use gilk_samples::record::ALL_CPUS;
+use gilk_samples::recording::{MarkKind, Recording};
 use ilk_driver::Error;
 use ilk_driver::client::Connection;
 
 use super::losses::{assert_balanced, counted_and_sampled, only, session};
-use crate::support::{run, shared};
+use crate::support::{ilk, run, saved, shared};
 
 /// A way to an agent that can be cut.
 struct Way {
@@ -102,6 +103,86 @@ fn a_client_that_is_back_in_time_finds_its_recording_whole() {
     cutter.join().unwrap();
     assert!(outcome.total(0) >= 60_000, "{:?}", outcome.said);
     only(assert_balanced(&outcome), |_| ());
+    turn.assert_untouched();
+}
+
+/// Strobe's calls in the next test: as many as a lab makes in some seconds.
+const BURSTS: u64 = 300;
+const CALLS: u64 = 300;
+
+/// Waits until the recording has `more` samples than it had, and kills whoever writes it.
+fn killed(mut client: std::process::Command, recording: &Path, more: u64) {
+    let quiet = || std::process::Stdio::null();
+    let client = client.stdin(quiet()).stdout(quiet());
+    let samples = || Recording::open(recording).map_or(0, |recording| recording.samples());
+    let before = samples();
+    let mut client = client.spawn().unwrap();
+    let begin = Instant::now();
+    while samples() < before + more {
+        assert!(
+            begin.elapsed() < Duration::from_secs(60) && client.try_wait().unwrap().is_none(),
+            "no samples arrive"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    client.kill().unwrap();
+    client.wait().unwrap();
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn who_comes_after_a_client_that_was_killed_finds_its_recording_whole() {
+    let shared = shared();
+    let turn = shared.turn();
+    let mut session = session(Strategy::Stream, counted_and_sampled());
+    session.collection.grace = 60.0;
+    session.duration = 12.0;
+    let workload = session.workload.as_mut().unwrap();
+    workload.arguments = vec![BURSTS.to_string(), CALLS.to_string()];
+    let directory = tempfile::tempdir().unwrap();
+    let recording = directory.path().join("recording.arrow");
+
+    let mut first = ilk();
+    first.arg("run").arg(saved(&session, directory.path()));
+    first.arg("--socket").arg(shared.lab.socket());
+    first.arg("-o").arg(&recording);
+    killed(first, &recording, 1);
+    let mut second = ilk();
+    second.arg("resume").arg(&recording);
+    killed(second, &recording, CALLS);
+
+    let (events, heard) = crossbeam_channel::unbounded();
+    let stop = ilk_driver::client::StopFlag::new();
+    let summary = ilk_driver::client::resume(&recording, None, &events, &stop)
+        .unwrap_or_else(|error| panic!("{error}"));
+    assert!(heard.try_iter().count() > 2);
+    let hits = summary.instruments.iter().find_map(|one| one.total);
+    let whole = Recording::open(&recording).unwrap();
+    let sampled = whole
+        .merged()
+        .filter(|one| one.as_ref().unwrap().0 != ALL_CPUS);
+    let (sampled, lost) = (sampled.count() as u64, summary.lost_by_cause());
+    println!(
+        "{hits:?} hits, {sampled} samples, {lost:?}; {:?}",
+        summary.workload
+    );
+    assert!(hits.unwrap() >= BURSTS * CALLS);
+    assert_eq!((hits.unwrap(), summary.missing), (sampled + lost.lost(), 0));
+    only(lost, |lost| lost.full = 0);
+    assert_eq!((whole.recovered(), summary.switches.len()), (None, 2));
+    // Each instrument came once and went once, and every loss stands there once.
+    let marks = whole.marks().unwrap();
+    let kinds = [MarkKind::Launch, MarkKind::Splash];
+    let [launched, splashed] =
+        kinds.map(|kind| marks.iter().filter(|mark| mark.kind == kind).count());
+    assert_eq!((launched, splashed), (2, 2));
+    let told = whole.losses().unwrap();
+    assert_eq!(told.iter().map(|loss| loss.count).sum::<u64>(), lost.lost());
+    let again = ilk_driver::client::resume(&recording, None, &events, &stop);
+    assert!(
+        matches!(again, Err(Error::NothingToResume { .. })),
+        "{again:?}"
+    );
     turn.assert_untouched();
 }
 
