@@ -16,9 +16,12 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ilk_driver::protocol::{
-    self, ArenaWrite, Batch, Bytes, Collection, Counter, Decoder, Fault, FrameDecoder, Interval,
-    Message, Opening, RefusalKind, Request, Row, Schedule, Strategy, encode,
+    self, Decoder, FrameDecoder, Message, Opening, RefusalKind, Request, encode,
 };
+
+mod nonsense;
+
+use nonsense::Random;
 
 struct Agent {
     child: Child,
@@ -234,110 +237,6 @@ fn an_agent_does_not_take_anothers_socket_nor_a_file() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
 }
 
-/// Numbers that are the same every time (xorshift; Marsaglia, 2003).
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 20) as usize % most.max(1)
-    }
-
-    fn bytes(&mut self, most: usize) -> Vec<u8> {
-        (0..self.below(most))
-            .map(|_| self.below(256) as u8)
-            .collect()
-    }
-
-    fn request(&mut self) -> Request {
-        let word = self.below(1 << 40) as u64;
-        match self.below(12) {
-            0 => Request::Info,
-            1 => Request::Blacklist,
-            2 => Request::Read {
-                address: word << 24,
-                length: word & 0xfffff,
-            },
-            3 => Request::Clear,
-            4 => Request::Arena(vec![ArenaWrite {
-                offset: word,
-                code: Bytes(self.bytes(100)),
-                rows: (0..self.below(4))
-                    .map(|_| Row {
-                        offset: self.below(200) as u32,
-                        pushed: self.below(64) as u32,
-                        original: word,
-                    })
-                    .collect(),
-                faults: (0..self.below(4))
-                    .map(|_| Fault {
-                        offset: self.below(200) as u32,
-                        fixup: self.below(200) as u32,
-                    })
-                    .collect(),
-            }]),
-            5 => Request::Batch(Batch {
-                at: word as f64 - 1e6,
-                pokes: Vec::new(),
-            }),
-            6 => Request::Pokes(Vec::new()),
-            7 => Request::Counters(vec![Counter {
-                id: word,
-                bank: word as u32,
-                slot: word as u32,
-                largest: word & 1 != 0,
-            }]),
-            8 => Request::Start(Schedule {
-                duration: word as f64 / 1e6 - 10.0,
-                workload: None,
-                collection: Collection {
-                    samples: Strategy::Stream,
-                    totals: Interval {
-                        every: 0.1,
-                        jitter: 0.0,
-                    },
-                    grace: word as f64 / 1e6 - 10.0,
-                },
-                token: word,
-            }),
-            9 => Request::Stop,
-            10 => Request::Taken(word),
-            _ => Request::Resume {
-                token: word,
-                taken: word,
-            },
-        }
-    }
-
-    /// An opening, a request, a damaged one, or nothing that means anything.
-    fn piece(&mut self) -> Vec<u8> {
-        let opening = Opening {
-            version: protocol::VERSION,
-            nonce: 7,
-        };
-        let mut piece = match self.below(8) {
-            0 => opening.to_bytes(),
-            1 => return self.bytes(300),
-            2 => [
-                &(self.below(1 << 25) as u32).to_le_bytes()[..],
-                &self.bytes(50),
-            ]
-            .concat(),
-            _ => encode(&self.request()).unwrap(),
-        };
-        if self.below(3) == 0 {
-            let at = self.below(piece.len());
-            piece[at] ^= 1 << self.below(8);
-        }
-        if self.below(8) == 0 {
-            piece.truncate(self.below(piece.len()));
-        }
-        piece
-    }
-}
-
 #[test]
 fn whatever_comes_the_agent_serves_on() {
     let agent = Agent::start();
@@ -381,7 +280,7 @@ fn is_root() -> bool {
 }
 
 #[test]
-fn the_agent_keeps_only_the_capabilities_that_it_needs() {
+fn the_agent_keeps_only_the_capabilities_and_calls_that_it_needs() {
     let agent = Agent::start();
     let mut client = Client::open(&agent.socket, 1);
     client.send(&Request::Ping(1));
@@ -401,6 +300,7 @@ fn the_agent_keeps_only_the_capabilities_that_it_needs() {
             }
         }
         assert!(status.contains("NoNewPrivs:\t1"), "{status}");
+        assert!(status.contains("Seccomp:\t2"), "{status}");
     }
 }
 

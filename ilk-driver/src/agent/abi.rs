@@ -259,12 +259,15 @@ pub struct Rings {
     pub reserved: u64,
 }
 
-/// `_IOC` of include/uapi/asm-generic/ioctl.h, for type `'i'`.
+/// What the numbers of all requests have in their second byte.
+pub const IOC_TYPE: u8 = b'i';
+
+/// `_IOC` of include/uapi/asm-generic/ioctl.h, for [`IOC_TYPE`].
 const fn number(read: bool, write: bool, nr: u32, size: usize) -> u32 {
     ((read as u32) << 31)
         | ((write as u32) << 30)
         | ((size as u32) << 16)
-        | ((b'i' as u32) << 8)
+        | ((IOC_TYPE as u32) << 8)
         | nr
 }
 

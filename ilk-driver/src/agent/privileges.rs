@@ -2,7 +2,7 @@
 
 use std::io;
 
-use super::{kernel, sys};
+use super::{filter, kernel, sys};
 
 /// Opening `/dev/ilk`, which is done anew for each session (`CAP_SYS_MODULE`), `/proc/kcore`
 /// (`CAP_SYS_RAWIO`), and addresses in `/proc/kallsyms` (`CAP_SYSLOG`); numbers of
@@ -10,7 +10,8 @@ use super::{kernel, sys};
 const NEEDED: u64 = 1 << 16 | 1 << 17 | 1 << 34;
 
 /// Gives up every capability but those, for good. Where the agent runs no programs, none can be had
-/// again by starting one either; a workload is started as root is, for that is what was allowed.
+/// again by starting one either, and whatever it has no use for is [refused](filter); a workload is started
+/// as root is, for that is what was allowed.
 ///
 /// To be called before any other thread is started: capabilities are each thread's own.
 pub(super) fn drop_all_but_needed(allow_run: bool) -> io::Result<()> {
@@ -23,7 +24,12 @@ pub(super) fn drop_all_but_needed(allow_run: bool) -> io::Result<()> {
         }
         sys::control(libc::PR_SET_NO_NEW_PRIVS, 1)?;
     }
-    sys::set_capabilities(have & NEEDED)
+    sys::set_capabilities(have & NEEDED)?;
+    if allow_run {
+        // It would be the workload's too.
+        return Ok(());
+    }
+    filter::apply()
 }
 
 /// The capabilities that this thread has.

@@ -3,6 +3,7 @@
 # running behind the virtio port. Words of the kernel's command line that it knows:
 #   gilk.module=off   boots without the module
 #   ilk.NAME=VALUE    a parameter of the module
+#   gilk.run=off      the agent runs no workload, as on a machine of one's own
 #   gilk.trial        only shows that this far everything works, and switches off
 # What it prints with "gilk-lab:" in front is read by the host.
 
@@ -26,9 +27,11 @@ failed() {
 module=on
 parameters=
 trial=no
+run=--allow-run
 for word in $(cat /proc/cmdline); do
 	case $word in
 	gilk.module=off) module=off ;;
+	gilk.run=off) run= ;;
 	gilk.trial) trial=yes ;;
 	ilk.*=*) parameters="$parameters ${word#ilk.}" ;;
 	esac
@@ -68,7 +71,7 @@ fi
 while true; do
 	# An emulated processor copies byte by byte where the C library thinks that is fast.
 	GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=0x10000000 \
-		/bin/ilk agent --port "/dev/$port" --allow-run
+		/bin/ilk agent --port "/dev/$port" $run
 	echo "gilk-lab: the agent ended with status $?"
 	usleep 200000
 done

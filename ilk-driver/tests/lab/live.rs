@@ -5,6 +5,7 @@ mod everywhere;
 mod executed;
 mod faults;
 mod grace;
+mod guarded;
 mod hostile;
 mod instruments;
 mod losses;

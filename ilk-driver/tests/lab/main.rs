@@ -19,6 +19,8 @@ mod chosen;
 mod circulation;
 mod guest;
 mod live;
+#[path = "../nonsense/mod.rs"]
+mod nonsense;
 mod support;
 #[path = "../../examples/evaluate/trace.rs"]
 mod trace;

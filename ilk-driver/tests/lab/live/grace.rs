@@ -107,7 +107,7 @@ fn a_client_that_is_back_in_time_finds_its_recording_whole() {
 }
 
 /// Strobe's calls in the next test: as many as a lab makes in some seconds.
-const BURSTS: u64 = 300;
+const BURSTS: u64 = 2000;
 const CALLS: u64 = 300;
 
 /// Waits until the recording has `more` samples than it had, and kills whoever writes it.

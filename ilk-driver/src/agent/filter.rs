@@ -1,0 +1,180 @@
+//! What the agent may ask of the kernel once it serves: to read and write what is open, to open what is there,
+//! to speak to the module, to have memory and threads. Not to run or make anything, to write code, or to
+//! reach another machine. Everything else is refused (EPERM), for good and for every thread
+//! (`Documentation/userspace-api/seccomp_filter.rst`).
+
+use std::collections::BTreeMap;
+use std::io;
+
+use seccompiler::{
+    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch, apply_filter,
+};
+
+use super::abi;
+
+/// Calls allowed whatever they are given.
+const ALLOWED: &[i64] = &[
+    // What is open, and what is there.
+    libc::SYS_read,
+    libc::SYS_write,
+    libc::SYS_readv,
+    libc::SYS_writev,
+    libc::SYS_pread64,
+    libc::SYS_lseek,
+    libc::SYS_close,
+    libc::SYS_fcntl,
+    libc::SYS_fstat,
+    libc::SYS_newfstatat,
+    libc::SYS_statx,
+    libc::SYS_getdents64,
+    libc::SYS_readlink,
+    libc::SYS_poll,
+    libc::SYS_ppoll,
+    // Clients.
+    libc::SYS_accept4,
+    libc::SYS_recvfrom,
+    libc::SYS_recvmsg,
+    libc::SYS_sendto,
+    libc::SYS_sendmsg,
+    libc::SYS_getsockopt,
+    libc::SYS_setsockopt,
+    libc::SYS_shutdown,
+    // Memory and threads.
+    libc::SYS_brk,
+    libc::SYS_munmap,
+    libc::SYS_mremap,
+    libc::SYS_madvise,
+    libc::SYS_futex,
+    libc::SYS_clone3,
+    libc::SYS_set_robust_list,
+    libc::SYS_rseq,
+    libc::SYS_sigaltstack,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_restart_syscall,
+    libc::SYS_sched_yield,
+    libc::SYS_sched_getaffinity,
+    libc::SYS_prlimit64,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_tgkill,
+    // Time, and who one is.
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_clock_gettime,
+    libc::SYS_clock_getres,
+    libc::SYS_getrandom,
+    libc::SYS_getpid,
+    libc::SYS_gettid,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_uname,
+    libc::SYS_sysinfo,
+];
+
+/// Filters what this thread, and those it starts from now on, may ask for.
+pub(super) fn apply() -> io::Result<()> {
+    // Its flags lie in memory, where a filter does not look: whoever is told that there is no clone3 takes clone.
+    let clone3 = BTreeMap::from([(libc::SYS_clone3, vec![])]);
+    let no_such = SeccompAction::Errno(libc::ENOSYS as u32);
+    load(clone3, SeccompAction::Allow, no_such)?;
+
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
+        ALLOWED.iter().map(|&call| (call, Vec::new())).collect();
+    let no_code = |prot| only(prot, libc::PROT_EXEC as u64, 0);
+    let name = only(0, u64::from(u32::MAX), libc::PR_SET_NAME as u64)?;
+    rules.extend([
+        (libc::SYS_mmap, vec![no_code(2)?]),
+        (libc::SYS_mprotect, vec![no_code(2)?]),
+        (
+            libc::SYS_clone,
+            vec![only(
+                0,
+                libc::CLONE_THREAD as u64,
+                libc::CLONE_THREAD as u64,
+            )?],
+        ),
+        (
+            libc::SYS_openat,
+            vec![only(2, (libc::O_CREAT | libc::O_TRUNC) as u64, 0)?],
+        ),
+        (
+            libc::SYS_ioctl,
+            vec![
+                only(1, 0xff00, u64::from(abi::IOC_TYPE) << 8)?,
+                only(1, u64::from(u32::MAX), libc::FIONBIO)?,
+            ],
+        ),
+        (libc::SYS_prctl, vec![name]),
+    ]);
+    load(
+        rules,
+        SeccompAction::Errno(libc::EPERM as u32),
+        SeccompAction::Allow,
+    )
+}
+
+/// A rule that these bits of an argument are just so.
+fn only(argument: u8, mask: u64, bits: u64) -> io::Result<SeccompRule> {
+    let equal = SeccompCmpOp::MaskedEq(mask);
+    SeccompCondition::new(argument, SeccompCmpArgLen::Dword, equal, bits)
+        .and_then(|condition| SeccompRule::new(vec![condition]))
+        .map_err(io::Error::other)
+}
+
+fn load(
+    rules: BTreeMap<i64, Vec<SeccompRule>>,
+    others: SeccompAction,
+    these: SeccompAction,
+) -> io::Result<()> {
+    let filter = SeccompFilter::new(rules, others, these, TargetArch::x86_64);
+    let program = filter.and_then(BpfProgram::try_from);
+    apply_filter(&program.map_err(io::Error::other)?).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::ErrorKind;
+    use std::process::Command;
+
+    use super::*;
+    use crate::agent::sys;
+
+    #[test]
+    fn what_is_not_needed_is_refused_and_the_rest_goes_on() {
+        // A filter is for good: it is one for a thread that ends.
+        let filtered = std::thread::spawn(|| {
+            sys::control(libc::PR_SET_NO_NEW_PRIVS, 1).unwrap();
+            apply().unwrap();
+            let refused = |error: io::Error| assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+            refused(Command::new("/bin/true").status().unwrap_err());
+            refused(File::create("/tmp/made-by-an-agent").unwrap_err());
+            refused(
+                std::net::TcpListener::bind("127.0.0.1:0")
+                    .map(drop)
+                    .unwrap_err(),
+            );
+            refused(std::fs::remove_file("/nothing").unwrap_err());
+            refused(sys::mount(c"proc", c"/nowhere").unwrap_err());
+            refused(sys::set_capabilities(0).unwrap_err());
+            refused(sys::control(libc::PR_SET_DUMPABLE, 1).unwrap_err());
+            let mut terminal = 0_u64;
+            // SAFETY: whatever the answer, it is of less than the bytes that are there for it.
+            #[allow(unsafe_code, reason = "ioctl(2)")]
+            let asked = unsafe { libc::ioctl(0, libc::FIONREAD, &raw mut terminal) };
+            assert_eq!(
+                (asked, io::Error::last_os_error().raw_os_error()),
+                (-1, Some(libc::EPERM))
+            );
+
+            assert!(!std::fs::read("/proc/self/status").unwrap().is_empty());
+            let named = std::thread::Builder::new().name(String::from("one more"));
+            let started = named.spawn(|| vec![1_u8; 1 << 24].len()).unwrap();
+            assert_eq!(started.join().unwrap(), 1 << 24);
+        });
+        filtered.join().unwrap();
+    }
+}

@@ -1,0 +1,86 @@
+//! An agent that runs no programs, as on a machine of one's own: with a filter over what it may ask of
+//! its kernel it serves a session all the same, and nonsense does not bring it down.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use gilk_engine::Session;
+use ilk_driver::Error;
+use ilk_driver::client::Connection;
+use ilk_driver::protocol::{Opening, VERSION};
+
+use super::losses::{assert_balanced, only};
+use crate::nonsense::Random;
+use crate::support::{Turn, asked, placement, prepared, shared_of};
+
+/// Runs on every CPU without anybody's doing.
+const INTERRUPTS: &str = "update_process_times";
+
+/// A session whose every hit is accounted for.
+fn serves(turn: &Turn<'_>) {
+    let both = ["counter", "timestamp"].map(|it| placement(INTERRUPTS, 0, it, (0.0, 2.0)));
+    let mut session = Session {
+        name: "guarded".into(),
+        duration: 2.0,
+        placements: both.into(),
+        ..Session::empty()
+    };
+    session.collection.grace = 5.0;
+    let outcome = turn.run(&session);
+    assert!(outcome.total(0) > 50, "the timer did not interrupt");
+    only(assert_balanced(&outcome), |_| ());
+}
+
+/// Whoever is at the agent's port is served as soon as the one before is gone.
+fn connected(turn: &Turn<'_>) -> Connection {
+    let begun = Instant::now();
+    loop {
+        match Connection::connect(turn.shared.lab.socket()) {
+            Err(Error::Busy { .. }) if begun.elapsed() < Duration::from_secs(60) => {
+                std::thread::sleep(Duration::from_millis(200));
+            }
+            connection => return connection.unwrap_or_else(|error| panic!("{error}")),
+        }
+    }
+}
+
+/// `GILK_NONSENSE` asks for more rounds, of some tens of messages each.
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn nonsense_at_the_port_harms_neither_agent_nor_kernel() {
+    let shared = shared_of(&prepared().with(|options| options.append.push("gilk.run=off".into())));
+    let turn = shared.turn();
+    assert!(!turn.connect().info().runs_programs);
+    serves(&turn);
+    let mut random = Random(0x6761_7264);
+    let mut pieces = 0;
+    for nonce in 0..asked("GILK_NONSENSE").unwrap_or(40) {
+        let mut stream = UnixStream::connect(shared.lab.socket()).unwrap();
+        let mut answers = stream.try_clone().unwrap();
+        let reader = std::thread::spawn(move || {
+            let mut bytes = vec![0; 65_536];
+            while matches!(answers.read(&mut bytes), Ok(1..)) {}
+        });
+        let opening = Opening {
+            version: VERSION,
+            nonce,
+        };
+        stream.write_all(&opening.to_bytes()).unwrap();
+        for _ in 0..random.below(80) {
+            stream.write_all(&random.piece()).unwrap();
+            pieces += 1;
+        }
+        // Time to be read and answered, for some.
+        std::thread::sleep(Duration::from_millis(random.below(60) as u64));
+        stream.shutdown(Shutdown::Both).unwrap();
+        reader.join().unwrap();
+    }
+    println!("{pieces} messages and pieces of nonsense");
+    drop(connected(&turn));
+    serves(&turn);
+    let console = shared.lab.console().unwrap();
+    assert!(!console.contains("the agent ended"), "{console}");
+    turn.assert_untouched();
+}
