@@ -180,5 +180,5 @@ pub fn resume(
         hold,
         keeper,
     };
-    run.to_the_end(&mut wire, stop)
+    run.carry_out(&mut wire, stop)
 }

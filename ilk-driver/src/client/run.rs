@@ -85,7 +85,7 @@ impl Connection {
             Ok(collector) => run.collector = Some(collector),
             Err(source) => run.trouble = Some(Error::Recording { source }),
         }
-        run.to_the_end(&mut self.wire, stop)
+        run.carry_out(&mut self.wire, stop)
     }
 }
 
@@ -110,7 +110,7 @@ pub(super) struct Run<'a> {
 }
 
 impl Run<'_> {
-    pub(super) fn to_the_end(mut self, wire: &mut Wire, stop: &StopFlag) -> Result<Summary> {
+    pub(super) fn carry_out(mut self, wire: &mut Wire, stop: &StopFlag) -> Result<Summary> {
         match self.listen(wire, stop) {
             Ok(finished) => self.finish(wire, &finished),
             Err(error) => Err(self.lost(error)),

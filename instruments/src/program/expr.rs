@@ -4,7 +4,9 @@ use super::{BinaryOp, Span, UnaryOp, VariableId};
 
 /// How 64 bits are read. Narrower integers of C are extended when they are read, so nothing else is
 /// computed with; where a `u64` meets an `i64`, both are `u64`, as in C.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize,
+)]
 pub enum Type {
     /// With a sign.
     I64,
