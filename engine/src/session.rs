@@ -32,6 +32,10 @@ pub struct Session {
     /// Instruments of the session's own, in the language, by name. The library has the others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: BTreeMap<String, String>,
+    /// Whether instruments save every register they use and the flags even where those are dead: for
+    /// those who trust no analysis, and to measure what it gains.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub save_all: bool,
     /// How what they measure is collected.
     #[serde(default, skip_serializing_if = "Collection::is_default")]
     pub collection: Collection,
@@ -106,6 +110,7 @@ impl Session {
             placements: Vec::new(),
             styles: BTreeMap::new(),
             sources: BTreeMap::new(),
+            save_all: false,
             collection: Collection::default(),
         }
     }

@@ -77,6 +77,7 @@ impl<'a> Numbered<'a> {
         self,
         styles: Vec<Style>,
         compared: Vec<Option<Comparison>>,
+        save_all: bool,
     ) -> Functions<'a> {
         let taken = styles.into_iter().zip(compared);
         let graphs = self.graphs.into_iter().zip(self.sampled).zip(taken);
@@ -90,6 +91,6 @@ impl<'a> Numbered<'a> {
             };
             Function { planned, sampled }
         });
-        Functions::new(self.image, functions.collect(), self.majors)
+        Functions::new(self.image, functions.collect(), self.majors, save_all)
     }
 }

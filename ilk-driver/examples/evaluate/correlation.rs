@@ -1,16 +1,14 @@
 //! GILK's report, 4.1: entry events of the fork path, timed by GILK and by another tool at once.
 
-use std::path::Path;
-
 use anyhow::{Context as _, ensure};
 use gilk_engine::session::Session;
 use gilk_samples::chart::{Chart, png, svg};
 use gilk_samples::index::Index;
 use gilk_samples::recording::Recording;
-use ilk_driver::lab::Accelerator;
 
+use crate::How;
 use crate::guest::{Guest, session, words};
-use crate::table::Table;
+use crate::table::Tables;
 use crate::trace::{FORK, matched, read, script};
 
 /// What Pulsar sleeps between two rounds.
@@ -21,11 +19,10 @@ const FORKS: usize = 160;
 const PICTURED: [&str; 3] = [FORK, "schedule", "wait_consider_task"];
 
 /// Fills columns of the table, and draws Pulsar.
-pub(crate) fn measure(series: Option<&str>, table: &mut Table, out: &Path) -> anyhow::Result<()> {
-    let mut guest = Guest::boot(series, Accelerator::Emulate)?;
+pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyhow::Result<()> {
     let release = guest.release.clone();
     let timed = session([(FORK.to_owned(), 0, "timestamp")]);
-    let path = out.join(format!("correlation-{release}.arrow"));
+    let path = how.file(&format!("correlation-{release}.arrow"));
     let script = words(&["-c", &script(SLEEP_MS)]);
     let answer = guest.run_program("/bin/sh", &script, timed, &path)?;
     let seen = read(answer.lines.iter().map(String::as_str));
@@ -46,7 +43,8 @@ pub(crate) fn measure(series: Option<&str>, table: &mut Table, out: &Path) -> an
         );
         let mut apart = matched(events, &times).map_err(anyhow::Error::msg)?;
         apart.sort_unstable();
-        table.add(
+        tables.add(
+            "",
             &format!("{tool}: events, each with a sample of its own"),
             &release,
             events.len() as f64,
@@ -59,20 +57,21 @@ pub(crate) fn measure(series: Option<&str>, table: &mut Table, out: &Path) -> an
         ] {
             let at = (part * (apart.len() - 1) as f64).round() as usize;
             let ticks = apart.get(at).copied().context("no events")?;
-            table.add(
+            tables.add(
+                "",
                 &format!("{tool}: sample later by, {what}, µs"),
                 &release,
                 ticks as f64 / hz * 1e6,
             );
         }
     }
-    pictured(&mut guest, out)
+    pictured(guest, how)
 }
 
 /// Pulsar's working, sleeping and collecting: the report's figure 4.4.
-fn pictured(guest: &mut Guest, out: &Path) -> anyhow::Result<()> {
+fn pictured(guest: &mut Guest, how: &How) -> anyhow::Result<()> {
     let hooks = PICTURED.map(|function| (function.to_owned(), 0, "timestamp"));
-    let path = out.join(format!("pulsar-{}.arrow", guest.release));
+    let path = how.file(&format!("pulsar-{}.arrow", guest.release));
     let script = words(&["-c", &format!("pulsar {SLEEP_MS} | sed 's/^/sh: /'")]);
     let session = Session {
         name: "Pulsar".into(),
@@ -89,7 +88,7 @@ fn pictured(guest: &mut Guest, out: &Path) -> anyhow::Result<()> {
     );
     chart.range = recording.span().map(|(first, last)| (first, last + 1));
     let drawn = svg(&chart);
-    let file = out.join(format!("pulsar-{}", guest.release));
+    let file = how.file(&format!("pulsar-{}", guest.release));
     // Releases have points of their own: the ending is added, not replaced.
     let named = |ending: &str| format!("{}.{ending}", file.display());
     std::fs::write(named("png"), png(&drawn, 1.0)?)?;

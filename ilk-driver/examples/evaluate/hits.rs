@@ -1,13 +1,11 @@
 //! One hit of everything, at one function.
 
-use std::path::Path;
-
 use anyhow::Context as _;
 use gilk_engine::{Addr, Session};
-use ilk_driver::lab::Accelerator;
 
+use crate::How;
 use crate::guest::{Answer, Guest, per_call, session, words};
-use crate::table::Table;
+use crate::table::Tables;
 
 /// Serves getpid. Its first instructions behind the tracer's site are of a kind that the kernel makes
 /// jumps of kprobes at, too.
@@ -32,8 +30,7 @@ const CASES: [(&str, &[&str]); 6] = [
 ];
 
 /// Fills a column of the table.
-pub(crate) fn measure(series: Option<&str>, table: &mut Table, _: &Path) -> anyhow::Result<()> {
-    let mut guest = Guest::boot(series, Accelerator::CountInstructions)?;
+pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, _: &How) -> anyhow::Result<()> {
     let time = words(&["time", "getpid", BURSTS, CALLS]);
     let bare = took(&guest.run(&time, Session::empty())?)?;
     let release = guest.release.clone();
@@ -43,7 +40,7 @@ pub(crate) fn measure(series: Option<&str>, table: &mut Table, _: &Path) -> anyh
         let answer = guest
             .run(&time, session(hooks))
             .with_context(|| format!("measuring {name}"))?;
-        table.add(name, &release, took(&answer)? - bare);
+        tables.add("", name, &release, took(&answer)? - bare);
         site = answer.plan.sites.first().map(|site| site.displaced.start);
     }
     let entry = guest.image.function_named(FUNCTION)?.span.start;
@@ -60,7 +57,7 @@ pub(crate) fn measure(series: Option<&str>, table: &mut Table, _: &Path) -> anyh
     let answer = guest.run(&all, Session::empty())?;
     for line in &answer.lines {
         if let (Some((name, _)), Some(took)) = (line.split_once(':'), per_call(line)) {
-            table.add(name, &release, took - bare);
+            tables.add("", name, &release, took - bare);
         }
     }
     Ok(())

@@ -1,15 +1,16 @@
 //! The experiments of the papers, run again: does GILK tell the truth, and at what price.
 //!
-//! `evaluate [--runs N] [--out DIR] [PART…]`: all parts where none is named. Each is done on Debian's own
-//! kernel and on the later one. With `--out` each part's table, figures and recordings go there. `cargo xtask
-//! evaluate` runs this.
+//! `evaluate [--quick] [--runs N] [--out DIR] [PART…]`: all parts where none is named. Each is done on Debian's
+//! own kernel and on the later one; `--quick` does less of each, on the first alone. With `--out` each part's
+//! table, figures and recordings go there. What the text claims is checked: a claim that does not hold is an
+//! error. `cargo xtask evaluate` runs this, and `cargo xtask test` runs it quickly.
 //!
 //! Where instructions are counted, it is by an emulator whose time stamp counter counts them (QEMU's `-icount
 //! shift=0`, no address randomization, one CPU): the figures are nearly the same every time. An int3 and an
 //! `rdtsc` count as one, so they are a count and no time.
 
-mod blocks;
 mod correlation;
+mod grain;
 mod guest;
 mod hits;
 mod many;
@@ -21,7 +22,9 @@ mod web;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use table::Table;
+use guest::Guest;
+use ilk_driver::lab::Accelerator;
+use table::Tables;
 
 /// The kernels measured on: Debian's own, and the later series of the same archive.
 const SERIES: [Option<&str>; 2] = [None, Some("6.12")];
@@ -32,7 +35,33 @@ struct Part {
     title: &'static str,
     /// What was done and how to read the table.
     about: &'static str,
-    measure: fn(Option<&str>, &mut Table, &Path) -> anyhow::Result<()>,
+    /// What the machine is run by.
+    accelerator: Accelerator,
+    measure: fn(&mut Guest, &mut Tables, &How) -> anyhow::Result<()>,
+    /// What must be true of its figures, on every kernel and in every run.
+    claims: &'static [Claim],
+}
+
+/// Something that is said of figures.
+struct Claim {
+    /// The row or the column.
+    of: &'static str,
+    holds: fn(f64) -> bool,
+    says: &'static str,
+}
+
+/// How experiments are done.
+struct How {
+    /// Less of everything: what shows that an experiment still works, and that its claims hold.
+    quick: bool,
+    /// Where recordings and pictures go.
+    out: PathBuf,
+}
+
+impl How {
+    fn file(&self, name: &str) -> PathBuf {
+        self.out.join(name)
+    }
 }
 
 const PARTS: [Part; 6] = [
@@ -45,7 +74,13 @@ const PARTS: [Part; 6] = [
                 behind theirs, so its time is later by what they take; the largest are interrupts in between. An \
                 emulated machine on a busy host. The picture is the report's figure 4.4: forks come in five \
                 groups of 32 while Pulsar works (the shell's own are among the first), it sleeps, and collects.",
+        accelerator: Accelerator::Emulate,
         measure: correlation::measure,
+        claims: &[Claim {
+            of: "function tracer: events, each with a sample of its own",
+            holds: |events| events == 160.0,
+            says: "each fork that the tracer saw has a sample of its own",
+        }],
     },
     Part {
         name: "overhead",
@@ -53,21 +88,56 @@ const PARTS: [Part; 6] = [
         about: "GILK's report, 4.2: the least that a fork took in six runs of Pulsar, with and without an \
                 instrument on every block of the worker that can be hooked. The report measured 295.8 cycles, 0.76 %, \
                 for each instrument. Instructions are no cycles; the percentage is what compares.",
+        accelerator: Accelerator::CountInstructions,
         measure: overhead::measure,
+        claims: &[
+            Claim {
+                of: "counter on every block: added for each instrument, %",
+                holds: |percent| percent < 0.76,
+                says: "a counter costs less than the report's instruments",
+            },
+            Claim {
+                of: "timestamp on every block: added for each instrument, %",
+                holds: |percent| percent < 0.76,
+                says: "a sample costs less than the report's instruments",
+            },
+        ],
     },
     Part {
         name: "hits",
         title: "Probe cost: guest instructions for each hit, above the bare call of __x64_sys_getpid",
         about: "Djprobe's tables 1 and 2: one probe by every mechanism that the kernel has, and by ilk. \
                 [cost.md](cost.md) has the same with what stands behind each line.",
+        accelerator: Accelerator::CountInstructions,
         measure: hits::measure,
+        claims: &[
+            Claim {
+                of: "ilk: counter",
+                holds: |instructions| instructions <= 3.0,
+                says: "a counter is three instructions",
+            },
+            Claim {
+                of: "ilk: sample with time",
+                holds: |instructions| instructions <= 24.0,
+                says: "a sample with its time is 24 instructions at most",
+            },
+        ],
     },
     Part {
-        name: "blocks",
-        title: "Fine grain: every block of every function that one system call runs through, counted",
-        about: "JIFL's 6.1: guest instructions added to each call of lmbench's table, by ilk with each function in \
-                place or in the style that is cheaper, and by kprobes on the same blocks.",
-        measure: blocks::measure,
+        name: "grain",
+        title: "Fine grain: system calls watched at three grains",
+        about: "JIFL's 6.1, figures 8 to 10: guest instructions added to each call of lmbench's table (the least of \
+                ten bursts of fifty) by ilk, by ilk when it saves all registers and flags whether they are live or \
+                not, and by kprobes with a handler that counts, at the same places: as int3, and as the jumps that the \
+                kernel can make of some. Functions are those that the kernel's tracer sees in the call, children's \
+                included. A kprobe cannot take a sample in so few instructions: where ilk samples, kprobes count.",
+        accelerator: Accelerator::CountInstructions,
+        measure: grain::measure,
+        claims: &[Claim {
+            of: "times ilk's",
+            holds: |times| times >= 10.0,
+            says: "kprobes as int3 add ten times what ilk adds, or more",
+        }],
     },
     Part {
         name: "web",
@@ -75,23 +145,36 @@ const PARTS: [Part; 6] = [
         about: "JIFL's 6.2: busybox's httpd asked 200 times for a page of 2,000 bytes over the loopback device, \
                 each time on a new connection, server and generator on one processor. Instructions a request, all \
                 of user and kernel. Functions and blocks are those that the function tracer saw in such requests.",
+        accelerator: Accelerator::CountInstructions,
         measure: web::measure,
+        claims: &[Claim {
+            of: "every block counted: throughput, % of that with nothing",
+            holds: |percent| percent > 40.0,
+            says: "a server whose every block is counted does two fifths of its work, or more",
+        }],
     },
     Part {
         name: "many",
         title: "Ten thousand functions' inner blocks at once",
         about: "Seconds of an emulated machine to install and to remove counters, and kprobes, at the same places.",
+        accelerator: Accelerator::Emulate,
         measure: many::measure,
+        claims: &[Claim {
+            of: "ilk: splices",
+            holds: |splices| splices > 0.0,
+            says: "there are splices",
+        }],
     },
 ];
 
 fn main() -> anyhow::Result<()> {
-    let mut runs = 1;
+    let (mut runs, mut quick) = (1, false);
     let mut out = None;
     let mut named = Vec::new();
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         match word.as_str() {
+            "--quick" => quick = true,
             "--runs" => {
                 let number = words.next().and_then(|number| number.parse().ok());
                 runs = number.context("--runs wants a number")?;
@@ -103,34 +186,79 @@ fn main() -> anyhow::Result<()> {
             part if PARTS.iter().any(|known| known.name == part) => named.push(word),
             _ => {
                 let known = PARTS.map(|part| part.name).join(", ");
-                anyhow::bail!("{word:?} is none of --runs, --out, {known}")
+                anyhow::bail!("{word:?} is none of --quick, --runs, --out, {known}")
             }
         }
     }
     let scratch = tempfile::tempdir()?;
-    let place = out.as_deref().unwrap_or(scratch.path());
-    std::fs::create_dir_all(place)?;
-    for part in &PARTS {
-        if !named.is_empty() && !named.iter().any(|name| name == part.name) {
-            continue;
-        }
-        let mut table = Table::default();
-        for series in SERIES {
-            for run in 0..runs {
-                let kernel = series.unwrap_or("Debian's own kernel");
-                eprintln!("{}: run {} of {runs} on {kernel}", part.name, run + 1);
-                (part.measure)(series, &mut table, place)?;
+    let how = How {
+        quick,
+        out: out.unwrap_or_else(|| scratch.path().to_owned()),
+    };
+    std::fs::create_dir_all(&how.out)?;
+    let wanted = |part: &&Part| named.is_empty() || named.iter().any(|name| name == part.name);
+    let parts: Vec<&Part> = PARTS.iter().filter(wanted).collect();
+    let mut tables: Vec<Tables> = parts.iter().map(|_| Tables::default()).collect();
+    let series: &[Option<&str>] = if quick { &SERIES[..1] } else { &SERIES };
+    for run in 1..=runs {
+        for &series in series {
+            for accelerator in [Accelerator::Emulate, Accelerator::CountInstructions] {
+                let mut guest = None;
+                for (part, tables) in parts.iter().zip(&mut tables) {
+                    if part.accelerator != accelerator {
+                        continue;
+                    }
+                    let kernel = series.unwrap_or("Debian's own kernel");
+                    eprintln!("{}: run {run} of {runs} on {kernel}", part.name);
+                    let guest = match &mut guest {
+                        Some(guest) => guest,
+                        none => none.insert(Guest::boot(series, accelerator)?),
+                    };
+                    (part.measure)(guest, tables, &how).with_context(|| part.name)?;
+                    // What comes of one is kept whatever becomes of the others.
+                    let text = told(part, tables, run);
+                    write(&how.file(&format!("{}.md", part.name)), &text)?;
+                }
             }
         }
-        let command = format!("cargo xtask evaluate {}", part.name);
-        let text = format!(
-            "## {}\n\n{} Made by `{command}`, runs: {runs}.\n\n{table}",
-            part.title, part.about
-        );
-        println!("{text}");
-        write(&place.join(format!("{}.md", part.name)), &text)?;
     }
-    gathered(place)
+    for (part, tables) in parts.iter().zip(&tables) {
+        println!("{}", told(part, tables, runs));
+    }
+    gathered(&how.out)?;
+    let broken: Vec<String> = parts
+        .iter()
+        .zip(&tables)
+        .flat_map(|(part, tables)| broken(part, tables))
+        .collect();
+    anyhow::ensure!(broken.is_empty(), "{}", broken.join("\n"));
+    Ok(())
+}
+
+/// A part of the text.
+fn told(part: &Part, tables: &Tables, runs: usize) -> String {
+    let command = format!("cargo xtask evaluate {}", part.name);
+    let Part { title, about, .. } = part;
+    format!("## {title}\n\n{about} Made by `{command}`, runs: {runs}.\n\n{tables}")
+}
+
+/// What is said of figures and not true, or of figures that are not there.
+fn broken(part: &Part, tables: &Tables) -> Vec<String> {
+    let check = |claim: &Claim| {
+        let figures = tables.figures(claim.of);
+        let wrong = figures.iter().find(|figure| !(claim.holds)(**figure));
+        match wrong {
+            None if figures.is_empty() => {
+                Some(format!("{}: no figure for {:?}", part.name, claim.of))
+            }
+            None => None,
+            Some(wrong) => Some(format!(
+                "{}: {}, but {:?} is {wrong}",
+                part.name, claim.says, claim.of
+            )),
+        }
+    };
+    part.claims.iter().filter_map(check).collect()
 }
 
 fn write(file: &Path, text: &str) -> anyhow::Result<()> {

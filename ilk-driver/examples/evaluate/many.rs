@@ -1,24 +1,22 @@
 //! Ten thousand splices at once, and ten thousand kprobes.
 
-use std::path::Path;
-
 use anyhow::Context as _;
 use gilk_engine::Session;
 use gilk_engine::cfg::Cfg;
 use gilk_engine::placement::{Tactic, options};
 use gilk_engine::{Addr, Image};
-use ilk_driver::lab::Accelerator;
 
+use crate::How;
 use crate::guest::{Guest, before, listed, session, words};
-use crate::table::Table;
+use crate::table::Tables;
 
 const SPLICES: usize = 10_000;
+const FEW: usize = 500;
 
 /// Fills a column of the table.
-pub(crate) fn measure(series: Option<&str>, table: &mut Table, _: &Path) -> anyhow::Result<()> {
-    let mut guest = Guest::boot(series, Accelerator::Emulate)?;
+pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyhow::Result<()> {
     let release = guest.release.clone();
-    let hooks = hooks(&guest.image);
+    let hooks = hooks(&guest.image, if how.quick { FEW } else { SPLICES });
     let counters = hooks
         .iter()
         .map(|(function, block, _)| (function.clone(), *block, "counter"));
@@ -28,7 +26,7 @@ pub(crate) fn measure(series: Option<&str>, table: &mut Table, _: &Path) -> anyh
     let (Some(first), Some(last)) = (switches.first(), switches.last()) else {
         anyhow::bail!("nothing was spliced");
     };
-    let mut note = |what: &str, figure: f64| table.add(what, &release, figure);
+    let mut note = |what: &str, figure: f64| tables.add("", what, &release, figure);
     note("ilk: splices", answer.plan.sites.len() as f64);
     note("ilk: installed in", first.done - first.begun);
     note("ilk: removed in", last.done - last.begun);
@@ -56,7 +54,7 @@ pub(crate) fn measure(series: Option<&str>, table: &mut Table, _: &Path) -> anyh
 
 /// The second block of functions spread over all of the text, where a splice can stand over its own
 /// instructions.
-fn hooks(image: &Image) -> Vec<(String, u32, Addr)> {
+fn hooks(image: &Image, splices: usize) -> Vec<(String, u32, Addr)> {
     let mut hooks = Vec::new();
     for function in image.functions() {
         let cfg = Cfg::of(image, function.id);
@@ -69,6 +67,6 @@ fn hooks(image: &Image) -> Vec<(String, u32, Addr)> {
             hooks.push((name, block.index.0, block.span.start));
         }
     }
-    let step = (hooks.len() / SPLICES).max(1);
-    hooks.into_iter().step_by(step).take(SPLICES).collect()
+    let step = (hooks.len() / splices).max(1);
+    hooks.into_iter().step_by(step).take(splices).collect()
 }

@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use gilk_engine::cfg::{BlockEnd, Cfg};
 use gilk_engine::placement::options;
 use gilk_engine::session::{Placement, Session};
 use gilk_engine::{HookType, Image};
 use gilk_samples::recording::Recording;
-use ilk_driver::lab::Accelerator;
 
+use crate::How;
 use crate::guest::{Guest, placement, words};
-use crate::table::Table;
+use crate::table::Tables;
 
 /// Times every fork: the report's sys_fork.
 const TIMED: &str = "kernel_clone";
@@ -21,21 +21,33 @@ const WORKER: &str = "copy_process";
 const RUNS: usize = 6;
 
 /// Fills a column of the table.
-pub(crate) fn measure(series: Option<&str>, table: &mut Table, out: &Path) -> anyhow::Result<()> {
-    let mut guest = Guest::boot(series, Accelerator::CountInstructions)?;
+pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyhow::Result<()> {
     let release = guest.release.clone();
     let control = timed(&guest.image)?;
-    let least = phase(&mut guest, &control, out)?;
-    table.add("control: instructions of a fork, least", &release, least);
+    let runs = if how.quick { 1 } else { RUNS };
+    let least = phase(
+        guest,
+        &control,
+        runs,
+        &how.file(&format!("overhead-{release}.arrow")),
+    )?;
+    tables.add(
+        "",
+        "control: instructions of a fork, least",
+        &release,
+        least,
+    );
     for instrument in ["counter", "timestamp"] {
         let worker = worker(&guest.image, instrument)?;
         let blocks = worker.len() as f64;
         let mut all = control.clone();
         all.extend(worker);
-        let active = phase(&mut guest, &all, out)?;
+        let file = how.file(&format!("overhead-{release}-{instrument}.arrow"));
+        let active = phase(guest, &all, runs, &file)?;
         let added = active - least;
         let mut note = |what: &str, figure: f64| {
-            table.add(
+            tables.add(
+                "",
                 &format!("{instrument} on every block: {what}"),
                 &release,
                 figure,
@@ -87,15 +99,19 @@ fn worker(image: &Image, instrument: &'static str) -> anyhow::Result<Vec<Placeme
 }
 
 /// The least that a fork took in all runs.
-fn phase(guest: &mut Guest, placements: &[Placement], out: &Path) -> anyhow::Result<f64> {
-    let path = out.join("overhead.arrow");
+fn phase(
+    guest: &mut Guest,
+    placements: &[Placement],
+    runs: usize,
+    path: &Path,
+) -> anyhow::Result<f64> {
     let session = Session {
         name: "overhead".into(),
         placements: placements.to_vec(),
         ..Session::empty()
     };
-    let script = format!("for run in $(seq {RUNS}); do pulsar 10; done | sed 's/^/sh: /'");
-    let answer = guest.run_program("/bin/sh", &words(&["-c", &script]), session, &path)?;
+    let script = format!("for run in $(seq {runs}); do pulsar 10; done | sed 's/^/sh: /'");
+    let answer = guest.run_program("/bin/sh", &words(&["-c", &script]), session, path)?;
     let stops = answer
         .plan
         .instruments
@@ -103,14 +119,13 @@ fn phase(guest: &mut Guest, placements: &[Placement], out: &Path) -> anyhow::Res
         .filter(|one| one.definition.name == "elapsed-stop");
     let stops: Vec<u64> = stops.map(|one| one.id.pack()).collect();
     let (mut least, mut forks) = (u64::MAX, 0_u32);
-    for sample in Recording::open(&path)?.merged() {
+    for sample in Recording::open(path)?.merged() {
         let (_, sample) = sample?;
         if stops.contains(&sample.id) {
             least = least.min(sample.value);
             forks += 1;
         }
     }
-    ensure!(forks >= 160 * RUNS as u32, "{forks} forks were timed");
-    std::fs::remove_file(&path).context("removing what was measured")?;
+    ensure!(forks >= 160 * runs as u32, "{forks} forks were timed");
     Ok(least as f64)
 }

@@ -1,10 +1,14 @@
-//! One table: a row for what was measured, a column for each kernel.
+//! Tables: a row for what was measured, a column for each kernel or way.
 
 use std::fmt;
 
+/// The tables of an experiment, by title.
+#[derive(Debug, Default)]
+pub(crate) struct Tables(Vec<(String, Table)>);
+
 /// Figures by row and column, each of every run.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+struct Table {
     columns: Vec<String>,
     rows: Vec<Row>,
 }
@@ -16,9 +20,26 @@ struct Row {
     cells: Vec<Vec<f64>>,
 }
 
+impl Tables {
+    /// Notes a figure of one run. An experiment that has one table gives it no title.
+    pub(crate) fn add(&mut self, title: &str, row: &str, column: &str, figure: f64) {
+        let new = || (title.to_owned(), Table::default());
+        let at = position(&mut self.0, |(known, _)| known == title, new);
+        if let Some((_, table)) = self.0.get_mut(at) {
+            table.add(row, column, figure);
+        }
+    }
+
+    /// Every figure of rows or columns with that name.
+    pub(crate) fn figures(&self, name: &str) -> Vec<f64> {
+        let tables = self.0.iter();
+        tables.flat_map(|(_, table)| table.figures(name)).collect()
+    }
+}
+
 impl Table {
     /// Notes a figure of one run.
-    pub(crate) fn add(&mut self, row: &str, column: &str, figure: f64) {
+    fn add(&mut self, row: &str, column: &str, figure: f64) {
         let column = position(&mut self.columns, |known| known == column, || column.into());
         let new = || Row {
             name: row.to_owned(),
@@ -33,6 +54,17 @@ impl Table {
             }
         }
     }
+
+    fn figures(&self, name: &str) -> Vec<f64> {
+        let column = self.columns.iter().position(|known| known == name);
+        let found = self.rows.iter().flat_map(|row| {
+            let cells = row.cells.iter().enumerate();
+            let named =
+                cells.filter(move |&(number, _)| row.name == name || column == Some(number));
+            named.flat_map(|(_, figures)| figures.iter().copied())
+        });
+        found.collect()
+    }
 }
 
 /// Where it is in the list, behind all others if it was not there.
@@ -43,6 +75,21 @@ fn position<T>(list: &mut Vec<T>, is: impl FnMut(&T) -> bool, new: impl FnOnce()
             list.push(new());
             list.len() - 1
         }
+    }
+}
+
+impl fmt::Display for Tables {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, (title, table)) in self.0.iter().enumerate() {
+            if number > 0 {
+                writeln!(f)?;
+            }
+            if !title.is_empty() {
+                writeln!(f, "### {title}\n")?;
+            }
+            write!(f, "{table}")?;
+        }
+        Ok(())
     }
 }
 

@@ -2,23 +2,23 @@
 //! nothing, system calls counted, every call of a function traced, and every block counted.
 
 use std::collections::BTreeSet;
-use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use gilk_engine::cfg::Cfg;
 use gilk_engine::placement::options;
 use gilk_engine::session::{Placement, Session};
 use gilk_engine::{HookType, Image};
-use ilk_driver::lab::Accelerator;
 
+use crate::How;
 use crate::guest::{Guest, placement, words};
-use crate::table::Table;
+use crate::table::Tables;
 
 /// Brings up the server, busybox's.
 const SERVER: &str = "ifconfig lo up; mkdir -p /www; head -c 2000 /dev/zero | tr '\\0' x > /www/index.html; \
                       httpd -p 80 -h /www";
 /// Asks, and tells what it took.
 const REQUESTS: &str = "requests 200 80 | sed 's/^/sh: /'";
+const FEW_REQUESTS: &str = "requests 20 80 | sed 's/^/sh: /'";
 /// Tells the functions that requests run through.
 const TRACED: &str = "mount -t tracefs none /sys/kernel/tracing 2> /dev/null; cd /sys/kernel/tracing; \
                       echo 65536 > buffer_size_kb; echo > set_ftrace_filter; echo function > current_tracer; \
@@ -27,11 +27,14 @@ const TRACED: &str = "mount -t tracefs none /sys/kernel/tracing 2> /dev/null; cd
                       echo nop > current_tracer; echo 1 > tracing_on; echo 64 > buffer_size_kb";
 
 /// Fills a column of the table.
-pub(crate) fn measure(series: Option<&str>, table: &mut Table, out: &Path) -> anyhow::Result<()> {
-    let mut guest = Guest::boot(series, Accelerator::CountInstructions)?;
+pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyhow::Result<()> {
     let release = guest.release.clone();
-    let path = out.join("web.arrow");
-    let mut sh = |script: &str, placements: Vec<Placement>| {
+    let mut sh = |script: &str, level: &str, placements: Vec<Placement>| {
+        let path = how.file(&format!(
+            "web-{}-{}.arrow",
+            guest.release,
+            level.replace(' ', "-")
+        ));
         let session = Session {
             name: "web".into(),
             placements,
@@ -40,7 +43,7 @@ pub(crate) fn measure(series: Option<&str>, table: &mut Table, out: &Path) -> an
         let answer = guest.run_program("/bin/sh", &words(&["-c", script]), session, &path);
         answer.map(|answer| (answer, guest.image.clone()))
     };
-    let (traced, image) = sh(&format!("{SERVER}; {TRACED}"), Vec::new())?;
+    let (traced, image) = sh(&format!("{SERVER}; {TRACED}"), "tracer", Vec::new())?;
     let functions: BTreeSet<String> = traced
         .lines
         .iter()
@@ -66,12 +69,14 @@ pub(crate) fn measure(series: Option<&str>, table: &mut Table, out: &Path) -> an
         ),
         ("every block counted", blocks(&image, &functions)),
     ];
+    let requests = if how.quick { FEW_REQUESTS } else { REQUESTS };
     let mut bare = None;
     for (level, placements) in levels {
         let mut note =
-            |what: &str, figure: f64| table.add(&format!("{level}: {what}"), &release, figure);
+            |what: &str, figure: f64| tables.add("", &format!("{level}: {what}"), &release, figure);
         note("instruments", placements.len() as f64);
-        let (answer, _) = sh(REQUESTS, placements).with_context(|| format!("with {level}"))?;
+        let (answer, _) =
+            sh(requests, level, placements).with_context(|| format!("with {level}"))?;
         let line = answer
             .lines
             .iter()
@@ -99,7 +104,6 @@ pub(crate) fn measure(series: Option<&str>, table: &mut Table, out: &Path) -> an
             note("samples lost and counted", full as f64);
         }
     }
-    std::fs::remove_file(&path).context("removing what was measured")?;
     Ok(())
 }
 

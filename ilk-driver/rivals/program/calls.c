@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* The system calls that are measured: those of lmbench's table, as JIFL's authors had them. */
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/select.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "own.h"
@@ -77,17 +80,78 @@ static void call_mmap(void)
 	munmap(page, 4096);
 }
 
+/* On ten ends of one pipe, none of which has anything to read. */
+static void call_select(void)
+{
+	static int files[10];
+	struct timeval now = { 0 };
+	fd_set wanted;
+
+	FD_ZERO(&wanted);
+	for (int i = 0; i < 10; i++) {
+		if (!files[i])
+			files[i] = dup(ends[0]);
+		if (files[i] < 0)
+			fail("a pipe's end cannot be had ten times");
+		FD_SET(files[i], &wanted);
+	}
+	if (select(files[9] + 1, &wanted, NULL, NULL, &now))
+		fail("select sees what is not there");
+}
+
+static void caught(int number)
+{
+	(void)number;
+}
+
+static void call_signal_install(void)
+{
+	struct sigaction action = { .sa_handler = caught };
+
+	if (sigaction(SIGUSR1, &action, NULL))
+		fail("a signal's handler cannot be installed");
+}
+
+static void call_signal_catch(void)
+{
+	static int installed;
+
+	if (!installed)
+		call_signal_install();
+	installed = 1;
+	if (kill(getpid(), SIGUSR1))
+		fail("a signal cannot be sent");
+}
+
+static void call_fork(void)
+{
+	pid_t child = fork();
+
+	if (child == 0)
+		_exit(0);
+	if (child < 0 || waitpid(child, NULL, 0) != child)
+		fail("a child cannot be had");
+}
+
 call_fn call_named(const char *name)
 {
 	static const struct {
 		const char *name;
 		call_fn call;
 	} calls[] = {
-		{ "getpid", call_getpid }, { "null", call_null },
+		{ "getpid", call_getpid },
+		{ "null", call_null },
 		{ "read", call_read },
-		{ "write", call_write }, { "stat", call_stat },
-		{ "fstat", call_fstat }, { "open-close", call_open_close },
-		{ "pipe", call_pipe },	 { "mmap-touch-munmap", call_mmap },
+		{ "write", call_write },
+		{ "stat", call_stat },
+		{ "fstat", call_fstat },
+		{ "open-close", call_open_close },
+		{ "pipe", call_pipe },
+		{ "select", call_select },
+		{ "signal-install", call_signal_install },
+		{ "signal-catch", call_signal_catch },
+		{ "mmap-touch-munmap", call_mmap },
+		{ "fork", call_fork },
 	};
 
 	if (zero < 0) {

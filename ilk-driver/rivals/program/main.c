@@ -273,6 +273,7 @@ static int trace(const char *name)
 	write_or_fail(tracing("tracing_on"), "0");
 	write_or_fail(tracing("set_ftrace_pid"), text);
 	write_or_fail(tracing("trace_options"), "sym-addr");
+	write_or_fail(tracing("trace_options"), "function-fork");
 	write_or_fail(tracing("current_tracer"), "function");
 	/* Kept open, so that little but the call is traced. */
 	on = open(tracing("tracing_on"), O_WRONLY);
@@ -286,6 +287,7 @@ static int trace(const char *name)
 	all = read_whole(tracing("trace"), NULL);
 	write_or_fail(tracing("current_tracer"), "nop");
 	write_or_fail(tracing("set_ftrace_pid"), "\n");
+	write_or_fail(tracing("trace_options"), "nofunction-fork");
 	write_or_fail(tracing("tracing_on"), "1");
 	for (line = strtok(all, "\n"); line; line = strtok(NULL, "\n")) {
 		char *caller = strstr(line, " <-"), *address;

@@ -54,6 +54,30 @@ fn everything_everywhere() {
     passes(&image, &planned(&image, placements));
 }
 
+/// Who trusts no analysis gets longer code, which passes as well.
+#[test]
+fn what_is_dead_is_saved_where_that_is_asked_for() {
+    let image = kernel().image();
+    let placements: Vec<Placement> = hooks(&image)
+        .iter()
+        .map(|(function, block, hook)| placement(function, *block, *hook, "timestamp"))
+        .collect();
+    let library = Library::builtin().unwrap();
+    let bytes = |save_all| {
+        let session = Session {
+            save_all,
+            ..session(placements.clone())
+        };
+        let plan = plan(&image, &session, &library, &layout()).unwrap();
+        passes(&image, &plan);
+        plan.patches
+            .iter()
+            .map(|patch| patch.code.len())
+            .sum::<usize>()
+    };
+    assert!(bytes(true) > bytes(false));
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 

@@ -1,0 +1,164 @@
+//! What watching system calls costs at three grains, as JIFL's authors measured it (EuroSys 2007, section 6.1):
+//! each call counted, each call of a function traced, and every block of those functions counted.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context as _;
+use gilk_engine::cfg::Cfg;
+use gilk_engine::placement::{Style, options};
+use gilk_engine::{Addr, Image, Session};
+
+use crate::How;
+use crate::guest::{Guest, before, listed, per_call, session, words};
+use crate::table::Tables;
+
+/// System calls of lmbench's table.
+const CALLS: [&str; 12] = [
+    "null",
+    "read",
+    "write",
+    "fstat",
+    "stat",
+    "open-close",
+    "select",
+    "signal-install",
+    "signal-catch",
+    "pipe",
+    "mmap-touch-munmap",
+    "fork",
+];
+/// What a quick look looks at.
+const FEW: [&str; 2] = ["read", "open-close"];
+const BURSTS: &str = "10";
+const TIMES: &str = "50";
+
+/// How finely a call is watched.
+#[derive(Clone, Copy, PartialEq)]
+enum Grain {
+    Calls,
+    Functions,
+    Blocks,
+}
+
+impl Grain {
+    const ALL: [Self; 3] = [Self::Calls, Self::Functions, Self::Blocks];
+
+    const fn title(self) -> &'static str {
+        match self {
+            Self::Calls => "the system call counted",
+            Self::Functions => "every call of a function sampled (by kprobes counted)",
+            Self::Blocks => "every block counted",
+        }
+    }
+
+    const fn instrument(self) -> &'static str {
+        match self {
+            Self::Functions => "timestamp",
+            Self::Calls | Self::Blocks => "counter",
+        }
+    }
+}
+
+/// Fills a table for each grain.
+pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyhow::Result<()> {
+    let calls: &[&str] = if how.quick { &FEW } else { &CALLS };
+    for call in calls {
+        eprintln!("  {call}");
+        one(guest, call, tables).with_context(|| format!("measuring {call}"))?;
+    }
+    Ok(())
+}
+
+fn one(guest: &mut Guest, call: &str, tables: &mut Tables) -> anyhow::Result<()> {
+    let run_through = through(guest, call)?;
+    let time = words(&["time", call, BURSTS, TIMES]);
+    let bare = took(&guest.run(&time, Session::empty())?.lines)?;
+    for grain in Grain::ALL {
+        let (hooks, refused) = hooks(&guest.image, &run_through, grain);
+        let title = format!("{}: {}", guest.release, grain.title());
+        let mut note = |what: &str, figure: f64| tables.add(&title, call, what, figure);
+        note("bare call", bare);
+        note("instruments", hooks.len() as f64);
+        if grain == Grain::Blocks {
+            note("refused", refused as f64);
+        }
+        let wanted = hooks
+            .iter()
+            .map(|(function, block, _)| (function.clone(), *block, grain.instrument()));
+        let with = |style: Style, save_all: bool| {
+            let names = hooks.iter().map(|(function, ..)| function.clone());
+            Session {
+                styles: names.map(|name| (name, style)).collect(),
+                save_all,
+                ..session(wanted.clone())
+            }
+        };
+        let ilk = took(&guest.run(&time, with(Style::Auto, false))?.lines)? - bare;
+        note("ilk", ilk);
+        let saved = took(&guest.run(&time, with(Style::Auto, true))?.lines)? - bare;
+        note("ilk, all saved", saved);
+        let at: Vec<Addr> = hooks.iter().map(|&(.., at)| at).collect();
+        for (how, times, kind) in [
+            ("kprobes as int3", "times ilk's", "traps"),
+            ("kprobes, jumps where they can", "times that", "jumps"),
+        ] {
+            let mut all = words(&["points", kind, call, BURSTS, TIMES]);
+            all.extend(listed(&at));
+            let answer = guest.run(&all, Session::empty())?;
+            let line = answer.lines.iter().find(|line| line.contains("registered"));
+            let line = line.context("the program did not tell of its kprobes")?;
+            let said = |word: &str| before(line, word).context("a number is missing");
+            if kind == "jumps" {
+                note("kprobes refused", said("refused")?);
+                note("jumps", said("jumps")?);
+            }
+            let kprobes = took(&answer.lines)? - bare;
+            note(how, kprobes);
+            note(times, kprobes / ilk);
+        }
+    }
+    Ok(())
+}
+
+fn took(lines: &[String]) -> anyhow::Result<f64> {
+    let found = lines.iter().find_map(|line| per_call(line));
+    found.with_context(|| format!("the program did not tell its ticks, but: {lines:?}"))
+}
+
+/// Functions that the kernel's tracer sees in the call.
+fn through(guest: &mut Guest, call: &str) -> anyhow::Result<BTreeSet<Addr>> {
+    let answer = guest.run(&words(&["trace", call]), Session::empty())?;
+    let lines = answer.lines.iter();
+    let seen = lines
+        .filter_map(|line| line.strip_prefix("function "))
+        .filter_map(|hex| u64::from_str_radix(hex.trim(), 16).ok())
+        .filter_map(|at| guest.image.function_at(Addr(at)));
+    let seen: BTreeSet<Addr> = seen.map(|function| function.span.start).collect();
+    anyhow::ensure!(!seen.is_empty(), "nothing was traced: {:?}", answer.lines);
+    Ok(seen)
+}
+
+/// A function's name with its address, a block of it, and where that begins.
+type Hook = (String, u32, Addr);
+
+/// What of these functions is hooked at that grain, and how many blocks cannot be.
+fn hooks(image: &Image, functions: &BTreeSet<Addr>, grain: Grain) -> (Vec<Hook>, usize) {
+    let (mut hooks, mut refused) = (Vec::new(), 0);
+    for function in functions.iter().filter_map(|&at| image.function_at(at)) {
+        let cfg = Cfg::of(image, function.id);
+        if grain == Grain::Calls && !cfg.name.starts_with("__x64_sys_") {
+            continue;
+        }
+        let name = format!("{}@{:#x}", cfg.name, cfg.span.start.0);
+        for (option, block) in options(image, &cfg).into_iter().zip(&cfg.blocks) {
+            if grain != Grain::Blocks && block.index.0 > 0 {
+                break;
+            }
+            match option.pre {
+                Ok(_) => hooks.push((name.clone(), option.block.0, block.span.start)),
+                Err(_) => refused += 1,
+            }
+        }
+    }
+    (hooks, refused)
+}
