@@ -10,27 +10,40 @@ use crate::{apt, tool};
 
 /// Where recordings and all else go.
 const PLACE: &str = "target/gilk/evaluation";
+/// The same, of a quick look.
+const QUICK_PLACE: &str = "target/gilk/evaluation-quick";
 /// Where the text and its pictures go.
 const DOCS: &str = "docs";
 
-/// Runs the papers' experiments, or those that are named, and writes what came of all that have been run.
+/// Runs the papers' experiments, or those that are named, and writes what came of all that have been run. A quick
+/// look leaves the text as it is.
 pub(crate) fn evaluate(yes: bool, words: &[String]) -> Result<()> {
+    if words.iter().any(|word| word == "--quick") {
+        return experiments(QUICK_PLACE, words);
+    }
     let mut stages = Stages::new(3);
     stages.stage("system packages", || {
         apt::provide(Purpose::Headless, yes, false)
     })?;
-    stages.stage("the experiments", || {
-        // How fast the host's side is built to be makes no difference to what the guest executes.
-        let mut cargo = tool::cargo(&["run", "--quiet", "--package", "ilk-driver"]);
-        cargo.args(["--example", "evaluate", "--", "--out", PLACE]);
-        tool::run(cargo.args(words).current_dir(tool::root()))
-    })?;
+    stages.stage("the experiments", || experiments(PLACE, words))?;
     stages.stage("the text and its pictures", || {
         copied(&tool::root().join(PLACE), &tool::root().join(DOCS))
     })?;
     stages.finish();
     println!("\nWhat came of it is {DOCS}/evaluation.md; recordings are in {PLACE}.");
     Ok(())
+}
+
+/// Less of everything, to see that every experiment works and that what is claimed of its figures holds.
+pub(crate) fn quickly() -> Result<()> {
+    experiments(QUICK_PLACE, &["--quick".to_owned()])
+}
+
+fn experiments(place: &str, words: &[String]) -> Result<()> {
+    // How fast the host's side is built to be makes no difference to what the guest executes.
+    let mut cargo = tool::cargo(&["run", "--quiet", "--package", "ilk-driver"]);
+    cargo.args(["--example", "evaluate", "--", "--out", place]);
+    tool::run(cargo.args(words).current_dir(tool::root()))
 }
 
 fn copied(from: &Path, to: &Path) -> Result<()> {

@@ -39,9 +39,10 @@ Usage: cargo xtask <command>
         on a live kernel in the lab.
   bench [--yes]
         The benchmarks.
-  evaluate [--yes] [--runs N] [PART...]
+  evaluate [--yes] [--quick] [--runs N] [PART...]
         The papers' experiments in the lab, or those named: correlation, overhead, hits,
-        blocks, web, many. Writes docs/evaluation.md.
+        grain, web, many. Checks what is claimed of them and writes docs/evaluation.md;
+        --quick does less of each, as the tests do, and writes nothing there.
   picture [--yes]
         Runs the demonstration and has the window draw docs/window.png.
 

@@ -3,7 +3,7 @@
 use crate::fail::Result;
 use crate::packages::Purpose;
 use crate::stages::Stages;
-use crate::{apt, kernels, python, tool};
+use crate::{apt, evaluate, kernels, python, tool};
 
 /// Tests on a live kernel are named `live::…` and have a stage of their own.
 const LIVE: &str = "live::";
@@ -12,7 +12,7 @@ const EVERYWHERE: &str = "live::everywhere::";
 
 /// Runs every stage.
 pub(crate) fn test(yes: bool) -> Result<()> {
-    let mut stages = Stages::new(14);
+    let mut stages = Stages::new(15);
     stages.stage("system packages", || {
         apt::provide(Purpose::Tests, yes, false)
     })?;
@@ -109,6 +109,7 @@ pub(crate) fn test(yes: bool) -> Result<()> {
         ]);
         tool::run(cargo.env("GILK_SERIES", kernels::LATER))
     })?;
+    stages.stage("the papers' experiments, quickly", evaluate::quickly)?;
     stages.finish();
     Ok(())
 }

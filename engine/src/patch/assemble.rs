@@ -38,6 +38,7 @@ impl Originals for Image {
 pub struct Assembler<'a> {
     originals: &'a dyn Originals,
     layout: &'a RuntimeLayout,
+    save_all: bool,
     emitter: Emitter,
 }
 
@@ -48,8 +49,16 @@ impl<'a> Assembler<'a> {
         Self {
             originals,
             layout,
+            save_all: false,
             emitter: Emitter::new(layout.unwinds),
         }
+    }
+
+    /// Whether instruments save all that they change, live or not. Copies are as they were: what they do
+    /// depends on what is live.
+    #[must_use]
+    pub fn saving_all(self, save_all: bool) -> Self {
+        Self { save_all, ..self }
     }
 
     /// Assembles the patch of `site` for the address `at`; its length does not depend on where that
@@ -75,6 +84,7 @@ impl<'a> Assembler<'a> {
             site,
             hooks,
             live,
+            save_all: self.save_all,
             passed: 0,
             lost: Vec::new(),
             copies: Vec::new(),
@@ -94,6 +104,7 @@ struct Work<'w> {
     site: &'w Site,
     hooks: &'w Hooks<'w>,
     live: &'w dyn Fn(Point) -> Live,
+    save_all: bool,
     /// Lists that have been emitted, by bit; those from the 64th on are not watched.
     passed: u64,
     lost: Vec<(InstrumentId, Lost, Addr, (Addr, u32))>,
@@ -198,7 +209,12 @@ impl Work<'_> {
             Point::Before(at) => at,
             Point::On(edge) => edge.to,
         });
-        let registers = Registers::choose(instruments, (self.live)(point), self.layout);
+        let live = if self.save_all {
+            Live::ALL
+        } else {
+            (self.live)(point)
+        };
+        let registers = Registers::choose(instruments, live, self.layout);
         for &register in &registers.saved {
             self.e.push(Instruction::with1(Op::Push_r64, register));
         }

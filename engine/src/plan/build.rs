@@ -109,7 +109,7 @@ fn plan_styled(
     stage::told(watch, Stage::Patches)?;
     let instruments = planner.instruments(named, &wanted, hooks)?;
     drop(wanted);
-    let functions = planner.functions.placed(styles, compared, session.save_all);
+    let functions = planner.functions.placed(styles, compared);
     arguments::check(image, session, &functions, &instruments, &sites)?;
     let mut order = Order::of(session, &instruments, &sites, &bounces)?;
     let schedule = schedule(&functions, &instruments, &sites, &bounces, &order);

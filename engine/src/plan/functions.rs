@@ -23,8 +23,6 @@ pub(super) struct Functions<'a> {
     image: &'a Image,
     functions: Vec<Function>,
     majors: HashMap<FunctionId, u32>,
-    /// Whether all is taken to be live.
-    save_all: bool,
     /// The functions that were asked for last: all of a kernel would take much room, and patches are made
     /// function by function.
     recent: RefCell<VecDeque<(u32, Rc<Analysed>)>>,
@@ -55,13 +53,11 @@ impl<'a> Functions<'a> {
         image: &'a Image,
         functions: Vec<Function>,
         majors: HashMap<FunctionId, u32>,
-        save_all: bool,
     ) -> Self {
         Self {
             image,
             functions,
             majors,
-            save_all,
             recent: RefCell::default(),
         }
     }
@@ -107,7 +103,6 @@ impl<'a> Functions<'a> {
         let start = site.displaced.start;
         let own = self.around(start, None);
         move |point| match point {
-            _ if self.save_all => Live::ALL,
             Point::Entry => self.live_before(start, own),
             Point::Before(at) => self.live_before(at, own),
             Point::On(edge) => self.live_on(edge, own),

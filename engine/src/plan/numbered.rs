@@ -77,7 +77,6 @@ impl<'a> Numbered<'a> {
         self,
         styles: Vec<Style>,
         compared: Vec<Option<Comparison>>,
-        save_all: bool,
     ) -> Functions<'a> {
         let taken = styles.into_iter().zip(compared);
         let graphs = self.graphs.into_iter().zip(self.sampled).zip(taken);
@@ -91,6 +90,6 @@ impl<'a> Numbered<'a> {
             };
             Function { planned, sampled }
         });
-        Functions::new(self.image, functions.collect(), self.majors, save_all)
+        Functions::new(self.image, functions.collect(), self.majors)
     }
 }

@@ -45,7 +45,8 @@ impl Maker<'_> {
     /// [`Error::Full`] if the arena is; [`Error::Refused`] where code cannot be made or has no room in reach;
     /// [`Error::GivenUp`].
     pub(super) fn patches(&self, schedule: &Schedule, watch: &mut Watch<'_>) -> Result<Made> {
-        let mut assembler = Assembler::new(self.image, self.layout);
+        let mut assembler =
+            Assembler::new(self.image, self.layout).saving_all(self.session.save_all);
         let mut packed = Packed::default();
         let mut room = Room::new(self.layout.arena);
         let mut made = Vec::with_capacity(schedule.versions.len());

@@ -7,6 +7,7 @@ use gilk_samples::index::Index;
 use gilk_samples::recording::Recording;
 
 use crate::How;
+use crate::bars::Bars;
 use crate::guest::{Guest, session, words};
 use crate::table::Tables;
 use crate::trace::{FORK, matched, read, script};
@@ -15,6 +16,10 @@ use crate::trace::{FORK, matched, read, script};
 const SLEEP_MS: u32 = 500;
 /// Its rounds of forks.
 const FORKS: usize = 160;
+/// Where bins of the distribution begin, in microseconds.
+const EDGES: [f64; 12] = [
+    0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0, 128.0,
+];
 /// What is sampled besides for the picture: who leaves the processor, and who ends.
 const PICTURED: [&str; 3] = [FORK, "schedule", "wait_consider_task"];
 
@@ -32,10 +37,12 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
         times.push(sample?.1.tsc);
     }
     let hz = answer.summary.clock.hz as f64;
-    for (tool, events) in [
+    let tools = [
         ("function tracer", &seen.function),
         ("kprobe event", &seen.kprobe),
-    ] {
+    ];
+    let mut counted = vec![vec![0.0; tools.len()]; EDGES.len()];
+    for (number, (tool, events)) in tools.into_iter().enumerate() {
         ensure!(
             events.len() == FORKS,
             "the {tool} saw {} forks of {FORKS}",
@@ -43,6 +50,13 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
         );
         let mut apart = matched(events, &times).map_err(anyhow::Error::msg)?;
         apart.sort_unstable();
+        for &ticks in &apart {
+            let bin = EDGES.partition_point(|&edge| edge <= ticks as f64 / hz * 1e6);
+            let bin = counted.get_mut(bin.saturating_sub(1));
+            if let Some(count) = bin.and_then(|bin| bin.get_mut(number)) {
+                *count += 1.0;
+            }
+        }
         tables.add(
             "",
             &format!("{tool}: events, each with a sample of its own"),
@@ -65,13 +79,26 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
             );
         }
     }
+    let ends = EDGES.iter().skip(1).map(|edge| format!(" to {edge} µs"));
+    let ends = ends.chain([String::from(" µs and more")]);
+    let bins = EDGES.iter().zip(ends).zip(counted);
+    Bars {
+        title: format!("GILK's sample behind the kernel's event, Linux {release}"),
+        unit: "forks",
+        names: tools.map(|(tool, _)| tool).to_vec(),
+        groups: bins
+            .map(|((edge, end), counts)| (format!("{edge}{end}"), counts))
+            .collect(),
+        logarithmic: false,
+    }
+    .draw(&how.file(&format!("correlation-apart-{release}")))?;
     pictured(guest, how)
 }
 
 /// Pulsar's working, sleeping and collecting: the report's figure 4.4.
 fn pictured(guest: &mut Guest, how: &How) -> anyhow::Result<()> {
     let hooks = PICTURED.map(|function| (function.to_owned(), 0, "timestamp"));
-    let path = how.file(&format!("pulsar-{}.arrow", guest.release));
+    let path = how.file(&format!("correlation-pulsar-{}.arrow", guest.release));
     let script = words(&["-c", &format!("pulsar {SLEEP_MS} | sed 's/^/sh: /'")]);
     let session = Session {
         name: "Pulsar".into(),
@@ -88,7 +115,7 @@ fn pictured(guest: &mut Guest, how: &How) -> anyhow::Result<()> {
     );
     chart.range = recording.span().map(|(first, last)| (first, last + 1));
     let drawn = svg(&chart);
-    let file = how.file(&format!("pulsar-{}", guest.release));
+    let file = how.file(&format!("correlation-pulsar-{}", guest.release));
     // Releases have points of their own: the ending is added, not replaced.
     let named = |ending: &str| format!("{}.{ending}", file.display());
     std::fs::write(named("png"), png(&drawn, 1.0)?)?;

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 
 use anyhow::Context as _;
 use gilk_engine::cfg::Cfg;
+use gilk_engine::collection::{Collection, Strategy};
 use gilk_engine::placement::{Style, options};
 use gilk_engine::{Addr, Image, Session};
 
 use crate::How;
+use crate::bars::Bars;
 use crate::guest::{Guest, before, listed, per_call, session, words};
 use crate::table::Tables;
 
@@ -51,6 +53,14 @@ impl Grain {
         }
     }
 
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Calls => "1-calls",
+            Self::Functions => "2-functions",
+            Self::Blocks => "3-blocks",
+        }
+    }
+
     const fn instrument(self) -> &'static str {
         match self {
             Self::Functions => "timestamp",
@@ -62,17 +72,39 @@ impl Grain {
 /// Fills a table for each grain.
 pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyhow::Result<()> {
     let calls: &[&str] = if how.quick { &FEW } else { &CALLS };
+    let mut drawn: [Vec<(String, Vec<f64>)>; Grain::ALL.len()] = Default::default();
     for call in calls {
         eprintln!("  {call}");
-        one(guest, call, tables).with_context(|| format!("measuring {call}"))?;
+        let added = one(guest, call, tables).with_context(|| format!("measuring {call}"))?;
+        for (drawn, added) in drawn.iter_mut().zip(added) {
+            drawn.push(((*call).to_owned(), added));
+        }
+    }
+    for (grain, groups) in Grain::ALL.into_iter().zip(drawn) {
+        let release = &guest.release;
+        Bars {
+            title: format!("What it adds to a call: {}, Linux {release}", grain.title()),
+            unit: "guest instructions a call",
+            names: vec![
+                "ilk",
+                "ilk, all saved",
+                "kprobes, none optimised",
+                "kprobes, optimised where they can be",
+            ],
+            groups,
+            logarithmic: true,
+        }
+        .draw(&how.file(&format!("grain-{}-{release}", grain.word())))?;
     }
     Ok(())
 }
 
-fn one(guest: &mut Guest, call: &str, tables: &mut Tables) -> anyhow::Result<()> {
+/// What each way added, for each grain.
+fn one(guest: &mut Guest, call: &str, tables: &mut Tables) -> anyhow::Result<Vec<Vec<f64>>> {
     let run_through = through(guest, call)?;
     let time = words(&["time", call, BURSTS, TIMES]);
     let bare = took(&guest.run(&time, Session::empty())?.lines)?;
+    let mut all_added = Vec::new();
     for grain in Grain::ALL {
         let (hooks, refused) = hooks(&guest.image, &run_through, grain);
         let title = format!("{}: {}", guest.release, grain.title());
@@ -90,6 +122,11 @@ fn one(guest: &mut Guest, call: &str, tables: &mut Tables) -> anyhow::Result<()>
             Session {
                 styles: names.map(|name| (name, style)).collect(),
                 save_all,
+                // Nobody drains a ring while calls are timed.
+                collection: Collection {
+                    samples: Strategy::Newest,
+                    ..Collection::default()
+                },
                 ..session(wanted.clone())
             }
         };
@@ -97,10 +134,15 @@ fn one(guest: &mut Guest, call: &str, tables: &mut Tables) -> anyhow::Result<()>
         note("ilk", ilk);
         let saved = took(&guest.run(&time, with(Style::Auto, true))?.lines)? - bare;
         note("ilk, all saved", saved);
+        let mut added = vec![ilk, saved];
         let at: Vec<Addr> = hooks.iter().map(|&(.., at)| at).collect();
         for (how, times, kind) in [
-            ("kprobes as int3", "times ilk's", "traps"),
-            ("kprobes, jumps where they can", "times that", "jumps"),
+            ("kprobes, none optimised", "times ilk's", "traps"),
+            (
+                "kprobes, optimised where they can be",
+                "times ilk's, optimised",
+                "jumps",
+            ),
         ] {
             let mut all = words(&["points", kind, call, BURSTS, TIMES]);
             all.extend(listed(&at));
@@ -110,14 +152,16 @@ fn one(guest: &mut Guest, call: &str, tables: &mut Tables) -> anyhow::Result<()>
             let said = |word: &str| before(line, word).context("a number is missing");
             if kind == "jumps" {
                 note("kprobes refused", said("refused")?);
-                note("jumps", said("jumps")?);
+                note("kprobes optimised", said("jumps")?);
             }
             let kprobes = took(&answer.lines)? - bare;
             note(how, kprobes);
             note(times, kprobes / ilk);
+            added.push(kprobes);
         }
+        all_added.push(added);
     }
-    Ok(())
+    Ok(all_added)
 }
 
 fn took(lines: &[String]) -> anyhow::Result<f64> {

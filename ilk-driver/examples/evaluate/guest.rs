@@ -72,7 +72,10 @@ impl Guest {
         let answer = self.run_program("/bin/rivals", words, session, &recording)?;
         let summary = &answer.summary;
         if summary.missing > 0 || summary.lost() != (0, 0) {
-            bail!("samples were lost, so not every hit cost what a hit costs: {summary:?}");
+            bail!(
+                "samples were lost, so not every hit cost what a hit costs: {:?}",
+                summary.losses
+            );
         }
         Ok(answer)
     }

@@ -30,9 +30,9 @@ impl Tables {
         }
     }
 
-    /// Every figure of rows or columns with that name.
-    pub(crate) fn figures(&self, name: &str) -> Vec<f64> {
-        let tables = self.0.iter();
+    /// Every figure of rows or columns with that name, in tables with these words in their titles.
+    pub(crate) fn figures(&self, title: &str, name: &str) -> Vec<f64> {
+        let tables = self.0.iter().filter(|(known, _)| known.contains(title));
         tables.flat_map(|(_, table)| table.figures(name)).collect()
     }
 }

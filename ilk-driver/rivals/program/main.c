@@ -288,6 +288,7 @@ static int trace(const char *name)
 	write_or_fail(tracing("current_tracer"), "nop");
 	write_or_fail(tracing("set_ftrace_pid"), "\n");
 	write_or_fail(tracing("trace_options"), "nofunction-fork");
+	write_or_fail(tracing("trace_options"), "nosym-addr");
 	write_or_fail(tracing("tracing_on"), "1");
 	for (line = strtok(all, "\n"); line; line = strtok(NULL, "\n")) {
 		char *caller = strstr(line, " <-"), *address;
