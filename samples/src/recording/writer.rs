@@ -449,7 +449,7 @@ mod tests {
             (200, 8, 1)
         );
         let recording = Recording::open(&path).unwrap();
-        assert_eq!((recording.recovered(), recording.blocks().len()), (None, 4));
+        assert_eq!((recording.recovered(), recording.blocks().len()), (None, 5));
         let read: Vec<_> = recording.merged().map(|one| one.unwrap().1).collect();
         assert!(read.into_iter().eq((0..200).map(sample)));
         let losses = recording.losses().unwrap();
