@@ -30,7 +30,7 @@
 #define ILK_SLOT_LOG2 5u
 #define ILK_NEAR_COUNTERS 512u	/* what fits modules' share of static per-CPU memory */
 #define ILK_BANK_COUNTERS 4096u	/* the most one dynamic per-CPU allocation can hold */
-#define ILK_TIMERS_LOG2 12u
+#define ILK_TIMERS_LOG2 16u
 #define ILK_POLL_PERIOD msecs_to_jiffies(3)
 
 static unsigned int slots_log2 = 16;

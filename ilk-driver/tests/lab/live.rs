@@ -14,5 +14,6 @@ mod pulsar;
 mod restoration;
 mod soak;
 mod tactics;
+mod truth;
 mod unwinding;
 mod ways;

@@ -3,6 +3,7 @@
 
 mod aggregates;
 mod build;
+mod calls;
 mod names;
 mod operators;
 mod place;
@@ -70,7 +71,7 @@ impl Source {
             faults: Vec::new(),
         };
         checker.declare(self);
-        let probes: Vec<Probe> = self
+        let mut probes: Vec<Probe> = self
             .parts
             .probes
             .iter()
@@ -85,6 +86,8 @@ impl Source {
         }
         let mut variables: Vec<_> = checker.variables.into_values().collect();
         variables.sort_by_key(|(id, _)| *id);
+        let variables: Vec<Variable> = variables.into_iter().map(|(_, known)| known).collect();
+        calls::begin_at_zero(&variables, &mut probes);
         let mut aggregates: Vec<_> = checker.aggregates.into_values().collect();
         aggregates.sort_by_key(|(id, _)| *id);
         let program = Checked {
@@ -93,7 +96,7 @@ impl Source {
             unit: self.unit().to_owned(),
             meaning: self.meaning(),
             once: self.once(),
-            variables: variables.into_iter().map(|(_, known)| known).collect(),
+            variables,
             aggregates: aggregates.into_iter().map(|(_, known)| known).collect(),
             probes,
         };

@@ -2,6 +2,7 @@ use super::*;
 use crate::program::{
     AggregateKind, BinaryOp, Expr, ExprKind, Gpr, Input, Scope as VariableScope, Width,
 };
+use crate::trial::{self, check};
 use crate::types::tests::types;
 
 fn checked(text: &str, function: &str) -> Checked {
@@ -500,4 +501,44 @@ proptest::proptest! {
             proptest::prop_assert_eq!(open.ty, folded.ty);
         }
     }
+}
+
+#[test]
+fn a_variable_of_a_call_begins_at_0() {
+    let probes = |text: &str| check(text, "nowhere").unwrap().probes.len();
+    let source = |entry: &str| format!("call @a; {entry} return {{ sample(@a) }}");
+    // Stored into at every entry, before it is read.
+    assert_eq!(probes(&source("entry { @a = tsc }")), 2);
+    assert_eq!(
+        probes(&source("entry { sample(1); @a = tsc } entry { @a++ }")),
+        3
+    );
+    for stale in [
+        "entry / cpu / { @a = tsc }",
+        "entry { @a++ }",
+        "entry { @a = @a + 1 }",
+        "entry { sample(@a); @a = 1 }",
+        "entry / cpu / { @a = 1 } entry { @a = 2 }",
+    ] {
+        let program = check(&source(stale), "nowhere").unwrap();
+        assert_eq!(program.probes[0].hook, Hook::Entry, "{stale}");
+        assert!(program.probes[0].predicate.is_none(), "{stale}");
+    }
+    // Each function has calls of its own.
+    let two = "call @a; entry:f / cpu / { @a = 1 } return:f { sample(@a) } entry { @a = 1 }";
+    let program = check(two, "nowhere").unwrap();
+    assert_eq!(program.probes.len(), 4);
+    assert_eq!(program.probes[0].function.as_deref(), Some("f"));
+    // What the call before at the same place left is gone.
+    let program = check(
+        "call @a; entry / cpu == 1 / { @a = 7 } return { sample(@a) }",
+        "nowhere",
+    );
+    trial::run(
+        &program.unwrap(),
+        "entry call=1 cpu=1 -> @a = 7
+         return call=1 -> sample 7
+         entry call=1 cpu=0 -> @a = 0
+         return call=1 -> sample 0",
+    );
 }

@@ -268,7 +268,7 @@ fn edges_and_callers_are_told_apart() {
     );
     tried(
         "elapsed-when-called",
-        "entry tid=1 tsc=1 -> nothing\nreturn tid=1 tsc=2 -> nothing",
+        "entry tid=1 tsc=1 -> @start = 0\nreturn tid=1 tsc=2 -> nothing",
     );
     tried(
         "call-trace",
@@ -282,9 +282,10 @@ fn edges_and_callers_are_told_apart() {
         &trial::check(both, "nowhere").unwrap(),
         "entry:outer tid=1 -> @called = 1
          entry tid=1 call=1 tsc=10 -> @start = 10
-         entry tid=2 call=2 tsc=11 -> nothing
+         entry tid=2 call=2 tsc=11 -> @start = 0
          return tid=1 call=1 tsc=30 -> sample 20
          return:outer tid=1 -> @called = 0
-         entry tid=1 call=3 tsc=40 -> nothing",
+         entry tid=1 call=1 tsc=40 -> @start = 0
+         return tid=1 call=1 tsc=50 -> nothing",
     );
 }

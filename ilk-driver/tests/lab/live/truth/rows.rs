@@ -1,0 +1,210 @@
+//! What each instrument is held against, but for those that time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use gilk_engine::cfg::Cfg;
+use gilk_instruments::program::Summary as Total;
+
+use super::times;
+use super::{At, Case, Row, Run};
+
+const UMASK: &str = "__x64_sys_umask";
+const PRIORITY: &str = "__do_sys_getpriority";
+const COPY: &str = "vfs_copy_file_range";
+const ADVICE: &str = "ksys_fadvise64_64";
+pub(super) const SLEEP: &str = "__x64_sys_nanosleep";
+pub(super) const NESTED: &str = "__ep_eventpoll_poll";
+pub(super) const SLOWPATH: &str = "rwsem_down_write_slowpath";
+pub(super) const COPY_CALL: &str = "__do_sys_copy_file_range";
+
+const fn row(
+    instrument: &'static str,
+    function: &'static str,
+    at: At,
+    truth: fn(&Run, &Case),
+) -> Row {
+    Row {
+        instrument,
+        function,
+        at,
+        truth,
+    }
+}
+
+/// Every instrument that can run.
+pub(super) const ROWS: &[Row] = &[
+    row("counter", UMASK, At::Entry, counted),
+    row("timestamp", UMASK, At::Entry, within_the_call),
+    row("return-value", UMASK, At::Entry, old_masks),
+    row("register", UMASK, At::Returns, old_masks),
+    row("coverage", PRIORITY, At::Blocks, covered),
+    row("counter", PRIORITY, At::Blocks, blocks_counted),
+    row("block-trace", PRIORITY, At::Blocks, traced),
+    row("argument-0", COPY, At::Entry, argument),
+    row("argument-1", COPY, At::Entry, argument),
+    row("argument-2", COPY, At::Entry, argument),
+    row("argument-3", COPY, At::Entry, argument),
+    row("argument-4", COPY, At::Entry, argument),
+    row("argument-5", COPY, At::Entry, argument),
+    row("histogram", ADVICE, At::Entry, sizes),
+    row("linear-histogram", ADVICE, At::Entry, sizes),
+    row("elapsed", SLEEP, At::Entry, times::asleep),
+    row("elapsed-histogram", SLEEP, At::Entry, times::histogram),
+    row("elapsed-total", SLEEP, At::Entry, times::added_up),
+    row("processor-time", SLEEP, At::Entry, times::on_the_processor),
+    row("threads-inside", SLEEP, At::Entry, times::inside),
+    row("threads-waiting", SLEEP, At::Entry, times::waiting),
+    row("elapsed", NESTED, At::Entry, times::nested),
+    row("elapsed-total", NESTED, At::Entry, times::outermost),
+    row("lock-wait", SLOWPATH, At::Entry, times::waits),
+    row("elapsed-start", UMASK, At::Entry, times::started),
+    row("elapsed-stop", UMASK, At::Returns, times::stopped),
+    row("caller", COPY_CALL, At::Entry, times::called),
+    row(
+        "elapsed-when-called",
+        super::VERIFY,
+        At::Entry,
+        times::when_called,
+    ),
+    row("call-trace", super::VERIFY, At::Entry, times::call_trace),
+];
+
+/// Calls of umask(2): the first one, those with marks, and the children's.
+fn umasks(run: &Run) -> u64 {
+    let children: u64 = run.said("child").iter().map(|child| child[1]).sum();
+    1 + run.said("umask").len() as u64 + children
+}
+
+fn counted(run: &Run, case: &Case) {
+    let total = run.outcome.total(case.placements[0]);
+    assert_eq!(total, umasks(run));
+    assert_eq!(total, run.entries(case).len() as u64);
+}
+
+fn within_the_call(run: &Run, case: &Case) {
+    let samples = run.samples(case);
+    assert_eq!(samples.len() as u64, umasks(run));
+    // The first call had no mark.
+    for (call, (tsc, value, _)) in run.said("umask").iter().zip(samples.iter().skip(1)) {
+        assert!(call[0] < *tsc && *tsc < call[1], "{tsc} of {call:?}");
+        assert!(value.abs_diff(*tsc) < 1000, "it samples its own time");
+    }
+    // The kernel's own probe is in front of ours at the same entry.
+    for (event, (tsc, ..)) in run.entries(case).iter().zip(&samples) {
+        let late = tsc.checked_sub(event.tsc).expect("it comes behind") as f64 / run.hz();
+        assert!(late < 5e-3, "{late} s behind the kernel's probe");
+    }
+}
+
+fn old_masks(run: &Run, case: &Case) {
+    let values = run.values(case);
+    let said: Vec<u64> = run.said("umask").iter().map(|call| call[2]).collect();
+    assert_eq!(values[1..=said.len()], said);
+    let kernels = run.events.exits(case.function);
+    let kernels: Vec<u64> = kernels.iter().map(|event| event.values["ret"]).collect();
+    assert_eq!(values, kernels);
+}
+
+/// How often each block of `getpriority` ran, by counters.
+fn by_counters(run: &Run) -> BTreeMap<u32, u64> {
+    let counters = run.other("counter", PRIORITY);
+    let of = |index: &usize| (run.outcome.id(*index).block, run.outcome.total(*index));
+    counters.placements.iter().map(of).collect()
+}
+
+fn blocks_counted(run: &Run, case: &Case) {
+    let calls: u64 = run.said("priorities")[0].iter().sum();
+    assert_eq!(by_counters(run)[&0], calls);
+    assert_eq!(calls, run.entries(case).len() as u64);
+}
+
+fn covered(run: &Run, case: &Case) {
+    let mut seen = BTreeSet::new();
+    for aggregate in &run.outcome.summary.aggregates {
+        if case.placements.contains(&aggregate.placement) && aggregate.value != Total::Number(0) {
+            seen.insert(run.outcome.id(aggregate.placement).block);
+        }
+    }
+    let counted = by_counters(run).into_iter();
+    let ran: BTreeSet<u32> = counted.filter(|(_, n)| *n > 0).map(|(b, _)| b).collect();
+    assert_eq!(seen, ran);
+    assert!(
+        ran.len() > 1 && ran.len() < case.placements.len(),
+        "{} blocks of {} ran",
+        ran.len(),
+        case.placements.len()
+    );
+}
+
+fn traced(run: &Run, case: &Case) {
+    let samples = run.samples(case);
+    let mut counts: BTreeMap<u32, u64> = by_counters(run);
+    counts.retain(|_, count| *count > 0);
+    let mut traced = BTreeMap::new();
+    for (_, value, block) in &samples {
+        assert_eq!(*value, u64::from(*block), "a sample is of its own block");
+        *traced.entry(*block).or_insert(0) += 1;
+    }
+    assert_eq!(traced, counts);
+    // Each step is an edge of the graph, wherever its next block has a hook, or a new call.
+    let id = run.shared.image.function_named(case.function).unwrap().id;
+    let cfg = Cfg::of(&run.shared.image, id);
+    let hooked: BTreeSet<u32> = { case.placements.iter() }
+        .map(|index| run.outcome.id(*index).block)
+        .collect();
+    for pair in samples.windows(2) {
+        let (from, to) = (pair[0].2, pair[1].2);
+        let edge = cfg
+            .edges
+            .iter()
+            .any(|edge| (edge.from.0, edge.to.0) == (from, to));
+        let hidden =
+            { cfg.edges.iter() }.any(|edge| edge.from.0 == from && !hooked.contains(&edge.to.0));
+        assert!(
+            edge || to == 0 || hidden,
+            "no way leads from {from} to {to}"
+        );
+    }
+}
+
+fn argument(run: &Run, case: &Case) {
+    let number = case.instrument.trim_start_matches("argument-");
+    let values = run.values(case);
+    let key = format!("a{number}");
+    let kernels: Vec<u64> = run
+        .entries(case)
+        .iter()
+        .map(|event| event.values[&key])
+        .collect();
+    assert_eq!(values, kernels);
+    let said = run.said("copy");
+    let known: Option<Vec<u64>> = match number {
+        "1" => Some(said.iter().map(|copy| copy[0]).collect()),
+        "3" => Some(said.iter().map(|copy| copy[1]).collect()),
+        "4" => Some(said.iter().map(|copy| copy[2]).collect()),
+        "5" => Some(vec![0; said.len()]),
+        _ => None,
+    };
+    assert!(known.is_none_or(|known| known == values), "{values:?}");
+}
+
+/// Both histograms of the lengths.
+fn sizes(run: &Run, case: &Case) {
+    let said: Vec<u64> = run.said("advice").iter().map(|advice| advice[1]).collect();
+    let kernels = run.entries(case).iter().map(|event| event.values["a2"]);
+    assert_eq!(said, kernels.collect::<Vec<u64>>());
+    let Total::Buckets(buckets) = run.total(case, "values") else {
+        panic!("a histogram has buckets");
+    };
+    for bucket in buckets {
+        let inside = |value: &&u64| {
+            let value = i128::from(**value);
+            bucket.from.is_none_or(|from| from <= value) && bucket.to.is_none_or(|to| value <= to)
+        };
+        assert_eq!(
+            bucket.count,
+            said.iter().filter(inside).count() as u64,
+            "{bucket:?}"
+        );
+    }
+}

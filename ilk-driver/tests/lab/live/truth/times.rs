@@ -1,0 +1,287 @@
+//! What instruments that time are held against: the program's own clock readings around each call, and
+//! the kernel's probes at the function's entry and exit.
+
+use std::collections::BTreeMap;
+
+use gilk_instruments::program::Summary as Total;
+
+use super::rows::{COPY_CALL, NESTED, SLEEP};
+use super::{Case, Run, VERIFY};
+
+/// Seconds that may lie between the kernel's probe and ours at one place: both are code at one hook, but
+/// the emulated processor may be taken away in between.
+const APART: f64 = 0.02;
+
+/// Checks calls, as our samples at their ends have them, against the kernel's own events: each of ours lies
+/// within one of theirs, and is little shorter.
+fn within_the_kernels(run: &Run, case: &Case, samples: &[(u64, u64, u32)]) {
+    let calls = run.events.calls(case.function);
+    assert_eq!(
+        samples.len(),
+        calls.len(),
+        "as many calls as the kernel's probes saw"
+    );
+    for ((tsc, value, _), (begun, ended)) in samples.iter().zip(calls) {
+        assert!(
+            begun.tsc <= tsc - value && *tsc <= ended.tsc,
+            "{}..{tsc} is not within {}..{}",
+            tsc - value,
+            begun.tsc,
+            ended.tsc
+        );
+        let apart = (ended.tsc - begun.tsc - value) as f64 / run.hz();
+        assert!(apart < 2.0 * APART, "{apart} s apart");
+    }
+}
+
+/// The sleeps by their ends: begin, end, milliseconds, nanoseconds on the processor.
+fn sleeps(run: &Run) -> Vec<&[u64]> {
+    let mut sleeps: Vec<&[u64]> = run.said("sleep").iter().map(Vec::as_slice).collect();
+    sleeps.sort_by_key(|sleep| sleep[1]);
+    sleeps
+}
+
+/// The sleep that a time is in; sleeps of other threads go on meanwhile, so the value decides.
+fn of_thread<'s>(sleeps: &[&'s [u64]], from: u64, to: u64) -> &'s [u64] {
+    let around = sleeps
+        .iter()
+        .filter(|sleep| sleep[0] < from && to < sleep[1]);
+    around
+        .min_by_key(|sleep| sleep[1] - sleep[0])
+        .unwrap_or_else(|| panic!("nobody slept around {from}..{to}"))
+}
+
+pub(super) fn asleep(run: &Run, case: &Case) {
+    let samples = run.samples(case);
+    within_the_kernels(run, case, &samples);
+    let sleeps = sleeps(run);
+    assert_eq!(samples.len(), sleeps.len());
+    // Threads slept at the same time, each was taken from the processor in the midst of its call.
+    assert!(sleeps.windows(2).any(|pair| pair[1][0] < pair[0][1]));
+    for (tsc, value, _) in &samples {
+        let sleep = of_thread(&sleeps, tsc - value, *tsc);
+        let seconds = *value as f64 / run.hz();
+        assert!(
+            seconds >= sleep[2] as f64 / 1e3 * 0.999,
+            "{seconds} s of {sleep:?}"
+        );
+    }
+}
+
+pub(super) fn histogram(run: &Run, case: &Case) {
+    let Total::Buckets(buckets) = run.total(case, "ticks") else {
+        panic!("a histogram has buckets");
+    };
+    // Its own times are a moment shorter or longer than those of elapsed beside it.
+    let beside = run.values(run.other("elapsed", SLEEP));
+    let slack = (APART * run.hz()) as i128;
+    for bucket in buckets {
+        let (from, to) = (
+            bucket.from.unwrap_or(i128::MIN / 2),
+            bucket.to.unwrap_or(i128::MAX / 2),
+        );
+        let within = |wide: i128| {
+            let inside = |value: &&u64| (from - wide..=to + wide).contains(&i128::from(**value));
+            beside.iter().filter(inside).count() as u64
+        };
+        assert!(
+            within(-slack) <= bucket.count && bucket.count <= within(slack),
+            "{bucket:?}"
+        );
+    }
+    let all: u64 = buckets.iter().map(|bucket| bucket.count).sum();
+    assert_eq!(all, beside.len() as u64);
+}
+
+pub(super) fn added_up(run: &Run, case: &Case) {
+    let beside: u64 = run.values(run.other("elapsed", SLEEP)).iter().sum();
+    let calls = run.said("sleep").len();
+    assert_eq!(run.number(case, "calls"), calls as i128);
+    let apart = (run.number(case, "total") - i128::from(beside)).abs() as f64 / run.hz();
+    assert!(apart < APART * calls as f64, "{apart} s apart");
+}
+
+pub(super) fn on_the_processor(run: &Run, case: &Case) {
+    let samples = run.samples(case);
+    let calls = run.events.calls(case.function);
+    let sleeps = sleeps(run);
+    assert_eq!(samples.len(), calls.len());
+    // By the ends, as the samples are.
+    for ((tsc, value, _), (begun, ended)) in samples.iter().zip(&calls) {
+        assert!(begun.tsc < *tsc && *tsc <= ended.tsc);
+        let sleep = of_thread(&sleeps, begun.tsc, ended.tsc);
+        let seconds = *value as f64 / run.hz();
+        // The kernel's own account of the thread has the call and what is around it, the program's
+        // and the kernel's probes.
+        let accounted = sleep[3] as f64 / 1e9;
+        assert!(
+            seconds <= accounted * 1.001 + 1e-4,
+            "{seconds} s, the kernel says {accounted} s"
+        );
+        assert!(
+            seconds < sleep[2] as f64 / 1e3,
+            "{seconds} s of a sleep {sleep:?}"
+        );
+    }
+}
+
+/// The calls of the kernel's probes as steps: time, and one up or down.
+fn inside_at(run: &Run, function: &str) -> f64 {
+    let calls = run.events.calls(function);
+    calls
+        .iter()
+        .map(|(begun, ended)| (ended.tsc - begun.tsc) as f64)
+        .sum()
+}
+
+/// What is between samples of a number, added up: number times ticks.
+fn integral(samples: &[(u64, u64, u32)]) -> f64 {
+    samples
+        .windows(2)
+        .map(|pair| pair[0].1 as f64 * (pair[1].0 - pair[0].0) as f64)
+        .sum()
+}
+
+/// Each sample is one more or one less than the last; the first is 1, and the last 0.
+fn in_steps(samples: &[(u64, u64, u32)]) -> u64 {
+    let values: Vec<u64> = samples.iter().map(|(_, value, _)| *value).collect();
+    assert_eq!(
+        (values.first(), values.last()),
+        (Some(&1), Some(&0)),
+        "{values:?}"
+    );
+    values.into_iter().max().unwrap_or(0)
+}
+
+pub(super) fn inside(run: &Run, case: &Case) {
+    let samples = run.samples(case);
+    assert_eq!(samples.len(), 2 * run.said("sleep").len());
+    let most = in_steps(&samples);
+    assert!((2..=4).contains(&most), "{most} of four threads at once");
+    // The average number inside, times the time, is all the time that the threads were inside.
+    let (ours, kernels) = (integral(&samples), inside_at(run, case.function));
+    let apart = (ours - kernels).abs() / run.hz();
+    assert!(apart < APART * samples.len() as f64, "{apart} s apart");
+}
+
+pub(super) fn waiting(run: &Run, case: &Case) {
+    let samples = run.samples(case);
+    let most = in_steps(&samples);
+    assert!((2..=4).contains(&most), "{most} of four threads at once");
+    // All the time that the threads were inside, but for what the other instrument saw them run.
+    let inside = integral(&run.samples(run.other("threads-inside", SLEEP)));
+    let ran: u64 = run.values(run.other("processor-time", SLEEP)).iter().sum();
+    let apart = (inside - ran as f64 - integral(&samples)).abs() / run.hz();
+    assert!(apart < APART * samples.len() as f64, "{apart} s apart");
+}
+
+pub(super) fn nested(run: &Run, case: &Case) {
+    let samples = run.samples(case);
+    within_the_kernels(run, case, &samples);
+    // Asked for once each, and each level has another in it.
+    for asked in run.said("nested") {
+        let inside = samples
+            .iter()
+            .filter(|(tsc, ..)| asked[0] < *tsc && *tsc < asked[1]);
+        let calls: Vec<_> = inside.collect();
+        assert_eq!(calls.len() as u64, asked[2], "{asked:?}");
+        for pair in calls.windows(2) {
+            let (inner, outer) = (pair[0], pair[1]);
+            assert!(
+                outer.0 - outer.1 < inner.0 - inner.1 && inner.0 < outer.0,
+                "{pair:?}"
+            );
+        }
+    }
+}
+
+pub(super) fn outermost(run: &Run, case: &Case) {
+    let samples = run.samples(run.other("elapsed", NESTED));
+    // A call that is within no other one.
+    let begun = |sample: &(u64, u64, u32)| sample.0 - sample.1;
+    let outer = |one: &&(u64, u64, u32)| {
+        !samples
+            .iter()
+            .any(|other| begun(other) < begun(one) && one.0 < other.0)
+    };
+    let outer: Vec<_> = samples.iter().filter(outer).collect();
+    assert!(outer.len() < samples.len());
+    assert_eq!(run.number(case, "calls"), outer.len() as i128);
+    let known: u64 = outer.iter().map(|sample| sample.1).sum();
+    let apart = (run.number(case, "total") - i128::from(known)).abs() as f64 / run.hz();
+    assert!(apart < APART * outer.len() as f64, "{apart} s apart");
+}
+
+pub(super) fn waits(run: &Run, case: &Case) {
+    let all = run.samples(case);
+    assert!(!all.is_empty(), "two threads fought for one file");
+    // Others may wait, too, before the kernel's probes are there and after.
+    let calls = run.events.calls(case.function);
+    let ends = |tsc: u64| {
+        calls
+            .iter()
+            .any(|(begun, ended)| begun.tsc < tsc && tsc < ended.tsc)
+    };
+    let samples: Vec<_> = { all.iter().copied() }
+        .filter(|(tsc, ..)| ends(*tsc))
+        .collect();
+    within_the_kernels(run, case, &samples);
+    let (from, to) = (run.said("begun")[0][1], run.said("ended")[0][0]);
+    let others = |(tsc, value, _): &&(u64, u64, u32)| *tsc < from || to < tsc - value;
+    assert_eq!(all.iter().filter(others).count(), all.len() - samples.len());
+    let Total::Buckets(buckets) = run.total(case, "waits") else {
+        panic!("a histogram has buckets");
+    };
+    let counted: u64 = buckets.iter().map(|bucket| bucket.count).sum();
+    assert_eq!(counted, all.len() as u64);
+}
+
+pub(super) fn started(run: &Run, case: &Case) {
+    assert_eq!(run.samples(case), [], "it samples nothing itself");
+}
+
+pub(super) fn stopped(run: &Run, case: &Case) {
+    let samples = run.samples(case);
+    within_the_kernels(run, case, &samples);
+    for (call, (tsc, value, _)) in run.said("umask").iter().zip(samples.iter().skip(1)) {
+        assert!(call[0] < tsc - value && *tsc < call[1], "{call:?}");
+    }
+}
+
+/// Calls of what copying calls, by the kernel's probes: those within a copy of the same thread, and all.
+fn within_copies(run: &Run) -> (usize, usize) {
+    let copies = run.events.calls(COPY_CALL);
+    let calls = run.events.calls(VERIFY);
+    let within = calls.iter().filter(|(begun, ended)| {
+        let around = |(from, to): &(&super::Event, &super::Event)| {
+            from.thread == begun.thread && from.tsc < begun.tsc && ended.tsc < to.tsc
+        };
+        copies.iter().any(around)
+    });
+    (within.count(), calls.len())
+}
+
+pub(super) fn called(run: &Run, case: &Case) {
+    assert_eq!(run.samples(case), [], "it samples nothing itself");
+    assert_eq!(run.entries(case).len(), run.said("copy").len());
+}
+
+pub(super) fn when_called(run: &Run, case: &Case) {
+    let (within, all) = within_copies(run);
+    assert!(0 < within && within < all, "{within} of {all}");
+    assert_eq!(run.samples(case).len(), within);
+}
+
+pub(super) fn call_trace(run: &Run, case: &Case) {
+    let (within, _) = within_copies(run);
+    let values = run.values(case);
+    let mut tally: BTreeMap<u64, usize> = BTreeMap::new();
+    for value in &values {
+        *tally.entry(*value).or_default() += 1;
+    }
+    assert_eq!(tally, BTreeMap::from([(0, within), (1, within)]));
+    assert!(
+        values.chunks(2).all(|pair| *pair == [1, 0]),
+        "a leaf of the tree"
+    );
+}
