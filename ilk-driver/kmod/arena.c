@@ -31,7 +31,7 @@ static int ilk_arena_alloc(void)
 
 	ilk_arena_size = (unsigned long)arena_mib << 20;
 	pages = ilk_arena_size >> PAGE_SHIFT;
-	ilk_arena = (unsigned long)ilk_code_alloc(ilk_arena_size);
+	ilk_arena = (unsigned long)ILK_TRY(ilk_code_alloc(ilk_arena_size));
 	if (!ilk_arena) {
 		pr_err("no memory for an arena of %u MiB: lower arena_mib\n", arena_mib);
 		return -ENOMEM;
@@ -151,12 +151,12 @@ int ilk_arena_write(const struct ilk_arena_write *request)
 	if (ilk_arena_pinned(first, last))
 		return -EBUSY;
 
-	block = kzalloc(sizeof(*block), GFP_KERNEL);
+	block = ILK_TRY(kzalloc(sizeof(*block), GFP_KERNEL));
 	if (!block)
 		return -ENOMEM;
 	block->node.start = first;
 	block->node.last = last;
-	code = vmemdup_user(u64_to_user_ptr(request->data), request->len);
+	code = ILK_TRY_USER(vmemdup_user(u64_to_user_ptr(request->data), request->len));
 	err = IS_ERR(code) ? PTR_ERR(code) : ilk_unwind_read(block, request);
 	if (!err)
 		err = ilk_faults_read(block, request);

@@ -74,7 +74,7 @@ static u32 ilk_stage_end(const struct ilk_job *jobs, u32 first, u32 count)
 /* A site for an install, in the tree; what it is on is not known yet. */
 static struct ilk_site *ilk_site_new(const struct ilk_job *job, u8 span)
 {
-	struct ilk_site *site = kzalloc(sizeof(*site), GFP_KERNEL);
+	struct ilk_site *site = ILK_TRY(kzalloc(sizeof(*site), GFP_KERNEL));
 
 	if (!site)
 		return NULL;
@@ -271,7 +271,7 @@ static enum ilk_reason ilk_commit(struct ilk_job *jobs, u32 count, struct ilk_ba
 	for (u32 i = 0; i < count; i++)
 		tracers += jobs[i].poke->kind == ILK_TRACER;
 	/* Now: when the first byte is written it is too late for want of memory. */
-	sites = kvcalloc(tracers, sizeof(*sites), GFP_KERNEL);
+	sites = ILK_TRY(kvcalloc(tracers, sizeof(*sites), GFP_KERNEL));
 	if (!sites)
 		return ILK_NO_MEMORY;
 
@@ -339,10 +339,11 @@ int ilk_batch_run(struct ilk_batch *batch)
 	if (err)
 		return err;
 
-	pokes = vmemdup_user(u64_to_user_ptr(batch->pokes), batch->count * sizeof(*pokes));
+	pokes = ILK_TRY_USER(vmemdup_user(u64_to_user_ptr(batch->pokes),
+					  batch->count * sizeof(*pokes)));
 	if (IS_ERR(pokes))
 		return PTR_ERR(pokes);
-	jobs = kvcalloc(batch->count, sizeof(*jobs), GFP_KERNEL);
+	jobs = ILK_TRY(kvcalloc(batch->count, sizeof(*jobs), GFP_KERNEL));
 	if (!jobs) {
 		kvfree(pokes);
 		return -ENOMEM;

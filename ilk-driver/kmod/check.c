@@ -80,7 +80,7 @@ int ilk_check_init(void)
 
 	ilk_reserved_count = ilk_sym.jump_labels_end - ilk_sym.jump_labels +
 			     (ilk_sym.static_calls_end - ilk_sym.static_calls);
-	ilk_reserved = kvcalloc(ilk_reserved_count, sizeof(*ilk_reserved), GFP_KERNEL);
+	ilk_reserved = ILK_TRY(kvcalloc(ilk_reserved_count, sizeof(*ilk_reserved), GFP_KERNEL));
 	if (!ilk_reserved)
 		return -ENOMEM;
 	for (label = ilk_sym.jump_labels; label < ilk_sym.jump_labels_end; label++, i++)

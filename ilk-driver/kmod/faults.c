@@ -78,8 +78,8 @@ int ilk_faults_read(struct ilk_block *block, const struct ilk_arena_write *reque
 		return 0;
 	if (request->fault_count > request->len || request->fault_count > ilk_faults_most())
 		return -EINVAL;
-	faults = vmemdup_user(u64_to_user_ptr(request->faults),
-			      (size_t)request->fault_count * sizeof(*faults));
+	faults = ILK_TRY_USER(vmemdup_user(u64_to_user_ptr(request->faults),
+					   (size_t)request->fault_count * sizeof(*faults)));
 	if (IS_ERR(faults))
 		return PTR_ERR(faults);
 	for (u32 i = 0; i < request->fault_count; i++)
@@ -108,7 +108,7 @@ int ilk_faults_publish(void)
 		needed += block->fault_count;
 	if (needed > ILK_MAX_FAULTS)
 		return -ENOSPC;
-	entries = ilk_code_alloc(ILK_MAX_FAULTS * sizeof(*entries));
+	entries = ILK_TRY(ilk_code_alloc(ILK_MAX_FAULTS * sizeof(*entries)));
 	if (!entries)
 		return -ENOMEM;
 	for (; own < ilk_own_count && ilk_entry_address(&ilk_own[own]) < ilk_arena; own++)

@@ -13,6 +13,7 @@
 #include <linux/mutex.h>
 #include <linux/poll.h>
 #include <linux/rbtree_latch.h>
+#include <linux/err.h>
 #include <linux/slab.h>
 #include <linux/string.h>
 #include <linux/uaccess.h>
@@ -21,6 +22,14 @@
 
 #define ILK_JMP 5u	/* bytes of jmp rel32, the longest that is written */
 #define ILK_INT3 0xcc
+
+/*
+ * main.c: tests have the allocations of a request fail one by one. What stands behind ILK_TRY is then not
+ * done; it gives a pointer.
+ */
+bool ilk_starved(void);
+#define ILK_TRY(allocation) (ilk_starved() ? NULL : (allocation))
+#define ILK_TRY_USER(copy) (ilk_starved() ? ERR_PTR(-ENOMEM) : (copy))
 
 /* symbols.c: functions and data of the kernel that are not exported. */
 struct ilk_symbols {

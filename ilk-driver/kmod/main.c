@@ -16,6 +16,16 @@ static DEFINE_MUTEX(ilk_mutex);	/* one request at a time */
 static unsigned long ilk_open_bit;
 static bool ilk_greeted;	/* the owner has named the right version */
 
+static unsigned int fail_alloc;
+module_param(fail_alloc, uint, 0600);
+MODULE_PARM_DESC(fail_alloc, "for tests: which allocation of each request, and of the load, fails (0: none)");
+static unsigned int ilk_allocations;	/* of the request under way */
+
+bool ilk_starved(void)
+{
+	return unlikely(++ilk_allocations == READ_ONCE(fail_alloc));
+}
+
 /*
  * A kernel whose integrity is locked down has its memory written by nobody: that is the
  * rule for /dev/mem, and it is ours, at load and, as there, at each open.
@@ -150,6 +160,7 @@ static long ilk_ioctl(struct file *file, unsigned int command, unsigned long arg
 
 	if (mutex_lock_killable(&ilk_mutex))
 		return -EINTR;
+	ilk_allocations = 0;
 	result = ilk_dispatch(command, (void __user *)argument);
 	mutex_unlock(&ilk_mutex);
 	return result;
@@ -192,10 +203,10 @@ static int __init ilk_init(void)
 	err = ilk_ring_init();
 	if (err)
 		goto no_rings;
-	err = register_die_notifier(&ilk_die_block);
+	err = ilk_starved() ? -ENOMEM : register_die_notifier(&ilk_die_block);
 	if (err)
 		goto no_sites;
-	err = misc_register(&ilk_device);
+	err = ilk_starved() ? -ENOMEM : misc_register(&ilk_device);
 	if (err)
 		goto no_device;
 	return 0;

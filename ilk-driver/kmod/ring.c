@@ -80,7 +80,8 @@ static bool ilk_banks_alloc(void)
 
 	ilk_banks[0] = &ilk_near_counters[0];
 	for (; ilk_bank_count < wanted; ilk_bank_count++) {
-		ilk_banks[ilk_bank_count] = __alloc_percpu(ILK_BANK_COUNTERS * sizeof(u64), 64);
+		ilk_banks[ilk_bank_count] =
+			ILK_TRY(__alloc_percpu(ILK_BANK_COUNTERS * sizeof(u64), 64));
 		if (!ilk_banks[ilk_bank_count])
 			return false;
 	}
@@ -105,7 +106,7 @@ int ilk_ring_init(void)
 	ilk_slots = 1ull << slots_log2;
 	ilk_stride_log2 = slots_log2 + ILK_SLOT_LOG2;
 	ilk_rings_size = (size_t)nr_cpu_ids << ilk_stride_log2;
-	ilk_rings = vmalloc_user(ilk_rings_size);
+	ilk_rings = ILK_TRY(vmalloc_user(ilk_rings_size));
 	if (ilk_rings && ilk_banks_alloc())
 		return 0;
 	pr_err("no memory for rings of %zu bytes in all and 2^%u counters of each CPU: lower slots_log2 or counters_log2\n",
@@ -357,7 +358,7 @@ int ilk_ring_counters(const struct ilk_counters *request)
 	    request->count > ilk_bank_slots(bank) ||
 	    request->first > ilk_bank_slots(bank) - request->count)
 		return -EINVAL;
-	row = kvcalloc(request->count, sizeof(*row), GFP_KERNEL);
+	row = ILK_TRY(kvcalloc(request->count, sizeof(*row), GFP_KERNEL));
 	if (!row)
 		return -ENOMEM;
 

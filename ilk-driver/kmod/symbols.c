@@ -65,7 +65,8 @@ static const struct {
 int ilk_symbols_resolve(void)
 {
 	struct kprobe probe = { .symbol_name = "kallsyms_lookup_name" };
-	int err = register_kprobe(&probe);
+	bool hidden = without && !strcmp(without, probe.symbol_name);
+	int err = hidden ? -ENOENT : register_kprobe(&probe);
 	void *lookup = probe.addr;
 
 	if (err) {

@@ -125,11 +125,11 @@ int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *reque
 	}
 	if (!ilk_unwinds || request->row_count > request->len)
 		return -EINVAL;
-	rows = vmemdup_user(u64_to_user_ptr(request->rows),
-			    (size_t)request->row_count * sizeof(*rows));
+	rows = ILK_TRY_USER(vmemdup_user(u64_to_user_ptr(request->rows),
+					 (size_t)request->row_count * sizeof(*rows)));
 	if (IS_ERR(rows))
 		return PTR_ERR(rows);
-	block->rows = kvmalloc_array(request->row_count, sizeof(*block->rows), GFP_KERNEL);
+	block->rows = ILK_TRY(kvmalloc_array(request->row_count, sizeof(*block->rows), GFP_KERNEL));
 	if (!block->rows) {
 		kvfree(rows);
 		return -ENOMEM;
@@ -182,8 +182,8 @@ int ilk_unwind_publish(void)
 		return 0;
 	while ((block = ilk_next_block(block)))
 		room += block->row_count + 1;
-	table.ip = ilk_code_alloc(room * sizeof(*table.ip));
-	table.orc = vmalloc(room * sizeof(*table.orc));
+	table.ip = ILK_TRY(ilk_code_alloc(room * sizeof(*table.ip)));
+	table.orc = ILK_TRY(vmalloc(room * sizeof(*table.orc)));
 	if (!table.ip || !table.orc) {
 		ilk_table_free(&table);
 		return -ENOMEM;

@@ -114,6 +114,7 @@ void refusals(void);
 void faults(void);
 void fuzz(void);
 void rollback(void);
+void starve(void);
 void soak(void);
 
 #endif

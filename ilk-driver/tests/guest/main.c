@@ -60,6 +60,7 @@ int main(int count, char **arguments)
 		{ "faults", faults },
 		{ "fuzz", fuzz },
 		{ "rollback", rollback },
+		{ "starve", starve },
 		{ "soak", soak },
 	};
 	int known = 0;

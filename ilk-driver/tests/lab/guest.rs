@@ -15,7 +15,7 @@ const BAD: [&str; 8] = [
     "Oops",
     "Kernel panic",
     "general protection",
-    "stall",
+    " stall",
     "hung task",
     "Call Trace",
 ];
@@ -67,6 +67,11 @@ impl Guest {
         }
     }
 
+    /// A module of its own, built.
+    pub(crate) fn module(&self, name: &str) -> PathBuf {
+        self.home.path().join("modules").join(format!("{name}.ko"))
+    }
+
     /// Runs a script in a lab of its own and gives what was said on its console, which no kernel in trouble says.
     pub(crate) fn run(
         &self,
@@ -104,13 +109,9 @@ impl Guest {
         let mut files: Vec<(String, PathBuf)> = ["assay", "unhush", "run"]
             .map(|name| (format!("lab/{name}"), self.home.path().join(name)))
             .into();
-        files.extend(["hush", "passer", "meddler"].map(|name| {
-            let file = format!("{name}.ko");
-            (
-                format!("lab/{file}"),
-                self.home.path().join("modules").join(file),
-            )
-        }));
+        files.extend(
+            ["hush", "passer", "meddler"].map(|name| (format!("lab/{name}.ko"), self.module(name))),
+        );
         let prepared = self.prepared.clone().with(|options| {
             options.files = files;
             change(options);

@@ -11,10 +11,10 @@ use crate::support::{asked, prepared};
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn everything_that_may_not_be_spliced_is_refused_by_its_reason_and_faults_go_on() {
+fn what_may_not_be_spliced_is_refused_by_its_reason_faults_go_on_and_want_of_memory_is_told() {
     let guest = Guest::new(&prepared());
     let console = guest.run(
-        "/lab/assay faults; LOCKDOWN=1 /lab/assay refusals",
+        "/lab/assay faults; /lab/assay starve; LOCKDOWN=1 /lab/assay refusals",
         Duration::from_secs(300),
         |_| (),
     );

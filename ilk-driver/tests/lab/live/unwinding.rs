@@ -7,7 +7,8 @@ use gilk_engine::session::Workload;
 use gilk_engine::{Addr, HookType, Image, Plan, Session};
 
 use crate::chosen::Chosen;
-use crate::support::{Turn, placement, run, shared};
+use crate::guest::Guest;
+use crate::support::{Turn, placement, prepared, run, shared, shared_of};
 
 /// What a read of `/dev/zero`, a write and a sleep go through.
 const FUNCTIONS: [&str; 11] = [
@@ -75,6 +76,65 @@ fn stacks_through_patches_are_those_without() {
     );
     with.assert_dumps_are_whole();
     with.assert_chains_are_those_of(&without, image);
+}
+
+/// A module that warns when its file is read; the kernel prints who had called.
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn a_warning_beneath_hooks_has_the_backtrace_that_it_has_without() {
+    let guest = Guest::new(&prepared());
+    let warner = ("lab/warner.ko".to_owned(), guest.module("warner"));
+    let shared = shared_of(&prepared().with(|options| options.files.push(warner)));
+    let turn = shared.turn();
+    let image = &shared.image;
+    let script = "insmod /lab/warner.ko 2>/dev/null; dmesg -c > /tmp/before; cat /proc/warner; \
+                  dmesg -c | sed 's/^/warned: /'";
+    let session = Session {
+        name: "a warning".into(),
+        duration: 3.0,
+        workload: Some(Workload {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            start: 0.5,
+        }),
+        ..Session::empty()
+    };
+    let layout = turn.connect().info().layout.clone();
+    let above = ["__x64_sys_read", "ksys_read", "vfs_read", "proc_reg_read"];
+    let backtrace = |functions: &[&str]| {
+        let named = functions.iter().map(|name| image.function_named(name));
+        let functions: Vec<_> = named.map(Result::unwrap).collect();
+        let mut chosen = Chosen::of(image, &functions);
+        let (session, _) = chosen.plan(image, session.clone(), &layout);
+        let outcome = turn.run(&session);
+        let hits: u64 = (0..session.placements.len())
+            .map(|at| outcome.total(at))
+            .sum();
+        let said = outcome.said.iter();
+        let lines = said.filter_map(|line| line.strip_prefix("warned: ")?.split_once("] "));
+        let lines: Vec<_> = lines.map(|(_, line)| line.to_owned()).collect();
+        let of_stack = lines
+            .iter()
+            .skip_while(|line| !line.contains("Call Trace:"));
+        // What the kernel itself does not vouch for has a question mark.
+        let known = of_stack.take_while(|line| !line.contains("</TASK>"));
+        let known = known.filter(|line| line.contains("+0x") && !line.contains(" ? "));
+        let known: Vec<String> = known.map(|line| line.trim().to_owned()).collect();
+        assert!(known.len() > 3, "{lines:#?}");
+        (known, hits)
+    };
+    let (without, _) = backtrace(&["__x64_sys_chroot"]);
+    let (with, hits) = backtrace(&above);
+    println!("{hits} hits; {with:#?}");
+    assert_eq!(with, without);
+    for name in ["proc_reg_read", "vfs_read", "ksys_read"] {
+        assert!(
+            with.iter()
+                .any(|line| line.starts_with(&format!("{name}+"))),
+            "{name}: {with:#?}"
+        );
+    }
+    assert!(hits > 10, "{hits}");
 }
 
 /// Where the profiler found a thread, and who had called.
