@@ -38,16 +38,6 @@ pub enum Error {
         /// What the system said.
         reason: String,
     },
-    /// The way to another machine could not be had.
-    #[error(
-        "{host} could not be reached: {reason}. Try `ssh {host} true` in a terminal, and `sudo ilk agent` on it."
-    )]
-    Ssh {
-        /// The machine, as ssh knows it.
-        host: String,
-        /// Why, with what ssh said.
-        reason: String,
-    },
     /// From the driver.
     #[error(transparent)]
     Driver(#[from] ilk_driver::Error),

@@ -123,6 +123,26 @@ pub enum Error {
         /// What the writer said.
         source: gilk_samples::Error,
     },
+    /// A session was not started, because another machine of it could not.
+    #[cfg(feature = "client")]
+    #[error("Nothing was started here, because another machine could not start; see what it says.")]
+    NotTogether,
+    /// A session was stopped before it was started.
+    #[cfg(feature = "client")]
+    #[error("The session was stopped before it began; nothing was written.")]
+    NotBegun,
+    /// The way to another machine could not be made.
+    #[cfg(feature = "client")]
+    #[error(
+        "The machine {host} could not be reached: {reason}. Check that `ssh {host}` works without a \
+         password and that `sudo ilk agent` runs there."
+    )]
+    Ssh {
+        /// As ssh knows it.
+        host: String,
+        /// What ssh said.
+        reason: String,
+    },
     /// A plan was made for another target.
     #[cfg(feature = "client")]
     #[error(

@@ -17,5 +17,7 @@ pub mod protocol;
 pub mod saved;
 mod shared;
 pub mod spread;
+#[cfg(feature = "client")]
+pub mod ssh;
 
 pub use error::{Error, Result};

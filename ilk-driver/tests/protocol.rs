@@ -104,13 +104,15 @@ fn request() -> impl Strategy<Value = Request> {
             -1e9..1e9,
             proptest::option::of(workload()),
             collection(),
+            proptest::option::of(any::<u64>()),
             any::<u64>()
         )
             .prop_map(
-                |(duration, workload, collection, token)| Request::Start(Schedule {
+                |(duration, workload, collection, start, token)| Request::Start(Schedule {
                     duration,
                     workload,
                     collection,
+                    start,
                     token
                 })
             ),
@@ -228,7 +230,7 @@ fn message() -> impl Strategy<Value = Message> {
         ".*".prop_map(Message::End),
         Just(Message::Accepted),
         refusal().prop_map(Message::Refused),
-        any::<u64>().prop_map(Message::Pong),
+        any::<(u64, u64)>().prop_map(|(number, tsc)| Message::Pong { number, tsc }),
         any::<(u64, u64, u64)>().prop_map(|(tsc_hz, tsc, unix_ns)| Message::Started(Started {
             tsc_hz,
             tsc,
@@ -448,6 +450,7 @@ fn numbers_out_of_bounds_are_refused_by_name() {
             duration,
             workload: None,
             collection: streamed,
+            start: None,
             token: 0,
         })
     };
@@ -462,6 +465,7 @@ fn numbers_out_of_bounds_are_refused_by_name() {
                 grace,
                 ..streamed
             },
+            start: None,
             token: 0,
         })
     };

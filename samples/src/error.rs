@@ -65,6 +65,15 @@ pub enum Error {
         /// Samples written.
         samples: u64,
     },
+    /// Recordings of too many or too large machines.
+    #[error(
+        "The recordings have more {what} together than one recording can tell apart; join fewer of \
+         them."
+    )]
+    Joint {
+        /// What there are too many of.
+        what: &'static str,
+    },
 }
 
 /// The crate's result.

@@ -13,6 +13,8 @@ pub mod ring;
 #[cfg(feature = "recording")]
 pub mod chart;
 #[cfg(feature = "recording")]
+pub mod clocks;
+#[cfg(feature = "recording")]
 pub mod collector;
 #[cfg(feature = "recording")]
 pub mod compare;
@@ -26,6 +28,8 @@ pub mod histogram;
 pub mod import;
 #[cfg(feature = "recording")]
 pub mod index;
+#[cfg(feature = "recording")]
+pub mod joined;
 #[cfg(feature = "recording")]
 pub mod metadata;
 #[cfg(feature = "recording")]

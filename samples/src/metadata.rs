@@ -9,6 +9,9 @@ use crate::Meaning;
 pub struct Metadata {
     /// The session as it was run, in RON.
     pub session: String,
+    /// What the target is called; empty for several, or where nobody said.
+    #[serde(default)]
+    pub machine: String,
     /// `uname -r` of the target.
     pub kernel: String,
     /// CPUs of the target.
@@ -19,6 +22,25 @@ pub struct Metadata {
     pub functions: Vec<FunctionInfo>,
     /// Every instrument of the session.
     pub instruments: Vec<InstrumentInfo>,
+    /// The machines of a recording that was joined of several; empty for one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<MachineInfo>,
+}
+
+/// A machine of a joined recording.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineInfo {
+    /// What it is called.
+    pub name: String,
+    /// `uname -r`.
+    pub kernel: String,
+    /// What its CPU 0 is called here.
+    pub first_cpu: u16,
+    /// Its second 0, in nanoseconds since 1970.
+    pub start_unix_ns: u64,
+    /// How far its times may be off from those of whoever recorded, in nanoseconds; `None` where that is
+    /// not known, and they are by its own clock.
+    pub error_ns: Option<u64>,
 }
 
 /// How TSC ticks become seconds and wall-clock time.

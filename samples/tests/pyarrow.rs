@@ -92,8 +92,8 @@ fn metadata() -> Metadata {
             start: 123_456_789_012,
             start_unix_ns: 1_700_000_000_123_456_789,
         },
-        functions: Vec::new(),
         instruments: instruments.collect(),
+        ..Metadata::default()
     }
 }
 

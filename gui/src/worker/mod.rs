@@ -14,7 +14,6 @@ pub(crate) mod caller;
 pub mod files;
 mod planner;
 mod searcher;
-mod ssh;
 pub(crate) mod target;
 
 use std::collections::BTreeMap;

@@ -10,8 +10,8 @@ use gilk_engine::{Image, Session, VerifiedPlan};
 use ilk_driver::client::{Connection, Event, StopFlag};
 use ilk_driver::lab::{self, Lab};
 use ilk_driver::saved;
+use ilk_driver::ssh::Tunnel;
 
-use super::ssh::Tunnel;
 use super::{Mail, Message, Progress, TargetNews, spawn};
 use crate::args::Source;
 use crate::catalogue::Catalogue;

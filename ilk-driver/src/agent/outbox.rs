@@ -331,24 +331,28 @@ mod tests {
         drop(client);
     }
 
+    fn pong(number: u64) -> Message {
+        Message::Pong { number, tsc: 7 }
+    }
+
     #[test]
     fn messages_arrive_in_order() {
         let (stream, mut client) = pair();
         let (outbox, writer) = Outbox::start(stream).unwrap();
         for n in 0..1000 {
-            outbox.send(&Message::Pong(n)).unwrap();
+            outbox.send(&pong(n)).unwrap();
         }
         let mut decoder = Decoder::frames_only();
         for n in 0..1000 {
             let mut bytes = [0; 100];
-            let pong = loop {
+            let told = loop {
                 if let Some(message) = decoder.take::<Message>().unwrap() {
                     break message;
                 }
                 let count = std::io::Read::read(&mut client, &mut bytes).unwrap();
                 decoder.push(&bytes[..count]);
             };
-            assert_eq!(pong, Message::Pong(n));
+            assert_eq!(told, pong(n));
         }
         outbox.close();
         writer.join().unwrap();
@@ -363,7 +367,7 @@ mod tests {
             while let Some(message) = decoder.take::<Message>().unwrap() {
                 match message {
                     Message::Losses { tsc, .. } => told.push(tsc),
-                    Message::Pong(_) => {}
+                    Message::Pong { .. } => {}
                     other => panic!("{other:?}"),
                 }
             }
@@ -384,7 +388,7 @@ mod tests {
             for tsc in numbers {
                 let cpus = Vec::new();
                 outbox.send(&Message::Losses { tsc, cpus }).unwrap();
-                outbox.tell(&Message::Pong(tsc));
+                outbox.tell(&pong(tsc));
             }
         };
         tell(0..10);

@@ -9,7 +9,7 @@ use super::kernel::{self, Memory};
 use super::outbox::{Gone, Outbox};
 use super::session::Running;
 use super::stream::Stream;
-use super::{abi, clock, device, modules};
+use super::{abi, clock, device, modules, sys};
 use crate::protocol::{
     self, Bytes, CHUNK, Message, Opening, Refusal, RefusalKind, Request, SAMPLE_BYTES, Schedule,
     Target,
@@ -132,7 +132,10 @@ impl Served {
             self.end_session();
         }
         let answer = match request {
-            Request::Ping(number) => Ok(Message::Pong(number)),
+            Request::Ping(number) => Ok(Message::Pong {
+                number,
+                tsc: sys::tsc(),
+            }),
             Request::Taken(count) => {
                 self.outbox.taken(count);
                 return Ok(());

@@ -13,7 +13,7 @@ use super::device::Device;
 use super::drain::Drain;
 use super::outbox::Outbox;
 use super::rings::Rings;
-use crate::protocol::{Batch, Counter, Refusal, RefusalKind, Schedule};
+use crate::protocol::{Batch, Counter, MAX_WAIT, Refusal, RefusalKind, Schedule};
 
 /// How a session is ended from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(super) struct Running {
 }
 
 impl Running {
-    /// Starts the clock now.
+    /// Starts the clock.
     pub(super) fn start(
         device: Arc<Device>,
         batches: Vec<Batch>,
@@ -54,6 +54,13 @@ impl Running {
         let broken = |what: &str| Refusal::new(RefusalKind::Module, what);
         let rings = Rings::new(Arc::clone(&device)).ok_or_else(|| {
             broken("The module describes its rings wrongly; build it from this source.")
+        })?;
+        let clock = Clock::start(hz, schedule.start).map_err(|seconds| {
+            let text = format!(
+                "The session would begin in {seconds:.0} s, and the limit is {MAX_WAIT} s; the \
+                 clocks were compared too long ago, so start it again."
+            );
+            Refusal::new(RefusalKind::Request, text)
         })?;
         let signal = Arc::new(Signal::default());
         let own = Arc::clone(&signal);
@@ -67,8 +74,7 @@ impl Running {
                     counters,
                     collection,
                 );
-                let clockwork =
-                    Clockwork::new(device, outbox, Arc::new(drain), own, Clock::start(hz));
+                let clockwork = Clockwork::new(device, outbox, Arc::new(drain), own, clock);
                 clockwork.run(rings, &batches, schedule.workload, schedule.duration);
             })
             .map_err(|e| {
@@ -137,7 +143,7 @@ mod tests {
 
     #[test]
     fn waiting_ends_at_its_time_or_by_a_signal() {
-        let clock = Clock::start(super::super::clock::tsc_hz(0));
+        let clock = Clock::start(super::super::clock::tsc_hz(0), None).unwrap();
         assert_eq!(Signal::default().wait(&clock, 0.05), End::Never);
         assert!(clock.until(0.05).is_none());
 

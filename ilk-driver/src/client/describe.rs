@@ -65,10 +65,12 @@ pub fn metadata(
         .collect();
     Ok(Metadata {
         session: session.to_ron()?,
+        machine: info.host.clone(),
         kernel: info.release.clone(),
         cpus: info.cpus,
         clock,
         functions,
         instruments,
+        machines: Vec::new(),
     })
 }

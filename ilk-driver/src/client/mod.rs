@@ -5,6 +5,7 @@
 //! it. All of them block: call them from a thread of their own.
 
 mod aggregates;
+mod clock;
 mod describe;
 mod event;
 mod hold;
@@ -13,6 +14,7 @@ mod poke;
 mod resume;
 mod run;
 mod tally;
+mod together;
 mod upload;
 mod way;
 mod wire;
@@ -31,6 +33,7 @@ pub use crate::protocol::CpuLosses;
 pub use describe::{label, metadata};
 pub use event::{AggregateSummary, Event, InstrumentSummary, StopFlag, Summary, Switch};
 pub use resume::resume;
+pub use together::{Machine, together};
 pub use way::{Carried, measure_way};
 use wire::{Wire, unexpected};
 
@@ -103,6 +106,11 @@ impl Connection {
         &self.info
     }
 
+    /// Calls the target so in recordings, instead of by its own name.
+    pub fn call(&mut self, name: &str) {
+        name.clone_into(&mut self.info.host);
+    }
+
     /// Asks whether the agent is still there, and waits for its answer: while nothing runs, this is how
     /// a target that is gone is noticed.
     ///
@@ -114,9 +122,11 @@ impl Connection {
         self.wire.send(&Request::Ping(number))?;
         loop {
             match self.wire.answer(PATIENCE, "while nothing ran")? {
-                Message::Pong(answered) if answered == number => return Ok(()),
+                Message::Pong {
+                    number: answered, ..
+                } if answered == number => return Ok(()),
                 // The answer to an older question: a run's last ping may come after its end.
-                Message::Pong(_) => {}
+                Message::Pong { .. } => {}
                 other => return Err(unexpected(&other)),
             }
         }

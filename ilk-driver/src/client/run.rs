@@ -2,14 +2,16 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crossbeam_channel::Sender;
 use gilk_engine::{Plan, Session, VerifiedPlan};
+use gilk_samples::clocks::Reading;
 use gilk_samples::collector::Collector;
 use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Writer;
 
+use super::clock::{self, Question};
 use super::event::{Event, InstrumentSummary, StopFlag, Summary};
 use super::hold::Hold;
 use super::resume::Keeper;
@@ -20,8 +22,6 @@ use crate::protocol::{Finished, Message, Request, WorkloadEvent};
 use crate::{Error, Result};
 
 const DOING: &str = "in the middle of the session";
-/// Silence after which the agent is asked whether it is there.
-const QUIET: Duration = Duration::from_secs(2);
 
 impl Connection {
     /// Carries a plan out: loads it, starts the agent's clock, records everything to `recording` and
@@ -40,6 +40,20 @@ impl Connection {
         events: &Sender<Event>,
         stop: &StopFlag,
     ) -> Result<Summary> {
+        self.run_when(plan, session, recording, events, stop, |_| Ok(None))
+    }
+
+    /// As [`run`](Self::run), asking `when` with everything loaded and the clocks compared: at which TSC of
+    /// the target second 0 is to be, if not at once.
+    pub(super) fn run_when(
+        &mut self,
+        plan: &VerifiedPlan,
+        session: &Session,
+        recording: &Path,
+        events: &Sender<Event>,
+        stop: &StopFlag,
+        when: impl FnOnce(&Reading) -> Result<Option<u64>>,
+    ) -> Result<Summary> {
         let plan = plan.plan();
         for request in upload::requests(plan, &self.info)? {
             self.wire.ask(&request, "while the plan was loaded")?;
@@ -53,7 +67,8 @@ impl Connection {
             .map_err(|source| Error::Recording { source })?,
         );
         let mut hold = Hold::new(session.collection.grace);
-        let schedule = upload::schedule(plan, session, hold.token);
+        let reading = clock::read(&mut self.wire)?;
+        let schedule = upload::schedule(plan, session, when(&reading)?, hold.token);
         self.wire.send(&Request::Start(schedule))?;
         let answer = self.wire.answer(PATIENCE, "at the start of the session")?;
         let Message::Started(started) = answer else {
@@ -85,6 +100,7 @@ impl Connection {
             Ok(collector) => run.collector = Some(collector),
             Err(source) => run.trouble = Some(Error::Recording { source }),
         }
+        run.read(reading);
         run.carry_out(&mut self.wire, stop)
     }
 }
@@ -112,7 +128,13 @@ pub(super) struct Run<'a> {
 impl Run<'_> {
     pub(super) fn carry_out(mut self, wire: &mut Wire, stop: &StopFlag) -> Result<Summary> {
         match self.listen(wire, stop) {
-            Ok(finished) => self.finish(wire, &finished),
+            Ok(finished) => {
+                // Without it times are a little less exact.
+                if let Ok(reading) = clock::read(wire) {
+                    self.read(reading);
+                }
+                self.finish(wire, &finished)
+            }
             Err(error) => Err(self.lost(error)),
         }
     }
@@ -129,11 +151,14 @@ impl Run<'_> {
 
     fn listen_on(&mut self, wire: &mut Wire, stop: &StopFlag) -> Result<Finished> {
         let mut asked_to_stop = false;
-        let (mut heard, mut asked) = (Instant::now(), Instant::now());
+        let (mut heard, mut question) = (Instant::now(), Question::new());
         loop {
             if !asked_to_stop && (stop.is_stopped() || self.trouble.is_some()) {
                 asked_to_stop = true;
                 wire.send(&Request::Stop)?;
+            }
+            if question.is_due(heard) {
+                wire.send(&question.ask())?;
             }
             let message = wire.glance(DOING)?;
             match message {
@@ -142,6 +167,10 @@ impl Run<'_> {
                     self.hold.took(&message);
                     match message {
                         Message::Finished(finished) => return Ok(finished),
+                        Message::Pong { number, tsc } => {
+                            let reading = question.answered(number, tsc);
+                            reading.into_iter().for_each(|reading| self.read(reading));
+                        }
                         message => self.take(message)?,
                     }
                 }
@@ -149,10 +178,6 @@ impl Run<'_> {
                     self.notice_failure();
                     if heard.elapsed() > PATIENCE {
                         return Err(wire.silent(PATIENCE));
-                    }
-                    if heard.elapsed().min(asked.elapsed()) > QUIET {
-                        asked = Instant::now();
-                        wire.send(&Request::Ping(0))?;
                     }
                 }
             }
@@ -169,6 +194,11 @@ impl Run<'_> {
         }
         self.hold.confirm(wire);
         Ok(())
+    }
+
+    /// Records what the clocks show, the target's and ours.
+    fn read(&mut self, reading: Reading) {
+        self.record(|collector| collector.marks(vec![reading.into()]));
     }
 
     fn take(&mut self, message: Message) -> Result<()> {
@@ -190,7 +220,7 @@ impl Run<'_> {
                 self.tell(Event::Switched(switch));
             }
             // The end says why.
-            Message::Switched(_) | Message::Pong(_) => {}
+            Message::Switched(_) => {}
             Message::Losses { tsc, cpus } => self.losses(tsc, &cpus),
             Message::Workload(event) => self.workload(event),
             Message::Refused(refusal) => return Err(Error::Refused(refusal)),

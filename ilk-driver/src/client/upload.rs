@@ -123,7 +123,7 @@ fn counter(instrument: &PlannedInstrument) -> Option<Counter> {
 }
 
 /// What starts it.
-pub(super) fn schedule(plan: &Plan, session: &Session, token: u64) -> Schedule {
+pub(super) fn schedule(plan: &Plan, session: &Session, start: Option<u64>, token: u64) -> Schedule {
     let workload = session.workload.as_ref().map(|workload| Workload {
         program: workload.program.clone(),
         arguments: workload.arguments.clone(),
@@ -133,6 +133,7 @@ pub(super) fn schedule(plan: &Plan, session: &Session, token: u64) -> Schedule {
         duration: plan.duration,
         workload,
         collection: collected(session.collection),
+        start,
         token,
     }
 }

@@ -45,7 +45,7 @@ pub enum Request {
         /// Messages of it that the client has safe.
         taken: u64,
     },
-    /// Whether anyone is there.
+    /// Whether anyone is there, and what its clock shows.
     Ping(u64),
     /// Sends everything from the answer on by memory that both have, at whose beginning the client wrote
     /// this number.
@@ -166,7 +166,12 @@ pub enum Message {
     /// Not done, and nothing was changed.
     Refused(Refusal),
     /// To [`Request::Ping`].
-    Pong(u64),
+    Pong {
+        /// The number that was asked with.
+        number: u64,
+        /// The target's TSC at that moment, by which its clock is laid beside the client's.
+        tsc: u64,
+    },
     /// The clock runs.
     Started(Started),
     /// Samples of one CPU: id, value and TSC, `u64` each, little-endian.

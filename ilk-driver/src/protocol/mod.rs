@@ -43,7 +43,7 @@ pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
 pub use schedule::{Collection, Interval, Schedule, Strategy, Workload};
 
 /// Changes with every change of a message.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Bytes of the largest frame that is read or written, its length not counted.
 pub const MAX_FRAME: usize = 4 << 20;
 /// Bytes of kernel memory in one [`Request::Read`].
@@ -62,6 +62,8 @@ pub const MAX_BATCHES: usize = 65_536;
 pub const MAX_COUNTERS: usize = 1 << 21;
 /// Arguments of a workload.
 pub const MAX_ARGUMENTS: usize = 256;
+/// Seconds for which a session may wait for its second 0.
+pub const MAX_WAIT: f64 = 60.0;
 /// Seconds that a session may last: a year.
 pub const MAX_SECONDS: f64 = 31_557_600.0;
 /// Messages that a flood may have.

@@ -9,6 +9,8 @@ pub struct Schedule {
     pub workload: Option<Workload>,
     /// How what is measured is collected.
     pub collection: Collection,
+    /// The target's TSC at second 0; left out, or gone by, it is at once.
+    pub start: Option<u64>,
     /// By which a client that was lost finds it again: a number that nobody guesses.
     pub token: u64,
 }

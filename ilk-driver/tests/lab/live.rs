@@ -14,6 +14,7 @@ mod pulsar;
 mod restoration;
 mod soak;
 mod tactics;
+mod together;
 mod truth;
 mod unwinding;
 mod ways;

@@ -63,6 +63,7 @@ impl Random {
             8 => Request::Start(Schedule {
                 duration: word as f64 / 1e6 - 10.0,
                 workload: None,
+                start: (word & 2 != 0).then_some(word),
                 collection: Collection {
                     samples: Strategy::Stream,
                     totals: Interval {

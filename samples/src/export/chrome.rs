@@ -151,6 +151,7 @@ pub(super) fn mark_name(kind: MarkKind) -> &'static str {
         MarkKind::Launch => "launch",
         MarkKind::Splash => "splash",
         MarkKind::User => "mark",
+        MarkKind::Clock => "clock",
     }
 }
 

@@ -1,6 +1,6 @@
 //! What a recording holds, item by item, in order of time.
 
-use crate::recording::{Loss, Mark, Merged, Recording};
+use crate::recording::{Loss, Mark, MarkKind, Merged, Recording};
 use crate::{Result, Sample};
 
 /// A row of a recording.
@@ -40,7 +40,13 @@ impl<'a> Items<'a> {
             Err(error) => trouble = Some(error),
         }
         match recording.marks() {
-            Ok(marks) => notes.extend(marks.into_iter().map(Item::Mark)),
+            Ok(marks) => {
+                // Readings of clocks are about the recording, and nothing that happened.
+                let happened = marks
+                    .into_iter()
+                    .filter(|mark| mark.kind != MarkKind::Clock);
+                notes.extend(happened.map(Item::Mark));
+            }
             Err(error) => trouble = Some(error),
         }
         notes.sort_by_key(|note| std::cmp::Reverse(note.tsc()));

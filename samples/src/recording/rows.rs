@@ -35,11 +35,13 @@ pub enum MarkKind {
     Splash,
     /// 18: somebody marked this time.
     User,
+    /// 19: the clock of whoever recorded was read ([`Reading`](crate::clocks::Reading)).
+    Clock,
 }
 
 impl RowKind {
     /// Every kind there is, with its number and the words that `gilk.kinds` gives it.
-    pub(crate) const ALL: [(u8, Self, &str); 9] = [
+    pub(crate) const ALL: [(u8, Self, &str); 10] = [
         (0, Self::Sample, "sample"),
         (1, Self::Loss(LossCause::RingFull), "lost: ring full"),
         (
@@ -53,6 +55,7 @@ impl RowKind {
         (16, Self::Mark(MarkKind::Launch), "mark: launch"),
         (17, Self::Mark(MarkKind::Splash), "mark: splash"),
         (18, Self::Mark(MarkKind::User), "mark: user"),
+        (19, Self::Mark(MarkKind::Clock), "mark: clock"),
     ];
 
     /// The number in the column `kind`.
@@ -68,6 +71,7 @@ impl RowKind {
             Self::Mark(MarkKind::Launch) => 16,
             Self::Mark(MarkKind::Splash) => 17,
             Self::Mark(MarkKind::User) => 18,
+            Self::Mark(MarkKind::Clock) => 19,
         }
     }
 
@@ -115,9 +119,11 @@ pub struct Mark {
     pub kind: MarkKind,
     /// When, in TSC ticks.
     pub tsc: u64,
-    /// The packed identifier of the instrument it happened to, or 0.
+    /// The packed identifier of the instrument it happened to, or 0; of a clock's reading, its error in
+    /// nanoseconds.
     pub id: u64,
-    /// For launch and splash, how many ticks it took; for a user's mark, a number of theirs.
+    /// For launch and splash, how many ticks it took; for a user's mark, a number of theirs; for a clock's
+    /// reading, nanoseconds since 1970.
     pub value: u64,
 }
 

@@ -18,6 +18,8 @@ mod import;
 #[cfg(feature = "client")]
 mod instrument;
 #[cfg(feature = "client")]
+mod join;
+#[cfg(feature = "client")]
 mod lab;
 #[cfg(feature = "client")]
 mod pager;
@@ -81,6 +83,8 @@ enum Command {
     #[cfg(feature = "client")]
     Import(import::Import),
     #[cfg(feature = "client")]
+    Join(join::Join),
+    #[cfg(feature = "client")]
     Dump(dump::Dump),
 }
 
@@ -114,6 +118,8 @@ impl Command {
             Self::Export(export) => export.run(),
             #[cfg(feature = "client")]
             Self::Import(import) => import.run(),
+            #[cfg(feature = "client")]
+            Self::Join(join) => join.run(),
             #[cfg(feature = "client")]
             Self::Dump(dump) => dump.run(),
         }

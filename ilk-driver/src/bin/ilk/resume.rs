@@ -32,7 +32,7 @@ impl Resume {
         let resumed = run::watched(&session, &self.recording, |events, stop| {
             client::resume(&self.recording, self.socket.as_deref(), events, stop)
         })?;
-        show::draw(&self.recording, self.png.as_deref())?;
+        show::draw(std::slice::from_ref(&self.recording), self.png.as_deref())?;
         run::print(&resumed);
         Ok(())
     }

@@ -3,23 +3,31 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow, ensure};
 use clap::Args;
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
-use gilk_engine::{Image, Session};
+use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, unbounded};
+use gilk_engine::{Image, Session, VerifiedPlan};
 use gilk_instruments::program::{Bucket, Summary as Total};
-use ilk_driver::client::{AggregateSummary, CpuLosses, Event, StopFlag, Summary};
+use ilk_driver::client::{
+    AggregateSummary, Connection, CpuLosses, Event, Machine, StopFlag, Summary, together,
+};
 use ilk_driver::interrupt;
 
 use crate::progress::Progress;
 use crate::{plan, show, target};
 
+/// How often Ctrl-C is looked for.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// Run a session and record it. Ctrl-C takes every splice out and ends the recording properly.
+///
+/// With several machines after --target, it begins on all of them at the same moment, each is recorded to
+/// a file with its name in the folder --output, and all are shown on one timeline.
 #[derive(Args)]
 pub(crate) struct Run {
     /// The session's file.
     session: PathBuf,
-    /// The recording to write.
+    /// The recording to write; for several machines, the folder.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Write a picture of the recording there.
@@ -33,18 +41,84 @@ impl Run {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let session = plan::open(&self.session)?;
         interrupt::watch();
+        if self.target.is_several() {
+            return self.run_together(&session);
+        }
         let mut connected = self.target.connect()?;
         let connection = &mut connected.connection;
-        let (parts, modules) = target::read(connection)?;
-        let image = Image::with_modules(&parts, &modules)?;
-        let planned = plan::planned(&image, &session, &connection.info().layout)?;
+        let planned = prepare(connection, &session)?;
         let summary = watched(&session, &self.output, |events, stop| {
             connection.run(&planned, &session, &self.output, events, stop)
         })?;
-        show::draw(&self.output, self.png.as_deref())?;
+        show::draw(std::slice::from_ref(&self.output), self.png.as_deref())?;
         print(&summary);
         Ok(())
     }
+
+    /// On several machines at once, each recorded to a file with its name.
+    fn run_together(&self, session: &Session) -> anyhow::Result<()> {
+        std::fs::create_dir_all(&self.output).with_context(|| {
+            format!(
+                "{} cannot be a folder for the machines' recordings; choose another with -o",
+                self.output.display()
+            )
+        })?;
+        let mut connected = self.target.connect_all()?;
+        let mut plans = Vec::new();
+        for one in &mut connected {
+            let host = one.connection.info().host.clone();
+            let planned = prepare(&mut one.connection, session);
+            plans.push(planned.with_context(|| format!("On {host}"))?);
+        }
+        let (mut machines, mut events, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        for (one, plan) in connected.iter_mut().zip(&plans) {
+            let (sender, received) = unbounded();
+            events.push(received);
+            let name = one.connection.info().host.clone();
+            let recording = self.output.join(format!("{name}.arrow"));
+            names.push((name, recording.clone()));
+            machines.push(Machine {
+                connection: &mut one.connection,
+                plan,
+                recording,
+                events: sender,
+            });
+        }
+        let stop = StopFlag::new();
+        let outcomes = std::thread::scope(|scope| {
+            let runner = scope.spawn(|| together(machines, session, &stop));
+            watch(events, session, &stop);
+            runner
+                .join()
+                .map_err(|_| anyhow!("The run broke off by a fault of ours."))
+        })?;
+        let recorded = names.iter().zip(&outcomes);
+        let recorded = recorded.filter(|((_, path), _)| path.exists());
+        let paths: Vec<PathBuf> = recorded.map(|((_, path), _)| path.clone()).collect();
+        if !paths.is_empty() {
+            show::draw(&paths, self.png.as_deref())?;
+        }
+        let mut failed = 0;
+        for ((name, _), outcome) in names.iter().zip(outcomes) {
+            println!("\n{name}:");
+            match outcome {
+                Ok(summary) => print(&summary),
+                Err(error) => {
+                    failed += 1;
+                    println!("{error}");
+                }
+            }
+        }
+        ensure!(failed == 0, "{failed} of {} machines failed.", names.len());
+        Ok(())
+    }
+}
+
+/// Reads the target's kernel and plans the session for it.
+fn prepare(connection: &mut Connection, session: &Session) -> anyhow::Result<VerifiedPlan> {
+    let (parts, modules) = target::read(connection)?;
+    let image = Image::with_modules(&parts, &modules)?;
+    plan::planned(&image, session, &connection.info().layout)
 }
 
 /// Shows what happens while something runs that tells of it.
@@ -60,7 +134,7 @@ pub(crate) fn watched(
             let sender = sender;
             run(&sender, &stop)
         });
-        watch(&events, session, &stop);
+        watch(vec![events], session, &stop);
         runner.join().map_err(|_| {
             anyhow!(
                 "The run broke off by a fault of ours; what it recorded is in {}.",
@@ -71,30 +145,43 @@ pub(crate) fn watched(
     Ok(summary)
 }
 
-/// Shows what happens until nobody tells any more.
-fn watch(events: &Receiver<Event>, session: &Session, stop: &StopFlag) {
+/// Shows what happens on all machines until nobody tells any more.
+fn watch(mut events: Vec<Receiver<Event>>, session: &Session, stop: &StopFlag) {
     let mut progress = Progress::new();
     let mut begun: Option<Instant> = None;
     let mut samples = 0;
-    let mut lost = 0;
-    loop {
+    let mut lost = vec![0; events.len()];
+    while !events.is_empty() {
         if interrupt::came() && !stop.is_stopped() {
             progress.say("Stopping.");
             stop.stop();
         }
-        match events.recv_timeout(Duration::from_millis(100)) {
-            Ok(Event::Started(_)) => begun = Some(Instant::now()),
-            Ok(Event::Samples(batch)) => samples += batch.samples.len(),
-            Ok(Event::Losses(losses)) => {
-                lost = losses.iter().map(CpuLosses::lost).sum();
+        let mut choice = Select::new();
+        events.iter().for_each(|events| {
+            choice.recv(events);
+        });
+        let ready = choice.ready_timeout(LOOK);
+        let told = ready
+            .ok()
+            .and_then(|at| Some((at, events.get(at)?.try_recv())));
+        match told {
+            Some((_, Ok(Event::Started(_)))) => begun = Some(Instant::now()),
+            Some((_, Ok(Event::Samples(batch)))) => samples += batch.samples.len(),
+            Some((at, Ok(Event::Losses(losses)))) => {
+                let sum = losses.iter().map(CpuLosses::lost).sum();
+                lost.get_mut(at).into_iter().for_each(|lost| *lost = sum);
             }
-            Ok(Event::Workload(line)) => progress.say(&format!("workload: {line}")),
-            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => return,
+            Some((_, Ok(Event::Workload(line)))) => progress.say(&format!("workload: {line}")),
+            Some((at, Err(TryRecvError::Disconnected))) => {
+                events.swap_remove(at);
+                lost.swap(at, events.len());
+            }
+            Some((_, Ok(_) | Err(TryRecvError::Empty))) | None => {}
         }
         if let Some(begun) = begun {
             let at = begun.elapsed().as_secs_f64().min(session.duration);
             let share = at / session.duration;
+            let lost: u64 = lost.iter().sum();
             progress.share(
                 share as f32,
                 &format!(

@@ -6,18 +6,22 @@ use anyhow::Context as _;
 use clap::Args;
 use gilk_samples::chart::{Chart, png, svg, terminal};
 use gilk_samples::index::Index;
+use gilk_samples::joined::Joined;
 use gilk_samples::metadata::Metadata;
-use gilk_samples::recording::Recording;
+use gilk_samples::recording::{Loss, Mark, Recording};
 
-use crate::pager;
 use crate::progress::{Progress, columns};
 use crate::span::Span;
+use crate::{join, pager};
 
 /// Show a recording: what it is, and a lane an instrument. `ilk stats` has the numbers.
+///
+/// Several recordings, of several machines, are shown on one timeline.
 #[derive(Args)]
 pub(crate) struct Show {
-    /// The recording.
-    recording: PathBuf,
+    /// The recording, or recordings.
+    #[arg(required = true)]
+    recordings: Vec<PathBuf>,
     /// Only this span, in seconds from the start: 1.5..2.
     #[arg(long, value_name = "FROM..TO")]
     span: Option<Span>,
@@ -34,90 +38,139 @@ pub(crate) struct Show {
 
 impl Show {
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        let recording = Recording::open(&self.recording)?;
-        let span = self.span.map(|span| {
-            let clock = &recording.metadata().clock;
-            let (first, last) = recording.span().unwrap_or_default();
-            span.ticks(clock, (first.min(clock.start), last.saturating_add(1)))
-        });
         let looked = Looked {
-            span,
+            span: self.span,
             instrument: self.instrument.as_deref(),
             lanes: self.lanes,
         };
-        show(&recording, &looked, self.png.as_deref())
+        show(Shown::open(&self.recordings)?, &looked, self.png.as_deref())
     }
 }
 
 /// What of a recording is looked at.
 struct Looked<'a> {
-    /// In TSC ticks.
-    span: Option<(u64, u64)>,
+    span: Option<Span>,
     /// A part of the labels.
     instrument: Option<&'a str>,
     /// Lanes of a picture.
     lanes: usize,
 }
 
-/// Prints the chart of a recording, and writes its picture if asked to.
-pub(crate) fn draw(path: &Path, picture: Option<&Path>) -> anyhow::Result<()> {
+/// Prints the chart of recordings, and writes its picture if asked to.
+pub(crate) fn draw(paths: &[PathBuf], picture: Option<&Path>) -> anyhow::Result<()> {
     let looked = Looked {
         span: None,
         instrument: None,
         lanes: 40,
     };
-    show(&Recording::open(path)?, &looked, picture)
+    show(Shown::open(paths)?, &looked, picture)
 }
 
-fn show(recording: &Recording, looked: &Looked<'_>, picture: Option<&Path>) -> anyhow::Result<()> {
-    let path = recording.path();
-    if let Some(why) = recording.recovered() {
-        eprintln!("{}: {why}", path.display());
+/// What is shown of a recording, or of several joined.
+struct Shown {
+    metadata: Metadata,
+    index: Index,
+    losses: Vec<Loss>,
+    marks: Vec<Mark>,
+    title: String,
+}
+
+impl Shown {
+    /// Reads them with their progress on standard error.
+    fn open(paths: &[PathBuf]) -> anyhow::Result<Self> {
+        let mut progress = Progress::new();
+        let told = |samples: u64, of: u64| samples as f32 / of.max(1) as f32;
+        if let [path] = paths {
+            let recording = Recording::open(path)?;
+            recovered(&recording);
+            let of = recording.samples();
+            let read = Index::of(&recording, |samples| {
+                progress.share(told(samples, of), "reading");
+            });
+            return Ok(Self {
+                metadata: recording.metadata().clone(),
+                index: whole(read),
+                losses: recording.losses()?,
+                marks: recording.marks()?,
+                title: title(path, recording.metadata()),
+            });
+        }
+        let joined = Joined::open(paths)?;
+        joined.recordings().for_each(recovered);
+        let of = joined.samples();
+        let read = joined.index(|samples| progress.share(told(samples, of), "reading"));
+        progress.clear();
+        join::print_clocks(joined.metadata());
+        Ok(Self {
+            metadata: joined.metadata().clone(),
+            index: whole(read),
+            losses: joined.losses()?,
+            marks: joined.marks()?,
+            title: format!("{} machines", paths.len()),
+        })
     }
-    let mut metadata = recording.metadata().clone();
+}
+
+/// Says what is missing.
+fn recovered(recording: &Recording) {
+    if let Some(why) = recording.recovered() {
+        eprintln!("{}: {why}", recording.path().display());
+    }
+}
+
+/// The index, after what could not be read was said.
+fn whole((index, damaged): (Index, Vec<gilk_samples::Error>)) -> Index {
+    for damage in &damaged {
+        eprintln!("{damage}");
+    }
+    index
+}
+
+fn show(shown: Shown, looked: &Looked<'_>, picture: Option<&Path>) -> anyhow::Result<()> {
+    let Shown {
+        mut metadata,
+        index,
+        losses,
+        marks,
+        title,
+    } = shown;
     if let Some(wanted) = looked.instrument {
         metadata
             .instruments
             .retain(|instrument| instrument.label.contains(wanted));
     }
-    let mut progress = Progress::new();
-    let of = recording.samples().max(1);
-    let (index, damaged) = Index::of(recording, |samples| {
-        progress.share(samples as f32 / of as f32, "reading");
-    });
-    progress.clear();
-    for damage in &damaged {
-        eprintln!("{damage}");
-    }
-    let (losses, marks) = (recording.losses()?, recording.marks()?);
     let mut chart = Chart::new(&metadata, &index);
     chart.losses = &losses;
     chart.marks = &marks;
-    chart.range = looked.span;
-    chart.title = title(path, &metadata);
+    chart.range = looked.span.map(|span| {
+        let clock = &metadata.clock;
+        let (first, last) = index.span().unwrap_or_default();
+        span.ticks(clock, (first.min(clock.start), last.saturating_add(1)))
+    });
+    chart.title = title;
     // With instruments picked, others are no unknown ones.
     chart.only_known = looked.instrument.is_some();
     chart.max_lanes = usize::MAX;
     pager::print(&format!("{}\n", terminal(&chart, columns()).trim_end()))?;
-    if let Some(picture) = picture {
-        chart.max_lanes = looked.lanes;
-        let svg = svg(&chart);
-        let is_svg = picture
-            .extension()
-            .is_some_and(|end| end.eq_ignore_ascii_case("svg"));
-        let bytes = if is_svg {
-            svg.into_bytes()
-        } else {
-            png(&svg, 1.0)?
-        };
-        std::fs::write(picture, bytes).with_context(|| {
-            format!(
-                "{} cannot be written; choose another place",
-                picture.display()
-            )
-        })?;
-    }
-    Ok(())
+    let Some(picture) = picture else {
+        return Ok(());
+    };
+    chart.max_lanes = looked.lanes;
+    let svg = svg(&chart);
+    let is_svg = picture
+        .extension()
+        .is_some_and(|end| end.eq_ignore_ascii_case("svg"));
+    let bytes = if is_svg {
+        svg.into_bytes()
+    } else {
+        png(&svg, 1.0)?
+    };
+    std::fs::write(picture, bytes).with_context(|| {
+        format!(
+            "{} cannot be written; choose another place",
+            picture.display()
+        )
+    })
 }
 
 fn title(path: &Path, metadata: &Metadata) -> String {

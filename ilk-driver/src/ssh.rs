@@ -11,7 +11,8 @@ use crate::{Error, Result};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A forwarded socket. Dropping it ends ssh and takes the socket away.
-pub(crate) struct Tunnel {
+#[derive(Debug)]
+pub struct Tunnel {
     ssh: Child,
     folder: PathBuf,
 }
@@ -22,7 +23,7 @@ impl Tunnel {
     ///
     /// # Errors
     /// [`Error::Ssh`] if ssh cannot be started, ends, or takes too long; with what it said.
-    pub(crate) fn open(host: &str, go_on: &dyn Fn() -> bool) -> Result<Self> {
+    pub fn open(host: &str, go_on: &dyn Fn() -> bool) -> Result<Self> {
         let failed = |reason: String| Error::Ssh {
             host: host.to_owned(),
             reason,
@@ -40,7 +41,7 @@ impl Tunnel {
             .find(|folder| private(folder).is_ok())
             .ok_or_else(|| failed(format!("no folder could be made in {}", base.display())))?;
         let socket = folder.join("ilk.sock");
-        let forward = format!("{}:{}", socket.display(), ilk_driver::agent::SOCKET);
+        let forward = format!("{}:{}", socket.display(), crate::agent::SOCKET);
         let ssh = Command::new("ssh")
             .args([
                 "-N",
@@ -80,7 +81,8 @@ impl Tunnel {
     }
 
     /// The socket on this machine.
-    pub(crate) fn socket(&self) -> PathBuf {
+    #[must_use]
+    pub fn socket(&self) -> PathBuf {
         self.folder.join("ilk.sock")
     }
 }

@@ -1,0 +1,223 @@
+use tempfile::TempDir;
+
+use super::*;
+use crate::clocks::Reading;
+use crate::{HookType, Meaning};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn id(major: u32) -> u64 {
+    InstrumentId::new(major, HookType::Pre, 2, 0)
+        .unwrap()
+        .pack()
+}
+
+/// Ticks of a clock of this speed that showed `off` at 1970, after so many nanoseconds of the truth.
+fn ticks_at(truth: u64, hz: u64, off: u64) -> u64 {
+    let ticks = u128::from(truth) * u128::from(hz) / u128::from(SECOND);
+    u64::try_from(ticks).unwrap() + off
+}
+
+/// A machine that has samples at these nanoseconds of the truth on two CPUs, an instrument of events and
+/// one that measures a microsecond; its second 0 is at `start`.
+fn record(dir: &TempDir, machine: &str, hz: u64, off: u64, start: u64, at: &[u64]) -> Recording {
+    let instrument = |major, meaning, unit: &str| InstrumentInfo {
+        id: id(major),
+        label: format!("of {major}"),
+        instrument: "test".into(),
+        meaning,
+        unit: unit.into(),
+        launch: 0.5,
+        splash: 2.0,
+    };
+    let metadata = Metadata {
+        machine: machine.into(),
+        kernel: "6.1".into(),
+        cpus: 2,
+        clock: Clock {
+            hz,
+            start: ticks_at(start, hz, off),
+            // Its own clock has never been set.
+            start_unix_ns: 77,
+        },
+        instruments: vec![
+            instrument(0, Meaning::Event, ""),
+            instrument(3, Meaning::Duration, "ticks"),
+        ],
+        ..Metadata::default()
+    };
+    let path = dir.path().join(format!("{machine}.arrow"));
+    let mut writer = Writer::create(&path, &metadata).unwrap();
+    let read = |truth: u64| Reading::between(truth - 1000, truth + 1000, ticks_at(truth, hz, off));
+    writer.mark(read(start - SECOND).into()).unwrap();
+    for cpu in [0, 1] {
+        let samples = at.iter().flat_map(|&at| {
+            let tsc = ticks_at(at, hz, off);
+            let value = ticks_at(1000, hz, 0);
+            [
+                Sample {
+                    id: id(0),
+                    value: 9,
+                    tsc,
+                },
+                Sample {
+                    id: id(3),
+                    value,
+                    tsc,
+                },
+            ]
+        });
+        let samples = samples.collect();
+        writer.write(&Batch { cpu, samples }).unwrap();
+    }
+    let launched = Mark {
+        kind: MarkKind::Launch,
+        tsc: ticks_at(start, hz, off),
+        id: id(3),
+        value: ticks_at(500, hz, 0),
+    };
+    writer.mark(launched).unwrap();
+    writer.mark(read(start + 4 * SECOND).into()).unwrap();
+    writer.finish().unwrap();
+    Recording::open(path).unwrap()
+}
+
+/// Two machines whose clocks have nothing in common.
+fn two(dir: &TempDir) -> Joined {
+    let start = 1_700_000_000 * SECOND;
+    let at = |ms: &[u64]| {
+        ms.iter()
+            .map(|ms| start + ms * 1_000_000)
+            .collect::<Vec<_>>()
+    };
+    let one = record(dir, "web1", 2_400_000_000, 5, start, &at(&[10, 20, 30]));
+    let later = start + 250_000_000;
+    let two = record(
+        dir,
+        "web2",
+        3_100_000_001,
+        1 << 60,
+        later,
+        &at(&[15, 25, 3000]),
+    );
+    Joined::new([one, two].map(|recording| (name(&recording), recording))).unwrap()
+}
+
+fn check(metadata: &Metadata, index: &Index, marks: &[Mark]) {
+    let start = 1_700_000_000 * SECOND;
+    let clock = &metadata.clock;
+    assert!(clock.start.abs_diff(start) <= 1 && clock.hz == SECOND);
+    let labels: Vec<_> = metadata
+        .instruments
+        .iter()
+        .map(|one| one.label.as_str())
+        .collect();
+    assert_eq!(
+        labels,
+        ["web1: of 0", "web1: of 3", "web2: of 0", "web2: of 3"]
+    );
+    let launches: Vec<_> = metadata.instruments.iter().map(|one| one.launch).collect();
+    assert!(
+        (launches[0] - 0.5).abs() < 1e-6 && (launches[2] - 0.75).abs() < 1e-6,
+        "{launches:?}"
+    );
+    let machines: Vec<_> = metadata
+        .machines
+        .iter()
+        .map(|one| (one.name.as_str(), one.first_cpu))
+        .collect();
+    assert_eq!(machines, [("web1", 0), ("web2", 2)]);
+    for machine in &metadata.machines {
+        // A microsecond of the way, and 20 millionths of two and a half seconds.
+        let error = machine.error_ns.unwrap();
+        assert!((1000..=1000 + 60_000).contains(&error), "{error}");
+    }
+    let times = |label: usize| {
+        let mut times = Vec::new();
+        index.visit(metadata.instruments[label].id, 0, u64::MAX, |point| {
+            times.push((
+                point.cpu,
+                (point.tsc - start + 500) / 1_000_000,
+                point.value,
+            ));
+        });
+        times.sort_unstable();
+        times
+    };
+    assert_eq!(
+        times(0),
+        [
+            (0, 10, 9),
+            (0, 20, 9),
+            (0, 30, 9),
+            (1, 10, 9),
+            (1, 20, 9),
+            (1, 30, 9)
+        ]
+    );
+    assert_eq!(times(2)[..3], [(2, 15, 9), (2, 25, 9), (2, 3000, 9)]);
+    // Both have measured a microsecond.
+    assert!(
+        times(1)
+            .iter()
+            .chain(&times(3))
+            .all(|(_, _, value)| value.abs_diff(1000) <= 1)
+    );
+    let launched: Vec<_> = marks
+        .iter()
+        .map(|mark| {
+            (
+                mark.id,
+                mark.value.div_ceil(10),
+                (mark.tsc - start + 500) / 1_000_000,
+            )
+        })
+        .collect();
+    let [one, two] = [1, 3].map(|at| metadata.instruments[at].id);
+    assert_eq!(launched, [(one, 50, 0), (two, 50, 250)]);
+}
+
+#[test]
+fn machines_lie_on_one_timeline() {
+    let dir = TempDir::new().unwrap();
+    let joined = two(&dir);
+    let (index, errors) = joined.index(|_| {});
+    assert!(errors.is_empty());
+    check(joined.metadata(), &index, &joined.marks().unwrap());
+}
+
+#[test]
+fn what_is_written_is_a_recording_like_any_other() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("joined.arrow");
+    let summary = two(&dir).write(&path, |_| {}).unwrap();
+    assert_eq!(summary.samples, 24);
+    let read = Recording::open(&path).unwrap();
+    assert_eq!(read.recovered(), None);
+    let (index, errors) = Index::of(&read, |_| {});
+    assert!(errors.is_empty());
+    check(read.metadata(), &index, &read.marks().unwrap());
+}
+
+#[test]
+fn machines_of_one_name_are_told_apart_and_too_many_are_refused() {
+    let dir = TempDir::new().unwrap();
+    let open = || record(&dir, "lab", 1_000_000_000, 0, 50 * SECOND, &[51 * SECOND]);
+    let joined = Joined::new((0..3).map(|_| ("lab".to_owned(), open()))).unwrap();
+    let names: Vec<_> = joined
+        .metadata()
+        .machines
+        .iter()
+        .map(|one| one.name.as_str())
+        .collect();
+    assert_eq!(names, ["lab", "lab-2", "lab-3"]);
+
+    let path = dir.path().join("large.arrow");
+    let metadata = Metadata {
+        cpus: 60_000,
+        ..Metadata::default()
+    };
+    Writer::create(&path, &metadata).unwrap().finish().unwrap();
+    let refused = Joined::open(&[&path, &path]).unwrap_err().to_string();
+    assert!(refused.contains("more CPUs"), "{refused}");
+}
