@@ -65,6 +65,15 @@ pub enum Error {
         /// Samples written.
         samples: u64,
     },
+    /// A recording has no stacks.
+    #[error(
+        "{path} has no call trace, so there are no stacks; record one with caller on a function and \
+         call-trace on what it calls."
+    )]
+    NoCalls {
+        /// The recording.
+        path: PathBuf,
+    },
     /// Recordings of too many or too large machines.
     #[error(
         "The recordings have more {what} together than one recording can tell apart; join fewer of \

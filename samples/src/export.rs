@@ -9,19 +9,25 @@ use std::io::{self, BufWriter};
 use std::ops::ControlFlow;
 use std::path::Path;
 
+use crate::clocks::Alignment;
 use crate::recording::Recording;
 use crate::{Error, Result};
 
+mod calls;
 mod chrome;
 mod ctf;
+mod flame;
+mod folder;
 mod items;
 mod number;
 mod parquet;
 mod perfetto;
+mod picture;
 mod protobuf;
 mod text;
 mod tracks;
 
+pub use folder::export_into;
 use items::{Item, Items};
 use text::{Lines, Style};
 
@@ -51,11 +57,20 @@ pub enum Format {
     Chrome,
     /// The Common Trace Format 1.8: a directory, with a stream a CPU.
     Ctf,
+    /// Stacks of call traces, folded: a line a stack, with the nanoseconds in its last function; what
+    /// flamegraph.pl, inferno and speedscope read.
+    Folded,
+    /// The same as a flame graph, in SVG.
+    Flame,
+    /// The timeline as a picture, in SVG.
+    Svg,
+    /// The timeline as a picture, in PNG.
+    Png,
 }
 
 impl Format {
     /// Every format.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 11] = [
         Self::Csv,
         Self::Report,
         Self::JsonLines,
@@ -63,6 +78,10 @@ impl Format {
         Self::Perfetto,
         Self::Chrome,
         Self::Ctf,
+        Self::Folded,
+        Self::Flame,
+        Self::Svg,
+        Self::Png,
     ];
 
     /// The usual end of a file's name: `csv`.
@@ -76,16 +95,25 @@ impl Format {
             Self::Perfetto => "pftrace",
             Self::Chrome => "json",
             Self::Ctf => "ctf",
+            Self::Folded => "folded",
+            Self::Flame => "flame.svg",
+            Self::Svg => "svg",
+            Self::Png => "png",
         }
     }
 
     /// The format that the end of a file's name asks for.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
-        let extension = path.extension()?.to_str()?;
-        Self::ALL
-            .into_iter()
-            .find(|format| format.extension().eq_ignore_ascii_case(extension))
+        let name = path.file_name()?.to_str()?.to_ascii_lowercase();
+        let ends = |format: &Self| {
+            let rest = name.strip_suffix(format.extension());
+            rest.is_some_and(|rest| rest.ends_with('.'))
+        };
+        let mut fitting: Vec<Self> = Self::ALL.into_iter().filter(ends).collect();
+        // The longest says most: `x.flame.svg` is not only a picture.
+        fitting.sort_by_key(|format| format.extension().len());
+        fitting.pop()
     }
 }
 
@@ -127,8 +155,33 @@ pub fn export_to(
     path: &Path,
     progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<Exported> {
-    let io = |error| Error::io(path, error);
-    let mut sink = sink(recording, format, path).map_err(io)?;
+    if matches!(format, Format::Svg | Format::Png) {
+        return picture::export(recording, format == Format::Png, path, progress);
+    }
+    if matches!(format, Format::Folded | Format::Flame)
+        && calls::traces(recording.metadata()).next().is_none()
+    {
+        let path = recording.path().to_path_buf();
+        return Err(Error::NoCalls { path });
+    }
+    let alignment = Alignment::of(recording)?;
+    let mut sink =
+        sink(recording, alignment, format, path).map_err(|error| Error::io(path, error))?;
+    pour(recording, sink.as_mut(), progress).map_err(|poured| poured.at(path))
+}
+
+/// Why not all was poured out.
+enum Poured {
+    Io(io::Error),
+    Cancelled { samples: u64 },
+}
+
+/// Gives every item of a recording to a sink, and has it finish.
+fn pour(
+    recording: &Recording,
+    sink: &mut dyn Sink,
+    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+) -> std::result::Result<Exported, Poured> {
     let mut exported = Exported::default();
     let of = recording.samples();
     let mut go_on = ControlFlow::Continue(());
@@ -140,7 +193,7 @@ pub fn export_to(
                 continue;
             }
         };
-        sink.item(&item).map_err(io)?;
+        sink.item(&item)?;
         if !matches!(item, Item::Sample(..)) {
             continue;
         }
@@ -153,10 +206,10 @@ pub fn export_to(
             break;
         }
     }
-    sink.finish().map_err(io)?;
+    sink.finish()?;
     let samples = exported.samples;
     if go_on.is_break() {
-        return Err(Error::Cancelled { samples });
+        return Err(Poured::Cancelled { samples });
     }
     // Whether to go on is no longer a question.
     let _ = progress(Progress { samples, of });
@@ -165,20 +218,25 @@ pub fn export_to(
 
 fn sink<'a>(
     recording: &'a Recording,
+    alignment: Alignment,
     format: Format,
     path: &Path,
 ) -> io::Result<Box<dyn Sink + 'a>> {
     let metadata = recording.metadata();
     let file = || Ok::<_, io::Error>(BufWriter::with_capacity(1 << 16, File::create(path)?));
     let lines = |style| Ok::<_, io::Error>(Box::new(Lines::new(file()?, style, metadata)));
+    let stacks = |style| Ok::<_, io::Error>(Box::new(calls::Stacks::new(file()?, style, metadata)));
     Ok(match format {
         Format::Csv => lines(Style::Csv)?,
         Format::Report => lines(Style::Report)?,
         Format::JsonLines => lines(Style::JsonLines)?,
-        Format::Parquet => Box::new(parquet::Parquet::new(file()?, metadata)?),
+        Format::Parquet => Box::new(parquet::Parquet::new(file()?, recording, alignment)?),
         Format::Perfetto => Box::new(perfetto::Perfetto::new(file()?, metadata)),
         Format::Chrome => Box::new(chrome::Chrome::new(file()?, metadata)),
         Format::Ctf => Box::new(ctf::Ctf::new(path, metadata)?),
+        Format::Folded => stacks(calls::Style::Folded)?,
+        Format::Flame => stacks(calls::Style::Flame)?,
+        Format::Svg | Format::Png => return Err(io::ErrorKind::Unsupported.into()),
     })
 }
 

@@ -14,8 +14,8 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gilk_samples::export::{Format, export_to};
-use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
+use gilk_samples::export::{Format, export_into, export_to};
+use gilk_samples::metadata::{Clock, FunctionInfo, InstrumentInfo, Metadata};
 use gilk_samples::recording::{Loss, LossCause, Mark, MarkKind, Recording, Writer};
 use gilk_samples::{Batch, Error, HookType, InstrumentId, Meaning, Sample};
 
@@ -146,7 +146,7 @@ fn duckdb_and_polars_read_parquet() {
         r#"
 import duckdb, polars, pyarrow.parquet as pq, sys, json
 path = sys.argv[1]
-for row in duckdb.sql(f"select kind, instrument, count(*), sum(value)::hugeint, min(time), max(time), epoch_ns(min(utc)) from '{path}' group by all order by all").fetchall():
+for row in duckdb.sql(f"select kind, instrument, count(*), sum(value)::hugeint, min(time), max(time), min(ns) from '{path}' group by all order by all").fetchall():
     print("duckdb", *row, sep="|")
 frame = polars.read_parquet(path)
 print("polars", frame.height, *[f"{n}:{t}" for n, t in frame.schema.items()])
@@ -190,7 +190,7 @@ print("groups", file.num_row_groups, json.loads(file.schema_arrow.metadata[b"gil
     );
     for wanted in [
         loss.as_str(),
-        "polars 180002 utc:Datetime(time_unit='ns', time_zone='UTC') time:UInt64 cpu:UInt16 kind:UInt8 id:UInt64 value:UInt64 instrument:String",
+        "polars 180002 utc:Datetime(time_unit='us', time_zone='UTC') ns:Int64 time:UInt64 cpu:UInt16 kind:UInt8 id:UInt64 value:UInt64 instrument:String",
         "sorted True",
         "groups 2 6.1.0-40-cloud-amd64",
     ] {
@@ -427,18 +427,14 @@ fn the_queries_of_the_readme_run() {
     let dir = tempfile::TempDir::new().unwrap();
     let (recording, _) = record(&dir.path().join("recording.arrow"));
     for machine in ["web1", "web2"] {
-        let folder = dir.path().join(format!("fleet/machine={machine}"));
-        std::fs::create_dir_all(&folder).unwrap();
+        let path = dir.path().join(format!("{machine}.arrow"));
+        std::fs::copy(recording.path(), &path).unwrap();
         let go_on = &mut |_| ControlFlow::Continue(());
-        export_to(
-            &recording,
-            Format::Parquet,
-            &folder.join("0.parquet"),
-            go_on,
-        )
-        .unwrap();
+        let fleet = dir.path().join("fleet");
+        export_into(&Recording::open(&path).unwrap(), &fleet, go_on).unwrap();
     }
     let readme = include_str!("../README.md");
+    // They are asked in the folder that holds `fleet`.
     let queries: Vec<&str> = readme
         .split("```sql\n")
         .skip(1)
@@ -452,13 +448,26 @@ fn the_queries_of_the_readme_run() {
         .replace("'elapsed%'", "'\"Duration%'");
     let file = dir.path().join("queries");
     std::fs::write(&file, queries.replace('\0', "\x01")).unwrap();
+    let polars: Vec<&str> = readme
+        .split("```python\nimport polars as pl\n")
+        .skip(1)
+        .filter_map(|rest| Some(rest.split_once("```")?.0))
+        .collect();
+    assert_eq!(polars.len(), 1);
+    let polars = polars[0]
+        .replace("\"fleet\"", &format!("\"{}/fleet\"", dir.path().display()))
+        .replace("\"elapsed\"", "'\"Duration'");
+    let frames = dir.path().join("frames.py");
+    std::fs::write(&frames, polars).unwrap();
     let printed = python(
         r#"
-import duckdb, sys
+import duckdb, sys, polars as pl
 for number, query in enumerate(open(sys.argv[1]).read().split("\x01")):
     for row in duckdb.sql(query).fetchall(): print(number, *row, sep="|")
+print("types", duckdb.sql(f"select typeof(machine), typeof(day), typeof(utc), min(day), count(distinct day) from read_parquet('{sys.argv[3]}/fleet/**/*.parquet', hive_partitioning = true) group by all").fetchall())
+exec(open(sys.argv[2]).read())
 "#,
-        &[&file],
+        &[&file, &frames, dir.path()],
     );
     for wanted in [
         "0|web1|\"Event\", pre kernel_clone block 3|45000|[1.0, 1.0]",
@@ -466,6 +475,20 @@ for number, query in enumerate(open(sys.argv[1]).read().split("\x01")):
         "2|web1|2|lost: ring full|41",
         "2|web2|2|lost: ring full|41",
     ] {
+        assert!(
+            printed.lines().any(|line| line == wanted),
+            "{wanted}\nis not in\n{printed}"
+        );
+    }
+    // The recording begins at 22:13:20 of that day.
+    assert!(
+        printed.contains("types [('VARCHAR', 'DATE', 'TIMESTAMP WITH TIME ZONE', datetime.date(2023, 11, 14), 1)]"),
+        "{printed}"
+    );
+    // Polars says the same of the same question.
+    for machine in ["web1", "web2"] {
+        let wanted =
+            format!("polars|{machine}|\"Duration\", pre kernel_clone block 3|45000|271000.0");
         assert!(
             printed.lines().any(|line| line == wanted),
             "{wanted}\nis not in\n{printed}"
@@ -491,4 +514,142 @@ for number, query in enumerate(open(sys.argv[1]).read().split("\x01")):
             >= 4,
         "{printed}"
     );
+}
+
+/// A thread that calls `outer`, which calls `inner` twice, again and again, a microsecond for each step; and
+/// another beside it that calls `inner` alone.
+fn trace_calls(path: &Path) -> Recording {
+    let function = |major: u32, name: &str| FunctionInfo {
+        major,
+        name: name.into(),
+        address: 0,
+        blocks: vec![(0, 8)],
+        edges: Vec::new(),
+    };
+    let of = |major| {
+        InstrumentId::new(major, HookType::Pre, 0, 0)
+            .unwrap()
+            .pack()
+    };
+    let instrument = |major| InstrumentInfo {
+        id: of(major),
+        label: format!("call-trace of {major}"),
+        instrument: "call-trace".into(),
+        meaning: Meaning::Value,
+        unit: String::new(),
+        launch: 0.0,
+        splash: 1.0,
+    };
+    let metadata = Metadata {
+        clock: Clock {
+            hz: HZ,
+            start: START,
+            start_unix_ns: UNIX,
+        },
+        functions: vec![function(0, "outer<a>"), function(1, "inner")],
+        instruments: vec![instrument(0), instrument(1)],
+        ..Metadata::default()
+    };
+    let mut writer = Writer::create(path, &metadata).unwrap();
+    for cpu in 0..2u16 {
+        let thread = 70 + u64::from(cpu);
+        let steps: &[(u32, u64)] = match cpu {
+            0 => &[(0, 1), (1, 1), (1, 0), (1, 1), (1, 0), (0, 0)],
+            _ => &[(1, 1), (1, 0)],
+        };
+        let steps = steps.iter().cycle().take(6 * 1000).zip(0..);
+        let samples = steps.map(|(&(major, enters), n)| Sample {
+            id: of(major),
+            value: thread << 1 | enters,
+            tsc: START + n * (HZ / 1_000_000),
+        });
+        let samples = samples.collect();
+        writer.write(&Batch { cpu, samples }).unwrap();
+    }
+    writer.finish().unwrap();
+    Recording::open(path).unwrap()
+}
+
+#[test]
+#[ignore = "needs GILK_PYTHON, any python; cargo xtask test makes one"]
+fn stacks_and_flame_graph_say_where_time_went() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let recording = trace_calls(&dir.path().join("calls.arrow"));
+    let [folded, flame] = [Format::Folded, Format::Flame].map(|format| {
+        let path = dir.path().join(format!("out.{}", format.extension()));
+        assert_eq!(Format::of(&path), Some(format));
+        let done = export_to(
+            &recording,
+            format,
+            &path,
+            &mut |_| ControlFlow::Continue(()),
+        );
+        assert_eq!(done.unwrap().samples, 12_000);
+        path
+    });
+    // A line is a stack and its weight behind the last space, as flamegraph.pl has it.
+    let printed = python(
+        r#"
+import sys, collections, xml.etree.ElementTree as xml
+time = collections.Counter()
+for line in open(sys.argv[1]):
+    stack, weight = line.rstrip("\n").rsplit(" ", 1)
+    time[tuple(stack.split(";"))] += int(weight)
+for stack, weight in sorted(time.items()): print("folded", *stack, weight, sep="|")
+frames, svg = {}, "{http://www.w3.org/2000/svg}"
+for group in xml.parse(sys.argv[2]).getroot().iter(svg + "g"):
+    box = group.find(svg + "rect").attrib
+    frames.setdefault(float(box["y"]), []).append((float(box["x"]), float(box["width"]), group.find(svg + "title").text))
+rows = [sorted(frames[y]) for y in sorted(frames, reverse=True)]
+for row in rows:
+    for one, next in zip(row, row[1:]): assert one[0] + one[1] <= next[0] + 0.011, "frames overlap"
+    for x, width, title in row: print("flame", round(width), title, sep="|")
+"#,
+        &[&folded, &flame],
+    );
+    // Of six microseconds, a thousand times, three are in the outer one, two in the inner, and one in nobody; the
+    // other thread is in `inner` every other microsecond.
+    for wanted in [
+        "folded|outer<a>|3000000",
+        "folded|outer<a>|inner|2000000",
+        "folded|inner|3000000",
+        "flame|1180|all: 8 ms (100.00 %)",
+        "flame|738|outer<a>: 5 ms (62.50 %), 1,000 calls",
+        "flame|295|inner: 2 ms (25.00 %), 2,000 calls",
+        "flame|442|inner: 3 ms (37.50 %), 3,000 calls",
+    ] {
+        assert!(
+            printed.lines().any(|line| line == wanted),
+            "{wanted}\nis not in\n{printed}"
+        );
+    }
+}
+
+#[test]
+fn the_timeline_is_drawn() {
+    let dir = tempfile::TempDir::new().unwrap();
+    let (recording, _) = record(&dir.path().join("recording.arrow"));
+    for format in [Format::Svg, Format::Png] {
+        let path = dir.path().join("out").with_extension(format.extension());
+        let stopped = export_to(&recording, format, &path, &mut |_| ControlFlow::Break(()));
+        assert!(matches!(stopped, Err(Error::Cancelled { .. })) && !path.exists());
+        let done = export_to(
+            &recording,
+            format,
+            &path,
+            &mut |_| ControlFlow::Continue(()),
+        );
+        assert_eq!(done.unwrap().samples, 180_000);
+        let bytes = std::fs::read(&path).unwrap();
+        match format {
+            Format::Svg => {
+                let text = String::from_utf8(bytes).unwrap();
+                assert!(text.starts_with("<svg") && text.contains("kernel_clone block 3"));
+            }
+            _ => {
+                // The width is the first number of the first chunk.
+                assert!(bytes.starts_with(b"\x89PNG") && bytes[16..20] == 1280u32.to_be_bytes());
+            }
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Parquet, for DuckDB, Polars, Spark and their like.
 //!
-//! The recording's columns, and two that save a join: `utc`, the time as a timestamp, and
+//! The recording's columns, and three that save a join: `utc`, the time as a timestamp in
+//! microseconds (Spark reads no finer ones), `ns`, nanoseconds since 1970 as a plain number, and
 //! `instrument`, what a person reads. Rows are in order of time, in groups of 131,072 whose least
 //! and greatest times stand in the footer: a query of a span of time reads only its groups.
 
@@ -21,12 +22,13 @@ use super::Sink;
 use super::chrome::{loss_name, mark_name};
 use super::items::Item;
 use super::tracks::{self, Name};
-use crate::metadata::{Clock, Metadata};
+use crate::clocks::Alignment;
 use crate::record::ALL_CPUS;
-use crate::recording::RowKind;
+use crate::recording::{Recording, RowKind};
 
 const SCHEMA: &str = "message samples {
-    required int64 utc (TIMESTAMP(NANOS, true));
+    required int64 utc (TIMESTAMP(MICROS, true));
+    required int64 ns;
     required int64 time (INTEGER(64, false));
     required int32 cpu (INTEGER(16, false));
     required int32 kind (INTEGER(8, false));
@@ -40,10 +42,11 @@ const GROUP: usize = 1 << 17;
 /// Writes rows.
 pub(super) struct Parquet<W: Write + Send> {
     file: SerializedFileWriter<W>,
-    clock: Clock,
+    alignment: Alignment,
     names: HashMap<u64, Name>,
     labels: HashMap<(u8, u64), ByteArray>,
     utc: Vec<i64>,
+    ns: Vec<i64>,
     time: Vec<i64>,
     cpu: Vec<i32>,
     kind: Vec<i32>,
@@ -53,7 +56,8 @@ pub(super) struct Parquet<W: Write + Send> {
 }
 
 impl<W: Write + Send> Parquet<W> {
-    pub(super) fn new(out: W, metadata: &Metadata) -> io::Result<Self> {
+    pub(super) fn new(out: W, recording: &Recording, alignment: Alignment) -> io::Result<Self> {
+        let metadata = recording.metadata();
         let schema = parse_message_type(SCHEMA).map_err(cause)?;
         let level = ZstdLevel::try_new(1).map_err(cause)?;
         let mut properties = WriterProperties::builder()
@@ -63,7 +67,7 @@ impl<W: Write + Send> Parquet<W> {
             .set_statistics_enabled(EnabledStatistics::Page)
             .set_dictionary_enabled(true);
         // Times grow by little; other columns repeat themselves.
-        for column in ["utc", "time"] {
+        for column in ["utc", "ns", "time"] {
             properties = properties
                 .set_column_dictionary_enabled(ColumnPath::from(column), false)
                 .set_column_encoding(ColumnPath::from(column), Encoding::DELTA_BINARY_PACKED);
@@ -71,15 +75,23 @@ impl<W: Write + Send> Parquet<W> {
         let value = ColumnPath::from("value");
         properties = properties.set_column_dictionary_enabled(value, false);
         let json = serde_json::to_string(metadata)?;
-        let about = vec![KeyValue::new("gilk".to_owned(), json)];
+        let mut about = vec![KeyValue::new("gilk".to_owned(), json)];
+        let (first, last) = recording.span().unwrap_or_default();
+        if let Some(error) = alignment.worst_ns(first, last) {
+            about.push(KeyValue::new(
+                "gilk.clock.error_ns".to_owned(),
+                error.to_string(),
+            ));
+        }
         let properties = properties.set_key_value_metadata(Some(about)).build();
         let file = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties));
         Ok(Self {
             file: file.map_err(cause)?,
-            clock: metadata.clock,
+            alignment,
             names: tracks::names(metadata),
             labels: HashMap::new(),
             utc: Vec::new(),
+            ns: Vec::new(),
             time: Vec::new(),
             cpu: Vec::new(),
             kind: Vec::new(),
@@ -90,7 +102,9 @@ impl<W: Write + Send> Parquet<W> {
     }
 
     fn row(&mut self, tsc: u64, cpu: u16, kind: RowKind, id: u64, value: u64) {
-        self.utc.push(self.clock.unix_nanoseconds(tsc));
+        let ns = i64::try_from(self.alignment.unix_ns(tsc)).unwrap_or(i64::MAX);
+        self.utc.push(ns / 1000);
+        self.ns.push(ns);
         self.time.push(tsc.cast_signed());
         self.cpu.push(i32::from(cpu));
         self.kind.push(i32::from(kind.number()));
@@ -118,6 +132,7 @@ impl<W: Write + Send> Parquet<W> {
         }
         let mut group = self.file.next_row_group().map_err(cause)?;
         longs(&mut group, &mut self.utc)?;
+        longs(&mut group, &mut self.ns)?;
         longs(&mut group, &mut self.time)?;
         shorts(&mut group, &mut self.cpu)?;
         shorts(&mut group, &mut self.kind)?;

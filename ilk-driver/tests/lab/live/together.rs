@@ -37,7 +37,16 @@ fn two_machines_begin_together_and_lie_on_one_timeline() {
         &["run", "--target", &targets, "-o", fleet.to_str().unwrap()],
         &[&session],
     );
-    assert_eq!(told.matches("160 samples").count(), 2, "{told}");
+    assert!(
+        told.contains(
+            "
+left:"
+        ) && told.contains(
+            "
+right:"
+        ),
+        "{told}"
+    );
 
     let paths = ["left", "right"].map(|name| fleet.join(format!("{name}.arrow")));
     for path in &paths {

@@ -1,0 +1,348 @@
+//! Stacks of call traces: what called what, and how long it took.
+//!
+//! `call-trace` samples a function's entries and returns, with the thread
+//! (doubled, and 1 more at an entry). Played back, they are the stack of each thread at each time; time
+//! that passes belongs to the function on top. A call that was left without a return (a long jump, a
+//! sample that was lost) ends with the next return of one that called it.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::io::{self, Write};
+
+use super::Sink;
+use super::items::Item;
+use crate::metadata::{Clock, Metadata};
+use crate::{InstrumentId, Sample};
+
+/// What a call trace's instrument is called.
+const INSTRUMENT: &str = "call-trace";
+/// Calls within calls that are followed; the kernel's stacks hold far fewer.
+const DEEPEST: usize = 1024;
+/// Different stacks that are told apart; of more, the callers have the time.
+const MOST: usize = 1 << 20;
+
+/// What a value of a call trace says: the thread, and whether the function was entered, not left.
+#[must_use]
+const fn entered(value: u64) -> (u64, bool) {
+    (value >> 1, value & 1 == 1)
+}
+
+/// The identifiers of a session's call traces.
+pub(super) fn traces(metadata: &Metadata) -> impl Iterator<Item = u64> {
+    let instruments = metadata.instruments.iter();
+    let traces = instruments.filter(|one| one.instrument == INSTRUMENT);
+    traces.map(|one| one.id)
+}
+
+/// A function, called by those before it.
+#[derive(Debug, Default)]
+pub(super) struct Call {
+    pub(super) major: u32,
+    parent: usize,
+    /// By major number.
+    pub(super) calls: BTreeMap<u32, usize>,
+    /// Time in itself, in TSC ticks.
+    pub(super) own: u64,
+    pub(super) count: u64,
+}
+
+/// A thread as it was last seen.
+#[derive(Debug, Default)]
+struct Thread {
+    stack: Vec<usize>,
+    last: u64,
+}
+
+/// Every stack there was, as a tree; the first is the root, which nobody called.
+#[derive(Debug)]
+pub(super) struct Calls {
+    pub(super) all: Vec<Call>,
+    threads: HashMap<(bool, u64), Thread>,
+    traces: HashSet<u64>,
+    pub(super) names: HashMap<u32, String>,
+}
+
+impl Calls {
+    fn new(metadata: &Metadata) -> Self {
+        let traces = traces(metadata).collect();
+        let functions = metadata.functions.iter();
+        Self {
+            all: vec![Call::default()],
+            threads: HashMap::new(),
+            traces,
+            // What stands between functions and before the weight may not be in a name.
+            names: functions
+                .map(|one| (one.major, one.name.replace([';', ' ', '\n'], "_")))
+                .collect(),
+        }
+    }
+
+    fn add(&mut self, cpu: u16, sample: &Sample) {
+        if !self.traces.contains(&sample.id) {
+            return;
+        }
+        let Some(id) = InstrumentId::unpack(sample.id) else {
+            return;
+        };
+        let (number, is_entry) = entered(sample.value);
+        // Each CPU has an idle thread, and all of them are number 0.
+        let idle = number == 0;
+        let key = (idle, if idle { u64::from(cpu) } else { number });
+        let thread = self.threads.entry(key).or_default();
+        let top = thread.stack.last().copied().unwrap_or(0);
+        if top != 0 {
+            let passed = sample.tsc.saturating_sub(thread.last);
+            let call = self.all.get_mut(top);
+            call.into_iter().for_each(|call| call.own += passed);
+        }
+        thread.last = sample.tsc;
+        if is_entry {
+            if thread.stack.len() < DEEPEST {
+                thread.stack.push(enter(&mut self.all, top, id.major));
+            }
+            return;
+        }
+        let is_it = |at: &usize| self.all.get(*at).is_some_and(|call| call.major == id.major);
+        // One that began before anybody looked has no entry.
+        if let Some(from) = thread.stack.iter().rposition(is_it) {
+            thread.stack.truncate(from);
+        }
+    }
+
+    /// The name of a function.
+    pub(super) fn name(&self, major: u32) -> String {
+        let known = self.names.get(&major).cloned();
+        known.unwrap_or_else(|| format!("function_{major}"))
+    }
+
+    /// Time in a call and all that it called, in TSC ticks, in the order of `all`.
+    pub(super) fn totals(&self) -> Vec<u64> {
+        let mut totals: Vec<u64> = self.all.iter().map(|call| call.own).collect();
+        // Who calls stands before what it calls.
+        for at in (1..self.all.len()).rev() {
+            let (Some(call), Some(&total)) = (self.all.get(at), totals.get(at)) else {
+                continue;
+            };
+            let caller = totals.get_mut(call.parent);
+            caller.into_iter().for_each(|caller| *caller += total);
+        }
+        totals
+    }
+}
+
+/// The call of `major` by the one at `by`.
+fn enter(all: &mut Vec<Call>, by: usize, major: u32) -> usize {
+    let (next, full) = (all.len(), all.len() >= MOST);
+    let Some(caller) = all.get_mut(by) else {
+        return by;
+    };
+    let at = match caller.calls.get(&major) {
+        Some(&known) => known,
+        None if full => return by,
+        None => {
+            caller.calls.insert(major, next);
+            all.push(Call {
+                major,
+                parent: by,
+                ..Call::default()
+            });
+            next
+        }
+    };
+    let call = all.get_mut(at);
+    call.into_iter().for_each(|call| call.count += 1);
+    at
+}
+
+/// What is written of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// A line a stack: `outer;inner 1200`, with nanoseconds.
+    Folded,
+    /// A picture.
+    Flame,
+}
+
+/// Follows calls, and writes their stacks at the end.
+pub(super) struct Stacks<W> {
+    out: W,
+    style: Style,
+    clock: Clock,
+    calls: Calls,
+}
+
+impl<W: Write> Stacks<W> {
+    pub(super) fn new(out: W, style: Style, metadata: &Metadata) -> Self {
+        Self {
+            out,
+            style,
+            clock: metadata.clock,
+            calls: Calls::new(metadata),
+        }
+    }
+
+    fn folded(&mut self) -> io::Result<()> {
+        let mut open = vec![(0, String::new())];
+        while let Some((at, before)) = open.pop() {
+            let Some(call) = self.calls.all.get(at) else {
+                continue;
+            };
+            let mut stack = before;
+            if at != 0 {
+                if !stack.is_empty() {
+                    stack.push(';');
+                }
+                stack.push_str(&self.calls.name(call.major));
+                let own = u128::from(call.own) * 1_000_000_000 / u128::from(self.clock.hz.max(1));
+                if own > 0 {
+                    writeln!(self.out, "{stack} {own}")?;
+                }
+            }
+            let within = call.calls.values().rev();
+            open.extend(within.map(|&within| (within, stack.clone())));
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write> Sink for Stacks<W> {
+    fn item(&mut self, item: &Item) -> io::Result<()> {
+        if let Item::Sample(cpu, sample) = item {
+            self.calls.add(*cpu, sample);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> io::Result<()> {
+        match self.style {
+            Style::Folded => self.folded()?,
+            Style::Flame => super::flame::draw(&mut self.out, &self.calls, &self.clock)?,
+        }
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::HookType;
+    use crate::metadata::{FunctionInfo, InstrumentInfo};
+
+    fn metadata(functions: u32) -> Metadata {
+        let numbers = 0..functions;
+        let trace = |major| InstrumentInfo {
+            id: id(major, HookType::Pre),
+            label: String::new(),
+            instrument: INSTRUMENT.into(),
+            meaning: crate::Meaning::Value,
+            unit: String::new(),
+            launch: 0.0,
+            splash: 1.0,
+        };
+        let left = |major| InstrumentInfo {
+            id: id(major, HookType::Post),
+            ..trace(major)
+        };
+        Metadata {
+            clock: Clock {
+                hz: 1_000_000_000,
+                ..Clock::default()
+            },
+            functions: numbers
+                .clone()
+                .map(|major| FunctionInfo {
+                    major,
+                    name: format!("f{major}"),
+                    address: 0,
+                    blocks: Vec::new(),
+                    edges: Vec::new(),
+                })
+                .collect(),
+            instruments: numbers
+                .flat_map(|major| [trace(major), left(major)])
+                .collect(),
+            ..Metadata::default()
+        }
+    }
+
+    fn id(major: u32, hook: HookType) -> u64 {
+        InstrumentId::new(major, hook, 0, 0).unwrap().pack()
+    }
+
+    /// The folded stacks of these samples.
+    fn folded(metadata: &Metadata, samples: &[(u16, Sample)]) -> Vec<String> {
+        let mut out = Vec::new();
+        let mut stacks = Stacks::new(&mut out, Style::Folded, metadata);
+        for (cpu, sample) in samples {
+            stacks.item(&Item::Sample(*cpu, *sample)).unwrap();
+        }
+        stacks.finish().unwrap();
+        drop(stacks);
+        let text = String::from_utf8(out).unwrap();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    }
+
+    fn sample(thread: u64, major: u32, enters: bool, tsc: u64) -> Sample {
+        Sample {
+            id: id(
+                major,
+                if enters {
+                    HookType::Pre
+                } else {
+                    HookType::Post
+                },
+            ),
+            value: thread << 1 | u64::from(enters),
+            tsc,
+        }
+    }
+
+    proptest! {
+        /// Threads that call and return at random and move from CPU to CPU while they are in the midst of it.
+        #[test]
+        fn time_belongs_to_the_function_on_top(
+            steps in prop::collection::vec((0u64..4, 0u16..3, 0u32..5, 1u64..1000), 0..400),
+        ) {
+            let metadata = metadata(5);
+            let mut stacks: HashMap<(bool, u64), (Vec<u32>, u64)> = HashMap::new();
+            let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+            let (mut samples, mut now) = (Vec::new(), 0);
+            for (thread, cpu, major, pause) in steps {
+                now += pause;
+                let key = (thread == 0, if thread == 0 { u64::from(cpu) } else { thread });
+                let (stack, last) = stacks.entry(key).or_default();
+                if !stack.is_empty() {
+                    let names: Vec<String> = stack.iter().map(|major| format!("f{major}")).collect();
+                    *expected.entry(names.join(";")).or_default() += now - *last;
+                }
+                *last = now;
+                // Two of five steps return, so that stacks grow and shrink.
+                let enters = major > 1 || stack.is_empty();
+                let major = if enters { stack.push(major); major } else { stack.pop().unwrap() };
+                samples.push((cpu, sample(thread, major, enters, now)));
+            }
+            let expected: Vec<String> = expected.iter().map(|(stack, time)| format!("{stack} {time}")).collect();
+            let mut expected = expected;
+            expected.sort();
+            prop_assert_eq!(folded(&metadata, &samples), expected);
+        }
+    }
+
+    #[test]
+    fn what_was_left_without_a_return_ends_with_its_caller() {
+        let metadata = metadata(3);
+        let samples = [
+            // A return without an entry, a call within a call, and the outer one's return alone.
+            (0, sample(7, 2, false, 5)),
+            (0, sample(7, 0, true, 10)),
+            (1, sample(7, 1, true, 30)),
+            (1, sample(7, 0, false, 70)),
+            (0, sample(7, 2, true, 100)),
+            (0, sample(7, 2, false, 101)),
+        ];
+        assert_eq!(folded(&metadata, &samples), ["f0 20", "f0;f1 40", "f2 1"]);
+    }
+}

@@ -1,0 +1,114 @@
+//! A flame graph (Gregg, 2011): calls stand on their callers, and are as wide as they took long.
+
+use std::io::{self, Write};
+
+use super::calls::Calls;
+use crate::chart::scale;
+use crate::metadata::Clock;
+
+/// Of the picture, in pixels.
+const WIDTH: f64 = 1200.0;
+const MARGIN: f64 = 10.0;
+const HEAD: f64 = 40.0;
+const ROW: f64 = 18.0;
+/// Of a character, on the average.
+const CHARACTER: f64 = 6.8;
+/// What is narrower is not drawn.
+const NARROW: f64 = 0.1;
+
+/// A call where it is drawn.
+struct Frame {
+    call: usize,
+    depth: usize,
+    /// Ticks from the left.
+    from: u64,
+}
+
+/// Writes the picture as SVG; each frame tells its time and its calls where the mouse stands.
+pub(super) fn draw(out: &mut impl Write, calls: &Calls, clock: &Clock) -> io::Result<()> {
+    let totals = calls.totals();
+    let all = totals.first().copied().unwrap_or(0);
+    let wide = |ticks: u64| (WIDTH - 2.0 * MARGIN) * ticks as f64 / all.max(1) as f64;
+    let mut frames = Vec::new();
+    let mut open = vec![Frame {
+        call: 0,
+        depth: 0,
+        from: 0,
+    }];
+    while let Some(frame) = open.pop() {
+        let total = |call: usize| totals.get(call).copied().unwrap_or(0);
+        let mut from = frame.from;
+        let within = calls.all.get(frame.call).map(|call| &call.calls);
+        for &call in within.into_iter().flat_map(|within| within.values()) {
+            if wide(total(call)) >= NARROW {
+                let depth = frame.depth + 1;
+                open.push(Frame { call, depth, from });
+            }
+            from += total(call);
+        }
+        frames.push(frame);
+    }
+    let depth = frames.iter().map(|frame| frame.depth).max().unwrap_or(0);
+    let height = HEAD + ROW * (depth + 1) as f64 + MARGIN;
+    let seconds = |ticks: u64| ticks as f64 / clock.hz.max(1) as f64;
+    writeln!(
+        out,
+        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" font-family="Ubuntu, sans-serif" font-size="12">
+<rect width="100%" height="100%" fill="#ffffff"/>
+<text x="{MARGIN}" y="24" font-size="15">Calls, {} in all; wide is long</text>"##,
+        scale::duration(seconds(all))
+    )?;
+    for frame in &frames {
+        let (Some(call), Some(&total)) = (calls.all.get(frame.call), totals.get(frame.call)) else {
+            continue;
+        };
+        let (name, count) = match frame.call {
+            0 => ("all".to_owned(), String::new()),
+            _ => {
+                let count = scale::grouped(call.count);
+                (escaped(&calls.name(call.major)), format!(", {count} calls"))
+            }
+        };
+        let (x, width) = (MARGIN + wide(frame.from), wide(total));
+        let y = height - MARGIN - ROW * (frame.depth + 1) as f64;
+        let share = 100.0 * total as f64 / all.max(1) as f64;
+        let shown = scale::shortened(&name, ((width - 6.0) / CHARACTER).max(0.0) as usize);
+        let time = scale::duration(seconds(total));
+        writeln!(
+            out,
+            r##"<g><title>{name}: {time} ({share:.2} %){count}</title><rect x="{x:.2}" y="{y}" width="{width:.2}" height="{}" rx="2" fill="{}"/>"##,
+            ROW - 1.0,
+            colour(&name)
+        )?;
+        if width > 3.0 * CHARACTER {
+            writeln!(
+                out,
+                r#"<text x="{:.2}" y="{}">{shown}</text>"#,
+                x + 3.0,
+                y + ROW - 5.0
+            )?;
+        }
+        writeln!(out, "</g>")?;
+    }
+    writeln!(out, "</svg>")
+}
+
+/// Warm, and the same for the same name.
+fn colour(name: &str) -> String {
+    let hash = name.bytes().fold(2_166_136_261_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(16_777_619)
+    });
+    let part = |shift: u32, of: u32| (hash >> shift) % of;
+    format!(
+        "#{:02x}{:02x}{:02x}",
+        215 + part(0, 40),
+        120 + part(8, 90),
+        60 + part(16, 40)
+    )
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
