@@ -26,7 +26,7 @@ pub struct Start {
     /// Open this session.
     #[arg(long, value_name = "FILE")]
     pub session: Option<PathBuf>,
-    /// Open this recording.
+    /// Open this recording, or all recordings of this folder on one timeline.
     #[arg(long, value_name = "FILE")]
     pub recording: Option<PathBuf>,
     /// Open this function's graph: a name, or `name@0xaddress`.

@@ -25,6 +25,14 @@ pub fn watch() {
     }
 }
 
+/// From now on a file that may not grow any further (`ulimit -f`) is an error where it is written, as a full
+/// disk is, and not the end of the program.
+pub fn outlive_limits() {
+    // SAFETY: no handler of ours runs.
+    #[allow(unsafe_code, reason = "signal(2)")]
+    let _before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
+
 /// Whether one of them came.
 #[must_use]
 pub fn came() -> bool {

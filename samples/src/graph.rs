@@ -2,6 +2,10 @@
 
 use std::fmt::Write as _;
 
+mod svg;
+
+pub use svg::svg;
+
 use crate::chart::scale;
 use crate::metadata::{FunctionInfo, Metadata};
 use crate::profile::Profile;
@@ -68,16 +72,46 @@ pub fn blocks(
     told
 }
 
-/// The graph of a function in DOT, for Graphviz: a block is the darker the more often it was
-/// reached, on a scale of logarithms.
+/// A block as it is drawn.
+struct Drawn {
+    lines: Vec<String>,
+    /// `#rrggbb`.
+    colour: String,
+}
+
+/// What stands in each block, and its colour: the darker the more often it was reached, on a scale of
+/// logarithms.
+fn drawn(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -> Vec<Drawn> {
+    let told = blocks(metadata, function, profiles);
+    let hits = told.iter().filter_map(|block| block.hits);
+    let most = hits.max().unwrap_or(0);
+    let spans = function.blocks.iter().zip(&told).enumerate();
+    spans
+        .map(|(number, ((from, to), block))| {
+            let mut lines = vec![format!("{number}  +{from:#x}..+{to:#x}")];
+            let mut colour = "#ffffff".to_owned();
+            if let Some(hits) = block.hits {
+                lines.push(format!("{} hits", scale::grouped(hits)));
+                if hits > 0 {
+                    let share = (hits as f64).ln_1p() / (most as f64).ln_1p();
+                    let pale = 235 - (share * 130.0) as u8;
+                    colour = format!("#ff{pale:02x}{pale:02x}");
+                } else {
+                    colour = "#eeeeee".to_owned();
+                }
+            }
+            if let Some(ticks) = block.median_ticks {
+                let words = scale::value(ticks, "ticks", &metadata.clock);
+                lines.push(format!("median {words}"));
+            }
+            Drawn { lines, colour }
+        })
+        .collect()
+}
+
+/// The graph of a function in DOT, for Graphviz.
 #[must_use]
 pub fn dot(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -> String {
-    let told = blocks(metadata, function, profiles);
-    let most = told
-        .iter()
-        .filter_map(|block| block.hits)
-        .max()
-        .unwrap_or(0);
     let mut out = String::new();
     // A String takes what it is given.
     let _ = writeln!(
@@ -85,26 +119,12 @@ pub fn dot(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -
         "digraph {:?} {{\n  label={:?};\n  node [shape=box, style=filled, fontname=\"monospace\"];",
         function.name, function.name
     );
-    for (number, ((from, to), block)) in function.blocks.iter().zip(&told).enumerate() {
-        let mut label = format!("{number}  +{from:#x}..+{to:#x}");
-        let mut colour = "#ffffff".to_owned();
-        if let Some(hits) = block.hits {
-            label.push_str(&format!("\\n{} hits", scale::grouped(hits)));
-            if hits > 0 {
-                let share = (hits as f64).ln_1p() / (most as f64).ln_1p();
-                let pale = 235 - (share * 130.0) as u8;
-                colour = format!("#ff{pale:02x}{pale:02x}");
-            } else {
-                colour = "#eeeeee".to_owned();
-            }
-        }
-        if let Some(ticks) = block.median_ticks {
-            let words = scale::value(ticks, "ticks", &metadata.clock);
-            label.push_str(&format!("\\nmedian {words}"));
-        }
+    for (number, block) in drawn(metadata, function, profiles).iter().enumerate() {
         let _ = writeln!(
             out,
-            "  b{number} [label=\"{label}\", fillcolor=\"{colour}\"];"
+            "  b{number} [label=\"{}\", fillcolor=\"{}\"];",
+            block.lines.join("\\n"),
+            block.colour
         );
     }
     for (from, to) in &function.edges {

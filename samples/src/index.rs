@@ -7,19 +7,22 @@
 //!
 //! Many CPUs make many runs, and a column of each is looked for: [`Index::query`] is exact, and takes
 //! milliseconds at worst. A screen is drawn by [`Index::view`]: from afar it reads a tree of spans of
-//! time over all runs of a lane, and puts no sample further than a quarter of a column from its place.
+//! time over all runs of a lane, and puts no sample further than half a column from its place.
 //!
 //! The samples themselves stay in memory (16 bytes each; half a byte for the pyramids, and about two for
-//! the tree).
+//! the tree). An index of a recording has a limit: when it is reached, the lane that has most is kept as sums
+//! over short spans of time alone, and so on. It is then drawn as before from afar, and not closer.
 
 use std::collections::HashMap;
 
 use crate::recording::Recording;
 use crate::{Batch, Error};
 
+mod coarse;
 mod run;
 mod tree;
 
+use coarse::Coarse;
 use run::Run;
 use tree::Tree;
 
@@ -98,6 +101,14 @@ pub struct Lane {
 pub struct Index {
     lanes: Vec<Runs>,
     by_id: HashMap<u64, usize>,
+    limit: Option<Limit>,
+}
+
+/// How many samples are kept, and what of the time there is.
+#[derive(Clone, Copy, Debug)]
+struct Limit {
+    samples: u64,
+    span: (u64, u64),
 }
 
 /// The runs of a lane.
@@ -106,6 +117,8 @@ struct Runs {
     lane: Lane,
     runs: Vec<Run>,
     tree: Tree,
+    /// In place of runs and tree, where there was too much.
+    coarse: Option<Coarse>,
 }
 
 /// Runs of one CPU at most; beyond, they are sorted into one. Only samples that are out of order
@@ -113,6 +126,10 @@ struct Runs {
 const MAX_RUNS_OF_A_CPU: usize = 8;
 /// Samples of a view up to which each is looked at: that takes some two tenths of a millisecond.
 const NEAR: usize = 1 << 17;
+/// Samples that the index of a recording keeps: they take 1.3 GB.
+pub(crate) const KEPT: u64 = 1 << 26;
+/// A lane of fewer samples takes no less as sums.
+const FEW: u64 = 1 << 16;
 
 impl Index {
     /// Without samples.
@@ -121,10 +138,25 @@ impl Index {
         Self::default()
     }
 
+    /// Without samples, of which so many are to come between these times at the latest, in TSC ticks. It
+    /// keeps no more than `limit`, and of the lanes that had most, sums over 16,384ths of that time.
+    #[must_use]
+    pub fn limited(limit: u64, span: (u64, u64)) -> Self {
+        Self {
+            limit: Some(Limit {
+                samples: limit,
+                span,
+            }),
+            ..Self::default()
+        }
+    }
+
     /// The index of a whole recording, and the errors of the batches that could not be read.
-    /// `progress` is told the number of samples after every batch.
+    /// `progress` is told the number of samples after every batch. It keeps 64 million samples
+    /// ([`limited`](Self::limited)), whatever the recording has.
     pub fn of(recording: &Recording, mut progress: impl FnMut(u64)) -> (Self, Vec<Error>) {
-        let (mut index, mut errors) = (Self::new(), Vec::new());
+        let span = recording.span().unwrap_or_default();
+        let (mut index, mut errors) = (Self::limited(KEPT, span), Vec::new());
         let mut samples = 0;
         for batch in recording.batches() {
             match batch {
@@ -164,6 +196,30 @@ impl Index {
                 .into_iter()
                 .for_each(|slot| *slot = Some((sample.id, lane, run)));
         }
+        if let Some(limit) = self.limit {
+            self.keep_within(limit);
+        }
+    }
+
+    /// Keeps only sums of the lanes that have most, until few enough samples are left.
+    fn keep_within(&mut self, limit: Limit) {
+        let mut kept: u64 = self.lanes.iter().map(Runs::kept).sum();
+        while kept > limit.samples {
+            let most = self.lanes.iter_mut().max_by_key(|runs| runs.kept());
+            let Some(most) = most.filter(|runs| runs.kept() > FEW.min(limit.samples / 2)) else {
+                return;
+            };
+            kept -= most.kept();
+            most.coarsen(limit.span);
+        }
+    }
+
+    /// Whether a lane has only sums over spans of time, because it has too many samples: then
+    /// [`samples_in`](Self::samples_in) and [`visit`](Self::visit) find none, and columns are exact only as
+    /// far as those spans are narrower than they.
+    #[must_use]
+    pub fn is_coarse(&self, id: u64) -> bool {
+        self.runs(id).is_some_and(|runs| runs.coarse.is_some())
     }
 
     /// The index of the lane of this identifier, which is made if there is none.
@@ -203,6 +259,9 @@ impl Index {
     #[must_use]
     pub fn query(&self, id: u64, t0: u64, t1: u64, columns: usize) -> Vec<Column> {
         let mut out = vec![Column::default(); columns];
+        if let Some(coarse) = self.runs(id).and_then(|runs| runs.coarse.as_ref()) {
+            coarse.columns(t0, t1, &mut out);
+        }
         for run in self.runs(id).into_iter().flat_map(|runs| &runs.runs) {
             run.columns(t0, t1, &mut out);
         }
@@ -210,7 +269,7 @@ impl Index {
     }
 
     /// As [`query`](Self::query), and fast at any zoom: every sample is in exactly one column, and none
-    /// that is more than a quarter of a column away from it. Below some hundred thousand samples
+    /// that is more than half a column away from it. Below some hundred thousand samples
     /// it says exactly what `query` says.
     #[must_use]
     pub fn view(&self, id: u64, t0: u64, t1: u64, columns: usize) -> Vec<Column> {
@@ -218,6 +277,10 @@ impl Index {
         let Some(lane) = self.runs(id) else {
             return out;
         };
+        if let Some(coarse) = &lane.coarse {
+            coarse.columns(t0, t1, &mut out);
+            return out;
+        }
         let count: usize = lane.runs.iter().map(|run| run.count(t0, t1)).sum();
         // One range over everything, or those that the tree is too coarse for.
         let mut closer = Vec::new();
@@ -277,21 +340,45 @@ impl Runs {
             lane,
             runs: Vec::new(),
             tree: Tree::new(),
+            coarse: None,
         }
+    }
+
+    /// Samples that are kept each.
+    fn kept(&self) -> u64 {
+        match self.coarse {
+            Some(_) => 0,
+            None => self.lane.total.count,
+        }
+    }
+
+    /// Keeps sums over spans of time in place of all samples.
+    fn coarsen(&mut self, (first, last): (u64, u64)) {
+        let mut coarse = Coarse::new(first, last);
+        for run in std::mem::take(&mut self.runs) {
+            run.all()
+                .for_each(|point| coarse.add(point.tsc, point.value));
+        }
+        self.tree = Tree::new();
+        self.coarse = Some(coarse);
     }
 
     /// Adds a sample to the run with the index `hint`, if it fits there, or else to another, and
     /// returns the index of that.
     fn push(&mut self, hint: Option<usize>, cpu: u16, tsc: u64, value: u64) -> usize {
+        self.lane.total.add(value);
+        self.lane.first = self.lane.first.min(tsc);
+        self.lane.last = self.lane.last.max(tsc);
+        if let Some(coarse) = &mut self.coarse {
+            coarse.add(tsc, value);
+            return 0;
+        }
         let index = self.push_run(hint, cpu, tsc, value);
         self.tree.add(tsc, value, &self.runs);
         index
     }
 
     fn push_run(&mut self, hint: Option<usize>, cpu: u16, tsc: u64, value: u64) -> usize {
-        self.lane.total.add(value);
-        self.lane.first = self.lane.first.min(tsc);
-        self.lane.last = self.lane.last.max(tsc);
         let fits = |run: &Run| run.cpu() == cpu && run.last() <= tsc;
         let hint = hint.filter(|&index| self.runs.get(index).is_some_and(fits));
         if let Some(index) = hint.or_else(|| self.runs.iter().position(fits)) {

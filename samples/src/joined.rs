@@ -6,10 +6,10 @@
 //! measured in ticks is turned into ticks of that one clock, which are nanoseconds.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::clocks::Alignment;
-use crate::index::Index;
+use crate::index::{Index, KEPT};
 use crate::metadata::{Clock, FunctionInfo, InstrumentInfo, MachineInfo, Metadata};
 use crate::record::ALL_CPUS;
 use crate::recording::{Loss, Mark, MarkKind, Recording, Summary, Writer};
@@ -150,6 +150,17 @@ impl Joined {
         self.recordings().map(Recording::samples).sum()
     }
 
+    /// Earliest and latest time of a sample, in nanoseconds since 1970; `None` without samples.
+    #[must_use]
+    pub fn span(&self) -> Option<(u64, u64)> {
+        let spans = self.members.iter().filter_map(|member| {
+            let (first, last) = member.recording.span()?;
+            let at = |tsc| member.alignment.unix_ns(tsc);
+            Some((at(first), at(last)))
+        });
+        spans.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
+    }
+
     /// Every batch, machine by machine, in the order of its file.
     pub fn batches(&self) -> impl Iterator<Item = Result<Batch>> {
         self.members.iter().flat_map(|member| {
@@ -161,7 +172,8 @@ impl Joined {
     /// The index of all of it, and the errors of batches that could not be read. `progress` is told the
     /// number of samples after every batch.
     pub fn index(&self, mut progress: impl FnMut(u64)) -> (Index, Vec<Error>) {
-        let (mut index, mut errors, mut samples) = (Index::new(), Vec::new(), 0);
+        let mut index = Index::limited(KEPT, self.span().unwrap_or_default());
+        let (mut errors, mut samples) = (Vec::new(), 0);
         for batch in self.batches() {
             match batch {
                 Ok(batch) => {
@@ -237,6 +249,29 @@ impl Joined {
             .try_for_each(|mark| writer.mark(mark))?;
         writer.finish()
     }
+}
+
+/// The recordings in a folder, by name.
+///
+/// # Errors
+/// [`Error::Io`] if it cannot be read or has none.
+pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let io = |error| Error::io(folder, error);
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        if path.extension().is_some_and(|end| end == "arrow") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    if found.is_empty() {
+        return Err(io(std::io::Error::new(
+            std::io::ErrorKind::NotFound,
+            "no recording (.arrow) is in this folder",
+        )));
+    }
+    Ok(found)
 }
 
 /// What a recording's machine is called: by itself, or else as its file is.

@@ -28,7 +28,8 @@ pub struct Stats {
     pub exact: bool,
 }
 
-/// The statistics of lane `id` from `t0` up to but without `t1`, or `None` if it has no samples there.
+/// The statistics of lane `id` from `t0` up to but without `t1`, or `None` if it has no samples there, or
+/// the index has too many of them to keep each ([`Index::is_coarse`]).
 ///
 /// Beyond four million samples the percentiles are taken from a histogram instead of the values.
 #[must_use]
@@ -44,6 +45,9 @@ fn stats_up_to(
     clock: &Clock,
     exact_values: u64,
 ) -> Option<Stats> {
+    if index.is_coarse(id) {
+        return None;
+    }
     let total = index.total(id, t0, t1);
     let mean = total.mean()?;
     let seconds = t1.saturating_sub(t0) as f64 / clock.hz.max(1) as f64;

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 use gilk_engine::Session;
 use gilk_samples::index::Index;
+use gilk_samples::joined::{self, Joined};
+use gilk_samples::metadata::MachineInfo;
 use gilk_samples::recording::{LossCause, Recording};
 
 use super::{Mail, Message, spawn};
@@ -206,37 +208,66 @@ pub(crate) fn open_recording(mail: &Mail, path: PathBuf) {
     });
 }
 
+/// A recording, or all of a folder on one timeline.
 fn read_recording(path: &Path, progress: &dyn Fn(u64, u64)) -> Result<Opened> {
-    let recording = Recording::open(path)?;
-    let all = recording.samples();
     let mut told = 0;
-    let (index, troubles) = Index::of(&recording, |done| {
+    let mut tell = |done, all| {
         if done - told > 200_000 {
             told = done;
             progress(done, all);
         }
-    });
-    let mut notes: Vec<String> = recording
-        .recovered()
-        .map(str::to_owned)
-        .into_iter()
-        .collect();
+    };
+    let size = |path: &Path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    let note = |recording: &Recording| recording.recovered().map(str::to_owned);
+    let (metadata, (index, troubles), losses, mut notes, bytes) = if path.is_dir() {
+        let joined = Joined::open(&joined::files(path)?)?;
+        let all = joined.samples();
+        let mut notes: Vec<String> = joined.recordings().filter_map(note).collect();
+        notes.extend(joined.metadata().machines.iter().map(exactness));
+        (
+            joined.metadata().clone(),
+            joined.index(|done| tell(done, all)),
+            joined.losses()?,
+            notes,
+            joined.recordings().map(|one| size(one.path())).sum(),
+        )
+    } else {
+        let recording = Recording::open(path)?;
+        let all = recording.samples();
+        (
+            recording.metadata().clone(),
+            Index::of(&recording, |done| tell(done, all)),
+            recording.losses()?,
+            note(&recording).into_iter().collect(),
+            size(path),
+        )
+    };
     notes.extend(troubles.iter().map(ToString::to_string));
     let (mut full, mut unmatched) = (0, 0);
-    for loss in recording.losses()? {
+    for loss in losses {
         match loss.cause {
             LossCause::Unmatched => unmatched += loss.count,
             // In one way or another, the ring had no room for them.
             _ => full += loss.count,
         }
     }
-    let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     Ok(Opened {
         path: path.to_path_buf(),
-        metadata: recording.metadata().clone(),
+        metadata,
         index,
         bytes,
         lost: (full, unmatched),
         notes,
     })
+}
+
+/// How exactly a machine's times are known, in a sentence.
+fn exactness(machine: &MachineInfo) -> String {
+    let name = &machine.name;
+    match machine.error_ns {
+        Some(error) => format!("Times of {name} are right to ±{} µs.", error.div_ceil(1000)),
+        None => {
+            format!("Times of {name} are by its own clock, and nobody knows how right that is.")
+        }
+    }
 }

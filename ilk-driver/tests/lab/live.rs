@@ -4,6 +4,7 @@ mod conservation;
 mod everywhere;
 mod executed;
 mod faults;
+mod full_disk;
 mod grace;
 mod guarded;
 mod hostile;

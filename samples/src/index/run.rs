@@ -254,20 +254,26 @@ impl Run {
             return;
         }
         let (mut at, mut column, mut next) = (0, 0, t0);
+        // Of the column that is being filled: memory is asked once a column, not once a sample.
+        let mut sum = Column::default();
         for range in ranges {
             let from = self.position(range.start, at);
             at = self.position(range.end, from);
-            for item in self.items.range(from, at) {
+            self.items.range(from, at).for_each(|item| {
                 if item.tsc >= next {
+                    if let Some(out) = out.get_mut(column) {
+                        out.merge(&std::mem::take(&mut sum));
+                    }
                     let number = u128::from(item.tsc - t0) * columns / width;
                     // The first tick of the next column.
                     let behind = u128::from(t0) + ((number + 1) * width).div_ceil(columns);
                     (column, next) = (number as usize, behind.min(u128::from(t1)) as u64);
                 }
-                out.get_mut(column)
-                    .into_iter()
-                    .for_each(|column| column.add(item.value));
-            }
+                sum.add(item.value);
+            });
+        }
+        if let Some(out) = out.get_mut(column) {
+            out.merge(&sum);
         }
     }
 

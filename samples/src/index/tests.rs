@@ -152,22 +152,62 @@ proptest! {
             let mut sum = Column::default();
             view.iter().for_each(|column| sum.merge(column));
             prop_assert_eq!(sum, whole);
-            // Up to every edge there are the samples before it, give or take a quarter of a column.
-            let edge = |quarters: u64| {
-                let ticks = u128::from(t1 - t0) * u128::from(quarters) / (4 * columns as u128);
+            // Up to every edge there are the samples before it, give or take half a column.
+            let edge = |halves: u64| {
+                let ticks = u128::from(t1 - t0) * u128::from(halves) / (2 * columns as u128);
                 t0 + ticks as u64
             };
             let mut before = Column::default();
             for (number, column) in (1u64..).zip(&view).take(columns - 1) {
                 before.merge(column);
-                let least = index.total(1, t0, edge(4 * number - 1));
-                let most = index.total(1, t0, edge(4 * number + 1) + 1);
+                let least = index.total(1, t0, edge(2 * number - 1));
+                let most = index.total(1, t0, edge(2 * number + 1) + 1);
                 prop_assert!(least.count <= before.count && before.count <= most.count);
                 prop_assert!(least.max <= before.max && before.max <= most.max);
-                prop_assert!(column.count == 0 || column.max <= index.total(1, edge((4 * number).saturating_sub(5)), edge(4 * number + 1) + 1).max);
+                prop_assert!(column.count == 0 || column.max <= index.total(1, edge((2 * number).saturating_sub(3)), edge(2 * number + 1) + 1).max);
             }
             if whole.count <= NEAR as u64 {
                 prop_assert_eq!(view, index.query(1, t0, t1, columns));
+            }
+        }
+    }
+}
+
+proptest! {
+    /// Of lanes that are kept as sums nothing is lost, and nothing is further away than a span of them.
+    #[test]
+    fn what_is_too_much_is_summed_up(
+        batches in drained(), limit in 0u64..1500, from in 0u64..100, columns in 1usize..70,
+    ) {
+        let exact = index(&batches);
+        let span = exact.span().unwrap_or_default();
+        let mut limited = Index::limited(limit, span);
+        batches.iter().for_each(|batch| limited.append(batch));
+        let coarse = |id: &u64| limited.is_coarse(*id);
+        let kept: u64 = (0..3).filter(|id| !coarse(id)).filter_map(|id| exact.lane(id)).map(|lane| lane.total.count).sum();
+        prop_assert!(kept <= limit.max(FEW.min(limit / 2) * 3), "{} kept of {}", kept, limit);
+        prop_assert_eq!(limited.lanes().collect::<Vec<_>>(), exact.lanes().collect::<Vec<_>>());
+        // A 16,384th of the time, or what the next power of two makes of it.
+        let off = (span.1 - span.0) / (1 << 14) + 1;
+        let t0 = span.0 + (span.1 - span.0) * from / 200;
+        let t1 = span.1 + off;
+        for id in 0..3 {
+            let view = limited.view(id, t0, t1 + 1, columns);
+            if !limited.is_coarse(id) {
+                prop_assert_eq!(view, exact.view(id, t0, t1 + 1, columns));
+                continue;
+            }
+            let mut before = Column::default();
+            for (column, number) in view.iter().zip(1u128..) {
+                before.merge(column);
+                let edge = t0 + (u128::from(t1 + 1 - t0) * number / columns as u128) as u64;
+                let [least, most] = [(t0 + off, edge.saturating_sub(off)), (t0.saturating_sub(off), edge + off)]
+                    .map(|(from, to)| exact.total(id, from, to.max(from)));
+                prop_assert!(least.count <= before.count && before.count <= most.count);
+                prop_assert!(least.max <= before.max && before.max <= most.max);
+            }
+            if from == 0 {
+                prop_assert_eq!(Some(before), exact.lane(id).map(|lane| lane.total));
             }
         }
     }

@@ -1,8 +1,8 @@
 //! A lane over all of its CPUs, far away: counts, extremes and sums of spans of time.
 //!
 //! Every span is a power of four ticks, and is cut in four when it holds [`SPLIT`] samples: fine where
-//! much happens, coarse where little does. A view takes whole spans that are narrower than a quarter
-//! of a column; what it has to look at more closely it names, and the runs are read there.
+//! much happens, coarse where little does. A view takes whole spans that are narrower than half
+//! a column; what it has to look at more closely it names, and the runs are read there.
 
 use std::ops::Range;
 
@@ -237,13 +237,13 @@ impl Tree {
 
     /// Adds to each of `out` what lies in its part of `view`, but for the spans that are returned: those,
     /// in order of time, are to be read from the runs. A sample may be in the column before or
-    /// behind its own if it is within a quarter of a column of it.
+    /// behind its own if it is within half a column of it.
     pub(super) fn view(&self, view: Range<u64>, out: &mut [Column]) -> Vec<Range<u64>> {
         let width = view.end.saturating_sub(view.start);
         let mut look = Look {
             tree: self,
             scale: out.len() as f64 / width as f64,
-            snap: width / (out.len() as u64 * 4).max(1),
+            snap: width / (out.len() as u64 * 2).max(1),
             view,
             out,
             closer: Vec::new(),
@@ -260,7 +260,7 @@ struct Look<'a> {
     view: Range<u64>,
     /// Columns a tick.
     scale: f64,
-    /// A quarter of a column, in ticks.
+    /// Half a column, in ticks.
     snap: u64,
     out: &'a mut [Column],
     closer: Vec<Range<u64>>,

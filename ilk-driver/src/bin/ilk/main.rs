@@ -24,6 +24,8 @@ mod lab;
 #[cfg(feature = "client")]
 mod pager;
 #[cfg(feature = "client")]
+mod picture;
+#[cfg(feature = "client")]
 mod plan;
 #[cfg(feature = "client")]
 mod progress;
@@ -128,6 +130,7 @@ impl Command {
 
 fn main() -> ExitCode {
     ilk_driver::memory::give_back();
+    ilk_driver::interrupt::outlive_limits();
     match Ilk::parse().command.run() {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads our output has read enough: `ilk functions | head`.

@@ -2,24 +2,23 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use clap::Args;
-use gilk_samples::chart::{Chart, png, svg, terminal};
+use gilk_samples::chart::{Chart, svg, terminal};
 use gilk_samples::index::Index;
-use gilk_samples::joined::Joined;
+use gilk_samples::joined::{self, Joined};
 use gilk_samples::metadata::Metadata;
 use gilk_samples::recording::{Loss, Mark, Recording};
 
 use crate::progress::{Progress, columns};
 use crate::span::Span;
-use crate::{join, pager};
+use crate::{join, pager, picture};
 
 /// Show a recording: what it is, and a lane an instrument. `ilk stats` has the numbers.
 ///
 /// Several recordings, of several machines, are shown on one timeline.
 #[derive(Args)]
 pub(crate) struct Show {
-    /// The recording, or recordings.
+    /// The recording, or recordings, or a folder of them.
     #[arg(required = true)]
     recordings: Vec<PathBuf>,
     /// Only this span, in seconds from the start: 1.5..2.
@@ -80,6 +79,11 @@ impl Shown {
     fn open(paths: &[PathBuf]) -> anyhow::Result<Self> {
         let mut progress = Progress::new();
         let told = |samples: u64, of: u64| samples as f32 / of.max(1) as f32;
+        let within = match paths {
+            [folder] if folder.is_dir() => joined::files(folder)?,
+            paths => paths.to_vec(),
+        };
+        let paths = within.as_slice();
         if let [path] = paths {
             let recording = Recording::open(path)?;
             recovered(&recording);
@@ -152,25 +156,11 @@ fn show(shown: Shown, looked: &Looked<'_>, picture: Option<&Path>) -> anyhow::Re
     chart.only_known = looked.instrument.is_some();
     chart.max_lanes = usize::MAX;
     pager::print(&format!("{}\n", terminal(&chart, columns()).trim_end()))?;
-    let Some(picture) = picture else {
+    let Some(to) = picture else {
         return Ok(());
     };
     chart.max_lanes = looked.lanes;
-    let svg = svg(&chart);
-    let is_svg = picture
-        .extension()
-        .is_some_and(|end| end.eq_ignore_ascii_case("svg"));
-    let bytes = if is_svg {
-        svg.into_bytes()
-    } else {
-        png(&svg, 1.0)?
-    };
-    std::fs::write(picture, bytes).with_context(|| {
-        format!(
-            "{} cannot be written; choose another place",
-            picture.display()
-        )
-    })
+    picture::write(to, svg(&chart))
 }
 
 fn title(path: &Path, metadata: &Metadata) -> String {

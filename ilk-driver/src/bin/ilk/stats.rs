@@ -12,9 +12,9 @@ use gilk_samples::recording::Recording;
 use gilk_samples::{graph, histogram::Histogram};
 use ilk_driver::interrupt;
 
-use crate::pager;
 use crate::progress::Progress;
 use crate::span::Span;
+use crate::{pager, picture};
 
 /// Print numbers about each instrument of a recording: counts, rates, percentiles, times between samples.
 #[derive(Args)]
@@ -33,9 +33,12 @@ pub(crate) struct Stats {
     /// Write it as JSON; times are in TSC ticks.
     #[arg(long, conflicts_with = "long")]
     json: bool,
-    /// Write the graph of this function in DOT, with the hits and times of its blocks.
+    /// Print the graph of this function in DOT, with the hits and times of its blocks.
     #[arg(long, value_name = "FUNCTION", conflicts_with_all = ["long", "json"])]
     graph: Option<String>,
+    /// Write that graph there as a picture: PNG, or SVG if the name ends so.
+    #[arg(long, value_name = "FILE", requires = "graph")]
+    picture: Option<PathBuf>,
 }
 
 /// The most frequent values that are shown.
@@ -70,7 +73,13 @@ impl Stats {
             let function = function.with_context(|| {
                 format!("The recording knows no function {name}; `ilk show` names those it knows.")
             })?;
-            return pager::print(&graph::dot(metadata, function, &found.instruments));
+            return match &self.picture {
+                Some(picture) => {
+                    let svg = graph::svg(metadata, function, &found.instruments);
+                    picture::write(picture, svg)
+                }
+                None => pager::print(&graph::dot(metadata, function, &found.instruments)),
+            };
         }
         if self.json {
             let about = serde_json::json!({

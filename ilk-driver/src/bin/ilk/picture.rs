@@ -1,0 +1,20 @@
+//! Pictures: SVG if the file's name ends so, else PNG.
+
+use std::path::Path;
+
+use anyhow::Context as _;
+use gilk_samples::chart::png;
+
+/// Writes a picture that is SVG.
+pub(crate) fn write(path: &Path, svg: String) -> anyhow::Result<()> {
+    let is_svg = path
+        .extension()
+        .is_some_and(|end| end.eq_ignore_ascii_case("svg"));
+    let bytes = if is_svg {
+        svg.into_bytes()
+    } else {
+        png(&svg, 1.0)?
+    };
+    std::fs::write(path, bytes)
+        .with_context(|| format!("{} cannot be written; choose another place", path.display()))
+}

@@ -1,0 +1,310 @@
+//! The graph of a function as a picture, for where there is no window and no Graphviz.
+//!
+//! Blocks stand in rows: each below all that lead to it, but for loops, whose way back runs at the right. Within
+//! a row they stand below what leads to them, on the average (Sugiyama and others, 1981).
+
+use std::fmt::Write as _;
+
+use super::{Drawn, drawn};
+use crate::metadata::{FunctionInfo, Metadata};
+use crate::profile::Profile;
+
+const LINE: f64 = 15.0;
+/// Of a character of the typeface.
+const CHARACTER: f64 = 7.3;
+const PADDING: f64 = 10.0;
+/// Between boxes of a row, and between rows.
+const GAP: (f64, f64) = (26.0, 44.0);
+const MARGIN: f64 = 24.0;
+/// How often rows are ordered anew.
+const SWEEPS: usize = 8;
+
+/// A block where it stands.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place {
+    x: f64,
+    y: f64,
+    width: f64,
+    height: f64,
+}
+
+impl Place {
+    fn middle(&self) -> f64 {
+        self.x + self.width / 2.0
+    }
+}
+
+/// The graph with hits and times of its blocks, darker where it was reached more often.
+#[must_use]
+pub fn svg(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -> String {
+    let blocks = drawn(metadata, function, profiles);
+    let edges: Vec<(usize, usize)> = function
+        .edges
+        .iter()
+        .map(|&(from, to)| (from as usize, to as usize))
+        .filter(|&(from, to)| from.max(to) < blocks.len())
+        .collect();
+    let (rows, is_back) = rows(blocks.len(), &edges);
+    let places = places(&blocks, &rows, &edges);
+    let right = places.iter().map(|at| at.x + at.width).fold(0.0, f64::max);
+    let bottom = places.iter().map(|at| at.y + at.height).fold(0.0, f64::max);
+    let loops = is_back.iter().filter(|back| **back).count();
+    let (width, height) = (right + MARGIN + 12.0 * loops as f64, bottom + MARGIN);
+    let mut out = String::new();
+    // A String takes what it is given.
+    let _ = writeln!(
+        out,
+        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="Hack, monospace" font-size="12">
+<rect width="100%" height="100%" fill="#ffffff"/>
+<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z" fill="#555555"/></marker></defs>
+<text x="{MARGIN}" y="{MARGIN}" font-size="15" font-family="Ubuntu, sans-serif">{}</text>"##,
+        escaped(&function.name)
+    );
+    let mut lane = right;
+    for (&(from, to), &back) in edges.iter().zip(&is_back) {
+        let (Some(from), Some(to)) = (places.get(from), places.get(to)) else {
+            continue;
+        };
+        let path = if back {
+            lane += 12.0;
+            let (y0, y1) = (from.y + from.height / 2.0, to.y + to.height / 2.0);
+            let (x0, x1) = (from.x + from.width, to.x + to.width);
+            format!("M{x0:.1} {y0:.1}C{lane:.1} {y0:.1} {lane:.1} {y1:.1} {x1:.1} {y1:.1}")
+        } else {
+            let (x0, y0, x1, y1) = (from.middle(), from.y + from.height, to.middle(), to.y);
+            let bend = (y1 - y0) / 2.0;
+            let (c0, c1) = (y0 + bend, y1 - bend);
+            format!("M{x0:.1} {y0:.1}C{x0:.1} {c0:.1} {x1:.1} {c1:.1} {x1:.1} {y1:.1}")
+        };
+        let dash = if back {
+            r#" stroke-dasharray="5 3""#
+        } else {
+            ""
+        };
+        let _ = writeln!(
+            out,
+            r##"<path d="{path}" fill="none" stroke="#555555"{dash} marker-end="url(#tip)"/>"##
+        );
+    }
+    for (block, at) in blocks.iter().zip(&places) {
+        let _ = writeln!(
+            out,
+            r##"<rect x="{:.1}" y="{:.1}" width="{:.1}" height="{:.1}" rx="4" fill="{}" stroke="#333333"/>"##,
+            at.x, at.y, at.width, at.height, block.colour
+        );
+        for (line, number) in block.lines.iter().zip(1u32..) {
+            let _ = writeln!(
+                out,
+                r#"<text x="{:.1}" y="{:.1}">{}</text>"#,
+                at.x + PADDING,
+                at.y + LINE * f64::from(number) + PADDING / 4.0,
+                escaped(line)
+            );
+        }
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+/// The row of each block, and which edges lead back.
+fn rows(blocks: usize, edges: &[(usize, usize)]) -> (Vec<usize>, Vec<bool>) {
+    let mut leads: Vec<Vec<(usize, usize)>> = vec![Vec::new(); blocks];
+    for (number, &(from, to)) in edges.iter().enumerate() {
+        let leads = leads.get_mut(from);
+        leads.into_iter().for_each(|leads| leads.push((number, to)));
+    }
+    let mut is_back = vec![false; edges.len()];
+    // 0: not seen; 1: on the way here; 2: done.
+    let mut state = vec![0u8; blocks];
+    let mut order = Vec::new();
+    for root in 0..blocks {
+        let mut open = vec![(root, 0)];
+        while let Some((block, next)) = open.pop() {
+            let Some(seen) = state.get_mut(block) else {
+                continue;
+            };
+            if next == 0 {
+                if *seen != 0 {
+                    continue;
+                }
+                *seen = 1;
+            }
+            match leads.get(block).and_then(|leads| leads.get(next)) {
+                Some(&(edge, to)) => {
+                    open.push((block, next + 1));
+                    match state.get(to) {
+                        Some(0) => open.push((to, 0)),
+                        Some(1) => is_back
+                            .get_mut(edge)
+                            .into_iter()
+                            .for_each(|back| *back = true),
+                        _ => {}
+                    }
+                }
+                None => {
+                    state
+                        .get_mut(block)
+                        .into_iter()
+                        .for_each(|state| *state = 2);
+                    order.push(block);
+                }
+            }
+        }
+    }
+    let mut rows = vec![0usize; blocks];
+    for &block in order.iter().rev() {
+        let below = rows.get(block).copied().unwrap_or(0) + 1;
+        for &(edge, to) in leads.get(block).into_iter().flatten() {
+            if is_back.get(edge) == Some(&false)
+                && let Some(row) = rows.get_mut(to)
+            {
+                *row = (*row).max(below);
+            }
+        }
+    }
+    (rows, is_back)
+}
+
+fn places(blocks: &[Drawn], rows: &[usize], edges: &[(usize, usize)]) -> Vec<Place> {
+    let mut places: Vec<Place> = blocks
+        .iter()
+        .map(|block| {
+            let longest = block.lines.iter().map(|line| line.chars().count()).max();
+            Place {
+                width: longest.unwrap_or(0) as f64 * CHARACTER + 2.0 * PADDING,
+                height: block.lines.len() as f64 * LINE + PADDING,
+                ..Place::default()
+            }
+        })
+        .collect();
+    let last = rows.iter().max().map_or(0, |row| row + 1);
+    let mut by_row: Vec<Vec<usize>> = vec![Vec::new(); last];
+    for (block, &row) in rows.iter().enumerate() {
+        let row = by_row.get_mut(row);
+        row.into_iter().for_each(|row| row.push(block));
+    }
+    let mut top = 2.0 * MARGIN;
+    for row in &by_row {
+        let mut highest: f64 = 0.0;
+        for &block in row {
+            if let Some(at) = places.get_mut(block) {
+                at.y = top;
+                highest = highest.max(at.height);
+            }
+        }
+        top += highest + GAP.1;
+    }
+    for sweep in 0..SWEEPS {
+        let downwards = sweep % 2 == 0;
+        let each: Vec<usize> = if downwards {
+            (0..last).collect()
+        } else {
+            (0..last).rev().collect()
+        };
+        for row in each {
+            let Some(blocks) = by_row.get_mut(row) else {
+                continue;
+            };
+            let wanted = |block: usize| {
+                let there = edges.iter().filter_map(|&(from, to)| match downwards {
+                    true => (to == block).then_some(from),
+                    false => (from == block).then_some(to),
+                });
+                let there: Vec<f64> = there
+                    .filter_map(|other| Some(places.get(other)?.middle()))
+                    .collect();
+                let own = places.get(block).map_or(0.0, Place::middle);
+                if there.is_empty() {
+                    own
+                } else {
+                    there.iter().sum::<f64>() / there.len() as f64
+                }
+            };
+            let mut wishes: Vec<(f64, usize)> =
+                blocks.iter().map(|&block| (wanted(block), block)).collect();
+            wishes.sort_by(|one, other| one.0.total_cmp(&other.0));
+            *blocks = wishes.iter().map(|(_, block)| *block).collect();
+            set(&mut places, &wishes);
+        }
+    }
+    let left = places.iter().map(|at| at.x).fold(f64::INFINITY, f64::min);
+    for at in &mut places {
+        at.x += MARGIN - left;
+    }
+    places
+}
+
+/// Sets a row so that none overlaps, and its middle is where its blocks would like to be.
+fn set(places: &mut [Place], wishes: &[(f64, usize)]) {
+    let width = |places: &[Place], block: usize| places.get(block).map_or(0.0, |at| at.width);
+    let all: f64 = wishes
+        .iter()
+        .map(|(_, block)| width(places, *block) + GAP.0)
+        .sum();
+    let mean = wishes.iter().map(|(wish, _)| wish).sum::<f64>() / wishes.len().max(1) as f64;
+    let mut x = mean - (all - GAP.0) / 2.0;
+    for &(_, block) in wishes {
+        if let Some(at) = places.get_mut(block) {
+            at.x = x;
+            x += at.width + GAP.0;
+        }
+    }
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn blocks_stand_below_what_leads_to_them_and_apart(
+            blocks in 1usize..30, edges in prop::collection::vec((0usize..30, 0usize..30), 0..60),
+        ) {
+            let edges: Vec<_> = edges.into_iter().filter(|(from, to)| from.max(to) < &blocks).collect();
+            let (rows, is_back) = rows(blocks, &edges);
+            for (&(from, to), back) in edges.iter().zip(&is_back) {
+                prop_assert!(*back || rows[to] > rows[from]);
+            }
+            let drawn: Vec<Drawn> = (0..blocks)
+                .map(|n| Drawn { lines: vec!["x".repeat(1 + n % 7); 1 + n % 3], colour: String::new() })
+                .collect();
+            let places = places(&drawn, &rows, &edges);
+            for (n, one) in places.iter().enumerate() {
+                for other in &places[n + 1..] {
+                    let apart = one.x + one.width <= other.x || other.x + other.width <= one.x
+                        || one.y + one.height <= other.y || other.y + other.height <= one.y;
+                    prop_assert!(apart, "{:?} and {:?}", one, other);
+                }
+                prop_assert!(one.x >= MARGIN - 0.01 && one.y >= MARGIN);
+            }
+        }
+    }
+
+    #[test]
+    fn a_loop_leads_back_at_the_right() {
+        let function = FunctionInfo {
+            major: 0,
+            name: "a<b>".into(),
+            address: 0,
+            blocks: vec![(0, 4), (4, 8), (8, 12)],
+            edges: vec![(0, 1), (1, 1), (1, 2), (9, 9)],
+        };
+        let text = svg(&Metadata::default(), &function, &[]);
+        assert_eq!(
+            text.matches("<path d=\"M").count() - 1,
+            3,
+            "the arrow's head and three edges"
+        );
+        assert_eq!(text.matches("stroke-dasharray").count(), 1);
+        assert!(text.contains("a&lt;b&gt;") && text.contains("2  +0x8..+0xc"));
+        crate::chart::png(&text, 1.0).unwrap();
+    }
+}
