@@ -248,8 +248,9 @@ pub(super) fn stopped(run: &Run, case: &Case) {
     }
 }
 
-/// Calls of what copying calls, by the kernel's probes: those within a copy of the same thread, and all.
-fn within_copies(run: &Run) -> (usize, usize) {
+/// Calls of what copying calls, by the kernel's probes: the threads of those within a copy of the same thread,
+/// and how many there are in all.
+fn within_copies(run: &Run) -> (Vec<u64>, usize) {
     let copies = run.events.calls(COPY_CALL);
     let calls = run.events.calls(VERIFY);
     let within = calls.iter().filter(|(begun, ended)| {
@@ -258,7 +259,7 @@ fn within_copies(run: &Run) -> (usize, usize) {
         };
         copies.iter().any(around)
     });
-    (within.count(), calls.len())
+    (within.map(|(begun, _)| begun.thread).collect(), calls.len())
 }
 
 pub(super) fn called(run: &Run, case: &Case) {
@@ -268,20 +269,26 @@ pub(super) fn called(run: &Run, case: &Case) {
 
 pub(super) fn when_called(run: &Run, case: &Case) {
     let (within, all) = within_copies(run);
+    let within = within.len();
     assert!(0 < within && within < all, "{within} of {all}");
     assert_eq!(run.samples(case).len(), within);
 }
 
 pub(super) fn call_trace(run: &Run, case: &Case) {
-    let (within, _) = within_copies(run);
-    let values = run.values(case);
-    let mut tally: BTreeMap<u64, usize> = BTreeMap::new();
-    for value in &values {
-        *tally.entry(*value).or_default() += 1;
+    let mut calls: BTreeMap<u64, usize> = BTreeMap::new();
+    for thread in within_copies(run).0 {
+        *calls.entry(thread).or_default() += 1;
     }
-    assert_eq!(tally, BTreeMap::from([(0, within), (1, within)]));
+    let mut traced: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    for value in run.values(case) {
+        traced.entry(value >> 1).or_default().push(value & 1);
+    }
+    let is_leaf = |steps: &[u64]| steps == [1, 0];
     assert!(
-        values.chunks(2).all(|pair| *pair == [1, 0]),
-        "a leaf of the tree"
+        traced.values().all(|steps| steps.chunks(2).all(is_leaf)),
+        "a leaf of the tree: {traced:?}"
     );
+    let traced = traced.into_iter();
+    let traced: BTreeMap<u64, usize> = traced.map(|(it, steps)| (it, steps.len() / 2)).collect();
+    assert_eq!(traced, calls, "calls by thread");
 }
