@@ -63,7 +63,11 @@ fn copied(from: &Path, to: &Path) -> Result<()> {
         };
         let target = match name {
             "evaluation.md" => to.join(name),
-            picture if picture.ends_with(".png") || picture.ends_with(".svg") => {
+            shown
+                if [".png", ".svg", ".ron"]
+                    .iter()
+                    .any(|ending| shown.ends_with(ending)) =>
+            {
                 pictures.join(name)
             }
             _ => continue,

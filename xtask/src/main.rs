@@ -41,7 +41,7 @@ Usage: cargo xtask <command>
         The benchmarks.
   evaluate [--yes] [--quick] [--runs N] [PART...]
         The papers' experiments in the lab, or those named: correlation, overhead, hits,
-        grain, web, many. Checks what is claimed of them and writes docs/evaluation.md;
+        grain, web, hunt, many. Checks what is claimed of them and writes docs/evaluation.md;
         --quick does less of each, as the tests do, and writes nothing there.
   picture [--yes]
         Runs the demonstration and has the window draw docs/window.png.

@@ -14,6 +14,7 @@ mod correlation;
 mod grain;
 mod guest;
 mod hits;
+mod hunt;
 mod many;
 mod overhead;
 mod table;
@@ -67,7 +68,7 @@ impl How {
     }
 }
 
-const PARTS: [Part; 6] = [
+const PARTS: [Part; 7] = [
     Part {
         name: "correlation",
         title: "Correlation: Pulsar's 160 forks, timed by GILK and by the kernel's own tracers at once",
@@ -169,6 +170,23 @@ const PARTS: [Part; 6] = [
             of: "every block counted: throughput, % of that with nothing",
             holds: |percent| percent > 40.0,
             says: "a server whose every block is counted does two fifths of its work, or more",
+        }],
+    },
+    Part {
+        name: "hunt",
+        title: "A hunt: where a web server's instructions go",
+        about: "KernInst's section 4, told in [tour.md](tour.md): which system calls each request makes, what they and \
+                what lies beside them take, the blocks of the one that is found, and the same once the cause is \
+                mended. Busybox's httpd, 200 requests, as above. Each step is a session (hunt-*.ron, here), to be \
+                opened in the window or run by `ilk run`. Times are from entry to exit, waiting included: accept waits for \
+                the client, poll is the agent's own.",
+        accelerator: Accelerator::CountInstructions,
+        measure: hunt::measure,
+        claims: &[Claim {
+            table: "",
+            of: "throughput, mended, % of before",
+            holds: |percent| percent > 102.0,
+            says: "the server does more once less is mapped around a fault",
         }],
     },
     Part {
