@@ -9,7 +9,7 @@ use crate::stages::Stages;
 use crate::{apt, tool};
 
 /// Where recordings and all else go.
-const PLACE: &str = "target/gilk/evaluation";
+pub(crate) const PLACE: &str = "target/gilk/evaluation";
 /// The same, of a quick look.
 const QUICK_PLACE: &str = "target/gilk/evaluation-quick";
 /// Where the text and its pictures go.

@@ -20,6 +20,13 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
+    /// What `uname -r` says of it: the ending of its file's name.
+    pub(crate) fn release(&self) -> String {
+        let name = self.vmlinuz.file_name().unwrap_or_default();
+        let name = name.to_string_lossy();
+        name.trim_start_matches("vmlinuz-").to_owned()
+    }
+
     /// Names it to a program.
     pub(crate) fn name_to<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command

@@ -44,7 +44,8 @@ Usage: cargo xtask <command>
         grain, web, hunt, many. Checks what is claimed of them and writes docs/evaluation.md;
         --quick does less of each, as the tests do, and writes nothing there.
   picture [--yes]
-        Runs the demonstration and has the window draw docs/window.png.
+        Runs the demonstration and has the window draw docs/window.png, and docs/tour
+        where `evaluate hunt` has been run.
 
   --yes              installs missing system packages without asking (so does CI=true)
   --series, --flavour  which of Debian's kernels, where it is not the cloud kernel of your release

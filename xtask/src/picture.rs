@@ -1,4 +1,4 @@
-//! `cargo xtask picture`: the README's picture of the window, made by the window itself.
+//! `cargo xtask picture`: the README's picture of the window and the tour's, made by the window itself.
 
 use std::fs;
 use std::process::Command;
@@ -6,16 +6,23 @@ use std::process::Command;
 use crate::fail::{Fail, Result};
 use crate::packages::Purpose;
 use crate::stages::Stages;
-use crate::{apt, run, tool};
+use crate::{apt, evaluate, kernels, run, tool};
 
 /// Where the README looks for it.
 const PICTURE: &str = "docs/window.png";
+/// The steps of the hunt that are shown, and the function looked at.
+const TOUR: [(&str, &str); 4] = [
+    ("1-calls", "__x64_sys_accept"),
+    ("2-times", "handle_mm_fault"),
+    ("3-blocks", "filemap_map_pages"),
+    ("4-mended", "filemap_map_pages"),
+];
 /// Points of the window, and of the display that nobody sees.
 const SIZE: &str = "1600x1000";
 
 /// Runs the demonstration and has the window, on a display of its own, draw itself with the recording.
 pub(crate) fn picture(yes: bool) -> Result<()> {
-    let mut stages = Stages::new(5);
+    let mut stages = Stages::new(7);
     stages.stage("system packages", || {
         apt::provide(Purpose::Tests, yes, false)
     })?;
@@ -27,38 +34,71 @@ pub(crate) fn picture(yes: bool) -> Result<()> {
     })?;
     stages.stage("the demonstration session", || run::demonstrate(&[]))?;
     stages.stage("the picture", || {
-        let place = tool::root().join("docs");
-        fs::create_dir_all(&place)
-            .map_err(|error| Fail::new(format!("cannot create {}: {error}", place.display())))?;
-        let mut xvfb = Command::new("xvfb-run");
-        xvfb.args(["-a", "-s", &format!("-screen 0 {SIZE}x24")])
-            .arg(tool::target().join("debug/gilk"));
-        xvfb.args([
+        let shown = [
             "--lab",
             "--session",
             run::DEMONSTRATION,
             "--recording",
             run::RECORDING,
-        ]);
-        xvfb.args([
             "--function",
             "copy_process",
             "--block",
             "0",
-            "--theme",
-            "dark",
-            "--size",
-            SIZE,
-            "--screenshot",
-            PICTURE,
-        ]);
-        // Alike on every machine: drawn by Mesa's software renderer.
-        xvfb.env("LIBGL_ALWAYS_SOFTWARE", "1")
-            .env_remove("WAYLAND_DISPLAY")
-            .current_dir(tool::root());
-        tool::run(&mut xvfb)
+        ];
+        draw(&shown, PICTURE)
     })?;
+    let kernel = stages.stage("the live kernel, saved", kernels::saved)?;
+    let told = stages.stage("the pictures of docs/tour.md", || tour(&kernel))?;
     stages.finish();
-    println!("\nThe picture is {PICTURE}.");
+    println!("\nThe picture is {PICTURE}. {told}");
     Ok(())
+}
+
+/// The steps of the hunt, as the window shows them; and what to say of it.
+fn tour(kernel: &kernels::Kernel) -> Result<String> {
+    let dump = kernel.dump.to_string_lossy();
+    let release = format!("-{}", kernel.release());
+    for (step, function) in TOUR {
+        let name = format!("hunt-{step}{release}");
+        let recording = format!("{}/{name}.arrow", evaluate::PLACE);
+        if !tool::root().join(&recording).is_file() {
+            return Ok(format!(
+                "Those of the tour stay as they are: there is no {recording}, which `cargo xtask evaluate hunt` makes."
+            ));
+        }
+        let session = format!("{}/{name}.ron", evaluate::PLACE);
+        let shown = [
+            "--image",
+            &dump,
+            "--session",
+            &session,
+            "--recording",
+            &recording,
+            "--function",
+            function,
+            "--block",
+            "0",
+        ];
+        draw(&shown, &format!("docs/tour/{step}.png"))?;
+    }
+    Ok("Those of the tour are in docs/tour.".to_owned())
+}
+
+/// Has the window, on a display of its own, draw itself with what it is to show.
+fn draw(shown: &[&str], picture: &str) -> Result<()> {
+    let picture = tool::root().join(picture);
+    let place = picture.parent().unwrap_or(&picture);
+    fs::create_dir_all(place)
+        .map_err(|error| Fail::new(format!("cannot create {}: {error}", place.display())))?;
+    let mut xvfb = Command::new("xvfb-run");
+    xvfb.args(["-a", "-s", &format!("-screen 0 {SIZE}x24")])
+        .arg(tool::target().join("debug/gilk"))
+        .args(shown)
+        .args(["--theme", "dark", "--size", SIZE, "--screenshot"])
+        .arg(&picture);
+    // Alike on every machine: drawn by Mesa's software renderer.
+    xvfb.env("LIBGL_ALWAYS_SOFTWARE", "1")
+        .env_remove("WAYLAND_DISPLAY")
+        .current_dir(tool::root());
+    tool::run(&mut xvfb)
 }
