@@ -10,12 +10,13 @@ use crate::{apt, evaluate, kernels, run, tool};
 
 /// Where the README looks for it.
 const PICTURE: &str = "docs/window.png";
-/// The steps of the hunt that are shown, and the function looked at.
-const TOUR: [(&str, &str); 4] = [
-    ("1-calls", "__x64_sys_accept"),
-    ("2-times", "handle_mm_fault"),
-    ("3-blocks", "filemap_map_pages"),
-    ("4-mended", "filemap_map_pages"),
+/// The steps of the hunt that are shown, and the function and block looked at: at the end where the loop
+/// is.
+const TOUR: [(&str, &str, &str); 4] = [
+    ("1-calls", "__x64_sys_accept", "0"),
+    ("2-times", "handle_mm_fault", "0"),
+    ("3-blocks", "filemap_map_pages", "62"),
+    ("4-mended", "filemap_map_pages", "62"),
 ];
 /// Points of the window, and of the display that nobody sees.
 const SIZE: &str = "1600x1000";
@@ -58,7 +59,7 @@ pub(crate) fn picture(yes: bool) -> Result<()> {
 fn tour(kernel: &kernels::Kernel) -> Result<String> {
     let dump = kernel.dump.to_string_lossy();
     let release = format!("-{}", kernel.release());
-    for (step, function) in TOUR {
+    for (step, function, block) in TOUR {
         let name = format!("hunt-{step}{release}");
         let recording = format!("{}/{name}.arrow", evaluate::PLACE);
         if !tool::root().join(&recording).is_file() {
@@ -77,7 +78,7 @@ fn tour(kernel: &kernels::Kernel) -> Result<String> {
             "--function",
             function,
             "--block",
-            "0",
+            block,
         ];
         draw(&shown, &format!("docs/tour/{step}.png"))?;
     }

@@ -22,6 +22,8 @@ pub(crate) struct Guest {
     pub(crate) image: Image,
     library: Library,
     directory: tempfile::TempDir,
+    /// How long sessions are, in the guest's seconds, if their programs do not end before.
+    pub(crate) longest: f64,
     /// `uname -r`.
     pub(crate) release: String,
     /// Ended when all else is.
@@ -57,6 +59,7 @@ impl Guest {
             image,
             library: Library::builtin()?,
             directory: tempfile::tempdir()?,
+            longest: LONGEST,
             release: prepared.release().to_owned(),
             _lab: lab,
         })
@@ -90,8 +93,14 @@ impl Guest {
         recording: &Path,
     ) -> anyhow::Result<Answer> {
         let name = program.rsplit('/').next().unwrap_or(program);
+        let longest = self.longest;
+        let placements = session.placements.into_iter().map(|one| Placement {
+            splash: one.splash.min(longest),
+            ..one
+        });
         let session = Session {
-            duration: LONGEST,
+            duration: longest,
+            placements: placements.collect(),
             workload: Some(Workload {
                 program: program.into(),
                 arguments: words.to_vec(),
