@@ -173,6 +173,8 @@ impl Wire {
                     });
                 }
                 Some(Message::Refused(refusal)) => return Err(Error::Refused(refusal)),
+                // A run asks so whether the agent is there, and may be over before the answer comes.
+                Some(Message::Pong { number: 0, .. }) => {}
                 Some(message) => return Ok(message),
                 // A long message on a slow way is no silence.
                 None if waiting != self.decoder.waiting() => until = Instant::now() + patience,
