@@ -1,6 +1,7 @@
 //! How long a frame takes, layout of the window and tessellation, median and p99:
-//! `cargo run --release -p gilk-gui --example frames -- IMAGE [FUNCTION]`, where `IMAGE` is what
-//! `ilk dump` saved, or a vmlinux. Nothing is drawn on a screen; the graphics card's part is not in it.
+//! `cargo run --release -p gilk-gui --example frames -- IMAGE`, where `IMAGE` is what `ilk dump` saved.
+//! Symbols are added to it until there are 100,000; the graph is that of the function with the most
+//! blocks. Nothing is drawn on a screen; the graphics card's part is not in it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -9,13 +10,17 @@
     reason = "a measurement stops where something is not as it should be"
 )]
 
+use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use egui::{Context, RawInput, Rect, pos2, vec2};
-use gilk_engine::{HookType, InstrumentId};
+use gilk_engine::cfg::Cfg;
+use gilk_engine::image::LiveParts;
+use gilk_engine::{HookType, Image, InstrumentId};
 use gilk_gui::app::App;
 use gilk_gui::args::{Start, ThemeChoice};
 use gilk_gui::graph::layout::{Link, layout};
+use gilk_gui::graph::view::Look;
 use gilk_gui::state::State;
 use gilk_gui::timeline::Record;
 use gilk_instruments::Library;
@@ -24,8 +29,14 @@ use gilk_samples::{Batch, Meaning, Sample};
 
 /// Frames of each case.
 const FRAMES: usize = 400;
-/// Samples on the timeline, on eight lanes.
-const SAMPLES: u64 = 20_000_000;
+/// Samples on the timeline.
+const SAMPLES: u64 = 100_000_000;
+/// Lanes that they are on.
+const LANES: u32 = 50;
+/// Symbols in the list.
+const SYMBOLS: usize = 100_000;
+/// Samples that arrive in each frame of a run: three million a second.
+const ARRIVING: u64 = 50_000;
 
 struct Bench {
     ctx: Context,
@@ -68,7 +79,22 @@ impl Bench {
 
     /// Frames in each of which `events` happen, so that nothing is as in the frame before.
     fn measure(&mut self, name: &str, events: impl Fn(usize) -> Vec<egui::Event>) {
-        let mut times: Vec<Duration> = (0..FRAMES).map(|at| self.frame(events(at))).collect();
+        self.measure_after(name, events, |_, _| {});
+    }
+
+    /// The same, where something is done before each frame that counts as part of it.
+    fn measure_after(
+        &mut self,
+        name: &str,
+        events: impl Fn(usize) -> Vec<egui::Event>,
+        before: impl Fn(&mut State, usize),
+    ) {
+        let frame = |at| {
+            let began = Instant::now();
+            before(self.app.state_mut(), at);
+            began.elapsed() + self.frame(events(at))
+        };
+        let mut times: Vec<Duration> = (0..FRAMES).map(frame).collect();
         times.sort_unstable();
         let ms = |share: f64| times[(share * (FRAMES - 1) as f64) as usize].as_secs_f64() * 1e3;
         println!(
@@ -107,7 +133,7 @@ fn recording() -> Record {
         cpus: 2,
         ..Metadata::default()
     };
-    let ids: Vec<u64> = (0..8)
+    let ids: Vec<u64> = (0..LANES)
         .map(|block| {
             InstrumentId::new(0, HookType::Pre, block, 0)
                 .unwrap()
@@ -129,7 +155,7 @@ fn recording() -> Record {
     let step = 100_000_000_000 / SAMPLES;
     for first in (0..SAMPLES).step_by(65_536) {
         let sample = |number: u64| Sample {
-            id: ids[(number % 8) as usize],
+            id: ids[(number % u64::from(LANES)) as usize],
             value: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40,
             tsc: number * step,
         };
@@ -170,18 +196,60 @@ fn layouts() {
     }
 }
 
+/// The image with more symbols, in a file, and the function with the most blocks.
+fn prepared(path: &str) -> (tempfile::NamedTempFile, String) {
+    let bytes = std::fs::read(path).expect("the image can be read");
+    let (mut parts, _modules) =
+        postcard::take_from_bytes::<LiveParts>(&bytes).expect("it is what `ilk dump` saved");
+    let image = Image::from_live(&parts).unwrap();
+    let mut large: Vec<_> = image.functions().iter().collect();
+    large.sort_by_key(|function| std::cmp::Reverse(function.span.len()));
+    let most = large
+        .iter()
+        .take(60)
+        .max_by_key(|function| Cfg::of(&image, function.id).blocks.len())
+        .unwrap();
+    let mut missing = SYMBOLS.saturating_sub(image.functions().len());
+    for function in large.iter().filter(|function| function.id != most.id) {
+        for offset in (64..function.span.len()).step_by(64) {
+            if missing == 0 {
+                break;
+            }
+            missing -= 1;
+            let at = function.span.start.0 + offset;
+            parts.kallsyms += &format!("{at:016x} t {}_{offset:x}\n", function.name);
+        }
+    }
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&postcard::to_allocvec(&parts).unwrap())
+        .unwrap();
+    (file, most.name.clone())
+}
+
+/// Samples as they come while a session runs: the later ones, frame by frame.
+fn arrive(state: &mut State, frame: usize) {
+    let record = state.timeline.record.as_mut().unwrap();
+    let ids: Vec<u64> = record.lanes().iter().map(|info| info.id).collect();
+    let first = SAMPLES + frame as u64 * ARRIVING;
+    let sample = |number: u64| Sample {
+        id: ids[(number % u64::from(LANES)) as usize],
+        value: number % 1000,
+        tsc: number * (100_000_000_000 / SAMPLES),
+    };
+    let samples = (first..first + ARRIVING).map(sample).collect();
+    record.append(&Batch { cpu: 0, samples });
+    record.now = Some(record.duration);
+}
+
 fn main() {
-    let mut arguments = std::env::args().skip(1);
-    let image = arguments
-        .next()
+    let image = std::env::args()
+        .nth(1)
         .expect("the image of a kernel, as `ilk dump` saves it");
-    let function = arguments
-        .next()
-        .unwrap_or_else(|| "do_syscall_64".to_owned());
     layouts();
+    let (file, function) = prepared(&image);
     let ctx = Context::default();
     let start = Start {
-        image: Some(image.into()),
+        image: Some(file.path().to_owned()),
         function: Some(function.clone()),
         theme: Some(ThemeChoice::Dark),
         ..Start::default()
@@ -202,12 +270,19 @@ fn main() {
         &format!("zooming {function}, {blocks} blocks"),
         wheel(graph),
     );
+    bench.app.state_mut().graph.wanted = Some(Look::Fit);
+    bench.measure(&format!("all {blocks} blocks in view"), |_| Vec::new());
     let list = pos2(120.0, 400.0);
     bench.measure(&format!("scrolling {functions} functions"), wheel(list));
     bench.app.state_mut().timeline.open(recording());
     bench.frame(Vec::new());
     let lanes = pos2(900.0, 900.0);
-    let name = format!("zooming {} million samples on 8 lanes", SAMPLES / 1_000_000);
+    let name = format!(
+        "zooming {} million samples on {LANES} lanes",
+        SAMPLES / 1_000_000
+    );
     bench.measure(&name, wheel(lanes));
+    let name = format!("{ARRIVING} samples arriving in each frame");
+    bench.measure_after(&name, |_| Vec::new(), arrive);
     bench.app.end();
 }

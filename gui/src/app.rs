@@ -10,7 +10,8 @@ use crate::command::{self, Command};
 use crate::follow::Searched;
 use crate::graph::view::metrics;
 use crate::keep::Keeper;
-use crate::screenshot::Shot;
+use crate::screenshot::{Shot, Wanted};
+use crate::seen::Seen;
 use crate::state::State;
 use crate::worker::target::Target;
 use crate::worker::{Message, Workers, files};
@@ -33,6 +34,8 @@ pub struct App {
     /// The filter that was last searched for.
     pub(crate) searched: Option<Searched>,
     pub(crate) shot: Option<Shot>,
+    /// A picture that a person asked for.
+    pub(crate) wanted: Option<Wanted>,
     /// What a picture failed with.
     pub(crate) failed: std::sync::Arc<std::sync::Mutex<Option<crate::Error>>>,
     pub(crate) leaving: bool,
@@ -46,6 +49,9 @@ impl App {
     #[must_use]
     pub fn new(ctx: &Context, start: Start, library: Library) -> Self {
         let (workers, inbox) = Workers::start(ctx);
+        if let Some(path) = start.seen.clone() {
+            ctx.add_plugin(Seen::at(path));
+        }
         let mut app = Self {
             state: State::new(library),
             workers,
@@ -60,6 +66,7 @@ impl App {
             documents: 0,
             searched: None,
             shot: start.screenshot.clone().map(|path| Shot::new(path, &start)),
+            wanted: None,
             failed: std::sync::Arc::default(),
             leaving: false,
             after_saving: None,
@@ -141,6 +148,7 @@ impl App {
             shot.frame(ui.ctx(), self);
             self.shot = Some(shot);
         }
+        self.take_picture(ui.ctx());
         if self.state.run.active.is_some() {
             // The clock moves though nothing else does.
             ui.ctx()

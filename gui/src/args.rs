@@ -45,6 +45,9 @@ pub struct Start {
     /// Write a picture of the window once everything asked for is shown, and end.
     #[arg(long, value_name = "FILE")]
     pub screenshot: Option<PathBuf>,
+    /// Keep what is on the screen, by name and place, in this file: for programs that drive the window.
+    #[arg(long, value_name = "FILE")]
+    pub seen: Option<PathBuf>,
     /// Width and height of the window in points, as `1600x1000`.
     #[arg(long, value_name = "WxH", value_parser = size)]
     pub size: Option<(f32, f32)>,
@@ -76,6 +79,9 @@ impl From<ThemeChoice> for Colours {
 pub enum Source {
     /// In the lab, which is booted.
     Lab,
+    /// In the lab with another kernel than the usual one: a series and a flavour of Debian's, as
+    /// `6.12 rt`, or the paths of a vmlinuz and of its headers.
+    LabOf(String),
     /// Behind an agent's socket.
     Socket(PathBuf),
     /// On another machine, as ssh knows it: `user@machine`.

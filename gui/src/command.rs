@@ -4,10 +4,10 @@
 use std::path::PathBuf;
 
 use egui::{Context, Key, KeyboardShortcut, Modifiers};
-use gilk_engine::Addr;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::image::FunctionId;
 use gilk_engine::placement::Style;
+use gilk_engine::{Addr, HookType};
 
 use crate::desk::Pane;
 use crate::menus::MENUS;
@@ -80,6 +80,8 @@ pub enum Command {
     TogglePane(Pane),
     /// Put all panes where they usually are.
     ResetLayout,
+    /// Put all panes side by side.
+    TileLayout,
     /// List every command, to be found by its letters.
     ShowPalette,
     /// Ask for an address, a name, or a name and an offset, and go there.
@@ -94,8 +96,32 @@ pub enum Command {
     FoldAll,
     /// Write the graph as SVG or DOT.
     ExportGraph,
+    /// Write the recording for other programs.
+    ExportRecording,
+    /// Stop writing the recording for other programs.
+    StopExport,
+    /// Write a picture of the window.
+    SavePicture,
     /// Place the inspector's instrument at the entry of every function that the filter matches.
     AddToMatching,
+    /// Put an instrument, by its name, somewhere.
+    Put(At, String),
+    /// Place the inspector's instrument where the open function is entered.
+    AddToEntry,
+    /// Place the inspector's instrument wherever the open function is left.
+    AddToReturns,
+    /// Begin an instrument of one's own.
+    NewInstrument,
+    /// Show an instrument's source, by its name.
+    EditInstrument(String),
+    /// Choose a file and show the instrument in it.
+    OpenInstrument,
+    /// Choose where, and save the editor's text.
+    SaveInstrument,
+    /// Make the editor's text an instrument of the session.
+    UseInstrument,
+    /// Lay the editor's text out as all are.
+    FormatInstrument,
     /// Take the instruments of the chosen block out of the session.
     RemoveHere,
     /// Change the order of instruments: the one at the first place goes to the second.
@@ -104,6 +130,8 @@ pub enum Command {
     ShowShortcuts,
     /// Boot the lab and connect to it.
     StartLab,
+    /// Ask for a kernel, and boot the lab with it.
+    StartLabWith,
     /// Connect to this machine's own agent.
     ConnectHere,
     /// Ask for an agent's socket and connect to it.
@@ -142,6 +170,26 @@ pub enum Command {
     SaveAnd(Box<Command>),
     /// Open, save or record to a path that was asked for; then do something.
     UsePath(Purpose, PathBuf, Option<Box<Command>>),
+}
+
+/// Where an instrument is put. Those in the language stand where their source says: at a block, at its
+/// branch, or in a whole function; for them a place says which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum At {
+    /// Before or after a block of the open function.
+    Hook(BlockIndex, HookType),
+    /// On the way from one block to another.
+    Edge(BlockIndex, BlockIndex),
+    /// Where the open function is entered.
+    Entry,
+    /// Wherever the open function is left: before it returns, or goes on in another.
+    Returns,
+    /// Before or after every block of the open function that has the hook.
+    EveryBlock(HookType),
+    /// Where every function is entered that the filter matches.
+    Matching,
+    /// Where a function is entered.
+    Function(FunctionId),
 }
 
 const NONE: Modifiers = Modifiers::NONE;
@@ -190,6 +238,7 @@ impl Command {
             Self::Theme(Colours::Dark) => "Dark colours",
             Self::Theme(Colours::Contrast) => "High contrast",
             Self::TogglePane(pane) => pane.title(),
+            Self::TileLayout => "Every pane side by side",
             Self::ResetLayout => "Usual arrangement",
             Self::ShowPalette => "Find command",
             Self::GoTo => "Go to…",
@@ -198,11 +247,24 @@ impl Command {
             Self::FoldBlock => "Fold block",
             Self::FoldAll => "Fold all blocks",
             Self::ExportGraph => "Export graph…",
+            Self::ExportRecording => "Export recording…",
+            Self::StopExport => "Stop export",
+            Self::SavePicture => "Save picture of window…",
             Self::AddToMatching => "Add to entry of every match",
+            Self::Put(..) => "Place instrument",
+            Self::AddToEntry => "Add to function's entry",
+            Self::AddToReturns => "Add to every return",
+            Self::NewInstrument => "New instrument",
+            Self::EditInstrument(_) => "Show source",
+            Self::OpenInstrument => "Open instrument…",
+            Self::SaveInstrument => "Save instrument as…",
+            Self::UseInstrument => "Use instrument in session",
+            Self::FormatInstrument => "Format instrument",
             Self::RemoveHere => "Remove instruments of block",
             Self::MovePlacement(..) => "Change order",
             Self::ShowShortcuts => "Shortcuts",
             Self::StartLab => "Start the lab",
+            Self::StartLabWith => "Start the lab with another kernel…",
             Self::ConnectHere => "Connect to this machine",
             Self::ConnectSocket => "Connect to a socket…",
             Self::ConnectSsh => "Connect over ssh…",

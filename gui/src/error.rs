@@ -24,6 +24,14 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// A file's name does not say in which format a recording is to be written.
+    #[error("The name {path} does not say what to write; end it with one of {endings}.")]
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What it may end with.
+        endings: String,
+    },
     /// What a picture was to show could not be had.
     #[error("No picture was made: {reason}")]
     NothingToShow {

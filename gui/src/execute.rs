@@ -8,7 +8,7 @@ use ilk_driver::client::StopFlag;
 
 use crate::app::App;
 use crate::args::Source;
-use crate::command::Command;
+use crate::command::{At, Command};
 use crate::desk::Desk;
 use crate::document::Document;
 use crate::graph::find::Find;
@@ -79,8 +79,12 @@ impl App {
             Command::PreviousBlock => self.step(-1),
             Command::FollowTaken => self.follow(true),
             Command::FollowNotTaken => self.follow(false),
-            Command::AddInstrument => self.add_here(),
-            Command::AddToEveryBlock => self.add_everywhere(),
+            Command::AddInstrument => {
+                if let Some(block) = self.state.graph.selected {
+                    self.put_draft(At::Hook(block, self.state.draft.hook));
+                }
+            }
+            Command::AddToEveryBlock => self.put_draft(At::EveryBlock(self.state.draft.hook)),
             Command::FitTimeline => self.state.timeline.fit(),
             Command::MarkA if self.state.timeline.record.is_some() => self.state.timeline.mark(0),
             Command::MarkB if self.state.timeline.record.is_some() => self.state.timeline.mark(1),
@@ -96,6 +100,7 @@ impl App {
             }
             Command::Theme(look) => self.dress(look, ctx),
             Command::TogglePane(pane) => self.state.desk.toggle(pane),
+            Command::TileLayout => self.state.desk = Desk::tiled(),
             Command::ResetLayout => self.state.desk = Desk::default(),
             Command::ShowPalette => self.state.palette = Some(Palette::commands()),
             Command::GoTo => self.state.palette = Some(Palette::places()),
@@ -111,7 +116,23 @@ impl App {
                 self.fold(&all.into_iter().flatten().collect());
             }
             Command::ExportGraph => self.ask(Purpose::ExportGraph, None),
-            Command::AddToMatching => self.add_to_matching(),
+            Command::ExportRecording => self.ask(Purpose::ExportRecording, None),
+            Command::StopExport => {
+                if let Some(export) = &self.state.exporting {
+                    export.stop.stop();
+                }
+            }
+            Command::SavePicture => self.ask(Purpose::Picture, None),
+            Command::Put(at, name) => self.put(at, &name),
+            Command::AddToEntry => self.put_draft(At::Entry),
+            Command::AddToReturns => self.put_draft(At::Returns),
+            Command::NewInstrument => self.edit_instrument(None),
+            Command::EditInstrument(name) => self.edit_instrument(Some(&name)),
+            Command::OpenInstrument => self.ask(Purpose::OpenInstrument, None),
+            Command::SaveInstrument => self.ask(Purpose::SaveInstrument, None),
+            Command::UseInstrument => self.use_instrument(),
+            Command::FormatInstrument => self.format_instrument(),
+            Command::AddToMatching => self.put_draft(At::Matching),
             Command::RemoveHere => self.remove_here(),
             Command::MovePlacement(from, to) => {
                 self.state.document.edit("order", |session| {
@@ -136,6 +157,7 @@ impl App {
                 };
             }
             Command::Manual => self.state.manual = !self.state.manual,
+            Command::StartLabWith => self.ask(Purpose::LabKernel, None),
             Command::StartLab => self.connect(Source::Lab),
             Command::Reconnect => {
                 if let Some(source) = self.state.source.clone() {
@@ -203,6 +225,7 @@ impl App {
         self.disconnect();
         self.targets += 1;
         self.state.source = Some(source.clone());
+        self.state.console.clear();
         self.state.target = TargetState::Busy(crate::worker::Progress::default());
         self.target = Some(Target::start(source, self.targets, self.workers.mail()));
     }
@@ -276,6 +299,20 @@ impl App {
                 let scene = self.state.graph.scene.as_ref();
                 scene.map_or_else(String::new, |scene| format!("{}.svg", scene.name))
             }
+            (Purpose::ExportRecording, _) => {
+                let record = self.state.timeline.record.as_ref();
+                let path = record.and_then(|record| record.path.as_ref());
+                path.map_or_else(String::new, |path| {
+                    path.with_extension("csv").display().to_string()
+                })
+            }
+            (Purpose::SaveInstrument, _) => {
+                let editor = &self.state.editor;
+                let name = editor.name().unwrap_or("mine");
+                let path = editor.path.clone();
+                path.map_or_else(|| format!("{name}.gilk"), |path| path.display().to_string())
+            }
+            (Purpose::Picture, _) => "gilk.png".to_owned(),
             _ => String::new(),
         };
         self.state.dialog = Some(PathDialog {
@@ -314,8 +351,16 @@ impl App {
                 files::write_session(mail, path, session, desk);
             }
             Purpose::ExportGraph => self.export_graph(path),
+            Purpose::ExportRecording => self.export_recording(path),
+            Purpose::OpenInstrument => files::read_source(mail, path),
+            Purpose::SaveInstrument => {
+                let text = self.state.editor.text.clone().unwrap_or_default();
+                files::write_source(mail, path, text);
+            }
+            Purpose::Picture => self.want_picture(path),
             Purpose::Socket => self.connect(Source::Socket(path)),
             Purpose::Machine => self.connect(Source::Ssh(path.display().to_string())),
+            Purpose::LabKernel => self.connect(Source::LabOf(path.display().to_string())),
             Purpose::Kernel => self.connect(Source::Image(path)),
             Purpose::SaveRecording => self.state.run.path = path.display().to_string(),
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use gilk_engine::image::FunctionId;
 use gilk_engine::{InstrumentId, Session};
+use gilk_instruments::Definition;
 
 use crate::app::App;
 use crate::catalogue::Catalogue;
@@ -26,6 +27,7 @@ pub(crate) struct Searched {
 impl App {
     /// Asks workers for whatever follows from a change: the list's answer, the plan, the marks.
     pub(crate) fn keep_up(&mut self) {
+        self.keep_up_source();
         let Some(catalogue) = self.state.catalogue.clone() else {
             self.state.hooked = Hooked::default();
             return;
@@ -56,6 +58,10 @@ impl App {
         if self.planned != Some(state) {
             self.planned = Some(state);
             self.state.hooked = Hooked::of(catalogue.image(), self.state.document.session());
+            let sources = self.state.document.session().sources.iter();
+            self.state.own = sources
+                .filter_map(|(name, text)| Definition::from_source(name, text).ok())
+                .collect();
             self.state.plan.asked += 1;
             let session = self.state.document.session().clone();
             self.workers
@@ -89,7 +95,12 @@ impl App {
         }
     }
 
-    fn planning(&self, revision: u64, session: Session, catalogue: &Arc<Catalogue>) -> Planning {
+    pub(crate) fn planning(
+        &self,
+        revision: u64,
+        session: Session,
+        catalogue: &Arc<Catalogue>,
+    ) -> Planning {
         let layout = match &self.state.target {
             TargetState::Ready(info) => Some(info.layout.clone()),
             _ => None,

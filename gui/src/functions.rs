@@ -9,7 +9,8 @@ use egui::{
 use gilk_engine::image::FunctionId;
 
 use crate::catalogue::{Catalogue, Finder};
-use crate::command::Command;
+use crate::command::{At, Command};
+use crate::instruments_pane::Carried;
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
@@ -147,7 +148,43 @@ pub fn show(
         }
         return;
     }
+    matches(ui, functions, said);
     rows(ui, functions, catalogue, open, said);
+}
+
+/// While an instrument is carried: a place that means every function of the list.
+fn matches(ui: &mut Ui, functions: &Functions, said: &mut Vec<Command>) {
+    if Carried::by(ui).is_none() {
+        return;
+    }
+    let tokens = Tokens::of(ui);
+    let size = vec2(ui.available_width(), space::ROW + space::SMALL);
+    let (rect, response) = ui.allocate_exact_size(size, Sense::hover());
+    let over = response.contains_pointer();
+    let response = widgets::named(response, Role::Label, "drop at every match");
+    let line = egui::Stroke::new(1.5, if over { tokens.accent } else { tokens.outline });
+    let fill = if over {
+        tokens.accent_fill
+    } else {
+        tokens.card
+    };
+    let inside = rect.shrink2(vec2(space::SMALL, 2.0));
+    ui.painter()
+        .rect(inside, space::CORNER, fill, line, egui::StrokeKind::Inside);
+    let words = format!(
+        "entry of all {}",
+        widgets::counted(functions.found.len(), "function")
+    );
+    ui.painter().text(
+        response.rect.center(),
+        egui::Align2::CENTER_CENTER,
+        words,
+        prose(text::SMALL),
+        tokens.strong,
+    );
+    if over && let Some(carried) = Carried::dropped(ui) {
+        said.push(Command::Put(At::Matching, carried));
+    }
 }
 
 fn count(functions: &Functions, catalogue: &Catalogue) -> String {
@@ -291,6 +328,14 @@ fn rows(
                 galley,
                 tokens.text,
             );
+            if Carried::by(ui).is_some() && response.contains_pointer() {
+                let line = egui::Stroke::new(1.5, tokens.accent);
+                ui.painter()
+                    .rect_stroke(rect, 0.0, line, egui::StrokeKind::Inside);
+                if let Some(carried) = Carried::dropped(ui) {
+                    said.push(Command::Put(At::Function(id), carried));
+                }
+            }
             if response
                 .on_hover_text(format!(
                     "{name}\n{} · {} bytes",

@@ -13,6 +13,7 @@ use ilk_driver::client::{Event, Summary, metadata};
 use crate::Error;
 use crate::app::App;
 use crate::catalogue::Catalogue;
+use crate::desk::Pane;
 use crate::document::Document;
 use crate::graph::Scene;
 use crate::state::{NoticeKind, TargetState};
@@ -75,7 +76,30 @@ impl App {
                     self.state.preview.outcome = Some(outcome);
                 }
             }
+            Message::Compiled(number, outcome) => {
+                if number == self.state.editor.number {
+                    self.state.editor.outcome = Some(outcome);
+                }
+            }
+            Message::SourceRead(path, Ok(text)) => {
+                self.state.editor.open(text, Some(path));
+                self.state.desk.show(Pane::Editor);
+            }
+            Message::SourceWritten(path, Ok(())) => {
+                let words = format!("{} is written.", path.display());
+                self.state.tell(NoticeKind::Good, words);
+                self.state.editor.path = Some(path);
+            }
+            Message::SourceRead(_, Err(error)) | Message::SourceWritten(_, Err(error)) => {
+                self.state.tell(NoticeKind::Bad, error.to_string());
+            }
+            Message::Exporting(progress) => {
+                if let Some(export) = &mut self.state.exporting {
+                    export.progress = progress;
+                }
+            }
             Message::Exported(path, Ok(())) => {
+                self.exported(&path);
                 let words = format!("{} is written.", path.display());
                 self.state.tell(NoticeKind::Good, words);
             }
@@ -84,7 +108,8 @@ impl App {
                     self.state.calls = Some(calls);
                 }
             }
-            Message::Exported(_, Err(error)) => {
+            Message::Exported(path, Err(error)) => {
+                self.exported(&path);
                 self.state.tell(NoticeKind::Bad, error.to_string());
             }
             Message::NotKept(error) => self.state.tell(NoticeKind::Warning, error.to_string()),
@@ -121,6 +146,9 @@ impl App {
         match news {
             TargetNews::Step(progress) => self.state.target = TargetState::Busy(progress),
             TargetNews::Image(catalogue) => self.loaded(catalogue),
+            TargetNews::Console(said) => {
+                self.state.console = said.lines().map(str::to_owned).collect();
+            }
             TargetNews::Connected(info) => self.state.target = TargetState::Ready(info),
             TargetNews::Failed(error) => {
                 let words = error.to_string();

@@ -83,6 +83,7 @@ fn about_function(ui: &mut Ui, scene: &Scene) {
         )
         .truncate(),
     );
+    prototype(ui, scene);
     facts(ui, "function", |ui| {
         row(ui, "address", scene.cfg.span.start.to_string());
         row(
@@ -105,6 +106,16 @@ fn about_function(ui: &mut Ui, scene: &Scene) {
     });
 }
 
+/// How C declares the function, where the kernel's types tell.
+fn prototype(ui: &mut Ui, scene: &Scene) {
+    let Some(words) = &scene.prototype else {
+        return;
+    };
+    let text = RichText::new(words).font(code(text::SMALL));
+    let shown = ui.add(egui::Label::new(text.color(Tokens::of(ui).text)).wrap());
+    widgets::named(shown, Role::Label, words);
+}
+
 fn about_block(ui: &mut Ui, scene: &Scene, index: BlockIndex) {
     let tokens = Tokens::of(ui);
     let Some(block) = scene.cfg.block(index) else {
@@ -125,6 +136,7 @@ fn about_block(ui: &mut Ui, scene: &Scene, index: BlockIndex) {
             .truncate(),
         );
     });
+    prototype(ui, scene);
     facts(ui, "block", |ui| {
         let offset = block.span.start.0.saturating_sub(scene.cfg.span.start.0);
         row(ui, "address", format!("{}  +{offset:#x}", block.span.start));
@@ -249,12 +261,14 @@ fn both(ui: &mut Ui, scene: &Scene, block: BlockIndex) {
 fn form(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     let library = std::sync::Arc::clone(&state.library);
+    let offered: Vec<_> = state.offered().cloned().collect();
+    let chosen = state.definition(&state.draft.instrument).cloned();
     widgets::caption(ui, "instrument");
     let combo = ComboBox::from_id_salt("instrument")
         .width(ui.available_width())
         .selected_text(&state.draft.instrument)
         .show_ui(ui, |ui| {
-            for definition in library.iter() {
+            for definition in &offered {
                 let chosen = state.draft.instrument == definition.name;
                 let response = ui
                     .selectable_label(chosen, &definition.name)
@@ -265,7 +279,7 @@ fn form(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
             }
         });
     widgets::named(combo.response, Role::ComboBox, "Instrument");
-    if let Ok(definition) = library.get(&state.draft.instrument) {
+    if let Some(definition) = &chosen {
         ui.label(
             RichText::new(&definition.summary)
                 .small()

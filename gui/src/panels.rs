@@ -33,7 +33,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
         .inner_margin(Margin::symmetric(space::PANEL as i8, 3));
     Panel::bottom("status")
         .frame(low)
-        .show(ui, |ui| status::show(ui, state));
+        .show(ui, |ui| status::show(ui, state, said));
     egui::CentralPanel::default()
         .frame(bare)
         .show(ui, |ui| desk::panes::show(ui, state, said));
@@ -98,13 +98,19 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::FoldBlock => graph && state.graph.selected.is_some(),
         Command::FollowTaken | Command::FollowNotTaken => graph && state.graph.selected.is_some(),
         Command::AddInstrument => {
+            let name = &state.draft.instrument;
+            let stand = state
+                .definition(name)
+                .map(gilk_instruments::Definition::stand);
             let hook = |block| {
-                state
-                    .graph
-                    .scene
-                    .as_ref()
-                    .and_then(|scene| scene.hook(block, state.draft.hook))
-                    .is_some_and(Result::is_ok)
+                // Others say themselves where in the block or function they run.
+                stand != Some(gilk_instruments::Stand::Hook)
+                    || state
+                        .graph
+                        .scene
+                        .as_ref()
+                        .and_then(|scene| scene.hook(block, state.draft.hook))
+                        .is_some_and(Result::is_ok)
             };
             state.graph.selected.is_some_and(hook)
         }
@@ -125,6 +131,15 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::Back => state.history.ways().0,
         Command::Forward => state.history.ways().1,
         Command::ClearMarkers => state.timeline.markers.iter().any(Option::is_some),
+        Command::AddToEntry | Command::AddToReturns => graph,
+        Command::UseInstrument | Command::FormatInstrument => state.editor.name().is_some(),
+        Command::SaveInstrument => state.editor.text.is_some(),
+        Command::ExportRecording => {
+            let record = state.timeline.record.as_ref();
+            record.is_some_and(|record| record.now.is_none() && record.path.is_some())
+                && state.exporting.is_none()
+        }
+        Command::StopExport => state.exporting.is_some(),
         Command::MarkA | Command::MarkB | Command::Annotate | Command::FitTimeline => {
             state.timeline.record.is_some()
         }
@@ -135,6 +150,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
             .is_some_and(|record| record.now.is_some()),
         Command::Reconnect => state.source.is_some() && state.run.active.is_none(),
         Command::StartLab
+        | Command::StartLabWith
         | Command::ConnectHere
         | Command::ConnectSocket
         | Command::ConnectSsh

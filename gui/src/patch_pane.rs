@@ -109,7 +109,7 @@ pub(crate) fn show(ui: &mut Ui, state: &State) {
         });
 }
 
-fn section(ui: &mut Ui, section: &Section) {
+pub(crate) fn section(ui: &mut Ui, section: &Section) {
     let tokens = Tokens::of(ui);
     let frame = Frame::NONE
         .fill(tokens.card)
@@ -140,7 +140,8 @@ fn section(ui: &mut Ui, section: &Section) {
                 } else {
                     tokens.line
                 };
-                let shown = ui.add(Label::new(job(line, tokens)).truncate());
+                let wide = ui.available_width() > WIDE;
+                let shown = ui.add(Label::new(job(line, wide, tokens)).truncate());
                 let edge = shown.rect.left() - 5.0;
                 ui.painter()
                     .vline(edge, shown.rect.y_range(), Stroke::new(2.0, mark));
@@ -151,8 +152,11 @@ fn section(ui: &mut Ui, section: &Section) {
     ui.add_space(space::TIGHT);
 }
 
-/// Address, bytes, and the instruction in its colours.
-fn job(line: &Line, tokens: &Tokens) -> LayoutJob {
+/// From how many points on there is room for the bytes of instructions.
+const WIDE: f32 = 430.0;
+
+/// Address, bytes where there is room, and the instruction in its colours.
+fn job(line: &Line, wide: bool, tokens: &Tokens) -> LayoutJob {
     let mut job = LayoutJob::default();
     let format = |color| TextFormat::simple(code(text::SMALL), color);
     let bytes: Vec<String> = line
@@ -162,11 +166,13 @@ fn job(line: &Line, tokens: &Tokens) -> LayoutJob {
         .collect();
     let low = line.at.0 & 0xffff_ffff;
     job.append(&format!("{low:08x}  "), 0.0, format(tokens.weak));
-    job.append(
-        &format!("{:<24} ", bytes.join(" ")),
-        0.0,
-        format(tokens.weak),
-    );
+    if wide {
+        job.append(
+            &format!("{:<24} ", bytes.join(" ")),
+            0.0,
+            format(tokens.weak),
+        );
+    }
     for (part, piece) in parts(&line.text) {
         let color = part.color(tokens);
         job.append(piece, 0.0, format(color));

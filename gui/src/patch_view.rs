@@ -72,6 +72,26 @@ impl PatchView {
         }
         made
     }
+
+    /// What a plan writes for its instruments alone, without what saves, restores and moves.
+    #[must_use]
+    pub fn instruments(image: &Image, plan: &Plan) -> Vec<Section> {
+        let view = Viewer { image, plan };
+        let patches = (0..).zip(&plan.patches);
+        let sections = patches.map(|(number, patch)| {
+            let own: Vec<bool> = patch
+                .pieces()
+                .map(|piece| matches!(piece.kind, PieceKind::Instrument(_)))
+                .collect();
+            let mut section = view.patch(number, patch);
+            let mut own = own.into_iter();
+            section.pieces.retain(|_| own.next().unwrap_or(false));
+            section
+        });
+        sections
+            .filter(|section| !section.pieces.is_empty())
+            .collect()
+    }
 }
 
 struct Viewer<'a> {

@@ -1,84 +1,178 @@
 //! Puts instruments into the session and takes them out: each command is one step to undo.
 
+use std::sync::Arc;
+
 use gilk_engine::HookType;
-use gilk_engine::cfg::BlockIndex;
+use gilk_engine::cfg::{BlockEnd, BlockIndex};
+use gilk_engine::image::FunctionId;
 use gilk_engine::session::Placement;
+use gilk_instruments::{Definition, Stand};
 
 use crate::app::App;
+use crate::command::At;
+use crate::graph::marks::sentence;
 use crate::state::NoticeKind;
 use crate::widgets;
 
 /// Functions that get an instrument by one command, at most: as many as `ilk.ko` has counters for.
 const MOST: usize = 2000;
 
+/// A function, a block of it, and which of its hooks.
+type Place = (Arc<str>, BlockIndex, HookType);
+
+const fn words_of(stand: Stand) -> &'static str {
+    crate::instruments_pane::stand(stand)
+}
+
 impl App {
-    pub(crate) fn add_here(&mut self) {
-        let Some(block) = self.state.graph.selected else {
-            return;
-        };
-        let hook = self.state.draft.hook;
-        let hookable = self
-            .state
-            .graph
-            .scene
-            .as_ref()
-            .and_then(|scene| scene.hook(block, hook))
-            .is_some_and(Result::is_ok);
-        let Some(placement) = self.state.drafted(block, hook).filter(|_| hookable) else {
-            return;
-        };
-        self.state
-            .document
-            .edit("add", |session| session.placements.push(placement));
-        self.state.document.close_step();
+    /// Puts the inspector's instrument somewhere.
+    pub(crate) fn put_draft(&mut self, at: At) {
+        let name = self.state.draft.instrument.clone();
+        self.put(at, &name);
     }
 
-    /// At every block of the open function that has the hook.
-    pub(crate) fn add_everywhere(&mut self) {
+    /// Puts an instrument somewhere; where it cannot be is said.
+    pub(crate) fn put(&mut self, at: At, name: &str) {
+        let Some(stand) = self.state.definition(name).map(Definition::stand) else {
+            let words = format!("There is no instrument {name}; the Instruments tab lists them.");
+            self.state.tell(NoticeKind::Warning, words);
+            return;
+        };
+        self.state.draft.instrument = name.to_owned();
+        let put = match at {
+            At::Matching => self.matching(),
+            At::Function(function) => self.entries(&[function]),
+            _ => self.inside(at, stand, name),
+        };
+        match put {
+            Ok(places) => {
+                let placements = places
+                    .into_iter()
+                    .map(|(function, block, hook)| self.placed(function, block, hook, name))
+                    .collect();
+                self.place(&format!("put {name}"), placements);
+            }
+            Err(why) => self.state.tell(NoticeKind::Warning, why),
+        }
+    }
+
+    /// Places in the open function.
+    fn inside(&mut self, at: At, stand: Stand, name: &str) -> Result<Vec<Place>, String> {
         let Some(scene) = self.state.graph.scene.clone() else {
-            return;
+            return Ok(Vec::new());
         };
-        let hook = self.state.draft.hook;
-        let placements: Vec<_> = scene
-            .hookable(hook)
-            .filter_map(|block| self.state.drafted(block, hook))
-            .collect();
-        self.place("add everywhere", placements);
+        let here = |block, hook| (Arc::from(scene.name.as_str()), block, hook);
+        // All hooks of a function, or of a block, are one to those that say themselves where they run.
+        let normal = |(function, block, hook): Place| match stand {
+            Stand::Hook => (function, block, hook),
+            Stand::Block | Stand::Branch => (function, block, HookType::Pre),
+            Stand::Function => (function, BlockIndex(0), HookType::Pre),
+        };
+        let ends = |block: BlockIndex| scene.cfg.block(block).map(|block| block.end);
+        let branches = |block: BlockIndex| ends(block) == Some(BlockEnd::Conditional);
+        let places: Vec<Place> = match at {
+            At::Hook(block, hook) => {
+                if let (Stand::Hook, Some(Err(refusal))) = (stand, scene.hook(block, hook)) {
+                    return Err(format!(
+                        "The {hook}-hook of block {} is refused by rule {}. {}",
+                        block.0,
+                        refusal.rule.name(),
+                        sentence(refusal)
+                    ));
+                }
+                if stand == Stand::Branch && !branches(block) {
+                    return Err(format!(
+                        "{name} tells the ways of a branch apart, and block {} does not end with one; choose a block with a green and a red edge.",
+                        block.0
+                    ));
+                }
+                self.state.draft.hook = hook;
+                self.choose(block);
+                vec![here(block, hook)]
+            }
+            At::Edge(from, to) if stand != Stand::Branch => {
+                return Err(format!(
+                    "{name} stands {}, and not on an edge: drop it on block {}, where this edge begins, or on block {}, where it ends. Instruments of branches, as `branch`, tell edges apart.",
+                    words_of(stand),
+                    from.0,
+                    to.0
+                ));
+            }
+            At::Edge(from, _) if !branches(from) => {
+                return Err(format!(
+                    "Block {} has one way on, so there is no branch to tell apart; drop a counter on it instead.",
+                    from.0
+                ));
+            }
+            At::Edge(from, _) => vec![here(from, HookType::Post)],
+            At::Entry => vec![here(BlockIndex(0), HookType::Pre)],
+            At::Returns => scene
+                .hookable(HookType::Post)
+                .filter(|&block| matches!(ends(block), Some(BlockEnd::Return | BlockEnd::TailCall)))
+                .map(|block| here(block, HookType::Post))
+                .collect(),
+            At::EveryBlock(hook) => scene
+                .hookable(hook)
+                .filter(|&block| stand != Stand::Branch || branches(block))
+                .map(|block| here(block, hook))
+                .collect(),
+            At::Matching | At::Function(_) => Vec::new(),
+        };
+        if places.is_empty() {
+            return Err(format!(
+                "{} has no such place that can be hooked.",
+                scene.name
+            ));
+        }
+        let mut places: Vec<Place> = places.into_iter().map(normal).collect();
+        places.dedup();
+        Ok(places)
     }
 
-    /// At the entry of every function that the filter of the list matches.
-    pub(crate) fn add_to_matching(&mut self) {
-        let Some(catalogue) = self.state.catalogue.clone() else {
-            return;
-        };
-        let found = std::sync::Arc::clone(&self.state.functions.found);
+    /// The entry of every function that the filter of the list matches.
+    fn matching(&self) -> Result<Vec<Place>, String> {
+        let found = &self.state.functions.found;
         if found.len() > MOST {
-            let words = format!(
+            return Err(format!(
                 "{} functions match; type more letters into the filter until at most {} do.",
                 widgets::grouped(found.len() as u64),
                 widgets::grouped(MOST as u64)
-            );
-            self.state.tell(NoticeKind::Warning, words);
-            return;
+            ));
         }
+        self.entries(found)
+    }
+
+    fn entries(&self, functions: &[FunctionId]) -> Result<Vec<Place>, String> {
+        let Some(catalogue) = &self.state.catalogue else {
+            return Err("There is no kernel yet.".to_owned());
+        };
+        let names = functions.iter().filter_map(|&id| catalogue.name(id));
+        Ok(names
+            .map(|name| (Arc::from(name), BlockIndex(0), HookType::Pre))
+            .collect())
+    }
+
+    fn placed(
+        &self,
+        function: Arc<str>,
+        block: BlockIndex,
+        hook: HookType,
+        name: &str,
+    ) -> Placement {
         let draft = &self.state.draft;
-        let names = found.iter().filter_map(|&id| catalogue.name(id));
-        let placements = names
-            .map(|name| Placement {
-                function: name.into(),
-                block: BlockIndex(0).0,
-                hook: HookType::Pre,
-                instrument: draft.instrument.as_str().into(),
-                launch: draft.launch,
-                splash: draft.splash,
-                timer: if draft.timed(&self.state.library) {
-                    draft.timer
-                } else {
-                    0
-                },
-            })
-            .collect();
-        self.place("add to matching", placements);
+        Placement {
+            function,
+            block: block.0,
+            hook,
+            instrument: name.into(),
+            launch: draft.launch,
+            splash: draft.splash,
+            timer: if draft.timed(&self.state.library) {
+                draft.timer
+            } else {
+                0
+            },
+        }
     }
 
     /// Adds what is not there yet.

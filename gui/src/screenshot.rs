@@ -42,7 +42,7 @@ impl Shot {
             path,
             connected: matches!(
                 source,
-                Some(Source::Lab | Source::Socket(_) | Source::Ssh(_))
+                Some(Source::Lab | Source::LabOf(_) | Source::Socket(_) | Source::Ssh(_))
             ),
             target: source.is_some(),
             function: start.function.is_some() && start.source().is_some(),
@@ -112,7 +112,42 @@ impl Shot {
     }
 }
 
+/// A picture that a person asked for, and frames to let pass: the dialog fades.
+#[derive(Debug)]
+pub(crate) struct Wanted {
+    path: PathBuf,
+    frames: u32,
+}
+
 impl App {
+    /// Writes a picture of the window as it will be when the dialog is gone.
+    pub(crate) fn want_picture(&mut self, path: PathBuf) {
+        let frames = SETTLING;
+        self.wanted = Some(Wanted { path, frames });
+    }
+
+    /// Takes the picture that is wanted, when it is time.
+    pub(crate) fn take_picture(&mut self, ctx: &Context) {
+        let Some(Wanted { path, frames }) = self.wanted.take() else {
+            return;
+        };
+        if frames > 0 {
+            let frames = frames - 1;
+            self.wanted = Some(Wanted { path, frames });
+            ctx.request_repaint();
+            return;
+        }
+        let mail = self.workers.mail().clone();
+        ctx.send_viewport_cmd(ViewportCommand::Screenshot(ScreenshotCallback::new(
+            move |picture| {
+                spawn("picture", move || {
+                    let written = write(&path, &picture);
+                    mail.send(Message::Exported(path, written));
+                });
+            },
+        )));
+    }
+
     /// Notes why a picture could not be made.
     pub(crate) fn note_failure(&self, error: Error) {
         if let Ok(mut failed) = self.failed.lock() {

@@ -1,6 +1,7 @@
 //! Everything the window shows.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use gilk_engine::cfg::BlockIndex;
@@ -8,8 +9,9 @@ use gilk_engine::image::FunctionId;
 use gilk_engine::placement::Comparison;
 use gilk_engine::session::Placement;
 use gilk_engine::{HookType, Session, VerifiedPlan};
-use gilk_instruments::{Library, Program};
-use ilk_driver::client::TargetInfo;
+use gilk_instruments::{Definition, Library, Program};
+use gilk_samples::export::Progress;
+use ilk_driver::client::{StopFlag, TargetInfo};
 
 use crate::args::Source;
 use crate::calls::Calls;
@@ -17,6 +19,7 @@ use crate::catalogue::Catalogue;
 use crate::command::Command;
 use crate::desk::Desk;
 use crate::document::Document;
+use crate::editor::Editor;
 use crate::functions::Functions;
 use crate::graph::marks::Hooked;
 use crate::graph::{Graph, Metrics};
@@ -27,7 +30,6 @@ use crate::schedule::Schedule;
 use crate::theme::Colours;
 use crate::timeline::Timeline;
 use crate::tour::Tour;
-use crate::worker::Progress;
 use crate::worker::files::Purpose;
 
 /// Everything the window shows; panels draw it, commands and messages change it.
@@ -39,6 +41,8 @@ pub struct State {
     pub target: TargetState,
     /// The kernel, once it is loaded.
     pub catalogue: Option<Arc<Catalogue>>,
+    /// What the lab's kernel has said, by line.
+    pub console: Vec<String>,
     /// Who calls whom in it, once that was asked.
     pub calls: Option<Arc<Calls>>,
     /// The list of functions.
@@ -55,6 +59,12 @@ pub struct State {
     pub draft: Draft,
     /// The instruments there are.
     pub library: Arc<Library>,
+    /// The session's own, that are written as they should be.
+    pub own: Vec<Definition>,
+    /// What was typed to find one.
+    pub wanted_instrument: String,
+    /// The one that is being written.
+    pub editor: Editor,
     /// Whether the session can be carried out.
     pub plan: PlanState,
     /// Which hooks the session has instruments at.
@@ -65,6 +75,8 @@ pub struct State {
     pub timeline: Timeline,
     /// A recording that is being read: samples so far, and all.
     pub reading: Option<(u64, u64)>,
+    /// The recording that is being written for other programs.
+    pub exporting: Option<Exporting>,
     /// What went wrong or is worth knowing.
     pub notices: Vec<Notice>,
     /// A path that is asked for.
@@ -100,6 +112,7 @@ impl State {
             source: None,
             target: TargetState::None,
             catalogue: None,
+            console: Vec::new(),
             calls: None,
             functions: Functions::default(),
             graph: Graph::default(),
@@ -108,11 +121,15 @@ impl State {
             draft: Draft::new(document.session(), &library),
             document,
             library: Arc::new(library),
+            own: Vec::new(),
+            wanted_instrument: String::new(),
+            editor: Editor::default(),
             plan: PlanState::default(),
             hooked: Hooked::default(),
             run: Run::default(),
             timeline: Timeline::default(),
             reading: None,
+            exporting: None,
             notices: Vec::new(),
             dialog: None,
             guard: None,
@@ -159,6 +176,20 @@ impl State {
         }
     }
 
+    /// The instruments that can be placed: the session's own, which hide the library's of their names,
+    /// and the library's.
+    pub fn offered(&self) -> impl Iterator<Item = &Definition> {
+        let hidden = |one: &Definition| self.own.iter().any(|own| own.name == one.name);
+        let ready = self.library.iter().filter(move |one| !hidden(one));
+        self.own.iter().chain(ready)
+    }
+
+    /// The instrument of a name.
+    #[must_use]
+    pub fn definition(&self, name: &str) -> Option<&Definition> {
+        self.offered().find(|one| one.name == name)
+    }
+
     /// Tells a person something.
     pub fn tell(&mut self, kind: NoticeKind, words: impl Into<String>) {
         let words = words.into();
@@ -190,13 +221,24 @@ impl State {
     }
 }
 
+/// A recording that is being written for other programs.
+#[derive(Debug)]
+pub struct Exporting {
+    /// Where.
+    pub path: PathBuf,
+    /// How far that is.
+    pub progress: Progress,
+    /// Ends it.
+    pub stop: StopFlag,
+}
+
 /// How far the target is.
 #[derive(Debug)]
 pub enum TargetState {
     /// None was asked for.
     None,
     /// Being made ready.
-    Busy(Progress),
+    Busy(crate::worker::Progress),
     /// A saved image: to look at only.
     Offline,
     /// Ready to run sessions.

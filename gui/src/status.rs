@@ -2,12 +2,13 @@
 
 use egui::{Align, Layout, RichText, Ui};
 
+use crate::command::Command;
 use crate::state::State;
 use crate::theme::Tokens;
 use crate::widgets;
 
 /// Draws it.
-pub(crate) fn show(ui: &mut Ui, state: &State) {
+pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     ui.horizontal(|ui| {
         ui.spacing_mut().item_spacing.x = 14.0;
@@ -38,6 +39,15 @@ pub(crate) fn show(ui: &mut Ui, state: &State) {
         }
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
             ui.spacing_mut().item_spacing.x = 14.0;
+            if let Some(export) = &state.exporting {
+                widgets::button(ui, "Stop", Command::StopExport, true, said);
+                let words = format!(
+                    "exporting: {} of {} samples",
+                    widgets::grouped(export.progress.samples),
+                    widgets::grouped(export.progress.of)
+                );
+                note(ui, words, tokens.weak);
+            }
             if let Some((done, all)) = state.reading {
                 note(
                     ui,

@@ -1,15 +1,18 @@
 //! Goes from place to place in the kernel, and changes how the open graph is seen.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use gilk_engine::Addr;
 use gilk_engine::cfg::{BlockIndex, Cfg};
+use gilk_samples::export::Progress;
+use ilk_driver::client::StopFlag;
 
 use crate::app::App;
 use crate::graph::svg::svg;
 use crate::history::Place;
 use crate::palette::Palette;
+use crate::state::Exporting;
 use crate::theme::{self, Colours};
 use crate::worker::{caller, files};
 
@@ -85,6 +88,26 @@ impl App {
             svg(scene, &self.state.hooked, metrics, palette.tokens())
         };
         files::export(self.workers.mail(), path, text);
+    }
+
+    /// Writes the recording for other programs.
+    pub(crate) fn export_recording(&mut self, path: PathBuf) {
+        let record = self.state.timeline.record.as_ref();
+        let Some(from) = record.and_then(|record| record.path.clone()) else {
+            return;
+        };
+        let stop = StopFlag::new();
+        self.state.exporting = Some(Exporting {
+            path: path.clone(),
+            progress: Progress { samples: 0, of: 0 },
+            stop: stop.clone(),
+        });
+        files::export_recording(self.workers.mail(), from, path, stop);
+    }
+
+    /// What was being written is written, or could not be.
+    pub(crate) fn exported(&mut self, path: &Path) {
+        self.state.exporting.take_if(|one| one.path == path);
     }
 
     /// To the block at an address.

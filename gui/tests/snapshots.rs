@@ -11,11 +11,14 @@
 
 mod support;
 
+use egui::accesskit::{Action, Role};
+use egui_kittest::kittest::{NodeT, Queryable};
 use egui_kittest::{Harness, SnapshotOptions};
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::{HookType, InstrumentId, Session};
 use gilk_gui::args::{Start, ThemeChoice};
-use gilk_gui::desk::Pane;
+use gilk_gui::command::Command;
+use gilk_gui::desk::Desk;
 use gilk_gui::graph::marks::Hooked;
 use gilk_gui::graph::view::{self, metrics};
 use gilk_gui::graph::{Graph, Scene};
@@ -118,14 +121,15 @@ fn record() -> Record {
     record
 }
 
-#[test]
-fn graph_pane() {
+/// The graph alone, drawn with so many pixels a point.
+fn graph(pixels: f32, name: &str) {
     let catalogue = catalogue();
     let function = catalogue.image().function_named("kernel_clone").unwrap().id;
     let hooked = Hooked::of(catalogue.image(), &session());
     let mut graph = Graph::default();
     let mut harness = Harness::builder()
-        .with_size([1000.0, 800.0])
+        .with_size(egui::vec2(1000.0, 800.0) / pixels)
+        .with_pixels_per_point(pixels)
         .wgpu()
         .build_ui(move |ui| {
             theme::install(ui.ctx(), theme::Colours::Dark);
@@ -136,7 +140,17 @@ fn graph_pane() {
             view::show(ui, &mut graph, &hooked, metrics(ui), &mut Vec::new());
         });
     harness.run_steps(4);
-    harness.snapshot_options("graph", &tolerant());
+    harness.snapshot_options(name, &tolerant());
+}
+
+#[test]
+fn graph_pane() {
+    graph(1.0, "graph");
+}
+
+#[test]
+fn graph_pane_on_a_screen_of_twice_the_pixels() {
+    graph(2.0, "graph_2x");
 }
 
 #[test]
@@ -154,8 +168,8 @@ fn timeline_pane() {
     harness.snapshot_options("timeline", &tolerant());
 }
 
-/// The window with `front` before the panes that share its place.
-fn whole(theme: ThemeChoice, front: Pane) -> Harness<'static, App> {
+/// The window, with its panes arranged as a desk says.
+fn whole(theme: ThemeChoice, desk: Desk, size: [f32; 2]) -> Harness<'static, App> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("forks.ron");
     std::fs::write(&path, session().to_ron().unwrap()).unwrap();
@@ -167,30 +181,108 @@ fn whole(theme: ThemeChoice, front: Pane) -> Harness<'static, App> {
         theme: Some(theme),
         ..Start::default()
     };
-    let mut harness = window(start, [1280.0, 800.0]);
+    let mut harness = window(start, size);
     until(&mut harness, "everything is loaded", |state| {
         state.graph.scene.is_some()
             && state.document.path().is_some()
             && state.functions.answered.is_some()
     });
     harness.state_mut().state_mut().timeline.open(record());
-    harness.state_mut().state_mut().desk.show(front);
+    harness.state_mut().state_mut().desk = desk;
     settle(&mut harness);
     harness.run_steps(30);
     harness
 }
 
-#[test]
-fn window_dark() {
-    whole(ThemeChoice::Dark, Pane::Timeline).snapshot_options("window_dark", &tolerant());
+/// Every pane at once, with a source in the editor.
+fn every_pane(theme: ThemeChoice) -> Harness<'static, App> {
+    let mut harness = whole(theme, Desk::tiled(), [1700.0, 1300.0]);
+    harness.state_mut().state_mut().wanted_instrument = "elapsed".to_owned();
+    harness.run_steps(3);
+    harness.get_by_label("edit elapsed").click();
+    settle(&mut harness);
+    until(&mut harness, "the source is compiled", |state| {
+        state.editor.outcome.is_some()
+    });
+    harness.run_steps(30);
+    harness
 }
 
 #[test]
-fn window_light() {
-    whole(ThemeChoice::Light, Pane::Schedule).snapshot_options("window_light", &tolerant());
+fn window_as_usual() {
+    whole(ThemeChoice::Dark, Desk::default(), [1280.0, 800.0])
+        .snapshot_options("window_dark", &tolerant());
 }
 
 #[test]
-fn window_contrast() {
-    whole(ThemeChoice::Contrast, Pane::Patch).snapshot_options("window_contrast", &tolerant());
+fn every_pane_in_dark_colours() {
+    every_pane(ThemeChoice::Dark).snapshot_options("panes_dark", &tolerant());
+}
+
+#[test]
+fn every_pane_in_light_colours() {
+    every_pane(ThemeChoice::Light).snapshot_options("panes_light", &tolerant());
+}
+
+#[test]
+fn every_pane_in_high_contrast() {
+    every_pane(ThemeChoice::Contrast).snapshot_options("panes_contrast", &tolerant());
+}
+
+/// What can be clicked or typed into and has no name, in a window as it is.
+fn nameless(harness: &Harness<'_, App>) -> Vec<String> {
+    let all: Vec<_> = harness.root().children_recursive().collect();
+    let usable = all.iter().filter(|node| {
+        let node = node.accesskit_node();
+        let (role, rect) = (node.role(), node.bounding_box());
+        // Resize handles have no role of their own; scroll bars are named by what they scroll.
+        node.data().supports_action(Action::Click)
+            && !matches!(role, Role::Unknown | Role::ScrollBar)
+            && rect.is_some()
+    });
+    assert!(usable.clone().count() > 8, "there is a lot to click");
+    usable
+        .filter(|node| {
+            let node = node.accesskit_node();
+            let said = node.label().or_else(|| node.value());
+            said.is_none_or(|said| said.trim().is_empty())
+        })
+        .map(|node| format!("{:?} at {:?}", node.accesskit_node().role(), node.rect()))
+        .collect()
+}
+
+#[test]
+fn everything_that_can_be_clicked_has_a_name() {
+    let mut harness = every_pane(ThemeChoice::Dark);
+    assert_eq!(nameless(&harness), [""; 0]);
+    // Dialogs, the palette, the sheet of shortcuts, the tour, the manual, and every menu.
+    let dialogs = [
+        Command::SaveSessionAs,
+        Command::ShowPalette,
+        Command::GoTo,
+        Command::ShowShortcuts,
+        Command::Tour,
+        Command::Manual,
+        Command::FindInGraph,
+    ];
+    for command in dialogs {
+        support::say(&mut harness, command.name());
+        harness.run_steps(4);
+        assert_eq!(nameless(&harness), [""; 0], "{}", command.name());
+        harness.state_mut().state_mut().dialog = None;
+        harness.state_mut().state_mut().palette = None;
+        harness.state_mut().state_mut().shortcuts = false;
+        harness.run_steps(4);
+    }
+    for menu in ["File", "Edit", "View", "Panes", "Target", "Help"] {
+        let button = harness
+            .get_all_by_label(menu)
+            .find(|node| node.accesskit_node().role() == Role::Button)
+            .unwrap();
+        button.click();
+        harness.run_steps(4);
+        assert_eq!(nameless(&harness), [""; 0], "menu {menu}");
+        harness.key_press(egui::Key::Escape);
+        harness.run_steps(4);
+    }
 }

@@ -72,6 +72,11 @@ const TESTS: &[Package] = &[
         "keeps what reads recordings to this project",
     ),
     program("babeltrace2", "babeltrace2", "reads exported traces"),
+    program(
+        "xdotool",
+        "xdotool",
+        "moves the pointer in the window's tests",
+    ),
     library("mesa-vulkan-drivers", "draws the window's snapshots"),
     library("libvulkan1", "draws the window's snapshots"),
 ];

@@ -28,11 +28,17 @@ pub enum Pane {
     Schedule,
     /// What will be written.
     Patch,
+    /// The instruments there are.
+    Instruments,
+    /// The source of one.
+    Editor,
+    /// What the lab's kernel says.
+    Console,
 }
 
 impl Pane {
     /// All of them, in the order in which menus list them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 10] = [
         Self::Functions,
         Self::Graph,
         Self::Inspector,
@@ -40,6 +46,9 @@ impl Pane {
         Self::Timeline,
         Self::Schedule,
         Self::Patch,
+        Self::Instruments,
+        Self::Editor,
+        Self::Console,
     ];
 
     /// What its tab says.
@@ -53,6 +62,9 @@ impl Pane {
             Self::Timeline => "Timeline",
             Self::Schedule => "Schedule",
             Self::Patch => "Patch",
+            Self::Instruments => "Instruments",
+            Self::Editor => "Source",
+            Self::Console => "Console",
         }
     }
 
@@ -67,6 +79,9 @@ impl Pane {
             Self::Timeline => "Timeline pane",
             Self::Schedule => "Schedule pane",
             Self::Patch => "Patch pane",
+            Self::Instruments => "Instruments pane",
+            Self::Editor => "Source pane",
+            Self::Console => "Console pane",
         }
     }
 }
@@ -84,9 +99,15 @@ impl Default for Desk {
             let children = panes.iter().map(|&pane| tiles.insert_pane(pane)).collect();
             tiles.insert_tab_tile(children)
         };
-        let functions = tabs(&[Pane::Functions]);
+        let functions = tabs(&[Pane::Functions, Pane::Instruments]);
         let graph = tabs(&[Pane::Graph]);
-        let below = tabs(&[Pane::Timeline, Pane::Schedule, Pane::Patch]);
+        let below = tabs(&[
+            Pane::Timeline,
+            Pane::Schedule,
+            Pane::Patch,
+            Pane::Editor,
+            Pane::Console,
+        ]);
         let inspector = tabs(&[Pane::Inspector]);
         let session = tabs(&[Pane::Session]);
         let mut split = |dir, pair: [TileId; 2], first: f32| {
@@ -103,6 +124,34 @@ impl Default for Desk {
 }
 
 impl Desk {
+    /// Every pane beside or under the others, none behind another: for large screens.
+    #[must_use]
+    pub fn tiled() -> Self {
+        const WIDE: [Pane; 3] = [Pane::Functions, Pane::Graph, Pane::Inspector];
+        const HIGH: [Pane; 3] = [Pane::Instruments, Pane::Editor, Pane::Session];
+        const LOW: [Pane; 4] = [Pane::Timeline, Pane::Schedule, Pane::Patch, Pane::Console];
+        let mut tiles = Tiles::default();
+        let mut row = |panes: &[Pane], shares: [f32; 4]| {
+            let mut line = Linear::new(LinearDir::Horizontal, Vec::new());
+            for (&pane, share) in panes.iter().zip(shares) {
+                let tile = tiles.insert_pane(pane);
+                let tabs = tiles.insert_tab_tile(vec![tile]);
+                line.add_child(tabs);
+                line.shares.set_share(tabs, share);
+            }
+            tiles.insert_container(Container::Linear(line))
+        };
+        let rows = vec![
+            row(&WIDE, [0.7, 1.5, 0.8, 0.0]),
+            row(&HIGH, [0.7, 1.5, 0.8, 0.0]),
+            row(&LOW, [1.1, 1.0, 1.1, 0.5]),
+        ];
+        let root = tiles.insert_vertical_tile(rows);
+        Self {
+            tree: Tree::new(egui::Id::unique("desk"), root, tiles),
+        }
+    }
+
     fn tile(&self, pane: Pane) -> Option<TileId> {
         self.tree.tiles.find_pane(&pane)
     }
@@ -150,6 +199,12 @@ impl Desk {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn side_by_side_every_pane_is_seen() {
+        let desk = Desk::tiled();
+        assert!(Pane::ALL.into_iter().all(|pane| desk.sees(pane)));
+    }
 
     #[test]
     fn panes_come_and_go() {

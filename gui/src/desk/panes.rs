@@ -11,7 +11,10 @@ use super::Pane;
 use crate::command::Command;
 use crate::state::State;
 use crate::theme::{Palette, Tokens, space};
-use crate::{functions, graph, inspector, patch_pane, schedule, session_panel, timeline, widgets};
+use crate::{
+    console_pane, editor, functions, graph, inspector, instruments_pane, patch_pane, schedule,
+    session_panel, timeline, widgets,
+};
 
 /// Draws every pane.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
@@ -68,6 +71,9 @@ impl Behavior<Pane> for Drawn<'_> {
             }
             Pane::Schedule => schedule::show(ui, state, said),
             Pane::Patch => patch_pane::show(ui, state),
+            Pane::Instruments => instruments_pane::show(ui, state, said),
+            Pane::Editor => editor::pane::show(ui, state, said),
+            Pane::Console => console_pane::show(ui, state, said),
         });
         UiResponse::None
     }
@@ -151,6 +157,9 @@ impl Behavior<Pane> for Drawn<'_> {
                 Pane::Timeline => timeline::view::header(ui, &state.timeline, said),
                 Pane::Schedule => schedule::header(ui, state, said),
                 Pane::Patch => patch_pane::header(ui, state),
+                Pane::Instruments => instruments_pane::header(ui, state, said),
+                Pane::Editor => editor::pane::header(ui, state, said),
+                Pane::Console => console_pane::header(ui, state),
             }
         });
     }

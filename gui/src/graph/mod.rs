@@ -5,6 +5,7 @@
 
 mod camera;
 pub mod code;
+mod drop;
 pub mod find;
 pub mod heat;
 mod layers;

@@ -73,6 +73,8 @@ pub enum EdgeLook {
 pub struct Scene {
     /// What a session calls the function.
     pub name: String,
+    /// How C declares it, if the kernel's types tell.
+    pub prototype: Option<String>,
     /// Its graph.
     pub cfg: Cfg,
     /// What can be hooked, by block.
@@ -120,8 +122,11 @@ impl Scene {
             .iter()
             .map(|edge| look(&cfg, edge.from, edge.kind))
             .collect();
+        let own = name.split_once('@').map_or(name.as_str(), |(own, _)| own);
+        let prototype = image.types().and_then(|types| types.prototype(own));
         Some(Self {
             name,
+            prototype,
             cfg,
             options,
             shown,

@@ -145,15 +145,21 @@ fn graphs_like_functions_are_laid_out() {
 #[test]
 fn a_large_function_does_not_take_long() {
     let (sizes, links) = function(2000);
-    let began = std::time::Instant::now();
+    // On the processor: the machine may be busy with other things.
+    let processor = || {
+        let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        let nanoseconds = told.split_whitespace().next().unwrap().parse().unwrap();
+        std::time::Duration::from_nanos(nanoseconds)
+    };
+    let began = processor();
     let laid = layout(&sizes, &links);
-    let took = began.elapsed();
+    let took = processor() - began;
     println!(
         "2000 blocks, {} edges: {took:?}, {:?}",
         links.len(),
         laid.size
     );
-    assert!(took.as_secs() < 5, "{took:?}");
+    assert!(took.as_secs() < 2, "{took:?}");
 }
 
 #[test]

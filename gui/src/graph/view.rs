@@ -13,7 +13,7 @@ use super::heat::Heat;
 use super::marks::{Hooked, Mark, sentence};
 use super::paint::{Canvas, Emphasis, Galleys};
 use super::scene::{Metrics, Scene, inside};
-use super::{legend, minimap};
+use super::{drop, legend, minimap};
 use crate::command::Command;
 use crate::theme::{Palette, Tokens, code, space, text};
 use crate::widgets;
@@ -178,6 +178,10 @@ pub fn show(
         responses.push((block.index, place, response));
     }
     canvas.edges(&scene, hovered.or(graph.selected));
+    let blocks: Vec<_> = responses
+        .iter()
+        .map(|(index, place, _)| (*index, *place))
+        .collect();
     for (index, place, response) in responses {
         let emphasis = Emphasis {
             selected: graph.selected == Some(index),
@@ -210,6 +214,7 @@ pub fn show(
             response.on_hover_ui_at_pointer(|ui| describe(ui, &scene, hooked, index));
         }
     }
+    drop::show(ui, &canvas, &scene, &blocks, said);
     legend::show(ui, rect);
     minimap::show(ui, &mut graph.camera, &scene, hooked, rect);
     find::show(ui, graph, &scene, rect, said);

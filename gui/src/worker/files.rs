@@ -1,12 +1,16 @@
 //! Files, each task on a thread of its own: discs and desktops may take their time.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use gilk_engine::Session;
+use gilk_samples::export::{Format, Progress, export_to};
 use gilk_samples::index::Index;
 use gilk_samples::joined::{self, Joined};
 use gilk_samples::metadata::MachineInfo;
 use gilk_samples::recording::{LossCause, Recording};
+
+use ilk_driver::client::StopFlag;
 
 use super::{Mail, Message, spawn};
 use crate::keep;
@@ -26,10 +30,20 @@ pub enum Purpose {
     SaveRecording,
     /// Where the graph is to be written, as SVG or DOT.
     ExportGraph,
+    /// Where the recording is to be written for other programs.
+    ExportRecording,
+    /// An instrument's source to open.
+    OpenInstrument,
+    /// Where an instrument's source is to be saved.
+    SaveInstrument,
+    /// Where a picture of the window is to be written.
+    Picture,
     /// The socket of an agent.
     Socket,
     /// A machine, as ssh knows it.
     Machine,
+    /// A kernel for the lab.
+    LabKernel,
     /// A kernel to look at.
     Kernel,
 }
@@ -44,8 +58,13 @@ impl Purpose {
             Self::OpenRecording => "Open recording",
             Self::SaveRecording => "Record to",
             Self::ExportGraph => "Export graph",
+            Self::ExportRecording => "Export recording",
+            Self::OpenInstrument => "Open instrument",
+            Self::SaveInstrument => "Save instrument",
+            Self::Picture => "Save picture of window",
             Self::Socket => "Connect to a socket",
             Self::Machine => "Connect over ssh",
+            Self::LabKernel => "Start the lab with another kernel",
             Self::Kernel => "Open kernel file",
         }
     }
@@ -55,8 +74,10 @@ impl Purpose {
     pub const fn hint(self) -> &'static str {
         match self {
             Self::Machine => "user@machine",
+            Self::LabKernel => "6.12, 6.12 rt, or a vmlinuz and its headers",
             Self::Socket => "path of the agent's socket",
             Self::Kernel => "vmlinux, vmlinuz, or what ilk dump saved",
+            Self::ExportRecording => "csv, txt, jsonl, parquet, pftrace, json or ctf",
             _ => "path of the file",
         }
     }
@@ -66,6 +87,7 @@ impl Purpose {
     pub const fn verb(self) -> &'static str {
         match self {
             Self::Machine | Self::Socket => "Connect",
+            Self::LabKernel => "Start",
             _ if self.saves() => "Save",
             _ => "Open",
         }
@@ -74,15 +96,21 @@ impl Purpose {
     /// Whether it is a file, which the desktop's dialog can look for.
     #[must_use]
     pub const fn is_file(self) -> bool {
-        !matches!(self, Self::Machine)
+        !matches!(self, Self::Machine | Self::LabKernel)
     }
 
     const fn filter(self) -> (&'static str, &'static [&'static str]) {
         match self {
             Self::OpenSession | Self::SaveSession => ("Sessions", &["ron"]),
             Self::ExportGraph => ("Graphs", &["svg", "dot"]),
+            Self::ExportRecording => (
+                "Exports",
+                &["csv", "txt", "jsonl", "parquet", "pftrace", "json", "ctf"],
+            ),
+            Self::Picture => ("Pictures", &["png"]),
+            Self::OpenInstrument | Self::SaveInstrument => ("Instruments", &["gilk"]),
             Self::Socket => ("Sockets", &["sock"]),
-            Self::Machine | Self::Kernel => ("All files", &["*"]),
+            Self::Machine | Self::LabKernel | Self::Kernel => ("All files", &["*"]),
             Self::OpenRecording | Self::SaveRecording => ("Recordings", &["arrow", "gilk"]),
         }
     }
@@ -92,7 +120,12 @@ impl Purpose {
     pub const fn saves(self) -> bool {
         matches!(
             self,
-            Self::SaveSession | Self::SaveRecording | Self::ExportGraph
+            Self::SaveSession
+                | Self::SaveRecording
+                | Self::ExportGraph
+                | Self::ExportRecording
+                | Self::Picture
+                | Self::SaveInstrument
         )
     }
 }
@@ -137,6 +170,28 @@ pub(crate) fn read_session(mail: &Mail, path: PathBuf) {
     });
 }
 
+/// Reads an instrument's source.
+pub(crate) fn read_source(mail: &Mail, path: PathBuf) {
+    let mail = mail.clone();
+    spawn("read instrument", move || {
+        let read = std::fs::read_to_string(&path).map_err(|source| Error::Io {
+            path: path.clone(),
+            source,
+            hint: "Check the path, or choose another file.",
+        });
+        mail.send(Message::SourceRead(path, read));
+    });
+}
+
+/// Writes an instrument's source.
+pub(crate) fn write_source(mail: &Mail, path: PathBuf, text: String) {
+    let mail = mail.clone();
+    spawn("write instrument", move || {
+        let written = replace(&path, &text);
+        mail.send(Message::SourceWritten(path, written));
+    });
+}
+
 /// Writes a session file: beside the old one first, so that a full disc loses nothing.
 pub(crate) fn write_session(mail: &Mail, path: PathBuf, session: Session, desk: Option<String>) {
     let mail = mail.clone();
@@ -157,6 +212,39 @@ pub(crate) fn export(mail: &Mail, path: PathBuf, text: String) {
         let written = replace(&path, &text);
         mail.send(Message::Exported(path, written));
     });
+}
+
+/// Writes a recording for other programs, in the format that the end of the path's name asks for.
+pub(crate) fn export_recording(mail: &Mail, from: PathBuf, to: PathBuf, stop: StopFlag) {
+    let mail = mail.clone();
+    spawn("export recording", move || {
+        let written = write_export(&from, &to, &stop, &|progress| {
+            mail.send(Message::Exporting(progress));
+        });
+        mail.send(Message::Exported(to, written));
+    });
+}
+
+fn write_export(from: &Path, to: &Path, stop: &StopFlag, tell: &dyn Fn(Progress)) -> Result<()> {
+    let format = Format::of(to).ok_or_else(|| Error::Format {
+        path: to.to_path_buf(),
+        endings: Format::ALL.map(Format::extension).join(", "),
+    })?;
+    let recording = Recording::open(from)?;
+    let exported = export_to(&recording, format, to, &mut |progress| {
+        tell(progress);
+        if stop.is_stopped() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
+    })?;
+    // What could not be read is left out, and that is said.
+    exported
+        .damaged
+        .into_iter()
+        .next()
+        .map_or(Ok(()), |damage| Err(damage.into()))
 }
 
 /// Keeps a text in a file of the window's own, or takes the file away. Where that fails nothing is

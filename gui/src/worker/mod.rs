@@ -5,7 +5,7 @@
 //! | `target` | one a target: boots the lab, connects, loads symbols and text, runs sessions |
 //! | `analyst` | analyses, disassembles and lays out the function that is opened |
 //! | `searcher` | filters the list of functions |
-//! | `planner` | plans and verifies the session after every change, and as it would be with the inspector's instrument in it |
+//! | `planner` | plans and verifies the session after every change, and as it would be with the inspector's instrument in it; compiles the editor's |
 //! | `caller` | one a kernel: who calls whom |
 //! | `files` | one a task: sessions, recordings and the desktop's file dialog |
 
@@ -59,8 +59,16 @@ pub enum Message {
     /// What would be written if the inspector's instrument were added: the question's number, and the plan
     /// or what is wrong.
     Previewed(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
+    /// What the editor's text becomes: the question's number, and the plan or what is wrong.
+    Compiled(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
+    /// An instrument's source was read.
+    SourceRead(PathBuf, Result<String, Error>),
+    /// An instrument's source was written.
+    SourceWritten(PathBuf, Result<(), Error>),
     /// A file that was asked for was written.
     Exported(PathBuf, Result<(), Error>),
+    /// How far the recording is written for other programs.
+    Exporting(gilk_samples::export::Progress),
     /// Who calls whom in the kernel of the target of that number.
     Calls(u64, Arc<Calls>),
     /// Something that was to outlive the window could not be written.
@@ -84,6 +92,8 @@ pub enum TargetNews {
     Step(Progress),
     /// Symbols and text are loaded.
     Image(Arc<Catalogue>),
+    /// What the lab's kernel has said so far.
+    Console(String),
     /// An agent answered.
     Connected(TargetInfo),
     /// It is over; the thread has ended.
@@ -134,6 +144,7 @@ pub struct Workers {
     searcher: Sender<Search>,
     planner: Sender<Planning>,
     previewer: Sender<Planning>,
+    compiler: Sender<Planning>,
 }
 
 impl Workers {
@@ -150,6 +161,7 @@ impl Workers {
             searcher: newest("searcher", &mail, searcher::search),
             planner: newest("planner", &mail, planner::work),
             previewer: newest("previewer", &mail, planner::preview),
+            compiler: newest("compiler", &mail, planner::compile),
             mail,
         };
         (workers, inbox)
@@ -174,6 +186,11 @@ impl Workers {
     /// Has a session planned as it would be with one instrument more.
     pub fn preview(&self, planning: Planning) {
         let _ended = self.previewer.send(planning);
+    }
+
+    /// Has a session planned that has nothing but the editor's instrument.
+    pub fn compile(&self, planning: Planning) {
+        let _ended = self.compiler.send(planning);
     }
 
     /// Has a session planned.

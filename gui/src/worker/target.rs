@@ -174,22 +174,57 @@ fn serve(source: &Source, told: &Teller, orders: &Receiver<Order>) -> Result<(),
                 0.1,
             )
         }
-        Source::Lab => {
-            let lab = boot(told)?;
-            let mut connection = first_answer(&lab, told)?;
-            converse(
-                &mut connection,
-                told,
-                orders,
-                (lab::STEPS.len(), lab::STEPS.len() + 1),
-                0.8,
-            )
-        }
+        Source::Lab => in_the_lab(&lab::Options::default(), told, orders),
+        Source::LabOf(kernel) => in_the_lab(&with_kernel(kernel), told, orders),
     }
 }
 
 /// The lab's six steps are the first four fifths of the bar; loading symbols and text is the rest.
-fn boot(told: &Teller) -> Result<Lab, End> {
+/// The lab with a kernel that a person named: the path of a vmlinuz and that of its headers, or a series
+/// of Debian's kernels, and a flavour.
+fn with_kernel(words: &str) -> lab::Options {
+    let mut options = lab::Options::default();
+    let (first, second) = words.trim().split_once(' ').unwrap_or((words.trim(), ""));
+    let second = (!second.trim().is_empty()).then(|| second.trim());
+    if first.contains('/') {
+        options.kernel = Some(first.into());
+        options.headers = second.map(PathBuf::from);
+    } else {
+        options.series = Some(first.to_owned());
+        options.flavour = second.map(str::to_owned).or(options.flavour);
+    }
+    options
+}
+
+fn in_the_lab(options: &lab::Options, told: &Teller, orders: &Receiver<Order>) -> Result<(), End> {
+    let lab = boot(options, told)?;
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| follow_console(&lab, told, &over));
+        let steps = lab::STEPS.len();
+        let served = first_answer(&lab, told)
+            .and_then(|mut agent| converse(&mut agent, told, orders, (steps, steps + 1), 0.8));
+        over.store(true, Ordering::Release);
+        served
+    })
+}
+
+/// Tells what the kernel says on its console, as it grows.
+fn follow_console(lab: &Lab, told: &Teller, over: &AtomicBool) {
+    let mut length = 0;
+    while !over.load(Ordering::Acquire) {
+        // A console that cannot be read now may be later; the lab itself is watched elsewhere.
+        if let Ok(said) = lab.console()
+            && said.len() != length
+        {
+            length = said.len();
+            told.tell(TargetNews::Console(said));
+        }
+        std::thread::sleep(LOOK / 4);
+    }
+}
+
+fn boot(options: &lab::Options, told: &Teller) -> Result<Lab, End> {
     let mut watch = |step: &lab::Step| {
         told.step(
             step.name,
@@ -198,7 +233,7 @@ fn boot(told: &Teller) -> Result<Lab, End> {
             0.8 * step.overall(),
         );
     };
-    let prepared = lab::prepare(&lab::Options::default(), &mut watch)?;
+    let prepared = lab::prepare(options, &mut watch)?;
     told.go_on()?;
     let lab = Lab::boot(&prepared, &mut watch)?;
     told.go_on()?;
@@ -313,5 +348,23 @@ fn pass_on(heard: &Receiver<Event>, recording: &Path, tell: &dyn Fn(TargetNews))
 }
 
 fn catalogue(image: Image) -> Arc<Catalogue> {
+    // They are indexed at the first question, which would be in the middle of a frame.
+    let _indexed = image.types();
     Arc::new(Catalogue::new(image))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_for_the_lab_is_a_series_or_two_paths() {
+        let series = with_kernel("6.12 rt");
+        assert_eq!(series.series.as_deref(), Some("6.12"));
+        assert_eq!(series.flavour.as_deref(), Some("rt"));
+        let own = with_kernel(" /boot/vmlinuz-6.1 /usr/src/linux-headers-6.1 ");
+        assert_eq!(own.kernel, Some("/boot/vmlinuz-6.1".into()));
+        assert_eq!(own.headers, Some("/usr/src/linux-headers-6.1".into()));
+        assert_eq!(with_kernel("/boot/vmlinuz").headers, None);
+    }
 }

@@ -278,6 +278,29 @@ impl Types {
         })
     }
 
+    /// How C declares a function; `None` if the kernel's types do not tell, or tell of several.
+    #[must_use]
+    pub fn prototype(&self, function: &str) -> Option<String> {
+        let known = self.signature(function).ok()?;
+        let joined = |of: &str, name: &str| match (name.is_empty(), of.ends_with('*')) {
+            (true, _) => of.to_owned(),
+            (false, true) => format!("{of}{name}"),
+            (false, false) => format!("{of} {name}"),
+        };
+        let takes: Vec<String> = known
+            .parameters
+            .iter()
+            .map(|one| joined(&self.written(one.of), one.name))
+            .collect();
+        let takes = if takes.is_empty() {
+            "void".to_owned()
+        } else {
+            takes.join(", ")
+        };
+        let returns = joined(&self.written(known.returns), function);
+        Some(format!("{returns}({takes})"))
+    }
+
     /// A type as C writes it, for messages.
     pub(crate) fn written(&self, id: Id) -> String {
         self.written_within(id, DEEP)

@@ -244,6 +244,13 @@ fn functions_take_what_they_take() {
     assert_eq!(shown[0], ("file", Some(0), "struct file *".to_owned()));
     assert_eq!(shown[3], ("pos", Some(3), "loff_t *".to_owned()));
     assert_eq!(types.written(read.returns), "ssize_t");
+    let prototype = types.prototype("vfs_read").unwrap();
+    assert!(
+        prototype.starts_with("ssize_t vfs_read(struct file *file, "),
+        "{prototype}"
+    );
+    assert!(prototype.ends_with(", loff_t *pos)"), "{prototype}");
+    assert_eq!(types.prototype("twice"), None);
     // The ABI: a structure of two words takes two registers if both are left, and none otherwise.
     let numbers: Vec<_> = types
         .signature("by_structure")

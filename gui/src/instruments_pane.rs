@@ -1,0 +1,199 @@
+//! The instruments there are: the session's own and the library's, to be dragged to where they shall
+//! stand, or chosen for the inspector.
+
+use egui::accesskit::Role;
+use egui::{Id, LayerId, Order, RichText, ScrollArea, Sense, TextEdit, Ui, vec2};
+use gilk_instruments::{Definition, Stand};
+
+use crate::command::Command;
+use crate::state::State;
+use crate::theme::{Tokens, code, prose, space, text};
+use crate::widgets;
+
+/// Height of an instrument, its gap included.
+const CARD: f32 = 46.0;
+
+/// An instrument on its way to a place, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Carried(pub(crate) String);
+
+impl Carried {
+    /// The one that the pointer carries, if it does.
+    pub(crate) fn by(ui: &Ui) -> Option<String> {
+        let carried = egui::DragAndDrop::payload::<Self>(ui.ctx())?;
+        Some(carried.0.clone())
+    }
+
+    /// The same, if it is let go in this frame; then it is carried no more.
+    pub(crate) fn dropped(ui: &Ui) -> Option<String> {
+        if !ui.input(|input| input.pointer.any_released()) {
+            return None;
+        }
+        let carried = egui::DragAndDrop::take_payload::<Self>(ui.ctx())?;
+        Some(carried.0.clone())
+    }
+}
+
+/// What a person points at to place one of these.
+pub(crate) const fn stand(stand: Stand) -> &'static str {
+    match stand {
+        Stand::Hook => "at a hook",
+        Stand::Block => "at a block",
+        Stand::Branch => "at a branch",
+        Stand::Function => "in a function",
+    }
+}
+
+/// What stands beside the pane's tab.
+pub(crate) fn header(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+    widgets::button(ui, "New", Command::NewInstrument, true, said);
+    let words = widgets::grouped(state.offered().count() as u64);
+    ui.label(RichText::new(words).small().color(Tokens::of(ui).weak));
+}
+
+/// Draws the pane.
+pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+    widgets::inset(ui, |ui| {
+        let field = TextEdit::singleline(&mut state.wanted_instrument)
+            .hint_text("Filter: a word of its name or summary")
+            .desired_width(f32::INFINITY)
+            .margin(vec2(8.0, 6.0));
+        widgets::named(ui.add(field), Role::TextInput, "Filter instruments");
+    });
+    let wanted = state.wanted_instrument.trim().to_lowercase();
+    let matching = |one: &&Definition| {
+        one.name.contains(&wanted) || one.summary.to_lowercase().contains(&wanted)
+    };
+    let found: Vec<&Definition> = state.offered().filter(matching).collect();
+    if found.is_empty() {
+        widgets::empty(
+            ui,
+            "Nothing matches",
+            "Type fewer letters, or write an instrument of your own: New.",
+        );
+        return;
+    }
+    let mut chosen = None;
+    ui.spacing_mut().item_spacing.y = 0.0;
+    ScrollArea::vertical()
+        .id_salt("instruments")
+        .auto_shrink(false)
+        .show_rows(ui, CARD, found.len(), |ui, rows| {
+            for definition in found.get(rows).unwrap_or_default() {
+                if card(ui, state, definition, said) {
+                    chosen = Some(definition.name.clone());
+                }
+            }
+        });
+    if let Some(chosen) = chosen {
+        state.draft.instrument = chosen;
+    }
+}
+
+/// One of them. Returns whether it was chosen.
+fn card(ui: &mut Ui, state: &State, definition: &Definition, said: &mut Vec<Command>) -> bool {
+    let tokens = Tokens::of(ui);
+    let (rect, _) = ui.allocate_exact_size(vec2(ui.available_width(), CARD), Sense::hover());
+    let name = definition.name.as_str();
+    let id = Id::unique("instrument").with(name);
+    let response = ui.interact(rect, id, Sense::click_and_drag());
+    let here = state.draft.instrument == name;
+    let response = widgets::chosen(
+        response,
+        Role::ListBoxOption,
+        here,
+        &format!("instrument {name}"),
+    );
+    response.dnd_set_drag_payload(Carried(name.to_owned()));
+    let fill = match (here, response.hovered()) {
+        (true, _) => Some(tokens.accent_fill),
+        (false, true) => Some(tokens.hover),
+        _ => None,
+    };
+    if let Some(fill) = fill {
+        ui.painter().rect_filled(rect, 0.0, fill);
+    }
+    let left = rect.left() + space::PANEL;
+    let right = rect.right() - space::PANEL;
+    let painter = ui.painter().with_clip_rect(ui.clip_rect().intersect(rect));
+    let top = rect.top() + 14.0;
+    let title = painter.text(
+        egui::pos2(left, top),
+        egui::Align2::LEFT_CENTER,
+        name,
+        code(text::CODE + 0.5),
+        tokens.strong,
+    );
+    let own = state.own.iter().any(|one| one.name == name);
+    let kind = if own { "of this session, " } else { "" };
+    painter.text(
+        egui::pos2(title.right() + space::SMALL, top),
+        egui::Align2::LEFT_CENTER,
+        format!("{kind}{}", stand(definition.stand())),
+        prose(text::SMALL - 1.0),
+        if own { tokens.hooked } else { tokens.weak },
+    );
+    let summary = widgets::truncated(
+        &painter,
+        definition.summary.clone(),
+        prose(text::SMALL),
+        tokens.text,
+        right - left,
+    );
+    painter.galley(egui::pos2(left, rect.top() + 25.0), summary, tokens.text);
+    if definition.text().is_some() {
+        let at = egui::Rect::from_center_size(egui::pos2(right - 14.0, top), vec2(40.0, 18.0));
+        let edit = ui.interact(at, id.with("edit"), Sense::click());
+        let edit = widgets::named(edit, Role::Button, &format!("edit {name}"));
+        let color = if edit.hovered() {
+            tokens.accent
+        } else {
+            tokens.weak
+        };
+        ui.painter().text(
+            at.center(),
+            egui::Align2::CENTER_CENTER,
+            "source",
+            prose(text::SMALL),
+            color,
+        );
+        if edit.clicked() {
+            said.push(Command::EditInstrument(name.to_owned()));
+        }
+    }
+    if response.drag_started() {
+        // Keys are the window's again: what comes of the drag can be undone.
+        ui.memory_mut(egui::Memory::stop_text_input);
+    }
+    if response.dragged() {
+        carried(ui, name);
+    }
+    let explained = definition.explanation();
+    let words = format!(
+        "{}\n{explained}{}Drag it {}.",
+        definition.summary,
+        if explained.is_empty() { "" } else { "\n" },
+        match definition.stand() {
+            Stand::Hook => "to the upper or lower half of a block",
+            Stand::Block => "to a block",
+            Stand::Branch => "to a block that ends with a branch, or to one of its edges",
+            Stand::Function => "to a graph, or to a function of the list",
+        }
+    );
+    response.on_hover_text(words).clicked()
+}
+
+/// What hangs on the pointer.
+fn carried(ui: &Ui, name: &str) {
+    let Some(at) = ui.input(|input| input.pointer.latest_pos()) else {
+        return;
+    };
+    let tokens = Tokens::of(ui);
+    let layer = LayerId::new(Order::Tooltip, Id::unique("carried"));
+    let painter = ui.ctx().layer_painter(layer);
+    let galley = painter.layout_no_wrap(name.to_owned(), code(text::CODE), tokens.on_accent);
+    let rect = egui::Rect::from_min_size(at + vec2(12.0, 10.0), galley.size() + vec2(14.0, 8.0));
+    painter.rect_filled(rect, space::CORNER, tokens.accent);
+    painter.galley(rect.min + vec2(7.0, 4.0), galley, tokens.on_accent);
+    ui.ctx().set_cursor_icon(egui::CursorIcon::Grabbing);
+}

@@ -1,0 +1,279 @@
+//! Instruments are carried from the list to where they shall stand, and written.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is not as it should be"
+)]
+
+mod support;
+
+use egui::{Event, Modifiers, PointerButton, Pos2};
+use egui_kittest::kittest::{NodeT, Queryable};
+use gilk_engine::HookType;
+use gilk_engine::cfg::BlockEnd;
+use gilk_gui::desk::Pane;
+use gilk_gui::state::State;
+use support::{
+    Window, browsing, browsing_forbidden, click, fill, press, refused, say, settle, until,
+};
+
+fn middle(harness: &Window, name: &str) -> Pos2 {
+    harness.get_by_label(name).rect().center()
+}
+
+fn button(harness: &mut Window, pos: Pos2, pressed: bool) {
+    harness.event(Event::PointerButton {
+        pos,
+        button: PointerButton::Primary,
+        pressed,
+        modifiers: Modifiers::NONE,
+    });
+    harness.run_steps(2);
+}
+
+/// Takes an instrument from the list and lets it go where `to` says once it is carried.
+fn carry(harness: &mut Window, instrument: &str, to: impl Fn(&Window) -> Pos2) {
+    fill(harness, "Filter instruments", instrument);
+    let from = middle(harness, &format!("instrument {instrument}"));
+    harness.event(Event::PointerMoved(from));
+    harness.run_steps(2);
+    button(harness, from, true);
+    harness.event(Event::PointerMoved(from + egui::vec2(30.0, 10.0)));
+    harness.run_steps(2);
+    let to = to(harness);
+    harness.event(Event::PointerMoved(to));
+    harness.run_steps(2);
+    button(harness, to, false);
+    settle(harness);
+}
+
+fn placed(state: &State) -> Vec<(String, u32, HookType, String)> {
+    let placements = state.document.session().placements.iter();
+    placements
+        .map(|one| {
+            (
+                one.function.to_string(),
+                one.block,
+                one.hook,
+                one.instrument.to_string(),
+            )
+        })
+        .collect()
+}
+
+fn with_instruments(function: &str) -> Window {
+    let mut harness = browsing(function);
+    click(&mut harness, "Instruments tab");
+    harness
+}
+
+/// A point on the upper or lower half of a block that nothing else covers.
+fn half(harness: &Window, block: u32, upper: bool) -> Pos2 {
+    let name = harness
+        .state()
+        .state()
+        .graph
+        .scene
+        .as_ref()
+        .unwrap()
+        .name
+        .clone();
+    let rect = harness
+        .get_by_label(&format!("block {block} of {name}"))
+        .rect();
+    let share = if upper { 0.3 } else { 0.7 };
+    egui::pos2(rect.center().x, rect.top() + share * rect.height())
+}
+
+#[test]
+fn an_instrument_is_carried_to_a_hook_and_that_is_one_step() {
+    let mut harness = with_instruments("kernel_clone");
+    carry(&mut harness, "counter", |harness| half(harness, 0, true));
+    carry(&mut harness, "timestamp", |harness| half(harness, 0, false));
+    let expected = |hook, name: &str| ("kernel_clone".to_owned(), 0, hook, name.to_owned());
+    assert_eq!(
+        placed(harness.state().state()),
+        [
+            expected(HookType::Pre, "counter"),
+            expected(HookType::Post, "timestamp")
+        ]
+    );
+    press(&mut harness, Modifiers::COMMAND, egui::Key::Z);
+    assert_eq!(placed(harness.state().state()).len(), 1);
+    press(&mut harness, Modifiers::COMMAND, egui::Key::Z);
+    assert_eq!(placed(harness.state().state()), []);
+    // Let go where nothing is, it stands nowhere.
+    carry(&mut harness, "counter", |_| egui::pos2(700.0, 940.0));
+    assert_eq!(placed(harness.state().state()), []);
+}
+
+#[test]
+fn where_a_rule_refuses_it_the_rule_is_said_and_nothing_is_placed() {
+    let mut harness = browsing_forbidden("kernel_clone");
+    click(&mut harness, "Instruments tab");
+    let block = refused(harness.state().state(), HookType::Pre).0;
+    carry(&mut harness, "counter", |harness| {
+        half(harness, block, true)
+    });
+    let state = harness.state().state();
+    assert_eq!(placed(state), []);
+    let said = &state.notices.last().unwrap().words;
+    assert!(said.contains("is refused by rule"), "{said}");
+}
+
+#[test]
+fn one_drop_reaches_the_entry_every_return_every_block_or_every_match() {
+    let mut harness = with_instruments("kernel_clone");
+    carry(&mut harness, "counter", |harness| {
+        middle(harness, "drop at entry")
+    });
+    assert_eq!(placed(harness.state().state())[0].1, 0);
+    carry(&mut harness, "timestamp", |harness| {
+        middle(harness, "drop at every return")
+    });
+    let state = harness.state().state();
+    let cfg = &state.graph.scene.as_ref().unwrap().cfg;
+    let returns = placed(state);
+    assert!(returns.len() > 1, "{returns:?}");
+    assert!(returns[1..].iter().all(|(_, block, hook, name)| {
+        let end = cfg.blocks[*block as usize].end;
+        matches!(end, BlockEnd::Return | BlockEnd::TailCall)
+            && (*hook, name.as_str()) == (HookType::Post, "timestamp")
+    }));
+    press(&mut harness, Modifiers::COMMAND, egui::Key::Z);
+    press(&mut harness, Modifiers::COMMAND, egui::Key::Z);
+    carry(&mut harness, "counter", |harness| {
+        middle(harness, "drop at before every block")
+    });
+    let state = harness.state().state();
+    let scene = state.graph.scene.as_ref().unwrap();
+    let hookable = scene.hookable(HookType::Pre).count();
+    assert_eq!(placed(state).len(), hookable);
+    press(&mut harness, Modifiers::COMMAND, egui::Key::Z);
+    assert_eq!(placed(harness.state().state()), []);
+
+    // The list of functions stands beside the graph when the instruments have a place of their own.
+    click(&mut harness, "Functions tab");
+    fill(&mut harness, "Filter functions", "mm");
+    until(&mut harness, "the list is filtered", |state| {
+        state.functions.answered.as_deref() == Some("mm")
+    });
+    let matching = harness.state().state().functions.found.len();
+    assert!(matching > 1);
+    say(&mut harness, "entry of every match");
+    settle(&mut harness);
+    let state = harness.state().state();
+    assert_eq!(placed(state).len(), matching);
+    assert!(placed(state).iter().all(|(_, block, ..)| *block == 0));
+    press(&mut harness, Modifiers::COMMAND, egui::Key::Z);
+    assert_eq!(placed(harness.state().state()), []);
+}
+
+#[test]
+fn what_is_about_a_whole_function_or_a_branch_stands_where_its_source_says() {
+    let mut harness = with_instruments("kernel_clone");
+    carry(&mut harness, "elapsed", |harness| half(harness, 0, false));
+    let whole = (
+        "kernel_clone".to_owned(),
+        0,
+        HookType::Pre,
+        "elapsed".to_owned(),
+    );
+    assert_eq!(placed(harness.state().state()), [whole]);
+    let state = harness.state().state();
+    let blocks = &state.graph.scene.as_ref().unwrap().cfg.blocks;
+    let shown = |index: u32| {
+        let name = format!("block {index} of kernel_clone");
+        harness.query_by_label(&name).is_some()
+    };
+    let plain = blocks
+        .iter()
+        .find(|block| block.end != BlockEnd::Conditional && shown(block.index.0))
+        .unwrap()
+        .index
+        .0;
+    carry(&mut harness, "branch", |harness| half(harness, plain, true));
+    let state = harness.state().state();
+    assert_eq!(placed(state).len(), 1);
+    let said = &state.notices.last().unwrap().words;
+    assert!(said.contains("does not end with one"), "{said}");
+}
+
+#[test]
+fn what_is_wrong_with_a_source_is_said_at_its_column_as_it_is_typed() {
+    let mut harness = with_instruments("kernel_clone");
+    say(&mut harness, "new instrument");
+    settle(&mut harness);
+    assert!(harness.state().state().desk.sees(Pane::Editor));
+    assert!(
+        harness
+            .query_all_by_label_contains("hit: at most ")
+            .next()
+            .is_some()
+    );
+    // What it becomes stands beside it, in the engine's own words for registers and the ring.
+    until(&mut harness, "it is compiled", |state| {
+        matches!(state.editor.outcome, Some(Ok(_)))
+    });
+    harness.run_steps(3);
+    assert!(
+        harness
+            .query_all_by_label_contains("rdtsc")
+            .next()
+            .is_some()
+    );
+
+    let text = "instrument mine \"Mine.\";\n\nhit { sample(czu) }\n";
+    fill(&mut harness, "Source", text);
+    settle(&mut harness);
+    assert!(
+        harness
+            .query_all_by_label_contains("line 3, column 14: ")
+            .next()
+            .is_some()
+    );
+    assert!(
+        harness
+            .get_by_label("Use instrument in session")
+            .accesskit_node()
+            .is_disabled()
+    );
+    fill(&mut harness, "Source", &text.replace("czu", "cpu"));
+    settle(&mut harness);
+    click(&mut harness, "Use instrument in session");
+    let session = harness.state().state().document.session().clone();
+    assert_eq!(session.sources["mine"], text.replace("czu", "cpu"));
+    carry(&mut harness, "mine", |harness| half(harness, 0, true));
+    until(&mut harness, "it is planned", |state| {
+        !state.plan.pending() && matches!(state.plan.outcome, Some(Ok(_)))
+    });
+    assert_eq!(placed(harness.state().state())[0].3, "mine");
+
+    // It is a file, and comes back from it.
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.gilk");
+    say(&mut harness, "save instrument");
+    fill(&mut harness, "Path", &path.display().to_string());
+    click(&mut harness, "Save");
+    until(&mut harness, "the source is written", |state| {
+        state.editor.path.is_some()
+    });
+    assert_eq!(
+        std::fs::read_to_string(&path).unwrap(),
+        text.replace("czu", "cpu")
+    );
+    std::fs::write(&path, text.replace("czu", "tid")).unwrap();
+    say(&mut harness, "open instrument");
+    fill(&mut harness, "Path", &path.display().to_string());
+    click(&mut harness, "Open");
+    until(&mut harness, "the source is read", |state| {
+        state
+            .editor
+            .text
+            .as_ref()
+            .is_some_and(|text| text.contains("tid"))
+    });
+}

@@ -1,0 +1,299 @@
+//! The program in a window of its own on a display that nobody sees, driven by mouse and keys: it is
+//! known only by what is on its screen.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Pixels of the display and of the window.
+pub(crate) const SIZE: (u32, u32) = (1600, 1000);
+/// How long anything may take that the lab has no part in.
+pub(crate) const SOON: Duration = Duration::from_secs(90);
+
+/// Something on the screen.
+#[derive(Clone, Debug)]
+pub(crate) struct Widget {
+    left: f32,
+    top: f32,
+    right: f32,
+    bottom: f32,
+    pub(crate) role: String,
+    pub(crate) disabled: bool,
+    pub(crate) name: String,
+    pub(crate) value: String,
+}
+
+impl Widget {
+    fn read(line: &str) -> Option<Self> {
+        let parts: Vec<&str> = line.split('\t').collect();
+        let [left, top, right, bottom, role, _, disabled, name, value] = parts[..] else {
+            return None;
+        };
+        Some(Self {
+            left: left.parse().ok()?,
+            top: top.parse().ok()?,
+            right: right.parse().ok()?,
+            bottom: bottom.parse().ok()?,
+            role: role.to_owned(),
+            disabled: disabled == "disabled",
+            name: name.to_owned(),
+            value: value.to_owned(),
+        })
+    }
+
+    /// What it says: its name, or for plain text the text.
+    pub(crate) fn says(&self, words: &str) -> bool {
+        self.name.contains(words) || self.value.contains(words)
+    }
+
+    pub(crate) fn middle(&self) -> (f32, f32) {
+        (
+            (self.left + self.right) / 2.0,
+            (self.top + self.bottom) / 2.0,
+        )
+    }
+}
+
+/// The display and the program in it. Dropping it ends both.
+pub(crate) struct Screen {
+    display: String,
+    xvfb: Child,
+    gilk: Child,
+    seen: PathBuf,
+    pointer: (i32, i32),
+}
+
+impl Screen {
+    /// Starts the program with `arguments` on a new display.
+    pub(crate) fn open(folder: &Path, arguments: &[&str]) -> Self {
+        let (width, height) = SIZE;
+        let mut xvfb = Command::new("Xvfb")
+            .args(["-displayfd", "1", "-nolisten", "tcp", "-screen", "0"])
+            .arg(format!("{width}x{height}x24"))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("Xvfb is installed");
+        let mut number = String::new();
+        let mut said = xvfb.stdout.take().unwrap();
+        let mut byte = [0];
+        while said.read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
+            number.push(char::from(byte[0]));
+        }
+        let display = format!(":{}", number.trim());
+        let seen = folder.join("seen");
+        let gilk = Command::new(env!("CARGO_BIN_EXE_gilk"))
+            .args(arguments)
+            .args(["--size", &format!("{width}x{height}"), "--seen"])
+            .arg(&seen)
+            .arg("--state")
+            .arg(folder.join("state"))
+            .env("DISPLAY", &display)
+            .env_remove("WAYLAND_DISPLAY")
+            .env_remove("WAYLAND_SOCKET")
+            // Alike on every machine: drawn by Mesa's software renderer.
+            .env("LIBGL_ALWAYS_SOFTWARE", "1")
+            .current_dir(folder)
+            .spawn()
+            .expect("the program starts");
+        let mut screen = Self {
+            display,
+            xvfb,
+            gilk,
+            seen,
+            pointer: (0, 0),
+        };
+        screen.wait("the window opens", SOON, |screen| {
+            screen.find(|_| true).map(drop)
+        });
+        // There is no window manager, which would give it the keys.
+        screen.tool(&[
+            "search",
+            "--sync",
+            "--onlyvisible",
+            "--name",
+            "GILK",
+            "windowfocus",
+        ]);
+        screen
+    }
+
+    fn tool(&self, arguments: &[&str]) {
+        let done = Command::new("xdotool")
+            .args(arguments)
+            .env("DISPLAY", &self.display)
+            .status()
+            .expect("xdotool is installed");
+        assert!(done.success(), "xdotool {arguments:?}: {done}");
+    }
+
+    /// Everything on the screen.
+    pub(crate) fn all(&self) -> Vec<Widget> {
+        let text = std::fs::read_to_string(&self.seen).unwrap_or_default();
+        text.lines().filter_map(Widget::read).collect()
+    }
+
+    /// The first thing on the screen of which something is so.
+    pub(crate) fn find(&self, so: impl Fn(&Widget) -> bool) -> Option<Widget> {
+        self.all().into_iter().find(|widget| so(widget))
+    }
+
+    /// Looks again and again, for `long` at most.
+    pub(crate) fn wait<T>(
+        &mut self,
+        what: &str,
+        long: Duration,
+        mut so: impl FnMut(&mut Self) -> Option<T>,
+    ) -> T {
+        let began = Instant::now();
+        loop {
+            if let Some(found) = so(self) {
+                return found;
+            }
+            if let Some(ended) = self.gilk.try_wait().unwrap() {
+                panic!("{what}: the program has ended: {ended}");
+            }
+            if began.elapsed() > long {
+                let shown: Vec<String> = self
+                    .all()
+                    .iter()
+                    .map(|one| format!("{} {:?} {:?}", one.role, one.name, one.value))
+                    .collect();
+                panic!(
+                    "{what}: not in {long:?}; on the screen is\n{}",
+                    shown.join("\n")
+                );
+            }
+            std::thread::sleep(Duration::from_millis(40));
+        }
+    }
+
+    /// Waits until what has just this name can be used, and stands still.
+    pub(crate) fn named(&mut self, name: &str) -> Widget {
+        let mut before = None;
+        self.wait(&format!("{name:?} is on the screen"), SOON, |screen| {
+            let called =
+                |one: &Widget| one.name == name || one.role == "Label" && one.value == name;
+            let found = screen.find(|one| called(one) && !one.disabled)?;
+            let at = found.middle();
+            (before.replace(at) == Some(at)).then_some(found)
+        })
+    }
+
+    /// Waits until words are on the screen.
+    pub(crate) fn words(&mut self, words: &str, long: Duration) -> Widget {
+        self.wait(&format!("{words:?} is said"), long, |screen| {
+            screen.find(|one| one.says(words))
+        })
+    }
+
+    /// Waits until words are no longer on the screen.
+    pub(crate) fn gone(&mut self, words: &str) {
+        self.wait(&format!("{words:?} is gone"), SOON, |screen| {
+            screen.find(|one| one.says(words)).is_none().then_some(())
+        });
+    }
+
+    fn move_to(&mut self, (x, y): (i32, i32)) {
+        self.tool(&["mousemove", &x.to_string(), &y.to_string()]);
+        self.pointer = (x, y);
+        let line = format!("{x}\t{y}\n");
+        self.wait("the pointer moves", SOON, |screen| {
+            let text = std::fs::read_to_string(&screen.seen).unwrap_or_default();
+            text.starts_with(&line).then_some(())
+        });
+    }
+
+    /// Moves the pointer, and waits until the window has drawn it.
+    pub(crate) fn point(&mut self, (x, y): (f32, f32)) {
+        let (x, y) = (x.round() as i32, y.round() as i32);
+        if (x, y) == self.pointer {
+            self.move_to((x, y + 1));
+        }
+        self.move_to((x, y));
+    }
+
+    /// Waits until the window has drawn what came of all that was done. Events come in their order: a
+    /// pointer that has arrived says that those before it were heard, the second time that their
+    /// effects are drawn.
+    fn settle(&mut self) {
+        let (x, y) = self.pointer;
+        self.move_to((x, y + 1));
+        self.move_to((x, y));
+    }
+
+    /// Clicks what has this name.
+    pub(crate) fn click(&mut self, name: &str) {
+        let at = self.named(name).middle();
+        self.point(at);
+        self.tool(&["click", "1"]);
+        self.settle();
+    }
+
+    /// Drags what has the one name to the middle of what has the other once it is being dragged.
+    pub(crate) fn drag(&mut self, from: &str, to: &str) {
+        let from = self.named(from).middle();
+        self.point(from);
+        self.tool(&["mousedown", "1"]);
+        self.settle();
+        self.point((from.0 + 40.0, from.1 + 12.0));
+        let to = self.named(to).middle();
+        for step in 1..=4 {
+            let share = step as f32 / 4.0;
+            self.point((
+                from.0 + (to.0 - from.0) * share,
+                from.1 + (to.1 - from.1) * share,
+            ));
+        }
+        self.tool(&["mouseup", "1"]);
+        self.settle();
+    }
+
+    /// Presses keys: `ctrl+s`.
+    pub(crate) fn press(&mut self, keys: &str) {
+        self.tool(&["key", keys]);
+        self.settle();
+    }
+
+    pub(crate) fn write(&mut self, text: &str) {
+        self.tool(&["type", "--delay", "25", "--", text]);
+        self.settle();
+    }
+
+    /// Replaces what stands in a field.
+    pub(crate) fn fill(&mut self, name: &str, text: &str) {
+        self.click(name);
+        self.press("ctrl+a");
+        self.write(text);
+    }
+
+    /// Finds a command by its letters and has it carried out.
+    pub(crate) fn say(&mut self, letters: &str) {
+        self.press("ctrl+shift+p");
+        self.named("Find command");
+        self.write(letters);
+        self.press("Return");
+    }
+
+    /// Waits until the program has ended, and says whether it did so as it should.
+    pub(crate) fn ended(&mut self) -> bool {
+        let began = Instant::now();
+        loop {
+            if let Some(status) = self.gilk.try_wait().unwrap() {
+                return status.success();
+            }
+            assert!(began.elapsed() < SOON, "the program does not end");
+            std::thread::sleep(Duration::from_millis(40));
+        }
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        for child in [&mut self.gilk, &mut self.xvfb] {
+            let _ended_already = child.kill();
+            let _status = child.wait();
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! From an empty desk to exported samples, in a real window, by mouse and keys alone: the display is
+//! Xvfb's, the pointer moves by xdotool, the kernel is the lab's.
+//!
+//! With `GILK_PICTURES` the pictures that the program saves on the way go into that folder. By hand:
+//! `cargo test -p gilk-gui --test screen -- --ignored`
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is not as it should be"
+)]
+
+mod display;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use display::{SIZE, SOON, Screen};
+use gilk_engine::Session;
+use gilk_samples::recording::Recording;
+
+/// How long the lab may take to be made and booted.
+const BOOT: Duration = Duration::from_secs(900);
+
+/// Waits until a file is whole: it is renamed into place, or does not grow any more.
+fn written(screen: &mut Screen, path: &Path) {
+    let mut before = 0;
+    screen.wait(&format!("{} is written", path.display()), SOON, |_| {
+        let size = std::fs::metadata(path).ok()?.len();
+        std::thread::sleep(Duration::from_millis(200));
+        (size > 0 && std::mem::replace(&mut before, size) == size).then_some(())
+    });
+}
+
+/// Answers the question for a path.
+fn answer(screen: &mut Screen, path: &Path, verb: &str) {
+    screen.fill("Path", &path.display().to_string());
+    screen.click(verb);
+    screen.gone("Browse…");
+}
+
+/// Has the window save a picture of itself, and looks whether it is one.
+fn picture(screen: &mut Screen, path: &Path) {
+    screen.say("save picture");
+    answer(screen, path, "Save");
+    // There nothing is set off by it.
+    screen.point((SIZE.0 as f32 / 2.0, SIZE.1 as f32 - 3.0));
+    written(screen, path);
+    let file = std::io::BufReader::new(std::fs::File::open(path).unwrap());
+    let mut reader = png::Decoder::new(file).read_info().unwrap();
+    let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut bytes).unwrap();
+    assert_eq!((info.width, info.height), SIZE);
+    let colours: std::collections::BTreeSet<&[u8]> = bytes.chunks_exact(3).collect();
+    assert!(colours.len() > 50, "only {} colours", colours.len());
+    // What it told of the file is read.
+    screen.click("Dismiss message");
+}
+
+mod live {
+    use super::*;
+
+    #[test]
+    #[ignore = "boots the lab in a window; run it by its name, with --ignored"]
+    fn a_person_places_runs_saves_reopens_and_exports() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let pictures =
+            std::env::var_os("GILK_PICTURES").map_or_else(|| at("pictures"), PathBuf::from);
+        let mut screen = Screen::open(folder.path(), &["--theme", "dark"]);
+
+        // Nobody was here before: the tour is shown, and gets the lab.
+        screen.words("tour 1 of 6", SOON);
+        screen.click("tour: Start the lab");
+        screen.words("· Linux ", BOOT);
+
+        // A function by some letters, and its entry block.
+        screen.fill("Filter functions", "x64sysclone");
+        screen.words("__x64_sys_clone", SOON);
+        screen.press("Return");
+        screen.named("block 0 of __x64_sys_clone");
+        // An instrument from the list to the block's upper half: before it.
+        screen.click("Instruments tab");
+        screen.drag("instrument timestamp", "pre-hook of block 0: can be hooked");
+        screen.words("pre-hook of block 0: 1 instrument", SOON);
+        screen.words("1 instrument, ", SOON);
+
+        // A program that makes something happen, and how long all of it lasts.
+        screen.fill("Session name", "forks");
+        screen.click("Run a program");
+        screen.fill("Program and arguments", "/bin/pulsar 500");
+        screen.fill("Session duration", "12");
+        screen.press("Return");
+        // Everything is in place before it begins.
+        screen.fill("Program start", "1");
+        screen.press("Return");
+        screen.fill("Recording path", &at("forks.arrow").display().to_string());
+
+        // A second function, all of it.
+        screen.click("Functions tab");
+        screen.fill("Filter functions", "copy_process");
+        screen.words("copy_process", SOON);
+        screen.press("Return");
+        screen.named("block 0 of copy_process");
+        screen.click("Instruments tab");
+        screen.drag("instrument counter", "drop at before every block");
+        screen.words("plan verified: 245 instruments", SOON);
+        screen.click("Functions tab");
+
+        screen.click("Run session");
+        screen.words("live", SOON);
+        screen.wait("the run is over", BOOT, |screen| {
+            screen
+                .find(|one| one.name == "Stop run" && one.disabled)
+                .filter(|_| at("forks.arrow").exists())
+                .map(drop)
+        });
+        screen.words("lane timestamp pre __x64_sys_clone block 0: 160", SOON);
+        let forks = screen.words("block 0 was hit ", SOON).value;
+        let forks: u64 = forks
+            .trim_end_matches(" times")
+            .rsplit(' ')
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap();
+        assert!(forks >= 160, "kernel threads are forked too: {forks}");
+        screen.words("That is all", SOON);
+        screen.click("End the tour");
+        picture(&mut screen, &pictures.join("window.png"));
+
+        // Saved, closed, and opened again as it was.
+        screen.press("ctrl+s");
+        answer(&mut screen, &at("forks.ron"), "Save");
+        written(&mut screen, &at("forks.ron"));
+        let saved = Session::from_ron(&std::fs::read_to_string(at("forks.ron")).unwrap()).unwrap();
+        assert_eq!((saved.name.as_str(), saved.duration), ("forks", 12.0));
+        assert_eq!(&*saved.placements[0].function, "__x64_sys_clone");
+        assert!(saved.placements.len() > 50, "{}", saved.placements.len());
+        screen.press("ctrl+n");
+        screen.words("No instruments yet", SOON);
+        screen.press("ctrl+o");
+        answer(&mut screen, &at("forks.ron"), "Open");
+        screen.words("plan verified", SOON);
+
+        // Exported: the samples, and the graph.
+        screen.say("export recording");
+        answer(&mut screen, &at("forks.csv"), "Save");
+        written(&mut screen, &at("forks.csv"));
+        screen.say("export graph");
+        answer(&mut screen, &at("copy_process.svg"), "Save");
+        written(&mut screen, &at("copy_process.svg"));
+        let recording = Recording::open(at("forks.arrow")).unwrap();
+        let lines = std::fs::read_to_string(at("forks.csv")).unwrap();
+        assert_eq!(lines.lines().count() as u64, recording.samples() + 1);
+        let forks = |line: &&str| line.contains("timestamp pre __x64_sys_clone block 0");
+        assert_eq!(
+            lines.lines().filter(forks).count(),
+            160,
+            "5 rounds of 32 forks"
+        );
+        let svg = std::fs::read_to_string(at("copy_process.svg")).unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains("block 0"));
+
+        // Light colours, with what is written to the kernel in front.
+        screen.say("light colours");
+        screen.click("Patch tab");
+        picture(&mut screen, &pictures.join("patch.png"));
+
+        screen.press("ctrl+q");
+        assert!(screen.ended(), "it ends as it should");
+    }
+}
