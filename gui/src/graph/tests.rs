@@ -159,7 +159,7 @@ fn a_large_function_does_not_take_long() {
         links.len(),
         laid.size
     );
-    assert!(took.as_secs() < 2, "{took:?}");
+    assert!(took.as_secs() < 10, "{took:?}");
 }
 
 #[test]
