@@ -1,7 +1,7 @@
 //! How a session is held on to: what came is told to be safe once it is, and a connection that breaks is
 //! made anew as long as the session's grace lasts.
 //!
-//! Safe is what the recording's file has, with a note beside it ([`super::resume`]) that says how much
+//! Safe is what the recording's file has, with a note beside it ([`mod@super::resume`]) that says how much
 //! that is: so whoever comes after this process can go on from there.
 
 use std::sync::Arc;
