@@ -110,12 +110,13 @@ right:"
     }
 }
 
-/// Each reading of the clocks agrees with those around it.
+/// Each reading of the clocks agrees with those before and behind it. How fast a clock goes is known less well
+/// than what it shows, so the first and the last are not foretold.
 fn clocks_are_steady(recording: &Recording) {
     let marks = recording.marks().unwrap();
     let readings: Vec<Reading> = marks.iter().filter_map(Reading::of).collect();
     assert!(readings.len() >= 3, "{readings:?}");
-    for left_out in &readings {
+    for left_out in readings.iter().take(readings.len() - 1).skip(1) {
         let others = readings.iter().filter(|other| *other != left_out).copied();
         let aligned = Alignment::new(others, recording.metadata().clock);
         let error = aligned.error_ns(left_out.tsc).unwrap() + left_out.error_ns;

@@ -196,19 +196,23 @@ impl Seen {
 
     /// The part of each backtrace that the kernel vouches for goes down to where the thread came from.
     fn assert_dumps_are_whole(&self) {
-        let (mut whole, mut inside, mut ours, mut last) = (0, 0, false, None);
+        let (mut whole, mut inside, mut ours) = (0, 0, false);
+        // Who was interrupted at the very end has no callers.
+        let (mut top, mut last) = (None, None);
         for line in &self.dumps {
             let line = line
                 .split_once("] ")
                 .map_or(line.as_str(), |(_, said)| said);
             if line.contains(" Comm: ") {
+                top = None;
                 ours = line.contains(" Comm: chains ") || line.contains(" Comm: sh ");
             } else if line.starts_with("RIP: 0010:") && ours {
                 inside += u32::from(line.contains("ilk_arena_text"));
+                top = line.strip_prefix("RIP: 0010:");
                 // The kernel's own unwinding begins nowhere in a thunk, which has no rows.
                 ours = !line.starts_with("RIP: 0010:__x86_");
             } else if line.contains("Call Trace:") {
-                last = None;
+                last = top;
             } else if line.contains("</TASK>") && ours {
                 let last: &str = last.unwrap_or("nothing");
                 assert!(
