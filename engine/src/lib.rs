@@ -14,6 +14,7 @@ pub mod layout;
 pub mod listing;
 pub mod liveness;
 pub mod patch;
+pub mod paths;
 pub mod placement;
 pub mod plan;
 pub mod relocate;

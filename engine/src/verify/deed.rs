@@ -268,6 +268,9 @@ impl<'a> Hit<'a> {
                     Ok(self.next(progress))
                 };
             }
+            (AggregateKind::Values { room_log2 }, Some(value)) => {
+                return self.tally(progress, write, (aggregate, first, room_log2), value);
+            }
             _ => (None, one, None),
         };
         if word.is_none() || self.values.as_constant(write.address) != word {
@@ -280,6 +283,63 @@ impl<'a> Hit<'a> {
             Some(stage) => Some(Progress { stage, ..progress }),
             None => self.next(progress),
         })
+    }
+
+    /// A part of a value goes into one of its two buckets: each part of the first, then of the second.
+    fn tally(
+        &mut self,
+        progress: Progress,
+        write: Write,
+        (aggregate, first, room_log2): (&Aggregate, CounterSlot, u32),
+        value: Value,
+    ) -> Step {
+        let done = match progress.stage {
+            Stage::Tallied(done) => done,
+            _ => 0,
+        };
+        let sums = Aggregate::SUMS;
+        let (table, sum) = (u32::from(done) / sums, u32::from(done) % sums);
+        let half_log2 = room_log2.saturating_sub(1);
+        let factor = Aggregate::FACTORS.get(table as usize).copied();
+        let factor = self.values.constant(factor.unwrap_or_default());
+        let hashed = self.values.mul(value, factor);
+        let place = match half_log2 {
+            0 => self.values.constant(0),
+            _ => self.values.shr(hashed, 64 - half_log2),
+        };
+        let further = (table << half_log2) + (sum << room_log2);
+        let word = self.word(first, further);
+        let last = aggregate.words().saturating_sub(1);
+        if word.is_none() || self.word(first, last).is_none() {
+            return Err("its table of values does not fit its bank".into());
+        }
+        let base = self.values.constant(word.unwrap_or_default());
+        let offset = self.values.scale(place, 8);
+        let address = self.values.add(base, offset);
+        let part = match sum {
+            0 => self.values.constant(1),
+            1 => self.values.extend(value, 32, false),
+            2 => self.values.shr(value, 32),
+            _ => {
+                let shifted = self.values.shr(value, Aggregate::MIXED);
+                let mixed = self.values.xor(shifted, value);
+                self.values.mul(mixed, mixed)
+            }
+        };
+        if address.is_unknown() || address != write.address {
+            return Err("it adds to another bucket than its value's".into());
+        }
+        if part.is_unknown() || part != write.value {
+            return Err("what it adds is not the part of the value whose turn it is".into());
+        }
+        let done = done.saturating_add(1);
+        if u32::from(done) == 2 * sums {
+            return Ok(self.next(progress));
+        }
+        Ok(Some(Progress {
+            stage: Stage::Tallied(done),
+            ..progress
+        }))
     }
 
     /// A word of the running task's entry in the table of timers.

@@ -58,6 +58,8 @@ pub(super) enum Stage {
     Delivered,
     /// An aggregate of two words: the first is counted in.
     Counted,
+    /// A value is counted by its buckets: so many of their sums are written.
+    Tallied(u8),
     /// `cmpxchg` of a largest value has been tried; the branch on its result comes next.
     Raising,
 }
@@ -99,7 +101,11 @@ impl Progress {
     pub(super) fn mentions(self, values: &Values, atom: &Atom) -> bool {
         let gone = |value| values.mentions(value, atom);
         match self.stage {
-            Stage::Nothing | Stage::Delivered | Stage::Counted | Stage::Raising => false,
+            Stage::Nothing
+            | Stage::Delivered
+            | Stage::Counted
+            | Stage::Tallied(_)
+            | Stage::Raising => false,
             Stage::Trying { head, tsc } | Stage::Reserved { head, tsc, .. } => {
                 gone(head) || gone(tsc)
             }
@@ -114,6 +120,7 @@ impl Progress {
             Stage::Nothing if self.steps > 0 => "some of its actions are not done",
             Stage::Nothing => "it has done nothing yet",
             Stage::Counted => "only the first word of its aggregate is written",
+            Stage::Tallied(_) => "only some of the sums of its value's buckets are written",
             Stage::Raising => "whether a larger value was kept is not looked at",
             Stage::Trying { .. } => "the result of its reservation is not looked at",
             Stage::Reserved { .. } => "its slot is reserved and has no mark yet",

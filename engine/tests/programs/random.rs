@@ -143,6 +143,7 @@ fn aggregates() -> impl Strategy<Value = Vec<Aggregate>> {
         Just(AggregateKind::Max),
         Just(AggregateKind::Average),
         Just(AggregateKind::Log2),
+        (1u32..6).prop_map(|room_log2| AggregateKind::Values { room_log2 }),
         linear,
     ];
     let one = (kinds, types()).prop_map(|(kind, ty)| Aggregate {

@@ -134,12 +134,12 @@ impl Checker<'_> {
 }
 
 fn values(room: u64, word: &Named) -> Result<AggregateKind, Fault> {
-    if (2..=4096).contains(&room) && room.is_power_of_two() {
+    if (2..=1024).contains(&room) && room.is_power_of_two() {
         Ok(AggregateKind::Values {
-            pairs_log2: room.ilog2(),
+            room_log2: room.ilog2(),
         })
     } else {
         Err(Fault::new(word.span, "There is no room of this size.")
-            .help("Write 2, 4, 8 and so on up to 4096."))
+            .help("Write 2, 4, 8 and so on up to 1024."))
     }
 }

@@ -369,7 +369,7 @@ fn what_cannot_be_had_is_refused_with_the_reason() {
         ),
         (
             "hit { @n = values(count, 100) }",
-            "values: There is no room of this size. Write 2, 4, 8 and so on up to 4096.",
+            "values: There is no room of this size. Write 2, 4, 8 and so on up to 1024.",
         ),
         (
             "hit { @n = count(); @n = sum(1) }",

@@ -44,12 +44,16 @@ pub enum AggregateKind {
         /// How wide a bucket is.
         step: u64,
     },
-    /// How often each value: pairs of words (value + 1, how often), a pair a value while there is room,
-    /// at `(value + 1) * FACTOR >> (64 - log2)`; word pairs are claimed once, and values whose pair
-    /// another one has are counted in the last word. Value `u64::MAX` has no pair.
+    /// How often each value. There are two tables of buckets, and a value goes into one bucket of each, by
+    /// [`place`](Aggregate::place). A bucket adds up how many values came, their lower and their upper
+    /// halves, and their [`mark`](Aggregate::mark): sums only, so that processors and interrupts do not
+    /// disturb each other. A bucket that only one value came to tells that value and how often it came;
+    /// taken out of the other table, more buckets may be left with one value (Goodrich and
+    /// Mitzenmacher, "Invertible Bloom lookup tables", 2011). Words: how many of all buckets, the lower
+    /// halves, the upper halves, the marks.
     Values {
-        /// How many pairs, as a power of two.
-        pairs_log2: u32,
+        /// How many buckets both tables have together, as a power of two.
+        room_log2: u32,
     },
 }
 
@@ -75,7 +79,7 @@ pub enum Summary {
     Mean(f64),
     /// All buckets.
     Buckets(Vec<Bucket>),
-    /// Values by how often they came, most often first, and how many had no room.
+    /// Values by how often they came, most often first, and how many cannot be told apart.
     Values(Vec<(i128, u64)>, u64),
 }
 
@@ -84,8 +88,12 @@ impl Aggregate {
     pub const LOG2_WORDS: u32 = 66;
     /// Most words of a linear histogram.
     pub const LINEAR_WORDS: u32 = 258;
-    /// What a value is multiplied with to find its pair: 2^64 over the golden ratio, odd.
-    pub const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+    /// What a value is multiplied with to find its bucket in each table: odd, and without a pattern.
+    pub const FACTORS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93];
+    /// Bits that a value is shifted by to be mixed with itself.
+    pub const MIXED: u32 = 29;
+    /// Sums that a bucket of values has.
+    pub const SUMS: u32 = 4;
 
     /// How many words each CPU needs.
     #[must_use]
@@ -95,7 +103,7 @@ impl Aggregate {
             AggregateKind::Min | AggregateKind::Max | AggregateKind::Average => 2,
             AggregateKind::Log2 => Self::LOG2_WORDS,
             AggregateKind::Linear { from, to, step } => linear_words(from, to, step),
-            AggregateKind::Values { pairs_log2 } => (2 << pairs_log2) + 1,
+            AggregateKind::Values { room_log2 } => Self::SUMS << room_log2,
         }
     }
 
@@ -128,23 +136,38 @@ impl Aggregate {
             AggregateKind::Log2 | AggregateKind::Linear { .. } => {
                 add(self.bucket(value).unwrap_or(0), 1);
             }
-            AggregateKind::Values { pairs_log2 } => {
-                let key = value.wrapping_add(1);
-                let pair = key.wrapping_mul(Self::FACTOR) >> (64 - pairs_log2);
-                let at = usize::try_from(2 * pair).unwrap_or(usize::MAX);
-                let other = words.len().saturating_sub(1);
-                let counter = match words.get_mut(at) {
-                    Some(word) if key != 0 && (*word == 0 || *word == key) => {
-                        *word = key;
-                        at + 1
+            AggregateKind::Values { room_log2 } => {
+                for table in [0, 1] {
+                    let place = Self::place(room_log2, table, value);
+                    for (sum, amount) in (0..).zip(Self::parts(value)) {
+                        add(place + (sum << room_log2), amount);
                     }
-                    _ => other,
-                };
-                if let Some(word) = words.get_mut(counter) {
-                    *word = word.wrapping_add(1);
                 }
             }
         }
+    }
+
+    /// The bucket of a value in one of the two tables.
+    #[must_use]
+    pub fn place(room_log2: u32, table: u32, value: u64) -> u32 {
+        let half_log2 = room_log2.saturating_sub(1);
+        let [first, second] = Self::FACTORS;
+        let factor = if table == 0 { first } else { second };
+        let place = value.wrapping_mul(factor).checked_shr(64 - half_log2);
+        u32::try_from(place.unwrap_or(0)).unwrap_or(0) + (table << half_log2)
+    }
+
+    /// What a value adds to the sums of its bucket.
+    #[must_use]
+    pub fn parts(value: u64) -> [u64; 4] {
+        [1, value & 0xffff_ffff, value >> 32, Self::mark(value)]
+    }
+
+    /// What tells one value from several with the same mean.
+    #[must_use]
+    pub fn mark(value: u64) -> u64 {
+        let mixed = value ^ value >> Self::MIXED;
+        mixed.wrapping_mul(mixed)
     }
 
     /// The word that a histogram counts a value in.
@@ -217,18 +240,9 @@ impl Aggregate {
                     })
                     .collect(),
             ),
-            AggregateKind::Values { pairs_log2 } => {
-                let mut seen = std::collections::BTreeMap::<u64, u64>::new();
-                let mut other = 0u64;
-                for words in &cpus {
-                    let (pairs, rest) = words.as_chunks::<2>();
-                    for [key, count] in pairs.iter().take(1 << pairs_log2) {
-                        if *key != 0 {
-                            *seen.entry(*key - 1).or_default() += count;
-                        }
-                    }
-                    other += rest.first().copied().unwrap_or(0);
-                }
+            AggregateKind::Values { room_log2 } => {
+                let sums: Vec<u64> = (0..self.words()).map(sum).collect();
+                let (seen, other) = values::told(room_log2, &sums);
                 let mut values: Vec<(i128, u64)> = seen
                     .into_iter()
                     .map(|(value, count)| (self.wide(value), count))
@@ -270,6 +284,8 @@ fn linear_words(from: i64, to: i64, step: u64) -> u32 {
     let steps = room.div_ceil(u128::from(step.max(1)));
     u32::try_from(steps + 2).unwrap_or(u32::MAX)
 }
+
+mod values;
 
 #[cfg(test)]
 mod tests;

@@ -102,7 +102,7 @@ impl Checked {
                         Some(AggregateKind::Min | AggregateKind::Max) => 9,
                         Some(AggregateKind::Log2) => 10,
                         Some(AggregateKind::Linear { .. }) => 16,
-                        Some(AggregateKind::Values { .. }) | None => 20,
+                        Some(AggregateKind::Values { .. }) | None => 44,
                     })
                 }
             }

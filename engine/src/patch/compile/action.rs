@@ -197,8 +197,12 @@ impl Compiler<'_> {
                 self.value(expr, 0);
                 self.linear(aggregate, first, (from, to, step));
             }
-            // Refused before.
-            _ => {}
+            (AggregateKind::Values { room_log2 }, Some(expr)) => {
+                self.value(expr, 0);
+                self.tally(first, room_log2);
+            }
+            // Only counting takes no value.
+            (_, None) => {}
         }
     }
 
@@ -300,9 +304,22 @@ impl Compiler<'_> {
 
     /// Counts in the word that is so many and `place` words behind the first.
     fn count_at(&mut self, first: CounterSlot, further: u32, place: Register, through: Register) {
+        let word = self.word_at(first, further, place, through);
+        self.e.op(Instruction::with1(Code::Inc_rm64, word));
+    }
+
+    /// The word that is so many and `place` words behind the first. One that no displacement reaches is
+    /// reached through `through`.
+    pub(super) fn word_at(
+        &mut self,
+        first: CounterSlot,
+        further: u32,
+        place: Register,
+        through: Register,
+    ) -> MemoryOperand {
         let word = self.layout.counter(first).unwrap_or_default();
         let base = word.0.wrapping_add(u64::from(further) * 8);
-        let word = match i32::try_from(base.cast_signed()) {
+        match i32::try_from(base.cast_signed()) {
             Ok(base) => MemoryOperand::new(
                 Register::None,
                 place,
@@ -319,7 +336,6 @@ impl Compiler<'_> {
                     ..indexed(through, place, 8, 0)
                 }
             }
-        };
-        self.e.op(Instruction::with1(Code::Inc_rm64, word));
+        }
     }
 }

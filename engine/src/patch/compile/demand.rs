@@ -88,6 +88,7 @@ impl Demand {
                     AggregateKind::Min | AggregateKind::Max => Self::fixed(2),
                     AggregateKind::Linear { .. } => Self::fixed(3),
                     AggregateKind::Log2 => Self::of(3),
+                    AggregateKind::Values { .. } => Self::of(4),
                     _ => word(first),
                 },
                 None => Self::default(),

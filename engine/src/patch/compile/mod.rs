@@ -12,6 +12,7 @@ mod demand;
 mod expression;
 mod ops;
 mod predicate;
+mod values;
 
 use std::sync::Arc;
 
@@ -106,14 +107,7 @@ impl Probed {
             let deep = Demand::of_probe(self, layout).registers > Registers::MOST_WORK;
             deep.then(|| "its expressions need more registers than there are".to_owned())
         });
-        let values = probe.actions.iter().find_map(|action| match action.kind {
-            ActionKind::Update(id, _) => match self.checked.aggregate(id)?.kind {
-                AggregateKind::Values { .. } => Some("it counts values one by one".to_owned()),
-                _ => None,
-            },
-            _ => None,
-        });
-        why.or(values).map(|why| (Rule::ProgramUnsupported, why))
+        why.map(|why| (Rule::ProgramUnsupported, why))
     }
 }
 

@@ -80,8 +80,8 @@ proptest! {
     }
 
     #[test]
-    fn values_are_counted_or_among_the_others(values in values(), signed: bool, pairs_log2 in 1..9u32) {
-        let counted = aggregate(AggregateKind::Values { pairs_log2 }, signed);
+    fn values_are_counted_or_among_the_others(values in values(), signed: bool, room_log2 in 1..9u32) {
+        let counted = aggregate(AggregateKind::Values { room_log2 }, signed);
         let Summary::Values(found, other) = summed(&counted, &values) else { panic!() };
         let mut exact = BTreeMap::<i128, u64>::new();
         for &(_, value) in &values {
@@ -89,14 +89,14 @@ proptest! {
         }
         let sum: u64 = found.iter().map(|&(_, count)| count).sum();
         prop_assert_eq!(sum + other, values.len() as u64, "none is lost");
-        prop_assert!(found.iter().all(|(value, count)| *count > 0 && *count <= exact[value]));
+        prop_assert!(found.iter().all(|(value, count)| *count > 0 && *count == exact[value]));
         prop_assert!(found.windows(2).all(|pair| pair[0].1 >= pair[1].1), "most often first");
     }
 }
 
 #[test]
 fn what_fits_is_counted_exactly() {
-    let counted = aggregate(AggregateKind::Values { pairs_log2: 8 }, true);
+    let counted = aggregate(AggregateKind::Values { room_log2: 8 }, true);
     let values: Vec<(usize, u64)> = (0..40u64)
         .flat_map(|value| vec![(0, value); value as usize + 1])
         .collect();
@@ -104,6 +104,32 @@ fn what_fits_is_counted_exactly() {
         panic!()
     };
     assert_eq!(found[0], (39, 40));
-    // Neighbouring values do not share pairs: the factor spreads them.
+    // Neighbouring values do not share buckets: the factors spread them.
     assert_eq!((found.len(), other), (40, 0));
+    assert!(
+        found
+            .iter()
+            .all(|&(value, count)| i128::from(count) == value + 1)
+    );
+}
+
+/// Of a quarter as many values as there is room for hardly one is not told.
+#[test]
+fn a_quarter_of_the_room_is_told() {
+    let counted = aggregate(AggregateKind::Values { room_log2: 9 }, false);
+    for salt in 0..20u64 {
+        let value = |number: u64| match salt % 3 {
+            0 => number * 8 + salt,
+            1 => (number + 1)
+                .wrapping_mul(0x5851_f42d_4c95_7f2d)
+                .wrapping_add(salt),
+            _ => 0xffff_8880_0000_0000 + number * 4096 * (salt + 1),
+        };
+        let values: Vec<(usize, u64)> = (0..128).map(|number| (0, value(number))).collect();
+        let Summary::Values(found, other) = summed(&counted, &values) else {
+            panic!()
+        };
+        assert!(other <= 8, "{other} of 128 are not told apart, salt {salt}");
+        assert_eq!(found.len() as u64 + other, 128);
+    }
 }
