@@ -169,7 +169,11 @@ fn a_vmlinuz_has_the_functions_and_sites_of_the_running_kernel() {
     let kinds: [(&str, Kind, usize); 4] = [
         ("static keys", |kind| kind == SiteKind::StaticKey, 5_000),
         ("static calls", |kind| kind == SiteKind::StaticCall, 1_000),
-        ("exceptions", |kind| kind == SiteKind::Exception, 500),
+        (
+            "exceptions",
+            |kind| matches!(kind, SiteKind::Exception { .. }),
+            500,
+        ),
         ("bugs", |kind| matches!(kind, SiteKind::Bug { .. }), 7_000),
     ];
     for (what, wanted, at_least) in kinds {

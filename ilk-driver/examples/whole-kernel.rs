@@ -237,7 +237,7 @@ fn layout() -> RuntimeLayout {
         arena: Span::new(Addr(0xffff_ffff_c000_0000), 512 << 20),
         // An arena of that size is allocated.
         unwinds: true,
-        faults: 0,
+        faults: 1 << 16,
         ring_base: Addr(0xffff_c900_1234_0000),
         stride_log2: 21,
         slots_log2: 16,

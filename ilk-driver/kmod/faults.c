@@ -67,6 +67,33 @@ u32 ilk_faults_most(void)
 	return ilk_arena_is_text() && ilk_own_count < ILK_MAX_FAULTS ? ILK_MAX_FAULTS - ilk_own_count : 0;
 }
 
+/* The entry of the kernel's own table for an instruction of its text. */
+static const ilk_entry *ilk_entry_of(u64 original)
+{
+	return (const ilk_entry *)ilk_call(ilk_sym.exception_entry, original, 0, 0, 0, 0);
+}
+
+static bool ilk_fault_is_good(const struct ilk_fault *fault, u32 len)
+{
+	if (fault->offset >= len)
+		return false;
+	if (fault->original)
+		return !fault->fixup && ilk_entry_of(fault->original);
+	return fault->fixup < len;
+}
+
+/* What a fault of a block becomes: an entry like the original's, or one that goes on in the block. */
+static void ilk_entry_make(ilk_entry *entry, unsigned long block, const struct ilk_fault *fault)
+{
+	const ilk_entry *like = fault->original ? ilk_entry_of(fault->original) : NULL;
+
+	if (like)
+		ilk_entry_set(entry, block + fault->offset,
+			      (unsigned long)&like->fixup + like->fixup, like->data);
+	else
+		ilk_entry_set(entry, block + fault->offset, block + fault->fixup, EX_TYPE_DEFAULT);
+}
+
 /* Reads the faults that come with a block's code. */
 int ilk_faults_read(struct ilk_block *block, const struct ilk_arena_write *request)
 {
@@ -83,7 +110,7 @@ int ilk_faults_read(struct ilk_block *block, const struct ilk_arena_write *reque
 	if (IS_ERR(faults))
 		return PTR_ERR(faults);
 	for (u32 i = 0; i < request->fault_count; i++)
-		if (faults[i].offset >= request->len || faults[i].fixup >= request->len ||
+		if (!ilk_fault_is_good(&faults[i], request->len) ||
 		    (i && faults[i].offset <= faults[i - 1].offset)) {
 			kvfree(faults);
 			return -EINVAL;
@@ -115,8 +142,7 @@ int ilk_faults_publish(void)
 		ilk_entry_copy(&entries[count++], &ilk_own[own]);
 	while ((block = ilk_next_block(block)))
 		for (u32 i = 0; i < block->fault_count; i++)
-			ilk_entry_set(&entries[count++], block->node.start + block->faults[i].offset,
-				      block->node.start + block->faults[i].fixup, EX_TYPE_DEFAULT);
+			ilk_entry_make(&entries[count++], block->node.start, &block->faults[i]);
 	for (; own < ilk_own_count; own++)
 		ilk_entry_copy(&entries[count++], &ilk_own[own]);
 	if (count)

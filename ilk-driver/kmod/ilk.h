@@ -44,6 +44,7 @@ struct ilk_symbols {
 	void *code_alloc, *code_free;
 	void *get_kprobe;
 	void *insn_decode;
+	void *exception_entry;
 	struct mutex *text_mutex;
 	struct mutex *kprobe_mutex;
 	struct list_head *kprobe_blacklist;

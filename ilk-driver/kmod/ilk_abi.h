@@ -17,7 +17,7 @@
 #include <linux/types.h>
 #include <linux/ioctl.h>
 
-#define ILK_ABI_VERSION 5u
+#define ILK_ABI_VERSION 6u
 #define ILK_MAX_POKES (1u << 20)	/* pokes in one batch */
 #define ILK_MAX_PUSHED 4096u
 #define ILK_MAX_FAULTS 65536u	/* instructions of the arena that may fault, those of the module itself included */
@@ -114,13 +114,15 @@ struct ilk_arena_write {
 };
 
 /*
- * Where a thread goes on, its registers as they are, if the instruction at `offset` (of the write, rising) faults:
- * touches a kernel address where nothing is, or one that is no address. An address of user space
- * is a mistake of the code, and ends it as any of the kernel's.
+ * What the kernel does if the instruction at `offset` (of the write, rising) faults. With `original`, what it
+ * does when the instruction of its text there does, whose copy this one is. Without, a thread goes
+ * on at `fixup`, its registers as they are, when it touches a kernel address where nothing is, or one that is no
+ * address; an address of user space is a mistake of the code, and ends it as any of the kernel's.
  */
 struct ilk_fault {
 	__u32 offset;
-	__u32 fixup;		/* offset in the same write */
+	__u32 fixup;		/* offset in the same write; 0 with `original` */
+	__u64 original;		/* has an entry in the kernel's own exception table; or 0 */
 };
 
 /*

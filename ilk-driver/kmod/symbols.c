@@ -35,6 +35,7 @@ static const struct {
 	{ "_stext", (void **)&ilk_sym.stext, true },
 	{ "_etext", (void **)&ilk_sym.etext, true },
 	{ "insn_decode", &ilk_sym.insn_decode, true },
+	{ "search_kernel_exception_table", &ilk_sym.exception_entry, true },
 	{ "alternatives_text_reserved", &ilk_sym.alternatives_text_reserved, true },
 	{ "ftrace_text_reserved", &ilk_sym.ftrace_text_reserved, true },
 	{ "ftrace_location", &ilk_sym.ftrace_location, true },

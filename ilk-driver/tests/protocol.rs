@@ -9,8 +9,8 @@
 use ilk_driver::protocol::{
     ArenaWrite, Batch, Bytes, Collection, Counter, CpuLosses, Decoder, Fault, Finished, Incoming,
     Interval, Layout, MAGIC, MAX_COUNTERS, MAX_FRAME, MAX_ITEMS, MAX_POKES, Message, OPENING_BYTES,
-    Opening, Poke, Refusal, RefusalKind, Request, Row, Schedule, Started, Strategy as Samples,
-    Switched, Target, Total, Way, Workload, WorkloadEvent, encode,
+    Opening, Poke, Recovery, Refusal, RefusalKind, Request, Row, Schedule, Started,
+    Strategy as Samples, Switched, Target, Total, Way, Workload, WorkloadEvent, encode,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -79,7 +79,11 @@ fn request() -> impl Strategy<Value = Request> {
         pushed,
         original,
     });
-    let fault = any::<(u32, u32)>().prop_map(|(offset, fixup)| Fault { offset, fixup });
+    let recovery = prop_oneof![
+        any::<u32>().prop_map(Recovery::At),
+        any::<u64>().prop_map(Recovery::Like)
+    ];
+    let fault = (any::<u32>(), recovery).prop_map(|(offset, recovery)| Fault { offset, recovery });
     let write = (any::<u64>(), bytes(300), vec(row, 0..9), vec(fault, 0..9));
     let write = write.prop_map(|(offset, code, rows, faults)| ArenaWrite {
         offset,

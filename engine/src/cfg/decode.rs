@@ -190,7 +190,7 @@ impl Decoded {
                     *flow = Flow::Next;
                 }
                 // One that is not at an instruction was replaced at boot, with its instruction.
-                (SiteKind::Exception, Some(_)) => {
+                (SiteKind::Exception { .. }, Some(_)) => {
                     let fixup = site.target.and_then(|to| offsets.index(to));
                     self.fixups.extend(index.zip(fixup));
                 }

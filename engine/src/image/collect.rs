@@ -105,7 +105,8 @@ impl Tables {
             table("exception table", bounds.exceptions)?,
         )? {
             if bounds.text.contains(entry.instruction) {
-                let site = one(entry.instruction, 1, SiteKind::Exception);
+                let handler = entry.handler;
+                let site = one(entry.instruction, 1, SiteKind::Exception { handler });
                 read.sites.push(Site {
                     target: Some(entry.fixup),
                     ..site

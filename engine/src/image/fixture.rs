@@ -31,6 +31,8 @@ pub(crate) struct Fixture {
     pub(crate) static_call_keys: Vec<u64>,
     /// Exceptions: instruction and fixup.
     pub(crate) exceptions: Vec<(u64, u64)>,
+    /// The handlers of the first exceptions; of the others they are of no known kind.
+    pub(crate) handlers: Vec<u8>,
     /// `ud2`s: address and whether it goes on.
     pub(crate) bugs: Vec<(u64, bool)>,
     /// Values in read-only data.
@@ -127,11 +129,12 @@ impl Fixture {
         }
         symbol(at(&data), 'D', "__stop_static_call_sites");
         symbol(at(&data), 'D', "__start___ex_table");
-        for &(instruction, fixup) in &self.exceptions {
+        for (number, &(instruction, fixup)) in self.exceptions.iter().enumerate() {
             let here = at(&data);
+            let handler = self.handlers.get(number).copied().unwrap_or(0);
             data.extend(distance(here, instruction));
             data.extend(distance(here + 4, fixup));
-            data.extend([0; 4]);
+            data.extend([handler, 0, 0, 0]);
         }
         symbol(at(&data), 'D', "__stop___ex_table");
         symbol(at(&data), 'D', "__start___bug_table");

@@ -19,7 +19,10 @@ pub enum SiteKind {
     Ftrace,
     /// An instruction with an exception-table entry. Its target is the fixup. One byte long: it is
     /// known by its address.
-    Exception,
+    Exception {
+        /// What the kernel does when it faults (`EX_TYPE_` of arch/x86/include/asm/extable_fixup_types.h).
+        handler: u8,
+    },
     /// A `ud2` of the bug table; a `WARN` goes on behind it, a `BUG` ends there.
     Bug {
         /// Whether it goes on.

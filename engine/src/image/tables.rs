@@ -30,6 +30,8 @@ pub(crate) struct StaticCallEntry {
 pub(crate) struct ExceptionEntry {
     pub(crate) instruction: Addr,
     pub(crate) fixup: Addr,
+    /// The kind of its handler: the low byte of its last field.
+    pub(crate) handler: u8,
 }
 
 /// A `ud2` (`struct bug_entry`).
@@ -123,6 +125,7 @@ pub(crate) fn exceptions(table: Span, bytes: &[u8]) -> Result<Vec<ExceptionEntry
         .map(|(at, entry)| ExceptionEntry {
             instruction: relative::<0, 12>(*at, entry),
             fixup: relative::<4, 12>(*at, entry),
+            handler: entry.get(8).copied().unwrap_or_default(),
         })
         .collect())
 }
@@ -190,7 +193,7 @@ mod tests {
                 prop_assert_eq!(*read, StaticCallEntry { code: Addr(text + one), key, tail });
             }
             for (read, &(one, two, _)) in exceptions(span(&faults), &faults).unwrap().iter().zip(&sites) {
-                prop_assert_eq!(*read, ExceptionEntry { instruction: Addr(text + one), fixup: Addr(text + two) });
+                prop_assert_eq!(*read, ExceptionEntry { instruction: Addr(text + one), fixup: Addr(text + two), handler: 3 });
             }
             let read = bugs(span(&traps), &traps).unwrap();
             prop_assert_eq!(read.len(), sites.len());

@@ -86,7 +86,7 @@ impl Solved {
         let faults: Vec<Addr> = image
             .sites()
             .overlapping(cfg.span)
-            .filter(|site| site.kind == SiteKind::Exception)
+            .filter(|site| matches!(site.kind, SiteKind::Exception { .. }))
             .map(|site| site.span.start)
             .collect();
         let steps: Vec<Vec<Step>> = cfg

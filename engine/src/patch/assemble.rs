@@ -6,7 +6,7 @@ use super::emit::{Emitter, Forward};
 use super::instrument::{Lost, emit, emit_lost};
 use super::registers::Registers;
 use super::{Code, Hooked, PieceKind};
-use crate::image::{Decided, Decision, Transfer};
+use crate::image::{Decided, Decision, SiteKind, Transfer};
 use crate::layout::RuntimeLayout;
 use crate::liveness::Live;
 use crate::placement::{Edge, Point, Site, Splice};
@@ -22,6 +22,8 @@ pub trait Originals {
     fn bytes(&self, span: Span) -> Option<&[u8]>;
     /// The static key or call at an address.
     fn decided(&self, at: Addr) -> Option<&Decided>;
+    /// Whether the kernel's exception table has an entry of the instruction at an address.
+    fn may_fault(&self, at: Addr) -> bool;
 }
 
 impl Originals for Image {
@@ -31,6 +33,11 @@ impl Originals for Image {
 
     fn decided(&self, at: Addr) -> Option<&Decided> {
         self.decided(at)
+    }
+
+    fn may_fault(&self, at: Addr) -> bool {
+        let sites = self.sites().overlapping(Span::new(at, 1));
+        { sites }.any(|site| matches!(site.kind, SiteKind::Exception { .. }))
     }
 }
 
@@ -274,6 +281,7 @@ impl Work<'_> {
             bytes,
             span,
             next: span.start,
+            originals,
         };
         let mut last = span.start;
         let mut at = span.start;
@@ -337,7 +345,7 @@ impl Work<'_> {
             );
         }
         let done = emulate(site, self.e.here())?;
-        self.e.relocated(&done);
+        self.e.relocated(&done, |_| false);
         Ok(())
     }
 }
@@ -348,6 +356,7 @@ struct Copying<'i> {
     span: Span,
     /// The first that is not copied yet.
     next: Addr,
+    originals: &'i dyn Originals,
 }
 
 impl Copying<'_> {
@@ -390,7 +399,7 @@ impl Copying<'_> {
     fn copy_up_to(&mut self, end: Addr, e: &mut Emitter) -> Result<(), Refusal> {
         if self.next < end {
             let moved = relocate(self.bytes(self.next, end), self.next, e.here())?;
-            e.relocated(&moved);
+            e.relocated(&moved, |at| self.originals.may_fault(at));
         }
         self.copied(end, e)
     }

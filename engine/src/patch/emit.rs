@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
-use super::{Piece, PieceKind, Row};
+use super::{Fault, Piece, PieceKind, Recovery, Row};
 use crate::layout::Gs;
 use crate::relocate::{INT3, Relocated, jump, rel32};
 use crate::{Addr, Refusal, Rule};
@@ -24,6 +24,7 @@ pub(super) struct Emitter {
     /// Whether rows are wanted.
     unwinds: bool,
     rows: Vec<Row>,
+    faults: Vec<Fault>,
     original: Addr,
     pushed: u32,
     started: usize,
@@ -42,6 +43,7 @@ impl Emitter {
             pieces: Vec::with_capacity(64),
             unwinds,
             rows: Vec::new(),
+            faults: Vec::new(),
             original: Addr(0),
             pushed: 0,
             started: 0,
@@ -58,6 +60,7 @@ impl Emitter {
         self.bytes.clear();
         self.pieces.clear();
         self.rows.clear();
+        self.faults.clear();
         self.pushed = 0;
         self.started = 0;
         self.executed = 0;
@@ -192,11 +195,17 @@ impl Emitter {
         }
     }
 
-    /// Original instructions at their new place.
-    pub(super) fn relocated(&mut self, relocated: &Relocated) {
+    /// Original instructions at their new place; `may_fault` knows those with an entry in the exception table.
+    pub(super) fn relocated(&mut self, relocated: &Relocated, may_fault: impl Fn(Addr) -> bool) {
         for row in &relocated.rows {
             let at = self.bytes.len() + row.at as usize;
             self.row(at, row.original, row.pushed);
+            if may_fault(row.original) {
+                self.faults.push(Fault {
+                    at: to_u32(at),
+                    recovery: Recovery::Like(row.original),
+                });
+            }
         }
         self.bytes.extend_from_slice(&relocated.bytes);
         self.executed += relocated.executed;
@@ -240,6 +249,7 @@ impl Emitter {
             None => Ok(super::Code {
                 bytes: self.bytes.clone(),
                 rows: self.rows.clone(),
+                faults: self.faults.clone(),
                 pieces: self.pieces.clone(),
             }),
         }

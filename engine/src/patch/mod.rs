@@ -96,6 +96,25 @@ pub struct Row {
     pub original: Addr,
 }
 
+/// An instruction of a patch that may fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Bytes from the start of the patch.
+    pub at: u32,
+    /// What the kernel does then.
+    pub recovery: Recovery<u32>,
+}
+
+/// What the kernel does when an instruction of a patch faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery<Place = Addr> {
+    /// It goes on elsewhere in the same patch, registers as they are.
+    At(Place),
+    /// All that it does when the original instruction there faults, whose copy this one is: it goes by
+    /// that one's entry in the exception table.
+    Like(Addr),
+}
+
 /// A patch's bytes and what they are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Code {
@@ -103,6 +122,8 @@ pub struct Code {
     pub bytes: Vec<u8>,
     /// Rows from the first byte on, in order; none where the layout says that nobody unwinds.
     pub rows: Vec<Row>,
+    /// Instructions that may fault, in order.
+    pub faults: Vec<Fault>,
     /// Stretches in order; together they cover all bytes.
     pub pieces: Vec<Piece>,
 }

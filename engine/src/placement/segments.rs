@@ -8,7 +8,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic};
 use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind};
 use crate::image::{FunctionId, Site, SiteKind};
 use crate::liveness::Liveness;
-use crate::relocate::movable;
+use crate::relocate::{faults_alike, movable};
 use crate::{Addr, Image, Refusal, Rule, Span};
 
 /// Index of an instruction among those of an outline, in order of address.
@@ -81,6 +81,16 @@ fn number(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(NONE)
 }
 
+/// Whether a copy of the instruction does as well at the kernel's site.
+fn may_move(site: &Site, instruction: &Instruction) -> bool {
+    match site.kind {
+        SiteKind::Exception { handler } => {
+            site.span.start.0 == instruction.ip() && faults_alike(handler, instruction)
+        }
+        _ => false,
+    }
+}
+
 /// The rule that keeps an instruction where a site of the kernel's is.
 fn rule_of(kind: SiteKind) -> Rule {
     match kind {
@@ -88,7 +98,7 @@ fn rule_of(kind: SiteKind) -> Rule {
         SiteKind::StaticCall => Rule::StaticCall,
         SiteKind::Alternative => Rule::Alternative,
         SiteKind::Ftrace => Rule::FtraceSite,
-        SiteKind::Exception => Rule::MayFault,
+        SiteKind::Exception { .. } => Rule::MayFault,
         SiteKind::Bug { .. } => Rule::Trap,
         SiteKind::Blacklist => Rule::Blacklisted,
     }
@@ -101,7 +111,9 @@ fn why(rule: Rule) -> &'static str {
         Rule::StaticCall => "the kernel rewrites this static call when its target changes",
         Rule::Alternative => "the kernel may rewrite this instruction itself",
         Rule::FtraceSite => "the function tracer rewrites these bytes",
-        Rule::MayFault => "the kernel handles a fault of this instruction by its address",
+        Rule::MayFault => {
+            "a fault of this instruction may wait for a page of a process, and a thread may not sleep in a patch"
+        }
         Rule::Trap => "the kernel knows this ud2 (BUG or WARN) by its address",
         Rule::Blacklisted => "the kernel forbids probes here",
         Rule::Endbr => "endbr64 must stay where indirect branches land",
@@ -216,8 +228,9 @@ impl<'a> Outline<'a> {
                 {
                     sites = rest;
                 }
-                let site = (sites.iter().take_while(|site| site.span.start < span.end))
-                    .find(|site| site.span.overlaps(span));
+                let sites = (sites.iter().take_while(|site| site.span.start < span.end))
+                    .filter(|site| site.span.overlaps(span));
+                let site = { sites }.find(|site| !may_move(site, &instruction));
                 let mark = Mark {
                     offset: number(usize::try_from(span.start.0 - start.0).unwrap_or(usize::MAX)),
                     segment: NONE,

@@ -154,7 +154,7 @@ fn plan_styled(
         bounces,
         dependences: order.dependences,
         patches: made.patches,
-        faults: Vec::new(),
+        faults: made.faults,
         batches,
     })
 }

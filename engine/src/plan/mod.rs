@@ -23,7 +23,7 @@ use gilk_instruments::Definition;
 
 use crate::cfg::Outline;
 use crate::layout::{CounterSlot, RuntimeLayout};
-use crate::patch::{Piece, Pieces, Probed, Row};
+use crate::patch::{Piece, Pieces, Probed, Recovery, Row};
 use crate::placement::{Bounce, BounceIndex, Comparison, Point, Site, SiteIndex, Style, Tactic};
 use crate::{Addr, Few, InstrumentId};
 
@@ -60,7 +60,7 @@ pub struct Plan {
     /// Every version of every code patch, in order of address; never freed or changed while the
     /// session lasts.
     pub patches: Vec<Patch>,
-    /// Instructions of patches that may fault, by address: they read the kernel's memory.
+    /// Instructions of patches that may fault, by address.
     pub faults: Vec<Fault>,
     /// In order of time; no two at the same time, none without pokes.
     pub batches: Vec<Batch>,
@@ -126,13 +126,13 @@ pub struct Patch {
     pub hooks: Few<(Point, Few<InstrumentId>)>,
 }
 
-/// An instruction of a patch that may fault, and goes on elsewhere in the same patch then.
+/// An instruction of a patch that may fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The instruction.
     pub at: Addr,
-    /// Where to go on, registers as they are.
-    pub fixup: Addr,
+    /// What the kernel does then.
+    pub recovery: Recovery,
 }
 
 /// Number of a patch in its plan.

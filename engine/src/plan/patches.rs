@@ -4,9 +4,9 @@ use super::build::{missing, refused};
 use super::functions::Functions;
 use super::schedule::{Schedule, Version};
 use super::stage::{self, Stage, Watch};
-use super::{Patch, PatchIndex, PlannedInstrument};
+use super::{Fault, Patch, PatchIndex, PlannedInstrument};
 use crate::layout::RuntimeLayout;
-use crate::patch::{Assembler, Hooked, Packed, Pieces};
+use crate::patch::{Assembler, Code, Hooked, Packed, Pieces, Recovery};
 use crate::placement::{Point, Site, Splice, punned};
 use crate::session::Session;
 use crate::{Addr, Error, Image, InstrumentId, Refusal, Result, Rule, Span};
@@ -32,6 +32,16 @@ pub(super) struct Made {
     pub(super) patches: Vec<Patch>,
     /// The index of each version's patch.
     pub(super) of_version: Vec<PatchIndex>,
+    /// What of them may fault, by address.
+    pub(super) faults: Vec<Fault>,
+}
+
+/// What patches are made with.
+struct Tools<'a> {
+    assembler: Assembler<'a>,
+    packed: Packed,
+    /// Of all patches that stay, in the order in which they are made.
+    faults: Vec<Fault>,
 }
 
 /// Patches between two looks at whether somebody still wants them.
@@ -45,9 +55,11 @@ impl Maker<'_> {
     /// [`Error::Full`] if the arena is; [`Error::Refused`] where code cannot be made or has no room in reach;
     /// [`Error::GivenUp`].
     pub(super) fn patches(&self, schedule: &Schedule, watch: &mut Watch<'_>) -> Result<Made> {
-        let mut assembler =
-            Assembler::new(self.image, self.layout).saving_all(self.session.save_all);
-        let mut packed = Packed::default();
+        let mut tools = Tools {
+            assembler: Assembler::new(self.image, self.layout).saving_all(self.session.save_all),
+            packed: Packed::default(),
+            faults: Vec::new(),
+        };
         let mut room = Room::new(self.layout.arena);
         let mut made = Vec::with_capacity(schedule.versions.len());
         let mut numbers: Vec<(Addr, usize)> = Vec::with_capacity(schedule.versions.len());
@@ -56,13 +68,13 @@ impl Maker<'_> {
         for (number, version) in numbered() {
             if let Some(window) = self.window(version)? {
                 let anywhere = self.layout.arena.start;
-                let size =
-                    self.patch((&mut assembler, &mut packed), schedule, version, anywhere)?;
+                let faults = tools.faults.len();
+                let size = self.patch(&mut tools, schedule, version, anywhere)?;
                 let Some(address) = room.reserve(window, size.code.len() as u64) else {
                     return Err(self.no_room(version, window));
                 };
-                let patch =
-                    self.patch((&mut assembler, &mut packed), schedule, version, address)?;
+                tools.faults.truncate(faults);
+                let patch = self.patch(&mut tools, schedule, version, address)?;
                 numbers.push((patch.address, number));
                 made.push(patch);
                 punned.push(number);
@@ -78,12 +90,13 @@ impl Maker<'_> {
             }
             // Where it begins decides where it ends, but not how long it is.
             let address = room.next();
-            let mut patch =
-                self.patch((&mut assembler, &mut packed), schedule, version, address)?;
+            let faults = tools.faults.len();
+            let mut patch = self.patch(&mut tools, schedule, version, address)?;
             let length = patch.code.len() as u64;
             let fits = room.take(length);
             if fits != address {
-                patch = self.patch((&mut assembler, &mut packed), schedule, version, fits)?;
+                tools.faults.truncate(faults);
+                patch = self.patch(&mut tools, schedule, version, fits)?;
             }
             numbers.push((patch.address, number));
             made.push(patch);
@@ -95,6 +108,16 @@ impl Maker<'_> {
                 available: room.arena.len(),
             });
         }
+        let mut faults = tools.faults;
+        if faults.len() > self.layout.faults as usize {
+            return Err(Error::Full {
+                what: "instructions of patches that may fault",
+                needed: faults.len() as u64,
+                available: self.layout.faults.into(),
+            });
+        }
+        faults.sort_unstable_by_key(|fault| fault.at);
+        faults.shrink_to_fit();
         // No two have the same address.
         made.sort_unstable_by_key(|patch: &Patch| patch.address);
         numbers.sort_unstable();
@@ -107,6 +130,7 @@ impl Maker<'_> {
         Ok(Made {
             patches: made,
             of_version,
+            faults,
         })
     }
 
@@ -145,7 +169,7 @@ impl Maker<'_> {
 
     fn patch(
         &self,
-        (assembler, packed): (&mut Assembler<'_>, &mut Packed),
+        tools: &mut Tools<'_>,
         schedule: &Schedule,
         version: &Version,
         address: Addr,
@@ -179,9 +203,11 @@ impl Maker<'_> {
             .collect();
         let site = self.site(version)?;
         let live = self.functions.live(site);
-        let code = assembler
+        let code = tools
+            .assembler
             .assemble(address, site, &hooks, &live)
             .map_err(|refusal| self.refused(version, refusal))?;
+        tools.faults.extend(faults(&code, address));
         let ids = |list: &[Hooked<'_>]| list.iter().map(|one| one.id).collect();
         let all: Vec<InstrumentId> = hooked.iter().map(|one| one.id).collect();
         Ok(Patch {
@@ -189,13 +215,24 @@ impl Maker<'_> {
             address,
             code: code.bytes.into(),
             rows: code.rows.into(),
-            pieces: Pieces::pack(&code.pieces, &all, packed),
+            pieces: Pieces::pack(&code.pieces, &all, &mut tools.packed),
             hooks: hooks
                 .iter()
                 .map(|&(point, list)| (point, ids(list)))
                 .collect(),
         })
     }
+}
+
+/// What of a patch may fault.
+fn faults(code: &Code, address: Addr) -> impl Iterator<Item = Fault> {
+    code.faults.iter().map(move |fault| Fault {
+        at: address.add(fault.at.into()),
+        recovery: match fault.recovery {
+            Recovery::At(fixup) => Recovery::At(address.add(fixup.into())),
+            Recovery::Like(original) => Recovery::Like(original),
+        },
+    })
 }
 
 /// What is left of the arena.

@@ -8,6 +8,7 @@
 //! in, if that is the upper one.
 
 mod emulate;
+mod faulting;
 mod movable;
 
 use iced_x86::{ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction};
@@ -16,6 +17,7 @@ use crate::patch::Row;
 use crate::{Addr, Refusal, Rule};
 
 pub use emulate::emulate;
+pub use faulting::faults_alike;
 pub use movable::movable;
 
 /// `int3`: what a processor that speculates past the end of a path finds.

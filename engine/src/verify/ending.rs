@@ -71,6 +71,7 @@ impl Walk<'_> {
                 }
             }
             FlowControl::Next if same(&original.instruction, instruction) => {
+                self.may_fault(instruction, (routine, original), state, (goal, copy))?;
                 let state = self.relocated(original, state)?;
                 let way = self.cross(goal.at, original.end(), copy, true);
                 self.behind(instruction.next_ip(), way, state)?;

@@ -342,7 +342,7 @@ fn stands_at(plan: &Plan, one: &PlannedInstrument, at: u64) -> bool {
 fn faults_to(routine: &Routine, decoded: &Decoded, to: Addr) -> bool {
     routine
         .sites_in(decoded.span())
-        .any(|site| site.kind == SiteKind::Exception && site.target == Some(to))
+        .any(|site| matches!(site.kind, SiteKind::Exception { .. }) && site.target == Some(to))
 }
 
 /// `endbr64`, the nop of four bytes that it becomes where no indirect branch leads, and the tracer's

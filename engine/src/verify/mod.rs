@@ -10,6 +10,7 @@
 //! - `site`, `padding`: where splices and bounces may be, and what may be displaced or copied.
 //! - `walk` with `way`, `scan`, `points`, `state`, `step`, `operands`, `place`, `explain`: every path of every patch beside the original
 //!   code, run on numbers that are known only by where they come from (`value`, `words`, `arithmetic`, `sum`).
+//! - `fault`: which instructions may fault, and what the kernel does then.
 //! - `unwind`: that the kernel finds the callers of whoever is in a patch.
 //! - `hit`, `timer`: what an instrument may write, and when it has done what it is there for.
 //! - `program`, `deed`, `compute`, `made`: the same for programs in the language, read from their checked trees.
@@ -34,6 +35,7 @@ mod deed;
 mod effects;
 mod ending;
 mod explain;
+mod fault;
 mod hash;
 mod hit;
 mod hooks;
@@ -85,7 +87,7 @@ use self::routine::Routine;
 use self::walk::{Tools, Walk};
 use self::way::Facts;
 use crate::placement::{Bounce, Point, SiteIndex, Slot};
-use crate::plan::{Patch, Plan, PlannedInstrument};
+use crate::plan::{Fault, Patch, Plan, PlannedInstrument};
 use crate::{Addr, Image};
 
 pub use violation::Violation;
@@ -227,9 +229,10 @@ impl Reader<'_> {
     fn patches(&mut self) -> Vec<Facts> {
         let mut facts: Vec<Option<Facts>> = vec![None; self.plan.sites.len()];
         let mut tools = Tools::new();
+        let mut faults = Vec::new();
         for (number, patch) in self.plan.patches.iter().enumerate() {
             let mut entries = Vec::new();
-            let mut wrong = match self.patch(patch, &mut tools, &mut entries) {
+            let mut wrong = match self.patch(patch, &mut tools, (&mut entries, &mut faults)) {
                 Ok(found) => {
                     let known = facts.get_mut(patch.site.0 as usize);
                     known.and_then(|known| match known {
@@ -260,6 +263,7 @@ impl Reader<'_> {
                     why,
                 }));
         }
+        fault::compare(self.plan, faults, &mut self.violations);
         facts.into_iter().map(Option::unwrap_or_default).collect()
     }
 
@@ -267,7 +271,7 @@ impl Reader<'_> {
         &self,
         patch: &Patch,
         tools: &mut Tools,
-        entries: &mut Vec<(Key, String)>,
+        (entries, faults): (&mut Vec<(Key, String)>, &mut Vec<Fault>),
     ) -> Result<Facts, (Addr, String)> {
         let whole = |why: &str| (patch.address, why.to_owned());
         let site = self.plan.sites.get(patch.site.0 as usize);
@@ -286,6 +290,7 @@ impl Reader<'_> {
             entries.push((timer, walked.clone().and(words)?));
         }
         let facts = std::mem::take(&mut walk.facts);
+        faults.append(&mut walk.faults);
         *tools = walk.into_tools();
         walked.map(|()| facts)
     }

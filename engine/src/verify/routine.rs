@@ -325,7 +325,11 @@ impl Routine {
     fn add_sites(&self, decoded: &mut Decoded) {
         for site in self.sites_in(decoded.span()) {
             match site.kind {
-                SiteKind::StaticKey | SiteKind::Exception => {
+                SiteKind::StaticKey | SiteKind::Exception { .. } => {
+                    if matches!(site.kind, SiteKind::Exception { .. }) {
+                        // The kernel's handlers of a fault may read any register.
+                        decoded.reads = Mask::ALL;
+                    }
                     if site.kind == SiteKind::StaticKey {
                         decoded.runs_on = true;
                         // Every `asm` clobbers the flags, one with labels too.

@@ -4,10 +4,11 @@
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::decoded::Decoded;
+use super::fault::may_be_moved;
 use super::originals::Originals;
 use super::padding;
 use super::routine::Routine;
-use crate::image::SiteKind;
+use crate::image::{self, SiteKind};
 use crate::placement::{Bounce, SPLICE_BYTES, Site, Slot, Splice};
 use crate::{Addr, Span};
 
@@ -175,6 +176,7 @@ fn copied(
         for site in routine.sites_in(decoded.span()) {
             match site.kind {
                 SiteKind::StaticKey | SiteKind::StaticCall => emulated = true,
+                _ if !stays(routine, site) => {}
                 kind => faults.push((site.span.start, format!("{} is copied", name(kind)))),
             }
         }
@@ -262,14 +264,22 @@ fn name(kind: SiteKind) -> &'static str {
         SiteKind::StaticCall => "a static call",
         SiteKind::Alternative => "an instruction that the kernel may rewrite",
         SiteKind::Ftrace => "the function tracer's bytes",
-        SiteKind::Exception => "an instruction with an exception-table entry",
+        SiteKind::Exception { .. } => "an instruction with an exception-table entry",
         SiteKind::Bug { .. } => "an instruction of the bug table",
         SiteKind::Blacklist => "text where the kernel forbids probes",
     }
 }
 
+/// Whether a copy would not do as well at the kernel's site.
+fn stays(routine: &Routine, site: &image::Site) -> bool {
+    match site.kind {
+        SiteKind::Exception { handler } => !may_be_moved(routine, site.span, handler),
+        _ => true,
+    }
+}
+
 fn kernel_sites(routine: &Routine, span: Span, what: &str, faults: &mut Faults) {
-    for site in routine.sites_in(span) {
+    for site in routine.sites_in(span).filter(|site| stays(routine, site)) {
         faults.push((site.span.start, format!("{} is {what}", name(site.kind))));
     }
 }

@@ -23,7 +23,7 @@ use super::way::{By, Facts, Goal, Lists, Node, Phase};
 use crate::layout::RuntimeLayout;
 use crate::patch::Row;
 use crate::placement::{Point, Site};
-use crate::plan::Patch;
+use crate::plan::{Fault, Patch};
 use crate::{Addr, Span};
 
 /// What walks work with: one is used for patch after patch, so that its room is.
@@ -57,6 +57,8 @@ pub(super) struct Walk<'a> {
     /// Sorted.
     pub(super) lists: &'a Lists,
     pub(super) facts: Facts,
+    /// Instructions that were found to be able to fault.
+    pub(super) faults: Vec<Fault>,
     /// Where control goes on that comes there in one way only.
     ahead: Vec<Ahead>,
     /// Why an instruction was not taken for the next original one.
@@ -106,6 +108,7 @@ impl<'a> Walk<'a> {
             originals,
             lists,
             facts: Facts::default(),
+            faults: Vec::new(),
             ahead: Vec::new(),
             not_yet: None,
         }

@@ -4,7 +4,7 @@
 use std::mem::size_of;
 
 /// The version of the header this mirrors.
-pub const ABI_VERSION: u32 = 5;
+pub const ABI_VERSION: u32 = 6;
 /// Pokes in one batch.
 pub const MAX_POKES: u32 = 1 << 20;
 /// Room for the bytes of one poke.
@@ -110,8 +110,10 @@ pub struct ArenaWrite {
 pub struct Fault {
     /// The instruction, from the start of the write.
     pub offset: u32,
-    /// Where to go on.
+    /// Where to go on; 0 with `original`.
     pub fixup: u32,
+    /// The instruction of the kernel's text whose entry in the exception table it has one like; or 0.
+    pub original: u64,
 }
 
 /// `struct ilk_row`.
@@ -398,7 +400,7 @@ mod tests {
             fault_count,
             reserved
         );
-        layout!(Fault, "ilk_fault", offset, fixup);
+        layout!(Fault, "ilk_fault", offset, fixup, original);
         layout!(Row, "ilk_row", original, offset, pushed);
         layout!(
             Poke, "ilk_poke", addr, detour, target, host, kind, len, flags, rank, reserved, expect,

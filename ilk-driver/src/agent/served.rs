@@ -11,8 +11,8 @@ use super::session::Running;
 use super::stream::Stream;
 use super::{abi, clock, device, modules, sys};
 use crate::protocol::{
-    self, Bytes, CHUNK, Message, Opening, Refusal, RefusalKind, Request, SAMPLE_BYTES, Schedule,
-    Target,
+    self, Bytes, CHUNK, Message, Opening, Recovery, Refusal, RefusalKind, Request, SAMPLE_BYTES,
+    Schedule, Target,
 };
 
 /// A client that has opened a connection. Dropping it takes everything out.
@@ -230,9 +230,16 @@ impl Served {
         let device = self.device()?;
         writes.iter().try_for_each(|write| {
             let rows: Vec<_> = write.rows.iter().map(raw_row).collect();
-            let faults = write.faults.iter().map(|fault| abi::Fault {
-                offset: fault.offset,
-                fixup: fault.fixup,
+            let faults = write.faults.iter().map(|fault| {
+                let (fixup, original) = match fault.recovery {
+                    Recovery::At(fixup) => (fixup, 0),
+                    Recovery::Like(original) => (0, original),
+                };
+                abi::Fault {
+                    offset: fault.offset,
+                    fixup,
+                    original,
+                }
             });
             let faults: Vec<_> = faults.collect();
             device.write_arena(write.offset, &write.code.0, &rows, &faults)

@@ -7,8 +7,8 @@ use gilk_engine::{Addr, Plan, Session};
 use super::poke::poke;
 use super::{TargetInfo, aggregates};
 use crate::protocol::{
-    ArenaWrite, Batch, Bytes, CHUNK, Collection, Counter, Fault, Interval, MAX_ITEMS, Request, Row,
-    Schedule, Strategy, Workload,
+    ArenaWrite, Batch, Bytes, CHUNK, Collection, Counter, Fault, Interval, MAX_ITEMS, Recovery,
+    Request, Row, Schedule, Strategy, Workload,
 };
 use crate::{Error, Result};
 
@@ -106,7 +106,10 @@ fn faults(plan: &Plan, start: Addr, length: u64) -> Vec<Fault> {
     let within = within.unwrap_or_default().iter();
     let within = within.map(|fault| Fault {
         offset: offset(fault.at),
-        fixup: offset(fault.fixup),
+        recovery: match fault.recovery {
+            gilk_engine::patch::Recovery::At(fixup) => Recovery::At(offset(fixup)),
+            gilk_engine::patch::Recovery::Like(original) => Recovery::Like(original.0),
+        },
     });
     within.collect()
 }
@@ -250,7 +253,7 @@ mod tests {
             instruments: Vec::new(),
             faults: vec![gilk_engine::plan::Fault {
                 at: Addr(0x1064),
-                fixup: Addr(0x1068),
+                recovery: gilk_engine::patch::Recovery::At(Addr(0x1068)),
             }],
             sites: vec![
                 site(Splice::Jump, 0x500, 12),
@@ -319,7 +322,7 @@ mod tests {
                     rows: vec![told(3), told(0x20 + 3)],
                     faults: vec![Fault {
                         offset: 0x24,
-                        fixup: 0x28,
+                        recovery: Recovery::At(0x28),
                     }],
                 }][..],
                 &[ArenaWrite {

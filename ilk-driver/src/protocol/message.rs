@@ -72,8 +72,17 @@ pub struct ArenaWrite {
 pub struct Fault {
     /// Where it is, from the start of the write.
     pub offset: u32,
-    /// Where to go on, from the start of the write.
-    pub fixup: u32,
+    /// What the kernel does then.
+    pub recovery: Recovery,
+}
+
+/// What the kernel does when an instruction of a patch faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Recovery {
+    /// It goes on there, from the start of the write.
+    At(u32),
+    /// What it does when the instruction of its text there faults.
+    Like(u64),
 }
 
 /// From here up to the next row, a patch stands for one instruction of the kernel's text.

@@ -36,14 +36,15 @@ mod schedule;
 pub use bytes::Bytes;
 pub use frame::{Decoder, FrameDecoder, Incoming, encode};
 pub use message::{
-    ArenaWrite, Batch, Counter, CpuLosses, Fault, Finished, Layout, Message, Poke, Refusal,
-    RefusalKind, Request, Row, Started, Surroundings, Switched, Target, Total, Way, WorkloadEvent,
+    ArenaWrite, Batch, Counter, CpuLosses, Fault, Finished, Layout, Message, Poke, Recovery,
+    Refusal, RefusalKind, Request, Row, Started, Surroundings, Switched, Target, Total, Way,
+    WorkloadEvent,
 };
 pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
 pub use schedule::{Collection, Interval, Schedule, Strategy, Workload};
 
 /// Changes with every change of a message.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Bytes of the largest frame that is read or written, its length not counted.
 pub const MAX_FRAME: usize = 4 << 20;
 /// Bytes of kernel memory in one [`Request::Read`].

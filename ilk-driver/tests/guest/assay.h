@@ -60,6 +60,7 @@ extern u8 *text;			/* all of the text as it was at the start */
 void kernel_read(void);
 u64 symbol(const char *name);		/* 0 if there is none */
 void peek(u64 address, void *into, size_t size);
+u64 relative(const char *table, u64 entry_size, u64 index);	/* what an entry begins with the distance to */
 u8 *text_now(void);			/* to be freed */
 bool text_is_whole(void);		/* tells of the bytes that are not as at the start */
 const u8 *text_at(u64 address);		/* as it was at the start; NULL outside */

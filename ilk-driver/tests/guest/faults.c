@@ -60,7 +60,9 @@ static void faults_meanwhile(void)
 	memset(code, 0x90, sizeof(code));
 	nothing.expect[0] ^= 0xff;
 	for (u32 i = 0; i < 100; i++) {
-		struct ilk_fault faults[3] = { { i % 8, 60 }, { 20 + i % 8, 61 }, { 50, 62 } };
+		struct ilk_fault faults[3] = { { .offset = i % 8, .fixup = 60 },
+					      { .offset = 20 + i % 8, .fixup = 61 },
+					      { .offset = 50, .fixup = 62 } };
 
 		CHECK(!write_faulting((1 + i % 7) << 16, code, sizeof(code), faults, 1 + i % 3),
 		      "the arena is not written");
@@ -71,7 +73,7 @@ static void faults_meanwhile(void)
 
 static void reads_of(u64 address, bool faults, bool meanwhile)
 {
-	struct ilk_fault fault = { LOAD, FIXUP };
+	struct ilk_fault fault = { .offset = LOAD, .fixup = FIXUP };
 	struct ilk_poke poke = jump_to(&hot, info.arena), removal = removal_of(&poke);
 	pthread_t threads[2];
 	u8 code[BEFORE + PATCH_ROOM];
@@ -100,7 +102,11 @@ static void reads_of(u64 address, bool faults, bool meanwhile)
 
 static void refused(void)
 {
-	struct ilk_fault late = { 8, 0 }, nowhere = { 0, 8 }, twice[2] = { { 1, 2 }, { 1, 3 } };
+	u64 own = relative("__start___ex_table", 12, 0);
+	struct ilk_fault late = { .offset = 8 }, nowhere = { .fixup = 8 };
+	struct ilk_fault twice[2] = { { .offset = 1, .fixup = 2 }, { .offset = 1, .fixup = 3 } };
+	struct ilk_fault like = { .original = symbol("vfs_read") }, good = { .original = own };
+	struct ilk_fault both = { .fixup = 1, .original = own }, beside = { .original = own + 1 };
 	struct ilk_arena_write request = { .len = 8, .reserved = 1 };
 	u8 code[8] = { 0 };
 
@@ -109,6 +115,10 @@ static void refused(void)
 	CHECK(write_faulting(0, code, sizeof(code), twice, 2) == EINVAL, "two faults of one place");
 	CHECK(write_faulting(0, code, sizeof(code), twice, 9) == EINVAL, "more faults than bytes");
 	CHECK(write_faulting(0, code, sizeof(code), NULL, 1) == EFAULT, "faults that are nowhere");
+	CHECK(write_faulting(0, code, sizeof(code), &like, 1) == EINVAL, "like what does not fault");
+	CHECK(write_faulting(0, code, sizeof(code), &beside, 1) == EINVAL, "like what is no instruction");
+	CHECK(write_faulting(0, code, sizeof(code), &both, 1) == EINVAL, "two ways to go on");
+	CHECK(!write_faulting(0, code, sizeof(code), &good, 1), "like what does fault");
 	request.data = (u64)code;
 	CHECK(ioctl(device, ILK_IOC_ARENA, &request) && errno == EINVAL, "a reserved field");
 }

@@ -12,11 +12,13 @@
 #define SEEDS 64	/* valid pokes */
 #define MOST 40		/* pokes of a batch */
 #define ARENA_USED 65536u
+#define FAULTING 32	/* instructions with an entry in the kernel's exception table */
 
 static struct dice dice;
 static struct ilk_poke corpus[SEEDS];
 static size_t corpus_size;
 static u64 cold_first, cold_last;
+static u64 faulting[FAULTING];
 static u8 *scratch;	/* where pointers of requests lead */
 #define SCRATCH (1u << 20)
 static u64 tally[ILK_INJECTED + 2], accepted, errors;
@@ -58,6 +60,8 @@ static void prepare(void)
 	cold_first = first;
 	cold_last = last;
 	CHECK(!write_arena(0, code, sizeof(code)), "the arena is not written");
+	for (u64 i = 0; i < FAULTING; i++)
+		faulting[i] = relative("__start___ex_table", 12, i);
 	for (size_t i = 0; i < function_count && corpus_size + 4 < SEEDS; i++) {
 		u64 address = functions[i].address, at = info.arena + corpus_size * 256;
 		struct site site;
@@ -233,6 +237,10 @@ static int arena(void)
 	for (u32 i = 0; i < request.fault_count; i++) {
 		faults[i].offset = (u32)(4 * i + below(&dice, 6));
 		faults[i].fixup = (u32)below(&dice, 64);
+		if (one_in(&dice, 3)) {
+			faults[i].original = faulting[below(&dice, FAULTING)] + one_in(&dice, 8);
+			faults[i].fixup *= one_in(&dice, 8);
+		}
 	}
 	if (one_in(&dice, 16))
 		request.faults = odd_number();

@@ -70,6 +70,15 @@ void peek(u64 address, void *into, size_t size)
 	stop("/proc/kcore has not what is looked for");
 }
 
+u64 relative(const char *table, u64 entry_size, u64 index)
+{
+	u64 at = symbol(table) + index * entry_size;
+	int32_t distance;
+
+	peek(at, &distance, sizeof(distance));
+	return at + (u64)(int64_t)distance;
+}
+
 const u8 *text_at(u64 address)
 {
 	return address >= stext && address < etext ? text + (address - stext) : NULL;

@@ -36,16 +36,6 @@ static void prepare(void)
 	good = jump_to(&hot, info.arena);
 }
 
-/* Where a table of entries begins with a distance from the entry to the text. */
-static u64 relative(const char *table, u64 entry_size, u64 index)
-{
-	u64 at = symbol(table) + index * entry_size;
-	int32_t distance;
-
-	peek(at, &distance, sizeof(distance));
-	return at + (u64)(int64_t)distance;
-}
-
 static bool refused_somewhere(const char *table, u64 entry_size, int wanted)
 {
 	int refused = 0;

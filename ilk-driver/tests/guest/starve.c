@@ -24,7 +24,7 @@ static void fail_alloc(u32 which)
 static void write_starved(void)
 {
 	struct ilk_row row = { .original = sites[0].address };
-	struct ilk_fault fault = { 0, 1 };
+	struct ilk_fault fault = { .fixup = 1 };
 	u8 code[16] = { 0x90, 0x90, 0xcc };
 	struct ilk_arena_write request = { .offset = ASIDE, .data = (u64)code, .len = sizeof(code),
 					   .rows = (u64)&row, .row_count = info.unwinds,

@@ -13,6 +13,7 @@ mod losses;
 mod programs;
 mod pulsar;
 mod restoration;
+mod selectors;
 mod soak;
 mod tactics;
 mod together;

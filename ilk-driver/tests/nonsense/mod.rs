@@ -1,8 +1,8 @@
 //! What a client may send that means no good: requests of every kind with any numbers, damaged ones, garbage.
 
 use ilk_driver::protocol::{
-    self, ArenaWrite, Batch, Bytes, Collection, Counter, Fault, Interval, Opening, Poke, Request,
-    Row, Schedule, Strategy, Way, encode,
+    self, ArenaWrite, Batch, Bytes, Collection, Counter, Fault, Interval, Opening, Poke, Recovery,
+    Request, Row, Schedule, Strategy, Way, encode,
 };
 
 /// Numbers that are the same every time (xorshift; Marsaglia, 2003).
@@ -45,7 +45,10 @@ impl Random {
                 faults: (0..self.below(4))
                     .map(|_| Fault {
                         offset: self.below(200) as u32,
-                        fixup: self.below(200) as u32,
+                        recovery: match self.below(2) {
+                            0 => Recovery::At(self.below(200) as u32),
+                            _ => Recovery::Like(word << 24),
+                        },
                     })
                     .collect(),
             }]),

@@ -6,11 +6,19 @@ use iced_x86::{FlowControl, Instruction};
 
 use super::super::*;
 use super::{Wrong, check};
-use crate::Image;
 use crate::cfg::Cfg;
+use crate::{Image, image};
 
 fn splice(site: &Site) -> Span {
     Span::new(site.displaced.start, site.splice.bytes())
+}
+
+/// Whether a site of the kernel's is no more than an instruction whose copy may fault as it does.
+fn moves(special: &image::Site, instruction: &Instruction) -> bool {
+    let image::SiteKind::Exception { handler } = special.kind else {
+        return false;
+    };
+    special.span.start.0 == instruction.ip() && crate::relocate::faults_alike(handler, instruction)
 }
 
 /// What has to hold of the bytes of a placement.
@@ -76,8 +84,9 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Placement) -> Re
                 end: Addr(instruction.next_ip()),
             };
             if site.splice != Splice::Tracer {
+                let mut special = image.sites().overlapping(span);
                 check!(
-                    image.sites().overlapping(span).next().is_none(),
+                    special.all(|special| moves(special, instruction)),
                     "{site:?} displaces a site of the kernel's"
                 );
                 check!(

@@ -103,6 +103,9 @@ fn kernel(traced: bool, pieces: &[Piece]) -> Fixture {
             Ending::Key(_, true) => a.db(&[0x66, 0x90]).unwrap(),
             Ending::Key(_, false) => a.db(&[0x0f, 0x1f, 0x44, 0, 0]).unwrap(),
             Ending::Bug | Ending::Warn => a.ud2().unwrap(),
+            Ending::Faults(_) if piece.padding.is_multiple_of(2) => {
+                a.mov(iced_x86::code_asm::es, ecx).unwrap();
+            }
             Ending::Faults(_) => a.add(rax, iced_x86::code_asm::qword_ptr(rdi)).unwrap(),
             Ending::TailCalls => a.jmp(callee).unwrap(),
         }
@@ -129,7 +132,12 @@ fn kernel(traced: bool, pieces: &[Piece]) -> Fixture {
             Ending::Key(to, _) => fixture.jumps.push((last, at(&labels[to]))),
             Ending::Bug => fixture.bugs.push((last, false)),
             Ending::Warn => fixture.bugs.push((last, true)),
-            Ending::Faults(to) => fixture.exceptions.push((last, at(&labels[to]))),
+            Ending::Faults(to) => {
+                fixture.exceptions.push((last, at(&labels[to])));
+                // EX_TYPE_IMM_REG, EX_TYPE_UACCESS.
+                let register = piece.padding.is_multiple_of(2);
+                fixture.handlers.push(if register { 17 } else { 3 });
+            }
             _ => {}
         }
     }

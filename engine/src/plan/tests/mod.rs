@@ -16,7 +16,7 @@ pub(crate) fn layout(arena: u64) -> RuntimeLayout {
     RuntimeLayout {
         arena: Span::new(Addr(ARENA), arena),
         unwinds: true,
-        faults: 0,
+        faults: 1 << 16,
         ring_base: Addr(0xff11_0000_1234_0000),
         stride_log2: 21,
         slots_log2: 16,

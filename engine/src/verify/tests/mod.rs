@@ -1,6 +1,7 @@
 //! Good plans pass; a plan broken in any way that is thought of here does not.
 
 mod endings;
+mod faults;
 mod flips;
 mod garbage;
 mod good;
@@ -41,7 +42,7 @@ fn layout() -> RuntimeLayout {
     RuntimeLayout {
         arena: Span::new(Addr(ARENA), 4 << 20),
         unwinds: false,
-        faults: 0,
+        faults: 1 << 16,
         ring_base: Addr(0xffff_c900_0400_0000),
         stride_log2: 21,
         slots_log2: 16,

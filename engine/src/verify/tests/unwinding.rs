@@ -59,10 +59,6 @@ fn rows_are_told_in_order_and_where_they_are_wanted() {
     refused(&image, good, "not in order", |plan| {
         plan.patches[0].rows.swap(0, 1);
     });
-    refused(&image, good, "no code that is proven does", |plan| {
-        let at = plan.patches[0].address;
-        plan.faults.push(crate::plan::Fault { at, fixup: at });
-    });
     refused(&image, good, "nobody unwinds", |plan| {
         plan.layout.unwinds = false;
     });

@@ -1,0 +1,42 @@
+//! Which instructions with an exception-table entry may fault elsewhere, under an entry like their own.
+
+use iced_x86::{FlowControl, Instruction, OpKind};
+
+/// Where it faults by a bad FPU state (`EX_TYPE_FPU_RESTORE` of
+/// arch/x86/include/asm/extable_fixup_types.h).
+const FPU_RESTORE: u8 = 6;
+/// Where it reads past the end of a page of the kernel's (`EX_TYPE_ZEROPAD`).
+const ZEROPAD: u8 = 20;
+/// Entries of programs that the kernel compiles itself (`EX_TYPE_BPF`).
+const BPF: u8 = 7;
+/// The last kind that is known.
+const LAST: u8 = 20;
+
+/// Whether an instruction whose entry has a handler of this kind may stand in a patch with an entry
+/// like that one: the handlers know of the instruction what is in its entry and in its bytes.
+///
+/// What reads or writes memory of a process may not. A fault there may wait until a page comes, the
+/// thread asleep meanwhile and its instruction pointer in the patch, and no wait tells when it has left.
+#[must_use]
+pub fn faults_alike(handler: u8, instruction: &Instruction) -> bool {
+    let memory = (0..instruction.op_count()).any(|operand| {
+        !matches!(
+            instruction.op_kind(operand),
+            OpKind::Register
+                | OpKind::Immediate8
+                | OpKind::Immediate16
+                | OpKind::Immediate32
+                | OpKind::Immediate64
+                | OpKind::Immediate8to16
+                | OpKind::Immediate8to32
+                | OpKind::Immediate8to64
+                | OpKind::Immediate32to64
+        )
+    });
+    let sleeps = memory && !matches!(handler, FPU_RESTORE | ZEROPAD);
+    instruction.flow_control() == FlowControl::Next
+        && instruction.stack_pointer_increment() == 0
+        && (1..=LAST).contains(&handler)
+        && handler != BPF
+        && !sleeps
+}
