@@ -1,6 +1,6 @@
 use thiserror::Error;
 
-use crate::Refusal;
+use crate::{HookType, Refusal};
 
 /// What the engine can say no to.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -49,12 +49,14 @@ pub enum Error {
         reason: String,
     },
     /// A rule forbids a hook.
-    #[error("{instrument} cannot be placed {hook} block {block} of {function}: {refusal}.")]
+    #[error(
+        "{instrument} cannot be placed at the {hook}-hook of block {block} of {function}: {refusal}."
+    )]
     Refused {
         /// The instrument.
         instrument: String,
-        /// `pre` or `post`.
-        hook: &'static str,
+        /// Which hook of the block.
+        hook: HookType,
         /// The function.
         function: String,
         /// The block.

@@ -60,6 +60,8 @@ pub enum Rule {
     ExitUnknown,
     /// What the function returns is not known there.
     ReturnUnknown,
+    /// The block does not end with a branch whose ways could be told apart.
+    NoBranch,
     /// Two hooks want the same bytes with different splices.
     Overlap,
     /// Not all ways into the block are known, so its edges cannot stand for it.
@@ -103,6 +105,7 @@ impl Rule {
             Self::ProgramUnsupported => "program-unsupported",
             Self::ExitUnknown => "exit-unknown",
             Self::ReturnUnknown => "return-unknown",
+            Self::NoBranch => "no-branch",
             Self::Overlap => "overlap",
             Self::WaysUnknown => "ways-unknown",
             Self::EnteredFromElsewhere => "entered-from-elsewhere",

@@ -58,11 +58,6 @@ fn planned(image: &Image, session: &mut Session) -> (Plan, usize) {
                 hook,
                 ..
             }) => {
-                let hook = if hook == "pre" {
-                    HookType::Pre
-                } else {
-                    HookType::Post
-                };
                 let refused = (function.as_str(), block, hook);
                 session
                     .placements

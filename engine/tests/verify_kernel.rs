@@ -129,7 +129,7 @@ fn planned_as_can_be(image: &Image, session: &mut Session) -> (Plan, usize) {
             }) => {
                 let before = session.placements.len();
                 session.placements.retain(|one| {
-                    *one.function != *function || one.block != block || one.hook.to_string() != hook
+                    *one.function != *function || one.block != block || one.hook != hook
                 });
                 assert!(session.placements.len() < before, "{function}: {refusal}");
                 refused += 1;

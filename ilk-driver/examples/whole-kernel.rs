@@ -176,6 +176,7 @@ fn session(image: &Image, known: &Known) -> Session {
                 let choice = match hook {
                     HookType::Pre => &option.pre,
                     HookType::Post => &option.post,
+                    HookType::Taken | HookType::Untaken => continue,
                 };
                 placements.extend(choice.as_ref().ok().map(|_| one(option.block.0, hook)));
             }

@@ -4,13 +4,17 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Before a block's first instruction, or after its last sequential one.
+/// Before a block's first instruction, after its last sequential one, or on a way that its branch takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum HookType {
     /// Before the block's first instruction.
     Pre,
     /// After the block's last sequential instruction, before the branch that ends it.
     Post,
+    /// Whenever the conditional branch that ends the block jumps.
+    Taken,
+    /// Whenever the conditional branch that ends the block runs on.
+    Untaken,
 }
 
 impl fmt::Display for HookType {
@@ -18,6 +22,8 @@ impl fmt::Display for HookType {
         f.write_str(match self {
             Self::Pre => "pre",
             Self::Post => "post",
+            Self::Taken => "taken",
+            Self::Untaken => "untaken",
         })
     }
 }
@@ -28,7 +34,7 @@ impl fmt::Display for HookType {
 pub struct InstrumentId {
     /// The kernel function, as numbered by the session.
     pub major: u32,
-    /// Pre-hook or post-hook.
+    /// Which hook of the block.
     pub hook: HookType,
     /// Index of the basic block in the function's control-flow graph.
     pub block: u32,
@@ -59,6 +65,8 @@ impl InstrumentId {
         let hook = match self.hook {
             HookType::Pre => 0,
             HookType::Post => 1,
+            HookType::Taken => 2,
+            HookType::Untaken => 3,
         };
         (u64::from(self.major) << 28)
             | (hook << 26)
@@ -66,13 +74,17 @@ impl InstrumentId {
             | u64::from(self.order)
     }
 
-    /// The identifier in the low 48 bits of `word`, or `None` if its type is unknown.
+    /// The identifier that a sample's word is, or `None` if it has more than 48 bits: words of aggregates do.
     #[must_use]
     pub fn unpack(word: u64) -> Option<Self> {
+        if word >> 48 != 0 {
+            return None;
+        }
         let hook = match (word >> 26) & 3 {
             0 => HookType::Pre,
             1 => HookType::Post,
-            _ => return None,
+            2 => HookType::Taken,
+            _ => HookType::Untaken,
         };
         let part = |shift: u32, bits: u32| u32::try_from((word >> shift) & ((1 << bits) - 1)).ok();
         Some(Self {

@@ -29,6 +29,19 @@ pub(super) fn out_of(
             "control does not go on from here",
         );
     }
+    by(outline, dead, last, successors)
+}
+
+/// Some ways out of a block, by the arrivals behind them.
+///
+/// # Errors
+/// The rule that keeps one of them from being told.
+pub(super) fn by(
+    outline: &Outline<'_>,
+    dead: &Dead,
+    last: Number,
+    successors: Vec<Number>,
+) -> Result<Way, Refusal> {
     let mut cover = Cover::new(outline, dead);
     let mut past = Vec::new();
     for &to in &successors {

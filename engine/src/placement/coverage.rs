@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::options::Alone;
 use super::{BlockOptions, Placement, Tactic, Wanted};
-use crate::cfg::{Block, Cfg};
+use crate::cfg::{Block, BlockEnd, Cfg};
 use crate::{HookType, Image, Refusal, Rule};
 
 /// What reaches how many of one kind of point.
@@ -173,6 +173,19 @@ pub fn wanted(graph: usize, image: &Image, cfg: &Cfg) -> Vec<Wanted> {
     blocks.flat_map(hooks).collect()
 }
 
+/// Both ways of every reachable block that ends with a conditional branch, in order.
+#[must_use]
+pub fn ways_out(graph: usize, image: &Image, cfg: &Cfg) -> Vec<Wanted> {
+    let mut all = wanted(graph, image, cfg);
+    all.retain(|one| {
+        let end = cfg.block(one.block).map(|block| block.end);
+        one.hook == HookType::Pre && end == Some(BlockEnd::Conditional)
+    });
+    let ways =
+        |one: Wanted| [HookType::Taken, HookType::Untaken].map(|hook| Wanted { hook, ..one });
+    all.into_iter().flat_map(ways).collect()
+}
+
 /// What a placement reached: pre-hooks and post-hooks.
 #[must_use]
 pub fn of_placement(wanted: &[Wanted], placement: &Placement) -> (Counts, Counts) {
@@ -181,6 +194,7 @@ pub fn of_placement(wanted: &[Wanted], placement: &Placement) -> (Counts, Counts
         let counts = match wanted.hook {
             HookType::Pre => &mut pre,
             HookType::Post => &mut post,
+            HookType::Taken | HookType::Untaken => continue,
         };
         counts.add(hook.as_ref().map(|reached| reached.tactic));
     }

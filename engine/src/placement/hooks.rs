@@ -47,6 +47,7 @@ pub(super) fn reach(
     let way = |dead: &Dead| match hook {
         HookType::Pre => pre(outline, dead, block),
         HookType::Post => post(outline, dead, block),
+        HookType::Taken | HookType::Untaken => way_out(outline, dead, block, hook),
     };
     way(dead).or_else(|refusal| with_traps(dead, way).map_err(|_| refusal))
 }
@@ -167,6 +168,48 @@ fn post(outline: &Outline<'_>, dead: &Dead, block: BlockNumber) -> Result<Way, R
             };
             because_of(why, &no)
         }),
+    }
+}
+
+/// One of the two ways on from the conditional branch at the end of a block.
+fn way_out(
+    outline: &Outline<'_>,
+    dead: &Dead,
+    block: BlockNumber,
+    hook: HookType,
+) -> Result<Way, Refusal> {
+    let Some((_, last)) = outline.body(block) else {
+        return nothing(outline, block);
+    };
+    let end = outline.block(block).map(|(_, block)| block.end);
+    let jumps_to = (outline.target(last)).filter(|_| end == Some(BlockEnd::Conditional));
+    let runs_on = outline.end(last);
+    let to = match jumps_to {
+        Some(target) if target == runs_on => {
+            let why = "the branch leads to the same place whether it jumps or not";
+            return refuse(Rule::NoBranch, outline.start(last), why);
+        }
+        Some(target) if hook == HookType::Taken => target,
+        Some(_) => runs_on,
+        None => {
+            let why = "the block does not end with a conditional branch";
+            return refuse(Rule::NoBranch, outline.start(last), why);
+        }
+    };
+    let mut cover = Cover::new(outline, dead);
+    match cover.leaving(last) {
+        Ok(()) => Ok(Way {
+            tactic: edges::tactic(outline, dead, last),
+            event: Event::On(vec![(last, to)]),
+            needs: cover.needs,
+        }),
+        Err(why) => {
+            let way = outline.number(to).map_or_else(
+                || refuse(Rule::WaysUnknown, to, "control leaves the function here"),
+                |to| arrivals::by(outline, dead, last, vec![to]),
+            );
+            way.map_err(|no| because_of(why, &no))
+        }
     }
 }
 

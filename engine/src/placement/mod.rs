@@ -36,7 +36,7 @@ mod whole;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use family::parts;
-pub use options::{BlockOptions, Choice, Cost, at_instruction, options, place};
+pub use options::{BlockOptions, Choice, Cost, at_hook, at_instruction, options, place};
 pub use style::{Comparison, Style, StyleCost, Styled, compare, place_in_styles};
 
 use crate::cfg::BlockIndex;

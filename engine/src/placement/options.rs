@@ -105,6 +105,20 @@ pub fn options(image: &Image, cfg: &Cfg) -> Vec<BlockOptions> {
     blocks.collect()
 }
 
+/// One hook of a block, alone: [`options`] leaves out those of its branch.
+///
+/// # Errors
+/// The rule that forbids it.
+pub fn at_hook(
+    image: &Image,
+    cfg: &Cfg,
+    block: BlockIndex,
+    hook: HookType,
+) -> Result<Choice, Refusal> {
+    let alone = Alone::new(image, cfg);
+    alone.choice(Ask::Hook(alone.base + block.0, hook))
+}
+
 /// Whether one instruction about to run can be a point, and how.
 ///
 /// # Errors

@@ -193,7 +193,7 @@ impl Outline<'_> {
     }
 
     /// Where a branch or a static key leads.
-    fn target(&self, at: Number) -> Option<Addr> {
+    pub(super) fn target(&self, at: Number) -> Option<Addr> {
         if let Some(site) = self.image.decided(self.start(at)) {
             return match site.by {
                 Decision::StaticKey { target, .. } => Some(target),

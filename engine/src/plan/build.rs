@@ -17,7 +17,7 @@ use crate::placement::{
     Comparison, Placement, Reached, Style, Styled, Wanted, place_in_styles, punned,
 };
 use crate::session::Session;
-use crate::{Error, HookType, Image, InstrumentId, Refusal, Result};
+use crate::{Error, Image, InstrumentId, Refusal, Result};
 
 /// Works a session out. The same input gives the same plan every time.
 ///
@@ -296,10 +296,7 @@ pub(super) fn refused(session: &Session, placement: usize, refusal: Refusal) -> 
         || missing("a refused placement"),
         |placement| Error::Refused {
             instrument: placement.instrument.to_string(),
-            hook: match placement.hook {
-                HookType::Pre => "pre",
-                HookType::Post => "post",
-            },
+            hook: placement.hook,
             function: placement.function.to_string(),
             block: placement.block,
             refusal,

@@ -133,9 +133,9 @@ impl<'a> Functions<'a> {
         to.map_or(live, |to| to.kept(live))
     }
 
-    /// Which list of a point an instrument belongs to: 0 for those behind the block that ends
-    /// there, 1 for those before the block that begins, 2 for those behind that one, if its first
-    /// instruction is also its last.
+    /// Which list of a point an instrument belongs to: first those behind the block that ends
+    /// there, then those on its way out, then those before the block that begins, last those behind that
+    /// one, if its first instruction is also its last.
     pub(super) fn turn(&self, id: InstrumentId, site: &Site, point: Point) -> u8 {
         let function = self.functions.get(id.major as usize);
         let outline = function.map(|function| &function.planned.outline);
@@ -146,6 +146,9 @@ impl<'a> Functions<'a> {
             Splice::Tracer => site.displaced.end,
             _ => site.displaced.start,
         };
+        if matches!(id.hook, HookType::Taken | HookType::Untaken) {
+            return 2;
+        }
         if id.hook == HookType::Pre {
             let behind = match point {
                 Point::On(edge) => edge.to,
@@ -153,7 +156,7 @@ impl<'a> Functions<'a> {
                 Point::Entry => entered,
             };
             // An entry that is nothing but the tracer's site begins, and ends, behind that.
-            return if behind == block.end { 0 } else { 2 };
+            return if behind == block.end { 0 } else { 3 };
         }
         let last = self.analysed(id.major).and_then(|analysed| {
             let block = analysed.cfg.block(BlockIndex(id.block))?;
@@ -167,7 +170,7 @@ impl<'a> Functions<'a> {
             Point::Before(at) => at == last,
             Point::Entry => entered == last,
         };
-        if at_its_start { 3 } else { 1 }
+        if at_its_start { 4 } else { 1 }
     }
 }
 

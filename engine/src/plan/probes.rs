@@ -242,15 +242,8 @@ pub(super) fn places(
         Hook::Post => one(placement.block, HookType::Post),
         Hook::Entry => one(0, HookType::Pre),
         Hook::Return => Ok(exits(functions, image, major, probe.reads_returned())),
-        Hook::Taken | Hook::Untaken => {
-            let start = functions.graph(major).map_or(Addr(0), |cfg| cfg.span.start);
-            let why = format!("no code is generated for `{}` probes yet", probe.hook);
-            Ok(Err(Refusal {
-                rule: Rule::ProgramUnsupported,
-                at: start,
-                why,
-            }))
-        }
+        Hook::Taken => one(placement.block, HookType::Taken),
+        Hook::Untaken => one(placement.block, HookType::Untaken),
     }
 }
 

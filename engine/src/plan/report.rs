@@ -308,10 +308,7 @@ fn instructions(count: u32) -> String {
 
 /// `timestamp pre __x64_sys_clone block 0 (0.Pre.0.0)`.
 fn label(plan: &Plan, id: InstrumentId) -> String {
-    let hook = match id.hook {
-        HookType::Pre => "pre",
-        HookType::Post => "post",
-    };
+    let hook = id.hook;
     let instrument = plan
         .instrument(id)
         .map_or("?", |instrument| instrument.definition.name.as_str());

@@ -263,6 +263,7 @@ pub(super) fn event(
         }
         HookType::Post if terminates(routine, last) => Event::At(Addr(last.at())),
         HookType::Post => behind,
+        HookType::Taken | HookType::Untaken => way_out(routine, last, one.id.hook)?,
     };
     if event == behind && faults_to(routine, last, span.end) {
         let why = "its last instruction may also fault and go on where the next block begins";
@@ -306,6 +307,24 @@ pub(super) fn event(
         return Ok(events.collect());
     }
     Ok(vec![event])
+}
+
+/// One of the two ways that a branch leads.
+fn way_out(routine: &Routine, last: &Decoded, hook: HookType) -> Result<Event, (Addr, String)> {
+    let runs_on = Addr(last.end());
+    let mut ways = ways_from(routine, last);
+    let may_run_on = ways.remove(&runs_on);
+    let (Some(jumps_to), true) = (ways.pop_first().filter(|_| ways.is_empty()), may_run_on) else {
+        let why = "it is of a branch, and its block does not end with one that has two ways";
+        return Err((Addr(last.at()), why.into()));
+    };
+    let to = if hook == HookType::Taken {
+        jumps_to
+    } else {
+        runs_on
+    };
+    let from = Addr(last.at());
+    Ok(Event::On(Edge { from, to }))
 }
 
 /// Where a conditional branch, a jump or a static key may lead.

@@ -90,8 +90,9 @@ impl<'a> Meaning<'a> {
             let turn = match (event, id.hook) {
                 (Event::On(_), HookType::Pre) => 0,
                 (Event::On(_), HookType::Post) => 1,
-                (Event::At(_), HookType::Pre) => 2,
-                (Event::At(_), HookType::Post) => 3,
+                (Event::On(_), HookType::Taken | HookType::Untaken) => 2,
+                (Event::At(_), HookType::Pre) => 3,
+                (Event::At(_), _) => 4,
             };
             let owed = Owed { event, turn, id };
             if let Some(function) = meaning.function_of(event) {

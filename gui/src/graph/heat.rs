@@ -40,6 +40,7 @@ impl Heat {
             let table = match id.hook {
                 HookType::Pre => &mut pre,
                 HookType::Post => &mut heat.hits,
+                HookType::Taken | HookType::Untaken => continue,
             };
             let known = table.entry(block).or_insert(0);
             *known = hits.max(*known);

@@ -152,13 +152,15 @@ impl Scene {
         self.cfg.function
     }
 
-    /// How a hook of a block is reached and what that costs, or the refusal. `None` if there is no such block.
+    /// How the pre-hook or post-hook of a block is reached and what that costs, or the refusal. `None` if there is
+    /// no such block.
     #[must_use]
     pub fn hook(&self, block: BlockIndex, hook: HookType) -> Option<&Result<Choice, Refusal>> {
         let options = self.options.get(block.0 as usize)?;
         Some(match hook {
             HookType::Pre => &options.pre,
             HookType::Post => &options.post,
+            HookType::Taken | HookType::Untaken => return None,
         })
     }
 

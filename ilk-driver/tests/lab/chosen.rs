@@ -90,11 +90,8 @@ impl Chosen {
                     ..
                 }) => {
                     let refused = session.placements.iter().position(|placement| {
-                        (
-                            placement.block,
-                            placement.hook == HookType::Pre,
-                            &*placement.function,
-                        ) == (block, hook == "pre", function.as_str())
+                        (placement.block, placement.hook, &*placement.function)
+                            == (block, hook, function.as_str())
                     });
                     self.wanted
                         .remove(refused.expect("what is refused was asked for"));

@@ -303,6 +303,20 @@ pub(crate) fn counts(outcome: &Outcome, session: &Session, function: &str) -> BT
         .collect()
 }
 
+/// The same, where other instruments stand at the blocks too.
+pub(crate) fn counts_of(
+    outcome: &Outcome,
+    session: &Session,
+    function: &str,
+    instrument: &str,
+) -> BTreeMap<u32, u64> {
+    let placements = session.placements.iter().enumerate();
+    placements
+        .filter(|(_, one)| (&*one.function, &*one.instrument) == (function, instrument))
+        .map(|(index, placement)| (placement.block, outcome.total(index)))
+        .collect()
+}
+
 /// The terminal program.
 pub(crate) fn ilk() -> Command {
     Command::new(env!("CARGO_BIN_EXE_ilk"))

@@ -158,6 +158,7 @@ fn check(traced: bool, pieces: &[Piece], chosen: &[bool], seed: u64) -> Result<(
         return Ok(());
     }
     let mut wanted = coverage::wanted(0, &image, &cfg);
+    wanted.extend(coverage::ways_out(0, &image, &cfg));
     let mut choose = chosen.iter().cycle();
     wanted.retain(|_| *choose.next().unwrap());
     for style in [Style::InPlace, Style::Whole] {

@@ -26,6 +26,8 @@ enum Hit {
     Post,
     /// The end of one that branches, told by where control goes.
     Left,
+    Taken,
+    Untaken,
     /// The entry's first instruction, or its branch if that is the only one, told by the tracer's site.
     Traced,
 }
@@ -167,6 +169,18 @@ impl<'a> Walks<'a> {
         {
             hits.push((block.span.start.0, Hit::Left));
         }
+        if let Some((instruction, block, _)) = from.and_then(|from| self.instructions.get(&from))
+            && instruction.next_ip() == block.span.end.0
+            && block.end == BlockEnd::Conditional
+            && let Some(to) = to
+        {
+            let hit = if to == instruction.next_ip() {
+                Hit::Untaken
+            } else {
+                Hit::Taken
+            };
+            hits.push((block.span.start.0, hit));
+        }
         if let Some((_, block, _)) = from.and_then(|from| self.instructions.get(&from))
             && block
                 .instructions
@@ -283,6 +297,8 @@ impl<'a, 'p> Double<'a, 'p> {
                         Hit::Left
                     }
                     HookType::Post => Hit::Post,
+                    HookType::Taken => Hit::Taken,
+                    HookType::Untaken => Hit::Untaken,
                 };
                 double
                     .by_hook

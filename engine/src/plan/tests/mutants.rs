@@ -84,6 +84,8 @@ fn instrument(one: &mut PlannedInstrument, good: &Plan, random: &mut Choices) {
             one.id.hook = match one.id.hook {
                 HookType::Pre => HookType::Post,
                 HookType::Post => HookType::Pre,
+                HookType::Taken => HookType::Untaken,
+                HookType::Untaken => HookType::Taken,
             }
         }
         3 => one.points.edit(|list| shuffled(list, random)),

@@ -37,7 +37,7 @@ pub(super) fn stops(instruction: &Instruction) -> bool {
 }
 
 /// Where an instruction may branch to.
-fn target(image: &Image, instruction: &Instruction) -> Option<Addr> {
+pub(super) fn target(image: &Image, instruction: &Instruction) -> Option<Addr> {
     use iced_x86::FlowControl::*;
     match image.decided(at(instruction)).map(|site| site.by) {
         Some(Decision::StaticKey { target, .. }) => Some(target),

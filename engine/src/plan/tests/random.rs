@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::choices::Choices;
 use super::layout;
 use super::places::{Places, at, begins, places};
+use super::reached::ways_out;
 use super::walk::{Ran, Thread, World};
 use crate::cfg::soup::{Piece, kernel, pieces};
 use crate::cfg::{BlockEnd, Cfg};
@@ -78,11 +79,6 @@ fn allowed(image: &Image, mut session: Session) -> Plan {
                 ..
             }) => {
                 let before = session.placements.len();
-                let hook = if hook == "pre" {
-                    HookType::Pre
-                } else {
-                    HookType::Post
-                };
                 session.placements.retain(|one| {
                     (&*one.function, one.block, one.hook) != (&*function, block, hook)
                 });
@@ -132,6 +128,14 @@ fn due(world: &World<'_>, ran: &Ran, time: f64) -> Vec<InstrumentId> {
             list(cfg, block.index.0, HookType::Post, &|one| {
                 is_behind(plan, one, last)
             });
+        }
+    }
+    if let Some((cfg, block, _)) = ran.from.and_then(block_at) {
+        // Before what the next block begins with.
+        for (hook, edge) in ways_out(image, block) {
+            if (ran.from, ran.at) == (Some(edge.from), edge.to) {
+                list(cfg, block.index.0, hook, &|_| true);
+            }
         }
     }
     if let Some((cfg, block, last)) = block_at(ran.at) {
@@ -249,6 +253,8 @@ pub(super) fn made(
                 hooks.push((0, block.index.0, HookType::Pre));
             }
             hooks.push((0, block.index.0, HookType::Post));
+            let ways = ways_out(&image, block);
+            hooks.extend(ways.iter().map(|(hook, _)| (0, block.index.0, *hook)));
         }
         let mut session = session(&graphs, &hooks, random);
         let style = Style::ALL[random.below(3)];

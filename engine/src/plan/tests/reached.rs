@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::copies::Copies;
-use super::places::{Builder, at, begins, next, stops};
-use crate::cfg::{BlockEnd, Cfg};
+use super::places::{Builder, at, begins, next, stops, target};
+use crate::cfg::{Block, BlockEnd, Cfg};
 use crate::placement::*;
-use crate::{Addr, HookType, Span};
+use crate::{Addr, HookType, Image, Span};
 
 impl Builder<'_> {
     /// Every hook whose event is known from what is copied where.
@@ -52,6 +52,11 @@ impl Builder<'_> {
                 if let Some(points) = post {
                     hooks.insert((graph, block.index.0, HookType::Post), reached(points));
                 }
+                for (hook, edge) in ways_out(self.image, block) {
+                    if let Some(points) = copies.on(edge) {
+                        hooks.insert((graph, block.index.0, hook), reached(points));
+                    }
+                }
             }
         }
         hooks
@@ -80,6 +85,18 @@ impl Builder<'_> {
             displaced,
         }
     }
+}
+
+/// The ways of a block's conditional branch, if there are two.
+pub(super) fn ways_out(image: &Image, block: &Block) -> Vec<(HookType, Edge)> {
+    let last = &block.instructions.last().unwrap();
+    let to = target(image, last).filter(|_| block.end == BlockEnd::Conditional);
+    let Some(to) = to.filter(|&to| to != next(last)) else {
+        return Vec::new();
+    };
+    [(HookType::Taken, to), (HookType::Untaken, next(last))]
+        .map(|(hook, to)| (hook, Edge { from: at(last), to }))
+        .into()
 }
 
 fn reached(points: Vec<(SiteIndex, Point)>) -> Reached {

@@ -172,7 +172,7 @@ fn what_cannot_be_planned_is_refused_with_names() {
     assert!(
         text.contains("rcx")
             && text.contains("argument-3")
-            && text.contains("post block 1 of alpha"),
+            && text.contains("the post-hook of block 1 of alpha"),
         "{text}"
     );
 

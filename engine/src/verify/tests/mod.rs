@@ -197,13 +197,21 @@ fn planned_close(image: &Image, placements: Vec<Placement>) -> Plan {
     .unwrap()
 }
 
+/// All hooks that a block may have.
+const ALL: [HookType; 4] = [
+    HookType::Pre,
+    HookType::Post,
+    HookType::Taken,
+    HookType::Untaken,
+];
+
 /// Every hook of every function that can be reached: function, block, hook.
 fn hooks(image: &Image) -> Vec<(String, u32, HookType)> {
     let mut hooks = Vec::new();
     for function in image.functions() {
         let cfg = Cfg::of(image, function.id);
         let wanted: Vec<Wanted> = (0..cfg.blocks.len() as u32)
-            .flat_map(|block| [HookType::Pre, HookType::Post].map(|hook| (block, hook)))
+            .flat_map(|block| ALL.map(|hook| (block, hook)))
             .map(|(block, hook)| Wanted {
                 graph: 0,
                 block: BlockIndex(block),

@@ -110,6 +110,18 @@ pub(super) fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted], whole: bo
                     (site_of(from).filter(|_| !calls)).map(|site| (site, Point::On(edge)))
                 }
                 HookType::Post => before(Addr(last.ip())),
+                HookType::Taken | HookType::Untaken => {
+                    let branches = last.is_jcc_short_or_near();
+                    let jumps = want.hook == HookType::Taken;
+                    let (to, next) = (last.near_branch_target(), last.next_ip());
+                    let from = Addr(last.ip());
+                    let edge = Edge {
+                        from,
+                        to: Addr(if jumps { to } else { next }),
+                    };
+                    (site_of(from).filter(|_| branches && to != next))
+                        .map(|site| (site, Point::On(edge)))
+                }
             };
             point
                 .map(|point| Reached {

@@ -4,6 +4,7 @@
 //! One session has all of them, each at a function that the program calls. The reference has a table of
 //! what each is held against, and a test holds the table to what is here.
 
+mod branches;
 mod events;
 mod rows;
 mod times;
@@ -11,11 +12,13 @@ mod times;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use gilk_engine::cfg::{BlockEnd, Cfg};
+use gilk_engine::cfg::{Block, BlockEnd, Cfg};
+use gilk_engine::placement::at_hook;
 use gilk_engine::session::{Placement, Session, Workload};
 use gilk_engine::{HookType, Image};
 use gilk_instruments::Library;
 use gilk_instruments::program::Summary as Total;
+use iced_x86::Mnemonic;
 
 use crate::chosen::Chosen;
 use crate::support::{Outcome, Shared, Turn, placement, shared};
@@ -49,6 +52,10 @@ enum At {
     Returns,
     /// Before every block.
     Blocks,
+    /// At every block that ends with a conditional branch.
+    Branches,
+    /// At every block that ends a loop around a `cmpxchg`, and goes back where that failed.
+    Retries,
 }
 
 /// What an instrument of the library is held against.
@@ -113,6 +120,16 @@ impl Run {
         &found.unwrap_or_else(|| panic!("no @{name} is told")).value
     }
 
+    /// A number of one placement.
+    fn number_of(&self, placement: usize, name: &str) -> u64 {
+        let mut all = self.outcome.summary.aggregates.iter();
+        let found = all.find(|one| (one.placement, &*one.name) == (placement, name));
+        match found.map(|one| &one.value) {
+            Some(Total::Number(number)) => u64::try_from(*number).unwrap(),
+            other => panic!("@{name} is {other:?}"),
+        }
+    }
+
     fn number(&self, case: &Case, name: &str) -> i128 {
         match self.total(case, name) {
             Total::Number(number) => *number,
@@ -157,6 +174,27 @@ fn returns(image: &Image, function: &str) -> Vec<u32> {
     all
 }
 
+/// Blocks whose branches have hooks on both ways.
+fn branches(image: &Image, row: &Row) -> Vec<u32> {
+    let cfg = Cfg::of(image, image.function_named(row.function).unwrap().id);
+    let hooked = |block: &&Block| {
+        let both = [HookType::Taken, HookType::Untaken];
+        both.iter()
+            .all(|hook| at_hook(image, &cfg, block.index, *hook).is_ok())
+    };
+    let retries = |block: &&Block| {
+        let mut all = block.instructions.iter();
+        let last = block.instructions.last().unwrap();
+        let back = last.near_branch_target() <= block.span.start.0;
+        back && all.any(|one| one.mnemonic() == Mnemonic::Cmpxchg && one.has_lock_prefix())
+    };
+    let blocks = cfg.blocks.iter().filter(hooked);
+    let blocks = blocks.filter(|block| row.at == At::Branches || retries(block));
+    let found: Vec<u32> = blocks.map(|block| block.index.0).collect();
+    assert!(!found.is_empty(), "{} has no such branch", row.function);
+    found
+}
+
 /// The rows' placements, and the indices of each row's.
 fn placements(image: &Image) -> (Vec<Placement>, Vec<Case>) {
     let mut all = Vec::new();
@@ -178,6 +216,9 @@ fn placements(image: &Image) -> (Vec<Placement>, Vec<Case>) {
                 let before = wanted.iter().filter(|one| one.hook == HookType::Pre);
                 before.map(|one| at(one.block.0, HookType::Pre)).collect()
             }
+            At::Branches | At::Retries => { branches(image, row).into_iter() }
+                .map(|block| at(block, HookType::Pre))
+                .collect(),
         };
         cases.push(Case {
             instrument: row.instrument,

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use gilk_engine::cfg::Cfg;
 use gilk_instruments::program::Summary as Total;
 
-use super::times;
 use super::{At, Case, Row, Run};
+use super::{branches, times};
 
 const UMASK: &str = "__x64_sys_umask";
-const PRIORITY: &str = "__do_sys_getpriority";
+pub(super) const PRIORITY: &str = "__do_sys_getpriority";
 const COPY: &str = "vfs_copy_file_range";
 const ADVICE: &str = "ksys_fadvise64_64";
 pub(super) const SLEEP: &str = "__x64_sys_nanosleep";
@@ -40,6 +40,11 @@ pub(super) const ROWS: &[Row] = &[
     row("coverage", PRIORITY, At::Blocks, covered),
     row("counter", PRIORITY, At::Blocks, blocks_counted),
     row("block-trace", PRIORITY, At::Blocks, traced),
+    row("branch", PRIORITY, At::Branches, branches::told),
+    row("branch-hint", PRIORITY, At::Branches, branches::laid_out),
+    row("edge-coverage", PRIORITY, At::Branches, branches::covered),
+    row("counter", SLOWPATH, At::Blocks, branches::entered),
+    row("lock-retries", SLOWPATH, At::Retries, branches::retried),
     row("argument-0", COPY, At::Entry, argument),
     row("argument-1", COPY, At::Entry, argument),
     row("argument-2", COPY, At::Entry, argument),
@@ -48,6 +53,9 @@ pub(super) const ROWS: &[Row] = &[
     row("argument-5", COPY, At::Entry, argument),
     row("histogram", ADVICE, At::Entry, sizes),
     row("linear-histogram", ADVICE, At::Entry, sizes),
+    row("usage", ADVICE, At::Entry, offsets),
+    row("errors", PRIORITY, At::Entry, error_numbers),
+    row("by-process", UMASK, At::Entry, processes),
     row("elapsed", SLEEP, At::Entry, times::asleep),
     row("elapsed-histogram", SLEEP, At::Entry, times::histogram),
     row("elapsed-total", SLEEP, At::Entry, times::added_up),
@@ -105,16 +113,16 @@ fn old_masks(run: &Run, case: &Case) {
     assert_eq!(values, kernels);
 }
 
-/// How often each block of `getpriority` ran, by counters.
-fn by_counters(run: &Run) -> BTreeMap<u32, u64> {
-    let counters = run.other("counter", PRIORITY);
+/// How often each block of a function ran, by counters.
+pub(super) fn by_counters(run: &Run, function: &str) -> BTreeMap<u32, u64> {
+    let counters = run.other("counter", function);
     let of = |index: &usize| (run.outcome.id(*index).block, run.outcome.total(*index));
     counters.placements.iter().map(of).collect()
 }
 
 fn blocks_counted(run: &Run, case: &Case) {
     let calls: u64 = run.said("priorities")[0].iter().sum();
-    assert_eq!(by_counters(run)[&0], calls);
+    assert_eq!(by_counters(run, PRIORITY)[&0], calls);
     assert_eq!(calls, run.entries(case).len() as u64);
 }
 
@@ -125,7 +133,7 @@ fn covered(run: &Run, case: &Case) {
             seen.insert(run.outcome.id(aggregate.placement).block);
         }
     }
-    let counted = by_counters(run).into_iter();
+    let counted = by_counters(run, PRIORITY).into_iter();
     let ran: BTreeSet<u32> = counted.filter(|(_, n)| *n > 0).map(|(b, _)| b).collect();
     assert_eq!(seen, ran);
     assert!(
@@ -138,7 +146,7 @@ fn covered(run: &Run, case: &Case) {
 
 fn traced(run: &Run, case: &Case) {
     let samples = run.samples(case);
-    let mut counts: BTreeMap<u32, u64> = by_counters(run);
+    let mut counts: BTreeMap<u32, u64> = by_counters(run, PRIORITY);
     counts.retain(|_, count| *count > 0);
     let mut traced = BTreeMap::new();
     for (_, value, block) in &samples {
@@ -207,4 +215,46 @@ fn sizes(run: &Run, case: &Case) {
             "{bucket:?}"
         );
     }
+}
+
+/// Checks that an aggregate has exactly these values, and none that could not be told apart.
+fn has_values(run: &Run, case: &Case, name: &str, known: impl IntoIterator<Item = u64>) {
+    let mut counts: BTreeMap<i128, u64> = BTreeMap::new();
+    for value in known {
+        *counts.entry(value.into()).or_default() += 1;
+    }
+    let Total::Values(values, others) = run.total(case, name) else {
+        panic!("it has values");
+    };
+    let values: BTreeMap<i128, u64> = values.iter().copied().collect();
+    assert_eq!((&values, *others), (&counts, 0));
+}
+
+fn offsets(run: &Run, case: &Case) {
+    let said: Vec<u64> = run.said("advice").iter().map(|advice| advice[0]).collect();
+    let kernels = run.entries(case).iter().map(|event| event.values["a1"]);
+    assert_eq!(said, kernels.collect::<Vec<u64>>());
+    has_values(run, case, "values", said);
+}
+
+fn error_numbers(run: &Run, case: &Case) {
+    let returned = run.events.exits(case.function).iter();
+    let returned = returned.map(|event| event.values["ret"].cast_signed());
+    let errors: Vec<u64> = returned
+        .filter(|ret| *ret < 0)
+        .map(i64::unsigned_abs)
+        .collect();
+    let of = |number: u64| errors.iter().filter(|error| **error == number).count() as u64;
+    // EINVAL and ESRCH.
+    assert_eq!([of(22), of(3)], run.said("priorities")[0][1..]);
+    has_values(run, case, "errors", errors);
+}
+
+fn processes(run: &Run, case: &Case) {
+    let own = run.said("begun")[0][0];
+    let mut known = vec![own; 1 + run.said("umask").len()];
+    for child in run.said("child") {
+        known.resize(known.len() + child[1] as usize, child[0]);
+    }
+    has_values(run, case, "processes", known);
 }
