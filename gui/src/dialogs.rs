@@ -113,6 +113,9 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, said: &mut Vec<Command>) 
                 files::pick(mail, dialog.purpose, PathBuf::from(&dialog.text));
             }
         });
+        if let Some(note) = dialog.purpose.note() {
+            widgets::caption(ui, &note);
+        }
         ui.add_space(space::MEDIUM);
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
             done |= primary(ui, dialog.purpose.verb(), !dialog.text.trim().is_empty());

@@ -157,31 +157,14 @@ fn matches(ui: &mut Ui, functions: &Functions, said: &mut Vec<Command>) {
     if Carried::by(ui).is_none() {
         return;
     }
-    let tokens = Tokens::of(ui);
     let size = vec2(ui.available_width(), space::ROW + space::SMALL);
-    let (rect, response) = ui.allocate_exact_size(size, Sense::hover());
-    let over = response.contains_pointer();
-    let response = widgets::named(response, Role::Label, "drop at every match");
-    let line = egui::Stroke::new(1.5, if over { tokens.accent } else { tokens.outline });
-    let fill = if over {
-        tokens.accent_fill
-    } else {
-        tokens.card
-    };
-    let inside = rect.shrink2(vec2(space::SMALL, 2.0));
-    ui.painter()
-        .rect(inside, space::CORNER, fill, line, egui::StrokeKind::Inside);
+    let (rect, _) = ui.allocate_exact_size(size, Sense::hover());
     let words = format!(
         "entry of all {}",
         widgets::counted(functions.found.len(), "function")
     );
-    ui.painter().text(
-        response.rect.center(),
-        egui::Align2::CENTER_CENTER,
-        words,
-        prose(text::SMALL),
-        tokens.strong,
-    );
+    let inside = rect.shrink2(vec2(space::SMALL, 2.0));
+    let over = widgets::drop_place(ui, ui.painter(), inside, "every match", &words);
     if over && let Some(carried) = Carried::dropped(ui) {
         said.push(Command::Put(At::Matching, carried));
     }

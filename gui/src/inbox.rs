@@ -146,9 +146,7 @@ impl App {
         match news {
             TargetNews::Step(progress) => self.state.target = TargetState::Busy(progress),
             TargetNews::Image(catalogue) => self.loaded(catalogue),
-            TargetNews::Console(said) => {
-                self.state.console = said.lines().map(str::to_owned).collect();
-            }
+            TargetNews::Console(lines) => self.state.console.extend(lines),
             TargetNews::Connected(info) => self.state.target = TargetState::Ready(info),
             TargetNews::Failed(error) => {
                 let words = error.to_string();

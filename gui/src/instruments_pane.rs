@@ -34,16 +34,6 @@ impl Carried {
     }
 }
 
-/// What a person points at to place one of these.
-pub(crate) const fn stand(stand: Stand) -> &'static str {
-    match stand {
-        Stand::Hook => "at a hook",
-        Stand::Block => "at a block",
-        Stand::Branch => "at a branch",
-        Stand::Function => "in a function",
-    }
-}
-
 /// What stands beside the pane's tab.
 pub(crate) fn header(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
     widgets::button(ui, "New", Command::NewInstrument, true, said);
@@ -129,7 +119,7 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, said: &mut Vec<Comm
     painter.text(
         egui::pos2(title.right() + space::SMALL, top),
         egui::Align2::LEFT_CENTER,
-        format!("{kind}{}", stand(definition.stand())),
+        format!("{kind}{}", definition.stand()),
         prose(text::SMALL - 1.0),
         if own { tokens.hooked } else { tokens.weak },
     );

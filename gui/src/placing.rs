@@ -20,10 +20,6 @@ const MOST: usize = 2000;
 /// A function, a block of it, and which of its hooks.
 type Place = (Arc<str>, BlockIndex, HookType);
 
-const fn words_of(stand: Stand) -> &'static str {
-    crate::instruments_pane::stand(stand)
-}
-
 impl App {
     /// Puts the inspector's instrument somewhere.
     pub(crate) fn put_draft(&mut self, at: At) {
@@ -92,10 +88,8 @@ impl App {
             }
             At::Edge(from, to) if stand != Stand::Branch => {
                 return Err(format!(
-                    "{name} stands {}, and not on an edge: drop it on block {}, where this edge begins, or on block {}, where it ends. Instruments of branches, as `branch`, tell edges apart.",
-                    words_of(stand),
-                    from.0,
-                    to.0
+                    "{name} stands {stand}, and not on an edge: drop it on block {}, where this edge begins, or on block {}, where it ends. Instruments of branches, as `branch`, tell edges apart.",
+                    from.0, to.0
                 ));
             }
             At::Edge(from, _) if !branches(from) => {

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use egui::accesskit::Role;
 use egui::text::{LayoutJob, TextWrapping};
 use egui::{
-    Button, Color32, FontId, Frame, Galley, Margin, Painter, Response, RichText, Sense, Stroke,
-    StrokeKind, Ui, WidgetInfo, pos2, vec2,
+    Align2, Button, Color32, FontId, Frame, Galley, Id, Margin, Painter, Rect, Response, RichText,
+    Sense, Stroke, StrokeKind, Ui, WidgetInfo, pos2, vec2,
 };
 
 use crate::command::Command;
@@ -176,6 +176,30 @@ pub(crate) fn dot(ui: &mut Ui, color: Color32) {
 pub(crate) fn caption(ui: &mut Ui, label: &str) -> Response {
     let tokens = Tokens::of(ui);
     ui.label(RichText::new(label).small().color(tokens.weak))
+}
+
+/// A place that an instrument which is carried can be let go at. Returns whether the pointer is over it.
+pub(crate) fn drop_place(ui: &Ui, painter: &Painter, rect: Rect, name: &str, words: &str) -> bool {
+    let tokens = Tokens::of(ui);
+    let response = ui.interact(rect, Id::unique("drop place").with(name), Sense::hover());
+    named(response, Role::Label, &format!("drop at {name}"));
+    let pointer = ui.input(|input| input.pointer.latest_pos());
+    let over = pointer.is_some_and(|pointer| rect.contains(pointer));
+    let (line, fill) = if over {
+        (tokens.accent, tokens.accent_fill)
+    } else {
+        (tokens.outline, tokens.card)
+    };
+    let line = Stroke::new(1.5, line);
+    painter.rect(rect, space::CORNER, fill, line, StrokeKind::Inside);
+    painter.text(
+        rect.center(),
+        Align2::CENTER_CENTER,
+        words,
+        prose(text::SMALL),
+        tokens.strong,
+    );
+    over
 }
 
 /// A number with commas between groups of three digits.

@@ -16,17 +16,7 @@ use gilk_engine::HookType;
 use gilk_gui::args::Start;
 use gilk_gui::desk::Pane;
 use gilk_gui::theme::{Colours, Palette};
-use support::{Window, browsing, click, fill, press, say, settle, until, window};
-
-fn placements(harness: &Window) -> Vec<gilk_engine::session::Placement> {
-    harness
-        .state()
-        .state()
-        .document
-        .session()
-        .placements
-        .clone()
-}
+use support::{Window, browsing, click, fill, placements, press, say, settle, until, window};
 
 /// Has a command of the palette carried out, to its end.
 fn said(harness: &mut Window, letters: &str) {

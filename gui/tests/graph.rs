@@ -13,19 +13,9 @@ mod support;
 use egui::{Key, Modifiers};
 use egui_kittest::kittest::Queryable;
 use gilk_engine::cfg::BlockIndex;
-use support::{Window, browsing, click, fill, press, record, settle, until};
-
-fn open(harness: &Window) -> String {
-    harness
-        .state()
-        .state()
-        .graph
-        .scene
-        .as_ref()
-        .unwrap()
-        .name
-        .clone()
-}
+use support::{
+    Window, browsing, button, click, fill, press, record, scene, settle, until, until_open,
+};
 
 #[test]
 fn blocks_and_edges_show_how_often_they_were_hit() {
@@ -83,25 +73,13 @@ fn callers_and_callees_are_listed_and_gone_to_and_back() {
         .type_text("calls copy_process");
     harness.run_steps(3);
     press(&mut harness, Modifiers::NONE, Key::Enter);
-    until(&mut harness, "it is open", |state| {
-        state
-            .graph
-            .scene
-            .as_ref()
-            .is_some_and(|scene| scene.name == "copy_process")
-    });
+    until_open(&mut harness, "copy_process");
     settle(&mut harness);
     press(&mut harness, Modifiers::NONE, Key::Escape);
-    until(&mut harness, "back again", |state| {
-        state
-            .graph
-            .scene
-            .as_ref()
-            .is_some_and(|scene| scene.name == "kernel_clone")
-    });
+    until_open(&mut harness, "kernel_clone");
     press(&mut harness, Modifiers::ALT, Key::ArrowRight);
     settle(&mut harness);
-    assert_eq!(open(&harness), "copy_process");
+    assert_eq!(scene(&harness).name, "copy_process");
 }
 
 #[test]
@@ -150,16 +128,7 @@ fn the_minimap_moves_the_view() {
 fn the_graph_is_exported_as_a_picture_and_as_dot() {
     let folder = tempfile::tempdir().unwrap();
     let mut harness = browsing("kernel_clone");
-    let blocks = harness
-        .state()
-        .state()
-        .graph
-        .scene
-        .as_ref()
-        .unwrap()
-        .cfg
-        .blocks
-        .len();
+    let blocks = scene(&harness).cfg.blocks.len();
     for (name, blocks_of) in [("g.svg", "<text x="), ("g.dot", "label=")] {
         let path = folder.path().join(name);
         press(&mut harness, Modifiers::COMMAND | Modifiers::SHIFT, Key::P);
@@ -244,13 +213,7 @@ fn instruments_of_a_hook_are_put_in_order_by_dragging() {
     harness.run_steps(2);
     harness.hover_at(to);
     harness.run_steps(2);
-    harness.event(egui::Event::PointerButton {
-        pos: to,
-        button: egui::PointerButton::Primary,
-        pressed: false,
-        modifiers: Modifiers::NONE,
-    });
-    harness.run_steps(3);
+    button(&mut harness, to, false);
     settle(&mut harness);
     assert_eq!(names(&harness), ["counter", "timestamp"]);
     press(&mut harness, Modifiers::COMMAND, Key::Z);

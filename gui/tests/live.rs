@@ -19,25 +19,16 @@ use gilk_gui::app::App;
 use gilk_gui::args::Start;
 use gilk_gui::state::{State, TargetState};
 use gilk_samples::recording::Recording;
-use support::{click, fill, until, window};
+use support::{click, fill, until, until_within, window};
 
 /// Lets frames pass until something is so, for as long as a lab may take.
 fn patiently(harness: &mut Harness<'_, App>, what: &str, so: impl Fn(&State) -> bool) {
-    let began = Instant::now();
-    loop {
-        harness.step();
-        if so(harness.state().state()) {
-            return;
-        }
-        assert!(
-            began.elapsed() < Duration::from_secs(900),
-            "{what}: not in a quarter of an hour"
-        );
-        if let TargetState::Lost(why) = &harness.state().state().target {
+    until_within(harness, Duration::from_secs(900), what, |state| {
+        if let TargetState::Lost(why) = &state.target {
             panic!("{what}: {why}");
         }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+        so(state)
+    });
 }
 
 #[test]

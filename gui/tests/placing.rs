@@ -10,29 +10,16 @@
 
 mod support;
 
-use egui::{Event, Modifiers, PointerButton, Pos2};
+use egui::{Event, Modifiers, Pos2};
 use egui_kittest::kittest::{NodeT, Queryable};
 use gilk_engine::HookType;
 use gilk_engine::cfg::BlockEnd;
 use gilk_gui::desk::Pane;
 use gilk_gui::state::State;
 use support::{
-    Window, browsing, browsing_forbidden, click, fill, press, refused, say, settle, until,
+    Window, browsing, browsing_forbidden, button, click, fill, middle, press, refused, say, scene,
+    settle, until, until_filtered,
 };
-
-fn middle(harness: &Window, name: &str) -> Pos2 {
-    harness.get_by_label(name).rect().center()
-}
-
-fn button(harness: &mut Window, pos: Pos2, pressed: bool) {
-    harness.event(Event::PointerButton {
-        pos,
-        button: PointerButton::Primary,
-        pressed,
-        modifiers: Modifiers::NONE,
-    });
-    harness.run_steps(2);
-}
 
 /// Takes an instrument from the list and lets it go where `to` says once it is carried.
 fn carry(harness: &mut Window, instrument: &str, to: impl Fn(&Window) -> Pos2) {
@@ -72,15 +59,7 @@ fn with_instruments(function: &str) -> Window {
 
 /// A point on the upper or lower half of a block that nothing else covers.
 fn half(harness: &Window, block: u32, upper: bool) -> Pos2 {
-    let name = harness
-        .state()
-        .state()
-        .graph
-        .scene
-        .as_ref()
-        .unwrap()
-        .name
-        .clone();
+    let name = scene(harness).name.clone();
     let rect = harness
         .get_by_label(&format!("block {block} of {name}"))
         .rect();
@@ -158,9 +137,7 @@ fn one_drop_reaches_the_entry_every_return_every_block_or_every_match() {
     // The list of functions stands beside the graph when the instruments have a place of their own.
     click(&mut harness, "Functions tab");
     fill(&mut harness, "Filter functions", "mm");
-    until(&mut harness, "the list is filtered", |state| {
-        state.functions.answered.as_deref() == Some("mm")
-    });
+    until_filtered(&mut harness, "mm");
     let matching = harness.state().state().functions.found.len();
     assert!(matching > 1);
     say(&mut harness, "entry of every match");

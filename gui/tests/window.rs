@@ -14,7 +14,10 @@ use egui::{Key, Modifiers};
 use egui_kittest::kittest::{NodeT, Queryable};
 use gilk_engine::{HookType, Session};
 use gilk_gui::args::Start;
-use support::{browsing, browsing_forbidden, click, fill, refused, settle, until, window};
+use support::{
+    browsing, browsing_forbidden, click, fill, refused, scene, settle, until, until_filtered,
+    until_open, window,
+};
 
 #[test]
 fn functions_are_filtered_as_one_types_and_enter_opens_the_best() {
@@ -23,9 +26,7 @@ fn functions_are_filtered_as_one_types_and_enter_opens_the_best() {
     harness.run_steps(3);
     assert!(harness.get_by_label("Filter functions").is_focused());
     harness.get_by_label("Filter functions").type_text("kclone");
-    until(&mut harness, "the list is filtered", |state| {
-        state.functions.answered.as_deref() == Some("kclone")
-    });
+    until_filtered(&mut harness, "kclone");
     harness.run_steps(3);
     let all = harness.state().state().catalogue.as_ref().unwrap().len();
     let found = harness.state().state().functions.found.len();
@@ -43,13 +44,7 @@ fn functions_are_filtered_as_one_types_and_enter_opens_the_best() {
     }));
     harness.key_press(Key::Enter);
     harness.run_steps(3);
-    until(&mut harness, "the function is open", |state| {
-        state
-            .graph
-            .scene
-            .as_ref()
-            .is_some_and(|scene| scene.name == "kernel_clone")
-    });
+    until_open(&mut harness, "kernel_clone");
     harness.run_steps(3);
     harness.get_by_label("block 0 of kernel_clone");
 }
@@ -62,9 +57,7 @@ fn arrows_move_in_the_list_and_a_click_opens() {
     harness
         .get_by_label("Filter functions")
         .type_text("copy_process");
-    until(&mut harness, "the list is filtered", |state| {
-        state.functions.answered.as_deref() == Some("copy_process")
-    });
+    until_filtered(&mut harness, "copy_process");
     harness.run_steps(2);
     let rows = harness.state().state().functions.found.len();
     harness.key_press(Key::ArrowDown);
@@ -74,13 +67,7 @@ fn arrows_move_in_the_list_and_a_click_opens() {
     harness.run_steps(2);
     assert_eq!(harness.state().state().functions.row, 0);
     click(&mut harness, "copy_process");
-    until(&mut harness, "the function is open", |state| {
-        state
-            .graph
-            .scene
-            .as_ref()
-            .is_some_and(|scene| scene.name == "copy_process")
-    });
+    until_open(&mut harness, "copy_process");
 }
 
 #[test]
@@ -126,13 +113,7 @@ fn the_instrument_and_the_hook_can_be_chosen() {
     click(&mut harness, "block 0 of kernel_clone");
     click(&mut harness, "Instrument");
     click(&mut harness, "counter");
-    let post = harness
-        .state()
-        .state()
-        .graph
-        .scene
-        .as_ref()
-        .unwrap()
+    let post = scene(&harness)
         .hook(gilk_engine::cfg::BlockIndex(0), HookType::Post)
         .unwrap()
         .is_ok();
@@ -152,15 +133,7 @@ fn every_hookable_block_gets_one_and_that_is_one_step() {
     click(&mut harness, "block 0 of kernel_clone");
     click(&mut harness, "Instrument");
     click(&mut harness, "counter");
-    let count = harness
-        .state()
-        .state()
-        .graph
-        .scene
-        .as_ref()
-        .unwrap()
-        .hookable(HookType::Pre)
-        .count();
+    let count = scene(&harness).hookable(HookType::Pre).count();
     assert!(count > 20);
     click(&mut harness, "Add to every hookable block");
     assert_eq!(
@@ -202,13 +175,7 @@ fn a_refused_hook_shows_its_rule_and_cannot_be_added() {
         HookType::Pre,
         refused(harness.state().state(), HookType::Pre),
     );
-    let refusal = harness
-        .state()
-        .state()
-        .graph
-        .scene
-        .as_ref()
-        .unwrap()
+    let refusal = scene(&harness)
         .hook(block, hook)
         .unwrap()
         .clone()

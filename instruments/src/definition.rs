@@ -1,5 +1,6 @@
 //! One instrument, as its file says.
 
+use std::fmt;
 use std::sync::Arc;
 
 use gilk_samples::Meaning;
@@ -67,6 +68,18 @@ pub enum Stand {
     Branch,
     /// A function: any block and hook of it mean the same.
     Function,
+}
+
+/// In words that follow "it stands".
+impl fmt::Display for Stand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Hook => "at a hook",
+            Self::Block => "at a block",
+            Self::Branch => "at a branch",
+            Self::Function => "in a function",
+        })
+    }
 }
 
 impl Definition {

@@ -11,6 +11,15 @@ use crate::{Addr, Error, Result};
 /// How many names a message lists.
 const LISTED: usize = 4;
 
+/// The two parts of how a function is asked for: its own name, and the address behind the `@` that tells
+/// it from others of that name.
+#[must_use]
+pub fn name_and_address(asked: &str) -> (&str, Option<&str>) {
+    asked
+        .split_once('@')
+        .map_or((asked, None), |(name, address)| (name, Some(address)))
+}
+
 /// Every name of every function.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Names {
@@ -45,8 +54,8 @@ impl Names {
         symbols: &Symbols,
         functions: &'f [Function],
     ) -> Result<&'f Function> {
-        let (name, address) = match asked.split_once('@') {
-            Some((name, address)) => {
+        let (name, address) = match name_and_address(asked) {
+            (name, Some(address)) => {
                 let digits = address.trim_start_matches("0x");
                 let Ok(at) = u64::from_str_radix(digits, 16) else {
                     let hint = format!(
@@ -59,7 +68,7 @@ impl Names {
                 };
                 (name, Some(Addr(at)))
             }
-            None => (asked, None),
+            (name, None) => (name, None),
         };
         let all = self
             .by_name

@@ -32,6 +32,7 @@ pub(crate) use sweep::{branch_target, is_emulation_prefix, is_padding};
 pub use decisions::{Decided, Decision, Transfer};
 pub use entries::Branch;
 pub use file::FileParts;
+pub use lookup::name_and_address;
 pub use modules::ModuleParts;
 pub use sites::{Site, SiteKind, Sites};
 

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use gilk_engine::HookType;
 use gilk_engine::VerifiedPlan;
 use gilk_engine::cfg::BlockIndex;
+use gilk_engine::image::name_and_address;
 use gilk_engine::session::{Placement, Session};
 use gilk_instruments::editor::Edited;
 use gilk_instruments::{Context, Stand};
@@ -70,11 +71,6 @@ impl Editor {
     }
 }
 
-/// A function's own name: sessions write the address behind one that several share.
-fn plain(name: &str) -> &str {
-    name.split_once('@').map_or(name, |(name, _)| name)
-}
-
 impl State {
     /// Looks at the text again if it, or the open function, is another.
     fn look_at_source(&mut self) {
@@ -96,7 +92,7 @@ impl State {
             .and_then(|catalogue| catalogue.image().types());
         let context = Context {
             types,
-            function: function.as_deref().map(plain),
+            function: function.as_deref().map(|name| name_and_address(name).0),
         };
         self.editor.edited = Some(Edited::look(text, &context));
         self.editor.looked = Some((text.clone(), function));

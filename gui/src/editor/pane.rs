@@ -6,7 +6,6 @@ use gilk_instruments::editor::{Good, Marked};
 
 use super::ink;
 use crate::command::Command;
-use crate::instruments_pane::stand;
 use crate::patch_pane;
 use crate::patch_view::PatchView;
 use crate::state::State;
@@ -170,7 +169,7 @@ fn costs(ui: &mut Ui, good: &Good) {
         let words = format!(
             "{} Placed {}.",
             good.definition.summary,
-            stand(good.definition.stand())
+            good.definition.stand()
         );
         ui.label(RichText::new(words).small().color(tokens.text));
         for (head, cost) in &good.costs {

@@ -1,8 +1,7 @@
 //! Where an instrument that the pointer carries over the graph would stand: at a hook, on an edge, or,
 //! by the row of places at the top, wherever control enters or leaves the function, or at every block.
 
-use egui::accesskit::Role;
-use egui::{Align2, Id, Pos2, Rect, Sense, Stroke, StrokeKind, Ui, pos2, vec2};
+use egui::{Align2, Pos2, Rect, Stroke, StrokeKind, Ui, pos2, vec2};
 use gilk_engine::HookType;
 use gilk_engine::cfg::{BlockIndex, Edge};
 
@@ -36,7 +35,7 @@ pub(super) fn show(
         return;
     }
     let pointer = ui.input(|input| input.pointer.latest_pos());
-    let row = places(ui, canvas, pointer);
+    let row = places(ui, canvas);
     let Some(pointer) = pointer.filter(|at| canvas.rect.contains(*at)) else {
         return;
     };
@@ -50,34 +49,17 @@ pub(super) fn show(
     }
 }
 
-fn places(ui: &Ui, canvas: &Canvas<'_>, pointer: Option<Pos2>) -> Option<At> {
-    let tokens = canvas.tokens;
+fn places(ui: &Ui, canvas: &Canvas<'_>) -> Option<At> {
+    let painter = canvas.painter;
     let mut found = None;
     let mut left = canvas.rect.left() + space::PANEL;
     for (name, at) in PLACES {
-        let galley =
-            canvas
-                .painter
-                .layout_no_wrap(name.to_owned(), prose(text::SMALL), tokens.strong);
+        let font = prose(text::SMALL);
+        let galley = painter.layout_no_wrap(name.to_owned(), font, canvas.tokens.strong);
         let corner = pos2(left, canvas.rect.top() + space::SMALL);
         let rect = Rect::from_min_size(corner, galley.size() + vec2(18.0, 12.0));
         left = rect.right() + space::TIGHT;
-        let over = pointer.is_some_and(|pointer| rect.contains(pointer));
-        let fill = if over {
-            tokens.accent_fill
-        } else {
-            tokens.card
-        };
-        let line = Stroke::new(1.5, if over { tokens.accent } else { tokens.outline });
-        canvas
-            .painter
-            .rect(rect, space::CORNER, fill, line, StrokeKind::Inside);
-        canvas
-            .painter
-            .galley(rect.min + vec2(9.0, 6.0), galley, tokens.strong);
-        let response = ui.interact(rect, Id::unique("place").with(name), Sense::hover());
-        widgets::named(response, Role::Label, &format!("drop at {name}"));
-        if over {
+        if widgets::drop_place(ui, painter, rect, name, name) {
             found = Some(at);
         }
     }

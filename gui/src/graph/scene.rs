@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use egui::{Vec2, vec2};
 use gilk_engine::cfg::{BlockEnd, BlockIndex, Cfg, EdgeKind};
-use gilk_engine::image::FunctionId;
+use gilk_engine::image::{FunctionId, name_and_address};
 use gilk_engine::placement::{BlockOptions, Choice, options};
 use gilk_engine::{HookType, Refusal, listing};
 
@@ -122,7 +122,7 @@ impl Scene {
             .iter()
             .map(|edge| look(&cfg, edge.from, edge.kind))
             .collect();
-        let own = name.split_once('@').map_or(name.as_str(), |(own, _)| own);
+        let (own, _) = name_and_address(&name);
         let prototype = image.types().and_then(|types| types.prototype(own));
         Some(Self {
             name,

@@ -77,9 +77,19 @@ impl Purpose {
             Self::LabKernel => "6.12, 6.12 rt, or a vmlinuz and its headers",
             Self::Socket => "path of the agent's socket",
             Self::Kernel => "vmlinux, vmlinuz, or what ilk dump saved",
-            Self::ExportRecording => "csv, txt, jsonl, parquet, pftrace, json or ctf",
             _ => "path of the file",
         }
+    }
+
+    /// What stands below the field, where there is something to know.
+    #[must_use]
+    pub fn note(self) -> Option<String> {
+        (self == Self::ExportRecording).then(|| {
+            format!(
+                "The end of the name chooses the format: {}.",
+                exports().join(", ")
+            )
+        })
     }
 
     /// What the button that goes on says.
@@ -99,19 +109,17 @@ impl Purpose {
         !matches!(self, Self::Machine | Self::LabKernel)
     }
 
-    const fn filter(self) -> (&'static str, &'static [&'static str]) {
+    /// What a dialog calls the files that it lists, and how their names end.
+    fn filter(self) -> (&'static str, Vec<&'static str>) {
         match self {
-            Self::OpenSession | Self::SaveSession => ("Sessions", &["ron"]),
-            Self::ExportGraph => ("Graphs", &["svg", "dot"]),
-            Self::ExportRecording => (
-                "Exports",
-                &["csv", "txt", "jsonl", "parquet", "pftrace", "json", "ctf"],
-            ),
-            Self::Picture => ("Pictures", &["png"]),
-            Self::OpenInstrument | Self::SaveInstrument => ("Instruments", &["gilk"]),
-            Self::Socket => ("Sockets", &["sock"]),
-            Self::Machine | Self::LabKernel | Self::Kernel => ("All files", &["*"]),
-            Self::OpenRecording | Self::SaveRecording => ("Recordings", &["arrow", "gilk"]),
+            Self::OpenSession | Self::SaveSession => ("Sessions", vec!["ron"]),
+            Self::ExportGraph => ("Graphs", vec!["svg", "dot"]),
+            Self::ExportRecording => ("Exports", exports().to_vec()),
+            Self::Picture => ("Pictures", vec!["png"]),
+            Self::OpenInstrument | Self::SaveInstrument => ("Instruments", vec!["gilk"]),
+            Self::Socket => ("Sockets", vec!["sock"]),
+            Self::Machine | Self::LabKernel | Self::Kernel => ("All files", vec!["*"]),
+            Self::OpenRecording | Self::SaveRecording => ("Recordings", vec!["arrow", "gilk"]),
         }
     }
 
@@ -130,6 +138,11 @@ impl Purpose {
     }
 }
 
+/// How the names of exported recordings may end.
+fn exports() -> [&'static str; Format::ALL.len()] {
+    Format::ALL.map(Format::extension)
+}
+
 /// Opens the desktop's dialog. Where there is none, the answer is that nothing was chosen.
 pub(crate) fn pick(mail: &Mail, purpose: Purpose, near: PathBuf) {
     let mail = mail.clone();
@@ -137,7 +150,7 @@ pub(crate) fn pick(mail: &Mail, purpose: Purpose, near: PathBuf) {
         let (name, endings) = purpose.filter();
         let mut dialog = rfd::FileDialog::new()
             .set_title(purpose.title())
-            .add_filter(name, endings);
+            .add_filter(name, &endings);
         if let Some(folder) = near.parent().filter(|folder| folder.is_dir()) {
             dialog = dialog.set_directory(folder);
         }
@@ -154,17 +167,19 @@ pub(crate) fn pick(mail: &Mail, purpose: Purpose, near: PathBuf) {
     });
 }
 
+fn read_text(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|source| Error::Io {
+        path: path.to_path_buf(),
+        source,
+        hint: "Check the path, or choose another file.",
+    })
+}
+
 /// Reads a session file.
 pub(crate) fn read_session(mail: &Mail, path: PathBuf) {
     let mail = mail.clone();
     spawn("read session", move || {
-        let read = std::fs::read_to_string(&path)
-            .map_err(|source| Error::Io {
-                path: path.clone(),
-                source,
-                hint: "Check the path, or choose another file.",
-            })
-            .and_then(|text| Ok(Session::from_ron(&text)?));
+        let read = read_text(&path).and_then(|text| Ok(Session::from_ron(&text)?));
         let beside = keep::Beside::read(&path).map(Box::new);
         mail.send(Message::SessionRead(path, read, beside));
     });
@@ -174,11 +189,7 @@ pub(crate) fn read_session(mail: &Mail, path: PathBuf) {
 pub(crate) fn read_source(mail: &Mail, path: PathBuf) {
     let mail = mail.clone();
     spawn("read instrument", move || {
-        let read = std::fs::read_to_string(&path).map_err(|source| Error::Io {
-            path: path.clone(),
-            source,
-            hint: "Check the path, or choose another file.",
-        });
+        let read = read_text(&path);
         mail.send(Message::SourceRead(path, read));
     });
 }
@@ -228,7 +239,7 @@ pub(crate) fn export_recording(mail: &Mail, from: PathBuf, to: PathBuf, stop: St
 fn write_export(from: &Path, to: &Path, stop: &StopFlag, tell: &dyn Fn(Progress)) -> Result<()> {
     let format = Format::of(to).ok_or_else(|| Error::Format {
         path: to.to_path_buf(),
-        endings: Format::ALL.map(Format::extension).join(", "),
+        endings: exports().join(", "),
     })?;
     let recording = Recording::open(from)?;
     let exported = export_to(&recording, format, to, &mut |progress| {

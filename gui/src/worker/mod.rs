@@ -92,8 +92,8 @@ pub enum TargetNews {
     Step(Progress),
     /// Symbols and text are loaded.
     Image(Arc<Catalogue>),
-    /// What the lab's kernel has said so far.
-    Console(String),
+    /// Lines that the lab's kernel has said since the last.
+    Console(Vec<String>),
     /// An agent answered.
     Connected(TargetInfo),
     /// It is over; the thread has ended.

@@ -179,7 +179,6 @@ fn serve(source: &Source, told: &Teller, orders: &Receiver<Order>) -> Result<(),
     }
 }
 
-/// The lab's six steps are the first four fifths of the bar; loading symbols and text is the rest.
 /// The lab with a kernel that a person named: the path of a vmlinuz and that of its headers, or a series
 /// of Debian's kernels, and a flavour.
 fn with_kernel(words: &str) -> lab::Options {
@@ -211,19 +210,19 @@ fn in_the_lab(options: &lab::Options, told: &Teller, orders: &Receiver<Order>) -
 
 /// Tells what the kernel says on its console, as it grows.
 fn follow_console(lab: &Lab, told: &Teller, over: &AtomicBool) {
-    let mut length = 0;
+    let mut seen = 0;
     while !over.load(Ordering::Acquire) {
         // A console that cannot be read now may be later; the lab itself is watched elsewhere.
-        if let Ok(said) = lab.console()
-            && said.len() != length
+        if let Ok(lines) = lab.console_since(&mut seen)
+            && !lines.is_empty()
         {
-            length = said.len();
-            told.tell(TargetNews::Console(said));
+            told.tell(TargetNews::Console(lines));
         }
         std::thread::sleep(LOOK / 4);
     }
 }
 
+/// The lab's six steps are the first four fifths of the bar; loading symbols and text is the rest.
 fn boot(options: &lab::Options, told: &Teller) -> Result<Lab, End> {
     let mut watch = |step: &lab::Step| {
         told.step(

@@ -2,16 +2,20 @@
 #![allow(dead_code, reason = "each test uses some of it")]
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use egui::{Event, Modifiers, PointerButton, Pos2};
 use egui_kittest::Harness;
 use egui_kittest::kittest::Queryable;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::image::LiveParts;
+use gilk_engine::session::Placement;
 use gilk_engine::{HookType, Image, InstrumentId};
 use gilk_gui::app::App;
 use gilk_gui::args::{Start, ThemeChoice};
 use gilk_gui::catalogue::Catalogue;
+use gilk_gui::graph::Scene;
 use gilk_gui::state::State;
 use gilk_gui::timeline::Record;
 use gilk_instruments::Library;
@@ -90,19 +94,72 @@ fn browsing_in(image: PathBuf, function: &str) -> Harness<'static, App> {
 
 /// Lets frames pass until something is so.
 pub(crate) fn until(harness: &mut Harness<'_, App>, what: &str, so: impl Fn(&State) -> bool) {
+    until_within(harness, Duration::from_secs(60), what, so);
+}
+
+/// The same, for as long as it may take.
+pub(crate) fn until_within(
+    harness: &mut Harness<'_, App>,
+    limit: Duration,
+    what: &str,
+    so: impl Fn(&State) -> bool,
+) {
     let began = Instant::now();
     loop {
         harness.step();
-        if so(harness.state().state()) {
+        let state = harness.state().state();
+        if so(state) {
             return;
         }
         assert!(
-            began.elapsed() < Duration::from_secs(60),
-            "{what}: not within a minute; told: {:?}",
-            harness.state().state().notices
+            began.elapsed() < limit,
+            "{what}: not within {limit:?}; told: {:?}",
+            state.notices
         );
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// The open function.
+pub(crate) fn scene(harness: &Window) -> &Arc<Scene> {
+    let graph = &harness.state().state().graph;
+    graph.scene.as_ref().expect("a function is open")
+}
+
+/// Lets frames pass until a function is open.
+pub(crate) fn until_open(harness: &mut Window, function: &str) {
+    until(harness, &format!("{function} is open"), |state| {
+        let scene = state.graph.scene.as_ref();
+        scene.is_some_and(|scene| scene.name == function)
+    });
+}
+
+/// Lets frames pass until the list answers a filter.
+pub(crate) fn until_filtered(harness: &mut Window, filter: &str) {
+    until(harness, &format!("the list answers {filter}"), |state| {
+        state.functions.answered.as_deref() == Some(filter)
+    });
+}
+
+/// What the session has.
+pub(crate) fn placements(harness: &Window) -> &[Placement] {
+    &harness.state().state().document.session().placements
+}
+
+/// The middle of what has this name.
+pub(crate) fn middle(harness: &Window, name: &str) -> Pos2 {
+    harness.get_by_label(name).rect().center()
+}
+
+/// Presses the mouse's first button, or lets it go.
+pub(crate) fn button(harness: &mut Window, pos: Pos2, pressed: bool) {
+    harness.event(Event::PointerButton {
+        pos,
+        button: PointerButton::Primary,
+        pressed,
+        modifiers: Modifiers::NONE,
+    });
+    harness.run_steps(2);
 }
 
 /// Lets frames pass until workers have answered and nothing moves.
@@ -127,7 +184,7 @@ pub(crate) fn fill(harness: &mut Harness<'_, App>, name: &str, text: &str) {
     let field = harness.get_by_label(name);
     field.click();
     harness.run_steps(2);
-    harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::A);
+    harness.key_press_modifiers(Modifiers::COMMAND, egui::Key::A);
     harness.get_by_label(name).type_text(text);
     harness.run_steps(3);
 }
@@ -199,19 +256,15 @@ pub(crate) fn record() -> Record {
 pub(crate) type Window = Harness<'static, App>;
 
 /// Presses a key, and lets the window answer.
-pub(crate) fn press(harness: &mut Window, modifiers: egui::Modifiers, key: egui::Key) {
+pub(crate) fn press(harness: &mut Window, modifiers: Modifiers, key: egui::Key) {
     harness.key_press_modifiers(modifiers, key);
     harness.run_steps(3);
 }
 
 /// Finds a command in the palette and chooses it.
 pub(crate) fn say(harness: &mut Window, letters: &str) {
-    press(
-        harness,
-        egui::Modifiers::COMMAND | egui::Modifiers::SHIFT,
-        egui::Key::P,
-    );
+    press(harness, Modifiers::COMMAND | Modifiers::SHIFT, egui::Key::P);
     harness.get_by_label("Find command").type_text(letters);
     harness.run_steps(3);
-    press(harness, egui::Modifiers::NONE, egui::Key::Enter);
+    press(harness, Modifiers::NONE, egui::Key::Enter);
 }

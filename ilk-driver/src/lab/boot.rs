@@ -1,6 +1,7 @@
 //! From a prepared lab to one that answers.
 
 use std::fs;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -62,6 +63,14 @@ impl Lab {
     /// [`crate::Error::Lab`] if the console's file cannot be read.
     pub fn console(&self) -> Result<String> {
         read(&self.console).map_err(|trouble| trouble.stopped("show its console"))
+    }
+
+    /// The lines that were printed, and ended, behind the first `seen` bytes, which are counted on.
+    ///
+    /// # Errors
+    /// [`crate::Error::Lab`] if the console's file cannot be read.
+    pub fn console_since(&self, seen: &mut u64) -> Result<Vec<String>> {
+        read_since(&self.console, seen).map_err(|trouble| trouble.stopped("show its console"))
     }
 
     /// How it is run, and why so.
@@ -200,6 +209,21 @@ fn with_files(prepared: &Prepared, directory: &Path) -> Outcome<PathBuf> {
 fn read(console: &Path) -> Outcome<String> {
     let bytes = fs::read(console).map_err(on("read", console))?;
     Ok(String::from_utf8_lossy(&bytes).replace('\r', ""))
+}
+
+fn read_since(console: &Path, seen: &mut u64) -> Outcome<Vec<String>> {
+    let mut bytes = Vec::new();
+    fs::File::open(console)
+        .and_then(|mut file| {
+            file.seek(SeekFrom::Start(*seen))?;
+            file.read_to_end(&mut bytes)
+        })
+        .map_err(on("read", console))?;
+    let ended = bytes.iter().rposition(|&byte| byte == b'\n');
+    bytes.truncate(ended.map_or(0, |last| last + 1));
+    *seen += bytes.len() as u64;
+    let text = String::from_utf8_lossy(&bytes).replace('\r', "");
+    Ok(text.lines().map(str::to_owned).collect())
 }
 
 fn with_tail(what: &str, said: &str) -> Trouble {
