@@ -19,10 +19,12 @@ use crate::recording::Recording;
 use crate::{Batch, Error};
 
 mod coarse;
+mod part;
 mod run;
 mod tree;
 
 use coarse::Coarse;
+pub use part::Part;
 use run::Run;
 use tree::Tree;
 

@@ -184,6 +184,11 @@ impl Run {
         self.carry(level + 1, closed, full * FAN_OUT as u64);
     }
 
+    /// Time of the first sample.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.items.get(0).map(|item| item.tsc)
+    }
+
     /// Adds to each of `out` what lies in its part of the time from `t0` up to but without `t1`.
     pub(super) fn columns(&self, t0: u64, t1: u64, out: &mut [Column]) {
         let (width, columns) = (u128::from(t1.saturating_sub(t0)), out.len() as u128);

@@ -64,6 +64,24 @@ proptest! {
     }
 
     #[test]
+    fn a_part_has_the_samples_of_its_cpu_and_no_others(
+        batches in drained(), t0 in 0u64..3_000_000, width in 1u64..6_000_000, columns in 1usize..70,
+    ) {
+        let (whole, t1) = (index(&batches), t0 + width);
+        for cpu in 0..3 {
+            let own: Vec<Batch> = batches.iter().filter(|batch| batch.cpu == cpu).cloned().collect();
+            let (part, alone) = (whole.part(Some(cpu)), index(&own));
+            for id in 0..3 {
+                prop_assert_eq!(part.lane(id), alone.lane(id).copied());
+                prop_assert_eq!(part.view(id, t0, t1, columns), brute(&own, id, t0, t1, columns));
+                prop_assert_eq!(part.total(id, t0, t1), alone.total(id, t0, t1));
+                prop_assert_eq!(part.samples_in(id, t0, t1, 50), alone.samples_in(id, t0, t1, 50));
+                prop_assert_eq!(whole.cpus(id).contains(&cpu), alone.lane(id).is_some());
+            }
+        }
+    }
+
+    #[test]
     fn any_order_is_sorted_in(
         times in prop::collection::vec((0u64..500, any::<u64>()), 1..600), columns in 1usize..9,
     ) {
