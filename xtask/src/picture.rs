@@ -1,4 +1,4 @@
-//! `cargo xtask picture`: the README's picture of the window and the tour's, made by the window itself.
+//! `cargo xtask picture`: the README's pictures of the window and the tour's, made by the window itself.
 
 use std::fs;
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::process::Command;
 use crate::fail::{Fail, Result};
 use crate::packages::Purpose;
 use crate::stages::Stages;
-use crate::{apt, evaluate, kernels, run, tool};
+use crate::{apt, evaluate, kernels, tool};
 
-/// Where the README looks for it.
-const PICTURE: &str = "docs/window.png";
+/// Where the README looks for those of the window: `window.png`, `window-light.png`, `window-contrast.png`.
+const PICTURES: &str = "docs";
 /// The steps of the hunt that are shown, and the function and block looked at: at the end where the loop
 /// is.
 const TOUR: [(&str, &str, &str); 4] = [
@@ -21,9 +21,25 @@ const TOUR: [(&str, &str, &str); 4] = [
 /// Points of the window, and of the display that nobody sees.
 const SIZE: &str = "1600x1000";
 
-/// Runs the demonstration and has the window, on a display of its own, draw itself with the recording.
+/// The test that goes from an empty desk to exported samples in a real window on a display of its own,
+/// and has it save pictures of itself on the way.
+pub(crate) fn journey() -> Command {
+    // Of the whole workspace, so that nothing is built again with other features.
+    tool::cargo(&[
+        "test",
+        "--workspace",
+        "--test",
+        "screen",
+        "--",
+        "--ignored",
+        "--nocapture",
+    ])
+}
+
+/// Has the window draw itself: on a journey from an empty desk to exported samples, and with the steps of
+/// the hunt.
 pub(crate) fn picture(yes: bool) -> Result<()> {
-    let mut stages = Stages::new(7);
+    let mut stages = Stages::new(6);
     stages.stage("system packages", || {
         apt::provide(Purpose::Tests, yes, false)
     })?;
@@ -33,25 +49,13 @@ pub(crate) fn picture(yes: bool) -> Result<()> {
     stages.stage("the lab's kernel, module and agent", || {
         tool::run(tool::program("ilk").args(["lab", "--prepare"]))
     })?;
-    stages.stage("the demonstration session", || run::demonstrate(&[]))?;
-    stages.stage("the picture", || {
-        let shown = [
-            "--lab",
-            "--session",
-            run::DEMONSTRATION,
-            "--recording",
-            run::RECORDING,
-            "--function",
-            "copy_process",
-            "--block",
-            "0",
-        ];
-        draw(&shown, PICTURE)
+    stages.stage("the pictures of a journey through the window", || {
+        tool::run(journey().env("GILK_PICTURES", tool::root().join(PICTURES)))
     })?;
     let kernel = stages.stage("the live kernel, saved", kernels::saved)?;
     let told = stages.stage("the pictures of docs/tour.md", || tour(&kernel))?;
     stages.finish();
-    println!("\nThe picture is {PICTURE}. {told}");
+    println!("\nThe pictures of the window are in {PICTURES}. {told}");
     Ok(())
 }
 

@@ -9,9 +9,9 @@ use crate::stages::Stages;
 use crate::{apt, tool};
 
 /// The session that the demonstration runs.
-pub(crate) const DEMONSTRATION: &str = "ilk-driver/sessions/pulsar.ron";
+const DEMONSTRATION: &str = "ilk-driver/sessions/pulsar.ron";
 /// What it leaves.
-pub(crate) const RECORDING: &str = "target/gilk/pulsar.arrow";
+const RECORDING: &str = "target/gilk/pulsar.arrow";
 const TIMELINE: &str = "target/gilk/pulsar.png";
 
 /// What was asked for.
@@ -122,7 +122,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Runs the demonstration session in a lab of its own and leaves its recording and picture.
-pub(crate) fn demonstrate(kernel: &[(&'static str, PathBuf)]) -> Result<()> {
+fn demonstrate(kernel: &[(&'static str, PathBuf)]) -> Result<()> {
     tool::results()?;
     let mut ilk = tool::program("ilk");
     ilk.args([

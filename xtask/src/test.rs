@@ -3,7 +3,7 @@
 use crate::fail::Result;
 use crate::packages::Purpose;
 use crate::stages::Stages;
-use crate::{apt, evaluate, kernels, python, tool};
+use crate::{apt, evaluate, kernels, picture, python, tool};
 
 /// Tests on a live kernel are named `live::…` and have a stage of their own.
 const LIVE: &str = "live::";
@@ -12,7 +12,7 @@ const EVERYWHERE: &str = "live::everywhere::";
 
 /// Runs every stage.
 pub(crate) fn test(yes: bool) -> Result<()> {
-    let mut stages = Stages::new(15);
+    let mut stages = Stages::new(16);
     stages.stage("system packages", || {
         apt::provide(Purpose::Tests, yes, false)
     })?;
@@ -91,6 +91,9 @@ pub(crate) fn test(yes: bool) -> Result<()> {
         ]);
         kernel.name_to(&mut cargo).env("GILK_PYTHON", &python);
         tool::run(&mut cargo)
+    })?;
+    stages.stage("the window on a live kernel, by mouse and keys", || {
+        tool::run(&mut picture::journey())
     })?;
     stages.stage("everything at once on the later kernel, live", || {
         if later.is_none() {

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 pub(crate) const SIZE: (u32, u32) = (1600, 1000);
 /// How long anything may take that the lab has no part in.
 pub(crate) const SOON: Duration = Duration::from_secs(90);
+/// From how long a wait on it is told.
+const TOLD: Duration = Duration::from_secs(2);
 
 /// Something on the screen.
 #[derive(Clone, Debug)]
@@ -149,21 +151,27 @@ impl Screen {
         let began = Instant::now();
         loop {
             if let Some(found) = so(self) {
+                if began.elapsed() > TOLD {
+                    eprintln!("{what} after {:.1} s", began.elapsed().as_secs_f32());
+                }
                 return found;
             }
             if let Some(ended) = self.gilk.try_wait().unwrap() {
                 panic!("{what}: the program has ended: {ended}");
             }
-            if began.elapsed() > long {
+            let lost = self.find(|one| one.name == "target lost").is_some();
+            if lost || began.elapsed() > long {
                 let shown: Vec<String> = self
                     .all()
                     .iter()
                     .map(|one| format!("{} {:?} {:?}", one.role, one.name, one.value))
                     .collect();
-                panic!(
-                    "{what}: not in {long:?}; on the screen is\n{}",
-                    shown.join("\n")
-                );
+                let why = if lost {
+                    "the target is lost".to_owned()
+                } else {
+                    format!("not in {long:?}")
+                };
+                panic!("{what}: {why}; on the screen is\n{}", shown.join("\n"));
             }
             std::thread::sleep(Duration::from_millis(40));
         }
