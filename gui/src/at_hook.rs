@@ -30,6 +30,7 @@ pub(crate) fn show(
     });
     let here: Vec<(usize, &str)> = here.map(|(place, one)| (place, &*one.instrument)).collect();
     if here.is_empty() {
+        predicted(ui, state, block);
         return;
     }
     let plan = state
@@ -69,12 +70,26 @@ pub(crate) fn show(
         let one = plan.instruments.iter().find(|one| one.placement == place)?;
         instructions(plan, one.id)
     });
-    overhead(ui, state, block, all.sum());
+    overhead(ui, state, block, "these", all.sum());
     ui.add_space(space::TIGHT);
 }
 
+/// What the inspector's instrument would cost, where the run on the timeline tells how often.
+fn predicted(ui: &mut Ui, state: &State, block: BlockIndex) {
+    let Some(Ok(plan)) = &state.preview.outcome else {
+        return;
+    };
+    let plan = plan.plan();
+    // What is previewed stands behind the session's own.
+    let place = state.document.session().placements.len();
+    let one = plan.instruments.iter().find(|one| one.placement == place);
+    if let Some(cost) = one.and_then(|one| instructions(plan, one.id)) {
+        overhead(ui, state, block, &state.draft.instrument, cost);
+    }
+}
+
 /// What the last run's hits say this would cost a second.
-fn overhead(ui: &mut Ui, state: &State, block: BlockIndex, instructions: u32) {
+fn overhead(ui: &mut Ui, state: &State, block: BlockIndex, what: &str, instructions: u32) {
     let (Some(record), Some(heat)) = (&state.timeline.record, &state.graph.heat) else {
         return;
     };
@@ -83,10 +98,12 @@ fn overhead(ui: &mut Ui, state: &State, block: BlockIndex, instructions: u32) {
     };
     let seconds = record.now.unwrap_or(record.duration).max(1e-3);
     let rate = hits as f64 / seconds;
+    let a_second = rate * f64::from(instructions);
+    let share = 100.0 * a_second / record.metadata.clock.hz.max(1) as f64;
     let words = format!(
-        "{} hits a second in that run: {} instructions a second",
+        "{} hits a second in that run: {what} would cost {} instructions a second, {share:.2} % of a CPU that does one a tick",
         widgets::grouped(rate.round() as u64),
-        widgets::grouped((rate * f64::from(instructions)).round() as u64)
+        widgets::grouped(a_second.round() as u64)
     );
     ui.label(RichText::new(words).small().color(Tokens::of(ui).weak));
 }

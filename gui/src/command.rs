@@ -12,6 +12,7 @@ use gilk_engine::{Addr, HookType};
 use crate::desk::Pane;
 use crate::menus::MENUS;
 use crate::theme::Colours;
+use crate::timeline::Stack;
 use crate::worker::files::Purpose;
 
 /// What can be done.
@@ -64,6 +65,10 @@ pub enum Command {
     FitTimeline,
     /// Keep the newest samples in view.
     FollowLive,
+    /// Run a short session that only counts the hits of the inspector's hook.
+    CountFirst,
+    /// Stack the timeline's lanes in another way.
+    Stack(Stack),
     /// Put marker A where the pointer is on the timeline.
     MarkA,
     /// Put marker B where the pointer is on the timeline.
@@ -226,8 +231,12 @@ impl Command {
             Self::FollowNotTaken => "Follow branch not taken",
             Self::AddInstrument => "Add instrument",
             Self::AddToEveryBlock => "Add to every hookable block",
+            Self::CountFirst => "Count hits first",
             Self::FitTimeline => "Fit timeline",
             Self::FollowLive => "Follow live end",
+            Self::Stack(Stack::Session) => "Lanes in the session's order",
+            Self::Stack(Stack::Instrument) => "Lanes by instrument",
+            Self::Stack(Stack::Cpu) => "Lanes by CPU",
             Self::MarkA => "Marker A at pointer",
             Self::MarkB => "Marker B at pointer",
             Self::ClearMarkers => "Clear markers",

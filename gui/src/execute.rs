@@ -1,9 +1,11 @@
 //! Carries commands out.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use egui::{Context, Theme, ViewportCommand};
 use gilk_engine::placement::Style;
+use gilk_engine::{Session, VerifiedPlan};
 use ilk_driver::client::StopFlag;
 
 use crate::app::App;
@@ -93,6 +95,8 @@ impl App {
             }
             Command::MarkA | Command::MarkB | Command::Annotate => {}
             Command::ClearMarkers => self.state.timeline.markers = [None; 2],
+            Command::CountFirst => self.count_first(),
+            Command::Stack(stack) => self.state.timeline.stack = stack,
             Command::FollowLive => self.state.timeline.follow = true,
             Command::ToggleTheme => {
                 let next = self.state.look.next(ctx.theme() == Theme::Dark);
@@ -242,18 +246,27 @@ impl App {
             self.state.tell(NoticeKind::Warning, hindrance);
             return;
         }
-        let (Some(target), Some(Ok(plan))) = (&mut self.target, &self.state.plan.outcome) else {
+        let Some(Ok(plan)) = &self.state.plan.outcome else {
             return;
         };
+        let plan = Arc::clone(plan);
         let session = self.state.document.session().clone();
         let recording = self.state.run.recording_path(&session);
+        self.begin(&plan, session, recording);
+    }
+
+    /// Has the target run a session.
+    pub(crate) fn begin(&mut self, plan: &Arc<VerifiedPlan>, session: Session, recording: PathBuf) {
+        let Some(target) = &mut self.target else {
+            return;
+        };
         let stop = StopFlag::new();
         self.state.run.last = None;
         self.state.run.active = Some(Active {
             stop: stop.clone(),
             started: None,
             duration: session.duration,
-            plan: std::sync::Arc::clone(plan),
+            plan: Arc::clone(plan),
             session: session.clone(),
             recording: recording.clone(),
             bytes: 0,
@@ -262,7 +275,7 @@ impl App {
             said: None,
         });
         target.run(Order {
-            plan: std::sync::Arc::clone(plan),
+            plan: Arc::clone(plan),
             session,
             recording,
             stop,

@@ -13,7 +13,7 @@ use crate::desk::Pane;
 use crate::functions::Scope;
 use crate::graph::marks::Hooked;
 use crate::state::{Previewed, TargetState};
-use crate::worker::{Planning, Search};
+use crate::worker::{Planning, Search, hookable};
 
 /// What the list was last asked for.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +32,7 @@ impl App {
             self.state.hooked = Hooked::default();
             return;
         };
+        self.look_for_hookable(&catalogue);
         let wanted = Searched {
             filter: self.state.functions.filter.clone(),
             target: self.targets,
@@ -70,11 +71,25 @@ impl App {
         self.preview(&catalogue);
     }
 
+    /// Finds out which functions can be hooked, when that is first asked for.
+    fn look_for_hookable(&mut self, catalogue: &Arc<Catalogue>) {
+        let functions = &mut self.state.functions;
+        let asked = functions.scope == Scope::Hookable && self.state.hookable.is_none();
+        if asked && !functions.looking {
+            functions.looking = true;
+            hookable::look(self.workers.mail(), self.targets, Arc::clone(catalogue));
+        }
+    }
+
     /// The functions that the list is narrowed to, if it is.
     fn among(&self, catalogue: &Catalogue) -> Option<BTreeSet<FunctionId>> {
         let image = catalogue.image();
         match self.state.functions.scope {
             Scope::All | Scope::Modules => None,
+            Scope::Hookable => {
+                let found = self.state.hookable.as_deref();
+                Some(found.cloned().unwrap_or_default())
+            }
             Scope::Touched => Some(self.state.hooked.functions()),
             Scope::Hot => {
                 let Some(record) = &self.state.timeline.record else {
@@ -119,7 +134,9 @@ impl App {
         let hook = self.state.draft.hook;
         let wanted = self.state.graph.selected.filter(|&block| {
             let scene = self.state.graph.scene.as_ref();
-            self.state.desk.sees(Pane::Patch)
+            let counted = self.state.graph.heat.as_ref();
+            let counted = counted.is_some_and(|heat| heat.block(block).is_some());
+            (self.state.desk.sees(Pane::Patch) || counted)
                 && scene
                     .and_then(|scene| scene.hook(block, hook))
                     .is_some_and(Result::is_ok)

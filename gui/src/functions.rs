@@ -26,6 +26,8 @@ pub struct Functions {
     pub answered: Option<String>,
     /// Which functions are listed at all.
     pub scope: Scope,
+    /// Whether it is still being found out which can be hooked.
+    pub(crate) looking: bool,
     /// The row that Enter opens.
     pub row: usize,
     /// The filter is to get the cursor.
@@ -70,10 +72,12 @@ pub enum Scope {
     Hot,
     /// Those of modules.
     Modules,
+    /// Those whose entries can be hooked.
+    Hookable,
 }
 
 impl Scope {
-    const ALL: [(Self, &'static str, &'static str); 4] = [
+    const ALL: [(Self, &'static str, &'static str); 5] = [
         (Self::All, "all", "every function"),
         (
             Self::Touched,
@@ -86,6 +90,11 @@ impl Scope {
             "functions that were hit in the run on the timeline",
         ),
         (Self::Modules, "modules", "functions of loaded modules"),
+        (
+            Self::Hookable,
+            "hookable",
+            "functions whose entry can be hooked",
+        ),
     ];
 }
 
@@ -142,6 +151,10 @@ pub fn show(
                 Scope::Touched => "No function with instruments matches: add one, or list all.",
                 Scope::Hot => "No function that was hit matches: run the session, or list all.",
                 Scope::Modules => "No function of a module matches: list all.",
+                Scope::Hookable if functions.looking => {
+                    "Every function is being looked at; they appear when that is done."
+                }
+                Scope::Hookable => "No function that can be hooked at its entry matches: list all.",
                 Scope::All => "Type fewer letters: they may be any of the name's, in order.",
             };
             widgets::empty(ui, "Nothing matches", what);

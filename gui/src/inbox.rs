@@ -108,6 +108,13 @@ impl App {
                     self.state.calls = Some(calls);
                 }
             }
+            Message::Hookable(number, hookable) => {
+                if number == self.targets {
+                    self.state.functions.looking = false;
+                    self.state.hookable = Some(hookable);
+                }
+            }
+            Message::Counting(session, planned) => self.counting(session, planned),
             Message::Exported(path, Err(error)) => {
                 self.exported(&path);
                 self.state.tell(NoticeKind::Bad, error.to_string());
@@ -176,6 +183,8 @@ impl App {
         }
         self.state.catalogue = Some(catalogue);
         self.state.calls = None;
+        self.state.hookable = None;
+        self.state.functions.looking = false;
         self.state.functions.clear();
         // What was open is looked up by name in the new kernel.
         let open = self
@@ -249,9 +258,13 @@ impl App {
     }
 
     fn ended(&mut self, summary: Result<Box<Summary>, Error>) {
+        let now = self.state.timeline.record.as_ref().and_then(|one| one.now);
         self.not_running();
         match summary {
             Ok(summary) => {
+                if let Some(now) = now.filter(|_| summary.stopped) {
+                    self.state.timeline.stopped_at(now);
+                }
                 let lost = summary.lost_by_cause();
                 let (full, unmatched) = (lost.lost() - lost.unmatched, lost.unmatched);
                 if let Some(record) = &mut self.state.timeline.record {

@@ -322,11 +322,10 @@ fn form(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
             .fill(tokens.accent)
             .stroke(Stroke::new(1.0, tokens.accent));
     }
-    let response = widgets::named(
-        ui.add_enabled(possible, button),
-        Role::Button,
-        Command::AddInstrument.name(),
-    );
+    let response = ui
+        .vertical_centered_justified(|ui| ui.add_enabled(possible, button))
+        .inner;
+    let response = widgets::named(response, Role::Button, Command::AddInstrument.name());
     let response = response
         .on_disabled_hover_text("This hook is refused; the rule and its reason stand above.");
     if response.on_hover_text("Ctrl+Enter").clicked() {
@@ -339,11 +338,10 @@ fn form(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
         .map_or(0, |scene| scene.hookable(state.draft.hook).count());
     let label = format!("Add to every hookable block ({count})");
     let button = Button::new(label).min_size(egui::vec2(ui.available_width(), 26.0));
-    let response = widgets::named(
-        ui.add_enabled(count > 0, button),
-        Role::Button,
-        Command::AddToEveryBlock.name(),
-    );
+    let response = ui
+        .vertical_centered_justified(|ui| ui.add_enabled(count > 0, button))
+        .inner;
+    let response = widgets::named(response, Role::Button, Command::AddToEveryBlock.name());
     if response
         .on_hover_text(format!(
             "One {} at the {}-hook of each of them, as one step to undo.",
@@ -352,6 +350,21 @@ fn form(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
         .clicked()
     {
         said.push(Command::AddToEveryBlock);
+    }
+    let possible = panels::possible(state, &Command::CountFirst);
+    let button =
+        Button::new("Count its hits first").min_size(egui::vec2(ui.available_width(), 26.0));
+    let response = ui
+        .vertical_centered_justified(|ui| ui.add_enabled(possible, button))
+        .inner;
+    let response = widgets::named(response, Role::Button, Command::CountFirst.name());
+    let words = "Runs nothing but a counter here, for a few seconds, with the session's program: what the instrument would cost a second is known before it is added.";
+    if response
+        .on_hover_text(words)
+        .on_disabled_hover_text("This needs a target that is ready, and a hook that can be had.")
+        .clicked()
+    {
+        said.push(Command::CountFirst);
     }
 }
 

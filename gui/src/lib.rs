@@ -11,6 +11,7 @@ pub mod calls;
 pub mod catalogue;
 pub mod command;
 mod console_pane;
+mod counting;
 pub mod desk;
 mod dialogs;
 pub mod document;

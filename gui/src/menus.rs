@@ -5,6 +5,7 @@ use gilk_engine::placement::Style;
 use crate::command::Command;
 use crate::desk::Pane;
 use crate::theme::Colours;
+use crate::timeline::Stack;
 
 /// A menu and what is in it; `None` is a line.
 pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
@@ -71,6 +72,9 @@ pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
             None,
             Some(Command::FitTimeline),
             Some(Command::FollowLive),
+            Some(Command::Stack(Stack::Session)),
+            Some(Command::Stack(Stack::Instrument)),
+            Some(Command::Stack(Stack::Cpu)),
             Some(Command::MarkA),
             Some(Command::MarkB),
             Some(Command::ClearMarkers),
@@ -106,6 +110,7 @@ pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
         &[
             Some(Command::Run),
             Some(Command::Stop),
+            Some(Command::CountFirst),
             None,
             Some(Command::StartLab),
             Some(Command::StartLabWith),

@@ -119,6 +119,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
             .scene
             .as_ref()
             .is_some_and(|scene| scene.hookable(state.draft.hook).next().is_some()),
+        Command::CountFirst => crate::counting::possible(state),
         Command::AddToMatching => !state.functions.found.is_empty(),
         Command::RemoveHere => state.graph.selected.is_some_and(|block| {
             state.graph.scene.as_ref().is_some_and(|scene| {

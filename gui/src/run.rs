@@ -86,7 +86,8 @@ pub fn default_path(session: &Session) -> PathBuf {
     ))
 }
 
-fn free(wanted: &Path) -> PathBuf {
+/// The same, or with a number behind its name where that exists.
+pub(crate) fn free(wanted: &Path) -> PathBuf {
     if !wanted.exists() {
         return wanted.to_path_buf();
     }

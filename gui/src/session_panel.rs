@@ -228,41 +228,39 @@ fn card(ui: &mut Ui, state: &mut State, place: usize, duration: f64, said: &mut 
         ));
     }
     let inner = frame.shrink2(vec2(10.0, 5.0));
-    ui.scope_builder(
-        egui::UiBuilder::new().max_rect(inner).id_salt(place),
-        |ui| {
-            ui.spacing_mut().item_spacing = vec2(6.0, 2.0);
-            ui.horizontal(|ui| {
-                widgets::dot(ui, tokens.lane(place));
-                ui.label(RichText::new(&*placement.instrument).color(tokens.strong));
-                ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-                    if widgets::cross(ui, &format!("remove {label}"))
-                        .on_hover_text("Remove instrument")
-                        .clicked()
-                    {
-                        said.push(Command::RemovePlacement(place));
-                    }
-                    ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
-                        ui.add(
-                            egui::Label::new(
-                                RichText::new(&*placement.function)
-                                    .font(code(text::SMALL))
-                                    .color(tokens.weak),
-                            )
-                            .truncate(),
-                        );
-                    });
-                });
+    // A child that the list does not move on by: it has moved on by a whole card.
+    let place_of = egui::UiBuilder::new().max_rect(inner).id_salt(place);
+    let ui = &mut ui.new_child(place_of);
+    ui.spacing_mut().item_spacing = vec2(6.0, 2.0);
+    ui.horizontal(|ui| {
+        widgets::dot(ui, tokens.lane(place));
+        ui.label(RichText::new(&*placement.instrument).color(tokens.strong));
+        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+            if widgets::cross(ui, &format!("remove {label}"))
+                .on_hover_text("Remove instrument")
+                .clicked()
+            {
+                said.push(Command::RemovePlacement(place));
+            }
+            ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
+                ui.add(
+                    egui::Label::new(
+                        RichText::new(&*placement.function)
+                            .font(code(text::SMALL))
+                            .color(tokens.weak),
+                    )
+                    .truncate(),
+                );
             });
-            ui.horizontal(|ui| {
-                let hook = format!("{} · block {}", placement.hook, placement.block);
-                ui.label(RichText::new(hook).small().color(tokens.weak));
-                ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-                    times(ui, state, place, duration, &label);
-                });
-            });
-        },
-    );
+        });
+    });
+    ui.horizontal(|ui| {
+        let hook = format!("{} · block {}", placement.hook, placement.block);
+        ui.label(RichText::new(hook).small().color(tokens.weak));
+        ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
+            times(ui, state, place, duration, &label);
+        });
+    });
 }
 
 /// Launch and splash of one instrument, right to left.

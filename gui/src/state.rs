@@ -1,6 +1,6 @@
 //! Everything the window shows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -43,6 +43,8 @@ pub struct State {
     pub catalogue: Option<Arc<Catalogue>>,
     /// What the lab's kernel has said, by line.
     pub console: Vec<String>,
+    /// The functions whose entries can be hooked, once somebody has asked.
+    pub(crate) hookable: Option<Arc<BTreeSet<FunctionId>>>,
     /// Who calls whom in it, once that was asked.
     pub calls: Option<Arc<Calls>>,
     /// The list of functions.
@@ -113,6 +115,7 @@ impl State {
             target: TargetState::None,
             catalogue: None,
             console: Vec::new(),
+            hookable: None,
             calls: None,
             functions: Functions::default(),
             graph: Graph::default(),
@@ -148,21 +151,8 @@ impl State {
     /// Why the session cannot be run now, as a whole sentence; `None` if it can.
     #[must_use]
     pub fn run_hindrance(&self) -> Option<String> {
-        if self.run.active.is_some() {
-            return Some("A session is running; stop it first.".to_owned());
-        }
-        match &self.target {
-            TargetState::Ready(_) => {}
-            TargetState::Offline => {
-                return Some(
-                    "A saved image cannot run anything; start the lab or connect to an agent."
-                        .to_owned(),
-                );
-            }
-            TargetState::Busy(_) => return Some("The target is not ready yet.".to_owned()),
-            TargetState::None | TargetState::Lost(_) => {
-                return Some("There is no target; start the lab from the Target menu.".to_owned());
-            }
+        if let Some(hindrance) = self.target_hindrance() {
+            return Some(hindrance);
         }
         if self.document.session().placements.is_empty() {
             return Some("The session has no instruments; choose a block and add one.".to_owned());
@@ -173,6 +163,24 @@ impl State {
                 Some(wrong.first().cloned().unwrap_or_default())
             }
             _ => Some("The session is being planned.".to_owned()),
+        }
+    }
+
+    /// Why the target can run nothing now, if it cannot.
+    pub(crate) fn target_hindrance(&self) -> Option<String> {
+        if self.run.active.is_some() {
+            return Some("A session is running; stop it first.".to_owned());
+        }
+        match &self.target {
+            TargetState::Ready(_) => None,
+            TargetState::Offline => Some(
+                "A saved image cannot run anything; start the lab or connect to an agent."
+                    .to_owned(),
+            ),
+            TargetState::Busy(_) => Some("The target is not ready yet.".to_owned()),
+            TargetState::None | TargetState::Lost(_) => {
+                Some("There is no target; start the lab from the Target menu.".to_owned())
+            }
         }
     }
 
@@ -193,7 +201,10 @@ impl State {
     /// Tells a person something.
     pub fn tell(&mut self, kind: NoticeKind, words: impl Into<String>) {
         let words = words.into();
-        self.notices.retain(|notice| notice.words != words);
+        // What went well is of interest until something else does.
+        self.notices.retain(|notice| {
+            notice.words != words && (kind, notice.kind) != (NoticeKind::Good, NoticeKind::Good)
+        });
         self.notices.push(Notice { kind, words });
         if self.notices.len() > 4 {
             self.notices.remove(0);

@@ -3,6 +3,7 @@
 use egui::{Align, Layout, RichText, Ui};
 
 use crate::command::Command;
+use crate::run::Active;
 use crate::state::State;
 use crate::theme::Tokens;
 use crate::widgets;
@@ -79,14 +80,22 @@ pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
                 let hits: u64 = record.lanes().iter().map(|info| record.hits(info)).sum();
                 note(ui, format!("{} hits", widgets::grouped(hits)), tokens.text);
             }
-            if let Some(said) = state
-                .run
-                .active
-                .as_ref()
-                .and_then(|active| active.said.clone())
-            {
-                note(ui, said, tokens.weak);
+            if let Some(active) = &state.run.active {
+                note(ui, launched(active), tokens.text);
+                if let Some(said) = &active.said {
+                    note(ui, said.clone(), tokens.weak);
+                }
             }
         });
     });
+}
+
+/// What of the schedule is in effect.
+fn launched(active: &Active) -> String {
+    let of = active.plan.plan().batches.len();
+    format!(
+        "{} of {} done",
+        active.switched,
+        widgets::counted(of, "batch")
+    )
 }

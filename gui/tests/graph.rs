@@ -14,7 +14,8 @@ use egui::{Key, Modifiers};
 use egui_kittest::kittest::Queryable;
 use gilk_engine::cfg::BlockIndex;
 use support::{
-    Window, browsing, button, click, fill, press, record, scene, settle, until, until_open,
+    Window, browsing, browsing_forbidden, button, click, fill, press, record, scene, settle, until,
+    until_open,
 };
 
 #[test]
@@ -183,6 +184,23 @@ fn the_list_is_narrowed_to_what_is_touched_or_hot() {
     until(&mut harness, "all are back", |state| {
         state.functions.found.len() == all
     });
+}
+
+#[test]
+fn the_list_is_narrowed_to_what_can_be_hooked() {
+    let mut harness = browsing_forbidden("copy_process");
+    let functions = |harness: &Window| harness.state().state().functions.found.clone();
+    let all = functions(&harness);
+    let forbidden = scene(&harness).function();
+    assert!(all.contains(&forbidden));
+    click(&mut harness, "list functions whose entry can be hooked");
+    until(&mut harness, "it is known which can be", |state| {
+        let found = &state.functions.found;
+        !found.is_empty() && found.len() < all.len()
+    });
+    let found = functions(&harness);
+    assert_eq!(found.len(), all.len() - 1, "the others can be");
+    assert!(!found.contains(&forbidden));
 }
 
 #[test]

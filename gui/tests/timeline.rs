@@ -15,6 +15,9 @@ use egui_kittest::kittest::Queryable;
 use gilk_engine::cfg::BlockIndex;
 use gilk_gui::args::Start;
 use gilk_gui::state::TargetState;
+use gilk_gui::timeline::Record;
+use gilk_samples::metadata::Metadata;
+use gilk_samples::{Batch, Meaning, Sample};
 use support::{Window, browsing, click, fill, press, record, say, settle, until, window};
 
 /// A window with a run on its timeline.
@@ -23,6 +26,35 @@ fn looking() -> Window {
     harness.state_mut().state_mut().timeline.open(record());
     harness.run_steps(3);
     harness
+}
+
+/// A run of a second on two CPUs: times of `a` on both, 500 and 1600 of
+/// them, and events of `b` on the second.
+fn two_cpus() -> Record {
+    let mut record = record();
+    let info = &record.metadata.instruments;
+    let (mut a, mut b) = (info[0].clone(), info[1].clone());
+    (a.instrument, a.label, a.meaning) =
+        ("elapsed".into(), "elapsed of a".into(), Meaning::Duration);
+    (b.instrument, b.label) = ("clock".into(), "clock of b".into());
+    let metadata = Metadata {
+        instruments: vec![a.clone(), b.clone()],
+        ..std::mem::take(&mut record.metadata)
+    };
+    let mut record = Record::live("two.arrow".into(), metadata, 1.0);
+    let sample = |id, tsc, value| Sample { id, value, tsc };
+    let times = |count: u64| (0..count).map(move |hit| (1_000_000 / count * hit, 100 + hit));
+    let batch = |cpu, samples| Batch { cpu, samples };
+    let first = times(500).map(|(tsc, value)| sample(a.id, tsc, value));
+    let mut second: Vec<Sample> = times(1600)
+        .map(|(tsc, value)| sample(a.id, tsc, value))
+        .collect();
+    second.extend(times(60).map(|(tsc, _)| sample(b.id, tsc, 0)));
+    second.sort_by_key(|sample| sample.tsc);
+    record.append(&batch(0, first.collect()));
+    record.append(&batch(1, second));
+    record.now = None;
+    record
 }
 
 /// Where a time is in the lanes, at the height of a lane.
@@ -112,6 +144,81 @@ fn shift_and_drag_measures_too_and_does_not_pan() {
     let (a, b) = timeline.span().unwrap();
     assert!((a - 2.0).abs() < 0.05 && (b - 5.0).abs() < 0.05, "{a} {b}");
     assert_eq!(timeline.range, range);
+}
+
+#[test]
+fn lanes_are_stacked_by_instrument_and_by_cpu() {
+    let mut harness = looking();
+    harness.state_mut().state_mut().timeline.open(two_cpus());
+    harness.run_steps(3);
+    let top = |harness: &Window, name: &str| harness.get_by_label_contains(name).rect().top();
+    let (first, second) = ("lane elapsed of a: 2100", "lane clock of b: 60");
+    assert!(top(&harness, first) < top(&harness, second));
+    click(&mut harness, "lanes by instrument");
+    assert!(top(&harness, first) > top(&harness, second));
+    click(&mut harness, "lanes by CPU");
+    let lanes = [
+        "lane elapsed of a on CPU 0: 500",
+        "lane clock of b on CPU 1: 60",
+    ];
+    assert!(top(&harness, lanes[0]) < top(&harness, lanes[1]));
+    // By the palette too.
+    say(&mut harness, "lanes in the session");
+    harness.run_steps(2);
+    harness.get_by_label(second);
+}
+
+#[test]
+fn very_many_values_are_heat() {
+    let mut harness = looking();
+    harness.state_mut().state_mut().timeline.open(two_cpus());
+    click(&mut harness, "lanes by CPU");
+    // 500 can be told apart, 1600 can not.
+    harness.get_by_label("lane elapsed of a on CPU 0: 500");
+    harness.get_by_label_contains("lane elapsed of a on CPU 1: 1600, as heat of up to ");
+}
+
+#[test]
+fn fit_shows_what_was_recorded_and_then_the_whole_session() {
+    let mut harness = looking();
+    harness
+        .state_mut()
+        .state_mut()
+        .timeline
+        .record
+        .as_mut()
+        .unwrap()
+        .now = None;
+    let (first, last) = (0.001, 0.3);
+    click(&mut harness, "Fit timeline");
+    let range = harness.state().state().timeline.range;
+    assert!(range.start < first && range.end > last, "{range:?}");
+    assert!(range.width() < 1.1 * (last - first), "{range:?}");
+    click(&mut harness, "Fit timeline");
+    let range = harness.state().state().timeline.range;
+    assert!(range.start < 0.0 && range.end > 10.0, "{range:?}");
+}
+
+#[test]
+fn what_an_instrument_would_cost_is_said_where_hits_are_known() {
+    let mut harness = looking();
+    click(&mut harness, "block 0 of kernel_clone");
+    harness.get_by_label("Count hits first");
+    until(&mut harness, "the draft is planned", |state| {
+        matches!(state.preview.outcome, Some(Ok(_)))
+    });
+    harness.run_steps(2);
+    // 300 hits in ten seconds that have not begun.
+    harness
+        .state_mut()
+        .state_mut()
+        .timeline
+        .record
+        .as_mut()
+        .unwrap()
+        .now = None;
+    harness.run_steps(2);
+    harness.get_by_label_contains("30 hits a second in that run: timestamp would cost ");
 }
 
 #[test]

@@ -14,10 +14,12 @@ pub(crate) fn show(ui: &Ui, rect: Rect) {
         ("loop", tokens.edge_back),
         ("static key", tokens.edge_rare),
     ];
+    // The last is a dot on a hook's pill.
     let hooks = [
         ("can be hooked", tokens.hookable),
         ("hooked", tokens.hooked),
         ("refused", tokens.refused),
+        ("dearer", tokens.warning),
     ];
     let painter = ui.painter().with_clip_rect(rect);
     let galley = |label: &str| {
@@ -56,13 +58,17 @@ pub(crate) fn show(ui: &Ui, rect: Rect) {
         .chain(hooks.iter().map(|entry| (1, entry)))
     {
         let middle = frame.center().y;
-        let sign = if kind == 0 {
-            vec2(12.0, 2.0)
-        } else {
-            vec2(4.0, 12.0)
-        };
         let center = pos2(x + 6.0, middle);
-        painter.rect_filled(Rect::from_center_size(center, sign), 1.0, *color);
+        if *label == "dearer" {
+            painter.circle_filled(center, 2.3, *color);
+        } else {
+            let sign = if kind == 0 {
+                vec2(12.0, 2.0)
+            } else {
+                vec2(4.0, 12.0)
+            };
+            painter.rect_filled(Rect::from_center_size(center, sign), 1.0, *color);
+        }
         let text = galley(label);
         painter.galley(
             pos2(x + 18.0, middle - text.size().y / 2.0),

@@ -105,6 +105,21 @@ impl<'a> Mark<'a> {
     }
 }
 
+/// How much dearer than a splice over its own instructions the way to a hook is, in steps, and what it
+/// is called.
+pub(crate) fn dearness(scene: &Scene, block: BlockIndex, hook: HookType) -> (usize, &'static str) {
+    let Some(Ok(choice)) = scene.hook(block, hook) else {
+        return (0, "");
+    };
+    let steps = match choice.tactic {
+        Tactic::DirectSplice | Tactic::BlockRelocation => 0,
+        Tactic::Trap => 3,
+        tactic if tactic < Tactic::WholeFunction => 1,
+        _ => 2,
+    };
+    (steps, choice.tactic.name())
+}
+
 /// The sentence of a refusal, as it stands on screens: its first letter large, a full stop behind.
 pub(crate) fn sentence(refusal: &Refusal) -> String {
     let mut letters = refusal.why.chars();

@@ -55,7 +55,15 @@ impl Canvas<'_> {
     }
 
     /// The pill of one hook: outlined if it can be had, filled if it is taken, struck out if refused.
-    pub(crate) fn pill(&self, rect: Rect, hook: HookType, mark: &Mark<'_>, emphasis: Emphasis) {
+    ///
+    /// Dots on its lower edge say how much dearer than the simplest the way to it is.
+    pub(crate) fn pill(
+        &self,
+        rect: Rect,
+        hook: HookType,
+        (mark, steps): (&Mark<'_>, usize),
+        emphasis: Emphasis,
+    ) {
         let zoom = self.camera.zoom;
         let color = mark.color(self.tokens);
         let corner = CornerRadius::same((8.0 * zoom).clamp(1.0, 12.0) as u8);
@@ -79,6 +87,14 @@ impl Canvas<'_> {
             prose(11.0 * zoom),
             ink,
         );
+        let step = 5.0 * zoom;
+        let first = rect.center().x - step * (steps as f32 - 1.0) / 2.0;
+        for dot in 0..steps {
+            let at = pos2(first + step * dot as f32, rect.bottom());
+            let ring = Stroke::new(0.8 * zoom, self.tokens.card);
+            self.painter
+                .circle(at, 2.3 * zoom, self.tokens.warning, ring);
+        }
         if matches!(mark, Mark::Refused(_)) {
             self.painter.hline(
                 text.expand(2.0 * zoom).x_range(),

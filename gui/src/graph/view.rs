@@ -10,7 +10,7 @@ use gilk_engine::cfg::BlockIndex;
 use super::camera::Camera;
 use super::find::{self, Find};
 use super::heat::Heat;
-use super::marks::{Hooked, Mark, sentence};
+use super::marks::{Hooked, Mark, dearness, sentence};
 use super::paint::{Canvas, Emphasis, Galleys};
 use super::scene::{Metrics, Scene, inside};
 use super::{drop, legend, minimap};
@@ -215,6 +215,8 @@ pub fn show(
         }
     }
     drop::show(ui, &canvas, &scene, &blocks, said);
+    // The inspector, which is drawn later, says what they cost.
+    graph.heat = heat;
     legend::show(ui, rect);
     minimap::show(ui, &mut graph.camera, &scene, hooked, rect);
     find::show(ui, graph, &scene, rect, said);
@@ -284,13 +286,19 @@ fn pills(
             Sense::click(),
         );
         let chosen = graph.selected == Some(index) && graph.hook == Some(hook);
-        let name = format!("{hook}-hook of block {}: {}", index.0, mark.words());
+        let (steps, way) = dearness(scene, index, hook);
+        let dearer = if steps > 0 {
+            format!(", dearer by {way}")
+        } else {
+            String::new()
+        };
+        let name = format!("{hook}-hook of block {}: {}{dearer}", index.0, mark.words());
         let response = widgets::chosen(response, Role::Button, chosen, &name);
         hovering |= response.hovered();
         canvas.pill(
             pill,
             hook,
-            &mark,
+            (&mark, steps),
             Emphasis {
                 selected: chosen,
                 hovered: response.hovered(),

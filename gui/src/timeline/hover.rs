@@ -1,7 +1,7 @@
 //! What is under the pointer: a sample, or what shares a pixel.
 
 use gilk_samples::Meaning;
-use gilk_samples::index::{Index, Point};
+use gilk_samples::index::{Part, Point};
 use gilk_samples::metadata::{Clock, InstrumentInfo};
 use gilk_samples::record::ALL_CPUS;
 
@@ -11,7 +11,7 @@ use crate::widgets;
 
 /// Looks for a sample within `reach` seconds of `at`, and says what is there, a line each.
 pub(crate) fn words(
-    index: &Index,
+    index: Part<'_>,
     info: &InstrumentInfo,
     clock: Clock,
     at: f64,
@@ -81,7 +81,7 @@ fn one(info: &InstrumentInfo, clock: Clock, point: Point) -> Vec<String> {
     lines
 }
 
-fn count(index: &Index, info: &InstrumentInfo, clock: Clock, at: f64) -> Option<Vec<String>> {
+fn count(index: Part<'_>, info: &InstrumentInfo, clock: Clock, at: f64) -> Option<Vec<String>> {
     let until = tick(clock, at).saturating_add(1);
     let lane = index.lane(info.id)?;
     if until <= lane.first {

@@ -3,9 +3,10 @@
 
 use egui::{Color32, CornerRadius, Painter, Pos2, Rect, Shape, Stroke, pos2, vec2};
 use gilk_samples::Meaning;
-use gilk_samples::index::{Column, Index, Point};
+use gilk_samples::index::{Column, Part, Point};
 use gilk_samples::metadata::{Clock, InstrumentInfo};
 
+use super::heat::{self, Heats};
 use super::scale::{Scale, length, tick};
 use crate::theme::{Tokens, prose, text};
 use crate::widgets;
@@ -21,7 +22,9 @@ pub(crate) struct Lane<'a> {
     pub(crate) rect: Rect,
     pub(crate) scale: Scale,
     pub(crate) info: &'a InstrumentInfo,
-    pub(crate) index: &'a Index,
+    /// Its samples, of one CPU or of all.
+    pub(crate) index: Part<'a>,
+    pub(crate) cpu: Option<u16>,
     pub(crate) clock: Clock,
     /// Seconds up to which it is known what happened.
     pub(crate) until: f64,
@@ -50,14 +53,16 @@ impl Lane<'_> {
         )
     }
 
-    /// Draws the samples.
-    pub(crate) fn draw(&self) {
+    /// Draws the samples. Where they are so many that they are heat, returns how many are in the
+    /// hottest cell.
+    pub(crate) fn draw(&self, heats: &mut Heats) -> Option<u32> {
         match self.info.meaning {
             Meaning::Event => self.events(),
             Meaning::Count => self.steps(),
-            Meaning::Duration => self.slices(),
-            Meaning::Value | Meaning::Block => self.points(),
+            Meaning::Duration => return self.slices(heats),
+            Meaning::Value | Meaning::Block => return self.points(heats),
         }
+        None
     }
 
     /// A tick a pixel that has events, the taller the more.
@@ -146,15 +151,13 @@ impl Lane<'_> {
     }
 
     /// Times that ended at their samples: slices where there are few, heights where there are many.
-    fn slices(&self) {
+    fn slices(&self, heats: &mut Heats) -> Option<u32> {
         let (first, end) = self.ticks();
-        let Some(lane) = self.index.lane(self.info.id) else {
-            return;
-        };
+        let lane = self.index.lane(self.info.id)?;
         // One that ends behind the view may have begun in it.
         let until = end.saturating_add(lane.total.max).max(end);
         if self.index.total(self.info.id, first, until).count > FEW {
-            return self.heights();
+            return self.many(heats);
         }
         let mut busy = [f32::NEG_INFINITY; ROWS];
         let row_height = (self.rect.height() - 6.0) / ROWS as f32;
@@ -209,6 +212,33 @@ impl Lane<'_> {
                 );
             }
         }
+        None
+    }
+
+    /// More samples than can be told apart: heat, or where even that would take too long, the least
+    /// and the greatest of each pixel.
+    fn many(&self, heats: &mut Heats) -> Option<u32> {
+        let (first, end) = self.ticks();
+        let seen = self.index.total(self.info.id, first, end);
+        // A live lane is another one in every frame.
+        let live = self.until < self.info.splash;
+        let most = if live { heat::MOST / 16 } else { heat::MOST };
+        let mut counted = 0;
+        if seen.count <= most {
+            let place = self.rect.shrink2(vec2(0.0, 3.0));
+            let view = (self.scale.range, (first, end));
+            let key = (self.info.id, self.cpu);
+            let cells = heats.of(key, self.index, view, seen, place);
+            self.painter.add(cells.shape(place, self.color));
+            counted = cells.most;
+        }
+        // A coarse lane has sums alone.
+        if counted == 0 {
+            self.heights();
+            return None;
+        }
+        self.bounds(seen.min, seen.max);
+        Some(counted)
     }
 
     fn clock_seconds(&self, ticks: u64) -> f64 {
@@ -258,11 +288,11 @@ impl Lane<'_> {
     }
 
     /// Values: dots where there are few, heights where there are many.
-    fn points(&self) {
+    fn points(&self, heats: &mut Heats) -> Option<u32> {
         let (first, end) = self.ticks();
         let total = self.index.total(self.info.id, first, end);
         if total.count > FEW {
-            return self.heights();
+            return self.many(heats);
         }
         for Point { tsc, value, .. } in
             self.index
@@ -282,6 +312,7 @@ impl Lane<'_> {
         if total.count > 0 {
             self.bounds(total.min, total.max);
         }
+        None
     }
 
     fn bounds(&self, least: u64, most: u64) {

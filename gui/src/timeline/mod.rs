@@ -1,12 +1,14 @@
 //! The timeline: a lane an instrument, live or from a file.
 
 mod between;
+mod heat;
 mod hover;
 mod input;
 mod lanes;
 pub mod notes;
 mod rows;
 pub(crate) mod scale;
+mod stack;
 pub mod view;
 
 use std::path::PathBuf;
@@ -15,6 +17,7 @@ use gilk_samples::index::Index;
 use gilk_samples::metadata::{InstrumentInfo, Metadata};
 use gilk_samples::{Batch, Meaning};
 
+pub use stack::Stack;
 pub use view::Timeline;
 
 /// A recording that was read.
@@ -116,7 +119,13 @@ impl Record {
     /// What lane `id` has seen: hits of a counter, samples of anything else.
     #[must_use]
     pub fn hits(&self, info: &InstrumentInfo) -> u64 {
-        let Some(lane) = self.index.lane(info.id) else {
+        self.hits_on(info, None)
+    }
+
+    /// The same of one CPU.
+    #[must_use]
+    pub(crate) fn hits_on(&self, info: &InstrumentInfo, cpu: Option<u16>) -> u64 {
+        let Some(lane) = self.index.part(cpu).lane(info.id) else {
             return 0;
         };
         if info.meaning == Meaning::Count {
@@ -124,6 +133,16 @@ impl Record {
         } else {
             lane.total.count
         }
+    }
+}
+
+impl Record {
+    /// Seconds of the first and the last sample.
+    #[must_use]
+    pub fn recorded(&self) -> Option<(f64, f64)> {
+        let (first, last) = self.index.span()?;
+        let clock = self.metadata.clock;
+        Some((clock.seconds(first), clock.seconds(last)))
     }
 }
 
@@ -143,10 +162,16 @@ impl Range {
     /// All of `duration`, and a little around it.
     #[must_use]
     pub fn whole(duration: f64) -> Self {
-        let duration = duration.max(Self::NARROWEST);
+        Self::around(0.0, duration)
+    }
+
+    /// All from `start` to `end`, and a little around it.
+    #[must_use]
+    pub fn around(start: f64, end: f64) -> Self {
+        let width = (end - start).max(Self::NARROWEST);
         Self {
-            start: -0.015 * duration,
-            end: 1.015 * duration,
+            start: start - 0.015 * width,
+            end: start + 1.015 * width,
         }
     }
 

@@ -2,11 +2,12 @@
 
 use egui::accesskit::Role;
 use egui::{Id, Painter, Rect, Sense, Stroke, Ui, pos2, vec2};
-use gilk_samples::metadata::InstrumentInfo;
 
 use super::Record;
+use super::heat::Heats;
 use super::lanes::Lane;
 use super::scale::{Scale, moment, tick_label, ticks};
+use super::stack::Row;
 use super::view::NAMES;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
@@ -64,12 +65,13 @@ pub(super) fn ruler(
 pub(super) fn lane(
     painter: &Painter,
     record: &Record,
-    info: &InstrumentInfo,
-    index: usize,
+    of: Row<'_>,
     row: Rect,
     scale: &Scale,
     tokens: &Tokens,
-) {
+    heats: &mut Heats,
+) -> Option<u32> {
+    let info = of.info;
     let (from, to) = (
         scale.x(info.launch).max(row.left()),
         scale.x(info.splash).min(row.right()),
@@ -84,39 +86,42 @@ pub(super) fn lane(
         rect: row.shrink2(vec2(0.0, 4.0)),
         scale: *scale,
         info,
-        index: &record.index,
+        index: record.index.part(of.cpu),
+        cpu: of.cpu,
         clock: record.metadata.clock,
         until: record.now.unwrap_or(record.duration),
-        color: tokens.lane(index),
+        color: tokens.lane(of.index),
         tokens,
     };
-    samples.draw();
+    let hottest = samples.draw(heats);
     painter.hline(
         row.left() - NAMES..=row.right(),
         row.bottom() - 0.5,
         Stroke::new(1.0, tokens.line),
     );
+    hottest
 }
 
 pub(super) fn name(
     ui: &Ui,
     painter: &Painter,
     record: &Record,
-    info: &InstrumentInfo,
-    index: usize,
+    of: Row<'_>,
     row: Rect,
     rect: Rect,
+    hottest: Option<u32>,
 ) {
+    let info = of.info;
     let tokens = Tokens::of(ui);
     let left = rect.left() + space::PANEL;
     let right = row.left() - space::SMALL;
     painter.circle_filled(
         pos2(left + 4.0, row.center().y - 8.0),
         4.0,
-        tokens.lane(index),
+        tokens.lane(of.index),
     );
     let hits = painter.layout_no_wrap(
-        widgets::grouped(record.hits(info)),
+        widgets::grouped(record.hits_on(info, of.cpu)),
         code(text::CODE),
         tokens.strong,
     );
@@ -145,8 +150,8 @@ pub(super) fn name(
         .label
         .strip_prefix(&info.instrument)
         .unwrap_or(&info.label)
-        .trim()
-        .to_owned();
+        .trim();
+    let place = format!("{}{place}", of.whose());
     let place = widgets::truncated(
         painter,
         place,
@@ -161,15 +166,23 @@ pub(super) fn name(
     );
     let area = Rect::from_min_max(pos2(rect.left(), row.top()), pos2(row.left(), row.bottom()))
         .intersect(painter.clip_rect());
-    let response = ui.interact(area, Id::unique("lane").with(info.id), Sense::hover());
+    let response = ui.interact(
+        area,
+        Id::unique("lane").with((info.id, of.cpu)),
+        Sense::hover(),
+    );
+    let heat = hottest.map_or_else(String::new, |most| {
+        format!(", as heat of up to {most} in a cell")
+    });
+    let hits = record.hits_on(info, of.cpu);
     let response = widgets::named(
         response,
         Role::Label,
-        &format!("lane {}: {}", info.label, record.hits(info)),
+        &format!("lane {}: {hits}{heat}", of.label()),
     );
     let words = format!(
-        "{}\nfrom {} to {}",
-        info.label,
+        "{}\nfrom {} to {}{heat}",
+        of.label(),
         moment(info.launch),
         moment(info.splash)
     );

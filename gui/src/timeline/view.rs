@@ -7,13 +7,15 @@ use gilk_engine::cfg::BlockIndex;
 use gilk_samples::metadata::InstrumentInfo;
 
 use super::between::{self, Made};
+use super::heat::Heats;
 use super::input;
 use super::notes::{self, Note};
 use super::rows::{lane, name, now_line, ruler, scroll_bar};
 use super::scale::{Scale, length, moment};
+use super::stack::{self, Row, Stack};
 use super::{Range, Record, hover};
 use crate::command::Command;
-use crate::theme::{Tokens, code, text};
+use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
 /// Width of the names of lanes, in points.
@@ -21,7 +23,7 @@ pub(super) const NAMES: f32 = 270.0;
 /// Height of the ruler.
 const RULER: f32 = 24.0;
 /// Height of a lane: at least this, and more where there is room.
-const LANE: (f32, f32) = (31.0, 64.0);
+const LANE: (f32, f32) = (36.0, 64.0);
 
 /// The pane's state.
 #[derive(Debug)]
@@ -47,6 +49,9 @@ pub struct Timeline {
     pub(super) made: Option<Made>,
     /// Whether a range is being dragged.
     pub(super) ranging: bool,
+    /// How lanes are stacked.
+    pub stack: Stack,
+    pub(super) heats: Heats,
 }
 
 impl Default for Timeline {
@@ -63,6 +68,8 @@ impl Default for Timeline {
             pointer: None,
             made: None,
             ranging: false,
+            stack: Stack::default(),
+            heats: Heats::default(),
         }
     }
 }
@@ -74,14 +81,32 @@ impl Timeline {
         self.follow = true;
         self.scroll = 0.0;
         (self.markers, self.chosen) = ([None; 2], None);
+        self.heats.clear();
         self.record = Some(record);
     }
 
-    /// Shows the whole recording.
+    /// Shows everything that was recorded; if just that is shown, the whole session.
     pub fn fit(&mut self) {
-        if let Some(record) = &self.record {
-            self.range = Range::whole(record.duration);
-            self.scroll = 0.0;
+        let Some(record) = &self.record else { return };
+        let whole = Range::whole(record.duration);
+        // While it runs the end is now, which moves.
+        let recorded = record.recorded().filter(|_| record.now.is_none());
+        let recorded = recorded.map_or(whole, |(first, last)| Range::around(first, last));
+        self.range = if self.range == recorded {
+            whole
+        } else {
+            recorded
+        };
+        self.scroll = 0.0;
+    }
+
+    /// Nothing comes any more: what was to come after `seconds` is not shown.
+    pub(crate) fn stopped_at(&mut self, seconds: f64) {
+        if let Some(record) = &mut self.record {
+            record.duration = seconds.max(1e-6);
+            if self.follow {
+                self.range = Range::whole(record.duration);
+            }
         }
     }
 
@@ -129,7 +154,7 @@ pub fn show(
     let plot = Rect::from_min_max(pos2(rect.left() + NAMES, rect.top() + RULER), rect.max);
     let response = ui.interact(rect, Id::unique("timeline"), Sense::click_and_drag());
     let response = widgets::named(response, Role::Canvas, "Timeline");
-    let lanes = record.lanes();
+    let lanes = stack::rows(&record, timeline.stack);
     let height = (plot.height() / lanes.len().max(1) as f32).clamp(LANE.0, LANE.1);
     let deepest = (height * lanes.len() as f32 - plot.height()).max(0.0);
     input::take(ui, timeline, &record, plot, &response);
@@ -148,17 +173,18 @@ pub fn show(
     let below = painter.with_clip_rect(
         Rect::from_min_max(pos2(rect.left(), plot.top()), rect.max).intersect(ui.clip_rect()),
     );
-    for (index, info) in lanes.iter().enumerate() {
+    for (index, &of) in lanes.iter().enumerate() {
         let row = rows(index);
         if row.bottom() < plot.top() || row.top() > plot.bottom() {
             continue;
         }
-        if here.is_some_and(|here| stands(&record, info, here)) {
+        if here.is_some_and(|here| stands(&record, of.info, here)) {
             let names = Rect::from_min_max(pos2(rect.left(), row.top()), row.left_bottom());
             below.rect_filled(names, 0.0, tokens.accent_fill);
         }
-        lane(&below, &record, info, index, row, &scale, tokens);
-        name(ui, &below, &record, info, index, row, rect);
+        let heats = &mut timeline.heats;
+        let hottest = lane(&below, &record, of, row, &scale, tokens, heats);
+        name(ui, &below, &record, of, row, rect, hottest);
     }
     now_line(&below, &record, plot, &scale, tokens);
     notes::show(ui, timeline, &painter, plot, &scale);
@@ -170,7 +196,7 @@ pub fn show(
             .filter(|at| at.y > plot.top())
     {
         let index = ((at.y - plot.top() + timeline.scroll) / height).max(0.0) as usize;
-        if let Some(info) = lanes.get(index) {
+        if let Some(info) = lanes.get(index).map(|of| of.info) {
             timeline.chosen = Some(info.id);
             said.extend(place(&record, info).map(|(name, block)| Command::OpenNamed(name, block)));
         }
@@ -183,8 +209,9 @@ pub fn show(
         let index = ((pointer.y - plot.top() + timeline.scroll) / height)
             .floor()
             .max(0.0) as usize;
+        let of = lanes.get(index).copied();
         pointed(
-            &below, &response, &record, index, pointer, plot, &scale, tokens,
+            &below, &response, &record, of, pointer, plot, &scale, tokens,
         );
     }
     timeline.record = Some(record);
@@ -212,6 +239,17 @@ pub(crate) fn header(ui: &mut Ui, timeline: &Timeline, said: &mut Vec<Command>) 
     if timeline.markers.iter().any(Option::is_some) {
         widgets::button(ui, "Clear A B", Command::ClearMarkers, true, said);
     }
+    ui.spacing_mut().item_spacing.x = 2.0;
+    for (stack, label) in Stack::ALL.into_iter().rev() {
+        let chosen = timeline.stack == stack;
+        let response = ui.selectable_label(chosen, RichText::new(label).small());
+        let name = format!("lanes by {label}");
+        if widgets::chosen(response, Role::RadioButton, chosen, &name).clicked() {
+            said.push(Command::Stack(stack));
+        }
+    }
+    widgets::caption(ui, "lanes by");
+    ui.spacing_mut().item_spacing.x = space::SMALL;
     if record.now.is_some() {
         let label = if timeline.follow {
             "Following"
@@ -238,7 +276,7 @@ fn pointed(
     painter: &Painter,
     response: &egui::Response,
     record: &Record,
-    index: usize,
+    of: Option<Row<'_>>,
     pointer: egui::Pos2,
     plot: Rect,
     scale: &Scale,
@@ -249,19 +287,19 @@ fn pointed(
         return;
     }
     let at = scale.seconds(pointer.x);
-    let found = record.lanes().get(index).and_then(|info| {
+    let found = of.and_then(|of| {
         let words = hover::words(
-            &record.index,
-            info,
+            record.index.part(of.cpu),
+            of.info,
             record.metadata.clock,
             at,
             4.0 / scale.density(),
         )?;
-        Some((info, words))
+        Some((of, words))
     });
     response.clone().on_hover_ui_at_pointer(|ui| match found {
-        Some((info, words)) => {
-            ui.label(RichText::new(&info.label).color(tokens.strong));
+        Some((of, words)) => {
+            ui.label(RichText::new(of.label()).color(tokens.strong));
             for line in words {
                 ui.label(RichText::new(line).font(code(text::CODE)));
             }

@@ -5,18 +5,20 @@
 //! | `target` | one a target: boots the lab, connects, loads symbols and text, runs sessions |
 //! | `analyst` | analyses, disassembles and lays out the function that is opened |
 //! | `searcher` | filters the list of functions |
-//! | `planner` | plans and verifies the session after every change, and as it would be with the inspector's instrument in it; compiles the editor's |
+//! | `planner` | plans and verifies the session after every change, and as it would be with the inspector's instrument in it; compiles the editor's; plans a counting run |
 //! | `caller` | one a kernel: who calls whom |
+//! | `hookable` | one a kernel: which functions can be hooked |
 //! | `files` | one a task: sessions, recordings and the desktop's file dialog |
 
 mod analyst;
 pub(crate) mod caller;
 pub mod files;
+pub(crate) mod hookable;
 mod planner;
 mod searcher;
 pub(crate) mod target;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -71,6 +73,10 @@ pub enum Message {
     Exporting(gilk_samples::export::Progress),
     /// Who calls whom in the kernel of the target of that number.
     Calls(u64, Arc<Calls>),
+    /// Which functions of the kernel of the target of that number can be hooked at their entries.
+    Hookable(u64, Arc<BTreeSet<FunctionId>>),
+    /// A session that only counts was planned: it, and the plan or what is wrong.
+    Counting(Session, Result<Arc<VerifiedPlan>, Vec<String>>),
     /// Something that was to outlive the window could not be written.
     NotKept(Error),
     /// A session file was written, with what.
@@ -145,6 +151,7 @@ pub struct Workers {
     planner: Sender<Planning>,
     previewer: Sender<Planning>,
     compiler: Sender<Planning>,
+    counter: Sender<Planning>,
 }
 
 impl Workers {
@@ -162,6 +169,7 @@ impl Workers {
             planner: newest("planner", &mail, planner::work),
             previewer: newest("previewer", &mail, planner::preview),
             compiler: newest("compiler", &mail, planner::compile),
+            counter: newest("counter", &mail, planner::count),
             mail,
         };
         (workers, inbox)
@@ -191,6 +199,11 @@ impl Workers {
     /// Has a session planned that has nothing but the editor's instrument.
     pub fn compile(&self, planning: Planning) {
         let _ended = self.compiler.send(planning);
+    }
+
+    /// Has a session planned that only counts, to be run at once.
+    pub fn count(&self, planning: Planning) {
+        let _ended = self.counter.send(planning);
     }
 
     /// Has a session planned.

@@ -100,6 +100,12 @@ pub(super) fn compile(planning: &Planning, newer: &Receiver<Planning>, mail: &Ma
     }
 }
 
+pub(super) fn count(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail) {
+    if let Some(outcome) = outcome(planning, newer) {
+        mail.send(Message::Counting(planning.session.clone(), outcome));
+    }
+}
+
 /// The words of a target that is not there, so that a session can be checked against a saved
 /// image: an arena in reach of the kernel's text, and as many counters as `ilk.ko` has. A plan made
 /// with it is never sent to anything.

@@ -1,0 +1,95 @@
+//! A short run that only counts: how often a hook is hit, before anything dearer is put there.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use gilk_engine::session::{Placement, Session};
+use gilk_engine::{HookType, VerifiedPlan};
+
+use crate::app::App;
+use crate::run::{default_path, free};
+use crate::state::{NoticeKind, State};
+
+/// Seconds that it lasts, and those of a session with a program, which has to begin first.
+const LASTS: (f64, f64) = (2.0, 5.0);
+/// Seconds at which the program begins.
+const BEGINS: f64 = 0.2;
+/// What counts.
+const COUNTER: &str = "counter";
+
+/// The session that counts what the inspector's hook is hit; nothing where there is no such hook.
+fn session(state: &State) -> Option<Session> {
+    let block = state.graph.selected?;
+    let scene = state.graph.scene.as_ref()?;
+    let hook: HookType = state.draft.hook;
+    scene.hook(block, hook)?.as_ref().ok()?;
+    let mut session = state.document.session().clone();
+    let lasts = match &mut session.workload {
+        Some(workload) => {
+            workload.start = workload.start.min(BEGINS);
+            LASTS.1
+        }
+        None => LASTS.0,
+    };
+    session.name = format!("{}-count", session.name);
+    session.duration = lasts;
+    session.placements = vec![Placement {
+        function: scene.name.as_str().into(),
+        block: block.0,
+        hook,
+        instrument: COUNTER.into(),
+        launch: 0.0,
+        splash: lasts,
+        timer: 0,
+    }];
+    session.styles.clear();
+    session.sources.clear();
+    Some(session)
+}
+
+/// Whether hits at the inspector's hook can be counted now.
+pub(crate) fn possible(state: &State) -> bool {
+    state.target_hindrance().is_none() && session(state).is_some()
+}
+
+impl App {
+    /// Has the session planned that counts.
+    pub(crate) fn count_first(&self) {
+        if let (Some(session), Some(catalogue)) = (session(&self.state), &self.state.catalogue)
+            && possible(&self.state)
+        {
+            self.workers.count(self.planning(0, session, catalogue));
+        }
+    }
+
+    /// Runs it.
+    pub(crate) fn counting(
+        &mut self,
+        session: Session,
+        planned: Result<Arc<VerifiedPlan>, Vec<String>>,
+    ) {
+        match planned {
+            // Another run may have begun meanwhile.
+            Ok(plan) if self.state.target_hindrance().is_none() => {
+                let recording = self.recording_of(&session);
+                self.begin(&plan, session, recording);
+            }
+            Ok(_) => {}
+            Err(wrong) => {
+                let words = wrong.first().cloned().unwrap_or_default();
+                self.state.tell(NoticeKind::Bad, words);
+            }
+        }
+    }
+
+    /// Beside where the session is recorded.
+    fn recording_of(&self, session: &Session) -> PathBuf {
+        let typed = PathBuf::from(self.state.run.path.trim());
+        let own = default_path(session);
+        let beside = typed.parent().filter(|_| typed.file_name().is_some());
+        free(&match (beside, own.file_name()) {
+            (Some(folder), Some(name)) => folder.join(name),
+            _ => own,
+        })
+    }
+}

@@ -1,0 +1,23 @@
+//! Finds out which functions can be hooked at their entries, once for each kernel that it is asked of.
+
+use std::sync::Arc;
+
+use gilk_engine::cfg::Cfg;
+use gilk_engine::placement::at_instruction;
+
+use super::{Mail, Message, spawn};
+use crate::catalogue::Catalogue;
+
+/// Looks through `catalogue`; `number` tells targets apart.
+pub(crate) fn look(mail: &Mail, number: u64, catalogue: Arc<Catalogue>) {
+    let mail = mail.clone();
+    spawn("hookable", move || {
+        let image = catalogue.image();
+        let hookable = image.functions().iter().map(|one| one.id).filter(|&id| {
+            let cfg = Cfg::of(image, id);
+            at_instruction(image, &cfg, cfg.span.start).is_ok()
+        });
+        let hookable = Arc::new(hookable.collect());
+        mail.send(Message::Hookable(number, hookable));
+    });
+}
