@@ -13,6 +13,7 @@ pub mod image;
 pub mod layout;
 pub mod listing;
 pub mod liveness;
+pub mod native;
 pub mod patch;
 pub mod paths;
 pub mod placement;

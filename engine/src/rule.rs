@@ -62,6 +62,8 @@ pub enum Rule {
     ReturnUnknown,
     /// The block does not end with a branch whose ways could be told apart.
     NoBranch,
+    /// The object file of an instrument holds, or calls, what may not run in a patch.
+    NativeUnsafe,
     /// Two hooks want the same bytes with different splices.
     Overlap,
     /// Not all ways into the block are known, so its edges cannot stand for it.
@@ -106,6 +108,7 @@ impl Rule {
             Self::ExitUnknown => "exit-unknown",
             Self::ReturnUnknown => "return-unknown",
             Self::NoBranch => "no-branch",
+            Self::NativeUnsafe => "native-unsafe",
             Self::Overlap => "overlap",
             Self::WaysUnknown => "ways-unknown",
             Self::EnteredFromElsewhere => "entered-from-elsewhere",

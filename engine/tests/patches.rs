@@ -10,6 +10,8 @@
 
 #[path = "relocation/native.rs"]
 mod native;
+#[path = "patches/natives.rs"]
+mod natives;
 #[path = "patches/stretches.rs"]
 mod stretches;
 #[path = "patches/support.rs"]
@@ -90,7 +92,7 @@ proptest! {
         let mut clock = 1000;
         for one in &instruments {
             let expected: Option<Option<u64>> = match one.program {
-                Program::Probe => unreachable!("none is asked for"),
+                Program::Probe | Program::Native => unreachable!("none is asked for"),
                 Program::Count => {
                     counters[one.counter.unwrap().slot as usize] += 1;
                     None

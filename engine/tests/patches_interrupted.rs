@@ -141,6 +141,7 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
             program,
             timer: 0,
             probe: None,
+            native: None,
             counter: Some(CounterSlot { bank: 0, slot: 0 }),
         }
     };

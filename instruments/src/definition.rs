@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::program::Hook;
 use crate::source::ast::{Node, Probe, StatementKind};
-use crate::{Error, Result, Source};
+use crate::{Error, Native, Result, Source};
 
 /// An instrument of the library.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +27,9 @@ pub struct Definition {
     /// What it was written as, if that was the language.
     #[serde(skip)]
     pub source: Option<Arc<Source>>,
+    /// The function of an object file that it calls.
+    #[serde(skip)]
+    pub native: Option<Arc<Native>>,
 }
 
 /// What runs at each hit.
@@ -43,6 +46,9 @@ pub enum Program {
     /// What a probe of an instrument in the language does; no file of this form says so.
     #[serde(skip)]
     Probe,
+    /// Calls a function of an object file; no file of this form says so.
+    #[serde(skip)]
+    Native,
 }
 
 /// The value of a sample.
@@ -140,6 +146,7 @@ impl Definition {
             meaning: source.meaning(),
             unit: source.unit().to_owned(),
             source: Some(Arc::new(source)),
+            native: None,
         })
     }
 

@@ -24,6 +24,16 @@ pub enum Error {
         /// What is wrong with it.
         faults: Faults,
     },
+    /// The object file does not give instruments.
+    #[error(
+        "The object file {file} gives no instruments: {reason}. instruments/native/gilk.h says how one is written and compiled."
+    )]
+    Native {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// A name that sessions could not write.
     #[error(
         "The instrument file {file} names itself {name:?}; use lower-case letters, digits and dashes."

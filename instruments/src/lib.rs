@@ -8,6 +8,7 @@ mod error;
 mod fault;
 pub mod interpret;
 mod library;
+mod native;
 pub mod program;
 pub mod source;
 mod types;
@@ -17,6 +18,7 @@ pub use definition::{Definition, Program, Sampled, Stand};
 pub use error::{Error, Result};
 pub use fault::{Fault, Faults};
 pub use library::Library;
+pub use native::{Native, Parameter};
 pub use source::Source;
 pub use types::Types;
 

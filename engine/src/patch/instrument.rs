@@ -6,7 +6,7 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::emit::{Emitter, Forward, at, gs, indexed};
 use super::registers::{Registers, sampled_argument};
-use super::{Hooked, compile};
+use super::{Hooked, compile, native};
 use crate::Addr;
 use crate::layout::{Gs, RuntimeLayout, SLOT_LOG2};
 
@@ -51,6 +51,16 @@ pub(super) fn emit(
     if let Some(probed) = hooked.probe {
         return compile::emit(e, hooked, probed, registers, layout);
     }
+    if let Some(called) = hooked.native {
+        native::call(e, hooked, called, registers, layout);
+        if !called.native.samples {
+            return Vec::new();
+        }
+        let [value, a, b] = [0, 1, 2].map(|n| registers.work(n));
+        e.op(Instruction::with2(Code::Mov_r64_rm64, value, Register::RAX));
+        let lost = sample(e, hooked, layout, &Value::Register(value), [a, b]);
+        return vec![(lost, e.here())];
+    }
     let lost = built_in(e, hooked, registers, layout);
     let end = e.here();
     lost.into_iter().map(|lost| (lost, end)).collect()
@@ -62,7 +72,7 @@ fn built_in(
     registers: &Registers,
     layout: &RuntimeLayout,
 ) -> Vec<Lost> {
-    let [a, b, c] = [0, 1, 2].map(|n| registers.work.get(n).copied().unwrap_or(Register::None));
+    let [a, b, c] = [0, 1, 2].map(|n| registers.work(n));
     match hooked.program {
         Program::Count => {
             count(
@@ -92,8 +102,8 @@ fn built_in(
             start_timer(e, hooked, layout, [a, b]);
             Vec::new()
         }
-        // It has a probe, or nothing to do.
-        Program::Probe => Vec::new(),
+        // It has a probe or a function, or nothing to do.
+        Program::Probe | Program::Native => Vec::new(),
         Program::StopTimer => {
             let unmatched = stop_timer(e, hooked, layout, [a, b, c]);
             vec![

@@ -15,7 +15,7 @@
 //!
 //! What generated code touches, besides saved registers on the stack (pushes and pops balance, the
 //! kernel has no red zone): `gs:` words of the layout, the slot of the ring that it has just
-//! reserved, and the entry of its timer. It calls nothing and takes no lock. The instruments' only cycle is
+//! reserved, and the entry of its timer. It takes no lock, and calls nothing but native instruments. The instruments' only cycle is
 //! the retry of a reservation, which fails only if an interrupt, or a migration, came between:
 //! whoever came has made progress.
 
@@ -23,17 +23,18 @@ mod assemble;
 mod compile;
 mod emit;
 mod instrument;
+mod native;
 mod pieces;
 mod registers;
 
 use std::ops::Range;
 
-use gilk_instruments::Program;
+use gilk_instruments::{Native, Program};
 
 use crate::layout::CounterSlot;
 use crate::{Addr, InstrumentId};
 
-pub(crate) use registers::{argument, sampled_argument};
+pub(crate) use registers::{argument, given, sampled_argument};
 
 pub use assemble::{Assembler, Hooks, Originals};
 pub use compile::{Home, Homes, Probed};
@@ -53,6 +54,17 @@ pub struct Hooked<'p> {
     pub counter: Option<CounterSlot>,
     /// The probe, for [`Program::Probe`].
     pub probe: Option<&'p Probed>,
+    /// The function, for [`Program::Native`].
+    pub native: Option<Called<'p>>,
+}
+
+/// A function of an object file, and where it begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Called<'p> {
+    /// What it is called with.
+    pub native: &'p Native,
+    /// Where it begins, in the arena.
+    pub entry: Addr,
 }
 
 /// What a stretch of a patch is, for screens; [`verify`](mod@crate::verify) does not believe it.

@@ -1,10 +1,10 @@
 //! Which registers the instruments of one hook work in, and which of them must be saved.
 
-use gilk_instruments::{Program, Sampled};
+use gilk_instruments::{Native, Program, Sampled};
 use iced_x86::Register;
 
 use super::Hooked;
-use super::compile::{Demand, Probed};
+use super::compile::{Demand, Probed, input_register};
 use crate::layout::RuntimeLayout;
 use crate::liveness::{Live, RegisterSet};
 
@@ -27,8 +27,21 @@ const PREFERRED: [Register; 14] = [
     Register::R15,
 ];
 
+/// What a function that is called may change (System V ABI, 3.2.1).
+const CHANGED_BY_CALLS: [Register; 9] = [
+    Register::RAX,
+    Register::RCX,
+    Register::RDX,
+    Register::RSI,
+    Register::RDI,
+    Register::R8,
+    Register::R9,
+    Register::R10,
+    Register::R11,
+];
+
 /// The registers of the integer arguments 0 to 5 (System V ABI, 3.2.3).
-const ARGUMENTS: [Register; 6] = [
+pub(super) const ARGUMENTS: [Register; 6] = [
     Register::RDI,
     Register::RSI,
     Register::RDX,
@@ -72,7 +85,10 @@ impl Registers {
         let read = hooked.iter().fold(RegisterSet::EMPTY, |read, hooked| {
             let probe = hooked.probe.map_or(RegisterSet::EMPTY, Probed::reads);
             let argument: RegisterSet = sampled_argument(hooked.program).into_iter().collect();
-            read.union(argument).union(probe)
+            let given = hooked
+                .native
+                .map_or(RegisterSet::EMPTY, |called| given(called.native));
+            read.union(argument).union(probe).union(given)
         });
 
         // Dead registers first; a register that is sampled is left alone where it can be.
@@ -94,6 +110,11 @@ impl Registers {
             .take(needs.registers)
             .collect();
         used.extend(&work);
+        if hooked.iter().any(|hooked| hooked.native.is_some()) {
+            let changed = CHANGED_BY_CALLS.into_iter();
+            let further: Vec<Register> = changed.filter(|one| !used.contains(one)).collect();
+            used.extend(further);
+        }
         // What is sampled is kept even if nobody else reads it: the next instrument may.
         let kept = live.registers.union(read);
         let saved = used
@@ -105,6 +126,11 @@ impl Registers {
             saved,
             flags: live.flags && !hooked.is_empty(),
         }
+    }
+
+    /// The register to work in of that number.
+    pub(super) fn work(&self, number: usize) -> Register {
+        self.work.get(number).copied().unwrap_or(Register::None)
     }
 
     /// Bytes that are pushed behind all saves.
@@ -137,6 +163,16 @@ fn needs(hooked: &Hooked<'_>, layout: &RuntimeLayout) -> Demand {
         }
         (Program::Sample(_) | Program::StartTimer, None) => demand(true, 2),
         (Program::StopTimer, None) => demand(true, 3),
+        (Program::Native, None) => match hooked.native {
+            // What it returns is kept while a slot is reserved.
+            Some(called) if called.native.samples => demand(true, 3),
+            _ => Demand::default(),
+        },
         (Program::Probe, None) => Demand::default(),
     }
+}
+
+/// Registers that a native function is given.
+pub(crate) fn given(native: &Native) -> RegisterSet {
+    native.inputs().filter_map(input_register).collect()
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use gilk_instruments::program::Input;
+
 use super::build::{missing, refused};
 use super::functions::Functions;
 use super::{PlannedInstrument, probes};
@@ -25,7 +27,20 @@ pub(super) fn check(
         let probe = one.probe.as_ref().and_then(|probed| probed.probe());
         let read = { probe.into_iter() }.flat_map(probes::arguments);
         let sampled = sampled_argument(one.definition.program);
-        let registers: Vec<_> = read.filter_map(argument).chain(sampled).collect();
+        let given = one
+            .definition
+            .native
+            .iter()
+            .flat_map(|native| native.inputs());
+        let given = given.filter_map(|input| match input {
+            Input::Argument(number) => Some(number),
+            _ => None,
+        });
+        let registers: Vec<_> = read
+            .chain(given)
+            .filter_map(argument)
+            .chain(sampled)
+            .collect();
         if registers.is_empty() {
             continue;
         }

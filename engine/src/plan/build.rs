@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use gilk_instruments::{Library, Program};
+use gilk_instruments::{Definition, Library, Program};
 
 use super::dependences::Order;
 use super::names::{Hook, Named};
@@ -10,7 +10,7 @@ use super::numbered::Numbered;
 use super::probes::Words;
 use super::schedule::{Schedule, schedule};
 use super::stage::{self, Stage, Watch};
-use super::{Plan, PlannedInstrument, arguments, batches, patches};
+use super::{Plan, PlannedInstrument, arguments, batches, natives, patches};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::layout::RuntimeLayout;
 use crate::placement::{
@@ -110,6 +110,7 @@ fn plan_styled(
     let instruments = planner.instruments(named, &wanted, hooks)?;
     drop(wanted);
     let functions = planner.functions.placed(styles, compared);
+    let natives = natives::Natives::of(image, session, &functions, &instruments, layout)?;
     arguments::check(image, session, &functions, &instruments, &sites)?;
     let mut order = Order::of(session, &instruments, &sites, &bounces)?;
     let schedule = schedule(&functions, &instruments, &sites, &bounces, &order);
@@ -121,6 +122,7 @@ fn plan_styled(
         instruments: &instruments,
         sites: &sites,
         blame: &order.blame,
+        natives: &natives,
     };
     let made = maker.patches(&schedule, watch)?;
     // What follows needs much room, and of the schedule only when what changes.
@@ -155,6 +157,7 @@ fn plan_styled(
         dependences: order.dependences,
         patches: made.patches,
         faults: made.faults,
+        natives: natives.codes,
         batches,
     })
 }
@@ -229,9 +232,8 @@ impl Planner<'_> {
         wanted: &[Wanted],
         mut reached: Vec<std::result::Result<Reached, Refusal>>,
     ) -> Result<Vec<PlannedInstrument>> {
-        let counts = |one: &&Named| one.definition.program == Program::Count;
-        self.words
-            .check(named.iter().filter(counts).count() as u64)?;
+        let counting = named.iter().filter(|one| counts(&one.definition));
+        self.words.check(counting.count() as u64)?;
         let hooks: Vec<usize> = named
             .iter()
             .map(|one| {
@@ -266,7 +268,7 @@ impl Planner<'_> {
                     needs: std::mem::take(&mut reached.needs),
                 },
             };
-            let counter = if one.definition.program == Program::Count {
+            let counter = if counts(&one.definition) {
                 Some(self.words.take(1)?)
             } else {
                 None
@@ -288,6 +290,15 @@ impl Planner<'_> {
         }
         Ok(instruments)
     }
+}
+
+/// Whether an instrument has a counter of its own.
+fn counts(definition: &Definition) -> bool {
+    definition.program == Program::Count
+        || definition
+            .native
+            .as_ref()
+            .is_some_and(|native| native.counts())
 }
 
 /// A rule forbids a placement of the session.

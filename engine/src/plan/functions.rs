@@ -68,6 +68,11 @@ impl<'a> Functions<'a> {
         functions.map(|function| function.planned).collect()
     }
 
+    /// Whether instruments stand in it.
+    pub(super) fn has(&self, function: FunctionId) -> bool {
+        self.majors.contains_key(&function)
+    }
+
     /// The function around an address; most are in the one around `guess`.
     fn around(&self, at: Addr, guess: Option<&Function>) -> Option<&Function> {
         if let Some(guess) = guess.filter(|function| function.planned.outline.span.contains(at)) {

@@ -7,6 +7,7 @@ mod bytes;
 mod dependences;
 mod functions;
 mod names;
+mod natives;
 mod numbered;
 mod patches;
 mod probes;
@@ -23,6 +24,7 @@ use gilk_instruments::Definition;
 
 use crate::cfg::Outline;
 use crate::layout::{CounterSlot, RuntimeLayout};
+use crate::native::NativeCode;
 use crate::patch::{Piece, Pieces, Probed, Recovery, Row};
 use crate::placement::{Bounce, BounceIndex, Comparison, Point, Site, SiteIndex, Style, Tactic};
 use crate::{Addr, Few, InstrumentId};
@@ -62,6 +64,8 @@ pub struct Plan {
     pub patches: Vec<Patch>,
     /// Instructions of patches that may fault, by address.
     pub faults: Vec<Fault>,
+    /// Code that patches call: object files' instruments, below all patches.
+    pub natives: Vec<NativeCode>,
     /// In order of time; no two at the same time, none without pokes.
     pub batches: Vec<Batch>,
 }
@@ -94,7 +98,7 @@ pub struct PlannedInstrument {
     pub launch: f64,
     /// Seconds from the start.
     pub splash: f64,
-    /// Its counter, if it counts; no two instruments have the same.
+    /// Its counter, if it counts or has a function count; no two instruments have the same.
     pub counter: Option<CounterSlot>,
     /// How it is reached.
     pub tactic: Tactic,
@@ -234,6 +238,12 @@ impl Plan {
     #[must_use]
     pub fn patch(&self, index: PatchIndex) -> Option<&Patch> {
         self.patches.get(usize::try_from(index.0).ok()?)
+    }
+
+    /// Where the function begins that an instrument calls.
+    #[must_use]
+    pub fn called(&self, instrument: &PlannedInstrument) -> Option<Addr> {
+        natives::called(&self.natives, &instrument.definition)
     }
 
     /// The function of that major number.

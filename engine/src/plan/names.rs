@@ -10,7 +10,7 @@ use super::build::{Planner, refused};
 use super::probes::{Instruments, is_idle, places, returned_is_known};
 use super::stage::{self, Stage, Watch};
 use crate::cfg::BlockIndex;
-use crate::patch::{Probed, sampled_argument};
+use crate::patch::{Probed, given, sampled_argument};
 use crate::{Error, HookType, InstrumentId, Refusal, Result};
 
 /// An instrument of the session with its names looked up.
@@ -52,6 +52,9 @@ impl Planner<'_> {
             self.check_block(major, &placement.function, block)?;
             if let Some(register) = sampled_argument(definition.program) {
                 self.functions.sample(major, register);
+            }
+            if let Some(native) = &definition.native {
+                self.functions.sample_all(major, given(native));
             }
             let id = self.number((major, block, placement.hook), &mut orders)?;
             named.push(Named {

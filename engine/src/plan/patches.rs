@@ -2,6 +2,7 @@
 
 use super::build::{missing, refused};
 use super::functions::Functions;
+use super::natives::Natives;
 use super::schedule::{Schedule, Version};
 use super::stage::{self, Stage, Watch};
 use super::{Fault, Patch, PatchIndex, PlannedInstrument};
@@ -24,6 +25,7 @@ pub(super) struct Maker<'a> {
     pub(super) instruments: &'a [PlannedInstrument],
     pub(super) sites: &'a [Site],
     pub(super) blame: &'a [usize],
+    pub(super) natives: &'a Natives,
 }
 
 /// Patches, and which is which version.
@@ -61,6 +63,10 @@ impl Maker<'_> {
             faults: Vec::new(),
         };
         let mut room = Room::new(self.layout.arena);
+        if self.natives.length > 0 {
+            let natives = Span::new(self.layout.arena.start, self.natives.length);
+            room.reserved.push(natives);
+        }
         let mut made = Vec::with_capacity(schedule.versions.len());
         let mut numbers: Vec<(Addr, usize)> = Vec::with_capacity(schedule.versions.len());
         let mut punned = Vec::new();
@@ -184,14 +190,17 @@ impl Maker<'_> {
         let listed: Vec<(Point, &PlannedInstrument)> = listed.collect();
         let hooked: Vec<Hooked<'_>> = listed
             .iter()
-            .map(|(_, one)| Hooked {
-                id: one.id,
-                program: one.definition.program,
-                timer: one.timer,
-                counter: one.counter,
-                probe: one.probe.as_deref(),
+            .map(|(_, one)| -> Result<Hooked<'_>> {
+                Ok(Hooked {
+                    id: one.id,
+                    program: one.definition.program,
+                    timer: one.timer,
+                    counter: one.counter,
+                    probe: one.probe.as_deref(),
+                    native: self.natives.call(&one.definition)?,
+                })
             })
-            .collect();
+            .collect::<Result<_>>()?;
         let mut rest = hooked.as_slice();
         let hooks: Vec<(Point, &[Hooked<'_>])> = listed
             .chunk_by(|one, other| one.0 == other.0)

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use super::{Batch, Part, Patch, Plan, PlannedFunction, PlannedInstrument, Poke, PokeKind};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::listing::disassemble;
+use crate::native::NativeCode;
 use crate::patch::PieceKind;
 use crate::placement::{Bounce, Edge, Point, Site, SiteIndex, Slot, Splice, compare};
 use crate::{Addr, HookType, Image, InstrumentId};
@@ -69,6 +70,9 @@ impl Report<'_> {
                     self.patch(patch, made)?;
                 }
             }
+        }
+        for code in &plan.natives {
+            self.native(code)?;
         }
         for batch in &plan.batches {
             self.batch(batch)?;
@@ -270,6 +274,29 @@ impl Report<'_> {
             hex(&poke.write),
             poke.patch.0
         )
+    }
+
+    /// The code of an object file, by function.
+    fn native(&mut self, code: &NativeCode) -> std::fmt::Result {
+        writeln!(
+            self.out,
+            "\nobject file {} at {}: what it computes is not proven",
+            code.file, code.address
+        )?;
+        let end = code.address.add(code.text);
+        let starts = code.entries.iter().map(|(_, at)| *at).chain([end]);
+        for (name, at) in &code.entries {
+            let next = starts
+                .clone()
+                .filter(|start| start > at)
+                .min()
+                .unwrap_or(end);
+            let span = |at: Addr| usize::try_from(code.address.to(at)).unwrap_or(usize::MAX);
+            writeln!(self.out, "  {name}")?;
+            let bytes = code.bytes.get(span(*at)..span(next)).unwrap_or_default();
+            self.lines(*at, bytes, "    ")?;
+        }
+        Ok(())
     }
 
     fn lines(&mut self, at: Addr, code: &[u8], indent: &str) -> std::fmt::Result {

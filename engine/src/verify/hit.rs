@@ -6,6 +6,7 @@ use std::sync::Arc;
 use gilk_instruments::{Program, Sampled};
 
 use super::effects::number;
+use super::native::NativeCall;
 use super::program::Key;
 use super::state::{Fact, State};
 use super::value::{Atom, Value, Values};
@@ -23,6 +24,8 @@ pub(super) struct Expected {
     pub(super) counter: Option<u64>,
     /// The probe that it runs, if it is an instrument in the language.
     pub(super) probe: Option<Arc<Probed>>,
+    /// The function that it calls.
+    pub(super) native: Option<NativeCall>,
 }
 
 /// How far a hit has come.
@@ -148,6 +151,7 @@ impl Hit<'_> {
             self.expected.program,
             Program::Sample(_) | Program::StopTimer
         ) || self.is_sampling(progress)
+            || self.has_returned(progress)
     }
 
     /// A sample is delivered or lost: done, unless a timer must still be stopped.
@@ -399,6 +403,7 @@ impl Hit<'_> {
                 known.any(|(_, time)| time == started)
             }
             Program::Probe => self.is_sampled(progress, stored, tsc, state),
+            Program::Native => self.is_returned(stored),
             Program::Count | Program::StartTimer => false,
         };
         if right {

@@ -1,9 +1,10 @@
 //! Which instruments the plan has, and what each is hit by, decoded from its function's bytes.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use gilk_instruments::program::{Gpr, Input, Probe};
-use gilk_instruments::{Program, Sampled};
+use gilk_instruments::{Native, Program, Sampled};
 use iced_x86::{FlowControl, Mnemonic};
 
 use super::decoded::Decoded;
@@ -11,6 +12,7 @@ use super::effects::Mask;
 use super::hash::Map;
 use super::hit::{Expected, argument_number};
 use super::live::{Changed, SampledAt};
+use super::native::NativeCall;
 use super::routine::Routine;
 use super::violation::Violation;
 use super::way::Lists;
@@ -64,7 +66,9 @@ pub(super) fn by_id<'a>(plan: &'a Plan, violations: &mut Vec<Violation>) -> ById
         if known.insert(one.id, one).is_some() {
             wrong("another instrument has the same identifier".into());
         }
-        if (one.definition.program == Program::Count) != one.counter.is_some() {
+        let native = one.definition.native.as_deref();
+        let counts = native.map_or(one.definition.program == Program::Count, Native::counts);
+        if counts != one.counter.is_some() {
             wrong("it counts and has no counter, or has one and does not count".into());
         }
         if let Some(counter) = one.counter {
@@ -126,6 +130,7 @@ pub(super) fn expected(plan: &Plan, known: &ById<'_>, patch: &Patch) -> Result<L
                 timer: one.timer,
                 counter: counter_word(plan, one),
                 probe: one.probe.clone(),
+                native: native(plan, one)?,
             });
         }
         if list.is_empty() {
@@ -192,7 +197,27 @@ fn arguments(one: &PlannedInstrument) -> Option<Mask> {
 fn inputs(one: &PlannedInstrument) -> impl Iterator<Item = Input> {
     let probe = one.probe.as_deref().and_then(Probed::probe);
     let expressions = probe.into_iter().flat_map(Probe::expressions);
-    expressions.flat_map(|expr| expr.inputs())
+    let given = one
+        .definition
+        .native
+        .iter()
+        .flat_map(|native| native.inputs());
+    expressions.flat_map(|expr| expr.inputs()).chain(given)
+}
+
+/// The function that an instrument calls.
+fn native(plan: &Plan, one: &PlannedInstrument) -> Result<Option<NativeCall>, String> {
+    let Some(native) = &one.definition.native else {
+        return Ok(None);
+    };
+    let code = plan.natives.iter().find(|code| code.file == native.file);
+    let entry = code.and_then(|code| code.entry(&native.function));
+    let entry =
+        entry.ok_or_else(|| format!("the function of instrument {} is not in the plan", one.id))?;
+    Ok(Some(NativeCall {
+        native: Arc::clone(native),
+        entry,
+    }))
 }
 
 /// Checks the numbers and names of the plan's functions, which identifiers refer to.

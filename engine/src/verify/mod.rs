@@ -14,6 +14,7 @@
 //! - `unwind`: that the kernel finds the callers of whoever is in a patch.
 //! - `hit`, `timer`: what an instrument may write, and when it has done what it is there for.
 //! - `program`, `deed`, `compute`, `made`: the same for programs in the language, read from their checked trees.
+//! - `native`: calls of functions of object files, and what of these can be told.
 //! - `same`, `ending`, `shape`: copies are the original instructions, control goes on where it would
 //!   have gone, nothing loops but what did, and no byte is unaccounted for.
 //! - `parts`, `schedule`, `running`, `splice`: batches played over the text; after every write the program is whole,
@@ -43,6 +44,7 @@ mod live;
 mod made;
 mod meaning;
 mod meanwhile;
+mod native;
 mod operands;
 mod originals;
 mod padding;

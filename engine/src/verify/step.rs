@@ -207,6 +207,10 @@ impl<'a> Machine<'a> {
                     state.clock = Some((progress.steps, tsc));
                 }
             }
+            Mnemonic::Call => {
+                now = self.call(instruction, state, expected, progress)?;
+                return Ok(Flow::On(now));
+            }
             Mnemonic::Cmpxchg => now = self.reserve(instruction, state, expected, progress)?,
             _ => self.compute(instruction, state, progress)?,
         }

@@ -1,7 +1,7 @@
 //! What the plan says of the target, and where its patches are.
 
-use super::site;
 use super::violation::Violation;
+use super::{native, site};
 use crate::layout::RuntimeLayout;
 use crate::placement::SPLICE_BYTES;
 use crate::plan::Plan;
@@ -39,6 +39,7 @@ pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
     }
     per_cpu(layout, &mut wrong);
     patches(plan, violations);
+    native::check(image, plan, violations);
     writes(plan, violations);
 }
 

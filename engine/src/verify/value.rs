@@ -79,6 +79,8 @@ pub(super) enum Atom {
     Read(Source, u16),
     /// The word of an aggregate that keeps the largest value.
     Largest(u64),
+    /// What a native function returned to this address.
+    Returned(u64),
 }
 
 /// More terms than any generated address has; beyond it nothing is known.

@@ -72,6 +72,7 @@ pub(crate) fn hooked(order: u8, hook: HookType, program: Program) -> Hooked<'sta
         program,
         timer: 9,
         probe: None,
+        native: None,
         counter: Some(CounterSlot {
             bank: 0,
             slot: u32::from(order) % 4,

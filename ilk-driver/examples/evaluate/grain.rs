@@ -31,12 +31,12 @@ const CALLS: [&str; 12] = [
 ];
 /// What a quick look looks at.
 const FEW: [&str; 2] = ["read", "open-close"];
-const BURSTS: &str = "10";
-const TIMES: &str = "50";
+pub(crate) const BURSTS: &str = "10";
+pub(crate) const TIMES: &str = "50";
 
 /// How finely a call is watched.
 #[derive(Clone, Copy, PartialEq)]
-enum Grain {
+pub(crate) enum Grain {
     Calls,
     Functions,
     Blocks,
@@ -114,25 +114,17 @@ fn one(guest: &mut Guest, call: &str, tables: &mut Tables) -> anyhow::Result<Vec
         if grain == Grain::Blocks {
             note("refused", refused as f64);
         }
-        let wanted = hooks
-            .iter()
-            .map(|(function, block, _)| (function.clone(), *block, grain.instrument()));
-        let with = |style: Style, save_all: bool| {
-            let names = hooks.iter().map(|(function, ..)| function.clone());
-            Session {
-                styles: names.map(|name| (name, style)).collect(),
-                save_all,
-                // Nobody drains a ring while calls are timed.
-                collection: Collection {
-                    samples: Strategy::Newest,
-                    ..Collection::default()
-                },
-                ..session(wanted.clone())
-            }
-        };
-        let ilk = took(&guest.run(&time, with(Style::Auto, false))?.lines)? - bare;
+        let ilk = took(
+            &guest
+                .run(&time, everywhere(&hooks, grain.instrument(), false))?
+                .lines,
+        )? - bare;
         note("ilk", ilk);
-        let saved = took(&guest.run(&time, with(Style::Auto, true))?.lines)? - bare;
+        let saved = took(
+            &guest
+                .run(&time, everywhere(&hooks, grain.instrument(), true))?
+                .lines,
+        )? - bare;
         note("ilk, all saved", saved);
         let mut added = vec![ilk, saved];
         let at: Vec<Addr> = hooks.iter().map(|&(.., at)| at).collect();
@@ -164,13 +156,31 @@ fn one(guest: &mut Guest, call: &str, tables: &mut Tables) -> anyhow::Result<Vec
     Ok(all_added)
 }
 
-fn took(lines: &[String]) -> anyhow::Result<f64> {
+/// An instrument at each hook.
+pub(crate) fn everywhere(hooks: &[Hook], instrument: &'static str, save_all: bool) -> Session {
+    let wanted = hooks
+        .iter()
+        .map(|(function, block, _)| (function.clone(), *block, instrument));
+    let names = hooks.iter().map(|(function, ..)| function.clone());
+    Session {
+        styles: names.map(|name| (name, Style::Auto)).collect(),
+        save_all,
+        // Nobody drains a ring while calls are timed.
+        collection: Collection {
+            samples: Strategy::Newest,
+            ..Collection::default()
+        },
+        ..session(wanted)
+    }
+}
+
+pub(crate) fn took(lines: &[String]) -> anyhow::Result<f64> {
     let found = lines.iter().find_map(|line| per_call(line));
     found.with_context(|| format!("the program did not tell its ticks, but: {lines:?}"))
 }
 
 /// Functions that the kernel's tracer sees in the call.
-fn through(guest: &mut Guest, call: &str) -> anyhow::Result<BTreeSet<Addr>> {
+pub(crate) fn through(guest: &mut Guest, call: &str) -> anyhow::Result<BTreeSet<Addr>> {
     let answer = guest.run(&words(&["trace", call]), Session::empty())?;
     let lines = answer.lines.iter();
     let seen = lines
@@ -183,10 +193,10 @@ fn through(guest: &mut Guest, call: &str) -> anyhow::Result<BTreeSet<Addr>> {
 }
 
 /// A function's name with its address, a block of it, and where that begins.
-type Hook = (String, u32, Addr);
+pub(crate) type Hook = (String, u32, Addr);
 
 /// What of these functions is hooked at that grain, and how many blocks cannot be.
-fn hooks(image: &Image, functions: &BTreeSet<Addr>, grain: Grain) -> (Vec<Hook>, usize) {
+pub(crate) fn hooks(image: &Image, functions: &BTreeSet<Addr>, grain: Grain) -> (Vec<Hook>, usize) {
     let (mut hooks, mut refused) = (Vec::new(), 0);
     for function in functions.iter().filter_map(|&at| image.function_at(at)) {
         let cfg = Cfg::of(image, function.id);

@@ -20,12 +20,14 @@ const AT_ONCE: usize = 5000;
 pub(crate) struct Guest {
     connection: Connection,
     pub(crate) image: Image,
-    library: Library,
+    pub(crate) library: Library,
     directory: tempfile::TempDir,
     /// How long sessions are, in the guest's seconds, if their programs do not end before.
     pub(crate) longest: f64,
     /// `uname -r`.
     pub(crate) release: String,
+    /// The series that was asked for; `None` is Debian's own.
+    pub(crate) series: Option<String>,
     /// Ended when all else is.
     _lab: Lab,
 }
@@ -61,6 +63,7 @@ impl Guest {
             directory: tempfile::tempdir()?,
             longest: LONGEST,
             release: prepared.release().to_owned(),
+            series: options.series,
             _lab: lab,
         })
     }

@@ -11,10 +11,12 @@
 
 mod bars;
 mod correlation;
+mod coverage;
 mod grain;
 mod guest;
 mod hits;
 mod hunt;
+mod inlining;
 mod many;
 mod overhead;
 mod table;
@@ -68,7 +70,7 @@ impl How {
     }
 }
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 9] = [
     Part {
         name: "correlation",
         title: "Correlation: Pulsar's 160 forks, timed by GILK and by the kernel's own tracers at once",
@@ -158,6 +160,22 @@ const PARTS: [Part; 7] = [
         ],
     },
     Part {
+        name: "inlining",
+        title: "In the patch or called: what inlining and liveness are worth",
+        about: "JIFL's 6.1, where each optimization was taken away: guest instructions added to a call by a counter \
+                on every block, as one instruction of the patch, and as a function of an object file \
+                (`count-natively` of `instruments/native/example.c`) that each patch calls; with what is live saved, and \
+                with all that is changed.",
+        accelerator: Accelerator::CountInstructions,
+        measure: inlining::measure,
+        claims: &[Claim {
+            table: "",
+            of: "called, times in the patch",
+            holds: |times| times > 1.0,
+            says: "a counter in the patch costs less than one that is called",
+        }],
+    },
+    Part {
         name: "web",
         title: "A real load: a web server under requests",
         about: "JIFL's 6.2: busybox's httpd asked 200 times for a page of 2,000 bytes over the loopback device, \
@@ -188,6 +206,29 @@ const PARTS: [Part; 7] = [
             holds: |percent| percent > 102.0,
             says: "the server does more once less is mapped around a fault",
         }],
+    },
+    Part {
+        name: "coverage",
+        title: "Coverage: what of three kernels can be hooked, and how",
+        about: "Every block that anything leads to, by the cheapest method that reaches its start, its end, or any of \
+                its instructions, each looked at as if it were alone; or by the rule that refuses it. \
+                [coverage.md](coverage.md) has the same with all at once, and says what the methods are.",
+        accelerator: Accelerator::Emulate,
+        measure: coverage::measure,
+        claims: &[
+            Claim {
+                table: "",
+                of: "pre-hooks: without a trap, %",
+                holds: |percent| percent > 99.9,
+                says: "of a thousand blocks all but one at most can be hooked without a trap",
+            },
+            Claim {
+                table: "",
+                of: "post-hooks: without a trap, %",
+                holds: |percent| percent > 99.8,
+                says: "of a thousand ends of blocks all but two at most can be hooked without a trap",
+            },
+        ],
     },
     Part {
         name: "many",
@@ -337,5 +378,5 @@ const HEAD: &str = "\
 The experiments of the papers, run again on stock Debian kernels in the lab: an emulated machine (QEMU, TCG). Where a table \
 has instructions, the machine counts them (`-icount shift=0`, one processor), and the figures are nearly the same in every run; \
 where several runs differ, it has the least and the most. `cargo xtask evaluate` makes all of this again, its recordings are in \
-`target/gilk/evaluation`. How much of three kernels can be hooked is in [coverage.md](coverage.md).
+`target/gilk/evaluation`.
 ";

@@ -1,6 +1,7 @@
 //! A verified plan as requests.
 
 use gilk_engine::collection;
+use gilk_engine::native::NativeCode;
 use gilk_engine::plan::{Patch, PlannedInstrument};
 use gilk_engine::{Addr, Plan, Session};
 
@@ -30,6 +31,9 @@ pub(super) fn requests(plan: &Plan, info: &TargetInfo) -> Result<Vec<Request>> {
         )));
     }
     let mut requests = vec![Request::Clear];
+    for code in &plan.natives {
+        requests.push(Request::Arena(vec![native_write(code, info)?]));
+    }
     for stretch in stretches(&plan.patches) {
         requests.push(Request::Arena(vec![arena_write(plan, stretch, info)?]));
     }
@@ -71,12 +75,33 @@ fn end(patch: &Patch) -> Addr {
     patch.address.add(patch.code.len() as u64)
 }
 
+/// Code of an object file. Nobody knows how stacks are unwound from the midst of it.
+fn native_write(code: &NativeCode, info: &TargetInfo) -> Result<ArenaWrite> {
+    if code.bytes.len() > CHUNK {
+        return Err(misfit(format!(
+            "{} has {} bytes of code, and {CHUNK} are sent at once",
+            code.file,
+            code.bytes.len()
+        )));
+    }
+    Ok(ArenaWrite {
+        offset: offset(code.address, info)?,
+        rows: Vec::new(),
+        faults: Vec::new(),
+        code: Bytes(code.bytes.to_vec()),
+    })
+}
+
+/// Bytes from the start of the arena.
+fn offset(at: Addr, info: &TargetInfo) -> Result<u64> {
+    let offset = info.layout.arena.start.to(at);
+    u64::try_from(offset).map_err(|_| misfit(format!("it has a patch at {at}, outside the arena")))
+}
+
 /// Patches with `int3` between them.
 fn arena_write(plan: &Plan, patches: &[Patch], info: &TargetInfo) -> Result<ArenaWrite> {
     let start = patches.first().map_or(Addr(0), |patch| patch.address);
-    let offset = info.layout.arena.start.to(start);
-    let offset = u64::try_from(offset)
-        .map_err(|_| misfit(format!("it has a patch at {start}, outside the arena")))?;
+    let offset = offset(start, info)?;
     let mut code = Vec::new();
     let mut rows = Vec::new();
     for patch in patches {
@@ -255,6 +280,7 @@ mod tests {
                 at: Addr(0x1064),
                 recovery: gilk_engine::patch::Recovery::At(Addr(0x1068)),
             }],
+            natives: Vec::new(),
             sites: vec![
                 site(Splice::Jump, 0x500, 12),
                 site(Splice::Short(BounceIndex(0)), 0x520, 3),

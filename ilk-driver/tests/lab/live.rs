@@ -10,6 +10,7 @@ mod guarded;
 mod hostile;
 mod instruments;
 mod losses;
+mod natives;
 mod paths;
 mod programs;
 mod pulsar;

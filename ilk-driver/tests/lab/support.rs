@@ -156,11 +156,25 @@ impl Turn<'_> {
         self.run_over(self.connect(), session)
     }
 
+    /// The same with instruments of one's own.
+    pub(crate) fn run_with(&self, library: &Library, session: &Session) -> Outcome {
+        self.run_all(self.connect(), library, session)
+    }
+
     /// The same over a connection of one's own.
-    pub(crate) fn run_over(&self, mut connection: Connection, session: &Session) -> Outcome {
+    pub(crate) fn run_over(&self, connection: Connection, session: &Session) -> Outcome {
+        self.run_all(connection, &Library::builtin().unwrap(), session)
+    }
+
+    fn run_all(&self, mut connection: Connection, library: &Library, session: &Session) -> Outcome {
         let directory = tempfile::tempdir().unwrap();
         let recording = directory.path().join("recording.arrow");
-        let (plan, outcome) = run(&mut connection, &self.shared.image, session, &recording);
+        let (plan, outcome) = run_with(
+            &mut connection,
+            (&self.shared.image, library),
+            session,
+            &recording,
+        );
         let (summary, said) = outcome.unwrap_or_else(|error| {
             panic!("{error}\nThe console ends with:\n{}", self.shared.console())
         });
@@ -224,13 +238,19 @@ pub(crate) fn run(
     session: &Session,
     recording: &Path,
 ) -> (Plan, ilk_driver::Result<(Summary, Vec<String>)>) {
-    let plan = gilk_engine::plan::plan(
-        image,
-        session,
-        &Library::builtin().unwrap(),
-        &connection.info().layout,
-    )
-    .unwrap_or_else(|error| panic!("{error}"));
+    let library = Library::builtin().unwrap();
+    run_with(connection, (image, &library), session, recording)
+}
+
+fn run_with(
+    connection: &mut Connection,
+    (image, library): (&Image, &Library),
+    session: &Session,
+    recording: &Path,
+) -> (Plan, ilk_driver::Result<(Summary, Vec<String>)>) {
+    let layout = &connection.info().layout;
+    let plan = gilk_engine::plan::plan(image, session, library, layout)
+        .unwrap_or_else(|error| panic!("{error}"));
     let verified = gilk_engine::verify::verify(image, plan.clone())
         .unwrap_or_else(|violations| panic!("{violations:#?}"));
     let (events, heard) = crossbeam_channel::unbounded();

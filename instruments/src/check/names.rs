@@ -200,10 +200,6 @@ impl Checker<'_> {
 
     /// `reg("ax")`
     pub(super) fn register(&self, name: &str, span: Span) -> Result<Expr, Fault> {
-        const NAMES: [&str; 16] = [
-            "ax", "cx", "dx", "bx", "sp", "bp", "si", "di", "r8", "r9", "r10", "r11", "r12", "r13",
-            "r14", "r15",
-        ];
         let (plain, half) = match name.strip_prefix('e') {
             Some(rest) => (rest, true),
             None => match name.strip_suffix('d').filter(|rest| rest.starts_with('r')) {
@@ -211,15 +207,10 @@ impl Checker<'_> {
                 None => (name, false),
             },
         };
-        let long = plain
-            .strip_prefix('r')
-            .filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()));
-        let found = NAMES
-            .iter()
-            .zip(Gpr::ALL)
-            .find(|(known, _)| **known == plain || Some(**known) == long.filter(|_| !half));
+        // `erax` is none.
+        let found = Gpr::named(plain).filter(|_| !half || Gpr::NAMES.contains(&plain));
         match found {
-            Some((_, register)) => {
+            Some(register) => {
                 let whole = build::input(Input::Register(register), span);
                 Ok(if half {
                     build::extend(whole, Width::B4, false, span)
@@ -229,7 +220,7 @@ impl Checker<'_> {
             }
             None => {
                 let fault = Fault::new(span, format!("There is no register {name:?} to be read."));
-                Err(match nearest(name, NAMES) {
+                Err(match nearest(name, Gpr::NAMES) {
                     Some(near) => fault.help(format!("Did you mean `reg(\"{near}\")`?")),
                     None => fault
                         .help("The registers are ax, bx, cx, dx, si, di, bp, sp and r8 to r15."),

@@ -124,6 +124,23 @@ impl Gpr {
         Self::R14,
         Self::R15,
     ];
+
+    /// Their names without the `r` of `rax`, in the same order.
+    pub const NAMES: [&str; 16] = [
+        "ax", "cx", "dx", "bx", "sp", "bp", "si", "di", "r8", "r9", "r10", "r11", "r12", "r13",
+        "r14", "r15",
+    ];
+
+    /// The register that is called `ax` or `rax`, `r8`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let long = name
+            .strip_prefix('r')
+            .filter(|rest| rest.starts_with(|c: char| c.is_ascii_lowercase()));
+        let mut known = Self::NAMES.iter().zip(Self::ALL);
+        let found = known.find(|(known, _)| **known == name || Some(**known) == long);
+        found.map(|(_, register)| register)
+    }
 }
 
 /// The first or the second eight bytes of the name of a thread.

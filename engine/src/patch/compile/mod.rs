@@ -246,7 +246,7 @@ pub(super) fn emit(
 impl Compiler<'_> {
     /// A register to work in.
     fn work(&self, number: usize) -> Register {
-        { self.registers.work.get(number).copied() }.unwrap_or(Register::None)
+        self.registers.work(number)
     }
 
     /// Reads what `expr` mentions more than once, into the last registers there are.

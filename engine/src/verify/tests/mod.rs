@@ -10,6 +10,7 @@ mod interpreter;
 mod liveness;
 mod machine;
 mod mutations;
+mod natives;
 mod numbers;
 mod placements;
 mod placer;

@@ -65,6 +65,7 @@ fn with_program(image: &Image, plan: &Plan, program: Checked, live: Live) -> Opt
         timer: one.timer,
         counter: None,
         probe: Some(&probed),
+        native: None,
     };
     for patch in &mut plan.patches {
         let site = &plan.sites[patch.site.0 as usize];

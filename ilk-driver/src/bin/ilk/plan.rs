@@ -8,7 +8,7 @@ use clap::Args;
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::verify::verify;
 use gilk_engine::{Image, Session, VerifiedPlan, plan};
-use gilk_instruments::Library;
+use gilk_instruments::{Definition, Library};
 use ilk_driver::memory;
 
 use crate::target::ImageArgs;
@@ -19,14 +19,42 @@ pub(crate) struct PlanCommand {
     /// The session's file.
     session: PathBuf,
     #[command(flatten)]
+    natives: Natives,
+    #[command(flatten)]
     image: ImageArgs,
+}
+
+/// The switch in front of code that nothing proves.
+#[derive(Args)]
+pub(crate) struct Natives {
+    /// An object file with instruments of your own (instruments/native/gilk.h). It runs inside the kernel, and
+    /// what it computes is yours to answer for: a mistake in it can stop the machine.
+    #[arg(long = "native", value_name = "FILE.o")]
+    files: Vec<PathBuf>,
+}
+
+impl Natives {
+    /// The library, with these instruments.
+    pub(crate) fn library(&self) -> anyhow::Result<Library> {
+        let mut library = Library::builtin()?;
+        for file in &self.files {
+            let name = file.display().to_string();
+            let bytes = std::fs::read(file).with_context(|| {
+                format!("The object file {name} cannot be read; check the path")
+            })?;
+            for definition in Definition::natives(&name, &bytes)? {
+                library.add(definition)?;
+            }
+        }
+        Ok(library)
+    }
 }
 
 impl PlanCommand {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let session = open(&self.session)?;
         let (image, layout) = self.image.image()?;
-        let plan = planned(&image, &session, &layout)?;
+        let plan = planned(&image, &session, &self.natives.library()?, &layout)?;
         if self.image.is_saved() {
             eprintln!("No target is at hand: the arena's address is a supposition.");
         }
@@ -51,10 +79,11 @@ pub(crate) fn open(file: &Path) -> anyhow::Result<Session> {
 pub(crate) fn planned(
     image: &Image,
     session: &Session,
+    library: &Library,
     layout: &RuntimeLayout,
 ) -> anyhow::Result<VerifiedPlan> {
     let watch = &mut memory::between_stages();
-    let plan = plan::plan_watched(image, session, &Library::builtin()?, layout, watch)?;
+    let plan = plan::plan_watched(image, session, library, layout, watch)?;
     match verify(image, plan) {
         Ok(verified) => Ok(verified),
         Err(violations) => {

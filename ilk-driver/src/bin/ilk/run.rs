@@ -7,6 +7,7 @@ use anyhow::{Context as _, anyhow, ensure};
 use clap::Args;
 use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, unbounded};
 use gilk_engine::{Image, Session, VerifiedPlan};
+use gilk_instruments::Library;
 use gilk_instruments::program::{Bucket, Summary as Total};
 use ilk_driver::client::{
     AggregateSummary, Connection, CpuLosses, Event, Machine, StopFlag, Summary, together,
@@ -34,19 +35,22 @@ pub(crate) struct Run {
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
     #[command(flatten)]
+    natives: plan::Natives,
+    #[command(flatten)]
     target: target::TargetArgs,
 }
 
 impl Run {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let session = plan::open(&self.session)?;
+        let library = self.natives.library()?;
         interrupt::watch();
         if self.target.is_several() {
-            return self.run_together(&session);
+            return self.run_together(&session, &library);
         }
         let mut connected = self.target.connect()?;
         let connection = &mut connected.connection;
-        let planned = prepare(connection, &session)?;
+        let planned = prepare(connection, &session, &library)?;
         let summary = watched(&session, &self.output, |events, stop| {
             connection.run(&planned, &session, &self.output, events, stop)
         })?;
@@ -56,7 +60,7 @@ impl Run {
     }
 
     /// On several machines at once, each recorded to a file with its name.
-    fn run_together(&self, session: &Session) -> anyhow::Result<()> {
+    fn run_together(&self, session: &Session, library: &Library) -> anyhow::Result<()> {
         std::fs::create_dir_all(&self.output).with_context(|| {
             format!(
                 "{} cannot be a folder for the machines' recordings; choose another with -o",
@@ -67,7 +71,7 @@ impl Run {
         let mut plans = Vec::new();
         for one in &mut connected {
             let host = one.connection.info().host.clone();
-            let planned = prepare(&mut one.connection, session);
+            let planned = prepare(&mut one.connection, session, library);
             plans.push(planned.with_context(|| format!("On {host}"))?);
         }
         let (mut machines, mut events, mut names) = (Vec::new(), Vec::new(), Vec::new());
@@ -115,10 +119,14 @@ impl Run {
 }
 
 /// Reads the target's kernel and plans the session for it.
-fn prepare(connection: &mut Connection, session: &Session) -> anyhow::Result<VerifiedPlan> {
+fn prepare(
+    connection: &mut Connection,
+    session: &Session,
+    library: &Library,
+) -> anyhow::Result<VerifiedPlan> {
     let (parts, modules) = target::read(connection)?;
     let image = Image::with_modules(&parts, &modules)?;
-    plan::planned(&image, session, &connection.info().layout)
+    plan::planned(&image, session, library, &connection.info().layout)
 }
 
 /// Shows what happens while something runs that tells of it.

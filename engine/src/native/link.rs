@@ -1,0 +1,196 @@
+//! Sections one behind the other, and their references to each other and to the kernel filled in.
+
+use std::collections::BTreeSet;
+
+use gilk_instruments::Native;
+use object::read::{Relocation, RelocationTarget};
+use object::{
+    Object as _, ObjectSection as _, ObjectSymbol as _, RelocationFlags, SectionIndex, SectionKind,
+    SymbolKind, elf,
+};
+
+use super::{NativeCode, callee};
+use crate::image::FunctionId;
+use crate::relocate::INT3;
+use crate::{Addr, Image};
+
+type File<'f> = object::File<'f>;
+
+/// What came of it, and what the check wants to know.
+pub(super) struct Linked {
+    pub(super) code: NativeCode,
+    /// Where functions begin, its own and the file's inner ones: sorted.
+    pub(super) functions: Vec<Addr>,
+    /// Functions of the kernel that it may call.
+    pub(super) called: BTreeSet<Addr>,
+}
+
+/// Where a section goes.
+struct Placed {
+    index: SectionIndex,
+    offset: usize,
+    is_text: bool,
+}
+
+pub(super) fn link(
+    native: &Native,
+    image: &Image,
+    address: Addr,
+    touched: &dyn Fn(FunctionId) -> bool,
+) -> Result<Linked, String> {
+    let file = File::parse(&*native.object).map_err(|error| error.to_string())?;
+    let (placed, mut bytes) = place(&file)?;
+    let text = { placed.iter().filter(|one| one.is_text) }
+        .filter_map(|one| {
+            let size = file.section_by_index(one.index).ok()?.size();
+            Some(one.offset as u64 + size)
+        })
+        .max();
+    let base = |index: SectionIndex| {
+        let found = placed.iter().find(|one| one.index == index)?;
+        Some(address.add(found.offset as u64))
+    };
+    let mut called = BTreeSet::new();
+    for one in &placed {
+        let section = file
+            .section_by_index(one.index)
+            .map_err(|error| error.to_string())?;
+        for (offset, relocation) in section.relocations() {
+            let symbol = match relocation.target() {
+                RelocationTarget::Symbol(index) => file.symbol_by_index(index).ok(),
+                _ => None,
+            };
+            let symbol = symbol.ok_or("a reference of it leads to nothing")?;
+            let name = symbol.name().unwrap_or("something without a name");
+            let target = match symbol.section_index().and_then(base) {
+                Some(base) => base.add(symbol.address()),
+                None if symbol.is_undefined() => {
+                    let at = callee::find(image, name, touched)?;
+                    called.insert(at);
+                    at
+                }
+                None => {
+                    return Err(format!(
+                        "it refers to {name}, which is not code or a constant of its own"
+                    ));
+                }
+            };
+            let at = one.offset + usize::try_from(offset).unwrap_or(usize::MAX / 2);
+            fill(&mut bytes, at, address, target, &relocation)
+                .ok_or_else(|| unfit(name, &relocation))?;
+        }
+    }
+    let mut entries = Vec::new();
+    let mut functions = Vec::new();
+    for symbol in file
+        .symbols()
+        .filter(|symbol| symbol.kind() == SymbolKind::Text)
+    {
+        if let Some(base) = symbol.section_index().and_then(base) {
+            let at = base.add(symbol.address());
+            functions.push(at);
+            entries.extend(symbol.name().ok().map(|name| (name.to_owned(), at)));
+        }
+    }
+    functions.sort_unstable();
+    functions.dedup();
+    let code = NativeCode {
+        file: native.file.clone(),
+        address,
+        bytes: bytes.into(),
+        text: text.unwrap_or(0),
+        entries,
+    };
+    Ok(Linked {
+        code,
+        functions,
+        called,
+    })
+}
+
+/// Code first, then constants; what changes has no place in an arena that is only read and run.
+fn place(file: &File<'_>) -> Result<(Vec<Placed>, Vec<u8>), String> {
+    let (mut texts, mut constants) = (Vec::new(), Vec::new());
+    for section in file.sections().filter(|section| section.size() > 0) {
+        let name = section.name().unwrap_or_default();
+        match section.kind() {
+            SectionKind::Text => texts.push(section),
+            SectionKind::ReadOnlyData
+            | SectionKind::ReadOnlyString
+            | SectionKind::ReadOnlyDataWithRel
+                if name != ".gilk" && name != ".eh_frame" =>
+            {
+                constants.push(section);
+            }
+            SectionKind::Data
+            | SectionKind::UninitializedData
+            | SectionKind::Tls
+            | SectionKind::UninitializedTls => {
+                return Err(format!(
+                    "it has data that changes (section {name}); count in its counter, or return what is to be sampled"
+                ));
+            }
+            _ => {}
+        }
+    }
+    if file.symbols().any(|symbol| symbol.is_common()) {
+        return Err(
+            "it has data that changes; count in its counter, or return what is to be sampled"
+                .into(),
+        );
+    }
+    let (mut placed, mut bytes) = (Vec::new(), Vec::new());
+    let texts = texts.into_iter().map(|section| (section, true));
+    for (section, is_text) in texts.chain(constants.into_iter().map(|section| (section, false))) {
+        let align = usize::try_from(section.align()).unwrap_or(1).max(1);
+        bytes.resize(bytes.len().next_multiple_of(align), INT3);
+        placed.push(Placed {
+            index: section.index(),
+            offset: bytes.len(),
+            is_text,
+        });
+        bytes.extend_from_slice(section.data().map_err(|error| error.to_string())?);
+    }
+    Ok((placed, bytes))
+}
+
+/// Writes the reference at `at`; `None` if it is of another kind, or does not fit.
+fn fill(
+    bytes: &mut [u8],
+    at: usize,
+    address: Addr,
+    target: Addr,
+    relocation: &Relocation,
+) -> Option<()> {
+    let RelocationFlags::Elf { r_type } = relocation.flags() else {
+        return None;
+    };
+    let value = target.0.wrapping_add_signed(relocation.addend());
+    let from = value.wrapping_sub(address.add(at as u64).0).cast_signed();
+    let near = |value: i64| Some(i32::try_from(value).ok()?.to_le_bytes());
+    match r_type {
+        elf::R_X86_64_PC32 | elf::R_X86_64_PLT32 => {
+            bytes.get_mut(at..at + 4)?.copy_from_slice(&near(from)?);
+        }
+        elf::R_X86_64_32S => {
+            bytes
+                .get_mut(at..at + 4)?
+                .copy_from_slice(&near(value.cast_signed())?);
+        }
+        elf::R_X86_64_64 => bytes
+            .get_mut(at..at + 8)?
+            .copy_from_slice(&value.to_le_bytes()),
+        elf::R_X86_64_PC64 => bytes
+            .get_mut(at..at + 8)?
+            .copy_from_slice(&from.to_le_bytes()),
+        _ => return None,
+    }
+    Some(())
+}
+
+fn unfit(name: &str, relocation: &Relocation) -> String {
+    let flags = relocation.flags();
+    format!(
+        "its reference to {name} is of a kind that is not for kernels ({flags:?}); compile it with -mcmodel=kernel -fno-pic"
+    )
+}

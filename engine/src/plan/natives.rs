@@ -1,0 +1,87 @@
+//! The code of native instruments: at the start of the arena, before all patches.
+
+use std::sync::Arc;
+
+use gilk_instruments::{Definition, Native};
+
+use super::PlannedInstrument;
+use super::build::{missing, refused};
+use super::functions::Functions;
+use super::patches::PATCH_ALIGN;
+use crate::layout::RuntimeLayout;
+use crate::native::{NativeCode, load};
+use crate::patch::Called;
+use crate::session::Session;
+use crate::{Addr, Error, Image, Refusal, Result, Rule};
+
+/// Every object file that the session calls.
+#[derive(Default)]
+pub(super) struct Natives {
+    pub(super) codes: Vec<NativeCode>,
+    /// Bytes from the start of the arena.
+    pub(super) length: u64,
+}
+
+impl Natives {
+    /// Links them, one behind the other.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] by [`Rule::NativeUnsafe`], at the first instrument that needs it; [`Error::Full`].
+    pub(super) fn of(
+        image: &Image,
+        session: &Session,
+        functions: &Functions<'_>,
+        instruments: &[PlannedInstrument],
+        layout: &RuntimeLayout,
+    ) -> Result<Self> {
+        let mut natives = Self::default();
+        let touched = |id| functions.has(id);
+        for one in instruments {
+            let Some(native) = &one.definition.native else {
+                continue;
+            };
+            if natives.codes.iter().any(|known| same(known, native)) {
+                continue;
+            }
+            let address = layout.arena.start.add(natives.length);
+            let code = load(native, image, address, &touched).map_err(|why| {
+                let refusal = Refusal {
+                    rule: Rule::NativeUnsafe,
+                    at: address,
+                    why: format!("{}: {why}", native.file),
+                };
+                refused(session, one.placement, refusal)
+            })?;
+            natives.length += (code.bytes.len() as u64).next_multiple_of(PATCH_ALIGN);
+            natives.codes.push(code);
+        }
+        if natives.length > layout.arena.len() {
+            return Err(Error::Full {
+                what: "bytes of native code",
+                needed: natives.length,
+                available: layout.arena.len(),
+            });
+        }
+        Ok(natives)
+    }
+
+    /// What a patch calls for an instrument.
+    pub(super) fn call<'p>(&self, definition: &'p Definition) -> Result<Option<Called<'p>>> {
+        let Some(native) = &definition.native else {
+            return Ok(None);
+        };
+        let entry = called(&self.codes, definition).ok_or_else(|| missing("a native function"))?;
+        Ok(Some(Called { native, entry }))
+    }
+}
+
+/// Where the function of an instrument begins.
+pub(super) fn called(codes: &[NativeCode], definition: &Definition) -> Option<Addr> {
+    let native = definition.native.as_ref()?;
+    { codes.iter().find(|code| same(code, native))? }.entry(&native.function)
+}
+
+/// Whether it is the code of that function's file; no two of a session have the same name.
+fn same(code: &NativeCode, native: &Arc<Native>) -> bool {
+    code.file == native.file
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * For instruments that are functions of an object file.
+ *
+ *	#include "gilk.h"
+ *
+ *	GILK_INSTRUMENT("pages(arg0, arg1) samples pages: How many pages a range of addresses touches.");
+ *	gilk_word pages(gilk_word address, gilk_word length)
+ *	{
+ *		return (address % 4096 + length + 4095) / 4096;
+ *	}
+ *
+ * A line of the list is a name, what the function is called with, `samples` and a unit if what it returns
+ * is sampled, and behind a colon what it is for. The function has the same name, with `_` for `-`. It is
+ * called with up to six of:
+ *
+ *	arg0 … arg5	the arguments that the kernel's function was called with
+ *	retval		what it returns, where it does
+ *	reg(ax) …	a register, as the code at the hook has it
+ *	id, block	the instrument's identifier, as samples have it, and its block's number
+ *	counter		where its counter is: for gilk_count
+ *
+ * Compile it with
+ *
+ *	cc -c -O2 -mcmodel=kernel -mno-red-zone -mgeneral-regs-only -fno-pic -fno-jump-tables \
+ *		-fno-stack-protector -fno-asynchronous-unwind-tables -fcf-protection=none
+ *
+ * It runs at every hit, in whatever the kernel is doing, interrupts and locked sections included: it must
+ * not sleep, not wait for a lock, and not use an address that may not be there. Data that changes has no
+ * place in it. It may call functions of the kernel by name, if all that they lead to is known and has no
+ * instruments in the session.
+ */
+#ifndef GILK_H
+#define GILK_H
+
+typedef unsigned long gilk_word;
+
+#define GILK_PASTE(a, b) a##b
+#define GILK_NAME(line) GILK_PASTE(gilk_line_, line)
+#define GILK_INSTRUMENT(text) \
+	static const char GILK_NAME(__LINE__)[] __attribute__((section(".gilk"), used)) = text
+
+/* Adds to the counter of this CPU: one instruction, so that nothing comes between. */
+static inline void gilk_count(gilk_word counter, gilk_word more)
+{
+	__asm__ volatile("addq %1, %%gs:(%0)" : : "r"(counter), "er"(more) : "memory", "cc");
+}
+
+#endif
