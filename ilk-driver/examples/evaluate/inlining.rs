@@ -7,7 +7,7 @@ use gilk_engine::Session;
 use gilk_instruments::Definition;
 
 use crate::How;
-use crate::grain::{BURSTS, Grain, TIMES, everywhere, hooks, through, took};
+use crate::grain::{BURSTS, Grain, everywhere, hooks, through, times, took};
 use crate::guest::{Guest, words};
 use crate::table::Tables;
 
@@ -50,7 +50,7 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
         eprintln!("  {call}");
         let run_through = through(guest, call)?;
         let (hooks, _) = hooks(&guest.image, &run_through, Grain::Blocks);
-        let time = words(&["time", call, BURSTS, TIMES]);
+        let time = words(&["time", call, BURSTS, times(call)]);
         let bare = took(&guest.run(&time, Session::empty())?.lines)?;
         let title = guest.release.clone();
         let mut note = |what: &str, figure: f64| tables.add(&title, call, what, figure);

@@ -138,10 +138,11 @@ const PARTS: [Part; 9] = [
         name: "grain",
         title: "Fine grain: system calls watched at three grains",
         about: "JIFL's 6.1, figures 8 to 10: guest instructions added to each call of lmbench's table (the least of \
-                ten bursts of fifty) by ilk, by ilk when it saves all registers and flags whether they are live or \
+                ten bursts of fifty, of forks of five) by ilk, by ilk when it saves all registers and flags whether they are live or \
                 not, and by kprobes with a handler that counts, at the same places: none optimised (an int3, or a call \
                 at the tracer's sites), and with the jumps that the kernel can make of some. Functions are those that the kernel's tracer sees in the call, children's \
-                included. A kprobe cannot take a sample in so few instructions: where ilk samples, kprobes count.",
+                included. A kprobe cannot take a sample in so few instructions: where ilk samples, kprobes count. \
+                Where what ilk adds is not ten times what two bare calls differ by, no ratio is told.",
         accelerator: Accelerator::CountInstructions,
         measure: grain::measure,
         claims: &[
