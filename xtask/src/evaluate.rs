@@ -15,6 +15,9 @@ const QUICK_PLACE: &str = "target/gilk/evaluation-quick";
 /// Where the text and its pictures go.
 const DOCS: &str = "docs";
 
+/// The experiments that measure what hits cost.
+pub(crate) const COSTS: [&str; 4] = ["hits", "grain", "inlining", "many"];
+
 /// Runs the papers' experiments, or those that are named, and writes what came of all that have been run. A quick
 /// look leaves the text as it is.
 pub(crate) fn evaluate(yes: bool, words: &[String]) -> Result<()> {
