@@ -71,7 +71,8 @@ fn main() -> anyhow::Result<()> {
     let prepared = prepare(&options, &mut |_| ())?;
     let lab = Lab::boot(&prepared, &mut |_| ())?;
     let mut connection = Connection::connect(lab.socket())?;
-    let image = Image::from_live(&connection.live_parts(&mut |_, _| ())?)?;
+    let image =
+        Image::from_live(&connection.live_parts(&mut |_, _| ())?)?.on(&connection.info().layout);
     let directory = tempfile::tempdir()?;
     let recording = directory.path().join("collection.arrow");
     println!(

@@ -3,6 +3,7 @@
 use iced_x86::{Decoder, DecoderOptions};
 use serde::{Deserialize, Serialize};
 
+use crate::layout::RuntimeLayout;
 use crate::liveness::Callees;
 use crate::{Addr, Result, Span};
 
@@ -119,6 +120,16 @@ pub fn wanted(kallsyms: &str) -> Result<Vec<Span>> {
 }
 
 impl Image {
+    /// The kernel as instruments on this target can have it: where nothing in the arena may fault, no
+    /// instruction that may is moved.
+    #[must_use]
+    pub fn on(mut self, layout: &RuntimeLayout) -> Self {
+        if layout.faults == 0 {
+            self.sites.keep_faults();
+        }
+        self
+    }
+
     /// The kernel's release, as `uname -r` says it.
     #[must_use]
     pub fn release(&self) -> &str {

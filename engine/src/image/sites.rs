@@ -99,6 +99,15 @@ impl Sites {
         self.small.iter()
     }
 
+    /// No instruction may fault elsewhere: what their handlers do is forgotten.
+    pub(super) fn keep_faults(&mut self) {
+        for site in &mut self.small {
+            if let SiteKind::Exception { handler } = &mut site.kind {
+                *handler = 0;
+            }
+        }
+    }
+
     /// Blacklisted text, by address; no two spans touch.
     pub fn blacklisted(&self) -> impl Iterator<Item = Span> {
         self.blacklist.iter().map(|site| site.span)

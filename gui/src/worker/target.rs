@@ -269,7 +269,7 @@ fn converse(
     })?;
     told.go_on()?;
     told.step("load", step, "looking at every function", 0.96);
-    let image = Image::with_modules(&parts, &connection.modules()?)?;
+    let image = Image::with_modules(&parts, &connection.modules()?)?.on(&connection.info().layout);
     told.tell(TargetNews::Image(catalogue(image)));
     told.tell(TargetNews::Connected(connection.info().clone()));
     loop {

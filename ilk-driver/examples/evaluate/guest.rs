@@ -55,7 +55,8 @@ impl Guest {
         let prepared = prepare(&options, &mut |_| ())?;
         let lab = Lab::boot(&prepared, &mut |_| ())?;
         let mut connection = Connection::connect(lab.socket())?;
-        let image = Image::from_live(&connection.live_parts(&mut |_, _| ())?)?;
+        let image = Image::from_live(&connection.live_parts(&mut |_, _| ())?)?
+            .on(&connection.info().layout);
         Ok(Self {
             connection,
             image,

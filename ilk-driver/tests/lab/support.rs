@@ -50,8 +50,9 @@ pub(crate) fn shared_of(prepared: &Prepared) -> Arc<Shared> {
     let parts = connection
         .live_parts(&mut |_, _| ())
         .unwrap_or_else(|error| panic!("{error}"));
-    drop(connection);
     let image = Image::from_live(&parts).unwrap_or_else(|error| panic!("{error}"));
+    let image = image.on(&connection.info().layout);
+    drop(connection);
     Arc::new(Shared {
         lab,
         image,

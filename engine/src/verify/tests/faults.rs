@@ -181,3 +181,23 @@ fn a_target_without_room_for_entries_gets_none() {
         "{refused}"
     );
 }
+
+#[test]
+fn where_nothing_in_the_arena_may_fault_no_load_is_moved() {
+    let nothing = RuntimeLayout {
+        faults: 0,
+        ..layout()
+    };
+    let image = kernel_that_faults().image();
+    let there = all(&image);
+    let kept = image.on(&nothing);
+    let left = all(&kept);
+    assert!(left.len() < there.len(), "{left:?} of {there:?}");
+    let placements =
+        { left.iter() }.map(|&(block, hook)| placement("loads", block, hook, "timestamp"));
+    let library = Library::builtin().unwrap();
+    let session = session(placements.collect());
+    let plan = crate::plan::plan(&kept, &session, &library, &nothing).unwrap();
+    assert!(plan.faults.is_empty());
+    passes(&kept, &plan);
+}

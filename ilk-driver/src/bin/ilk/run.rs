@@ -125,8 +125,9 @@ fn prepare(
     library: &Library,
 ) -> anyhow::Result<VerifiedPlan> {
     let (parts, modules) = target::read(connection)?;
-    let image = Image::with_modules(&parts, &modules)?;
-    plan::planned(&image, session, library, &connection.info().layout)
+    let layout = &connection.info().layout;
+    let image = Image::with_modules(&parts, &modules)?.on(layout);
+    plan::planned(&image, session, library, layout)
 }
 
 /// Shows what happens while something runs that tells of it.

@@ -186,8 +186,8 @@ impl ImageArgs {
         }
         let mut connected = self.target.connect()?;
         let (parts, modules) = read(&mut connected.connection)?;
-        let image = Image::with_modules(&parts, &modules)?;
         let layout = connected.connection.info().layout.clone();
+        let image = Image::with_modules(&parts, &modules)?.on(&layout);
         Ok((image, layout))
     }
 
