@@ -269,6 +269,7 @@ impl App {
                 let (full, unmatched) = (lost.lost() - lost.unmatched, lost.unmatched);
                 if let Some(record) = &mut self.state.timeline.record {
                     (record.bytes, record.lost) = (summary.recording.bytes, (full, unmatched));
+                    record.totals.clone_from(&summary.aggregates);
                 }
                 let how = if summary.stopped {
                     "stopped"

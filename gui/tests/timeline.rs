@@ -16,8 +16,10 @@ use gilk_engine::cfg::BlockIndex;
 use gilk_gui::args::Start;
 use gilk_gui::state::TargetState;
 use gilk_gui::timeline::Record;
+use gilk_instruments::program::{Bucket, Summary};
 use gilk_samples::metadata::Metadata;
 use gilk_samples::{Batch, Meaning, Sample};
+use ilk_driver::client::AggregateSummary;
 use support::{Window, browsing, click, fill, press, record, say, settle, until, window};
 
 /// A window with a run on its timeline.
@@ -176,6 +178,52 @@ fn very_many_values_are_heat() {
     // 500 can be told apart, 1600 can not.
     harness.get_by_label("lane elapsed of a on CPU 0: 500");
     harness.get_by_label_contains("lane elapsed of a on CPU 1: 1600, as heat of up to ");
+}
+
+#[test]
+fn what_was_added_up_is_shown_beside_the_lanes_and_put_away() {
+    let mut harness = looking();
+    let total = |name: &str, unit: &str, value| AggregateSummary {
+        placement: 0,
+        instrument: "sizes".into(),
+        name: name.into(),
+        unit: unit.into(),
+        value,
+    };
+    let bucket = |from, to, count| Bucket {
+        from: Some(from),
+        to: Some(to),
+        count,
+    };
+    let buckets = vec![
+        bucket(0, 0, 0),
+        bucket(256, 511, 12),
+        bucket(512, 1023, 0),
+        bucket(1024, 2047, 3000),
+        bucket(2048, 4095, 0),
+    ];
+    let mut record = record();
+    record.totals = vec![
+        total("lengths", "bytes", Summary::Buckets(buckets)),
+        total("sum", "", Summary::Number(-1234)),
+        total("seen", "", Summary::Values(vec![(7, 41), (9, 1)], 5)),
+    ];
+    harness.state_mut().state_mut().timeline.open(record);
+    harness.run_steps(3);
+    for name in [
+        "@lengths of sizes: 256 bytes to 511 bytes: 12",
+        "@lengths of sizes: 512 bytes to 1,023 bytes: 0",
+        "@lengths of sizes: 1,024 bytes to 2,047 bytes: 3,000",
+        "@sum of sizes: -1,234",
+        "@seen of sizes: 7: 41",
+        "@seen of sizes: other values: 5",
+    ] {
+        harness.get_by_label(name);
+    }
+    let empty = "@lengths of sizes: 2,048 bytes to 4,095 bytes: 0";
+    assert!(harness.query_by_label(empty).is_none());
+    click(&mut harness, "Put totals away");
+    assert!(harness.query_by_label("@sum of sizes: -1,234").is_none());
 }
 
 #[test]

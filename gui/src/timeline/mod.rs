@@ -9,6 +9,7 @@ pub mod notes;
 mod rows;
 pub(crate) mod scale;
 mod stack;
+mod totals;
 pub mod view;
 
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use std::path::PathBuf;
 use gilk_samples::index::Index;
 use gilk_samples::metadata::{InstrumentInfo, Metadata};
 use gilk_samples::{Batch, Meaning};
+use ilk_driver::client::AggregateSummary;
 
 pub use stack::Stack;
 pub use view::Timeline;
@@ -54,6 +56,8 @@ pub struct Record {
     pub bytes: u64,
     /// Hits that were not sampled: ring full, timer stop without a start.
     pub lost: (u64, u64),
+    /// What instruments have added up, once the run has ended. No file has it.
+    pub totals: Vec<AggregateSummary>,
 }
 
 impl Record {
@@ -90,6 +94,7 @@ impl Record {
             now: None,
             bytes,
             lost,
+            totals: Vec::new(),
         }
     }
 

@@ -13,13 +13,15 @@ use super::notes::{self, Note};
 use super::rows::{lane, name, now_line, ruler, scroll_bar};
 use super::scale::{Scale, length, moment};
 use super::stack::{self, Row, Stack};
-use super::{Range, Record, hover};
+use super::{Range, Record, hover, totals};
 use crate::command::Command;
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
 /// Width of the names of lanes, in points.
 pub(super) const NAMES: f32 = 270.0;
+/// Width of what was added up, beside the lanes.
+const TOTALS: f32 = 380.0;
 /// Height of the ruler.
 const RULER: f32 = 24.0;
 /// Height of a lane: at least this, and more where there is room.
@@ -52,6 +54,8 @@ pub struct Timeline {
     /// How lanes are stacked.
     pub stack: Stack,
     pub(super) heats: Heats,
+    /// Whether what was added up is not shown.
+    totals_away: bool,
 }
 
 impl Default for Timeline {
@@ -70,6 +74,7 @@ impl Default for Timeline {
             ranging: false,
             stack: Stack::default(),
             heats: Heats::default(),
+            totals_away: false,
         }
     }
 }
@@ -82,6 +87,7 @@ impl Timeline {
         self.scroll = 0.0;
         (self.markers, self.chosen) = ([None; 2], None);
         self.heats.clear();
+        self.totals_away = false;
         self.record = Some(record);
     }
 
@@ -149,6 +155,16 @@ pub fn show(
         rect.max.x = numbers.left() - 1.0;
         let inside = egui::UiBuilder::new().max_rect(numbers).id_salt("between");
         ui.scope_builder(inside, |ui| between::show(ui, timeline, &record, span));
+    } else if !record.totals.is_empty()
+        && !timeline.totals_away
+        && rect.width() > NAMES + 2.0 * TOTALS
+    {
+        let beside = Rect::from_min_max(pos2(rect.right() - TOTALS, rect.top()), rect.max);
+        rect.max.x = beside.left() - 1.0;
+        let inside = egui::UiBuilder::new().max_rect(beside).id_salt("totals");
+        timeline.totals_away = ui
+            .scope_builder(inside, |ui| totals::show(ui, &record))
+            .inner;
     }
     ui.painter().rect_filled(rect, 0.0, tokens.canvas);
     let plot = Rect::from_min_max(pos2(rect.left() + NAMES, rect.top() + RULER), rect.max);
@@ -248,8 +264,10 @@ pub(crate) fn header(ui: &mut Ui, timeline: &Timeline, said: &mut Vec<Command>) 
             said.push(Command::Stack(stack));
         }
     }
+    ui.add_space(space::TIGHT);
     widgets::caption(ui, "lanes by");
     ui.spacing_mut().item_spacing.x = space::SMALL;
+    ui.add_space(space::SMALL);
     if record.now.is_some() {
         let label = if timeline.follow {
             "Following"

@@ -49,6 +49,11 @@ impl Widget {
         self.name.contains(words) || self.value.contains(words)
     }
 
+    /// Whether just this is its name, or for plain text the text.
+    fn is_called(&self, name: &str) -> bool {
+        self.name == name || self.role == "Label" && self.value == name
+    }
+
     pub(crate) fn middle(&self) -> (f32, f32) {
         (
             (self.left + self.right) / 2.0,
@@ -159,7 +164,7 @@ impl Screen {
             if let Some(ended) = self.gilk.try_wait().unwrap() {
                 panic!("{what}: the program has ended: {ended}");
             }
-            let lost = self.find(|one| one.name == "target lost").is_some();
+            let lost = self.find(|one| one.is_called("target lost")).is_some();
             if lost || began.elapsed() > long {
                 let shown: Vec<String> = self
                     .all()
@@ -181,9 +186,7 @@ impl Screen {
     pub(crate) fn named(&mut self, name: &str) -> Widget {
         let mut before = None;
         self.wait(&format!("{name:?} is on the screen"), SOON, |screen| {
-            let called =
-                |one: &Widget| one.name == name || one.role == "Label" && one.value == name;
-            let found = screen.find(|one| called(one) && !one.disabled)?;
+            let found = screen.find(|one| one.is_called(name) && !one.disabled)?;
             let at = found.middle();
             (before.replace(at) == Some(at)).then_some(found)
         })

@@ -118,6 +118,9 @@ mod live {
         screen.click("Instruments tab");
         screen.drag("instrument counter", "drop at before every block");
         screen.words("plan verified: 245 instruments", SOON);
+        // And how long it took, added up in the kernel.
+        screen.drag("instrument elapsed-histogram", "drop at entry");
+        screen.words("plan verified: 246 instruments", SOON);
         screen.click("Functions tab");
 
         screen.click("Run session");
@@ -144,6 +147,7 @@ mod live {
             .unwrap();
         assert!(forks >= 160, "kernel threads are forked too: {forks}");
         screen.words("That is all", SOON);
+        screen.words("@ticks of elapsed-histogram: ", SOON);
         screen.click("End the tour");
         screen.click("Dismiss message");
         screen.click("block 0 of copy_process");

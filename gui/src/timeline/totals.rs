@@ -1,0 +1,168 @@
+//! What instruments have added up when a run has ended: numbers, means, histograms, values by how often
+//! they came.
+
+use egui::accesskit::Role;
+use egui::{Align2, Rect, RichText, ScrollArea, Sense, Ui, pos2, vec2};
+use gilk_instruments::program::{Bucket, Summary};
+use gilk_samples::metadata::Clock;
+use ilk_driver::client::AggregateSummary;
+
+use super::Record;
+use super::scale::length;
+use crate::theme::{Tokens, code, space, text};
+use crate::widgets;
+
+/// Height of a bar, its gap included.
+const BAR: f32 = 17.0;
+/// Room for what a bar stands for.
+const LABELS: f32 = 150.0;
+/// The unit that is a time.
+const TICKS: &str = "ticks";
+
+/// Draws them. Returns whether they are to be put away.
+pub(super) fn show(ui: &mut Ui, record: &Record) -> bool {
+    let tokens = Tokens::of(ui);
+    let mut away = false;
+    widgets::inset(ui, |ui| {
+        ui.horizontal(|ui| {
+            ui.label(RichText::new("Added up when the run had ended").color(tokens.strong));
+            away = widgets::cross(ui, "Put totals away").clicked();
+        });
+        ScrollArea::vertical()
+            .id_salt("totals")
+            .auto_shrink(false)
+            .show(ui, |ui| {
+                for (place, total) in record.totals.iter().enumerate() {
+                    ui.push_id(place, |ui| one(ui, total, record.metadata.clock));
+                    ui.add_space(space::SMALL);
+                }
+            });
+    });
+    away
+}
+
+/// A number with its unit; a time as a time.
+fn number(value: i128, unit: &str, clock: Clock) -> String {
+    let plain = match u64::try_from(value.unsigned_abs()) {
+        Ok(size) if value < 0 => format!("-{}", widgets::grouped(size)),
+        Ok(size) => widgets::grouped(size),
+        Err(_) => value.to_string(),
+    };
+    match unit {
+        "" => plain,
+        TICKS => length(value as f64 / clock.hz.max(1) as f64),
+        unit => format!("{plain} {unit}"),
+    }
+}
+
+/// What is in a bucket.
+fn between(bucket: &Bucket, unit: &str, clock: Clock) -> String {
+    let number = |value| number(value, unit, clock);
+    match (bucket.from, bucket.to) {
+        (Some(from), Some(to)) if from == to => number(from),
+        (Some(from), Some(to)) => format!("{} to {}", number(from), number(to)),
+        (Some(from), None) => format!("from {}", number(from)),
+        (None, Some(to)) => format!("up to {}", number(to)),
+        (None, None) => "all".to_owned(),
+    }
+}
+
+fn one(ui: &mut Ui, total: &AggregateSummary, clock: Clock) {
+    let tokens = Tokens::of(ui);
+    let unit = total.unit.as_str();
+    let name = format!("@{} of {}", total.name, total.instrument);
+    ui.label(RichText::new(&name).small().color(tokens.weak));
+    let said = |ui: &mut Ui, words: String| {
+        let shown = ui.label(RichText::new(&words).font(code(text::HEADING)));
+        widgets::named(shown, Role::Label, &format!("{name}: {words}"));
+    };
+    match &total.value {
+        Summary::Number(value) => said(ui, number(*value, unit, clock)),
+        Summary::Mean(mean) if unit == TICKS => {
+            said(ui, length(mean / clock.hz.max(1) as f64));
+        }
+        Summary::Mean(mean) => said(ui, format!("{mean:.1} {unit}")),
+        Summary::Nothing => said(ui, "no value has come".to_owned()),
+        Summary::Buckets(buckets) => {
+            // The first and the last that have any, and all between.
+            let is_empty = |bucket: &&Bucket| bucket.count == 0;
+            let from = buckets.iter().take_while(is_empty).count();
+            let behind = buckets.iter().rev().take_while(is_empty).count();
+            let shown = buckets.len().saturating_sub(from + behind);
+            let rows = buckets.iter().skip(from).take(shown);
+            let rows = rows.map(|bucket| (between(bucket, unit, clock), bucket.count));
+            bars(ui, &name, &rows.collect::<Vec<_>>());
+        }
+        Summary::Values(values, others) => {
+            let rows = values
+                .iter()
+                .map(|&(value, count)| (number(value, unit, clock), count));
+            let others = (*others > 0).then(|| ("other values".to_owned(), *others));
+            bars(ui, &name, &rows.chain(others).collect::<Vec<_>>());
+        }
+    }
+}
+
+/// A bar for each count.
+fn bars(ui: &mut Ui, name: &str, rows: &[(String, u64)]) {
+    let tokens = Tokens::of(ui);
+    let most = rows.iter().map(|(_, count)| *count).max().unwrap_or(0);
+    if most == 0 {
+        ui.label(
+            RichText::new("no value has come")
+                .small()
+                .color(tokens.weak),
+        );
+    }
+    for (label, count) in rows.iter().filter(|_| most > 0) {
+        let size = vec2(ui.available_width(), BAR);
+        let (rect, response) = ui.allocate_exact_size(size, Sense::hover());
+        let words = format!("{name}: {label}: {}", widgets::grouped(*count));
+        widgets::named(response, Role::Label, &words).on_hover_text(&words);
+        let painter = ui.painter().with_clip_rect(ui.clip_rect().intersect(rect));
+        let middle = rect.center().y;
+        let labels = pos2(rect.left() + LABELS, middle);
+        let font = code(text::SMALL - 1.0);
+        painter.text(
+            labels,
+            Align2::RIGHT_CENTER,
+            label,
+            font.clone(),
+            tokens.text,
+        );
+        let left = labels.x + space::SMALL;
+        let room = (rect.right() - left - 56.0).max(8.0);
+        let length = room * (*count as f32 / most as f32);
+        let bar = Rect::from_min_max(
+            pos2(left, rect.top() + 2.0),
+            pos2(left + length.max(1.0), rect.bottom() - 2.0),
+        );
+        if *count > 0 {
+            painter.rect_filled(bar, 1.0, tokens.accent);
+        }
+        let at = pos2(bar.right() + space::TIGHT, middle);
+        let count = widgets::grouped(*count);
+        painter.text(at, Align2::LEFT_CENTER, count, font, tokens.weak);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_said_in_their_unit() {
+        let clock = Clock {
+            hz: 1_000_000_000,
+            start: 0,
+            start_unix_ns: 0,
+        };
+        let bucket = |from, to| Bucket { from, to, count: 1 };
+        let said = |from, to, unit| between(&bucket(from, to), unit, clock);
+        assert_eq!(said(Some(1024), Some(2047), TICKS), "1.02 µs to 2.05 µs");
+        assert_eq!(said(Some(1024), Some(2047), ""), "1,024 to 2,047");
+        assert_eq!(said(Some(-4), Some(-4), "hits"), "-4 hits");
+        assert_eq!(said(Some(16_385), None, ""), "from 16,385");
+        assert_eq!(said(None, Some(-1), ""), "up to -1");
+    }
+}
