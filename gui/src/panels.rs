@@ -1,7 +1,7 @@
 //! Where everything stands: bars, panels, and what is told.
 
 use egui::{
-    Align, Button, Frame, Layout, Margin, MenuBar, Panel, ProgressBar, RichText, Stroke, Ui,
+    Align, Button, Frame, Id, Layout, Margin, MenuBar, Panel, ProgressBar, RichText, Stroke, Ui,
     accesskit::Role, vec2,
 };
 
@@ -22,11 +22,17 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
     Panel::top("top bar")
         .frame(bar)
         .show(ui, |ui| top_bar(ui, state, said));
-    if !state.notices.is_empty() {
+    // While a button is down nothing moves under the pointer: what is told meanwhile is shown then.
+    let id = Id::unique("notices shown");
+    let down = ui.input(|input| input.pointer.any_down());
+    let before = ui.data(|data| data.get_temp(id)).filter(|_| down);
+    let shown = before.unwrap_or(state.notices.len());
+    ui.data_mut(|data| data.insert_temp(id, shown));
+    if shown > 0 {
         Panel::top("notices")
             .frame(bare)
             .show_separator_line(false)
-            .show(ui, |ui| notices(ui, state, said));
+            .show(ui, |ui| notices(ui, state, shown, said));
     }
     let low = Frame::NONE
         .fill(tokens.bar)
@@ -227,10 +233,10 @@ fn target_pill(ui: &mut Ui, state: &State) {
     widgets::pill(ui, &words, color, tokens.panel);
 }
 
-fn notices(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+fn notices(ui: &mut Ui, state: &State, shown: usize, said: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     ui.spacing_mut().item_spacing.y = 0.0;
-    for (place, notice) in state.notices.iter().enumerate() {
+    for (place, notice) in state.notices.iter().take(shown).enumerate() {
         let (color, fill) = match notice.kind {
             NoticeKind::Good => (tokens.good, tokens.panel),
             NoticeKind::Warning => (tokens.warning, tokens.panel),

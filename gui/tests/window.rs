@@ -14,9 +14,10 @@ use egui::{Key, Modifiers};
 use egui_kittest::kittest::{NodeT, Queryable};
 use gilk_engine::{HookType, Session};
 use gilk_gui::args::Start;
+use gilk_gui::state::NoticeKind;
 use support::{
-    browsing, browsing_forbidden, click, fill, refused, scene, settle, until, until_filtered,
-    until_open, window,
+    Window, browsing, browsing_forbidden, button, click, fill, middle, refused, scene, settle,
+    until, until_filtered, until_open, window,
 };
 
 #[test]
@@ -344,6 +345,26 @@ fn without_a_target_nothing_runs() {
     harness.key_press(Key::F5);
     harness.run_steps(3);
     assert!(harness.state().state().run.active.is_none());
+}
+
+#[test]
+fn what_is_told_during_a_drag_moves_nothing_under_the_pointer() {
+    let mut harness = browsing("kernel_clone");
+    let place = middle(&harness, "Control-flow graph");
+    let top = |harness: &Window| harness.get_by_label("Control-flow graph").rect().top();
+    let before = top(&harness);
+    button(&mut harness, place, true);
+    harness
+        .state_mut()
+        .state_mut()
+        .tell(NoticeKind::Good, "It is done.");
+    harness.run_steps(3);
+    assert!(harness.query_by_label("It is done.").is_none());
+    assert_eq!(top(&harness), before);
+    button(&mut harness, place, false);
+    harness.run_steps(3);
+    harness.get_by_label("It is done.");
+    assert!(top(&harness) > before);
 }
 
 #[test]

@@ -110,7 +110,7 @@ mod live {
         screen.click("block 0 of __x64_sys_clone");
         screen.click("Count hits first");
         screen.words("1 of 2 batches done", SOON);
-        screen.words("forks-count.arrow", SOON);
+        screen.words("samples are in forks-count.arrow", SOON);
         screen.words(" hits a second in that run: these would cost ", SOON);
 
         // A second function, all of it.
