@@ -12,7 +12,11 @@ use super::Range;
 /// Edge of a cell, in points.
 const CELL: f32 = 4.0;
 /// Up to so many samples in view each is looked at; more are drawn as least and greatest.
-pub(crate) const MOST: u64 = 1 << 19;
+const MOST: u64 = 1 << 19;
+/// Up to so many are looked at while the view moves or samples come.
+const AT_ONCE: u64 = 1 << 13;
+/// Samples that are looked at in a frame, of all lanes: some milliseconds.
+const A_FRAME: u64 = 1 << 18;
 /// From this ratio on of greatest to least the scale is a logarithm's.
 const WIDE: u64 = 32;
 
@@ -21,23 +25,23 @@ const WIDE: u64 = 32;
 pub(crate) struct Heights {
     least: u64,
     most: u64,
+    /// The whole height as a logarithm, if the scale is one.
+    log: Option<f64>,
 }
 
 impl Heights {
-    pub(crate) const fn new(least: u64, most: u64) -> Self {
-        Self { least, most }
+    pub(crate) fn new(least: u64, most: u64) -> Self {
+        let is_wide = most / WIDE >= least.max(1) && most > least;
+        let log = is_wide.then(|| ((most - least) as f64).ln_1p());
+        Self { least, most, log }
     }
 
     pub(crate) fn share(self, value: u64) -> f32 {
-        let Self { least, most } = self;
-        let value = value.clamp(least, most);
-        if most == least {
-            0.5
-        } else if most / WIDE >= least.max(1) {
-            let log = |value: u64| ((value - least) as f64).ln_1p();
-            (log(value) / log(most)) as f32
-        } else {
-            ((value - least) as f64 / (most - least) as f64) as f32
+        let above = (value.clamp(self.least, self.most) - self.least) as f64;
+        match self.log {
+            Some(whole) => (above.ln_1p() / whole) as f32,
+            None if self.most == self.least => 0.5,
+            None => (above / (self.most - self.least) as f64) as f32,
         }
     }
 }
@@ -62,22 +66,38 @@ pub(crate) struct Cells {
     pub(crate) most: u32,
 }
 
+/// A lane: its instrument, and the CPU if it is one's.
+type Key = (u64, Option<u16>);
+
 /// Those that were counted last, by lane.
 #[derive(Debug, Default)]
 pub(crate) struct Heats {
-    kept: HashMap<(u64, Option<u16>), (Asked, Arc<Cells>)>,
+    kept: HashMap<Key, (Asked, Arc<Cells>)>,
+    /// What is asked of lanes that were not counted, because the view moved or the frame was over.
+    waiting: HashMap<Key, Asked>,
+    /// The same of the frame before.
+    before: HashMap<Key, Asked>,
+    /// Samples that were looked at in this frame.
+    looked: u64,
 }
 
 impl Heats {
-    /// The cells of a lane between two ticks, for a place on the screen.
+    /// A new frame begins.
+    pub(crate) fn begin(&mut self) {
+        self.looked = 0;
+        self.before = std::mem::take(&mut self.waiting);
+    }
+
+    /// The cells of a lane between two ticks, for a place on the screen; nothing while that is too much
+    /// for a frame.
     pub(crate) fn of(
         &mut self,
-        (id, cpu): (u64, Option<u16>),
+        key: Key,
         part: Part<'_>,
         (range, ticks): (Range, (u64, u64)),
         seen: Column,
         rect: Rect,
-    ) -> Arc<Cells> {
+    ) -> Option<Arc<Cells>> {
         let cells = |length: f32| (length / CELL).floor().max(1.0) as usize;
         let asked = Asked {
             range,
@@ -85,19 +105,31 @@ impl Heats {
             cells: (cells(rect.width()), cells(rect.height())),
             seen,
         };
-        if let Some((known, cells)) = self.kept.get(&(id, cpu))
+        if let Some((known, cells)) = self.kept.get(&key)
             && *known == asked
         {
-            return Arc::clone(cells);
+            return Some(Arc::clone(cells));
         }
-        let counted = Arc::new(count(part, id, &asked));
-        self.kept.insert((id, cpu), (asked, Arc::clone(&counted)));
-        counted
+        let stands = self.before.get(&key) == Some(&asked);
+        let in_time = self.looked < A_FRAME && stands && seen.count <= MOST;
+        if seen.count > AT_ONCE && !in_time {
+            self.waiting.insert(key, asked);
+            return None;
+        }
+        self.looked += seen.count;
+        let counted = Arc::new(count(part, key.0, &asked));
+        self.kept.insert(key, (asked, Arc::clone(&counted)));
+        Some(counted)
+    }
+
+    /// Whether a lane waits for the next frame.
+    pub(crate) fn waits(&self) -> bool {
+        self.waiting.values().any(|asked| asked.seen.count <= MOST)
     }
 
     /// Forgets those of another recording.
     pub(crate) fn clear(&mut self) {
-        self.kept.clear();
+        *self = Self::default();
     }
 }
 
@@ -105,11 +137,12 @@ fn count(part: Part<'_>, id: u64, asked: &Asked) -> Cells {
     let ((columns, rows), (first, end)) = (asked.cells, asked.ticks);
     let heights = Heights::new(asked.seen.min, asked.seen.max);
     let mut counts = vec![0u32; columns * rows];
-    let width = u128::from(end.saturating_sub(first).max(1));
+    let a_tick = columns as f64 / end.saturating_sub(first).max(1) as f64;
     part.visit(id, first, end, |point| {
-        let column = (u128::from(point.tsc - first) * columns as u128 / width) as usize;
-        let row = ((heights.share(point.value) * rows as f32) as usize).min(rows - 1);
-        if let Some(count) = counts.get_mut(column * rows + row) {
+        let column = ((point.tsc - first) as f64 * a_tick) as usize;
+        let row = (heights.share(point.value) * rows as f32) as usize;
+        let cell = column.min(columns - 1) * rows + row.min(rows - 1);
+        if let Some(count) = counts.get_mut(cell) {
             *count = count.saturating_add(1);
         }
     });
@@ -176,6 +209,40 @@ mod tests {
             let (low, high) = (heights.share(a.min(b)), heights.share(a.max(b)));
             prop_assert!((0.0..=1.0).contains(&low) && low <= high && high <= 1.0, "{} {}", low, high);
         }
+    }
+
+    #[test]
+    fn many_samples_are_looked_at_when_the_view_stands_and_not_all_in_one_frame() {
+        let each = A_FRAME / 2 + 1;
+        let mut index = Index::new();
+        for id in 0..3 {
+            let samples = (0..each).map(|tsc| Sample {
+                id,
+                value: tsc % 97,
+                tsc,
+            });
+            index.append(&Batch {
+                cpu: 0,
+                samples: samples.collect(),
+            });
+        }
+        let mut heats = Heats::default();
+        let mut frame = |range: Range| {
+            heats.begin();
+            let rect = Rect::from_min_max(pos2(0.0, 0.0), pos2(400.0, 40.0));
+            let ticks = (0, each);
+            let cells = (0..3).map(|id| {
+                let seen = index.total(id, 0, each);
+                heats.of((id, None), index.part(None), (range, ticks), seen, rect)
+            });
+            let had = cells.map(|cells| cells.is_some()).collect::<Vec<_>>();
+            (had, heats.waits())
+        };
+        let (one, other) = (Range::whole(1.0), Range::whole(2.0));
+        assert_eq!(frame(one), (vec![false; 3], true));
+        assert_eq!(frame(other), (vec![false; 3], true), "it has moved");
+        assert_eq!(frame(other), (vec![true, true, false], true));
+        assert_eq!(frame(other), (vec![true; 3], false));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use gilk_samples::Meaning;
 use gilk_samples::index::{Column, Part, Point};
 use gilk_samples::metadata::{Clock, InstrumentInfo};
 
-use super::heat::{self, Heats};
+use super::heat::Heats;
 use super::scale::{Scale, length, tick};
 use crate::theme::{Tokens, prose, text};
 use crate::widgets;
@@ -220,25 +220,17 @@ impl Lane<'_> {
     fn many(&self, heats: &mut Heats) -> Option<u32> {
         let (first, end) = self.ticks();
         let seen = self.index.total(self.info.id, first, end);
-        // A live lane is another one in every frame.
-        let live = self.until < self.info.splash;
-        let most = if live { heat::MOST / 16 } else { heat::MOST };
-        let mut counted = 0;
-        if seen.count <= most {
-            let place = self.rect.shrink2(vec2(0.0, 3.0));
-            let view = (self.scale.range, (first, end));
-            let key = (self.info.id, self.cpu);
-            let cells = heats.of(key, self.index, view, seen, place);
-            self.painter.add(cells.shape(place, self.color));
-            counted = cells.most;
-        }
+        let place = self.rect.shrink2(vec2(0.0, 3.0));
+        let view = (self.scale.range, (first, end));
+        let cells = heats.of((self.info.id, self.cpu), self.index, view, seen, place);
         // A coarse lane has sums alone.
-        if counted == 0 {
+        let Some(cells) = cells.filter(|cells| cells.most > 0) else {
             self.heights();
             return None;
-        }
+        };
+        self.painter.add(cells.shape(place, self.color));
         self.bounds(seen.min, seen.max);
-        Some(counted)
+        Some(cells.most)
     }
 
     fn clock_seconds(&self, ticks: u64) -> f64 {

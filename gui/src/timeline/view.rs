@@ -189,6 +189,7 @@ pub fn show(
     let below = painter.with_clip_rect(
         Rect::from_min_max(pos2(rect.left(), plot.top()), rect.max).intersect(ui.clip_rect()),
     );
+    timeline.heats.begin();
     for (index, &of) in lanes.iter().enumerate() {
         let row = rows(index);
         if row.bottom() < plot.top() || row.top() > plot.bottom() {
@@ -201,6 +202,9 @@ pub fn show(
         let heats = &mut timeline.heats;
         let hottest = lane(&below, &record, of, row, &scale, tokens, heats);
         name(ui, &below, &record, of, row, rect, hottest);
+    }
+    if timeline.heats.waits() {
+        ui.ctx().request_repaint();
     }
     now_line(&below, &record, plot, &scale, tokens);
     notes::show(ui, timeline, &painter, plot, &scale);
