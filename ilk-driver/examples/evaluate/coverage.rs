@@ -51,12 +51,12 @@ fn note(image: &Image, tables: &mut Tables, how: &How) {
     ] {
         let share = |count: u64| 100.0 * count as f64 / counts.all().max(1) as f64;
         row(
-            &format!("{kind}: can be hooked, %"),
-            share(counts.reached()),
+            &format!("{kind}: cannot be hooked, %"),
+            share(counts.all() - counts.reached()),
         );
         row(
-            &format!("{kind}: without a trap, %"),
-            share(without_trap(counts)),
+            &format!("{kind}: or by a trap only, %"),
+            share(counts.all() - without_trap(counts)),
         );
         for (tactic, &count) in &counts.by_tactic {
             row(&format!("{kind}: {}", tactic.name()), count as f64);

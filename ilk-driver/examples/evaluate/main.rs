@@ -219,14 +219,14 @@ const PARTS: [Part; 9] = [
         claims: &[
             Claim {
                 table: "",
-                of: "pre-hooks: without a trap, %",
-                holds: |percent| percent > 99.9,
+                of: "pre-hooks: or by a trap only, %",
+                holds: |percent| percent < 0.1,
                 says: "of a thousand blocks all but one at most can be hooked without a trap",
             },
             Claim {
                 table: "",
-                of: "post-hooks: without a trap, %",
-                holds: |percent| percent > 99.8,
+                of: "post-hooks: or by a trap only, %",
+                holds: |percent| percent < 0.2,
                 says: "of a thousand ends of blocks all but two at most can be hooked without a trap",
             },
         ],
