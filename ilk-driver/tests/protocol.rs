@@ -9,7 +9,7 @@
 use ilk_driver::protocol::{
     ArenaWrite, Batch, Bytes, Collection, Counter, CpuLosses, Decoder, Fault, Finished, Incoming,
     Interval, Layout, MAGIC, MAX_COUNTERS, MAX_FRAME, MAX_ITEMS, MAX_POKES, Message, OPENING_BYTES,
-    Opening, Poke, Recovery, Refusal, RefusalKind, Request, Row, Schedule, Started,
+    Opening, Poke, Recovery, Refusal, RefusalKind, Request, Retire, Row, Schedule, Started,
     Strategy as Samples, Switched, Target, Total, Way, Workload, WorkloadEvent, encode,
 };
 use proptest::collection::vec;
@@ -91,6 +91,8 @@ fn request() -> impl Strategy<Value = Request> {
         rows,
         faults,
     });
+    let hits = vec(any::<(u32, u32)>(), 0..9);
+    let retire = (any::<u64>(), hits).prop_map(|(address, hits)| Retire { address, hits });
     prop_oneof![
         Just(Request::Info),
         Just(Request::Kallsyms),
@@ -104,6 +106,7 @@ fn request() -> impl Strategy<Value = Request> {
         (-1e9..1e9, vec(poke(), 0..20)).prop_map(|(at, pokes)| Request::Batch(Batch { at, pokes })),
         vec(poke(), 0..20).prop_map(Request::Pokes),
         vec(counter, 0..20).prop_map(Request::Counters),
+        vec(retire, 0..9).prop_map(Request::Retire),
         (
             -1e9..1e9,
             proptest::option::of(workload()),
@@ -250,6 +253,7 @@ fn message() -> impl Strategy<Value = Message> {
         )
             .prop_map(|(tsc, totals)| Message::Totals { tsc, totals }),
         (any::<u64>(), losses()).prop_map(|(tsc, cpus)| Message::Losses { tsc, cpus }),
+        any::<(u64, u32)>().prop_map(|(tsc, splices)| Message::Retired { tsc, splices }),
         event.prop_map(Message::Workload),
     ]
 }
@@ -536,6 +540,13 @@ fn numbers_out_of_bounds_are_refused_by_name() {
         largest: false,
     };
     assert!(refused(Request::Counters(vec![counter; MAX_ITEMS + 1])).contains("counters"));
+    let retire = |words| Retire {
+        address: 0,
+        hits: vec![(0, 0); words],
+    };
+    assert!(Request::Retire(vec![retire(MAX_ITEMS)]).check().is_ok());
+    assert!(refused(Request::Retire(vec![retire(MAX_ITEMS), retire(1)])).contains("words"));
+    assert!(refused(Request::Retire(vec![retire(0); MAX_ITEMS + 1])).contains("splices"));
     assert!(Request::check_counters(&[], &[counter]).is_ok());
     assert!(Request::check_counters(&vec![counter; MAX_COUNTERS], &[counter]).is_err());
     assert!(Request::check_more(&[], &[poke]).is_err());

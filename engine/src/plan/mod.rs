@@ -8,6 +8,7 @@ mod dependences;
 mod functions;
 mod names;
 mod natives;
+mod notes;
 mod numbered;
 mod patches;
 mod probes;
@@ -33,6 +34,7 @@ use crate::{Addr, Few, InstrumentId};
 pub(crate) use build::plan_placed;
 pub use build::{plan, plan_watched};
 pub use bytes::PokeBytes;
+pub use notes::{Note, notes};
 pub use patches::PATCH_ALIGN;
 pub use stage::{Stage, Watch};
 

@@ -322,7 +322,7 @@ fn unknown(block: &Block, why: &str) -> Refusal {
 }
 
 /// Where the branch at the end of a block leads.
-fn target(image: &Image, block: &Block) -> Addr {
+pub(super) fn target(image: &Image, block: &Block) -> Addr {
     let Some(last) = block.instructions.last() else {
         return Addr(0);
     };

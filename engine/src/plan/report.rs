@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::{Batch, Part, Patch, Plan, PlannedFunction, PlannedInstrument, Poke, PokeKind};
+use super::{Batch, Part, Patch, Plan, PlannedFunction, PlannedInstrument, Poke, PokeKind, notes};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::listing::disassemble;
 use crate::native::NativeCode;
@@ -11,7 +11,7 @@ use crate::patch::PieceKind;
 use crate::placement::{Bounce, Edge, Point, Site, SiteIndex, Slot, Splice, compare};
 use crate::{Addr, HookType, Image, InstrumentId};
 
-/// The whole plan as text: what each function costs in place and whole, instruments in the session's order, sites with their bounces, dependences
+/// The whole plan as text: what to know beforehand, what each function costs in place and whole, instruments in the session's order, sites with their bounces, dependences
 /// and patches, in order of address, then batches in order of time.
 #[must_use]
 pub fn report(image: &Image, plan: &Plan) -> String {
@@ -47,6 +47,9 @@ impl Report<'_> {
             plan.batches.len(),
             plan.duration,
         )?;
+        for note in notes(self.image, plan) {
+            writeln!(self.out, "note: {note}")?;
+        }
         self.styles()?;
         if !plan.instruments.is_empty() {
             writeln!(self.out)?;

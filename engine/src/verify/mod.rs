@@ -53,6 +53,7 @@ mod place;
 mod points;
 mod program;
 mod reach;
+mod retire;
 mod routine;
 mod running;
 mod same;
@@ -92,6 +93,7 @@ use crate::placement::{Bounce, Point, SiteIndex, Slot};
 use crate::plan::{Fault, Patch, Plan, PlannedInstrument};
 use crate::{Addr, Image};
 
+pub use retire::Retirement;
 pub use violation::Violation;
 
 /// A plan that passed; the only kind that can be sent to a target.

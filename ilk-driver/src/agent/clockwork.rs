@@ -1,18 +1,24 @@
 //! What a session does and when: batches and the workload at their times, in order; everything out
 //! at the end.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use super::clock::Clock;
 use super::device::{Device, Done};
 use super::drain::Drain;
 use super::outbox::Outbox;
+use super::retire::Retiring;
 use super::rings::Rings;
 use super::session::{End, Signal};
 use super::{sys, workload};
 use crate::protocol::{Batch, Finished, Message, Poke, Refusal, RefusalKind, Switched, Workload};
+
+/// What a batch of removals takes at most, as a rule.
+const LONGEST: Duration = Duration::from_millis(500);
 
 /// The clock's thread.
 pub(super) struct Clockwork {
@@ -22,6 +28,7 @@ pub(super) struct Clockwork {
     signal: Arc<Signal>,
     clock: Clock,
     in_place: InPlace,
+    retiring: Retiring,
 }
 
 impl Clockwork {
@@ -31,6 +38,7 @@ impl Clockwork {
         drain: Arc<Drain>,
         signal: Arc<Signal>,
         clock: Clock,
+        retiring: Retiring,
     ) -> Self {
         Self {
             device,
@@ -39,6 +47,7 @@ impl Clockwork {
             signal,
             clock,
             in_place: InPlace::default(),
+            retiring,
         }
     }
 
@@ -114,8 +123,10 @@ impl Clockwork {
                 .map(|workload| workload.at)
                 .or(batch_at)
                 .unwrap_or(duration);
-            if self.signal.wait(&self.clock, at) != End::Never {
-                return (running, None);
+            match self.wait(at) {
+                Ok(End::Never) => {}
+                Ok(_) => return (running, None),
+                Err(refusal) => return (running, Some(refusal)),
             }
             if let Some(workload) = due {
                 running = workload::Running::start(&workload, &self.outbox);
@@ -129,8 +140,51 @@ impl Clockwork {
         }
     }
 
+    /// Waits for second `at`, or for an end; meanwhile takes out what has been hit and need not stay.
+    fn wait(&mut self, at: f64) -> Result<End, Refusal> {
+        loop {
+            let until = match (self.clock.until(at), self.retiring.left()) {
+                // What is due next would have to wait for the module.
+                (Some(left), Some(look)) if look + LONGEST < left => {
+                    self.clock.now() + look.as_secs_f64()
+                }
+                _ => return Ok(self.signal.wait(&self.clock, at)),
+            };
+            match self.signal.wait(&self.clock, until) {
+                End::Never => self.retire()?,
+                end => return Ok(end),
+            }
+        }
+    }
+
+    /// Takes out the splices whose instruments have been hit, all that they are there for.
+    fn retire(&mut self) -> Result<(), Refusal> {
+        let Self {
+            retiring,
+            in_place,
+            device,
+            ..
+        } = self;
+        let splices = retiring.look(device, |splice| in_place.0.contains_key(&splice));
+        let splices = splices.map_err(|e| unreadable("counters", &e))?;
+        let pokes: Vec<Poke> = { splices.iter() }
+            .filter_map(|splice| in_place.0.get(splice).copied())
+            .collect();
+        if pokes.is_empty() {
+            return Ok(());
+        }
+        let done = device.batch(&pokes)?;
+        in_place.remember(&pokes);
+        self.outbox.tell(&Message::Retired {
+            tsc: done.end,
+            splices: pokes.len() as u32,
+        });
+        Ok(())
+    }
+
     /// Does a batch and tells of it.
     fn switch(&mut self, batch: u32, asked: f64, pokes: &[Poke]) -> Result<(), Refusal> {
+        let pokes = &*self.in_place.left_of(pokes);
         let drain = Arc::clone(&self.drain);
         let mut counters = drain.counters();
         let now = sys::tsc();
@@ -221,6 +275,16 @@ impl InPlace {
         }
     }
 
+    /// The pokes, without removals of what has been taken out before its time.
+    fn left_of<'p>(&self, pokes: &'p [Poke]) -> Cow<'p, [Poke]> {
+        let gone = |poke: &Poke| poke.remove && !self.0.contains_key(&poke.address);
+        if pokes.iter().any(gone) {
+            pokes.iter().filter(|poke| !gone(poke)).copied().collect()
+        } else {
+            Cow::Borrowed(pokes)
+        }
+    }
+
     fn pokes(&self) -> Vec<Poke> {
         self.0.values().copied().collect()
     }
@@ -251,7 +315,13 @@ mod tests {
         assert_eq!(in_place.pokes(), [poke(true, 2, 1, true)]);
         in_place.remember(&[poke(false, 2, 3, false)]);
         assert_eq!(in_place.pokes(), [poke(true, 3, 1, true)]);
-        in_place.remember(&[poke(true, 3, 1, true)]);
+        let removal = [poke(true, 3, 1, true)];
+        assert_eq!(*in_place.left_of(&removal), removal);
+        in_place.remember(&removal);
         assert!(in_place.pokes().is_empty());
+        assert!(
+            in_place.left_of(&removal).is_empty(),
+            "it is gone before its time"
+        );
     }
 }

@@ -16,6 +16,7 @@ mod modules;
 mod outbox;
 mod parking;
 mod privileges;
+mod retire;
 mod rhythm;
 mod rings;
 mod served;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::device::Device;
 use super::kernel::{self, Memory};
 use super::outbox::{Gone, Outbox};
-use super::session::Running;
+use super::session::{Loaded, Running};
 use super::stream::Stream;
 use super::{abi, clock, device, modules, sys};
 use crate::protocol::{
@@ -24,6 +24,7 @@ pub(super) struct Served {
     memory: Option<Memory>,
     batches: Vec<protocol::Batch>,
     counters: Vec<protocol::Counter>,
+    retire: Vec<protocol::Retire>,
     allow_run: bool,
     tsc_hz: u64,
     /// Of the session: its token, and how long it goes on without its client.
@@ -57,6 +58,7 @@ impl Served {
             memory: None,
             batches: Vec::new(),
             counters: Vec::new(),
+            retire: Vec::new(),
             allow_run,
             tsc_hz: 0,
             token: 0,
@@ -177,6 +179,10 @@ impl Served {
                     Message::Accepted
                 })
             }
+            Request::Retire(splices) => Request::check_retire(&self.retire, &splices).map(|()| {
+                self.retire.extend(splices);
+                Message::Accepted
+            }),
             Request::Start(schedule) => match self.start(schedule) {
                 Ok(()) => return Ok(()),
                 Err(refusal) => Err(refusal),
@@ -222,6 +228,7 @@ impl Served {
     fn clear(&mut self) -> Result<(), Refusal> {
         self.batches.clear();
         self.counters.clear();
+        self.retire.clear();
         self.device = None;
         self.info().map(drop)
     }
@@ -257,15 +264,17 @@ impl Served {
         }
         self.info()?;
         let device = self.device()?;
-        let batches = std::mem::take(&mut self.batches);
-        let counters = std::mem::take(&mut self.counters);
+        let loaded = Loaded {
+            batches: std::mem::take(&mut self.batches),
+            counters: std::mem::take(&mut self.counters),
+            retire: std::mem::take(&mut self.retire),
+        };
         self.token = schedule.token;
         self.grace = Duration::from_secs_f64(schedule.collection.grace);
         self.outbox.begin(!self.grace.is_zero());
         self.session = Some(Running::start(
             device,
-            batches,
-            counters,
+            loaded,
             schedule,
             Arc::clone(&self.outbox),
             self.tsc_hz,

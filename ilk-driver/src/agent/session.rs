@@ -12,8 +12,9 @@ use super::clockwork::Clockwork;
 use super::device::Device;
 use super::drain::Drain;
 use super::outbox::Outbox;
+use super::retire::Retiring;
 use super::rings::Rings;
-use crate::protocol::{Batch, Counter, MAX_WAIT, Refusal, RefusalKind, Schedule};
+use crate::protocol::{Batch, Counter, MAX_WAIT, Refusal, RefusalKind, Retire, Schedule};
 
 /// How a session is ended from outside.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +36,13 @@ pub(super) struct Signal {
     over: AtomicBool,
 }
 
+/// What a client has loaded for a session.
+pub(super) struct Loaded {
+    pub(super) batches: Vec<Batch>,
+    pub(super) counters: Vec<Counter>,
+    pub(super) retire: Vec<Retire>,
+}
+
 /// A session under way.
 pub(super) struct Running {
     signal: Arc<Signal>,
@@ -45,8 +53,7 @@ impl Running {
     /// Starts the clock.
     pub(super) fn start(
         device: Arc<Device>,
-        batches: Vec<Batch>,
-        counters: Vec<Counter>,
+        loaded: Loaded,
         schedule: Schedule,
         outbox: Arc<Outbox>,
         hz: u64,
@@ -62,6 +69,11 @@ impl Running {
             );
             Refusal::new(RefusalKind::Request, text)
         })?;
+        let Loaded {
+            batches,
+            counters,
+            retire,
+        } = loaded;
         let signal = Arc::new(Signal::default());
         let own = Arc::clone(&signal);
         let thread = std::thread::Builder::new()
@@ -74,7 +86,9 @@ impl Running {
                     counters,
                     collection,
                 );
-                let clockwork = Clockwork::new(device, outbox, Arc::new(drain), own, clock);
+                let retiring = Retiring::new(retire);
+                let clockwork =
+                    Clockwork::new(device, outbox, Arc::new(drain), own, clock, retiring);
                 clockwork.run(rings, &batches, schedule.workload, schedule.duration);
             })
             .map_err(|e| {

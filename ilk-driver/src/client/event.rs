@@ -64,6 +64,8 @@ pub struct Summary {
     pub switches: Vec<Switch>,
     /// How the session's program ended, or that it did not; `None` if there was none.
     pub workload: Option<String>,
+    /// Splices that were taken out before their time: what stood there `once` had been hit.
+    pub retired: u64,
 }
 
 /// What a placement has added up.

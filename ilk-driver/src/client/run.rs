@@ -54,9 +54,13 @@ impl Connection {
         stop: &StopFlag,
         when: impl FnOnce(&Reading) -> Result<Option<u64>>,
     ) -> Result<Summary> {
+        let retirements = upload::retirements(plan);
         let plan = plan.plan();
-        for request in upload::requests(plan, &self.info)? {
-            self.wire.ask(&request, "while the plan was loaded")?;
+        for request in upload::requests(plan, &self.info)?
+            .iter()
+            .chain(&retirements)
+        {
+            self.wire.ask(request, "while the plan was loaded")?;
         }
         // A file that cannot be made is found out before anything is spliced.
         drop(
@@ -221,6 +225,7 @@ impl Run<'_> {
             }
             // The end says why.
             Message::Switched(_) => {}
+            Message::Retired { splices, .. } => self.tally.retired += u64::from(splices),
             Message::Losses { tsc, cpus } => self.losses(tsc, &cpus),
             Message::Workload(event) => self.workload(event),
             Message::Refused(refusal) => return Err(Error::Refused(refusal)),
@@ -313,6 +318,7 @@ impl Run<'_> {
             aggregates: self.tally.aggregates(&self.outline),
             switches: self.tally.switches.clone(),
             workload: self.tally.workload.clone(),
+            retired: self.tally.retired,
         };
         self.tell(Event::Finished(Box::new(summary.clone())));
         Ok(summary)

@@ -48,6 +48,8 @@ pub(super) struct Tally {
     in_place: BTreeSet<u64>,
     pub(super) switches: Vec<Switch>,
     pub(super) workload: Option<String>,
+    /// Splices taken out before their time.
+    pub(super) retired: u64,
 }
 
 impl Tally {
@@ -61,6 +63,7 @@ impl Tally {
             in_place: BTreeSet::new(),
             switches: Vec::new(),
             workload: None,
+            retired: 0,
         }
     }
 

@@ -3,13 +3,13 @@
 use gilk_engine::collection;
 use gilk_engine::native::NativeCode;
 use gilk_engine::plan::{Patch, PlannedInstrument};
-use gilk_engine::{Addr, Plan, Session};
+use gilk_engine::{Addr, Plan, Session, VerifiedPlan};
 
 use super::poke::poke;
 use super::{TargetInfo, aggregates};
 use crate::protocol::{
     ArenaWrite, Batch, Bytes, CHUNK, Collection, Counter, Fault, Interval, MAX_ITEMS, Recovery,
-    Request, Row, Schedule, Strategy, Workload,
+    Request, Retire, Row, Schedule, Strategy, Workload,
 };
 use crate::{Error, Result};
 
@@ -52,6 +52,30 @@ pub(super) fn requests(plan: &Plan, info: &TargetInfo) -> Result<Vec<Request>> {
     let counters = counters.chunks(MAX_ITEMS);
     requests.extend(counters.map(|counters| Request::Counters(counters.to_vec())));
     Ok(requests)
+}
+
+/// What of a plan may go before its time, as messages that are not too long.
+pub(super) fn retirements(plan: &VerifiedPlan) -> Vec<Request> {
+    let mut requests = Vec::new();
+    let (mut part, mut words) = (Vec::new(), 0);
+    for one in plan.retirements() {
+        let Some(site) = plan.plan().sites.get(one.site.0 as usize) else {
+            continue;
+        };
+        if words + one.hits.len() > MAX_ITEMS {
+            requests.push(Request::Retire(std::mem::take(&mut part)));
+            words = 0;
+        }
+        words += one.hits.len();
+        part.push(Retire {
+            address: site.displaced.start.0,
+            hits: one.hits.iter().map(|word| (word.bank, word.slot)).collect(),
+        });
+    }
+    if !part.is_empty() {
+        requests.push(Request::Retire(part));
+    }
+    requests
 }
 
 /// Patches in runs that nothing but the rest of an alignment parts, of about [`CHUNK`] bytes each:

@@ -3,7 +3,7 @@
 use super::{
     ArenaWrite, Batch, Collection, Counter, Interval, MAX_ARGUMENTS, MAX_BATCHES, MAX_COUNTERS,
     MAX_FLOOD, MAX_INTERVAL, MAX_ITEMS, MAX_POKES, MAX_READ, MAX_SECONDS, MIN_INTERVAL, Poke,
-    Refusal, RefusalKind, Request, Strategy,
+    Refusal, RefusalKind, Request, Retire, Strategy,
 };
 
 impl Request {
@@ -66,6 +66,11 @@ impl Request {
             }
             Self::Pokes(pokes) => check_pokes(pokes),
             Self::Counters(counters) => within("counters in a message", counters.len(), MAX_ITEMS),
+            Self::Retire(splices) => {
+                within("splices in a message", splices.len(), MAX_ITEMS)?;
+                let hits = splices.iter().map(|splice| splice.hits.len());
+                within("words in a message", hits.sum(), MAX_ITEMS)
+            }
             Self::Start(schedule) => {
                 time("duration", schedule.duration)?;
                 if let Some(workload) = &schedule.workload {
@@ -98,6 +103,17 @@ impl Request {
     pub fn check_counters(loaded: &[Counter], more: &[Counter]) -> Result<(), Refusal> {
         if loaded.len().saturating_add(more.len()) > MAX_COUNTERS {
             return Err(wrong(&format!("more than {MAX_COUNTERS} counters")));
+        }
+        Ok(())
+    }
+
+    /// Checks that more splices may go before their time.
+    ///
+    /// # Errors
+    /// A [`Refusal`] if there would be more than a batch may have.
+    pub fn check_retire(loaded: &[Retire], more: &[Retire]) -> Result<(), Refusal> {
+        if loaded.len().saturating_add(more.len()) > MAX_POKES {
+            return Err(wrong(&format!("more than {MAX_POKES} splices to retire")));
         }
         Ok(())
     }

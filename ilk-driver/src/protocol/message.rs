@@ -32,6 +32,8 @@ pub enum Request {
     Pokes(Vec<Poke>),
     /// More counters to read, before the start.
     Counters(Vec<Counter>),
+    /// More splices that are to go before their time, before the start.
+    Retire(Vec<Retire>),
     /// Starts the clock over what was loaded.
     Start(Schedule),
     /// Takes every splice out and ends the session.
@@ -161,6 +163,15 @@ pub struct Counter {
     pub largest: bool,
 }
 
+/// A splice that is taken out as soon as each of its words has counted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Retire {
+    /// Its first byte.
+    pub address: u64,
+    /// The words, each by its bank and its index there.
+    pub hits: Vec<(u32, u32)>,
+}
+
 /// What an agent says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
@@ -199,6 +210,13 @@ pub enum Message {
     },
     /// A batch was done, or refused.
     Switched(Switched),
+    /// Splices were taken out before their time.
+    Retired {
+        /// When that was done.
+        tsc: u64,
+        /// How many.
+        splices: u32,
+    },
     /// Losses of all CPUs, as running totals, when they have changed.
     Losses {
         /// When they were read.
@@ -222,6 +240,7 @@ impl Message {
                 | Self::Samples { .. }
                 | Self::Totals { .. }
                 | Self::Switched(_)
+                | Self::Retired { .. }
                 | Self::Losses { .. }
                 | Self::Workload(_)
                 | Self::Finished(_)

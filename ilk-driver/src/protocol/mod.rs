@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`Request::Info`] | [`Message::Info`] |
 //! | [`Request::Kallsyms`], [`Request::Blacklist`], [`Request::Modules`], [`Request::Read`] | [`Message::Chunk`]…, [`Message::End`] |
-//! | [`Request::Clear`], [`Request::Arena`], [`Request::Batch`], [`Request::Pokes`], [`Request::Counters`] | [`Message::Accepted`] |
+//! | [`Request::Clear`], [`Request::Arena`], [`Request::Batch`], [`Request::Pokes`], [`Request::Counters`], [`Request::Retire`] | [`Message::Accepted`] |
 //! | [`Request::Start`] | [`Message::Started`], then everything that happens, then [`Message::Finished`] |
 //! | [`Request::Stop`] | nothing of its own: `Finished` comes early |
 //! | [`Request::Ping`] | [`Message::Pong`] |
@@ -37,14 +37,14 @@ pub use bytes::Bytes;
 pub use frame::{Decoder, FrameDecoder, Incoming, encode};
 pub use message::{
     ArenaWrite, Batch, Counter, CpuLosses, Fault, Finished, Layout, Message, Poke, Recovery,
-    Refusal, RefusalKind, Request, Row, Started, Surroundings, Switched, Target, Total, Way,
-    WorkloadEvent,
+    Refusal, RefusalKind, Request, Retire, Row, Started, Surroundings, Switched, Target, Total,
+    Way, WorkloadEvent,
 };
 pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
 pub use schedule::{Collection, Interval, Schedule, Strategy, Workload};
 
 /// Changes with every change of a message.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 /// Bytes of the largest frame that is read or written, its length not counted.
 pub const MAX_FRAME: usize = 4 << 20;
 /// Bytes of kernel memory in one [`Request::Read`].

@@ -11,6 +11,7 @@ mod hostile;
 mod instruments;
 mod losses;
 mod natives;
+mod once;
 mod paths;
 mod programs;
 mod pulsar;

@@ -2,7 +2,7 @@
 
 use ilk_driver::protocol::{
     self, ArenaWrite, Batch, Bytes, Collection, Counter, Fault, Interval, Opening, Poke, Recovery,
-    Request, Row, Schedule, Strategy, Way, encode,
+    Request, Retire, Row, Schedule, Strategy, Way, encode,
 };
 
 /// Numbers that are the same every time (xorshift; Marsaglia, 2003).
@@ -24,7 +24,7 @@ impl Random {
 
     pub(crate) fn request(&mut self) -> Request {
         let word = self.below(1 << 40) as u64;
-        match self.below(12) {
+        match self.below(13) {
             0 => Request::Info,
             1 => Request::Blacklist,
             2 => Request::Read {
@@ -79,6 +79,10 @@ impl Random {
             }),
             9 => Request::Stop,
             10 => Request::Taken(word),
+            11 => Request::Retire(vec![Retire {
+                address: word << 24,
+                hits: vec![(word as u32, word as u32)],
+            }]),
             _ => Request::Resume {
                 token: word,
                 taken: word,

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::program::{
-    Action, ActionKind, Aggregate, AggregateId, Checked, Hook, Probe, Type, UnaryOp, Variable,
-    VariableId,
+    Action, ActionKind, Aggregate, AggregateId, AggregateKind, Checked, Hook, Probe, Type, UnaryOp,
+    Variable, VariableId,
 };
 use crate::source::ast::{self, Named, Node, StatementKind};
 use crate::types::{Signature, Types};
@@ -102,11 +102,23 @@ impl Source {
         };
         let mut faults = checker.faults;
         limits(&program, &mut faults);
+        hits_are_counted(&program, &mut faults);
         if faults.is_empty() {
             Ok(program)
         } else {
             Err(Faults::new(self.text(), faults))
         }
+    }
+}
+
+/// Whether an instrument that takes itself out was hit is known by what it counts.
+fn hits_are_counted(program: &Checked, faults: &mut Vec<Fault>) {
+    let mut kinds = program.aggregates.iter().map(|aggregate| aggregate.kind);
+    if program.once && !kinds.any(|kind| kind == AggregateKind::Count) {
+        let span = program.probes.first().map(|probe| probe.span);
+        let what = "An instrument that takes itself out once hit has to count its hits.";
+        let fault = Fault::new(span.unwrap_or_default(), what);
+        faults.push(fault.help("Write `@hits = count()`, or leave out `once`."));
     }
 }
 

@@ -6,9 +6,10 @@ use iced_x86::code_asm::registers::*;
 use super::layout;
 use crate::image::fixture::Fixture;
 use crate::layout::Gs;
-use crate::plan::{Plan, PokeKind, plan};
+use crate::plan::report::report;
+use crate::plan::{Plan, PokeKind, notes, plan};
 use crate::session::{Placement, Session};
-use crate::{Error, HookType, Image, Rule};
+use crate::{Addr, Error, HookType, Image, Rule};
 
 /// Three functions alike, each with a block of every size that matters here.
 fn kernel() -> Image {
@@ -329,5 +330,18 @@ fn a_returned_value_is_refused_where_nothing_returns() {
     assert!(text.contains("jumping to"), "{text}");
     // What does not ask for the value runs where control leaves.
     let timed = vec![placement("outer", 0, HookType::Pre, "elapsed", 0.0, 9.0)];
-    assert_eq!(planned(&image, timed).unwrap().instruments.len(), 2);
+    let plan = planned(&image, timed).unwrap();
+    assert_eq!(plan.instruments.len(), 2);
+    // And that it ends there is said.
+    let [note] = &notes(&image, &plan)[..] else {
+        panic!("one note: {:?}", notes(&image, &plan));
+    };
+    // Behind the tracer's five bytes, and seven of two instructions.
+    let jump = Addr(Fixture::address(1) + 12);
+    assert_eq!((note.placement, note.at), (0, jump));
+    assert!(note.text.contains("outer jumps to inner"), "{note}");
+    assert!(report(&image, &plan).contains(&format!("note: {note}")));
+    let timed = vec![placement("inner", 0, HookType::Pre, "elapsed", 0.0, 9.0)];
+    let plan = planned(&image, timed).unwrap();
+    assert_eq!(notes(&image, &plan), []);
 }

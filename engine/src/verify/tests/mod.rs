@@ -17,6 +17,7 @@ mod placer;
 mod programs;
 #[path = "../../../tests/programs/random.rs"]
 mod random;
+mod retirements;
 mod samples;
 mod schedules;
 mod sites;

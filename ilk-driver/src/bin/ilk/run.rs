@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow, ensure};
 use clap::Args;
 use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, unbounded};
+use gilk_engine::plan::notes;
 use gilk_engine::{Image, Session, VerifiedPlan};
 use gilk_instruments::Library;
 use gilk_instruments::program::{Bucket, Summary as Total};
@@ -127,7 +128,11 @@ fn prepare(
     let (parts, modules) = target::read(connection)?;
     let layout = &connection.info().layout;
     let image = Image::with_modules(&parts, &modules)?.on(layout);
-    plan::planned(&image, session, library, layout)
+    let planned = plan::planned(&image, session, library, layout)?;
+    for note in notes(&image, planned.plan()) {
+        println!("Note: {note}.");
+    }
+    Ok(planned)
 }
 
 /// Shows what happens while something runs that tells of it.
@@ -230,6 +235,10 @@ pub(crate) fn print(summary: &Summary) {
         (lost.disabled, "hits while no samples were taken"),
         (lost.overwritten, "samples overwritten by newer ones"),
         (lost.overtaken, "samples overwritten by interrupted ones"),
+        (
+            summary.retired,
+            "splices taken out before their time, for what stood there had been hit",
+        ),
     ] {
         if count > 0 {
             println!("{count} {what}.");
