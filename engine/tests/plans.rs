@@ -129,4 +129,14 @@ fn the_demonstration_session_reads_well() {
     ] {
         assert!(text.contains(says), "{says}: {}", &text[..2000]);
     }
+    let of_stacks = |unwinds| {
+        let mut plan = plan.clone();
+        plan.layout.unwinds = unwinds;
+        let text = report(&image, &plan);
+        { text.lines() }
+            .find(|line| line.starts_with("stacks: "))
+            .map(str::to_owned)
+    };
+    let [right, ended] = [true, false].map(|unwinds| of_stacks(unwinds).unwrap());
+    assert!(right.contains("through every patch") && ended.contains("ends there"));
 }

@@ -50,6 +50,22 @@ impl Report<'_> {
         for note in notes(self.image, plan) {
             writeln!(self.out, "note: {note}")?;
         }
+        if !plan.layout.unwinds {
+            writeln!(
+                self.out,
+                "stacks: whoever is interrupted in a patch has a stack that ends there, for the arena is not the module's own text"
+            )?;
+        } else if plan.natives.is_empty() {
+            writeln!(
+                self.out,
+                "stacks: the kernel unwinds them through every patch"
+            )?;
+        } else {
+            writeln!(
+                self.out,
+                "stacks: the kernel unwinds them through every patch, but not from within an object file's code"
+            )?;
+        }
         self.styles()?;
         if !plan.instruments.is_empty() {
             writeln!(self.out)?;
