@@ -273,7 +273,7 @@ fn what_is_left_behind() {
         &|_| Ok(()),
         Some("which is not for it"),
     );
-    around(&|a| a.call(F), &|_| Ok(()), Some("is not an instruction"));
+    around(&|a| a.call(F), &|_| Ok(()), Some("no instrument says so"));
     around(&|a| a.jmp(rdi), &|_| Ok(()), Some("is not an instruction"));
     around(&|a| a.cli(), &|a| a.sti(), Some("is not an instruction"));
     around(&|a| a.std(), &|a| a.cld(), Some("is not an instruction"));
