@@ -220,6 +220,10 @@ fn run_on(
     block: BlockNumber,
     last: Number,
 ) -> Result<Way, Refusal> {
+    if outline.faults_on(last) {
+        let why = "its last instruction may also fault and go on where the next block begins";
+        return refuse(Rule::MayFault, outline.start(last), why);
+    }
     let mut cover = Cover::new(outline, dead);
     match cover.leaving(last) {
         Ok(()) => Ok(Way {

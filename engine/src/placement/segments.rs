@@ -313,6 +313,15 @@ impl<'a> Outline<'a> {
         }
     }
 
+    /// Whether a fault of the instruction leads to where it runs on too: then nothing tells the two apart.
+    pub(super) fn faults_on(&self, at: Number) -> bool {
+        let span = self.span(at, at + 1);
+        let mut sites = self.image.sites().overlapping(span);
+        sites.any(|site| {
+            matches!(site.kind, SiteKind::Exception { .. }) && site.target == Some(span.end)
+        })
+    }
+
     pub(super) fn instruction(&self, at: Number) -> Option<Instruction> {
         self.mark(at)?;
         let (_, block) = self.block(self.block_of(at))?;

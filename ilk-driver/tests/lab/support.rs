@@ -159,21 +159,32 @@ impl Turn<'_> {
 
     /// The same with instruments of one's own.
     pub(crate) fn run_with(&self, library: &Library, session: &Session) -> Outcome {
-        self.run_all(self.connect(), library, session)
+        self.run_all(self.connect(), (library, false), session)
+    }
+
+    /// The same with the library's, stopped when the workload ends.
+    pub(crate) fn run_to_its_end(&self, session: &Session) -> Outcome {
+        let library = Library::builtin().unwrap();
+        self.run_all(self.connect(), (&library, true), session)
     }
 
     /// The same over a connection of one's own.
     pub(crate) fn run_over(&self, connection: Connection, session: &Session) -> Outcome {
-        self.run_all(connection, &Library::builtin().unwrap(), session)
+        self.run_all(connection, (&Library::builtin().unwrap(), false), session)
     }
 
-    fn run_all(&self, mut connection: Connection, library: &Library, session: &Session) -> Outcome {
+    fn run_all(
+        &self,
+        mut connection: Connection,
+        (library, to_its_end): (&Library, bool),
+        session: &Session,
+    ) -> Outcome {
         let directory = tempfile::tempdir().unwrap();
         let recording = directory.path().join("recording.arrow");
         let (plan, outcome) = run_with(
             &mut connection,
             (&self.shared.image, library),
-            session,
+            (session, to_its_end),
             &recording,
         );
         let (summary, said) = outcome.unwrap_or_else(|error| {
@@ -240,13 +251,13 @@ pub(crate) fn run(
     recording: &Path,
 ) -> (Plan, ilk_driver::Result<(Summary, Vec<String>)>) {
     let library = Library::builtin().unwrap();
-    run_with(connection, (image, &library), session, recording)
+    run_with(connection, (image, &library), (session, false), recording)
 }
 
 fn run_with(
     connection: &mut Connection,
     (image, library): (&Image, &Library),
-    session: &Session,
+    (session, to_its_end): (&Session, bool),
     recording: &Path,
 ) -> (Plan, ilk_driver::Result<(Summary, Vec<String>)>) {
     let layout = &connection.info().layout;
@@ -254,20 +265,26 @@ fn run_with(
         .unwrap_or_else(|error| panic!("{error}"));
     let verified = gilk_engine::verify::verify(image, plan.clone())
         .unwrap_or_else(|violations| panic!("{violations:#?}"));
-    let (events, heard) = crossbeam_channel::unbounded();
-    let outcome = connection.run(&verified, session, recording, &events, &StopFlag::new());
-    drop(events);
-    let said = heard
-        .iter()
-        .filter_map(|event| {
-            if let Event::Workload(line) = event {
-                Some(line)
-            } else {
-                None
-            }
-        })
-        .collect();
-    (plan, outcome.map(|summary| (summary, said)))
+    let (stop, (events, heard)) = (StopFlag::new(), crossbeam_channel::unbounded());
+    let outcome = std::thread::scope(|scope| {
+        let listener = scope.spawn(|| {
+            let lines = heard.iter().filter_map(|event| match event {
+                Event::Workload(line) => Some(line),
+                _ => None,
+            });
+            let noted = |line: &String| {
+                if to_its_end && line.starts_with("ended at ") {
+                    stop.stop();
+                }
+            };
+            lines.inspect(noted).collect::<Vec<String>>()
+        });
+        let outcome = connection.run(&verified, session, recording, &events, &stop);
+        drop(events);
+        let said = listener.join().unwrap();
+        outcome.map(|summary| (summary, said))
+    });
+    (plan, outcome)
 }
 
 fn bytes(parts: &LiveParts, span: Span) -> Vec<u8> {
