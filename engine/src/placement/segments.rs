@@ -81,11 +81,14 @@ fn number(position: usize) -> u32 {
     u32::try_from(position).unwrap_or(NONE)
 }
 
-/// Whether a copy of the instruction does as well at the kernel's site.
+/// Whether a copy of the instruction does as well at the kernel's site. One that goes on at the same place
+/// whether it faults or not stays: its copy may run on into another, and a fault leads to the text.
 fn may_move(site: &Site, instruction: &Instruction) -> bool {
     match site.kind {
         SiteKind::Exception { handler } => {
-            site.span.start.0 == instruction.ip() && faults_alike(handler, instruction)
+            site.span.start.0 == instruction.ip()
+                && site.target != Some(Addr(instruction.next_ip()))
+                && faults_alike(handler, instruction)
         }
         _ => false,
     }
