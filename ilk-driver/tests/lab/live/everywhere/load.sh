@@ -19,7 +19,7 @@ load() {
     mkdir -p m; mount -t tmpfs t m; echo x > m/x; mount -o remount,ro m; umount m
     mount -t ramfs r m; echo x > m/x; umount m; mount -t proc p m; cat m/uptime > /dev/null; umount m
     chroot / true; taskset 1 true; taskset 2 true; setsid true; unshare -m true
-    sleep 0.01 & renice 3 $! > /dev/null; ionice -c 3 true; wait
+    sleep 0.05 & renice 3 $! > /dev/null 2>&1 || true; ionice -c 3 true; wait
     ( read x < /dev/zero & sleep 0.02; kill -STOP $!; kill -CONT $!; kill $!; wait ) 2>/dev/null || true
     dd if=/dev/zero of=/dev/null bs=8M count=2 2>/dev/null
     echo 3 > /proc/sys/vm/drop_caches; echo 1 > /proc/sys/vm/compact_memory
