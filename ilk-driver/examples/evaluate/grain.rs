@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use gilk_engine::cfg::Cfg;
 use gilk_engine::collection::{Collection, Strategy};
 use gilk_engine::placement::{Style, options};
-use gilk_engine::{Addr, Image, Session};
+use gilk_engine::{Addr, Error, Image, Session};
 
 use crate::How;
 use crate::bars::Bars;
@@ -116,7 +116,7 @@ fn one(guest: &mut Guest, call: &str, tables: &mut Tables) -> anyhow::Result<Vec
     let bare = bare.min(again);
     let mut all_added = Vec::new();
     for grain in Grain::ALL {
-        let (hooks, refused) = hooks(&guest.image, &run_through, grain);
+        let (hooks, refused) = hooks(guest, &run_through, grain)?;
         let title = format!("{}: {}", guest.release, grain.title());
         let mut note = |what: &str, figure: f64| tables.add(&title, call, what, figure);
         note("bare call", bare);
@@ -208,8 +208,31 @@ pub(crate) fn through(guest: &mut Guest, call: &str) -> anyhow::Result<BTreeSet<
 /// A function's name with its address, a block of it, and where that begins.
 pub(crate) type Hook = (String, u32, Addr);
 
-/// What of these functions is hooked at that grain, and how many blocks cannot be.
-pub(crate) fn hooks(image: &Image, functions: &BTreeSet<Addr>, grain: Grain) -> (Vec<Hook>, usize) {
+/// What of these functions is hooked at that grain, all at once, and how many blocks cannot be.
+pub(crate) fn hooks(
+    guest: &Guest,
+    functions: &BTreeSet<Addr>,
+    grain: Grain,
+) -> anyhow::Result<(Vec<Hook>, usize)> {
+    let (mut hooks, mut refused) = offered(&guest.image, functions, grain);
+    // What can be had alone cannot always be had beside its neighbours.
+    while let Err(error) = guest.plan(&everywhere(&hooks, grain.instrument(), false)) {
+        let Error::Refused {
+            function, block, ..
+        } = &error
+        else {
+            return Err(error.into());
+        };
+        let before = hooks.len();
+        hooks.retain(|hook| (&hook.0, hook.1) != (function, *block));
+        anyhow::ensure!(hooks.len() < before, error);
+        refused += before - hooks.len();
+    }
+    Ok((hooks, refused))
+}
+
+/// The same, each looked at as if it were alone.
+fn offered(image: &Image, functions: &BTreeSet<Addr>, grain: Grain) -> (Vec<Hook>, usize) {
     let (mut hooks, mut refused) = (Vec::new(), 0);
     for function in functions.iter().filter_map(|&at| image.function_at(at)) {
         let cfg = Cfg::of(image, function.id);

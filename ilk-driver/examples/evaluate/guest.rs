@@ -69,6 +69,16 @@ impl Guest {
         })
     }
 
+    /// What this kernel would be changed by.
+    ///
+    /// # Errors
+    ///
+    /// As [`gilk_engine::plan::plan`].
+    pub(crate) fn plan(&self, session: &Session) -> gilk_engine::Result<Plan> {
+        let layout = &self.connection.info().layout;
+        gilk_engine::plan::plan(&self.image, session, &self.library, layout)
+    }
+
     /// Runs `/bin/rivals` with these words while the session's instruments are in place, without a loss.
     pub(crate) fn run(&mut self, words: &[String], session: Session) -> anyhow::Result<Answer> {
         let session = Session {
@@ -112,8 +122,7 @@ impl Guest {
             }),
             ..session
         };
-        let layout = &self.connection.info().layout;
-        let plan = gilk_engine::plan::plan(&self.image, &session, &self.library, layout)?;
+        let plan = self.plan(&session)?;
         let verified = match gilk_engine::verify::verify(&self.image, plan) {
             Ok(verified) => verified,
             Err(violations) => bail!("the plan did not pass: {violations:?}"),

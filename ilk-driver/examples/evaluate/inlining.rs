@@ -49,7 +49,7 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
     for call in calls {
         eprintln!("  {call}");
         let run_through = through(guest, call)?;
-        let (hooks, _) = hooks(&guest.image, &run_through, Grain::Blocks);
+        let (hooks, _) = hooks(guest, &run_through, Grain::Blocks)?;
         let time = words(&["time", call, BURSTS, times(call)]);
         let bare = took(&guest.run(&time, Session::empty())?.lines)?;
         let title = guest.release.clone();
