@@ -171,6 +171,7 @@ pub(crate) fn session(hooks: impl IntoIterator<Item = (String, u32, &'static str
         .map(|(function, block, instrument)| placement(function, block, HookType::Pre, instrument));
     Session {
         placements: placements.collect(),
+        duration: LONGEST,
         ..Session::empty()
     }
 }
