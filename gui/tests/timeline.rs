@@ -30,6 +30,12 @@ fn looking() -> Window {
     harness
 }
 
+/// The run is over.
+fn end(harness: &mut Window) {
+    let timeline = &mut harness.state_mut().state_mut().timeline;
+    timeline.record.as_mut().unwrap().now = None;
+}
+
 /// A run of a second on two CPUs: times of `a` on both, 500 and 1600 of
 /// them, and events of `b` on the second.
 fn two_cpus() -> Record {
@@ -229,14 +235,7 @@ fn what_was_added_up_is_shown_beside_the_lanes_and_put_away() {
 #[test]
 fn fit_shows_what_was_recorded_and_then_the_whole_session() {
     let mut harness = looking();
-    harness
-        .state_mut()
-        .state_mut()
-        .timeline
-        .record
-        .as_mut()
-        .unwrap()
-        .now = None;
+    end(&mut harness);
     let (first, last) = (0.001, 0.3);
     click(&mut harness, "Fit timeline");
     let range = harness.state().state().timeline.range;
@@ -257,14 +256,7 @@ fn what_an_instrument_would_cost_is_said_where_hits_are_known() {
     });
     harness.run_steps(2);
     // 300 hits in ten seconds that have not begun.
-    harness
-        .state_mut()
-        .state_mut()
-        .timeline
-        .record
-        .as_mut()
-        .unwrap()
-        .now = None;
+    end(&mut harness);
     harness.run_steps(2);
     harness.get_by_label_contains("30 hits a second in that run: timestamp would cost ");
 }

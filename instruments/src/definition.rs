@@ -89,6 +89,13 @@ impl fmt::Display for Stand {
 }
 
 impl Definition {
+    /// Whether it has a counter of its own.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        let native = self.native.as_deref();
+        native.map_or(self.program == Program::Count, Native::counts)
+    }
+
     /// Where it is placed.
     #[must_use]
     pub fn stand(&self) -> Stand {

@@ -42,6 +42,20 @@ pub enum Parameter {
 }
 
 impl Native {
+    /// What a C compiler is told so that its code can run in the kernel, as `gilk.h` says too.
+    pub const C_FLAGS: [&str; 10] = [
+        "-c",
+        "-O2",
+        "-mcmodel=kernel",
+        "-mno-red-zone",
+        "-mgeneral-regs-only",
+        "-fno-pic",
+        "-fno-jump-tables",
+        "-fno-stack-protector",
+        "-fno-asynchronous-unwind-tables",
+        "-fcf-protection=none",
+    ];
+
     /// The registers and the like that it is given, in order.
     pub fn inputs(&self) -> impl Iterator<Item = Input> {
         self.parameters
@@ -200,6 +214,16 @@ struct Unfit;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_header_says_how_to_compile() {
+        let header = include_str!("../native/gilk.h");
+        let told = header.split_once("\tcc ").unwrap().1;
+        let told = told.split_once(" *\n").unwrap().0;
+        let words = told.split_whitespace();
+        let flags: Vec<&str> = words.filter(|word| word.starts_with('-')).collect();
+        assert_eq!(flags, Native::C_FLAGS);
+    }
 
     #[test]
     fn a_line_says_what_a_function_is_called_with() {

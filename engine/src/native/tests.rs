@@ -9,19 +9,6 @@ use super::*;
 use crate::image::fixture::Fixture;
 
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../instruments/native");
-/// As `gilk.h` says.
-const FLAGS: [&str; 10] = [
-    "-c",
-    "-O2",
-    "-mcmodel=kernel",
-    "-mno-red-zone",
-    "-mgeneral-regs-only",
-    "-fno-pic",
-    "-fno-jump-tables",
-    "-fno-stack-protector",
-    "-fno-asynchronous-unwind-tables",
-    "-fcf-protection=none",
-];
 
 /// Compiles a source with the header in front of it.
 pub(crate) fn compiled(source: &str) -> Vec<u8> {
@@ -30,7 +17,7 @@ pub(crate) fn compiled(source: &str) -> Vec<u8> {
     std::fs::write(&from, format!("#include \"gilk.h\"\n{source}\n")).unwrap();
     let header = Path::new(HEADER);
     let done = Command::new("cc")
-        .args(FLAGS)
+        .args(gilk_instruments::Native::C_FLAGS)
         .arg("-I")
         .arg(header)
         .arg("-o")

@@ -120,6 +120,15 @@ fn direct(event: Event, copied: Number) -> Way {
     }
 }
 
+/// One way on from an instruction, with what it took to copy all that leaves it.
+fn on(outline: &Outline<'_>, dead: &Dead, cover: Cover<'_, '_>, from: Number, to: Addr) -> Way {
+    Way {
+        tactic: edges::tactic(outline, dead, from),
+        event: Event::On(vec![(from, to)]),
+        needs: cover.needs,
+    }
+}
+
 /// The rule at the hook, and why its edges do not help either.
 fn because(mut refusal: Refusal, edges: &Refusal) -> Refusal {
     refusal.why = format!(
@@ -155,11 +164,7 @@ fn post(outline: &Outline<'_>, dead: &Dead, block: BlockNumber) -> Result<Way, R
     let mut cover = Cover::new(outline, dead);
     let before = last.saturating_sub(1);
     match cover.leaving(before) {
-        Ok(()) => Ok(Way {
-            tactic: edges::tactic(outline, dead, before),
-            event: Event::On(vec![(before, outline.start(last))]),
-            needs: cover.needs,
-        }),
+        Ok(()) => Ok(on(outline, dead, cover, before, outline.start(last))),
         Err(why) => arrivals::out_of(outline, dead, block, last).map_err(|no| {
             let why = if why.rule == Rule::PostBehindCall {
                 why
@@ -198,11 +203,7 @@ fn way_out(
     };
     let mut cover = Cover::new(outline, dead);
     match cover.leaving(last) {
-        Ok(()) => Ok(Way {
-            tactic: edges::tactic(outline, dead, last),
-            event: Event::On(vec![(last, to)]),
-            needs: cover.needs,
-        }),
+        Ok(()) => Ok(on(outline, dead, cover, last, to)),
         Err(why) => {
             let way = outline.number(to).map_or_else(
                 || refuse(Rule::WaysUnknown, to, "control leaves the function here"),
@@ -226,11 +227,7 @@ fn run_on(
     }
     let mut cover = Cover::new(outline, dead);
     match cover.leaving(last) {
-        Ok(()) => Ok(Way {
-            tactic: edges::tactic(outline, dead, last),
-            event: Event::On(vec![(last, outline.end(last))]),
-            needs: cover.needs,
-        }),
+        Ok(()) => Ok(on(outline, dead, cover, last, outline.end(last))),
         Err(why) => arrivals::out_of(outline, dead, block, last).map_err(|no| because_of(why, &no)),
     }
 }

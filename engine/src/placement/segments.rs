@@ -115,7 +115,7 @@ fn why(rule: Rule) -> &'static str {
         Rule::Alternative => "the kernel may rewrite this instruction itself",
         Rule::FtraceSite => "the function tracer rewrites these bytes",
         Rule::MayFault => {
-            "a fault of this instruction may wait for a page of a process, and a thread may not sleep in a patch"
+            "a fault of this instruction may wait for a page of a process, and a thread may not sleep in a patch; or it leads to where the instruction runs on, which a copy does not do"
         }
         Rule::Trap => "the kernel knows this ud2 (BUG or WARN) by its address",
         Rule::Blacklisted => "the kernel forbids probes here",

@@ -25,22 +25,14 @@ pub(super) fn check(
     let mut known = BTreeMap::new();
     for one in instruments {
         let probe = one.probe.as_ref().and_then(|probed| probed.probe());
-        let read = { probe.into_iter() }.flat_map(probes::arguments);
-        let sampled = sampled_argument(one.definition.program);
-        let given = one
-            .definition
-            .native
-            .iter()
-            .flat_map(|native| native.inputs());
-        let given = given.filter_map(|input| match input {
-            Input::Argument(number) => Some(number),
+        let read = { probe.into_iter() }.flat_map(probes::inputs);
+        let given = { one.definition.native.iter() }.flat_map(|native| native.inputs());
+        let arguments = read.chain(given).filter_map(|input| match input {
+            Input::Argument(number) => argument(number),
             _ => None,
         });
-        let registers: Vec<_> = read
-            .chain(given)
-            .filter_map(argument)
-            .chain(sampled)
-            .collect();
+        let sampled = sampled_argument(one.definition.program);
+        let registers: Vec<_> = arguments.chain(sampled).collect();
         if registers.is_empty() {
             continue;
         }
@@ -68,6 +60,7 @@ pub(super) fn check(
     }
     Ok(())
 }
+
 /// Arguments of a graph's function that are intact at a point, and the address that says so.
 fn intact(arguments: &Arguments, cfg: &Cfg, site: &Site, point: Point) -> (Addr, RegisterSet) {
     match point {

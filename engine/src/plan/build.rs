@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use gilk_instruments::{Definition, Library, Program};
+use gilk_instruments::Library;
 
 use super::dependences::Order;
 use super::names::{Hook, Named};
@@ -232,7 +232,7 @@ impl Planner<'_> {
         wanted: &[Wanted],
         mut reached: Vec<std::result::Result<Reached, Refusal>>,
     ) -> Result<Vec<PlannedInstrument>> {
-        let counting = named.iter().filter(|one| counts(&one.definition));
+        let counting = named.iter().filter(|one| one.definition.counts());
         self.words.check(counting.count() as u64)?;
         let hooks: Vec<usize> = named
             .iter()
@@ -268,7 +268,7 @@ impl Planner<'_> {
                     needs: std::mem::take(&mut reached.needs),
                 },
             };
-            let counter = if counts(&one.definition) {
+            let counter = if one.definition.counts() {
                 Some(self.words.take(1)?)
             } else {
                 None
@@ -290,15 +290,6 @@ impl Planner<'_> {
         }
         Ok(instruments)
     }
-}
-
-/// Whether an instrument has a counter of its own.
-fn counts(definition: &Definition) -> bool {
-    definition.program == Program::Count
-        || definition
-            .native
-            .as_ref()
-            .is_some_and(|native| native.counts())
 }
 
 /// A rule forbids a placement of the session.

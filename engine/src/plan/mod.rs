@@ -242,12 +242,6 @@ impl Plan {
         self.patches.get(usize::try_from(index.0).ok()?)
     }
 
-    /// Where the function begins that an instrument calls.
-    #[must_use]
-    pub fn called(&self, instrument: &PlannedInstrument) -> Option<Addr> {
-        natives::called(&self.natives, &instrument.definition)
-    }
-
     /// The function of that major number.
     #[must_use]
     pub fn function(&self, major: u32) -> Option<&PlannedFunction> {

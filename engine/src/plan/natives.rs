@@ -12,7 +12,7 @@ use crate::layout::RuntimeLayout;
 use crate::native::{NativeCode, load};
 use crate::patch::Called;
 use crate::session::Session;
-use crate::{Addr, Error, Image, Refusal, Result, Rule};
+use crate::{Error, Image, Refusal, Result, Rule};
 
 /// Every object file that the session calls.
 #[derive(Default)]
@@ -70,15 +70,11 @@ impl Natives {
         let Some(native) = &definition.native else {
             return Ok(None);
         };
-        let entry = called(&self.codes, definition).ok_or_else(|| missing("a native function"))?;
+        let code = self.codes.iter().find(|code| same(code, native));
+        let entry = code.and_then(|code| code.entry(&native.function));
+        let entry = entry.ok_or_else(|| missing("a native function"))?;
         Ok(Some(Called { native, entry }))
     }
-}
-
-/// Where the function of an instrument begins.
-pub(super) fn called(codes: &[NativeCode], definition: &Definition) -> Option<Addr> {
-    let native = definition.native.as_ref()?;
-    { codes.iter().find(|code| same(code, native))? }.entry(&native.function)
 }
 
 /// Whether it is the code of that function's file; no two of a session have the same name.

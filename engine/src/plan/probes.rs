@@ -353,11 +353,7 @@ pub(super) fn returned_is_known(cfg: &Cfg, probe: &Probe, place: Place) -> Optio
     })
 }
 
-/// Arguments that a probe reads.
-pub(super) fn arguments(probe: &Probe) -> impl Iterator<Item = u8> {
-    let inputs = probe.expressions().flat_map(|expr| expr.inputs());
-    inputs.filter_map(|input| match input {
-        Input::Argument(number) => Some(number),
-        _ => None,
-    })
+/// What a probe reads of the machine.
+pub(super) fn inputs(probe: &Probe) -> impl Iterator<Item = Input> {
+    probe.expressions().flat_map(|expr| expr.inputs())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gilk_instruments::program::{Gpr, Input, Probe};
-use gilk_instruments::{Native, Program, Sampled};
+use gilk_instruments::{Program, Sampled};
 use iced_x86::{FlowControl, Mnemonic};
 
 use super::decoded::Decoded;
@@ -66,9 +66,7 @@ pub(super) fn by_id<'a>(plan: &'a Plan, violations: &mut Vec<Violation>) -> ById
         if known.insert(one.id, one).is_some() {
             wrong("another instrument has the same identifier".into());
         }
-        let native = one.definition.native.as_deref();
-        let counts = native.map_or(one.definition.program == Program::Count, Native::counts);
-        if counts != one.counter.is_some() {
+        if one.definition.counts() != one.counter.is_some() {
             wrong("it counts and has no counter, or has one and does not count".into());
         }
         if let Some(counter) = one.counter {

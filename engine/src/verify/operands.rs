@@ -245,13 +245,9 @@ impl<'a> Machine<'a> {
             (Place::Memory(_), None) => {
                 Err("it writes to memory where no instrument should run".into())
             }
-            (Place::Memory(address), Some(expected)) => Hit {
-                expected,
-                layout: self.layout,
-                values: &mut self.values,
-                entries: &mut self.entries,
+            (Place::Memory(address), Some(expected)) => {
+                self.hit(expected).store(progress, address, value, state)
             }
-            .store(progress, address, value, state),
         }
     }
 
@@ -271,13 +267,7 @@ impl<'a> Machine<'a> {
         };
         let expected = expected.ok_or("it counts where no instrument should run")?;
         state.compare = Compare::Unknown;
-        Hit {
-            expected,
-            layout: self.layout,
-            values: &mut self.values,
-            entries: &mut self.entries,
-        }
-        .count(progress, word, state)
+        self.hit(expected).count(progress, word, state)
     }
 
     pub(super) fn reserve(

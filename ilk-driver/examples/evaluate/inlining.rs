@@ -4,7 +4,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use gilk_engine::Session;
-use gilk_instruments::Definition;
+use gilk_instruments::{Definition, Native};
 
 use crate::How;
 use crate::grain::{BURSTS, Grain, everywhere, hooks, through, times, took};
@@ -13,23 +13,11 @@ use crate::table::Tables;
 
 const CALLS: [&str; 4] = ["null", "read", "open-close", "fork"];
 const FEW: [&str; 1] = ["read"];
-/// The example that comes with the header for such instruments, and how that says to compile it.
+/// The example that comes with the header for such instruments.
 const SOURCE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../instruments/native/example.c"
 );
-const FLAGS: [&str; 10] = [
-    "-c",
-    "-O2",
-    "-mcmodel=kernel",
-    "-mno-red-zone",
-    "-mgeneral-regs-only",
-    "-fno-pic",
-    "-fno-jump-tables",
-    "-fno-stack-protector",
-    "-fno-asynchronous-unwind-tables",
-    "-fcf-protection=none",
-];
 /// Columns: where the counting is, what is saved, and both of the session.
 const WAYS: [(&str, &str, bool); 4] = [
     ("in the patch, what is live saved", "counter", false),
@@ -75,7 +63,7 @@ fn compiled() -> anyhow::Result<Vec<u8>> {
     let place = tempfile::tempdir()?;
     let object = place.path().join("example.o");
     let done = Command::new("cc")
-        .args(FLAGS)
+        .args(Native::C_FLAGS)
         .arg("-o")
         .arg(&object)
         .arg(SOURCE)

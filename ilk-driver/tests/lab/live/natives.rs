@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use gilk_instruments::{Definition, Library};
+use gilk_instruments::{Definition, Library, Native};
 
 use crate::support::{Outcome, placement, pulsar, shared};
 
@@ -10,9 +10,6 @@ const ALWAYS: (f64, f64) = (0.0, 6.0);
 /// Called for each mapping of each process that forks, with two pointers.
 const FUNCTION: &str = "anon_vma_fork";
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../instruments/native");
-/// `gilk.h` says how such a file is compiled.
-const FLAGS: &str = "-c -O2 -mcmodel=kernel -mno-red-zone -mgeneral-regs-only -fno-pic -fno-jump-tables \
-    -fno-stack-protector -fno-asynchronous-unwind-tables -fcf-protection=none";
 const SOURCE: &str = "#include \"gilk.h\"
 GILK_INSTRUMENT(\"hits(counter): Counts.\");
 void hits(gilk_word counter) { gilk_count(counter, 1); }
@@ -27,7 +24,7 @@ fn library() -> Library {
     let (from, object) = (place.path().join("own.c"), place.path().join("own.o"));
     std::fs::write(&from, SOURCE).unwrap();
     let mut cc = Command::new("cc");
-    cc.args(FLAGS.split_whitespace())
+    cc.args(Native::C_FLAGS)
         .args(["-I", HEADER, "-o"])
         .args([&object, &from]);
     assert!(cc.status().unwrap().success());
