@@ -20,6 +20,12 @@ impl Gs {
 /// Bytes of a slot, as a power of two (`struct ilk_slot`).
 pub const SLOT_LOG2: u32 = 5;
 
+/// What programs read lies below, and in the upper half of what addresses there are: the kernel's own
+/// memory, or none. Above is the page that processes may call into (`VSYSCALL_ADDR` of
+/// arch/x86/include/uapi/asm/vsyscall.h), and what a fault of the kernel on it, or on any of a process's, leads to
+/// is no fixup (`copy_from_kernel_nofault_allowed` of arch/x86/mm/maccess.c).
+pub const READABLE_BELOW: Addr = Addr(0xffff_ffff_ff60_0000 - 8);
+
 /// What the module gives to generated code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeLayout {

@@ -8,6 +8,8 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+#[path = "programs/faulting.rs"]
+mod faulting;
 #[path = "programs/model.rs"]
 mod model;
 #[path = "relocation/native.rs"]
@@ -21,9 +23,11 @@ mod text;
 
 use std::sync::Arc;
 
+use faulting::take_faults;
 use gilk_engine::HookType;
+use gilk_engine::layout::READABLE_BELOW;
 use gilk_engine::liveness::{Live, RegisterSet};
-use gilk_engine::patch::{Home, Hooked, Probed};
+use gilk_engine::patch::{Code, Fault, Home, Hooked, Probed, Recovery};
 use gilk_engine::placement::Point;
 use gilk_instruments::Program;
 use gilk_instruments::interpret;
@@ -31,7 +35,7 @@ use gilk_instruments::program::{
     Action, ActionKind, AggregateId, BinaryOp, Checked, Expr, ExprKind, Input, Span, Type,
 };
 use model::{Model, SERIAL};
-use native::{GS, PATCH, Random, STACK};
+use native::{GS, Machine, PATCH, Random, STACK};
 use proptest::prelude::*;
 use support::*;
 
@@ -42,6 +46,26 @@ fn probed(program: Checked) -> Probed {
         index: 0,
         homes: Arc::new(homes),
     }
+}
+
+/// What the kernel has in its upper half of addresses a process has in its lower half: the test of each
+/// address is turned round, and faults are taken.
+fn in_a_process(machine: &mut Machine, code: &Code) {
+    let mut compared = false;
+    for one in iced_x86::Decoder::with_ip(64, &code.bytes, 0, 0) {
+        if std::mem::take(&mut compared) {
+            assert_eq!(one.code(), iced_x86::Code::Jge_rel32_64);
+            machine.memory()[(PATCH + one.ip()) as usize + 1] ^= 1;
+        }
+        compared = one.code() == iced_x86::Code::Cmp_rm64_imm32
+            && one.immediate32to64() as u64 == READABLE_BELOW.0;
+    }
+    let at = |offset: u32| machine.address(PATCH + u64::from(offset));
+    let entry = |fault: &Fault| match fault.recovery {
+        Recovery::At(fixup) => (at(fault.at), at(fixup)),
+        Recovery::Like(_) => panic!("no instruction is moved"),
+    };
+    take_faults(code.faults.iter().map(entry).collect());
 }
 
 fn as_hooked(probed: &Probed, order: u8) -> Hooked<'_> {
@@ -74,7 +98,8 @@ proptest! {
             ..hooked(order, HookType::Pre, Program::Count) };
         let instruments = [count(0), as_hooked(&probed, 1), count(2)];
         let point = Point::Entry;
-        patch(&mut machine, &NOP, &[(point, &instruments)], live, &layout);
+        let code = patch(&mut machine, &NOP, &[(point, &instruments)], live, &layout);
+        in_a_process(&mut machine, &code);
         let mut random = Random(seed);
         let mut model = Model::new(&mut machine, &probed, instruments[1].id, room);
         for hit in 1..=3 {

@@ -12,6 +12,7 @@ mod build;
 mod collect;
 mod decisions;
 mod entries;
+mod faulting;
 mod file;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -28,6 +29,7 @@ mod tables;
 mod texts;
 mod typed;
 
+pub(crate) use faulting::handles_faults;
 pub(crate) use sweep::{branch_target, is_emulation_prefix, is_padding};
 
 pub use decisions::{Decided, Decision, Transfer};

@@ -14,6 +14,10 @@ pub(super) struct Forward {
     end: usize,
 }
 
+/// An instruction that may fault, where to go on then not known yet: its number among those of its patch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Faulting(usize);
+
 /// A patch in the making. The first failure is kept and comes out of [`Emitter::finish`], so that
 /// the code that emits reads like the code that is emitted.
 pub(super) struct Emitter {
@@ -150,6 +154,27 @@ impl Emitter {
                 Rule::Unrelocatable,
                 format!("instrument code cannot be encoded: {error}"),
             ),
+        }
+    }
+
+    /// One instruction on the usual way that may fault; [`Emitter::recover`] says where to go on then.
+    pub(super) fn faulting(
+        &mut self,
+        instruction: Result<Instruction, iced_x86::IcedError>,
+    ) -> Faulting {
+        self.faults.push(Fault {
+            at: to_u32(self.bytes.len()),
+            recovery: Recovery::At(0),
+        });
+        self.op(instruction);
+        Faulting(self.faults.len() - 1)
+    }
+
+    /// Whoever faults there goes on with the next byte.
+    pub(super) fn recover(&mut self, faulting: Faulting) {
+        let here = to_u32(self.bytes.len());
+        if let Some(fault) = self.faults.get_mut(faulting.0) {
+            fault.recovery = Recovery::At(here);
         }
     }
 

@@ -4,7 +4,7 @@
 use gilk_instruments::{Program, Sampled};
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::emit::{Emitter, Forward, at, gs, indexed};
+use super::emit::{Emitter, Faulting, Forward, at, gs, indexed};
 use super::registers::{Registers, sampled_argument};
 use super::{Hooked, compile, native};
 use crate::Addr;
@@ -22,11 +22,26 @@ const SLOT_VALUE: i64 = 8;
 const SLOT_TSC: i64 = 16;
 const SLOT_ID: i64 = 24;
 
-/// A way on which a sample is lost: counted behind the patch, out of the way of the usual one.
+/// A way that is not the usual one: counted behind the patch, out of the way of that.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lost {
-    pub(super) from: Forward,
-    pub(super) counter: Gs,
+pub(super) enum Lost {
+    /// A sample is lost.
+    Sample { from: Forward, counter: Gs },
+    /// What cannot be read is 0.
+    Read {
+        by: Failing,
+        counter: Gs,
+        into: Register,
+    },
+}
+
+/// Why memory cannot be read. Each way has code of its own: whoever reads it knows there why it counts.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Failing {
+    /// The address is none of the kernel's.
+    Address(Forward),
+    /// The instruction has faulted.
+    Fault(Faulting),
 }
 
 /// What a sample's value is.
@@ -208,7 +223,7 @@ pub(super) fn sample(
     ));
     e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_ID), RDX));
     e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_MARK), RAX));
-    Lost {
+    Lost::Sample {
         from: full,
         counter: layout.lost_full,
     }
@@ -313,15 +328,33 @@ fn stop_timer(
     e.op(Instruction::with2(Code::Cmp_r64_rm64, a, at(b, 0)));
     let unmatched = e.branch_forward(Code::Jne_rel32_64);
     e.op(Instruction::with2(Code::Mov_rm64_imm32, at(b, 0), 0));
-    Lost {
+    Lost::Sample {
         from: unmatched,
         counter: layout.lost_unmatched,
     }
 }
 
-/// Counts a loss and goes back to `end`, where the instrument's usual way ends.
+/// Counts what is lost and goes back to `end`, where the usual way goes on.
 pub(super) fn emit_lost(e: &mut Emitter, lost: Lost, end: Addr) {
-    e.land(lost.from);
-    e.op(Instruction::with1(Code::Inc_rm64, gs(lost.counter)));
+    match lost {
+        Lost::Sample { from, counter } => {
+            e.land(from);
+            e.op(Instruction::with1(Code::Inc_rm64, gs(counter)));
+        }
+        Lost::Read { by, counter, into } => {
+            match by {
+                Failing::Address(from) => e.land(from),
+                Failing::Fault(load) => e.recover(load),
+            }
+            count_failed(e, counter, into);
+        }
+    }
     e.jump(end);
+}
+
+/// Counts a read that failed, and has it read 0.
+pub(super) fn count_failed(e: &mut Emitter, counter: Gs, into: Register) {
+    count(e, counter, into);
+    let short = into.full_register32();
+    e.op(Instruction::with2(Code::Mov_r32_imm32, short, 0));
 }

@@ -36,6 +36,8 @@ pub use build::{plan, plan_watched};
 pub use bytes::PokeBytes;
 pub use notes::{Note, notes};
 pub use patches::PATCH_ALIGN;
+#[cfg(test)]
+pub(crate) use patches::faults;
 pub use stage::{Stage, Watch};
 
 /// Writes of text that the driver carries out in one batch, at most (`ILK_MAX_POKES` in

@@ -7,7 +7,7 @@ use gilk_instruments::program::Checked;
 use gilk_instruments::{Definition, Library};
 
 use super::build::{Planner, refused};
-use super::probes::{Instruments, is_idle, places, returned_is_known};
+use super::probes::{Instruments, faults_in_faults, is_idle, places, returned_is_known};
 use super::stage::{self, Stage, Watch};
 use crate::cfg::BlockIndex;
 use crate::patch::{Probed, given, sampled_argument};
@@ -143,7 +143,8 @@ impl Planner<'_> {
                     let at = cfg.span.start;
                     return Err(refuse(Refusal { rule, at, why }));
                 }
-                if let Some(refusal) = returned_is_known(cfg, probe, place) {
+                let refusal = returned_is_known(cfg, probe, place);
+                if let Some(refusal) = refusal.or_else(|| faults_in_faults(cfg, probe)) {
                     return Err(refuse(refusal));
                 }
                 self.functions.sample_all(place.major, probed.reads());

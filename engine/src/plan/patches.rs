@@ -234,7 +234,7 @@ impl Maker<'_> {
 }
 
 /// What of a patch may fault.
-fn faults(code: &Code, address: Addr) -> impl Iterator<Item = Fault> {
+pub(crate) fn faults(code: &Code, address: Addr) -> impl Iterator<Item = Fault> {
     code.faults.iter().map(move |fault| Fault {
         at: address.add(fault.at.into()),
         recovery: match fault.recovery {

@@ -8,9 +8,9 @@ use gilk_instruments::{Context, Definition, Library, Program};
 
 use super::numbered::Numbered;
 use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind};
-use crate::image::Decision;
+use crate::image::{Decision, handles_faults};
 use crate::layout::{CounterSlot, RuntimeLayout};
-use crate::patch::{Home, Homes};
+use crate::patch::{Home, Homes, reads_memory};
 use crate::placement::parts;
 use crate::session::{Placement, Session};
 use crate::{Addr, Error, HookType, Image, Refusal, Result, Rule};
@@ -109,6 +109,10 @@ impl<'l> Words<'l> {
         }
         for aggregate in &checked.aggregates {
             homes.aggregates.push(self.take(aggregate.words())?);
+        }
+        let mut probes = checked.probes.iter();
+        if probes.any(|probe| probe.expressions().any(reads_memory)) {
+            homes.failed = Some(self.take(1)?);
         }
         Ok(homes)
     }
@@ -350,6 +354,16 @@ pub(super) fn returned_is_known(cfg: &Cfg, probe: &Probe, place: Place) -> Optio
         rule: Rule::ReturnUnknown,
         at: block.span.start,
         why: String::from("what the function returns is known only before a return"),
+    })
+}
+
+/// A read that fails would fail again where the kernel sees to that.
+pub(super) fn faults_in_faults(cfg: &Cfg, probe: &Probe) -> Option<Refusal> {
+    let reads = probe.expressions().any(reads_memory);
+    (reads && handles_faults(&cfg.name)).then(|| Refusal {
+        rule: Rule::ProgramUnsupported,
+        at: cfg.span.start,
+        why: "it reads kernel memory, and the kernel runs this function when such a read fails: it would fail again and again".into(),
     })
 }
 

@@ -333,6 +333,12 @@ impl Machine<'_> {
         let write = self.word_written(instruction, state, amount, true)?;
         state.compare = Compare::Unknown;
         let lost = self.layout.lost_full.0;
+        let by_one = self.values.as_constant(amount) == Some(1);
+        let word = self.values.as_constant(write.address);
+        if write.gs && by_one && word.is_some() && word == self.hit(one).failures() {
+            self.failed(state, progress)?;
+            return Ok(Some(progress));
+        }
         let mut hit: Hit<'_> = self.hit(one);
         if write.gs
             && hit.values.as_constant(write.address) == Some(lost)

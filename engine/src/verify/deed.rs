@@ -42,7 +42,7 @@ impl<'a> Hit<'a> {
         action.is_some_and(|action| matches!(action.kind, ActionKind::Sample(_)))
     }
 
-    fn place(&self, progress: Progress, state: &State) -> Option<Place<'a>> {
+    pub(super) fn place(&self, progress: Progress, state: &State) -> Option<Place<'a>> {
         let step = progress.steps;
         let clock = state.clock.filter(|(read, _)| *read == step);
         Some(Place {

@@ -82,7 +82,7 @@ impl Walk<'_> {
         if !self.restored(state, self.originals.live_on(goal.at, to.0)) {
             return Err(self.not_restored());
         }
-        self.faults.push(Fault {
+        self.machine.faults.push(Fault {
             at: Addr(instruction.ip()),
             recovery: Recovery::Like(Addr(goal.at)),
         });

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use gilk_instruments::program::{Gpr, Input, Probe};
+use gilk_instruments::program::{Expr, ExprKind, Gpr, Input, Probe};
 use gilk_instruments::{Program, Sampled};
 use iced_x86::{FlowControl, Mnemonic};
 
@@ -17,7 +17,7 @@ use super::routine::Routine;
 use super::violation::Violation;
 use super::way::Lists;
 use crate::cfg::BlockIndex;
-use crate::image::SiteKind;
+use crate::image::{SiteKind, handles_faults};
 use crate::patch::Probed;
 use crate::placement::{Edge, Point, Splice};
 use crate::plan::{Patch, Plan, PlannedInstrument};
@@ -216,6 +216,27 @@ fn native(plan: &Plan, one: &PlannedInstrument) -> Result<Option<NativeCall>, St
         native: Arc::clone(native),
         entry,
     }))
+}
+
+/// Nothing that may fault for want of memory stands where the kernel handles that.
+pub(super) fn handlers(plan: &Plan, violations: &mut Vec<Violation>) {
+    for one in &plan.instruments {
+        let Some(probe) = one.probe.as_deref().and_then(Probed::probe) else {
+            continue;
+        };
+        let load = |expr: &Expr| expr.any(&mut |node| matches!(node.kind, ExprKind::Load { .. }));
+        let function = plan.functions.get(one.id.major as usize);
+        if let Some(function) = function
+            && handles_faults(&function.name)
+            && probe.expressions().any(load)
+        {
+            let why = format!(
+                "instrument {} reads memory where the kernel handles reads that fail",
+                one.id
+            );
+            violations.push(Violation::Plan { why });
+        }
+    }
 }
 
 /// Checks the numbers and names of the plan's functions, which identifiers refer to.

@@ -13,7 +13,7 @@
 //! - `fault`: which instructions may fault, and what the kernel does then.
 //! - `unwind`: that the kernel finds the callers of whoever is in a patch.
 //! - `hit`, `timer`: what an instrument may write, and when it has done what it is there for.
-//! - `program`, `deed`, `compute`, `made`: the same for programs in the language, read from their checked trees.
+//! - `program`, `deed`, `compute`, `memory`, `made`: the same for programs in the language, read from their checked trees.
 //! - `native`: calls of functions of object files, and what of these can be told.
 //! - `same`, `ending`, `shape`: copies are the original instructions, control goes on where it would
 //!   have gone, nothing loops but what did, and no byte is unaccounted for.
@@ -44,6 +44,7 @@ mod live;
 mod made;
 mod meaning;
 mod meanwhile;
+mod memory;
 mod native;
 mod operands;
 mod originals;
@@ -116,6 +117,7 @@ pub fn verify(image: &Image, plan: Plan) -> Result<VerifiedPlan, Vec<Violation>>
     let mut violations = Vec::new();
     target::check(image, &plan, &mut violations);
     hooks::functions(image, &plan, &mut violations);
+    hooks::handlers(&plan, &mut violations);
     let by_id = hooks::by_id(&plan, &mut violations);
     let originals = read(image, &plan, &mut violations);
     let mut reader = Reader {
@@ -284,7 +286,14 @@ impl Reader<'_> {
         let lists = lists.map_err(|why| (patch.address, why))?;
         let own = std::mem::replace(tools, Tools::new());
         let layout = &self.plan.layout;
-        let mut walk = Walk::new(own, layout, patch, site, self.originals, &lists);
+        let mut walk = Walk::new(
+            own,
+            (layout, &self.plan.faults),
+            patch,
+            site,
+            self.originals,
+            &lists,
+        );
         let walked = walk.run();
         for (timer, entry) in std::mem::take(&mut walk.machine.entries) {
             let words = walk.machine.values.of_task_alone(entry);
@@ -294,7 +303,7 @@ impl Reader<'_> {
             entries.push((timer, walked.clone().and(words)?));
         }
         let facts = std::mem::take(&mut walk.facts);
-        faults.append(&mut walk.faults);
+        faults.append(&mut walk.machine.faults);
         *tools = walk.into_tools();
         walked.map(|()| facts)
     }

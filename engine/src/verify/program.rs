@@ -27,6 +27,11 @@ pub(super) enum Source {
     Shared(u64),
     /// The value in the table of timers under a key.
     Kept(Key),
+    /// Memory of the kernel's, or 0 where it cannot be read.
+    Memory {
+        address: Value,
+        bytes: u8,
+    },
 }
 
 /// A key of the table of timers.
@@ -91,8 +96,19 @@ impl Place<'_> {
                 };
                 source.map_or(Value::UNKNOWN, |source| self.read(values, source, 64))
             }
-            // Nothing proves yet that a fault there is looked after.
-            ExprKind::Load { .. } => Value::UNKNOWN,
+            ExprKind::Load {
+                address,
+                width,
+                signed,
+            } => {
+                let address = self.value(values, address);
+                let bytes = u8::try_from(width.bytes()).unwrap_or(8);
+                if address.is_unknown() {
+                    return Value::UNKNOWN;
+                }
+                let read = self.read(values, Source::Memory { address, bytes }, 8 * bytes);
+                values.extend(read, 8 * bytes, *signed)
+            }
             ExprKind::Extend {
                 value,
                 width,

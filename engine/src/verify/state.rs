@@ -71,6 +71,10 @@ pub(super) struct State {
     pub(super) flags: u32,
     pub(super) compare: Compare,
     pub(super) since_head: Since,
+    /// A read of memory has just faulted: what it reads by its meaning.
+    pub(super) faulted: Option<Value>,
+    /// A read that failed is counted: what it reads, which is 0.
+    pub(super) zero: Option<Value>,
     /// What a program's step, by number, read of the clock.
     pub(super) clock: Option<(u16, Value)>,
     facts: Vec<Fact>,
@@ -93,6 +97,8 @@ impl State {
             flags: STATUS & !spoilt.flags(),
             compare: Compare::Unknown,
             since_head: Since::default(),
+            faulted: None,
+            zero: None,
             clock: None,
             facts: Vec::new(),
             read: Vec::new(),
@@ -168,6 +174,8 @@ impl State {
         self.since_head.tsc = self.since_head.tsc.filter(|&tsc| !gone(tsc));
         self.since_head.limit = self.since_head.limit.filter(|&limit| !gone(limit));
         self.clock = self.clock.filter(|&(_, tsc)| !gone(tsc));
+        self.faulted = self.faulted.filter(|&value| !gone(value));
+        self.zero = self.zero.filter(|&value| !gone(value));
         self.facts.retain(|fact| !gone(fact.value()));
     }
 
@@ -184,6 +192,7 @@ impl State {
         self.compare = Compare::Unknown;
         self.since_head = Since::default();
         self.clock = None;
+        (self.faulted, self.zero) = (None, None);
         self.facts.clear();
         self.read.clear();
     }
@@ -218,6 +227,8 @@ impl State {
                     .limit
                     .filter(|_| self.since_head.limit == other.since_head.limit),
             },
+            faulted: self.faulted.filter(|_| self.faulted == other.faulted),
+            zero: self.zero.filter(|_| self.zero == other.zero),
             clock: self.clock.filter(|_| self.clock == other.clock),
             facts: self.facts.iter().copied().filter(both).collect(),
             read: self.read.clone(),

@@ -9,6 +9,7 @@ use super::program::Key;
 use super::state::{Compare, Fact, RAX, RDX, Since, State};
 use super::value::{Atom, Value, Values};
 use crate::layout::RuntimeLayout;
+use crate::plan::Fault;
 
 /// Where control goes after an instruction. A progress of `None` means that the instrument is done.
 pub(super) enum Flow {
@@ -44,6 +45,10 @@ pub(super) struct Machine<'a> {
     pub(super) entries: Vec<(Key, Value)>,
     /// The instrument whose code runs.
     pub(super) expected: Option<&'a Expected>,
+    /// Which instructions may fault, by the plan.
+    pub(super) told: &'a [Fault],
+    /// Those that do.
+    pub(super) faults: Vec<Fault>,
 }
 
 impl<'a> Machine<'a> {
@@ -98,6 +103,9 @@ impl<'a> Machine<'a> {
         if instruction.is_jcc_short_or_near() {
             return self.branch(instruction, state, progress);
         }
+        if let Some(fixup) = self.fixup(instruction) {
+            return self.read_memory(instruction, state, progress, fixup);
+        }
         if instruction.is_jmp_short_or_near() {
             return Ok(Flow::Jump(instruction.near_branch_target()));
         }
@@ -107,6 +115,13 @@ impl<'a> Machine<'a> {
             Mnemonic::Nop => {}
             Mnemonic::Mov => {
                 let value = self.operand(instruction, 1, state, progress)?;
+                if let Some(read) = state.zero
+                    && self.values.as_constant(value) == Some(0)
+                    && self.set_whole(instruction, read, state)
+                {
+                    state.zero = None;
+                    return Ok(Flow::On(Some(progress)));
+                }
                 now = self.assign(instruction, value, state, expected, progress)?;
             }
             Mnemonic::Lea => {

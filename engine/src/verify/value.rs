@@ -258,6 +258,7 @@ impl Values {
             Some(Atom::Xor(parts)) => (false, parts),
             Some(Atom::Made(_, parts)) => (false, parts),
             Some(Atom::Timer { entry, .. }) => (true, from_ref(entry)),
+            Some(Atom::Read(Source::Memory { address, .. }, _)) => (true, from_ref(address)),
             _ => (true, &[]),
         };
         if itself {

@@ -57,8 +57,6 @@ pub(super) struct Walk<'a> {
     /// Sorted.
     pub(super) lists: &'a Lists,
     pub(super) facts: Facts,
-    /// Instructions that were found to be able to fault.
-    pub(super) faults: Vec<Fault>,
     /// Where control goes on that comes there in one way only.
     ahead: Vec<Ahead>,
     /// Why an instruction was not taken for the next original one.
@@ -78,7 +76,7 @@ pub(super) type Wrong = (Addr, String);
 impl<'a> Walk<'a> {
     pub(super) fn new(
         tools: Tools,
-        layout: &'a RuntimeLayout,
+        (layout, told): (&'a RuntimeLayout, &'a [Fault]),
         patch: &'a Patch,
         site: &'a Site,
         originals: &'a Originals<'a>,
@@ -98,6 +96,8 @@ impl<'a> Walk<'a> {
                 values,
                 entries: Vec::new(),
                 expected: None,
+                told,
+                faults: Vec::new(),
             },
             scan,
             shape,
@@ -108,7 +108,6 @@ impl<'a> Walk<'a> {
             originals,
             lists,
             facts: Facts::default(),
-            faults: Vec::new(),
             ahead: Vec::new(),
             not_yet: None,
         }

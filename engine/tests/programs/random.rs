@@ -94,6 +94,27 @@ fn expr(kind: ExprKind) -> Expr {
     }
 }
 
+/// Bytes of the running task that can be read.
+pub(crate) const TASK_BYTES: u64 = 0x200;
+
+/// An address made of a number: of the running task's memory, of the first page, where nothing is, or of
+/// the upper half.
+fn memory(number: Expr, whose: u8) -> Expr {
+    let with = |op, left, right| expr(ExprKind::Binary(op, Box::new(left), Box::new(right)));
+    let constant = |bits| expr(ExprKind::Constant(bits));
+    let task = || expr(ExprKind::Input(Input::Task));
+    // Whose address it is must not be known from how it is made: then a part of the code would never run.
+    let any = |number| with(BinaryOp::Add, task(), number);
+    match whose {
+        0 => {
+            let offset = with(BinaryOp::And, number, constant(TASK_BYTES - 8));
+            with(BinaryOp::Add, task(), offset)
+        }
+        1 => with(BinaryOp::And, any(number), constant(0xff0)),
+        _ => with(BinaryOp::Or, any(number), constant(1 << 63)),
+    }
+}
+
 pub(crate) fn expressions() -> impl Strategy<Value = Expr> {
     let leaf = prop_oneof![
         numbers().prop_map(ExprKind::Constant),
@@ -104,6 +125,7 @@ pub(crate) fn expressions() -> impl Strategy<Value = Expr> {
     leaf.prop_recursive(4, 24, 3, |inner| {
         let inner = inner.prop_map(Box::new);
         let widths = prop::sample::select(vec![Width::B1, Width::B2, Width::B4, Width::B8]);
+        let load_widths = prop::sample::select(vec![Width::B1, Width::B2, Width::B4, Width::B8]);
         let unary = prop::sample::select(vec![UnaryOp::Negate, UnaryOp::Invert, UnaryOp::Not]);
         let binary = prop::sample::select(BinaryOp::ALL.to_vec());
         prop_oneof![
@@ -115,6 +137,13 @@ pub(crate) fn expressions() -> impl Strategy<Value = Expr> {
                 }
             }),
             (unary, inner.clone()).prop_map(|(op, one)| ExprKind::Unary(op, one)),
+            (inner.clone(), load_widths, any::<bool>(), 0..3u8).prop_map(
+                |(address, width, signed, whose)| ExprKind::Load {
+                    address: Box::new(memory(*address, whose)),
+                    width,
+                    signed,
+                }
+            ),
             (binary.clone(), inner.clone(), inner.clone())
                 .prop_map(|(op, left, right)| ExprKind::Binary(op, left, right)),
             (binary, inner.clone(), numbers()).prop_map(|(op, left, right)| {
@@ -187,7 +216,15 @@ pub(crate) fn program() -> impl Strategy<Value = Checked> {
     aggregates().prop_flat_map(|aggregates| {
         let predicate = prop::option::of(expressions());
         let actions = prop::collection::vec(actions(aggregates.len()), 1..4);
-        (Just(aggregates), predicate, actions).prop_map(|(aggregates, predicate, actions)| {
+        (Just(aggregates), predicate, actions).prop_map(|(aggregates, predicate, mut actions)| {
+            for action in &mut actions {
+                // What only counts has no value.
+                if let ActionKind::Update(id, value) = &mut action.kind
+                    && aggregates[id.0 as usize].kind == AggregateKind::Count
+                {
+                    *value = None;
+                }
+            }
             Checked {
                 aggregates,
                 ..of_probe(predicate, actions)

@@ -9,7 +9,7 @@ use gilk_engine::plan::PlannedInstrument;
 use gilk_instruments::program::{Aggregate, AggregateKind};
 use serde::{Deserialize, Serialize};
 
-use super::event::AggregateSummary;
+use super::event::{AggregateSummary, FailedReads};
 use crate::protocol::Counter;
 
 /// Bits of an instrument's identifier.
@@ -28,7 +28,8 @@ fn owners(plan: &Plan) -> impl Iterator<Item = (&PlannedInstrument, &Probed)> {
     placements.filter_map(|all| {
         let first = all.first()?;
         let probed = first.probe.as_deref()?;
-        (!probed.checked.aggregates.is_empty()).then_some((first, probed))
+        let any = !probed.checked.aggregates.is_empty() || probed.homes.failed.is_some();
+        any.then_some((first, probed))
     })
 }
 
@@ -51,10 +52,26 @@ fn of<'p>(
     })
 }
 
+/// Where reads of memory are counted that fail, and the name that this is told by: behind all aggregates.
+fn failed(owner: &PlannedInstrument, probed: &Probed) -> Option<(u64, CounterSlot)> {
+    let words = probed.checked.aggregates.iter();
+    let words: u64 = words.map(|aggregate| u64::from(aggregate.words())).sum();
+    Some((
+        owner.id.pack() | (words + 1) << ID_BITS,
+        probed.homes.failed?,
+    ))
+}
+
 /// Every word that is to be read.
 pub(super) fn words(plan: &Plan) -> Vec<Counter> {
     let mut all = Vec::new();
     for (owner, probed) in owners(plan) {
+        all.extend(failed(owner, probed).map(|(id, slot)| Counter {
+            id,
+            bank: slot.bank,
+            slot: slot.slot,
+            largest: false,
+        }));
         for (aggregate, words) in of(owner, probed) {
             let keeps = matches!(aggregate.kind, AggregateKind::Min | AggregateKind::Max);
             for (number, (id, slot)) in words.into_iter().enumerate() {
@@ -109,6 +126,37 @@ pub(super) fn read(known: &[Known], told: &BTreeMap<u64, u64>) -> Vec<AggregateS
             unit: known.unit.clone(),
             value: known.aggregate.read([words.as_slice()]),
         }
+    };
+    known.iter().map(read).collect()
+}
+
+/// Where failed reads of a placement are counted.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Failures {
+    placement: usize,
+    instrument: String,
+    word: u64,
+}
+
+/// Every such word, in the order of the session.
+pub(super) fn failures(plan: &Plan) -> Vec<Failures> {
+    let known = |(owner, probed): (&PlannedInstrument, &Probed)| {
+        let (word, _) = failed(owner, probed)?;
+        Some(Failures {
+            placement: owner.placement,
+            instrument: owner.definition.name.clone(),
+            word,
+        })
+    };
+    owners(plan).filter_map(known).collect()
+}
+
+/// What these words say that were told last.
+pub(super) fn failed_reads(known: &[Failures], told: &BTreeMap<u64, u64>) -> Vec<FailedReads> {
+    let read = |known: &Failures| FailedReads {
+        placement: known.placement,
+        instrument: known.instrument.clone(),
+        count: told.get(&known.word).copied().unwrap_or(0),
     };
     known.iter().map(read).collect()
 }

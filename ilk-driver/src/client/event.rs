@@ -60,12 +60,25 @@ pub struct Summary {
     pub instruments: Vec<InstrumentSummary>,
     /// What instruments have added up, in the order of the session.
     pub aggregates: Vec<AggregateSummary>,
+    /// Reads of the kernel's memory by instruments that failed and gave 0, in the order of the session.
+    pub failed_reads: Vec<FailedReads>,
     /// In order of time.
     pub switches: Vec<Switch>,
     /// How the session's program ended, or that it did not; `None` if there was none.
     pub workload: Option<String>,
     /// Splices that were taken out before their time: what stood there `once` had been hit.
     pub retired: u64,
+}
+
+/// Reads of the kernel's memory that failed and gave 0: where there was nothing, or a process's memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedReads {
+    /// Index of the placement.
+    pub placement: usize,
+    /// The instrument.
+    pub instrument: String,
+    /// How many; a side of `&&`, `||` or `?:` that does not count may have been read all the same.
+    pub count: u64,
 }
 
 /// What a placement has added up.

@@ -31,7 +31,9 @@ use crate::{Error, Result};
 
 pub use crate::protocol::CpuLosses;
 pub use describe::{label, metadata};
-pub use event::{AggregateSummary, Event, InstrumentSummary, StopFlag, Summary, Switch};
+pub use event::{
+    AggregateSummary, Event, FailedReads, InstrumentSummary, StopFlag, Summary, Switch,
+};
 pub use resume::resume;
 pub use together::{Machine, together};
 pub use way::{Carried, measure_way};

@@ -316,6 +316,7 @@ impl Run<'_> {
             losses: finished.losses.clone(),
             instruments: self.instruments(),
             aggregates: self.tally.aggregates(&self.outline),
+            failed_reads: self.tally.failed_reads(&self.outline),
             switches: self.tally.switches.clone(),
             workload: self.tally.workload.clone(),
             retired: self.tally.retired,

@@ -10,7 +10,7 @@ use gilk_samples::{Batch, Sample};
 use serde::{Deserialize, Serialize};
 
 use super::aggregates;
-use super::event::{AggregateSummary, InstrumentSummary, Switch};
+use super::event::{AggregateSummary, FailedReads, InstrumentSummary, Switch};
 use crate::protocol::{CpuLosses, Switched, Total};
 
 /// What a plan says that is needed to understand what comes: small enough to be kept in a file.
@@ -21,6 +21,7 @@ pub(super) struct Outline {
     /// What each batch launches and splashes.
     batches: Vec<(Vec<u64>, Vec<u64>)>,
     aggregates: Vec<aggregates::Known>,
+    failures: Vec<aggregates::Failures>,
 }
 
 impl Outline {
@@ -34,6 +35,7 @@ impl Outline {
                 .map(|batch| (ids(&batch.launched), ids(&batch.splashed)))
                 .collect(),
             aggregates: aggregates::known(plan),
+            failures: aggregates::failures(plan),
         }
     }
 }
@@ -186,6 +188,11 @@ impl Tally {
             );
         }
         (switch, marks)
+    }
+
+    /// Reads of memory that failed.
+    pub(super) fn failed_reads(&self, outline: &Outline) -> Vec<FailedReads> {
+        aggregates::failed_reads(&outline.failures, &self.totals)
     }
 
     /// What aggregates have come to.

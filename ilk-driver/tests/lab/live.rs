@@ -10,6 +10,7 @@ mod guarded;
 mod hostile;
 mod instruments;
 mod losses;
+mod memory;
 mod natives;
 mod once;
 mod paths;

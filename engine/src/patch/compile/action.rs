@@ -12,8 +12,8 @@ use crate::layout::CounterSlot;
 use crate::patch::emit::{at, gs, indexed};
 use crate::patch::instrument::{Value, find_entry, place_of, sample};
 
-impl Compiler<'_> {
-    pub(super) fn action(&mut self, action: &Action) {
+impl<'c> Compiler<'c> {
+    pub(super) fn action(&mut self, action: &'c Action) {
         if let Some(value) = action.kind.value() {
             self.pin(value, added_to(self.probed, action));
         }

@@ -108,8 +108,10 @@ impl Demand {
                     .is_some_and(|known| matches!(known.scope, Scope::Thread | Scope::Call));
                 Self::of(if keyed { 3 } else { 1 })
             }
-            ExprKind::Constant(_) | ExprKind::Input(_) | ExprKind::Load { .. } => Self::of(1),
-            ExprKind::Extend { value, .. } | ExprKind::Unary(_, value) => of(value),
+            ExprKind::Constant(_) | ExprKind::Input(_) => Self::of(1),
+            ExprKind::Load { address: value, .. }
+            | ExprKind::Extend { value, .. }
+            | ExprKind::Unary(_, value) => of(value),
             ExprKind::Binary(op, left, right) => {
                 let both = if at_hand(right) {
                     of(left)

@@ -7,8 +7,9 @@ use iced_x86::{Code, Instruction, Register};
 
 use super::demand::is_truth;
 use super::{Compiler, Home, Leaf, input_register, leaf, ops};
+use crate::layout::READABLE_BELOW;
 use crate::patch::emit::{at, gs};
-use crate::patch::instrument::read_tsc;
+use crate::patch::instrument::{Failing, Lost, count_failed, read_tsc};
 
 /// What stands on the right of an instruction.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +47,7 @@ impl Compiler<'_> {
     }
 
     /// Reads something into a register, working in it and those behind it.
-    pub(super) fn read(&mut self, leaf: Leaf, into: usize) {
+    pub(super) fn read(&mut self, leaf: Leaf<'_>, into: usize) {
         let to = self.work(into);
         if let Some(&(_, from)) = self.pinned.iter().find(|(known, _)| *known == leaf) {
             self.copy(to, from);
@@ -67,6 +68,7 @@ impl Compiler<'_> {
                 self.copy(to, Register::RDX);
             }
             Leaf::Variable(id) => self.read_variable(id, into),
+            Leaf::Memory(address, width) => self.load(address.0, width, into),
             Leaf::Thread => self.of_task(Code::Mov_r32_rm32, to, thread),
             Leaf::Process => self.of_task(Code::Mov_r32_rm32, to, process),
             Leaf::Comm(Half::First) => self.of_task(Code::Mov_r64_rm64, to, comm),
@@ -160,9 +162,53 @@ impl Compiler<'_> {
                 self.op(Code::Test_rm64_r64, condition, condition);
                 self.op(Code::Cmove_r64_rm64, to, no);
             }
-            // Refused before.
-            ExprKind::Load { .. } => {}
+            ExprKind::Load { width, signed, .. } => {
+                if let Some(leaf) = leaf(expr) {
+                    self.read(leaf, into);
+                }
+                if *signed {
+                    self.extend(to, *width, true);
+                }
+            }
         }
+    }
+
+    /// Reads memory, unless the address is a process's or the fault would be: see
+    /// [`READABLE_BELOW`]. What cannot be read is 0, and counted.
+    fn load(&mut self, address: &Expr, width: Width, into: usize) {
+        let to = self.work(into);
+        let word = self.probed.homes.failed;
+        let word = word.and_then(|slot| self.layout.counter(slot));
+        let counter = word.unwrap_or_default();
+        let limit = READABLE_BELOW.0.cast_signed();
+        let known = match address.kind {
+            ExprKind::Constant(bits) => Some(bits.cast_signed() < limit),
+            _ => None,
+        };
+        if known == Some(false) {
+            count_failed(self.e, counter, to);
+            return;
+        }
+        self.value(address, into);
+        let from = known.is_none().then(|| {
+            let limit = i32::try_from(limit).unwrap_or(i32::MIN);
+            self.number(Code::Cmp_rm64_imm32, to, limit);
+            self.e.branch_forward(Code::Jge_rel32_64)
+        });
+        let (code, part) = match width {
+            Width::B1 => (Code::Movzx_r32_rm8, to.full_register32()),
+            Width::B2 => (Code::Movzx_r32_rm16, to.full_register32()),
+            Width::B4 => (Code::Mov_r32_rm32, to.full_register32()),
+            Width::B8 => (Code::Mov_r64_rm64, to),
+        };
+        let load = self.e.faulting(Instruction::with2(code, part, at(to, 0)));
+        let end = self.e.here();
+        let ways = from.map(Failing::Address).into_iter();
+        let lost = ways.chain([Failing::Fault(load)]).map(|by| {
+            let into = to;
+            (Lost::Read { by, counter, into }, end)
+        });
+        self.lost.extend(lost);
     }
 
     fn input(&mut self, input: Input, expr: &Expr, into: usize) {
@@ -251,6 +297,7 @@ impl Compiler<'_> {
         }
         if let Some(leaf) = leaf(expr)
             && !matches!(expr.kind, ExprKind::Input(Input::Nsecs))
+            && !matches!(expr.kind, ExprKind::Load { signed: true, .. })
             && let Some(&(_, register)) = self.pinned.iter().find(|(known, _)| *known == leaf)
         {
             return Operand::Register(register);

@@ -8,6 +8,7 @@
 //! largest value, repeats when an interrupt has stored a larger one meanwhile.
 
 mod action;
+mod alike;
 mod demand;
 mod expression;
 mod ops;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 
 use gilk_instruments::program::{
     Action, ActionKind, Aggregate, AggregateId, AggregateKind, BinaryOp, Checked, Expr, ExprKind,
-    Gpr, Half, Input, Probe, Scope, VariableId,
+    Gpr, Half, Input, Probe, Scope, VariableId, Width,
 };
 use iced_x86::Register;
 
@@ -30,6 +31,7 @@ use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::liveness::RegisterSet;
 use crate::{Addr, Rule};
 
+use alike::Address;
 pub(super) use demand::Demand;
 
 /// One probe of a checked instrument, with the words that its placement works on.
@@ -50,6 +52,8 @@ pub struct Homes {
     pub variables: Vec<Home>,
     /// The first word of each aggregate; the others stand behind it in its bank.
     pub aggregates: Vec<CounterSlot>,
+    /// Where reads of memory that failed are counted, if there are any reads.
+    pub failed: Option<CounterSlot>,
 }
 
 /// Where a variable is.
@@ -103,7 +107,15 @@ impl Probed {
     #[must_use]
     pub fn refusal(&self, layout: &RuntimeLayout) -> Option<(Rule, String)> {
         let probe = self.probe()?;
-        let why = { probe.expressions() }.find_map(unsupported).or_else(|| {
+        let loads = layout.faults == 0 && probe.expressions().any(reads_memory);
+        let no_room = || {
+            let why = "it reads kernel memory, and this target takes no code that may fault there: load ilk.ko without arena_mib";
+            loads.then(|| why.to_owned())
+        };
+        let why = { probe.expressions() }
+            .find_map(unsupported)
+            .or_else(no_room);
+        let why = why.or_else(|| {
             let deep = Demand::of_probe(self, layout).registers > Registers::MOST_WORK;
             deep.then(|| "its expressions need more registers than there are".to_owned())
         });
@@ -111,12 +123,16 @@ impl Probed {
     }
 }
 
+/// Whether an expression reads memory of the kernel's.
+pub(crate) fn reads_memory(expr: &Expr) -> bool {
+    expr.any(&mut |node| matches!(node.kind, ExprKind::Load { .. }))
+}
+
 /// The first thing in an expression that no code is generated for.
 fn unsupported(expr: &Expr) -> Option<String> {
     let mut why = None;
     expr.any(&mut |node| {
         let found = match &node.kind {
-            ExprKind::Load { .. } => Some("it reads kernel memory"),
             ExprKind::Input(Input::Argument(6..)) => Some("it reads an argument on the stack"),
             ExprKind::Input(Input::Register(Gpr::Rsp)) => Some("it reads the stack pointer"),
             ExprKind::Binary(BinaryOp::DivideSigned | BinaryOp::RemainderSigned, _, by)
@@ -147,19 +163,22 @@ pub(crate) fn input_register(input: Input) -> Option<Register> {
 
 /// What is read once in a predicate or action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Leaf {
+enum Leaf<'e> {
     Thread,
     Process,
     Comm(Half),
     Cpu,
     Clock,
     Variable(VariableId),
+    /// Memory of the kernel's, without its sign.
+    Memory(Address<'e>, Width),
 }
 
-fn leaf(expr: &Expr) -> Option<Leaf> {
-    Some(match expr.kind {
-        ExprKind::Variable(id) => Leaf::Variable(id),
-        ExprKind::Input(input) => match input {
+fn leaf(expr: &Expr) -> Option<Leaf<'_>> {
+    Some(match &expr.kind {
+        ExprKind::Variable(id) => Leaf::Variable(*id),
+        ExprKind::Load { address, width, .. } => Leaf::Memory(Address(address), *width),
+        ExprKind::Input(input) => match *input {
             Input::Tid => Leaf::Thread,
             Input::Pid => Leaf::Process,
             Input::Comm(half) => Leaf::Comm(half),
@@ -172,7 +191,7 @@ fn leaf(expr: &Expr) -> Option<Leaf> {
 }
 
 /// What an action reads besides its expression: a variable in the table of timers that it adds to.
-fn added_to(probed: &Probed, action: &Action) -> Option<Leaf> {
+fn added_to(probed: &Probed, action: &Action) -> Option<Leaf<'static>> {
     match action.kind {
         ActionKind::Add(id, _) => {
             let keyed = matches!(probed.home(id)?, Home::Thread(_) | Home::Call(_));
@@ -183,10 +202,12 @@ fn added_to(probed: &Probed, action: &Action) -> Option<Leaf> {
 }
 
 /// What is mentioned more than once, `also` being mentioned besides.
-fn repeated(expr: &Expr, also: Option<Leaf>) -> Vec<Leaf> {
-    let mut seen: Vec<Leaf> = also.into_iter().collect();
+fn repeated<'e>(expr: &'e Expr, also: Option<Leaf<'e>>) -> Vec<Leaf<'e>> {
+    let mut seen: Vec<Leaf<'e>> = also.into_iter().collect();
     let mut twice = Vec::new();
-    expr.any(&mut |node| {
+    let mut nodes = vec![expr];
+    while let Some(node) = nodes.pop() {
+        nodes.extend(node.operands().into_iter().rev());
         if let Some(leaf) = leaf(node) {
             if !seen.contains(&leaf) {
                 seen.push(leaf);
@@ -194,7 +215,11 @@ fn repeated(expr: &Expr, also: Option<Leaf>) -> Vec<Leaf> {
                 twice.push(leaf);
             }
         }
-        false
+    }
+    // What an address is made of comes before what is read there.
+    twice.sort_by_key(|leaf| match leaf {
+        Leaf::Memory(address, _) => address.nodes(),
+        _ => 0,
     });
     twice
 }
@@ -207,7 +232,7 @@ struct Compiler<'c> {
     registers: &'c Registers,
     layout: &'c RuntimeLayout,
     /// What is read already, and the register that has it.
-    pinned: Vec<(Leaf, Register)>,
+    pinned: Vec<(Leaf<'c>, Register)>,
     lost: Vec<(Lost, Addr)>,
 }
 
@@ -243,14 +268,14 @@ pub(super) fn emit(
     compiler.lost
 }
 
-impl Compiler<'_> {
+impl<'c> Compiler<'c> {
     /// A register to work in.
     fn work(&self, number: usize) -> Register {
         self.registers.work(number)
     }
 
     /// Reads what `expr` mentions more than once, into the last registers there are.
-    fn pin(&mut self, expr: &Expr, also: Option<Leaf>) {
+    fn pin(&mut self, expr: &'c Expr, also: Option<Leaf<'c>>) {
         self.pinned.clear();
         let mut last = self.registers.work.len();
         for leaf in repeated(expr, also) {

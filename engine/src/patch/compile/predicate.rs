@@ -6,9 +6,9 @@ use iced_x86::Code;
 use super::{Compiler, ops};
 use crate::patch::emit::Forward;
 
-impl Compiler<'_> {
+impl<'c> Compiler<'c> {
     /// Emits the tests; each of the branches is taken if it does not hold.
-    pub(super) fn predicate(&mut self, expr: &Expr) -> Vec<Forward> {
+    pub(super) fn predicate(&mut self, expr: &'c Expr) -> Vec<Forward> {
         self.pin(expr, None);
         let mut skips = Vec::new();
         self.tests(expr, &mut skips);

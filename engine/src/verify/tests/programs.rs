@@ -12,9 +12,10 @@ use super::random;
 use super::*;
 use crate::layout::CounterSlot;
 use crate::liveness::{Live, RegisterSet};
-use crate::patch::{Assembler, Home, Homes, Hooked, Packed, PieceKind, Pieces, Probed};
+use crate::patch::{Assembler, Home, Homes, Hooked, Packed, PieceKind, Pieces, Probed, Recovery};
 use crate::placement::Point;
 use crate::plan::PlannedInstrument;
+use crate::plan::faults;
 
 /// A plan of one instrument in the language, at the function's block.
 fn written(image: &Image, function: &str, block: u32, source: &str) -> crate::Result<Plan> {
@@ -44,6 +45,7 @@ fn homes(program: &Checked) -> Homes {
         aggregates: { program.aggregates.iter() }
             .map(|aggregate| take(aggregate.words()))
             .collect(),
+        failed: Some(take(1)),
     }
 }
 
@@ -67,6 +69,7 @@ fn with_program(image: &Image, plan: &Plan, program: Checked, live: Live) -> Opt
         probe: Some(&probed),
         native: None,
     };
+    plan.faults.clear();
     for patch in &mut plan.patches {
         let site = &plan.sites[patch.site.0 as usize];
         let hooked = [hooked];
@@ -76,6 +79,7 @@ fn with_program(image: &Image, plan: &Plan, program: Checked, live: Live) -> Opt
         let code = Assembler::new(image, &plan.layout)
             .assemble(patch.address, site, &hooks, &|_| live)
             .unwrap();
+        plan.faults.extend(faults(&code, patch.address));
         patch.code = code.bytes.into();
         patch.rows = code.rows.into();
         patch.pieces = Pieces::pack(&code.pieces, &[one.id], &mut Packed::default());
@@ -121,7 +125,7 @@ proptest! {
 }
 
 /// Programs with every kind of test, value and action.
-const PROGRAMS: [&str; 10] = [
+const PROGRAMS: [&str; 13] = [
     "hit / pid == 77 && arg0 != 0 / { @n = count() }",
     "hit / comm == \"swapper/0\" || (s64)arg1 < -3 / { sample(arg0 + arg1 * 3) }",
     "hit { sample((arg0 >> 3) / 10 + arg1 % 7 + (arg2 & 0xff) * tid) }",
@@ -132,6 +136,9 @@ const PROGRAMS: [&str; 10] = [
     "hit { @a = hist(arg0); @b = hist((s64)arg1) }",
     "hit { @a = lhist((s64)arg0, -5, 95, 7); @b = lhist(arg1, 0, 64, 8) }",
     "thread @t; hit { sample(tsc - @t); @t = tsc }",
+    "hit / *(u32 *)(arg0 + 8) == 7 && *(s16 *)arg1 < -3 / { @n = count() }",
+    "hit { sample(*(u64 *)(*(u64 *)(arg0 + 16) + 24)); @a = hist(*(u8 *)arg1) }",
+    "hit { sample(*(u32 *)0x10 + *(u8 *)arg0 + *(s8 *)arg0) }",
 ];
 
 fn programs() -> impl Iterator<Item = Plan> {
@@ -146,7 +153,7 @@ fn programs() -> impl Iterator<Item = Plan> {
 /// Instructions of the instrument, by offset in its patch.
 fn instrument(plan: &Plan) -> Vec<(usize, Instruction)> {
     let patch = &plan.patches[0];
-    let own = |kind: &PieceKind| matches!(kind, PieceKind::Instrument(_));
+    let own = |kind: &PieceKind| matches!(kind, PieceKind::Instrument(_) | PieceKind::Lost(_));
     let mut all = Vec::new();
     for piece in patch.pieces().filter(|piece| own(&piece.kind)) {
         let from = piece.range.start as usize;
@@ -221,6 +228,40 @@ fn no_condition_operand_or_constant_of_a_program_can_be_another() {
     assert!(tried > 100, "{tried} changes");
 }
 
+/// Where a read that faults goes on is what the proof found, and so is what may fault at all.
+#[test]
+fn no_read_of_memory_can_go_on_elsewhere() {
+    let image = kernel().image();
+    let mut entries = 0;
+    for (number, plan) in programs().enumerate() {
+        let all: Vec<Addr> = decoded(plan.patches[0].address, &plan.patches[0].code)
+            .iter()
+            .map(|one| Addr(one.ip()))
+            .collect();
+        for entry in 0..plan.faults.len() {
+            entries += 1;
+            let mut bad = plan.clone();
+            bad.faults.remove(entry);
+            assert!(verify(&image, bad).is_err(), "{number}: without {entry}");
+            let Recovery::At(right) = plan.faults[entry].recovery else {
+                panic!("{:?}", plan.faults)
+            };
+            let others = all.iter().map(|&at| Recovery::At(at));
+            for other in others.chain([Recovery::Like(right), Recovery::At(Addr(0x10))]) {
+                let mut bad = plan.clone();
+                bad.faults[entry].recovery = other;
+                let same = bad == plan;
+                assert_eq!(verify(&image, bad).is_ok(), same, "{number}: {other:?}");
+            }
+        }
+    }
+    assert_eq!(
+        entries,
+        2 + 3 + 1,
+        "constant addresses of a process are not read"
+    );
+}
+
 /// What the plan says of words is not believed either.
 #[test]
 fn no_word_of_a_program_can_be_anothers() {
@@ -239,6 +280,9 @@ fn no_word_of_a_program_can_be_anothers() {
     assert!(moved(&plans[3], &|homes| homes.variables.swap(0, 1)));
     assert!(moved(&plans[5], &|homes| homes.variables[0] = Home::Thread(1)));
     assert!(moved(&plans[7], &|homes| homes.aggregates[0].bank = 0));
+    assert!(moved(&plans[10], &|homes| homes.failed = None));
+    assert!(moved(&plans[11], &|homes| homes.failed =
+        Some(homes.aggregates[0])));
 }
 
 #[test]
@@ -273,4 +317,33 @@ fn entry_and_return_probes_stand_at_every_exit() {
     );
     let gone = gone.unwrap_err().to_string();
     assert!(gone.contains("argument-gone"), "{gone}");
+}
+
+/// What reads memory is refused where the kernel handles reads that fail, by the planner and by the proof.
+#[test]
+fn no_read_stands_where_its_fault_is_handled() {
+    let handler = |name: &str| {
+        Fixture::new()
+            .compiled(name, |a| {
+                a.mov(eax, edi)?;
+                a.add(rax, rsi)?;
+                a.lea(rax, ptr(rax + 8))?;
+                a.ret()
+            })
+            .image()
+    };
+    let source = "instrument mine \"x.\"; hit { sample(*(u64 *)arg0) }";
+    let refused = written(&handler("fixup_exception"), "fixup_exception", 0, source);
+    let said = refused.unwrap_err().to_string();
+    assert!(said.contains("again and again"), "{said}");
+    // The same code by another name.
+    let other = handler("other");
+    let mut plan = written(&other, "other", 0, source).unwrap();
+    passes(&other, &plan);
+    plan.functions[0].name = "fixup_exception".into();
+    let Err(violations) = verify(&handler("fixup_exception"), plan) else {
+        panic!("it is sent")
+    };
+    let said = list(&violations);
+    assert!(said.contains("reads that fail"), "{said}");
 }

@@ -216,6 +216,12 @@ pub(crate) fn print(summary: &Summary) {
         }
     }
     summary.aggregates.iter().for_each(print_aggregate);
+    for failed in summary.failed_reads.iter().filter(|one| one.count > 0) {
+        println!(
+            "{:>12} reads of memory by {} failed and gave 0",
+            failed.count, failed.instrument
+        );
+    }
     let lost = summary.lost_by_cause();
     let stopped = if summary.stopped {
         " It was stopped before its end."

@@ -1,0 +1,60 @@
+//! Whether two expressions are the same wherever they stand in the source.
+
+use gilk_instruments::program::{Expr, ExprKind};
+
+/// Where memory is read; equal if it is written the same.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Address<'e>(pub(super) &'e Expr);
+
+impl Address<'_> {
+    /// How large it is.
+    pub(super) fn nodes(self) -> usize {
+        let mut nodes = 0;
+        self.0.any(&mut |_| {
+            nodes += 1;
+            false
+        });
+        nodes
+    }
+}
+
+impl PartialEq for Address<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        alike(self.0, other.0)
+    }
+}
+
+impl Eq for Address<'_> {}
+
+fn alike(one: &Expr, other: &Expr) -> bool {
+    let own = match (&one.kind, &other.kind) {
+        (ExprKind::Constant(one), ExprKind::Constant(other)) => one == other,
+        (ExprKind::Input(one), ExprKind::Input(other)) => one == other,
+        (ExprKind::Variable(one), ExprKind::Variable(other)) => one == other,
+        (
+            ExprKind::Load { width, signed, .. },
+            ExprKind::Load {
+                width: w,
+                signed: s,
+                ..
+            },
+        )
+        | (
+            ExprKind::Extend { width, signed, .. },
+            ExprKind::Extend {
+                width: w,
+                signed: s,
+                ..
+            },
+        ) => (width, signed) == (w, s),
+        (ExprKind::Unary(one, _), ExprKind::Unary(other, _)) => one == other,
+        (ExprKind::Binary(one, ..), ExprKind::Binary(other, ..)) => one == other,
+        (ExprKind::And(..), ExprKind::And(..))
+        | (ExprKind::Or(..), ExprKind::Or(..))
+        | (ExprKind::Select { .. }, ExprKind::Select { .. }) => true,
+        _ => false,
+    };
+    let (ones, others) = (one.operands(), other.operands());
+    own && ones.len() == others.len() && { ones.iter().zip(&others) }
+        .all(|(one, other)| alike(one, other))
+}

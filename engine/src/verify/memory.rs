@@ -1,0 +1,197 @@
+//! Reads of the kernel's memory by programs: where they may lead, and what comes when there is nothing.
+//!
+//! What a read gives is a number of its own, on every way: what stands there, or 0. The way behind a read that
+//! fails, because it faulted or because its address was found to be none that may be read, must first
+//! count that, and a zero that is then put into a register is that number.
+
+use gilk_instruments::program::{ActionKind, Expr, ExprKind};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+use super::effects::number;
+use super::hit::{Hit, Progress};
+use super::operands::not_allowed;
+use super::place;
+use super::program::{Source, has_tests, known};
+use super::state::State;
+use super::step::{Flow, Machine, Way};
+use super::value::{Atom, Value, Values};
+use crate::layout::READABLE_BELOW;
+use crate::patch::Recovery;
+use crate::plan::Fault;
+
+/// Whether an address is one that may be read: a truth.
+fn is_readable(values: &mut Values, address: Value) -> Value {
+    let below = values.constant(READABLE_BELOW.0);
+    values.less(true, address, below)
+}
+
+impl Machine<'_> {
+    /// Where the plan says that it goes on when the instruction faults.
+    pub(super) fn fixup(&self, instruction: &Instruction) -> Option<u64> {
+        let at = instruction.ip();
+        let found = self.told.binary_search_by_key(&at, |fault| fault.at.0);
+        match self.told.get(found.ok()?)?.recovery {
+            Recovery::At(fixup) => Some(fixup.0),
+            Recovery::Like(_) => None,
+        }
+    }
+
+    /// A read of memory, and the way on which it faults.
+    pub(super) fn read_memory(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        progress: Progress,
+        fixup: u64,
+    ) -> Result<Flow, String> {
+        let refused = || not_allowed(instruction);
+        let one = self.program().ok_or_else(refused)?;
+        let segment = instruction.memory_segment();
+        let plain = matches!(instruction.mnemonic(), Mnemonic::Mov | Mnemonic::Movzx)
+            && instruction.op0_kind() == OpKind::Register
+            && instruction.op1_kind() == OpKind::Memory
+            && ![Register::FS, Register::GS].contains(&segment)
+            && instruction.memory_base() != Register::RSP;
+        if !plain {
+            return Err(refused());
+        }
+        let bytes = u8::try_from(instruction.memory_size().size()).unwrap_or(0);
+        let address = place::address(&mut self.values, instruction, state)?;
+        let readable = is_readable(&mut self.values, address);
+        if known(&mut self.values, readable, state) != Some(true) {
+            return Err("it reads where it may be a process's memory".into());
+        }
+        let source = Source::Memory { address, bytes };
+        if !self.hit(one).loads(progress, state).contains(&source) {
+            return Err("it reads memory that its program does not".into());
+        }
+        let read = once(&mut self.values, source, bytes, state, progress)?;
+        let mut faulted = state.clone();
+        faulted.faulted = Some(read);
+        if !self.set_whole(instruction, read, state) {
+            return Err(refused());
+        }
+        self.faults.push(Fault {
+            at: crate::Addr(instruction.ip()),
+            recovery: Recovery::At(crate::Addr(fixup)),
+        });
+        let way = |state| {
+            Box::new(Way {
+                state,
+                progress: Some(progress),
+                failed: false,
+                never: false,
+            })
+        };
+        Ok(Flow::Branch {
+            to: fixup,
+            taken: way(faulted),
+            falls: way(state.clone()),
+        })
+    }
+
+    /// Puts a read into a register whose upper bits the instruction clears, as the read has them.
+    pub(super) fn set_whole(
+        &mut self,
+        instruction: &Instruction,
+        read: Value,
+        state: &mut State,
+    ) -> bool {
+        let register = instruction.op0_register();
+        let wide = register.is_gpr32() || register.is_gpr64();
+        match number(register) {
+            Some(number)
+                if instruction.op0_kind() == OpKind::Register
+                    && wide
+                    && register.full_register() != Register::RSP =>
+            {
+                state.set(number, read);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A read that failed is counted.
+    pub(super) fn failed(&mut self, state: &mut State, progress: Progress) -> Result<(), String> {
+        if let Some(read) = state.faulted.take() {
+            state.zero = Some(read);
+            return Ok(());
+        }
+        let one = self
+            .program()
+            .ok_or("it counts a read that nobody asks for")?;
+        let mut loads = self.hit(one).loads(progress, state);
+        // Of a fixed address it is known always: what a test has just told comes first.
+        loads.sort_by_key(|source| match source {
+            Source::Memory { address, .. } => self.values.as_constant(*address).is_some(),
+            _ => true,
+        });
+        for source in loads {
+            let Source::Memory { address, bytes } = source else {
+                continue;
+            };
+            let readable = is_readable(&mut self.values, address);
+            let unread = state.clone().reads(source, progress.steps);
+            if unread && known(&mut self.values, readable, state) == Some(false) {
+                let read = once(&mut self.values, source, bytes, state, progress)?;
+                state.zero = Some(read);
+                return Ok(());
+            }
+        }
+        Err("it counts a read as failed that is not known to".into())
+    }
+}
+
+/// What a step reads of memory, the first time that it does.
+fn once(
+    values: &mut Values,
+    source: Source,
+    bytes: u8,
+    state: &mut State,
+    progress: Progress,
+) -> Result<Value, String> {
+    if !state.reads(source, progress.steps) {
+        return Err("it reads twice what may have changed meanwhile".into());
+    }
+    Ok(values.field(Atom::Read(source, progress.steps), 0, 8 * bytes))
+}
+
+impl Hit<'_> {
+    /// What memory the program reads in the step whose turn it is.
+    pub(super) fn loads(&mut self, progress: Progress, state: &State) -> Vec<Source> {
+        let (Some(place), Some(probe)) = (self.place(progress, state), self.probe()) else {
+            return Vec::new();
+        };
+        let tests = has_tests(probe) && progress.steps == 0;
+        let expr: Option<&Expr> = if tests {
+            probe.predicate.as_ref()
+        } else {
+            self.action(progress).and_then(|action| match &action.kind {
+                ActionKind::Update(_, value) => value.as_ref(),
+                ActionKind::Sample(value)
+                | ActionKind::Store(_, value)
+                | ActionKind::Add(_, value) => Some(value),
+            })
+        };
+        let mut loads = Vec::new();
+        let mut nodes: Vec<&Expr> = expr.into_iter().collect();
+        while let Some(node) = nodes.pop() {
+            nodes.extend(node.operands());
+            if let ExprKind::Load { address, width, .. } = &node.kind {
+                let address = place.value(self.values, address);
+                let bytes = u8::try_from(width.bytes()).unwrap_or(8);
+                if !address.is_unknown() {
+                    loads.push(Source::Memory { address, bytes });
+                }
+            }
+        }
+        loads
+    }
+
+    /// The word that reads are counted in that fail.
+    pub(super) fn failures(&self) -> Option<u64> {
+        let slot = self.expected.probe.as_deref()?.homes.failed?;
+        self.layout.counter(slot).map(|word| word.0)
+    }
+}
