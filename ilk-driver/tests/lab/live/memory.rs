@@ -1,13 +1,39 @@
-//! What programs read of the kernel's memory, beside what is known of it.
+//! What programs read of the kernel's memory, beside what is known of it; and reads where nothing is.
 
 use std::collections::BTreeSet;
 
-use gilk_engine::session::Session;
+use gilk_engine::session::{Session, Workload};
+use ilk_driver::client::FailedReads;
 
 use crate::support::{Outcome, placement, pulsar, shared};
 
+/// Called with one file and with another by `witness`, which says how often.
+const COPY: &str = "vfs_copy_file_range";
 /// What serves glibc's `fork`.
 const FORK: &str = "__x64_sys_clone";
+const DURATION: f64 = 10.0;
+
+/// Names of files, the first eight bytes and the rest, by way of four structures.
+const NAMES: &str = "instrument names \"The names of both files.\";\n\
+    entry / comm == \"witness\" / {\n\
+      sample(*(u64 *)file_in->f_path.dentry->d_name.name);\n\
+      sample(*(u64 *)(file_in->f_path.dentry->d_name.name + 8) & 0xffffffffff);\n\
+      sample(*(u64 *)(file_out->f_path.dentry->d_name.name + 8) & 0xffffff);\n\
+      sample(file_in->f_path.dentry->d_name.len)\n\
+    }";
+
+/// Reads that fail, each for a reason of its own: the upper half where no address is one, and where nothing is
+/// mapped; the page that processes call into; a null pointer on the way; a process's memory. A
+/// failed read gives 0.
+const BAD: &str = "instrument bad \"Reads what cannot be read.\"; global @none;\n\
+    entry / comm == \"witness\" / {\n\
+      sample(*(u64 *)(0xdead000000000000 + @none) + 1);\n\
+      sample(*(u8 *)(0xfffff00000000123 + @none) + 2);\n\
+      sample(*(u32 *)(0xffffffffff600000 + @none) + 3);\n\
+      sample(*(u64 *)*(u64 *)(8 + @none) + 4);\n\
+      sample(*(u16 *)(0x400000 + @none) + 5);\n\
+      @none = 0\n\
+    }";
 
 /// What the kernel keeps of the running thread is what it says of it.
 const SAME: &str = "instrument same \"Whether types lead to what the kernel says.\";\n\
@@ -32,6 +58,59 @@ fn values(outcome: &Outcome, placement: usize) -> Vec<u64> {
     all.filter(|sample| own.contains(&sample.id))
         .map(|sample| sample.value)
         .collect()
+}
+
+fn word(text: &str) -> u64 {
+    let bytes = text.bytes().rev();
+    bytes.fold(0, |word, byte| word << 8 | u64::from(byte))
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn names_of_files_are_read_where_the_types_lead_and_bad_addresses_give_0() {
+    let shared = shared();
+    let turn = shared.turn();
+    let at = |name| placement(COPY, 0, name, (0.0, DURATION));
+    let session = Session {
+        name: "memory".into(),
+        duration: DURATION,
+        workload: Some(Workload {
+            program: "/bin/witness".into(),
+            arguments: Vec::new(),
+            start: 0.5,
+        }),
+        placements: vec![at("names"), at("bad"), at("memory")],
+        sources: sources(&[("names", NAMES), ("bad", BAD)]),
+        ..Session::empty()
+    };
+    let outcome = turn.run(&session);
+    let copies = { outcome.said.iter() }
+        .filter(|line| line.contains("copy "))
+        .count();
+    assert!(copies > 5, "{:?}", outcome.said);
+    let known = [word("witness-"), word("from\0"), word("to\0"), 12];
+    assert_eq!(values(&outcome, 0), known.repeat(copies));
+    assert_eq!(values(&outcome, 1), [1, 2, 3, 4, 5].repeat(copies));
+    let failed = |placement, instrument: &str, count| FailedReads {
+        placement,
+        instrument: instrument.into(),
+        count,
+    };
+    // Of two reads on one way the second fails for the first.
+    let bad = 6 * copies as u64;
+    assert_eq!(
+        outcome.summary.failed_reads,
+        [
+            failed(0, "names", 0),
+            failed(1, "bad", bad),
+            failed(2, "memory", 0)
+        ]
+    );
+    assert_eq!(
+        (outcome.summary.lost(), outcome.summary.missing),
+        ((0, 0), 0)
+    );
+    turn.assert_untouched();
 }
 
 #[test]

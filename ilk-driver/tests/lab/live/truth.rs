@@ -27,7 +27,7 @@ use rows::ROWS;
 
 /// Functions that the kernel's own probes stand at, and what they read at the entry.
 const PROBED: [(&str, &str); 8] = [
-    ("__x64_sys_umask", ""),
+    ("__x64_sys_umask", "word=+0(%di):x64"),
     ("__x64_sys_getpriority", ""),
     (
         "vfs_copy_file_range",

@@ -37,6 +37,7 @@ pub(super) const ROWS: &[Row] = &[
     row("timestamp", UMASK, At::Entry, within_the_call),
     row("return-value", UMASK, At::Entry, old_masks),
     row("register", UMASK, At::Returns, old_masks),
+    row("memory", UMASK, At::Entry, marks),
     row("coverage", PRIORITY, At::Blocks, covered),
     row("counter", PRIORITY, At::Blocks, blocks_counted),
     row("block-trace", PRIORITY, At::Blocks, traced),
@@ -111,6 +112,19 @@ fn old_masks(run: &Run, case: &Case) {
     let kernels = run.events.exits(case.function);
     let kernels: Vec<u64> = kernels.iter().map(|event| event.values["ret"]).collect();
     assert_eq!(values, kernels);
+}
+
+/// What argument 0 points to are the registers of the process: first r15, where the program has its marks.
+fn marks(run: &Run, case: &Case) {
+    let values = run.values(case);
+    let said = run.said("umask").iter();
+    let marks: Vec<u64> = said.map(|call| 0x5eed_0000_0000_0000 + call[3]).collect();
+    assert_eq!(values[1..=marks.len()], marks);
+    let kernels = run.entries(case).iter().map(|event| event.values["word"]);
+    assert_eq!(values, kernels.collect::<Vec<u64>>());
+    let mut failed = run.outcome.summary.failed_reads.iter();
+    let failed = failed.find(|one| case.placements.contains(&one.placement));
+    assert_eq!(failed.map(|one| one.count), Some(0));
 }
 
 /// How often each block of a function ran, by counters.
