@@ -12,7 +12,7 @@ use super::hit::{Hit, Progress};
 use super::operands::not_allowed;
 use super::place;
 use super::program::{Source, has_tests, known};
-use super::state::State;
+use super::state::{Fact, State};
 use super::step::{Flow, Machine, Way};
 use super::value::{Atom, Value, Values};
 use crate::layout::READABLE_BELOW;
@@ -122,21 +122,27 @@ impl Machine<'_> {
             .program()
             .ok_or("it counts a read that nobody asks for")?;
         let mut loads = self.hit(one).loads(progress, state);
-        // Of a fixed address it is known always: what a test has just told comes first.
-        loads.sort_by_key(|source| match source {
-            Source::Memory { address, .. } => self.values.as_constant(*address).is_some(),
-            _ => true,
-        });
-        for source in loads {
-            let Source::Memory { address, bytes } = source else {
-                continue;
-            };
-            let readable = is_readable(&mut self.values, address);
-            let unread = state.clone().reads(source, progress.steps);
-            if unread && known(&mut self.values, readable, state) == Some(false) {
-                let read = once(&mut self.values, source, bytes, state, progress)?;
-                state.zero = Some(read);
-                return Ok(());
+        // What is read again comes first: where two widths are read at one address, that is the order.
+        let all = loads.clone();
+        loads.sort_by_key(|load| all.iter().filter(|&one| one == load).count() == 1);
+        // What the last branch has told comes before what is always so, of a fixed address.
+        for told in [true, false] {
+            for &source in &loads {
+                let Source::Memory { address, bytes } = source else {
+                    continue;
+                };
+                let readable = is_readable(&mut self.values, address);
+                let unreadable = self.values.not(readable);
+                let known = if told {
+                    state.told == Some(unreadable) && state.knows(Fact::Holds(unreadable))
+                } else {
+                    self.values.as_constant(readable) == Some(0)
+                };
+                if known && state.clone().reads(source, progress.steps) {
+                    let read = once(&mut self.values, source, bytes, state, progress)?;
+                    state.zero = Some(read);
+                    return Ok(());
+                }
             }
         }
         Err("it counts a read as failed that is not known to".into())
@@ -158,7 +164,7 @@ fn once(
 }
 
 impl Hit<'_> {
-    /// What memory the program reads in the step whose turn it is.
+    /// What memory the program reads in the step whose turn it is, in that order.
     pub(super) fn loads(&mut self, progress: Progress, state: &State) -> Vec<Source> {
         let (Some(place), Some(probe)) = (self.place(progress, state), self.probe()) else {
             return Vec::new();
@@ -175,6 +181,7 @@ impl Hit<'_> {
             })
         };
         let mut loads = Vec::new();
+        // From the end: what an operator works on comes before it, the left before the right.
         let mut nodes: Vec<&Expr> = expr.into_iter().collect();
         while let Some(node) = nodes.pop() {
             nodes.extend(node.operands());
@@ -186,6 +193,7 @@ impl Hit<'_> {
                 }
             }
         }
+        loads.reverse();
         loads
     }
 

@@ -71,6 +71,8 @@ pub(super) struct State {
     pub(super) flags: u32,
     pub(super) compare: Compare,
     pub(super) since_head: Since,
+    /// The truth that the last branch has told.
+    pub(super) told: Option<Value>,
     /// A read of memory has just faulted: what it reads by its meaning.
     pub(super) faulted: Option<Value>,
     /// A read that failed is counted: what it reads, which is 0.
@@ -97,6 +99,7 @@ impl State {
             flags: STATUS & !spoilt.flags(),
             compare: Compare::Unknown,
             since_head: Since::default(),
+            told: None,
             faulted: None,
             zero: None,
             clock: None,
@@ -174,6 +177,7 @@ impl State {
         self.since_head.tsc = self.since_head.tsc.filter(|&tsc| !gone(tsc));
         self.since_head.limit = self.since_head.limit.filter(|&limit| !gone(limit));
         self.clock = self.clock.filter(|&(_, tsc)| !gone(tsc));
+        self.told = self.told.filter(|&value| !gone(value));
         self.faulted = self.faulted.filter(|&value| !gone(value));
         self.zero = self.zero.filter(|&value| !gone(value));
         self.facts.retain(|fact| !gone(fact.value()));
@@ -192,7 +196,7 @@ impl State {
         self.compare = Compare::Unknown;
         self.since_head = Since::default();
         self.clock = None;
-        (self.faulted, self.zero) = (None, None);
+        (self.told, self.faulted, self.zero) = (None, None, None);
         self.facts.clear();
         self.read.clear();
     }
@@ -227,6 +231,7 @@ impl State {
                     .limit
                     .filter(|_| self.since_head.limit == other.since_head.limit),
             },
+            told: self.told.filter(|_| self.told == other.told),
             faulted: self.faulted.filter(|_| self.faulted == other.faulted),
             zero: self.zero.filter(|_| self.zero == other.zero),
             clock: self.clock.filter(|_| self.clock == other.clock),

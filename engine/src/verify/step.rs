@@ -288,15 +288,18 @@ impl<'a> Machine<'a> {
         let (mut taken, mut falls) = self.facts(instruction.condition_code(), state);
         let program = self.program();
         let mut never = [false; 2];
+        let mut told = [None; 2];
         if program.is_some() {
             let truth = self.truth(instruction.condition_code(), state.compare);
             let other = self.values.not(truth);
             taken.push(Fact::Holds(truth));
             falls.push(Fact::Holds(other));
             never = [truth, other].map(|truth| self.values.as_constant(truth) == Some(0));
+            told = [truth, other].map(|truth| Some(truth).filter(|truth| !truth.is_unknown()));
         }
-        let mut way = |facts: Vec<Fact>, never| {
+        let mut way = |facts: Vec<Fact>, told, never| {
             let mut state = state.clone();
+            state.told = told;
             facts.into_iter().for_each(|fact| state.learn(fact));
             let progress = match program {
                 Some(one) => self.hit(one).decide(progress, &state),
@@ -310,10 +313,11 @@ impl<'a> Machine<'a> {
             })
         };
         let [never_taken, never_falls] = never;
+        let [told_taken, told_falls] = told;
         Ok(Flow::Branch {
             to: instruction.near_branch_target(),
-            taken: way(taken, never_taken),
-            falls: way(falls, never_falls),
+            taken: way(taken, told_taken, never_taken),
+            falls: way(falls, told_falls, never_falls),
         })
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use gilk_instruments::program::{Checked, Scope};
-use iced_x86::{FlowControl, OpKind};
+use iced_x86::{Code, FlowControl, OpKind};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 
@@ -125,7 +125,7 @@ proptest! {
 }
 
 /// Programs with every kind of test, value and action.
-const PROGRAMS: [&str; 13] = [
+const PROGRAMS: [&str; 16] = [
     "hit / pid == 77 && arg0 != 0 / { @n = count() }",
     "hit / comm == \"swapper/0\" || (s64)arg1 < -3 / { sample(arg0 + arg1 * 3) }",
     "hit { sample((arg0 >> 3) / 10 + arg1 % 7 + (arg2 & 0xff) * tid) }",
@@ -139,6 +139,10 @@ const PROGRAMS: [&str; 13] = [
     "hit / *(u32 *)(arg0 + 8) == 7 && *(s16 *)arg1 < -3 / { @n = count() }",
     "hit { sample(*(u64 *)(*(u64 *)(arg0 + 16) + 24)); @a = hist(*(u8 *)arg1) }",
     "hit { sample(*(u32 *)0x10 + *(u8 *)arg0 + *(s8 *)arg0) }",
+    // What one action has told of an address says nothing of what the next one reads by it.
+    "hit { sample(*(u64 *)(*(u64 *)(arg0 + 16) + 24)); sample(*(u32 *)(*(u64 *)(arg0 + 16) + 8)) }",
+    "hit { sample(*(u32 *)(arg0 + 8)); sample(*(u16 *)arg1 - *(u32 *)(arg0 + 8)) }",
+    "hit { sample(*(u32 *)arg0 - *(u8 *)arg0); sample(*(u8 *)arg0 - *(u32 *)arg0) }",
 ];
 
 fn programs() -> impl Iterator<Item = Plan> {
@@ -257,9 +261,40 @@ fn no_read_of_memory_can_go_on_elsewhere() {
     }
     assert_eq!(
         entries,
-        2 + 3 + 1,
+        2 + 3 + 1 + 4 + 3 + 4,
         "constant addresses of a process are not read"
     );
+}
+
+/// A read is counted as failed, and gives 0, where its own test has found that it may not be read, and nowhere else.
+#[test]
+fn no_test_of_an_address_can_lead_elsewhere() {
+    let image = kernel().image();
+    let mut tried = 0;
+    for (number, plan) in programs().enumerate().skip(10) {
+        let patch = &plan.patches[0];
+        let all = decoded(patch.address, &patch.code);
+        for (at, one) in instrument(&plan) {
+            if one.code() != Code::Jge_rel32_64 {
+                continue;
+            }
+            for to in &all {
+                // There it leads already.
+                if to.ip() == one.near_branch_target() {
+                    continue;
+                }
+                let mut bad = plan.clone();
+                let far = i32::try_from(to.ip().wrapping_sub(one.next_ip()).cast_signed()).unwrap();
+                bad.patches[0].code[at + 2..at + 6].copy_from_slice(&far.to_le_bytes());
+                tried += 1;
+                assert!(
+                    verify(&image, bad).is_err(),
+                    "program {number}: `{one}` to `{to}`"
+                );
+            }
+        }
+    }
+    assert!(tried > 100, "{tried} ways");
 }
 
 /// What the plan says of words is not believed either.
