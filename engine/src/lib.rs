@@ -19,6 +19,7 @@ pub mod paths;
 pub mod placement;
 pub mod plan;
 pub mod relocate;
+pub mod remarks;
 pub mod rule;
 pub mod session;
 pub mod verify;

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use gilk_engine::cfg::{Block, BlockEnd, Cfg, EdgeKind, dot, text};
 use gilk_engine::image::{LiveParts, SiteKind, wanted};
 use gilk_engine::liveness::{Arguments, Liveness, RegisterSet};
+use gilk_engine::remarks::Remarks;
 use gilk_engine::{Error, Image, Rule, Span};
 use gilk_instruments::{Context, Source};
 use iced_x86::{Code, FlowControl, Register};
@@ -411,4 +412,49 @@ fn no_more_is_read_than_is_needed() {
     .unwrap_err()
     .to_string();
     assert!(error.contains("blacklist"), "{error}");
+}
+
+#[test]
+#[ignore = "needs GILK_IMAGE, a saved live image; cargo xtask test makes one"]
+fn disassemblies_name_fields_and_texts() {
+    let image = image();
+    let remarks = |name: &str| -> Vec<String> {
+        let function = image.function_named(name).expect(name);
+        let cfg = Cfg::of(&image, function.id);
+        let all = Remarks::of(&image, &cfg);
+        all.iter().map(|(_, text)| text.to_owned()).collect()
+    };
+    // What the sources of all kernels since 5.14 have these functions read.
+    for (name, said) in [
+        ("vfs_read", "file->f_mode"),
+        ("vfs_read", "file_operations->read_iter"),
+        ("ihold", "inode->i_count.counter"),
+        ("wake_up_new_task", "task_struct->__state"),
+        ("panic", "\"Kernel panic - not syncing: %s\\n\""),
+    ] {
+        let found = remarks(name);
+        assert!(found.iter().any(|text| text == said), "{name}: {found:#?}");
+    }
+    let (mut functions, mut fields, mut texts) = (0, 0, 0);
+    let start = std::time::Instant::now();
+    let graphs = graphs(&image);
+    let apart = start.elapsed();
+    for cfg in &graphs {
+        let all = Remarks::of(&image, cfg);
+        let quoted = all.iter().filter(|(_, text)| text.starts_with('"')).count();
+        texts += quoted;
+        fields += all.iter().count() - quoted;
+        functions += usize::from(all.iter().next().is_some());
+    }
+    println!(
+        "{functions} of {} functions have remarks: {fields} on fields, {texts} on texts; {:?} behind {apart:?} for the graphs",
+        graphs.len(),
+        start.elapsed() - apart,
+    );
+    share(
+        "functions with remarks",
+        functions,
+        graphs.len(),
+        30.0..=95.0,
+    );
 }

@@ -14,8 +14,8 @@ use egui::{Key, Modifiers};
 use egui_kittest::kittest::Queryable;
 use gilk_engine::cfg::BlockIndex;
 use support::{
-    Window, browsing, browsing_forbidden, button, click, fill, press, record, scene, settle, until,
-    until_open,
+    Window, browsing, browsing_forbidden, browsing_in, button, click, fill, press, record, scene,
+    settle, typed, until, until_open,
 };
 
 #[test]
@@ -58,6 +58,24 @@ fn text_is_found_in_the_graph_block_after_block() {
     harness.get_by_label(&format!("1 of {}", found.len()));
     press(&mut harness, Modifiers::NONE, Key::Escape);
     assert!(harness.query_by_label("Find in graph").is_none());
+}
+
+#[test]
+fn instructions_say_which_fields_and_texts_they_mean() {
+    let mut harness = browsing_in(typed(), "kernel_clone");
+    let found = |harness: &mut Window, words: &str| {
+        press(harness, Modifiers::COMMAND | Modifiers::SHIFT, Key::F);
+        harness.get_by_label("Find in graph").type_text(words);
+        harness.run_steps(3);
+        let found = harness.state().state().graph.find.as_ref().unwrap();
+        let count = found.found.len();
+        press(harness, Modifiers::NONE, Key::Escape);
+        count
+    };
+    assert!(found(&mut harness, "; kernel_clone_args->flags") > 0);
+    assert!(found(&mut harness, "; kernel_clone_args->exit_signal") > 0);
+    assert!(found(&mut harness, "; \"&x->wait\"") > 0);
+    assert_eq!(found(&mut harness, "kernel_clone_args->tls"), 0);
 }
 
 #[test]

@@ -15,8 +15,9 @@ use egui::accesskit::{Action, Role};
 use egui_kittest::kittest::{NodeT, Queryable};
 use egui_kittest::{Harness, SnapshotOptions};
 use gilk_engine::cfg::BlockIndex;
-use gilk_engine::{HookType, InstrumentId, Session};
+use gilk_engine::{HookType, Image, InstrumentId, Session};
 use gilk_gui::args::{Start, ThemeChoice};
+use gilk_gui::catalogue::Catalogue;
 use gilk_gui::command::Command;
 use gilk_gui::desk::Desk;
 use gilk_gui::graph::marks::Hooked;
@@ -122,8 +123,7 @@ fn record() -> Record {
 }
 
 /// The graph alone, drawn with so many pixels a point.
-fn graph(pixels: f32, name: &str) {
-    let catalogue = catalogue();
+fn graph(catalogue: Catalogue, pixels: f32, name: &str) {
     let function = catalogue.image().function_named("kernel_clone").unwrap().id;
     let hooked = Hooked::of(catalogue.image(), &session());
     let mut graph = Graph::default();
@@ -145,12 +145,22 @@ fn graph(pixels: f32, name: &str) {
 
 #[test]
 fn graph_pane() {
-    graph(1.0, "graph");
+    graph(catalogue(), 1.0, "graph");
 }
 
 #[test]
 fn graph_pane_on_a_screen_of_twice_the_pixels() {
-    graph(2.0, "graph_2x");
+    graph(catalogue(), 2.0, "graph_2x");
+}
+
+#[test]
+fn graph_pane_where_fields_and_texts_are_known() {
+    let parts = postcard::from_bytes(&std::fs::read(support::typed()).unwrap()).unwrap();
+    graph(
+        Catalogue::new(Image::from_live(&parts).unwrap()),
+        1.0,
+        "graph_remarks",
+    );
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub use fault::{Fault, Faults};
 pub use library::Library;
 pub use native::{Native, Parameter};
 pub use source::Source;
-pub use types::Types;
+pub use types::{Pointee, Reached, Types};
 
 #[cfg(test)]
 mod reference;

@@ -137,6 +137,7 @@ impl Image {
         }));
         let entries = Entries::new(branches, pointed, &functions);
 
+        read_only.sort_unstable();
         let names = Names::new(&symbols, &functions, &texts);
         let known = Known::new(&symbols);
         let callees = Callees::new(functions.len());
@@ -160,6 +161,7 @@ impl Image {
             entries,
             compiled,
             types: Typed::new(bounds.types),
+            read_only,
         })
     }
 }

@@ -109,6 +109,8 @@ pub struct Image {
     /// Sorted entries of functions that have an ftrace site.
     compiled: Vec<Addr>,
     types: Typed,
+    /// Read-only data without the types, of modules too; sorted.
+    read_only: Vec<Span>,
 }
 
 /// The memory to read for an image, given the kernel's symbols: text, read-only data, tables and types,
@@ -281,6 +283,17 @@ impl Image {
     #[must_use]
     pub fn types(&self) -> Option<&gilk_instruments::Types> {
         self.types.get(&self.memory)
+    }
+
+    /// The bytes of read-only data from `at` to where that ends; `None` if `at` is not in it.
+    pub(crate) fn read_only_from(&self, at: Addr) -> Option<&[u8]> {
+        let behind = self.read_only.partition_point(|span| span.start <= at);
+        let span = self.read_only.get(behind.checked_sub(1)?)?;
+        let rest = Span {
+            start: at,
+            end: span.end,
+        };
+        span.contains(at).then(|| self.memory.bytes(rest))?
     }
 
     /// The sites that may never be touched, or whose address means something.

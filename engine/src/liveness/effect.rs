@@ -131,7 +131,7 @@ pub(super) fn is_return(instruction: &Instruction) -> bool {
 }
 
 /// Finds the effects of the instructions of one function.
-pub(super) struct Effects<'i> {
+pub(crate) struct Effects<'i> {
     image: &'i Image,
     factory: InstructionInfoFactory,
     /// Instructions that are not what they look like, by address.
@@ -143,7 +143,7 @@ pub(super) struct Effects<'i> {
 }
 
 impl<'i> Effects<'i> {
-    pub(super) fn new(image: &'i Image, function: Span, depth: usize) -> Self {
+    pub(crate) fn new(image: &'i Image, function: Span, depth: usize) -> Self {
         let special = image
             .sites()
             .overlapping(function)
@@ -176,6 +176,39 @@ impl<'i> Effects<'i> {
             );
         }
         effects
+    }
+
+    /// Registers that each instruction of a block may change, in order. For people, not for plans: of what
+    /// compiled C calls by a pointer it is believed that it keeps the convention.
+    pub(crate) fn written(&mut self, block: &Block) -> Vec<RegisterSet> {
+        let effects = self.of_block(block);
+        let kept = callee_saved().registers;
+        block
+            .instructions
+            .iter()
+            .zip(effects)
+            .map(|(instruction, effect)| {
+                if self.compiled && self.calls_by_pointer(&instruction) {
+                    effect.writes.difference(kept)
+                } else {
+                    effect.writes
+                }
+            })
+            .collect()
+    }
+
+    fn calls_by_pointer(&self, instruction: &Instruction) -> bool {
+        let at = Addr(instruction.ip());
+        let special = self.special.iter().find(|(known, _)| *known == at);
+        match special {
+            Some((_, kind)) => *kind == SiteKind::StaticCall,
+            None => {
+                instruction.flow_control() == FlowControl::IndirectCall
+                    || (instruction.flow_control() == FlowControl::Call
+                        && branch_target(instruction)
+                            .is_some_and(|to| self.image.is_indirect_thunk(to)))
+            }
+        }
     }
 
     fn of(&mut self, instruction: &Instruction, flags_passed: bool) -> Effect {

@@ -37,6 +37,7 @@ mod tests;
 
 pub use arguments::Arguments;
 pub(crate) use callees::Callees;
+pub(crate) use effect::Effects;
 pub use registers::RegisterSet;
 
 /// What is live at a point.

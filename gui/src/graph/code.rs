@@ -15,6 +15,8 @@ pub enum Part {
     Number,
     /// A symbol of the kernel.
     Symbol,
+    /// What the instruction's operands are, in the words of the kernel's sources.
+    Remark,
     /// Everything else: brackets, commas, sizes of operands.
     Plain,
 }
@@ -28,6 +30,7 @@ impl Part {
             Self::Register => tokens.register,
             Self::Number => tokens.number,
             Self::Symbol => tokens.symbol,
+            Self::Remark => tokens.remark,
             Self::Plain => tokens.weak,
         }
     }

@@ -6,6 +6,7 @@ use egui::{Vec2, vec2};
 use gilk_engine::cfg::{BlockEnd, BlockIndex, Cfg, EdgeKind};
 use gilk_engine::image::{FunctionId, name_and_address};
 use gilk_engine::placement::{BlockOptions, Choice, options};
+use gilk_engine::remarks::Remarks;
 use gilk_engine::{HookType, Refusal, listing};
 
 use super::code::{Part, parts};
@@ -15,6 +16,8 @@ use crate::catalogue::Catalogue;
 /// Letters of an instruction that are shown; longer ones end in an ellipsis, and are whole in the
 /// inspector.
 const WIDEST: usize = 64;
+/// Letters of a remark that are shown.
+const REMARKED: usize = 44;
 /// Letters before each instruction: its offset.
 const GUTTER: usize = 6;
 
@@ -97,6 +100,7 @@ impl Scene {
         let name = catalogue.name(function)?.to_owned();
         let cfg = Cfg::of(image, function);
         let options = options(image, &cfg);
+        let remarks = Remarks::of(image, &cfg);
         let start = cfg.span.start;
         let shown: Vec<Shown> = cfg
             .blocks
@@ -111,7 +115,7 @@ impl Scene {
                 .into_iter()
                 .map(|line| CodeLine {
                     offset: format!("{:x}", line.at.0.saturating_sub(start.0)),
-                    parts: shortened(&line.text),
+                    parts: shortened(&line.text, remarks.at(line.at)),
                 })
                 .collect(),
             })
@@ -204,7 +208,7 @@ fn laid_out(cfg: &Cfg, shown: &[Shown], folded: &BTreeSet<BlockIndex>, metrics: 
     layout(&sizes, &links)
 }
 
-fn shortened(text: &str) -> Vec<(Part, String)> {
+fn shortened(text: &str, remark: Option<&str>) -> Vec<(Part, String)> {
     let mut room = WIDEST;
     let mut kept = Vec::new();
     for (part, piece) in parts(text) {
@@ -218,6 +222,13 @@ fn shortened(text: &str) -> Vec<(Part, String)> {
             kept.push((part, cut));
             break;
         }
+    }
+    if let Some(remark) = remark {
+        let mut shown: String = remark.chars().take(REMARKED).collect();
+        if shown.len() < remark.len() {
+            shown.push('…');
+        }
+        kept.push((Part::Remark, format!("  ; {shown}")));
     }
     kept
 }

@@ -67,6 +67,8 @@ pub struct Tokens {
     pub number: Color32,
     /// Names of the kernel's symbols.
     pub symbol: Color32,
+    /// What is said of instructions.
+    pub remark: Color32,
     /// Behind a lane while its instrument is in place.
     pub window: Color32,
     /// Under blocks.
@@ -111,6 +113,7 @@ pub(super) const DARK: Tokens = Tokens {
     register: rgb(0xd8dde5),
     number: rgb(0xd9a877),
     symbol: rgb(0x8fd0a6),
+    remark: rgb(0xa3a08a),
     window: rgb(0x1e2630),
     shadow: Color32::from_black_alpha(60),
     lanes: [
@@ -155,6 +158,7 @@ pub(super) const LIGHT: Tokens = Tokens {
     register: rgb(0x2b333e),
     number: rgb(0x965416),
     symbol: rgb(0x1f7741),
+    remark: rgb(0x67654a),
     window: rgb(0xeaf0f8),
     shadow: Color32::from_black_alpha(18),
     lanes: [
@@ -200,6 +204,7 @@ pub(super) const CONTRAST: Tokens = Tokens {
     register: rgb(0xffffff),
     number: rgb(0xffc98a),
     symbol: rgb(0x9dffb8),
+    remark: rgb(0xe6e0b0),
     window: rgb(0x16202c),
     shadow: Color32::TRANSPARENT,
     lanes: [
@@ -329,6 +334,7 @@ mod tests {
                 tokens.register,
                 tokens.number,
                 tokens.symbol,
+                tokens.remark,
             ] {
                 assert!(contrast(code, tokens.card) >= 4.5, "{code:?}");
             }

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use egui::{Event, Modifiers, PointerButton, Pos2};
 use egui_kittest::Harness;
 use egui_kittest::kittest::Queryable;
-use gilk_engine::cfg::BlockIndex;
+use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::image::LiveParts;
 use gilk_engine::session::Placement;
-use gilk_engine::{HookType, Image, InstrumentId};
+use gilk_engine::{Addr, HookType, Image, InstrumentId};
 use gilk_gui::app::App;
 use gilk_gui::args::{Start, ThemeChoice};
 use gilk_gui::catalogue::Catalogue;
@@ -52,6 +52,77 @@ fn forbidding(function: &str) -> PathBuf {
     path
 }
 
+/// The same with the type of what `kernel_clone` takes, and with the one text in its read-only data that
+/// the function names.
+pub(crate) fn typed() -> PathBuf {
+    let mut parts: LiveParts = postcard::from_bytes(&std::fs::read(image_path()).unwrap()).unwrap();
+    let names = "\0u64\0kernel_clone_args\0flags\0pidfd\0child_tid\0parent_tid\0exit_signal\0int\0kernel_clone\0args\0";
+    let name = |text: &str| names.find(&format!("\0{text}\0")).unwrap() as u32 + 1;
+    // Documentation/bpf/btf.rst: an integer, another, the structure, a pointer to it, prototype, function.
+    let words: Vec<u32> = [
+        vec![name("u64"), 1 << 24, 8, 64],
+        vec![name("int"), 1 << 24, 4, 1 << 24 | 32],
+        vec![name("kernel_clone_args"), 4 << 24 | 5, 88],
+        vec![name("flags"), 1, 0, name("pidfd"), 1, 64],
+        vec![name("child_tid"), 1, 128, name("parent_tid"), 1, 192],
+        vec![name("exit_signal"), 2, 256],
+        vec![0, 2 << 24, 3],
+        vec![0, 13 << 24 | 1, 2, name("args"), 4],
+        vec![name("kernel_clone"), 12 << 24 | 1, 5],
+    ]
+    .concat();
+    let len = words.len() as u32 * 4;
+    let header = [24, 0, len, len, names.len() as u32];
+    let mut types = vec![0x9f, 0xeb, 1, 0];
+    types.extend(
+        header
+            .iter()
+            .chain(&words)
+            .flat_map(|word| word.to_le_bytes()),
+    );
+    types.extend(names.bytes());
+
+    let line = |name: &str| {
+        let found = parts.kallsyms.lines().find(|line| line.ends_with(name));
+        u64::from_str_radix(found.unwrap().split(' ').next().unwrap(), 16).unwrap()
+    };
+    let start = line(" __start_rodata");
+    let catalogue = catalogue();
+    let image = catalogue.image();
+    let clone = Cfg::of(image, image.function_named("kernel_clone").unwrap().id);
+    let text_at = clone
+        .blocks
+        .iter()
+        .flat_map(|block| &block.instructions)
+        .filter(|one| one.op1_kind() == iced_x86::OpKind::Immediate32to64)
+        .map(|one| one.immediate32to64().cast_unsigned())
+        .find(|at| (start..start + (64 << 20)).contains(at))
+        .unwrap();
+    let end = text_at + 0x100;
+    let of_types = end + 0x1000;
+    let mut kallsyms: Vec<String> = parts
+        .kallsyms
+        .lines()
+        .filter(|line| !line.ends_with("__end_rodata"))
+        .map(str::to_owned)
+        .collect();
+    kallsyms.push(format!("{end:016x} R __end_rodata"));
+    kallsyms.push(format!("{of_types:016x} R __start_BTF"));
+    kallsyms.push(format!(
+        "{:016x} R __stop_BTF",
+        of_types + types.len() as u64
+    ));
+    parts.kallsyms = kallsyms.join("\n") + "\n";
+    let mut data = vec![0; (end - start) as usize];
+    let place = (text_at - start) as usize;
+    data[place..place + 8].copy_from_slice(b"&x->wait");
+    parts.memory.push((Addr(start), data));
+    parts.memory.push((Addr(of_types), types));
+    let path = tempfile::tempdir().unwrap().keep().join("kernel");
+    std::fs::write(&path, postcard::to_allocvec(&parts).unwrap()).unwrap();
+    path
+}
+
 /// A window of `size`.
 pub(crate) fn window(start: Start, size: [f32; 2]) -> Harness<'static, App> {
     let theme = if start.theme == Some(ThemeChoice::Light) {
@@ -77,7 +148,8 @@ pub(crate) fn browsing_forbidden(function: &str) -> Harness<'static, App> {
     browsing_in(forbidding(function), function)
 }
 
-fn browsing_in(image: PathBuf, function: &str) -> Harness<'static, App> {
+/// A window on an image, with `function` open.
+pub(crate) fn browsing_in(image: PathBuf, function: &str) -> Harness<'static, App> {
     let start = Start {
         image: Some(image),
         function: Some(function.to_owned()),

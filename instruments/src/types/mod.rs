@@ -3,6 +3,7 @@
 mod btf;
 #[cfg(test)]
 pub(crate) mod tests;
+mod walk;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 
 use btf::Btf;
 pub(crate) use btf::{Id, Shape};
+pub use walk::{Pointee, Reached};
 
 use crate::{Error, Result};
 

@@ -323,8 +323,50 @@ fn explore(types: &Types) -> usize {
                 seen += types.written(parameter.of).len();
             }
         }
+        for of in types.passed(name).into_iter().flatten() {
+            for offset in 0..100 {
+                seen += usize::from(types.accessed(of, offset, 8).is_some());
+                seen += usize::from(types.begins(of, offset).is_some());
+            }
+        }
     }
     seen
+}
+
+#[test]
+fn places_have_the_names_of_their_fields() {
+    let types = Types::read(bytes()).unwrap();
+    let [Some(file), None, None, None, None, None] = types.passed("vfs_read") else {
+        panic!("{:?}", types.passed("vfs_read"));
+    };
+    let said = |of, offset, bytes| types.accessed(of, offset, bytes).map(|one| one.text);
+    let text = |of, offset, bytes| said(of, offset, bytes).unwrap_or_default();
+    let dentry = types.accessed(file, 16, 8).unwrap();
+    assert_eq!(dentry.text, "file->f_path.dentry");
+    let dentry = dentry.leads.unwrap();
+    assert_eq!(text(dentry, 40, 8), "dentry->d_name.name");
+    assert_eq!(text(dentry, 32, 4), "part of dentry->d_name.hash_len");
+    assert_eq!(text(file, 24, 8), "file->f_large");
+    assert_eq!(text(file, 24, 4), "file->f_small");
+    assert_eq!(
+        text(file, 25, 1),
+        "part of file->f_small or part of file->f_large"
+    );
+    assert_eq!(text(file, 34, 1), "file->f_tag[2]");
+    assert_eq!(text(file, 44, 4), "file->f_list[1]");
+    // Bit fields, two fields at once, behind the end, and nothing that is a structure.
+    assert_eq!(said(file, 0, 1), None);
+    assert_eq!(said(file, 36, 8), None);
+    assert_eq!(said(file, 76, 8), None);
+    assert_eq!(said(file, u64::MAX, 8), None);
+    assert!(types.accessed(file, 64, 8).unwrap().leads.is_none());
+    let begins = |offset| types.begins(file, offset).map(|one| one.text);
+    assert_eq!(begins(8).as_deref(), Some("file->f_path"));
+    assert_eq!(begins(16).as_deref(), Some("file->f_path.dentry"));
+    assert_eq!(begins(44).as_deref(), Some("file->f_list[1]"));
+    assert_eq!(begins(45), None);
+    assert_eq!(types.passed("twice"), [None; 6]);
+    assert_eq!(types.returned("vfs_read"), None);
 }
 
 proptest! {

@@ -5,6 +5,7 @@ use std::io::Write;
 use clap::Args;
 use gilk_engine::cfg::{Cfg, dot, text};
 use gilk_engine::placement::{BlockOptions, Choice, compare, coverage, options};
+use gilk_engine::remarks::Remarks;
 use gilk_engine::{Image, Refusal};
 
 use crate::target::ImageArgs;
@@ -44,6 +45,7 @@ impl CfgCommand {
 
 fn print(out: &mut impl Write, image: &Image, cfg: &Cfg) -> std::io::Result<()> {
     let options = options(image, cfg);
+    let remarks = Remarks::of(image, cfg);
     let (pre, post) = (
         options.iter().filter(|o| o.pre.is_ok()).count(),
         options.iter().filter(|o| o.post.is_ok()).count(),
@@ -72,7 +74,11 @@ fn print(out: &mut impl Write, image: &Image, cfg: &Cfg) -> std::io::Result<()> 
                 .iter()
                 .map(|byte| format!("{byte:02x}"))
                 .collect();
-            writeln!(out, "    {:x}  {bytes:<22} {}", line.at.0, line.text)?;
+            write!(out, "    {:x}  {bytes:<22} {}", line.at.0, line.text)?;
+            match remarks.at(line.at) {
+                Some(remark) => writeln!(out, "  ; {remark}")?,
+                None => writeln!(out)?,
+            }
         }
     }
     Ok(())
