@@ -190,6 +190,42 @@ fn clocks_are_those_of_the_sample_or_read_just_before() {
     );
 }
 
+/// Where the processor would fault there is a result too, and it is the language's.
+#[test]
+fn numbers_with_signs_are_divided_whatever_they_are() {
+    let numbers = [0, 1, 7, -1, -7, 1 << 40, i64::MAX, i64::MIN, i64::MIN + 1];
+    let argument = |number| Box::new(expr(ExprKind::Input(Input::Argument(number))));
+    for op in [BinaryOp::DivideSigned, BinaryOp::RemainderSigned] {
+        let by_all = numbers.map(|by| Box::new(expr(ExprKind::Constant(by.cast_unsigned()))));
+        for (known, by) in [argument(1)].into_iter().chain(by_all).enumerate() {
+            let probed = sampling(expr(ExprKind::Binary(op, argument(0), by)));
+            let mut machine = ready(SERIAL, 4);
+            let layout = model::layout(&mut machine, 1);
+            assert_eq!(probed.refusal(&layout), None);
+            let instruments = [as_hooked(&probed, 0)];
+            let live = Live {
+                registers: RegisterSet::ALL,
+                flags: true,
+            };
+            let point = Point::Entry;
+            patch(&mut machine, &NOP, &[(point, &instruments)], live, &layout);
+            for left in numbers {
+                let only = known.checked_sub(1).map(|known| numbers[known]);
+                for right in only.map_or(numbers.to_vec(), |only| vec![only]) {
+                    let mut state = random_state(&machine, &mut Random(1));
+                    let [left, right] = [left, right].map(i64::cast_unsigned);
+                    (state.registers[7], state.registers[6]) = (left, right);
+                    let serial = machine.word(GS + HEAD);
+                    machine.run(PATCH, &state);
+                    let [_, value, ..] = slot(&mut machine, SERIAL);
+                    assert_eq!(value, op.apply(left, right), "{op:?} {left:#x} {right:#x}");
+                    machine.set_word(GS + HEAD, serial);
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn what_a_simple_probe_costs() {
     let cost = |probe: &Probed, live| {

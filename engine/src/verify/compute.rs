@@ -129,15 +129,13 @@ impl Machine<'_> {
             let product = values.mul(low, by);
             (product, values.made_of_two(Op::MultiplyHigh, low, by))
         } else if mnemonic == Mnemonic::Div {
-            if values.as_constant(high) != Some(0) || !values.is_never_zero(by) {
+            if values.as_constant(high) != Some(0) || !values.is_never(by, 0) {
                 return Err("it divides, and the quotient may not fit".into());
             }
             let quotient = values.divide(low, by);
             (quotient, values.made_of_two(Op::RemainderUnsigned, low, by))
         } else {
-            let fit = values
-                .as_constant(by)
-                .is_some_and(|by| by != 0 && by != u64::MAX);
+            let fit = values.is_never(by, 0) && values.is_never(by, u64::MAX);
             let sixty_three = values.constant(63);
             let sign = values.shift(Op::ShiftRightSigned, low, sixty_three);
             if !fit || sign.is_unknown() || sign != high {

@@ -187,19 +187,19 @@ impl Values {
         self.made(Op::SignExtend(bits), [low, none, none])
     }
 
-    /// Whether it cannot be 0: a constant, or what is selected to be one where it would be.
-    pub(super) fn is_never_zero(&mut self, value: Value) -> bool {
+    /// Whether it cannot be this number: another constant, or what is selected to be another where it would be.
+    pub(super) fn is_never(&mut self, value: Value, number: u64) -> bool {
         if let Some(constant) = self.as_constant(value) {
-            return constant != 0;
+            return constant != number;
         }
         let Some(&Atom::Made(Op::Select, [truth, yes, no])) = self.as_atom(value) else {
             return false;
         };
-        let zero = self.constant(0);
-        let (no_is_zero, yes_is_zero) = (self.equal(no, zero), self.equal(yes, zero));
-        let nonzero = |values: &Self, value| values.as_constant(value).is_some_and(|one| one != 0);
-        let instead = nonzero(self, yes) && truth == no_is_zero;
-        let unless = self.not(yes_is_zero);
-        instead || nonzero(self, no) && truth == unless
+        let number_itself = self.constant(number);
+        let yes_is = self.equal(yes, number_itself);
+        let yes_is_not = self.not(yes_is);
+        let no_is = self.equal(no, number_itself);
+        (truth == yes_is_not || self.is_never(yes, number))
+            && (truth == no_is || self.is_never(no, number))
     }
 }

@@ -260,26 +260,33 @@ fn binary(values: &mut Values, op: BinaryOp, a: Value, b: Value) -> Value {
         BinaryOp::GreaterOrEqualUnsigned => unless(values, false, a, b),
         BinaryOp::LessOrEqualSigned => unless(values, true, b, a),
         BinaryOp::LessOrEqualUnsigned => unless(values, false, b, a),
-        BinaryOp::DivideUnsigned | BinaryOp::RemainderUnsigned => {
+        BinaryOp::DivideUnsigned
+        | BinaryOp::RemainderUnsigned
+        | BinaryOp::DivideSigned
+        | BinaryOp::RemainderSigned => {
             // By zero it is zero: as 0 by 1 is.
             let is_zero = values.equal(b, zero);
             let a = values.select(is_zero, zero, a);
             let b = values.select(is_zero, one, b);
-            if op == BinaryOp::DivideUnsigned {
-                values.divide(a, b)
+            match op {
+                BinaryOp::DivideUnsigned => return values.divide(a, b),
+                BinaryOp::RemainderUnsigned => {
+                    return values.made_of_two(Op::RemainderUnsigned, a, b);
+                }
+                _ => {}
+            }
+            // By -1 it is the opposite, which of the least number is itself: as the opposite by 1 is.
+            let minus_one = values.constant(u64::MAX);
+            let turns = values.equal(b, minus_one);
+            let opposite = values.scale(a, u64::MAX);
+            let a = values.select(turns, opposite, a);
+            let b = values.select(turns, one, b);
+            let op = if op == BinaryOp::DivideSigned {
+                Op::DivideSigned
             } else {
-                values.made_of_two(Op::RemainderUnsigned, a, b)
-            }
-        }
-        BinaryOp::DivideSigned | BinaryOp::RemainderSigned => {
-            let fit = values
-                .as_constant(b)
-                .is_some_and(|by| by != 0 && by != u64::MAX);
-            match (fit, op) {
-                (false, _) => Value::UNKNOWN,
-                (_, BinaryOp::DivideSigned) => values.made_of_two(Op::DivideSigned, a, b),
-                _ => values.made_of_two(Op::RemainderSigned, a, b),
-            }
+                Op::RemainderSigned
+            };
+            values.made_of_two(op, a, b)
         }
     }
 }

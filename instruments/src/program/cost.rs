@@ -141,7 +141,7 @@ impl Checked {
             ),
             ExprKind::Binary(op, ..) => operands.fold(
                 instructions(match op {
-                    BinaryOp::DivideSigned | BinaryOp::RemainderSigned => 12,
+                    BinaryOp::DivideSigned | BinaryOp::RemainderSigned => 15,
                     BinaryOp::DivideUnsigned | BinaryOp::RemainderUnsigned => 9,
                     op if op.compares() => 3,
                     _ => 2,

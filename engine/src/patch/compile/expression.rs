@@ -375,12 +375,13 @@ impl Compiler<'_> {
         }
     }
 
-    /// By zero is zero, and so is what is left: then it is 0 divided by 1.
+    /// By zero is zero, and so is what is left: then it is 0 divided by 1. By -1, where the least number has no
+    /// quotient, it is the opposite divided by 1.
     fn divide(&mut self, op: BinaryOp, left: &Expr, right: &Expr, into: usize) {
         self.value(left, into);
         self.value(right, into + 1);
         let (to, by, spare) = (self.work(into), self.work(into + 1), self.work(into + 2));
-        let fixed = matches!(right.kind, ExprKind::Constant(bits) if bits != 0);
+        let fixed = matches!(right.kind, ExprKind::Constant(bits) if bits != 0 && bits != u64::MAX);
         self.copy(Register::RAX, to);
         if !fixed {
             self.op(Code::Test_rm64_r64, by, by);
@@ -390,6 +391,14 @@ impl Compiler<'_> {
             self.op(Code::Cmove_r64_rm64, Register::RAX, spare);
         }
         if matches!(op, BinaryOp::DivideSigned | BinaryOp::RemainderSigned) {
+            if !fixed {
+                self.copy(spare, Register::RAX);
+                self.e.op(Instruction::with1(Code::Neg_rm64, spare));
+                self.number(Code::Cmp_rm64_imm8, by, -1);
+                self.op(Code::Cmove_r64_rm64, Register::RAX, spare);
+                self.constant(spare, 1);
+                self.op(Code::Cmove_r64_rm64, by, spare);
+            }
             self.e.op(Ok(Instruction::with(Code::Cqo)));
             self.e.op(Instruction::with1(Code::Idiv_rm64, by));
         } else {

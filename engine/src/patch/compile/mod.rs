@@ -135,11 +135,6 @@ fn unsupported(expr: &Expr) -> Option<String> {
         let found = match &node.kind {
             ExprKind::Input(Input::Argument(6..)) => Some("it reads an argument on the stack"),
             ExprKind::Input(Input::Register(Gpr::Rsp)) => Some("it reads the stack pointer"),
-            ExprKind::Binary(BinaryOp::DivideSigned | BinaryOp::RemainderSigned, _, by)
-                if !matches!(by.kind, ExprKind::Constant(by) if by != 0 && by != u64::MAX) =>
-            {
-                Some("it divides numbers with signs by something that is not a constant")
-            }
             _ => None,
         };
         why = found;

@@ -125,7 +125,7 @@ proptest! {
 }
 
 /// Programs with every kind of test, value and action.
-const PROGRAMS: [&str; 16] = [
+const PROGRAMS: [&str; 17] = [
     "hit / pid == 77 && arg0 != 0 / { @n = count() }",
     "hit / comm == \"swapper/0\" || (s64)arg1 < -3 / { sample(arg0 + arg1 * 3) }",
     "hit { sample((arg0 >> 3) / 10 + arg1 % 7 + (arg2 & 0xff) * tid) }",
@@ -143,6 +143,7 @@ const PROGRAMS: [&str; 16] = [
     "hit { sample(*(u64 *)(*(u64 *)(arg0 + 16) + 24)); sample(*(u32 *)(*(u64 *)(arg0 + 16) + 8)) }",
     "hit { sample(*(u32 *)(arg0 + 8)); sample(*(u16 *)arg1 - *(u32 *)(arg0 + 8)) }",
     "hit { sample(*(u32 *)arg0 - *(u8 *)arg0); sample(*(u8 *)arg0 - *(u32 *)arg0) }",
+    "hit { sample((s64)arg0 / (s64)arg1 - (s64)arg2 % (s64)tid) }",
 ];
 
 fn programs() -> impl Iterator<Item = Plan> {
