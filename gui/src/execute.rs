@@ -6,6 +6,7 @@ use std::sync::Arc;
 use egui::{Context, Theme, ViewportCommand};
 use gilk_engine::placement::Style;
 use gilk_engine::{Session, VerifiedPlan};
+use gilk_samples::index::Shared;
 use ilk_driver::client::StopFlag;
 
 use crate::app::App;
@@ -260,7 +261,7 @@ impl App {
         let Some(target) = &mut self.target else {
             return;
         };
-        let stop = StopFlag::new();
+        let (stop, index) = (StopFlag::new(), Shared::default());
         self.state.run.last = None;
         self.state.run.active = Some(Active {
             stop: stop.clone(),
@@ -270,6 +271,7 @@ impl App {
             session: session.clone(),
             recording: recording.clone(),
             bytes: 0,
+            index: index.clone(),
             lost: (0, 0),
             switched: 0,
             said: None,
@@ -279,6 +281,7 @@ impl App {
             session,
             recording,
             stop,
+            index,
         });
     }
 

@@ -226,23 +226,13 @@ impl App {
                 if let TargetState::Ready(info) = &self.state.target {
                     match metadata(active.plan.plan(), &active.session, info, clock) {
                         Ok(metadata) => {
-                            let record =
+                            let mut record =
                                 Record::live(active.recording.clone(), metadata, active.duration);
+                            record.index = active.index.clone();
                             self.state.timeline.open(record);
                         }
                         Err(error) => self.state.tell(NoticeKind::Bad, error.to_string()),
                     }
-                }
-            }
-            Event::Samples(batch) => {
-                if let Some(record) = self
-                    .state
-                    .timeline
-                    .record
-                    .as_mut()
-                    .filter(|record| record.now.is_some())
-                {
-                    record.append(&batch);
                 }
             }
             Event::Switched(switch) => active.switched = active.switched.max(switch.batch + 1),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use gilk_engine::{Session, VerifiedPlan};
+use gilk_samples::index::Shared;
 use ilk_driver::client::{StopFlag, Summary};
 
 /// The session that runs, and the last that did.
@@ -35,6 +36,8 @@ pub struct Active {
     pub recording: PathBuf,
     /// Bytes of the recording so far.
     pub bytes: u64,
+    /// Its samples, which are added as they come.
+    pub index: Shared,
     /// Hits lost so far: ring full, timer stop without a start.
     pub lost: (u64, u64),
     /// Batches of pokes that are in effect.

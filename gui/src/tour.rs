@@ -58,7 +58,7 @@ const STEPS: [Step; 6] = [
         words: "Every instrument has a lane on the timeline, and blocks show how often they were hit. W, A, S and D move; Shift and drag measures a range; a click on a lane goes to its block.",
         done: |state| {
             let record = state.timeline.record.as_ref();
-            record.is_some_and(|record| record.index.samples() > 0)
+            record.is_some_and(|record| record.index.look().samples() > 0)
         },
         offer: None,
     },

@@ -86,7 +86,7 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
                 .timeline
                 .record
                 .as_ref()
-                .is_some_and(|record| record.index.samples() > 40)
+                .is_some_and(|record| record.index.look().samples() > 40)
     });
     patiently(&mut harness, "the session is over", |state| {
         state.run.active.is_none()
@@ -95,7 +95,7 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
     let summary = state.run.last.as_ref().expect("the run ended well");
     assert_eq!((summary.missing, summary.lost()), (0, (0, 0)));
     let record = state.timeline.record.as_ref().unwrap();
-    assert_eq!(record.index.samples(), 160, "5 rounds of 32 forks");
+    assert_eq!(record.index.look().samples(), 160, "5 rounds of 32 forks");
     harness.run_steps(3);
     harness.get_by_label("block 0 was hit 160 times");
     let opened = Recording::open(&recording).unwrap();
@@ -143,7 +143,7 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
             .timeline
             .record
             .as_ref()
-            .is_some_and(|record| record.index.samples() == 160)
+            .is_some_and(|record| record.index.look().samples() == 160)
     });
 
     // The session is saved, opened again as it was, and its graph exported.
@@ -192,7 +192,17 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
     harness.get_by_label("target lost");
     let state = harness.state().state();
     assert_eq!(state.document.session(), &saved);
-    assert_eq!(state.timeline.record.as_ref().unwrap().index.samples(), 160);
+    assert_eq!(
+        state
+            .timeline
+            .record
+            .as_ref()
+            .unwrap()
+            .index
+            .look()
+            .samples(),
+        160
+    );
     harness.state_mut().end();
 }
 

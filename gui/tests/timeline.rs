@@ -91,14 +91,15 @@ fn a_range_is_measured_between_two_markers() {
     }
     let (a, b) = harness.state().state().timeline.span().unwrap();
     assert!((a - 0.1).abs() < 0.02 && (b - 0.2).abs() < 0.02, "{a} {b}");
-    let index = &harness
+    let index = harness
         .state()
         .state()
         .timeline
         .record
         .as_ref()
         .unwrap()
-        .index;
+        .index
+        .look();
     let clock = harness
         .state()
         .state()
@@ -118,6 +119,7 @@ fn a_range_is_measured_between_two_markers() {
         .lanes()[0]
         .id;
     let count = index.total(id, clock.tsc(a), clock.tsc(b)).count;
+    drop(index);
     assert!(count > 60, "one a millisecond: {count}");
     harness.get_by_label(&format!("{label}: {count} between A and B"));
     harness.get_by_label_contains("marker A at 0.");

@@ -2,15 +2,16 @@
 //!
 //! A *lane* is an instrument. Samples of different CPUs arrive out of order, batch by batch, but in
 //! order within a CPU: so a lane is a few sorted *runs*, one a CPU, each with a pyramid of count,
-//! least, greatest and sum over 64, 512, 4096 … samples. A query walks the runs and merges what
-//! they say; the edges of a column are exact, because below 64 samples it looks at each of them.
+//! least, greatest and sum over 32, 256, 2048 … samples. A query walks the runs and merges what
+//! they say; the edges of a column are exact, because below 32 samples it looks at each of them.
 //!
 //! Many CPUs make many runs, and a column of each is looked for: [`Index::query`] is exact, and takes
 //! milliseconds at worst. A screen is drawn by [`Index::view`]: from afar it reads a tree of spans of
-//! time over all runs of a lane, and puts no sample further than half a column from its place.
+//! time over all runs of a lane, and puts no sample further than half a column from its place. [`Tiles`]
+//! keep what was seen, and [`Shared`] lets one thread add while another draws.
 //!
-//! The samples themselves stay in memory (16 bytes each; half a byte for the pyramids, and about two for
-//! the tree). An index of a recording has a limit: when it is reached, the lane that has most is kept as sums
+//! The samples themselves stay in memory (16 bytes each; one and a half for the pyramids, and about three
+//! for the tree). An index of a recording has a limit: when it is reached, the lane that has most is kept as sums
 //! over short spans of time alone, and so on. It is then drawn as before from afar, and not closer.
 
 use std::collections::HashMap;
@@ -19,13 +20,19 @@ use crate::recording::Recording;
 use crate::{Batch, Error};
 
 mod coarse;
+mod edges;
 mod part;
 mod run;
+mod shared;
+mod tiles;
 mod tree;
 
 use coarse::Coarse;
+use edges::Edges;
 pub use part::Part;
 use run::Run;
+pub use shared::{Looking, Shared};
+pub use tiles::Tiles;
 use tree::Tree;
 
 /// A sample of a lane.
@@ -127,9 +134,9 @@ struct Runs {
 /// within a CPU ever make a second one.
 const MAX_RUNS_OF_A_CPU: usize = 8;
 /// Samples of a view up to which each is looked at: that takes some two tenths of a millisecond.
-const NEAR: usize = 1 << 17;
-/// Samples that the index of a recording keeps: they take 1.3 GB.
-pub(crate) const KEPT: u64 = 1 << 26;
+const NEAR: usize = 1 << 16;
+/// Samples that the index of a recording, or of a run, keeps: they take 1.4 GB.
+pub const KEPT: u64 = 1 << 26;
 /// A lane of fewer samples takes no less as sums.
 const FEW: u64 = 1 << 16;
 
@@ -275,6 +282,12 @@ impl Index {
     /// it says exactly what `query` says.
     #[must_use]
     pub fn view(&self, id: u64, t0: u64, t1: u64, columns: usize) -> Vec<Column> {
+        self.seen(id, t0, t1, columns, false)
+    }
+
+    /// As [`view`](Self::view), or exact: that is quick where columns are a power of two of ticks wide, and
+    /// begin at a multiple of that.
+    fn seen(&self, id: u64, t0: u64, t1: u64, columns: usize, exact: bool) -> Vec<Column> {
         let mut out = vec![Column::default(); columns];
         let Some(lane) = self.runs(id) else {
             return out;
@@ -289,10 +302,13 @@ impl Index {
         if count <= NEAR {
             closer.push(t0..t1);
         } else {
-            closer = lane.tree.view(t0..t1, &mut out);
+            closer = lane.tree.view(t0..t1, exact, &mut out);
         }
-        for run in &lane.runs {
-            run.scan(t0, t1, &closer, &mut out);
+        if !closer.is_empty() {
+            let edges = Edges::of(&(t0..t1), columns);
+            for run in &lane.runs {
+                run.scan(&closer, &edges, &mut out);
+            }
         }
         out
     }

@@ -48,7 +48,7 @@ pub(super) fn show(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (a, b)
                         }
                         ui.end_row();
                         for (index, info) in record.lanes().iter().enumerate() {
-                            let total = record.index.total(info.id, from, to);
+                            let total = record.index.look().total(info.id, from, to);
                             if total.count == 0 {
                                 continue;
                             }
@@ -97,7 +97,7 @@ fn histogram(
     (from, to): (u64, u64),
 ) {
     let tokens = Tokens::of(ui);
-    let total = record.index.total(info.id, from, to);
+    let total = record.index.look().total(info.id, from, to);
     if total.count == 0 {
         return;
     }
@@ -105,7 +105,8 @@ fn histogram(
     if timeline.made.as_ref().is_none_or(|made| made.of != of) {
         let mut histogram = Histogram::new();
         let mut left = MOST;
-        record.index.visit(info.id, from, to, |point| {
+        let index = record.index.look();
+        index.visit(info.id, from, to, |point| {
             if left > 0 {
                 left -= 1;
                 histogram.add(point.value);

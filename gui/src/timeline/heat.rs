@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use egui::{Color32, Mesh, Rect, Shape, pos2};
-use gilk_samples::index::{Column, Part};
+use gilk_samples::index::{Column, Part, Tiles};
 
 use super::Range;
 
@@ -79,12 +79,15 @@ pub(crate) struct Heats {
     before: HashMap<Key, Asked>,
     /// Samples that were looked at in this frame.
     looked: u64,
+    /// Columns that were drawn before.
+    pub(crate) tiles: Tiles,
 }
 
 impl Heats {
     /// A new frame begins.
     pub(crate) fn begin(&mut self) {
         self.looked = 0;
+        self.tiles.begin();
         self.before = std::mem::take(&mut self.waiting);
     }
 

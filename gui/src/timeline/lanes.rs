@@ -1,6 +1,8 @@
 //! Draws one lane by what its samples mean. Nothing is ever left out: what shares a pixel is drawn
 //! as its least and greatest.
 
+use std::sync::Arc;
+
 use egui::{Color32, CornerRadius, Painter, Pos2, Rect, Shape, Stroke, pos2, vec2};
 use gilk_samples::Meaning;
 use gilk_samples::index::{Column, Part, Point};
@@ -43,9 +45,10 @@ impl Lane<'_> {
         self.scale.x(self.clock.seconds(tsc))
     }
 
-    fn columns(&self) -> Vec<Column> {
+    fn columns(&self, heats: &mut Heats) -> Arc<[Column]> {
         let (first, end) = self.ticks();
-        self.index.view(
+        heats.tiles.view(
+            self.index,
             self.info.id,
             first,
             end,
@@ -57,8 +60,8 @@ impl Lane<'_> {
     /// hottest cell.
     pub(crate) fn draw(&self, heats: &mut Heats) -> Option<u32> {
         match self.info.meaning {
-            Meaning::Event => self.events(),
-            Meaning::Count => self.steps(),
+            Meaning::Event => self.events(heats),
+            Meaning::Count => self.steps(heats),
             Meaning::Duration => return self.slices(heats),
             Meaning::Value | Meaning::Block => return self.points(heats),
         }
@@ -66,8 +69,8 @@ impl Lane<'_> {
     }
 
     /// A tick a pixel that has events, the taller the more.
-    fn events(&self) {
-        let columns = self.columns();
+    fn events(&self, heats: &mut Heats) {
+        let columns = self.columns(heats);
         let most = columns.iter().map(|column| column.count).max().unwrap_or(0);
         if most == 0 {
             return;
@@ -95,7 +98,7 @@ impl Lane<'_> {
     }
 
     /// A running total.
-    fn steps(&self) {
+    fn steps(&self, heats: &mut Heats) {
         let (first, end) = self.ticks();
         let before = self.index.total(self.info.id, 0, first).max;
         let most = self.index.total(self.info.id, first, end).max.max(before);
@@ -115,7 +118,7 @@ impl Lane<'_> {
         let begin = self.scale.x(self.info.launch).max(self.rect.left());
         let mut line = vec![pos2(begin, height(value))];
         for (place, column) in self
-            .columns()
+            .columns(heats)
             .iter()
             .enumerate()
             .filter(|(_, column)| column.count > 0)
@@ -225,7 +228,7 @@ impl Lane<'_> {
         let cells = heats.of((self.info.id, self.cpu), self.index, view, seen, place);
         // A coarse lane has sums alone.
         let Some(cells) = cells.filter(|cells| cells.most > 0) else {
-            self.heights();
+            self.heights(heats);
             return None;
         };
         self.painter.add(cells.shape(place, self.color));
@@ -238,8 +241,8 @@ impl Lane<'_> {
     }
 
     /// Least to greatest of each pixel, on a scale of what is seen.
-    fn heights(&self) {
-        let columns = self.columns();
+    fn heights(&self, heats: &mut Heats) {
+        let columns = self.columns(heats);
         let Some((least, most)) = seen(&columns) else {
             return;
         };

@@ -14,7 +14,7 @@ pub mod view;
 
 use std::path::PathBuf;
 
-use gilk_samples::index::Index;
+use gilk_samples::index::{Index, Shared};
 use gilk_samples::metadata::{InstrumentInfo, Metadata};
 use gilk_samples::{Batch, Meaning};
 use ilk_driver::client::AggregateSummary;
@@ -46,8 +46,8 @@ pub struct Record {
     pub path: Option<PathBuf>,
     /// Session, instruments, clock.
     pub metadata: Metadata,
-    /// The samples.
-    pub index: Index,
+    /// The samples. In a run another thread adds them as they come.
+    pub index: Shared,
     /// Seconds that the session lasts.
     pub duration: f64,
     /// Seconds since the start, while it runs.
@@ -89,7 +89,7 @@ impl Record {
         Self {
             path: Some(path),
             metadata,
-            index,
+            index: index.into(),
             duration,
             now: None,
             bytes,
@@ -110,8 +110,8 @@ impl Record {
         }
     }
 
-    /// Adds samples as they come.
-    pub fn append(&mut self, batch: &Batch) {
+    /// Adds samples.
+    pub fn append(&self, batch: &Batch) {
         self.index.append(batch);
     }
 
@@ -130,7 +130,7 @@ impl Record {
     /// The same of one CPU.
     #[must_use]
     pub(crate) fn hits_on(&self, info: &InstrumentInfo, cpu: Option<u16>) -> u64 {
-        let Some(lane) = self.index.part(cpu).lane(info.id) else {
+        let Some(lane) = self.index.look().part(cpu).lane(info.id) else {
             return 0;
         };
         if info.meaning == Meaning::Count {
@@ -145,7 +145,7 @@ impl Record {
     /// Seconds of the first and the last sample.
     #[must_use]
     pub fn recorded(&self) -> Option<(f64, f64)> {
-        let (first, last) = self.index.span()?;
+        let (first, last) = self.index.look().span()?;
         let clock = self.metadata.clock;
         Some((clock.seconds(first), clock.seconds(last)))
     }

@@ -81,12 +81,13 @@ pub(super) fn lane(
         let window = Rect::from_min_max(pos2(from, row.top() + 2.0), pos2(to, row.bottom() - 2.0));
         inside.rect_filled(window, 2.0, tokens.window);
     }
+    let index = record.index.look();
     let samples = Lane {
         painter: &inside,
         rect: row.shrink2(vec2(0.0, 4.0)),
         scale: *scale,
         info,
-        index: record.index.part(of.cpu),
+        index: index.part(of.cpu),
         cpu: of.cpu,
         clock: record.metadata.clock,
         until: record.now.unwrap_or(record.duration),

@@ -73,7 +73,7 @@ pub(crate) fn rows(record: &Record, stack: Stack) -> Vec<Row<'_>> {
         Stack::Cpu => {
             // Totals are told for all CPUs at once.
             let cpus = |row: &Row<'_>| {
-                let mut cpus = record.index.cpus(row.info.id);
+                let mut cpus = record.index.look().cpus(row.info.id);
                 cpus.remove(&ALL_CPUS);
                 cpus
             };

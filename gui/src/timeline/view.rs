@@ -146,6 +146,9 @@ pub fn show(
         );
         return;
     };
+    // All lanes are of the same moment: what comes meanwhile is added behind the frame.
+    let index = record.index.clone();
+    let _still = index.look();
     let mut rect = ui.available_rect_before_wrap();
     // While a range is dragged the lanes keep their width: nothing moves under the pointer.
     if let Some(span) = timeline.span().filter(|_| !timeline.ranging)
@@ -309,9 +312,10 @@ fn pointed(
         return;
     }
     let at = scale.seconds(pointer.x);
+    let index = record.index.look();
     let found = of.and_then(|of| {
         let words = hover::words(
-            record.index.part(of.cpu),
+            index.part(of.cpu),
             of.info,
             record.metadata.clock,
             at,

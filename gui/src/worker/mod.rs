@@ -106,7 +106,7 @@ pub enum TargetNews {
     Failed(Error),
     /// It was cancelled; the thread has ended.
     Cancelled,
-    /// From the session that runs.
+    /// From the session that runs; its samples are in the index that came with the order.
     Run(Event),
     /// Bytes of the recording so far.
     Size(u64),
@@ -135,6 +135,11 @@ pub struct Mail {
 }
 
 impl Mail {
+    /// Has the window draw, because something it looks at has changed.
+    pub fn wake(&self) {
+        self.ctx.request_repaint();
+    }
+
     /// Sends a message; if the window is gone, nobody needs it.
     pub fn send(&self, message: Message) {
         if self.sender.send(message).is_ok() {

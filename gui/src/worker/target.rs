@@ -1,12 +1,13 @@
 //! One target: boots the lab, connects, loads symbols and text, and runs sessions.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use gilk_engine::{Image, Session, VerifiedPlan};
+use gilk_samples::index::{Index, KEPT, Shared};
 use ilk_driver::client::{Connection, Event, StopFlag};
 use ilk_driver::lab::{self, Lab};
 use ilk_driver::saved;
@@ -30,6 +31,8 @@ pub(crate) struct Order {
     pub(crate) session: Session,
     pub(crate) recording: PathBuf,
     pub(crate) stop: StopFlag,
+    /// Where its samples are added.
+    pub(crate) index: Shared,
 }
 
 /// A target's thread. Dropping it ends whatever it does, takes every splice out, and ends the lab.
@@ -297,13 +300,16 @@ fn converse(
             })));
             continue;
         }
-        let (mail, number, path) = (told.mail.clone(), told.number, order.recording.clone());
+        let (mail, number) = (told.mail.clone(), told.number);
+        let into = Kept {
+            recording: order.recording.clone(),
+            index: order.index.clone(),
+            duration: order.session.duration,
+        };
         let (drained, all_told) = unbounded::<()>();
         spawn("events", move || {
             let _dropped_at_the_end = drained;
-            pass_on(&heard, &path, &|news| {
-                mail.send(Message::Target(number, news));
-            });
+            pass_on(&heard, &into, &mail, number);
         });
         let summary = connection.run(
             &order.plan,
@@ -332,14 +338,35 @@ fn converse(
     }
 }
 
-/// Passes events on, and the size of the recording now and then.
-fn pass_on(heard: &Receiver<Event>, recording: &Path, tell: &dyn Fn(TargetNews)) {
+/// Where what a run delivers goes.
+struct Kept {
+    recording: PathBuf,
+    index: Shared,
+    /// Seconds that it lasts.
+    duration: f64,
+}
+
+/// Adds samples to the index, which the window only looks at; passes other events on, and the size of the
+/// recording now and then.
+fn pass_on(heard: &Receiver<Event>, into: &Kept, mail: &Mail, number: u64) {
+    let tell = |news| mail.send(Message::Target(number, news));
     let mut looked = Instant::now();
     for event in heard {
-        tell(TargetNews::Run(event));
+        match event {
+            Event::Samples(batch) => {
+                into.index.append(&batch);
+                mail.wake();
+            }
+            Event::Started(clock) => {
+                let span = (clock.start, clock.tsc(into.duration));
+                into.index.replace(Index::limited(KEPT, span));
+                tell(TargetNews::Run(Event::Started(clock)));
+            }
+            event => tell(TargetNews::Run(event)),
+        }
         if looked.elapsed() > Duration::from_millis(300) {
             looked = Instant::now();
-            if let Ok(metadata) = std::fs::metadata(recording) {
+            if let Ok(metadata) = std::fs::metadata(&into.recording) {
                 tell(TargetNews::Size(metadata.len()));
             }
         }

@@ -319,7 +319,7 @@ pub(crate) fn record() -> Record {
         batch.samples.extend((1..=hits).map(sample));
     }
     batch.samples.sort_by_key(|sample| sample.tsc);
-    let mut record = Record::live("run.arrow".into(), metadata, 10.0);
+    let record = Record::live("run.arrow".into(), metadata, 10.0);
     record.append(&batch);
     record
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::edges::Edges;
 use super::run::Run;
 use super::{Column, Index, Lane, NEAR, Point};
 
@@ -35,6 +36,27 @@ impl<'a> Part<'a> {
             .filter(move |run| run.cpu() == cpu)
     }
 
+    /// The CPU, if it is one's.
+    #[must_use]
+    pub const fn cpu(&self) -> Option<u16> {
+        self.cpu
+    }
+
+    /// Samples of a lane that are in these times. None are counted of a coarse one.
+    pub(super) fn count(&self, id: u64, t0: u64, t1: u64) -> u64 {
+        let runs = self.index.runs(id).into_iter().flat_map(|runs| &runs.runs);
+        let runs = runs.filter(|run| self.cpu.is_none_or(|cpu| cpu == run.cpu()));
+        runs.map(|run| run.count(t0, t1) as u64).sum()
+    }
+
+    /// Samples of a lane.
+    pub(super) fn samples(&self, id: u64) -> u64 {
+        match self.cpu {
+            None => self.index.lane(id).map_or(0, |lane| lane.total.count),
+            Some(cpu) => self.runs(id, cpu).map(|run| run.len() as u64).sum(),
+        }
+    }
+
     /// One lane, if it has samples here.
     #[must_use]
     pub fn lane(&self, id: u64) -> Option<Lane> {
@@ -53,16 +75,27 @@ impl<'a> Part<'a> {
     /// As [`Index::view`].
     #[must_use]
     pub fn view(&self, id: u64, t0: u64, t1: u64, columns: usize) -> Vec<Column> {
+        self.seen(id, t0, t1, columns, false)
+    }
+
+    /// As [`view`](Self::view), and exact, of columns that are a power of two of ticks wide and begin at a
+    /// multiple of that.
+    pub(super) fn aligned(&self, id: u64, t0: u64, t1: u64, columns: usize) -> Vec<Column> {
+        self.seen(id, t0, t1, columns, true)
+    }
+
+    fn seen(&self, id: u64, t0: u64, t1: u64, columns: usize, exact: bool) -> Vec<Column> {
         let Some(cpu) = self.cpu else {
-            return self.index.view(id, t0, t1, columns);
+            return self.index.seen(id, t0, t1, columns, exact);
         };
         let mut out = vec![Column::default(); columns];
+        let edges = Edges::of(&(t0..t1), columns);
         for run in self.runs(id, cpu) {
-            // Where there are many, what is in a column is added up by the pyramid.
+            // Where there are many, the pyramid has them added up.
             if run.count(t0, t1) <= NEAR {
-                run.scan(t0, t1, std::slice::from_ref(&(t0..t1)), &mut out);
+                run.scan(std::slice::from_ref(&(t0..t1)), &edges, &mut out);
             } else {
-                run.columns(t0, t1, &mut out);
+                run.far(&(t0..t1), &edges, exact, &mut out);
             }
         }
         out

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use super::edges::Edges;
 use super::{Column, Point};
 
 /// Samples under a node of the lowest level.
-const LEAF: usize = 64;
+const LEAF: usize = 32;
 /// Nodes under a node of the level above.
 const FAN_OUT: usize = 8;
 /// Items in a piece of a [`Pieces`].
@@ -46,8 +47,13 @@ impl<T: Copy> Pieces<T> {
 
     /// The items from `from` up to but without `to`.
     fn range(&self, from: usize, to: usize) -> impl Iterator<Item = &T> {
+        self.slices(from, to).flatten()
+    }
+
+    /// The same, piece by piece.
+    fn slices(&self, from: usize, to: usize) -> impl Iterator<Item = &[T]> {
         let to = to.min(self.len);
-        (from / PIECE..to.div_ceil(PIECE)).flat_map(move |piece| {
+        (from / PIECE..to.div_ceil(PIECE)).map(move |piece| {
             let start = piece * PIECE;
             let items = self
                 .pieces
@@ -100,6 +106,8 @@ impl Node {
 pub(super) struct Run {
     cpu: u16,
     items: Pieces<Item>,
+    /// The time of the first sample under each complete node of the lowest level.
+    starts: Pieces<u64>,
     /// Complete nodes only, lowest level first; the tail is read from the level below.
     levels: Vec<Pieces<Node>>,
     /// What will be the next node of each level, as far as it is complete.
@@ -112,6 +120,7 @@ impl Run {
         Self {
             cpu,
             items: Pieces::new(),
+            starts: Pieces::new(),
             levels: Vec::new(),
             open: Vec::new(),
             last: 0,
@@ -136,7 +145,10 @@ impl Run {
         self.items.push(Item { tsc, value });
         self.last = tsc;
         if self.items.len.is_multiple_of(LEAF) {
-            let leaf = self.leaf(self.items.len - LEAF, self.items.len);
+            let first = self.items.len - LEAF;
+            let leaf = self.leaf(first, self.items.len);
+            let start = self.items.get(first).map_or(tsc, |item| item.tsc);
+            self.starts.push(start);
             self.carry(0, leaf, LEAF as u64);
         }
     }
@@ -251,35 +263,81 @@ impl Run {
         }
     }
 
-    /// As [`columns`](Self::columns), of the samples in `ranges` alone, which are in order of time, and
-    /// looking at each.
-    pub(super) fn scan(&self, t0: u64, t1: u64, ranges: &[Range<u64>], out: &mut [Column]) {
-        let (width, columns) = (u128::from(t1.saturating_sub(t0)), out.len() as u128);
-        if width == 0 || columns == 0 {
-            return;
-        }
-        let (mut at, mut column, mut next) = (0, 0, t0);
-        // Of the column that is being filled: memory is asked once a column, not once a sample.
-        let mut sum = Column::default();
+    /// Adds to each of `out` what lies between its edge and the next, of the samples in `ranges` alone, which
+    /// are in order of time; each is looked at.
+    pub(super) fn scan(&self, ranges: &[Range<u64>], edges: &Edges, out: &mut [Column]) {
+        let (mut at, mut column) = (0, 0);
         for range in ranges {
             let from = self.position(range.start, at);
             at = self.position(range.end, from);
-            self.items.range(from, at).for_each(|item| {
-                if item.tsc >= next {
-                    if let Some(out) = out.get_mut(column) {
-                        out.merge(&std::mem::take(&mut sum));
-                    }
-                    let number = u128::from(item.tsc - t0) * columns / width;
-                    // The first tick of the next column.
-                    let behind = u128::from(t0) + ((number + 1) * width).div_ceil(columns);
-                    (column, next) = (number as usize, behind.min(u128::from(t1)) as u64);
+            column = self.scan_items(from, at, edges, column, out);
+        }
+    }
+
+    /// As [`scan`](Self::scan), of all samples in `view`, from the widest nodes that are narrower than half
+    /// a column, or a column if they are of the lowest level: their middle says which. No sample is further
+    /// than half a column from its own; each is in its own, if it is to be `exact`.
+    pub(super) fn far(&self, view: &Range<u64>, edges: &Edges, exact: bool, out: &mut [Column]) {
+        let from = self.position(view.start, 0);
+        let to = self.position(view.end, from);
+        let (first, end) = (from.div_ceil(LEAF), to / LEAF);
+        if first >= end {
+            return self.scan(std::slice::from_ref(view), edges, out);
+        }
+        let wide = (view.end - view.start) / (out.len() as u64).max(1);
+        let wide = if exact { 0 } else { wide };
+        let mut column = self.scan_items(from, first * LEAF, edges, 0, out);
+        let mut at = first;
+        while at < end {
+            let start = self.starts.get(at).copied().unwrap_or(view.start);
+            column = edges.column_from(column, start);
+            let mut best = None;
+            let mut leaves = 1;
+            for nodes in &self.levels {
+                if !at.is_multiple_of(leaves) || at + leaves > end {
+                    break;
                 }
-                sum.add(item.value);
-            });
+                // None of its samples is later.
+                let last = self.starts.get(at + leaves).copied().unwrap_or(self.last);
+                let last = last.min(view.end - 1);
+                // What cannot be told apart by nodes below may be as wide as a column.
+                let narrow = if leaves == 1 { wide } else { wide / 2 };
+                if last - start > narrow && last >= edges.behind(column) {
+                    break;
+                }
+                let middle = start + (last - start) / 2;
+                let node = nodes.get(at / leaves).map(|node| (node, leaves, middle));
+                best = node.or(best);
+                leaves *= FAN_OUT;
+            }
+            if let Some((node, leaves, middle)) = best {
+                column = edges.column_from(column, middle);
+                if let Some(out) = out.get_mut(column) {
+                    out.merge(&node.column(leaves * LEAF));
+                }
+                at += leaves;
+            } else {
+                column = self.scan_items(at * LEAF, (at + 1) * LEAF, edges, column, out);
+                at += 1;
+            }
         }
-        if let Some(out) = out.get_mut(column) {
-            out.merge(&sum);
-        }
+        self.scan_items(end * LEAF, to, edges, column, out);
+    }
+
+    /// Adds each of the samples `from..to` to its column, none of which is before `column`, and returns
+    /// the last.
+    fn scan_items(
+        &self,
+        from: usize,
+        to: usize,
+        edges: &Edges,
+        column: usize,
+        out: &mut [Column],
+    ) -> usize {
+        let slices = self.items.slices(from, to);
+        slices.fold(column, |column, items| {
+            scan_slice(items, edges, column, out)
+        })
     }
 
     /// The samples from `t0` up to but without `t1`.
@@ -349,4 +407,25 @@ impl Run {
             }
         }
     }
+}
+
+/// Adds each of `items` to its column, none of which is before `column`, and returns the last.
+fn scan_slice(mut items: &[Item], edges: &Edges, mut column: usize, out: &mut [Column]) -> usize {
+    while let Some(first) = items.first() {
+        column = edges.column_from(column, first.tsc);
+        let end = edges.behind(column);
+        // Of the column that is being filled: memory is asked once a column, not once a sample.
+        let mut sum = Column::default();
+        let mut taken = 0;
+        for item in items.iter().take_while(|item| item.tsc < end) {
+            sum.add(item.value);
+            taken += 1;
+        }
+        if let Some(out) = out.get_mut(column) {
+            out.merge(&sum);
+        }
+        // What is behind the last edge belongs to nobody.
+        items = items.get(taken.max(1)..).unwrap_or_default();
+    }
+    column
 }

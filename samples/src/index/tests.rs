@@ -154,38 +154,94 @@ fn crowded(seed: u64, samples: usize) -> Vec<Batch> {
     batches
 }
 
+/// Holds a view against the index of the same samples: nothing is lost, and up to every edge there are the
+/// samples before it, give or take half a column.
+fn hold(view: &[Column], exact: Part<'_>, (t0, t1): (u64, u64)) -> Result<(), TestCaseError> {
+    let columns = view.len();
+    let whole = exact.total(1, t0, t1);
+    let mut sum = Column::default();
+    view.iter().for_each(|column| sum.merge(column));
+    prop_assert_eq!(sum, whole);
+    let edge = |halves: u64| {
+        let ticks = u128::from(t1 - t0) * u128::from(halves) / (2 * columns as u128);
+        t0 + ticks as u64
+    };
+    let mut before = Column::default();
+    for (number, column) in (1u64..).zip(view).take(columns - 1) {
+        before.merge(column);
+        let least = exact.total(1, t0, edge(2 * number - 1));
+        let most = exact.total(1, t0, edge(2 * number + 1) + 1);
+        prop_assert!(least.count <= before.count && before.count <= most.count);
+        prop_assert!(least.max <= before.max && before.max <= most.max);
+        let near = exact.total(
+            1,
+            edge((2 * number).saturating_sub(3)),
+            edge(2 * number + 1) + 1,
+        );
+        prop_assert!(column.count == 0 || column.max <= near.max);
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn a_view_loses_nothing_and_moves_nothing_far(
         seed: u64, from in 0.0f64..1.0, to in 0.0f64..1.0, columns in 1usize..300,
     ) {
-        let batches = crowded(seed, 300_000);
+        let batches = crowded(seed, 600_000);
         let index = index(&batches);
         let (first, last) = index.span().unwrap();
         let at = |share: f64| first - 10 + ((last - first + 20) as f64 * share) as u64;
         for (t0, t1) in [(at(from.min(to)), at(from.max(to)) + 1), (first, last + 1)] {
-            let view = index.view(1, t0, t1, columns);
-            let whole = index.total(1, t0, t1);
-            let mut sum = Column::default();
-            view.iter().for_each(|column| sum.merge(column));
-            prop_assert_eq!(sum, whole);
-            // Up to every edge there are the samples before it, give or take half a column.
-            let edge = |halves: u64| {
-                let ticks = u128::from(t1 - t0) * u128::from(halves) / (2 * columns as u128);
-                t0 + ticks as u64
-            };
-            let mut before = Column::default();
-            for (number, column) in (1u64..).zip(&view).take(columns - 1) {
-                before.merge(column);
-                let least = index.total(1, t0, edge(2 * number - 1));
-                let most = index.total(1, t0, edge(2 * number + 1) + 1);
-                prop_assert!(least.count <= before.count && before.count <= most.count);
-                prop_assert!(least.max <= before.max && before.max <= most.max);
-                prop_assert!(column.count == 0 || column.max <= index.total(1, edge((2 * number).saturating_sub(3)), edge(2 * number + 1) + 1).max);
+            for cpu in [None, Some(1)] {
+                let part = index.part(cpu);
+                let view = part.view(1, t0, t1, columns);
+                hold(&view, part, (t0, t1))?;
+                let mut exact = vec![Column::default(); columns];
+                index.runs(1).into_iter().flat_map(|lane| &lane.runs).for_each(|run| {
+                    if cpu.is_none_or(|cpu| cpu == run.cpu()) {
+                        run.columns(t0, t1, &mut exact);
+                    }
+                });
+                if part.count(1, t0, t1) <= NEAR as u64 {
+                    prop_assert_eq!(view, exact);
+                }
+                // A tile's columns are as wide as spans of the tree are.
+                let wide = ((t1 - t0) / columns as u64).max(1).next_power_of_two();
+                let t0 = t0 / wide * wide;
+                let tile = part.aligned(1, t0, t0 + 256 * wide, 256);
+                let mut exact = vec![Column::default(); 256];
+                index.runs(1).into_iter().flat_map(|lane| &lane.runs).for_each(|run| {
+                    if cpu.is_none_or(|cpu| cpu == run.cpu()) {
+                        run.columns(t0, t0 + 256 * wide, &mut exact);
+                    }
+                });
+                prop_assert_eq!(tile, exact);
             }
-            if whole.count <= NEAR as u64 {
-                prop_assert_eq!(view, index.query(1, t0, t1, columns));
+        }
+    }
+
+    /// While samples come, the view moves and is zoomed: of tiles or not, it says the same.
+    #[test]
+    fn tiles_lose_nothing_and_move_nothing_far(
+        seed: u64, moves in prop::collection::vec((0.0f64..1.0, 0.0f64..1.0, any::<bool>()), 1..12), columns in 1usize..300,
+    ) {
+        let batches = crowded(seed, 300_000);
+        let mut tiles = Tiles::default();
+        let mut index = Index::new();
+        let mut left = batches.chunks(batches.len().div_ceil(moves.len()).max(1));
+        for (from, to, is_own) in moves {
+            left.next().into_iter().flatten().for_each(|batch| index.append(batch));
+            let (first, last) = index.span().unwrap();
+            let at = |share: f64| first - 10 + ((last - first + 20) as f64 * share) as u64;
+            let (t0, t1) = (at(from.min(to)), at(from.max(to)) + 1);
+            let part = index.part(is_own.then_some(2));
+            tiles.begin();
+            for (t0, t1) in [(t0, t1), (t0 + (t1 - t0) / 9, t1 + (t1 - t0) / 9), (first, last + 1)] {
+                let view = tiles.view(part, 1, t0, t1, columns);
+                hold(&view, part, (t0, t1))?;
+                prop_assert_eq!(&view, &tiles.view(part, 1, t0, t1, columns));
             }
         }
     }

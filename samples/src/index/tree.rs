@@ -2,7 +2,8 @@
 //!
 //! Every span is a power of four ticks, and is cut in four when it holds [`SPLIT`] samples: fine where
 //! much happens, coarse where little does. A view takes whole spans that are narrower than half
-//! a column; what it has to look at more closely it names, and the runs are read there.
+//! a column, and those that are not cut if they are narrower than a column: their middle says which.
+//! What it has to look at more closely it names, and the runs are read there.
 
 use std::ops::Range;
 
@@ -237,13 +238,26 @@ impl Tree {
 
     /// Adds to each of `out` what lies in its part of `view`, but for the spans that are returned: those,
     /// in order of time, are to be read from the runs. A sample may be in the column before or
-    /// behind its own if it is within half a column of it.
-    pub(super) fn view(&self, view: Range<u64>, out: &mut [Column]) -> Vec<Range<u64>> {
+    /// behind its own if it is within half a column of it; never, if it is to be `exact`.
+    pub(super) fn view(
+        &self,
+        view: Range<u64>,
+        exact: bool,
+        out: &mut [Column],
+    ) -> Vec<Range<u64>> {
         let width = view.end.saturating_sub(view.start);
+        let share = |parts: u64| {
+            if exact {
+                0
+            } else {
+                width / (out.len() as u64 * parts).max(1)
+            }
+        };
         let mut look = Look {
             tree: self,
             scale: out.len() as f64 / width as f64,
-            snap: width / (out.len() as u64 * 2).max(1),
+            snap: share(2),
+            least: share(1).saturating_sub(2),
             view,
             out,
             closer: Vec::new(),
@@ -262,6 +276,8 @@ struct Look<'a> {
     scale: f64,
     /// Half a column, in ticks.
     snap: u64,
+    /// A column, in ticks, less what rounding may cost.
+    least: u64,
     out: &'a mut [Column],
     closer: Vec<Range<u64>>,
 }
@@ -281,7 +297,12 @@ impl Look<'_> {
         }
         if start >= self.view.start && last < self.view.end {
             let (from, to) = (self.column(start), self.column(last));
-            if from == to || last - start < self.snap {
+            // Of the widest, counts would look like a comb: so only those that hold little.
+            let narrow = match span.quarters {
+                WHOLE => self.least,
+                _ => self.snap,
+            };
+            if from == to || last - start < narrow {
                 // The middle is safe from the rounding of edges.
                 let middle = self.column(start + (last - start) / 2);
                 let most = self.out.len().saturating_sub(1);
