@@ -104,6 +104,10 @@ proptest! {
         let mut model = Model::new(&mut machine, &probed, instruments[1].id, room);
         for hit in 1..=3 {
             let before = model::state(&machine, &mut random, &mut model);
+            model.stack = (0..8).map(|_| random.next()).collect();
+            for (place, &word) in (0..).zip(&model.stack) {
+                machine.set_word(STACK + 8 * place, word);
+            }
             let stack = machine.memory()[STACK as usize..][..4096].to_vec();
             let after = machine.run(PATCH, &before);
             prop_assert_eq!(after.exit, 0);

@@ -20,11 +20,12 @@
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { UMASKS = 40, COPIES = 12, ADVICES = 60, SLEEPERS = 4, SLEEPS = 2, CHAIN = 4, POLLS = 6 };
+enum { UMASKS = 40, COPIES = 12, ADVICES = 60, SLEEPERS = 4, SLEEPS = 2, CHAIN = 4, POLLS = 6, REMOTES = 20 };
 
 static char said[1 << 16];
 static size_t length;
@@ -126,6 +127,22 @@ static void copies(int from, int to)
 	}
 }
 
+/* Reads and writes of its own memory: one function of the kernel serves both, and is told which by its seventh argument. */
+static void remote(void)
+{
+	char ours[8] = "witness", theirs[8];
+	struct iovec local = { theirs, sizeof(theirs) }, there = { ours, sizeof(ours) };
+
+	for (int i = 0; i < REMOTES; i++) {
+		int writes = i % 3 == 2;
+		long moved = syscall(writes ? SYS_process_vm_writev : SYS_process_vm_readv, getpid(), &local, 1L,
+				     &there, 1L, 0L);
+
+		need(moved == sizeof(ours), "process_vm_readv or process_vm_writev");
+		say("remote %d\n", writes);
+	}
+}
+
 static void advices(int file)
 {
 	for (int i = 0; i < ADVICES; i++) {
@@ -212,6 +229,7 @@ int main(void)
 	children();
 	priorities();
 	copies(from, to);
+	remote();
 	advices(from);
 	in_threads(sleeper, SLEEPERS);
 	nested();

@@ -37,8 +37,8 @@ use crate::{Addr, InstrumentId};
 pub(crate) use registers::{argument, given, sampled_argument};
 
 pub use assemble::{Assembler, Hooks, Originals};
-pub(crate) use compile::reads_memory;
 pub use compile::{Home, Homes, Probed};
+pub(crate) use compile::{is_stacked, reads_memory};
 pub use instrument::{TIMER_BYTES, TIMER_FACTOR};
 pub use pieces::{Packed, Pieces};
 

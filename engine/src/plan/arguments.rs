@@ -7,12 +7,12 @@ use gilk_instruments::program::Input;
 use super::build::{missing, refused};
 use super::functions::Functions;
 use super::{PlannedInstrument, probes};
-use crate::cfg::{BlockEnd, Cfg};
+use crate::cfg::{BlockEnd, BlockIndex, Cfg};
 use crate::liveness::{Arguments, RegisterSet};
-use crate::patch::{argument, sampled_argument};
+use crate::patch::{argument, is_stacked, sampled_argument};
 use crate::placement::{Point, Site};
 use crate::session::Session;
-use crate::{Addr, Image, Refusal, Result, Rule};
+use crate::{Addr, HookType, Image, Refusal, Result, Rule};
 
 /// An argument is only sampled where its register still has it: at each point.
 pub(super) fn check(
@@ -25,9 +25,15 @@ pub(super) fn check(
     let mut known = BTreeMap::new();
     for one in instruments {
         let probe = one.probe.as_ref().and_then(|probed| probed.probe());
-        let read = { probe.into_iter() }.flat_map(probes::inputs);
+        let read = || { probe.into_iter() }.flat_map(probes::inputs);
+        if read().any(is_stacked)
+            && let Some(analysed) = functions.analysed(one.id.major)
+            && let Some(refusal) = on_the_stack(&analysed.cfg, one)
+        {
+            return Err(refused(session, one.placement, refusal));
+        }
         let given = { one.definition.native.iter() }.flat_map(|native| native.inputs());
-        let arguments = read.chain(given).filter_map(|input| match input {
+        let arguments = read().chain(given).filter_map(|input| match input {
             Input::Argument(number) => argument(number),
             _ => None,
         });
@@ -59,6 +65,18 @@ pub(super) fn check(
         }
     }
     Ok(())
+}
+
+/// Where arguments on the stack are is known where the function is entered, and nowhere else.
+fn on_the_stack(cfg: &Cfg, one: &PlannedInstrument) -> Option<Refusal> {
+    let entry = BlockIndex(0);
+    let first = one.id.hook == HookType::Pre && one.id.block == entry.0;
+    let comes_back = cfg.edges.iter().any(|edge| edge.to == entry);
+    (!first || comes_back).then(|| Refusal {
+        rule: Rule::ArgumentGone,
+        at: cfg.span.start,
+        why: "where arguments on the stack are is known only where the function is entered, and is not entered by a loop of its own".into(),
+    })
 }
 
 /// Arguments of a graph's function that are intact at a point, and the address that says so.

@@ -191,6 +191,11 @@ fn arguments(one: &PlannedInstrument) -> Option<Mask> {
     all.map(Mask::of_register).reduce(Mask::union)
 }
 
+/// Whether it is an argument that is no register's.
+fn is_stacked(input: Input) -> bool {
+    matches!(input, Input::Argument(number) if argument_number(number).is_none())
+}
+
 /// What an instrument in the language reads of the machine.
 fn inputs(one: &PlannedInstrument) -> impl Iterator<Item = Input> {
     let probe = one.probe.as_deref().and_then(Probed::probe);
@@ -224,7 +229,10 @@ pub(super) fn handlers(plan: &Plan, violations: &mut Vec<Violation>) {
         let Some(probe) = one.probe.as_deref().and_then(Probed::probe) else {
             continue;
         };
-        let load = |expr: &Expr| expr.any(&mut |node| matches!(node.kind, ExprKind::Load { .. }));
+        let load = |expr: &Expr| {
+            let loads = expr.any(&mut |node| matches!(node.kind, ExprKind::Load { .. }));
+            loads || expr.inputs().into_iter().any(is_stacked)
+        };
         let function = plan.functions.get(one.id.major as usize);
         if let Some(function) = function
             && handles_faults(&function.name)
@@ -332,6 +340,12 @@ pub(super) fn event(
     {
         let why = "what the function returns is not known here";
         return Err((Addr(last.at()), why.into()));
+    }
+    let entry = one.id.hook == HookType::Pre && span.start == routine.span.start;
+    let comes_back = routine.targets.contains(&routine.span.start.0);
+    if inputs(one).any(is_stacked) && (!entry || comes_back) {
+        let why = "where arguments on the stack are is known only where the function is entered";
+        return Err((span.start, why.into()));
     }
     if let Some(register) = arguments(one) {
         let (point, behind) = match event {

@@ -4,7 +4,7 @@
 //! fails, because it faulted or because its address was found to be none that may be read, must first
 //! count that, and a zero that is then put into a register is that number.
 
-use gilk_instruments::program::{ActionKind, Expr, ExprKind};
+use gilk_instruments::program::{ActionKind, Expr};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use super::effects::number;
@@ -185,13 +185,7 @@ impl Hit<'_> {
         let mut nodes: Vec<&Expr> = expr.into_iter().collect();
         while let Some(node) = nodes.pop() {
             nodes.extend(node.operands());
-            if let ExprKind::Load { address, width, .. } = &node.kind {
-                let address = place.value(self.values, address);
-                let bytes = u8::try_from(width.bytes()).unwrap_or(8);
-                if !address.is_unknown() {
-                    loads.push(Source::Memory { address, bytes });
-                }
-            }
+            loads.extend(place.memory(self.values, node));
         }
         loads.reverse();
         loads

@@ -85,7 +85,10 @@ impl Place<'_> {
     pub(super) fn value(&self, values: &mut Values, expr: &Expr) -> Value {
         match &expr.kind {
             ExprKind::Constant(bits) => values.constant(*bits),
-            ExprKind::Input(input) => self.input(values, *input),
+            ExprKind::Input(input) => match self.memory(values, expr) {
+                Some(source) => self.read(values, source, 64),
+                None => self.input(values, *input),
+            },
             ExprKind::Variable(id) => {
                 let source = match self.probed.home(*id) {
                     Some(Home::Cpu(slot)) => self.layout.counter(slot).map(|gs| Source::Cpus(gs.0)),
@@ -96,18 +99,11 @@ impl Place<'_> {
                 };
                 source.map_or(Value::UNKNOWN, |source| self.read(values, source, 64))
             }
-            ExprKind::Load {
-                address,
-                width,
-                signed,
-            } => {
-                let address = self.value(values, address);
-                let bytes = u8::try_from(width.bytes()).unwrap_or(8);
-                if address.is_unknown() {
-                    return Value::UNKNOWN;
-                }
-                let read = self.read(values, Source::Memory { address, bytes }, 8 * bytes);
-                values.extend(read, 8 * bytes, *signed)
+            ExprKind::Load { width, signed, .. } => {
+                let bits = u8::try_from(8 * width.bytes()).unwrap_or(64);
+                let read = { self.memory(values, expr) }
+                    .map_or(Value::UNKNOWN, |source| self.read(values, source, bits));
+                values.extend(read, bits, *signed)
             }
             ExprKind::Extend {
                 value,
@@ -152,6 +148,24 @@ impl Place<'_> {
         }
     }
 
+    /// The memory that a load reads, or an argument on the stack.
+    pub(super) fn memory(&self, values: &mut Values, expr: &Expr) -> Option<Source> {
+        let (address, bytes) = match &expr.kind {
+            ExprKind::Load { address, width, .. } => {
+                let bytes = u8::try_from(width.bytes()).unwrap_or(8);
+                (self.value(values, address), bytes)
+            }
+            ExprKind::Input(Input::Argument(number)) if argument_number(*number).is_none() => {
+                // At the entry the return address is on top, and the arguments from the sixth on behind it.
+                let stack = values.atom(Atom::Stack);
+                let above = values.constant(8 * u64::from(number.saturating_sub(5)));
+                (values.add(stack, above), 8)
+            }
+            _ => return None,
+        };
+        (!address.is_unknown()).then_some(Source::Memory { address, bytes })
+    }
+
     fn truths(&self, values: &mut Values, left: &Expr, right: &Expr) -> [Value; 2] {
         [left, right].map(|expr| {
             let value = self.value(values, expr);
@@ -165,7 +179,7 @@ impl Place<'_> {
                 argument_number(number).map_or(Value::UNKNOWN, Value::original)
             }
             Input::Returned => Value::original(0),
-            Input::Register(Gpr::Rsp) => Value::UNKNOWN,
+            Input::Register(Gpr::Rsp) => values.atom(Atom::Stack),
             Input::Register(gpr) => {
                 let number = Gpr::ALL.iter().position(|known| *known == gpr);
                 let number = number.and_then(|number| u8::try_from(number).ok());

@@ -89,6 +89,8 @@ pub(crate) struct Model {
     program: Checked,
     homes: Homes,
     pub(crate) registers: [u64; 16],
+    /// From the return address on.
+    pub(crate) stack: Vec<u64>,
     words: Vec<u64>,
     thread: u64,
     call: u64,
@@ -109,6 +111,7 @@ impl Model {
             program: (*probed.checked).clone(),
             homes: (*probed.homes).clone(),
             registers: [0; 16],
+            stack: Vec::new(),
             words: vec![0; 1000],
             thread: 0,
             call: 0,
@@ -190,6 +193,7 @@ impl Model {
 impl interpret::Machine for Model {
     fn input(&mut self, input: Input) -> u64 {
         match input {
+            Input::Argument(number @ 6..) => self.stack[usize::from(number) - 5],
             Input::Argument(number) => self.registers[[7, 6, 2, 1, 8, 9][usize::from(number)]],
             Input::Returned => self.registers[0],
             Input::Register(gpr) => {

@@ -30,7 +30,7 @@ fn numbers() -> impl Strategy<Value = u64> {
 
 fn inputs() -> impl Strategy<Value = Input> {
     prop_oneof![
-        (0u8..6).prop_map(Input::Argument),
+        (0u8..9).prop_map(Input::Argument),
         Just(Input::Returned),
         prop::sample::select(Gpr::ALL.to_vec()).prop_map(Input::Register),
         Just(Input::Task),

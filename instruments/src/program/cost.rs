@@ -121,6 +121,10 @@ impl Checked {
                 self.variable(*id)
                     .map_or(Scope::Thread, |known| known.scope),
             ),
+            ExprKind::Input(Input::Argument(6..)) => Cost {
+                instructions: 5,
+                loads: 1,
+            },
             ExprKind::Input(input) => instructions(match input {
                 Input::Nsecs => 7,
                 Input::Tsc => 3,

@@ -1,13 +1,13 @@
 //! Values: each into a register of its own, from left to right.
 
 use gilk_instruments::program::{
-    BinaryOp, Expr, ExprKind, Half, Input, UnaryOp, VariableId, Width,
+    BinaryOp, Expr, ExprKind, Gpr, Half, Input, UnaryOp, VariableId, Width,
 };
 use iced_x86::{Code, Instruction, Register};
 
 use super::demand::is_truth;
 use super::{Compiler, Home, Leaf, input_register, leaf, ops};
-use crate::layout::READABLE_BELOW;
+use crate::layout::{Gs, READABLE_BELOW};
 use crate::patch::emit::{at, gs};
 use crate::patch::instrument::{Failing, Lost, count_failed, read_tsc};
 
@@ -69,11 +69,22 @@ impl Compiler<'_> {
             }
             Leaf::Variable(id) => self.read_variable(id, into),
             Leaf::Memory(address, width) => self.load(address.0, width, into),
+            Leaf::Stacked(number) => {
+                // Above the return address, the sixth first (System V ABI, 3.2.3).
+                self.stack_pointer(to, 8 * (i64::from(number) - 5));
+                self.guarded(Width::B8, into, true);
+            }
             Leaf::Thread => self.of_task(Code::Mov_r32_rm32, to, thread),
             Leaf::Process => self.of_task(Code::Mov_r32_rm32, to, process),
             Leaf::Comm(Half::First) => self.of_task(Code::Mov_r64_rm64, to, comm),
             Leaf::Comm(Half::Second) => self.of_task(Code::Mov_r64_rm64, to, comm + 8),
         }
+    }
+
+    /// The stack pointer of the code at the hook, and so many bytes.
+    fn stack_pointer(&mut self, to: Register, bytes: i64) {
+        let place = at(Register::RSP, self.registers.pushed() + bytes);
+        self.e.op(Instruction::with2(Code::Lea_r64_m, to, place));
     }
 
     fn of_task(&mut self, code: Code, to: Register, offset: u32) {
@@ -176,22 +187,32 @@ impl Compiler<'_> {
     /// Reads memory, unless the address is a process's or the fault would be: see
     /// [`READABLE_BELOW`]. What cannot be read is 0, and counted.
     fn load(&mut self, address: &Expr, width: Width, into: usize) {
-        let to = self.work(into);
-        let word = self.probed.homes.failed;
-        let word = word.and_then(|slot| self.layout.counter(slot));
-        let counter = word.unwrap_or_default();
         let limit = READABLE_BELOW.0.cast_signed();
         let known = match address.kind {
             ExprKind::Constant(bits) => Some(bits.cast_signed() < limit),
             _ => None,
         };
         if known == Some(false) {
-            count_failed(self.e, counter, to);
+            let to = self.work(into);
+            count_failed(self.e, self.failures(), to);
             return;
         }
         self.value(address, into);
-        let from = known.is_none().then(|| {
-            let limit = i32::try_from(limit).unwrap_or(i32::MIN);
+        self.guarded(width, into, known.is_none());
+    }
+
+    /// The word that reads are counted in that fail.
+    fn failures(&self) -> Gs {
+        let word = self.probed.homes.failed;
+        let word = word.and_then(|slot| self.layout.counter(slot));
+        word.unwrap_or_default()
+    }
+
+    /// Reads what a register points to into it, behind a test of the address if it must be `tested`.
+    fn guarded(&mut self, width: Width, into: usize, tested: bool) {
+        let (to, counter) = (self.work(into), self.failures());
+        let from = tested.then(|| {
+            let limit = i32::try_from(READABLE_BELOW.0.cast_signed()).unwrap_or(i32::MIN);
             self.number(Code::Cmp_rm64_imm32, to, limit);
             self.e.branch_forward(Code::Jge_rel32_64)
         });
@@ -242,6 +263,7 @@ impl Compiler<'_> {
                 self.e
                     .op(Instruction::with2(Code::Mov_r64_rm64, to, current));
             }
+            (Input::Register(Gpr::Rsp), ..) => self.stack_pointer(to, 0),
             (Input::Block, ..) => self.constant(to, self.hooked.id.block.into()),
             (Input::Identifier, ..) => self.constant(to, self.hooked.id.pack()),
             _ => {}

@@ -112,10 +112,7 @@ impl Probed {
             let why = "it reads kernel memory, and this target takes no code that may fault there: load ilk.ko without arena_mib";
             loads.then(|| why.to_owned())
         };
-        let why = { probe.expressions() }
-            .find_map(unsupported)
-            .or_else(no_room);
-        let why = why.or_else(|| {
+        let why = no_room().or_else(|| {
             let deep = Demand::of_probe(self, layout).registers > Registers::MOST_WORK;
             deep.then(|| "its expressions need more registers than there are".to_owned())
         });
@@ -125,22 +122,15 @@ impl Probed {
 
 /// Whether an expression reads memory of the kernel's.
 pub(crate) fn reads_memory(expr: &Expr) -> bool {
-    expr.any(&mut |node| matches!(node.kind, ExprKind::Load { .. }))
+    expr.any(&mut |node| {
+        let stacked = matches!(node.kind, ExprKind::Input(input) if is_stacked(input));
+        stacked || matches!(node.kind, ExprKind::Load { .. })
+    })
 }
 
-/// The first thing in an expression that no code is generated for.
-fn unsupported(expr: &Expr) -> Option<String> {
-    let mut why = None;
-    expr.any(&mut |node| {
-        let found = match &node.kind {
-            ExprKind::Input(Input::Argument(6..)) => Some("it reads an argument on the stack"),
-            ExprKind::Input(Input::Register(Gpr::Rsp)) => Some("it reads the stack pointer"),
-            _ => None,
-        };
-        why = found;
-        found.is_some()
-    });
-    why.map(str::to_owned)
+/// Whether an input is an argument on the stack.
+pub(crate) fn is_stacked(input: Input) -> bool {
+    matches!(input, Input::Argument(number) if argument(number).is_none())
 }
 
 /// The register an input stands in where the probe begins.
@@ -148,6 +138,8 @@ pub(crate) fn input_register(input: Input) -> Option<Register> {
     match input {
         Input::Argument(number) => argument(number),
         Input::Returned => Some(Register::RAX),
+        // The code at the hook has another than its instruments.
+        Input::Register(Gpr::Rsp) => None,
         Input::Register(gpr) => {
             let number = Gpr::ALL.iter().position(|known| *known == gpr)?;
             RegisterSet::numbered(number)
@@ -167,6 +159,8 @@ enum Leaf<'e> {
     Variable(VariableId),
     /// Memory of the kernel's, without its sign.
     Memory(Address<'e>, Width),
+    /// An argument on the stack.
+    Stacked(u8),
 }
 
 fn leaf(expr: &Expr) -> Option<Leaf<'_>> {
@@ -179,6 +173,7 @@ fn leaf(expr: &Expr) -> Option<Leaf<'_>> {
             Input::Comm(half) => Leaf::Comm(half),
             Input::Cpu => Leaf::Cpu,
             Input::Tsc | Input::Nsecs => Leaf::Clock,
+            Input::Argument(number) if is_stacked(*input) => Leaf::Stacked(number),
             _ => return None,
         },
         _ => return None,

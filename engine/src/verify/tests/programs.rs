@@ -125,7 +125,7 @@ proptest! {
 }
 
 /// Programs with every kind of test, value and action.
-const PROGRAMS: [&str; 17] = [
+const PROGRAMS: [&str; 18] = [
     "hit / pid == 77 && arg0 != 0 / { @n = count() }",
     "hit / comm == \"swapper/0\" || (s64)arg1 < -3 / { sample(arg0 + arg1 * 3) }",
     "hit { sample((arg0 >> 3) / 10 + arg1 % 7 + (arg2 & 0xff) * tid) }",
@@ -144,6 +144,7 @@ const PROGRAMS: [&str; 17] = [
     "hit { sample(*(u32 *)(arg0 + 8)); sample(*(u16 *)arg1 - *(u32 *)(arg0 + 8)) }",
     "hit { sample(*(u32 *)arg0 - *(u8 *)arg0); sample(*(u8 *)arg0 - *(u32 *)arg0) }",
     "hit { sample((s64)arg0 / (s64)arg1 - (s64)arg2 % (s64)tid) }",
+    "entry { sample(arg6 - arg7 * 3); @a = hist(reg(\"sp\")) }",
 ];
 
 fn programs() -> impl Iterator<Item = Plan> {
@@ -206,6 +207,15 @@ fn no_condition_operand_or_constant_of_a_program_can_be_another() {
             if ends_with_number {
                 changes.push((at + one.len() - 1, 1));
             }
+            // So is the last byte of a displacement, where nothing stands behind it.
+            let last = one.op_count().checked_sub(1);
+            let immediate = last.is_some_and(|last| {
+                let kind = one.op_kind(last);
+                kind != OpKind::Memory && kind != OpKind::Register
+            });
+            if one.memory_displ_size() > 1 && !immediate {
+                changes.push((at + one.len() - 1, 1));
+            }
             let conditional = one.flow_control() == FlowControl::ConditionalBranch;
             let code = &plan.patches[0].code;
             if conditional {
@@ -262,7 +272,7 @@ fn no_read_of_memory_can_go_on_elsewhere() {
     }
     assert_eq!(
         entries,
-        2 + 3 + 1 + 4 + 3 + 4,
+        2 + 3 + 1 + 4 + 3 + 4 + 2,
         "constant addresses of a process are not read"
     );
 }
@@ -353,6 +363,38 @@ fn entry_and_return_probes_stand_at_every_exit() {
     );
     let gone = gone.unwrap_err().to_string();
     assert!(gone.contains("argument-gone"), "{gone}");
+}
+
+#[test]
+fn arguments_on_the_stack_are_read_at_the_entry_only() {
+    let image = kernel().image();
+    let source = |hook: &str| format!("instrument mine \"x.\"; {hook} {{ sample(arg6) }}");
+    passes(
+        &image,
+        &written(&image, "worker", 0, &source("entry")).unwrap(),
+    );
+    // The same code, where the stack pointer may be another.
+    let entry = written(&image, "worker", 0, &source("entry")).unwrap();
+    let program = (*entry.instruments[0].probe.clone().unwrap().checked).clone();
+    let hook = "hit { sample(1) }";
+    for (block, right) in [(0, true), (1, false)] {
+        let plan = written(
+            &image,
+            "worker",
+            block,
+            &format!("instrument mine \"x.\"; {hook}"),
+        );
+        let live = Live {
+            registers: RegisterSet::ALL,
+            flags: true,
+        };
+        let plan = with_program(&image, &plan.unwrap(), program.clone(), live).unwrap();
+        let refused = verify(&image, plan)
+            .err()
+            .map(|violations| list(&violations));
+        assert_eq!(refused.is_none(), right, "{refused:?}");
+        assert!(refused.is_none_or(|said| said.contains("arguments on the stack")));
+    }
 }
 
 /// What reads memory is refused where the kernel handles reads that fail, by the planner and by the proof.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use gilk_engine::Addr;
 use gilk_engine::session::{Session, Workload};
 use ilk_driver::client::FailedReads;
 
@@ -34,6 +35,12 @@ const BAD: &str = "instrument bad \"Reads what cannot be read.\"; global @none;\
       sample(*(u16 *)(0x400000 + @none) + 5);\n\
       @none = 0\n\
     }";
+
+/// Serves reads and writes of other processes' memory, and is told which by its seventh argument.
+const REMOTE: &str = "process_vm_rw";
+/// What the return address, on top of the stack at the entry, has above it.
+const STACKED: &str = "instrument stacked \"An argument on the stack, and who passed it.\";\n\
+    entry / comm == \"witness\" / { sample(vm_write); sample(*(u64 *)reg(\"sp\")) }";
 
 /// What the kernel keeps of the running thread is what it says of it.
 const SAME: &str = "instrument same \"Whether types lead to what the kernel says.\";\n\
@@ -110,6 +117,43 @@ fn names_of_files_are_read_where_the_types_lead_and_bad_addresses_give_0() {
         (outcome.summary.lost(), outcome.summary.missing),
         ((0, 0), 0)
     );
+    turn.assert_untouched();
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn arguments_on_the_stack_are_what_the_caller_passed() {
+    let shared = shared();
+    let turn = shared.turn();
+    let session = Session {
+        name: "stacked".into(),
+        duration: DURATION,
+        workload: Some(Workload {
+            program: "/bin/witness".into(),
+            arguments: Vec::new(),
+            start: 0.5,
+        }),
+        placements: vec![placement(REMOTE, 0, "stacked", (0.0, DURATION))],
+        sources: sources(&[("stacked", STACKED)]),
+        ..Session::empty()
+    };
+    let outcome = turn.run(&session);
+    let remote = |line: &String| line.split("remote ").nth(1).map(|said| said.trim().parse());
+    let said: Vec<u64> = { outcome.said.iter() }
+        .filter_map(remote)
+        .map(Result::unwrap)
+        .collect();
+    assert!(said.len() > 10 && said.contains(&1), "{:?}", outcome.said);
+    let found = values(&outcome, 0);
+    let pairs = found.chunks(2).map(|pair| pair[0]);
+    assert_eq!(pairs.collect::<Vec<u64>>(), said);
+    // The return address is the caller's, one for reads and one for writes.
+    for pair in found.chunks(2) {
+        let caller = shared.image.function_at(Addr(pair[1])).unwrap();
+        let named = ["process_vm_readv", "process_vm_writev"][pair[0] as usize];
+        assert!(caller.name.contains(named), "{} {pair:?}", caller.name);
+    }
+    assert_eq!(outcome.summary.failed_reads[0].count, 0);
     turn.assert_untouched();
 }
 
