@@ -13,8 +13,8 @@ use crate::Addr;
 pub enum Rule {
     /// The address is outside the kernel's text, or in text that boot frees.
     NotText,
-    /// The text is a module's, which may go away; it is looked at and not spliced.
-    ModuleText,
+    /// The text is that of the module that does the splicing.
+    OwnText,
     /// The kernel forbids probes here (kprobe blacklist, noinstr, entry text).
     Blacklisted,
     /// The function's bytes do not decode as instructions from its start.
@@ -85,7 +85,7 @@ impl Rule {
     pub const fn name(self) -> &'static str {
         match self {
             Self::NotText => "not-text",
-            Self::ModuleText => "module-text",
+            Self::OwnText => "own-text",
             Self::Blacklisted => "blacklisted",
             Self::Undecodable => "undecodable",
             Self::Probed => "probed",

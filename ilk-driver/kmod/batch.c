@@ -316,6 +316,13 @@ static void ilk_settle(struct ilk_job *jobs, u32 count)
 	}
 }
 
+/* Whether a poke is of a module's text that may not be there any more, or may be another's. */
+static bool ilk_is_gone(const struct ilk_poke *poke, u32 modules)
+{
+	return modules != ilk_modules_gone && !ilk_is_core(poke->addr) &&
+	       !ilk_site_find(poke->addr, poke->addr);
+}
+
 /*
  * 0 if the batch was carried out or refused: batch->reason tells which. An error if the
  * request itself cannot be read.
@@ -324,12 +331,12 @@ int ilk_batch_run(struct ilk_batch *batch)
 {
 	struct ilk_poke *pokes;
 	struct ilk_job *jobs;
-	u32 at = 0, waits = ilk_waits;
+	u32 at = 0, count = 0, waits = ilk_waits;
 	int err;
 
 	batch->failed = batch->reason = ILK_OK;
 	batch->tsc_begin = batch->tsc_end = 0;
-	if (batch->waits || batch->count > ILK_MAX_POKES)
+	if (batch->waits || batch->gone || batch->count > ILK_MAX_POKES)
 		return -EINVAL;
 	if (!batch->count)
 		return 0;
@@ -349,19 +356,21 @@ int ilk_batch_run(struct ilk_batch *batch)
 		return -ENOMEM;
 	}
 	for (u32 i = 0; i < batch->count; i++)
-		jobs[i].poke = &pokes[i];
+		if (!ilk_is_gone(&pokes[i], batch->modules))
+			jobs[count++].poke = &pokes[i];
+	batch->gone = batch->count - count;
 	/* By address, so that an overlap is named at the later of two. */
-	ilk_sort(jobs, batch->count, ilk_by_address);
-	batch->reason = ilk_prepare(jobs, batch->count, &at);
+	ilk_sort(jobs, count, ilk_by_address);
+	batch->reason = ilk_prepare(jobs, count, &at);
 	if (!batch->reason) {
-		ilk_sort(jobs, batch->count, ilk_by_stage);
-		batch->reason = ilk_connect(jobs, batch->count, &at);
+		ilk_sort(jobs, count, ilk_by_stage);
+		batch->reason = ilk_connect(jobs, count, &at);
 	}
 	if (!batch->reason)
-		batch->reason = ilk_commit(jobs, batch->count, batch, &at);
+		batch->reason = ilk_commit(jobs, count, batch, &at);
 	if (batch->reason)
 		batch->failed = jobs[at].poke - pokes;
-	ilk_settle(jobs, batch->count);
+	ilk_settle(jobs, count);
 	batch->waits = ilk_waits - waits;
 	kvfree(jobs);
 	kvfree(pokes);

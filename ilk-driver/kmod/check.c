@@ -68,6 +68,7 @@ int ilk_check_init(void)
 	mutex_lock(ilk_sym.kprobe_mutex);
 	list_for_each_entry(entry, ilk_sym.kprobe_blacklist, list) {
 		sprint_symbol_no_offset(name, entry->start_addr);
+		*strchrnul(name, ' ') = '\0';
 		if (ilk_black_count < ARRAY_SIZE(ilk_black_names))
 			ilk_black_names[ilk_black_count] = jhash(name, strlen(name), 0);
 		ilk_black_count++;
@@ -104,13 +105,14 @@ void ilk_check_exit(void)
 static u8 ilk_branch_span(const struct ilk_poke *poke)
 {
 	u8 opcode = poke->kind == ILK_SHORT ? JMP8_INSN_OPCODE : JMP32_INSN_OPCODE;
+	u32 readable = ilk_readable(poke->addr);
 	u8 bytes[MAX_INSN_SIZE];
 	struct insn insn;
 
-	memcpy(bytes, (const void *)poke->addr, sizeof(bytes));
+	memcpy(bytes, (const void *)poke->addr, readable);
 	memcpy(bytes, poke->write, poke->len);
 	if ((int)ilk_call(ilk_sym.insn_decode, (unsigned long)&insn, (unsigned long)bytes,
-			  sizeof(bytes), INSN_MODE_KERN, 0) < 0)
+			  readable, INSN_MODE_KERN, 0) < 0)
 		return 0;
 	/* Of what may stand before a jmp, this alone changes it, on some processors. */
 	for (int i = 0; i < insn.prefixes.nbytes && i < 4; i++)
@@ -163,8 +165,10 @@ enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span)
 	    poke->flags & ~(ILK_POKE_MULTI | ILK_POKE_REMOVE) ||
 	    (poke->flags & ILK_POKE_MULTI && !kinds[poke->kind].multi))
 		return ILK_BAD_REQUEST;
-	if (poke->addr < (unsigned long)ilk_sym.stext ||
-	    poke->addr >= (unsigned long)ilk_sym.etext - 2 * MAX_INSN_SIZE)
+	if (poke->addr >= (unsigned long)ilk_sym.etext - 2 * MAX_INSN_SIZE && ilk_is_core(poke->addr))
+		return ILK_NOT_TEXT;
+	if (!ilk_is_core(poke->addr) && !ilk_site_find(poke->addr, poke->addr) &&
+	    !ilk_module_of(poke->addr, poke->addr + max_t(u8, poke->len, 1) - 1))
 		return ILK_NOT_TEXT;
 
 	if (poke->flags & ILK_POKE_REMOVE) {
@@ -213,7 +217,10 @@ static bool ilk_on_blacklist(unsigned long first, unsigned long last)
 	return false;
 }
 
-/* Refusals by the function's name. What gcc split off a function has its name and a dot. */
+/*
+ * Refusals by the function's name. What gcc split off a function has its name and a dot; behind that of a
+ * module's function is a space and the module. A static call of a module has its trampoline there.
+ */
 static bool ilk_name_denied(unsigned long addr, bool int3)
 {
 	char name[KSYM_SYMBOL_LEN];
@@ -221,6 +228,9 @@ static bool ilk_name_denied(unsigned long addr, bool int3)
 	u32 hash;
 
 	sprint_symbol_no_offset(name, addr);
+	*strchrnul(name, ' ') = '\0';
+	if (str_has_prefix(name, "__SCT__"))
+		return true;
 	dot = strchrnul(name, '.');
 	hash = jhash(name, dot - name, 0);
 	for (size_t i = 0; *dot && i < ilk_black_count; i++)
@@ -233,9 +243,45 @@ static bool ilk_name_denied(unsigned long addr, bool int3)
 	return false;
 }
 
+/* Whether what the kernel itself rewrites at an address, which is not behind `last`, has the byte `first`. */
+static bool ilk_reaches(unsigned long addr, enum ilk_reason reason, unsigned long first)
+{
+	u8 byte = *(const u8 *)addr;
+	/* A jump label has two bytes, unless it is jmp rel32 or the nop of five. */
+	bool small = reason == ILK_JUMP_LABEL && byte != JMP32_INSN_OPCODE && byte != 0x0f;
+
+	return addr + (small ? 2 : ILK_JMP) > first;
+}
+
+/* What a module brought with it, which is little. */
+static enum ilk_reason ilk_check_module(const struct module *module, unsigned long first,
+					unsigned long last)
+{
+	for (u32 i = 0; i < module->num_jump_entries; i++) {
+		unsigned long at = jump_entry_code(&module->jump_entries[i]);
+
+		if (at <= last && at + ILK_JMP > first && ilk_reaches(at, ILK_JUMP_LABEL, first))
+			return ILK_JUMP_LABEL;
+	}
+	for (int i = 0; i < module->num_static_call_sites; i++) {
+		const struct static_call_site *call = &module->static_call_sites[i];
+		unsigned long at = (long)&call->addr + call->addr;
+
+		if (at <= last && at + ILK_JMP > first)
+			return ILK_STATIC_CALL;
+	}
+	return ILK_OK;
+}
+
 static enum ilk_reason ilk_check_reserved(unsigned long first, unsigned long last)
 {
 	size_t low = 0, high = ilk_reserved_count;
+
+	if (!ilk_is_core(first)) {
+		const struct module *module = ilk_module_of(first, last);
+
+		return module ? ilk_check_module(module, first, last) : ILK_NOT_TEXT;
+	}
 
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
@@ -245,15 +291,9 @@ static enum ilk_reason ilk_check_reserved(unsigned long first, unsigned long las
 		else
 			high = middle;
 	}
-	for (; low < ilk_reserved_count && ilk_reserved[low].addr <= last; low++) {
-		u8 byte = *(const u8 *)ilk_reserved[low].addr;
-		/* A jump label has two bytes, unless it is jmp rel32 or the nop of five. */
-		bool small = ilk_reserved[low].reason == ILK_JUMP_LABEL &&
-			     byte != JMP32_INSN_OPCODE && byte != 0x0f;
-
-		if (ilk_reserved[low].addr + (small ? 2 : ILK_JMP) > first)
+	for (; low < ilk_reserved_count && ilk_reserved[low].addr <= last; low++)
+		if (ilk_reaches(ilk_reserved[low].addr, ilk_reserved[low].reason, first))
 			return ilk_reserved[low].reason;
-	}
 	return ILK_OK;
 }
 
@@ -273,7 +313,7 @@ static bool ilk_within(unsigned long first, unsigned long last, const char *star
 
 static bool ilk_decode(unsigned long addr, struct insn *insn)
 {
-	return (int)ilk_call(ilk_sym.insn_decode, (unsigned long)insn, addr, MAX_INSN_SIZE,
+	return (int)ilk_call(ilk_sym.insn_decode, (unsigned long)insn, addr, ilk_readable(addr),
 			     INSN_MODE_KERN, 0) >= 0;
 }
 

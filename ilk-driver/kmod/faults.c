@@ -67,7 +67,7 @@ u32 ilk_faults_most(void)
 	return ilk_arena_is_text() && ilk_own_count < ILK_MAX_FAULTS ? ILK_MAX_FAULTS - ilk_own_count : 0;
 }
 
-/* The entry of the kernel's own table for an instruction of its text. */
+/* The kernel's own entry for an instruction of its text, or a module's; none once that is gone. */
 static const ilk_entry *ilk_entry_of(u64 original)
 {
 	return (const ilk_entry *)ilk_call(ilk_sym.exception_entry, original, 0, 0, 0, 0);
@@ -90,6 +90,8 @@ static void ilk_entry_make(ilk_entry *entry, unsigned long block, const struct i
 	if (like)
 		ilk_entry_set(entry, block + fault->offset,
 			      (unsigned long)&like->fixup + like->fixup, like->data);
+	else if (fault->original)	/* of a module that went: nobody runs it */
+		ilk_entry_set(entry, block + fault->offset, block + fault->offset, EX_TYPE_DEFAULT);
 	else
 		ilk_entry_set(entry, block + fault->offset, block + fault->fixup, EX_TYPE_DEFAULT);
 }

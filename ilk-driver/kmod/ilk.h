@@ -28,6 +28,7 @@
  * done; it gives a pointer.
  */
 bool ilk_starved(void);
+extern struct mutex ilk_mutex;	/* the device's: one request at a time */
 #define ILK_TRY(allocation) (ilk_starved() ? NULL : (allocation))
 #define ILK_TRY_USER(copy) (ilk_starved() ? ERR_PTR(-ENOMEM) : (copy))
 
@@ -45,6 +46,7 @@ struct ilk_symbols {
 	void *get_kprobe;
 	void *insn_decode;
 	void *exception_entry;
+	void *module_text;
 	struct mutex *text_mutex;
 	struct mutex *kprobe_mutex;
 	struct list_head *kprobe_blacklist;
@@ -128,12 +130,20 @@ void ilk_site_leave(struct ilk_site *site);
 void ilk_site_drop(struct ilk_site *site);
 void ilk_site_poke(const struct ilk_site *site, const u8 *bytes, u32 len);
 int ilk_sites_clear(void);
+void ilk_sites_leave(const struct module *going);
 extern struct notifier_block ilk_die_block;
 void ilk_text_lock(void);
 void ilk_text_unlock(void);
 void ilk_poke_finish(void);
 void ilk_wait_for_tasks(void);
 extern u32 ilk_waits;		/* how often that was called; changes with the device's mutex held */
+
+/* modules.c: text of modules. What is asked for is there until the device's mutex is let go of. */
+extern u32 ilk_modules_gone;	/* how many have been unloaded */
+extern struct notifier_block ilk_module_block;
+struct module *ilk_module_of(unsigned long first, unsigned long last);
+bool ilk_is_core(unsigned long address);
+u32 ilk_readable(unsigned long address);
 
 /* tracer.c: sites that the kernel's function tracer leads from. */
 int ilk_tracer_add(unsigned long *sites, u32 count);

@@ -17,7 +17,7 @@
 #include <linux/types.h>
 #include <linux/ioctl.h>
 
-#define ILK_ABI_VERSION 6u
+#define ILK_ABI_VERSION 7u
 #define ILK_MAX_POKES (1u << 20)	/* pokes in one batch */
 #define ILK_MAX_PUSHED 4096u
 #define ILK_MAX_FAULTS 65536u	/* instructions of the arena that may fault, those of the module itself included */
@@ -81,7 +81,7 @@ struct ilk_info {
 	__u32 task_comm;
 	__u64 gs_cpu;		/* number of the CPU: 32 bits */
 	__u32 faults;		/* instructions that may fault, all writes together; 0: none is taken */
-	__u32 reserved;
+	__u32 modules;		/* modules that have been unloaded since this one was loaded; wraps */
 	char release[64];	/* uname -r the module was built for */
 };
 
@@ -183,7 +183,7 @@ struct ilk_poke {
 enum ilk_reason {
 	ILK_OK = 0,
 	ILK_BAD_REQUEST,	/* a field out of range */
-	ILK_NOT_TEXT,		/* not core-kernel text */
+	ILK_NOT_TEXT,		/* no text of the kernel, nor of a module that is loaded and is not this one */
 	ILK_BLACKLISTED,	/* on the kprobe blacklist, a thunk, or on the path of an int3 */
 	ILK_JUMP_LABEL,
 	ILK_STATIC_CALL,
@@ -217,6 +217,10 @@ enum ilk_reason {
  *
  * ILK_MISMATCH is given for a removal too if someone else wrote over the splice while the batch was under way.
  * That one, and what it needs, stays until ILK_IOC_RESET or close.
+ *
+ * When a module is unloaded, the splices in its text come out before it goes. Whoever looked at modules when
+ * another number of them had been unloaded may not know whose text an address is: pokes outside the kernel's own
+ * text are then left out, and counted, unless what they are about is still in place.
  */
 struct ilk_batch {
 	__u64 pokes;
@@ -224,6 +228,8 @@ struct ilk_batch {
 	__u32 failed;		/* out: index of the poke refused */
 	__u32 reason;		/* out: enum ilk_reason */
 	__u32 waits;		/* in: 0; out: how often it waited for all threads */
+	__u32 modules;		/* in: `modules` of struct ilk_info when the client looked at modules' text */
+	__u32 gone;		/* in: 0; out: pokes left out */
 	__u64 tsc_begin;	/* out: when the first byte was written */
 	__u64 tsc_end;		/* out: when every CPU sees the last */
 };

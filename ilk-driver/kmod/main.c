@@ -12,7 +12,7 @@
 
 #include "ilk.h"
 
-static DEFINE_MUTEX(ilk_mutex);	/* one request at a time */
+DEFINE_MUTEX(ilk_mutex);
 static unsigned long ilk_open_bit;
 static bool ilk_greeted;	/* the owner has named the right version */
 
@@ -88,6 +88,7 @@ static long ilk_info(struct ilk_info __user *user)
 	info.arena_size = ilk_arena_size;
 	info.unwinds = ilk_unwinds;
 	info.faults = ilk_faults_most();
+	info.modules = READ_ONCE(ilk_modules_gone);
 	strscpy(info.release, UTS_RELEASE, sizeof(info.release));
 	ilk_ring_describe(&info);
 	if (copy_to_user(user, &info, sizeof(info)))
@@ -206,12 +207,17 @@ static int __init ilk_init(void)
 	err = ilk_starved() ? -ENOMEM : register_die_notifier(&ilk_die_block);
 	if (err)
 		goto no_sites;
+	err = ilk_starved() ? -ENOMEM : register_module_notifier(&ilk_module_block);
+	if (err)
+		goto no_modules;
 	err = ilk_starved() ? -ENOMEM : misc_register(&ilk_device);
 	if (err)
 		goto no_device;
 	return 0;
 
 no_device:
+	unregister_module_notifier(&ilk_module_block);
+no_modules:
 	unregister_die_notifier(&ilk_die_block);
 no_sites:
 	ilk_ring_exit();
@@ -226,6 +232,7 @@ no_arena:
 static void __exit ilk_exit(void)
 {
 	misc_deregister(&ilk_device);
+	unregister_module_notifier(&ilk_module_block);
 	unregister_die_notifier(&ilk_die_block);
 	ilk_arena_forget();
 	ilk_ring_exit();

@@ -170,19 +170,24 @@ static struct ilk_site *ilk_site_next(struct ilk_site *site)
 	return ilk_site_of(site ? rb_next(&site->node.node[0]) : rb_first(&ilk_sites.tree[0]));
 }
 
-/* Takes out, of these kinds, what is ours and nothing in place is on. Returns whether there was any. */
-static bool ilk_clear_kinds(unsigned int kinds)
+/*
+ * Takes out, of these kinds, what is ours and nothing in place is on; of a module that goes, only its, and
+ * what someone else wrote over goes with it. Returns whether there was any.
+ */
+static bool ilk_clear_kinds(unsigned int kinds, const struct module *going)
 {
 	struct ilk_site *site = NULL;
 	bool any = false;
 
 	ilk_text_lock();
 	while ((site = ilk_site_next(site))) {
+		bool ours = site->kind == ILK_TRACER || ilk_site_ours(site);
+
 		if (site->out || site->users || !(BIT(site->kind) & kinds))
 			continue;
-		if (site->kind != ILK_TRACER && !ilk_site_ours(site))
+		if (going ? !within_module_core(site->addr, going) : !ours)
 			continue;
-		if (site->kind != ILK_TRACER)
+		if (site->kind != ILK_TRACER && ours)
 			ilk_site_poke(site, site->original, site->len);
 		ilk_site_leave(site);
 		any = true;
@@ -190,6 +195,42 @@ static bool ilk_clear_kinds(unsigned int kinds)
 	ilk_poke_finish();
 	ilk_text_unlock();
 	return any;
+}
+
+/* Bounces come out when nothing leads over them: no thread may be in one when its bytes change. */
+static void ilk_clear_all(const struct module *going)
+{
+	if (ilk_clear_kinds(BIT(ILK_SHORT), going))
+		ilk_wait_for_tasks();
+	ilk_clear_kinds(BIT(ILK_BOUNCE), going);
+	ilk_clear_kinds(BIT(ILK_JUMP) | BIT(ILK_TRAP) | BIT(ILK_TRACER), going);
+}
+
+/* Takes out every splice in the text of a module that goes. */
+void ilk_sites_leave(const struct module *going)
+{
+	struct ilk_site *site = NULL, *next;
+	bool any = false;
+
+	mutex_lock(ilk_sym.kprobe_mutex);
+	while ((site = ilk_site_next(site))) {
+		if (!within_module_core(site->addr, going))
+			continue;
+		any = true;
+		if (site->kind == ILK_TRACER)
+			ilk_tracer_remove(&site->addr, 1);
+	}
+	if (any)
+		ilk_clear_all(going);
+	mutex_unlock(ilk_sym.kprobe_mutex);
+	if (!any)
+		return;
+	ilk_wait_for_tasks();
+	for (site = ilk_site_next(NULL); site; site = next) {
+		next = ilk_site_next(site);
+		if (site->out && within_module_core(site->addr, going))
+			ilk_site_drop(site);
+	}
 }
 
 /*
@@ -206,11 +247,7 @@ int ilk_sites_clear(void)
 
 	mutex_lock(ilk_sym.kprobe_mutex);
 	ilk_tracer_clear();
-	/* No thread may be in a bounce when its bytes change, nor run them before they have. */
-	if (ilk_clear_kinds(BIT(ILK_SHORT)))
-		ilk_wait_for_tasks();
-	ilk_clear_kinds(BIT(ILK_BOUNCE));
-	ilk_clear_kinds(BIT(ILK_JUMP) | BIT(ILK_TRAP) | BIT(ILK_TRACER));
+	ilk_clear_all(NULL);
 	mutex_unlock(ilk_sym.kprobe_mutex);
 	ilk_wait_for_tasks();
 

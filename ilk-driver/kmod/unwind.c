@@ -81,10 +81,11 @@ void ilk_unwind_exit(void)
 	ilk_table_free(&ilk_published);
 }
 
-/* The kernel's row of an address in its text: the last that is not behind it. */
-static struct orc_entry ilk_orc_of(unsigned long address)
+/* The row of an address in a sorted table: the last that is not behind it. */
+static struct orc_entry ilk_orc_in(const int *ip, const struct orc_entry *orc, size_t count,
+				   unsigned long address)
 {
-	const int *first = ilk_sym.orc_ip, *last = ilk_sym.orc_ip_end - 1;
+	const int *first = ip, *last = ip + count - 1;
 
 	while (first < last) {
 		const int *middle = first + (last - first + 1) / 2;
@@ -94,7 +95,25 @@ static struct orc_entry ilk_orc_of(unsigned long address)
 		else
 			last = middle - 1;
 	}
-	return ilk_sym.orc[first - ilk_sym.orc_ip];
+	return orc[first - ip];
+}
+
+/* The row of an address in the kernel's text or a module's. Returns whether it is. */
+static bool ilk_orc_of(unsigned long address, struct orc_entry *orc)
+{
+	const struct module *module;
+
+	if (ilk_is_core(address)) {
+		*orc = ilk_orc_in(ilk_sym.orc_ip, ilk_sym.orc, ilk_sym.orc_ip_end - ilk_sym.orc_ip,
+				  address);
+		return true;
+	}
+	module = ilk_module_of(address, address);
+	*orc = (struct orc_entry){};
+	if (module && module->arch.num_orcs)
+		*orc = ilk_orc_in(module->arch.orc_unwind_ip, module->arch.orc_unwind,
+				  module->arch.num_orcs, address);
+	return module;
 }
 
 /* Below so many bytes pushed. What is found from rbp stays where it is. */
@@ -115,7 +134,6 @@ static struct orc_entry ilk_orc_below(struct orc_entry orc, u32 pushed)
 /* Reads the rows that come with a block's code; they are the block's also if some are wrong. */
 int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *request)
 {
-	unsigned long stext = (unsigned long)ilk_sym.stext, etext = (unsigned long)ilk_sym.etext;
 	struct ilk_row *rows;
 	int err = -EINVAL;
 
@@ -136,13 +154,14 @@ int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *reque
 	}
 	for (u32 i = 0; i < request->row_count; i++) {
 		const struct ilk_row *row = &rows[i];
+		struct orc_entry orc;
 
 		if (row->offset >= request->len || (i && row->offset <= rows[i - 1].offset) ||
 		    row->pushed >= ILK_MAX_PUSHED || row->pushed % 8 ||
-		    row->original < stext || row->original >= etext)
+		    !ilk_orc_of(row->original, &orc))
 			goto out;
 		block->rows[i].offset = row->offset;
-		block->rows[i].orc = ilk_orc_below(ilk_orc_of(row->original), row->pushed);
+		block->rows[i].orc = ilk_orc_below(orc, row->pushed);
 	}
 	block->row_count = request->row_count;
 	ilk_rows_changed = true;

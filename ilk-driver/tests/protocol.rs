@@ -192,16 +192,17 @@ fn message() -> impl Strategy<Value = Message> {
             })
         });
     let switched = (
-        any::<(u32, u64, u64)>(),
+        any::<(u32, u32, u64, u64)>(),
         -1e9..1e9,
         proptest::option::of(refusal()),
     )
-        .prop_map(|((batch, tsc_begin, tsc_end), asked, refused)| {
+        .prop_map(|((batch, gone, tsc_begin, tsc_end), asked, refused)| {
             Message::Switched(Switched {
                 batch,
                 asked,
                 tsc_begin,
                 tsc_end,
+                gone,
                 refused,
             })
         });

@@ -8,6 +8,9 @@ use super::{Block, BlockEnd, BlockIndex, Cfg, Edge, EdgeKind};
 use crate::image::{FunctionId, SiteKind};
 use crate::{Addr, Image, Refusal, Rule, Span};
 
+/// The module that does the splicing.
+const OWN_MODULE: &str = "ilk";
+
 /// Analyses one function.
 pub(super) fn build(image: &Image, id: FunctionId) -> Cfg {
     let Some(function) = image.function(id) else {
@@ -58,11 +61,11 @@ fn by_target(edges: &[Edge]) -> Vec<u32> {
 
 /// The refusal of a function that lies in text where the kernel forbids probes.
 fn forbidden(image: &Image, span: Span) -> Option<Refusal> {
-    if let Some(module) = image.module_at(span.start) {
+    if image.module_at(span.start) == Some(OWN_MODULE) {
         return Some(Refusal {
-            rule: Rule::ModuleText,
+            rule: Rule::OwnText,
             at: span.start,
-            why: format!("it is text of the module {module}, which may be unloaded"),
+            why: "it is the text of the module that does the splicing".to_owned(),
         });
     }
     let site = image

@@ -25,8 +25,7 @@ impl Image {
         Self::build(parts, &ModuleParts::default(), None)
     }
 
-    /// As [`Image::from_live`], with the functions of modules. They can be looked at; a hook in them is
-    /// refused by [`Rule::ModuleText`](crate::Rule::ModuleText). A module whose tables are of a form
+    /// As [`Image::from_live`], with the functions of modules. A module whose tables are of a form
     /// that is not known is left out.
     ///
     /// # Errors

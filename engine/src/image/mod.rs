@@ -167,6 +167,15 @@ impl Image {
         text.contains(at).then_some(name.as_str())
     }
 
+    /// All of the text that `at` lies in: the core kernel's, or a section of a module's.
+    #[must_use]
+    pub fn text_of(&self, at: Addr) -> Span {
+        let behind = self.modules.partition_point(|(text, _)| text.start <= at);
+        let module = behind.checked_sub(1).and_then(|own| self.modules.get(own));
+        let module = module.filter(|(text, _)| text.contains(at));
+        module.map_or(self.text, |(text, _)| *text)
+    }
+
     /// Every function of the core kernel's text and of modules', by address.
     #[must_use]
     pub fn functions(&self) -> &[Function] {
@@ -204,9 +213,8 @@ impl Image {
     /// entry (`__pfx_`, `__cfi_`) begins with a symbol, so it is no part of this.
     #[must_use]
     pub fn padding_behind(&self, function: FunctionId) -> Span {
-        let start = self
-            .function(function)
-            .map_or(Addr(0), |function| function.span.end);
+        let span = { self.function(function) }.map_or(Span::default(), |function| function.span);
+        let start = span.end;
         let next = self
             .symbols
             .entries()
@@ -216,7 +224,7 @@ impl Image {
             .entries()
             .get(next)
             .map_or(start, |symbol| symbol.at);
-        let end = next.min(self.text.end).max(start);
+        let end = next.min(self.text_of(span.start).end).max(start);
         let bytes = self.bytes(Span { start, end }).unwrap_or_default();
         let mut decoder = Decoder::with_ip(64, bytes, start.0, DecoderOptions::NONE);
         let mut behind = start;

@@ -29,7 +29,7 @@ struct Section<'p> {
 
 /// Text that is there as long as the module is.
 fn is_text(name: &str) -> bool {
-    name.contains("text") && !name.starts_with(".init")
+    name.contains("text")
 }
 
 /// Tables that an image needs, and data that may hold addresses of text.
@@ -75,8 +75,10 @@ fn parse(list: &str) -> Result<Vec<Section<'_>>> {
             );
             return Err(Error::Image { reason });
         };
-        // Those that boot of the module frees are said to be at zero.
-        if section.span.start != Addr(0) {
+        // What was freed when the module had begun may be said to be at zero, or where it was and something else
+        // is now.
+        let freed = |name: &str| name.starts_with(".init") || matches!(name, ".symtab" | ".strtab");
+        if section.span.start != Addr(0) && !freed(section.name) {
             sections.push(section);
         }
     }
@@ -193,6 +195,7 @@ mod tests {
     const LIST: &str = "virtio 16384 .text 0xffffffffc0001000\n\
                         virtio 16384 .init.text 0x0000000000000000\n\
                         virtio 16384 __bug_table 0xffffffffc0002000\n\
+                        virtio 16384 .init.rodata 0xffffffffc0002800\n\
                         net 4096 .text 0xffffffffc0002100\n";
 
     #[test]

@@ -77,8 +77,10 @@ fn padding<'a>(originals: &'a Originals<'_>, span: Span) -> Result<(&'a Routine,
     let runs_on = routine.instructions.last().is_none_or(|last| last.runs_on);
     let functions = originals.image.functions();
     let next = functions.partition_point(|function| function.span.start <= span.start);
-    let text = originals.image.text();
-    let next = functions.get(next).map_or(text.end, |next| next.span.start);
+    let text = originals.image.text_of(routine.span.start);
+    let next = functions
+        .get(next)
+        .map_or(text.end, |next| next.span.start.min(text.end));
     if runs_on || next < span.end {
         return Err("it is not between two functions of which the first never runs on".into());
     }

@@ -4,7 +4,7 @@
 use std::mem::size_of;
 
 /// The version of the header this mirrors.
-pub const ABI_VERSION: u32 = 6;
+pub const ABI_VERSION: u32 = 7;
 /// Pokes in one batch.
 pub const MAX_POKES: u32 = 1 << 20;
 /// Room for the bytes of one poke.
@@ -76,8 +76,8 @@ pub struct Info {
     pub gs_cpu: u64,
     /// Instructions of the arena that may fault, at most.
     pub faults: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// Modules that have been unloaded since this one was loaded.
+    pub modules: u32,
     /// The release the module was built for, ended by a zero.
     pub release: [u8; 64],
 }
@@ -170,6 +170,10 @@ pub struct Batch {
     pub reason: u32,
     /// In: zero; out: how often it waited for all threads.
     pub waits: u32,
+    /// In: [`Info::modules`] when modules' text was looked at.
+    pub modules: u32,
+    /// In: zero; out: pokes left out, whose module may be gone.
+    pub gone: u32,
     /// Out: when the first byte was written.
     pub tsc_begin: u64,
     /// Out: when every CPU sees the last.
@@ -298,7 +302,7 @@ pub fn reason(code: u32) -> &'static str {
     match code {
         0 => "nothing was wrong",
         1 => "a field is out of range",
-        2 => "the address is not the kernel's own text",
+        2 => "the address is not text of the kernel, nor of a module that is loaded",
         3 => "the kernel forbids probes there (kprobe blacklist)",
         4 => "the bytes hold a jump label, which the kernel rewrites itself",
         5 => "the bytes hold a static call, which the kernel rewrites itself",
@@ -385,7 +389,7 @@ mod tests {
             task_comm,
             gs_cpu,
             faults,
-            reserved,
+            modules,
             release
         );
         layout!(
@@ -415,6 +419,8 @@ mod tests {
             failed,
             reason,
             waits,
+            modules,
+            gone,
             tsc_begin,
             tsc_end
         );

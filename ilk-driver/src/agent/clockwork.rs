@@ -192,15 +192,16 @@ impl Clockwork {
             [] => Ok(Done {
                 begin: now,
                 end: now,
+                gone: 0,
             }),
             pokes => self.device.batch(pokes),
         };
-        let (tsc_begin, tsc_end) = match &done {
+        let (tsc_begin, tsc_end, gone) = match &done {
             Ok(done) => {
                 self.in_place.remember(pokes);
-                (done.begin, done.end)
+                (done.begin, done.end, done.gone)
             }
-            Err(_) => (now, sys::tsc()),
+            Err(_) => (now, sys::tsc(), 0),
         };
         // What was splashed counts no more, so this is its last and exact total.
         let told = drain.tell_totals(&mut counters, Some(tsc_end));
@@ -210,6 +211,7 @@ impl Clockwork {
             asked,
             tsc_begin,
             tsc_end,
+            gone,
             refused: refused.clone(),
         };
         self.outbox.tell(&Message::Switched(switched));

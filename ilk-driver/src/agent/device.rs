@@ -36,6 +36,8 @@ pub(super) struct Word {
 pub(super) struct Done {
     pub(super) begin: u64,
     pub(super) end: u64,
+    /// Pokes left out: they are of a module's text, and a module has gone since it was looked at.
+    pub(super) gone: u32,
 }
 
 impl Device {
@@ -71,7 +73,7 @@ impl Device {
             task_comm: 0,
             gs_cpu: 0,
             faults: 0,
-            reserved: 0,
+            modules: 0,
             release: [0; 64],
         };
         // SAFETY: the request's number says that `info` is read and written, and how large it is.
@@ -230,6 +232,7 @@ impl Device {
         let mut request = abi::Batch {
             pokes: raw.as_ptr() as u64,
             count,
+            modules: self.info.modules,
             ..abi::Batch::default()
         };
         // SAFETY: `pokes` points to `count` pokes, which are only read, and live until the call returns.
@@ -254,6 +257,7 @@ impl Device {
         Ok(Done {
             begin: request.tsc_begin,
             end: request.tsc_end,
+            gone: request.gone,
         })
     }
 

@@ -38,6 +38,8 @@ pub struct Switch {
     pub begun: f64,
     /// When every CPU saw the last.
     pub done: f64,
+    /// Splices it left out: a module has been unloaded since its text was read, and took its splices along.
+    pub gone: u32,
 }
 
 /// How a session went.
@@ -110,6 +112,13 @@ pub struct InstrumentSummary {
 }
 
 impl Summary {
+    /// Writes of splices that were left out, because a module had been unloaded meanwhile.
+    #[must_use]
+    pub fn gone(&self) -> u64 {
+        let gone = self.switches.iter().map(|switch| u64::from(switch.gone));
+        gone.sum()
+    }
+
     /// Hits that were not sampled: (ring full, timer stop without a start).
     #[must_use]
     pub fn lost(&self) -> (u64, u64) {

@@ -155,6 +155,7 @@ impl Tally {
             asked,
             tsc_begin,
             tsc_end,
+            gone,
             ..
         } = *switched;
         let switch = Switch {
@@ -162,6 +163,7 @@ impl Tally {
             asked,
             begun: self.clock.seconds(tsc_begin),
             done: self.clock.seconds(tsc_end),
+            gone,
         };
         self.switches.push(switch);
         let mark = |kind, id| Mark {
@@ -237,6 +239,7 @@ mod tests {
             asked: 0.5,
             tsc_begin,
             tsc_end: tsc_begin + 10,
+            gone: 0,
             refused: None,
         }
     }
@@ -308,7 +311,8 @@ mod tests {
                 batch: 0,
                 asked: 0.5,
                 begun: 1.0,
-                done: 1.1
+                done: 1.1,
+                gone: 0,
             }
         );
         assert_eq!(

@@ -18,8 +18,12 @@ pub(super) struct Driver {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Gives the modules that the port needs, each after those it depends on. Built-in ones are not among them.
-pub(super) fn needed(modules: Option<&Path>, release: &str) -> Result<Vec<Driver>> {
+/// Gives the modules that the port needs, and `further` ones, each after those it depends on. Built-in ones are not among them.
+pub(super) fn needed(
+    modules: Option<&Path>,
+    release: &str,
+    further: &[String],
+) -> Result<Vec<Driver>> {
     let Some(modules) = modules else {
         return Err(failed(format!(
             "there is no directory of modules for {release}: neither beside its headers, nor beside its image, nor in /lib/modules"
@@ -32,7 +36,8 @@ pub(super) fn needed(modules: Option<&Path>, release: &str) -> Result<Vec<Driver
         seen: BTreeSet::new(),
         drivers: Vec::new(),
     };
-    for name in WANTED {
+    let further = further.iter().map(String::as_str);
+    for name in WANTED.into_iter().chain(further) {
         loading.add(name)?;
     }
     Ok(loading.drivers)
@@ -55,7 +60,7 @@ impl Loading {
             .iter()
             .find(|path| module_name(path).as_deref() == Some(name))
             .cloned();
-        let file = file.ok_or_else(|| failed(format!("the kernel has no driver {name}, neither built in nor as a module, and the lab talks to its agent through it")))?;
+        let file = file.ok_or_else(|| failed(format!("the kernel has no driver {name}, neither built in nor as a module, and the lab needs it")))?;
         let bytes = decompressed(&file)?;
         for dependency in dependencies(&bytes) {
             self.add(&dependency)?;
@@ -165,7 +170,7 @@ mod tests {
             "kernel/drivers/virtio/virtio_ring.ko\n",
         )
         .unwrap();
-        let files: Vec<_> = needed(Some(root.path()), "test")
+        let files: Vec<_> = needed(Some(root.path()), "test", &[])
             .map_err(|trouble| trouble.to_string())
             .unwrap()
             .into_iter()
@@ -181,7 +186,10 @@ mod tests {
         fs::create_dir_all(&home).unwrap();
         module(&home, "other", "");
         fs::write(root.path().join("modules.builtin"), "").unwrap();
-        let trouble = needed(Some(root.path()), "test").err().unwrap().to_string();
+        let trouble = needed(Some(root.path()), "test", &[])
+            .err()
+            .unwrap()
+            .to_string();
         assert!(trouble.contains("virtio_pci"), "{trouble}");
     }
 }

@@ -48,7 +48,7 @@ pub(super) fn packed(
         archive.file("lab/rivals.ko", &read(rivals)?);
     }
     let mut list = String::new();
-    for driver in drivers::needed(kernel.modules.as_deref(), &kernel.release)? {
+    for driver in drivers::needed(kernel.modules.as_deref(), &kernel.release, &options.drivers)? {
         archive.file(&format!("lab/{}", driver.file), &driver.bytes);
         list.push_str(&driver.file);
         list.push('\n');
@@ -56,11 +56,11 @@ pub(super) fn packed(
     archive.file("lab/drivers", list.as_bytes());
     let home = options.cache.join("initramfs");
     fs::create_dir_all(&home).map_err(on("create", &home))?;
-    let kind = if contents.rivals.is_some() {
-        "-rivals"
-    } else {
-        ""
-    };
+    let rivals = contents.rivals.map(|_| "rivals");
+    let further = options.drivers.iter().map(String::as_str);
+    let kind: String = { rivals.into_iter().chain(further) }
+        .map(|part| format!("-{part}"))
+        .collect();
     let product = home.join(format!("{}{kind}.cpio", kernel.release));
     let bytes = archive.finish();
     if fs::read(&product).is_ok_and(|old| old == bytes) {

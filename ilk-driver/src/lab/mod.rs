@@ -62,6 +62,8 @@ pub struct Options {
     pub accelerator: Option<Accelerator>,
     /// Whether what ilk is measured beside is packed too: `/lab/rivals.ko` and `/bin/rivals`.
     pub rivals: bool,
+    /// Further modules of the kernel that are loaded, each with what it needs; they stay in `/lab`.
+    pub drivers: Vec<String>,
     /// Whether `ilk.ko` is loaded. Without it the agent answers that it is missing.
     pub load_module: bool,
     /// Further words for the kernel's command line.
@@ -94,6 +96,7 @@ impl Default for Options {
             memory_mib: 1024,
             accelerator: None,
             rivals: false,
+            drivers: Vec::new(),
             load_module: true,
             append: Vec::new(),
             arguments: Vec::new(),

@@ -350,6 +350,8 @@ pub struct Switched {
     pub tsc_begin: u64,
     /// TSC when every CPU saw the last.
     pub tsc_end: u64,
+    /// Pokes left out: a module has been unloaded since its text was read, and took its splices along.
+    pub gone: u32,
     /// Why it was refused, if it was: the session ends then.
     pub refused: Option<Refusal>,
 }

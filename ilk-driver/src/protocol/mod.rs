@@ -44,7 +44,7 @@ pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
 pub use schedule::{Collection, Interval, Schedule, Strategy, Workload};
 
 /// Changes with every change of a message.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Bytes of the largest frame that is read or written, its length not counted.
 pub const MAX_FRAME: usize = 4 << 20;
 /// Bytes of kernel memory in one [`Request::Read`].

@@ -11,6 +11,7 @@ mod hostile;
 mod instruments;
 mod losses;
 mod memory;
+mod modules;
 mod natives;
 mod once;
 mod paths;

@@ -22,6 +22,9 @@ const SLOW: [&str; 2] = [
     "clocksource: Long readout interval",
 ];
 
+/// A module of the kernel that is loaded: it needs no device.
+pub(crate) const DRIVER: &str = "tun";
+
 /// A booted lab with its kernel's image, used by one test at a time.
 pub(crate) struct Shared {
     pub(crate) lab: Lab,
@@ -63,7 +66,11 @@ pub(crate) fn shared_of(prepared: &Prepared) -> Arc<Shared> {
 
 /// The lab's files.
 pub(crate) fn prepared() -> Prepared {
-    prepare(&Options::default(), &mut |_| ()).unwrap_or_else(|error| panic!("{error}"))
+    let options = Options {
+        drivers: vec![DRIVER.to_owned()],
+        ..Options::default()
+    };
+    prepare(&options, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// A number that a variable asks for.
@@ -254,7 +261,8 @@ pub(crate) fn run(
     run_with(connection, (image, &library), (session, false), recording)
 }
 
-fn run_with(
+/// The same with a library; stopped when the workload ends, if that is asked for.
+pub(crate) fn run_with(
     connection: &mut Connection,
     (image, library): (&Image, &Library),
     (session, to_its_end): (&Session, bool),

@@ -245,6 +245,10 @@ pub(crate) fn print(summary: &Summary) {
             summary.retired,
             "splices taken out before their time, for what stood there had been hit",
         ),
+        (
+            summary.gone(),
+            "writes of splices left out, for a module has been unloaded since its text was read, and took its splices along",
+        ),
     ] {
         if count > 0 {
             println!("{count} {what}.");
