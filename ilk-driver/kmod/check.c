@@ -219,7 +219,7 @@ static bool ilk_on_blacklist(unsigned long first, unsigned long last)
 
 /*
  * Refusals by the function's name. What gcc split off a function has its name and a dot; behind that of a
- * module's function is a space and the module. A static call of a module has its trampoline there.
+ * module's function is a space and the module.
  */
 static bool ilk_name_denied(unsigned long addr, bool int3)
 {
@@ -229,8 +229,6 @@ static bool ilk_name_denied(unsigned long addr, bool int3)
 
 	sprint_symbol_no_offset(name, addr);
 	*strchrnul(name, ' ') = '\0';
-	if (str_has_prefix(name, "__SCT__"))
-		return true;
 	dot = strchrnul(name, '.');
 	hash = jhash(name, dot - name, 0);
 	for (size_t i = 0; *dot && i < ilk_black_count; i++)
@@ -253,10 +251,15 @@ static bool ilk_reaches(unsigned long addr, enum ilk_reason reason, unsigned lon
 	return addr + (small ? 2 : ILK_JMP) > first;
 }
 
-/* What a module brought with it, which is little. */
+/* What a module brought with it, which is little; the trampolines of its static calls have only names. */
 static enum ilk_reason ilk_check_module(const struct module *module, unsigned long first,
 					unsigned long last)
 {
+	char name[KSYM_SYMBOL_LEN];
+
+	sprint_symbol_no_offset(name, first);
+	if (str_has_prefix(name, "__SCT__"))
+		return ILK_STATIC_CALL;
 	for (u32 i = 0; i < module->num_jump_entries; i++) {
 		unsigned long at = jump_entry_code(&module->jump_entries[i]);
 

@@ -126,7 +126,7 @@ static void symbols_missing(void)
 		"set_memory_ro", "set_memory_rw", "set_memory_x", "set_memory_nx", "get_kprobe",
 		"kprobe_mutex", "kprobe_blacklist", "__start___jump_table", "__stop___jump_table",
 		"__start_static_call_sites", "__stop_static_call_sites", "ftrace_caller",
-		"ftrace_regs_caller_end",
+		"ftrace_regs_caller_end", "search_exception_tables", "__module_text_address",
 	};
 
 	CHECK(!shell("rmmod ilk"), "the module does not go");
