@@ -8,6 +8,7 @@ use gilk_engine::cfg::BlockIndex;
 use gilk_engine::image::FunctionId;
 use gilk_engine::placement::Style;
 use gilk_engine::{Addr, HookType};
+use ilk_driver::sources::SourceLine;
 
 use crate::desk::Pane;
 use crate::menus::MENUS;
@@ -145,6 +146,10 @@ pub enum Command {
     ConnectSsh,
     /// Choose a kernel on a file, to look at and plan on.
     OpenKernel,
+    /// Choose a vmlinux with debug information of the target's kernel.
+    OpenDebugInfo,
+    /// Open a source file at a line.
+    OpenSource(SourceLine),
     /// Show the tour from its beginning, or end it.
     Tour,
     /// Show what the words mean and how things are done.
@@ -278,6 +283,8 @@ impl Command {
             Self::ConnectSocket => "Connect to a socket…",
             Self::ConnectSsh => "Connect over ssh…",
             Self::OpenKernel => "Open kernel file…",
+            Self::OpenDebugInfo => "Open debug information…",
+            Self::OpenSource(_) => "Open source file",
             Self::Tour => "Tour",
             Self::Manual => "Manual",
             Self::Disconnect => "Disconnect",

@@ -155,6 +155,8 @@ impl App {
             Command::ConnectSocket => self.ask(Purpose::Socket, None),
             Command::ConnectSsh => self.ask(Purpose::Machine, None),
             Command::OpenKernel => self.ask(Purpose::Kernel, None),
+            Command::OpenDebugInfo => self.ask(Purpose::DebugInfo, None),
+            Command::OpenSource(line) => self.open_source(&line, ctx),
             Command::Tour => {
                 self.state.tour = match self.state.tour {
                     Some(_) => None,
@@ -378,6 +380,11 @@ impl App {
             Purpose::Machine => self.connect(Source::Ssh(path.display().to_string())),
             Purpose::LabKernel => self.connect(Source::LabOf(path.display().to_string())),
             Purpose::Kernel => self.connect(Source::Image(path)),
+            Purpose::DebugInfo => {
+                if let Some(catalogue) = self.state.catalogue.clone() {
+                    crate::worker::sources::open(mail, self.targets, catalogue, Some(path));
+                }
+            }
             Purpose::SaveRecording => self.state.run.path = path.display().to_string(),
         }
     }

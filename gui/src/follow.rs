@@ -22,6 +22,8 @@ pub(crate) struct Searched {
     target: u64,
     modules: bool,
     among: Option<BTreeSet<FunctionId>>,
+    /// Whether files of sources are known.
+    files: bool,
 }
 
 impl App {
@@ -33,11 +35,13 @@ impl App {
             return;
         };
         self.look_for_hookable(&catalogue);
+        self.state.functions.filed = self.state.lines.files.is_some();
         let wanted = Searched {
             filter: self.state.functions.filter.clone(),
             target: self.targets,
             modules: self.state.functions.scope == Scope::Modules,
             among: self.among(&catalogue),
+            files: self.state.lines.files.is_some(),
         };
         if self.searched.as_ref() != Some(&wanted)
             || self.state.functions.answered.is_none() && self.searched.is_none()
@@ -47,6 +51,7 @@ impl App {
                 filter: wanted.filter.clone(),
                 modules: wanted.modules,
                 among: wanted.among.clone(),
+                files: self.state.lines.files.clone(),
             });
             self.searched = Some(wanted);
         }

@@ -14,6 +14,7 @@ use crate::instruments_pane::Carried;
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
+use crate::worker::searcher::{folders, named};
 
 /// The list's state.
 #[derive(Debug, Default)]
@@ -33,6 +34,8 @@ pub struct Functions {
     /// The filter is to get the cursor.
     pub focus: bool,
     scroll_to_row: bool,
+    /// Whether it is known which file each comes from.
+    pub(crate) filed: bool,
 }
 
 impl Functions {
@@ -147,7 +150,11 @@ pub fn show(
     };
     if functions.found.is_empty() {
         if functions.answered.as_deref() == Some(functions.filter.as_str()) {
+            let by_file = folders(&functions.filter).next().is_some();
             let what = match functions.scope {
+                _ if by_file && !functions.filed => {
+                    "No source files are known: open the kernel's debug information from the Target menu."
+                }
                 Scope::Touched => "No function with instruments matches: add one, or list all.",
                 Scope::Hot => "No function that was hit matches: run the session, or list all.",
                 Scope::Modules => "No function of a module matches: list all.",
@@ -220,7 +227,7 @@ fn filter(ui: &mut Ui, functions: &mut Functions, enabled: bool, said: &mut Vec<
     let field = TextEdit::singleline(&mut functions.filter)
         .id(filter_id())
         .font(code(text::CODE + 0.5))
-        .hint_text("Filter: any letters of the name   ( / )")
+        .hint_text("Filter: letters of the name, or a folder/   ( / )")
         .desired_width(f32::INFINITY)
         .margin(vec2(8.0, 6.0));
     let response = widgets::named(
@@ -247,8 +254,8 @@ fn rows(
     said: &mut Vec<Command>,
 ) {
     let tokens = Tokens::of(ui);
-    let mut finder =
-        (!functions.filter.trim().is_empty()).then(|| Finder::new(functions.filter.trim()));
+    let names = named(&functions.filter);
+    let mut finder = (!names.is_empty()).then(|| Finder::new(&names));
     ui.spacing_mut().item_spacing.y = 0.0;
     let mut area = ScrollArea::vertical()
         .auto_shrink(false)

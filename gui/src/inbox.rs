@@ -18,7 +18,7 @@ use crate::document::Document;
 use crate::graph::Scene;
 use crate::state::{NoticeKind, TargetState};
 use crate::timeline::{Opened, Record};
-use crate::worker::{Analysis, Message, TargetNews};
+use crate::worker::{self, Analysis, Message, TargetNews};
 
 /// How long a frame listens at most: what is left waits for the next.
 const PATIENCE: Duration = Duration::from_millis(6);
@@ -114,6 +114,16 @@ impl App {
                     self.state.hookable = Some(hookable);
                 }
             }
+            Message::Sources(number, opened) => {
+                if number == self.targets {
+                    self.sources_read(opened);
+                }
+            }
+            Message::SourceFiles(number, files) => {
+                if number == self.targets {
+                    self.state.lines.files = Some(files);
+                }
+            }
             Message::Counting(session, planned) => self.counting(session, planned),
             Message::Exported(path, Err(error)) => {
                 self.exported(&path);
@@ -181,6 +191,13 @@ impl App {
         if let TargetState::Busy(_) = self.state.target {
             self.state.target = TargetState::Offline;
         }
+        worker::sources::open(
+            self.workers.mail(),
+            self.targets,
+            Arc::clone(&catalogue),
+            None,
+        );
+        self.state.lines.clear();
         self.state.catalogue = Some(catalogue);
         self.state.calls = None;
         self.state.hookable = None;

@@ -13,7 +13,7 @@ use crate::graph::Scene;
 use crate::graph::marks::{Mark, sentence};
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
-use crate::{at_hook, panels, style_panel, widgets};
+use crate::{at_hook, panels, sources, style_panel, widgets};
 
 /// Draws the inspector.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
@@ -33,6 +33,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
             widgets::inset(ui, |ui| match state.graph.selected {
                 Some(block) => {
                     about_block(ui, &scene, block);
+                    sources::show(ui, &mut state.lines, &scene, block, said);
                     ui.add_space(space::SMALL);
                     for hook in [HookType::Pre, HookType::Post] {
                         hook_card(ui, state, &scene, block, hook);
@@ -47,6 +48,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
                 }
                 None => {
                     about_function(ui, &scene);
+                    sources::show(ui, &mut state.lines, &scene, BlockIndex(0), said);
                     ui.add_space(space::SMALL);
                     ui.label(
                         RichText::new("Click a block to see what can be measured there.")

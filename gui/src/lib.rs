@@ -38,6 +38,7 @@ pub mod schedule;
 pub mod screenshot;
 mod seen;
 mod session_panel;
+pub mod sources;
 pub mod state;
 mod status;
 mod style_panel;

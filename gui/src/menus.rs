@@ -118,6 +118,7 @@ pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
             Some(Command::ConnectSsh),
             Some(Command::ConnectSocket),
             Some(Command::OpenKernel),
+            Some(Command::OpenDebugInfo),
             Some(Command::Reconnect),
             Some(Command::Disconnect),
         ],

@@ -164,6 +164,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         | Command::OpenKernel => {
             state.run.active.is_none() && !matches!(state.target, TargetState::Busy(_))
         }
+        Command::OpenDebugInfo => state.catalogue.is_some(),
         Command::Disconnect => !matches!(state.target, TargetState::None | TargetState::Lost(_)),
         _ => true,
     }

@@ -27,6 +27,7 @@ use crate::history::History;
 use crate::palette::Palette;
 use crate::run::Run;
 use crate::schedule::Schedule;
+use crate::sources::Lines;
 use crate::theme::Colours;
 use crate::timeline::Timeline;
 use crate::tour::Tour;
@@ -47,6 +48,8 @@ pub struct State {
     pub(crate) hookable: Option<Arc<BTreeSet<FunctionId>>>,
     /// Who calls whom in it, once that was asked.
     pub calls: Option<Arc<Calls>>,
+    /// Which lines of source code comes from.
+    pub lines: Lines,
     /// The list of functions.
     pub functions: Functions,
     /// The graph of the open function.
@@ -117,6 +120,7 @@ impl State {
             console: Vec::new(),
             hookable: None,
             calls: None,
+            lines: Lines::default(),
             functions: Functions::default(),
             graph: Graph::default(),
             opening: None,

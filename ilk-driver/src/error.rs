@@ -162,6 +162,15 @@ pub enum Error {
         /// What it is instead, or what is wrong with it.
         reason: String,
     },
+    /// A file has no debug information of the kernel at hand.
+    #[cfg(feature = "client")]
+    #[error("{path} does not tell this kernel's source lines. {reason}")]
+    Sources {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead, as whole sentences.
+        reason: String,
+    },
     /// The lab could not be prepared or booted.
     #[cfg(feature = "client")]
     #[error("The lab could not {step}: {reason}")]

@@ -2,7 +2,7 @@
 //!
 //! [`protocol`] is what is said; [`agent`] says it beside the kernel, as root; `client` says it
 //! for the window and the terminal program, as anyone; `lab` is a kernel to try things on;
-//! `saved` is a kernel on a file.
+//! `saved` is a kernel on a file; `sources` which lines of source its code comes from.
 
 pub mod agent;
 #[cfg(feature = "client")]
@@ -16,6 +16,8 @@ pub mod protocol;
 #[cfg(feature = "client")]
 pub mod saved;
 mod shared;
+#[cfg(feature = "client")]
+pub mod sources;
 pub mod spread;
 #[cfg(feature = "client")]
 pub mod ssh;

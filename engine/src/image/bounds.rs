@@ -25,6 +25,8 @@ pub(crate) struct Bounds {
     pub(crate) trampolines: Option<Span>,
     /// The kernel's type data (`CONFIG_DEBUG_INFO_BTF`), which an image can do without.
     pub(crate) types: Option<Span>,
+    /// The kernel's notes, its build's identifier among them.
+    pub(crate) notes: Option<Span>,
 }
 
 /// Sections of the text that Linux forbids probes in (`arch_populate_kprobe_blacklist` and
@@ -41,6 +43,7 @@ const FORBIDDEN: [(&str, &str); 6] = [
 ];
 
 const TRAMPOLINES: (&str, &str) = ("__static_call_text_start", "__static_call_text_end");
+const NOTES: (&str, &str) = ("__start_notes", "__stop_notes");
 const TYPES: (&str, &str) = ("__start_BTF", "__stop_BTF");
 
 impl Bounds {
@@ -115,6 +118,7 @@ impl Bounds {
                 .collect(),
             trampolines: span(TRAMPOLINES).filter(|span| !span.is_empty()),
             types: span(TYPES).filter(|span| !span.is_empty()),
+            notes: span(NOTES).filter(|span| !span.is_empty()),
         };
         if bounds.text.is_empty() {
             return Err(Error::Image {

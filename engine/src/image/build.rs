@@ -161,6 +161,7 @@ impl Image {
             compiled,
             types: Typed::new(bounds.types),
             read_only,
+            notes: bounds.notes,
         })
     }
 }

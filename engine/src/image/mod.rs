@@ -23,6 +23,7 @@ mod lookup;
 mod memory;
 mod modules;
 mod names;
+mod notes;
 mod sites;
 mod sweep;
 mod tables;
@@ -111,6 +112,7 @@ pub struct Image {
     types: Typed,
     /// Read-only data without the types, of modules too; sorted.
     read_only: Vec<Span>,
+    notes: Option<Span>,
 }
 
 /// The memory to read for an image, given the kernel's symbols: text, read-only data, tables and types,
@@ -145,6 +147,13 @@ impl Image {
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.live
+    }
+
+    /// The identifier that the kernel's build gave it, which its debug information has too; `None` if
+    /// its notes have none, or were not read.
+    #[must_use]
+    pub fn build_id(&self) -> Option<&[u8]> {
+        notes::build_id(self.memory.bytes(self.notes?)?)
     }
 
     /// The core kernel's text, without what boot frees.

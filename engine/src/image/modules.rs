@@ -160,6 +160,7 @@ impl Module {
                 forbidden: forbidden.map(|section| section.span).collect(),
                 trampolines: found(".static_call.text").map(|section| section.span),
                 types: None,
+                notes: None,
             },
             texts,
         })

@@ -46,6 +46,8 @@ pub enum Purpose {
     LabKernel,
     /// A kernel to look at.
     Kernel,
+    /// A kernel's debug information.
+    DebugInfo,
 }
 
 impl Purpose {
@@ -66,6 +68,7 @@ impl Purpose {
             Self::Machine => "Connect over ssh",
             Self::LabKernel => "Start the lab with another kernel",
             Self::Kernel => "Open kernel file",
+            Self::DebugInfo => "Open debug information",
         }
     }
 
@@ -76,6 +79,7 @@ impl Purpose {
             Self::Machine => "user@machine",
             Self::LabKernel => "6.12, 6.12 rt, or a vmlinuz and its headers",
             Self::Socket => "path of the agent's socket",
+            Self::DebugInfo => "vmlinux with debug information, of this very kernel",
             Self::Kernel => "vmlinux, vmlinuz, or what ilk dump saved",
             _ => "path of the file",
         }
@@ -117,6 +121,7 @@ impl Purpose {
             Self::ExportRecording => ("Exports", exports().to_vec()),
             Self::Picture => ("Pictures", vec!["png"]),
             Self::OpenInstrument | Self::SaveInstrument => ("Instruments", vec!["gilk"]),
+            Self::DebugInfo => ("Debug information", vec!["debug"]),
             Self::Socket => ("Sockets", vec!["sock"]),
             Self::Machine | Self::LabKernel | Self::Kernel => ("All files", vec!["*"]),
             Self::OpenRecording | Self::SaveRecording => ("Recordings", vec!["arrow", "gilk"]),

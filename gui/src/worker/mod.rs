@@ -7,6 +7,7 @@
 //! | `searcher` | filters the list of functions |
 //! | `planner` | plans and verifies the session after every change, and as it would be with the inspector's instrument in it; compiles the editor's; plans a counting run |
 //! | `caller` | one a kernel: who calls whom |
+//! | `sources` | one a kernel: its debug information, and the file of every function |
 //! | `hookable` | one a kernel: which functions can be hooked |
 //! | `files` | one a task: sessions, recordings and the desktop's file dialog |
 
@@ -15,7 +16,8 @@ pub(crate) mod caller;
 pub mod files;
 pub(crate) mod hookable;
 mod planner;
-mod searcher;
+pub(crate) mod searcher;
+pub(crate) mod sources;
 pub(crate) mod target;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +30,7 @@ use gilk_engine::image::FunctionId;
 use gilk_engine::placement::Comparison;
 use gilk_engine::{Session, VerifiedPlan};
 use ilk_driver::client::{Event, Summary, TargetInfo};
+use ilk_driver::sources::Sources;
 
 use crate::Error;
 use crate::calls::Calls;
@@ -75,6 +78,10 @@ pub enum Message {
     Calls(u64, Arc<Calls>),
     /// Which functions of the kernel of the target of that number can be hooked at their entries.
     Hookable(u64, Arc<BTreeSet<FunctionId>>),
+    /// Debug information was read for the target of that number.
+    Sources(u64, Result<Arc<Sources>, Error>),
+    /// The file of every function of the target of that number, where it is known.
+    SourceFiles(u64, Arc<Vec<Arc<str>>>),
     /// A session that only counts was planned: it, and the plan or what is wrong.
     Counting(Session, Result<Arc<VerifiedPlan>, Vec<String>>),
     /// Something that was to outlive the window could not be written.

@@ -17,6 +17,8 @@ pub struct Search {
     pub filter: String,
     /// Whether only functions of modules are wanted.
     pub modules: bool,
+    /// The file of every function, by its number, where that is known.
+    pub files: Option<Arc<Vec<Arc<str>>>>,
     /// The only functions that are wanted, where not all are.
     pub among: Option<BTreeSet<FunctionId>>,
 }
@@ -24,22 +26,73 @@ pub struct Search {
 pub(super) fn search(search: &Search, newer: &Receiver<Search>, mail: &Mail) {
     if let Some(found) = search
         .catalogue
-        .search(&search.filter, &|| !newer.is_empty())
+        .search(&named(&search.filter), &|| !newer.is_empty())
     {
         let image = search.catalogue.image();
         let in_module = |&id: &FunctionId| {
             let function = image.function(id);
             function.is_some_and(|one| image.module_at(one.span.start).is_some())
         };
+        let folders: Vec<&str> = folders(&search.filter).collect();
+        let from = |id: &FunctionId| {
+            let file = search
+                .files
+                .as_ref()
+                .and_then(|files| files.get(id.0 as usize));
+            folders
+                .iter()
+                .all(|folder| file.is_some_and(|file| lies_in(file, folder)))
+        };
         let wanted = |id: &FunctionId| {
             (!search.modules || in_module(id))
+                && from(id)
                 && search.among.as_ref().is_none_or(|among| among.contains(id))
         };
-        let found = if search.modules || search.among.is_some() {
+        let found = if search.modules || !folders.is_empty() || search.among.is_some() {
             Arc::new(found.iter().copied().filter(wanted).collect())
         } else {
             found
         };
         mail.send(Message::Found(search.filter.clone(), found));
+    }
+}
+
+/// The words of a filter that are letters of names.
+pub(crate) fn named(filter: &str) -> String {
+    let words: Vec<&str> = filter
+        .split_whitespace()
+        .filter(|word| !word.contains('/'))
+        .collect();
+    words.join(" ")
+}
+
+/// The words of a filter that are folders or files of sources.
+pub(crate) fn folders(filter: &str) -> impl Iterator<Item = &str> {
+    filter.split_whitespace().filter(|word| word.contains('/'))
+}
+
+/// Whether a file's path has a folder, or a part of a path, in it.
+fn lies_in(file: &str, folder: &str) -> bool {
+    let folder = folder.trim_start_matches('/');
+    file.match_indices(folder)
+        .any(|(at, _)| at == 0 || file.get(..at).is_some_and(|before| before.ends_with('/')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_told_from_names() {
+        assert_eq!(named("fork fs/ext4/ do"), "fork do");
+        assert_eq!(
+            folders("fork fs/ext4/ do").collect::<Vec<_>>(),
+            ["fs/ext4/"]
+        );
+        assert!(lies_in("fs/ext4/inode.c", "fs/"));
+        assert!(lies_in("fs/ext4/inode.c", "ext4/"));
+        assert!(lies_in("fs/ext4/inode.c", "/ext4/in"));
+        assert!(!lies_in("fs/ext4/inode.c", "t4/"));
+        assert!(!lies_in("kernel/fork.c", "fs/"));
     }
 }

@@ -123,6 +123,54 @@ pub(crate) fn typed() -> PathBuf {
     path
 }
 
+/// The small image with a build identifier, and a vmlinux of that build whose `kernel_clone` comes from
+/// `kernel/fork.c`.
+pub(crate) fn with_debug_information() -> (PathBuf, PathBuf) {
+    let mut parts: LiveParts = postcard::from_bytes(&std::fs::read(image_path()).unwrap()).unwrap();
+    let catalogue = catalogue();
+    let image = catalogue.image();
+    let place = image.function_named("kernel_clone").unwrap().span.start;
+    let notes = image.kernel().end.0 + 0x10_0000;
+    let mut note = Vec::new();
+    for word in [4u32, 4, 3] {
+        note.extend(word.to_le_bytes());
+    }
+    note.extend(b"GNU\0\xc0\xff\xee\x01");
+    parts.kallsyms += &format!("{notes:016x} R __start_notes\n");
+    parts.kallsyms += &format!("{:016x} R __stop_notes\n", notes + note.len() as u64);
+    parts.memory.push((Addr(notes), note));
+    let folder = tempfile::tempdir().unwrap().keep();
+    let kernel = folder.join("kernel-image");
+    std::fs::write(&kernel, postcard::to_allocvec(&parts).unwrap()).unwrap();
+
+    std::fs::create_dir_all(folder.join("kernel")).unwrap();
+    let source = "int kernel_clone(int n)\n{\n\treturn n + 1;\n}\n";
+    std::fs::write(folder.join("kernel/fork.c"), source).unwrap();
+    let vmlinux = folder.join("vmlinux");
+    let text = 0xffff_ffff_8100_0000_u64;
+    let from = text + (place.0 - image.text().start.0);
+    let done = std::process::Command::new("gcc")
+        .current_dir(&folder)
+        .args([
+            "-g",
+            "-O0",
+            "-nostdlib",
+            "-static",
+            "-fno-pic",
+            "-mcmodel=kernel",
+        ])
+        .args(["-Wl,--build-id=0xc0ffee01", "-Wl,-e,kernel_clone"])
+        .arg(format!("-Wl,-Ttext={from:#x}"))
+        .arg(format!("-Wl,--defsym=_stext={text:#x}"))
+        .args(["kernel/fork.c", "-o"])
+        .arg(&vmlinux)
+        .status()
+        .unwrap();
+    assert!(done.success());
+    std::fs::remove_dir_all(folder.join("kernel")).unwrap();
+    (kernel, vmlinux)
+}
+
 /// A window of `size`.
 pub(crate) fn window(start: Start, size: [f32; 2]) -> Harness<'static, App> {
     let theme = if start.theme == Some(ThemeChoice::Light) {

@@ -1,12 +1,14 @@
 //! `ilk cfg`: one function's graph, and what can be hooked.
 
 use std::io::Write;
+use std::path::PathBuf;
 
 use clap::Args;
 use gilk_engine::cfg::{Cfg, dot, text};
 use gilk_engine::placement::{BlockOptions, Choice, compare, coverage, options};
 use gilk_engine::remarks::Remarks;
 use gilk_engine::{Image, Refusal};
+use ilk_driver::sources::Sources;
 
 use crate::target::ImageArgs;
 
@@ -22,6 +24,9 @@ pub(crate) struct CfgCommand {
     /// which of the two a session's `Auto` takes.
     #[arg(long)]
     costs: bool,
+    /// Name lines of source, by the debug information of this kernel in a vmlinux.
+    #[arg(long, value_name = "VMLINUX", conflicts_with_all = ["dot", "costs"])]
+    debug: Option<PathBuf>,
     #[command(flatten)]
     image: ImageArgs,
 }
@@ -37,13 +42,20 @@ impl CfgCommand {
         } else if self.costs {
             costs(&mut out, &image, &cfg)?;
         } else {
-            print(&mut out, &image, &cfg)?;
+            let sources = self.debug.map(|path| Sources::open(&path, &image));
+            print(&mut out, &image, &cfg, sources.transpose()?.as_ref())?;
         }
         Ok(out.flush()?)
     }
 }
 
-fn print(out: &mut impl Write, image: &Image, cfg: &Cfg) -> std::io::Result<()> {
+fn print(
+    out: &mut impl Write,
+    image: &Image,
+    cfg: &Cfg,
+    sources: Option<&Sources>,
+) -> std::io::Result<()> {
+    let mut before = None;
     let options = options(image, cfg);
     let remarks = Remarks::of(image, cfg);
     let (pre, post) = (
@@ -69,6 +81,11 @@ fn print(out: &mut impl Write, image: &Image, cfg: &Cfg) -> std::io::Result<()> 
             hooks(out, options)?;
         }
         for line in text::lines(image, block) {
+            let source = sources.and_then(|sources| sources.line(line.at));
+            if let Some(source) = source.filter(|source| before.as_ref() != Some(source)) {
+                writeln!(out, "    {source}:")?;
+                before = Some(source);
+            }
             let bytes: String = line
                 .bytes
                 .iter()

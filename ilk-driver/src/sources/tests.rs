@@ -1,0 +1,169 @@
+use std::process::Command;
+
+use super::*;
+
+const ID: [u8; 4] = [0xc0, 0xff, 0xee, 0x01];
+
+/// A little kernel of two files in two folders, linked at `0xffffffff81000000`.
+fn built(folder: &Path, options: &[&str]) -> PathBuf {
+    for (name, text) in [
+        (
+            "mm/slab.c",
+            "int taken;\n\nint take(int n)\n{\n\ttaken += n;\n\treturn taken;\n}\n",
+        ),
+        (
+            "kernel/fork.c",
+            "int take(int n);\n\nint fork_it(int n)\n{\n\treturn take(n + 1) * 3;\n}\n",
+        ),
+    ] {
+        let path = folder.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    let out = folder.join("vmlinux");
+    let done = Command::new("gcc")
+        .current_dir(folder)
+        .args(["-O0", "-nostdlib", "-static", "-fno-pic", "-mcmodel=kernel"])
+        .args(["-Wl,--build-id=0xc0ffee01", "-Wl,-e,fork_it"])
+        .args([
+            "-Wl,-Ttext=0xffffffff81000000",
+            "-Wl,--defsym=_stext=0xffffffff81000000",
+        ])
+        .args(options)
+        .args(["./mm/../mm/slab.c", "kernel/fork.c", "-o"])
+        .arg(&out)
+        .output()
+        .unwrap();
+    assert!(
+        done.status.success(),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
+    out
+}
+
+fn kernel(id: &[u8]) -> Kernel<'_> {
+    Kernel {
+        release: "6.1.0-test",
+        build_id: Some(id),
+        text: Addr(0xffff_ffff_a600_0000),
+    }
+}
+
+/// Where a symbol is in the running kernel.
+fn place(vmlinux: &Path, name: &str) -> Addr {
+    let bytes = std::fs::read(vmlinux).unwrap();
+    let object = object::File::parse(&*bytes).unwrap();
+    Addr(object.symbol_by_name(name).unwrap().address() + 0x2500_0000)
+}
+
+#[test]
+fn lines_are_found_wherever_the_kernel_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    for options in [&["-g"][..], &["-g", "-gz=zlib"], &["-gdwarf-4"]] {
+        let path = built(folder.path(), options);
+        let sources = Sources::read(&path, &kernel(&ID)).unwrap();
+        let line = |name| sources.line(place(&path, name)).unwrap().to_string();
+        assert_eq!(line("take"), "mm/slab.c:4", "{options:?}");
+        assert_eq!(line("fork_it"), "kernel/fork.c:4", "{options:?}");
+        let there = sources.local(&sources.line(place(&path, "take")).unwrap());
+        assert!(there.unwrap().ends_with("mm/slab.c"));
+        assert_eq!(sources.line(Addr(0xffff_ffff_8100_0000)), None);
+    }
+}
+
+#[test]
+fn what_is_of_another_build_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = built(folder.path(), &["-g"]);
+    let said = |path: &Path, id: &[u8]| {
+        let error = Sources::read(path, &kernel(id)).unwrap_err();
+        assert!(matches!(error, Error::Sources { .. }));
+        error.to_string()
+    };
+    let error = said(&path, &[1, 2]);
+    assert!(
+        error.contains("c0ffee01") && error.contains("0102") && error.contains("vmlinux"),
+        "{error}"
+    );
+    let bare = built(folder.path(), &["-g0"]);
+    assert!(said(&bare, &ID).contains("no debug information"));
+    std::fs::write(&bare, b"no program").unwrap();
+    assert!(said(&bare, &ID).contains("no vmlinux"));
+    let unknown = Kernel {
+        build_id: None,
+        ..kernel(&ID)
+    };
+    assert!(Sources::read(&path, &unknown).is_err());
+    // Cut off or damaged, it is an error and no panic.
+    let whole = std::fs::read(built(folder.path(), &["-g"])).unwrap();
+    for cut in (0..whole.len()).step_by(701) {
+        std::fs::write(&path, &whole[..cut]).unwrap();
+        let _refused = Sources::read(&path, &kernel(&ID));
+    }
+    for at in (64..whole.len()).step_by(397) {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 0xff;
+        std::fs::write(&path, &damaged).unwrap();
+        if let Ok(sources) = Sources::read(&path, &kernel(&ID)) {
+            let _any = sources.line(Addr(0xffff_ffff_a600_0000));
+        }
+    }
+}
+
+#[test]
+fn the_usual_places_are_looked_at() {
+    let root = tempfile::tempdir().unwrap();
+    let below = |id: &[u8]| Sources::find_below(root.path(), &kernel(id));
+    assert!(below(&ID).unwrap().is_none());
+    let built = built(root.path(), &["-g"]);
+    let last = root.path().join("usr/lib/debug/.build-id/c0/ffee01.debug");
+    std::fs::create_dir_all(last.parent().unwrap()).unwrap();
+    std::fs::copy(&built, &last).unwrap();
+    assert_eq!(below(&ID).unwrap().unwrap().path(), last);
+    // One of another build in a better place does not hide it.
+    let first = root.path().join("usr/lib/debug/boot/vmlinux-6.1.0-test");
+    std::fs::create_dir_all(first.parent().unwrap()).unwrap();
+    std::fs::write(&first, b"none").unwrap();
+    assert_eq!(below(&ID).unwrap().unwrap().path(), last);
+    std::fs::rename(&built, &first).unwrap();
+    assert_eq!(below(&ID).unwrap().unwrap().path(), first);
+    assert!(below(&[9, 9, 9]).is_err());
+}
+
+#[test]
+fn paths_are_made_plain() {
+    assert_eq!(normal("/a/./b//c/../d.c"), "/a/b/d.c");
+    assert_eq!(normal("../x/y.c"), "../x/y.c");
+    assert_eq!(common("/a/bc/", "/a/bd/"), "/a/");
+    assert_eq!(common("a/", "b/"), "");
+}
+
+/// By hand: `GILK_VMLINUX=… GILK_IMAGE=… cargo test -p ilk-driver --lib -- --ignored --nocapture debug_package`.
+#[test]
+#[ignore = "needs GILK_VMLINUX, a vmlinux with debug information, and GILK_IMAGE, a saved image of that kernel"]
+fn a_debug_package_tells_the_lines_of_a_whole_kernel() {
+    let path = |name: &str| PathBuf::from(std::env::var_os(name).unwrap());
+    let image = crate::saved::open(&path("GILK_IMAGE")).unwrap();
+    let start = std::time::Instant::now();
+    let sources = Sources::open(&path("GILK_VMLINUX"), &image).unwrap();
+    println!("opened in {:?}: {sources:?}", start.elapsed());
+    let start = std::time::Instant::now();
+    let files = sources.files(&image, &|| true).unwrap();
+    let known = files.iter().filter(|file| !file.is_empty()).count();
+    println!(
+        "{known} of {} functions have a file, in {:?}",
+        files.len(),
+        start.elapsed()
+    );
+    let of = |name: &str| sources.line(image.function_named(name).unwrap().span.start);
+    for (name, file) in [
+        ("kernel_clone", "kernel/fork.c"),
+        ("vfs_read", "fs/read_write.c"),
+    ] {
+        let line = of(name).unwrap();
+        println!("{name}: {line}");
+        assert_eq!(line.file, file);
+    }
+    assert!(known * 100 > files.len() * 95);
+}
