@@ -295,6 +295,12 @@ impl App {
                         "The session {how}. {full} hits found their CPU's ring full and were not sampled ({unmatched} timers had no start)."
                     );
                     self.state.tell(NoticeKind::Warning, words);
+                } else if summary.gone() > 0 {
+                    let words = format!(
+                        "The session {how}. A module was unloaded meanwhile, and took its splices along: {} further writes in modules were left out; connect again to see them as they are now.",
+                        summary.gone()
+                    );
+                    self.state.tell(NoticeKind::Warning, words);
                 } else {
                     let samples = crate::widgets::grouped(summary.recording.samples);
                     self.state.tell(
