@@ -13,6 +13,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::recording::{Loss, Mark, Summary, Writer};
+use crate::totals::Totals;
 use crate::{Batch, Error, Result};
 
 /// Pieces that may wait: with batches as an agent drains them (up to 16,384 samples) 24 MB.
@@ -25,6 +26,7 @@ enum Piece {
     Samples(Arc<Batch>),
     Losses(Vec<Loss>),
     Marks(Vec<Mark>),
+    Totals(Totals),
     Written(Told),
 }
 
@@ -80,6 +82,11 @@ impl Collector {
     /// Records marks.
     pub fn marks(&self, marks: Vec<Mark>) {
         self.send(Piece::Marks(marks));
+    }
+
+    /// Has the recording say at its end what instruments have added up.
+    pub fn totals(&self, totals: Totals) {
+        self.send(Piece::Totals(totals));
     }
 
     /// Has everything written that was handed over before, and then tells `told` how many bytes the
@@ -141,6 +148,7 @@ fn record(mut writer: Writer, pieces: &Receiver<Piece>) -> Result<Summary> {
             Ok(Piece::Samples(batch)) => writer.write(&batch)?,
             Ok(Piece::Losses(losses)) => writer.losses(&losses)?,
             Ok(Piece::Marks(marks)) => marks.into_iter().try_for_each(|mark| writer.mark(mark))?,
+            Ok(Piece::Totals(totals)) => writer.totals(totals),
             Ok(Piece::Written(told)) => {
                 writer.flush()?;
                 told(writer.so_far().bytes)?;

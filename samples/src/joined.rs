@@ -15,6 +15,8 @@ use crate::record::ALL_CPUS;
 use crate::recording::{Loss, Mark, MarkKind, Recording, Summary, Writer};
 use crate::{Batch, Error, InstrumentId, Meaning, Result, Sample};
 
+mod totals;
+
 /// Ticks a second of the joint clock.
 const HZ: u64 = 1_000_000_000;
 /// The unit of what is measured in ticks of the TSC.
@@ -247,6 +249,7 @@ impl Joined {
         self.marks()?
             .into_iter()
             .try_for_each(|mark| writer.mark(mark))?;
+        writer.totals(self.totals());
         writer.finish()
     }
 }

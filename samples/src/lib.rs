@@ -38,6 +38,7 @@ pub mod profile;
 pub mod recording;
 #[cfg(feature = "recording")]
 pub mod stats;
+pub mod totals;
 
 pub use error::{Error, Result};
 pub use id::{HookType, InstrumentId};

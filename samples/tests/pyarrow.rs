@@ -15,6 +15,7 @@ use std::process::Command;
 
 use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
 use gilk_samples::recording::{Compression, Loss, LossCause, Mark, MarkKind, Writer};
+use gilk_samples::totals::{Summary, Total, Totals};
 use gilk_samples::{Batch, HookType, InstrumentId, Meaning, Sample};
 
 /// Reads the file in three ways and prints `kind id count sum` for each, sorted.
@@ -42,10 +43,12 @@ show("polars", groups.select("kind", "id", "n", "s").rows())
 print("columns", *[f"{f.name}:{f.type}" for f in reader.schema])
 print("polars-columns", *[f"{n}:{t}" for n, t in frame.schema.items()])
 for key in sorted(reader.schema.metadata):
-    if key != b"gilk":
+    if key not in (b"gilk", b"gilk.totals"):
         print(key.decode(), reader.schema.metadata[key].decode())
 about = json.loads(reader.schema.metadata[b"gilk"])
 print("labels", *[i["label"] for i in about["instruments"]])
+for one in json.loads(reader.schema.metadata[b"gilk.totals"])["added_up"]:
+    print("total", one["instrument"], one["name"], json.dumps(one["value"]))
 "#;
 
 fn python() -> String {
@@ -152,6 +155,17 @@ fn record(path: &Path, finish: bool) -> BTreeMap<(u8, u64), (u64, u64)> {
     count(17, id(1), 9);
     writer.flush().unwrap();
     if finish {
+        let values = vec![(1 << 65, 3), (-7, 2)];
+        writer.totals(Totals {
+            added_up: vec![Total {
+                placement: 0,
+                instrument: "sizes".to_owned(),
+                name: "seen".to_owned(),
+                unit: "bytes".to_owned(),
+                value: Summary::Values(values, 5),
+            }],
+            ..Totals::default()
+        });
         writer.finish().unwrap();
     } else {
         // As after kill -9: no footer, no end of stream.
@@ -186,6 +200,7 @@ fn pyarrow_and_polars_read_what_we_wrote() {
         "columns time:uint64 cpu:uint16 kind:uint8 id:uint64 value:uint64",
         "polars-columns time:UInt64 cpu:UInt16 kind:UInt8 id:UInt64 value:UInt64",
         "gilk.version 1",
+        "total sizes seen {\"Values\": [[[36893488147419103232, 3], [-7, 2]], 5]}",
         "gilk.kernel 6.1.0-40-cloud-amd64",
         "gilk.cpus 2",
         "gilk.clock.hz 2400000000",
@@ -217,11 +232,18 @@ fn the_examples_of_the_readme_run() {
         .collect();
     assert_eq!(
         examples.len(),
-        3,
-        "one with pyarrow, one with polars, one of a recording without its footer"
+        4,
+        "one with pyarrow, one with polars, one of totals, one of a recording without its footer"
     );
     for example in examples {
         let printed = run(example, &[&finished]);
+        if example.contains("gilk.totals") {
+            assert_eq!(
+                printed,
+                "sizes seen {'Values': [[[36893488147419103232, 3], [-7, 2]], 5]} bytes\n"
+            );
+            continue;
+        }
         for block in 0..3 {
             let (count, _) = expected[&(0, id(block))];
             let wanted = format!("counter pre kernel_clone block {block} {count}");

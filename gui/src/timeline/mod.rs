@@ -35,6 +35,8 @@ pub struct Opened {
     pub bytes: u64,
     /// Hits that were not sampled: ring full, timer stop without a start.
     pub lost: (u64, u64),
+    /// What instruments had added up when the run ended.
+    pub totals: Vec<AggregateSummary>,
     /// What is missing or damaged, in whole sentences.
     pub notes: Vec<String>,
 }
@@ -56,7 +58,7 @@ pub struct Record {
     pub bytes: u64,
     /// Hits that were not sampled: ring full, timer stop without a start.
     pub lost: (u64, u64),
-    /// What instruments have added up, once the run has ended. No file has it.
+    /// What instruments have added up, once the run has ended.
     pub totals: Vec<AggregateSummary>,
 }
 
@@ -84,6 +86,7 @@ impl Record {
             index,
             bytes,
             lost,
+            totals,
             ..
         } = opened;
         Self {
@@ -94,7 +97,7 @@ impl Record {
             now: None,
             bytes,
             lost,
-            totals: Vec::new(),
+            totals,
         }
     }
 

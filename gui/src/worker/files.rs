@@ -323,7 +323,7 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64)) -> Result<Opened> {
     };
     let size = |path: &Path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     let note = |recording: &Recording| recording.recovered().map(str::to_owned);
-    let (metadata, (index, troubles), losses, mut notes, bytes) = if path.is_dir() {
+    let (metadata, (index, troubles), losses, totals, mut notes, bytes) = if path.is_dir() {
         let joined = Joined::open(&joined::files(path)?)?;
         let all = joined.samples();
         let mut notes: Vec<String> = joined.recordings().filter_map(note).collect();
@@ -332,6 +332,7 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64)) -> Result<Opened> {
             joined.metadata().clone(),
             joined.index(|done| tell(done, all)),
             joined.losses()?,
+            joined.totals(),
             notes,
             joined.recordings().map(|one| size(one.path())).sum(),
         )
@@ -342,6 +343,7 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64)) -> Result<Opened> {
             recording.metadata().clone(),
             Index::of(&recording, |done| tell(done, all)),
             recording.losses()?,
+            recording.totals().clone(),
             note(&recording).into_iter().collect(),
             size(path),
         )
@@ -361,6 +363,7 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64)) -> Result<Opened> {
         index,
         bytes,
         lost: (full, unmatched),
+        totals: totals.added_up,
         notes,
     })
 }

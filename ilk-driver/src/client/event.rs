@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gilk_samples::Batch;
 use gilk_samples::metadata::Clock;
+pub use gilk_samples::totals::{FailedReads, Total as AggregateSummary};
 
 use crate::protocol::CpuLosses;
 
@@ -70,32 +71,6 @@ pub struct Summary {
     pub workload: Option<String>,
     /// Splices that were taken out before their time: what stood there `once` had been hit.
     pub retired: u64,
-}
-
-/// Reads of the kernel's memory that failed and gave 0: where there was nothing, or a process's memory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FailedReads {
-    /// Index of the placement.
-    pub placement: usize,
-    /// The instrument.
-    pub instrument: String,
-    /// How many; a side of `&&`, `||` or `?:` that does not count may have been read all the same.
-    pub count: u64,
-}
-
-/// What a placement has added up.
-#[derive(Clone, Debug, PartialEq)]
-pub struct AggregateSummary {
-    /// Index of the placement.
-    pub placement: usize,
-    /// The instrument.
-    pub instrument: String,
-    /// The aggregate's name, without the `@`.
-    pub name: String,
-    /// Unit of what is added up; empty for none.
-    pub unit: String,
-    /// What it came to.
-    pub value: gilk_instruments::program::Summary,
 }
 
 /// What one instrument delivered.

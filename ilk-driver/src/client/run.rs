@@ -10,6 +10,7 @@ use gilk_samples::clocks::Reading;
 use gilk_samples::collector::Collector;
 use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Writer;
+use gilk_samples::totals::Totals;
 
 use super::clock::{self, Question};
 use super::event::{Event, InstrumentSummary, StopFlag, Summary};
@@ -293,6 +294,11 @@ impl Run<'_> {
 
     fn finish(mut self, wire: &mut Wire, finished: &Finished) -> Result<Summary> {
         self.losses(finished.tsc, &finished.losses);
+        let totals = Totals {
+            added_up: self.tally.aggregates(&self.outline),
+            failed_reads: self.tally.failed_reads(&self.outline),
+        };
+        self.record(|collector| collector.totals(totals.clone()));
         let recording = match (self.trouble.take(), self.collector.take()) {
             (None, Some(collector)) => collector
                 .finish()
@@ -315,8 +321,8 @@ impl Run<'_> {
             missing: taken.saturating_sub(gone + self.tally.received),
             losses: finished.losses.clone(),
             instruments: self.instruments(),
-            aggregates: self.tally.aggregates(&self.outline),
-            failed_reads: self.tally.failed_reads(&self.outline),
+            aggregates: totals.added_up,
+            failed_reads: totals.failed_reads,
             switches: self.tally.switches.clone(),
             workload: self.tally.workload.clone(),
             retired: self.tally.retired,

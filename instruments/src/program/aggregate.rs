@@ -1,5 +1,6 @@
 //! Aggregates: what is added up where it happens, in words of each CPU, and read now and then.
 
+pub use gilk_samples::totals::{Bucket, Summary};
 use serde::{Deserialize, Serialize};
 
 use super::Type;
@@ -55,32 +56,6 @@ pub enum AggregateKind {
         /// How many buckets both tables have together, as a power of two.
         room_log2: u32,
     },
-}
-
-/// One bucket of a histogram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bucket {
-    /// The smallest value in it; `None` for no bound.
-    pub from: Option<i128>,
-    /// The largest value in it; `None` for no bound.
-    pub to: Option<i128>,
-    /// How many values.
-    pub count: u64,
-}
-
-/// An aggregate, read.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Summary {
-    /// A number.
-    Number(i128),
-    /// No value has come.
-    Nothing,
-    /// A mean.
-    Mean(f64),
-    /// All buckets.
-    Buckets(Vec<Bucket>),
-    /// Values by how often they came, most often first, and how many cannot be told apart.
-    Values(Vec<(i128, u64)>, u64),
 }
 
 impl Aggregate {

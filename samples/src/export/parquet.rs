@@ -76,6 +76,10 @@ impl<W: Write + Send> Parquet<W> {
         properties = properties.set_column_dictionary_enabled(value, false);
         let json = serde_json::to_string(metadata)?;
         let mut about = vec![KeyValue::new("gilk".to_owned(), json)];
+        if !recording.totals().is_empty() {
+            let json = serde_json::to_string(recording.totals())?;
+            about.push(KeyValue::new("gilk.totals".to_owned(), json));
+        }
         let (first, last) = recording.span().unwrap_or_default();
         if let Some(error) = alignment.worst_ns(first, last) {
             about.push(KeyValue::new(

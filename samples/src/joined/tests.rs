@@ -2,6 +2,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::clocks::Reading;
+use crate::totals::{Bucket, FailedReads, Summary as Value, Total, Totals};
 use crate::{HookType, Meaning};
 
 const SECOND: u64 = 1_000_000_000;
@@ -220,4 +221,74 @@ fn machines_of_one_name_are_told_apart_and_too_many_are_refused() {
     Writer::create(&path, &metadata).unwrap().finish().unwrap();
     let refused = Joined::open(&[&path, &path]).unwrap_err().to_string();
     assert!(refused.contains("more CPUs"), "{refused}");
+}
+
+#[test]
+fn totals_are_told_by_machine_and_in_time() {
+    let dir = TempDir::new().unwrap();
+    let total = |unit: &str, value| Total {
+        placement: 2,
+        instrument: "latency".into(),
+        name: "t".into(),
+        unit: unit.into(),
+        value,
+    };
+    let bucket = |from, to| Bucket {
+        from: Some(from),
+        to,
+        count: 6,
+    };
+    for (machine, hz) in [("one", 2 * SECOND), ("two", 4 * SECOND)] {
+        let mut writer = Writer::create(
+            dir.path().join(format!("{machine}.arrow")),
+            &Metadata {
+                machine: machine.into(),
+                clock: Clock {
+                    hz,
+                    ..Clock::default()
+                },
+                ..Metadata::default()
+            },
+        )
+        .unwrap();
+        let values = vec![(800, 3)];
+        let buckets = vec![bucket(4000, Some(8000)), bucket(8000, None)];
+        writer.totals(Totals {
+            added_up: vec![
+                total("ticks", Value::Number(-4000)),
+                total("bytes", Value::Number(4000)),
+                total("ticks", Value::Mean(2.0)),
+                total("ticks", Value::Values(values, 9)),
+                total("ticks", Value::Buckets(buckets)),
+            ],
+            failed_reads: vec![FailedReads {
+                placement: 0,
+                instrument: "load".into(),
+                count: 7,
+            }],
+        });
+        writer.finish().unwrap();
+    }
+    let joined = Joined::open(&files(dir.path()).unwrap()).unwrap();
+    let check = |totals: &Totals| {
+        let names: Vec<&str> = totals.added_up.iter().map(|one| &*one.instrument).collect();
+        assert_eq!(names[4..6], ["one: latency", "two: latency"]);
+        assert_eq!(totals.failed_reads[1].instrument, "two: load");
+        for (place, by) in [(0, 2), (5, 4)] {
+            let values: Vec<&Value> = totals.added_up[place..]
+                .iter()
+                .map(|one| &one.value)
+                .collect();
+            assert_eq!(values[0], &Value::Number(-4000 / by));
+            assert_eq!(values[1], &Value::Number(4000));
+            assert_eq!(values[2], &Value::Mean(2.0 / by as f64));
+            assert_eq!(values[3], &Value::Values(vec![(800 / by, 3)], 9));
+            let buckets = vec![bucket(4000 / by, Some(8000 / by)), bucket(8000 / by, None)];
+            assert_eq!(values[4], &Value::Buckets(buckets));
+        }
+    };
+    check(&joined.totals());
+    let all = dir.path().join("all");
+    joined.write(&all, |_| {}).unwrap();
+    check(Recording::open(&all).unwrap().totals());
 }

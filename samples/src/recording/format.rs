@@ -10,6 +10,7 @@ use flatbuffers::FlatBufferBuilder;
 use super::rows::RowKind;
 use super::sidecar::Block;
 use crate::metadata::Metadata;
+use crate::totals::Totals;
 
 /// What `gilk.version` says. A reader refuses a higher number.
 pub const FORMAT_VERSION: u32 = 1;
@@ -29,6 +30,8 @@ pub const COLUMNS: [(&str, usize); 5] = [
 /// 3,072 times the size of the file (when each CPU has one batch, of rows that are all the same), and
 /// some megabytes.
 pub(crate) const MAX_READ_ROWS: usize = MAX_ROWS;
+/// The key of the footer's metadata under which the totals stand.
+pub(crate) const TOTALS: &str = "gilk.totals";
 /// The first and the last bytes of an Arrow file.
 pub(crate) const MAGIC: [u8; 6] = *b"ARROW1";
 /// Where the schema message stands, and what messages and their buffers are padded to.
@@ -77,8 +80,14 @@ pub(crate) fn schema(metadata: &Metadata) -> Result<Schema, String> {
     Ok(Schema::new(fields).with_metadata(pairs))
 }
 
-/// What follows the last batch of a finished file: end of stream, footer, its length, the magic.
-pub(crate) fn tail(schema: &Schema, blocks: &[Block]) -> Result<Vec<u8>, String> {
+/// What follows the last batch of a finished file: end of stream, footer, its length, the magic. The
+/// footer's schema says one thing that the one at the start cannot know: the totals, if there are any.
+pub(crate) fn tail(schema: &Schema, totals: &Totals, blocks: &[Block]) -> Result<Vec<u8>, String> {
+    let mut schema = schema.clone();
+    if !totals.is_empty() {
+        let json = serde_json::to_string(totals).map_err(|error| error.to_string())?;
+        schema.metadata.insert(TOTALS.to_owned(), json);
+    }
     let mut builder = FlatBufferBuilder::new();
     let blocks: Vec<arrow_ipc::Block> = blocks.iter().map(Block::footer_entry).collect();
     let dictionaries = builder.create_vector::<arrow_ipc::Block>(&[]);
@@ -86,7 +95,7 @@ pub(crate) fn tail(schema: &Schema, blocks: &[Block]) -> Result<Vec<u8>, String>
     let mut tracker = DictionaryTracker::new(true);
     let schema = IpcSchemaEncoder::new()
         .with_dictionary_tracker(&mut tracker)
-        .schema_to_fb_offset(&mut builder, schema);
+        .schema_to_fb_offset(&mut builder, &schema);
     let mut footer = arrow_ipc::FooterBuilder::new(&mut builder);
     footer.add_version(arrow_ipc::MetadataVersion::V5);
     footer.add_schema(schema);

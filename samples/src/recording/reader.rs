@@ -12,6 +12,7 @@ use super::message::Decoder;
 use super::rows::{Loss, Mark, Row};
 use super::sidecar::Block;
 use crate::metadata::Metadata;
+use crate::totals::Totals;
 use crate::{Batch, Error, Result, Sample};
 
 mod scan;
@@ -30,6 +31,7 @@ pub struct Recording {
     pub(super) whole: bool,
     /// The sidecar names exactly the batches that could be read.
     pub(super) sidecar_complete: bool,
+    pub(super) totals: Totals,
     recovered: Option<String>,
 }
 
@@ -64,6 +66,7 @@ impl Recording {
             blocks: scanned.blocks,
             whole: scanned.whole,
             sidecar_complete: scanned.sidecar_complete,
+            totals: scanned.totals,
             recovered: scanned.recovered,
         })
     }
@@ -84,6 +87,12 @@ impl Recording {
     #[must_use]
     pub fn recovered(&self) -> Option<&str> {
         self.recovered.as_deref()
+    }
+
+    /// What instruments had added up when the run ended: nothing, if it was not finished.
+    #[must_use]
+    pub fn totals(&self) -> &Totals {
+        &self.totals
     }
 
     /// Every batch, in the order of the file.

@@ -66,7 +66,7 @@ pub fn recover(path: impl AsRef<Path>) -> Result<Recovery> {
         path: path.to_path_buf(),
         reason,
     };
-    let tail = format::tail(&recording.schema, &good).map_err(refuse)?;
+    let tail = format::tail(&recording.schema, &recording.totals, &good).map_err(refuse)?;
     let end = good.last().map_or(recording.head_end, Block::end);
     let file = File::options().write(true).open(path).map_err(io)?;
     recovery.removed = file.metadata().map_err(io)?.len().saturating_sub(end);

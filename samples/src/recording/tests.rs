@@ -7,6 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::metadata::{Clock, InstrumentInfo, Metadata};
 use crate::record::ALL_CPUS;
+use crate::totals::{Bucket, FailedReads, Summary, Total, Totals};
 use crate::{Batch, Error, HookType, InstrumentId, Meaning, Sample};
 
 fn metadata() -> Metadata {
@@ -277,4 +278,107 @@ fn a_full_disk_is_said_and_costs_nothing_that_was_written() {
         matches!(&error, Error::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull)
     );
     assert!(error.to_string().contains("Free some space"), "{error}");
+}
+
+/// What instruments may have added up.
+fn totals() -> impl Strategy<Value = Totals> {
+    let number = prop_oneof![
+        any::<i64>().prop_map(i128::from),
+        any::<u64>().prop_map(i128::from)
+    ];
+    let bucket = (
+        prop::option::of(number.clone()),
+        prop::option::of(number.clone()),
+        any::<u64>(),
+    );
+    let bucket = bucket.prop_map(|(from, to, count)| Bucket { from, to, count });
+    let value = prop_oneof![
+        number.clone().prop_map(Summary::Number),
+        Just(Summary::Nothing),
+        any::<i32>().prop_map(|eighths| Summary::Mean(f64::from(eighths) / 8.0)),
+        prop::collection::vec(bucket, 0..70).prop_map(Summary::Buckets),
+        (
+            prop::collection::vec((number, any::<u64>()), 0..9),
+            any::<u64>()
+        )
+            .prop_map(|(values, others)| Summary::Values(values, others)),
+    ];
+    let total = (any::<usize>(), ".{0,9}", value).prop_map(|(placement, name, value)| Total {
+        placement,
+        instrument: format!("of {name}"),
+        name,
+        unit: "ticks".to_owned(),
+        value,
+    });
+    prop::collection::vec(total, 0..5).prop_map(|added_up| Totals {
+        added_up,
+        failed_reads: vec![FailedReads {
+            placement: 1,
+            instrument: "load".to_owned(),
+            count: 7,
+        }],
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+    #[test]
+    fn totals_are_what_they_were_until_the_footer_is_gone(totals in totals()) {
+        let dir = TempDir::new().unwrap();
+        let (path, mut writer) = create(&dir);
+        writer.write(&batch(0, 0, 500)).unwrap();
+        writer.flush().unwrap();
+        writer.write(&batch(0, 500, 500)).unwrap();
+        writer.totals(totals.clone());
+        writer.finish().unwrap();
+        let recording = Recording::open(&path).unwrap();
+        prop_assert_eq!(recording.recovered(), None);
+        prop_assert_eq!(recording.totals(), &totals);
+        // A batch that is damaged is left out, and the totals stay.
+        let mut bytes = fs::read(&path).unwrap();
+        let inside = recording.blocks()[0].offset as usize + 9;
+        bytes[inside] ^= 0xff;
+        fs::write(&path, &bytes).unwrap();
+        let _ = fs::remove_file(sidecar_path(&path));
+        recover(&path).unwrap();
+        let recording = Recording::open(&path).unwrap();
+        prop_assert_eq!((recording.samples(), recording.recovered()), (500, None));
+        prop_assert_eq!(recording.totals(), &totals);
+        let length = fs::metadata(&path).unwrap().len();
+        fs::File::options().write(true).open(&path).unwrap().set_len(length - 3).unwrap();
+        let recording = Recording::open(&path).unwrap();
+        prop_assert_eq!(recording.totals(), &Totals::default());
+        prop_assert!(recording.recovered().unwrap().contains("was not finished"));
+    }
+}
+
+#[test]
+fn totals_that_make_no_sense_are_said_to() {
+    let dir = TempDir::new().unwrap();
+    let (path, mut writer) = create(&dir);
+    writer.write(&batch(0, 0, 500)).unwrap();
+    writer.totals(Totals {
+        failed_reads: vec![FailedReads {
+            placement: 4,
+            instrument: "load".to_owned(),
+            count: 7,
+        }],
+        ..Totals::default()
+    });
+    writer.finish().unwrap();
+    let mut bytes = fs::read(&path).unwrap();
+    let word = b"failed_reads";
+    let at = bytes
+        .windows(word.len())
+        .rposition(|window| window == word)
+        .unwrap();
+    bytes[at + word.len() + 1] = b'!';
+    fs::write(&path, &bytes).unwrap();
+    let recording = Recording::open(&path).unwrap();
+    assert_eq!(recording.samples(), 500);
+    assert_eq!(recording.totals(), &Totals::default());
+    let why = recording.recovered().unwrap();
+    assert!(why.contains("added up cannot be read"), "{why}");
+    recover(&path).unwrap();
+    assert_eq!(Recording::open(&path).unwrap().recovered(), None);
 }

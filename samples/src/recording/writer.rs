@@ -15,6 +15,7 @@ use super::reader::Recording;
 use super::rows::{Loss, LossCause, Mark, Row};
 use super::sidecar::{Block, Sidecar};
 use crate::metadata::Metadata;
+use crate::totals::Totals;
 use crate::{Batch, Error, Result, Sample};
 
 mod encoder;
@@ -46,6 +47,7 @@ pub struct Writer {
     waiting_since: Option<Instant>,
     blocks: Vec<Block>,
     summary: Summary,
+    totals: Totals,
     finished: bool,
 }
 
@@ -115,6 +117,7 @@ impl Writer {
             notes: Vec::new(),
             waiting_since: None,
             blocks: Vec::new(),
+            totals: Totals::default(),
             finished: false,
         })
     }
@@ -162,6 +165,7 @@ impl Writer {
             notes: Vec::new(),
             waiting_since: None,
             blocks: recording.blocks,
+            totals: Totals::default(),
             finished: false,
         })
     }
@@ -218,6 +222,12 @@ impl Writer {
         self.flush_if_old()
     }
 
+    /// Has the footer say what instruments have added up. Only a recording that is [finished](Self::finish)
+    /// has it.
+    pub fn totals(&mut self, totals: Totals) {
+        self.totals = totals;
+    }
+
     /// Writes everything that waits.
     ///
     /// # Errors
@@ -243,7 +253,7 @@ impl Writer {
             path: self.path.clone(),
             reason,
         };
-        let tail = format::tail(&self.schema, &self.blocks).map_err(refuse)?;
+        let tail = format::tail(&self.schema, &self.totals, &self.blocks).map_err(refuse)?;
         self.file
             .write_all_at(&tail, self.end)
             .map_err(|error| Error::io(&self.path, error))?;

@@ -41,6 +41,7 @@ mod span;
 mod stats;
 #[cfg(feature = "client")]
 mod target;
+mod totals;
 
 use std::io::ErrorKind;
 use std::process::ExitCode;

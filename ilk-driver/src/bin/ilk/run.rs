@@ -9,14 +9,12 @@ use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, unbounded};
 use gilk_engine::plan::notes;
 use gilk_engine::{Image, Session, VerifiedPlan};
 use gilk_instruments::Library;
-use gilk_instruments::program::{Bucket, Summary as Total};
-use ilk_driver::client::{
-    AggregateSummary, Connection, CpuLosses, Event, Machine, StopFlag, Summary, together,
-};
+use gilk_samples::totals::Totals;
+use ilk_driver::client::{Connection, CpuLosses, Event, Machine, StopFlag, Summary, together};
 use ilk_driver::interrupt;
 
 use crate::progress::Progress;
-use crate::{plan, show, target};
+use crate::{plan, show, target, totals};
 
 /// How often Ctrl-C is looked for.
 const LOOK: Duration = Duration::from_millis(100);
@@ -215,13 +213,11 @@ pub(crate) fn print(summary: &Summary) {
             None => println!("{:>12} samples  {}", instrument.samples, instrument.label),
         }
     }
-    summary.aggregates.iter().for_each(print_aggregate);
-    for failed in summary.failed_reads.iter().filter(|one| one.count > 0) {
-        println!(
-            "{:>12} reads of memory by {} failed and gave 0",
-            failed.count, failed.instrument
-        );
-    }
+    let totals = Totals {
+        added_up: summary.aggregates.clone(),
+        failed_reads: summary.failed_reads.clone(),
+    };
+    print!("{}", totals::text(&totals));
     let lost = summary.lost_by_cause();
     let stopped = if summary.stopped {
         " It was stopped before its end."
@@ -268,44 +264,4 @@ pub(crate) fn print(summary: &Summary) {
         summary.recording.bytes,
         summary.recording.path.display()
     );
-}
-
-/// Columns of the longest bar.
-const BAR: u64 = 40;
-
-fn print_aggregate(one: &AggregateSummary) {
-    let named = format!("@{} of {}", one.name, one.instrument);
-    match &one.value {
-        Total::Number(number) => println!("{number:>12} {:<8} {named}", one.unit),
-        Total::Mean(mean) => println!("{mean:>12.1} {:<8} {named}", one.unit),
-        Total::Nothing => println!("{:>12} {:<8} {named}", "none", ""),
-        Total::Values(values, others) => {
-            println!("{:>12} {:<8} {named}", "", one.unit);
-            for (value, count) in values {
-                println!("{count:>12}   {value}");
-            }
-            if *others > 0 {
-                println!("{others:>12}   of other values");
-            }
-        }
-        Total::Buckets(buckets) => {
-            println!("{:>12} {:<8} {named}", "", one.unit);
-            let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0);
-            let is_empty = |bucket: &&Bucket| bucket.count == 0;
-            let from = buckets.iter().take_while(is_empty).count();
-            let behind = buckets.iter().rev().take_while(is_empty).count();
-            let shown = buckets.len().saturating_sub(from + behind);
-            for bucket in buckets.iter().skip(from).take(shown) {
-                let length = (bucket.count * BAR).div_ceil(most.max(1));
-                let bar = "#".repeat(usize::try_from(length).unwrap_or(0));
-                let end = |end: Option<i128>| end.map_or(String::new(), |end| end.to_string());
-                println!(
-                    "{:>12}   {:>20} to {:<20} {bar}",
-                    bucket.count,
-                    end(bucket.from),
-                    end(bucket.to)
-                );
-            }
-        }
-    }
 }

@@ -8,10 +8,11 @@ use gilk_samples::index::Index;
 use gilk_samples::joined::{self, Joined};
 use gilk_samples::metadata::Metadata;
 use gilk_samples::recording::{Loss, Mark, Recording};
+use gilk_samples::totals::Totals;
 
 use crate::progress::{Progress, columns};
 use crate::span::Span;
-use crate::{join, pager, picture};
+use crate::{join, pager, picture, totals};
 
 /// Show a recording: what it is, and a lane an instrument. `ilk stats` has the numbers.
 ///
@@ -62,7 +63,10 @@ pub(crate) fn draw(paths: &[PathBuf], picture: Option<&Path>) -> anyhow::Result<
         instrument: None,
         lanes: 40,
     };
-    show(Shown::open(paths)?, &looked, picture)
+    let mut shown = Shown::open(paths)?;
+    // The run tells them itself.
+    shown.totals = Totals::default();
+    show(shown, &looked, picture)
 }
 
 /// What is shown of a recording, or of several joined.
@@ -71,6 +75,7 @@ struct Shown {
     index: Index,
     losses: Vec<Loss>,
     marks: Vec<Mark>,
+    totals: Totals,
     title: String,
 }
 
@@ -96,6 +101,7 @@ impl Shown {
                 index: whole(read),
                 losses: recording.losses()?,
                 marks: recording.marks()?,
+                totals: recording.totals().clone(),
                 title: title(path, recording.metadata()),
             });
         }
@@ -110,6 +116,7 @@ impl Shown {
             index: whole(read),
             losses: joined.losses()?,
             marks: joined.marks()?,
+            totals: joined.totals(),
             title: format!("{} machines", paths.len()),
         })
     }
@@ -136,12 +143,19 @@ fn show(shown: Shown, looked: &Looked<'_>, picture: Option<&Path>) -> anyhow::Re
         index,
         losses,
         marks,
+        mut totals,
         title,
     } = shown;
     if let Some(wanted) = looked.instrument {
         metadata
             .instruments
             .retain(|instrument| instrument.label.contains(wanted));
+        totals
+            .added_up
+            .retain(|one| one.instrument.contains(wanted));
+        totals
+            .failed_reads
+            .retain(|one| one.instrument.contains(wanted));
     }
     let mut chart = Chart::new(&metadata, &index);
     chart.losses = &losses;
@@ -155,7 +169,8 @@ fn show(shown: Shown, looked: &Looked<'_>, picture: Option<&Path>) -> anyhow::Re
     // With instruments picked, others are no unknown ones.
     chart.only_known = looked.instrument.is_some();
     chart.max_lanes = usize::MAX;
-    pager::print(&format!("{}\n", terminal(&chart, columns()).trim_end()))?;
+    let lanes = terminal(&chart, columns());
+    pager::print(&format!("{}\n{}", lanes.trim_end(), totals::text(&totals)))?;
     let Some(to) = picture else {
         return Ok(());
     };

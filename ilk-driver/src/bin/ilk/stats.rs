@@ -9,12 +9,13 @@ use gilk_samples::chart::scale;
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::profile::{Distribution, Profile, Profiles, profiles};
 use gilk_samples::recording::Recording;
+use gilk_samples::totals::Totals;
 use gilk_samples::{graph, histogram::Histogram};
 use ilk_driver::interrupt;
 
 use crate::progress::Progress;
 use crate::span::Span;
-use crate::{pager, picture};
+use crate::{pager, picture, totals};
 
 /// Print numbers about each instrument of a recording: counts, rates, percentiles, times between samples.
 #[derive(Args)]
@@ -65,6 +66,19 @@ impl Stats {
                 .instruments
                 .retain(|profile| profile.label.contains(wanted));
         }
+        // They are of the whole run, and of no part of it.
+        let mut totals = recording.totals().clone();
+        if self.span.is_some() {
+            totals = Totals::default();
+        }
+        if let Some(wanted) = &self.instrument {
+            totals
+                .added_up
+                .retain(|one| one.instrument.contains(wanted));
+            totals
+                .failed_reads
+                .retain(|one| one.instrument.contains(wanted));
+        }
         if let Some(name) = &self.graph {
             let function = metadata
                 .functions
@@ -86,6 +100,7 @@ impl Stats {
                 "clock": metadata.clock,
                 "span": found.span,
                 "instruments": found.instruments,
+                "totals": totals,
             });
             return pager::print(&format!("{about:#}\n"));
         }
@@ -98,7 +113,7 @@ impl Stats {
         } else {
             table(&found, metadata)
         };
-        pager::print(&text)
+        pager::print(&format!("{text}{}", totals::text(&totals)))
     }
 }
 

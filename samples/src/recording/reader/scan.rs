@@ -8,22 +8,27 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use crate::recording::format::{END_OF_STREAM, MAGIC};
+use crate::recording::format::{END_OF_STREAM, MAGIC, TOTALS};
 use crate::recording::head::Head;
 use crate::recording::message::{self, Decoder, Found};
 use crate::recording::sidecar::{self, Block};
+use crate::totals::Totals;
 
 /// What was found.
 pub(super) struct Scanned {
     pub(super) blocks: Vec<Block>,
     pub(super) whole: bool,
     pub(super) sidecar_complete: bool,
+    pub(super) totals: Totals,
     pub(super) recovered: Option<String>,
 }
 
 /// Finds the batches of the file of `len` bytes at `path`.
 pub(super) fn scan(file: &File, path: &Path, head: &Head, len: u64) -> Scanned {
-    let footer = footer(file, len);
+    let (footer, totals) = match footer(file, len) {
+        Some(footer) => (Some(footer.offsets), footer.totals),
+        None => (None, Ok(Totals::default())),
+    };
     let mut known = sidecar::load(path, head.crc, head.end, len);
     let in_sidecar = known.len();
     let kept = known
@@ -60,16 +65,30 @@ pub(super) fn scan(file: &File, path: &Path, head: &Head, len: u64) -> Scanned {
     let whole = ended && named;
     let recovered =
         (!whole || !walk.damage.is_empty()).then(|| walk.explain(&missing, footer.is_some()));
+    let unread = totals.is_err().then_some(UNREAD);
+    let recovered = [unread.map(str::to_owned), recovered];
+    let recovered: Vec<String> = recovered.into_iter().flatten().collect();
     Scanned {
         sidecar_complete: trusted == in_sidecar && trusted == walk.blocks.len(),
         blocks: walk.blocks,
-        whole,
-        recovered,
+        whole: whole && totals.is_ok(),
+        totals: totals.unwrap_or_default(),
+        recovered: (!recovered.is_empty()).then(|| recovered.join(" ")),
     }
 }
 
-/// The offsets of the batches that the footer of a finished file names; `None` without one.
-fn footer(file: &File, len: u64) -> Option<Vec<u64>> {
+/// What is said of totals that make no sense.
+const UNREAD: &str = "What its instruments have added up cannot be read.";
+
+/// What the footer of a finished file says.
+struct Footer {
+    /// Where its batches are.
+    offsets: Vec<u64>,
+    totals: serde_json::Result<Totals>,
+}
+
+/// The footer; `None` without one.
+fn footer(file: &File, len: u64) -> Option<Footer> {
     let mut bytes = [0; MAGIC.len() + 4];
     let end = len.checked_sub(bytes.len() as u64)?;
     file.read_exact_at(&mut bytes, end).ok()?;
@@ -79,11 +98,16 @@ fn footer(file: &File, len: u64) -> Option<Vec<u64>> {
     let mut bytes = vec![0; usize::try_from(length).ok()?];
     file.read_exact_at(&mut bytes, start).ok()?;
     let footer = arrow_ipc::root_as_footer(&bytes).ok()?;
-    footer
-        .recordBatches()?
-        .iter()
-        .map(|block| u64::try_from(block.offset()).ok())
-        .collect()
+    let blocks = footer.recordBatches()?.iter();
+    let offsets = blocks.map(|block| u64::try_from(block.offset()).ok());
+    let pairs = footer.schema().and_then(|schema| schema.custom_metadata());
+    let mut pairs = pairs.into_iter().flatten();
+    let json = pairs.find(|pair| pair.key() == Some(TOTALS));
+    let json = json.and_then(|pair| pair.value());
+    Some(Footer {
+        offsets: offsets.collect::<Option<_>>()?,
+        totals: json.map_or_else(|| Ok(Totals::default()), serde_json::from_str),
+    })
 }
 
 /// Reads the stream of messages.

@@ -1,0 +1,124 @@
+//! What instruments have added up, in words: as a run ends, and of a recording.
+
+use std::fmt::Write as _;
+
+use gilk_samples::totals::{Bucket, Summary, Total, Totals};
+
+/// Columns of the longest bar.
+const BAR: u64 = 40;
+
+/// A line for each number, and a line for each bucket and each value.
+pub(crate) fn text(totals: &Totals) -> String {
+    let mut out = String::new();
+    for one in &totals.added_up {
+        // A string takes everything.
+        let _ = put(&mut out, one);
+    }
+    for failed in totals.failed_reads.iter().filter(|one| one.count > 0) {
+        let _ = writeln!(
+            out,
+            "{:>12} reads of memory by {} failed and gave 0",
+            failed.count, failed.instrument
+        );
+    }
+    out
+}
+
+fn put(out: &mut String, one: &Total) -> std::fmt::Result {
+    let named = format!("@{} of {}", one.name, one.instrument);
+    let unit = &one.unit;
+    match &one.value {
+        Summary::Number(number) => writeln!(out, "{number:>12} {unit:<8} {named}"),
+        Summary::Mean(mean) => writeln!(out, "{mean:>12.1} {unit:<8} {named}"),
+        Summary::Nothing => writeln!(out, "{:>12} {:<8} {named}", "none", ""),
+        Summary::Values(values, others) => {
+            writeln!(out, "{:>12} {unit:<8} {named}", "")?;
+            for (value, count) in values {
+                writeln!(out, "{count:>12}   {value}")?;
+            }
+            if *others > 0 {
+                writeln!(out, "{others:>12}   of other values")?;
+            }
+            Ok(())
+        }
+        Summary::Buckets(buckets) => {
+            writeln!(out, "{:>12} {unit:<8} {named}", "")?;
+            let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0);
+            let is_empty = |bucket: &&Bucket| bucket.count == 0;
+            let from = buckets.iter().take_while(is_empty).count();
+            let behind = buckets.iter().rev().take_while(is_empty).count();
+            let shown = buckets.len().saturating_sub(from + behind);
+            for bucket in buckets.iter().skip(from).take(shown) {
+                let length =
+                    (u128::from(bucket.count) * u128::from(BAR)).div_ceil(most.max(1).into());
+                let bar = "#".repeat(usize::try_from(length).unwrap_or(0));
+                let end = |end: Option<i128>| end.map_or(String::new(), |end| end.to_string());
+                writeln!(
+                    out,
+                    "{:>12}   {:>20} to {:<20} {bar}",
+                    bucket.count,
+                    end(bucket.from),
+                    end(bucket.to)
+                )?;
+            }
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gilk_samples::totals::FailedReads;
+
+    #[test]
+    fn what_was_added_up_is_told_line_by_line() {
+        let total = |name: &str, value| Total {
+            placement: 0,
+            instrument: "sizes".to_owned(),
+            name: name.to_owned(),
+            unit: "bytes".to_owned(),
+            value,
+        };
+        let bucket = |from: i128, count| Bucket {
+            from: Some(from),
+            to: Some(2 * from - 1),
+            count,
+        };
+        let buckets = [
+            bucket(1, 0),
+            bucket(2, u64::MAX),
+            bucket(4, 0),
+            bucket(8, 1),
+            bucket(16, 0),
+        ];
+        let totals = Totals {
+            added_up: vec![
+                total("sum", Summary::Number(-7)),
+                total("lengths", Summary::Buckets(buckets.to_vec())),
+                total("seen", Summary::Values(vec![(7, 41)], 5)),
+            ],
+            failed_reads: vec![FailedReads {
+                placement: 0,
+                instrument: "sizes".to_owned(),
+                count: 3,
+            }],
+        };
+        let text = text(&totals);
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        assert_eq!(lines.first(), Some(&"-7 bytes    @sum of sizes"));
+        let bars: Vec<usize> = lines.iter().map(|line| line.matches('#').count()).collect();
+        assert_eq!(bars, [0, 0, 40, 0, 1, 0, 0, 0, 0], "{text}");
+        let end = lines.get(6..);
+        assert_eq!(
+            end,
+            Some(
+                &[
+                    "41   7",
+                    "5   of other values",
+                    "3 reads of memory by sizes failed and gave 0"
+                ][..]
+            )
+        );
+    }
+}

@@ -1,0 +1,46 @@
+//! What instruments of several machines have added up.
+
+use super::{HZ, Joined, TICKS};
+use crate::totals::{Summary, Totals};
+
+impl Joined {
+    /// What instruments of all machines have added up: their names begin with the machine's, and what is
+    /// measured in ticks is in those of the joint clock.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let mut all = Totals::default();
+        for (member, machine) in self.members.iter().zip(&self.metadata.machines) {
+            let mut totals = member.recording.totals().clone();
+            let name =
+                |instrument: &mut String| *instrument = format!("{}: {instrument}", machine.name);
+            totals
+                .added_up
+                .iter_mut()
+                .for_each(|one| name(&mut one.instrument));
+            totals
+                .failed_reads
+                .iter_mut()
+                .for_each(|one| name(&mut one.instrument));
+            for one in totals.added_up.iter_mut().filter(|one| one.unit == TICKS) {
+                let ticks = |ticks: i128| ticks.saturating_mul(HZ.into()) / i128::from(member.hz);
+                match &mut one.value {
+                    Summary::Number(value) => *value = ticks(*value),
+                    Summary::Mean(mean) => *mean *= HZ as f64 / member.hz as f64,
+                    Summary::Values(values, _) => values
+                        .iter_mut()
+                        .for_each(|(value, _)| *value = ticks(*value)),
+                    Summary::Buckets(buckets) => {
+                        let ends = buckets
+                            .iter_mut()
+                            .flat_map(|one| [&mut one.from, &mut one.to]);
+                        ends.for_each(|end| *end = end.map(ticks));
+                    }
+                    Summary::Nothing => {}
+                }
+            }
+            all.added_up.append(&mut totals.added_up);
+            all.failed_reads.append(&mut totals.failed_reads);
+        }
+        all
+    }
+}
