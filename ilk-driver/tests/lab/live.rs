@@ -1,6 +1,7 @@
 //! Every test here needs the lab; `cargo xtask test` knows them by this module's name.
 
 mod conservation;
+mod contended;
 mod everywhere;
 mod executed;
 mod faults;

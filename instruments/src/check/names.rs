@@ -11,6 +11,21 @@ use crate::source::words::{self, WordKind};
 const REGISTERS: u8 = 6;
 /// One more than the largest number of an argument.
 const ARGUMENTS: u8 = 32;
+/// What reads the processor's event counters, and what `perf list` calls them, with `_` for `-`.
+const HARDWARE: [&str; 12] = [
+    "branch_instructions",
+    "branch_misses",
+    "branches",
+    "bus_cycles",
+    "cache_misses",
+    "cache_references",
+    "cpu_cycles",
+    "instructions",
+    "pmc",
+    "rdpmc",
+    "ref_cycles",
+    "stalled_cycles",
+];
 
 impl Checker<'_> {
     pub(super) fn name(&self, name: &str, scope: &Scope<'_>, span: Span) -> Result<Value, Fault> {
@@ -66,6 +81,12 @@ impl Checker<'_> {
         let fault = Fault::new(span, format!("There is no value named {name}."));
         if self.variables.contains_key(name) || self.aggregates.contains_key(name) {
             return fault.help(format!("Write `@{name}`."));
+        }
+        if HARDWARE.contains(&name) {
+            let why = "the processor's event counters are perf's to set, and count what it has set them to, \
+                       or fault where there are none.";
+            return Fault::new(span, format!("There is no value named {name}: {why}"))
+                .help("Write `tsc` for time; `perf stat` counts such events beside a run.");
         }
         let instead = match name {
             "current" | "task" => Some("`curtask`"),

@@ -232,6 +232,10 @@ fn fault(text: &str, function: Option<&str>, with_types: bool) -> String {
 fn what_cannot_be_had_is_refused_with_the_reason() {
     for (text, says) in [
         (
+            "hit { sample(rdpmc) }",
+            "rdpmc: There is no value named rdpmc: the processor's event counters are perf's to set, and count what it has set them to, or fault where there are none. Write `tsc` for time; `perf stat` counts such events beside a run.",
+        ),
+        (
             "hit { sample(conut) }",
             "conut: There is no value named conut. Did you mean count?",
         ),
