@@ -126,6 +126,7 @@ impl App {
         self.keep_up();
         let asking = self.state.dialog.is_some()
             || self.state.guard.is_some()
+            || self.state.natives.is_some()
             || self.state.palette.is_some();
         let mut said = if !asking {
             command::pressed(ui.ctx())

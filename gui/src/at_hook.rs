@@ -29,6 +29,7 @@ pub(crate) fn show(
         *one.function == *scene.name && one.block == block.0 && one.hook == hook
     });
     let here: Vec<(usize, &str)> = here.map(|(place, one)| (place, &*one.instrument)).collect();
+    notes(ui, state, scene, block, &here);
     if here.is_empty() {
         predicted(ui, state, block);
         return;
@@ -72,6 +73,22 @@ pub(crate) fn show(
     });
     overhead(ui, state, block, "these", all.sum());
     ui.add_space(space::TIGHT);
+}
+
+/// What the plan says of instruments that stand here, or do something here, and that a person might
+/// take for something else.
+fn notes(ui: &mut Ui, state: &State, scene: &Scene, block: BlockIndex, here: &[(usize, &str)]) {
+    let span = scene.cfg.block(block).map(|block| block.span);
+    let about = state.plan.notes.iter().filter(|note| {
+        here.iter().any(|&(place, _)| place == note.placement)
+            || span.is_some_and(|span| span.contains(note.at))
+    });
+    for note in about {
+        let words = format!("{note}.");
+        let text = RichText::new(&words).small();
+        let shown = ui.label(text.color(Tokens::of(ui).warning));
+        widgets::named(shown, Role::Label, &format!("note: {words}"));
+    }
 }
 
 /// What the inspector's instrument would cost, where the run on the timeline tells how often.

@@ -122,6 +122,10 @@ pub enum Command {
     EditInstrument(String),
     /// Choose a file and show the instrument in it.
     OpenInstrument,
+    /// Choose an object file with native instruments.
+    OpenNatives,
+    /// Add the native instruments that were read: a person takes them upon themselves.
+    UseNatives,
     /// Choose where, and save the editor's text.
     SaveInstrument,
     /// Make the editor's text an instrument of the session.
@@ -271,6 +275,8 @@ impl Command {
             Self::NewInstrument => "New instrument",
             Self::EditInstrument(_) => "Show source",
             Self::OpenInstrument => "Open instrument…",
+            Self::OpenNatives => "Open native instruments…",
+            Self::UseNatives => "Use native instruments",
             Self::SaveInstrument => "Save instrument as…",
             Self::UseInstrument => "Use instrument in session",
             Self::FormatInstrument => "Format instrument",

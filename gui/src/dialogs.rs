@@ -10,6 +10,7 @@ use egui::{
 
 use crate::command::Command;
 use crate::menus::MENUS;
+use crate::natives;
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
@@ -19,6 +20,8 @@ use crate::worker::{Mail, files};
 pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, said: &mut Vec<Command>) {
     if state.guard.is_some() {
         guard(ctx, state, said);
+    } else if state.natives.is_some() {
+        natives::ask(ctx, state, said);
     } else if state.dialog.is_some() {
         path(ctx, state, mail, said);
     } else if state.shortcuts {
@@ -26,14 +29,14 @@ pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, said: &mut Vec
     }
 }
 
-fn title(ui: &mut Ui, words: &str) {
+pub(crate) fn title(ui: &mut Ui, words: &str) {
     let tokens = Tokens::of(ui);
     ui.label(RichText::new(words).heading().color(tokens.strong));
     ui.add_space(space::TIGHT);
 }
 
 /// The button that Enter presses.
-fn primary(ui: &mut Ui, label: &str, enabled: bool) -> bool {
+pub(crate) fn primary(ui: &mut Ui, label: &str, enabled: bool) -> bool {
     let tokens = Tokens::of(ui);
     let mut button = Button::new(RichText::new(label).color(if enabled {
         tokens.on_accent
@@ -222,6 +225,6 @@ fn key_words(ctx: &Context, keys: &KeyboardShortcut) -> String {
         .replace("Escape", "Esc")
 }
 
-fn modal(ctx: &Context, name: &str) -> Modal {
+pub(crate) fn modal(ctx: &Context, name: &str) -> Modal {
     Modal::new(Id::unique(name)).frame(Frame::window(&ctx.global_style()).inner_margin(20))
 }

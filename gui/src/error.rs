@@ -49,6 +49,9 @@ pub enum Error {
     /// From the driver.
     #[error(transparent)]
     Driver(#[from] ilk_driver::Error),
+    /// From instruments.
+    #[error(transparent)]
+    Instruments(#[from] gilk_instruments::Error),
     /// From the engine.
     #[error(transparent)]
     Engine(#[from] gilk_engine::Error),

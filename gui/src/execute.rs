@@ -16,6 +16,7 @@ use crate::desk::Desk;
 use crate::document::Document;
 use crate::graph::find::Find;
 use crate::graph::view::Look;
+use crate::natives;
 use crate::palette::Palette;
 use crate::run::{Active, default_path};
 use crate::state::{NoticeKind, PathDialog, TargetState};
@@ -134,6 +135,8 @@ impl App {
             Command::NewInstrument => self.edit_instrument(None),
             Command::EditInstrument(name) => self.edit_instrument(Some(&name)),
             Command::OpenInstrument => self.ask(Purpose::OpenInstrument, None),
+            Command::OpenNatives => self.ask(Purpose::Natives, None),
+            Command::UseNatives => self.use_natives(),
             Command::SaveInstrument => self.ask(Purpose::SaveInstrument, None),
             Command::UseInstrument => self.use_instrument(),
             Command::FormatInstrument => self.format_instrument(),
@@ -380,6 +383,7 @@ impl App {
             Purpose::Machine => self.connect(Source::Ssh(path.display().to_string())),
             Purpose::LabKernel => self.connect(Source::LabOf(path.display().to_string())),
             Purpose::Kernel => self.connect(Source::Image(path)),
+            Purpose::Natives => natives::read(mail, path),
             Purpose::DebugInfo => {
                 if let Some(catalogue) = self.state.catalogue.clone() {
                     crate::worker::sources::open(mail, self.targets, catalogue, Some(path));

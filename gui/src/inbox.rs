@@ -16,6 +16,7 @@ use crate::catalogue::Catalogue;
 use crate::desk::Pane;
 use crate::document::Document;
 use crate::graph::Scene;
+use crate::natives::Natives;
 use crate::state::{NoticeKind, TargetState};
 use crate::timeline::{Opened, Record};
 use crate::worker::{self, Analysis, Message, TargetNews};
@@ -64,11 +65,12 @@ impl App {
                 }
             }
             Message::Scene(function, scene, block) => self.opened(function, scene, block),
-            Message::Planned(number, outcome, compared) => {
+            Message::Planned(number, outcome, compared, notes) => {
                 if number == self.state.plan.asked {
                     self.state.plan.answered = number;
                     self.state.plan.outcome = Some(outcome);
                     self.state.plan.compared = compared;
+                    self.state.plan.notes = notes;
                 }
             }
             Message::Previewed(number, outcome) => {
@@ -85,6 +87,10 @@ impl App {
                 self.state.editor.open(text, Some(path));
                 self.state.desk.show(Pane::Editor);
             }
+            Message::Natives(path, Ok(definitions)) => {
+                self.state.natives = Some(Natives { path, definitions });
+            }
+            Message::Natives(_, Err(error)) => self.state.tell(NoticeKind::Bad, error.to_string()),
             Message::SourceWritten(path, Ok(())) => {
                 let words = format!("{} is written.", path.display());
                 self.state.tell(NoticeKind::Good, words);

@@ -115,7 +115,11 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, said: &mut Vec<Comm
         tokens.strong,
     );
     let own = state.own.iter().any(|one| one.name == name);
-    let kind = if own { "of this session, " } else { "" };
+    let kind = match (own, &definition.native) {
+        (true, _) => "of this session, ",
+        (false, Some(_)) => "native, proven by nobody, ",
+        (false, None) => "",
+    };
     painter.text(
         egui::pos2(title.right() + space::SMALL, top),
         egui::Align2::LEFT_CENTER,

@@ -28,6 +28,7 @@ pub mod inspector;
 mod instruments_pane;
 pub mod keep;
 mod menus;
+pub mod natives;
 mod palette;
 mod panels;
 mod patch_pane;

@@ -41,6 +41,7 @@ pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
             None,
             Some(Command::NewInstrument),
             Some(Command::OpenInstrument),
+            Some(Command::OpenNatives),
             Some(Command::SaveInstrument),
             Some(Command::UseInstrument),
             Some(Command::FormatInstrument),

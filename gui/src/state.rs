@@ -7,6 +7,7 @@ use std::sync::Arc;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::image::FunctionId;
 use gilk_engine::placement::Comparison;
+use gilk_engine::plan::Note;
 use gilk_engine::session::Placement;
 use gilk_engine::{HookType, Session, VerifiedPlan};
 use gilk_instruments::{Definition, Library, Program};
@@ -24,6 +25,7 @@ use crate::functions::Functions;
 use crate::graph::marks::Hooked;
 use crate::graph::{Graph, Metrics};
 use crate::history::History;
+use crate::natives::Natives;
 use crate::palette::Palette;
 use crate::run::Run;
 use crate::schedule::Schedule;
@@ -88,6 +90,8 @@ pub struct State {
     pub dialog: Option<PathDialog>,
     /// What is to be done once a person has said what becomes of unsaved changes.
     pub guard: Option<Command>,
+    /// Instruments of an object file that wait for a person's word.
+    pub natives: Option<Natives>,
     /// Whether the sheet of shortcuts is open.
     pub shortcuts: bool,
     /// How far the tour is, while it is shown.
@@ -140,6 +144,7 @@ impl State {
             notices: Vec::new(),
             dialog: None,
             guard: None,
+            natives: None,
             shortcuts: false,
             tour: None,
             manual: false,
@@ -340,6 +345,8 @@ pub struct PlanState {
     pub outcome: Option<Result<Arc<VerifiedPlan>, Vec<String>>>,
     /// What the instruments of each function cost in place and whole, by the session's name for it.
     pub compared: BTreeMap<String, Comparison>,
+    /// What the plan does that a person might take for something else.
+    pub notes: Vec<Note>,
 }
 
 impl PlanState {

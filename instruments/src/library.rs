@@ -94,6 +94,12 @@ impl Library {
         Ok(())
     }
 
+    /// Takes the native instrument of that name out, if there is one: another build of it is to come.
+    pub fn forget_native(&mut self, name: &str) {
+        self.definitions
+            .retain(|known| known.name != name || known.native.is_none());
+    }
+
     /// The instrument of that name.
     ///
     /// # Errors

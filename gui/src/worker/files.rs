@@ -46,6 +46,8 @@ pub enum Purpose {
     LabKernel,
     /// A kernel to look at.
     Kernel,
+    /// An object file with instruments.
+    Natives,
     /// A kernel's debug information.
     DebugInfo,
 }
@@ -69,6 +71,7 @@ impl Purpose {
             Self::LabKernel => "Start the lab with another kernel",
             Self::Kernel => "Open kernel file",
             Self::DebugInfo => "Open debug information",
+            Self::Natives => "Open native instruments",
         }
     }
 
@@ -79,6 +82,7 @@ impl Purpose {
             Self::Machine => "user@machine",
             Self::LabKernel => "6.12, 6.12 rt, or a vmlinuz and its headers",
             Self::Socket => "path of the agent's socket",
+            Self::Natives => "object file, as cc -c makes it with gilk.h",
             Self::DebugInfo => "vmlinux with debug information, of this very kernel",
             Self::Kernel => "vmlinux, vmlinuz, or what ilk dump saved",
             _ => "path of the file",
@@ -121,6 +125,7 @@ impl Purpose {
             Self::ExportRecording => ("Exports", exports().to_vec()),
             Self::Picture => ("Pictures", vec!["png"]),
             Self::OpenInstrument | Self::SaveInstrument => ("Instruments", vec!["gilk"]),
+            Self::Natives => ("Object files", vec!["o"]),
             Self::DebugInfo => ("Debug information", vec!["debug"]),
             Self::Socket => ("Sockets", vec!["sock"]),
             Self::Machine | Self::LabKernel | Self::Kernel => ("All files", vec!["*"]),

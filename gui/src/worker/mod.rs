@@ -28,7 +28,9 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::image::FunctionId;
 use gilk_engine::placement::Comparison;
+use gilk_engine::plan::Note;
 use gilk_engine::{Session, VerifiedPlan};
+use gilk_instruments::Definition;
 use ilk_driver::client::{Event, Summary, TargetInfo};
 use ilk_driver::sources::Sources;
 
@@ -53,11 +55,12 @@ pub enum Message {
     /// A function is ready to be shown, with the block to choose; nothing if the kernel lacks it.
     Scene(FunctionId, Option<Arc<Scene>>, Option<BlockIndex>),
     /// A session was planned: its revision, the plan or what is wrong, and what each function costs in
-    /// place and whole.
+    /// place and whole, and what a person might take for something else.
     Planned(
         u64,
         Result<Arc<VerifiedPlan>, Vec<String>>,
         BTreeMap<String, Comparison>,
+        Vec<Note>,
     ),
     /// A session file was read, and the arrangement beside it.
     SessionRead(PathBuf, Result<Session, Error>, Option<Box<Beside>>),
@@ -68,6 +71,8 @@ pub enum Message {
     Compiled(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
     /// An instrument's source was read.
     SourceRead(PathBuf, Result<String, Error>),
+    /// An object file with instruments was read.
+    Natives(PathBuf, Result<Vec<Definition>, Error>),
     /// An instrument's source was written.
     SourceWritten(PathBuf, Result<(), Error>),
     /// A file that was asked for was written.

@@ -1,0 +1,130 @@
+//! Native instruments and the plan's notes, by the names of things.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is not as it should be"
+)]
+
+mod support;
+
+use egui::{Key, Modifiers};
+use egui_kittest::kittest::Queryable;
+use gilk_engine::cfg::BlockEnd;
+use gilk_instruments::Native;
+use support::{browsing, click, placements, press, say, scene, settle, until};
+
+/// The repository's example, compiled.
+fn object() -> std::path::PathBuf {
+    let native = concat!(env!("CARGO_MANIFEST_DIR"), "/../instruments/native");
+    let object = tempfile::tempdir().unwrap().keep().join("example.o");
+    let done = std::process::Command::new("gcc")
+        .args(Native::C_FLAGS)
+        .arg(format!("-I{native}"))
+        .arg(format!("{native}/example.c"))
+        .arg("-o")
+        .arg(&object)
+        .status()
+        .unwrap();
+    assert!(done.success());
+    object
+}
+
+#[test]
+fn native_instruments_are_used_when_a_person_says_so() {
+    let object = object();
+    let mut harness = browsing("kernel_clone");
+    let open = |harness: &mut support::Window| {
+        say(harness, "open native instruments");
+        harness
+            .get_by_label("Path")
+            .type_text(&object.display().to_string());
+        harness.run_steps(3);
+        press(harness, Modifiers::NONE, Key::Enter);
+        until(harness, "the file is read", |state| state.natives.is_some());
+        harness.run_steps(3);
+        harness.get_by_label_contains("can stop the machine");
+    };
+    open(&mut harness);
+    click(&mut harness, "Cancel");
+    assert!(harness.state().state().definition("pages").is_none());
+    // Twice: the newer build takes the older's place.
+    for _ in 0..2 {
+        open(&mut harness);
+        click(&mut harness, "Use native instruments");
+    }
+    click(&mut harness, "Instruments tab");
+    support::fill(&mut harness, "Filter instruments", "pages");
+    click(&mut harness, "instrument pages");
+    click(&mut harness, "block 1 of kernel_clone");
+    click(&mut harness, "Add instrument");
+    settle(&mut harness);
+    assert_eq!(&*placements(&harness)[0].instrument, "pages");
+    let state = harness.state().state();
+    let plan = state.plan.outcome.as_ref().unwrap();
+    assert!(plan.is_ok(), "{:?}", plan.as_ref().err());
+}
+
+#[test]
+fn what_is_no_object_file_is_refused_with_a_reason() {
+    let mut harness = browsing("kernel_clone");
+    say(&mut harness, "open native instruments");
+    let path = support::image_path();
+    harness
+        .get_by_label("Path")
+        .type_text(&path.display().to_string());
+    harness.run_steps(3);
+    press(&mut harness, Modifiers::NONE, Key::Enter);
+    until(&mut harness, "it is refused", |state| {
+        state
+            .notices
+            .iter()
+            .any(|one| one.words.contains("fork.image"))
+    });
+    assert!(harness.state().state().natives.is_none());
+}
+
+#[test]
+fn what_a_plan_does_that_may_be_mistaken_is_said_at_the_block() {
+    // A function that ends in a jump to another.
+    let catalogue = support::catalogue();
+    let image = catalogue.image();
+    let (name, jump) = image
+        .functions()
+        .iter()
+        .filter(|one| image.is_compiled(one.span.start))
+        .find_map(|one| {
+            let cfg = gilk_engine::cfg::Cfg::of(image, one.id);
+            let hookable = gilk_engine::placement::options(image, &cfg);
+            let jump =
+                cfg.blocks.iter().zip(hookable).find(|(block, options)| {
+                    block.end == BlockEnd::TailCall && options.post.is_ok()
+                })?;
+            Some((catalogue.name(one.id)?.to_owned(), jump.0.index))
+        })
+        .unwrap();
+    let mut harness = browsing(&name);
+    click(&mut harness, "Instruments tab");
+    let name = scene(&harness).name.clone();
+    click(&mut harness, &format!("block {} of {name}", jump.0));
+    assert!(harness.query_by_label_contains("note:").is_none());
+    support::fill(&mut harness, "Filter instruments", "elapsed");
+    click(&mut harness, "instrument elapsed");
+    say(&mut harness, "add to function's entry");
+    settle(&mut harness);
+    click(&mut harness, &format!("block {} of {name}", jump.0));
+    let state = harness.state().state();
+    assert!(
+        !state.plan.notes.is_empty(),
+        "{:?}",
+        state.plan.outcome.as_ref().map(|plan| plan.as_ref().err())
+    );
+    assert!(
+        harness
+            .query_all_by_label_contains("note: elapsed ends where")
+            .count()
+            > 0
+    );
+}
