@@ -37,6 +37,9 @@ pub(crate) struct LabCommand {
     /// Memory of the lab in MiB.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(128..))]
     memory: Option<u32>,
+    /// A further module of the kernel to load, with what it needs; more than one may be named.
+    #[arg(long = "load", value_name = "MODULE")]
+    drivers: Vec<String>,
     /// Leave the module out, to see what is said then.
     #[arg(long)]
     no_module: bool,
@@ -55,6 +58,7 @@ impl LabCommand {
             flavour: self.flavour.or(defaults.flavour),
             cpus: self.cpus.unwrap_or(defaults.cpus),
             memory_mib: self.memory.unwrap_or(defaults.memory_mib),
+            drivers: self.drivers,
             load_module: !self.no_module,
             ..defaults
         };
