@@ -1,8 +1,8 @@
 //! Whether two expressions are the same wherever they stand in the source.
 
-use gilk_instruments::program::{Expr, ExprKind};
+use gilk_instruments::program::{BinaryOp, Expr, ExprKind};
 
-/// Where memory is read; equal if it is written the same.
+/// Where memory is read; equal if it is written the same, but for the order of what is added.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Address<'e>(pub(super) &'e Expr);
 
@@ -54,7 +54,27 @@ fn alike(one: &Expr, other: &Expr) -> bool {
         | (ExprKind::Select { .. }, ExprKind::Select { .. }) => true,
         _ => false,
     };
+    if !own {
+        return false;
+    }
     let (ones, others) = (one.operands(), other.operands());
-    own && ones.len() == others.len() && { ones.iter().zip(&others) }
-        .all(|(one, other)| alike(one, other))
+    let same = ones.len() == others.len();
+    if same && { ones.iter().zip(&others) }.all(|(one, other)| alike(one, other)) {
+        return true;
+    }
+    match (ones.as_slice(), others.as_slice()) {
+        ([a, b], [c, d]) if commutes(one) => alike(a, d) && alike(b, c),
+        _ => false,
+    }
+}
+
+/// Whether it is the same with its operands the other way round.
+fn commutes(expr: &Expr) -> bool {
+    let of_two = |op: BinaryOp| {
+        matches!(
+            op,
+            BinaryOp::Add | BinaryOp::Multiply | BinaryOp::And | BinaryOp::Or | BinaryOp::Xor
+        )
+    };
+    matches!(expr.kind, ExprKind::Binary(op, ..) if of_two(op))
 }

@@ -125,7 +125,7 @@ proptest! {
 }
 
 /// Programs with every kind of test, value and action.
-const PROGRAMS: [&str; 18] = [
+const PROGRAMS: [&str; 19] = [
     "hit / pid == 77 && arg0 != 0 / { @n = count() }",
     "hit / comm == \"swapper/0\" || (s64)arg1 < -3 / { sample(arg0 + arg1 * 3) }",
     "hit { sample((arg0 >> 3) / 10 + arg1 % 7 + (arg2 & 0xff) * tid) }",
@@ -144,6 +144,7 @@ const PROGRAMS: [&str; 18] = [
     "hit { sample(*(u32 *)(arg0 + 8)); sample(*(u16 *)arg1 - *(u32 *)(arg0 + 8)) }",
     "hit { sample(*(u32 *)arg0 - *(u8 *)arg0); sample(*(u8 *)arg0 - *(u32 *)arg0) }",
     "hit { sample((s64)arg0 / (s64)arg1 - (s64)arg2 % (s64)tid) }",
+    "hit { sample(*(u64 *)(arg0 + arg1) - *(u8 *)(8 + arg0) + *(u64 *)(arg1 + arg0) - *(u8 *)(arg0 + 8)) }",
     "entry { sample(arg6 - arg7 * 3); @a = hist(reg(\"sp\")) }",
 ];
 
@@ -272,7 +273,7 @@ fn no_read_of_memory_can_go_on_elsewhere() {
     }
     assert_eq!(
         entries,
-        2 + 3 + 1 + 4 + 3 + 4 + 2,
+        2 + 3 + 1 + 4 + 3 + 4 + 2 + 2,
         "constant addresses of a process are not read"
     );
 }
