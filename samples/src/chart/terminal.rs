@@ -4,6 +4,7 @@ use super::scale::shortened;
 use super::{Chart, LaneView, scale};
 use crate::Meaning;
 use crate::index::Column;
+use crate::recording::Loss;
 use crate::stats::stats;
 
 /// Eighths of a character's height.
@@ -63,7 +64,7 @@ pub fn terminal(chart: &Chart<'_>, columns: usize) -> String {
     }
     out.push_str(&axis(chart, label_width, width));
     if let Some(lost) = chart.lost() {
-        out.push_str(&format!("lost: {lost}\n"));
+        out.push_str(&format!("lost: {lost}\n{}", Loss::by_cpu(chart.losses)));
     }
     if left_out > 0 {
         out.push_str(&format!("and {left_out} more instruments\n"));

@@ -310,7 +310,7 @@ fn the_terminal_shows_five_groups() {
     chart.losses = &losses;
     let text = terminal(&chart, 120);
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 9 + 2);
+    assert_eq!(lines.len(), 9 + 3);
     assert!(
         lines[..9].iter().all(|line| line.chars().count() <= 120),
         "{text}"
@@ -328,6 +328,8 @@ fn the_terminal_shows_five_groups() {
     let row = lines[1].split('│').nth(1).unwrap();
     assert!(row.ends_with("····"), "{row}");
     assert!(text.contains("lost: 1,234 (ring full)"));
+    let of_cpu = "lost on CPU 0: 1,234 (ring full), 5 (timer stop without a start)";
+    assert_eq!(lines.last(), Some(&of_cpu));
     // Where there is room, numbers stand beside the lanes.
     let wide = terminal(&chart, 160);
     let line = wide.lines().nth(3).unwrap();

@@ -1,5 +1,9 @@
 //! What a row of a recording can be, besides a sample.
 
+use std::collections::BTreeMap;
+
+use crate::chart::scale::grouped;
+
 /// The column `kind`: which sort of row this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RowKind {
@@ -112,6 +116,38 @@ pub struct Loss {
     pub count: u64,
 }
 
+impl Loss {
+    /// What each CPU lost for each reason, in that order; the time is that of the last loss.
+    #[must_use]
+    pub fn summed(losses: &[Self]) -> Vec<Self> {
+        let mut sums: BTreeMap<(u16, u8), Self> = BTreeMap::new();
+        for loss in losses {
+            let key = (loss.cpu, RowKind::Loss(loss.cause).number());
+            let sum = sums.entry(key).or_insert(Self { count: 0, ..*loss });
+            sum.count = sum.count.saturating_add(loss.count);
+            sum.tsc = sum.tsc.max(loss.tsc);
+        }
+        sums.into_values().collect()
+    }
+
+    /// The same in words, a line a CPU; empty if nothing was lost.
+    #[must_use]
+    pub fn by_cpu(losses: &[Self]) -> String {
+        let sums = Self::summed(losses);
+        let cpus = sums.chunk_by(|one, next| one.cpu == next.cpu);
+        let lines = cpus.map(|of| {
+            let causes = of.iter().map(|loss| {
+                let (count, cause) = (grouped(loss.count), loss.cause.words());
+                format!("{count} ({cause})")
+            });
+            let cpu = of.first().map_or(0, |loss| loss.cpu);
+            let causes: Vec<String> = causes.collect();
+            format!("lost on CPU {cpu}: {}\n", causes.join(", "))
+        });
+        lines.collect()
+    }
+}
+
 /// Something that happened at a time, to be drawn across the lanes or on one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mark {
@@ -192,7 +228,31 @@ impl Row {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn sums_are_of_each_cpu_and_cause(losses in prop::collection::vec((0u16..4, 1u8..6, 0u64..9999, 0u64..99), 0..60)) {
+            let losses: Vec<Loss> = losses.into_iter().filter_map(|(cpu, kind, count, tsc)| {
+                let Some(RowKind::Loss(cause)) = RowKind::from_number(kind) else { return None };
+                Some(Loss { cpu, tsc, cause, count })
+            }).collect();
+            let sums = Loss::summed(&losses);
+            for sum in &sums {
+                let of = || losses.iter().filter(|loss| (loss.cpu, loss.cause) == (sum.cpu, sum.cause));
+                prop_assert_eq!(sum.count, of().map(|loss| loss.count).sum::<u64>());
+                prop_assert_eq!(Some(sum.tsc), of().map(|loss| loss.tsc).max());
+            }
+            let total = |losses: &[Loss]| losses.iter().map(|loss| loss.count).sum::<u64>();
+            prop_assert_eq!(total(&sums), total(&losses));
+            prop_assert!(sums.is_sorted_by_key(|loss| (loss.cpu, RowKind::Loss(loss.cause).number())));
+            let mut cpus: Vec<u16> = sums.iter().map(|loss| loss.cpu).collect();
+            cpus.dedup();
+            prop_assert_eq!(Loss::by_cpu(&losses).lines().count(), cpus.len());
+        }
+    }
 
     #[test]
     fn numbers_and_kinds_are_one_to_one() {

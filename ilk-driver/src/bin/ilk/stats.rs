@@ -8,7 +8,7 @@ use clap::Args;
 use gilk_samples::chart::scale;
 use gilk_samples::metadata::{Clock, Metadata};
 use gilk_samples::profile::{Distribution, Profile, Profiles, profiles};
-use gilk_samples::recording::Recording;
+use gilk_samples::recording::{Loss, Recording, RowKind};
 use gilk_samples::totals::Totals;
 use gilk_samples::{graph, histogram::Histogram};
 use ilk_driver::interrupt;
@@ -66,6 +66,9 @@ impl Stats {
                 .instruments
                 .retain(|profile| profile.label.contains(wanted));
         }
+        let mut lost = recording.losses()?;
+        lost.retain(|loss| (span.0..span.1).contains(&loss.tsc) || self.span.is_none());
+        let lost = Loss::summed(&lost);
         // They are of the whole run, and of no part of it.
         let mut totals = recording.totals().clone();
         if self.span.is_some() {
@@ -101,6 +104,7 @@ impl Stats {
                 "span": found.span,
                 "instruments": found.instruments,
                 "totals": totals,
+                "lost": lost.iter().map(told).collect::<Vec<_>>(),
             });
             return pager::print(&format!("{about:#}\n"));
         }
@@ -113,8 +117,22 @@ impl Stats {
         } else {
             table(&found, metadata)
         };
-        pager::print(&format!("{text}{}", totals::text(&totals)))
+        pager::print(&format!(
+            "{text}{}{}",
+            totals::text(&totals),
+            Loss::by_cpu(&lost)
+        ))
     }
+}
+
+/// What a CPU lost, for JSON.
+fn told(loss: &Loss) -> serde_json::Value {
+    serde_json::json!({
+        "cpu": loss.cpu,
+        "kind": RowKind::Loss(loss.cause).number(),
+        "cause": loss.cause.words(),
+        "count": loss.count,
+    })
 }
 
 fn read(recording: &Recording, span: (u64, u64)) -> anyhow::Result<Profiles> {
