@@ -68,6 +68,8 @@ pub enum Command {
     FollowLive,
     /// Run a short session that only counts the hits of the inspector's hook.
     CountFirst,
+    /// Place what counts the paths through the open function.
+    CountPaths,
     /// Stack the timeline's lanes in another way.
     Stack(Stack),
     /// Put marker A where the pointer is on the timeline.
@@ -241,6 +243,7 @@ impl Command {
             Self::AddInstrument => "Add instrument",
             Self::AddToEveryBlock => "Add to every hookable block",
             Self::CountFirst => "Count hits first",
+            Self::CountPaths => "Count paths",
             Self::FitTimeline => "Fit timeline",
             Self::FollowLive => "Follow live end",
             Self::Stack(Stack::Session) => "Lanes in the session's order",

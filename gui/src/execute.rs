@@ -97,6 +97,7 @@ impl App {
             }
             Command::MarkA | Command::MarkB | Command::Annotate => {}
             Command::ClearMarkers => self.state.timeline.markers = [None; 2],
+            Command::CountPaths => self.count_paths(),
             Command::CountFirst => self.count_first(),
             Command::Stack(stack) => self.state.timeline.stack = stack,
             Command::FollowLive => self.state.timeline.follow = true,

@@ -13,7 +13,7 @@ use crate::graph::Scene;
 use crate::graph::marks::{Mark, sentence};
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
-use crate::{at_hook, panels, sources, style_panel, widgets};
+use crate::{at_hook, panels, paths, sources, style_panel, widgets};
 
 /// Draws the inspector.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
@@ -45,6 +45,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
                     at_hook::show(ui, state, &scene, block, state.draft.hook, said);
                     ui.add_space(space::SMALL);
                     style_panel::show(ui, state, &scene, said);
+                    paths::show(ui, state, &scene, said);
                 }
                 None => {
                     about_function(ui, &scene);
@@ -56,6 +57,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
                     );
                     ui.add_space(space::SMALL);
                     style_panel::show(ui, state, &scene, said);
+                    paths::show(ui, state, &scene, said);
                 }
             });
         });

@@ -33,6 +33,7 @@ mod palette;
 mod panels;
 mod patch_pane;
 pub mod patch_view;
+pub mod paths;
 mod placing;
 pub mod run;
 pub mod schedule;

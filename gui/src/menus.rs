@@ -35,6 +35,7 @@ pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
             Some(Command::AddToEveryBlock),
             Some(Command::AddToEntry),
             Some(Command::AddToReturns),
+            Some(Command::CountPaths),
             Some(Command::AddToMatching),
             Some(Command::RemoveHere),
             Some(Command::RemoveAll),

@@ -27,6 +27,7 @@ use crate::graph::{Graph, Metrics};
 use crate::history::History;
 use crate::natives::Natives;
 use crate::palette::Palette;
+use crate::paths::Ways;
 use crate::run::Run;
 use crate::schedule::Schedule;
 use crate::sources::Lines;
@@ -52,6 +53,8 @@ pub struct State {
     pub calls: Option<Arc<Calls>>,
     /// Which lines of source code comes from.
     pub lines: Lines,
+    /// The paths through the open function.
+    pub ways: Ways,
     /// The list of functions.
     pub functions: Functions,
     /// The graph of the open function.
@@ -125,6 +128,7 @@ impl State {
             hookable: None,
             calls: None,
             lines: Lines::default(),
+            ways: Ways::default(),
             functions: Functions::default(),
             graph: Graph::default(),
             opening: None,

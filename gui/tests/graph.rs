@@ -79,6 +79,50 @@ fn instructions_say_which_fields_and_texts_they_mean() {
 }
 
 #[test]
+fn paths_are_counted_listed_and_drawn() {
+    let mut harness = browsing("kernel_clone");
+    click(&mut harness, "Count paths");
+    let state = harness.state().state();
+    let placed = state.document.session().placements.len();
+    let plan = state.plan.outcome.as_ref().unwrap();
+    assert!(
+        placed > 2 && plan.is_ok(),
+        "{placed}: {:?}",
+        plan.as_ref().err()
+    );
+    press(&mut harness, Modifiers::COMMAND, Key::Z);
+    assert_eq!(support::placements(&harness).len(), 0);
+
+    // What such a run tells.
+    let mut told = record();
+    told.totals = vec![ilk_driver::client::AggregateSummary {
+        placement: 0,
+        instrument: "path-kernel-clone-0".into(),
+        name: "paths".into(),
+        unit: "paths".into(),
+        value: gilk_instruments::program::Summary::Values(vec![(0, 5), (3, 345)], 2),
+    }];
+    harness.state_mut().state_mut().timeline.open(told);
+    harness.run_steps(3);
+    let row = harness.get_by_label_contains("path 3: 345 times");
+    row.click();
+    harness.run_steps(3);
+    let state = harness.state().state();
+    let path = state.graph.path.as_ref().unwrap();
+    let edges = &scene(&harness).cfg.edges;
+    for pair in path.blocks.windows(2) {
+        let edge = edges.iter().find(|edge| [edge.from, edge.to] == *pair);
+        assert!(edge.is_some(), "{pair:?} is no edge");
+    }
+    assert!(path.blocks.len() > 2);
+    harness.get_by_label_contains("path 3: 345 times").click();
+    harness.run_steps(3);
+    assert!(harness.state().state().graph.path.is_none());
+    harness.get_by_label_contains("path 0: 5 times");
+    harness.get_by_label("others: 2 times");
+}
+
+#[test]
 fn callers_and_callees_are_listed_and_gone_to_and_back() {
     let mut harness = browsing("kernel_clone");
     press(&mut harness, Modifiers::NONE, Key::X);

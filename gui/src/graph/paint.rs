@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use egui::text::LayoutJob;
 use egui::{
-    Align2, CornerRadius, Galley, Painter, Pos2, Rect, Shape, Stroke, StrokeKind, TextFormat, pos2,
-    vec2,
+    Align2, Color32, CornerRadius, Galley, Painter, Pos2, Rect, Shape, Stroke, StrokeKind,
+    TextFormat, pos2, vec2,
 };
 use gilk_engine::HookType;
 use gilk_engine::cfg::BlockIndex;
+use gilk_engine::paths::Path;
 
 use super::camera::Camera;
 use super::heat::Heat;
@@ -85,6 +86,8 @@ pub(crate) struct Emphasis {
     pub(crate) selected: bool,
     pub(crate) hovered: bool,
     pub(crate) found: bool,
+    /// The path that is drawn goes through it.
+    pub(crate) passed: bool,
 }
 
 impl Canvas<'_> {
@@ -103,14 +106,15 @@ impl Canvas<'_> {
         self.camera.rect_to_screen(self.rect.min, rect)
     }
 
-    /// All edges that are in view; those of `focus` last and stronger.
-    pub(crate) fn edges(&self, scene: &Scene, focus: Option<BlockIndex>) {
+    /// All edges that are in view; those of `focus` last and stronger, and those of `path` behind them in
+    /// the colour that says "here".
+    pub(crate) fn edges(&self, scene: &Scene, focus: Option<BlockIndex>, path: Option<&Path>) {
         let seen = Rect::from_min_max(
             self.camera.to_graph(self.rect.min, self.rect.min),
             self.camera.to_graph(self.rect.min, self.rect.max),
         )
         .expand(20.0);
-        let mut strong = Vec::new();
+        let (mut strong, mut way) = (Vec::new(), Vec::new());
         for ((edge, route), look) in scene
             .cfg
             .edges
@@ -126,7 +130,12 @@ impl Canvas<'_> {
                 .heat
                 .and_then(|heat| Some((heat, heat.edge(&scene.cfg, edge)?)));
             let heat = hits.map_or(0.0, |(heat, hits)| 4.0 * heat.share(hits));
-            if Some(edge.from) == focus || Some(edge.to) == focus {
+            let passed = path.is_some_and(|path| {
+                { path.blocks.windows(2) }.any(|pair| pair == [edge.from, edge.to])
+            });
+            if passed {
+                way.push(route);
+            } else if Some(edge.from) == focus || Some(edge.to) == focus {
                 strong.push((route, *look, 2.4 + heat));
             } else {
                 self.edge(route, *look, 1.3 + heat);
@@ -134,6 +143,9 @@ impl Canvas<'_> {
         }
         for (route, look, width) in strong {
             self.edge(route, look, width);
+        }
+        for route in way {
+            self.line(route, self.tokens.accent, 3.4, false);
         }
     }
 
@@ -145,6 +157,11 @@ impl Canvas<'_> {
             EdgeLook::Jump => self.tokens.edge_jump,
             EdgeLook::Rare => self.tokens.edge_rare,
         };
+        self.line(route, color, width, look == EdgeLook::Rare);
+    }
+
+    /// An edge with its arrow.
+    fn line(&self, route: &Route, color: Color32, width: f32, dashed: bool) {
         let zoom = self.camera.zoom;
         let stroke = Stroke::new((width * zoom.sqrt()).clamp(0.7, 6.0), color);
         let points: Vec<Pos2> = route
@@ -162,7 +179,7 @@ impl Canvas<'_> {
         if let Some(last) = bent.last_mut() {
             last.y -= head;
         }
-        if look == EdgeLook::Rare && zoom > 0.25 {
+        if dashed && zoom > 0.25 {
             self.painter.extend(Shape::dashed_line(
                 &bent,
                 stroke,
@@ -202,7 +219,7 @@ impl Canvas<'_> {
         } else {
             tokens.card
         };
-        let outline = if emphasis.selected {
+        let outline = if emphasis.selected || emphasis.passed {
             Stroke::new(2.0, tokens.accent)
         } else if emphasis.found {
             Stroke::new(2.0, tokens.number)

@@ -6,6 +6,7 @@ use egui::accesskit::Role;
 use egui::{CursorIcon, Id, Painter, PointerButton, Rect, RichText, Sense, Ui, Vec2, pos2, vec2};
 use gilk_engine::HookType;
 use gilk_engine::cfg::BlockIndex;
+use gilk_engine::paths::Path;
 
 use super::camera::Camera;
 use super::find::{self, Find};
@@ -35,6 +36,8 @@ pub struct Graph {
     pub find: Option<Find>,
     /// How often its blocks were hit.
     pub heat: Option<Heat>,
+    /// The way through it that is drawn.
+    pub path: Option<Path>,
     canvas: Vec2,
     galleys: Galleys,
 }
@@ -64,6 +67,7 @@ impl Graph {
         self.scene = Some(scene);
         self.galleys.clear();
         self.heat = None;
+        self.path = None;
         self.wanted = Some(Look::Opening);
         self.hook = None;
     }
@@ -177,7 +181,8 @@ pub fn show(
         }
         responses.push((block.index, place, response));
     }
-    canvas.edges(&scene, hovered.or(graph.selected));
+    let path = graph.path.as_ref();
+    canvas.edges(&scene, hovered.or(graph.selected), path);
     let blocks: Vec<_> = responses
         .iter()
         .map(|(index, place, _)| (*index, *place))
@@ -190,6 +195,10 @@ pub fn show(
                 .find
                 .as_ref()
                 .is_some_and(|find| find.found.contains(&index)),
+            passed: graph
+                .path
+                .as_ref()
+                .is_some_and(|path| path.blocks.contains(&index)),
         };
         canvas.block(&scene, index, place, hooked, emphasis, &mut graph.galleys);
         if let Some(tag) = canvas.hits(index, place) {
@@ -303,6 +312,7 @@ fn pills(
                 selected: chosen,
                 hovered: response.hovered(),
                 found: false,
+                passed: false,
             },
         );
         if response.clicked() {

@@ -1,0 +1,128 @@
+//! The ways through the open function: how often each was gone, and one of them drawn in the graph.
+
+use std::sync::Arc;
+
+use egui::accesskit::Role;
+use egui::{RichText, Ui};
+use gilk_engine::paths::Paths;
+
+use crate::app::App;
+use crate::command::Command;
+use crate::graph::Scene;
+use crate::graph::marks::sentence;
+use crate::state::{NoticeKind, State};
+use crate::theme::{Tokens, code, text};
+use crate::widgets;
+
+/// Paths that are listed.
+const LISTED: usize = 10;
+
+/// The paths of the function that was last looked at.
+#[derive(Debug, Default)]
+pub struct Ways {
+    known: Option<(Arc<Scene>, Result<Paths, String>)>,
+}
+
+impl Ways {
+    /// The paths of a function, or why they cannot be counted.
+    fn of(&mut self, scene: &Arc<Scene>) -> Result<&Paths, &str> {
+        if self
+            .known
+            .as_ref()
+            .is_none_or(|(of, _)| !Arc::ptr_eq(of, scene))
+        {
+            let paths = Paths::of(&scene.cfg).map_err(|refusal| sentence(&refusal));
+            self.known = Some((Arc::clone(scene), paths));
+        }
+        match &self.known {
+            Some((_, paths)) => paths.as_ref().map_err(String::as_str),
+            None => Err(""),
+        }
+    }
+}
+
+/// Draws the paths that were counted, most often first, each to be drawn in the graph; or how to count them.
+pub(crate) fn show(ui: &mut Ui, state: &mut State, scene: &Arc<Scene>, said: &mut Vec<Command>) {
+    if scene.cfg.blocks.len() < 2 || scene.name != scene.cfg.name {
+        return;
+    }
+    let tokens = Tokens::of(ui);
+    widgets::caption(ui, "paths through the function");
+    let paths = match state.ways.of(scene) {
+        Ok(paths) => paths,
+        Err(why) => {
+            let words = format!("They cannot be counted: {why}");
+            ui.label(RichText::new(words).small().color(tokens.weak));
+            return;
+        }
+    };
+    let totals = state.timeline.record.as_ref().map(|record| &record.totals);
+    let told = totals.into_iter().flatten();
+    let profile = paths.read(told.map(|one| (one.instrument.as_str(), &one.value)));
+    if profile.paths.is_empty() {
+        let words = format!(
+            "Count which of {} are gone",
+            widgets::counted(paths.count() as usize, "path")
+        );
+        let button = widgets::named(ui.button(words), Role::Button, Command::CountPaths.name());
+        let hint = "Places instruments on as few edges as tell the paths apart; after the run they are listed here.";
+        if button.on_hover_text(hint).clicked() {
+            said.push(Command::CountPaths);
+        }
+        return;
+    }
+    for path in profile.paths.iter().take(LISTED) {
+        let chosen = state.graph.path.as_ref().map(|one| one.number) == Some(path.number);
+        let turn = if path.from_entry {
+            ""
+        } else {
+            ", a loop's turn"
+        };
+        let words = format!(
+            "path {}: {} times, {}{turn}",
+            path.number,
+            widgets::grouped(path.count),
+            widgets::counted(path.blocks.len(), "block")
+        );
+        let row = ui.selectable_label(chosen, RichText::new(&words).font(code(text::SMALL)));
+        if widgets::chosen(row, Role::ListBoxOption, chosen, &words).clicked() {
+            state.graph.path = (!chosen).then(|| path.clone());
+        }
+    }
+    let more: u64 = profile
+        .paths
+        .iter()
+        .skip(LISTED)
+        .map(|path| path.count)
+        .sum();
+    if more + profile.others > 0 {
+        let words = format!("others: {} times", widgets::grouped(more + profile.others));
+        ui.label(RichText::new(words).small().color(tokens.weak));
+    }
+}
+
+impl App {
+    /// Places the instruments that count the open function's paths, as one step to undo.
+    pub(crate) fn count_paths(&mut self) {
+        let Some(scene) = self.state.graph.scene.clone() else {
+            return;
+        };
+        let mut session = self.state.document.session().clone();
+        let times = (self.state.draft.launch, self.state.draft.splash);
+        let added = match self.state.ways.of(&scene) {
+            Ok(paths) => paths
+                .add_to(&mut session, times)
+                .map_err(|error| error.to_string()),
+            Err(why) => Err(why.to_owned()),
+        };
+        match added {
+            Ok(()) => {
+                self.state
+                    .document
+                    .edit("count paths", |own| *own = session);
+                self.state.document.close_step();
+            }
+            Err(why) => self.state.tell(NoticeKind::Warning, why),
+        }
+    }
+}
