@@ -41,6 +41,7 @@ mod span;
 mod stats;
 #[cfg(feature = "client")]
 mod target;
+#[cfg(feature = "client")]
 mod totals;
 
 use std::io::ErrorKind;
