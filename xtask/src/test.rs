@@ -7,6 +7,8 @@ use crate::{apt, evaluate, kernels, picture, python, tool};
 
 /// Tests on a live kernel are named `live::…` and have a stage of their own.
 const LIVE: &str = "live::";
+/// In the names of tests that want what no machine of CI's has: their documentation says what.
+const BY_HAND: &str = "by_hand::";
 /// Those of them that hook ever more functions, up to whole directories of the kernel.
 const EVERYWHERE: &str = "live::everywhere::";
 
@@ -61,10 +63,13 @@ pub(crate) fn test(yes: bool) -> Result<()> {
         let mut cargo = tool::cargo(&[
             "test",
             "--workspace",
+            "--no-fail-fast",
             "--",
             "--include-ignored",
             "--skip",
             LIVE,
+            "--skip",
+            BY_HAND,
         ]);
         kernel.name_to(&mut cargo).env("GILK_PYTHON", &python);
         // The window's tests draw with a software renderer, so that pictures are alike everywhere.
