@@ -7,10 +7,10 @@ use crate::{apt, evaluate, kernels, picture, python, tool};
 
 /// Tests on a live kernel are named `live::…` and have a stage of their own.
 const LIVE: &str = "live::";
-/// In the names of tests that want what no machine of CI's has: their documentation says what.
-const BY_HAND: &str = "by_hand::";
 /// Those of them that hook ever more functions, up to whole directories of the kernel.
 const EVERYWHERE: &str = "live::everywhere::";
+/// In the names of tests that want what no machine of CI's has: their documentation says what.
+const BY_HAND: &str = "by_hand::";
 
 /// Runs every stage.
 pub(crate) fn test(yes: bool) -> Result<()> {
