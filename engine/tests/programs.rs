@@ -143,13 +143,12 @@ fn sampling(value: Expr) -> Probed {
     ))
 }
 
-/// Runs one and gives value and time of its sample.
-fn sample(value: Expr) -> (u64, u64) {
-    let probed = sampling(value);
+/// A machine with one in its patch, where everything is live.
+fn placed(probed: &Probed) -> Machine {
     let mut machine = ready(SERIAL, 4);
     let layout = model::layout(&mut machine, 1);
     assert_eq!(probed.refusal(&layout), None);
-    let instruments = [as_hooked(&probed, 0)];
+    let instruments = [as_hooked(probed, 0)];
     let live = Live {
         registers: RegisterSet::ALL,
         flags: true,
@@ -161,6 +160,12 @@ fn sample(value: Expr) -> (u64, u64) {
         live,
         &layout,
     );
+    machine
+}
+
+/// Runs one and gives value and time of its sample.
+fn sample(value: Expr) -> (u64, u64) {
+    let mut machine = placed(&sampling(value));
     machine.run(PATCH, &random_state(&machine, &mut Random(1)));
     let [_, value, tsc, _] = slot(&mut machine, SERIAL);
     (value, tsc)
@@ -203,16 +208,7 @@ fn numbers_with_signs_are_divided_whatever_they_are() {
         let by_all = numbers.map(|by| Box::new(expr(ExprKind::Constant(by.cast_unsigned()))));
         for (known, by) in [argument(1)].into_iter().chain(by_all).enumerate() {
             let probed = sampling(expr(ExprKind::Binary(op, argument(0), by)));
-            let mut machine = ready(SERIAL, 4);
-            let layout = model::layout(&mut machine, 1);
-            assert_eq!(probed.refusal(&layout), None);
-            let instruments = [as_hooked(&probed, 0)];
-            let live = Live {
-                registers: RegisterSet::ALL,
-                flags: true,
-            };
-            let point = Point::Entry;
-            patch(&mut machine, &NOP, &[(point, &instruments)], live, &layout);
+            let mut machine = placed(&probed);
             for left in numbers {
                 let only = known.checked_sub(1).map(|known| numbers[known]);
                 for right in only.map_or(numbers.to_vec(), |only| vec![only]) {

@@ -82,8 +82,7 @@ fn usual(root: &Path, release: &str, build_id: &[u8]) -> Vec<PathBuf> {
         debug.join(format!("usr/lib/modules/{release}/vmlinux")),
         root.join(format!("lib/modules/{release}/build/vmlinux")),
     ];
-    let hex: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
-    if let Some((first, rest)) = hex.split_at_checked(2) {
+    if let Some((first, rest)) = hex(build_id).split_at_checked(2) {
         paths.push(debug.join(format!(".build-id/{first}/{rest}.debug")));
     }
     paths

@@ -171,18 +171,20 @@ impl Image {
     /// The module in whose text `at` lies.
     #[must_use]
     pub fn module_at(&self, at: Addr) -> Option<&str> {
+        self.module_text(at).map(|(_, name)| name.as_str())
+    }
+
+    /// The section of a module's text that `at` lies in, and the module.
+    fn module_text(&self, at: Addr) -> Option<&(Span, String)> {
         let behind = self.modules.partition_point(|(text, _)| text.start <= at);
-        let (text, name) = self.modules.get(behind.checked_sub(1)?)?;
-        text.contains(at).then_some(name.as_str())
+        let found = self.modules.get(behind.checked_sub(1)?);
+        found.filter(|(text, _)| text.contains(at))
     }
 
     /// All of the text that `at` lies in: the core kernel's, or a section of a module's.
     #[must_use]
     pub fn text_of(&self, at: Addr) -> Span {
-        let behind = self.modules.partition_point(|(text, _)| text.start <= at);
-        let module = behind.checked_sub(1).and_then(|own| self.modules.get(own));
-        let module = module.filter(|(text, _)| text.contains(at));
-        module.map_or(self.text, |(text, _)| *text)
+        self.module_text(at).map_or(self.text, |(text, _)| *text)
     }
 
     /// Every function of the core kernel's text and of modules', by address.

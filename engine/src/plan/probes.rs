@@ -110,8 +110,7 @@ impl<'l> Words<'l> {
         for aggregate in &checked.aggregates {
             homes.aggregates.push(self.take(aggregate.words())?);
         }
-        let mut probes = checked.probes.iter();
-        if probes.any(|probe| probe.expressions().any(reads_memory)) {
+        if checked.probes.iter().any(reads_memory) {
             homes.failed = Some(self.take(1)?);
         }
         Ok(homes)
@@ -359,8 +358,7 @@ pub(super) fn returned_is_known(cfg: &Cfg, probe: &Probe, place: Place) -> Optio
 
 /// A read that fails would fail again where the kernel sees to that.
 pub(super) fn faults_in_faults(cfg: &Cfg, probe: &Probe) -> Option<Refusal> {
-    let reads = probe.expressions().any(reads_memory);
-    (reads && handles_faults(&cfg.name)).then(|| Refusal {
+    (reads_memory(probe) && handles_faults(&cfg.name)).then(|| Refusal {
         rule: Rule::ProgramUnsupported,
         at: cfg.span.start,
         why: "it reads kernel memory, and the kernel runs this function when such a read fails: it would fail again and again".into(),

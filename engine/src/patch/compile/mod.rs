@@ -107,7 +107,7 @@ impl Probed {
     #[must_use]
     pub fn refusal(&self, layout: &RuntimeLayout) -> Option<(Rule, String)> {
         let probe = self.probe()?;
-        let loads = layout.faults == 0 && probe.expressions().any(reads_memory);
+        let loads = layout.faults == 0 && reads_memory(probe);
         let no_room = || {
             let why = "it reads kernel memory, and this target takes no code that may fault there: load ilk.ko without arena_mib";
             loads.then(|| why.to_owned())
@@ -120,12 +120,14 @@ impl Probed {
     }
 }
 
-/// Whether an expression reads memory of the kernel's.
-pub(crate) fn reads_memory(expr: &Expr) -> bool {
-    expr.any(&mut |node| {
+/// Whether a probe reads memory of the kernel's.
+pub(crate) fn reads_memory(probe: &Probe) -> bool {
+    let reads = |node: &Expr| {
         let stacked = matches!(node.kind, ExprKind::Input(input) if is_stacked(input));
         stacked || matches!(node.kind, ExprKind::Load { .. })
-    })
+    };
+    let mut expressions = probe.expressions();
+    expressions.any(|expr| expr.any(&mut |node| reads(node)))
 }
 
 /// Whether an input is an argument on the stack.
