@@ -24,6 +24,9 @@ pub(crate) fn evaluate(yes: bool, words: &[String]) -> Result<()> {
     if words.iter().any(|word| word == "--quick") {
         return experiments(QUICK_PLACE, words);
     }
+    if words.iter().any(|word| word == "--add") {
+        kept()?;
+    }
     let mut stages = Stages::new(3);
     stages.stage("system packages", || {
         apt::provide(Purpose::Headless, yes, false)
@@ -49,6 +52,28 @@ fn experiments(place: &str, words: &[String]) -> Result<()> {
     tool::run(cargo.args(words).current_dir(tool::root()))
 }
 
+/// Brings the figures of earlier runs to where runs are added to them, if they are not there.
+fn kept() -> Result<()> {
+    let (from, to) = (
+        tool::root().join(DOCS).join("evaluation"),
+        tool::root().join(PLACE),
+    );
+    let failed = |path: &Path, error| Fail::new(format!("cannot copy {}: {error}", path.display()));
+    fs::create_dir_all(&to).map_err(|error| failed(&to, error))?;
+    let files = fs::read_dir(&from).map_err(|error| failed(&from, error))?;
+    for file in files.flatten() {
+        let target = to.join(file.file_name());
+        let figures = file
+            .file_name()
+            .to_string_lossy()
+            .ends_with(".figures.json");
+        if figures && !target.exists() {
+            fs::copy(file.path(), target).map_err(|error| failed(&file.path(), error))?;
+        }
+    }
+    Ok(())
+}
+
 fn copied(from: &Path, to: &Path) -> Result<()> {
     let failed = |path: &Path, error: std::io::Error| {
         Fail::new(format!(
@@ -67,7 +92,7 @@ fn copied(from: &Path, to: &Path) -> Result<()> {
         let target = match name {
             "evaluation.md" => to.join(name),
             shown
-                if [".png", ".svg", ".ron"]
+                if [".png", ".svg", ".ron", ".figures.json"]
                     .iter()
                     .any(|ending| shown.ends_with(ending)) =>
             {

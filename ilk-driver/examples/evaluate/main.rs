@@ -1,9 +1,10 @@
 //! The experiments of the papers, run again: does GILK tell the truth, and at what price.
 //!
-//! `evaluate [--quick] [--runs N] [--out DIR] [PART…]`: all parts where none is named. Each is done on Debian's
-//! own kernel and on the later one; `--quick` does less of each, on the first alone. With `--out` each part's
-//! table, figures and recordings go there. What the text claims is checked: a claim that does not hold is an
-//! error. `cargo xtask evaluate` runs this, and `cargo xtask test` runs it quickly.
+//! `evaluate [--quick] [--runs N] [--on KERNEL] [--add] [--out DIR] [PART…]`: all parts where none is named. Each is
+//! done on Debian's own kernel and on the later one, or with `--on` on one of them (`debian`, `6.12`); `--quick` does
+//! less of each, on the first alone. With `--out` each part's table, figures and recordings go there; with `--add`
+//! these runs join those whose figures are there already. What the text claims is checked: a claim that does not
+//! hold is an error. `cargo xtask evaluate` runs this, and `cargo xtask test` runs it quickly.
 //!
 //! Where instructions are counted, it is by an emulator whose time stamp counter counts them (QEMU's `-icount
 //! shift=0`, no address randomization, one CPU): the figures are nearly the same every time. An int3 and an
@@ -12,6 +13,7 @@
 mod bars;
 mod correlation;
 mod coverage;
+mod figures;
 mod grain;
 mod guest;
 mod hits;
@@ -26,12 +28,15 @@ mod web;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use figures::Figures;
 use guest::Guest;
 use ilk_driver::lab::Accelerator;
 use table::Tables;
 
 /// The kernels measured on: Debian's own, and the later series of the same archive.
 const SERIES: [Option<&str>; 2] = [None, Some("6.12")];
+/// What [`SERIES`] are called on the command line.
+const KERNELS: [&str; 2] = ["debian", "6.12"];
 
 /// An experiment.
 struct Part {
@@ -246,79 +251,133 @@ const PARTS: [Part; 9] = [
     },
 ];
 
-fn main() -> anyhow::Result<()> {
-    let (mut runs, mut quick) = (1, false);
-    let mut out = None;
-    let mut named = Vec::new();
-    let mut words = std::env::args().skip(1);
+/// What was asked for.
+struct Asked {
+    runs: usize,
+    quick: bool,
+    add: bool,
+    series: Vec<Option<&'static str>>,
+    out: Option<PathBuf>,
+    parts: Vec<&'static Part>,
+}
+
+fn asked(mut words: impl Iterator<Item = String>) -> anyhow::Result<Asked> {
+    let mut asked = Asked {
+        runs: 1,
+        quick: false,
+        add: false,
+        series: SERIES.to_vec(),
+        out: None,
+        parts: Vec::new(),
+    };
     while let Some(word) = words.next() {
         match word.as_str() {
-            "--quick" => quick = true,
+            "--quick" => asked.quick = true,
+            "--add" => asked.add = true,
             "--runs" => {
                 let number = words.next().and_then(|number| number.parse().ok());
-                runs = number.context("--runs wants a number")?;
+                asked.runs = number.context("--runs wants a number")?;
+            }
+            "--on" => {
+                let name = words.next().unwrap_or_default();
+                let at = KERNELS.iter().position(|kernel| *kernel == name);
+                let series = at.and_then(|at| SERIES.get(at));
+                let series =
+                    series.with_context(|| format!("--on wants one of {}", KERNELS.join(", ")))?;
+                asked.series = vec![*series];
             }
             "--out" => {
                 let directory = words.next().context("--out wants a directory")?;
-                out = Some(PathBuf::from(directory));
+                asked.out = Some(PathBuf::from(directory));
             }
-            part if PARTS.iter().any(|known| known.name == part) => named.push(word),
-            _ => {
-                let known = PARTS.map(|part| part.name).join(", ");
-                anyhow::bail!("{word:?} is none of --quick, --runs, --out, {known}")
-            }
+            name => match PARTS.iter().find(|part| part.name == name) {
+                Some(part) => asked.parts.push(part),
+                None => {
+                    let known = PARTS.iter().map(|part| part.name);
+                    let known = known.collect::<Vec<_>>().join(", ");
+                    anyhow::bail!(
+                        "{word:?} is none of --quick, --runs, --on, --add, --out, {known}"
+                    )
+                }
+            },
         }
     }
+    if asked.parts.is_empty() {
+        asked.parts = PARTS.iter().collect();
+    }
+    if asked.quick {
+        asked.series.truncate(1);
+    }
+    Ok(asked)
+}
+
+fn main() -> anyhow::Result<()> {
+    let asked = asked(std::env::args().skip(1))?;
     let scratch = tempfile::tempdir()?;
     let how = How {
-        quick,
-        out: out.unwrap_or_else(|| scratch.path().to_owned()),
+        quick: asked.quick,
+        out: asked.out.unwrap_or_else(|| scratch.path().to_owned()),
     };
     std::fs::create_dir_all(&how.out)?;
-    let wanted = |part: &&Part| named.is_empty() || named.iter().any(|name| name == part.name);
-    let parts: Vec<&Part> = PARTS.iter().filter(wanted).collect();
-    let mut tables: Vec<Tables> = parts.iter().map(|_| Tables::default()).collect();
-    let series: &[Option<&str>] = if quick { &SERIES[..1] } else { &SERIES };
-    for run in 1..=runs {
-        for &series in series {
+    let parts = asked.parts;
+    let before = |part: &&Part| match asked.add {
+        true => Figures::read(&how.file(&figures_of(part))),
+        false => Ok(Figures::default()),
+    };
+    let mut figures: Vec<Figures> = parts.iter().map(before).collect::<anyhow::Result<_>>()?;
+    for run in 1..=asked.runs {
+        for &series in &asked.series {
             for accelerator in [Accelerator::Emulate, Accelerator::CountInstructions] {
                 let mut guest = None;
-                for (part, tables) in parts.iter().zip(&mut tables) {
+                for (part, figures) in parts.iter().zip(&mut figures) {
                     if part.accelerator != accelerator {
                         continue;
                     }
                     let kernel = series.unwrap_or("Debian's own kernel");
-                    eprintln!("{}: run {run} of {runs} on {kernel}", part.name);
+                    eprintln!("{}: run {run} of {} on {kernel}", part.name, asked.runs);
                     let guest = match &mut guest {
                         Some(guest) => guest,
                         none => none.insert(Guest::boot(series, accelerator)?),
                     };
-                    (part.measure)(guest, tables, &how).with_context(|| part.name)?;
+                    (part.measure)(guest, &mut figures.tables, &how).with_context(|| part.name)?;
+                    figures.ran_on(&guest.release);
                     // What comes of one is kept whatever becomes of the others.
-                    let text = told(part, tables, run);
-                    write(&how.file(&format!("{}.md", part.name)), &text)?;
+                    figures.write(&how.file(&figures_of(part)))?;
+                    write(
+                        &how.file(&format!("{}.md", part.name)),
+                        &told(part, figures),
+                    )?;
                 }
             }
         }
     }
-    for (part, tables) in parts.iter().zip(&tables) {
-        println!("{}", told(part, tables, runs));
+    for (part, figures) in parts.iter().zip(&figures) {
+        println!("{}", told(part, figures));
     }
     gathered(&how.out)?;
     let broken: Vec<String> = parts
         .iter()
-        .zip(&tables)
-        .flat_map(|(part, tables)| broken(part, tables))
+        .zip(&figures)
+        .flat_map(|(part, figures)| broken(part, &figures.tables))
         .collect();
     anyhow::ensure!(broken.is_empty(), "{}", broken.join("\n"));
     Ok(())
 }
 
+/// Where a part's figures are kept.
+fn figures_of(part: &Part) -> String {
+    format!("{}.figures.json", part.name)
+}
+
 /// A part of the text.
-fn told(part: &Part, tables: &Tables, runs: usize) -> String {
+fn told(part: &Part, figures: &Figures) -> String {
     let command = format!("cargo xtask evaluate {}", part.name);
     let Part { title, about, .. } = part;
-    format!("## {title}\n\n{about} Made by `{command}`, runs: {runs}.\n\n{tables}")
+    format!(
+        "## {title}\n\n{about} Made by `{command}`, runs: {}.\n\n{}",
+        figures.runs(),
+        figures.tables
+    )
 }
 
 /// What is said of figures and not true, or of figures that are not there.
@@ -378,6 +437,6 @@ const HEAD: &str = "\
 
 The experiments of the papers, run again on stock Debian kernels in the lab: an emulated machine (QEMU, TCG). Where a table \
 has instructions, the machine counts them (`-icount shift=0`, one processor), and the figures are nearly the same in every run; \
-where several runs differ, it has the least and the most. `cargo xtask evaluate` makes all of this again, its recordings are in \
-`target/gilk/evaluation`.
+where several runs differ, it has the least and the most. `cargo xtask evaluate` makes all of this again (with `--add` its runs join those whose figures are in `evaluation/`), its \
+recordings are in `target/gilk/evaluation`.
 ";
