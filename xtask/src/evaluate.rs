@@ -18,15 +18,13 @@ const DOCS: &str = "docs";
 /// The experiments that measure what hits cost.
 pub(crate) const COSTS: [&str; 4] = ["hits", "grain", "inlining", "many"];
 
-/// Runs the papers' experiments, or those that are named, and writes what came of all that have been run. A quick
-/// look leaves the text as it is.
+/// Runs the papers' experiments, or those that are named, and writes what came of them into the text; of the others
+/// it says what it said. A quick look leaves the text as it is.
 pub(crate) fn evaluate(yes: bool, words: &[String]) -> Result<()> {
     if words.iter().any(|word| word == "--quick") {
         return experiments(QUICK_PLACE, words);
     }
-    if words.iter().any(|word| word == "--add") {
-        kept()?;
-    }
+    kept()?;
     let mut stages = Stages::new(3);
     stages.stage("system packages", || {
         apt::provide(Purpose::Headless, yes, false)
@@ -52,7 +50,7 @@ fn experiments(place: &str, words: &[String]) -> Result<()> {
     tool::run(cargo.args(words).current_dir(tool::root()))
 }
 
-/// Brings the figures of earlier runs to where runs are added to them, if they are not there.
+/// Brings figures and pictures of earlier runs to where those of these go, if none are there.
 fn kept() -> Result<()> {
     let (from, to) = (
         tool::root().join(DOCS).join("evaluation"),
@@ -63,11 +61,7 @@ fn kept() -> Result<()> {
     let files = fs::read_dir(&from).map_err(|error| failed(&from, error))?;
     for file in files.flatten() {
         let target = to.join(file.file_name());
-        let figures = file
-            .file_name()
-            .to_string_lossy()
-            .ends_with(".figures.json");
-        if figures && !target.exists() {
+        if !target.exists() {
             fs::copy(file.path(), target).map_err(|error| failed(&file.path(), error))?;
         }
     }

@@ -36,6 +36,11 @@ impl Figures {
         fs::write(file, text).with_context(|| format!("writing {}", file.display()))
     }
 
+    /// Whether it was never done.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
     /// Notes that it was done once more.
     pub(crate) fn ran_on(&mut self, kernel: &str) {
         *self.runs.entry(kernel.to_owned()).or_default() += 1;

@@ -147,11 +147,12 @@ fn gathered(place: &Path) -> anyhow::Result<()> {
     let mut text = String::from(HEAD);
     let mut missing = Vec::new();
     for part in &PARTS {
-        let Ok(done) = std::fs::read_to_string(place.join(format!("{}.md", part.name))) else {
+        let figures = Figures::read(&place.join(figures_of(part)))?;
+        if figures.is_empty() {
             missing.push(part.name);
             continue;
-        };
-        text += &format!("\n{done}");
+        }
+        text += &format!("\n{}", told(part, &figures));
         let files = std::fs::read_dir(place)?
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut pictures: Vec<String> = files
@@ -174,7 +175,7 @@ fn gathered(place: &Path) -> anyhow::Result<()> {
 const HEAD: &str = "\
 # Does it tell the truth, and at what price
 
-The experiments of the papers, run again on stock Debian kernels in the lab: an emulated machine (QEMU, TCG). Where a table \
+The experiments of the papers, run again on stock Debian kernels in the lab: an emulated machine (QEMU 7.2, TCG, on a host of two cores). Where a table \
 has instructions, the machine counts them (`-icount shift=0`, one processor), and the figures are nearly the same in every run; \
 where several runs differ, it has the least and the most. `cargo xtask evaluate` makes all of this again (with `--add` its runs join those whose figures are in `evaluation/`), its \
 recordings are in `target/gilk/evaluation`.
