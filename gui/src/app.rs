@@ -1,5 +1,7 @@
 //! The window: owns the state, listens to workers, carries commands out, and draws the panels.
 
+use std::collections::BTreeMap;
+
 use crossbeam_channel::Receiver;
 use egui::{Context, Ui, ViewportCommand};
 use gilk_engine::cfg::BlockIndex;
@@ -23,6 +25,12 @@ pub struct App {
     pub(crate) workers: Workers,
     pub(crate) inbox: Receiver<Message>,
     pub(crate) target: Option<Target>,
+    /// The threads of machines beside the target, by number.
+    pub(crate) beside: BTreeMap<u64, Target>,
+    /// Machines beside a target there have been.
+    pub(crate) machines: u64,
+    /// How often sessions were planned for them.
+    pub(crate) plans_beside: u64,
     /// Targets there have been.
     pub(crate) targets: u64,
     /// The function to open as soon as there is a kernel.
@@ -57,6 +65,9 @@ impl App {
             workers,
             inbox,
             target: None,
+            beside: BTreeMap::new(),
+            machines: 0,
+            plans_beside: 0,
             targets: 0,
             first: start
                 .function
@@ -81,6 +92,9 @@ impl App {
         theme::install(ctx, app.state.look);
         if let Some(source) = start.source() {
             app.connect(source);
+        }
+        if !start.target.is_empty() {
+            app.add_machines(start.target);
         }
         if let Some(path) = start.session {
             files::read_session(app.workers.mail(), path);
@@ -112,9 +126,12 @@ impl App {
     /// Ends the program: the session that runs is stopped, and the target's splices are out.
     pub fn end(&mut self) {
         self.keep_no_session();
+        let mut beside = std::mem::take(&mut self.beside);
+        beside.values_mut().for_each(Target::cancel);
         if let Some(mut target) = self.target.take() {
             target.end();
         }
+        beside.values_mut().for_each(Target::end);
     }
 
     /// One frame.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
+use ilk_driver::client::Place;
 
 use crate::theme::Colours;
 
@@ -19,6 +20,11 @@ pub struct Start {
     /// Connect to the agent on this machine, over ssh with the keys you have.
     #[arg(long, value_name = "USER@HOST", conflicts_with_all = ["lab", "socket", "image"])]
     pub ssh: Option<String>,
+    /// Connect to these machines, with commas between: a session runs on all of them, from the same moment
+    /// on. Each as ssh knows it (user@web1), a socket's path, or here; a name may stand before it:
+    /// web1=/run/a.sock. The first is the one whose kernel is looked at, unless another option says one.
+    #[arg(long, value_name = "MACHINE", value_delimiter = ',')]
+    pub target: Vec<Place>,
     /// Browse a kernel on a file: one that `ilk dump` saved, a vmlinuz, or a vmlinux; nothing can be
     /// run on it.
     #[arg(long, value_name = "FILE")]

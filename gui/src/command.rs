@@ -150,6 +150,12 @@ pub enum Command {
     ConnectSocket,
     /// Ask for a machine and connect to its agent over ssh.
     ConnectSsh,
+    /// Ask for machines, and connect to them: a session runs on all at once.
+    AddMachines,
+    /// Connect to a machine beside the target again, by its number.
+    ConnectMachine(u64),
+    /// Leave a machine beside the target out, by its number.
+    LeaveMachine(u64),
     /// Choose a kernel on a file, to look at and plan on.
     OpenKernel,
     /// Choose a vmlinux with debug information of the target's kernel.
@@ -291,6 +297,9 @@ impl Command {
             Self::ConnectHere => "Connect to this machine",
             Self::ConnectSocket => "Connect to a socket…",
             Self::ConnectSsh => "Connect over ssh…",
+            Self::AddMachines => "Add machines…",
+            Self::ConnectMachine(_) => "Connect machine again",
+            Self::LeaveMachine(_) => "Leave machine out",
             Self::OpenKernel => "Open kernel file…",
             Self::OpenDebugInfo => "Open debug information…",
             Self::OpenSource(_) => "Open source file",

@@ -18,12 +18,12 @@ use crate::graph::find::Find;
 use crate::graph::view::Look;
 use crate::natives;
 use crate::palette::Palette;
-use crate::run::{Active, default_path};
+use crate::run::{Active, Going, Live, default_path};
 use crate::state::{NoticeKind, PathDialog, TargetState};
 use crate::theme::{self, Colours};
 use crate::tour::Tour;
 use crate::worker::files::{self, Purpose};
-use crate::worker::target::{Order, Target};
+use crate::worker::target::{Order, Target, To};
 
 impl App {
     /// Carries one command out. What cannot be done now is not done; menus and buttons show that.
@@ -59,9 +59,11 @@ impl App {
             }
             Command::Run => self.run(),
             Command::Stop => {
-                if let Some(target) = &self.target {
-                    target.stop();
+                if let Some(active) = &self.state.run.active {
+                    active.stop.stop();
                 }
+                let beside = self.beside.values();
+                self.target.iter().chain(beside).for_each(Target::stop);
             }
             Command::FocusFilter => self.state.functions.focus = true,
             Command::FitGraph => self.state.graph.wanted = Some(Look::Fit),
@@ -158,6 +160,9 @@ impl App {
             }
             Command::ConnectSocket => self.ask(Purpose::Socket, None),
             Command::ConnectSsh => self.ask(Purpose::Machine, None),
+            Command::AddMachines => self.ask(Purpose::Machines, None),
+            Command::ConnectMachine(number) => self.connect_machine(number),
+            Command::LeaveMachine(number) => self.leave_machine(number),
             Command::OpenKernel => self.ask(Purpose::Kernel, None),
             Command::OpenDebugInfo => self.ask(Purpose::DebugInfo, None),
             Command::OpenSource(line) => self.open_source(&line, ctx),
@@ -243,9 +248,12 @@ impl App {
 
     fn disconnect(&mut self) {
         // Dropping it stops what runs and has every splice taken out; its thread ends by itself.
-        self.target = None;
+        match self.target.take().map(|target| target.number) {
+            Some(number) if self.is_member(number) => self.member_left(number),
+            _ => self.not_running(),
+        }
         self.state.target = TargetState::None;
-        self.not_running();
+        self.state.machines.first = None;
     }
 
     fn run(&mut self) {
@@ -257,6 +265,9 @@ impl App {
             return;
         };
         let plan = Arc::clone(plan);
+        if !self.state.machines.beside.is_empty() {
+            return self.run_together(&plan);
+        }
         let session = self.state.document.session().clone();
         let recording = self.state.run.recording_path(&session);
         self.begin(&plan, session, recording);
@@ -268,6 +279,8 @@ impl App {
             return;
         };
         let (stop, index) = (StopFlag::new(), Shared::default());
+        let going = Going::default();
+        self.state.machines.together = None;
         self.state.run.last = None;
         self.state.run.active = Some(Active {
             stop: stop.clone(),
@@ -276,18 +289,18 @@ impl App {
             plan: Arc::clone(plan),
             session: session.clone(),
             recording: recording.clone(),
-            bytes: 0,
             index: index.clone(),
-            lost: (0, 0),
-            switched: 0,
-            said: None,
+            going: going.clone(),
+            live: Live::default(),
         });
         target.run(Order {
             plan: Arc::clone(plan),
             session,
             recording,
             stop,
-            index,
+            to: To::Alone(index),
+            going,
+            together: None,
         });
     }
 
@@ -382,6 +395,7 @@ impl App {
             Purpose::Picture => self.want_picture(path),
             Purpose::Socket => self.connect(Source::Socket(path)),
             Purpose::Machine => self.connect(Source::Ssh(path.display().to_string())),
+            Purpose::Machines => self.add_typed(&path.display().to_string()),
             Purpose::LabKernel => self.connect(Source::LabOf(path.display().to_string())),
             Purpose::Kernel => self.connect(Source::Image(path)),
             Purpose::Natives => natives::read(mail, path),

@@ -30,6 +30,7 @@ impl App {
     /// Asks workers for whatever follows from a change: the list's answer, the plan, the marks.
     pub(crate) fn keep_up(&mut self) {
         self.keep_up_source();
+        self.keep_up_beside();
         let Some(catalogue) = self.state.catalogue.clone() else {
             self.state.hooked = Hooked::default();
             return;

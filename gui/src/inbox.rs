@@ -8,7 +8,8 @@ use egui::Context;
 use gilk_engine::Session;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::image::FunctionId;
-use ilk_driver::client::{Event, Summary, metadata};
+use gilk_samples::metadata::Clock;
+use ilk_driver::client::{Summary, metadata};
 
 use crate::Error;
 use crate::app::App;
@@ -36,11 +37,18 @@ impl App {
             }
         }
         if let (Some(active), Some(record)) =
+            (&mut self.state.run.active, &mut self.state.timeline.record)
+            && record.now.is_some()
+        {
+            active.live = active.going.look();
+            record.now = Some(active.elapsed());
+        }
+        self.listen_together();
+        if let (Some(active), Some(record)) =
             (&self.state.run.active, &mut self.state.timeline.record)
             && record.now.is_some()
         {
-            record.now = Some(active.elapsed());
-            (record.bytes, record.lost) = (active.bytes, active.lost);
+            (record.bytes, record.lost) = (active.live.bytes, active.live.lost);
         }
     }
 
@@ -52,9 +60,12 @@ impl App {
                     .as_ref()
                     .is_some_and(|target| target.number == number) =>
             {
-                self.news(news);
+                self.news(number, news);
             }
-            Message::Target(..) => {}
+            Message::Target(number, news) => self.news_beside(number, news),
+            Message::PlannedBeside(number, revision, outcome) => {
+                self.planned_beside(number, revision, outcome);
+            }
             Message::Found(filter, found) => {
                 if filter == self.state.functions.filter {
                     let plain = filter.trim().is_empty();
@@ -165,29 +176,42 @@ impl App {
         }
     }
 
-    fn news(&mut self, news: TargetNews) {
+    fn news(&mut self, number: u64, news: TargetNews) {
         match news {
             TargetNews::Step(progress) => self.state.target = TargetState::Busy(progress),
             TargetNews::Image(catalogue) => self.loaded(catalogue),
             TargetNews::Console(lines) => self.state.console.extend(lines),
-            TargetNews::Connected(info) => self.state.target = TargetState::Ready(info),
+            TargetNews::Connected(mut info) => {
+                if let Some(name) = &self.state.machines.first {
+                    info.host.clone_from(name);
+                }
+                info.host = self.name_for(number, &info.host);
+                self.state.target = TargetState::Ready(info);
+            }
             TargetNews::Failed(error) => {
                 let words = error.to_string();
                 self.state.tell(NoticeKind::Bad, words.clone());
                 self.state.target = TargetState::Lost(words);
                 self.target = None;
-                self.not_running();
+                match self.is_member(number) {
+                    true => self.member_ended(number, Err(error)),
+                    false => self.not_running_alone(),
+                }
             }
             TargetNews::Cancelled => {
                 self.state.target = TargetState::None;
                 self.target = None;
-                self.not_running();
-            }
-            TargetNews::Run(event) => self.event(event),
-            TargetNews::Size(bytes) => {
-                if let Some(active) = &mut self.state.run.active {
-                    active.bytes = bytes;
+                match self.is_member(number) {
+                    true => self.member_left(number),
+                    false => self.not_running_alone(),
                 }
+            }
+            TargetNews::Started(clock, None) => self.started(clock),
+            TargetNews::Started(clock, Some(reading)) => {
+                self.member_started(number, clock, reading);
+            }
+            TargetNews::Ended(summary) if self.is_member(number) => {
+                self.member_ended(number, summary);
             }
             TargetNews::Ended(summary) => self.ended(summary),
         }
@@ -239,39 +263,33 @@ impl App {
         }
     }
 
-    fn event(&mut self, event: Event) {
+    fn started(&mut self, clock: Clock) {
         let Some(active) = &mut self.state.run.active else {
             return;
         };
-        match event {
-            Event::Started(clock) => {
-                active.started = Some(Instant::now());
-                if let TargetState::Ready(info) = &self.state.target {
-                    match metadata(active.plan.plan(), &active.session, info, clock) {
-                        Ok(metadata) => {
-                            let mut record =
-                                Record::live(active.recording.clone(), metadata, active.duration);
-                            record.index = active.index.clone();
-                            self.state.timeline.open(record);
-                        }
-                        Err(error) => self.state.tell(NoticeKind::Bad, error.to_string()),
-                    }
+        active.started = Some(Instant::now());
+        if let TargetState::Ready(info) = &self.state.target {
+            match metadata(active.plan.plan(), &active.session, info, clock) {
+                Ok(metadata) => {
+                    let mut record =
+                        Record::live(active.recording.clone(), metadata, active.duration);
+                    record.index = active.index.clone();
+                    self.state.timeline.open(record);
                 }
+                Err(error) => self.state.tell(NoticeKind::Bad, error.to_string()),
             }
-            Event::Switched(switch) => active.switched = active.switched.max(switch.batch + 1),
-            Event::Losses(losses) => {
-                active.lost = (
-                    losses.iter().map(|cpu| cpu.lost() - cpu.unmatched).sum(),
-                    losses.iter().map(|cpu| cpu.unmatched).sum(),
-                );
-            }
-            Event::Workload(line) => active.said = Some(line),
-            _ => {}
         }
     }
 
     fn ended(&mut self, summary: Result<Box<Summary>, Error>) {
         let now = self.state.timeline.record.as_ref().and_then(|one| one.now);
+        let active = self.state.run.active.as_ref();
+        let missed = active.filter(|active| active.going.look().missed > 0);
+        if let Some(path) = missed.map(|active| active.recording.clone()) {
+            // What the screen was too slow for is in the recording.
+            self.state.reading = Some((0, 0));
+            worker::files::open_recording(self.workers.mail(), path);
+        }
         self.not_running();
         match summary {
             Ok(summary) => {
@@ -317,6 +335,14 @@ impl App {
                 self.state.run.last = Some(summary);
             }
             Err(error) => self.state.tell(NoticeKind::Bad, error.to_string()),
+        }
+    }
+
+    /// Nothing runs any more, unless it does on other machines.
+    fn not_running_alone(&mut self) {
+        let together = self.state.machines.together.as_ref();
+        if !together.is_some_and(crate::machines::Together::is_running) {
+            self.not_running();
         }
     }
 

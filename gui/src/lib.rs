@@ -27,6 +27,7 @@ mod inbox;
 pub mod inspector;
 mod instruments_pane;
 pub mod keep;
+pub mod machines;
 mod menus;
 pub mod natives;
 mod palette;

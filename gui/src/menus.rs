@@ -119,6 +119,7 @@ pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
             Some(Command::ConnectHere),
             Some(Command::ConnectSsh),
             Some(Command::ConnectSocket),
+            Some(Command::AddMachines),
             Some(Command::OpenKernel),
             Some(Command::OpenDebugInfo),
             Some(Command::Reconnect),

@@ -10,7 +10,7 @@ use crate::icons::Icon;
 use crate::menus::MENUS;
 use crate::state::{NoticeKind, State, TargetState};
 use crate::theme::{Tokens, space, text};
-use crate::{desk, status, widgets};
+use crate::{desk, machines, status, widgets};
 
 /// Draws the window.
 pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
@@ -22,6 +22,11 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
     Panel::top("top bar")
         .frame(bar)
         .show(ui, |ui| top_bar(ui, state, said));
+    if !state.machines.beside.is_empty() {
+        Panel::top("machines")
+            .frame(bar)
+            .show(ui, |ui| machines::bar::show(ui, state, said));
+    }
     // While a button is down nothing moves under the pointer: what is told meanwhile is shown then.
     let id = Id::unique("notices shown");
     let down = ui.input(|input| input.pointer.any_down());
@@ -164,6 +169,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         | Command::OpenKernel => {
             state.run.active.is_none() && !matches!(state.target, TargetState::Busy(_))
         }
+        Command::AddMachines => state.run.active.is_none(),
         Command::OpenDebugInfo => state.catalogue.is_some(),
         Command::Disconnect => !matches!(state.target, TargetState::None | TargetState::Lost(_)),
         _ => true,

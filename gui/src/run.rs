@@ -1,7 +1,7 @@
 //! The session that runs, and where it is recorded.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use gilk_engine::{Session, VerifiedPlan};
@@ -34,16 +34,61 @@ pub struct Active {
     pub session: Session,
     /// Where it is recorded.
     pub recording: PathBuf,
-    /// Bytes of the recording so far.
-    pub bytes: u64,
     /// Its samples, which are added as they come.
     pub index: Shared,
+    /// Where its thread tells how it is going.
+    pub going: Going,
+    /// What it told last.
+    pub live: Live,
+}
+
+/// How a run is going.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Live {
+    /// Bytes of the recording so far.
+    pub bytes: u64,
+    /// Samples so far.
+    pub samples: u64,
+    /// Samples that are in the recording and not on the screen, because they came faster than it drew.
+    pub missed: u64,
     /// Hits lost so far: ring full, timer stop without a start.
     pub lost: (u64, u64),
     /// Batches of pokes that are in effect.
     pub switched: usize,
     /// The last line that its program printed.
     pub said: Option<String>,
+}
+
+impl Live {
+    /// Two machines' as one; batches are those of the first.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            bytes: self.bytes + other.bytes,
+            samples: self.samples + other.samples,
+            missed: self.missed + other.missed,
+            lost: (self.lost.0 + other.lost.0, self.lost.1 + other.lost.1),
+            switched: self.switched,
+            said: self.said.or(other.said),
+        }
+    }
+}
+
+/// Where a run's thread writes how it is going and the window looks: however long the window takes, nothing
+/// piles up.
+#[derive(Clone, Debug, Default)]
+pub struct Going(Arc<Mutex<Live>>);
+
+impl Going {
+    /// As it is now.
+    #[must_use]
+    pub fn look(&self) -> Live {
+        let live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        live.clone()
+    }
+
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Live)) {
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
+    }
 }
 
 impl Active {

@@ -25,6 +25,7 @@ use crate::functions::Functions;
 use crate::graph::marks::Hooked;
 use crate::graph::{Graph, Metrics};
 use crate::history::History;
+use crate::machines::Machines;
 use crate::natives::Natives;
 use crate::palette::Palette;
 use crate::paths::Ways;
@@ -43,6 +44,8 @@ pub struct State {
     pub source: Option<Source>,
     /// How far the target is.
     pub target: TargetState,
+    /// The machines beside it.
+    pub machines: Machines,
     /// The kernel, once it is loaded.
     pub catalogue: Option<Arc<Catalogue>>,
     /// What the lab's kernel has said, by line.
@@ -123,6 +126,7 @@ impl State {
         Self {
             source: None,
             target: TargetState::None,
+            machines: Machines::default(),
             catalogue: None,
             console: Vec::new(),
             hookable: None,
@@ -171,7 +175,7 @@ impl State {
             return Some("The session has no instruments; choose a block and add one.".to_owned());
         }
         match &self.plan.outcome {
-            Some(Ok(_)) if !self.plan.pending() => None,
+            Some(Ok(_)) if !self.plan.pending() => self.machines.hindrance(),
             Some(Err(wrong)) if !self.plan.pending() => {
                 Some(wrong.first().cloned().unwrap_or_default())
             }

@@ -82,7 +82,7 @@ pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
             }
             if let Some(active) = &state.run.active {
                 note(ui, launched(active), tokens.text);
-                if let Some(said) = &active.said {
+                if let Some(said) = &active.live.said {
                     note(ui, said.clone(), tokens.weak);
                 }
             }
@@ -95,7 +95,7 @@ fn launched(active: &Active) -> String {
     let of = active.plan.plan().batches.len();
     format!(
         "{} of {} done",
-        active.switched,
+        active.live.switched,
         widgets::counted(of, "batch")
     )
 }

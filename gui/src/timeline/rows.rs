@@ -2,6 +2,7 @@
 
 use egui::accesskit::Role;
 use egui::{Id, Painter, Rect, Sense, Stroke, Ui, pos2, vec2};
+use gilk_samples::metadata::{InstrumentInfo, MachineInfo};
 
 use super::Record;
 use super::heat::Heats;
@@ -9,6 +10,7 @@ use super::lanes::Lane;
 use super::scale::{Scale, moment, tick_label, ticks};
 use super::stack::Row;
 use super::view::NAMES;
+use crate::machines::run::exact;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
 
@@ -147,12 +149,12 @@ pub(super) fn name(
         title,
         tokens.strong,
     );
-    let place = info
-        .label
-        .strip_prefix(&info.instrument)
-        .unwrap_or(&info.label)
-        .trim();
-    let place = format!("{}{place}", of.whose());
+    let machine = machine(record, info);
+    let named = machine.map_or(0, |machine| machine.name.len() + 2);
+    let label = info.label.get(named..).unwrap_or(&info.label);
+    let place = label.strip_prefix(&info.instrument).unwrap_or(label).trim();
+    let whose = machine.map_or_else(String::new, |machine| format!("{} · ", machine.name));
+    let place = format!("{whose}{}{place}", of.whose());
     let place = widgets::truncated(
         painter,
         place,
@@ -187,7 +189,19 @@ pub(super) fn name(
         moment(info.launch),
         moment(info.splash)
     );
-    response.on_hover_text(words);
+    let exact = machine.map_or_else(String::new, |machine| {
+        format!("\ntimes {}", exact(machine.error_ns))
+    });
+    response.on_hover_text(format!("{words}{exact}"));
+}
+
+/// The machine of a lane, where the recording is that of several.
+fn machine<'a>(record: &'a Record, info: &InstrumentInfo) -> Option<&'a MachineInfo> {
+    let mut machines = record.metadata.machines.iter();
+    machines.find(|machine| {
+        let rest = info.label.strip_prefix(&machine.name);
+        rest.is_some_and(|rest| rest.starts_with(": "))
+    })
 }
 
 pub(super) fn now_line(

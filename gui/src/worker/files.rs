@@ -42,6 +42,8 @@ pub enum Purpose {
     Socket,
     /// A machine, as ssh knows it.
     Machine,
+    /// Several machines, with commas between.
+    Machines,
     /// A kernel for the lab.
     LabKernel,
     /// A kernel to look at.
@@ -68,6 +70,7 @@ impl Purpose {
             Self::Picture => "Save picture of window",
             Self::Socket => "Connect to a socket",
             Self::Machine => "Connect over ssh",
+            Self::Machines => "Add machines",
             Self::LabKernel => "Start the lab with another kernel",
             Self::Kernel => "Open kernel file",
             Self::DebugInfo => "Open debug information",
@@ -80,6 +83,7 @@ impl Purpose {
     pub const fn hint(self) -> &'static str {
         match self {
             Self::Machine => "user@machine",
+            Self::Machines => "here, root@web1, web2=/run/web2.sock",
             Self::LabKernel => "6.12, 6.12 rt, or a vmlinuz and its headers",
             Self::Socket => "path of the agent's socket",
             Self::Natives => "object file, as cc -c makes it with gilk.h",
@@ -92,19 +96,24 @@ impl Purpose {
     /// What stands below the field, where there is something to know.
     #[must_use]
     pub fn note(self) -> Option<String> {
-        (self == Self::ExportRecording).then(|| {
-            format!(
+        match self {
+            Self::ExportRecording => Some(format!(
                 "The end of the name chooses the format: {}.",
                 exports().join(", ")
-            )
-        })
+            )),
+            Self::Machines => Some(
+                "A session runs on the target and on all of these, from the same moment on."
+                    .to_owned(),
+            ),
+            _ => None,
+        }
     }
 
     /// What the button that goes on says.
     #[must_use]
     pub const fn verb(self) -> &'static str {
         match self {
-            Self::Machine | Self::Socket => "Connect",
+            Self::Machine | Self::Machines | Self::Socket => "Connect",
             Self::LabKernel => "Start",
             _ if self.saves() => "Save",
             _ => "Open",
@@ -114,7 +123,7 @@ impl Purpose {
     /// Whether it is a file, which the desktop's dialog can look for.
     #[must_use]
     pub const fn is_file(self) -> bool {
-        !matches!(self, Self::Machine | Self::LabKernel)
+        !matches!(self, Self::Machine | Self::Machines | Self::LabKernel)
     }
 
     /// What a dialog calls the files that it lists, and how their names end.
@@ -128,7 +137,9 @@ impl Purpose {
             Self::Natives => ("Object files", vec!["o"]),
             Self::DebugInfo => ("Debug information", vec!["debug"]),
             Self::Socket => ("Sockets", vec!["sock"]),
-            Self::Machine | Self::LabKernel | Self::Kernel => ("All files", vec!["*"]),
+            Self::Machine | Self::Machines | Self::LabKernel | Self::Kernel => {
+                ("All files", vec!["*"])
+            }
             Self::OpenRecording | Self::SaveRecording => ("Recordings", vec!["arrow", "gilk"]),
         }
     }

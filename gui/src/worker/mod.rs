@@ -6,12 +6,14 @@
 //! | `analyst` | analyses, disassembles and lays out the function that is opened |
 //! | `searcher` | filters the list of functions |
 //! | `planner` | plans and verifies the session after every change, and as it would be with the inspector's instrument in it; compiles the editor's; plans a counting run |
+//! | `beside` | one a machine beside the target: plans the session for its kernel |
 //! | `caller` | one a kernel: who calls whom |
 //! | `sources` | one a kernel: its debug information, and the file of every function |
 //! | `hookable` | one a kernel: which functions can be hooked |
 //! | `files` | one a task: sessions, recordings and the desktop's file dialog |
 
 mod analyst;
+pub(crate) mod beside;
 pub(crate) mod caller;
 pub mod files;
 pub(crate) mod hookable;
@@ -31,7 +33,9 @@ use gilk_engine::placement::Comparison;
 use gilk_engine::plan::Note;
 use gilk_engine::{Session, VerifiedPlan};
 use gilk_instruments::Definition;
-use ilk_driver::client::{Event, Summary, TargetInfo};
+use gilk_samples::clocks::Reading;
+use gilk_samples::metadata::Clock;
+use ilk_driver::client::{Summary, TargetInfo};
 use ilk_driver::sources::Sources;
 
 use crate::Error;
@@ -62,6 +66,8 @@ pub enum Message {
         BTreeMap<String, Comparison>,
         Vec<Note>,
     ),
+    /// A session was planned for the machine beside the target of the first number.
+    PlannedBeside(u64, u64, Result<Arc<VerifiedPlan>, Vec<String>>),
     /// A session file was read, and the arrangement beside it.
     SessionRead(PathBuf, Result<Session, Error>, Option<Box<Beside>>),
     /// What would be written if the inspector's instrument were added: the question's number, and the plan
@@ -118,10 +124,9 @@ pub enum TargetNews {
     Failed(Error),
     /// It was cancelled; the thread has ended.
     Cancelled,
-    /// From the session that runs; its samples are in the index that came with the order.
-    Run(Event),
-    /// Bytes of the recording so far.
-    Size(u64),
+    /// A session has begun; its samples are in the index that came with the order. With several machines,
+    /// how its clock was read.
+    Started(Clock, Option<Reading>),
     /// The session that ran is over.
     Ended(Result<Box<Summary>, Error>),
 }

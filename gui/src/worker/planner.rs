@@ -32,7 +32,7 @@ pub struct Planning {
 }
 
 /// The plan, or what is wrong; `None` if another is wanted already.
-fn outcome(
+pub(super) fn outcome(
     planning: &Planning,
     newer: &Receiver<Planning>,
 ) -> Option<Result<Arc<VerifiedPlan>, Vec<String>>> {

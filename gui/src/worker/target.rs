@@ -1,14 +1,17 @@
 //! One target: boots the lab, connects, loads symbols and text, and runs sessions.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use gilk_engine::{Image, Session, VerifiedPlan};
+use gilk_samples::clocks::Alignment;
 use gilk_samples::index::{Index, KEPT, Shared};
-use ilk_driver::client::{Connection, Event, StopFlag};
+use gilk_samples::joined::Turn;
+use gilk_samples::metadata::Clock;
+use ilk_driver::client::{Connection, CpuLosses, Event, Seat, StopFlag};
 use ilk_driver::lab::{self, Lab};
 use ilk_driver::saved;
 use ilk_driver::ssh::Tunnel;
@@ -16,6 +19,7 @@ use ilk_driver::ssh::Tunnel;
 use super::{Mail, Message, Progress, TargetNews, spawn};
 use crate::args::Source;
 use crate::catalogue::Catalogue;
+use crate::run::Going;
 use crate::{Error, Result};
 
 /// How long the lab's agent may take from the end of the boot to its first answer.
@@ -32,7 +36,29 @@ pub(crate) struct Order {
     pub(crate) recording: PathBuf,
     pub(crate) stop: StopFlag,
     /// Where its samples are added.
+    pub(crate) to: To,
+    /// Where it tells how it is going.
+    pub(crate) going: Going,
+    /// With other machines: its seat among them, and what it is called there.
+    pub(crate) together: Option<(Seat, String)>,
+}
+
+/// Where samples of a run are added.
+pub(crate) enum To {
+    /// To an index of their own.
+    Alone(Shared),
+    /// To one that several machines share.
+    Beside(Lane),
+}
+
+/// A machine's lanes beside those of others.
+pub(crate) struct Lane {
+    /// What turns its samples, but for its clock.
+    pub(crate) turn: Turn,
+    /// Everybody's samples.
     pub(crate) index: Shared,
+    /// Whether the index was made ready.
+    pub(crate) made: Arc<Once>,
 }
 
 /// A target's thread. Dropping it ends whatever it does, takes every splice out, and ends the lab.
@@ -303,21 +329,23 @@ fn converse(
         let (mail, number) = (told.mail.clone(), told.number);
         let into = Kept {
             recording: order.recording.clone(),
-            index: order.index.clone(),
+            to: order.to,
+            going: order.going,
             duration: order.session.duration,
         };
         let (drained, all_told) = unbounded::<()>();
         spawn("events", move || {
             let _dropped_at_the_end = drained;
-            pass_on(&heard, &into, &mail, number);
+            pass_on(&heard, into, &mail, number);
         });
-        let summary = connection.run(
-            &order.plan,
-            &order.session,
-            &order.recording,
-            &events,
-            &order.stop,
-        );
+        let (plan, session, recording) = (&order.plan, &order.session, &order.recording);
+        let summary = match order.together {
+            None => connection.run(plan, session, recording, &events, &order.stop),
+            Some((seat, name)) => {
+                connection.call(&name);
+                connection.run_together(plan, session, recording, &events, &order.stop, seat)
+            }
+        };
         drop(events);
         // The end is told after everything before it.
         let _closed = all_told.recv();
@@ -341,35 +369,84 @@ fn converse(
 /// Where what a run delivers goes.
 struct Kept {
     recording: PathBuf,
-    index: Shared,
+    to: To,
+    going: Going,
     /// Seconds that it lasts.
     duration: f64,
 }
 
-/// Adds samples to the index, which the window only looks at; passes other events on, and the size of the
-/// recording now and then.
-fn pass_on(heard: &Receiver<Event>, into: &Kept, mail: &Mail, number: u64) {
-    let tell = |news| mail.send(Message::Target(number, news));
+/// Adds samples to the index, which the window only looks at, and keeps how the run is going where the
+/// window looks: nothing waits for a window that does not draw.
+fn pass_on(heard: &Receiver<Event>, into: Kept, mail: &Mail, number: u64) {
+    let started = |clock, reading| {
+        mail.send(Message::Target(number, TargetNews::Started(clock, reading)));
+    };
+    let Kept {
+        recording,
+        mut to,
+        going,
+        duration,
+    } = into;
     let mut looked = Instant::now();
+    let mut begun: Option<Clock> = None;
     for event in heard {
         match event {
             Event::Samples(batch) => {
-                into.index.append(&batch);
+                match &to {
+                    To::Alone(index) => index.append(&batch),
+                    To::Beside(lane) => lane.index.append(&lane.turn.batch(&batch)),
+                }
+                going.change(|live| live.samples += batch.samples.len() as u64);
                 mail.wake();
             }
-            Event::Started(clock) => {
-                let span = (clock.start, clock.tsc(into.duration));
-                into.index.replace(Index::limited(KEPT, span));
-                tell(TargetNews::Run(Event::Started(clock)));
+            Event::Missed(samples) => going.change(|live| {
+                live.samples += samples;
+                live.missed += samples;
+            }),
+            Event::Started(clock) => match &to {
+                To::Alone(index) => {
+                    index.replace(Index::limited(KEPT, (clock.start, clock.tsc(duration))));
+                    started(clock, None);
+                }
+                To::Beside(_) => begun = Some(clock),
+            },
+            // The first, which comes behind the start and before all samples.
+            Event::Clock(reading) => {
+                if let (Some(clock), To::Beside(lane)) = (begun.take(), &mut to) {
+                    let alignment = Alignment::new([reading], clock);
+                    let ends = [clock.start, clock.tsc(duration)].map(|tsc| alignment.unix_ns(tsc));
+                    lane.begin(ends, alignment);
+                    started(clock, Some(reading));
+                }
             }
-            event => tell(TargetNews::Run(event)),
+            Event::Switched(switch) => going.change(|live| {
+                live.switched = live.switched.max(switch.batch + 1);
+            }),
+            Event::Losses(losses) => going.change(|live| {
+                let unmatched = losses.iter().map(|cpu| cpu.unmatched).sum();
+                let lost: u64 = losses.iter().map(CpuLosses::lost).sum();
+                live.lost = (lost - unmatched, unmatched);
+            }),
+            Event::Workload(line) => going.change(|live| live.said = Some(line)),
+            _ => {}
         }
         if looked.elapsed() > Duration::from_millis(300) {
             looked = Instant::now();
-            if let Ok(metadata) = std::fs::metadata(&into.recording) {
-                tell(TargetNews::Size(metadata.len()));
+            if let Ok(metadata) = std::fs::metadata(&recording) {
+                going.change(|live| live.bytes = metadata.len());
             }
         }
+    }
+}
+
+impl Lane {
+    /// With its clock read so, and the index made ready for that time by whoever comes first.
+    fn begin(&mut self, ends: [u64; 2], alignment: Alignment) {
+        let [first, last] = ends;
+        self.made.call_once(|| {
+            self.index.replace(Index::limited(KEPT, (first, last)));
+        });
+        self.turn.align(alignment);
     }
 }
 

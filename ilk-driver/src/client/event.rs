@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gilk_samples::Batch;
+use gilk_samples::clocks::Reading;
 use gilk_samples::metadata::Clock;
 pub use gilk_samples::totals::{FailedReads, Total as AggregateSummary};
 
@@ -15,9 +16,13 @@ use crate::protocol::CpuLosses;
 pub enum Event {
     /// Second 0.
     Started(Clock),
+    /// The target's clock was read: after the start, now and then, and at the end.
+    Clock(Reading),
     /// Samples of a CPU; totals of counters come as samples of
     /// [`ALL_CPUS`](gilk_samples::record::ALL_CPUS).
     Samples(Arc<Batch>),
+    /// So many samples were recorded and are not told, because those before them had not been taken here.
+    Missed(u64),
     /// A batch of pokes is in effect.
     Switched(Switch),
     /// Losses of all CPUs, as running totals.

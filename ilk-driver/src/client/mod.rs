@@ -10,6 +10,8 @@ mod describe;
 mod event;
 mod hold;
 mod lock;
+mod outlet;
+mod place;
 mod poke;
 mod resume;
 mod run;
@@ -34,8 +36,9 @@ pub use describe::{label, metadata};
 pub use event::{
     AggregateSummary, Event, FailedReads, InstrumentSummary, StopFlag, Summary, Switch,
 };
+pub use place::{Place, Way, unused};
 pub use resume::resume;
-pub use together::{Machine, together};
+pub use together::{Machine, Seat, together};
 pub use way::{Carried, measure_way};
 use wire::{Wire, unexpected};
 

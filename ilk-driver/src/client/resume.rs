@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use super::event::{Event, StopFlag, Summary};
 use super::hold::{Hold, Written};
+use super::outlet::Outlet;
 use super::run::{Names, Run};
 use super::tally::{Outline, Tally};
 use crate::{Error, Result};
@@ -176,7 +177,7 @@ pub fn resume(
         names: Names::Kept(named.map(|one| (one.id, one.label)).collect()),
         collector: Some(collector),
         trouble: None,
-        events,
+        outlet: Outlet::new(events),
         hold,
         keeper,
     };

@@ -15,6 +15,7 @@ use gilk_samples::totals::Totals;
 use super::clock::{self, Question};
 use super::event::{Event, InstrumentSummary, StopFlag, Summary};
 use super::hold::Hold;
+use super::outlet::Outlet;
 use super::resume::Keeper;
 use super::tally::{Outline, Tally};
 use super::wire::{Wire, unexpected};
@@ -26,7 +27,8 @@ const DOING: &str = "in the middle of the session";
 
 impl Connection {
     /// Carries a plan out: loads it, starts the agent's clock, records everything to `recording` and
-    /// passes it on to `events`. Blocks until the session ends or `stop` is set.
+    /// passes it on to `events`, as far as they are taken there: the recording waits for nobody
+    /// ([`Event::Missed`]). Blocks until the session ends or `stop` is set.
     ///
     /// # Errors
     /// [`Error::Plan`] if the plan is for another target; [`Error::Refused`] if the agent or the
@@ -96,7 +98,7 @@ impl Connection {
             names: Names::Planned(plan),
             collector: None,
             trouble: None,
-            events,
+            outlet: Outlet::new(events),
             keeper: Keeper::new(recording, self.wire.socket(), &hold, &outline)?,
             outline,
             hold,
@@ -124,7 +126,7 @@ pub(super) struct Run<'a> {
     /// it could not write.
     pub(super) collector: Option<Collector>,
     pub(super) trouble: Option<Error>,
-    pub(super) events: &'a Sender<Event>,
+    pub(super) outlet: Outlet<'a>,
     pub(super) hold: Hold,
     /// Behind the collector, which writes its notes.
     pub(super) keeper: Option<Keeper>,
@@ -204,6 +206,7 @@ impl Run<'_> {
     /// Records what the clocks show, the target's and ours.
     fn read(&mut self, reading: Reading) {
         self.record(|collector| collector.marks(vec![reading.into()]));
+        self.tell(Event::Clock(reading));
     }
 
     fn take(&mut self, message: Message) -> Result<()> {
@@ -288,8 +291,8 @@ impl Run<'_> {
         }
     }
 
-    fn tell(&self, event: Event) {
-        let _nobody_listens = self.events.send(event);
+    fn tell(&mut self, event: Event) {
+        self.outlet.tell(event);
     }
 
     fn finish(mut self, wire: &mut Wire, finished: &Finished) -> Result<Summary> {
@@ -347,6 +350,7 @@ impl Run<'_> {
 
     /// The recording as far as it goes, and an error that says so.
     fn lost(mut self, error: Error) -> Error {
+        self.outlet.catch_up();
         if let Some(trouble) = self.trouble.take() {
             return trouble;
         }

@@ -4,8 +4,8 @@
 //! is set a little ahead on our clock, and each agent is told it in ticks of its own: so they begin
 //! together as exactly as clocks could be read, however long the ways are.
 
-use std::path::PathBuf;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
@@ -43,12 +43,12 @@ pub fn together(
     session: &Session,
     stop: &StopFlag,
 ) -> Vec<Result<Summary>> {
-    let gate = Gate::new(machines.len());
+    let seats = Seat::for_all(machines.len());
     std::thread::scope(|scope| {
-        let gate = &gate;
         let threads: Vec<_> = machines
             .into_iter()
-            .map(|machine| scope.spawn(move || run(machine, session, stop, gate)))
+            .zip(seats)
+            .map(|(machine, seat)| scope.spawn(move || run(machine, session, stop, seat)))
             .collect();
         let broken = |_| Err(Error::NotTogether);
         let joined = threads.into_iter();
@@ -58,21 +58,37 @@ pub fn together(
     })
 }
 
-fn run(machine: Machine<'_>, session: &Session, stop: &StopFlag, gate: &Gate) -> Result<Summary> {
+fn run(machine: Machine<'_>, session: &Session, stop: &StopFlag, seat: Seat) -> Result<Summary> {
     let Machine {
         connection,
         plan,
         recording,
         events,
     } = machine;
-    let hz = connection.info().tsc_hz;
-    let place = Place(gate);
-    connection.run_when(plan, session, &recording, &events, stop, |reading| {
-        let start = gate.pass(stop)?;
-        // From here on it is no longer missed by the others.
-        std::mem::forget(place);
-        Ok(Some(tsc_at(start, reading, hz)))
-    })
+    connection.run_together(plan, session, &recording, &events, stop, seat)
+}
+
+impl Connection {
+    /// Runs a session as [`run`](Self::run) does, beginning when everybody is ready who has a seat at the
+    /// same table; for machines whose connections belong to threads of their own.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run); [`Error::NotTogether`] if another's seat was left before all were ready.
+    pub fn run_together(
+        &mut self,
+        plan: &VerifiedPlan,
+        session: &Session,
+        recording: &Path,
+        events: &Sender<Event>,
+        stop: &StopFlag,
+        seat: Seat,
+    ) -> Result<Summary> {
+        let hz = self.info().tsc_hz;
+        self.run_when(plan, session, recording, events, stop, |reading| {
+            let start = seat.take(stop)?;
+            Ok(Some(tsc_at(start, reading, hz)))
+        })
+    }
 }
 
 /// What the target's TSC will show when our clock is at `unix_ns`.
@@ -85,11 +101,13 @@ fn tsc_at(unix_ns: u64, reading: &Reading, hz: u64) -> u64 {
 }
 
 /// Where machines wait for each other.
+#[derive(Debug)]
 struct Gate {
     state: Mutex<State>,
     changed: Condvar,
 }
 
+#[derive(Debug)]
 struct State {
     missing: usize,
     gone: bool,
@@ -133,14 +151,43 @@ impl Gate {
     }
 }
 
-/// A machine that the others wait for. Dropping it tells them not to.
-struct Place<'a>(&'a Gate);
+/// One machine's place among those that begin together. The others wait for it; dropping it tells them
+/// not to, and none begins.
+#[derive(Debug)]
+pub struct Seat {
+    gate: Arc<Gate>,
+    /// Whether it is no longer missed by the others.
+    taken: bool,
+}
 
-impl Drop for Place<'_> {
+impl Seat {
+    /// As many as there are machines.
+    #[must_use]
+    pub fn for_all(machines: usize) -> Vec<Self> {
+        let gate = Arc::new(Gate::new(machines));
+        let seat = || Self {
+            gate: Arc::clone(&gate),
+            taken: false,
+        };
+        std::iter::repeat_with(seat).take(machines).collect()
+    }
+
+    /// Waits for all others, and tells second 0 on our clock.
+    fn take(mut self, stop: &StopFlag) -> Result<u64> {
+        let start = self.gate.pass(stop)?;
+        self.taken = true;
+        Ok(start)
+    }
+}
+
+impl Drop for Seat {
     fn drop(&mut self) {
-        let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.gone = true;
-        self.0.changed.notify_all();
+        if self.taken {
+            return;
+        }
+        let state = self.gate.state.lock();
+        state.unwrap_or_else(PoisonError::into_inner).gone = true;
+        self.gate.changed.notify_all();
     }
 }
 
@@ -150,10 +197,11 @@ mod tests {
 
     #[test]
     fn all_pass_at_once_or_none_does() {
-        let (gate, stop) = (Gate::new(3), StopFlag::new());
+        let stop = StopFlag::new();
         let passed: Vec<u64> = std::thread::scope(|scope| {
-            let waiting: Vec<_> = (0..3)
-                .map(|_| scope.spawn(|| gate.pass(&stop).unwrap()))
+            let waiting: Vec<_> = Seat::for_all(3)
+                .into_iter()
+                .map(|seat| scope.spawn(|| seat.take(&stop).unwrap()))
                 .collect();
             waiting.into_iter().map(|one| one.join().unwrap()).collect()
         });
@@ -162,16 +210,19 @@ mod tests {
             "{passed:?}"
         );
 
-        let gate = Gate::new(2);
+        let mut seats = Seat::for_all(2);
         std::thread::scope(|scope| {
-            let waiting = scope.spawn(|| gate.pass(&stop));
-            drop(Place(&gate));
+            let left = seats.pop();
+            let waiting = seats.pop().unwrap();
+            let waiting = scope.spawn(|| waiting.take(&stop));
+            drop(left);
             assert!(matches!(waiting.join().unwrap(), Err(Error::NotTogether)));
         });
 
-        let gate = Gate::new(2);
+        let mut seats = Seat::for_all(2);
         stop.stop();
-        assert!(matches!(gate.pass(&stop), Err(Error::NotBegun)));
+        let waiting = seats.pop().unwrap();
+        assert!(matches!(waiting.take(&stop), Err(Error::NotBegun)));
     }
 
     #[test]

@@ -2,8 +2,9 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::clocks::Reading;
+use crate::metadata::{Clock, InstrumentInfo};
 use crate::totals::{Bucket, FailedReads, Summary as Value, Total, Totals};
-use crate::{HookType, Meaning};
+use crate::{HookType, InstrumentId, Meaning, Sample};
 
 const SECOND: u64 = 1_000_000_000;
 

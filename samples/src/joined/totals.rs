@@ -1,6 +1,7 @@
 //! What instruments of several machines have added up.
 
-use super::{HZ, Joined, TICKS};
+use super::Joined;
+use super::turn::{HZ, TICKS};
 use crate::totals::{Summary, Totals};
 
 impl Joined {
@@ -22,10 +23,11 @@ impl Joined {
                 .iter_mut()
                 .for_each(|one| name(&mut one.instrument));
             for one in totals.added_up.iter_mut().filter(|one| one.unit == TICKS) {
-                let ticks = |ticks: i128| ticks.saturating_mul(HZ.into()) / i128::from(member.hz);
+                let ticks =
+                    |ticks: i128| ticks.saturating_mul(HZ.into()) / i128::from(member.turn.hz);
                 match &mut one.value {
                     Summary::Number(value) => *value = ticks(*value),
-                    Summary::Mean(mean) => *mean *= HZ as f64 / member.hz as f64,
+                    Summary::Mean(mean) => *mean *= HZ as f64 / member.turn.hz as f64,
                     Summary::Values(values, _) => values
                         .iter_mut()
                         .for_each(|(value, _)| *value = ticks(*value)),

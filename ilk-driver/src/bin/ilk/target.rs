@@ -1,7 +1,6 @@
 //! Which kernel a command is about: an agent's, a lab's, or one that was saved.
 
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -9,7 +8,7 @@ use gilk_engine::image::{LiveParts, ModuleParts};
 use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::{Addr, Image, Span};
 use ilk_driver::agent::SOCKET;
-use ilk_driver::client::{Connection, lab_link};
+use ilk_driver::client::{Connection, Place, Way, lab_link, unused};
 use ilk_driver::lab::{Lab, Options, prepare};
 use ilk_driver::ssh::Tunnel;
 use ilk_driver::{interrupt, saved};
@@ -25,8 +24,8 @@ pub(crate) struct TargetArgs {
     /// Boot a lab for this command alone.
     #[arg(long, conflicts_with = "socket")]
     lab: bool,
-    /// A machine on which an agent runs: as ssh knows it (user@web1), or a socket's path. `ilk run` takes
-    /// several, with commas between, and a name may stand before each: web1=/run/a.sock.
+    /// A machine on which an agent runs: as ssh knows it (user@web1), a socket's path, or here. `ilk run`
+    /// takes several, with commas between, and a name may stand before each: web1=/run/a.sock.
     #[arg(
         long,
         value_name = "MACHINE",
@@ -36,60 +35,23 @@ pub(crate) struct TargetArgs {
     target: Vec<Place>,
 }
 
-/// Where an agent is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Place {
-    /// Its name in recordings, where that is not the machine's own.
-    name: Option<String>,
-    way: Way,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Way {
-    Socket(PathBuf),
-    Ssh(String),
-}
-
-impl FromStr for Place {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, place) = match text.split_once('=') {
-            Some((name, place)) => (Some(name.trim().to_owned()), place.trim()),
-            None => (None, text.trim()),
-        };
-        if place.is_empty() || name.as_ref().is_some_and(String::is_empty) {
-            return Err(format!(
-                "{text} is no machine; write user@machine, a socket's path, or NAME=one of these"
-            ));
+/// Connects to the agent there.
+fn connect(place: &Place) -> anyhow::Result<Connected> {
+    let (mut connection, tunnel) = match &place.way {
+        Way::Socket(socket) => (Connection::connect(socket)?, None),
+        Way::Ssh(host) => {
+            let tunnel = Tunnel::open(host, &|| !interrupt::came())?;
+            (Connection::connect(&tunnel.socket())?, Some(tunnel))
         }
-        let way = if place.contains('/') {
-            Way::Socket(PathBuf::from(place))
-        } else {
-            Way::Ssh(place.to_owned())
-        };
-        Ok(Self { name, way })
+    };
+    if let Some(name) = &place.name {
+        connection.call(name);
     }
-}
-
-impl Place {
-    fn connect(&self) -> anyhow::Result<Connected> {
-        let (mut connection, tunnel) = match &self.way {
-            Way::Socket(socket) => (Connection::connect(socket)?, None),
-            Way::Ssh(host) => {
-                let tunnel = Tunnel::open(host, &|| !interrupt::came())?;
-                (Connection::connect(&tunnel.socket())?, Some(tunnel))
-            }
-        };
-        if let Some(name) = &self.name {
-            connection.call(name);
-        }
-        Ok(Connected {
-            connection,
-            _tunnel: tunnel,
-            _lab: None,
-        })
-    }
+    Ok(Connected {
+        connection,
+        _tunnel: tunnel,
+        _lab: None,
+    })
 }
 
 /// A kernel, running or saved.
@@ -120,14 +82,10 @@ impl TargetArgs {
     pub(crate) fn connect_all(&self) -> anyhow::Result<Vec<Connected>> {
         let mut all: Vec<Connected> = Vec::new();
         for place in &self.target {
-            let mut next = place.connect()?;
+            let mut next = connect(place)?;
             let name = next.connection.info().host.clone();
             let taken = |name: &str| all.iter().any(|one| one.connection.info().host == name);
-            if taken(&name) {
-                let mut numbered = (2..=self.target.len()).map(|number| format!("{name}-{number}"));
-                let unused = numbered.find(|name| !taken(name)).unwrap_or(name);
-                next.connection.call(&unused);
-            }
+            next.connection.call(&unused(&name, taken));
             all.push(next);
         }
         Ok(all)
@@ -136,7 +94,7 @@ impl TargetArgs {
     pub(crate) fn connect(&self) -> anyhow::Result<Connected> {
         match self.target.as_slice() {
             [] => {}
-            [place] => return place.connect(),
+            [place] => return connect(place),
             _ => anyhow::bail!("This is about one machine; name one with --target."),
         }
         if self.lab {
@@ -249,27 +207,5 @@ fn supposed_layout(image: &Image) -> RuntimeLayout {
         timers: arena.add(1 << 21),
         timers_log2: 12,
         surroundings: Surroundings::supposed(1),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn machines_are_read_or_refused() {
-        let place = |name: Option<&str>, way| Place {
-            name: name.map(str::to_owned),
-            way,
-        };
-        let socket = Way::Socket(PathBuf::from("/run/ilk.sock"));
-        assert_eq!("/run/ilk.sock".parse(), Ok(place(None, socket.clone())));
-        assert_eq!("a=/run/ilk.sock".parse(), Ok(place(Some("a"), socket)));
-        let host = || Way::Ssh("root@web1".to_owned());
-        assert_eq!("root@web1".parse(), Ok(place(None, host())));
-        assert_eq!("b = root@web1".parse(), Ok(place(Some("b"), host())));
-        for wrong in ["", "=web1", "a="] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
-        }
     }
 }

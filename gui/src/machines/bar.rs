@@ -1,0 +1,118 @@
+//! The line below the menus, while there are machines beside the target: what each is and does.
+
+use egui::accesskit::Role;
+use egui::{Color32, RichText, Ui};
+
+use super::Machine;
+use super::run::{Member, exact};
+use crate::command::Command;
+use crate::state::{State, TargetState};
+use crate::theme::Tokens;
+use crate::widgets;
+
+/// Draws it.
+pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+    ui.horizontal_wrapped(|ui| {
+        widgets::caption(ui, "machines");
+        let together = state.machines.together.as_ref();
+        let first = together.and_then(|together| together.members.first());
+        let name = match &state.target {
+            TargetState::Ready(info) => info.host.clone(),
+            _ => first.map_or_else(|| "target".to_owned(), |member| member.name.clone()),
+        };
+        chip(ui, state, &name, &state.target, None, first);
+        for machine in &state.machines.beside {
+            let member = machine.part(together);
+            let wrong = match &machine.outcome {
+                Some(Err(wrong)) => wrong.first().map(String::as_str),
+                _ => None,
+            };
+            chip(ui, state, &machine.name(), &machine.target, wrong, member);
+            buttons(ui, state, machine, said);
+        }
+    });
+}
+
+fn buttons(ui: &mut Ui, state: &State, machine: &Machine, said: &mut Vec<Command>) {
+    let (name, number) = (machine.name(), machine.number);
+    if matches!(machine.target, TargetState::Lost(_)) && state.run.active.is_none() {
+        let again = ui.small_button("connect again");
+        let again = widgets::named(again, Role::Button, &format!("connect to {name} again"));
+        if again.clicked() {
+            said.push(Command::ConnectMachine(number));
+        }
+    }
+    let leave = widgets::cross(ui, &format!("leave {name} out"));
+    let leave = leave.on_hover_text("Runs nothing there any more, and takes every splice out");
+    if leave.clicked() {
+        said.push(Command::LeaveMachine(number));
+    }
+}
+
+/// A machine: a dot, its name, what it is or does, how exact its times are.
+fn chip(
+    ui: &mut Ui,
+    state: &State,
+    name: &str,
+    target: &TargetState,
+    wrong: Option<&str>,
+    member: Option<&Member>,
+) {
+    let tokens = Tokens::of(ui);
+    let (words, color, more) = words(tokens, target, wrong, member);
+    widgets::dot(ui, color);
+    let error = error(state, name);
+    let error = error.map_or_else(String::new, |error| format!(" · {error}"));
+    let words = format!("{words}{error}");
+    ui.label(RichText::new(name).small().color(tokens.strong));
+    let label = ui.label(RichText::new(&words).small().color(tokens.weak));
+    let label = widgets::named(label, Role::Label, &format!("machine {name}: {words}"));
+    if let Some(more) = more {
+        label.on_hover_text(more);
+    }
+}
+
+/// How exact the times of a machine on the timeline are.
+fn error(state: &State, name: &str) -> Option<String> {
+    let record = state.timeline.record.as_ref()?;
+    let mut machines = record.metadata.machines.iter();
+    let machine = machines.find(|machine| machine.name == name)?;
+    Some(exact(machine.error_ns))
+}
+
+fn words(
+    tokens: &Tokens,
+    target: &TargetState,
+    wrong: Option<&str>,
+    member: Option<&Member>,
+) -> (String, Color32, Option<String>) {
+    if let Some(member) = member.filter(|member| member.ended.is_none()) {
+        let live = member.going.look();
+        let words = format!("{} samples", widgets::grouped(live.samples));
+        return (words, tokens.good, None);
+    }
+    match target {
+        TargetState::Lost(why) => ("lost".to_owned(), tokens.bad, Some(why.clone())),
+        TargetState::None => ("none".to_owned(), tokens.weak, None),
+        TargetState::Offline => ("saved image".to_owned(), tokens.weak, None),
+        TargetState::Busy(progress) => {
+            let words = format!("{} {:.0} %", progress.name, progress.overall * 100.0);
+            (words, tokens.warning, Some(progress.detail.clone()))
+        }
+        TargetState::Ready(_) if wrong.is_some() => (
+            "cannot run the session".to_owned(),
+            tokens.bad,
+            wrong.map(str::to_owned),
+        ),
+        TargetState::Ready(info) => {
+            let ended = member.and_then(|member| member.ended.as_ref());
+            let words = match ended {
+                Some(Ok(summary)) => {
+                    format!("{} samples", widgets::grouped(summary.recording.samples))
+                }
+                _ => format!("Linux {} · {} CPUs", info.release, info.cpus),
+            };
+            (words, tokens.good, None)
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What turns rows of one machine into those of the joint recording; of a recording, or while it is made.
+
+use std::collections::HashMap;
+
+use crate::clocks::Alignment;
+use crate::metadata::{Clock, FunctionInfo, InstrumentInfo, MachineInfo, Metadata};
+use crate::record::ALL_CPUS;
+use crate::{Batch, Error, InstrumentId, Meaning, Result, Sample};
+
+/// Ticks a second of the joint clock.
+pub(super) const HZ: u64 = 1_000_000_000;
+/// The unit of what is measured in ticks of the TSC.
+pub(super) const TICKS: &str = "ticks";
+
+/// Turns rows of one machine: its clock is aligned, its CPUs and major numbers are counted on from those of
+/// the machines before it, and what is measured in ticks becomes nanoseconds.
+#[derive(Clone, Debug)]
+pub struct Turn {
+    alignment: Alignment,
+    first_cpu: u16,
+    first_major: u32,
+    pub(super) hz: u64,
+    /// Identifiers, before they were turned, of instruments that measure ticks.
+    ticks: HashMap<u64, Meaning>,
+}
+
+impl Turn {
+    /// How its clock is read.
+    #[must_use]
+    pub const fn alignment(&self) -> &Alignment {
+        &self.alignment
+    }
+
+    /// Reads its clock so from now on.
+    pub fn align(&mut self, alignment: Alignment) {
+        self.alignment = alignment;
+    }
+
+    /// Nanoseconds since 1970 at a TSC of the machine.
+    #[must_use]
+    pub fn unix_ns(&self, tsc: u64) -> u64 {
+        self.alignment.unix_ns(tsc)
+    }
+
+    /// A batch of samples.
+    #[must_use]
+    pub fn batch(&self, batch: &Batch) -> Batch {
+        let turned = |sample: &Sample| Sample {
+            id: self.id(sample.id),
+            value: match self.ticks.get(&sample.id) {
+                None => sample.value,
+                Some(Meaning::Event) => self.alignment.unix_ns(sample.value),
+                Some(_) => self.nanoseconds(sample.value),
+            },
+            tsc: self.alignment.unix_ns(sample.tsc),
+        };
+        Batch {
+            cpu: self.cpu(batch.cpu),
+            samples: batch.samples.iter().map(turned).collect(),
+        }
+    }
+
+    pub(super) fn cpu(&self, cpu: u16) -> u16 {
+        if cpu == ALL_CPUS {
+            return cpu;
+        }
+        self.first_cpu.saturating_add(cpu)
+    }
+
+    /// With the major number of the joint recording.
+    pub(super) fn id(&self, id: u64) -> u64 {
+        if id == 0 && self.first_major == 0 {
+            return id;
+        }
+        id.wrapping_add(u64::from(self.first_major) << 28) & ((1 << 48) - 1)
+    }
+
+    pub(super) fn nanoseconds(&self, ticks: u64) -> u64 {
+        let all = u128::from(ticks) * u128::from(HZ) / u128::from(self.hz);
+        u64::try_from(all).unwrap_or(u64::MAX)
+    }
+}
+
+/// What a joint recording says of itself, machine by machine.
+#[derive(Debug, Default)]
+pub struct Joint {
+    metadata: Metadata,
+    kernels: Vec<String>,
+    cpu: u16,
+    major: u32,
+    /// By machine: the first of its instruments.
+    firsts: Vec<usize>,
+}
+
+impl Joint {
+    /// Makes room for the next machine, which has so many CPUs.
+    ///
+    /// # Errors
+    /// [`Error::Joint`] if there are too many functions or CPUs to count through.
+    pub fn turn(&mut self, own: &Metadata, cpus: u32, alignment: Alignment) -> Result<Turn> {
+        let turn = Turn {
+            alignment,
+            first_cpu: self.cpu,
+            first_major: self.major,
+            hz: own.clock.hz.max(1),
+            ticks: ticks(own),
+        };
+        self.cpu = u16::try_from(u32::from(self.cpu).saturating_add(cpus))
+            .ok()
+            .filter(|cpu| *cpu < ALL_CPUS)
+            .ok_or(Error::Joint { what: "CPUs" })?;
+        self.major = Some(self.major.saturating_add(majors(own)))
+            .filter(|major| *major <= InstrumentId::MAJORS)
+            .ok_or(Error::Joint { what: "functions" })?;
+        Ok(turn)
+    }
+
+    /// Adds what the machine that `turn` was made for says of itself, and how far its times may be off.
+    pub fn describe(&mut self, name: String, own: &Metadata, turn: &Turn, error_ns: Option<u64>) {
+        let joint = &mut self.metadata;
+        let name = unused(&joint.machines, name);
+        if joint.machines.is_empty() {
+            own.session.clone_into(&mut joint.session);
+        }
+        let functions = own.functions.iter().map(|function| FunctionInfo {
+            major: function.major.saturating_add(turn.first_major),
+            ..function.clone()
+        });
+        joint.functions.extend(functions);
+        self.firsts.push(joint.instruments.len());
+        let instruments = own.instruments.iter().map(|instrument| InstrumentInfo {
+            id: turn.id(instrument.id),
+            label: format!("{name}: {}", instrument.label),
+            ..instrument.clone()
+        });
+        joint.instruments.extend(instruments);
+        if !self.kernels.contains(&own.kernel) {
+            self.kernels.push(own.kernel.clone());
+        }
+        joint.machines.push(MachineInfo {
+            kernel: own.kernel.clone(),
+            first_cpu: turn.first_cpu,
+            start_unix_ns: turn.unix_ns(own.clock.start),
+            error_ns,
+            name,
+        });
+    }
+
+    /// All of it, on the clock of whoever recorded, whose second 0 is that of the machine that began first.
+    #[must_use]
+    pub fn finish(self) -> Metadata {
+        let Self {
+            mut metadata,
+            kernels,
+            cpu,
+            firsts,
+            ..
+        } = self;
+        let starts = metadata
+            .machines
+            .iter()
+            .map(|machine| machine.start_unix_ns);
+        let start = starts.min().unwrap_or_default();
+        // Each instrument has been launched so long after second 0 of its own machine.
+        let ends = firsts.iter().skip(1).copied();
+        let ends = ends.chain([metadata.instruments.len()]);
+        for ((machine, first), end) in metadata.machines.iter().zip(&firsts).zip(ends) {
+            let later = (machine.start_unix_ns - start) as f64 / HZ as f64;
+            for instrument in metadata
+                .instruments
+                .get_mut(*first..end)
+                .unwrap_or_default()
+            {
+                instrument.launch += later;
+                instrument.splash += later;
+            }
+        }
+        metadata.kernel = kernels.join(", ");
+        metadata.cpus = u32::from(cpu);
+        metadata.clock = Clock {
+            hz: HZ,
+            start,
+            start_unix_ns: start,
+        };
+        metadata
+    }
+}
+
+/// The name, or with a number behind it if another machine has it.
+fn unused(machines: &[MachineInfo], name: String) -> String {
+    let taken = |name: &str| machines.iter().any(|machine| machine.name == name);
+    if !taken(&name) {
+        return name;
+    }
+    let numbered = (2..).map(|number| format!("{name}-{number}"));
+    numbered
+        .take(machines.len() + 1)
+        .find(|name| !taken(name))
+        .unwrap_or(name)
+}
+
+/// One more than the largest major number.
+fn majors(metadata: &Metadata) -> u32 {
+    let functions = metadata.functions.iter().map(|function| function.major);
+    let instruments = metadata
+        .instruments
+        .iter()
+        .filter_map(|instrument| InstrumentId::unpack(instrument.id));
+    let majors = functions.chain(instruments.map(|id| id.major));
+    majors.max().map_or(0, |most| most.saturating_add(1))
+}
+
+/// The instruments whose values are ticks: how many, or of an event, its time.
+fn ticks(metadata: &Metadata) -> HashMap<u64, Meaning> {
+    let instruments = metadata.instruments.iter();
+    let measures = instruments.filter(|instrument| instrument.unit == TICKS);
+    measures
+        .map(|instrument| (instrument.id, instrument.meaning))
+        .collect()
+}
