@@ -82,10 +82,6 @@ fn main() -> anyhow::Result<()> {
                     figures.ran_on(&guest.release);
                     // What comes of one is kept whatever becomes of the others.
                     figures.write(&how.file(&figures_of(part)))?;
-                    write(
-                        &how.file(&format!("{}.md", part.name)),
-                        &told(part, figures),
-                    )?;
                 }
             }
         }
