@@ -1,0 +1,45 @@
+//! What must hold whatever the bytes: what `fuzz` tries at random, and `tests/corpus.rs` on what it found.
+
+use std::fs;
+use std::path::Path;
+
+use gilk_samples::import::{Aligned, import};
+use gilk_samples::index::Index;
+use gilk_samples::recording::{Recording, recover, sidecar_path};
+
+/// A recording opens or is refused, and what opens can be read. The first two bytes say how many of
+/// the rest are the sidecar.
+pub(crate) fn recording(bytes: &[u8]) {
+    let Some((length, rest)) = bytes.split_first_chunk() else {
+        return;
+    };
+    let length = usize::from(u16::from_le_bytes(*length));
+    let (sidecar, recording) = rest.split_at(length.min(rest.len()));
+    let dir = tempfile::TempDir::new().expect("a directory");
+    let path = dir.path().join("r.arrow");
+    fs::write(&path, recording).expect("a file");
+    if !sidecar.is_empty() {
+        fs::write(sidecar_path(&path), sidecar).expect("a file");
+    }
+    if let Ok(opened) = Recording::open(&path) {
+        let batches = opened.batches().flatten();
+        let read: u64 = batches.map(|batch| batch.samples.len() as u64).sum();
+        assert_eq!(opened.merged().filter(Result::is_ok).count() as u64, read);
+        let (index, _) = Index::of(&opened, |_| {});
+        assert_eq!(index.samples(), read);
+        let _ = (opened.losses(), opened.marks(), opened.totals());
+    }
+    if recover(&path).is_ok() {
+        assert_eq!(Recording::open(&path).expect("recovered").recovered(), None);
+    }
+}
+
+/// A text is imported or refused, and what is imported opens.
+pub(crate) fn imported(bytes: &[u8]) {
+    let dir = tempfile::TempDir::new().expect("a directory");
+    let path = dir.path().join("r.arrow");
+    if let Ok(done) = import(|| Ok(bytes), Path::new("text"), Aligned::Alone, &path) {
+        let opened = Recording::open(&path).expect("a recording");
+        assert_eq!(opened.samples(), done.summary.samples);
+    }
+}
