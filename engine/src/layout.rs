@@ -1,6 +1,7 @@
 //! Where generated code finds its words and tables in one target, as `ilk.ko` reports them
 //! (`struct ilk_info` in `ilk-driver/kmod/ilk_abi.h`, which explains each).
 
+use gilk_instruments::program::Event;
 use serde::{Deserialize, Serialize};
 
 use crate::{Addr, Error, Result, Span};
@@ -60,6 +61,43 @@ pub struct RuntimeLayout {
     pub timers_log2: u32,
     /// What programs of instruments read of where they run.
     pub surroundings: Surroundings,
+    /// The processor's counters of events.
+    pub events: Events,
+}
+
+/// The processor's counters of events, as programs of instruments may read them by `rdpmc`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Events {
+    /// What there is.
+    pub counters: Box<[EventCounter]>,
+    /// What there is not, and why; for those that are in neither list nobody has looked.
+    pub refused: Box<[(Event, String)]>,
+}
+
+/// A counter that counts an event, the same one on every CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventCounter {
+    /// What it counts.
+    pub event: Event,
+    /// What `rdpmc` is given in ecx.
+    pub index: u32,
+    /// Bits that the counter has.
+    pub width: u8,
+}
+
+impl Events {
+    /// The counter of an event.
+    ///
+    /// # Errors
+    /// A sentence that says why there is none.
+    pub fn counter(&self, event: Event) -> std::result::Result<EventCounter, String> {
+        let found = self.counters.iter().find(|one| one.event == event);
+        found.copied().ok_or_else(|| {
+            let known = self.refused.iter().find(|(refused, _)| *refused == event);
+            let why = known.map_or("nobody has looked for one", |(_, why)| why);
+            format!("there is no counter of {} here: {why}", event.word())
+        })
+    }
 }
 
 /// What programs of instruments read of where they run, and where words that all CPUs share are.
@@ -181,6 +219,19 @@ impl RuntimeLayout {
                 self.timers_log2
             ));
         }
+        for (number, one) in self.events.counters.iter().enumerate() {
+            let rest = self.events.counters.get(number + 1..).unwrap_or_default();
+            let twice = |other: &EventCounter| other.event == one.event || other.index == one.index;
+            if !(1..=64).contains(&one.width) || rest.iter().any(twice) {
+                return wrong(format!(
+                    "the counter of {} has {} bits and number {:#x}, and counters have 1 to 64 bits and \
+                     a number of their own",
+                    one.event.word(),
+                    one.width,
+                    one.index
+                ));
+            }
+        }
         Ok(())
     }
 }
@@ -207,8 +258,20 @@ pub struct CounterSlot {
 mod tests {
     use super::*;
 
+    fn counter(event: Event, index: u32, width: u8) -> EventCounter {
+        EventCounter {
+            event,
+            index,
+            width,
+        }
+    }
+
     fn good() -> RuntimeLayout {
         RuntimeLayout {
+            events: Events {
+                counters: [counter(Event::Cycles, 1 << 30, 48)].into(),
+                refused: [(Event::Branches, "none is free".to_owned())].into(),
+            },
             slots_log2: 16,
             stride_log2: 21,
             timers_log2: 10,
@@ -254,6 +317,24 @@ mod tests {
     }
 
     #[test]
+    fn counters_of_events_are_there_or_refused_with_the_reason() {
+        let events = good().events;
+        assert_eq!(events.counter(Event::Cycles).unwrap().index, 1 << 30);
+        for (event, says) in [
+            (
+                Event::Branches,
+                "there is no counter of branches here: none is free",
+            ),
+            (
+                Event::CacheMisses,
+                "there is no counter of cache_misses here: nobody has looked for one",
+            ),
+        ] {
+            assert_eq!(events.counter(event).unwrap_err(), says);
+        }
+    }
+
+    #[test]
     fn displacements_are_sign_extended() {
         assert_eq!(Gs(0x7fff_ffff).near(), Some(0x7fff_ffff));
         assert_eq!(Gs(0x8000_0000).near(), None);
@@ -264,7 +345,18 @@ mod tests {
     fn a_layout_that_code_cannot_work_with_is_named() {
         assert_eq!(good().check(), Ok(()));
         type Change = fn(&mut RuntimeLayout);
-        let changes: [(&str, Change); 10] = [
+        let changes: [(&str, Change); 13] = [
+            ("of cycles has 0 bits", |l| {
+                l.events.counters[0].width = 0;
+            }),
+            ("number 0x40000000", |l| {
+                let same = [Event::Cycles, Event::Branches];
+                l.events.counters = same.map(|event| counter(event, 1 << 30, 48)).into();
+            }),
+            ("number 0x40000000", |l| {
+                let same = [1 << 30, 1].map(|index| counter(Event::Cycles, index, 48));
+                l.events.counters = same.into();
+            }),
             ("head", |l| l.head = Gs(1 << 31)),
             ("limit", |l| l.limit = Gs(1 << 31)),
             ("lost_full", |l| l.lost_full = Gs(1 << 31)),

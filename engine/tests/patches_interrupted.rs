@@ -16,7 +16,7 @@ mod text;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use gilk_engine::layout::{CounterBank, CounterSlot, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::layout::{CounterBank, CounterSlot, Events, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::liveness::Live;
 use gilk_engine::patch::{Assembler, Hooked};
 use gilk_engine::placement::{Point, Site, Splice};
@@ -132,6 +132,7 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
         timers: Addr(machine.address(TABLES + 0x8000)),
         timers_log2: 4,
         surroundings: Surroundings::default(),
+        events: Events::default(),
     };
     layout.check().unwrap();
     let hooked = |order, program| {

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::image::{Function, LiveParts};
-use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::layout::{CounterBank, Events, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::placement::{Wanted, place};
 use gilk_engine::plan::{Plan, plan};
 use gilk_engine::session::Placement;
@@ -56,6 +56,7 @@ fn layout() -> RuntimeLayout {
         timers: Addr(0xffff_c900_0800_0000),
         timers_log2: 12,
         surroundings: Surroundings::supposed(2),
+        events: Events::default(),
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use gilk_engine::cfg::Cfg;
 use gilk_engine::image::{FunctionId, LiveParts};
-use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::layout::{CounterBank, Events, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::liveness::Liveness;
 use gilk_engine::placement::options;
 use gilk_engine::session::{Placement, Session};
@@ -254,5 +254,6 @@ fn layout() -> RuntimeLayout {
         timers: Addr(0xffff_c900_5678_0000),
         timers_log2: 12,
         surroundings: Surroundings::supposed(1),
+        events: Events::default(),
     }
 }

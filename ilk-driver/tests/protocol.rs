@@ -7,10 +7,11 @@
 )]
 
 use ilk_driver::protocol::{
-    ArenaWrite, Batch, Bytes, Collection, Counter, CpuLosses, Decoder, Fault, Finished, Incoming,
-    Interval, Layout, MAGIC, MAX_COUNTERS, MAX_FRAME, MAX_ITEMS, MAX_POKES, Message, OPENING_BYTES,
-    Opening, Poke, Recovery, Refusal, RefusalKind, Request, Retire, Row, Schedule, Started,
-    Strategy as Samples, Switched, Target, Total, Way, Workload, WorkloadEvent, encode,
+    ArenaWrite, Batch, Bytes, Collection, Counter, CpuLosses, Decoder, EVENTS, EventCounter,
+    EventFound, Fault, Finished, Incoming, Interval, Layout, MAGIC, MAX_COUNTERS, MAX_FRAME,
+    MAX_ITEMS, MAX_POKES, Message, OPENING_BYTES, Opening, Poke, Recovery, Refusal, RefusalKind,
+    Request, Retire, Row, Schedule, Started, Strategy as Samples, Switched, Target, Total, Way,
+    Workload, WorkloadEvent, encode,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -112,17 +113,20 @@ fn request() -> impl Strategy<Value = Request> {
             proptest::option::of(workload()),
             collection(),
             proptest::option::of(any::<u64>()),
-            any::<u64>()
+            (any::<u64>(), vec(any::<(u8, u32)>(), 0..9))
         )
-            .prop_map(
-                |(duration, workload, collection, start, token)| Request::Start(Schedule {
+            .prop_map(|(duration, workload, collection, start, (token, events))| {
+                Request::Start(Schedule {
+                    events: (events.into_iter())
+                        .map(|(event, index)| EventCounter { event, index })
+                        .collect(),
                     duration,
                     workload,
                     collection,
                     start,
-                    token
+                    token,
                 })
-            ),
+            }),
         any::<u64>().prop_map(Request::Taken),
         any::<u64>().prop_map(Request::Share),
         any::<u32>().prop_map(Request::Flood),
@@ -176,21 +180,32 @@ fn message() -> impl Strategy<Value = Message> {
         ".*",
         any::<(u32, u64, bool)>(),
         vec(any::<(u64, u32)>(), 0..4),
+        vec((any::<(u8, u32, u8)>(), ".*"), 0..4),
     )
-        .prop_map(|(host, release, (cpus, tsc_hz, runs_programs), counters)| {
-            Message::Info(Target {
-                host,
-                release,
-                cpus,
-                tsc_hz,
-                runs_programs,
-                layout: Layout {
-                    counters,
-                    arena: tsc_hz,
-                    ..Layout::default()
-                },
-            })
-        });
+        .prop_map(
+            |(host, release, (cpus, tsc_hz, runs_programs), counters, events)| {
+                Message::Info(Target {
+                    host,
+                    release,
+                    cpus,
+                    tsc_hz,
+                    runs_programs,
+                    layout: Layout {
+                        counters,
+                        arena: tsc_hz,
+                        ..Layout::default()
+                    },
+                    events: (events.into_iter())
+                        .map(|((event, index, width), refused)| EventFound {
+                            event,
+                            index,
+                            width,
+                            refused,
+                        })
+                        .collect(),
+                })
+            },
+        );
     let switched = (
         any::<(u32, u32, u64, u64)>(),
         -1e9..1e9,
@@ -460,11 +475,17 @@ fn numbers_out_of_bounds_are_refused_by_name() {
             workload: None,
             collection: streamed,
             start: None,
+            events: Vec::new(),
             token: 0,
         })
     };
     assert!(refused(schedule(f64::INFINITY)).contains("duration"));
     assert!(schedule(10.0).check().is_ok());
+    let Request::Start(mut many) = schedule(10.0) else {
+        unreachable!()
+    };
+    many.events = vec![EventCounter { event: 0, index: 0 }; EVENTS.len() + 1];
+    assert!(refused(Request::Start(many)).contains("8 events"));
     let collected = |samples, grace| {
         Request::Start(Schedule {
             duration: 1.0,
@@ -475,6 +496,7 @@ fn numbers_out_of_bounds_are_refused_by_name() {
                 ..streamed
             },
             start: None,
+            events: Vec::new(),
             token: 0,
         })
     };

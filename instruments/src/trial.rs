@@ -87,6 +87,7 @@ impl Machine for Tried<'_> {
             Input::Nsecs => self.known("nsecs"),
             Input::Block => self.known("block"),
             Input::Identifier => self.known("id"),
+            Input::Event(event) => self.known(event.word()),
         }
     }
 

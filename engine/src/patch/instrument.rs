@@ -143,6 +143,11 @@ fn count(e: &mut Emitter, counter: Gs, a: Register) {
 /// `rdx = tsc`, through rax.
 pub(super) fn read_tsc(e: &mut Emitter) {
     e.op(Ok(Instruction::with(Code::Rdtsc)));
+    whole(e);
+}
+
+/// `rdx` = what `edx` and `eax` have together, as `rdtsc` and `rdpmc` leave it.
+pub(super) fn whole(e: &mut Emitter) {
     e.op(Instruction::with2(Code::Shl_rm64_imm8, Register::RDX, 32));
     e.op(Instruction::with2(
         Code::Or_r64_rm64,

@@ -38,7 +38,7 @@ pub(crate) use registers::{argument, given, sampled_argument};
 
 pub use assemble::{Assembler, Hooks, Originals};
 pub use compile::{Home, Homes, Probed};
-pub(crate) use compile::{is_stacked, reads_memory};
+pub(crate) use compile::{is_stacked, may_fault};
 pub use instrument::{TIMER_BYTES, TIMER_FACTOR};
 pub use pieces::{Packed, Pieces};
 

@@ -10,7 +10,7 @@ use super::numbered::Numbered;
 use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind};
 use crate::image::{Decision, handles_faults};
 use crate::layout::{CounterSlot, RuntimeLayout};
-use crate::patch::{Home, Homes, reads_memory};
+use crate::patch::{Home, Homes, may_fault};
 use crate::placement::parts;
 use crate::session::{Placement, Session};
 use crate::{Addr, Error, HookType, Image, Refusal, Result, Rule};
@@ -110,7 +110,7 @@ impl<'l> Words<'l> {
         for aggregate in &checked.aggregates {
             homes.aggregates.push(self.take(aggregate.words())?);
         }
-        if checked.probes.iter().any(reads_memory) {
+        if checked.probes.iter().any(may_fault) {
             homes.failed = Some(self.take(1)?);
         }
         Ok(homes)
@@ -358,10 +358,10 @@ pub(super) fn returned_is_known(cfg: &Cfg, probe: &Probe, place: Place) -> Optio
 
 /// A read that fails would fail again where the kernel sees to that.
 pub(super) fn faults_in_faults(cfg: &Cfg, probe: &Probe) -> Option<Refusal> {
-    (reads_memory(probe) && handles_faults(&cfg.name)).then(|| Refusal {
+    (may_fault(probe) && handles_faults(&cfg.name)).then(|| Refusal {
         rule: Rule::ProgramUnsupported,
         at: cfg.span.start,
-        why: "it reads kernel memory, and the kernel runs this function when such a read fails: it would fail again and again".into(),
+        why: "it reads kernel memory or a counter, and the kernel runs this function when such a read fails: it would fail again and again".into(),
     })
 }
 

@@ -231,7 +231,12 @@ pub(super) fn handlers(plan: &Plan, violations: &mut Vec<Violation>) {
         };
         let load = |expr: &Expr| {
             let loads = expr.any(&mut |node| matches!(node.kind, ExprKind::Load { .. }));
-            loads || expr.inputs().into_iter().any(is_stacked)
+            let counters = |input: &Input| matches!(input, Input::Event(_));
+            let inputs = expr.inputs();
+            loads
+                || inputs
+                    .iter()
+                    .any(|input| counters(input) || is_stacked(*input))
         };
         let function = plan.functions.get(one.id.major as usize);
         if let Some(function) = function

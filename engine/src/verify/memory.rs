@@ -1,10 +1,11 @@
-//! Reads of the kernel's memory by programs: where they may lead, and what comes when there is nothing.
+//! Reads of the kernel's memory and of the processor's counters by programs: where they may lead, and what comes
+//! when there is nothing.
 //!
 //! What a read gives is a number of its own, on every way: what stands there, or 0. The way behind a read that
 //! fails, because it faulted or because its address was found to be none that may be read, must first
 //! count that, and a zero that is then put into a register is that number.
 
-use gilk_instruments::program::{ActionKind, Expr};
+use gilk_instruments::program::{ActionKind, Event, Expr, Input};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use super::effects::number;
@@ -12,7 +13,7 @@ use super::hit::{Hit, Progress};
 use super::operands::not_allowed;
 use super::place;
 use super::program::{Source, has_tests, known};
-use super::state::{Fact, State};
+use super::state::{Fact, RAX, RCX, RDX, State};
 use super::step::{Flow, Machine, Way};
 use super::value::{Atom, Value, Values};
 use crate::layout::READABLE_BELOW;
@@ -71,6 +72,48 @@ impl Machine<'_> {
         if !self.set_whole(instruction, read, state) {
             return Err(refused());
         }
+        Ok(self.may_fault(instruction, fixup, (faulted, state.clone()), progress))
+    }
+
+    /// A read of a counter of the processor's, and the way on which there is none.
+    pub(super) fn read_event(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        progress: Progress,
+        fixup: u64,
+    ) -> Result<Flow, String> {
+        let refused = || not_allowed(instruction);
+        let one = self.program().ok_or_else(refused)?;
+        let chosen = self.values.as_constant(state.register(RCX));
+        let mut counters = self.layout.events.counters.iter();
+        let event = counters
+            .find(|known| chosen == Some(known.index.into()))
+            .map(|known| known.event)
+            .ok_or("it reads a counter that is none of the plan's")?;
+        if !self.hit(one).events(progress, state).contains(&event) {
+            return Err("it reads a counter that its program does not".into());
+        }
+        let read = once(&mut self.values, Source::Event(event), 8, state, progress)?;
+        let mut faulted = state.clone();
+        faulted.faulted = Some(read);
+        let (low, high) = (
+            self.values.mask(read, 0xffff_ffff),
+            self.values.shr(read, 32),
+        );
+        state.set(RAX, low);
+        state.set(RDX, high);
+        Ok(self.may_fault(instruction, fixup, (faulted, state.clone()), progress))
+    }
+
+    /// Goes on at `fixup` where the instruction faults, with what is known then, or behind it.
+    fn may_fault(
+        &mut self,
+        instruction: &Instruction,
+        fixup: u64,
+        (faulted, state): (State, State),
+        progress: Progress,
+    ) -> Flow {
         self.faults.push(Fault {
             at: crate::Addr(instruction.ip()),
             recovery: Recovery::At(crate::Addr(fixup)),
@@ -83,11 +126,11 @@ impl Machine<'_> {
                 never: false,
             })
         };
-        Ok(Flow::Branch {
+        Flow::Branch {
             to: fixup,
             taken: way(faulted),
-            falls: way(state.clone()),
-        })
+            falls: way(state),
+        }
     }
 
     /// Puts a read into a register whose upper bits the instruction clears, as the read has them.
@@ -163,23 +206,43 @@ fn once(
     Ok(values.field(Atom::Read(source, progress.steps), 0, 8 * bytes))
 }
 
-impl Hit<'_> {
+impl<'a> Hit<'a> {
+    /// The expression of the step whose turn it is.
+    fn computed(&mut self, progress: Progress) -> Option<&'a Expr> {
+        let probe = self.probe()?;
+        if has_tests(probe) && progress.steps == 0 {
+            return probe.predicate.as_ref();
+        }
+        self.action(progress).and_then(|action| match &action.kind {
+            ActionKind::Update(_, value) => value.as_ref(),
+            ActionKind::Sample(value) | ActionKind::Store(_, value) | ActionKind::Add(_, value) => {
+                Some(value)
+            }
+        })
+    }
+
+    /// What counters of the processor's the program reads in that step.
+    fn events(&mut self, progress: Progress, state: &State) -> Vec<Event> {
+        if self.place(progress, state).is_none() {
+            return Vec::new();
+        }
+        let inputs = self
+            .computed(progress)
+            .map(Expr::inputs)
+            .unwrap_or_default();
+        let event = |input| match input {
+            Input::Event(event) => Some(event),
+            _ => None,
+        };
+        inputs.into_iter().filter_map(event).collect()
+    }
+
     /// What memory the program reads in the step whose turn it is, in that order.
     pub(super) fn loads(&mut self, progress: Progress, state: &State) -> Vec<Source> {
-        let (Some(place), Some(probe)) = (self.place(progress, state), self.probe()) else {
+        let Some(place) = self.place(progress, state) else {
             return Vec::new();
         };
-        let tests = has_tests(probe) && progress.steps == 0;
-        let expr: Option<&Expr> = if tests {
-            probe.predicate.as_ref()
-        } else {
-            self.action(progress).and_then(|action| match &action.kind {
-                ActionKind::Update(_, value) => value.as_ref(),
-                ActionKind::Sample(value)
-                | ActionKind::Store(_, value)
-                | ActionKind::Add(_, value) => Some(value),
-            })
-        };
+        let expr = self.computed(progress);
         let mut loads = Vec::new();
         // From the end: what an operator works on comes before it, the left before the right.
         let mut nodes: Vec<&Expr> = expr.into_iter().collect();

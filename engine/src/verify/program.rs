@@ -2,7 +2,7 @@
 //! reading of the checked trees, which shares nothing with the compiler.
 
 use gilk_instruments::program::{
-    Aggregate, AggregateKind, BinaryOp, Expr, ExprKind, Gpr, Half, Input, Probe, UnaryOp,
+    Aggregate, AggregateKind, BinaryOp, Event, Expr, ExprKind, Gpr, Half, Input, Probe, UnaryOp,
 };
 
 use super::hit::argument_number;
@@ -27,6 +27,8 @@ pub(super) enum Source {
     Shared(u64),
     /// The value in the table of timers under a key.
     Kept(Key),
+    /// A counter of the processor's, or 0 where there is none.
+    Event(Event),
     /// Memory of the kernel's, or 0 where it cannot be read.
     Memory {
         address: Value,
@@ -205,6 +207,12 @@ impl Place<'_> {
             }
             Input::Block => values.constant(self.id.block.into()),
             Input::Identifier => values.constant(self.id.pack()),
+            Input::Event(event) => {
+                let read = self.read(values, Source::Event(event), 64);
+                let counter = self.layout.events.counter(event);
+                let width = counter.map_or(0, |counter| counter.width);
+                values.extend(read, width, false)
+            }
         }
     }
 

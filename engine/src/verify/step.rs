@@ -104,7 +104,11 @@ impl<'a> Machine<'a> {
             return self.branch(instruction, state, progress);
         }
         if let Some(fixup) = self.fixup(instruction) {
-            return self.read_memory(instruction, state, progress, fixup);
+            return if instruction.mnemonic() == Mnemonic::Rdpmc {
+                self.read_event(instruction, state, progress, fixup)
+            } else {
+                self.read_memory(instruction, state, progress, fixup)
+            };
         }
         if instruction.is_jmp_short_or_near() {
             return Ok(Flow::Jump(instruction.near_branch_target()));

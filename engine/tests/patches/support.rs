@@ -1,6 +1,6 @@
 //! A CPU's words, ring and timers in the memory of a [`Machine`], and patches put there.
 
-use gilk_engine::layout::{CounterBank, CounterSlot, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::layout::{CounterBank, CounterSlot, Events, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::liveness::Live;
 use gilk_engine::patch::{Assembler, Code, Hooked, Hooks, PieceKind};
 use gilk_engine::placement::{Site, Splice};
@@ -54,6 +54,7 @@ pub(crate) fn layout(machine: &Machine, far: u64) -> RuntimeLayout {
         timers: Addr(machine.address(TIMER_TABLE)),
         timers_log2: TIMERS_LOG2,
         surroundings: Surroundings::supposed(2),
+        events: Events::default(),
     }
 }
 

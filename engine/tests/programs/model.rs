@@ -1,11 +1,13 @@
 //! What a program's hits leave behind, worked out by the interpreter.
 
-use gilk_engine::layout::{CounterBank, CounterSlot, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::layout::{
+    CounterBank, CounterSlot, EventCounter, Events, Gs, RuntimeLayout, Surroundings,
+};
 use gilk_engine::patch::{Home, Homes, Probed};
 use gilk_engine::{Addr, InstrumentId};
 use gilk_instruments::interpret;
 use gilk_instruments::program::{
-    AggregateId, Checked, Expr, ExprKind, Gpr, Half, Input, Probe, Scope, VariableId, Width,
+    AggregateId, Checked, Event, Expr, ExprKind, Gpr, Half, Input, Probe, Scope, VariableId, Width,
 };
 
 use super::native::{GS, Machine, Random, SCRATCH, State};
@@ -69,6 +71,20 @@ pub(crate) fn layout(machine: &mut Machine, seed: u64) -> RuntimeLayout {
             comm: COMM,
             tsc_khz: 2_500_000,
             shared: vec![Addr(machine.address(GS + COUNTERS))],
+        },
+        // No processor has such a counter, and a process may read none.
+        events: Events {
+            counters: [
+                (Event::Cycles, 0x3fff_fff0, 48),
+                (Event::CacheMisses, 0x3fff_fff1, 64),
+            ]
+            .map(|(event, index, width)| EventCounter {
+                event,
+                index,
+                width,
+            })
+            .into(),
+            refused: Box::default(),
         },
         ..support::layout(machine, 0)
     }
@@ -163,7 +179,10 @@ impl Model {
         let loads = |expr: &Expr| {
             let mut loads = 0;
             expr.any(&mut |node| {
-                loads += u64::from(matches!(node.kind, ExprKind::Load { .. }));
+                loads += u64::from(matches!(
+                    node.kind,
+                    ExprKind::Load { .. } | ExprKind::Input(Input::Event(_))
+                ));
                 false
             });
             loads
@@ -207,6 +226,11 @@ impl interpret::Machine for Model {
             Input::Cpu => CPU,
             Input::Block => self.id.block.into(),
             Input::Identifier => self.id.pack(),
+            // A process may not read it: as where there is none.
+            Input::Event(_) => {
+                self.failed += 1;
+                0
+            }
             Input::Tsc | Input::Nsecs => panic!("clocks have tests of their own"),
         }
     }

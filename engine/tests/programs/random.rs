@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use gilk_instruments::program::{
-    Action, ActionKind, Aggregate, AggregateId, AggregateKind, BinaryOp, Checked, Expr, ExprKind,
-    Gpr, Half, Hook, Input, Probe, Scope, Span, Type, UnaryOp, Variable, VariableId, Width,
+    Action, ActionKind, Aggregate, AggregateId, AggregateKind, BinaryOp, Checked, Event, Expr,
+    ExprKind, Gpr, Half, Hook, Input, Probe, Scope, Span, Type, UnaryOp, Variable, VariableId,
+    Width,
 };
 use gilk_samples::Meaning;
 use proptest::prelude::*;
@@ -41,6 +42,7 @@ fn inputs() -> impl Strategy<Value = Input> {
         Just(Input::Cpu),
         Just(Input::Block),
         Just(Input::Identifier),
+        prop::sample::select(vec![Event::Cycles, Event::CacheMisses]).prop_map(Input::Event),
     ]
 }
 

@@ -4,7 +4,7 @@
 
 use gilk_engine::cfg::Cfg;
 use gilk_engine::image::LiveParts;
-use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::layout::{CounterBank, Events, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::{Addr, Image, Span};
 
 /// The kernel that `GILK_IMAGE` names, or `None` with a message.
@@ -44,6 +44,7 @@ pub(crate) fn layout() -> RuntimeLayout {
         timers: Addr(0xff11_0000_9abc_0000),
         timers_log2: 12,
         surroundings: Surroundings::supposed(2),
+        events: Events::default(),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 use gilk_engine::cfg::{BlockIndex, Cfg};
-use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::layout::{CounterBank, Events, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::placement::{Comparison, compare};
 use gilk_engine::plan::{notes, plan_watched};
 use gilk_engine::verify::verify;
@@ -134,5 +134,6 @@ fn nominal() -> RuntimeLayout {
         timers: Addr(0xffff_c900_2000_0000),
         timers_log2: 12,
         surroundings: Surroundings::supposed(1),
+        events: Events::default(),
     }
 }

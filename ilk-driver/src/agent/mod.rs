@@ -10,6 +10,7 @@ mod clockwork;
 mod counters;
 mod device;
 mod drain;
+mod events;
 mod filter;
 mod kernel;
 mod modules;

@@ -5,9 +5,9 @@ use std::io;
 use super::{filter, kernel, sys};
 
 /// Opening `/dev/ilk`, which is done anew for each session (`CAP_SYS_MODULE`), `/proc/kcore`
-/// (`CAP_SYS_RAWIO`), and addresses in `/proc/kallsyms` (`CAP_SYSLOG`); numbers of
-/// include/uapi/linux/capability.h.
-const NEEDED: u64 = 1 << 16 | 1 << 17 | 1 << 34;
+/// (`CAP_SYS_RAWIO`), addresses in `/proc/kallsyms` (`CAP_SYSLOG`), and counters of the processor's events
+/// (`CAP_PERFMON`); numbers of include/uapi/linux/capability.h.
+const NEEDED: u64 = 1 << 16 | 1 << 17 | 1 << 34 | 1 << 38;
 
 /// Gives up every capability but those, for good. Where the agent runs no programs, none can be had
 /// again by starting one either, and whatever it has no use for is [refused](filter); a workload is started

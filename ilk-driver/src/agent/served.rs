@@ -9,10 +9,10 @@ use super::kernel::{self, Memory};
 use super::outbox::{Gone, Outbox};
 use super::session::{Loaded, Running};
 use super::stream::Stream;
-use super::{abi, clock, device, modules, sys};
+use super::{abi, clock, device, events, modules, sys};
 use crate::protocol::{
-    self, Bytes, CHUNK, Message, Opening, Recovery, Refusal, RefusalKind, Request, SAMPLE_BYTES,
-    Schedule, Target,
+    self, Bytes, CHUNK, EventFound, Message, Opening, Recovery, Refusal, RefusalKind, Request,
+    SAMPLE_BYTES, Schedule, Target,
 };
 
 /// A client that has opened a connection. Dropping it takes everything out.
@@ -27,6 +27,9 @@ pub(super) struct Served {
     retire: Vec<protocol::Retire>,
     allow_run: bool,
     tsc_hz: u64,
+    /// Counters of events, once somebody has looked, and those that the session has open.
+    events: Option<Vec<EventFound>>,
+    held: events::Held,
     /// Of the session: its token, and how long it goes on without its client.
     token: u64,
     grace: Duration,
@@ -61,6 +64,8 @@ impl Served {
             retire: Vec::new(),
             allow_run,
             tsc_hz: 0,
+            events: None,
+            held: events::Held::default(),
             token: 0,
             grace: Duration::ZERO,
         })
@@ -221,6 +226,7 @@ impl Served {
             tsc_hz: self.tsc_hz,
             runs_programs: self.allow_run,
             layout: device.layout(),
+            events: self.events.get_or_insert_with(events::look).clone(),
         })
     }
 
@@ -264,6 +270,7 @@ impl Served {
         }
         self.info()?;
         let device = self.device()?;
+        self.held = events::hold(&schedule.events)?;
         let loaded = Loaded {
             batches: std::mem::take(&mut self.batches),
             counters: std::mem::take(&mut self.counters),
@@ -330,6 +337,7 @@ impl Served {
         if let Some(session) = self.session.take() {
             session.abandon();
         }
+        self.held = events::Held::default();
     }
 }
 

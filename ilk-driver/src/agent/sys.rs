@@ -1,10 +1,13 @@
 //! The few calls of the operating system that the standard library does not have.
 
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
+
+use super::events::Place;
 
 /// Something to read.
 pub(super) const READABLE: i16 = libc::POLLIN;
@@ -102,6 +105,72 @@ pub(super) fn control(request: i32, number: u64) -> io::Result<()> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Has a CPU count an event of its processor (by its number in `enum perf_hw_id`) while the kernel runs, in a
+/// counter that no other takes from it.
+pub(super) fn open_event(event: u8, cpu: u32) -> io::Result<File> {
+    /// `PERF_ATTR_SIZE_VER0`
+    const SIZE: u32 = 64;
+    /// `pinned`, `exclude_user`, `exclude_hv`
+    const FLAGS: u64 = 1 << 2 | 1 << 4 | 1 << 6;
+    /// `PERF_FLAG_FD_CLOEXEC`
+    const CLOEXEC: u64 = 1 << 3;
+    // struct perf_event_attr of include/uapi/linux/perf_event.h: type `PERF_TYPE_HARDWARE` (0) and size; config;
+    // sample_period, sample_type, read_format; flags; what nobody needs.
+    let attributes: [u64; 8] = [u64::from(SIZE) << 32, event.into(), 0, 0, 0, FLAGS, 0, 0];
+    let cpu = i32::try_from(cpu).map_err(io::Error::other)?;
+    // SAFETY: the kernel reads as many bytes as the structure says it has, and they are there.
+    #[allow(unsafe_code, reason = "perf_event_open(2)")]
+    let opened = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            attributes.as_ptr(),
+            -1_i32,
+            cpu,
+            -1_i32,
+            CLOEXEC,
+        )
+    };
+    match i32::try_from(opened) {
+        // SAFETY: it was just opened, and nobody else has it.
+        #[allow(unsafe_code, reason = "a descriptor becomes a file")]
+        Ok(number @ 0..) => Ok(unsafe { File::from_raw_fd(number) }),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Which counter an event has where it is counted now, by the page that perf keeps of it.
+pub(super) fn event_place(event: &File) -> io::Result<Place> {
+    const PAGE: usize = 4096;
+    // SAFETY: a new mapping anywhere, of which one page is read and which is taken away again.
+    #[allow(unsafe_code, reason = "mmap(2)")]
+    let page = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            PAGE,
+            libc::PROT_READ,
+            libc::MAP_SHARED,
+            event.as_raw_fd(),
+            0,
+        )
+    };
+    if page == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let page = page.cast::<u8>();
+    // SAFETY: struct perf_event_mmap_page is 1,088 bytes and aligned as a page is; the kernel writes it at
+    // any time, so each field is read once and not by reference. Nobody has the page behind the last line.
+    #[allow(unsafe_code, reason = "memory that the kernel shares")]
+    let (index, width) = unsafe {
+        let index = page.add(12).cast::<u32>().read_volatile();
+        let abilities = page.add(40).cast::<u64>().read_volatile();
+        let width = page.add(48).cast::<u16>().read_volatile();
+        libc::munmap(page.cast(), PAGE);
+        // `cap_user_rdpmc`
+        (if abilities & 1 << 2 == 0 { 0 } else { index }, width)
+    };
+    Ok(Place { index, width })
 }
 
 /// Ends every process of the group.

@@ -52,7 +52,7 @@ fn of<'p>(
     })
 }
 
-/// Where reads of memory are counted that fail, and the name that this is told by: behind all aggregates.
+/// Where reads of memory and counters are counted that fail, and the name that this is told by: behind all aggregates.
 fn failed(owner: &PlannedInstrument, probed: &Probed) -> Option<(u64, CounterSlot)> {
     let words = probed.checked.aggregates.iter();
     let words: u64 = words.map(|aggregate| u64::from(aggregate.words())).sum();

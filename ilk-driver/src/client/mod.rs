@@ -8,6 +8,7 @@ mod aggregates;
 mod clock;
 mod describe;
 mod event;
+mod events;
 mod hold;
 mod lock;
 mod outlet;
@@ -77,6 +78,8 @@ pub struct TargetInfo {
 pub struct Connection {
     wire: Wire,
     info: TargetInfo,
+    /// Whether counters of events are [supposed](Self::suppose).
+    supposed: bool,
 }
 
 impl Connection {
@@ -102,13 +105,25 @@ impl Connection {
             Message::Info(target) => target_info(target),
             other => return Err(unexpected(&other)),
         };
-        Ok(Self { wire, info })
+        Ok(Self {
+            wire,
+            info,
+            supposed: false,
+        })
     }
 
     /// What the target is.
     #[must_use]
     pub fn info(&self) -> &TargetInfo {
         &self.info
+    }
+
+    /// Believes the target to have these counters of events, which the agent is not asked to open: for tests of
+    /// what becomes of a program whose counter is not there.
+    #[doc(hidden)]
+    pub fn suppose(&mut self, events: gilk_engine::layout::Events) {
+        self.info.layout.events = events;
+        self.supposed = true;
     }
 
     /// Calls the target so in recordings, instead of by its own name.
@@ -235,6 +250,7 @@ fn target_info(target: Target) -> TargetInfo {
         tsc_hz,
         runs_programs,
         layout,
+        events,
     } = target;
     let layout = RuntimeLayout {
         arena: Span::new(Addr(layout.arena), layout.arena_size),
@@ -266,6 +282,7 @@ fn target_info(target: Target) -> TargetInfo {
             tsc_khz: layout.surroundings.tsc_khz,
             shared: layout.surroundings.shared.into_iter().map(Addr).collect(),
         },
+        events: events::known(events),
     };
     TargetInfo {
         host,

@@ -75,7 +75,10 @@ impl Connection {
         );
         let mut hold = Hold::new(session.collection.grace);
         let reading = clock::read(&mut self.wire)?;
-        let schedule = upload::schedule(plan, session, when(&reading)?, hold.token);
+        let mut schedule = upload::schedule(plan, session, when(&reading)?, hold.token);
+        if self.supposed {
+            schedule.events.clear();
+        }
         self.wire.send(&Request::Start(schedule))?;
         let answer = self.wire.answer(PATIENCE, "at the start of the session")?;
         let Message::Started(started) = answer else {

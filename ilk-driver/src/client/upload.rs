@@ -1,12 +1,13 @@
 //! A verified plan as requests.
 
 use gilk_engine::collection;
+use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::native::NativeCode;
 use gilk_engine::plan::{Patch, PlannedInstrument};
 use gilk_engine::{Addr, Plan, Session, VerifiedPlan};
 
 use super::poke::poke;
-use super::{TargetInfo, aggregates};
+use super::{TargetInfo, aggregates, events};
 use crate::protocol::{
     ArenaWrite, Batch, Bytes, CHUNK, Collection, Counter, Fault, Interval, MAX_ITEMS, Recovery,
     Request, Retire, Row, Schedule, Strategy, Workload,
@@ -25,7 +26,16 @@ pub(super) fn requests(plan: &Plan, info: &TargetInfo) -> Result<Vec<Request>> {
             plan.release, info.release
         )));
     }
-    if plan.layout != info.layout {
+    if plan.layout.events != info.layout.events && !events::counted(plan).is_empty() {
+        return Err(misfit(String::from(
+            "the processor's counters are for other events by now",
+        )));
+    }
+    let same = RuntimeLayout {
+        events: info.layout.events.clone(),
+        ..plan.layout.clone()
+    };
+    if same != info.layout {
         return Err(misfit(String::from(
             "the module was loaded again since, at another address",
         )));
@@ -182,6 +192,7 @@ pub(super) fn schedule(plan: &Plan, session: &Session, start: Option<u64>, token
         at: workload.start,
     });
     Schedule {
+        events: events::counted(plan),
         duration: plan.duration,
         workload,
         collection: collected(session.collection),
@@ -217,7 +228,6 @@ fn misfit(reason: String) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use gilk_engine::layout::RuntimeLayout;
     use gilk_engine::patch::Pieces;
     use gilk_engine::placement::{Bounce, BounceIndex, Site, SiteIndex, Slot, Splice};
     use gilk_engine::plan::{

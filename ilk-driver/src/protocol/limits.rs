@@ -1,9 +1,9 @@
 //! What may be asked for: checked once, where a request comes in.
 
 use super::{
-    ArenaWrite, Batch, Collection, Counter, Interval, MAX_ARGUMENTS, MAX_BATCHES, MAX_COUNTERS,
-    MAX_FLOOD, MAX_INTERVAL, MAX_ITEMS, MAX_POKES, MAX_READ, MAX_SECONDS, MIN_INTERVAL, Poke,
-    Refusal, RefusalKind, Request, Retire, Strategy,
+    ArenaWrite, Batch, Collection, Counter, EVENTS, Interval, MAX_ARGUMENTS, MAX_BATCHES,
+    MAX_COUNTERS, MAX_FLOOD, MAX_INTERVAL, MAX_ITEMS, MAX_POKES, MAX_READ, MAX_SECONDS,
+    MIN_INTERVAL, Poke, Refusal, RefusalKind, Request, Retire, Strategy,
 };
 
 impl Request {
@@ -77,6 +77,7 @@ impl Request {
                     time("workload", workload.at)?;
                     within("arguments", workload.arguments.len(), MAX_ARGUMENTS)?;
                 }
+                within("events", schedule.events.len(), EVENTS.len())?;
                 schedule.collection.check()
             }
         }

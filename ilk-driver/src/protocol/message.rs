@@ -263,6 +263,8 @@ pub struct Target {
     pub runs_programs: bool,
     /// Where generated code finds its words.
     pub layout: Layout,
+    /// Which events the processor counts, and which not.
+    pub events: Vec<EventFound>,
 }
 
 /// `struct ilk_info` of the module, as far as generated code needs it.
@@ -300,6 +302,19 @@ pub struct Layout {
     pub timers_log2: u32,
     /// What programs of instruments read.
     pub surroundings: Surroundings,
+}
+
+/// An event of the processor's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventFound {
+    /// Its number in `enum perf_hw_id`.
+    pub event: u8,
+    /// What `rdpmc` is given for its counter.
+    pub index: u32,
+    /// Bits of the counter.
+    pub width: u8,
+    /// Why it has none; empty if it has one.
+    pub refused: String,
 }
 
 /// What programs of instruments read of where they run.

@@ -36,15 +36,18 @@ mod schedule;
 pub use bytes::Bytes;
 pub use frame::{Decoder, FrameDecoder, Incoming, encode};
 pub use message::{
-    ArenaWrite, Batch, Counter, CpuLosses, Fault, Finished, Layout, Message, Poke, Recovery,
-    Refusal, RefusalKind, Request, Retire, Row, Started, Surroundings, Switched, Target, Total,
-    Way, WorkloadEvent,
+    ArenaWrite, Batch, Counter, CpuLosses, EventFound, Fault, Finished, Layout, Message, Poke,
+    Recovery, Refusal, RefusalKind, Request, Retire, Row, Started, Surroundings, Switched, Target,
+    Total, Way, WorkloadEvent,
 };
 pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
-pub use schedule::{Collection, Interval, Schedule, Strategy, Workload};
+pub use schedule::{Collection, EventCounter, Interval, Schedule, Strategy, Workload};
 
 /// Changes with every change of a message.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
+/// Events that an agent looks for, by their numbers in `enum perf_hw_id` of include/uapi/linux/perf_event.h, in
+/// the order in which it opens them: those first that have counters of their own.
+pub const EVENTS: [u8; 7] = [0, 1, 9, 2, 3, 4, 5];
 /// Bytes of the largest frame that is read or written, its length not counted.
 pub const MAX_FRAME: usize = 4 << 20;
 /// Bytes of kernel memory in one [`Request::Read`].

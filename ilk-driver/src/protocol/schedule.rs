@@ -11,8 +11,19 @@ pub struct Schedule {
     pub collection: Collection,
     /// The target's TSC at second 0; left out, or gone by, it is at once.
     pub start: Option<u64>,
+    /// Events that the processor is to count meanwhile, and in which counters.
+    pub events: Vec<EventCounter>,
     /// By which a client that was lost finds it again: a number that nobody guesses.
     pub token: u64,
+}
+
+/// An event that is counted, and the counter that was planned for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventCounter {
+    /// Its number in `enum perf_hw_id`.
+    pub event: u8,
+    /// What `rdpmc` is given.
+    pub index: u32,
 }
 
 /// A program to run while the session lasts.

@@ -2,6 +2,7 @@
 
 mod conservation;
 mod contended;
+mod counters;
 mod everywhere;
 mod executed;
 mod faults;

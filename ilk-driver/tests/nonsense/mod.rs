@@ -1,8 +1,8 @@
 //! What a client may send that means no good: requests of every kind with any numbers, damaged ones, garbage.
 
 use ilk_driver::protocol::{
-    self, ArenaWrite, Batch, Bytes, Collection, Counter, Fault, Interval, Opening, Poke, Recovery,
-    Request, Retire, Row, Schedule, Strategy, Way, encode,
+    self, ArenaWrite, Batch, Bytes, Collection, Counter, EventCounter, Fault, Interval, Opening,
+    Poke, Recovery, Request, Retire, Row, Schedule, Strategy, Way, encode,
 };
 
 /// Numbers that are the same every time (xorshift; Marsaglia, 2003).
@@ -75,6 +75,10 @@ impl Random {
                     },
                     grace: word as f64 / 1e11 - 1.0,
                 },
+                events: vec![EventCounter {
+                    event: word as u8,
+                    index: word as u32,
+                }],
                 token: word,
             }),
             9 => Request::Stop,

@@ -4,27 +4,19 @@ use super::value::{Ty, Value, View};
 use super::{Checker, Scope, build};
 use crate::Fault;
 use crate::fault::nearest;
-use crate::program::{self, Expr, ExprKind, Gpr, Hook, Input, Span, Type, Variable, Width};
+use crate::program::{self, Event, Expr, ExprKind, Gpr, Hook, Input, Span, Type, Variable, Width};
 use crate::source::words::{self, WordKind};
 
 /// Arguments that are in registers.
 const REGISTERS: u8 = 6;
 /// One more than the largest number of an argument.
 const ARGUMENTS: u8 = 32;
-/// What reads the processor's event counters, and what `perf list` calls them, with `_` for `-`.
-const HARDWARE: [&str; 12] = [
-    "branch_instructions",
-    "branch_misses",
-    "branches",
+/// What else `perf list` names, with `_` for `-`: not every processor counts it.
+const OTHER_EVENTS: [&str; 4] = [
     "bus_cycles",
-    "cache_misses",
-    "cache_references",
-    "cpu_cycles",
-    "instructions",
-    "pmc",
-    "rdpmc",
-    "ref_cycles",
     "stalled_cycles",
+    "stalled_cycles_backend",
+    "stalled_cycles_frontend",
 ];
 
 impl Checker<'_> {
@@ -49,6 +41,9 @@ impl Checker<'_> {
                 return Ok(Value::Number(build::input(Input::Task, span), ty));
             }
             _ => {}
+        }
+        if let Some(event) = Event::named(name) {
+            return number(Input::Event(event));
         }
         if let Some(digits) = name.strip_prefix("arg")
             && !digits.is_empty()
@@ -82,16 +77,18 @@ impl Checker<'_> {
         if self.variables.contains_key(name) || self.aggregates.contains_key(name) {
             return fault.help(format!("Write `@{name}`."));
         }
-        if HARDWARE.contains(&name) {
-            let why = "the processor's event counters are perf's to set, and count what it has set them to, \
-                       or fault where there are none.";
-            return Fault::new(span, format!("There is no value named {name}: {why}"))
-                .help("Write `tsc` for time; `perf stat` counts such events beside a run.");
+        if OTHER_EVENTS.contains(&name) || matches!(name, "pmc" | "rdpmc") {
+            let events = Event::ALL.map(Event::word).join(", ");
+            return fault.help(format!(
+                "The processor's counters that can be read are {events}."
+            ));
         }
         let instead = match name {
             "current" | "task" => Some("`curtask`"),
             "args" => Some("`arg0`, or the argument's own name"),
-            "rdtsc" | "ticks" | "cycles" => Some("`tsc`"),
+            "rdtsc" | "ticks" => Some("`tsc`"),
+            "cpu_cycles" => Some("`cycles`"),
+            "branch_instructions" => Some("`branches`"),
             "time" | "ktime" | "now" | "elapsed" => Some("`nsecs`"),
             "tgid" => Some("`pid`"),
             "ret" | "result" | "retvalue" => Some("`retval`"),

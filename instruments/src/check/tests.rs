@@ -233,7 +233,7 @@ fn what_cannot_be_had_is_refused_with_the_reason() {
     for (text, says) in [
         (
             "hit { sample(rdpmc) }",
-            "rdpmc: There is no value named rdpmc: the processor's event counters are perf's to set, and count what it has set them to, or fault where there are none. Write `tsc` for time; `perf stat` counts such events beside a run.",
+            "rdpmc: There is no value named rdpmc. The processor's counters that can be read are cycles, instructions, ref_cycles, cache_references, cache_misses, branches, branch_misses.",
         ),
         (
             "hit { sample(conut) }",

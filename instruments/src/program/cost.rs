@@ -15,7 +15,7 @@ use super::{
 pub struct Cost {
     /// Instructions.
     pub instructions: u32,
-    /// Reads of kernel memory among them that are looked after because they may fault.
+    /// Reads of kernel memory and of counters among them that are looked after because they may fault.
     pub loads: u32,
 }
 
@@ -123,6 +123,10 @@ impl Checked {
             ),
             ExprKind::Input(Input::Argument(6..)) => Cost {
                 instructions: 5,
+                loads: 1,
+            },
+            ExprKind::Input(Input::Event(_)) => Cost {
+                instructions: 7,
                 loads: 1,
             },
             ExprKind::Input(input) => instructions(match input {

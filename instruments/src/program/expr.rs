@@ -1,6 +1,6 @@
 //! Expressions: what is read, and what is made of it.
 
-use super::{BinaryOp, Span, UnaryOp, VariableId};
+use super::{BinaryOp, Event, Span, UnaryOp, VariableId};
 
 /// How 64 bits are read. Narrower integers of C are extended when they are read, so nothing else is
 /// computed with; where a `u64` meets an `i64`, both are `u64`, as in C.
@@ -180,6 +180,9 @@ pub enum Input {
     Block,
     /// The identifier of the instrument at this hook, as it stands in samples.
     Identifier,
+    /// How far the counter of an event is on this processor. Where there is none it reads 0, and counts
+    /// as a fault.
+    Event(Event),
 }
 
 /// An expression: 64 bits when it runs.

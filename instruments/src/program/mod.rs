@@ -7,6 +7,7 @@
 
 mod aggregate;
 mod cost;
+mod event;
 mod expr;
 mod ops;
 
@@ -17,6 +18,7 @@ use gilk_samples::Meaning;
 
 pub use aggregate::{Aggregate, AggregateKind, Bucket, Summary};
 pub use cost::Cost;
+pub use event::Event;
 pub use expr::{Expr, ExprKind, Gpr, Half, Input, Type, Width};
 pub use ops::{BinaryOp, UnaryOp};
 

@@ -171,6 +171,41 @@ pub const WORDS: &[Word] = &[
         WordKind::Input,
         "The running thread's struct task_struct.",
     ),
+    word(
+        "cycles",
+        WordKind::Input,
+        "The processor's counter of its cycles.",
+    ),
+    word(
+        "instructions",
+        WordKind::Input,
+        "The processor's counter of instructions.",
+    ),
+    word(
+        "ref_cycles",
+        WordKind::Input,
+        "The processor's counter of cycles of its steady clock.",
+    ),
+    word(
+        "cache_references",
+        WordKind::Input,
+        "The processor's counter of accesses to the last level of cache.",
+    ),
+    word(
+        "cache_misses",
+        WordKind::Input,
+        "The processor's counter of accesses that the cache did not have.",
+    ),
+    word(
+        "branches",
+        WordKind::Input,
+        "The processor's counter of branches.",
+    ),
+    word(
+        "branch_misses",
+        WordKind::Input,
+        "The processor's counter of branches that it foresaw wrongly.",
+    ),
     word("sum", WordKind::Function, "Adds up values: @s = sum(arg1)."),
     word("min", WordKind::Function, "Keeps the smallest value."),
     word("max", WordKind::Function, "Keeps the largest value."),

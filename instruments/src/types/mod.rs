@@ -226,6 +226,13 @@ impl Types {
                     "The kernel has several functions {function}, which take different arguments."
                 ));
             }
+            None if function.contains('@') => {
+                // It is asked for by its address since others have its name; the types have one of them at most.
+                let (name, _) = function.split_once('@').unwrap_or((function, ""));
+                return Err(format!(
+                    "The kernel has several functions {name}, and its types do not tell which of them takes what."
+                ));
+            }
             None if function.contains('.') => {
                 return Err(format!(
                     "The compiler changed what {function} takes, so the kernel's types do not tell it."

@@ -268,6 +268,12 @@ fn functions_take_what_they_take() {
     );
     assert!(
         types
+            .signature("vfs_read@0xffffffff81000010")
+            .unwrap_err()
+            .contains("several functions vfs_read, and its types do not tell")
+    );
+    assert!(
+        types
             .signature("vfs_read.isra.0")
             .unwrap_err()
             .contains("The compiler changed")

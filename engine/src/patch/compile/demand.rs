@@ -103,6 +103,10 @@ impl Demand {
         let of = |expr: &Expr| Self::of_expr(probed, expr);
         match &expr.kind {
             ExprKind::Input(Input::Tsc | Input::Nsecs) => Self::fixed(2),
+            ExprKind::Input(Input::Event(_)) => Self {
+                counts: true,
+                ..Self::fixed(1)
+            },
             ExprKind::Variable(id) => {
                 let keyed = { probed.checked.variable(*id) }
                     .is_some_and(|known| matches!(known.scope, Scope::Thread | Scope::Call));

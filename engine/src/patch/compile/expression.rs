@@ -1,7 +1,7 @@
 //! Values: each into a register of its own, from left to right.
 
 use gilk_instruments::program::{
-    BinaryOp, Expr, ExprKind, Gpr, Half, Input, UnaryOp, VariableId, Width,
+    BinaryOp, Event, Expr, ExprKind, Gpr, Half, Input, UnaryOp, VariableId, Width,
 };
 use iced_x86::{Code, Instruction, Register};
 
@@ -9,7 +9,7 @@ use super::demand::is_truth;
 use super::{Compiler, Home, Leaf, input_register, leaf, ops};
 use crate::layout::{Gs, READABLE_BELOW};
 use crate::patch::emit::{at, gs};
-use crate::patch::instrument::{Failing, Lost, count_failed, read_tsc};
+use crate::patch::instrument::{Failing, Lost, count_failed, read_tsc, whole};
 
 /// What stands on the right of an instruction.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +74,7 @@ impl Compiler<'_> {
                 self.stack_pointer(to, 8 * (i64::from(number) - 5));
                 self.guarded(Width::B8, into, true);
             }
+            Leaf::Event(event) => self.event(event, to),
             Leaf::Thread => self.of_task(Code::Mov_r32_rm32, to, thread),
             Leaf::Process => self.of_task(Code::Mov_r32_rm32, to, process),
             Leaf::Comm(Half::First) => self.of_task(Code::Mov_r64_rm64, to, comm),
@@ -230,6 +231,27 @@ impl Compiler<'_> {
             (Lost::Read { by, counter, into }, end)
         });
         self.lost.extend(lost);
+    }
+
+    /// How far a counter of the processor's is. Where there is none the instruction faults (Intel SDM, vol. 2B,
+    /// RDPMC): then it is 0, and counted.
+    fn event(&mut self, event: Event, to: Register) {
+        let Ok(known) = self.layout.events.counter(event) else {
+            self.constant(to, 0);
+            return;
+        };
+        self.constant(Register::RCX, known.index.into());
+        let read = self.e.faulting(Ok(Instruction::with(Code::Rdpmc)));
+        whole(self.e);
+        self.copy(to, Register::RDX);
+        let end = self.e.here();
+        let (by, counter, into) = (Failing::Fault(read), self.failures(), to);
+        self.lost.push((Lost::Read { by, counter, into }, end));
+        let spare = 64 - i32::from(known.width.clamp(1, 64));
+        if spare > 0 {
+            self.number(Code::Shl_rm64_imm8, to, spare);
+            self.number(Code::Shr_rm64_imm8, to, spare);
+        }
     }
 
     fn input(&mut self, input: Input, expr: &Expr, into: usize) {

@@ -18,8 +18,8 @@ mod values;
 use std::sync::Arc;
 
 use gilk_instruments::program::{
-    Action, ActionKind, Aggregate, AggregateId, AggregateKind, BinaryOp, Checked, Expr, ExprKind,
-    Gpr, Half, Input, Probe, Scope, VariableId, Width,
+    Action, ActionKind, Aggregate, AggregateId, AggregateKind, BinaryOp, Checked, Event, Expr,
+    ExprKind, Gpr, Half, Input, Probe, Scope, VariableId, Width,
 };
 use iced_x86::Register;
 
@@ -107,12 +107,20 @@ impl Probed {
     #[must_use]
     pub fn refusal(&self, layout: &RuntimeLayout) -> Option<(Rule, String)> {
         let probe = self.probe()?;
-        let loads = layout.faults == 0 && reads_memory(probe);
+        let may_fault = layout.faults == 0 && may_fault(probe);
         let no_room = || {
-            let why = "it reads kernel memory, and this target takes no code that may fault there: load ilk.ko without arena_mib";
-            loads.then(|| why.to_owned())
+            let why = "it reads kernel memory or a counter, and this target takes no code that may fault there: load ilk.ko without arena_mib";
+            may_fault.then(|| why.to_owned())
         };
-        let why = no_room().or_else(|| {
+        let no_counter = || {
+            let inputs = probe.expressions().flat_map(Expr::inputs);
+            let mut refused = inputs.filter_map(|input| match input {
+                Input::Event(event) => layout.events.counter(event).err(),
+                _ => None,
+            });
+            refused.next()
+        };
+        let why = no_counter().or_else(no_room).or_else(|| {
             let deep = Demand::of_probe(self, layout).registers > Registers::MOST_WORK;
             deep.then(|| "its expressions need more registers than there are".to_owned())
         });
@@ -120,11 +128,12 @@ impl Probed {
     }
 }
 
-/// Whether a probe reads memory of the kernel's.
-pub(crate) fn reads_memory(probe: &Probe) -> bool {
-    let reads = |node: &Expr| {
-        let stacked = matches!(node.kind, ExprKind::Input(input) if is_stacked(input));
-        stacked || matches!(node.kind, ExprKind::Load { .. })
+/// Whether a probe reads what may not be there: memory of the kernel's, or a counter.
+pub(crate) fn may_fault(probe: &Probe) -> bool {
+    let reads = |node: &Expr| match node.kind {
+        ExprKind::Input(Input::Event(_)) | ExprKind::Load { .. } => true,
+        ExprKind::Input(input) => is_stacked(input),
+        _ => false,
     };
     let mut expressions = probe.expressions();
     expressions.any(|expr| expr.any(&mut |node| reads(node)))
@@ -163,6 +172,8 @@ enum Leaf<'e> {
     Memory(Address<'e>, Width),
     /// An argument on the stack.
     Stacked(u8),
+    /// A counter of the processor's.
+    Event(Event),
 }
 
 fn leaf(expr: &Expr) -> Option<Leaf<'_>> {
@@ -176,6 +187,7 @@ fn leaf(expr: &Expr) -> Option<Leaf<'_>> {
             Input::Cpu => Leaf::Cpu,
             Input::Tsc | Input::Nsecs => Leaf::Clock,
             Input::Argument(number) if is_stacked(*input) => Leaf::Stacked(number),
+            Input::Event(event) => Leaf::Event(event),
             _ => return None,
         },
         _ => return None,

@@ -7,7 +7,7 @@ mod reached;
 mod sessions;
 mod walk;
 
-use crate::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
+use crate::layout::{CounterBank, Events, Gs, RuntimeLayout, Surroundings};
 use crate::{Addr, Span};
 
 const ARENA: u64 = 0xffff_ffff_c010_0000;
@@ -38,5 +38,6 @@ pub(crate) fn layout(arena: u64) -> RuntimeLayout {
         timers: Addr(0xff11_0000_9abc_0000),
         timers_log2: 12,
         surroundings: Surroundings::supposed(2),
+        events: Events::default(),
     }
 }

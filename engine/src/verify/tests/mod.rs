@@ -25,13 +25,14 @@ mod tactics;
 mod unwinding;
 
 use gilk_instruments::Library;
+use gilk_instruments::program::Event;
 use iced_x86::code_asm::*;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
 use super::{Violation, verify};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::image::fixture::{DATA, Fixture};
-use crate::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
+use crate::layout::{CounterBank, EventCounter, Events, Gs, RuntimeLayout, Surroundings};
 use crate::placement::Wanted;
 use crate::plan::{Plan, plan_placed};
 use crate::session::Placement;
@@ -66,6 +67,16 @@ fn layout() -> RuntimeLayout {
         timers: Addr(0xffff_c900_0800_0000),
         timers_log2: 12,
         surroundings: Surroundings::supposed(2),
+        events: Events {
+            counters: [(Event::Cycles, 1 << 30, 48), (Event::CacheMisses, 2, 40)]
+                .map(|(event, index, width)| EventCounter {
+                    event,
+                    index,
+                    width,
+                })
+                .into(),
+            refused: [(Event::Branches, "none is free".to_owned())].into(),
+        },
     }
 }
 

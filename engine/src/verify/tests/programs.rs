@@ -125,7 +125,7 @@ proptest! {
 }
 
 /// Programs with every kind of test, value and action.
-const PROGRAMS: [&str; 19] = [
+const PROGRAMS: [&str; 20] = [
     "hit / pid == 77 && arg0 != 0 / { @n = count() }",
     "hit / comm == \"swapper/0\" || (s64)arg1 < -3 / { sample(arg0 + arg1 * 3) }",
     "hit { sample((arg0 >> 3) / 10 + arg1 % 7 + (arg2 & 0xff) * tid) }",
@@ -145,6 +145,7 @@ const PROGRAMS: [&str; 19] = [
     "hit { sample(*(u32 *)arg0 - *(u8 *)arg0); sample(*(u8 *)arg0 - *(u32 *)arg0) }",
     "hit { sample((s64)arg0 / (s64)arg1 - (s64)arg2 % (s64)tid) }",
     "hit { sample(*(u64 *)(arg0 + arg1) - *(u8 *)(8 + arg0) + *(u64 *)(arg1 + arg0) - *(u8 *)(arg0 + 8)) }",
+    "hit / cache_misses > arg0 / { sample(arg1 - cycles * 3 - cache_misses - cycles); @a = hist(cycles << arg1) }",
     "entry { sample(arg6 - arg7 * 3); @a = hist(reg(\"sp\")) }",
 ];
 
@@ -273,7 +274,7 @@ fn no_read_of_memory_can_go_on_elsewhere() {
     }
     assert_eq!(
         entries,
-        2 + 3 + 1 + 4 + 3 + 4 + 2 + 2,
+        2 + 3 + 1 + 4 + 3 + 4 + 2 + 4 + 2,
         "constant addresses of a process are not read"
     );
 }
@@ -307,6 +308,29 @@ fn no_test_of_an_address_can_lead_elsewhere() {
         }
     }
     assert!(tried > 100, "{tried} ways");
+}
+
+/// A counter of an event is read by its own number, and what comes of it has as many bits as it.
+#[test]
+fn no_counter_of_an_event_can_be_anothers() {
+    let image = kernel().image();
+    let source = "instrument mine \"x.\"; hit { sample(cycles + cache_misses * 2) }";
+    let good = &written(&image, "helper", 0, source).unwrap();
+    refused(&image, good, "none of the plan's", |plan| {
+        plan.layout.events.counters[0].index = 7;
+    });
+    refused(&image, good, "its program does not", |plan| {
+        plan.layout.events.counters[0].event = Event::Branches;
+    });
+    refused(&image, good, "value", |plan| {
+        plan.layout.events.counters[1].width = 32;
+    });
+    let other = source.replace("cycles", "branches");
+    let error = written(&image, "helper", 0, &other)
+        .unwrap_err()
+        .to_string();
+    let why = "there is no counter of branches here: none is free";
+    assert!(error.contains(why), "{error}");
 }
 
 /// What the plan says of words is not believed either.

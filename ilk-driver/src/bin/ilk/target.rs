@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 use gilk_engine::image::{LiveParts, ModuleParts};
-use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::layout::{CounterBank, Events, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::{Addr, Image, Span};
 use ilk_driver::agent::SOCKET;
 use ilk_driver::client::{Connection, Place, Way, lab_link, unused};
@@ -207,5 +207,6 @@ fn supposed_layout(image: &Image) -> RuntimeLayout {
         timers: arena.add(1 << 21),
         timers_log2: 12,
         surroundings: Surroundings::supposed(1),
+        events: Events::default(),
     }
 }

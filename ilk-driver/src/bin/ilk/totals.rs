@@ -17,7 +17,7 @@ pub(crate) fn text(totals: &Totals) -> String {
     for failed in totals.failed_reads.iter().filter(|one| one.count > 0) {
         let _ = writeln!(
             out,
-            "{:>12} reads of memory by {} failed and gave 0",
+            "{:>12} reads by {} failed and gave 0",
             failed.count, failed.instrument
         );
     }
@@ -116,7 +116,7 @@ mod tests {
                 &[
                     "41   7",
                     "5   of other values",
-                    "3 reads of memory by sizes failed and gave 0"
+                    "3 reads by sizes failed and gave 0"
                 ][..]
             )
         );

@@ -45,6 +45,12 @@ pub(super) const ROWS: &[Row] = &[
     row("branch-hint", PRIORITY, At::Branches, branches::laid_out),
     row("edge-coverage", PRIORITY, At::Branches, branches::covered),
     row("counter", SLOWPATH, At::Blocks, branches::entered),
+    row(
+        "timestamp",
+        SLOWPATH,
+        At::Entry,
+        branches::entered_meanwhile,
+    ),
     row("lock-retries", SLOWPATH, At::Retries, branches::retried),
     row("argument-0", COPY, At::Entry, argument),
     row("argument-1", COPY, At::Entry, argument),

@@ -1,0 +1,73 @@
+//! Counters of the processor's events, on a processor that has none: refused by name, and where they are
+//! believed to be there all the same, survived.
+
+use gilk_engine::layout::{EventCounter, Events};
+use gilk_engine::session::Session;
+use gilk_instruments::Library;
+use gilk_instruments::program::Event;
+use ilk_driver::client::FailedReads;
+
+use crate::support::{placement, pulsar, shared};
+
+/// The function that serves glibc's `fork`.
+const FORK: &str = "__do_sys_clone";
+const FORKS: u64 = 160;
+
+/// Five more than the counter, at every fork; and a read that is there, behind it.
+const MISSES: &str = "instrument misses \"Under test.\"; \
+    entry { sample(cache_misses + 5); sample(cycles * 2 + tid - curtask->pid) }";
+
+fn session() -> Session {
+    let mut session = pulsar(
+        6.0,
+        500,
+        vec![
+            placement(FORK, 0, "misses", (0.0, 6.0)),
+            placement(FORK, 0, "counter", (0.0, 6.0)),
+        ],
+    );
+    session.sources.insert("misses".into(), MISSES.into());
+    session
+}
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn a_counter_that_is_not_there_is_refused_by_name_and_survived_where_it_was_believed_in() {
+    let shared = shared();
+    let turn = shared.turn();
+    let mut connection = turn.connect();
+    let library = Library::builtin().unwrap();
+    let layout = connection.info().layout.clone();
+    assert_eq!(layout.events.refused.len(), Event::ALL.len(), "{layout:?}");
+    let session = session();
+    let refused = gilk_engine::plan::plan(&shared.image, &session, &library, &layout)
+        .expect_err("QEMU's TCG counts no events")
+        .to_string();
+    let why = "there is no counter of cache_misses here: the processor, or what emulates it";
+    assert!(refused.contains(why), "{refused}");
+
+    let supposed = [(Event::Cycles, 1 << 30, 48), (Event::CacheMisses, 1, 48)];
+    connection.suppose(Events {
+        counters: supposed
+            .map(|(event, index, width)| EventCounter {
+                event,
+                index,
+                width,
+            })
+            .into(),
+        refused: Box::default(),
+    });
+    let outcome = turn.run_over(connection, &session);
+    let id = outcome.id(0).pack();
+    let own = outcome.samples.iter().filter(|(_, one)| one.id == id);
+    let values: Vec<u64> = own.map(|(_, one)| one.value).collect();
+    assert_eq!(outcome.total(1), FORKS);
+    assert_eq!(values, [5, 0].repeat(FORKS as usize));
+    let failed = FailedReads {
+        placement: 0,
+        instrument: "misses".into(),
+        count: 2 * FORKS,
+    };
+    assert_eq!(outcome.summary.failed_reads, [failed]);
+    turn.assert_untouched();
+}
