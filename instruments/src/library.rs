@@ -42,7 +42,6 @@ const FILES: &[(&str, &str)] = files![
     "caller.gilk",
     "elapsed-when-called.gilk",
     "call-trace.gilk",
-    "cache-misses.gilk",
     "elapsed-start.ron",
     "elapsed-stop.ron",
 ];
