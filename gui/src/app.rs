@@ -15,6 +15,7 @@ use crate::keep::Keeper;
 use crate::screenshot::{Shot, Wanted};
 use crate::seen::Seen;
 use crate::state::State;
+use crate::still::Still;
 use crate::worker::target::Target;
 use crate::worker::{Message, Workers, files};
 use crate::{palette, panels, theme, tour};
@@ -57,6 +58,7 @@ impl App {
     #[must_use]
     pub fn new(ctx: &Context, start: Start, library: Library) -> Self {
         let (workers, inbox) = Workers::start(ctx);
+        ctx.add_plugin(Still::default());
         if let Some(path) = start.seen.clone() {
             ctx.add_plugin(Seen::at(path));
         }

@@ -44,6 +44,7 @@ mod session_panel;
 pub mod sources;
 pub mod state;
 mod status;
+mod still;
 mod style_panel;
 pub mod theme;
 pub mod timeline;

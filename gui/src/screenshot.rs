@@ -11,6 +11,7 @@ use egui::{ColorImage, Context, ScreenshotCallback, ViewportCommand};
 use crate::app::App;
 use crate::args::{Source, Start};
 use crate::state::{State, TargetState};
+use crate::still::Still;
 use crate::worker::{Message, spawn};
 use crate::{Error, Result};
 
@@ -112,31 +113,42 @@ impl Shot {
     }
 }
 
-/// A picture that a person asked for, and frames to let pass: the dialog fades.
+/// How long a dialog that has closed and a button that is let go take to look so, in seconds, and the
+/// frames it takes at least.
+const STILL: (f64, u32) = (0.3, 4);
+
+/// A picture that a person asked for.
 #[derive(Debug)]
 pub(crate) struct Wanted {
     path: PathBuf,
-    frames: u32,
+    /// Since when the window holds still for it, on its own clock, and for how many frames.
+    held: Option<(f64, u32)>,
 }
 
 impl App {
     /// Writes a picture of the window as it will be when the dialog is gone.
     pub(crate) fn want_picture(&mut self, path: PathBuf) {
-        let frames = SETTLING;
-        self.wanted = Some(Wanted { path, frames });
+        self.wanted = Some(Wanted { path, held: None });
     }
 
-    /// Takes the picture that is wanted, when it is time.
+    /// Takes the picture that is wanted, when it is time. Until then nothing that a person does gets
+    /// through: a picture is of the window that it was asked of, however slow its frames are.
     pub(crate) fn take_picture(&mut self, ctx: &Context) {
-        let Some(Wanted { path, frames }) = self.wanted.take() else {
+        let Some(wanted) = &mut self.wanted else {
             return;
         };
-        if frames > 0 {
-            let frames = frames - 1;
-            self.wanted = Some(Wanted { path, frames });
+        let now = ctx.input(|input| input.time);
+        let (since, frames) = wanted.held.unwrap_or((now, 0));
+        if frames < STILL.1 || now - since < STILL.0 {
+            Still::hold(ctx);
+            wanted.held = Some((since, frames + 1));
             ctx.request_repaint();
             return;
         }
+        let Some(Wanted { path, .. }) = self.wanted.take() else {
+            return;
+        };
+        Still::release(ctx);
         let mail = self.workers.mail().clone();
         ctx.send_viewport_cmd(ViewportCommand::Screenshot(ScreenshotCallback::new(
             move |picture| {
@@ -146,6 +158,7 @@ impl App {
                 });
             },
         )));
+        ctx.request_repaint();
     }
 
     /// Notes why a picture could not be made.

@@ -10,6 +10,8 @@
 
 mod support;
 
+use std::collections::BTreeMap;
+
 use egui::{Key, Modifiers, vec2};
 use egui_kittest::kittest::{NodeT, Queryable};
 use gilk_engine::HookType;
@@ -76,6 +78,67 @@ fn colours_are_chosen_and_the_strongest_are_black_and_white() {
         let visuals = harness.ctx.global_style().visuals.clone();
         assert_eq!(Palette::of(&visuals), wanted);
     }
+}
+
+/// The size of a picture and the colour that most of it has.
+fn ground(path: &std::path::Path) -> ((u32, u32), egui::Color32) {
+    let file = std::io::BufReader::new(std::fs::File::open(path).unwrap());
+    let mut reader = png::Decoder::new(file).read_info().unwrap();
+    let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
+    let info = reader.next_frame(&mut bytes).unwrap();
+    let mut times = BTreeMap::<&[u8], usize>::new();
+    for pixel in bytes.chunks_exact(3) {
+        *times.entry(pixel).or_default() += 1;
+    }
+    let (most, _) = times.iter().max_by_key(|(_, times)| **times).unwrap();
+    let colour = egui::Color32::from_rgb(most[0], most[1], most[2]);
+    ((info.width, info.height), colour)
+}
+
+#[test]
+fn a_picture_is_of_the_window_it_was_asked_of_whatever_is_done_meanwhile() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let mut harness = browsing("kernel_clone");
+    said(&mut harness, "light colours");
+    // Faster than any window draws: all of it is said before the first picture can be taken.
+    let words = |harness: &mut Window, text: &str| {
+        harness.event(egui::Event::Text(text.to_owned()));
+        harness.key_press(Key::Enter);
+    };
+    let palette = |harness: &mut Window| {
+        harness.key_press_modifiers(Modifiers::COMMAND | Modifiers::SHIFT, Key::P);
+    };
+    say(&mut harness, "save picture");
+    harness.key_press_modifiers(Modifiers::COMMAND, Key::A);
+    words(&mut harness, &at("light.png").to_string_lossy());
+    palette(&mut harness);
+    words(&mut harness, "high contrast");
+    palette(&mut harness);
+    words(&mut harness, "save picture");
+    harness.key_press_modifiers(Modifiers::COMMAND, Key::A);
+    words(&mut harness, &at("contrast.png").to_string_lossy());
+    for (name, palette) in [
+        ("light.png", Palette::Light),
+        ("contrast.png", Palette::Contrast),
+    ] {
+        let path = at(name);
+        let written = format!("{} is written.", path.display());
+        until(&mut harness, name, |state| {
+            state.notices.iter().any(|notice| notice.words == written)
+        });
+        let tokens = palette.tokens();
+        let (size, ground) = ground(&path);
+        assert_eq!(size, (1500, 950));
+        assert!(
+            [tokens.canvas, tokens.panel].contains(&ground),
+            "{name}: {ground:?}"
+        );
+    }
+    // What was held back has happened, and mouse and keys work as before.
+    assert_eq!(harness.state().state().look, Colours::Contrast);
+    click(&mut harness, "block 0 of kernel_clone");
+    harness.get_by_label("Block 0");
 }
 
 #[test]

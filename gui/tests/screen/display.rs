@@ -54,6 +54,11 @@ impl Widget {
         self.name == name || self.role == "Label" && self.value == name
     }
 
+    /// The middle of its left edge.
+    pub(crate) fn left_middle(&self) -> (f32, f32) {
+        (self.left, (self.top + self.bottom) / 2.0)
+    }
+
     pub(crate) fn middle(&self) -> (f32, f32) {
         (
             (self.left + self.right) / 2.0,

@@ -14,11 +14,13 @@
 
 mod display;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use display::{SIZE, SOON, Screen};
 use gilk_engine::Session;
+use gilk_gui::theme::Palette;
 use gilk_samples::recording::Recording;
 
 /// How long the lab may take to be made and booted.
@@ -52,22 +54,40 @@ fn answer(screen: &mut Screen, path: &Path, verb: &str) {
     screen.gone("Browse…");
 }
 
-/// Has the window save a picture of itself, and looks whether it is one.
-fn picture(screen: &mut Screen, path: &Path) {
+/// Has the window save a picture of itself, and looks whether it is one in these colours, with nothing
+/// before the window.
+fn picture(screen: &mut Screen, path: &Path, colours: Palette) {
+    // One of an earlier journey is not this one.
+    let _none_there = std::fs::remove_file(path);
+    let run = screen.named("Run session");
     screen.say("save picture");
     answer(screen, path, "Save");
-    // There nothing is set off by it.
-    screen.point((SIZE.0 as f32 / 2.0, SIZE.1 as f32 - 3.0));
-    written(screen, path);
+    screen.words(&format!("{} is written.", path.display()), SOON);
+    // What it told of the file is read.
+    screen.click("Dismiss message");
+
     let file = std::io::BufReader::new(std::fs::File::open(path).unwrap());
     let mut reader = png::Decoder::new(file).read_info().unwrap();
     let mut bytes = vec![0; reader.output_buffer_size().unwrap()];
     let info = reader.next_frame(&mut bytes).unwrap();
     assert_eq!((info.width, info.height), SIZE);
-    let colours: std::collections::BTreeSet<&[u8]> = bytes.chunks_exact(3).collect();
-    assert!(colours.len() > 50, "only {} colours", colours.len());
-    // What it told of the file is read.
-    screen.click("Dismiss message");
+    let mut colour = BTreeMap::<&[u8], usize>::new();
+    for pixel in bytes.chunks_exact(3) {
+        *colour.entry(pixel).or_default() += 1;
+    }
+    assert!(colour.len() > 50, "only {} colours", colour.len());
+    let (most, _) = colour.iter().max_by_key(|(_, times)| **times).unwrap();
+    let tokens = colours.tokens();
+    let grounds = [tokens.canvas, tokens.panel].map(|ground| ground.to_array());
+    assert!(
+        grounds.iter().any(|ground| &ground[..3] == *most),
+        "most of {} is {most:?}, which is no ground of {colours:?}",
+        path.display()
+    );
+    // A dialog would darken everything behind it, the strongest button too.
+    let (left, middle) = run.left_middle();
+    let inside = 3 * (middle as usize * SIZE.0 as usize + left as usize + 2);
+    assert_eq!(bytes[inside..inside + 3], tokens.accent.to_array()[..3]);
 }
 
 mod live {
@@ -151,7 +171,7 @@ mod live {
         screen.click("End the tour");
         screen.click("Dismiss message");
         screen.click("block 0 of copy_process");
-        picture(&mut screen, &pictures.join("window.png"));
+        picture(&mut screen, &pictures.join("window.png"), Palette::Dark);
 
         // Saved, closed, and opened again as it was.
         screen.press("ctrl+s");
@@ -190,10 +210,18 @@ mod live {
         screen.say("light colours");
         screen.click("Patch tab");
         screen.click("block 0 of copy_process");
-        picture(&mut screen, &pictures.join("window-light.png"));
+        picture(
+            &mut screen,
+            &pictures.join("window-light.png"),
+            Palette::Light,
+        );
         screen.say("contrast");
         screen.click("Schedule tab");
-        picture(&mut screen, &pictures.join("window-contrast.png"));
+        picture(
+            &mut screen,
+            &pictures.join("window-contrast.png"),
+            Palette::Contrast,
+        );
 
         screen.press("ctrl+q");
         assert!(screen.ended(), "it ends as it should");
