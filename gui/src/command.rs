@@ -108,6 +108,8 @@ pub enum Command {
     ExportRecording,
     /// Stop writing the recording for other programs.
     StopExport,
+    /// Read no more of the kernel's debug information.
+    StopSources,
     /// Write a picture of the window.
     SavePicture,
     /// Place the inspector's instrument at the entry of every function that the filter matches.
@@ -276,6 +278,7 @@ impl Command {
             Self::ExportGraph => "Export graph…",
             Self::ExportRecording => "Export recording…",
             Self::StopExport => "Stop export",
+            Self::StopSources => "Stop reading debug information",
             Self::SavePicture => "Save picture of window…",
             Self::AddToMatching => "Add to entry of every match",
             Self::Put(..) => "Place instrument",

@@ -131,6 +131,7 @@ impl App {
                     export.stop.stop();
                 }
             }
+            Command::StopSources => self.stop_sources(),
             Command::SavePicture => self.ask(Purpose::Picture, None),
             Command::Put(at, name) => self.put(at, &name),
             Command::AddToEntry => self.put_draft(At::Entry),
@@ -399,11 +400,7 @@ impl App {
             Purpose::LabKernel => self.connect(Source::LabOf(path.display().to_string())),
             Purpose::Kernel => self.connect(Source::Image(path)),
             Purpose::Natives => natives::read(mail, path),
-            Purpose::DebugInfo => {
-                if let Some(catalogue) = self.state.catalogue.clone() {
-                    crate::worker::sources::open(mail, self.targets, catalogue, Some(path));
-                }
-            }
+            Purpose::DebugInfo => self.read_sources(Some(path)),
             Purpose::SaveRecording => self.state.run.path = path.display().to_string(),
         }
     }

@@ -138,7 +138,15 @@ impl App {
             }
             Message::SourceFiles(number, files) => {
                 if number == self.targets {
-                    self.state.lines.files = Some(files);
+                    self.state.lines.reading = None;
+                    self.state.lines.files = files.or(self.state.lines.files.take());
+                }
+            }
+            Message::SourcesProgress(number, share) => {
+                if let Some(reading) = &mut self.state.lines.reading
+                    && number == self.targets
+                {
+                    reading.share = Some(share);
                 }
             }
             Message::Counting(session, planned) => self.counting(session, planned),
@@ -221,14 +229,9 @@ impl App {
         if let TargetState::Busy(_) = self.state.target {
             self.state.target = TargetState::Offline;
         }
-        worker::sources::open(
-            self.workers.mail(),
-            self.targets,
-            Arc::clone(&catalogue),
-            None,
-        );
         self.state.lines.clear();
         self.state.catalogue = Some(catalogue);
+        self.read_sources(None);
         self.state.calls = None;
         self.state.hookable = None;
         self.state.functions.looking = false;

@@ -152,6 +152,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
                 && state.exporting.is_none()
         }
         Command::StopExport => state.exporting.is_some(),
+        Command::StopSources => state.lines.reading.is_some(),
         Command::MarkA | Command::MarkB | Command::Annotate | Command::FitTimeline => {
             state.timeline.record.is_some()
         }

@@ -1,5 +1,6 @@
 //! Where code comes from: lines of source beside blocks, and files to filter functions by.
 
+use std::path::PathBuf;
 use std::process::{Command as Program, Stdio};
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use egui::accesskit::Role;
 use egui::{Context, RichText, Ui};
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::image::FunctionId;
+use ilk_driver::client::StopFlag;
 use ilk_driver::sources::{SourceLine, Sources};
 
 use crate::app::App;
@@ -14,7 +16,7 @@ use crate::command::Command;
 use crate::graph::Scene;
 use crate::state::NoticeKind;
 use crate::theme::{Tokens, code, text};
-use crate::widgets;
+use crate::{widgets, worker};
 
 /// Lines of a block that are listed.
 const LISTED: usize = 8;
@@ -27,6 +29,15 @@ struct OfBlock {
     lines: Vec<(u64, SourceLine)>,
 }
 
+/// Debug information that is being read.
+#[derive(Debug)]
+pub struct Reading {
+    /// How far that is, from 0 to 1; `None` while it is not known whether there is any.
+    pub share: Option<f32>,
+    /// Ends it.
+    pub stop: StopFlag,
+}
+
 /// What is known of source files.
 #[derive(Debug, Default)]
 pub struct Lines {
@@ -34,6 +45,8 @@ pub struct Lines {
     pub sources: Option<Arc<Sources>>,
     /// The file of every function, by its number, once that is known.
     pub files: Option<Arc<Vec<Arc<str>>>>,
+    /// What is being read.
+    pub reading: Option<Reading>,
     /// The lines of the block that is shown.
     shown: Option<OfBlock>,
 }
@@ -41,6 +54,9 @@ pub struct Lines {
 impl Lines {
     /// Forgets everything: another kernel has other files.
     pub(crate) fn clear(&mut self) {
+        if let Some(reading) = &self.reading {
+            reading.stop.stop();
+        }
         *self = Self::default();
     }
 
@@ -109,16 +125,50 @@ pub(crate) fn show(
 }
 
 impl App {
+    /// Reads the kernel's debug information at `path`, or where distributions put it, in place of what is
+    /// being read.
+    pub(crate) fn read_sources(&mut self, path: Option<PathBuf>) {
+        let Some(catalogue) = self.state.catalogue.clone() else {
+            return;
+        };
+        let stop = StopFlag::new();
+        let reading = Reading {
+            share: path.as_ref().map(|_| 0.0),
+            stop: stop.clone(),
+        };
+        if let Some(before) = self.state.lines.reading.replace(reading) {
+            before.stop.stop();
+        }
+        worker::sources::open(self.workers.mail(), self.targets, catalogue, path, stop);
+    }
+
+    /// Reads no more of it.
+    pub(crate) fn stop_sources(&mut self) {
+        if let Some(reading) = self.state.lines.reading.take() {
+            reading.stop.stop();
+            let words =
+                "Reading debug information was stopped; open it again from the Target menu.";
+            self.state.tell(NoticeKind::Warning, words.to_owned());
+        }
+    }
+
     /// Takes debug information that was read, or why it could not be.
     pub(crate) fn sources_read(&mut self, opened: Result<Arc<Sources>, crate::Error>) {
         match opened {
             Ok(sources) => {
                 let words = format!("Source lines come from {}.", sources.path().display());
                 self.state.tell(NoticeKind::Good, words);
-                self.state.lines.clear();
-                self.state.lines.sources = Some(sources);
+                self.state.lines = Lines {
+                    sources: Some(sources),
+                    // The files of functions are still to come.
+                    reading: self.state.lines.reading.take(),
+                    ..Lines::default()
+                };
             }
-            Err(error) => self.state.tell(NoticeKind::Warning, error.to_string()),
+            Err(error) => {
+                self.state.lines.reading = None;
+                self.state.tell(NoticeKind::Warning, error.to_string());
+            }
         }
     }
 

@@ -49,6 +49,12 @@ pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
                 );
                 note(ui, words, tokens.weak);
             }
+            let reading = state.lines.reading.as_ref();
+            if let Some(share) = reading.and_then(|reading| reading.share) {
+                widgets::button(ui, "Stop", Command::StopSources, true, said);
+                let words = format!("reading debug information: {:.0} %", 100.0 * share);
+                note(ui, words, tokens.weak);
+            }
             if let Some((done, all)) = state.reading {
                 note(
                     ui,

@@ -84,3 +84,35 @@ fn debug_information_of_another_build_is_refused_with_its_name() {
     });
     assert!(harness.state().state().lines.sources.is_none());
 }
+
+#[test]
+fn how_far_reading_is_can_be_seen_and_it_can_be_stopped() {
+    let mut harness = browsing_in(support::image_path(), "kernel_clone");
+    until(&mut harness, "the usual places are looked at", |state| {
+        state.lines.reading.is_none()
+    });
+    // A file that gives nothing yet: nobody has begun to write into it.
+    let folder = tempfile::tempdir().unwrap();
+    let slow = folder.path().join("vmlinux");
+    let made = std::process::Command::new("mkfifo").arg(&slow).status();
+    assert!(made.unwrap().success());
+    open(&mut harness, &slow);
+    harness.get_by_label("reading debug information: 0 %");
+    click(&mut harness, "Stop reading debug information");
+    assert!(
+        harness
+            .query_by_label_contains("reading debug information:")
+            .is_none()
+    );
+    harness.get_by_label_contains("Reading debug information was stopped;");
+    // What comes of it now is nobody's: whoever reads it finds that it is no file, perhaps before this
+    // is written.
+    let _written_or_not = std::fs::write(&slow, b"no kernel");
+    harness.run_steps(20);
+    assert!(harness.state().state().lines.sources.is_none());
+    assert!(
+        harness
+            .query_by_label_contains("It is no vmlinux")
+            .is_none()
+    );
+}

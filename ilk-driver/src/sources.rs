@@ -35,6 +35,19 @@ impl std::fmt::Display for SourceLine {
     }
 }
 
+/// Somebody who is told how far something is, from 0 to 1, and says whether to go on.
+pub type Watch<'w> = dyn Fn(f32) -> bool + 'w;
+
+/// How far reading is when all sections are read.
+const SECTIONS: f32 = 0.8;
+
+/// Why reading ends early.
+enum Halt {
+    /// Nobody wants it any more.
+    Unwanted,
+    Failed(Error),
+}
+
 /// What tells a kernel's debug information from another's.
 struct Kernel<'i> {
     release: &'i str,
@@ -89,22 +102,23 @@ fn usual(root: &Path, release: &str, build_id: &[u8]) -> Vec<PathBuf> {
 }
 
 impl Sources {
-    /// The debug information of `image`, if it lies where distributions put it; `None` if nothing does.
+    /// The debug information of `image`, if it lies where distributions put it; `None` if nothing does, or
+    /// `watch` ended it.
     ///
     /// # Errors
     /// [`Error::Sources`] if what lies there is of another build, or damaged; [`Error::Io`].
-    pub fn find(image: &Image) -> Result<Option<Self>> {
-        Self::find_below(Path::new("/"), &Kernel::of(image))
+    pub fn find(image: &Image, watch: &Watch<'_>) -> Result<Option<Self>> {
+        Self::find_below(Path::new("/"), &Kernel::of(image), watch)
     }
 
-    fn find_below(root: &Path, kernel: &Kernel<'_>) -> Result<Option<Self>> {
+    fn find_below(root: &Path, kernel: &Kernel<'_>, watch: &Watch<'_>) -> Result<Option<Self>> {
         let mut wrong = None;
         for path in usual(root, kernel.release, kernel.build_id.unwrap_or_default()) {
             if !path.is_file() {
                 continue;
             }
-            match Self::read(&path, kernel) {
-                Ok(found) => return Ok(Some(found)),
+            match Self::read(&path, kernel, watch) {
+                Ok(found) => return Ok(found),
                 // Another place may have the right one.
                 Err(error) => wrong = wrong.or(Some(error)),
             }
@@ -112,15 +126,15 @@ impl Sources {
         wrong.map_or(Ok(None), Err)
     }
 
-    /// The debug information of `image` in the file at `path`.
+    /// The debug information of `image` in the file at `path`; `None` if `watch` ended it.
     ///
     /// # Errors
     /// [`Error::Sources`] if it is of another build, has no debug information, or is damaged; [`Error::Io`].
-    pub fn open(path: &Path, image: &Image) -> Result<Self> {
-        Self::read(path, &Kernel::of(image))
+    pub fn open(path: &Path, image: &Image, watch: &Watch<'_>) -> Result<Option<Self>> {
+        Self::read(path, &Kernel::of(image), watch)
     }
 
-    fn read(path: &Path, kernel: &Kernel<'_>) -> Result<Self> {
+    fn read(path: &Path, kernel: &Kernel<'_>, watch: &Watch<'_>) -> Result<Option<Self>> {
         let wrong = |reason: String| Error::Sources {
             path: path.to_path_buf(),
             reason,
@@ -160,28 +174,45 @@ impl Sources {
         } else {
             RunTimeEndian::Big
         };
-        let read = |id: SectionId| -> Result<Reader> {
+        let size = |id: &SectionId| {
+            let section = object.section_by_name(id.name());
+            section.map_or(0, |section| section.size())
+        };
+        let all: u64 = WANTED.iter().map(size).sum();
+        let mut done = 0;
+        let read = |id: SectionId| -> std::result::Result<Reader, Halt> {
+            if !watch(SECTIONS * done as f32 / all.max(1) as f32) {
+                return Err(Halt::Unwanted);
+            }
             let bytes = if WANTED.contains(&id) {
-                section(&object, id.name()).map_err(wrong)?
+                done += size(&id);
+                section(&object, id.name()).map_err(|reason| Halt::Failed(wrong(reason)))?
             } else {
                 Vec::new()
             };
             Ok(EndianArcSlice::new(Arc::from(bytes), endian))
         };
-        let dwarf = gimli::Dwarf::load(read)?;
+        let dwarf = match gimli::Dwarf::load(read) {
+            Ok(dwarf) => dwarf,
+            Err(Halt::Unwanted) => return Ok(None),
+            Err(Halt::Failed(error)) => return Err(error),
+        };
         let damaged =
             |error: gimli::Error| wrong(format!("Its debug information is damaged: {error}."));
         let roots = roots(&dwarf).map_err(damaged)?;
         if roots.is_empty() {
             return Err(wrong("It has no debug information.".to_owned()));
         }
+        if !watch(SECTIONS) {
+            return Ok(None);
+        }
         let context = Context::from_dwarf(dwarf).map_err(damaged)?;
-        Ok(Self {
+        Ok(watch(1.0).then(|| Self {
             path: path.to_path_buf(),
             context: Mutex::new(context),
             slide: linked.wrapping_sub(kernel.text.0),
             roots,
-        })
+        }))
     }
 
     /// The file that has it.
@@ -220,13 +251,14 @@ impl Sources {
         })
     }
 
-    /// The file of every function of `image`, by its number; empty where none is known. `go_on` is asked now and then.
+    /// The file of every function of `image`, by its number; empty where none is known. `None` if `watch`
+    /// ended it.
     #[must_use]
-    pub fn files(&self, image: &Image, go_on: &dyn Fn() -> bool) -> Option<Vec<Arc<str>>> {
+    pub fn files(&self, image: &Image, watch: &Watch<'_>) -> Option<Vec<Arc<str>>> {
         let mut known: std::collections::HashMap<String, Arc<str>> = Default::default();
         let mut files = Vec::with_capacity(image.functions().len());
         for (number, function) in image.functions().iter().enumerate() {
-            if number % 512 == 0 && !go_on() {
+            if number % 512 == 0 && !watch(number as f32 / image.functions().len() as f32) {
                 return None;
             }
             debug_assert_eq!(function.id, FunctionId(u32::try_from(number).unwrap_or(0)));

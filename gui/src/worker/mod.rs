@@ -91,8 +91,11 @@ pub enum Message {
     Hookable(u64, Arc<BTreeSet<FunctionId>>),
     /// Debug information was read for the target of that number.
     Sources(u64, Result<Arc<Sources>, Error>),
-    /// The file of every function of the target of that number, where it is known.
-    SourceFiles(u64, Arc<Vec<Arc<str>>>),
+    /// How far reading debug information for the target of that number is, from 0 to 1.
+    SourcesProgress(u64, f32),
+    /// That is over; and the file of every function of the target of that number, if there is such
+    /// information.
+    SourceFiles(u64, Option<Arc<Vec<Arc<str>>>>),
     /// A session that only counts was planned: it, and the plan or what is wrong.
     Counting(Session, Result<Arc<VerifiedPlan>, Vec<String>>),
     /// Something that was to outlive the window could not be written.

@@ -50,6 +50,11 @@ fn kernel(id: &[u8]) -> Kernel<'_> {
     }
 }
 
+/// Reads all of it.
+fn read(path: &Path, kernel: &Kernel<'_>) -> Result<Sources> {
+    Sources::read(path, kernel, &|_| true).map(|read| read.expect("nobody ended it"))
+}
+
 /// Where a symbol is in the running kernel.
 fn place(vmlinux: &Path, name: &str) -> Addr {
     let bytes = std::fs::read(vmlinux).unwrap();
@@ -62,7 +67,7 @@ fn lines_are_found_wherever_the_kernel_runs() {
     let folder = tempfile::tempdir().unwrap();
     for options in [&["-g"][..], &["-g", "-gz=zlib"], &["-gdwarf-4"]] {
         let path = built(folder.path(), options);
-        let sources = Sources::read(&path, &kernel(&ID)).unwrap();
+        let sources = read(&path, &kernel(&ID)).unwrap();
         let line = |name| sources.line(place(&path, name)).unwrap().to_string();
         assert_eq!(line("take"), "mm/slab.c:4", "{options:?}");
         assert_eq!(line("fork_it"), "kernel/fork.c:4", "{options:?}");
@@ -77,7 +82,7 @@ fn what_is_of_another_build_is_refused_by_name() {
     let folder = tempfile::tempdir().unwrap();
     let path = built(folder.path(), &["-g"]);
     let said = |path: &Path, id: &[u8]| {
-        let error = Sources::read(path, &kernel(id)).unwrap_err();
+        let error = read(path, &kernel(id)).unwrap_err();
         assert!(matches!(error, Error::Sources { .. }));
         error.to_string()
     };
@@ -94,27 +99,59 @@ fn what_is_of_another_build_is_refused_by_name() {
         build_id: None,
         ..kernel(&ID)
     };
-    assert!(Sources::read(&path, &unknown).is_err());
+    assert!(read(&path, &unknown).is_err());
     // Cut off or damaged, it is an error and no panic.
     let whole = std::fs::read(built(folder.path(), &["-g"])).unwrap();
     for cut in (0..whole.len()).step_by(701) {
         std::fs::write(&path, &whole[..cut]).unwrap();
-        let _refused = Sources::read(&path, &kernel(&ID));
+        let _refused = read(&path, &kernel(&ID));
     }
     for at in (64..whole.len()).step_by(397) {
         let mut damaged = whole.clone();
         damaged[at] ^= 0xff;
         std::fs::write(&path, &damaged).unwrap();
-        if let Ok(sources) = Sources::read(&path, &kernel(&ID)) {
+        if let Ok(sources) = read(&path, &kernel(&ID)) {
             let _any = sources.line(Addr(0xffff_ffff_a600_0000));
         }
     }
 }
 
 #[test]
+fn whoever_watches_hears_how_far_it_is_and_can_end_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = built(folder.path(), &["-g"]);
+    let told = std::cell::RefCell::new(Vec::new());
+    let watch = |share| {
+        told.borrow_mut().push(share);
+        true
+    };
+    assert!(
+        Sources::read(&path, &kernel(&ID), &watch)
+            .unwrap()
+            .is_some()
+    );
+    let told = told.into_inner();
+    assert!(
+        told.is_sorted() && told.first() == Some(&0.0) && told.last() == Some(&1.0),
+        "{told:?}"
+    );
+    // Wherever it is ended, nothing comes of it.
+    for end in 0..told.len() {
+        let heard = std::cell::Cell::new(0);
+        let watch = |_| heard.replace(heard.get() + 1) < end;
+        assert!(
+            Sources::read(&path, &kernel(&ID), &watch)
+                .unwrap()
+                .is_none()
+        );
+        assert_eq!(heard.get(), end + 1);
+    }
+}
+
+#[test]
 fn the_usual_places_are_looked_at() {
     let root = tempfile::tempdir().unwrap();
-    let below = |id: &[u8]| Sources::find_below(root.path(), &kernel(id));
+    let below = |id: &[u8]| Sources::find_below(root.path(), &kernel(id), &|_| true);
     assert!(below(&ID).unwrap().is_none());
     let built = built(root.path(), &["-g"]);
     let last = root.path().join("usr/lib/debug/.build-id/c0/ffee01.debug");
@@ -150,10 +187,11 @@ mod by_hand {
         let path = |name: &str| PathBuf::from(std::env::var_os(name).unwrap());
         let image = crate::saved::open(&path("GILK_IMAGE")).unwrap();
         let start = std::time::Instant::now();
-        let sources = Sources::open(&path("GILK_VMLINUX"), &image).unwrap();
+        let sources = Sources::open(&path("GILK_VMLINUX"), &image, &|_| true);
+        let sources = sources.unwrap().unwrap();
         println!("opened in {:?}: {sources:?}", start.elapsed());
         let start = std::time::Instant::now();
-        let files = sources.files(&image, &|| true).unwrap();
+        let files = sources.files(&image, &|_| true).unwrap();
         let known = files.iter().filter(|file| !file.is_empty()).count();
         println!(
             "{known} of {} functions have a file, in {:?}",

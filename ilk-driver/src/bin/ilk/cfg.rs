@@ -42,8 +42,11 @@ impl CfgCommand {
         } else if self.costs {
             costs(&mut out, &image, &cfg)?;
         } else {
-            let sources = self.debug.map(|path| Sources::open(&path, &image));
-            print(&mut out, &image, &cfg, sources.transpose()?.as_ref())?;
+            let sources = self
+                .debug
+                .map(|path| Sources::open(&path, &image, &|_| true));
+            let sources = sources.transpose()?.flatten();
+            print(&mut out, &image, &cfg, sources.as_ref())?;
         }
         Ok(out.flush()?)
     }
