@@ -72,6 +72,8 @@ pub enum Command {
     CountPaths,
     /// Stack the timeline's lanes in another way.
     Stack(Stack),
+    /// Place what tells which thread runs.
+    TellThreads,
     /// Put marker A where the pointer is on the timeline.
     MarkA,
     /// Put marker B where the pointer is on the timeline.
@@ -257,6 +259,8 @@ impl Command {
             Self::Stack(Stack::Session) => "Lanes in the session's order",
             Self::Stack(Stack::Instrument) => "Lanes by instrument",
             Self::Stack(Stack::Cpu) => "Lanes by CPU",
+            Self::Stack(Stack::Thread) => "Lanes by thread",
+            Self::TellThreads => "Tell threads apart",
             Self::MarkA => "Marker A at pointer",
             Self::MarkB => "Marker B at pointer",
             Self::ClearMarkers => "Clear markers",

@@ -101,7 +101,8 @@ impl App {
             Command::ClearMarkers => self.state.timeline.markers = [None; 2],
             Command::CountPaths => self.count_paths(),
             Command::CountFirst => self.count_first(),
-            Command::Stack(stack) => self.state.timeline.stack = stack,
+            Command::Stack(stack) => self.state.timeline.stack_by(stack),
+            Command::TellThreads => self.tell_threads(),
             Command::FollowLive => self.state.timeline.follow = true,
             Command::ToggleTheme => {
                 let next = self.state.look.next(ctx.theme() == Theme::Dark);

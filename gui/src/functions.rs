@@ -103,8 +103,8 @@ impl Scope {
 
 /// The scopes to choose from.
 fn scopes(ui: &mut Ui, functions: &mut Functions) {
-    ui.horizontal(|ui| {
-        ui.spacing_mut().item_spacing.x = 2.0;
+    ui.horizontal_wrapped(|ui| {
+        ui.spacing_mut().item_spacing = vec2(2.0, 2.0);
         ui.spacing_mut().button_padding = vec2(7.0, 1.0);
         ui.spacing_mut().interact_size.y = 20.0;
         for (scope, label, words) in Scope::ALL {

@@ -12,6 +12,8 @@ use crate::widgets;
 
 /// Height of an instrument, its gap included.
 const CARD: f32 = 46.0;
+/// What shows the source, at the end of its first line.
+const SOURCE: egui::Vec2 = vec2(40.0, 18.0);
 
 /// An instrument on its way to a place, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,13 +122,16 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, said: &mut Vec<Comm
         (false, Some(_)) => "native, proven by nobody, ",
         (false, None) => "",
     };
-    painter.text(
-        egui::pos2(title.right() + space::SMALL, top),
-        egui::Align2::LEFT_CENTER,
+    let color = if own { tokens.hooked } else { tokens.weak };
+    let stand = widgets::truncated(
+        &painter,
         format!("{kind}{}", definition.stand()),
         prose(text::SMALL - 1.0),
-        if own { tokens.hooked } else { tokens.weak },
+        color,
+        right - SOURCE.x - title.right() - 2.0 * space::SMALL,
     );
+    let at = egui::pos2(title.right() + space::SMALL, top - stand.size().y / 2.0);
+    painter.galley(at, stand, color);
     let summary = widgets::truncated(
         &painter,
         definition.summary.clone(),
@@ -136,7 +141,7 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, said: &mut Vec<Comm
     );
     painter.galley(egui::pos2(left, rect.top() + 25.0), summary, tokens.text);
     if definition.text().is_some() {
-        let at = egui::Rect::from_center_size(egui::pos2(right - 14.0, top), vec2(40.0, 18.0));
+        let at = egui::Rect::from_center_size(egui::pos2(right - 14.0, top), SOURCE);
         let edit = ui.interact(at, id.with("edit"), Sense::click());
         let edit = widgets::named(edit, Role::Button, &format!("edit {name}"));
         let color = if edit.hovered() {

@@ -77,6 +77,7 @@ pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
             Some(Command::Stack(Stack::Session)),
             Some(Command::Stack(Stack::Instrument)),
             Some(Command::Stack(Stack::Cpu)),
+            Some(Command::Stack(Stack::Thread)),
             Some(Command::MarkA),
             Some(Command::MarkB),
             Some(Command::ClearMarkers),

@@ -17,6 +17,10 @@ use crate::widgets;
 /// Functions that get an instrument by one command, at most: as many as `ilk.ko` has counters for.
 const MOST: usize = 2000;
 
+/// Where the scheduler has changed threads, and what tells which one runs.
+const SWITCH: &str = "finish_task_switch";
+const TELLER: &str = "running-thread";
+
 /// A function, a block of it, and which of its hooks.
 type Place = (Arc<str>, BlockIndex, HookType);
 
@@ -167,6 +171,37 @@ impl App {
                 0
             },
         }
+    }
+
+    /// Puts what tells threads apart where the scheduler changes them, for all of the session.
+    pub(crate) fn tell_threads(&mut self) {
+        let Some(catalogue) = &self.state.catalogue else {
+            let words = "There is no kernel yet: connect to a target, and tell threads apart then.";
+            self.state.tell(NoticeKind::Warning, words.to_owned());
+            return;
+        };
+        // The compiler may have given it another name: finish_task_switch.isra.0.
+        let is_it = |name: &str| {
+            let rest = name.strip_prefix(SWITCH);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+                && !name.contains(".cold")
+        };
+        let found = catalogue.beginning_with(SWITCH, 8);
+        let mut names = found.iter().filter_map(|&id| catalogue.name(id));
+        let Some(name) = names.find(|name| is_it(name)).map(str::to_owned) else {
+            let words =
+                format!("This kernel has no function {SWITCH}, where {TELLER} would stand.");
+            self.state.tell(NoticeKind::Warning, words);
+            return;
+        };
+        let mut placement = self.placed(name.as_str().into(), BlockIndex(0), HookType::Pre, TELLER);
+        placement.launch = 0.0;
+        placement.splash = self.state.document.session().duration;
+        self.place("tell threads apart", vec![placement]);
+        let words = format!(
+            "{TELLER} is at the entry of {name}: run the session, and lanes by thread are those of this run."
+        );
+        self.state.tell(NoticeKind::Good, words);
     }
 
     /// Adds what is not there yet.

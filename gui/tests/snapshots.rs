@@ -25,6 +25,7 @@ use gilk_gui::graph::view::{self, metrics};
 use gilk_gui::graph::{Graph, Scene};
 use gilk_gui::timeline::{self, Record, Timeline};
 use gilk_gui::{app::App, theme};
+use gilk_samples::index::Index;
 use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::{Batch, Meaning, Sample};
@@ -176,6 +177,60 @@ fn timeline_pane() {
         });
     harness.run_steps(4);
     harness.snapshot_options("timeline", &tolerant());
+}
+
+/// The same recording where it is told which thread runs on each CPU, a new one each second.
+fn told() -> Record {
+    let old = record();
+    let mut metadata = old.metadata.clone();
+    let mut teller = metadata.instruments[0].clone();
+    teller.id += 1 << 28;
+    (teller.meaning, teller.unit) = (Meaning::Value, "thread".into());
+    teller.instrument = "running-thread".into();
+    teller.label = "running-thread pre finish_task_switch block 0".into();
+    metadata.instruments.push(teller.clone());
+    let clock = metadata.clock;
+    let mut record = Record::live("recordings/forks.arrow".into(), metadata, 10.0);
+    record.index.replace(Index::new().telling(&record.metadata));
+    for cpu in [0, 1, ALL_CPUS] {
+        let switch = |second: u64| Sample {
+            id: teller.id,
+            value: 140 + (second + u64::from(cpu)) % 3,
+            tsc: clock.tsc(second as f64),
+        };
+        let told = 2..if cpu == ALL_CPUS { 2 } else { 10 };
+        let mut samples: Vec<Sample> = told.map(switch).collect();
+        for info in old.lanes() {
+            let look = old.index.look();
+            look.part(Some(cpu)).visit(info.id, 0, u64::MAX, |point| {
+                samples.push(Sample {
+                    id: info.id,
+                    value: point.value,
+                    tsc: point.tsc,
+                });
+            });
+        }
+        samples.sort_by_key(|sample| (sample.tsc, sample.id));
+        record.append(&Batch { cpu, samples });
+    }
+    record.now = None;
+    record
+}
+
+#[test]
+fn timeline_pane_by_thread() {
+    let mut timeline = Timeline::default();
+    timeline.open(told());
+    timeline.stack = timeline::Stack::Thread;
+    let mut harness = Harness::builder()
+        .with_size([1000.0, 800.0])
+        .wgpu()
+        .build_ui(move |ui| {
+            theme::install(ui.ctx(), theme::Colours::Dark);
+            timeline::view::show(ui, &mut timeline, None, &mut Vec::new());
+        });
+    harness.run_steps(4);
+    harness.snapshot_options("timeline_threads", &tolerant());
 }
 
 /// The window, with its panes arranged as a desk says.

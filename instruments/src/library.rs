@@ -39,6 +39,7 @@ const FILES: &[(&str, &str)] = files![
     "lock-wait.gilk",
     "threads-inside.gilk",
     "threads-waiting.gilk",
+    "running-thread.gilk",
     "caller.gilk",
     "elapsed-when-called.gilk",
     "call-trace.gilk",

@@ -16,6 +16,7 @@
 
 use std::collections::HashMap;
 
+use crate::metadata::Metadata;
 use crate::recording::Recording;
 use crate::{Batch, Error};
 
@@ -24,6 +25,7 @@ mod edges;
 mod part;
 mod run;
 mod shared;
+pub mod threads;
 mod tiles;
 mod tree;
 
@@ -32,6 +34,7 @@ use edges::Edges;
 pub use part::Part;
 use run::Run;
 pub use shared::{Looking, Shared};
+use threads::Threads;
 pub use tiles::Tiles;
 use tree::Tree;
 
@@ -111,6 +114,8 @@ pub struct Index {
     lanes: Vec<Runs>,
     by_id: HashMap<u64, usize>,
     limit: Option<Limit>,
+    /// The same samples by the thread that ran, where that is known.
+    threads: Option<Box<Threads>>,
 }
 
 /// How many samples are kept, and what of the time there is.
@@ -160,12 +165,33 @@ impl Index {
         }
     }
 
+    /// The same, and the samples that are to come also by the thread that ran, if an instrument of the
+    /// recording [tells threads](threads::tells): that takes as much again.
+    #[must_use]
+    pub fn telling(self, metadata: &Metadata) -> Self {
+        let by_thread = Self {
+            limit: self.limit,
+            ..Self::default()
+        };
+        Self {
+            threads: Threads::of(metadata, by_thread).map(Box::new),
+            ..self
+        }
+    }
+
+    /// The samples by the thread that ran, if that is known.
+    #[must_use]
+    pub fn threads(&self) -> Option<&Threads> {
+        self.threads.as_deref()
+    }
+
     /// The index of a whole recording, and the errors of the batches that could not be read.
     /// `progress` is told the number of samples after every batch. It keeps 64 million samples
     /// ([`limited`](Self::limited)), whatever the recording has.
     pub fn of(recording: &Recording, mut progress: impl FnMut(u64)) -> (Self, Vec<Error>) {
         let span = recording.span().unwrap_or_default();
-        let (mut index, mut errors) = (Self::limited(KEPT, span), Vec::new());
+        let index = Self::limited(KEPT, span).telling(recording.metadata());
+        let (mut index, mut errors) = (index, Vec::new());
         let mut samples = 0;
         for batch in recording.batches() {
             match batch {
@@ -183,6 +209,9 @@ impl Index {
     /// Adds samples of one CPU. Those in order of time, as they come from a ring, are cheap; any
     /// others are sorted in.
     pub fn append(&mut self, batch: &Batch) {
+        if let Some(threads) = &mut self.threads {
+            threads.append(batch);
+        }
         // Bursts are of few instruments: most look-ups end here.
         let mut recent: [Option<(u64, usize, usize)>; 64] = [None; 64];
         for sample in &batch.samples {

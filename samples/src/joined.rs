@@ -108,7 +108,8 @@ impl Joined {
     /// The index of all of it, and the errors of batches that could not be read. `progress` is told the
     /// number of samples after every batch.
     pub fn index(&self, mut progress: impl FnMut(u64)) -> (Index, Vec<Error>) {
-        let mut index = Index::limited(KEPT, self.span().unwrap_or_default());
+        let span = self.span().unwrap_or_default();
+        let mut index = Index::limited(KEPT, span).telling(self.metadata());
         let (mut errors, mut samples) = (Vec::new(), 0);
         for batch in self.batches() {
             match batch {

@@ -8,6 +8,7 @@ use egui::{Color32, Mesh, Rect, Shape, pos2};
 use gilk_samples::index::{Column, Part, Tiles};
 
 use super::Range;
+use super::stack::Whose;
 
 /// Edge of a cell, in points.
 const CELL: f32 = 4.0;
@@ -66,8 +67,8 @@ pub(crate) struct Cells {
     pub(crate) most: u32,
 }
 
-/// A lane: its instrument, and the CPU if it is one's.
-type Key = (u64, Option<u16>);
+/// A lane: its instrument, and whose samples of it.
+type Key = (u64, Whose);
 
 /// Those that were counted last, by lane.
 #[derive(Debug, Default)]
@@ -236,7 +237,13 @@ mod tests {
             let ticks = (0, each);
             let cells = (0..3).map(|id| {
                 let seen = index.total(id, 0, each);
-                heats.of((id, None), index.part(None), (range, ticks), seen, rect)
+                heats.of(
+                    (id, Whose::All),
+                    index.part(None),
+                    (range, ticks),
+                    seen,
+                    rect,
+                )
             });
             let had = cells.map(|cells| cells.is_some()).collect::<Vec<_>>();
             (had, heats.waits())

@@ -7,11 +7,12 @@ use gilk_samples::record::ALL_CPUS;
 
 use super::lanes::number;
 use super::scale::{length, moment, tick};
+use super::stack::Whose;
 use crate::widgets;
 
 /// Looks for a sample within `reach` seconds of `at`, and says what is there, a line each.
 pub(crate) fn words(
-    index: Part<'_>,
+    (whose, index): (Whose, Part<'_>),
     info: &InstrumentInfo,
     clock: Clock,
     at: f64,
@@ -39,7 +40,7 @@ pub(crate) fn words(
             .into_iter()
             .find(|point| point.tsc.saturating_sub(point.value) <= tsc);
         if let Some(slice) = slice {
-            return Some(one(info, clock, slice));
+            return Some(one(info, clock, slice, whose));
         }
     }
     if total.count == 0 {
@@ -62,20 +63,21 @@ pub(crate) fn words(
         .samples_in(info.id, from, to, 64)
         .into_iter()
         .min_by_key(|point| point.tsc.abs_diff(middle))?;
-    let mut lines = one(info, clock, nearest);
+    let mut lines = one(info, clock, nearest, whose);
     if total.count > 1 {
         lines.push(format!("and {} more within a few pixels", total.count - 1));
     }
     Some(lines)
 }
 
-fn one(info: &InstrumentInfo, clock: Clock, point: Point) -> Vec<String> {
+fn one(info: &InstrumentInfo, clock: Clock, point: Point, whose: Whose) -> Vec<String> {
     let mut lines = vec![format!("at {}", moment(clock.seconds(point.tsc)))];
     match info.meaning {
         Meaning::Event => {}
         _ => lines.push(value(info, clock, point.value)),
     }
-    if point.cpu != ALL_CPUS {
+    // A thread's samples have its place where others have the CPU.
+    if point.cpu != ALL_CPUS && !matches!(whose, Whose::Thread(..)) {
         lines.push(format!("CPU {}", point.cpu));
     }
     lines

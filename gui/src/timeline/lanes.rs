@@ -10,6 +10,7 @@ use gilk_samples::metadata::{Clock, InstrumentInfo};
 
 use super::heat::Heats;
 use super::scale::{Scale, length, tick};
+use super::stack::Whose;
 use crate::theme::{Tokens, prose, text};
 use crate::widgets;
 
@@ -24,9 +25,9 @@ pub(crate) struct Lane<'a> {
     pub(crate) rect: Rect,
     pub(crate) scale: Scale,
     pub(crate) info: &'a InstrumentInfo,
-    /// Its samples, of one CPU or of all.
+    /// Its samples, of one CPU or thread or of all.
     pub(crate) index: Part<'a>,
-    pub(crate) cpu: Option<u16>,
+    pub(crate) whose: Whose,
     pub(crate) clock: Clock,
     /// Seconds up to which it is known what happened.
     pub(crate) until: f64,
@@ -225,7 +226,7 @@ impl Lane<'_> {
         let seen = self.index.total(self.info.id, first, end);
         let place = self.rect.shrink2(vec2(0.0, 3.0));
         let view = (self.scale.range, (first, end));
-        let cells = heats.of((self.info.id, self.cpu), self.index, view, seen, place);
+        let cells = heats.of((self.info.id, self.whose), self.index, view, seen, place);
         // A coarse lane has sums alone.
         let Some(cells) = cells.filter(|cells| cells.most > 0) else {
             self.heights(heats);

@@ -20,6 +20,7 @@ use gilk_samples::{Batch, Meaning};
 use ilk_driver::client::AggregateSummary;
 
 pub use stack::Stack;
+use stack::Whose;
 pub use view::Timeline;
 
 /// A recording that was read.
@@ -127,13 +128,13 @@ impl Record {
     /// What lane `id` has seen: hits of a counter, samples of anything else.
     #[must_use]
     pub fn hits(&self, info: &InstrumentInfo) -> u64 {
-        self.hits_on(info, None)
+        self.hits_of(info, Whose::All)
     }
 
-    /// The same of one CPU.
+    /// The same of a CPU or a thread.
     #[must_use]
-    pub(crate) fn hits_on(&self, info: &InstrumentInfo, cpu: Option<u16>) -> u64 {
-        let Some(lane) = self.index.look().part(cpu).lane(info.id) else {
+    pub(crate) fn hits_of(&self, info: &InstrumentInfo, whose: Whose) -> u64 {
+        let Some(lane) = whose.part(&self.index.look()).lane(info.id) else {
             return 0;
         };
         if info.meaning == Meaning::Count {

@@ -89,8 +89,8 @@ pub(super) fn lane(
         rect: row.shrink2(vec2(0.0, 4.0)),
         scale: *scale,
         info,
-        index: index.part(of.cpu),
-        cpu: of.cpu,
+        index: of.whose.part(&index),
+        whose: of.whose,
         clock: record.metadata.clock,
         until: record.now.unwrap_or(record.duration),
         color: tokens.lane(of.index),
@@ -124,7 +124,7 @@ pub(super) fn name(
         tokens.lane(of.index),
     );
     let hits = painter.layout_no_wrap(
-        widgets::grouped(record.hits_on(info, of.cpu)),
+        widgets::grouped(record.hits_of(info, of.whose)),
         code(text::CODE),
         tokens.strong,
     );
@@ -154,7 +154,7 @@ pub(super) fn name(
     let label = info.label.get(named..).unwrap_or(&info.label);
     let place = label.strip_prefix(&info.instrument).unwrap_or(label).trim();
     let whose = machine.map_or_else(String::new, |machine| format!("{} · ", machine.name));
-    let place = format!("{whose}{}{place}", of.whose());
+    let place = format!("{whose}{}{place}", of.before(record));
     let place = widgets::truncated(
         painter,
         place,
@@ -171,21 +171,21 @@ pub(super) fn name(
         .intersect(painter.clip_rect());
     let response = ui.interact(
         area,
-        Id::unique("lane").with((info.id, of.cpu)),
+        Id::unique("lane").with((info.id, of.whose)),
         Sense::hover(),
     );
     let heat = hottest.map_or_else(String::new, |most| {
         format!(", as heat of up to {most} in a cell")
     });
-    let hits = record.hits_on(info, of.cpu);
+    let hits = record.hits_of(info, of.whose);
     let response = widgets::named(
         response,
         Role::Label,
-        &format!("lane {}: {hits}{heat}", of.label()),
+        &format!("lane {}: {hits}{heat}", of.label(record)),
     );
     let words = format!(
         "{}\nfrom {} to {}{heat}",
-        of.label(),
+        of.label(record),
         moment(info.launch),
         moment(info.splash)
     );

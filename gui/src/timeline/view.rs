@@ -91,6 +91,14 @@ impl Timeline {
         self.record = Some(record);
     }
 
+    /// Stacks the lanes in another way.
+    pub(crate) fn stack_by(&mut self, stack: Stack) {
+        self.stack = stack;
+        // A thread's place may be another one's CPU.
+        self.heats.clear();
+        self.scroll = 0.0;
+    }
+
     /// Shows everything that was recorded; if just that is shown, the whole session.
     pub fn fit(&mut self) {
         let Some(record) = &self.record else { return };
@@ -168,6 +176,9 @@ pub fn show(
         timeline.totals_away = ui
             .scope_builder(inside, |ui| totals::show(ui, &record))
             .inner;
+    }
+    if timeline.stack == Stack::Thread && index.look().threads().is_none() {
+        rect = stack::untold(ui, rect, said);
     }
     ui.painter().rect_filled(rect, 0.0, tokens.canvas);
     let plot = Rect::from_min_max(pos2(rect.left() + NAMES, rect.top() + RULER), rect.max);
@@ -315,7 +326,7 @@ fn pointed(
     let index = record.index.look();
     let found = of.and_then(|of| {
         let words = hover::words(
-            index.part(of.cpu),
+            (of.whose, of.whose.part(&index)),
             of.info,
             record.metadata.clock,
             at,
@@ -325,7 +336,7 @@ fn pointed(
     });
     response.clone().on_hover_ui_at_pointer(|ui| match found {
         Some((of, words)) => {
-            ui.label(RichText::new(of.label()).color(tokens.strong));
+            ui.label(RichText::new(of.label(record)).color(tokens.strong));
             for line in words {
                 ui.label(RichText::new(line).font(code(text::CODE)));
             }

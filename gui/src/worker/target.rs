@@ -11,7 +11,7 @@ use gilk_samples::clocks::Alignment;
 use gilk_samples::index::{Index, KEPT, Shared};
 use gilk_samples::joined::Turn;
 use gilk_samples::metadata::Clock;
-use ilk_driver::client::{Connection, CpuLosses, Event, Seat, StopFlag};
+use ilk_driver::client::{Connection, CpuLosses, Event, Seat, StopFlag, TargetInfo, metadata};
 use ilk_driver::lab::{self, Lab};
 use ilk_driver::saved;
 use ilk_driver::ssh::Tunnel;
@@ -331,7 +331,9 @@ fn converse(
             recording: order.recording.clone(),
             to: order.to,
             going: order.going,
-            duration: order.session.duration,
+            plan: Arc::clone(&order.plan),
+            session: order.session.clone(),
+            info: connection.info().clone(),
         };
         let (drained, all_told) = unbounded::<()>();
         spawn("events", move || {
@@ -371,8 +373,9 @@ struct Kept {
     recording: PathBuf,
     to: To,
     going: Going,
-    /// Seconds that it lasts.
-    duration: f64,
+    plan: Arc<VerifiedPlan>,
+    session: Session,
+    info: TargetInfo,
 }
 
 /// Adds samples to the index, which the window only looks at, and keeps how the run is going where the
@@ -385,8 +388,11 @@ fn pass_on(heard: &Receiver<Event>, into: Kept, mail: &Mail, number: u64) {
         recording,
         mut to,
         going,
-        duration,
+        plan,
+        session,
+        info,
     } = into;
+    let duration = session.duration;
     let mut looked = Instant::now();
     let mut begun: Option<Clock> = None;
     for event in heard {
@@ -405,7 +411,12 @@ fn pass_on(heard: &Receiver<Event>, into: Kept, mail: &Mail, number: u64) {
             }),
             Event::Started(clock) => match &to {
                 To::Alone(index) => {
-                    index.replace(Index::limited(KEPT, (clock.start, clock.tsc(duration))));
+                    let empty = Index::limited(KEPT, (clock.start, clock.tsc(duration)));
+                    // What cannot be described the window says itself.
+                    index.replace(match metadata(plan.plan(), &session, &info, clock) {
+                        Ok(described) => empty.telling(&described),
+                        Err(_) => empty,
+                    });
                     started(clock, None);
                 }
                 To::Beside(_) => begun = Some(clock),

@@ -52,6 +52,17 @@ fn forbidding(function: &str) -> PathBuf {
     path
 }
 
+/// The same with a function that is called as another.
+pub(crate) fn renamed(function: &str, name: &str) -> PathBuf {
+    let mut parts: LiveParts = postcard::from_bytes(&std::fs::read(image_path()).unwrap()).unwrap();
+    let (old, new) = (format!(" {function}\n"), format!(" {name}\n"));
+    assert!(parts.kallsyms.contains(&old));
+    parts.kallsyms = parts.kallsyms.replace(&old, &new);
+    let path = tempfile::tempdir().unwrap().keep().join("kernel");
+    std::fs::write(&path, postcard::to_allocvec(&parts).unwrap()).unwrap();
+    path
+}
+
 /// The same with the type of what `kernel_clone` takes, and with the one text in its read-only data that
 /// the function names.
 pub(crate) fn typed() -> PathBuf {

@@ -23,6 +23,7 @@ mod restoration;
 mod selectors;
 mod soak;
 mod tactics;
+mod threads;
 mod together;
 mod truth;
 mod unwinding;

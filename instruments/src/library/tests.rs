@@ -248,6 +248,7 @@ fn values_are_those_of_the_machine() {
         "hit arg1=3 -> @values[3] = 1\nhit arg1=3 cpu=1 -> @values[3] = 2, @values[other] = 0",
     );
     tried("by-process", "hit pid=30 -> @processes[30] = 1");
+    tried("running-thread", "hit pid=30 tid=31 -> sample 31");
 }
 
 #[test]

@@ -63,6 +63,7 @@ pub(super) const ROWS: &[Row] = &[
     row("usage", ADVICE, At::Entry, offsets),
     row("errors", PRIORITY, At::Entry, error_numbers),
     row("by-process", UMASK, At::Entry, processes),
+    row("running-thread", UMASK, At::Entry, threads),
     row("elapsed", SLEEP, At::Entry, times::asleep),
     row("elapsed-histogram", SLEEP, At::Entry, times::histogram),
     row("elapsed-total", SLEEP, At::Entry, times::added_up),
@@ -270,11 +271,24 @@ fn error_numbers(run: &Run, case: &Case) {
     has_values(run, case, "errors", errors);
 }
 
-fn processes(run: &Run, case: &Case) {
+/// The process of each call of umask(2).
+fn callers(run: &Run) -> Vec<u64> {
     let own = run.said("begun")[0][0];
     let mut known = vec![own; 1 + run.said("umask").len()];
     for child in run.said("child") {
         known.resize(known.len() + child[1] as usize, child[0]);
     }
-    has_values(run, case, "processes", known);
+    known
+}
+
+fn processes(run: &Run, case: &Case) {
+    has_values(run, case, "processes", callers(run));
+}
+
+/// Each of the processes has one thread, which has its number.
+fn threads(run: &Run, case: &Case) {
+    let (mut values, mut known) = (run.values(case), callers(run));
+    values.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(values, known);
 }

@@ -1,0 +1,304 @@
+//! Whose samples they are: where instruments tell which thread a CPU runs, everything that the CPU delivers
+//! from then on is that thread's, until the next is told.
+//!
+//! An instrument tells threads if `thread` is the [unit](UNIT) of its values. The sample that tells a thread
+//! is the thread's already; what the CPU has sampled before the first is of an unknown one. Samples of a CPU
+//! are in the order in which its ring has them, so nothing is compared by time, and two samples of one tick
+//! are told apart. Where samples that tell threads were lost, the thread before is taken to run on.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::Index;
+use crate::metadata::{InstrumentInfo, Metadata};
+use crate::record::ALL_CPUS;
+use crate::{Batch, Meaning};
+
+/// Unit of the values of instruments that tell which thread their CPU runs.
+pub const UNIT: &str = "thread";
+
+/// Whether an instrument tells which thread its CPU runs.
+#[must_use]
+pub fn tells(info: &InstrumentInfo) -> bool {
+    info.unit == UNIT && info.meaning == Meaning::Value
+}
+
+/// Samples of no known thread are here.
+const UNKNOWN: u16 = 0;
+/// Those of threads beyond so many are one.
+const OTHERS: u16 = ALL_CPUS - 1;
+
+/// A thread that ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Thread {
+    /// The thread of this number; in a joined recording, on the machine at this index.
+    Known(usize, u64),
+    /// More than sixty thousand ran: one of those that came last.
+    Other,
+    /// None had been told yet.
+    Unknown,
+}
+
+/// The samples of an index by the thread that ran.
+///
+/// Threads have *places*, numbers from 0 on as they come: the index by threads has them where others have
+/// CPUs.
+#[derive(Debug, Default)]
+pub struct Threads {
+    tellers: BTreeSet<u64>,
+    /// The first CPU of each machine, and its name, of a joined recording.
+    machines: Vec<(u16, String)>,
+    /// The place of the thread that a CPU runs.
+    running: HashMap<u16, u16>,
+    places: HashMap<(usize, u64), u16>,
+    index: Index,
+}
+
+impl Threads {
+    /// Without samples; `None` if no instrument of a recording tells threads.
+    pub(super) fn of(metadata: &Metadata, index: Index) -> Option<Self> {
+        let tellers = metadata.instruments.iter().filter(|info| tells(info));
+        let tellers: BTreeSet<u64> = tellers.map(|info| info.id).collect();
+        let machines = metadata.machines.iter();
+        (!tellers.is_empty()).then(|| Self {
+            tellers,
+            machines: machines
+                .map(|machine| (machine.first_cpu, machine.name.clone()))
+                .collect(),
+            index,
+            ..Self::default()
+        })
+    }
+
+    /// Adds samples of one CPU, which come in the order of its ring.
+    pub(super) fn append(&mut self, batch: &Batch) {
+        if batch.cpu == ALL_CPUS {
+            // Totals are no thread's.
+            return self.index.append(batch);
+        }
+        let machine = self.machine(batch.cpu);
+        let mut place = self.running.get(&batch.cpu).copied().unwrap_or(UNKNOWN);
+        let mut of: BTreeMap<u16, Batch> = BTreeMap::new();
+        for sample in &batch.samples {
+            if self.tellers.contains(&sample.id) {
+                place = self.place(machine, sample.value);
+            }
+            let own = of.entry(place).or_insert_with(|| Batch {
+                cpu: place,
+                samples: Vec::new(),
+            });
+            own.samples.push(*sample);
+        }
+        self.running.insert(batch.cpu, place);
+        for batch in of.values() {
+            self.index.append(batch);
+        }
+    }
+
+    /// The machine of a CPU of a joined recording; 0 where there is one.
+    fn machine(&self, cpu: u16) -> usize {
+        let later = |(first, _): &(u16, String)| *first <= cpu;
+        self.machines.iter().rposition(later).unwrap_or(0)
+    }
+
+    fn place(&mut self, machine: usize, number: u64) -> u16 {
+        let next = u16::try_from(self.places.len() + 1).unwrap_or(OTHERS);
+        let place = self.places.entry((machine, number));
+        if next >= OTHERS {
+            // None is added any more.
+            return match place {
+                std::collections::hash_map::Entry::Occupied(known) => *known.get(),
+                std::collections::hash_map::Entry::Vacant(_) => OTHERS,
+            };
+        }
+        *place.or_insert(next)
+    }
+
+    /// The samples; where samples have CPUs, these have the places of threads.
+    #[must_use]
+    pub const fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// Every thread and its place, in the order of machines and numbers; what is unknown comes last.
+    #[must_use]
+    pub fn places(&self) -> BTreeMap<Thread, u16> {
+        let known = self.places.iter();
+        known
+            .map(|(&(machine, number), &place)| (Thread::Known(machine, number), place))
+            .chain([(Thread::Other, OTHERS), (Thread::Unknown, UNKNOWN)])
+            .collect()
+    }
+
+    /// What a person calls a thread: `thread 143`.
+    #[must_use]
+    pub fn name(&self, thread: Thread) -> String {
+        match thread {
+            Thread::Known(machine, number) => match self.machines.get(machine) {
+                Some((_, name)) => format!("thread {number} of {name}"),
+                None => format!("thread {number}"),
+            },
+            Thread::Other => "other threads".to_owned(),
+            Thread::Unknown => "unknown thread".to_owned(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::Sample;
+    use crate::metadata::MachineInfo;
+
+    const TELLER: u64 = 7;
+
+    fn metadata() -> Metadata {
+        let info = |id, unit: &str, meaning| InstrumentInfo {
+            id,
+            label: String::new(),
+            instrument: String::new(),
+            meaning,
+            unit: unit.to_owned(),
+            launch: 0.0,
+            splash: 1.0,
+        };
+        Metadata {
+            instruments: vec![
+                info(TELLER, UNIT, Meaning::Value),
+                info(8, "threads", Meaning::Value),
+                info(9, "", Meaning::Event),
+            ],
+            ..Metadata::default()
+        }
+    }
+
+    /// What each thread has of each instrument, in order of time.
+    type Had = BTreeMap<(Thread, u64), Vec<(u64, u64)>>;
+
+    fn had(index: &Index) -> Had {
+        let threads = index.threads().unwrap();
+        let mut had = Had::new();
+        for (thread, place) in threads.places() {
+            for id in [TELLER, 8, 9] {
+                let part = threads.index().part(Some(place));
+                let found = part.samples_in(id, 0, u64::MAX, usize::MAX);
+                if !found.is_empty() {
+                    let found = found.iter().map(|point| (point.tsc, point.value));
+                    had.insert((thread, id), found.collect());
+                }
+            }
+        }
+        had
+    }
+
+    proptest! {
+        #[test]
+        fn every_sample_is_of_the_thread_told_last(
+            samples in prop::collection::vec((0u16..3, 0u64..3, 0u64..4, 0u64..3), 1..200),
+            cuts in prop::collection::vec(1usize..20, 1..40),
+        ) {
+            // Of each CPU in order of time, where several samples may have one.
+            let mut cpus: BTreeMap<u16, Vec<Sample>> = BTreeMap::new();
+            for (cpu, kind, value, later) in samples {
+                let own = cpus.entry(cpu).or_default();
+                let tsc = own.last().map_or(1, |last| last.tsc) + later;
+                own.push(Sample { id: TELLER + kind, value, tsc });
+            }
+            // By looking back from each.
+            let mut brute = Had::new();
+            for own in cpus.values() {
+                for (at, sample) in own.iter().enumerate() {
+                    let told = own.iter().take(at + 1).rfind(|one| one.id == TELLER);
+                    let thread = told.map_or(Thread::Unknown, |one| Thread::Known(0, one.value));
+                    brute.entry((thread, sample.id)).or_default().push((sample.tsc, sample.value));
+                }
+            }
+            // Batch by batch, the CPUs in turn.
+            let mut index = Index::new().telling(&metadata());
+            let mut cuts = cuts.into_iter().cycle();
+            while cpus.values().any(|own| !own.is_empty()) {
+                for (&cpu, own) in &mut cpus {
+                    let many = cuts.next().unwrap_or(1).min(own.len());
+                    let samples: Vec<Sample> = own.drain(..many).collect();
+                    index.append(&Batch { cpu, samples });
+                }
+            }
+            let sorted = |had: Had| -> Had {
+                let sorted = had.into_iter().map(|(key, mut points)| {
+                    points.sort_unstable();
+                    (key, points)
+                });
+                sorted.collect()
+            };
+            prop_assert_eq!(sorted(had(&index)), sorted(brute));
+        }
+    }
+
+    #[test]
+    fn totals_are_nobodys_and_machines_have_threads_of_their_own() {
+        let machine = |name: &str, first_cpu| MachineInfo {
+            name: name.to_owned(),
+            kernel: String::new(),
+            first_cpu,
+            start_unix_ns: 0,
+            error_ns: None,
+        };
+        let metadata = Metadata {
+            machines: vec![machine("alpha", 0), machine("beta", 2)],
+            ..metadata()
+        };
+        let mut index = Index::new().telling(&metadata);
+        let sample = |id, value, tsc| Sample { id, value, tsc };
+        for (cpu, samples) in [
+            (1, vec![sample(9, 0, 1), sample(TELLER, 40, 2)]),
+            (2, vec![sample(TELLER, 40, 1), sample(9, 5, 3)]),
+            (ALL_CPUS, vec![sample(8, 100, 9)]),
+        ] {
+            index.append(&Batch { cpu, samples });
+        }
+        let threads = index.threads().unwrap();
+        let had = had(&index);
+        let names: Vec<String> = had
+            .iter()
+            .map(|((thread, id), points)| format!("{} {id} {points:?}", threads.name(*thread)))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                "thread 40 of alpha 7 [(2, 40)]",
+                "thread 40 of beta 7 [(1, 40)]",
+                "thread 40 of beta 9 [(3, 5)]",
+                "unknown thread 9 [(1, 0)]",
+            ]
+        );
+        assert_eq!(threads.index().cpus(8), [ALL_CPUS].into());
+    }
+
+    #[test]
+    fn where_nobody_tells_threads_there_are_none() {
+        let mut metadata = metadata();
+        metadata.instruments.remove(0);
+        assert!(Index::new().telling(&metadata).threads().is_none());
+    }
+
+    #[test]
+    fn more_threads_than_there_are_places_share_the_last() {
+        let mut index = Index::new().telling(&metadata());
+        let told = |value: u64| Sample {
+            id: TELLER,
+            value,
+            tsc: value,
+        };
+        let samples = (0..70_000).chain([3]).map(told).collect();
+        index.append(&Batch { cpu: 0, samples });
+        let threads = index.threads().unwrap();
+        let places = threads.places();
+        let count = |thread: Thread| {
+            let part = threads.index().part(places.get(&thread).copied());
+            part.lane(TELLER).map_or(0, |lane| lane.total.count)
+        };
+        assert_eq!(count(Thread::Known(0, 3)), 2);
+        assert_eq!(count(Thread::Other), 70_000 - (u64::from(OTHERS) - 1));
+    }
+}
