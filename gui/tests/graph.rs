@@ -11,7 +11,7 @@
 mod support;
 
 use egui::{Key, Modifiers};
-use egui_kittest::kittest::Queryable;
+use egui_kittest::kittest::{NodeT, Queryable};
 use gilk_engine::cfg::BlockIndex;
 use support::{
     Window, browsing, browsing_forbidden, browsing_in, button, click, fill, press, record, scene,
@@ -298,4 +298,90 @@ fn instruments_of_a_hook_are_put_in_order_by_dragging() {
     assert_eq!(names(&harness), ["counter", "timestamp"]);
     press(&mut harness, Modifiers::COMMAND, Key::Z);
     assert_eq!(names(&harness), ["timestamp", "counter"]);
+}
+
+/// How many dots of a colour there are on the lower edge of what stands at `rect`.
+fn dots(picture: &[[u8; 3]], width: usize, rect: egui::Rect, colour: egui::Color32) -> usize {
+    let y = rect.bottom().round() as usize;
+    let colour = [colour.r(), colour.g(), colour.b()];
+    let row: Vec<bool> = (rect.left() as usize..rect.right() as usize)
+        .map(|x| picture[y * width + x] == colour)
+        .collect();
+    usize::from(row[0]) + row.windows(2).filter(|pair| !pair[0] && pair[1]).count()
+}
+
+#[test]
+fn dots_say_how_much_dearer_than_the_simplest_the_way_to_a_hook_is() {
+    // The function with the most ways to its hooks.
+    let catalogue = support::catalogue();
+    let image = catalogue.image();
+    let ways = |function| {
+        let cfg = gilk_engine::cfg::Cfg::of(image, function);
+        let hooks = gilk_engine::placement::options(image, &cfg);
+        let both = hooks.iter().flat_map(|one| [&one.pre, &one.post]);
+        let tactics = both.filter_map(|hook| Some(hook.as_ref().ok()?.tactic));
+        tactics.collect::<std::collections::BTreeSet<_>>()
+    };
+    let function = image
+        .functions()
+        .iter()
+        .max_by_key(|one| ways(one.id).len());
+    let name = catalogue.name(function.unwrap().id).unwrap().to_owned();
+    let mut harness = browsing(&name);
+    let width = 1500;
+    let warning = gilk_gui::theme::Palette::Dark.tokens().warning;
+    let mut seen = std::collections::BTreeMap::new();
+    let hooks = [gilk_engine::HookType::Pre, gilk_engine::HookType::Post];
+    for block in scene(&harness).cfg.blocks.clone() {
+        // One of each kind is enough.
+        let is_known = |hook: &gilk_engine::HookType| match scene(&harness).hook(block.index, *hook)
+        {
+            Some(Ok(choice)) => seen.contains_key(&choice.tactic),
+            _ => true,
+        };
+        if hooks.iter().all(is_known) {
+            continue;
+        }
+        let graph = &mut harness.state_mut().state_mut().graph;
+        graph.select(block.index);
+        graph.wanted = Some(gilk_gui::graph::view::Look::Natural);
+        harness.run_steps(6);
+        harness.hover_at(egui::pos2(5.0, 945.0));
+        harness.run_steps(3);
+        let picture: Vec<[u8; 3]> = {
+            let picture = harness.render().unwrap();
+            picture
+                .pixels()
+                .map(|pixel| [pixel[0], pixel[1], pixel[2]])
+                .collect()
+        };
+        for hook in hooks {
+            let Some(Ok(choice)) = scene(&harness).hook(block.index, hook) else {
+                continue;
+            };
+            let start = format!("{hook}-hook of block {}: can be hooked", block.index.0);
+            let Some(pill) = harness.query_all_by_label_contains(&start).find(|pill| {
+                // The halves that instruments are dropped on have these names too.
+                pill.rect().height() < 30.0
+            }) else {
+                continue;
+            };
+            let said = pill.accesskit_node().label().unwrap();
+            let way = said
+                .split_once(", dearer by ")
+                .map(|(_, way)| way.to_owned());
+            let count = dots(&picture, width, pill.rect(), warning);
+            assert_eq!(way.is_some(), count > 0, "{said}: {count} dots");
+            assert!(way.is_none_or(|way| way == choice.tactic.name()), "{said}");
+            let known = *seen.entry(choice.tactic).or_insert(count);
+            assert_eq!(known, count, "{said}");
+        }
+    }
+    // Tactics are in the order of what they cost.
+    let counts: Vec<usize> = seen.values().copied().collect();
+    assert!(counts.is_sorted(), "{seen:?}");
+    assert!(
+        counts.first() == Some(&0) && counts.last() > Some(&0),
+        "{seen:?}"
+    );
 }

@@ -1,0 +1,190 @@
+//! Looking at what was recorded: keys and wheel on the timeline, its live end, what is under the pointer; a
+//! recording alone; and what a function is by C.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is not as it should be"
+)]
+
+mod support;
+
+use egui::{Key, Modifiers, Pos2, vec2};
+use egui_kittest::kittest::Queryable;
+use gilk_gui::args::Start;
+use gilk_gui::state::State;
+use gilk_gui::timeline::{Range, Timeline};
+use gilk_samples::Batch;
+use gilk_samples::recording::Writer;
+use support::{Window, browsing, browsing_in, click, record, until, window};
+
+fn timeline(harness: &mut Window) -> &mut Timeline {
+    &mut harness.state_mut().state_mut().timeline
+}
+
+fn range(harness: &Window) -> Range {
+    harness.state().state().timeline.range
+}
+
+/// A window with a run of ten seconds that is over, and the pointer in the middle of its lanes.
+fn over() -> (Window, Pos2) {
+    let mut harness = browsing("kernel_clone");
+    let mut record = record();
+    record.now = None;
+    timeline(&mut harness).open(record);
+    harness.run_steps(3);
+    let canvas = harness.get_by_label("Timeline").rect();
+    let names = harness
+        .get_by_label_contains("lane timestamp pre kernel_clone block 0")
+        .rect();
+    let middle = egui::pos2((names.right() + canvas.right()) / 2.0, names.center().y);
+    harness.hover_at(middle);
+    harness.run_steps(2);
+    (harness, middle)
+}
+
+/// Holds a key for some frames.
+fn hold(harness: &mut Window, key: Key) -> (Range, Range) {
+    let before = range(harness);
+    harness.key_down(key);
+    harness.run_steps(4);
+    harness.key_up(key);
+    harness.run_steps(2);
+    (before, range(harness))
+}
+
+fn wheel(harness: &mut Window, up: f32, times: usize) {
+    for _ in 0..times {
+        harness.event(egui::Event::MouseWheel {
+            source: egui::MouseWheelSource::Wheel,
+            unit: egui::MouseWheelUnit::Point,
+            delta: vec2(0.0, up),
+            phase: egui::TouchPhase::Move,
+            modifiers: Modifiers::NONE,
+        });
+        harness.step();
+    }
+    harness.run_steps(20);
+}
+
+#[test]
+fn the_timeline_is_walked_by_keys() {
+    let (mut harness, _) = over();
+    let (before, after) = hold(&mut harness, Key::W);
+    assert!(after.width() < 0.9 * before.width(), "{before:?} {after:?}");
+    let (before, after) = hold(&mut harness, Key::D);
+    assert!(after.start > before.start && (after.width() - before.width()).abs() < 1e-9);
+    let (before, after) = hold(&mut harness, Key::A);
+    assert!(after.start < before.start && (after.width() - before.width()).abs() < 1e-9);
+    let (before, after) = hold(&mut harness, Key::S);
+    assert!(after.width() > 1.1 * before.width(), "{before:?} {after:?}");
+}
+
+#[test]
+fn the_wheel_zooms_at_the_pointer_down_to_nanoseconds_and_out_again() {
+    let (mut harness, middle) = over();
+    let canvas = harness.get_by_label("Timeline").rect();
+    let left = 2.0 * middle.x - canvas.right();
+    let share = f64::from((middle.x - left) / (canvas.right() - left));
+    let at = |range: Range| range.start + share * range.width();
+    let seconds = at(range(&harness));
+    wheel(&mut harness, 400.0, 40);
+    let near = range(&harness);
+    assert!((near.width() - 50e-9).abs() < 1e-12, "{near:?}");
+    assert!((at(near) - seconds).abs() < 1e-6, "{near:?}, not {seconds}");
+    harness.get_by_label_contains("50.0 ns in view");
+    wheel(&mut harness, -400.0, 40);
+    assert!((range(&harness).width() - 40.0).abs() < 1e-6);
+}
+
+#[test]
+fn the_live_end_is_followed_until_somebody_looks_elsewhere() {
+    let mut harness = browsing("kernel_clone");
+    timeline(&mut harness).open(record());
+    let now = |harness: &mut Window, seconds: f64| {
+        timeline(harness).record.as_mut().unwrap().now = Some(seconds);
+        harness.run_steps(2);
+    };
+    timeline(&mut harness).range = Range {
+        start: 0.0,
+        end: 1.0,
+    };
+    now(&mut harness, 5.0);
+    let followed = range(&harness);
+    assert!(followed.start < 5.0 && followed.end > 5.0 && (followed.width() - 1.0).abs() < 1e-9);
+    // Dragged to the right: what was before.
+    let middle = harness.get_by_label("Timeline").rect().center();
+    harness.drag_at(middle);
+    harness.run_steps(2);
+    harness.hover_at(middle + vec2(80.0, 0.0));
+    harness.run_steps(2);
+    harness.drop_at(middle + vec2(80.0, 0.0));
+    harness.run_steps(2);
+    let stays = range(&harness);
+    assert!(stays.start < followed.start);
+    now(&mut harness, 9.0);
+    assert_eq!(range(&harness), stays);
+    click(&mut harness, "Follow live end");
+    assert!(range(&harness).start < 9.0 && range(&harness).end > 9.0);
+}
+
+#[test]
+fn what_is_under_the_pointer_is_said() {
+    let (mut harness, _) = over();
+    timeline(&mut harness).range = Range {
+        start: 0.0,
+        end: 0.01,
+    };
+    harness.run_steps(2);
+    let canvas = harness.get_by_label("Timeline").rect();
+    let lane = harness
+        .get_by_label_contains("lane timestamp pre kernel_clone block 2")
+        .rect();
+    // Its third sample is three milliseconds and two microseconds behind the start.
+    let x = lane.right() + 0.3002 * (canvas.right() - lane.right());
+    harness.hover_at(egui::pos2(x, lane.center().y));
+    harness.run_steps(6);
+    harness.get_by_label("at 0.003002 s");
+    harness.get_by_label("CPU 0");
+}
+
+#[test]
+fn a_recording_alone_is_enough() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("alone.arrow");
+    let told = record();
+    let mut writer = Writer::create(&path, &told.metadata).unwrap();
+    let mut samples = Vec::new();
+    for info in told.lanes() {
+        told.index.look().visit(info.id, 0, u64::MAX, |point| {
+            samples.push(gilk_samples::Sample {
+                id: info.id,
+                value: point.value,
+                tsc: point.tsc,
+            });
+        });
+    }
+    samples.sort_by_key(|sample| sample.tsc);
+    writer.write(&Batch { cpu: 0, samples }).unwrap();
+    writer.finish().unwrap();
+    let start = Start {
+        recording: Some(path),
+        ..Start::default()
+    };
+    let mut harness = window(start, [1500.0, 950.0]);
+    let is_there = |state: &State| state.timeline.record.is_some();
+    until(&mut harness, "the recording is open", is_there);
+    harness.run_steps(3);
+    harness.get_by_label("lane timestamp pre kernel_clone block 0: 300");
+    harness.get_by_label("no kernel");
+    harness.get_by_label("alone.arrow");
+}
+
+#[test]
+fn a_function_is_shown_as_c_declares_it() {
+    let mut harness = browsing_in(support::typed(), "kernel_clone");
+    click(&mut harness, "block 0 of kernel_clone");
+    harness.get_by_label("int kernel_clone(struct kernel_clone_args *args)");
+}

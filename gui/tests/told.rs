@@ -1,0 +1,122 @@
+//! What a block is told to be in each set of colours: its lines of source, what a plan notes of it, and a
+//! path through its function. The pictures are made like those of `snapshots.rs`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is not as it should be"
+)]
+
+mod support;
+
+use egui_kittest::kittest::Queryable;
+use egui_kittest::{SnapshotOptions, SnapshotResults};
+use gilk_engine::cfg::{BlockEnd, Cfg};
+use gilk_gui::args::{Start, ThemeChoice};
+use gilk_instruments::program::Summary;
+use ilk_driver::client::AggregateSummary;
+use support::{Window, click, fill, record, say, settle, until, window};
+
+const THEMES: [(ThemeChoice, &str); 3] = [
+    (ThemeChoice::Dark, "dark"),
+    (ThemeChoice::Light, "light"),
+    (ThemeChoice::Contrast, "contrast"),
+];
+
+/// A window on an image with a function open.
+fn looking(image: std::path::PathBuf, function: &str, theme: ThemeChoice) -> Window {
+    let start = Start {
+        image: Some(image),
+        function: Some(function.to_owned()),
+        theme: Some(theme),
+        ..Start::default()
+    };
+    let mut harness = window(start, [1500.0, 1200.0]);
+    until(&mut harness, "the function is open", |state| {
+        state.graph.scene.is_some() && state.functions.answered.is_some()
+    });
+    settle(&mut harness);
+    harness
+}
+
+fn snapshot(harness: &mut Window, results: &mut SnapshotResults, name: &str) {
+    // Nothing is under the pointer.
+    harness.remove_cursor();
+    harness.run_steps(30);
+    let tolerant = SnapshotOptions::new().threshold(2.0).max_failed_pixels(60);
+    harness.snapshot_options(name, &tolerant);
+    results.extend_harness(harness);
+}
+
+#[test]
+fn lines_of_source_and_a_path_in_each_theme() {
+    let (kernel, vmlinux) = support::with_debug_information();
+    let mut results = SnapshotResults::new();
+    for (theme, name) in THEMES {
+        let mut harness = looking(kernel.clone(), "kernel_clone", theme);
+        say(&mut harness, "open debug information");
+        let path = vmlinux.display().to_string();
+        harness.get_by_label("Path").type_text(&path);
+        harness.run_steps(3);
+        click(&mut harness, "Open");
+        until(&mut harness, "every function has its file", |state| {
+            state.lines.files.is_some()
+        });
+        let mut told = record();
+        told.now = None;
+        told.totals = vec![AggregateSummary {
+            placement: 0,
+            instrument: "path-kernel-clone-0".into(),
+            name: "paths".into(),
+            unit: "paths".into(),
+            value: Summary::Values(vec![(0, 5), (3, 345)], 2),
+        }];
+        let state = harness.state_mut().state_mut();
+        state.timeline.open(told);
+        state.notices.clear();
+        harness.run_steps(3);
+        harness.get_by_label_contains("path 3: 345 times").click();
+        harness.run_steps(3);
+        assert!(harness.state().state().graph.path.is_some());
+        click(&mut harness, "block 0 of kernel_clone");
+        harness.get_by_label_contains("source kernel/fork.c:2");
+        say(&mut harness, "fit graph");
+        snapshot(&mut harness, &mut results, &format!("path_{name}"));
+    }
+}
+
+#[test]
+fn what_a_plan_notes_of_a_block_in_each_theme() {
+    // A function that ends in a jump to another.
+    let catalogue = support::catalogue();
+    let image = catalogue.image();
+    let mut compiled = image.functions().iter();
+    let (function, jump) = compiled
+        .find_map(|one| {
+            let cfg = Cfg::of(image, one.id);
+            let hooks = gilk_engine::placement::options(image, &cfg);
+            let mut ends = cfg.blocks.iter().zip(hooks);
+            let is_it = |block: &gilk_engine::cfg::Block| block.end == BlockEnd::TailCall;
+            let (block, _) = ends.find(|(block, hooks)| is_it(block) && hooks.post.is_ok())?;
+            let known = image.is_compiled(one.span.start);
+            Some((catalogue.name(one.id)?.to_owned(), block.index)).filter(|_| known)
+        })
+        .unwrap();
+    let mut results = SnapshotResults::new();
+    for (theme, name) in THEMES {
+        let mut harness = looking(support::image_path(), &function, theme);
+        click(&mut harness, "Instruments tab");
+        fill(&mut harness, "Filter instruments", "elapsed");
+        click(&mut harness, "instrument elapsed");
+        say(&mut harness, "add to function's entry");
+        settle(&mut harness);
+        click(&mut harness, &format!("block {} of {function}", jump.0));
+        harness
+            .get_all_by_label_contains("note: elapsed ends where")
+            .next()
+            .unwrap();
+        snapshot(&mut harness, &mut results, &format!("note_{name}"));
+    }
+}
