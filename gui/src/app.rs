@@ -102,8 +102,7 @@ impl App {
             files::read_session(app.workers.mail(), path);
         }
         if let Some(path) = start.recording {
-            app.state.reading = Some((0, 0));
-            files::open_recording(app.workers.mail(), path);
+            app.read_recording(path);
         }
         app
     }

@@ -112,6 +112,8 @@ pub enum Command {
     StopExport,
     /// Read no more of the kernel's debug information.
     StopSources,
+    /// Read no more of the recording.
+    StopReading,
     /// Write a picture of the window.
     SavePicture,
     /// Place the inspector's instrument at the entry of every function that the filter matches.
@@ -283,6 +285,7 @@ impl Command {
             Self::ExportRecording => "Export recording…",
             Self::StopExport => "Stop export",
             Self::StopSources => "Stop reading debug information",
+            Self::StopReading => "Stop reading recording",
             Self::SavePicture => "Save picture of window…",
             Self::AddToMatching => "Add to entry of every match",
             Self::Put(..) => "Place instrument",

@@ -8,6 +8,18 @@ use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
+/// Lines that are kept: a kernel that says more has its newest here, and all of them in the lab's log.
+const KEPT: usize = 20_000;
+
+/// Adds what the kernel said.
+pub(crate) fn keep(console: &mut Vec<String>, lines: Vec<String>) {
+    console.extend(lines);
+    // Half at a time, so that a line costs no move of all others.
+    if console.len() > KEPT {
+        console.drain(..console.len() - KEPT / 2);
+    }
+}
+
 /// What stands beside the pane's tab.
 pub(crate) fn header(ui: &mut Ui, state: &State) {
     if !state.console.is_empty() {
@@ -51,4 +63,22 @@ pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
             });
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_lines_are_kept() {
+        let mut console = Vec::new();
+        for line in 0..5 * KEPT {
+            keep(&mut console, vec![line.to_string()]);
+            assert!(console.len() <= KEPT);
+            assert_eq!(console.last(), Some(&line.to_string()));
+        }
+        assert!(console.len() >= KEPT / 2);
+        keep(&mut console, vec![String::new(); 3 * KEPT]);
+        assert_eq!(console.len(), KEPT / 2);
+    }
 }

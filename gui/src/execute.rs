@@ -133,6 +133,7 @@ impl App {
                 }
             }
             Command::StopSources => self.stop_sources(),
+            Command::StopReading => self.stop_reading(),
             Command::SavePicture => self.ask(Purpose::Picture, None),
             Command::Put(at, name) => self.put(at, &name),
             Command::AddToEntry => self.put_draft(At::Entry),
@@ -377,10 +378,7 @@ impl App {
         let mail = self.workers.mail();
         match purpose {
             Purpose::OpenSession => files::read_session(mail, path),
-            Purpose::OpenRecording => {
-                self.state.reading = Some((0, 0));
-                files::open_recording(mail, path);
-            }
+            Purpose::OpenRecording => self.read_recording(path),
             Purpose::SaveSession => {
                 self.after_saving = then;
                 let session = self.state.document.session().clone();

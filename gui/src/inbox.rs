@@ -1,6 +1,6 @@
 //! What workers say, and what becomes of it.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,14 @@ use ilk_driver::client::{Summary, metadata};
 use crate::Error;
 use crate::app::App;
 use crate::catalogue::Catalogue;
+use crate::console_pane;
 use crate::desk::Pane;
 use crate::document::Document;
 use crate::graph::Scene;
 use crate::natives::Natives;
 use crate::state::{NoticeKind, TargetState};
-use crate::timeline::{Opened, Record};
-use crate::worker::{self, Analysis, Message, TargetNews};
+use crate::timeline::Record;
+use crate::worker::{Analysis, Message, TargetNews};
 
 /// How long a frame listens at most: what is left waits for the next.
 const PATIENCE: Duration = Duration::from_millis(6);
@@ -168,8 +169,8 @@ impl App {
                 self.session_written(path, session, written, ctx);
             }
             Message::RecordingProgress(done, all) => {
-                if self.state.reading.is_some() {
-                    self.state.reading = Some((done, all));
+                if let Some(reading) = &mut self.state.reading {
+                    (reading.done, reading.all) = (done, all);
                 }
             }
             Message::Recording(path, opened) => self.recording_read(&path, opened),
@@ -188,7 +189,7 @@ impl App {
         match news {
             TargetNews::Step(progress) => self.state.target = TargetState::Busy(progress),
             TargetNews::Image(catalogue) => self.loaded(catalogue),
-            TargetNews::Console(lines) => self.state.console.extend(lines),
+            TargetNews::Console(lines) => console_pane::keep(&mut self.state.console, lines),
             TargetNews::Connected(mut info) => {
                 if let Some(name) = &self.state.machines.first {
                     info.host.clone_from(name);
@@ -290,8 +291,7 @@ impl App {
         let missed = active.filter(|active| active.going.look().missed > 0);
         if let Some(path) = missed.map(|active| active.recording.clone()) {
             // What the screen was too slow for is in the recording.
-            self.state.reading = Some((0, 0));
-            worker::files::open_recording(self.workers.mail(), path);
+            self.read_recording(path);
         }
         self.not_running();
         match summary {
@@ -394,28 +394,6 @@ impl App {
                 }
             }
             Err(error) => self.state.tell(NoticeKind::Bad, error.to_string()),
-        }
-    }
-
-    fn recording_read(&mut self, path: &Path, opened: Result<Box<Opened>, Error>) {
-        self.state.reading = None;
-        match opened {
-            Ok(opened) => {
-                for note in &opened.notes {
-                    self.state.tell(NoticeKind::Warning, note.clone());
-                }
-                self.state.timeline.open(Record::of(*opened));
-            }
-            Err(error) => {
-                self.fail_shot(&error);
-                let named = error.to_string();
-                let words = if named.contains(&*path.to_string_lossy()) {
-                    named
-                } else {
-                    format!("{}: {named}", path.display())
-                };
-                self.state.tell(NoticeKind::Bad, words);
-            }
         }
     }
 

@@ -36,6 +36,7 @@ mod patch_pane;
 pub mod patch_view;
 pub mod paths;
 mod placing;
+mod reading;
 pub mod run;
 pub mod schedule;
 pub mod screenshot;

@@ -153,6 +153,7 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         }
         Command::StopExport => state.exporting.is_some(),
         Command::StopSources => state.lines.reading.is_some(),
+        Command::StopReading => state.reading.is_some(),
         Command::MarkA | Command::MarkB | Command::Annotate | Command::FitTimeline => {
             state.timeline.record.is_some()
         }

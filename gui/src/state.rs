@@ -86,8 +86,8 @@ pub struct State {
     pub run: Run,
     /// The samples.
     pub timeline: Timeline,
-    /// A recording that is being read: samples so far, and all.
-    pub reading: Option<(u64, u64)>,
+    /// The recording that is being read.
+    pub reading: Option<Reading>,
     /// The recording that is being written for other programs.
     pub exporting: Option<Exporting>,
     /// What went wrong or is worth knowing.
@@ -247,6 +247,17 @@ impl State {
             },
         })
     }
+}
+
+/// A recording that is being read.
+#[derive(Debug)]
+pub struct Reading {
+    /// Samples so far.
+    pub done: u64,
+    /// Samples that it has; 0 until that is known.
+    pub all: u64,
+    /// Ends it.
+    pub stop: StopFlag,
 }
 
 /// A recording that is being written for other programs.

@@ -55,16 +55,14 @@ pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
                 let words = format!("reading debug information: {:.0} %", 100.0 * share);
                 note(ui, words, tokens.weak);
             }
-            if let Some((done, all)) = state.reading {
-                note(
-                    ui,
-                    format!(
-                        "reading a recording: {} of {} samples",
-                        widgets::grouped(done),
-                        widgets::grouped(all)
-                    ),
-                    tokens.weak,
+            if let Some(reading) = &state.reading {
+                widgets::button(ui, "Stop", Command::StopReading, true, said);
+                let words = format!(
+                    "reading a recording: {} of {} samples",
+                    widgets::grouped(reading.done),
+                    widgets::grouped(reading.all)
                 );
+                note(ui, words, tokens.weak);
             }
             if let Some(record) = &state.timeline.record {
                 let (full, unmatched) = record.lost;

@@ -64,6 +64,17 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
         "there is no instrument yet"
     );
 
+    let listed = |harness: &Harness<'_, App>| harness.state().state().functions.found.len();
+    let all = listed(&harness);
+    click(&mut harness, "list functions of loaded modules");
+    patiently(&mut harness, "those of modules are listed", |state| {
+        (1..all / 2).contains(&state.functions.found.len())
+    });
+    click(&mut harness, "list every function");
+    patiently(&mut harness, "all are listed again", |state| {
+        state.functions.found.len() == all
+    });
+
     click(&mut harness, "block 0 of __x64_sys_clone");
     click(&mut harness, "Add instrument");
     let recording: PathBuf = folder.path().join("deep/forks.arrow");
@@ -111,6 +122,13 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
             .as_ref()
             .is_some_and(|active| active.elapsed() > 1.0)
     });
+    harness.get_by_label("Schedule tab").click();
+    harness.run_steps(3);
+    let before = harness.get_by_label("where the run is").rect().center().x;
+    std::thread::sleep(Duration::from_millis(500));
+    harness.run_steps(3);
+    let now = harness.get_by_label("where the run is").rect().center().x;
+    assert!(now > before, "the line runs: {before}, {now}");
     harness.get_by_label("Stop run").click();
     harness.run_steps(2);
     patiently(&mut harness, "it is stopped", |state| {

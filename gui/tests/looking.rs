@@ -183,6 +183,39 @@ fn a_recording_alone_is_enough() {
 }
 
 #[test]
+fn reading_a_large_recording_says_how_far_it_is_and_can_be_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.arrow");
+    let told = record();
+    let mut writer = Writer::create(&path, &told.metadata).unwrap();
+    let id = told.lanes()[0].id;
+    for batch in 0..800 {
+        let sample = |place: u64| gilk_samples::Sample {
+            id,
+            value: place,
+            tsc: (batch * 10_000 + place) * 1000,
+        };
+        let samples = (0..10_000).map(sample).collect();
+        writer.write(&Batch { cpu: 0, samples }).unwrap();
+    }
+    writer.finish().unwrap();
+    let start = Start {
+        recording: Some(path),
+        ..Start::default()
+    };
+    let mut harness = window(start, [1500.0, 950.0]);
+    until(&mut harness, "some of it is read", |state| {
+        let reading = state.reading.as_ref();
+        reading.is_some_and(|reading| reading.done > 0 && reading.all == 8_000_000)
+    });
+    harness.get_by_label_contains("of 8,000,000 samples");
+    click(&mut harness, "Stop reading recording");
+    harness.get_by_label_contains("Reading the recording was stopped");
+    let state = harness.state().state();
+    assert!(state.reading.is_none() && state.timeline.record.is_none());
+}
+
+#[test]
 fn a_function_is_shown_as_c_declares_it() {
     let mut harness = browsing_in(support::typed(), "kernel_clone");
     click(&mut harness, "block 0 of kernel_clone");

@@ -15,6 +15,7 @@
 //! over short spans of time alone, and so on. It is then drawn as before from afar, and not closer.
 
 use std::collections::HashMap;
+use std::ops::ControlFlow;
 
 use crate::metadata::Metadata;
 use crate::recording::Recording;
@@ -186,24 +187,37 @@ impl Index {
     }
 
     /// The index of a whole recording, and the errors of the batches that could not be read.
-    /// `progress` is told the number of samples after every batch. It keeps 64 million samples
-    /// ([`limited`](Self::limited)), whatever the recording has.
-    pub fn of(recording: &Recording, mut progress: impl FnMut(u64)) -> (Self, Vec<Error>) {
+    /// `progress` is told the number of samples after every batch, and ends it there if it says so. It
+    /// keeps 64 million samples ([`limited`](Self::limited)), whatever the recording has.
+    pub fn of(
+        recording: &Recording,
+        progress: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> (Self, Vec<Error>) {
         let span = recording.span().unwrap_or_default();
         let index = Self::limited(KEPT, span).telling(recording.metadata());
-        let (mut index, mut errors) = (index, Vec::new());
-        let mut samples = 0;
-        for batch in recording.batches() {
+        index.filled(recording.batches(), progress)
+    }
+
+    /// This with all of the batches, and the errors of those that could not be read.
+    pub(crate) fn filled(
+        mut self,
+        batches: impl Iterator<Item = crate::Result<Batch>>,
+        mut progress: impl FnMut(u64) -> ControlFlow<()>,
+    ) -> (Self, Vec<Error>) {
+        let (mut errors, mut samples) = (Vec::new(), 0);
+        for batch in batches {
             match batch {
                 Ok(batch) => {
-                    index.append(&batch);
+                    self.append(&batch);
                     samples += batch.samples.len() as u64;
-                    progress(samples);
+                    if progress(samples).is_break() {
+                        break;
+                    }
                 }
                 Err(error) => errors.push(error),
             }
         }
-        (index, errors)
+        (self, errors)
     }
 
     /// Adds samples of one CPU. Those in order of time, as they come from a ring, are cheap; any

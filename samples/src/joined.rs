@@ -5,6 +5,7 @@
 //! ([`Alignment`]), CPUs and major numbers are counted on from machine to machine, and what is
 //! measured in ticks is turned into ticks of that one clock, which are nanoseconds.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use crate::clocks::Alignment;
@@ -106,22 +107,11 @@ impl Joined {
     }
 
     /// The index of all of it, and the errors of batches that could not be read. `progress` is told the
-    /// number of samples after every batch.
-    pub fn index(&self, mut progress: impl FnMut(u64)) -> (Index, Vec<Error>) {
+    /// number of samples after every batch, and ends it there if it says so.
+    pub fn index(&self, progress: impl FnMut(u64) -> ControlFlow<()>) -> (Index, Vec<Error>) {
         let span = self.span().unwrap_or_default();
-        let mut index = Index::limited(KEPT, span).telling(self.metadata());
-        let (mut errors, mut samples) = (Vec::new(), 0);
-        for batch in self.batches() {
-            match batch {
-                Ok(batch) => {
-                    index.append(&batch);
-                    samples += batch.samples.len() as u64;
-                    progress(samples);
-                }
-                Err(error) => errors.push(error),
-            }
-        }
-        (index, errors)
+        let index = Index::limited(KEPT, span).telling(self.metadata());
+        index.filled(self.batches(), progress)
     }
 
     /// Every loss.

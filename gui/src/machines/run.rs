@@ -16,7 +16,6 @@ use crate::app::App;
 use crate::run::{Active, Going, free};
 use crate::state::{NoticeKind, TargetState};
 use crate::timeline::Record;
-use crate::worker::files;
 use crate::worker::target::{Lane, Order, To};
 use crate::{Error, Result, widgets};
 
@@ -383,8 +382,7 @@ impl App {
         let recorded =
             recorded.is_some_and(|one| one.members.iter().any(|one| one.begun.is_some()));
         if recorded {
-            self.state.reading = Some((0, 0));
-            files::open_recording(self.workers.mail(), folder);
+            self.read_recording(folder);
         }
     }
 }

@@ -316,26 +316,33 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     std::fs::rename(&beside, path).map_err(failed)
 }
 
-/// Reads a recording and makes its index.
-pub(crate) fn open_recording(mail: &Mail, path: PathBuf) {
+/// Reads a recording and makes its index. Nothing is told of one that is stopped.
+pub(crate) fn open_recording(mail: &Mail, path: PathBuf, stop: StopFlag) {
     let mail = mail.clone();
     spawn("open recording", move || {
         let opened = read_recording(&path, &|done, all| {
+            if stop.is_stopped() {
+                return ControlFlow::Break(());
+            }
             mail.send(Message::RecordingProgress(done, all));
+            ControlFlow::Continue(())
         })
         .map(Box::new);
-        mail.send(Message::Recording(path, opened));
+        if !stop.is_stopped() {
+            mail.send(Message::Recording(path, opened));
+        }
     });
 }
 
 /// A recording, or all of a folder on one timeline.
-fn read_recording(path: &Path, progress: &dyn Fn(u64, u64)) -> Result<Opened> {
+fn read_recording(path: &Path, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<Opened> {
     let mut told = 0;
     let mut tell = |done, all| {
-        if done - told > 200_000 {
-            told = done;
-            progress(done, all);
+        if done - told <= 200_000 {
+            return ControlFlow::Continue(());
         }
+        told = done;
+        progress(done, all)
     };
     let size = |path: &Path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     let note = |recording: &Recording| recording.recovered().map(str::to_owned);

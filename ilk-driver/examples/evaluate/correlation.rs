@@ -1,5 +1,7 @@
 //! GILK's report, 4.1: entry events of the fork path, timed by GILK and by another tool at once.
 
+use std::ops::ControlFlow;
+
 use anyhow::{Context as _, ensure};
 use gilk_engine::session::Session;
 use gilk_samples::chart::{Chart, png, svg};
@@ -106,7 +108,7 @@ fn pictured(guest: &mut Guest, how: &How) -> anyhow::Result<()> {
     };
     guest.run_program("/bin/sh", &script, session, &path)?;
     let recording = Recording::open(&path)?;
-    let (index, errors) = Index::of(&recording, |_| ());
+    let (index, errors) = Index::of(&recording, |_| ControlFlow::Continue(()));
     ensure!(errors.is_empty(), "{errors:?}");
     let mut chart = Chart::new(recording.metadata(), &index);
     chart.title = format!(

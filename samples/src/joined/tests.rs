@@ -1,3 +1,5 @@
+use std::ops::ControlFlow;
+
 use tempfile::TempDir;
 
 use super::*;
@@ -183,7 +185,7 @@ fn check(metadata: &Metadata, index: &Index, marks: &[Mark]) {
 fn machines_lie_on_one_timeline() {
     let dir = TempDir::new().unwrap();
     let joined = two(&dir);
-    let (index, errors) = joined.index(|_| {});
+    let (index, errors) = joined.index(|_| ControlFlow::Continue(()));
     assert!(errors.is_empty());
     check(joined.metadata(), &index, &joined.marks().unwrap());
 }
@@ -196,7 +198,7 @@ fn what_is_written_is_a_recording_like_any_other() {
     assert_eq!(summary.samples, 24);
     let read = Recording::open(&path).unwrap();
     assert_eq!(read.recovered(), None);
-    let (index, errors) = Index::of(&read, |_| {});
+    let (index, errors) = Index::of(&read, |_| ControlFlow::Continue(()));
     assert!(errors.is_empty());
     check(read.metadata(), &index, &read.marks().unwrap());
 }

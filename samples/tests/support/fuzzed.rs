@@ -1,6 +1,7 @@
 //! What must hold whatever the bytes: what `fuzz` tries at random, and `tests/corpus.rs` on what it found.
 
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use gilk_samples::import::{Aligned, import};
@@ -25,7 +26,7 @@ pub(crate) fn recording(bytes: &[u8]) {
         let batches = opened.batches().flatten();
         let read: u64 = batches.map(|batch| batch.samples.len() as u64).sum();
         assert_eq!(opened.merged().filter(Result::is_ok).count() as u64, read);
-        let (index, _) = Index::of(&opened, |_| {});
+        let (index, _) = Index::of(&opened, |_| ControlFlow::Continue(()));
         assert_eq!(index.samples(), read);
         let _ = (opened.losses(), opened.marks(), opened.totals());
     }

@@ -1,5 +1,6 @@
 //! `ilk show`: a recording in the terminal, or as a picture.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -95,6 +96,7 @@ impl Shown {
             let of = recording.samples();
             let read = Index::of(&recording, |samples| {
                 progress.share(told(samples, of), "reading");
+                ControlFlow::Continue(())
             });
             return Ok(Self {
                 metadata: recording.metadata().clone(),
@@ -108,7 +110,10 @@ impl Shown {
         let joined = Joined::open(paths)?;
         joined.recordings().for_each(recovered);
         let of = joined.samples();
-        let read = joined.index(|samples| progress.share(told(samples, of), "reading"));
+        let read = joined.index(|samples| {
+            progress.share(told(samples, of), "reading");
+            ControlFlow::Continue(())
+        });
         progress.clear();
         join::print_clocks(joined.metadata());
         Ok(Self {

@@ -1,6 +1,7 @@
 //! Samples by the thread that ran, beside what the samples' own hooks find to be the thread.
 
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 
 use gilk_engine::session::Session;
 use gilk_samples::index::Index;
@@ -37,7 +38,7 @@ fn every_fork_and_every_exit_is_of_the_thread_that_it_says() {
     assert_eq!(outcome.summary.lost(), (0, 0));
 
     let recording = Recording::open(&outcome.recording).unwrap();
-    let (index, damaged) = Index::of(&recording, |_| ());
+    let (index, damaged) = Index::of(&recording, |_| ControlFlow::Continue(()));
     assert_eq!(damaged.len(), 0);
     let threads = index.threads().expect("running-thread tells them");
     let mut had = [BTreeSet::new(), BTreeSet::new()];

@@ -1,5 +1,6 @@
 //! One session on two machines at once: two labs, whose clocks have nothing to do with each other.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use gilk_samples::clocks::{Alignment, Reading};
@@ -76,7 +77,7 @@ right:"
     assert!(errors.iter().all(|error| *error < 50_000_000), "{errors:?}");
 
     // What the same program does at the same time lies at the same place.
-    let (index, troubles) = joined.index(|_| ());
+    let (index, troubles) = joined.index(|_| ControlFlow::Continue(()));
     assert!(troubles.is_empty());
     let clock = joined.metadata().clock;
     let rounds: Vec<Vec<f64>> = joined

@@ -1,0 +1,142 @@
+//! The schedule by the names of things: ends of bars, what snaps and what does not, groups, batches.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is not as it should be"
+)]
+
+mod support;
+
+use egui::{Event, Key, Modifiers, PointerButton, Pos2, Rect, vec2};
+use egui_kittest::kittest::Queryable;
+use support::{Window, browsing, click, fill, placements, press, settle};
+
+/// Two instruments of ten seconds: one from the beginning, one that launches after four.
+fn scheduled() -> Window {
+    let mut harness = browsing("kernel_clone");
+    click(&mut harness, "block 0 of kernel_clone");
+    click(&mut harness, "Add instrument");
+    click(&mut harness, "block 1 of kernel_clone");
+    fill(&mut harness, "Launch time", "4");
+    press(&mut harness, Modifiers::NONE, Key::Enter);
+    click(&mut harness, "Add instrument");
+    click(&mut harness, "Schedule tab");
+    harness
+}
+
+fn bar(harness: &Window, block: u32) -> Rect {
+    let name = format!("bar of timestamp pre kernel_clone block {block}");
+    harness.get_by_label(&name).rect()
+}
+
+/// Points of a second.
+fn second(harness: &Window) -> f32 {
+    (bar(harness, 1).left() - bar(harness, 0).left()) / 4.0
+}
+
+fn times(harness: &Window, place: usize) -> (f64, f64) {
+    let one = &placements(harness)[place];
+    (one.launch, one.splash)
+}
+
+/// Drags from one point to another, with keys held.
+fn drag(harness: &mut Window, from: Pos2, by: f32, modifiers: Modifiers) {
+    let press = |harness: &mut Window, pos, pressed| {
+        harness.event(Event::PointerButton {
+            pos,
+            button: PointerButton::Primary,
+            pressed,
+            modifiers,
+        });
+        harness.run_steps(2);
+    };
+    harness.event(Event::ModifiersChanged(modifiers));
+    harness.hover_at(from);
+    harness.run_steps(2);
+    press(harness, from, true);
+    for share in 1..=6 {
+        harness.hover_at(from + vec2(by * share as f32 / 6.0, 0.0));
+        harness.run_steps(2);
+    }
+    press(harness, from + vec2(by, 0.0), false);
+    harness.event(Event::ModifiersChanged(Modifiers::NONE));
+    settle(harness);
+}
+
+#[test]
+fn each_end_of_a_bar_is_dragged_by_itself() {
+    let mut harness = scheduled();
+    let second = second(&harness);
+    let rect = bar(&harness, 0);
+    let end = rect.right_center() - vec2(5.0, 0.0);
+    drag(&mut harness, end, -3.0 * second, Modifiers::NONE);
+    let (launch, splash) = times(&harness, 0);
+    assert_eq!(launch, 0.0);
+    assert!((splash - 7.0).abs() < 0.1, "{splash}");
+    let rect = bar(&harness, 0);
+    let begin = rect.left_center() + vec2(5.0, 0.0);
+    // Two points beside the other's launch: it snaps there.
+    drag(&mut harness, begin, 4.0 * second + 2.0, Modifiers::NONE);
+    assert_eq!(times(&harness, 0), (4.0, splash));
+    press(&mut harness, Modifiers::COMMAND, Key::Z);
+    assert_eq!(times(&harness, 0), (0.0, splash), "each is one step");
+    press(&mut harness, Modifiers::COMMAND, Key::Z);
+    assert_eq!(times(&harness, 0), (0.0, 10.0));
+}
+
+#[test]
+fn with_alt_nothing_snaps() {
+    let mut harness = scheduled();
+    let by = 4.0 * second(&harness) + 3.0;
+    let begin = bar(&harness, 0).left_center() + vec2(5.0, 0.0);
+    drag(&mut harness, begin, by, Modifiers::ALT);
+    let (launch, splash) = times(&harness, 0);
+    assert!(launch > 4.0 && launch < 4.3, "{launch}");
+    assert_eq!(splash, 10.0);
+}
+
+#[test]
+fn a_group_is_moved_as_one() {
+    let mut harness = scheduled();
+    // Both end a second earlier, so that there is room to move them.
+    let end = |block| format!("bar ends: timestamp pre kernel_clone block {block}");
+    for block in [0, 1] {
+        fill(&mut harness, &end(block), "8");
+        press(&mut harness, Modifiers::NONE, Key::Enter);
+    }
+    let all = harness.get_by_label("bar of all of kernel_clone").rect();
+    let by = second(&harness);
+    drag(&mut harness, all.center(), by, Modifiers::ALT);
+    let ((first, end), (second, last)) = (times(&harness, 0), times(&harness, 1));
+    assert!(first > 0.8 && first < 1.2, "{first}");
+    assert!((second - first - 4.0).abs() < 1e-5 && (end - last).abs() < 1e-5);
+    assert!((end - first - 8.0).abs() < 1e-5);
+    press(&mut harness, Modifiers::COMMAND, Key::Z);
+    assert_eq!(
+        (times(&harness, 0), times(&harness, 1)),
+        ((0.0, 8.0), (4.0, 8.0))
+    );
+}
+
+#[test]
+fn a_batch_says_what_it_writes_and_which_bounces_wait_for_their_slots() {
+    let mut harness = browsing("copy_process");
+    click(&mut harness, "block 0 of copy_process");
+    click(&mut harness, "Add to every hookable block");
+    click(&mut harness, "Schedule tab");
+    let mark = harness.get_by_label_contains("batch 0 at 0 s: ").rect();
+    harness.hover_at(mark.center());
+    harness.run_steps(30);
+    for words in [
+        "installs ",
+        "launches ",
+        "one wait: ",
+        " wait for bytes that a splice exposes",
+        "one after the other",
+    ] {
+        harness.get_by_label_contains(words);
+    }
+}
