@@ -185,8 +185,12 @@ impl Writer<'_, '_, '_> {
         while at.add(SPLICE_BYTES) <= limit && at < end {
             if self.low <= at && at <= self.high {
                 let (from, to) = donor(outline, first, behind, at, at.add(SPLICE_BYTES));
-                let bytes = outline.span(from, to).len();
-                self.add(3, bytes, at, Host::Donor(first, behind, limit));
+                // Of a function that is relocated whole, what waits may have no site of its own: then the
+                // donor would be it.
+                if self.hosts.waiting.binary_search(&from).is_err() {
+                    let bytes = outline.span(from, to).len();
+                    self.add(3, bytes, at, Host::Donor(first, behind, limit));
+                }
             }
             at = at.add(SPLICE_BYTES);
         }
