@@ -18,7 +18,7 @@ use gilk_engine::HookType;
 use gilk_gui::args::Start;
 use gilk_gui::desk::Pane;
 use gilk_gui::theme::{Colours, Palette};
-use support::{Window, browsing, click, fill, placements, press, say, settle, until, window};
+use support::{Window, browsing, click, placements, press, say, settle, until, window};
 
 /// Has a command of the palette carried out, to its end.
 fn said(harness: &mut Window, letters: &str) {
@@ -179,60 +179,6 @@ fn an_address_a_name_and_an_offset_are_gone_to() {
         press(&mut harness, Modifiers::NONE, Key::Escape);
         settle(&mut harness);
     }
-}
-
-#[test]
-fn a_bar_is_dragged_snaps_and_is_one_step() {
-    let mut harness = browsing("kernel_clone");
-    click(&mut harness, "block 0 of kernel_clone");
-    click(&mut harness, "Add instrument");
-    click(&mut harness, "block 1 of kernel_clone");
-    fill(&mut harness, "Launch time", "4");
-    press(&mut harness, Modifiers::NONE, Key::Enter);
-    click(&mut harness, "Add instrument");
-    assert_eq!(placements(&harness)[1].launch, 4.0);
-    click(&mut harness, "Schedule tab");
-    harness.get_by_label_contains("batch 0 at 0 s: ");
-    let bar = harness
-        .get_by_label("bar of timestamp pre kernel_clone block 0")
-        .rect();
-    let other = harness
-        .get_by_label("bar of timestamp pre kernel_clone block 1")
-        .rect();
-    let from = bar.left_center() + vec2(5.0, 0.0);
-    // Three points beside the other's launch: it snaps there.
-    let to = egui::pos2(other.left() + 5.0 + 3.0, from.y);
-    harness.drag_at(from);
-    harness.run_steps(2);
-    for share in 1..=6 {
-        harness.hover_at(from.lerp(to, share as f32 / 6.0));
-        harness.run_steps(2);
-    }
-    harness.drop_at(to);
-    settle(&mut harness);
-    let moved = &placements(&harness)[0];
-    assert_eq!((moved.launch, moved.splash), (4.0, 10.0));
-    press(&mut harness, Modifiers::COMMAND, Key::Z);
-    let back = &placements(&harness)[0];
-    assert_eq!(
-        (back.launch, back.splash),
-        (0.0, 10.0),
-        "one drag is one step"
-    );
-    fill(
-        &mut harness,
-        "bar ends: timestamp pre kernel_clone block 0",
-        "6.125",
-    );
-    press(&mut harness, Modifiers::NONE, Key::Enter);
-    assert_eq!(placements(&harness)[0].splash, 6.125);
-    click(&mut harness, "fold kernel_clone");
-    assert!(
-        harness
-            .query_by_label("bar of timestamp pre kernel_clone block 0")
-            .is_none()
-    );
-    harness.get_by_label("bar of all of kernel_clone");
 }
 
 #[test]

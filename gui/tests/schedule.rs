@@ -67,6 +67,34 @@ fn drag(harness: &mut Window, from: Pos2, by: f32, modifiers: Modifiers) {
 }
 
 #[test]
+fn a_bar_is_dragged_snaps_and_is_one_step() {
+    let mut harness = scheduled();
+    harness.get_by_label_contains("batch 0 at 0 s: ");
+    let rect = bar(&harness, 0);
+    // Three points beside the other's launch: it snaps there.
+    let by = bar(&harness, 1).left() - rect.left() + 3.0;
+    let end = rect.left_center() + vec2(5.0, 0.0);
+    drag(&mut harness, end, by, Modifiers::NONE);
+    assert_eq!(times(&harness, 0), (4.0, 10.0));
+    press(&mut harness, Modifiers::COMMAND, Key::Z);
+    assert_eq!(times(&harness, 0), (0.0, 10.0), "one drag is one step");
+    fill(
+        &mut harness,
+        "bar ends: timestamp pre kernel_clone block 0",
+        "6.125",
+    );
+    press(&mut harness, Modifiers::NONE, Key::Enter);
+    assert_eq!(times(&harness, 0).1, 6.125);
+    click(&mut harness, "fold kernel_clone");
+    assert!(
+        harness
+            .query_by_label("bar of timestamp pre kernel_clone block 0")
+            .is_none()
+    );
+    harness.get_by_label("bar of all of kernel_clone");
+}
+
+#[test]
 fn each_end_of_a_bar_is_dragged_by_itself() {
     let mut harness = scheduled();
     let second = second(&harness);
