@@ -23,6 +23,8 @@ const FILES: &[(&str, &str)] = files![
     "elapsed-histogram.gilk",
     "elapsed-total.gilk",
     "processor-time.gilk",
+    "cache-misses.gilk",
+    "event-totals.gilk",
     "return-value.gilk",
     "errors.gilk",
     "register.gilk",

@@ -200,6 +200,26 @@ fn times_are_right_under_recursion_and_preemption() {
 }
 
 #[test]
+fn events_belong_to_calls_that_stay_on_their_processor() {
+    tried(
+        "cache-misses",
+        "entry call=1 cpu=0 cache_misses=100 -> @from = 1
+         entry call=2 cpu=1 cache_misses=7 -> @from = 2
+         return call=1 cpu=0 cache_misses=130 -> sample 30
+         return call=2 cpu=0 cache_misses=140 -> nothing
+         return call=3 cpu=0 cache_misses=150 -> nothing",
+    );
+    tried(
+        "event-totals",
+        "entry call=1 cpu=0 cycles=10 instructions=20 cache_misses=3 branch_misses=4 -> @from = 1
+         return call=1 cpu=0 cycles=110 instructions=70 cache_misses=3 branch_misses=6 \
+             -> @cycles = 100, @instructions = 50, @cache_misses = 0, @branch_misses = 2, @calls = 1
+         entry call=1 cpu=0 cycles=200 instructions=100 cache_misses=9 branch_misses=9 -> @from = 1
+         return call=1 cpu=1 cycles=900 instructions=900 -> @calls = 1, @cycles = 100",
+    );
+}
+
+#[test]
 fn threads_are_counted_while_they_are_inside_or_wait() {
     tried(
         "threads-inside",

@@ -24,6 +24,7 @@ fn session() -> Session {
         vec![
             placement(FORK, 0, "misses", (0.0, 6.0)),
             placement(FORK, 0, "counter", (0.0, 6.0)),
+            placement(FORK, 0, "cache-misses", (0.0, 6.0)),
         ],
     );
     session.sources.insert("misses".into(), MISSES.into());
@@ -45,6 +46,14 @@ fn a_counter_that_is_not_there_is_refused_by_name_and_survived_where_it_was_beli
         .to_string();
     let why = "there is no counter of cache_misses here: the processor, or what emulates it";
     assert!(refused.contains(why), "{refused}");
+    for name in ["cache-misses", "event-totals"] {
+        let placements = vec![placement(FORK, 0, name, (0.0, 6.0))];
+        let library_only = pulsar(6.0, 500, placements);
+        let refused = gilk_engine::plan::plan(&shared.image, &library_only, &library, &layout);
+        let refused = refused.expect_err(name).to_string();
+        let named = refused.contains(name) && refused.contains("there is no counter of ");
+        assert!(named, "{refused}");
+    }
 
     let supposed = [(Event::Cycles, 1 << 30, 48), (Event::CacheMisses, 1, 48)];
     connection.suppose(Events {
@@ -63,11 +72,24 @@ fn a_counter_that_is_not_there_is_refused_by_name_and_survived_where_it_was_beli
     let values: Vec<u64> = own.map(|(_, one)| one.value).collect();
     assert_eq!(outcome.total(1), FORKS);
     assert_eq!(values, [5, 0].repeat(FORKS as usize));
-    let failed = FailedReads {
-        placement: 0,
-        instrument: "misses".into(),
-        count: 2 * FORKS,
+    // What is of the library samples those that end on the processor where they began.
+    let of_library = outcome.plan.instruments.iter();
+    let of_library = of_library.filter(|one| one.placement == 2);
+    let of_library: Vec<u64> = of_library.map(|one| one.id.pack()).collect();
+    let sampled = { outcome.samples.iter() }.filter(|(_, one)| of_library.contains(&one.id));
+    let sampled: Vec<u64> = sampled.map(|(_, one)| one.value).collect();
+    assert!(sampled.iter().all(|misses| *misses == 0), "{sampled:?}");
+    let calls = sampled.len() as u64;
+    assert!(calls > 0 && calls <= FORKS, "{calls}");
+    let failed = |placement, instrument: &str, count| FailedReads {
+        placement,
+        instrument: instrument.into(),
+        count,
     };
-    assert_eq!(outcome.summary.failed_reads, [failed]);
+    let expected = [
+        failed(0, "misses", 2 * FORKS),
+        failed(2, "cache-misses", FORKS + calls),
+    ];
+    assert_eq!(outcome.summary.failed_reads, expected);
     turn.assert_untouched();
 }
