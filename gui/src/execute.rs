@@ -278,9 +278,11 @@ impl App {
 
     /// Has the target run a session.
     pub(crate) fn begin(&mut self, plan: &Arc<VerifiedPlan>, session: Session, recording: PathBuf) {
-        let Some(target) = &mut self.target else {
+        let (Some(target), TargetState::Ready(info)) = (&mut self.target, &self.state.target)
+        else {
             return;
         };
+        let info = info.clone();
         let (stop, index) = (StopFlag::new(), Shared::default());
         let going = Going::default();
         self.state.machines.together = None;
@@ -301,7 +303,7 @@ impl App {
             session,
             recording,
             stop,
-            to: To::Alone(index),
+            to: To::Alone(index, info),
             going,
             together: None,
         });

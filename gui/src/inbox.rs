@@ -8,8 +8,8 @@ use egui::Context;
 use gilk_engine::Session;
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::image::FunctionId;
-use gilk_samples::metadata::Clock;
-use ilk_driver::client::{Summary, metadata};
+use gilk_samples::metadata::Metadata;
+use ilk_driver::client::Summary;
 
 use crate::Error;
 use crate::app::App;
@@ -215,10 +215,8 @@ impl App {
                     false => self.not_running_alone(),
                 }
             }
-            TargetNews::Started(clock, None) => self.started(clock),
-            TargetNews::Started(clock, Some(reading)) => {
-                self.member_started(number, clock, reading);
-            }
+            TargetNews::Started(described) => self.started(described),
+            TargetNews::Begun(clock, reading) => self.member_started(number, clock, reading),
             TargetNews::Ended(summary) if self.is_member(number) => {
                 self.member_ended(number, summary);
             }
@@ -267,21 +265,18 @@ impl App {
         }
     }
 
-    fn started(&mut self, clock: Clock) {
+    fn started(&mut self, described: Result<Box<Metadata>, Error>) {
         let Some(active) = &mut self.state.run.active else {
             return;
         };
         active.started = Some(Instant::now());
-        if let TargetState::Ready(info) = &self.state.target {
-            match metadata(active.plan.plan(), &active.session, info, clock) {
-                Ok(metadata) => {
-                    let mut record =
-                        Record::live(active.recording.clone(), metadata, active.duration);
-                    record.index = active.index.clone();
-                    self.state.timeline.open(record);
-                }
-                Err(error) => self.state.tell(NoticeKind::Bad, error.to_string()),
+        match described {
+            Ok(metadata) => {
+                let mut record = Record::live(active.recording.clone(), *metadata, active.duration);
+                record.index = active.index.clone();
+                self.state.timeline.open(record);
             }
+            Err(error) => self.state.tell(NoticeKind::Bad, error.to_string()),
         }
     }
 

@@ -106,13 +106,17 @@ impl Run {
     /// session; with a number if that exists, because a recording is never written over.
     #[must_use]
     pub fn recording_path(&self, session: &Session) -> PathBuf {
+        free(&self.wanted_path(session))
+    }
+
+    /// What was typed, or what it is called by the session's name.
+    pub(crate) fn wanted_path(&self, session: &Session) -> PathBuf {
         let typed = self.path.trim();
-        let wanted = if typed.is_empty() {
+        if typed.is_empty() {
             default_path(session)
         } else {
             PathBuf::from(typed)
-        };
-        free(&wanted)
+        }
     }
 }
 

@@ -10,9 +10,9 @@
 
 mod support;
 
-use egui::{Event, Key, Modifiers, PointerButton, Pos2, Rect, vec2};
+use egui::{Event, Key, Modifiers, Pos2, Rect, vec2};
 use egui_kittest::kittest::Queryable;
-use support::{Window, browsing, click, fill, placements, press, settle};
+use support::{Window, browsing, button, click, fill, placements, press, settle};
 
 /// Two instruments of ten seconds: one from the beginning, one that launches after four.
 fn scheduled() -> Window {
@@ -44,24 +44,15 @@ fn times(harness: &Window, place: usize) -> (f64, f64) {
 
 /// Drags from one point to another, with keys held.
 fn drag(harness: &mut Window, from: Pos2, by: f32, modifiers: Modifiers) {
-    let press = |harness: &mut Window, pos, pressed| {
-        harness.event(Event::PointerButton {
-            pos,
-            button: PointerButton::Primary,
-            pressed,
-            modifiers,
-        });
-        harness.run_steps(2);
-    };
     harness.event(Event::ModifiersChanged(modifiers));
     harness.hover_at(from);
     harness.run_steps(2);
-    press(harness, from, true);
+    button(harness, from, true);
     for share in 1..=6 {
         harness.hover_at(from + vec2(by * share as f32 / 6.0, 0.0));
         harness.run_steps(2);
     }
-    press(harness, from + vec2(by, 0.0), false);
+    button(harness, from + vec2(by, 0.0), false);
     harness.event(Event::ModifiersChanged(Modifiers::NONE));
     settle(harness);
 }

@@ -18,7 +18,7 @@ use crate::{Batch, Error, Result};
 mod totals;
 mod turn;
 
-pub use turn::{Joint, Turn};
+pub use turn::{Joint, Turn, unused};
 
 /// Several recordings, read as one.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl Joined {
             let own = recording.metadata();
             let turn = joint.turn(own, cpus(&recording), Alignment::of(&recording)?)?;
             let (first, last) = recording.span().unwrap_or_default();
-            joint.describe(name, own, &turn, turn.alignment().worst_ns(first, last));
+            joint.describe(&name, own, &turn, turn.alignment().worst_ns(first, last));
             members.push(Member { recording, turn });
         }
         Ok(Self {

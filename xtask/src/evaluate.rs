@@ -1,7 +1,7 @@
 //! `cargo xtask evaluate`.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::fail::{Fail, Result};
 use crate::packages::Purpose;
@@ -30,9 +30,7 @@ pub(crate) fn evaluate(yes: bool, words: &[String]) -> Result<()> {
         apt::provide(Purpose::Headless, yes, false)
     })?;
     stages.stage("the experiments", || experiments(PLACE, words))?;
-    stages.stage("the text and its pictures", || {
-        copied(&tool::root().join(PLACE), &tool::root().join(DOCS))
-    })?;
+    stages.stage("the text and its pictures", shown)?;
     stages.finish();
     println!("\nWhat came of it is {DOCS}/evaluation.md; recordings are in {PLACE}.");
     Ok(())
@@ -56,19 +54,30 @@ fn kept() -> Result<()> {
         tool::root().join(DOCS).join("evaluation"),
         tool::root().join(PLACE),
     );
-    let failed = |path: &Path, error| Fail::new(format!("cannot copy {}: {error}", path.display()));
-    fs::create_dir_all(&to).map_err(|error| failed(&to, error))?;
-    let files = fs::read_dir(&from).map_err(|error| failed(&from, error))?;
-    for file in files.flatten() {
-        let target = to.join(file.file_name());
-        if !target.exists() {
-            fs::copy(file.path(), target).map_err(|error| failed(&file.path(), error))?;
-        }
-    }
-    Ok(())
+    copied(&from, &to, |name| {
+        Some(to.join(name)).filter(|target| !target.exists())
+    })
 }
 
-fn copied(from: &Path, to: &Path) -> Result<()> {
+/// Brings the text, its figures and its pictures to where they are shown.
+fn shown() -> Result<()> {
+    let docs = tool::root().join(DOCS);
+    let beside = docs.join("evaluation");
+    copied(&tool::root().join(PLACE), &beside, |name| match name {
+        "evaluation.md" => Some(docs.join(name)),
+        shown
+            if [".png", ".svg", ".ron", ".figures.json"]
+                .iter()
+                .any(|ending| shown.ends_with(ending)) =>
+        {
+            Some(beside.join(name))
+        }
+        _ => None,
+    })
+}
+
+/// Makes a folder, and copies the files of another to where each of that name belongs, if anywhere.
+fn copied(from: &Path, to: &Path, target: impl Fn(&str) -> Option<PathBuf>) -> Result<()> {
     let failed = |path: &Path, error: std::io::Error| {
         Fail::new(format!(
             "cannot copy {} to {}: {error}",
@@ -76,25 +85,13 @@ fn copied(from: &Path, to: &Path) -> Result<()> {
             to.display()
         ))
     };
-    let pictures = to.join("evaluation");
-    fs::create_dir_all(&pictures).map_err(|error| failed(from, error))?;
+    fs::create_dir_all(to).map_err(|error| failed(from, error))?;
     let files = fs::read_dir(from).map_err(|error| failed(from, error))?;
     for file in files.flatten().map(|entry| entry.path()) {
-        let Some(name) = file.file_name().and_then(|name| name.to_str()) else {
-            continue;
-        };
-        let target = match name {
-            "evaluation.md" => to.join(name),
-            shown
-                if [".png", ".svg", ".ron", ".figures.json"]
-                    .iter()
-                    .any(|ending| shown.ends_with(ending)) =>
-            {
-                pictures.join(name)
-            }
-            _ => continue,
-        };
-        fs::copy(&file, target).map_err(|error| failed(&file, error))?;
+        let name = file.file_name().and_then(|name| name.to_str());
+        if let Some(target) = name.and_then(&target) {
+            fs::copy(&file, target).map_err(|error| failed(&file, error))?;
+        }
     }
     Ok(())
 }

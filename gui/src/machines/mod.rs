@@ -10,7 +10,8 @@ pub(crate) mod run;
 use std::sync::Arc;
 
 use gilk_engine::VerifiedPlan;
-use ilk_driver::client::{Place, Way, unused};
+use gilk_samples::joined::unused;
+use ilk_driver::client::{Place, Way};
 
 use crate::app::App;
 use crate::args::Source;

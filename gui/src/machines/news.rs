@@ -44,12 +44,10 @@ impl App {
                 self.member_left(number);
                 self.lost(number, "It was left.".to_owned());
             }
-            TargetNews::Started(clock, Some(reading)) => {
-                self.member_started(number, clock, reading);
-            }
+            TargetNews::Begun(clock, reading) => self.member_started(number, clock, reading),
             TargetNews::Ended(summary) => self.member_ended(number, summary),
             // Machines beside the target run nothing alone, and are no labs.
-            TargetNews::Started(_, None) | TargetNews::Console(_) => {}
+            TargetNews::Started(_) | TargetNews::Console(_) => {}
         }
     }
 

@@ -86,7 +86,7 @@ impl Together {
         for member in &self.members {
             let turn = turn(&mut joint, &member.metadata, member.alignment())?;
             let error = member.error_ns(0.0);
-            joint.describe(member.name.clone(), &member.metadata, &turn, error);
+            joint.describe(&member.name, &member.metadata, &turn, error);
         }
         Ok(joint.finish())
     }
@@ -129,12 +129,7 @@ impl App {
 
     fn begin_together(&mut self, plan: &Arc<VerifiedPlan>, session: Session) -> Result<()> {
         let parts = self.parts(plan);
-        let typed = self.state.run.path.trim();
-        let wanted = match typed.is_empty() {
-            true => crate::run::default_path(&session),
-            false => PathBuf::from(typed),
-        };
-        let folder = folder(&wanted);
+        let folder = folder(&self.state.run.wanted_path(&session));
         let index = Shared::default();
         let made = Arc::new(Once::new());
         let mut joint = Joint::default();

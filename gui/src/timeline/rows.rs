@@ -123,20 +123,17 @@ pub(super) fn name(
         4.0,
         tokens.lane(of.index),
     );
-    let hits = painter.layout_no_wrap(
-        widgets::grouped(record.hits_of(info, of.whose)),
-        code(text::CODE),
-        tokens.strong,
-    );
+    let hits = record.hits_of(info, of.whose);
+    let number = painter.layout_no_wrap(widgets::grouped(hits), code(text::CODE), tokens.strong);
     painter.galley(
         pos2(
-            right - hits.size().x,
-            row.center().y - 8.0 - hits.size().y / 2.0,
+            right - number.size().x,
+            row.center().y - 8.0 - number.size().y / 2.0,
         ),
-        hits.clone(),
+        number.clone(),
         tokens.strong,
     );
-    let room = right - hits.size().x - left - 24.0;
+    let room = right - number.size().x - left - 24.0;
     let title = widgets::truncated(
         painter,
         info.instrument.clone(),
@@ -177,15 +174,14 @@ pub(super) fn name(
     let heat = hottest.map_or_else(String::new, |most| {
         format!(", as heat of up to {most} in a cell")
     });
-    let hits = record.hits_of(info, of.whose);
+    let label = of.label(record);
     let response = widgets::named(
         response,
         Role::Label,
-        &format!("lane {}: {hits}{heat}", of.label(record)),
+        &format!("lane {label}: {hits}{heat}"),
     );
     let words = format!(
-        "{}\nfrom {} to {}{heat}",
-        of.label(record),
+        "{label}\nfrom {} to {}{heat}",
         moment(info.launch),
         moment(info.splash)
     );

@@ -34,7 +34,7 @@ use gilk_engine::plan::Note;
 use gilk_engine::{Session, VerifiedPlan};
 use gilk_instruments::Definition;
 use gilk_samples::clocks::Reading;
-use gilk_samples::metadata::Clock;
+use gilk_samples::metadata::{Clock, Metadata};
 use ilk_driver::client::{Summary, TargetInfo};
 use ilk_driver::sources::Sources;
 
@@ -127,9 +127,10 @@ pub enum TargetNews {
     Failed(Error),
     /// It was cancelled; the thread has ended.
     Cancelled,
-    /// A session has begun; its samples are in the index that came with the order. With several machines,
-    /// how its clock was read.
-    Started(Clock, Option<Reading>),
+    /// A session has begun; its samples are in the index that came with the order. What it says of itself.
+    Started(Result<Box<Metadata>, Error>),
+    /// The same, of a machine among several: its clock, and how that was read.
+    Begun(Clock, Reading),
     /// The session that ran is over.
     Ended(Result<Box<Summary>, Error>),
 }

@@ -45,8 +45,8 @@ pub(crate) struct Order {
 
 /// Where samples of a run are added.
 pub(crate) enum To {
-    /// To an index of their own.
-    Alone(Shared),
+    /// To an index of their own, of a target that is described so.
+    Alone(Shared, TargetInfo),
     /// To one that several machines share.
     Beside(Lane),
 }
@@ -333,7 +333,6 @@ fn converse(
             going: order.going,
             plan: Arc::clone(&order.plan),
             session: order.session.clone(),
-            info: connection.info().clone(),
         };
         let (drained, all_told) = unbounded::<()>();
         spawn("events", move || {
@@ -375,22 +374,18 @@ struct Kept {
     going: Going,
     plan: Arc<VerifiedPlan>,
     session: Session,
-    info: TargetInfo,
 }
 
 /// Adds samples to the index, which the window only looks at, and keeps how the run is going where the
 /// window looks: nothing waits for a window that does not draw.
 fn pass_on(heard: &Receiver<Event>, into: Kept, mail: &Mail, number: u64) {
-    let started = |clock, reading| {
-        mail.send(Message::Target(number, TargetNews::Started(clock, reading)));
-    };
+    let tell = |news| mail.send(Message::Target(number, news));
     let Kept {
         recording,
         mut to,
         going,
         plan,
         session,
-        info,
     } = into;
     let duration = session.duration;
     let mut looked = Instant::now();
@@ -399,7 +394,7 @@ fn pass_on(heard: &Receiver<Event>, into: Kept, mail: &Mail, number: u64) {
         match event {
             Event::Samples(batch) => {
                 match &to {
-                    To::Alone(index) => index.append(&batch),
+                    To::Alone(index, _) => index.append(&batch),
                     To::Beside(lane) => lane.index.append(&lane.turn.batch(&batch)),
                 }
                 going.change(|live| live.samples += batch.samples.len() as u64);
@@ -410,14 +405,15 @@ fn pass_on(heard: &Receiver<Event>, into: Kept, mail: &Mail, number: u64) {
                 live.missed += samples;
             }),
             Event::Started(clock) => match &to {
-                To::Alone(index) => {
+                To::Alone(index, info) => {
                     let empty = Index::limited(KEPT, (clock.start, clock.tsc(duration)));
-                    // What cannot be described the window says itself.
-                    index.replace(match metadata(plan.plan(), &session, &info, clock) {
-                        Ok(described) => empty.telling(&described),
+                    let described = metadata(plan.plan(), &session, info, clock);
+                    index.replace(match &described {
+                        Ok(described) => empty.telling(described),
                         Err(_) => empty,
                     });
-                    started(clock, None);
+                    let described = described.map(Box::new).map_err(Error::from);
+                    tell(TargetNews::Started(described));
                 }
                 To::Beside(_) => begun = Some(clock),
             },
@@ -427,7 +423,7 @@ fn pass_on(heard: &Receiver<Event>, into: Kept, mail: &Mail, number: u64) {
                     let alignment = Alignment::new([reading], clock);
                     let ends = [clock.start, clock.tsc(duration)].map(|tsc| alignment.unix_ns(tsc));
                     lane.begin(ends, alignment);
-                    started(clock, Some(reading));
+                    tell(TargetNews::Begun(clock, reading));
                 }
             }
             Event::Switched(switch) => going.change(|live| {

@@ -6,10 +6,8 @@ use anyhow::Context as _;
 
 use crate::parts::{PARTS, Part};
 
-/// The kernels measured on: Debian's own, and the later series of the same archive.
-const SERIES: [Option<&str>; 2] = [None, Some("6.12")];
-/// What [`SERIES`] are called on the command line.
-const KERNELS: [&str; 2] = ["debian", "6.12"];
+/// The kernels measured on, as the command line calls them: Debian's own, and the later series of the same archive.
+const KERNELS: [(&str, Option<&str>); 2] = [("debian", None), ("6.12", Some("6.12"))];
 
 /// What was asked for.
 pub(crate) struct Asked {
@@ -27,7 +25,7 @@ pub(crate) fn asked(mut words: impl Iterator<Item = String>) -> anyhow::Result<A
         runs: 1,
         quick: false,
         add: false,
-        series: SERIES.to_vec(),
+        series: KERNELS.map(|(_, series)| series).to_vec(),
         out: None,
         parts: Vec::new(),
     };
@@ -41,10 +39,9 @@ pub(crate) fn asked(mut words: impl Iterator<Item = String>) -> anyhow::Result<A
             }
             "--on" => {
                 let name = words.next().unwrap_or_default();
-                let at = KERNELS.iter().position(|kernel| *kernel == name);
-                let series = at.and_then(|at| SERIES.get(at));
-                let series =
-                    series.with_context(|| format!("--on wants one of {}", KERNELS.join(", ")))?;
+                let known = KERNELS.iter().find(|(kernel, _)| *kernel == name);
+                let names = KERNELS.map(|(kernel, _)| kernel).join(", ");
+                let (_, series) = known.with_context(|| format!("--on wants one of {names}"))?;
                 asked.series = vec![*series];
             }
             "--out" => {

@@ -2,8 +2,8 @@
 //!
 //! `evaluate [--quick] [--runs N] [--on KERNEL] [--add] [--out DIR] [PART…]`: all parts where none is named. Each is
 //! done on Debian's own kernel and on the later one, or with `--on` on one of them (`debian`, `6.12`); `--quick` does
-//! less of each, on the first alone. With `--out` each part's table, figures and recordings go there; with `--add`
-//! these runs join those whose figures are there already. What the text claims is checked: a claim that does not
+//! less of each, on the first alone. With `--out` each part's figures, pictures and recordings go there, and
+//! the text of all whose figures are there; with `--add` these runs join those. What the text claims is checked: a claim that does not
 //! hold is an error. `cargo xtask evaluate` runs this, and `cargo xtask test` runs it quickly.
 //!
 //! Where instructions are counted, it is by an emulator whose time stamp counter counts them (QEMU's `-icount

@@ -37,7 +37,7 @@ pub use describe::{label, metadata};
 pub use event::{
     AggregateSummary, Event, FailedReads, InstrumentSummary, StopFlag, Summary, Switch,
 };
-pub use place::{Place, Way, unused};
+pub use place::{Place, Way};
 pub use resume::resume;
 pub use together::{Machine, Seat, together};
 pub use way::{Carried, measure_way};

@@ -74,16 +74,6 @@ impl Place {
     }
 }
 
-/// The name, or the same with a number behind it where that is taken.
-#[must_use]
-pub fn unused(name: &str, taken: impl Fn(&str) -> bool) -> String {
-    let numbered = (2..u32::MAX).map(|number| format!("{name}-{number}"));
-    std::iter::once(name.to_owned())
-        .chain(numbered)
-        .find(|name| !taken(name))
-        .unwrap_or_else(|| name.to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -110,12 +100,5 @@ mod tests {
         let called: Vec<String> = all.iter().map(Place::called).collect();
         assert_eq!(called, ["a", "root@web1"]);
         assert!(Place::several("a=/run/x.sock,").is_err());
-    }
-
-    #[test]
-    fn those_of_one_name_are_told_apart() {
-        let taken = ["web", "web-2"];
-        let free = |name| unused(name, |name| taken.contains(&name));
-        assert_eq!((free("web"), free("db")), ("web-3".into(), "db".into()));
     }
 }

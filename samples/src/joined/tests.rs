@@ -295,3 +295,10 @@ fn totals_are_told_by_machine_and_in_time() {
     joined.write(&all, |_| {}).unwrap();
     check(Recording::open(&all).unwrap().totals());
 }
+
+#[test]
+fn those_of_one_name_are_told_apart() {
+    let taken = ["web", "web-2"];
+    let free = |name| unused(name, |name| taken.contains(&name));
+    assert_eq!((free("web"), free("db")), ("web-3".into(), "db".into()));
+}

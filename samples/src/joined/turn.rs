@@ -116,9 +116,10 @@ impl Joint {
     }
 
     /// Adds what the machine that `turn` was made for says of itself, and how far its times may be off.
-    pub fn describe(&mut self, name: String, own: &Metadata, turn: &Turn, error_ns: Option<u64>) {
+    pub fn describe(&mut self, name: &str, own: &Metadata, turn: &Turn, error_ns: Option<u64>) {
         let joint = &mut self.metadata;
-        let name = unused(&joint.machines, name);
+        let machines = &joint.machines;
+        let name = unused(name, |name| machines.iter().any(|one| one.name == name));
         if joint.machines.is_empty() {
             own.session.clone_into(&mut joint.session);
         }
@@ -186,17 +187,14 @@ impl Joint {
     }
 }
 
-/// The name, or with a number behind it if another machine has it.
-fn unused(machines: &[MachineInfo], name: String) -> String {
-    let taken = |name: &str| machines.iter().any(|machine| machine.name == name);
-    if !taken(&name) {
-        return name;
-    }
-    let numbered = (2..).map(|number| format!("{name}-{number}"));
-    numbered
-        .take(machines.len() + 1)
+/// The name, or the same with a number behind it where that is taken.
+#[must_use]
+pub fn unused(name: &str, taken: impl Fn(&str) -> bool) -> String {
+    let numbered = (2..u32::MAX).map(|number| format!("{name}-{number}"));
+    std::iter::once(name.to_owned())
+        .chain(numbered)
         .find(|name| !taken(name))
-        .unwrap_or(name)
+        .unwrap_or_else(|| name.to_owned())
 }
 
 /// One more than the largest major number.
