@@ -27,6 +27,17 @@ pub struct Metadata {
     pub machines: Vec<MachineInfo>,
 }
 
+impl Metadata {
+    /// What a person calls a CPU: `CPU 3`; of a recording that was joined, `CPU 1 of web2`.
+    #[must_use]
+    pub fn cpu_name(&self, cpu: u16) -> String {
+        match MachineInfo::of(&self.machines, cpu).and_then(|place| self.machines.get(place)) {
+            Some(machine) => format!("CPU {} of {}", cpu - machine.first_cpu, machine.name),
+            None => format!("CPU {cpu}"),
+        }
+    }
+}
+
 /// A machine of a joined recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineInfo {
@@ -41,6 +52,16 @@ pub struct MachineInfo {
     /// How far its times may be off from those of whoever recorded, in nanoseconds; `None` where that is
     /// not known, and they are by its own clock.
     pub error_ns: Option<u64>,
+}
+
+impl MachineInfo {
+    /// The place of the machine that a CPU is of, if there are any: their CPUs are counted through.
+    #[must_use]
+    pub fn of(machines: &[Self], cpu: u16) -> Option<usize> {
+        machines
+            .iter()
+            .rposition(|machine| machine.first_cpu <= cpu)
+    }
 }
 
 /// How TSC ticks become seconds and wall-clock time.

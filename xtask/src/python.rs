@@ -8,10 +8,11 @@ use crate::fail::{Fail, Result};
 use crate::tool;
 
 /// What is installed, and what it is imported by.
-const READERS: [(&str, &str); 4] = [
+const READERS: [(&str, &str); 5] = [
     ("pyarrow", "pyarrow"),
     ("polars", "polars"),
     ("duckdb", "duckdb"),
+    ("pillow", "PIL"),
     (
         "perfetto",
         "perfetto.protos.perfetto.trace.perfetto_trace_pb2",

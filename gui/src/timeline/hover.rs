@@ -2,7 +2,7 @@
 
 use gilk_samples::Meaning;
 use gilk_samples::index::{Part, Point};
-use gilk_samples::metadata::{Clock, InstrumentInfo};
+use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
 use gilk_samples::record::ALL_CPUS;
 
 use super::lanes::number;
@@ -14,10 +14,11 @@ use crate::widgets;
 pub(crate) fn words(
     (whose, index): (Whose, Part<'_>),
     info: &InstrumentInfo,
-    clock: Clock,
+    metadata: &Metadata,
     at: f64,
     reach: f64,
 ) -> Option<Vec<String>> {
+    let clock = metadata.clock;
     let (from, to) = (
         tick(clock, at - reach),
         tick(clock, at + reach).saturating_add(1),
@@ -40,7 +41,7 @@ pub(crate) fn words(
             .into_iter()
             .find(|point| point.tsc.saturating_sub(point.value) <= tsc);
         if let Some(slice) = slice {
-            return Some(one(info, clock, slice, whose));
+            return Some(one(info, metadata, slice, whose));
         }
     }
     if total.count == 0 {
@@ -63,14 +64,15 @@ pub(crate) fn words(
         .samples_in(info.id, from, to, 64)
         .into_iter()
         .min_by_key(|point| point.tsc.abs_diff(middle))?;
-    let mut lines = one(info, clock, nearest, whose);
+    let mut lines = one(info, metadata, nearest, whose);
     if total.count > 1 {
         lines.push(format!("and {} more within a few pixels", total.count - 1));
     }
     Some(lines)
 }
 
-fn one(info: &InstrumentInfo, clock: Clock, point: Point, whose: Whose) -> Vec<String> {
+fn one(info: &InstrumentInfo, metadata: &Metadata, point: Point, whose: Whose) -> Vec<String> {
+    let clock = metadata.clock;
     let mut lines = vec![format!("at {}", moment(clock.seconds(point.tsc)))];
     match info.meaning {
         Meaning::Event => {}
@@ -78,7 +80,7 @@ fn one(info: &InstrumentInfo, clock: Clock, point: Point, whose: Whose) -> Vec<S
     }
     // A thread's samples have its place where others have the CPU.
     if point.cpu != ALL_CPUS && !matches!(whose, Whose::Thread(..)) {
-        lines.push(format!("CPU {}", point.cpu));
+        lines.push(metadata.cpu_name(point.cpu));
     }
     lines
 }

@@ -67,7 +67,7 @@ impl Whose {
     pub(crate) fn name(self, record: &Record) -> Option<String> {
         match self {
             Self::All => None,
-            Self::Cpu(cpu) => Some(format!("CPU {cpu}")),
+            Self::Cpu(cpu) => Some(record.metadata.cpu_name(cpu)),
             Self::Thread(thread, _) => {
                 let index = record.index.look();
                 index.threads().map(|threads| threads.name(thread))

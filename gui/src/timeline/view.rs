@@ -328,7 +328,7 @@ fn pointed(
         let words = hover::words(
             (of.whose, of.whose.part(&index)),
             of.info,
-            record.metadata.clock,
+            &record.metadata,
             at,
             4.0 / scale.density(),
         )?;

@@ -64,7 +64,10 @@ pub fn terminal(chart: &Chart<'_>, columns: usize) -> String {
     }
     out.push_str(&axis(chart, label_width, width));
     if let Some(lost) = chart.lost() {
-        out.push_str(&format!("lost: {lost}\n{}", Loss::by_cpu(chart.losses)));
+        out.push_str(&format!(
+            "lost: {lost}\n{}",
+            Loss::by_cpu(chart.losses, chart.metadata)
+        ));
     }
     if left_out > 0 {
         out.push_str(&format!("and {left_out} more instruments\n"));

@@ -18,17 +18,17 @@ use crate::recording::{LossCause, MarkKind};
 const ENOUGH: usize = 1 << 15;
 
 /// Writes trace events.
-pub(super) struct Chrome<W> {
+pub(super) struct Chrome<'a, W> {
     out: W,
     bytes: Vec<u8>,
     clock: Clock,
-    tracks: Tracks,
+    tracks: Tracks<'a>,
     /// The names of tracks that count, in JSON: a counter is known by its name alone.
     counters: std::collections::HashMap<u64, String>,
 }
 
-impl<W: Write> Chrome<W> {
-    pub(super) fn new(out: W, metadata: &Metadata) -> Self {
+impl<'a, W: Write> Chrome<'a, W> {
+    pub(super) fn new(out: W, metadata: &'a Metadata) -> Self {
         let about = json!({
             "kernel": metadata.kernel,
             "cpus": metadata.cpus,
@@ -155,7 +155,7 @@ pub(super) fn mark_name(kind: MarkKind) -> &'static str {
     }
 }
 
-impl<W: Write> Sink for Chrome<W> {
+impl<W: Write> Sink for Chrome<'_, W> {
     fn item(&mut self, item: &Item) -> io::Result<()> {
         match item {
             Item::Sample(cpu, sample) => self.sample(*cpu, sample),

@@ -63,17 +63,17 @@ const ROOT: u64 = 1 << 40;
 const NOTES: u64 = 2 << 40;
 
 /// Writes packets.
-pub(super) struct Perfetto<W> {
+pub(super) struct Perfetto<'a, W> {
     out: W,
     bytes: Vec<u8>,
     clock: Clock,
-    tracks: Tracks,
+    tracks: Tracks<'a>,
     /// Numbers of names that were written.
     names: HashMap<u64, u64>,
 }
 
-impl<W: Write> Perfetto<W> {
-    pub(super) fn new(out: W, metadata: &Metadata) -> Self {
+impl<'a, W: Write> Perfetto<'a, W> {
+    pub(super) fn new(out: W, metadata: &'a Metadata) -> Self {
         let mut new = Self {
             out,
             bytes: Vec::new(),
@@ -220,12 +220,13 @@ fn value(out: &mut Vec<u8>, value: u64) {
     });
 }
 
-impl<W: Write> Sink for Perfetto<W> {
+impl<W: Write> Sink for Perfetto<'_, W> {
     fn item(&mut self, item: &Item) -> io::Result<()> {
         match item {
             Item::Sample(cpu, sample) => self.sample(*cpu, sample),
             Item::Loss(loss) => {
-                let name = format!("{} · CPU {}", loss_name(loss.cause), loss.cpu);
+                let cpu = self.tracks.metadata.cpu_name(loss.cpu);
+                let name = format!("{} · {cpu}", loss_name(loss.cause));
                 self.note(loss.tsc, &name, loss.count);
             }
             Item::Mark(mark) => {

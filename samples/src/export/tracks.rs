@@ -54,9 +54,11 @@ pub(super) struct Name {
 
 /// Hands out tracks.
 #[derive(Debug)]
-pub(super) struct Tracks {
+pub(super) struct Tracks<'a> {
     names: HashMap<u64, Name>,
     numbers: HashMap<Key, u64>,
+    /// How CPUs are called.
+    pub(super) metadata: &'a Metadata,
     /// When the last time of each slot ended.
     ends: HashMap<(u64, u16), Vec<u64>>,
 }
@@ -88,11 +90,12 @@ pub(super) fn plain_id(id: u64) -> String {
     InstrumentId::unpack(id).map_or_else(|| id.to_string(), |id| id.to_string())
 }
 
-impl Tracks {
-    pub(super) fn new(metadata: &Metadata) -> Self {
+impl<'a> Tracks<'a> {
+    pub(super) fn new(metadata: &'a Metadata) -> Self {
         Self {
             names: names(metadata),
             numbers: HashMap::new(),
+            metadata,
             ends: HashMap::new(),
         }
     }
@@ -104,10 +107,10 @@ impl Tracks {
 
     /// What a track of `id` on `cpu` is called.
     pub(super) fn title(&mut self, id: u64, cpu: u16) -> String {
-        let label = &self.name(id).label;
+        let label = self.name(id).label.clone();
         match cpu {
-            ALL_CPUS => label.clone(),
-            cpu => format!("{label} · CPU {cpu}"),
+            ALL_CPUS => label,
+            cpu => format!("{label} · {}", self.metadata.cpu_name(cpu)),
         }
     }
 
@@ -172,7 +175,8 @@ mod tests {
                 launch: 0.0,
                 splash: 1.0,
             };
-            let mut tracks = Tracks::new(&Metadata { instruments: vec![instrument], ..Metadata::default() });
+            let metadata = Metadata { instruments: vec![instrument], ..Metadata::default() };
+            let mut tracks = Tracks::new(&metadata);
             let mut ends: HashMap<u64, (u64, u16)> = HashMap::new();
             let mut now = 1000;
             for (gap, value, cpu) in times {

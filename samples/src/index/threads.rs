@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::Index;
-use crate::metadata::{InstrumentInfo, Metadata};
+use crate::metadata::{InstrumentInfo, MachineInfo, Metadata};
 use crate::record::ALL_CPUS;
 use crate::{Batch, Meaning};
 
@@ -45,8 +45,8 @@ pub enum Thread {
 #[derive(Debug, Default)]
 pub struct Threads {
     tellers: BTreeSet<u64>,
-    /// The first CPU of each machine, and its name, of a joined recording.
-    machines: Vec<(u16, String)>,
+    /// Those of a joined recording.
+    machines: Vec<MachineInfo>,
     /// The place of the thread that a CPU runs.
     running: HashMap<u16, u16>,
     places: HashMap<(usize, u64), u16>,
@@ -58,12 +58,9 @@ impl Threads {
     pub(super) fn of(metadata: &Metadata, index: Index) -> Option<Self> {
         let tellers = metadata.instruments.iter().filter(|info| tells(info));
         let tellers: BTreeSet<u64> = tellers.map(|info| info.id).collect();
-        let machines = metadata.machines.iter();
         (!tellers.is_empty()).then(|| Self {
             tellers,
-            machines: machines
-                .map(|machine| (machine.first_cpu, machine.name.clone()))
-                .collect(),
+            machines: metadata.machines.clone(),
             index,
             ..Self::default()
         })
@@ -75,7 +72,8 @@ impl Threads {
             // Totals are no thread's.
             return self.index.append(batch);
         }
-        let machine = self.machine(batch.cpu);
+        // One machine alone is the first.
+        let machine = MachineInfo::of(&self.machines, batch.cpu).unwrap_or(0);
         let mut place = self.running.get(&batch.cpu).copied().unwrap_or(UNKNOWN);
         let mut of: BTreeMap<u16, Batch> = BTreeMap::new();
         for sample in &batch.samples {
@@ -92,12 +90,6 @@ impl Threads {
         for batch in of.values() {
             self.index.append(batch);
         }
-    }
-
-    /// The machine of a CPU of a joined recording; 0 where there is one.
-    fn machine(&self, cpu: u16) -> usize {
-        let later = |(first, _): &(u16, String)| *first <= cpu;
-        self.machines.iter().rposition(later).unwrap_or(0)
     }
 
     fn place(&mut self, machine: usize, number: u64) -> u16 {
@@ -134,7 +126,7 @@ impl Threads {
     pub fn name(&self, thread: Thread) -> String {
         match thread {
             Thread::Known(machine, number) => match self.machines.get(machine) {
-                Some((_, name)) => format!("thread {number} of {name}"),
+                Some(machine) => format!("thread {number} of {}", machine.name),
                 None => format!("thread {number}"),
             },
             Thread::Other => "other threads".to_owned(),
@@ -149,7 +141,6 @@ mod tests {
 
     use super::*;
     use crate::Sample;
-    use crate::metadata::MachineInfo;
 
     const TELLER: u64 = 7;
 

@@ -5,6 +5,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::clocks::Reading;
 use crate::metadata::{Clock, InstrumentInfo};
+use crate::recording::LossCause;
 use crate::totals::{Bucket, FailedReads, Summary as Value, Total, Totals};
 use crate::{HookType, InstrumentId, Meaning, Sample};
 
@@ -301,4 +302,31 @@ fn those_of_one_name_are_told_apart() {
     let taken = ["web", "web-2"];
     let free = |name| unused(name, |name| taken.contains(&name));
     assert_eq!((free("web"), free("db")), ("web-3".into(), "db".into()));
+}
+
+#[test]
+fn cpus_are_called_by_their_machines() {
+    let dir = TempDir::new().unwrap();
+    let joined = two(&dir);
+    let metadata = joined.metadata();
+    let of = |cpu| metadata.cpu_name(cpu);
+    let named = [0, 1, 2, 3].map(of);
+    let wanted = [
+        "CPU 0 of web1",
+        "CPU 1 of web1",
+        "CPU 0 of web2",
+        "CPU 1 of web2",
+    ];
+    assert_eq!(named, wanted);
+    assert_eq!(Metadata::default().cpu_name(3), "CPU 3");
+    let loss = |cpu, count| Loss {
+        cpu,
+        tsc: 1,
+        cause: LossCause::RingFull,
+        count,
+    };
+    assert_eq!(
+        Loss::by_cpu(&[loss(3, 5), loss(0, 7)], metadata),
+        "lost on CPU 0 of web1: 7 (ring full)\nlost on CPU 1 of web2: 5 (ring full)\n"
+    );
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::chart::scale::grouped;
+use crate::metadata::Metadata;
 
 /// The column `kind`: which sort of row this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -130,9 +131,9 @@ impl Loss {
         sums.into_values().collect()
     }
 
-    /// The same in words, a line a CPU; empty if nothing was lost.
+    /// The same in words, a line a CPU, as `metadata` names it; empty if nothing was lost.
     #[must_use]
-    pub fn by_cpu(losses: &[Self]) -> String {
+    pub fn by_cpu(losses: &[Self], metadata: &Metadata) -> String {
         let sums = Self::summed(losses);
         let cpus = sums.chunk_by(|one, next| one.cpu == next.cpu);
         let lines = cpus.map(|of| {
@@ -140,9 +141,9 @@ impl Loss {
                 let (count, cause) = (grouped(loss.count), loss.cause.words());
                 format!("{count} ({cause})")
             });
-            let cpu = of.first().map_or(0, |loss| loss.cpu);
+            let cpu = metadata.cpu_name(of.first().map_or(0, |loss| loss.cpu));
             let causes: Vec<String> = causes.collect();
-            format!("lost on CPU {cpu}: {}\n", causes.join(", "))
+            format!("lost on {cpu}: {}\n", causes.join(", "))
         });
         lines.collect()
     }
@@ -250,7 +251,7 @@ mod tests {
             prop_assert!(sums.is_sorted_by_key(|loss| (loss.cpu, RowKind::Loss(loss.cause).number())));
             let mut cpus: Vec<u16> = sums.iter().map(|loss| loss.cpu).collect();
             cpus.dedup();
-            prop_assert_eq!(Loss::by_cpu(&losses).lines().count(), cpus.len());
+            prop_assert_eq!(Loss::by_cpu(&losses, &Metadata::default()).lines().count(), cpus.len());
         }
     }
 

@@ -17,6 +17,7 @@ mod folder;
 mod parquet;
 mod perfetto;
 mod stopped;
+mod text;
 mod timeline;
 
 use std::ops::ControlFlow;
@@ -61,6 +62,13 @@ fn record(path: &Path) -> (Recording, Vec<(u16, Sample)>) {
             start: START,
             start_unix_ns: UNIX,
         },
+        functions: vec![FunctionInfo {
+            major: 7,
+            name: "kernel_clone".to_owned(),
+            address: 0xffff_ffff_8108_0000,
+            blocks: vec![(0, 16)],
+            edges: Vec::new(),
+        }],
         instruments: vec![
             instrument(0, Meaning::Event, ""),
             instrument(1, Meaning::Value, ""),

@@ -120,7 +120,7 @@ impl Stats {
         pager::print(&format!(
             "{text}{}{}",
             totals::text(&totals),
-            Loss::by_cpu(&lost)
+            Loss::by_cpu(&lost, metadata)
         ))
     }
 }
