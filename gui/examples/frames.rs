@@ -1,7 +1,7 @@
 //! How long a frame takes, layout of the window and tessellation, median and p99:
 //! `cargo run --release -p gilk-gui --example frames -- IMAGE`, where `IMAGE` is what `ilk dump` saved.
 //! Symbols are added to it until there are 100,000; the graph is that of the function with the most
-//! blocks. Nothing is drawn on a screen; the graphics card's part is not in it.
+//! blocks, and then one of 2,001 that is written over it. Nothing is drawn on a screen; the graphics card's part is not in it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use egui::{Context, RawInput, Rect, pos2, vec2};
 use gilk_engine::cfg::Cfg;
 use gilk_engine::image::LiveParts;
-use gilk_engine::{HookType, Image, InstrumentId};
+use gilk_engine::{HookType, Image, InstrumentId, Span};
 use gilk_gui::app::App;
 use gilk_gui::args::{Start, ThemeChoice};
 use gilk_gui::graph::layout::{Link, layout};
@@ -35,6 +35,8 @@ const SAMPLES: u64 = 100_000_000;
 const LANES: u32 = 50;
 /// Symbols in the list.
 const SYMBOLS: usize = 100_000;
+/// Pairs of blocks of the function that is made up.
+const PAIRS: usize = 1000;
 /// Samples that arrive in each frame of a run: three million a second.
 const ARRIVING: u64 = 50_000;
 
@@ -198,8 +200,39 @@ fn layouts() {
     }
 }
 
-/// The image with more symbols, in a file, and the function with the most blocks.
-fn prepared(path: &str) -> (tempfile::NamedTempFile, String) {
+/// Images to open, and the function to look at.
+struct Prepared {
+    /// With more symbols.
+    more: tempfile::NamedTempFile,
+    /// With more blocks too.
+    large: tempfile::NamedTempFile,
+    /// The one with the most blocks.
+    function: String,
+}
+
+fn saved(parts: &LiveParts) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&postcard::to_allocvec(parts).unwrap())
+        .unwrap();
+    file
+}
+
+/// Overwrites a function by `PAIRS` times two blocks and a return.
+fn overwrite(parts: &mut LiveParts, function: Span) {
+    // test edi, edi; je over; inc eax; over:
+    let mut code = [0x85, 0xff, 0x74, 0x02, 0xff, 0xc0].repeat(PAIRS);
+    code.push(0xc3);
+    code.resize(function.len() as usize, 0xcc);
+    let (start, bytes) = parts
+        .memory
+        .iter_mut()
+        .find(|(start, bytes)| (start.0..start.0 + bytes.len() as u64).contains(&function.start.0))
+        .unwrap();
+    let at = (function.start.0 - start.0) as usize;
+    bytes[at..at + code.len()].copy_from_slice(&code);
+}
+
+fn prepared(path: &str) -> Prepared {
     let bytes = std::fs::read(path).expect("the image can be read");
     let (mut parts, _modules) =
         postcard::take_from_bytes::<LiveParts>(&bytes).expect("it is what `ilk dump` saved");
@@ -222,10 +255,14 @@ fn prepared(path: &str) -> (tempfile::NamedTempFile, String) {
             parts.kallsyms += &format!("{at:016x} t {}_{offset:x}\n", function.name);
         }
     }
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(&postcard::to_allocvec(&parts).unwrap())
-        .unwrap();
-    (file, most.name.clone())
+    let (function, span) = (most.name.clone(), most.span);
+    let more = saved(&parts);
+    overwrite(&mut parts, span);
+    Prepared {
+        more,
+        large: saved(&parts),
+        function,
+    }
 }
 
 /// Samples as they come while a session runs: the later ones, frame by frame.
@@ -243,16 +280,12 @@ fn arrive(state: &mut State, frame: usize) {
     record.now = Some(record.duration);
 }
 
-fn main() {
-    let image = std::env::args()
-        .nth(1)
-        .expect("the image of a kernel, as `ilk dump` saves it");
-    layouts();
-    let (file, function) = prepared(&image);
+/// A window that looks at a function of an image.
+fn opened(image: &tempfile::NamedTempFile, function: &str) -> Bench {
     let ctx = Context::default();
     let start = Start {
-        image: Some(file.path().to_owned()),
-        function: Some(function.clone()),
+        image: Some(image.path().to_owned()),
+        function: Some(function.to_owned()),
         theme: Some(ThemeChoice::Dark),
         ..Start::default()
     };
@@ -263,17 +296,39 @@ fn main() {
         time: 0.0,
     };
     bench.until(|state| state.graph.scene.is_some() && state.functions.answered.is_some());
-    let state = bench.app.state();
-    let blocks = state.graph.scene.as_ref().unwrap().cfg.blocks.len();
-    let functions = state.catalogue.as_ref().unwrap().len();
-    bench.measure("nothing happens", |_| Vec::new());
-    let graph = pos2(900.0, 350.0);
-    bench.measure(
-        &format!("zooming {function}, {blocks} blocks"),
-        wheel(graph),
-    );
+    bench
+}
+
+/// Its graph near and whole.
+fn graph(bench: &mut Bench, function: &str) {
+    let scene = bench.app.state().graph.scene.as_ref().unwrap();
+    let blocks = scene.cfg.blocks.len();
+    let name = format!("zooming {function}, {blocks} blocks");
+    bench.measure(&name, wheel(pos2(900.0, 350.0)));
     bench.app.state_mut().graph.wanted = Some(Look::Fit);
     bench.measure(&format!("all {blocks} blocks in view"), |_| Vec::new());
+}
+
+fn main() {
+    let image = std::env::args()
+        .nth(1)
+        .expect("the image of a kernel, as `ilk dump` saves it");
+    layouts();
+    let Prepared {
+        more,
+        large,
+        function,
+    } = prepared(&image);
+    let mut bench = opened(&large, &function);
+    let scene = bench.app.state().graph.scene.as_ref().unwrap();
+    assert!(scene.cfg.blocks.len() > 2 * PAIRS);
+    graph(&mut bench, "one made up");
+    bench.app.end();
+
+    let mut bench = opened(&more, &function);
+    let functions = bench.app.state().catalogue.as_ref().unwrap().len();
+    bench.measure("nothing happens", |_| Vec::new());
+    graph(&mut bench, &function);
     let list = pos2(120.0, 400.0);
     bench.measure(&format!("scrolling {functions} functions"), wheel(list));
     bench.app.state_mut().timeline.open(recording());

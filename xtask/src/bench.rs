@@ -7,7 +7,7 @@ use crate::{apt, kernels, python, tool};
 
 /// Runs the benchmarks on an image of the live kernel.
 pub(crate) fn bench(yes: bool) -> Result<()> {
-    let mut stages = Stages::new(9);
+    let mut stages = Stages::new(10);
     stages.stage("system packages", || {
         apt::provide(Purpose::Headless, yes, false)
     })?;
@@ -29,6 +29,11 @@ pub(crate) fn bench(yes: bool) -> Result<()> {
         let mut cargo = tool::cargo(&["run", "--quiet", "--release", "--package", "gilk-samples"]);
         cargo.args(["--example", "ratios"]);
         tool::run(cargo.env("GILK_PYTHON", &python))
+    })?;
+    stages.stage("the window's frames", || {
+        let mut cargo = tool::cargo(&["run", "--quiet", "--release", "--package", "gilk-gui"]);
+        cargo.args(["--example", "frames", "--"]);
+        tool::run(cargo.arg(&kernel.dump))
     })?;
     stages.stage("benchmarks", || {
         let mut cargo = tool::cargo(&[

@@ -104,10 +104,10 @@ pub(crate) fn test(yes: bool) -> Result<()> {
         if later.is_none() {
             return Ok(());
         }
+        // Of the whole workspace, so that it is built with the same features and is the same program.
         let mut cargo = tool::cargo(&[
             "test",
-            "--package",
-            "ilk-driver",
+            "--workspace",
             "--test",
             "lab",
             "--",

@@ -274,9 +274,9 @@ impl Run {
         }
     }
 
-    /// As [`scan`](Self::scan), of all samples in `view`, from the widest nodes that are narrower than half
-    /// a column, or a column if they are of the lowest level: their middle says which. No sample is further
-    /// than half a column from its own; each is in its own, if it is to be `exact`.
+    /// As [`scan`](Self::scan), of all samples in `view`, from the widest nodes that are narrower than a
+    /// column: their middle says which. No sample is further than half a column from its own; each is in its
+    /// own, if it is to be `exact`.
     pub(super) fn far(&self, view: &Range<u64>, edges: &Edges, exact: bool, out: &mut [Column]) {
         let from = self.position(view.start, 0);
         let to = self.position(view.end, from);
@@ -300,9 +300,7 @@ impl Run {
                 // None of its samples is later.
                 let last = self.starts.get(at + leaves).copied().unwrap_or(self.last);
                 let last = last.min(view.end - 1);
-                // What cannot be told apart by nodes below may be as wide as a column.
-                let narrow = if leaves == 1 { wide } else { wide / 2 };
-                if last - start > narrow && last >= edges.behind(column) {
+                if last - start > wide && last >= edges.behind(column) {
                     break;
                 }
                 let middle = start + (last - start) / 2;
