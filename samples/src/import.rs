@@ -23,6 +23,12 @@ use crate::{Batch, Error, HookType, InstrumentId, Meaning, Result, Sample};
 /// Samples of a CPU that are handed on together.
 const TOGETHER: usize = 1 << 12;
 
+/// What the files of trace-cmd and of perf begin with, and the program that makes text of them.
+const OWN: [(&[u8], &str); 2] = [
+    (b"\x17\x08\x44tracing", "trace-cmd report"),
+    (b"PERFILE2", "perf script -i"),
+];
+
 /// How the seconds of the text become ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Aligned {
@@ -165,11 +171,20 @@ pub fn import<R: BufRead>(
         path: name.to_path_buf(),
         reason,
     };
+    let mut text = open().map_err(io)?;
+    // What trace-cmd and perf keep for themselves is no text.
+    for (begin, program) in OWN {
+        if text.fill_buf().map_err(io)?.starts_with(begin) {
+            return Err(refuse(format!(
+                "it is no text; make one of it with {program} FILE > trace.txt, and import that"
+            )));
+        }
+    }
     // A recording begins with what its instruments are: so all names are needed first.
     let (mut ids, mut order) = (HashMap::new(), Vec::new());
     let (mut cpus, mut skipped, mut first_skipped) = (0, 0, None);
     each_line(
-        open().map_err(io)?,
+        text,
         |line| {
             match event(line) {
                 Some(event) => {

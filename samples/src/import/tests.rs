@@ -148,3 +148,24 @@ proptest! {
         prop_assert_eq!(event(&line), Some(found));
     }
 }
+
+#[test]
+fn what_is_no_text_is_refused_with_the_program_that_makes_one() {
+    let dir = TempDir::new().unwrap();
+    for (bytes, program) in [
+        (
+            b"\x17\x08\x44tracing6\0\0\x08".as_slice(),
+            "trace-cmd report FILE",
+        ),
+        (b"PERFILE2h\0\0\0", "perf script -i FILE"),
+    ] {
+        let path = dir.path().join("imported.arrow");
+        let refused = import(|| Ok(bytes), Path::new("trace.dat"), Aligned::Alone, &path);
+        let said = refused.unwrap_err().to_string();
+        assert!(
+            said.contains(program) && said.contains("trace.dat"),
+            "{said}"
+        );
+        assert!(!path.exists());
+    }
+}
