@@ -1,4 +1,4 @@
-//! A recording as a picture: one lane an instrument, time to the right.
+//! A recording as a picture: a lane an instrument, or one for each CPU or thread of it; time to the right.
 //!
 //! [`svg()`] writes text that any browser shows, [`png()`] renders it without one, and [`terminal()`]
 //! draws the same lanes with the characters of a terminal.
@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 use crate::Meaning;
 use crate::id::InstrumentId;
-use crate::index::{Column, Index};
-use crate::metadata::{Clock, Metadata};
+use crate::index::{By, Column, Index, Part, Whose};
+use crate::metadata::{Clock, InstrumentInfo, Metadata};
 use crate::recording::{Loss, Mark, RowKind};
 
 mod lane;
@@ -42,6 +42,8 @@ pub struct Chart<'a> {
     pub max_lanes: usize,
     /// Leaves out samples whose instrument the metadata does not know.
     pub only_known: bool,
+    /// What the lanes of an instrument are told apart by; without it each instrument has one.
+    pub by: Option<By>,
 }
 
 impl<'a> Chart<'a> {
@@ -58,6 +60,7 @@ impl<'a> Chart<'a> {
             width: 1280,
             max_lanes: 40,
             only_known: false,
+            by: None,
         }
     }
 
@@ -101,53 +104,76 @@ impl<'a> Chart<'a> {
         &self.metadata.clock
     }
 
-    /// The lanes that are drawn, and how many are not: instruments in the order of the session,
-    /// then samples whose instrument nobody knows.
+    /// The lanes that are drawn, and how many are not: instruments in the order of the session, or told
+    /// apart, then samples whose instrument nobody knows.
     fn lanes(&self) -> (Vec<LaneView<'_>>, usize) {
-        let (t0, t1) = self.span();
-        let mut lanes: Vec<LaneView<'_>> = self
-            .metadata
-            .instruments
-            .iter()
-            .map(|instrument| LaneView {
-                id: instrument.id,
-                name: &instrument.instrument,
-                place: instrument
-                    .label
-                    .strip_prefix(&instrument.instrument)
-                    .unwrap_or(&instrument.label)
-                    .trim()
-                    .to_owned(),
-                meaning: instrument.meaning,
-                unit: &instrument.unit,
-                times: Some((instrument.launch, instrument.splash)),
-                total: self.index.total(instrument.id, t0, t1),
-            })
-            .collect();
-        let known: HashSet<u64> = self
-            .metadata
-            .instruments
-            .iter()
-            .map(|instrument| instrument.id)
+        let instruments = &self.metadata.instruments;
+        let ids: Vec<u64> = instruments.iter().map(|instrument| instrument.id).collect();
+        let wanted = match self.by {
+            Some(by) => self.index.lanes_by(by, &ids),
+            None => (0..ids.len()).map(|lane| (lane, Whose::All)).collect(),
+        };
+        let known: HashSet<u64> = ids.into_iter().collect();
+        let mut lanes: Vec<LaneView<'_>> = wanted
+            .into_iter()
+            .filter_map(|(lane, whose)| Some(self.lane(instruments.get(lane)?, whose)))
             .collect();
         lanes.extend(
             self.index
                 .lanes()
                 .filter(|lane| !self.only_known && !known.contains(&lane.id))
-                .map(|lane| LaneView {
-                    id: lane.id,
-                    name: "unknown instrument",
-                    place: InstrumentId::unpack(lane.id)
-                        .map_or_else(|| lane.id.to_string(), |id| id.to_string()),
-                    meaning: Meaning::Value,
-                    unit: "",
-                    times: None,
-                    total: self.index.total(lane.id, t0, t1),
-                }),
+                .map(|lane| self.unknown(lane.id)),
         );
         let left_out = lanes.len().saturating_sub(self.max_lanes);
         lanes.truncate(self.max_lanes);
         (lanes, left_out)
+    }
+
+    fn lane(&self, instrument: &'a InstrumentInfo, whose: Whose) -> LaneView<'a> {
+        let (t0, t1) = self.span();
+        let part = whose.part(self.index);
+        let place = instrument
+            .label
+            .strip_prefix(&instrument.instrument)
+            .unwrap_or(&instrument.label)
+            .trim();
+        let whose = whose.name(self.metadata, self.index);
+        LaneView {
+            id: instrument.id,
+            whose: whose.map_or_else(String::new, |whose| format!("{whose} · ")),
+            name: &instrument.instrument,
+            place: place.to_owned(),
+            meaning: instrument.meaning,
+            unit: &instrument.unit,
+            times: Some((instrument.launch, instrument.splash)),
+            part,
+            total: part.total(instrument.id, t0, t1),
+        }
+    }
+
+    fn unknown(&self, id: u64) -> LaneView<'a> {
+        let (t0, t1) = self.span();
+        let part = self.index.part(None);
+        LaneView {
+            id,
+            whose: String::new(),
+            name: "unknown instrument",
+            place: InstrumentId::unpack(id).map_or_else(|| id.to_string(), |id| id.to_string()),
+            meaning: Meaning::Value,
+            unit: "",
+            times: None,
+            part,
+            total: part.total(id, t0, t1),
+        }
+    }
+
+    /// What of `count` lanes that are not drawn is said.
+    fn left_out(&self, count: usize) -> String {
+        let what = match self.by {
+            Some(_) => "lanes",
+            None => "instruments",
+        };
+        format!("and {count} more {what}")
     }
 
     /// Samples a second over the part of the span in which the instrument was in place.
@@ -188,6 +214,8 @@ impl<'a> Chart<'a> {
 /// A lane as it is drawn.
 struct LaneView<'a> {
     id: u64,
+    /// Whose samples these are, if not everybody's, for what stands behind it: `thread 40 · `.
+    whose: String,
     /// The instrument: `timestamp`.
     name: &'a str,
     /// Where it is: `pre kernel_clone block 0`.
@@ -196,7 +224,9 @@ struct LaneView<'a> {
     unit: &'a str,
     /// Launch and splash in seconds from the start.
     times: Option<(f64, f64)>,
-    /// Its samples in the span that is drawn.
+    /// Its samples, everybody's or one's own.
+    part: Part<'a>,
+    /// Those in the span that is drawn.
     total: Column,
 }
 

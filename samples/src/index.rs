@@ -29,6 +29,7 @@ mod shared;
 pub mod threads;
 mod tiles;
 mod tree;
+mod whose;
 
 use coarse::Coarse;
 use edges::Edges;
@@ -38,6 +39,7 @@ pub use shared::{Looking, Shared};
 use threads::Threads;
 pub use tiles::Tiles;
 use tree::Tree;
+pub use whose::{By, Whose};
 
 /// A sample of a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

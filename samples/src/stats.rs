@@ -1,7 +1,7 @@
 //! Numbers about an instrument over a span of time, and events split into bursts.
 
 use crate::histogram::{Histogram, rank};
-use crate::index::Index;
+use crate::index::Part;
 use crate::metadata::Clock;
 
 /// Values whose percentiles are found by sorting; of more, they are estimated.
@@ -29,16 +29,16 @@ pub struct Stats {
 }
 
 /// The statistics of lane `id` from `t0` up to but without `t1`, or `None` if it has no samples there, or
-/// the index has too many of them to keep each ([`Index::is_coarse`]).
+/// the index has too many of them to keep each ([`Part::is_coarse`]).
 ///
 /// Beyond four million samples the percentiles are taken from a histogram instead of the values.
 #[must_use]
-pub fn stats(index: &Index, id: u64, t0: u64, t1: u64, clock: &Clock) -> Option<Stats> {
+pub fn stats(index: Part<'_>, id: u64, t0: u64, t1: u64, clock: &Clock) -> Option<Stats> {
     stats_up_to(index, id, t0, t1, clock, EXACT_VALUES)
 }
 
 fn stats_up_to(
-    index: &Index,
+    index: Part<'_>,
     id: u64,
     t0: u64,
     t1: u64,
@@ -127,6 +127,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::index::Index;
     use crate::{Batch, Sample};
 
     const CLOCK: Clock = Clock {
@@ -171,14 +172,14 @@ mod tests {
     #[test]
     fn known_numbers() {
         let values: Vec<u64> = (1..=100).collect();
-        let found = stats(&index(&values), 1, 0, 500, &CLOCK).unwrap();
+        let found = stats(index(&values).part(None), 1, 0, 500, &CLOCK).unwrap();
         assert_eq!(
             (found.count, found.min, found.max, found.p50, found.p99),
             (100, 1, 100, 50, 99)
         );
         assert_eq!((found.mean, found.rate, found.exact), (50.5, 200.0, true));
-        assert_eq!(stats(&index(&values), 1, 100, 200, &CLOCK), None);
-        assert_eq!(stats(&index(&values), 2, 0, 200, &CLOCK), None);
+        assert_eq!(stats(index(&values).part(None), 1, 100, 200, &CLOCK), None);
+        assert_eq!(stats(index(&values).part(None), 2, 0, 200, &CLOCK), None);
     }
 
     proptest! {
@@ -190,9 +191,9 @@ mod tests {
             let mut sorted = values.clone();
             sorted.sort_unstable();
             let expected = [50, 99].map(|percent| sorted[(values.len() * percent).div_ceil(100) - 1]);
-            let exact = stats(&index, 1, 0, 500, &CLOCK).unwrap();
+            let exact = stats(index.part(None), 1, 0, 500, &CLOCK).unwrap();
             prop_assert_eq!([exact.p50, exact.p99], expected);
-            let rough = stats_up_to(&index, 1, 0, 500, &CLOCK, 0).unwrap();
+            let rough = stats_up_to(index.part(None), 1, 0, 500, &CLOCK, 0).unwrap();
             prop_assert!(!rough.exact);
             for (rough, exact) in [rough.p50, rough.p99].into_iter().zip(expected) {
                 prop_assert!(rough >= exact && rough - exact <= exact / 64, "{} for {}", rough, exact);

@@ -5,10 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use egui::{Color32, Mesh, Rect, Shape, pos2};
-use gilk_samples::index::{Column, Part, Tiles};
+use gilk_samples::index::{Column, Part, Tiles, Whose};
 
 use super::Range;
-use super::stack::Whose;
 
 /// Edge of a cell, in points.
 const CELL: f32 = 4.0;

@@ -1,13 +1,12 @@
 //! What is under the pointer: a sample, or what shares a pixel.
 
 use gilk_samples::Meaning;
-use gilk_samples::index::{Part, Point};
+use gilk_samples::index::{Part, Point, Whose};
 use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
 use gilk_samples::record::ALL_CPUS;
 
 use super::lanes::number;
 use super::scale::{length, moment, tick};
-use super::stack::Whose;
 use crate::widgets;
 
 /// Looks for a sample within `reach` seconds of `at`, and says what is there, a line each.

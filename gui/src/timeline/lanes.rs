@@ -5,12 +5,11 @@ use std::sync::Arc;
 
 use egui::{Color32, CornerRadius, Painter, Pos2, Rect, Shape, Stroke, pos2, vec2};
 use gilk_samples::Meaning;
-use gilk_samples::index::{Column, Part, Point};
+use gilk_samples::index::{Column, Part, Point, Whose};
 use gilk_samples::metadata::{Clock, InstrumentInfo};
 
 use super::heat::Heats;
 use super::scale::{Scale, length, tick};
-use super::stack::Whose;
 use crate::theme::{Tokens, prose, text};
 use crate::widgets;
 

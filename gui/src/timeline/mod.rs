@@ -14,13 +14,12 @@ pub mod view;
 
 use std::path::PathBuf;
 
-use gilk_samples::index::{Index, Shared};
+use gilk_samples::index::{Index, Shared, Whose};
 use gilk_samples::metadata::{InstrumentInfo, Metadata};
 use gilk_samples::{Batch, Meaning};
 use ilk_driver::client::AggregateSummary;
 
 pub use stack::Stack;
-use stack::Whose;
 pub use view::Timeline;
 
 /// A recording that was read.

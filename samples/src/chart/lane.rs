@@ -24,7 +24,7 @@ pub(super) fn draw(
     if view.total.count == 0 {
         return;
     }
-    let (index, t0, t1) = (canvas.chart.index, canvas.t0, canvas.t1);
+    let (index, t0, t1) = (view.part, canvas.t0, canvas.t1);
     let points = if view.total.count <= FEW as u64 {
         index.samples_in(view.id, t0, t1, FEW)
     } else {

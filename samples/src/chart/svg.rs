@@ -93,7 +93,7 @@ pub fn svg(chart: &Chart<'_>) -> String {
             11.0,
             QUIET,
             "start",
-            &format!("and {left_out} more instruments"),
+            &chart.left_out(left_out),
         );
     }
     canvas.out.push_str("</svg>\n");
@@ -270,7 +270,8 @@ impl Canvas<'_> {
         };
         if tall > 50.0 {
             self.text(38.0, top + 21.0, 13.0, INK, "start", view.name);
-            self.code(38.0, top + 36.0, 10.5, QUIET, &view.place, LABELS - 60.0);
+            let place = format!("{}{}", view.whose, view.place);
+            self.code(38.0, top + 36.0, 10.5, QUIET, &place, LABELS - 60.0);
             self.text(38.0, top + 51.0, 11.0, colour, "start", &count);
         } else {
             self.code(
@@ -278,7 +279,7 @@ impl Canvas<'_> {
                 top + 17.0,
                 10.5,
                 INK,
-                &format!("{} {}", view.name, view.place),
+                &format!("{}{} {}", view.whose, view.name, view.place),
                 LABELS - 60.0,
             );
             self.text(38.0, top + 32.0, 10.5, colour, "start", &count);

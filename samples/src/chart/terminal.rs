@@ -3,7 +3,7 @@
 use super::scale::shortened;
 use super::{Chart, LaneView, scale};
 use crate::Meaning;
-use crate::index::Column;
+use crate::index::{Column, threads};
 use crate::recording::Loss;
 use crate::stats::stats;
 
@@ -24,7 +24,7 @@ pub fn terminal(chart: &Chart<'_>, columns: usize) -> String {
     let (lanes, left_out) = chart.lanes();
     let labels: Vec<String> = lanes
         .iter()
-        .map(|lane| format!("{} {}", lane.name, lane.place))
+        .map(|lane| format!("{}{} {}", lane.whose, lane.name, lane.place))
         .collect();
     let counts: Vec<String> = lanes
         .iter()
@@ -70,18 +70,23 @@ pub fn terminal(chart: &Chart<'_>, columns: usize) -> String {
         ));
     }
     if left_out > 0 {
-        out.push_str(&format!("and {left_out} more instruments\n"));
+        out.push_str(&chart.left_out(left_out));
+        out.push('\n');
     }
     out
 }
 
 /// The median and the 99th percentile of what a lane measures.
 fn middle(chart: &Chart<'_>, lane: &LaneView<'_>) -> String {
-    if !matches!(lane.meaning, Meaning::Duration | Meaning::Value) || lane.total.max >= 1 << 46 {
+    // Neither pointers nor numbers of threads have a middle.
+    if !matches!(lane.meaning, Meaning::Duration | Meaning::Value)
+        || lane.total.max >= 1 << 46
+        || lane.unit == threads::UNIT
+    {
         return String::new();
     }
     let (t0, t1) = chart.span();
-    let Some(of) = stats(chart.index, lane.id, t0, t1, chart.clock()) else {
+    let Some(of) = stats(lane.part, lane.id, t0, t1, chart.clock()) else {
         return String::new();
     };
     let words = |value| scale::value(value, lane.unit, chart.clock());
@@ -91,7 +96,7 @@ fn middle(chart: &Chart<'_>, lane: &LaneView<'_>) -> String {
 /// One lane.
 fn row(chart: &Chart<'_>, lane: &LaneView<'_>, width: usize) -> String {
     let (t0, t1) = chart.span();
-    let columns = chart.index.query(lane.id, t0, t1, width);
+    let columns = lane.part.query(lane.id, t0, t1, width);
     let height = |column: &Column| match lane.meaning {
         Meaning::Event => column.count as f64,
         Meaning::Count | Meaning::Duration | Meaning::Block => column.max as f64,

@@ -339,4 +339,128 @@ fn the_terminal_shows_five_groups() {
     }
 }
 
+#[test]
+fn lanes_are_told_apart_by_cpu_and_by_thread() {
+    let tells = instrument(
+        1,
+        "running-thread",
+        "pre finish_task_switch block 0",
+        Meaning::Value,
+        crate::index::threads::UNIT,
+        (0.0, 1.0),
+    );
+    let hits = instrument(
+        2,
+        "timestamp",
+        "pre f block 0",
+        Meaning::Event,
+        "",
+        (0.0, 1.0),
+    );
+    let total = instrument(
+        3,
+        "counter",
+        "pre g block 0",
+        Meaning::Count,
+        "hits",
+        (0.0, 1.0),
+    );
+    let metadata = Metadata {
+        clock: Clock {
+            hz: HZ,
+            start: START,
+            start_unix_ns: 0,
+        },
+        cpus: 2,
+        instruments: vec![tells, hits, total],
+        ..Metadata::default()
+    };
+    let mut index = Index::new().telling(&metadata);
+    let tsc = |millisecond: u64| START + millisecond * HZ / 1000;
+    let hit = |millisecond| Sample {
+        id: id(2),
+        value: 0,
+        tsc: tsc(millisecond),
+    };
+    let told = |thread, millisecond| Sample {
+        id: id(1),
+        value: thread,
+        tsc: tsc(millisecond),
+    };
+    // CPU 0 runs thread 40, then 41; of CPU 1 it is told at the middle that it runs 40.
+    for (cpu, first, second) in [(0, Some(40), 41), (1, None, 40)] {
+        let samples = first.map(|thread| told(thread, 0)).into_iter();
+        let samples = samples.chain((0..500).map(hit)).chain([told(second, 500)]);
+        let samples = samples.chain((500..1000).map(hit)).collect();
+        index.append(&Batch { cpu, samples });
+    }
+    index.append(&Batch {
+        cpu: crate::record::ALL_CPUS,
+        samples: vec![Sample {
+            id: id(3),
+            value: 9,
+            tsc: tsc(999),
+        }],
+    });
+    let lanes = |by| {
+        let mut chart = Chart::new(&metadata, &index);
+        chart.by = by;
+        let text = terminal(&chart, 170);
+        let lines = text.lines().filter(|line| line.contains('│'));
+        let lane = |line: &str| {
+            let mut parts = line.split('│');
+            let label = parts.next().unwrap().trim().to_owned();
+            let count = parts.nth(1).unwrap().split_whitespace().next().unwrap();
+            format!("{label}: {count}")
+        };
+        lines.map(lane).collect::<Vec<_>>()
+    };
+    let (teller, hits, total) = (
+        "running-thread pre finish_task_switch block 0",
+        "timestamp pre f block 0",
+        "counter pre g block 0: 1",
+    );
+    assert_eq!(
+        lanes(None),
+        [
+            format!("{teller}: 3"),
+            format!("{hits}: 2,000"),
+            total.to_owned()
+        ]
+    );
+    let cpus = [(0, 2), (1, 1)].map(|(cpu, told)| {
+        [
+            format!("CPU {cpu} · {teller}: {told}"),
+            format!("CPU {cpu} · {hits}: 1,000"),
+        ]
+    });
+    assert_eq!(
+        lanes(Some(By::Cpu)),
+        [cpus.concat(), vec![total.to_owned()]].concat()
+    );
+    assert_eq!(
+        lanes(Some(By::Thread)),
+        [
+            format!("thread 40 · {teller}: 2"),
+            format!("thread 40 · {hits}: 1,000"),
+            format!("thread 41 · {teller}: 1"),
+            format!("thread 41 · {hits}: 500"),
+            format!("unknown thread · {hits}: 500"),
+            total.to_owned(),
+        ]
+    );
+    // The lane of a thread has its times only, and the picture says whose it is too.
+    let mut chart = Chart::new(&metadata, &index);
+    chart.by = Some(By::Thread);
+    chart.range = Some((tsc(0), tsc(500)));
+    let text = terminal(&chart, 170);
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("thread 41 · timestamp"));
+    assert!(line.unwrap().ends_with("│    0     0/s"), "{text}");
+    assert!(svg(&chart).contains("unknown thread · pre f block 0"));
+    chart.max_lanes = 1;
+    assert!(terminal(&chart, 170).contains("and 5 more lanes"));
+}
+
 const LEVELS_SEEN: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];

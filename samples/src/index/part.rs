@@ -101,18 +101,29 @@ impl<'a> Part<'a> {
         out
     }
 
-    /// As [`Index::total`].
+    /// As [`Index::query`].
     #[must_use]
-    pub fn total(&self, id: u64, t0: u64, t1: u64) -> Column {
+    pub fn query(&self, id: u64, t0: u64, t1: u64, columns: usize) -> Vec<Column> {
         let Some(cpu) = self.cpu else {
-            return self.index.total(id, t0, t1);
+            return self.index.query(id, t0, t1, columns);
         };
-        let mut out = [Column::default()];
+        let mut out = vec![Column::default(); columns];
         for run in self.runs(id, cpu) {
             run.columns(t0, t1, &mut out);
         }
-        let [total] = out;
-        total
+        out
+    }
+
+    /// As [`Index::total`].
+    #[must_use]
+    pub fn total(&self, id: u64, t0: u64, t1: u64) -> Column {
+        self.query(id, t0, t1, 1).pop().unwrap_or_default()
+    }
+
+    /// As [`Index::is_coarse`].
+    #[must_use]
+    pub fn is_coarse(&self, id: u64) -> bool {
+        self.index.is_coarse(id)
     }
 
     /// As [`Index::samples_in`].

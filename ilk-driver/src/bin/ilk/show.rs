@@ -3,9 +3,10 @@
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use anyhow::bail;
+use clap::{Args, ValueEnum};
 use gilk_samples::chart::{Chart, svg, terminal};
-use gilk_samples::index::Index;
+use gilk_samples::index::{By, Index};
 use gilk_samples::joined::{self, Joined};
 use gilk_samples::metadata::Metadata;
 use gilk_samples::recording::{Loss, Mark, Recording};
@@ -15,7 +16,8 @@ use crate::progress::{Progress, columns};
 use crate::span::Span;
 use crate::{join, pager, picture, totals};
 
-/// Show a recording: what it is, and a lane an instrument. `ilk stats` has the numbers.
+/// Show a recording: what it is, and a lane an instrument, or one for each CPU or thread of it. `ilk stats`
+/// has the numbers.
 ///
 /// Several recordings, of several machines, are shown on one timeline.
 #[derive(Args)]
@@ -29,6 +31,9 @@ pub(crate) struct Show {
     /// Only instruments whose label contains this.
     #[arg(long, value_name = "TEXT")]
     instrument: Option<String>,
+    /// Lanes of what: of each CPU, or of each thread, where running-thread has told which one ran.
+    #[arg(long, value_name = "WHAT")]
+    by: Option<Apart>,
     /// Lanes at most, in a picture.
     #[arg(long, default_value_t = 40)]
     lanes: usize,
@@ -37,11 +42,22 @@ pub(crate) struct Show {
     png: Option<PathBuf>,
 }
 
+/// What lanes are told apart by.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Apart {
+    Cpu,
+    Thread,
+}
+
 impl Show {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let looked = Looked {
             span: self.span,
             instrument: self.instrument.as_deref(),
+            by: self.by.map(|by| match by {
+                Apart::Cpu => By::Cpu,
+                Apart::Thread => By::Thread,
+            }),
             lanes: self.lanes,
         };
         show(Shown::open(&self.recordings)?, &looked, self.png.as_deref())
@@ -53,6 +69,7 @@ struct Looked<'a> {
     span: Option<Span>,
     /// A part of the labels.
     instrument: Option<&'a str>,
+    by: Option<By>,
     /// Lanes of a picture.
     lanes: usize,
 }
@@ -62,6 +79,7 @@ pub(crate) fn draw(paths: &[PathBuf], picture: Option<&Path>) -> anyhow::Result<
     let looked = Looked {
         span: None,
         instrument: None,
+        by: None,
         lanes: 40,
     };
     let mut shown = Shown::open(paths)?;
@@ -151,6 +169,11 @@ fn show(shown: Shown, looked: &Looked<'_>, picture: Option<&Path>) -> anyhow::Re
         mut totals,
         title,
     } = shown;
+    if looked.by == Some(By::Thread) && index.threads().is_none() {
+        bail!(
+            "No instrument of this recording tells which thread ran. running-thread does, at the entry of finish_task_switch: place it too, and record again."
+        );
+    }
     if let Some(wanted) = looked.instrument {
         metadata
             .instruments
@@ -171,6 +194,7 @@ fn show(shown: Shown, looked: &Looked<'_>, picture: Option<&Path>) -> anyhow::Re
         span.ticks(clock, (first.min(clock.start), last.saturating_add(1)))
     });
     chart.title = title;
+    chart.by = looked.by;
     // With instruments picked, others are no unknown ones.
     chart.only_known = looked.instrument.is_some();
     chart.max_lanes = usize::MAX;

@@ -1,0 +1,98 @@
+//! Whose samples a lane has: everybody's, a CPU's, or a thread's.
+
+use std::collections::BTreeSet;
+
+use super::threads::{Thread, Threads};
+use super::{Index, Part};
+use crate::metadata::Metadata;
+use crate::record::ALL_CPUS;
+
+/// Whose samples of its instrument a lane has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Whose {
+    /// Everybody's.
+    #[default]
+    All,
+    /// A CPU's.
+    Cpu(u16),
+    /// A thread's, and its place in the index by threads.
+    Thread(Thread, u16),
+}
+
+/// What lanes are told apart by, besides their instruments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// CPU after CPU; then what is no CPU's.
+    Cpu,
+    /// Thread after thread; then what is no thread's.
+    Thread,
+}
+
+impl Whose {
+    /// These samples of an index.
+    #[must_use]
+    pub fn part(self, index: &Index) -> Part<'_> {
+        match self {
+            Self::All => index.part(None),
+            Self::Cpu(cpu) => index.part(Some(cpu)),
+            Self::Thread(_, place) => index
+                .threads()
+                .map_or(index, Threads::index)
+                .part(Some(place)),
+        }
+    }
+
+    /// What a person calls whom they are of, if not of all.
+    #[must_use]
+    pub fn name(self, metadata: &Metadata, index: &Index) -> Option<String> {
+        match self {
+            Self::All => None,
+            Self::Cpu(cpu) => Some(metadata.cpu_name(cpu)),
+            Self::Thread(thread, _) => index.threads().map(|threads| threads.name(thread)),
+        }
+    }
+}
+
+impl Index {
+    /// The lanes of instruments, told apart: the place of each in `ids`, and whose samples it has. An
+    /// instrument whose samples are nobody's alone, or that has none, has one of everybody's behind them;
+    /// where no thread is known, [`By::Thread`] has only such.
+    #[must_use]
+    pub fn lanes_by(&self, by: By, ids: &[u64]) -> Vec<(usize, Whose)> {
+        match (by, self.threads()) {
+            (By::Cpu, _) => {
+                let cpus = own(self, ids);
+                let all: BTreeSet<u16> = cpus.iter().flatten().copied().collect();
+                apart(&cpus, all.into_iter().map(|cpu| (cpu, Whose::Cpu(cpu))))
+            }
+            (By::Thread, Some(threads)) => {
+                let places = threads.places().into_iter();
+                let places = places.map(|(thread, place)| (place, Whose::Thread(thread, place)));
+                apart(&own(threads.index(), ids), places)
+            }
+            (By::Thread, None) => (0..ids.len()).map(|lane| (lane, Whose::All)).collect(),
+        }
+    }
+}
+
+/// The CPUs, or the places of threads, of each instrument. Totals are told for all at once.
+fn own(index: &Index, ids: &[u64]) -> Vec<BTreeSet<u16>> {
+    let cpus = |id: &u64| {
+        let mut cpus = index.cpus(*id);
+        cpus.remove(&ALL_CPUS);
+        cpus
+    };
+    ids.iter().map(cpus).collect()
+}
+
+fn apart(own: &[BTreeSet<u16>], order: impl Iterator<Item = (u16, Whose)>) -> Vec<(usize, Whose)> {
+    let lanes = || own.iter().enumerate();
+    let mut found = Vec::new();
+    for (place, whose) in order {
+        let here = lanes().filter(|(_, own)| own.contains(&place));
+        found.extend(here.map(|(lane, _)| (lane, whose)));
+    }
+    let nobodys = lanes().filter(|(_, own)| own.is_empty());
+    found.extend(nobodys.map(|(lane, _)| (lane, Whose::All)));
+    found
+}
