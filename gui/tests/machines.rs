@@ -209,6 +209,8 @@ mod live {
         harness.get_by_label("lane left: timestamp pre __x64_sys_clone block 0: 160");
         harness.get_by_label("lane right: timestamp pre __x64_sys_clone block 0: 160");
 
+        threads_are_told_apart_while_it_runs(&mut harness);
+
         // Again; one machine's power fails in the midst of it.
         harness.get_by_label("Run session").click();
         harness.run_steps(2);
@@ -221,7 +223,7 @@ mod live {
         assert!(harness.state().state().run.active.is_some(), "left goes on");
         over(&mut harness);
         harness.get_by_label_contains("machine right: lost");
-        let alone = fleet.with_file_name("forks-2");
+        let alone = fleet.with_file_name("forks-3");
         let recorded = Joined::open(&[alone.join("left.arrow")]).unwrap();
         assert_eq!(recorded.samples(), 160);
         harness.get_by_label_contains("The session is over on 1 of 2 machines: 160 samples are in");
@@ -233,6 +235,60 @@ mod live {
 
         a_screen_that_stalls_costs_nothing_but_time(&mut harness, folder.path());
         harness.state_mut().end();
+    }
+
+    /// Once more, with lanes by thread: those of each machine, as they come.
+    fn threads_are_told_apart_while_it_runs(harness: &mut Window) {
+        click(harness, "lanes by thread");
+        let untold = "No instrument of this recording tells which thread ran.";
+        harness.get_by_label_contains(untold);
+        click(harness, "Tell threads apart");
+        until(harness, "the session can be run", |state| {
+            state.run_hindrance().is_none()
+        });
+        harness.get_by_label("Run session").click();
+        harness.run_steps(2);
+        let told = |harness: &Window, name: &str| {
+            let lane = "timestamp pre __x64_sys_clone block 0 of thread ";
+            let lane = format!("lane {name}: {lane}");
+            let found = harness.query_all_by_label_contains(&lane);
+            let whole = found.filter(|node| {
+                let label = node.accesskit_node().value().unwrap_or_default();
+                label.contains(&format!(" of {name}: "))
+            });
+            whole.count()
+        };
+        until_within(harness, MINUTES, "samples of both come", |state| {
+            let lanes = |record: &gilk_gui::timeline::Record| {
+                let forks = record
+                    .lanes()
+                    .iter()
+                    .filter(|lane| lane.instrument == "timestamp");
+                forks.clone().count() == 2 && forks.clone().all(|lane| record.hits(lane) > 40)
+            };
+            let record = state.timeline.record.as_ref();
+            record.is_some_and(|record| record.now.is_some() && lanes(record))
+        });
+        // Many threads are told; those that forked are to be in view.
+        harness.set_size(egui::vec2(1500.0, 30_000.0));
+        harness.run_steps(4);
+        assert!(
+            harness.state().state().run.active.is_some(),
+            "it still runs"
+        );
+        assert!(harness.query_by_label_contains(untold).is_none());
+        let threads = [told(harness, "left"), told(harness, "right")];
+        println!("{threads:?} threads forked on each machine");
+        assert!(threads.iter().all(|count| *count > 0), "{threads:?}");
+        harness.set_size(egui::vec2(1500.0, 950.0));
+        over(harness);
+        assert!(harness.query_by_label_contains(untold).is_none());
+        click(harness, "lanes by order");
+        harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::Z);
+        until(harness, "the session is as it was", |state| {
+            state.document.session().placements.len() == 1 && state.run_hindrance().is_none()
+        });
+        settle(harness);
     }
 
     /// Every tick of every CPU for some seconds, in which the window does not draw and lets nobody add to

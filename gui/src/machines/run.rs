@@ -1,12 +1,11 @@
 //! One session on all machines at once.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gilk_engine::{Session, VerifiedPlan};
 use gilk_samples::clocks::{Alignment, Reading};
-use gilk_samples::index::Shared;
 use gilk_samples::joined::{Joint, Turn};
 use gilk_samples::metadata::{Clock, Metadata};
 use ilk_driver::client::{Seat, StopFlag, Summary, TargetInfo, metadata};
@@ -16,7 +15,8 @@ use crate::app::App;
 use crate::run::{Active, Going, free};
 use crate::state::{NoticeKind, TargetState};
 use crate::timeline::Record;
-use crate::worker::target::{Lane, Order, To};
+use crate::worker::lane::{Common, Lane};
+use crate::worker::target::{Order, To};
 use crate::{Error, Result, widgets};
 
 /// A session that runs on several machines, or has.
@@ -130,8 +130,7 @@ impl App {
     fn begin_together(&mut self, plan: &Arc<VerifiedPlan>, session: Session) -> Result<()> {
         let parts = self.parts(plan);
         let folder = folder(&self.state.run.wanted_path(&session));
-        let index = Shared::default();
-        let made = Arc::new(Once::new());
+        let common = Common::default();
         let mut joint = Joint::default();
         let (mut members, mut orders) = (Vec::new(), Vec::new());
         let seats = Seat::for_all(parts.len());
@@ -143,6 +142,7 @@ impl App {
             let own = metadata(plan.plan(), &session, &info, clock)?;
             let turn = turn(&mut joint, &own, Alignment::new([], clock))?;
             let (name, going) = (info.host, Going::default());
+            joint.describe(&name, &own, &turn, None);
             orders.push((
                 number,
                 Order {
@@ -153,8 +153,7 @@ impl App {
                     stop: StopFlag::new(),
                     to: To::Beside(Lane {
                         turn,
-                        index: index.clone(),
-                        made: Arc::clone(&made),
+                        common: common.clone(),
                     }),
                     going: going.clone(),
                     together: Some((seat, name.clone())),
@@ -169,6 +168,8 @@ impl App {
                 begun: None,
             });
         }
+        // Before any of them can begin.
+        let _first = common.described.set(joint.finish());
         let going = members.first().map(|member| member.going.clone());
         self.state.run.last = None;
         self.state.run.active = Some(Active {
@@ -178,7 +179,7 @@ impl App {
             plan: Arc::clone(plan),
             session,
             recording: folder.clone(),
-            index,
+            index: common.index,
             going: going.unwrap_or_default(),
             live: crate::run::Live::default(),
         });

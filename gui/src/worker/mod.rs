@@ -17,6 +17,7 @@ pub(crate) mod beside;
 pub(crate) mod caller;
 pub mod files;
 pub(crate) mod hookable;
+pub(crate) mod lane;
 mod planner;
 pub(crate) mod searcher;
 pub(crate) mod sources;

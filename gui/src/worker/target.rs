@@ -1,21 +1,21 @@
 //! One target: boots the lab, connects, loads symbols and text, and runs sessions.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
 use gilk_engine::{Image, Session, VerifiedPlan};
 use gilk_samples::clocks::Alignment;
 use gilk_samples::index::{Index, KEPT, Shared};
-use gilk_samples::joined::Turn;
 use gilk_samples::metadata::Clock;
 use ilk_driver::client::{Connection, CpuLosses, Event, Seat, StopFlag, TargetInfo, metadata};
 use ilk_driver::lab::{self, Lab};
 use ilk_driver::saved;
 use ilk_driver::ssh::Tunnel;
 
+use super::lane::Lane;
 use super::{Mail, Message, Progress, TargetNews, spawn};
 use crate::args::Source;
 use crate::catalogue::Catalogue;
@@ -49,16 +49,6 @@ pub(crate) enum To {
     Alone(Shared, TargetInfo),
     /// To one that several machines share.
     Beside(Lane),
-}
-
-/// A machine's lanes beside those of others.
-pub(crate) struct Lane {
-    /// What turns its samples, but for its clock.
-    pub(crate) turn: Turn,
-    /// Everybody's samples.
-    pub(crate) index: Shared,
-    /// Whether the index was made ready.
-    pub(crate) made: Arc<Once>,
 }
 
 /// A target's thread. Dropping it ends whatever it does, takes every splice out, and ends the lab.
@@ -395,7 +385,7 @@ fn pass_on(heard: &Receiver<Event>, into: Kept, mail: &Mail, number: u64) {
             Event::Samples(batch) => {
                 match &to {
                     To::Alone(index, _) => index.append(&batch),
-                    To::Beside(lane) => lane.index.append(&lane.turn.batch(&batch)),
+                    To::Beside(lane) => lane.append(&batch),
                 }
                 going.change(|live| live.samples += batch.samples.len() as u64);
                 mail.wake();
@@ -443,17 +433,6 @@ fn pass_on(heard: &Receiver<Event>, into: Kept, mail: &Mail, number: u64) {
                 going.change(|live| live.bytes = metadata.len());
             }
         }
-    }
-}
-
-impl Lane {
-    /// With its clock read so, and the index made ready for that time by whoever comes first.
-    fn begin(&mut self, ends: [u64; 2], alignment: Alignment) {
-        let [first, last] = ends;
-        self.made.call_once(|| {
-            self.index.replace(Index::limited(KEPT, (first, last)));
-        });
-        self.turn.align(alignment);
     }
 }
 

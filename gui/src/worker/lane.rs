@@ -1,0 +1,125 @@
+//! Where one machine's samples go beside those of others: an index that all of them share.
+
+use std::sync::{Arc, OnceLock};
+
+use gilk_samples::Batch;
+use gilk_samples::clocks::Alignment;
+use gilk_samples::index::{Index, KEPT, Shared};
+use gilk_samples::joined::Turn;
+use gilk_samples::metadata::Metadata;
+
+/// What the machines of one session share.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Common {
+    /// Everybody's samples.
+    pub(crate) index: Shared,
+    /// What all of it says of itself, with clocks that nobody has read yet.
+    pub(crate) described: Arc<OnceLock<Metadata>>,
+    /// Whether the index was made ready.
+    made: Arc<OnceLock<()>>,
+}
+
+/// A machine's lanes.
+pub(crate) struct Lane {
+    /// What turns its samples, but for its clock.
+    pub(crate) turn: Turn,
+    pub(crate) common: Common,
+}
+
+impl Lane {
+    /// With its clock read so, and the index made ready for that time by whoever comes first.
+    pub(crate) fn begin(&mut self, ends: [u64; 2], alignment: Alignment) {
+        let [first, last] = ends;
+        let Common {
+            index,
+            described,
+            made,
+        } = &self.common;
+        made.get_or_init(|| {
+            let empty = Index::limited(KEPT, (first, last));
+            index.replace(match described.get() {
+                Some(described) => empty.telling(described),
+                None => empty,
+            });
+        });
+        self.turn.align(alignment);
+    }
+
+    /// Adds samples of the machine.
+    pub(crate) fn append(&self, batch: &Batch) {
+        self.common.index.append(&self.turn.batch(batch));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gilk_samples::index::threads::UNIT;
+    use gilk_samples::index::{By, Whose};
+    use gilk_samples::joined::Joint;
+    use gilk_samples::metadata::{Clock, InstrumentInfo};
+    use gilk_samples::{Meaning, Sample};
+
+    use super::*;
+
+    #[test]
+    fn a_thread_of_one_machine_is_none_of_another() {
+        let tells = InstrumentInfo {
+            id: 0,
+            label: "running-thread pre finish_task_switch block 0".to_owned(),
+            instrument: "running-thread".to_owned(),
+            meaning: Meaning::Value,
+            unit: UNIT.to_owned(),
+            launch: 0.0,
+            splash: 1.0,
+        };
+        let clock = Clock {
+            hz: 1_000_000_000,
+            ..Clock::default()
+        };
+        let own = Metadata {
+            clock,
+            cpus: 2,
+            instruments: vec![tells],
+            ..Metadata::default()
+        };
+        let (common, mut joint) = (Common::default(), Joint::default());
+        let alignment = || Alignment::new([], clock);
+        let mut lanes = Vec::new();
+        for name in ["left", "right"] {
+            let turn = joint.turn(&own, own.cpus, alignment()).unwrap();
+            joint.describe(name, &own, &turn, None);
+            let common = common.clone();
+            lanes.push(Lane { turn, common });
+        }
+        common.described.set(joint.finish()).unwrap();
+        for (lane, cpu) in lanes.iter_mut().zip([0, 1]) {
+            lane.begin([0, 1000], alignment());
+            let sample = Sample {
+                id: 0,
+                value: 40,
+                tsc: 5,
+            };
+            let samples = vec![sample; 1 + usize::from(cpu)];
+            lane.append(&Batch { cpu, samples });
+        }
+        let index = common.index.look();
+        let described = common.described.get().unwrap();
+        let ids: Vec<u64> = described.instruments.iter().map(|info| info.id).collect();
+        let lanes = index.lanes_by(By::Thread, &ids);
+        let told: Vec<(usize, String, u64)> = lanes
+            .into_iter()
+            .map(|(lane, whose)| {
+                assert_ne!(whose, Whose::All);
+                let count = whose.part(&index).lane(ids[lane]).unwrap().total.count;
+                (lane, whose.name(described, &index).unwrap(), count)
+            })
+            .collect();
+        assert_eq!(
+            told,
+            [
+                (0, "thread 40 of left".to_owned(), 1),
+                (1, "thread 40 of right".to_owned(), 2)
+            ]
+        );
+    }
+}
