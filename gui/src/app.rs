@@ -47,6 +47,8 @@ pub struct App {
     pub(crate) wanted: Option<Wanted>,
     /// What a picture failed with.
     pub(crate) failed: std::sync::Arc<std::sync::Mutex<Option<crate::Error>>>,
+    /// What has the cursor.
+    pub(crate) focus: Option<egui::Id>,
     pub(crate) leaving: bool,
     /// What is to be done when the session is written.
     pub(crate) after_saving: Option<Command>,
@@ -81,6 +83,7 @@ impl App {
             shot: start.screenshot.clone().map(|path| Shot::new(path, &start)),
             wanted: None,
             failed: std::sync::Arc::default(),
+            focus: None,
             leaving: false,
             after_saving: None,
             keeper: Keeper::default(),
@@ -151,6 +154,7 @@ impl App {
         } else {
             Vec::new()
         };
+        self.state.timeline.over = None;
         panels::show(ui, &mut self.state, &mut said);
         crate::dialogs::show(ui.ctx(), &mut self.state, self.workers.mail(), &mut said);
         palette::show(ui.ctx(), &mut self.state, &mut said);
@@ -159,6 +163,7 @@ impl App {
         for command in said {
             self.execute(command, ui.ctx());
         }
+        self.end_step(ui.ctx());
         self.guard_closing(ui.ctx());
         self.keep_up();
         self.title(ui.ctx());
@@ -175,8 +180,20 @@ impl App {
         }
     }
 
+    /// A step to undo ends when the mouse lets go, or the cursor goes elsewhere: one drag is one step, and so
+    /// is what is typed in one go.
+    fn end_step(&mut self, ctx: &Context) {
+        let focus = ctx.memory(|memory| memory.focused());
+        let released = ctx.input(|input| input.pointer.any_released());
+        if released || focus != self.focus {
+            self.focus = focus;
+            self.state.document.close_step();
+        }
+    }
+
     fn guard_closing(&mut self, ctx: &Context) {
         if ctx.input(|input| input.viewport().close_requested()) && !self.leaving {
+            self.state.finish_note();
             if self.state.document.unsaved() {
                 ctx.send_viewport_cmd(ViewportCommand::CancelClose);
                 self.execute(Command::Quit, ctx);

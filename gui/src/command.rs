@@ -14,6 +14,7 @@ use crate::desk::Pane;
 use crate::menus::MENUS;
 use crate::theme::Colours;
 use crate::timeline::Stack;
+use crate::timeline::notes::Note;
 use crate::worker::files::Purpose;
 
 /// What can be done.
@@ -80,8 +81,14 @@ pub enum Command {
     MarkB,
     /// Take both markers away.
     ClearMarkers,
-    /// Write something beside the time at the pointer.
+    /// Begin to write something beside the time at the pointer.
     Annotate,
+    /// Have a note stand beside a time, in place of the one at that place.
+    WriteNote(Option<usize>, Note),
+    /// Take a note away, by its place.
+    RemoveNote(usize),
+    /// Show the lanes of the chosen block on the timeline.
+    ShowSamples,
     /// Change between light, dark and high contrast.
     ToggleTheme,
     /// Choose the colours.
@@ -267,6 +274,9 @@ impl Command {
             Self::MarkB => "Marker B at pointer",
             Self::ClearMarkers => "Clear markers",
             Self::Annotate => "Write note at pointer",
+            Self::WriteNote(..) => "Write note",
+            Self::RemoveNote(_) => "Remove note",
+            Self::ShowSamples => "Samples of block",
             Self::ToggleTheme => "Next colours",
             Self::Theme(Colours::System) => "Colours of the desktop",
             Self::Theme(Colours::Light) => "Light colours",
@@ -386,6 +396,7 @@ impl Command {
             Self::MarkA => const { &[on(NONE, Key::OpenBracket)] },
             Self::MarkB => const { &[on(NONE, Key::CloseBracket)] },
             Self::Annotate => const { &[on(NONE, Key::B)] },
+            Self::ShowSamples => const { &[on(NONE, Key::L)] },
             Self::FollowLive => const { &[on(NONE, Key::End)] },
             Self::Manual => const { &[on(NONE, Key::F1)] },
             Self::ShowShortcuts => const { &[on(NONE, Key::Questionmark)] },

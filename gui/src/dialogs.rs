@@ -186,6 +186,7 @@ fn shortcuts(ctx: &Context, state: &mut State) {
                         line(ui, "More lanes", "wheel on their names");
                         line(ui, "Range on the timeline", "Shift and drag");
                         line(ui, "From a sample to its block", "click its lane");
+                        line(ui, "Change a note, or remove it", "click   Delete");
                     });
             }
         });

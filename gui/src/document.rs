@@ -1,59 +1,79 @@
-//! The session being edited: undo, redo, and whether it is saved.
+//! The session being edited, and what was written beside its times: undo, redo, and whether it is saved.
 
 use std::path::{Path, PathBuf};
 
 use gilk_engine::Session;
 
+use crate::timeline::notes::Note;
+
 /// How many steps can be undone.
 const STEPS: usize = 200;
+
+/// All that is undone and done again.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Edited {
+    /// The session.
+    pub session: Session,
+    /// What is written beside its times.
+    pub notes: Vec<Note>,
+}
 
 /// A session, what it was, and where it is kept.
 #[derive(Clone, Debug)]
 pub struct Document {
-    session: Session,
-    saved: Session,
+    now: Edited,
+    saved: Edited,
     path: Option<PathBuf>,
-    undo: Vec<Session>,
-    redo: Vec<Session>,
+    undo: Vec<Edited>,
+    redo: Vec<Edited>,
     /// What the last edit changed, while more of the same may follow (a number being dragged).
     open: Option<String>,
     revision: u64,
+    changes: u64,
 }
 
 impl Document {
     /// A new, empty session.
     #[must_use]
     pub fn new() -> Self {
-        Self::of(Session::empty(), None)
+        Self::of(Session::empty(), Vec::new(), None)
     }
 
-    /// A session that was read from `path`.
+    /// A session that was read from `path`, and the notes beside it.
     #[must_use]
-    pub fn of(session: Session, path: Option<PathBuf>) -> Self {
+    pub fn of(session: Session, notes: Vec<Note>, path: Option<PathBuf>) -> Self {
+        let now = Edited { session, notes };
         Self {
-            saved: session.clone(),
-            session,
+            saved: now.clone(),
+            now,
             path,
             undo: Vec::new(),
             redo: Vec::new(),
             open: None,
             revision: 0,
+            changes: 0,
         }
     }
 
     /// A session whose window ended before it was saved.
     #[must_use]
-    pub fn restored(session: Session, path: Option<PathBuf>) -> Self {
+    pub fn restored(session: Session, notes: Vec<Note>, path: Option<PathBuf>) -> Self {
         Self {
-            saved: Session::empty(),
-            ..Self::of(session, path)
+            saved: Self::new().now,
+            ..Self::of(session, notes, path)
         }
     }
 
     /// The session as it is now.
     #[must_use]
     pub const fn session(&self) -> &Session {
-        &self.session
+        &self.now.session
+    }
+
+    /// What is written beside its times.
+    #[must_use]
+    pub fn notes(&self) -> &[Note] {
+        &self.now.notes
     }
 
     /// Where it is kept, if it was ever saved.
@@ -62,16 +82,21 @@ impl Document {
         self.path.as_deref()
     }
 
-    /// Grows with every change, undone ones too.
+    /// Grows with every change of the session, undone ones too.
     #[must_use]
     pub const fn revision(&self) -> u64 {
         self.revision
     }
 
+    /// Grows with every change of the session or its notes.
+    pub(crate) const fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// Whether there are changes that no file has.
     #[must_use]
     pub fn unsaved(&self) -> bool {
-        self.session != self.saved
+        self.now != self.saved
     }
 
     /// Whether there is something to undo.
@@ -89,13 +114,22 @@ impl Document {
     /// Changes the session. One call is one step to undo; but calls in a row with the same `what`
     /// are one step, until [`Document::close_step`].
     pub fn edit(&mut self, what: &str, change: impl FnOnce(&mut Session)) {
-        let before = self.session.clone();
-        change(&mut self.session);
-        if self.session == before {
+        self.change(what, |now| change(&mut now.session));
+    }
+
+    /// Changes the notes, as [`Document::edit`] does the session.
+    pub fn annotate(&mut self, what: &str, change: impl FnOnce(&mut Vec<Note>)) {
+        self.change(what, |now| change(&mut now.notes));
+    }
+
+    fn change(&mut self, what: &str, change: impl FnOnce(&mut Edited)) {
+        let before = self.now.clone();
+        change(&mut self.now);
+        if self.now == before {
             return;
         }
-        self.revision += 1;
         self.redo.clear();
+        self.count(&before);
         if self.open.as_deref() != Some(what) || self.undo.is_empty() {
             self.undo.push(before);
             if self.undo.len() > STEPS {
@@ -115,8 +149,8 @@ impl Document {
         let Some(before) = self.undo.pop() else {
             return false;
         };
-        self.redo.push(std::mem::replace(&mut self.session, before));
-        self.moved();
+        let after = self.moved(before);
+        self.redo.push(after);
         true
     }
 
@@ -125,24 +159,38 @@ impl Document {
         let Some(after) = self.redo.pop() else {
             return false;
         };
-        self.undo.push(std::mem::replace(&mut self.session, after));
-        self.moved();
+        let before = self.moved(after);
+        self.undo.push(before);
         true
     }
 
-    fn moved(&mut self) {
-        self.revision += 1;
+    /// Goes to another state, and returns the one that was.
+    fn moved(&mut self, to: Edited) -> Edited {
+        let was = std::mem::replace(&mut self.now, to);
+        self.count(&was);
         self.close_step();
+        was
+    }
+
+    fn count(&mut self, before: &Edited) {
+        self.changes += 1;
+        self.revision += u64::from(self.now.session != before.session);
     }
 
     /// Counts the session as saved though it is not: a person said that the changes may go.
     pub fn forget_changes(&mut self) {
-        self.saved = self.session.clone();
+        self.saved = self.now.clone();
     }
 
-    /// Notes that `session` stands in the file at `path` now.
-    pub fn saved_as(&mut self, session: Session, path: PathBuf) {
-        self.saved = session;
+    /// All of it as it is now.
+    #[must_use]
+    pub fn edited(&self) -> Edited {
+        self.now.clone()
+    }
+
+    /// Notes that what is `written` stands in the file at `path` now.
+    pub fn saved_as(&mut self, written: Edited, path: PathBuf) {
+        self.saved = written;
         self.path = Some(path);
     }
 }
@@ -162,6 +210,7 @@ mod tests {
     enum Step {
         Name(u8),
         Drag(u8),
+        Write(u8),
         Close,
         Undo,
         Redo,
@@ -171,6 +220,7 @@ mod tests {
         prop_oneof![
             any::<u8>().prop_map(Step::Name),
             any::<u8>().prop_map(Step::Drag),
+            any::<u8>().prop_map(Step::Write),
             Just(Step::Close),
             Just(Step::Undo),
             Just(Step::Redo),
@@ -185,18 +235,23 @@ mod tests {
                 match step {
                     Step::Name(n) => { document.edit("name", |s| s.name = format!("n{n}")); document.close_step(); }
                     Step::Drag(n) => document.edit("duration", |s| s.duration = f64::from(n) + 1.0),
+                    Step::Write(n) => document.annotate("note", |notes| {
+                        let text = format!("n{n}");
+                        notes.push(Note { at: f64::from(n), text });
+                    }),
                     Step::Close => document.close_step(),
                     Step::Undo => { document.undo(); }
                     Step::Redo => { document.redo(); }
                 }
             }
             while document.redo() {}
-            let last = document.session().clone();
+            let last = document.edited();
             while document.undo() {}
             prop_assert_eq!(document.session(), &Session::empty());
+            prop_assert!(document.notes().is_empty());
             prop_assert!(!document.unsaved());
             while document.redo() {}
-            prop_assert_eq!(document.session(), &last);
+            prop_assert_eq!(document.edited(), last);
         }
     }
 
@@ -215,7 +270,7 @@ mod tests {
     fn saving_is_of_what_was_written() {
         let mut document = Document::new();
         document.edit("name", |s| s.name = "one".into());
-        let written = document.session().clone();
+        let written = document.edited();
         document.edit("name", |s| s.name = "two".into());
         document.saved_as(written, "one.ron".into());
         assert!(

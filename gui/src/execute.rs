@@ -12,22 +12,31 @@ use ilk_driver::client::StopFlag;
 use crate::app::App;
 use crate::args::Source;
 use crate::command::{At, Command};
-use crate::desk::Desk;
+use crate::desk::{Desk, Pane};
 use crate::document::Document;
 use crate::graph::find::Find;
 use crate::graph::view::Look;
-use crate::natives;
 use crate::palette::Palette;
-use crate::run::{Active, Going, Live, default_path};
-use crate::state::{NoticeKind, PathDialog, TargetState};
+use crate::run::{Active, Going, Live};
+use crate::state::{NoticeKind, TargetState};
 use crate::theme::{self, Colours};
 use crate::tour::Tour;
-use crate::worker::files::{self, Purpose};
+use crate::worker::files::Purpose;
 use crate::worker::target::{Order, Target, To};
 
 impl App {
     /// Carries one command out. What cannot be done now is not done; menus and buttons show that.
     pub(crate) fn execute(&mut self, command: Command, ctx: &Context) {
+        if matches!(
+            command,
+            Command::NewSession
+                | Command::OpenSession
+                | Command::SaveSession
+                | Command::SaveSessionAs
+                | Command::Quit
+        ) {
+            self.state.finish_note();
+        }
         match command {
             Command::NewSession | Command::OpenSession | Command::Quit
                 if self.state.document.unsaved() =>
@@ -98,6 +107,12 @@ impl App {
                 self.state.timeline.annotate();
             }
             Command::MarkA | Command::MarkB | Command::Annotate => {}
+            Command::WriteNote(place, note) => self.state.document.write_note(place, note),
+            Command::RemoveNote(place) => self.state.document.remove_note(place),
+            Command::ShowSamples => {
+                self.state.desk.show(Pane::Timeline);
+                self.state.timeline.reveal = true;
+            }
             Command::ClearMarkers => self.state.timeline.markers = [None; 2],
             Command::CountPaths => self.count_paths(),
             Command::CountFirst => self.count_first(),
@@ -147,7 +162,10 @@ impl App {
             Command::UseInstrument => self.use_instrument(),
             Command::FormatInstrument => self.format_instrument(),
             Command::AddToMatching => self.put_draft(At::Matching),
-            Command::RemoveHere => self.remove_here(),
+            Command::RemoveHere => match self.state.timeline.over {
+                Some(note) => self.state.document.remove_note(note),
+                None => self.remove_here(),
+            },
             Command::MovePlacement(from, to) => {
                 self.state.document.edit("order", |session| {
                     if from < session.placements.len() && to < session.placements.len() {
@@ -321,88 +339,5 @@ impl App {
             }
         });
         self.state.document.close_step();
-    }
-
-    fn ask(&mut self, purpose: Purpose, then: Option<Command>) {
-        let text = match (purpose, self.state.document.path()) {
-            (Purpose::SaveSession, Some(path)) => path.display().to_string(),
-            (Purpose::SaveSession, None) => {
-                let name = default_path(self.state.document.session());
-                let stem = name
-                    .file_stem()
-                    .unwrap_or_default()
-                    .to_string_lossy()
-                    .into_owned();
-                format!("sessions/{stem}.ron")
-            }
-            (Purpose::ExportGraph, _) => {
-                let scene = self.state.graph.scene.as_ref();
-                scene.map_or_else(String::new, |scene| format!("{}.svg", scene.name))
-            }
-            (Purpose::ExportRecording, _) => {
-                let record = self.state.timeline.record.as_ref();
-                let path = record.and_then(|record| record.path.as_ref());
-                path.map_or_else(String::new, |path| {
-                    path.with_extension("csv").display().to_string()
-                })
-            }
-            (Purpose::SaveInstrument, _) => {
-                let editor = &self.state.editor;
-                let name = editor.name().unwrap_or("mine");
-                let path = editor.path.clone();
-                path.map_or_else(|| format!("{name}.gilk"), |path| path.display().to_string())
-            }
-            (Purpose::Picture, _) => "gilk.png".to_owned(),
-            _ => String::new(),
-        };
-        self.state.dialog = Some(PathDialog {
-            purpose,
-            text,
-            browsing: false,
-            then,
-            focused: false,
-        });
-    }
-
-    fn save(&mut self, then: Option<Command>) {
-        match self.state.document.path().map(PathBuf::from) {
-            Some(path) => {
-                self.after_saving = then;
-                let session = self.state.document.session().clone();
-                let desk = crate::keep::Beside::text(&self.state);
-                files::write_session(self.workers.mail(), path, session, desk);
-            }
-            None => self.ask(Purpose::SaveSession, then),
-        }
-    }
-
-    fn use_path(&mut self, purpose: Purpose, path: PathBuf, then: Option<Command>) {
-        let mail = self.workers.mail();
-        match purpose {
-            Purpose::OpenSession => files::read_session(mail, path),
-            Purpose::OpenRecording => self.read_recording(path),
-            Purpose::SaveSession => {
-                self.after_saving = then;
-                let session = self.state.document.session().clone();
-                let desk = crate::keep::Beside::text(&self.state);
-                files::write_session(mail, path, session, desk);
-            }
-            Purpose::ExportGraph => self.export_graph(path),
-            Purpose::ExportRecording => self.export_recording(path),
-            Purpose::OpenInstrument => files::read_source(mail, path),
-            Purpose::SaveInstrument => {
-                let text = self.state.editor.text.clone().unwrap_or_default();
-                files::write_source(mail, path, text);
-            }
-            Purpose::Picture => self.want_picture(path),
-            Purpose::Socket => self.connect(Source::Socket(path)),
-            Purpose::Machine => self.connect(Source::Ssh(path.display().to_string())),
-            Purpose::Machines => self.add_typed(&path.display().to_string()),
-            Purpose::LabKernel => self.connect(Source::LabOf(path.display().to_string())),
-            Purpose::Kernel => self.connect(Source::Image(path)),
-            Purpose::Natives => natives::read(mail, path),
-            Purpose::DebugInfo => self.read_sources(Some(path)),
-            Purpose::SaveRecording => self.state.run.path = path.display().to_string(),
-        }
     }
 }

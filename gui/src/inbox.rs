@@ -16,11 +16,12 @@ use crate::app::App;
 use crate::catalogue::Catalogue;
 use crate::console_pane;
 use crate::desk::Pane;
-use crate::document::Document;
+use crate::document::{Document, Edited};
 use crate::graph::Scene;
 use crate::natives::Natives;
 use crate::state::{NoticeKind, TargetState};
 use crate::timeline::Record;
+use crate::timeline::notes::Note;
 use crate::worker::{Analysis, Message, TargetNews};
 
 /// How long a frame listens at most: what is left waits for the next.
@@ -157,16 +158,17 @@ impl App {
             }
             Message::NotKept(error) => self.state.tell(NoticeKind::Warning, error.to_string()),
             Message::SessionRead(path, session, beside) => {
+                let mut notes = Vec::new();
                 if let (Ok(_), Some(beside)) = (&session, beside) {
                     if let Some(desk) = beside.desk() {
                         self.state.desk = desk;
                     }
-                    self.state.timeline.notes = beside.notes;
+                    notes = beside.notes;
                 }
-                self.session_read(path, session);
+                self.session_read(path, session, notes);
             }
-            Message::SessionWritten(path, session, written) => {
-                self.session_written(path, session, written, ctx);
+            Message::SessionWritten(path, edited, written) => {
+                self.session_written(path, edited, written, ctx);
             }
             Message::RecordingProgress(done, all) => {
                 if let Some(reading) = &mut self.state.reading {
@@ -352,9 +354,9 @@ impl App {
         }
     }
 
-    fn session_read(&mut self, path: PathBuf, session: Result<Session, Error>) {
+    fn session_read(&mut self, path: PathBuf, session: Result<Session, Error>, notes: Vec<Note>) {
         match session {
-            Ok(session) => self.replace_document(Document::of(session, Some(path))),
+            Ok(session) => self.replace_document(Document::of(session, notes, Some(path))),
             Err(error) => {
                 self.fail_shot(&error);
                 self.state.tell(
@@ -376,14 +378,14 @@ impl App {
     fn session_written(
         &mut self,
         path: PathBuf,
-        session: Session,
+        edited: Edited,
         written: Result<(), Error>,
         ctx: &Context,
     ) {
         let then = self.after_saving.take();
         match written {
             Ok(()) => {
-                self.state.document.saved_as(session, path);
+                self.state.document.saved_as(edited, path);
                 if let Some(then) = then {
                     self.execute(then, ctx);
                 }

@@ -4,7 +4,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `desk.ron` in the state folder | the arrangement and colours last used |
-//! | `session-PID.ron` in the state folder | the session of a window that runs, or that ended without a word |
+//! | `session-PID.ron` in the state folder | the session of a window that runs, or that ended without a word, and its notes |
 //! | `NAME.desk.ron` beside a session's file | its arrangement, and notes on its timeline |
 
 use std::path::{Path, PathBuf};
@@ -38,6 +38,8 @@ pub(crate) struct Kept {
 struct Unsaved {
     path: Option<PathBuf>,
     session: Session,
+    #[serde(default)]
+    notes: Vec<Note>,
 }
 
 /// Writes what is to outlive the window, when it has changed.
@@ -85,7 +87,7 @@ impl Beside {
     pub(crate) fn text(state: &State) -> Option<String> {
         let beside = Self {
             layout: Shelf::of(&state.desk),
-            notes: state.timeline.notes.clone(),
+            notes: state.document.notes().to_vec(),
         };
         ron::to_string(&beside).ok()
     }
@@ -116,7 +118,11 @@ impl App {
                 unsaved.session.name
             );
             self.state.tell(NoticeKind::Warning, words);
-            self.replace_document(Document::restored(unsaved.session, unsaved.path));
+            self.replace_document(Document::restored(
+                unsaved.session,
+                unsaved.notes,
+                unsaved.path,
+            ));
             // From now on it is this window's.
             let _gone_or_not = std::fs::rename(path, own(&folder));
         }
@@ -133,7 +139,7 @@ impl App {
             layout: Shelf::of(&self.state.desk),
         };
         let unsaved = self.state.document.unsaved();
-        let session = unsaved.then(|| (self.documents, self.state.document.revision()));
+        let session = unsaved.then(|| (self.documents, self.state.document.changes()));
         if kept == self.keeper.kept && session == self.keeper.session {
             self.keeper.changed = None;
             return;
@@ -156,6 +162,7 @@ impl App {
             let unsaved = unsaved.then(|| Unsaved {
                 path: self.state.document.path().map(Path::to_path_buf),
                 session: self.state.document.session().clone(),
+                notes: self.state.document.notes().to_vec(),
             });
             let text = unsaved.and_then(|unsaved| ron::to_string(&unsaved).ok());
             if text.is_some() || self.keeper.written {

@@ -6,6 +6,7 @@
 
 pub mod app;
 pub mod args;
+mod asking;
 mod at_hook;
 pub mod calls;
 pub mod catalogue;
@@ -50,6 +51,8 @@ mod style_panel;
 pub mod theme;
 pub mod timeline;
 pub mod tour;
+#[cfg(test)]
+mod undoing;
 mod walking;
 mod welcome;
 mod widgets;

@@ -157,6 +157,13 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::MarkA | Command::MarkB | Command::Annotate | Command::FitTimeline => {
             state.timeline.record.is_some()
         }
+        Command::ShowSamples => {
+            let here = state.graph.scene.as_ref().zip(state.graph.selected);
+            let record = state.timeline.record.as_ref();
+            record.zip(here).is_some_and(|(record, (scene, block))| {
+                crate::timeline::view::measured(record, (scene.name.as_str(), block))
+            })
+        }
         Command::FollowLive => state
             .timeline
             .record
@@ -216,6 +223,12 @@ fn run_controls(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
         );
     }
     target_pill(ui, state);
+    // Where no kernel was read yet, the same stands in the middle of the window.
+    if matches!(state.target, TargetState::Lost(_)) && state.catalogue.is_some() {
+        let command = Command::Reconnect;
+        let possible = possible(state, &command);
+        widgets::button(ui, "Connect again", command, possible, said);
+    }
 }
 
 fn target_pill(ui: &mut Ui, state: &State) {

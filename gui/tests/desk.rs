@@ -16,6 +16,7 @@ use egui::{Key, Modifiers, vec2};
 use egui_kittest::kittest::{NodeT, Queryable};
 use gilk_engine::HookType;
 use gilk_gui::args::Start;
+use gilk_gui::command::Command;
 use gilk_gui::desk::Pane;
 use gilk_gui::theme::{Colours, Palette};
 use support::{Window, browsing, click, placements, press, say, settle, until, window};
@@ -40,6 +41,34 @@ fn panes_are_put_away_and_shown_by_the_palette_and_their_tabs() {
     harness.get_by_label("Nothing to schedule");
     said(&mut harness, "usual arrangement");
     assert!(harness.state().state().desk.sees(Pane::Timeline));
+}
+
+#[test]
+fn every_command_is_found_by_its_name_and_every_key_is_on_the_sheet() {
+    let mut harness = browsing("kernel_clone");
+    let listed: Vec<&Command> = Command::listed().collect();
+    assert!(listed.len() > 60);
+    for command in &listed {
+        if **command == Command::ShowPalette {
+            continue;
+        }
+        press(&mut harness, Modifiers::COMMAND | Modifiers::SHIFT, Key::P);
+        harness
+            .get_by_label("Find command")
+            .type_text(command.name());
+        harness.run_steps(2);
+        harness.get_by_label(&format!("palette: {}", command.name()));
+        press(&mut harness, Modifiers::NONE, Key::Escape);
+    }
+    press(&mut harness, Modifiers::NONE, Key::Questionmark);
+    let screen = harness.ctx.content_rect();
+    for command in listed.iter().filter(|one| !one.shortcuts().is_empty()) {
+        let mut shown = harness.query_all_by_label(command.name());
+        let whole = shown.any(|line| screen.contains_rect(line.rect()));
+        assert!(whole, "{} is not on the sheet", command.name());
+        let keys = command.shortcut_text(&harness.ctx);
+        assert!(!keys.is_empty());
+    }
 }
 
 #[test]
@@ -247,6 +276,12 @@ fn a_window_that_ends_without_a_word_loses_no_session_and_no_arrangement() {
     settle(&mut harness);
     click(&mut harness, "block 0 of kernel_clone");
     click(&mut harness, "Add instrument");
+    let note = gilk_gui::timeline::notes::Note {
+        at: 1.5,
+        text: "here".into(),
+    };
+    let document = &mut harness.state_mut().state_mut().document;
+    document.annotate("write note", |notes| notes.push(note.clone()));
     said(&mut harness, "schedule pane");
     said(&mut harness, "high contrast");
     let own = folder
@@ -257,7 +292,8 @@ fn a_window_that_ends_without_a_word_loses_no_session_and_no_arrangement() {
         let session = std::fs::read_to_string(&own);
         let named = format!("{:?}", state.look);
         desk.is_ok_and(|desk| desk.contains(&named) && desk.contains("Tabs(1"))
-            && session.is_ok_and(|session| session.contains("timestamp"))
+            && session
+                .is_ok_and(|session| session.contains("timestamp") && session.contains("here"))
     });
     let session = harness.state().state().document.session().clone();
     std::mem::forget(harness);
@@ -268,6 +304,7 @@ fn a_window_that_ends_without_a_word_loses_no_session_and_no_arrangement() {
     harness.run_steps(3);
     let state = harness.state().state();
     assert_eq!(state.document.session(), &session);
+    assert_eq!(state.document.notes(), [note]);
     assert!(state.document.unsaved());
     assert!(state.desk.sees(Pane::Schedule));
     assert_eq!(state.look, Colours::Contrast);

@@ -151,6 +151,57 @@ fn what_is_under_the_pointer_is_said() {
 }
 
 #[test]
+fn from_a_sample_to_its_block_and_back() {
+    let (mut harness, _) = over();
+    // So many lanes that the last is out of view.
+    let mut record = record();
+    let last = record.metadata.instruments.pop().unwrap();
+    for place in 0..40 {
+        let mut other = record.metadata.instruments[0].clone();
+        (other.id, other.label) = (1 << 40 | place, format!("timestamp pre elsewhere {place}"));
+        record.metadata.instruments.push(other);
+    }
+    record.metadata.instruments.push(last);
+    record.now = None;
+    timeline(&mut harness).open(record);
+    harness.run_steps(3);
+    let lane = |harness: &Window, block: u32| {
+        let name = format!("lane timestamp pre kernel_clone block {block}");
+        let node = harness.query_by_label_contains(&name)?;
+        let canvas = harness.get_by_label("Timeline").rect();
+        let rect = node.rect();
+        canvas.contains(rect.center()).then_some(rect)
+    };
+    assert_eq!(lane(&harness, 2), None);
+    // To the block of the first lane, from there two blocks on, and to the samples of that block.
+    let first = lane(&harness, 0).unwrap();
+    let place = egui::pos2(first.right() + 40.0, first.center().y);
+    harness.drag_at(place);
+    harness.run_steps(1);
+    harness.drop_at(place);
+    harness.run_steps(3);
+    support::settle(&mut harness);
+    let selected = |harness: &Window| harness.state().state().graph.selected.unwrap().0;
+    assert_eq!(selected(&harness), 0);
+    click(&mut harness, "Schedule tab");
+    for _ in 0..2 {
+        support::press(&mut harness, Modifiers::NONE, Key::J);
+    }
+    assert_eq!(selected(&harness), 2);
+    support::press(&mut harness, Modifiers::NONE, Key::L);
+    harness.run_steps(3);
+    assert!(lane(&harness, 2).is_some(), "its lane is seen");
+    assert_eq!(lane(&harness, 0), None, "which is far from the first");
+    for _ in 0..2 {
+        support::press(&mut harness, Modifiers::NONE, Key::K);
+    }
+    assert_eq!(selected(&harness), 0);
+    support::say(&mut harness, "samples of block");
+    harness.run_steps(3);
+    assert!(lane(&harness, 0).is_some());
+}
+
+#[test]
 fn a_recording_alone_is_enough() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("alone.arrow");

@@ -29,7 +29,7 @@ use gilk_samples::index::Index;
 use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::{Batch, Meaning, Sample};
-use support::{catalogue, settle, until, window};
+use support::{catalogue, settle, until, window_at};
 
 /// Renderers of other versions round a little differently at the edges of letters.
 fn tolerant() -> SnapshotOptions {
@@ -173,7 +173,7 @@ fn timeline_pane() {
         .wgpu()
         .build_ui(move |ui| {
             theme::install(ui.ctx(), theme::Colours::Dark);
-            timeline::view::show(ui, &mut timeline, None, &mut Vec::new());
+            timeline::view::show(ui, &mut timeline, &[], None, &mut Vec::new());
         });
     harness.run_steps(4);
     harness.snapshot_options("timeline", &tolerant());
@@ -227,7 +227,7 @@ fn timeline_pane_by_thread() {
         .wgpu()
         .build_ui(move |ui| {
             theme::install(ui.ctx(), theme::Colours::Dark);
-            timeline::view::show(ui, &mut timeline, None, &mut Vec::new());
+            timeline::view::show(ui, &mut timeline, &[], None, &mut Vec::new());
         });
     harness.run_steps(4);
     harness.snapshot_options("timeline_threads", &tolerant());
@@ -235,6 +235,11 @@ fn timeline_pane_by_thread() {
 
 /// The window, with its panes arranged as a desk says.
 fn whole(theme: ThemeChoice, desk: Desk, size: [f32; 2]) -> Harness<'static, App> {
+    whole_at(theme, desk, size, 1.0)
+}
+
+/// The same, on a screen of so many pixels a point.
+fn whole_at(theme: ThemeChoice, desk: Desk, size: [f32; 2], pixels: f32) -> Harness<'static, App> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("forks.ron");
     std::fs::write(&path, session().to_ron().unwrap()).unwrap();
@@ -246,7 +251,7 @@ fn whole(theme: ThemeChoice, desk: Desk, size: [f32; 2]) -> Harness<'static, App
         theme: Some(theme),
         ..Start::default()
     };
-    let mut harness = window(start, size);
+    let mut harness = window_at(start, size, pixels);
     until(&mut harness, "everything is loaded", |state| {
         state.graph.scene.is_some()
             && state.document.path().is_some()
@@ -277,6 +282,34 @@ fn every_pane(theme: ThemeChoice) -> Harness<'static, App> {
 fn window_as_usual() {
     whole(ThemeChoice::Dark, Desk::default(), [1280.0, 800.0])
         .snapshot_options("window_dark", &tolerant());
+}
+
+#[test]
+fn window_on_a_screen_of_twice_the_pixels() {
+    let places = |harness: &Harness<'_, App>| {
+        let named = harness.root().children_recursive();
+        let places = named.filter_map(|node| {
+            let shown = node.accesskit_node();
+            shown.bounding_box()?;
+            Some((shown.label()?, node.rect().min))
+        });
+        places.collect::<Vec<_>>()
+    };
+    let [one, two] = [1.0, 2.0].map(|pixels| {
+        let size = [1280.0, 800.0];
+        whole_at(ThemeChoice::Dark, Desk::default(), size, pixels)
+    });
+    let (before, after) = (places(&one), places(&two));
+    assert!(before.len() > 60);
+    for (name, at) in &after {
+        // Numbers are a little narrower where there are more pixels, and what is left of them moves.
+        let there =
+            |(known, place): &(String, egui::Pos2)| known == name && (*place - *at).length() < 24.0;
+        assert!(before.iter().any(there), "{name} at {at:?}");
+    }
+    assert_eq!(before.len(), after.len());
+    let mut two = two;
+    two.snapshot_options("window_2x", &tolerant());
 }
 
 #[test]

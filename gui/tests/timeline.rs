@@ -288,6 +288,10 @@ fn a_note_is_written_and_kept_beside_the_session() {
     harness.run_steps(2);
     press(&mut harness, Modifiers::NONE, Key::Enter);
     harness.get_by_label("note: here it slows down");
+    assert!(harness.state().state().document.unsaved());
+    // How the panes stand is kept with it too.
+    say(&mut harness, "functions pane");
+    assert!(harness.query_by_label("Filter functions").is_none());
     press(&mut harness, Modifiers::COMMAND, Key::S);
     fill(&mut harness, "Path", &path.display().to_string());
     click(&mut harness, "Save");
@@ -305,7 +309,8 @@ fn a_note_is_written_and_kept_beside_the_session() {
     });
     again.run_steps(3);
     again.get_by_label("note: here it slows down");
-    let note = &again.state().state().timeline.notes[0];
+    assert!(again.query_by_label("Filter functions").is_none());
+    let note = &again.state().state().document.notes()[0];
     assert!((note.at - 3.0).abs() < 0.05);
 }
 
@@ -323,6 +328,21 @@ fn a_kernel_file_is_opened_from_the_menu() {
     until(&mut harness, "its functions are listed", |state| {
         state.catalogue.is_some() && matches!(state.target, TargetState::Offline)
     });
+}
+
+#[test]
+fn this_machine_without_an_agent_is_said_with_what_to_do() {
+    let mut harness = window(Start::default(), [1400.0, 900.0]);
+    harness.run_steps(3);
+    say(&mut harness, "connect to this machine");
+    until(&mut harness, "nobody answers", |state| {
+        matches!(state.target, TargetState::Lost(_))
+    });
+    harness.run_steps(3);
+    let words = format!("No agent listens at {}", ilk_driver::agent::SOCKET);
+    let mut said = harness.query_all_by_label_contains(&words);
+    assert!(said.next().is_some());
+    harness.get_by_label("target lost");
 }
 
 #[test]
@@ -357,8 +377,19 @@ fn the_tour_goes_on_by_itself_when_a_step_has_happened() {
     harness.get_by_label("tour: Start the lab");
     click(&mut harness, "Skip the tour");
     assert!(harness.state().state().tour.is_none());
+    // And all of the manual is a key away.
     press(&mut harness, Modifiers::NONE, Key::F1);
-    harness.get_by_label("The words");
+    let manual = include_str!("../src/manual.md");
+    let headings: Vec<&str> = manual
+        .lines()
+        .filter_map(|line| line.strip_prefix("# "))
+        .collect();
+    assert!(headings.contains(&"Targets") && headings.len() > 8);
+    for heading in headings {
+        harness.get_by_label(heading);
+    }
+    press(&mut harness, Modifiers::NONE, Key::F1);
+    assert!(harness.query_by_label("The words").is_none());
 }
 
 #[test]

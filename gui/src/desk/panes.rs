@@ -67,7 +67,8 @@ impl Behavior<Pane> for Drawn<'_> {
                 let scene = state.graph.scene.as_ref();
                 let here = scene.zip(state.graph.selected);
                 let here = here.map(|(scene, block)| (scene.name.as_str(), block));
-                timeline::view::show(ui, &mut state.timeline, here, said);
+                let notes = state.document.notes();
+                timeline::view::show(ui, &mut state.timeline, notes, here, said);
             }
             Pane::Schedule => schedule::show(ui, state, said),
             Pane::Patch => patch_pane::show(ui, state),

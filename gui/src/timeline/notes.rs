@@ -1,11 +1,14 @@
-//! Two markers, and what a person wrote beside times; notes are kept with the session.
+//! Two markers, and what a person wrote beside times; notes are part of the session's document.
 
 use egui::accesskit::Role;
-use egui::{Align2, Id, Key, Painter, Rect, Sense, Stroke, TextEdit, Ui, pos2, vec2};
+use egui::{Align2, Id, Painter, Pos2, Rect, Response, Sense, Stroke, TextEdit, Ui, pos2, vec2};
 use serde::{Deserialize, Serialize};
 
 use super::scale::{Scale, length, moment};
 use super::view::Timeline;
+use crate::command::Command;
+use crate::document::Document;
+use crate::state::State;
 use crate::theme::{Tokens, prose, text};
 use crate::widgets;
 
@@ -16,6 +19,13 @@ pub struct Note {
     pub at: f64,
     /// What was written.
     pub text: String,
+}
+
+/// A note that is being written: its place among those that are there, if it is one of them.
+#[derive(Clone, Debug)]
+pub(super) struct Writing {
+    place: Option<usize>,
+    note: Note,
 }
 
 impl Timeline {
@@ -38,12 +48,13 @@ impl Timeline {
 
     /// Begins a note where the pointer is, or in the middle of what is seen.
     pub fn annotate(&mut self) {
-        let at = self.pointed();
-        self.notes.push(Note {
-            at,
-            text: String::new(),
+        self.writing = Some(Writing {
+            place: None,
+            note: Note {
+                at: self.pointed(),
+                text: String::new(),
+            },
         });
-        self.editing = Some(self.notes.len() - 1);
     }
 
     fn pointed(&self) -> f64 {
@@ -56,9 +67,11 @@ impl Timeline {
 pub(super) fn show(
     ui: &mut Ui,
     timeline: &mut Timeline,
+    notes: &[Note],
     painter: &Painter,
     plot: Rect,
     scale: &Scale,
+    said: &mut Vec<Command>,
 ) {
     let tokens = Tokens::of(ui);
     if let Some((a, b)) = timeline.span() {
@@ -96,64 +109,108 @@ pub(super) fn show(
         let words = format!("marker {name} at {}", moment(at));
         widgets::named(response, Role::Label, &words).on_hover_text(words);
     }
-    let mut gone = None;
-    for place in 0..timeline.notes.len() {
-        let Some(note) = timeline.notes.get_mut(place) else {
-            continue;
-        };
+    let written = timeline.writing.as_ref().and_then(|one| one.place);
+    for (place, note) in notes.iter().enumerate() {
         let x = scale.x(note.at);
-        if !plot.x_range().contains(x) {
+        if !plot.x_range().contains(x) || written == Some(place) {
             continue;
         }
         painter.vline(x, plot.y_range(), Stroke::new(1.0, tokens.number));
-        if timeline.editing == Some(place) {
-            let field = Rect::from_min_size(
-                pos2(x.min(plot.right() - 224.0) + 4.0, plot.top() + 4.0),
-                vec2(220.0, 24.0),
-            );
-            let edit = TextEdit::singleline(&mut note.text)
-                .hint_text("what happens here")
-                .id(Id::unique("note"));
-            let response = ui.put(field, edit);
-            let response = widgets::named(response, Role::TextInput, "Note");
-            if response.lost_focus() {
-                timeline.editing = None;
-                if note.text.trim().is_empty() {
-                    gone = Some(place);
-                }
-            } else {
-                response.request_focus();
-            }
-            continue;
+        let response = tag(ui, painter, pos2(x, plot.top() + 3.0), place, note);
+        if response.hovered() {
+            timeline.over = Some(place);
         }
-        let words = note.text.clone();
-        let galley = widgets::truncated(
-            painter,
-            words.clone(),
-            prose(text::SMALL),
-            tokens.on_accent,
-            160.0,
-        );
-        let tag = Rect::from_min_size(pos2(x, plot.top() + 3.0), galley.size() + vec2(10.0, 4.0));
-        painter.rect_filled(tag, 3.0, tokens.number);
-        painter.galley(tag.min + vec2(5.0, 2.0), galley, tokens.on_accent);
-        let response = ui.interact(tag, Id::unique("note tag").with(place), Sense::click());
-        let response = widgets::named(response, Role::Button, &format!("note: {words}"));
         if response.clicked() {
-            timeline.editing = Some(place);
+            timeline.writing = Some(Writing {
+                place: Some(place),
+                note: note.clone(),
+            });
         }
-        let delete = response.hovered()
-            && ui.input_mut(|input| input.consume_key(egui::Modifiers::NONE, Key::Delete));
-        if delete {
-            gone = Some(place);
-        }
-        response.on_hover_text(format!(
-            "{words}\nat {}; click to change, Delete to remove",
-            moment(timeline.notes.get(place).map_or(0.0, |note| note.at))
-        ));
     }
-    if let Some(place) = gone {
-        timeline.notes.remove(place);
-        timeline.editing = None;
+    if let Some(mut writing) = timeline.writing.take() {
+        if write(ui, &mut writing.note, painter, plot, scale) {
+            timeline.writing = Some(writing);
+        } else {
+            said.push(Command::WriteNote(writing.place, writing.note));
+        }
+    }
+}
+
+/// A note as it stands there.
+fn tag(ui: &Ui, painter: &Painter, at: Pos2, place: usize, note: &Note) -> Response {
+    let tokens = Tokens::of(ui);
+    let words = &note.text;
+    let font = prose(text::SMALL);
+    let galley = widgets::truncated(painter, words.clone(), font, tokens.on_accent, 160.0);
+    let tag = Rect::from_min_size(at, galley.size() + vec2(10.0, 4.0));
+    painter.rect_filled(tag, 3.0, tokens.number);
+    painter.galley(tag.min + vec2(5.0, 2.0), galley, tokens.on_accent);
+    let response = ui.interact(tag, Id::unique("note tag").with(place), Sense::click());
+    let response = widgets::named(response, Role::Button, &format!("note: {words}"));
+    response.on_hover_text(format!(
+        "{words}\nat {}; click to change, Delete to remove",
+        moment(note.at)
+    ))
+}
+
+/// The field of the note that is being written. Returns whether it still is.
+fn write(ui: &mut Ui, note: &mut Note, painter: &Painter, plot: Rect, scale: &Scale) -> bool {
+    let x = scale.x(note.at);
+    if !plot.x_range().contains(x) {
+        // Out of view: it is written on when it comes back.
+        return true;
+    }
+    painter.vline(x, plot.y_range(), Stroke::new(1.0, Tokens::of(ui).number));
+    let field = Rect::from_min_size(
+        pos2(x.min(plot.right() - 224.0) + 4.0, plot.top() + 4.0),
+        vec2(220.0, 24.0),
+    );
+    let edit = TextEdit::singleline(&mut note.text)
+        .hint_text("what happens here")
+        .id(Id::unique("note"));
+    let response = ui.put(field, edit);
+    let response = widgets::named(response, Role::TextInput, "Note");
+    if response.lost_focus() {
+        return false;
+    }
+    response.request_focus();
+    true
+}
+
+impl State {
+    /// Has the note stand there that is being written.
+    pub(crate) fn finish_note(&mut self) {
+        if let Some(Writing { place, note }) = self.timeline.writing.take() {
+            self.document.write_note(place, note);
+        }
+    }
+}
+
+impl Document {
+    /// Has a note stand there, in place of the one at `place` if it is one of them; an empty one goes.
+    pub(crate) fn write_note(&mut self, place: Option<usize>, note: Note) {
+        self.annotate("write note", |notes| {
+            let empty = note.text.trim().is_empty();
+            match place.filter(|place| *place < notes.len()) {
+                Some(place) if empty => drop(notes.remove(place)),
+                Some(place) => notes
+                    .get_mut(place)
+                    .into_iter()
+                    .for_each(|old| *old = note.clone()),
+                None if empty => {}
+                None => notes.push(note),
+            }
+        });
+        self.close_step();
+    }
+
+    /// Takes a note away.
+    pub(crate) fn remove_note(&mut self, place: usize) {
+        self.annotate("remove note", |notes| {
+            if place < notes.len() {
+                notes.remove(place);
+            }
+        });
+        self.close_step();
     }
 }

@@ -9,7 +9,7 @@ use gilk_samples::metadata::InstrumentInfo;
 use super::between::{self, Made};
 use super::heat::Heats;
 use super::input;
-use super::notes::{self, Note};
+use super::notes::{self, Note, Writing};
 use super::rows::{lane, name, now_line, ruler, scroll_bar};
 use super::scale::{Scale, length, moment};
 use super::stack::{self, Row, Stack};
@@ -40,12 +40,14 @@ pub struct Timeline {
     pub(super) scroll: f32,
     /// The markers A and B, in seconds.
     pub markers: [Option<f64>; 2],
-    /// What was written beside times.
-    pub notes: Vec<Note>,
     /// The note that is being written.
-    pub(super) editing: Option<usize>,
+    pub(super) writing: Option<Writing>,
+    /// The note that the pointer is over.
+    pub(crate) over: Option<usize>,
     /// The lanes of the chosen block, and the instrument chosen last.
     pub chosen: Option<u64>,
+    /// Whether the lanes of the chosen block are to be brought into view.
+    pub(crate) reveal: bool,
     /// Seconds at the pointer, while it is over the lanes.
     pub(super) pointer: Option<f64>,
     pub(super) made: Option<Made>,
@@ -66,9 +68,10 @@ impl Default for Timeline {
             follow: true,
             scroll: 0.0,
             markers: [None; 2],
-            notes: Vec::new(),
-            editing: None,
+            writing: None,
+            over: None,
             chosen: None,
+            reveal: false,
             pointer: None,
             made: None,
             ranging: false,
@@ -141,6 +144,7 @@ impl Timeline {
 pub fn show(
     ui: &mut Ui,
     timeline: &mut Timeline,
+    written: &[Note],
     here: Option<(&str, BlockIndex)>,
     said: &mut Vec<Command>,
 ) {
@@ -188,6 +192,15 @@ pub fn show(
     let height = (plot.height() / lanes.len().max(1) as f32).clamp(LANE.0, LANE.1);
     let deepest = (height * lanes.len() as f32 - plot.height()).max(0.0);
     input::take(ui, timeline, &record, plot, &response);
+    if std::mem::take(&mut timeline.reveal)
+        && let Some(here) = here
+        && let Some(first) = lanes.iter().position(|of| stands(&record, of.info, here))
+    {
+        // No further than it takes.
+        let top = height * first as f32;
+        let least = top + height - plot.height();
+        timeline.scroll = timeline.scroll.clamp(least.min(top), top);
+    }
     timeline.scroll = timeline.scroll.clamp(0.0, deepest);
 
     let scale = Scale {
@@ -221,7 +234,7 @@ pub fn show(
         ui.ctx().request_repaint();
     }
     now_line(&below, &record, plot, &scale, tokens);
-    notes::show(ui, timeline, &painter, plot, &scale);
+    notes::show(ui, timeline, written, &painter, plot, &scale, said);
     scroll_bar(&painter, plot, timeline.scroll, deepest, tokens);
     timeline.pointer = None;
     if response.clicked()
@@ -257,6 +270,12 @@ fn place(record: &Record, info: &InstrumentInfo) -> Option<(String, BlockIndex)>
     let mut functions = record.metadata.functions.iter();
     let function = functions.find(|function| function.major == id.major)?;
     Some((function.name.clone(), BlockIndex(id.block)))
+}
+
+/// Whether an instrument of the recording stands at a block.
+pub(crate) fn measured(record: &Record, here: (&str, BlockIndex)) -> bool {
+    let mut lanes = record.lanes().iter();
+    lanes.any(|info| stands(record, info, here))
 }
 
 fn stands(record: &Record, info: &InstrumentInfo, here: (&str, BlockIndex)) -> bool {

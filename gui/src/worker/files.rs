@@ -13,6 +13,7 @@ use gilk_samples::recording::{LossCause, Recording};
 use ilk_driver::client::StopFlag;
 
 use super::{Mail, Message, spawn};
+use crate::document::Edited;
 use crate::keep;
 use crate::timeline::Opened;
 use crate::{Error, Result};
@@ -225,15 +226,16 @@ pub(crate) fn write_source(mail: &Mail, path: PathBuf, text: String) {
 }
 
 /// Writes a session file: beside the old one first, so that a full disc loses nothing.
-pub(crate) fn write_session(mail: &Mail, path: PathBuf, session: Session, desk: Option<String>) {
+pub(crate) fn write_session(mail: &Mail, path: PathBuf, edited: Edited, desk: Option<String>) {
     let mail = mail.clone();
     spawn("write session", move || {
-        let written = session
+        let written = edited
+            .session
             .to_ron()
             .map_err(Error::from)
             .and_then(|text| replace(&path, &text))
             .and_then(|()| desk.map_or(Ok(()), |desk| replace(&keep::beside(&path), &desk)));
-        mail.send(Message::SessionWritten(path, session, written));
+        mail.send(Message::SessionWritten(path, edited, written));
     });
 }
 

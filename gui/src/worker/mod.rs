@@ -42,6 +42,7 @@ use ilk_driver::sources::Sources;
 use crate::Error;
 use crate::calls::Calls;
 use crate::catalogue::Catalogue;
+use crate::document::Edited;
 use crate::graph::Scene;
 use crate::keep::Beside;
 use crate::timeline::Opened;
@@ -102,7 +103,7 @@ pub enum Message {
     /// Something that was to outlive the window could not be written.
     NotKept(Error),
     /// A session file was written, with what.
-    SessionWritten(PathBuf, Session, Result<(), Error>),
+    SessionWritten(PathBuf, Edited, Result<(), Error>),
     /// How far a recording is read: samples so far, and all.
     RecordingProgress(u64, u64),
     /// A recording was read.

@@ -184,6 +184,11 @@ pub(crate) fn with_debug_information() -> (PathBuf, PathBuf) {
 
 /// A window of `size`.
 pub(crate) fn window(start: Start, size: [f32; 2]) -> Harness<'static, App> {
+    window_at(start, size, 1.0)
+}
+
+/// The same on a screen of so many pixels a point.
+pub(crate) fn window_at(start: Start, size: [f32; 2], pixels: f32) -> Harness<'static, App> {
     let theme = if start.theme == Some(ThemeChoice::Light) {
         egui::Theme::Light
     } else {
@@ -191,6 +196,7 @@ pub(crate) fn window(start: Start, size: [f32; 2]) -> Harness<'static, App> {
     };
     Harness::builder()
         .with_size(size)
+        .with_pixels_per_point(pixels)
         .with_theme(theme)
         .build_eframe(move |creation| {
             App::new(&creation.egui_ctx, start, Library::builtin().unwrap())

@@ -1,0 +1,99 @@
+//! Paths that are asked for, and what becomes of them.
+
+use std::path::PathBuf;
+
+use crate::app::App;
+use crate::args::Source;
+use crate::command::Command;
+use crate::natives;
+use crate::run::default_path;
+use crate::state::PathDialog;
+use crate::worker::files::{self, Purpose};
+
+impl App {
+    /// Asks for a path.
+    pub(crate) fn ask(&mut self, purpose: Purpose, then: Option<Command>) {
+        let text = match (purpose, self.state.document.path()) {
+            (Purpose::SaveSession, Some(path)) => path.display().to_string(),
+            (Purpose::SaveSession, None) => {
+                let name = default_path(self.state.document.session());
+                let stem = name
+                    .file_stem()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned();
+                format!("sessions/{stem}.ron")
+            }
+            (Purpose::ExportGraph, _) => {
+                let scene = self.state.graph.scene.as_ref();
+                scene.map_or_else(String::new, |scene| format!("{}.svg", scene.name))
+            }
+            (Purpose::ExportRecording, _) => {
+                let record = self.state.timeline.record.as_ref();
+                let path = record.and_then(|record| record.path.as_ref());
+                path.map_or_else(String::new, |path| {
+                    path.with_extension("csv").display().to_string()
+                })
+            }
+            (Purpose::SaveInstrument, _) => {
+                let editor = &self.state.editor;
+                let name = editor.name().unwrap_or("mine");
+                let path = editor.path.clone();
+                path.map_or_else(|| format!("{name}.gilk"), |path| path.display().to_string())
+            }
+            (Purpose::Picture, _) => "gilk.png".to_owned(),
+            _ => String::new(),
+        };
+        self.state.dialog = Some(PathDialog {
+            purpose,
+            text,
+            browsing: false,
+            then,
+            focused: false,
+        });
+    }
+
+    /// Saves the session where it was, or asks where.
+    pub(crate) fn save(&mut self, then: Option<Command>) {
+        match self.state.document.path().map(PathBuf::from) {
+            Some(path) => {
+                self.after_saving = then;
+                let edited = self.state.document.edited();
+                let desk = crate::keep::Beside::text(&self.state);
+                files::write_session(self.workers.mail(), path, edited, desk);
+            }
+            None => self.ask(Purpose::SaveSession, then),
+        }
+    }
+
+    /// Does what the path was asked for.
+    pub(crate) fn use_path(&mut self, purpose: Purpose, path: PathBuf, then: Option<Command>) {
+        let mail = self.workers.mail();
+        match purpose {
+            Purpose::OpenSession => files::read_session(mail, path),
+            Purpose::OpenRecording => self.read_recording(path),
+            Purpose::SaveSession => {
+                self.after_saving = then;
+                let edited = self.state.document.edited();
+                let desk = crate::keep::Beside::text(&self.state);
+                files::write_session(mail, path, edited, desk);
+            }
+            Purpose::ExportGraph => self.export_graph(path),
+            Purpose::ExportRecording => self.export_recording(path),
+            Purpose::OpenInstrument => files::read_source(mail, path),
+            Purpose::SaveInstrument => {
+                let text = self.state.editor.text.clone().unwrap_or_default();
+                files::write_source(mail, path, text);
+            }
+            Purpose::Picture => self.want_picture(path),
+            Purpose::Socket => self.connect(Source::Socket(path)),
+            Purpose::Machine => self.connect(Source::Ssh(path.display().to_string())),
+            Purpose::Machines => self.add_typed(&path.display().to_string()),
+            Purpose::LabKernel => self.connect(Source::LabOf(path.display().to_string())),
+            Purpose::Kernel => self.connect(Source::Image(path)),
+            Purpose::Natives => natives::read(mail, path),
+            Purpose::DebugInfo => self.read_sources(Some(path)),
+            Purpose::SaveRecording => self.state.run.path = path.display().to_string(),
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Whatever commands do to the session, in any order, is undone and done again.
+
+use std::sync::Mutex;
+
+use egui_kittest::Harness;
+use gilk_engine::HookType;
+use gilk_engine::cfg::BlockIndex;
+use gilk_engine::placement::Style;
+use gilk_instruments::Library;
+use proptest::prelude::*;
+
+use crate::app::App;
+use crate::args::Start;
+use crate::command::{At, Command};
+use crate::document::Document;
+use crate::timeline::notes::Note;
+
+/// Whether a command changes the session. Whoever adds one has to say so here.
+fn edits(command: &Command) -> bool {
+    match command {
+        Command::AddInstrument
+        | Command::AddToEveryBlock
+        | Command::AddToMatching
+        | Command::Put(..)
+        | Command::AddToEntry
+        | Command::AddToReturns
+        | Command::CountPaths
+        | Command::TellThreads
+        | Command::UseInstrument
+        | Command::RemoveHere
+        | Command::MovePlacement(..)
+        | Command::RemovePlacement(_)
+        | Command::RemoveAll
+        | Command::Style(_)
+        | Command::WriteNote(..)
+        | Command::RemoveNote(_) => true,
+        // Going from one state to another, and to another document.
+        Command::Undo
+        | Command::Redo
+        | Command::NewSession
+        | Command::OpenSession
+        | Command::SaveSession
+        | Command::SaveSessionAs
+        | Command::DiscardAnd(_)
+        | Command::SaveAnd(_)
+        | Command::UsePath(..)
+        | Command::Quit => false,
+        // What is looked at, and how.
+        Command::FocusFilter
+        | Command::FitGraph
+        | Command::ActualSize
+        | Command::Back
+        | Command::Forward
+        | Command::NextBlock
+        | Command::PreviousBlock
+        | Command::FollowTaken
+        | Command::FollowNotTaken
+        | Command::FitTimeline
+        | Command::FollowLive
+        | Command::Stack(_)
+        | Command::MarkA
+        | Command::MarkB
+        | Command::ClearMarkers
+        | Command::Annotate
+        | Command::ShowSamples
+        | Command::ToggleTheme
+        | Command::Theme(_)
+        | Command::TogglePane(_)
+        | Command::ResetLayout
+        | Command::TileLayout
+        | Command::ShowPalette
+        | Command::GoTo
+        | Command::References
+        | Command::FindInGraph
+        | Command::FoldBlock
+        | Command::FoldAll
+        | Command::ShowShortcuts
+        | Command::Tour
+        | Command::Manual
+        | Command::GoToAddress(_)
+        | Command::OpenFunction(_)
+        | Command::OpenNamed(..)
+        | Command::SelectBlock(_)
+        | Command::OpenSource(_)
+        | Command::Dismiss(_) => false,
+        // The editor's text, which is an instrument of the session when it is used.
+        Command::NewInstrument
+        | Command::EditInstrument(_)
+        | Command::OpenInstrument
+        | Command::OpenNatives
+        | Command::UseNatives
+        | Command::SaveInstrument
+        | Command::FormatInstrument => false,
+        // Files and targets.
+        Command::OpenRecording
+        | Command::ExportGraph
+        | Command::ExportRecording
+        | Command::StopExport
+        | Command::StopSources
+        | Command::StopReading
+        | Command::SavePicture
+        | Command::Run
+        | Command::Stop
+        | Command::CountFirst
+        | Command::StartLab
+        | Command::StartLabWith
+        | Command::ConnectHere
+        | Command::ConnectSocket
+        | Command::ConnectSsh
+        | Command::AddMachines
+        | Command::ConnectMachine(_)
+        | Command::LeaveMachine(_)
+        | Command::OpenKernel
+        | Command::OpenDebugInfo
+        | Command::Disconnect
+        | Command::Reconnect => false,
+    }
+}
+
+/// Commands of every kind that changes something.
+fn change() -> impl Strategy<Value = Command> {
+    let hook = || prop_oneof![Just(HookType::Pre), Just(HookType::Post)];
+    let block = || (0u32..6).prop_map(BlockIndex);
+    let at = prop_oneof![
+        (block(), hook()).prop_map(|(block, hook)| At::Hook(block, hook)),
+        (block(), block()).prop_map(|(from, to)| At::Edge(from, to)),
+        Just(At::Entry),
+        Just(At::Returns),
+        hook().prop_map(At::EveryBlock),
+        Just(At::Matching),
+    ];
+    let name = prop::sample::select(vec!["timestamp", "counter", "branch", "elapsed", "none"]);
+    let style = prop::sample::select(Style::ALL.to_vec());
+    let note = (0u8..9, "[a-c]{0,2}").prop_map(|(at, text)| Note {
+        at: f64::from(at),
+        text,
+    });
+    prop_oneof![
+        4 => (at, name).prop_map(|(at, name)| Command::Put(at, name.to_owned())),
+        2 => prop::sample::select(vec![
+            Command::AddInstrument,
+            Command::AddToEveryBlock,
+            Command::AddToMatching,
+            Command::AddToEntry,
+            Command::AddToReturns,
+            Command::CountPaths,
+            Command::TellThreads,
+            Command::UseInstrument,
+            Command::RemoveHere,
+            Command::RemoveAll,
+        ]),
+        1 => (0usize..12).prop_map(Command::RemovePlacement),
+        2 => (0usize..12, 0usize..12).prop_map(|(from, to)| Command::MovePlacement(from, to)),
+        1 => style.prop_map(Command::Style),
+        2 => (prop::option::of(0usize..4), note).prop_map(|(at, note)| Command::WriteNote(at, note)),
+        1 => (0usize..4).prop_map(Command::RemoveNote),
+    ]
+}
+
+/// What is done: mostly changes, and sometimes another block is chosen, or a step taken back and on.
+fn step() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        8 => change(),
+        1 => (0u32..6).prop_map(|block| Command::SelectBlock(BlockIndex(block))),
+        1 => prop::sample::select(vec![Command::Undo, Command::Redo]),
+    ]
+}
+
+/// A window on the small image with a function open, and a text in its editor.
+fn browsing() -> Harness<'static, App> {
+    let image = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/fork.image");
+    let start = Start {
+        image: Some(image.into()),
+        function: Some("kernel_clone".into()),
+        block: Some(0),
+        ..Start::default()
+    };
+    let mut harness = Harness::builder().build_eframe(move |creation| {
+        App::new(&creation.egui_ctx, start, Library::builtin().unwrap())
+    });
+    let began = std::time::Instant::now();
+    while harness.state().state.graph.scene.is_none() {
+        harness.step();
+        assert!(began.elapsed().as_secs() < 60, "the function is not open");
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
+    // Few enough functions match to get an instrument each.
+    harness.state_mut().state.functions.filter = "^mm".to_owned();
+    while harness.state().state.functions.answered.as_deref() != Some("^mm") {
+        harness.step();
+    }
+    harness.state_mut().edit_instrument(None);
+    while harness.state().state.editor.name().is_none() {
+        harness.step();
+    }
+    harness
+}
+
+#[test]
+fn whatever_commands_do_is_undone_and_done_again() {
+    let harness = Mutex::new(browsing());
+    let seen = Mutex::new(std::collections::BTreeSet::new());
+    let config = ProptestConfig::with_cases(128);
+    proptest!(config, |(steps in prop::collection::vec(step(), 1..30))| {
+        let mut harness = harness.lock().unwrap();
+        let ctx = harness.ctx.clone();
+        let app = harness.state_mut();
+        app.replace_document(Document::new());
+        for command in steps {
+            let before = app.state.document.edited();
+            app.execute(command.clone(), &ctx);
+            let after = app.state.document.edited();
+            if matches!(command, Command::Undo | Command::Redo) {
+                continue;
+            }
+            if after == before {
+                continue;
+            }
+            prop_assert!(edits(&command), "{:?} changes the session", command);
+            seen.lock().unwrap().insert(command.name());
+            app.execute(Command::Undo, &ctx);
+            prop_assert_eq!(&app.state.document.edited(), &before, "{:?} undone", command);
+            app.execute(Command::Redo, &ctx);
+            prop_assert_eq!(&app.state.document.edited(), &after, "{:?} done again", command);
+        }
+        while app.state.document.redo() {}
+        let last = app.state.document.edited();
+        while app.state.document.undo() {}
+        prop_assert_eq!(app.state.document.edited(), Document::new().edited());
+        while app.state.document.redo() {}
+        prop_assert_eq!(app.state.document.edited(), last);
+    });
+    // All of them did something; which thread runs nothing tells in this image.
+    let seen = seen.into_inner().unwrap();
+    let all = [
+        Command::AddInstrument,
+        Command::AddToEveryBlock,
+        Command::AddToMatching,
+        Command::AddToEntry,
+        Command::AddToReturns,
+        Command::CountPaths,
+        Command::UseInstrument,
+        Command::RemoveHere,
+        Command::RemoveAll,
+        Command::Put(At::Entry, String::new()),
+        Command::RemovePlacement(0),
+        Command::MovePlacement(0, 0),
+        Command::Style(Style::Whole),
+        Command::WriteNote(None, Note::default()),
+        Command::RemoveNote(0),
+    ];
+    for command in all {
+        assert!(
+            seen.contains(command.name()),
+            "{} never did",
+            command.name()
+        );
+    }
+}
+
+#[test]
+fn what_only_looks_changes_nothing() {
+    let mut harness = browsing();
+    let ctx = harness.ctx.clone();
+    let app = harness.state_mut();
+    app.execute(Command::AddInstrument, &ctx);
+    let before = app.state.document.changes();
+    // Not those that leave the session, or get a target.
+    let looks = Command::listed().filter(|command| {
+        !edits(command)
+            && !matches!(
+                command,
+                Command::Undo
+                    | Command::Redo
+                    | Command::NewSession
+                    | Command::Quit
+                    | Command::StartLab
+                    | Command::ConnectHere
+                    | Command::Reconnect
+                    | Command::Disconnect
+            )
+    });
+    let mut count = 0;
+    for command in looks {
+        app.execute(command.clone(), &ctx);
+        count += 1;
+        assert_eq!(app.state.document.changes(), before, "{}", command.name());
+    }
+    assert!(count > 40, "{count}");
+}
