@@ -64,6 +64,11 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
         "there is no instrument yet"
     );
 
+    // What its kernel said on the way.
+    click(&mut harness, "Console tab");
+    harness.get_by_label_contains("gilk-lab: ready");
+    click(&mut harness, "Timeline tab");
+
     let listed = |harness: &Harness<'_, App>| harness.state().state().functions.found.len();
     let all = listed(&harness);
     click(&mut harness, "list functions of loaded modules");
@@ -221,6 +226,25 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
             .samples(),
         160
     );
+
+    // Another lab is booted in its place, and the session runs on that.
+    click(&mut harness, "Connect again");
+    patiently(&mut harness, "the lab is connected again", |state| {
+        matches!(state.target, TargetState::Ready(_)) && state.run_hindrance().is_none()
+    });
+    assert_eq!(harness.state().state().document.session(), &saved);
+    harness.get_by_label("Run session").click();
+    harness.run_steps(2);
+    patiently(&mut harness, "its samples arrive", |state| {
+        let record = state.timeline.record.as_ref();
+        state.run.active.is_some()
+            && record
+                .is_some_and(|record| record.now.is_some() && record.index.look().samples() > 40)
+    });
+    harness.get_by_label("Stop run").click();
+    patiently(&mut harness, "it is stopped", |state| {
+        state.run.active.is_none()
+    });
     harness.state_mut().end();
 }
 

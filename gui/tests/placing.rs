@@ -180,6 +180,64 @@ fn what_is_about_a_whole_function_or_a_branch_stands_where_its_source_says() {
 }
 
 #[test]
+fn an_instrument_is_carried_to_an_edge() {
+    let mut harness = with_instruments("kernel_clone");
+    // The longest piece of an edge of a branch that is seen, and away from blocks.
+    let place = |harness: &Window| {
+        let graph = &harness.state().state().graph;
+        let scene = graph.scene.as_ref().unwrap();
+        let canvas = harness.get_by_label("Control-flow graph").rect();
+        let screen = |at: &Pos2| graph.camera.to_screen(canvas.min, *at);
+        let seen = canvas.shrink(60.0);
+        let routes = scene.cfg.edges.iter().zip(&scene.layout.routes);
+        let pieces = routes.flat_map(|(edge, route)| {
+            let pairs = route.points.windows(2);
+            pairs.map(move |pair| (edge, screen(&pair[0]), screen(&pair[1])))
+        });
+        let of_branches = pieces.filter(|(edge, ..)| {
+            let end = scene.cfg.blocks[edge.from.0 as usize].end;
+            end == BlockEnd::Conditional
+        });
+        let inside = of_branches.filter(|(_, a, b)| {
+            let middle = a.lerp(*b, 0.5);
+            let free = |block: &egui::Rect| {
+                !graph
+                    .camera
+                    .rect_to_screen(canvas.min, *block)
+                    .expand(4.0)
+                    .contains(middle)
+            };
+            seen.contains(middle) && scene.layout.boxes.iter().all(free)
+        });
+        let longest = inside.max_by(|one, other| {
+            let long = |(_, a, b): &(_, Pos2, Pos2)| a.distance(*b);
+            long(one).total_cmp(&long(other))
+        });
+        let (edge, a, b) = longest.unwrap();
+        (edge.from.0, a.lerp(b, 0.5))
+    };
+    let (from, _) = place(&harness);
+    carry(&mut harness, "branch", |harness| place(harness).1);
+    let placed = placed(harness.state().state());
+    assert_eq!(placed.len(), 1, "{placed:?}");
+    let (function, block, _, instrument) = &placed[0];
+    assert_eq!(
+        (function.as_str(), *block, instrument.as_str()),
+        ("kernel_clone", from, "branch")
+    );
+    press(&mut harness, Modifiers::COMMAND, egui::Key::Z);
+    assert!(
+        harness
+            .state()
+            .state()
+            .document
+            .session()
+            .placements
+            .is_empty()
+    );
+}
+
+#[test]
 fn what_is_wrong_with_a_source_is_said_at_its_column_as_it_is_typed() {
     let mut harness = with_instruments("kernel_clone");
     say(&mut harness, "new instrument");

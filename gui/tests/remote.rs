@@ -1,0 +1,192 @@
+//! An agent on another machine, by a socket that is forwarded from there: found, lost in the midst of a
+//! session, and found again.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is not as it should be"
+)]
+
+mod support;
+
+mod live {
+    use std::net::Shutdown;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::{Path, PathBuf};
+    use std::sync::{Arc, Mutex};
+    use std::time::{Duration, Instant};
+
+    use egui_kittest::kittest::Queryable;
+    use gilk_gui::args::Start;
+    use gilk_gui::state::{State, TargetState};
+    use gilk_samples::recording::Recording;
+    use ilk_driver::lab::{Lab, Options, prepare};
+
+    use super::support::{Window, click, fill, say, settle, until, until_within, window};
+
+    const MINUTES: Duration = Duration::from_secs(900);
+
+    /// A socket that leads to another, as `ssh -L` makes one; whoever connects does not share the other
+    /// side's memory.
+    struct Forward {
+        path: PathBuf,
+        ends: Arc<Mutex<Vec<UnixStream>>>,
+    }
+
+    impl Forward {
+        fn open(path: &Path, to: &Path) -> Self {
+            let listener = UnixListener::bind(path).unwrap();
+            let ends = Arc::new(Mutex::new(Vec::new()));
+            let (kept, to) = (Arc::clone(&ends), to.to_owned());
+            std::thread::spawn(move || {
+                for here in listener.incoming().flatten() {
+                    let Ok(there) = UnixStream::connect(&to) else {
+                        break;
+                    };
+                    for (from, into) in [(&here, &there), (&there, &here)] {
+                        let (mut from, mut into) =
+                            (from.try_clone().unwrap(), into.try_clone().unwrap());
+                        std::thread::spawn(move || {
+                            let _until_it_ends = std::io::copy(&mut from, &mut into);
+                            let _closed_or_not = into.shutdown(Shutdown::Both);
+                        });
+                    }
+                    kept.lock().unwrap().extend([here, there]);
+                }
+            });
+            Self {
+                path: path.to_owned(),
+                ends,
+            }
+        }
+
+        /// The way is gone, as when a cable is pulled and ssh gives up.
+        fn cut(self) {
+            std::fs::remove_file(&self.path).unwrap();
+            for end in self.ends.lock().unwrap().drain(..) {
+                let _closed_or_not = end.shutdown(Shutdown::Both);
+            }
+        }
+    }
+
+    fn ready(harness: &mut Window) {
+        until_within(harness, MINUTES, "the agent answers", |state| {
+            matches!(state.target, TargetState::Ready(_))
+        });
+        settle(harness);
+        until(harness, "the session can be run", |state| {
+            state.run_hindrance().is_none()
+        });
+        harness.run_steps(3);
+    }
+
+    fn samples(state: &State) -> u64 {
+        let record = state.timeline.record.as_ref();
+        record.map_or(0, |record| record.index.look().samples())
+    }
+
+    /// Begins the session, and waits until it has told some.
+    fn begin(harness: &mut Window) {
+        harness.get_by_label("Run session").click();
+        harness.run_steps(2);
+        until_within(harness, MINUTES, "samples come", |state| {
+            let record = state.timeline.record.as_ref();
+            record.is_some_and(|record| record.now.is_some()) && samples(state) > 40
+        });
+    }
+
+    #[test]
+    #[ignore = "boots the lab; cargo xtask test runs it"]
+    fn an_agent_behind_a_forwarded_socket_is_lost_and_found_again_from_the_window() {
+        let prepared = prepare(&Options::default(), &mut |_| ()).unwrap();
+        let lab = Lab::boot(&prepared, &mut |_| ()).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("forwarded.sock");
+        let way = Forward::open(&socket, lab.socket());
+        let session = folder.path().join("forks.ron");
+        std::fs::write(
+            &session,
+            r#"(version: 1, name: "forks", duration: 20.0, workload: Some((program: "/bin/pulsar", arguments: ["500"], start: 0.5)), placements: [
+                (function: "__x64_sys_clone", block: 0, hook: Pre, instrument: "timestamp", launch: 0.0, splash: 20.0)])"#,
+        )
+        .unwrap();
+        let start = Start {
+            session: Some(session),
+            ..Start::default()
+        };
+        let mut harness = window(start, [1500.0, 950.0]);
+        until(&mut harness, "the session is open", |state| {
+            state.document.path().is_some()
+        });
+        let asked = harness.state().state().document.session().clone();
+
+        // By the menu's command, and the path of the socket.
+        say(&mut harness, "connect to a socket");
+        fill(&mut harness, "Path", &socket.display().to_string());
+        harness.get_by_label("Connect").click();
+        ready(&mut harness);
+        harness.get_by_label_contains("· Linux ");
+        let first = folder.path().join("first.arrow");
+        fill(&mut harness, "Recording path", &first.display().to_string());
+
+        // Lost while it runs: that is said at once, and what had come is there.
+        begin(&mut harness);
+        way.cut();
+        let cut = Instant::now();
+        until_within(&mut harness, MINUTES, "the loss is seen", |state| {
+            matches!(state.target, TargetState::Lost(_)) && state.run.active.is_none()
+        });
+        println!("seen after {:.1} s", cut.elapsed().as_secs_f64());
+        assert!(cut.elapsed() < Duration::from_secs(10));
+        harness.run_steps(3);
+        harness.get_by_label("target lost");
+        let state = harness.state().state();
+        assert_eq!(state.document.session(), &asked);
+        assert!(samples(state) > 40);
+        let kept = Recording::open(&first).unwrap();
+        println!(
+            "{} samples on the screen, {} on disk",
+            samples(state),
+            kept.samples()
+        );
+        assert!(kept.samples() > 40);
+
+        // Nobody is there yet: it is said, and asked again.
+        click(&mut harness, "Connect again");
+        until(&mut harness, "nobody answers", |state| {
+            matches!(state.target, TargetState::Lost(_))
+        });
+        harness.run_steps(3);
+        let nobody = format!("No agent listens at {}", socket.display());
+        assert!(
+            harness
+                .query_all_by_label_contains(&nobody)
+                .next()
+                .is_some()
+        );
+
+        // The way is back: the same session runs to its end.
+        let _way = Forward::open(&socket, lab.socket());
+        click(&mut harness, "Connect again");
+        ready(&mut harness);
+        assert_eq!(harness.state().state().document.session(), &asked);
+        begin(&mut harness);
+        until_within(&mut harness, MINUTES, "all of it has come", |state| {
+            samples(state) == 160
+        });
+        harness.get_by_label("Stop run").click();
+        until_within(&mut harness, MINUTES, "it is over", |state| {
+            state.run.active.is_none()
+        });
+        let state = harness.state().state();
+        let summary = state.run.last.as_ref().expect("the run ended well");
+        assert_eq!((summary.missing, summary.lost()), (0, (0, 0)));
+        let path = &summary.recording.path;
+        assert_eq!(*path, folder.path().join("first-2.arrow"));
+        assert_eq!(Recording::open(path).unwrap().samples(), 160);
+        harness.state_mut().end();
+        drop(lab);
+    }
+}
