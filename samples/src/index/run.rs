@@ -8,7 +8,7 @@ use super::{Column, Point};
 /// Samples under a node of the lowest level.
 const LEAF: usize = 32;
 /// Nodes under a node of the level above.
-const FAN_OUT: usize = 8;
+const FAN_OUT: usize = 4;
 /// Items in a piece of a [`Pieces`].
 const PIECE: usize = 4096;
 
