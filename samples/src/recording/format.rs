@@ -84,6 +84,8 @@ pub(crate) fn schema(metadata: &Metadata) -> Result<Schema, String> {
 /// footer's schema says one thing that the one at the start cannot know: the totals, if there are any.
 pub(crate) fn tail(schema: &Schema, totals: &Totals, blocks: &[Block]) -> Result<Vec<u8>, String> {
     let mut schema = schema.clone();
+    // Damage may have put some there.
+    schema.metadata.remove(TOTALS);
     if !totals.is_empty() {
         let json = serde_json::to_string(totals).map_err(|error| error.to_string())?;
         schema.metadata.insert(TOTALS.to_owned(), json);
