@@ -55,7 +55,8 @@ pub struct RuntimeLayout {
     pub current: Gs,
     /// Arrays of per-CPU counters, `u64` each.
     pub counters: Vec<CounterBank>,
-    /// Table of running timers: entries of two words, `key ^ tsc` and `tsc`, key = task | timer number.
+    /// Table of what threads and calls keep: entries of two words, the key of the owner, or 0, and what it
+    /// keeps, which is not 0. A thread's key is its task | number.
     pub timers: Addr,
     /// Entries of the table.
     pub timers_log2: u32,

@@ -58,7 +58,7 @@ proptest! {
         serial in 8u64..1 << 40,
         room in 0u64..4,
         seed: u64,
-        started: bool,
+        owner in 0u64..4,
     ) {
         let mut machine = ready(serial, room);
         let layout = layout(&machine, 0);
@@ -74,10 +74,13 @@ proptest! {
         let key = TASK | 9;
         let entry = TIMER_TABLE + TIMER_BYTES * (key.wrapping_mul(TIMER_FACTOR) >> (64 - TIMERS_LOG2));
         let mut running = None;
-        if started {
-            machine.set_word(entry, key ^ 1000);
+        // Nobody's; its own; another thread's; another timer of the thread.
+        let owner = [0, key, key ^ 0x40, key ^ 1][owner as usize];
+        let others = owner != 0 && owner != key;
+        if owner != 0 {
+            machine.set_word(entry, owner);
             machine.set_word(entry + 8, 1000);
-            running = Some(1000);
+            running = (owner == key).then_some(1000);
         }
         let before = random_state(&machine, &mut Random(seed));
         let stack = machine.memory()[STACK as usize..][..4096].to_vec();
@@ -101,7 +104,7 @@ proptest! {
                 Program::Sample(Sampled::BlockIndex) => Some(Some(0x2_5a5a)),
                 Program::Sample(Sampled::Argument(number)) => Some(Some(argument(&before, number))),
                 Program::StartTimer => {
-                    running = Some(0);
+                    running = (!others).then_some(0);
                     None
                 }
                 Program::StopTimer => match running.take() {
@@ -136,11 +139,12 @@ proptest! {
         for (number, count) in counters.into_iter().enumerate() {
             prop_assert_eq!(machine.word(GS + COUNTERS + 8 * number as u64), count);
         }
-        let [check, tsc] = [machine.word(entry), machine.word(entry + 8)];
+        let [now, tsc] = [machine.word(entry), machine.word(entry + 8)];
         match running {
-            Some(0) => prop_assert!(tsc > 1000 && check == key ^ tsc),
-            Some(_) => prop_assert!(tsc == 1000 && check == key ^ tsc),
-            None => prop_assert_ne!(check, key ^ tsc),
+            Some(0) => prop_assert!(tsc > 1000 && now == key),
+            Some(_) => prop_assert!(tsc == 1000 && now == key),
+            None if others => prop_assert_eq!([now, tsc], [owner, 1000]),
+            None => prop_assert_eq!([now, tsc], [0, 0]),
         }
         // Nothing but the reserved slots of this CPU's ring was written.
         let ring = (TABLES + (CPU << STRIDE_LOG2)) as usize;

@@ -86,6 +86,7 @@ proptest! {
         live in any::<u16>(),
         flags: bool,
         room in 0u64..6,
+        crowd in prop_oneof![Just(0), any::<u64>()],
         seed: u64,
     ) {
         let probed = probed(program);
@@ -102,6 +103,7 @@ proptest! {
         in_a_process(&mut machine, &code);
         let mut random = Random(seed);
         let mut model = Model::new(&mut machine, &probed, instruments[1].id, room);
+        model.crowd(&mut machine, crowd);
         for hit in 1..=3 {
             let before = model::state(&machine, &mut random, &mut model);
             model.stack = (0..8).map(|_| random.next()).collect();

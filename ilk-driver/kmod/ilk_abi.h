@@ -86,13 +86,13 @@ struct ilk_info {
 };
 
 /*
- * An entry of the table of running timers, found by hashing
- * key = current | timer number (0..63). Two words, so that a torn mix of two writers
- * never passes: check == key ^ tsc.
+ * An entry of the table of what threads and calls keep, found by hashing its owner's key: a
+ * thread's is current | number (0..63). Free is 0 in both words. Generated code makes an entry
+ * its own by cmpxchg, busy while it writes (bit 62 of the key is the other way round).
  */
 struct ilk_timer {
-	__u64 check;
-	__u64 tsc;
+	__u64 owner;
+	__u64 kept;
 };
 
 /*

@@ -12,7 +12,8 @@ use std::collections::HashMap;
 
 use crate::interpret::{self, Machine};
 use crate::program::{
-    AggregateId, Checked, Gpr, Half, Hook, Input, Scope, Summary, VariableId, Width,
+    Action, ActionKind, AggregateId, Checked, ExprKind, Gpr, Half, Hook, Input, Probe, Scope,
+    Summary, VariableId, Width,
 };
 use crate::types::tests::types;
 use crate::{Context, Source};
@@ -191,11 +192,20 @@ pub(crate) fn run(program: &Checked, lines: &str) {
         let mut ran = false;
         for probe in &program.probes {
             if probe.hook == hook && probe.function == function {
-                ran |= interpret::run(program, probe, &mut tried);
+                ran |= interpret::run(program, probe, &mut tried) && !is_put(probe);
             }
         }
         expect(&mut tried, ran, expected, line);
     }
+}
+
+/// Whether the probe only sets variables to 0, as those do that the checker puts in front and behind.
+fn is_put(probe: &Probe) -> bool {
+    let zero = |action: &Action| match &action.kind {
+        ActionKind::Store(_, value) => value.kind == ExprKind::Constant(0),
+        _ => false,
+    };
+    probe.predicate.is_none() && probe.actions.iter().all(zero)
 }
 
 fn expect(tried: &mut Tried<'_>, ran: bool, expected: &str, line: &str) {

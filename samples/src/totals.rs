@@ -10,13 +10,16 @@ pub struct Totals {
     /// Reads of the kernel's memory that failed, in the order of the session.
     #[serde(default)]
     pub failed_reads: Vec<FailedReads>,
+    /// Values of variables that found no room, in the order of the session.
+    #[serde(default)]
+    pub no_room: Vec<NoRoom>,
 }
 
 impl Totals {
     /// Whether there is nothing to tell.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.added_up.is_empty() && self.failed_reads.is_empty()
+        self.added_up.is_empty() && self.failed_reads.is_empty() && self.no_room.is_empty()
     }
 }
 
@@ -43,6 +46,18 @@ pub struct FailedReads {
     /// The instrument.
     pub instrument: String,
     /// How many; a side of `&&`, `||` or `?:` that does not count may have been read all the same.
+    pub count: u64,
+}
+
+/// Values that were to be kept for a thread or a call, and were not: another one's stood where they belong in
+/// the table that all share. The variable read 0 then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NoRoom {
+    /// Index of the placement.
+    pub placement: usize,
+    /// The instrument.
+    pub instrument: String,
+    /// How many.
     pub count: u64,
 }
 

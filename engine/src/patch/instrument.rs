@@ -5,16 +5,11 @@ use gilk_instruments::{Program, Sampled};
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::emit::{Emitter, Faulting, Forward, at, gs, indexed};
+use super::entry::{empty, find_entry, keep_entry, own_entry};
 use super::registers::{Registers, sampled_argument};
 use super::{Hooked, compile, native};
 use crate::Addr;
 use crate::layout::{Gs, RuntimeLayout, SLOT_LOG2};
-
-/// Bytes of an entry in the table of timers: `key ^ tsc`, then `tsc`.
-pub const TIMER_BYTES: u64 = 16;
-/// A key's entry is the top `timers_log2` bits of `key * TIMER_FACTOR`: 2^64 over the golden ratio,
-/// odd, so that neighbouring tasks do not share entries (Knuth, vol. 3, 6.4).
-pub const TIMER_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Where the parts of a slot are (`struct ilk_slot`).
 const SLOT_MARK: i64 = 0;
@@ -27,6 +22,14 @@ const SLOT_ID: i64 = 24;
 pub(super) enum Lost {
     /// A sample is lost.
     Sample { from: Forward, counter: Gs },
+    /// A value finds no room: its entry in the table of timers is another's, or busy. It is counted unless it
+    /// is 0.
+    Room {
+        from: Forward,
+        counter: Gs,
+        value: Register,
+        through: Register,
+    },
     /// What cannot be read is 0.
     Read {
         by: Failing,
@@ -114,7 +117,7 @@ fn built_in(
             vec![sample(e, hooked, layout, &value, [a, b])]
         }
         Program::StartTimer => {
-            start_timer(e, hooked, layout, [a, b]);
+            start_timer(e, hooked, layout, [a, b, c]);
             Vec::new()
         }
         // It has a probe or a function, or nothing to do.
@@ -234,105 +237,31 @@ pub(super) fn sample(
     }
 }
 
-/// `key = current | number`, `entry` the address of the key's entry in the table.
-pub(super) fn find_entry(
-    e: &mut Emitter,
-    number: u8,
-    layout: &RuntimeLayout,
-    [key, entry, spare]: [Register; 3],
-) {
-    find_timer(e, number, layout, key, entry);
-    let table = layout.timers.0;
-    e.op(Instruction::with2(Code::Mov_r64_imm64, spare, table));
-    e.op(Instruction::with2(Code::Add_r64_rm64, entry, spare));
-}
-
-/// `entry = offset of the key's entry in the table`, `spare` the table.
-pub(super) fn place_of(
-    e: &mut Emitter,
-    layout: &RuntimeLayout,
-    [key, entry, spare]: [Register; 3],
-) {
-    hash(e, layout, key, entry);
-    let table = layout.timers.0;
-    e.op(Instruction::with2(Code::Mov_r64_imm64, spare, table));
-}
-
-/// `key = current | number`, `entry = offset of the key's timer in the table`.
-fn find_timer(e: &mut Emitter, number: u8, layout: &RuntimeLayout, key: Register, entry: Register) {
-    e.op(Instruction::with2(
-        Code::Mov_r64_rm64,
-        key,
-        gs(layout.current),
-    ));
-    if number != 0 {
-        // Tasks are aligned to 64 bytes at least: the low six bits are free.
-        e.op(Instruction::with2(
-            Code::Or_rm64_imm8,
-            key,
-            u32::from(number),
-        ));
-    }
-    hash(e, layout, key, entry);
-}
-
-fn hash(e: &mut Emitter, layout: &RuntimeLayout, key: Register, entry: Register) {
-    e.op(Instruction::with2(Code::Mov_r64_imm64, entry, TIMER_FACTOR));
-    e.op(Instruction::with2(Code::Imul_r64_rm64, entry, key));
-    e.op(Instruction::with2(
-        Code::Shr_rm64_imm8,
-        entry,
-        64 - layout.timers_log2,
-    ));
-    e.op(Instruction::with2(
-        Code::Shl_rm64_imm8,
-        entry,
-        TIMER_BYTES.ilog2(),
-    ));
-}
-
+/// Where the entry is another's nothing is kept, and the stop finds none.
 fn start_timer(
     e: &mut Emitter,
     hooked: &Hooked<'_>,
     layout: &RuntimeLayout,
-    [a, b]: [Register; 2],
+    [key, entry, tsc]: [Register; 3],
 ) {
-    use Register::{RAX, RDX};
-    find_timer(e, hooked.timer, layout, a, b);
+    find_entry(e, hooked.timer, layout, [key, entry, tsc]);
     read_tsc(e);
-    e.op(Instruction::with2(
-        Code::Mov_r64_imm64,
-        RAX,
-        layout.timers.0,
-    ));
-    e.op(Instruction::with2(Code::Xor_r64_rm64, a, RDX));
-    e.op(Instruction::with2(
-        Code::Mov_rm64_r64,
-        indexed(RAX, b, 1, 0),
-        a,
-    ));
-    e.op(Instruction::with2(
-        Code::Mov_rm64_r64,
-        indexed(RAX, b, 1, 8),
-        RDX,
-    ));
+    e.op(Instruction::with2(Code::Mov_r64_rm64, tsc, Register::RDX));
+    let full = keep_entry(e, [tsc, key, entry]);
+    e.land(full);
 }
 
-/// Leaves the TSC of the start in `c`, and the timer cleared.
+/// Leaves the TSC of the start in `start`, and the entry free.
 fn stop_timer(
     e: &mut Emitter,
     hooked: &Hooked<'_>,
     layout: &RuntimeLayout,
-    [a, b, c]: [Register; 3],
+    [key, entry, start]: [Register; 3],
 ) -> Lost {
-    find_timer(e, hooked.timer, layout, a, b);
-    e.op(Instruction::with2(Code::Mov_r64_imm64, c, layout.timers.0));
-    e.op(Instruction::with2(Code::Add_r64_rm64, b, c));
-    e.op(Instruction::with2(Code::Mov_r64_rm64, c, at(b, 8)));
-    e.op(Instruction::with2(Code::Xor_r64_rm64, a, c));
-    e.op(Instruction::with2(Code::Cmp_r64_rm64, a, at(b, 0)));
-    let unmatched = e.branch_forward(Code::Jne_rel32_64);
-    e.op(Instruction::with2(Code::Mov_rm64_imm32, at(b, 0), 0));
+    find_entry(e, hooked.timer, layout, [key, entry, start]);
+    let unmatched = own_entry(e, [key, entry]);
+    e.op(Instruction::with2(Code::Mov_r64_rm64, start, at(entry, 8)));
+    empty(e, entry);
     Lost::Sample {
         from: unmatched,
         counter: layout.lost_unmatched,
@@ -345,6 +274,29 @@ pub(super) fn emit_lost(e: &mut Emitter, lost: Lost, end: Addr) {
         Lost::Sample { from, counter } => {
             e.land(from);
             e.op(Instruction::with1(Code::Inc_rm64, gs(counter)));
+        }
+        Lost::Room {
+            from,
+            counter,
+            value,
+            through,
+        } => {
+            e.land(from);
+            let short = through.full_register32();
+            e.op(Instruction::with2(Code::Mov_r32_imm32, short, 0));
+            e.op(Instruction::with2(Code::Test_rm64_r64, value, value));
+            e.op(Instruction::with1(
+                Code::Setne_rm8,
+                compile::low_byte(through),
+            ));
+            let word = if counter.near().is_some() {
+                gs(counter)
+            } else {
+                let rax = Register::RAX;
+                e.op(Instruction::with2(Code::Mov_r64_imm64, rax, counter.0));
+                MemoryOperand::new(rax, Register::None, 1, 0, 0, false, Register::GS)
+            };
+            e.op(Instruction::with2(Code::Add_rm64_r64, word, through));
         }
         Lost::Read { by, counter, into } => {
             match by {

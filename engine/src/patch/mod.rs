@@ -22,6 +22,7 @@
 mod assemble;
 mod compile;
 mod emit;
+mod entry;
 mod instrument;
 mod native;
 mod pieces;
@@ -39,7 +40,7 @@ pub(crate) use registers::{argument, given, sampled_argument};
 pub use assemble::{Assembler, Hooks, Originals};
 pub use compile::{Home, Homes, Probed};
 pub(crate) use compile::{is_stacked, may_fault};
-pub use instrument::{TIMER_BYTES, TIMER_FACTOR};
+pub use entry::{TIMER_BUSY, TIMER_BYTES, TIMER_FACTOR};
 pub use pieces::{Packed, Pieces};
 
 /// One instrument at one hook, as the code generator needs it.

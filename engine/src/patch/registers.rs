@@ -149,8 +149,8 @@ impl Registers {
 fn needs(hooked: &Hooked<'_>, layout: &RuntimeLayout) -> Demand {
     let demand = |fixed, registers| Demand {
         fixed,
-        counts: false,
         registers,
+        ..Demand::default()
     };
     match (hooked.program, hooked.probe) {
         (_, Some(probed)) => Demand::of_probe(probed, layout),
@@ -161,8 +161,8 @@ fn needs(hooked: &Hooked<'_>, layout: &RuntimeLayout) -> Demand {
                 .is_none_or(|gs| gs.near().is_some());
             demand(false, usize::from(!near))
         }
-        (Program::Sample(_) | Program::StartTimer, None) => demand(true, 2),
-        (Program::StopTimer, None) => demand(true, 3),
+        (Program::Sample(_), None) => demand(true, 2),
+        (Program::StartTimer | Program::StopTimer, None) => demand(true, 3),
         (Program::Native, None) => match hooked.native {
             // What it returns is kept while a slot is reserved.
             Some(called) if called.native.samples => demand(true, 3),

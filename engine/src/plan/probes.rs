@@ -113,6 +113,10 @@ impl<'l> Words<'l> {
         if checked.probes.iter().any(may_fault) {
             homes.failed = Some(self.take(1)?);
         }
+        let keyed = |home: &Home| matches!(home, Home::Thread(_) | Home::Call(_));
+        if homes.variables.iter().any(keyed) {
+            homes.no_room = Some(self.take(1)?);
+        }
         Ok(homes)
     }
 

@@ -6,7 +6,6 @@ use gilk_instruments::program::{Action, ActionKind, Aggregate, AggregateKind, Pr
 use super::hit::{Hit, Progress, Stage, Step};
 use super::program::{Key, Place, has_tests, known, steps};
 use super::state::{RAX, State};
-use super::timer::timer_entry;
 use super::value::{Atom, Value};
 use crate::layout::CounterSlot;
 use crate::patch::Home;
@@ -59,6 +58,7 @@ impl<'a> Hit<'a> {
         let next = Progress {
             stage: Stage::Nothing,
             cleared: false,
+            time: None,
             steps: progress.steps.saturating_add(1),
         };
         let all = self.probe().map_or(0, steps);
@@ -188,25 +188,38 @@ impl<'a> Hit<'a> {
         else {
             return Err("it writes before its predicate is known to hold".into());
         };
+        if progress.stage == Stage::Full {
+            let slot = place.probed.homes.no_room;
+            let word = slot.and_then(|slot| self.word(slot, 0));
+            let right = write.gs
+                && write.adds
+                && word.is_some()
+                && self.values.as_constant(write.address) == word
+                && self.not_zero(progress, state) == Some(write.value);
+            return if right {
+                Ok(self.next(progress))
+            } else {
+                Err(
+                    "what finds no room, and is not 0, is counted by one in a word of its own"
+                        .into(),
+                )
+            };
+        }
         match &action.kind {
             ActionKind::Sample(_) => Err("it writes outside of the slot of its sample".into()),
             ActionKind::Store(id, expr) | ActionKind::Add(id, expr) => {
                 let adds = matches!(action.kind, ActionKind::Add(..));
-                let mut value = place.value(self.values, expr);
+                let value = place.value(self.values, expr);
                 let home = place.probed.home(*id);
-                if home.and_then(Key::of).is_some() && adds {
-                    let read = gilk_instruments::program::Expr {
-                        kind: gilk_instruments::program::ExprKind::Variable(*id),
-                        ..expr.clone()
-                    };
-                    let old = place.value(self.values, &read);
-                    value = self.values.add(value, old);
-                }
                 if value.is_unknown() {
                     return Err("what it computes cannot be told".into());
                 }
-                if let Some(key) = home.and_then(Key::of) {
-                    return self.keep(progress, write, (key, value));
+                if home.and_then(Key::of).is_some() {
+                    return if write.gs || write.adds {
+                        Err("it writes outside of the table of timers".into())
+                    } else {
+                        self.keep(progress, write.address, write.value, state)
+                    };
                 }
                 let right = match home {
                     Some(Home::Cpu(slot)) => {
@@ -342,43 +355,6 @@ impl<'a> Hit<'a> {
         }))
     }
 
-    /// A word of the running task's entry in the table of timers.
-    fn keep(&mut self, progress: Progress, write: Write, (key, value): (Key, Value)) -> Step {
-        let found = timer_entry(self.values, self.layout, write.address);
-        let Some((entry, word)) = found.filter(|_| !write.gs && !write.adds) else {
-            return Err("it writes outside of the table of timers".into());
-        };
-        let under = self.key_of(key);
-        // Of constants, what was put under a key does not always come out again as it was.
-        let kept = if word == 0 {
-            self.values.xor(value, under) == write.value
-                || self.values.xor(write.value, under) == value
-        } else {
-            write.value == value
-        };
-        if write.value.is_unknown() || !kept {
-            return Err("what it keeps for its thread is not the value of its program".into());
-        }
-        let (check, time) = match progress.stage {
-            Stage::Starting { entry: known, .. } if known != entry => {
-                return Err("it writes to two entries of the table of timers".into());
-            }
-            Stage::Starting { check, time, .. } => (check || word == 0, time || word == 8),
-            _ => (word == 0, word == 8),
-        };
-        self.entries.push((key, entry));
-        if check && time {
-            return Ok(self.next(progress));
-        }
-        let stage = Stage::Starting {
-            entry,
-            tsc: value,
-            check,
-            time,
-        };
-        Ok(Some(Progress { stage, ..progress }))
-    }
-
     /// What a conditional move out of the table of timers gives: the value of the running task, if the
     /// entry is found to be its own, else 0.
     pub(super) fn kept(&mut self, equal: Option<Value>, yes: Value, no: Value) -> Option<Key> {
@@ -388,8 +364,8 @@ impl<'a> Hit<'a> {
         }
         let difference = equal?;
         let mut keys = probed.homes.variables.iter().copied().filter_map(Key::of);
-        keys.find(|&key| match self.kept_under(key, difference) {
-            Some((entry, value)) if value == yes => {
+        keys.find(|&key| match self.owner_by(key, difference) {
+            Some((entry, _)) if self.is_kept_in(yes, entry) => {
                 self.entries.push((key, entry));
                 true
             }

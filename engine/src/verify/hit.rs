@@ -32,8 +32,10 @@ pub(super) struct Expected {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Progress {
     pub(super) stage: Stage,
-    /// Whether the timer that was stopped can no longer be stopped again.
+    /// Whether the timer is stopped.
     pub(super) cleared: bool,
+    /// The time that a timer which starts has written.
+    pub(super) time: Option<Value>,
     /// Of a probe in the language: its steps that are done.
     pub(super) steps: u16,
 }
@@ -50,15 +52,19 @@ pub(super) enum Stage {
         tsc: Value,
         written: Written,
     },
-    /// A word of the timer's entry is written.
-    Starting {
+    /// An entry of the table of timers is made busy, if it is free, or else if it is its own; the branch on
+    /// the result comes next. Whether nothing was tried before.
+    Exchanging {
         entry: Value,
-        tsc: Value,
-        check: bool,
-        time: bool,
+        free: bool,
+        first: bool,
     },
-    /// The sample is there or counted as lost.
-    Delivered,
+    /// The entry is not free.
+    Taken { entry: Value },
+    /// The entry is its own and busy. Whether what it keeps is written.
+    Owned { entry: Value, written: bool },
+    /// What is to be kept finds no room, or the timer to be stopped does not run: to be counted.
+    Full,
     /// An aggregate of two words: the first is counted in.
     Counted,
     /// A value is counted by its buckets: so many of their sums are written.
@@ -97,22 +103,28 @@ impl Progress {
 
     /// Whether the next instruction must branch on the result of `cmpxchg`.
     pub(super) fn is_trying(self) -> bool {
-        matches!(self.stage, Stage::Trying { .. } | Stage::Raising)
+        matches!(
+            self.stage,
+            Stage::Trying { .. } | Stage::Raising | Stage::Exchanging { .. }
+        )
     }
 
     /// Whether a value that progress depends on is made of `atom`.
     pub(super) fn mentions(self, values: &Values, atom: &Atom) -> bool {
         let gone = |value| values.mentions(value, atom);
+        if self.time.is_some_and(gone) {
+            return true;
+        }
         match self.stage {
-            Stage::Nothing
-            | Stage::Delivered
-            | Stage::Counted
-            | Stage::Tallied(_)
-            | Stage::Raising => false,
+            Stage::Nothing | Stage::Full | Stage::Counted | Stage::Tallied(_) | Stage::Raising => {
+                false
+            }
             Stage::Trying { head, tsc } | Stage::Reserved { head, tsc, .. } => {
                 gone(head) || gone(tsc)
             }
-            Stage::Starting { entry, tsc, .. } => gone(entry) || gone(tsc),
+            Stage::Exchanging { entry, .. }
+            | Stage::Taken { entry }
+            | Stage::Owned { entry, .. } => gone(entry),
         }
     }
 
@@ -127,8 +139,10 @@ impl Progress {
             Stage::Raising => "whether a larger value was kept is not looked at",
             Stage::Trying { .. } => "the result of its reservation is not looked at",
             Stage::Reserved { .. } => "its slot is reserved and has no mark yet",
-            Stage::Starting { .. } => "only one word of its timer is written",
-            Stage::Delivered => "its timer is not stopped",
+            Stage::Exchanging { .. } => "the result of its exchange is not looked at",
+            Stage::Taken { .. } => "its entry of the table of timers is not tried as its own",
+            Stage::Owned { .. } => "its own entry of the table of timers is still busy",
+            Stage::Full => "what finds no room or no start is not counted",
         }
     }
 }
@@ -147,27 +161,16 @@ pub(super) struct Hit<'a> {
 
 impl Hit<'_> {
     fn samples(&self, progress: Progress) -> bool {
-        matches!(
-            self.expected.program,
-            Program::Sample(_) | Program::StopTimer
-        ) || self.is_sampling(progress)
-            || self.has_returned(progress)
+        match self.expected.program {
+            Program::Sample(_) => true,
+            Program::StopTimer => progress.cleared,
+            _ => self.is_sampling(progress) || self.has_returned(progress),
+        }
     }
 
-    /// A sample is delivered or lost: done, unless a timer must still be stopped.
+    /// A sample is delivered or lost.
     fn delivered(&self, progress: Progress) -> Option<Progress> {
-        if self.expected.probe.is_some() {
-            return self.next(progress);
-        }
-        let done = self.expected.program != Program::StopTimer || progress.cleared;
-        if done {
-            None
-        } else {
-            Some(Progress {
-                stage: Stage::Delivered,
-                ..progress
-            })
-        }
+        { self.expected.probe.as_ref() }.and_then(|_| self.next(progress))
     }
 
     /// One is added to the per-CPU word at `gs:[word]`.
@@ -189,15 +192,8 @@ impl Hit<'_> {
                 Err("a sample is counted as lost though the ring is not known to be full".into())
             };
         }
-        if progress.is_nothing()
-            && self.expected.program == Program::StopTimer
-            && word == layout.lost_unmatched.0
-        {
-            let unmatched = state.facts().any(|fact| match fact {
-                Fact::NonZero(difference) => self.timer_of(difference).is_some(),
-                _ => false,
-            });
-            return if unmatched {
+        if self.expected.program == Program::StopTimer && word == layout.lost_unmatched.0 {
+            return if progress.stage == Stage::Full {
                 Ok(None)
             } else {
                 Err("a stop is counted as unmatched though its timer was not looked up".into())
@@ -272,8 +268,8 @@ impl Hit<'_> {
         stored: Value,
         state: &State,
     ) -> Step {
-        match (progress.stage, self.expected.program) {
-            (Stage::Reserved { head, tsc, written }, _) => {
+        match progress.stage {
+            Stage::Reserved { head, tsc, written } => {
                 let slot = self.slot(head);
                 let offset = self.values.sub(address, slot);
                 let written = match self.values.as_constant(offset) {
@@ -314,31 +310,15 @@ impl Hit<'_> {
                             self.expected.id
                         ));
                     }
-                    _ => {
-                        return self.stop(
-                            progress,
-                            address,
-                            stored,
-                            state,
-                            "it writes outside of the slot that it has reserved",
-                        );
-                    }
+                    _ => return Err("it writes outside of the slot that it has reserved".into()),
                 };
                 Ok(Some(Progress {
                     stage: Stage::Reserved { head, tsc, written },
                     ..progress
                 }))
             }
-            (Stage::Nothing | Stage::Starting { .. }, Program::StartTimer) => {
-                self.start(progress, address, stored)
-            }
-            _ => self.stop(
-                progress,
-                address,
-                stored,
-                state,
-                "it writes to memory that is not its own",
-            ),
+            Stage::Owned { .. } => self.keep(progress, address, stored, state),
+            _ => Err("it writes to memory that is not its own".into()),
         }
     }
 
@@ -396,11 +376,7 @@ impl Hit<'_> {
             }
             Program::StopTimer => {
                 let started = self.values.sub(tsc, stored);
-                let mut known = state.facts().filter_map(|fact| match fact {
-                    Fact::Zero(difference) => self.timer_of(difference),
-                    _ => None,
-                });
-                known.any(|(_, time)| time == started)
+                progress.cleared && state.knows(Fact::Mine(started))
             }
             Program::Probe => self.is_sampled(progress, stored, tsc, state),
             Program::Native => self.is_returned(stored),

@@ -3,10 +3,10 @@
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use super::effects::number;
-use super::hit::{Expected, Hit, Progress};
+use super::hit::{Expected, Hit, Progress, Stage};
 use super::made::Op;
 use super::place::{self, Place};
-use super::state::{Compare, RAX, RCX, Since, State};
+use super::state::{Compare, Fact, RAX, RCX, Since, State};
 use super::step::Machine;
 use super::timer::timer_entry;
 use super::value::{Atom, Value};
@@ -96,7 +96,15 @@ impl<'a> Machine<'a> {
                 else {
                     return Err("it reads memory that is not its own".into());
                 };
-                self.read(Atom::Timer { at, word, entry }, state, progress)
+                let read = self.read(Atom::Timer { at, word, entry }, state, progress)?;
+                let kept = Stage::Owned {
+                    entry,
+                    written: false,
+                };
+                if word == 8 && progress.stage == kept {
+                    state.learn(Fact::Mine(read));
+                }
+                Ok(read)
             }
         }
     }
@@ -283,6 +291,17 @@ impl<'a> Machine<'a> {
         } else {
             return Err(not_allowed(instruction));
         };
+        if let (Place::Memory(address), Some(one)) = (place, expected) {
+            let Some((entry, 0)) = timer_entry(&mut self.values, self.layout, address) else {
+                return Err("it exchanges memory that is no entry of the table of timers".into());
+            };
+            if !instruction.has_lock_prefix() {
+                return Err("an entry that all CPUs share is exchanged without a lock".into());
+            }
+            let old = state.register(RAX);
+            state.compare = Compare::Unknown;
+            return self.hit(one).exchange(progress, entry, [old, new], state);
+        }
         if let (Some(one), Place::Gs(word)) = (self.program(), place)
             && word != self.layout.head.0
         {

@@ -39,6 +39,8 @@ pub(super) enum Fact {
     NonZero(Value),
     /// The truth is 1.
     Holds(Value),
+    /// It was read out of an entry of the table of timers that was its own and busy.
+    Mine(Value),
 }
 
 impl Fact {
@@ -48,7 +50,8 @@ impl Fact {
             | Self::Full(value)
             | Self::Zero(value)
             | Self::NonZero(value)
-            | Self::Holds(value) => value,
+            | Self::Holds(value)
+            | Self::Mine(value) => value,
         }
     }
 }

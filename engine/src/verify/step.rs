@@ -94,7 +94,12 @@ impl<'a> Machine<'a> {
                     Some(one) if progress.stage == Stage::Raising => {
                         self.raised(instruction, state, (one, progress))
                     }
-                    _ => self.tried(instruction, state, progress),
+                    _ => match (progress.stage, expected) {
+                        (Stage::Exchanging { .. }, Some(one)) => {
+                            self.exchanged(instruction, state, (one, progress))
+                        }
+                        _ => self.tried(instruction, state, progress),
+                    },
                 })
             } else {
                 Err("cmpxchg is not followed by a branch on its result".into())
@@ -277,6 +282,27 @@ impl<'a> Machine<'a> {
                 state,
                 progress,
                 failed: !success,
+                never: false,
+            })
+        };
+        by_success(instruction, way)
+    }
+
+    /// The branch behind `cmpxchg` of an entry in the table of timers.
+    fn exchanged(
+        &mut self,
+        instruction: &Instruction,
+        state: &State,
+        (one, progress): (&'a Expected, Progress),
+    ) -> Flow {
+        let way = |success: bool| {
+            let progress = self.hit(one).exchanged(progress, success);
+            let mut state = state.clone();
+            state.set(RAX, Value::UNKNOWN);
+            Box::new(Way {
+                state,
+                progress,
+                failed: false,
                 never: false,
             })
         };

@@ -1,19 +1,25 @@
-//! Timers of threads: where their entries are, and what may be written there.
+//! The table of what threads and calls keep: where entries are, and how they may be changed. An entry that is
+//! free, or one's own, is made busy by `lock cmpxchg`; then what it keeps is written, then its owner. So nobody
+//! writes over what is another's, nor does an interrupt over what its own thread is writing.
 
 use gilk_instruments::Program;
+use gilk_instruments::program::{ActionKind, Expr, ExprKind};
 
 use super::hit::{Hit, Progress, Stage, Step};
 use super::program::Key;
-use super::state::{Fact, State};
+use super::state::State;
 use super::value::{Atom, Value, Values};
 use crate::layout::RuntimeLayout;
+use crate::patch::TIMER_BUSY;
+
+/// What an instrument is to keep in its entry.
+struct Keeping {
+    key: Key,
+    /// `None` is any reading of the clock.
+    value: Option<Value>,
+}
 
 impl Hit<'_> {
-    /// `current | timer number`.
-    pub(super) fn key(&mut self) -> Value {
-        self.key_of(Key::Thread(self.expected.timer))
-    }
-
     pub(super) fn key_of(&mut self, key: Key) -> Value {
         match key {
             Key::Thread(number) => {
@@ -29,116 +35,180 @@ impl Hit<'_> {
         }
     }
 
-    /// If `difference` is `check ^ time ^ key` of one entry: the entry, and the time in it.
-    pub(super) fn timer_of(&mut self, difference: Value) -> Option<(Value, Value)> {
-        self.kept_under(Key::Thread(self.expected.timer), difference)
-    }
-
-    pub(super) fn kept_under(&mut self, key: Key, difference: Value) -> Option<(Value, Value)> {
-        // Without the key any thread's timer would do, or none.
+    /// If `difference` is that of an entry's owner and the key: the entry, and its owner.
+    pub(super) fn owner_by(&mut self, key: Key, difference: Value) -> Option<(Value, Value)> {
         let key = self.key_of(key);
-        let words = self.values.xor(difference, key);
-        let parts = self.values.xor_parts(words);
-        let [a, b] = parts.as_slice() else {
-            return None;
-        };
-        match (self.values.as_atom(*a), self.values.as_atom(*b)) {
-            (
-                Some(Atom::Timer { word: 0, entry, .. }),
-                Some(Atom::Timer {
-                    word: 8,
-                    entry: same,
-                    ..
-                }),
-            ) if entry == same => Some((*entry, *b)),
-            (
-                Some(Atom::Timer { word: 8, entry, .. }),
-                Some(Atom::Timer {
-                    word: 0,
-                    entry: same,
-                    ..
-                }),
-            ) if entry == same => Some((*entry, *a)),
+        let owner = self.values.xor(difference, key);
+        match self.values.as_atom(owner) {
+            Some(Atom::Timer { word: 0, entry, .. }) => Some((*entry, owner)),
             _ => None,
         }
     }
 
-    pub(super) fn start(&mut self, progress: Progress, address: Value, stored: Value) -> Step {
-        let Some((entry, word)) = timer_entry(self.values, self.layout, address) else {
-            return Err("it writes outside of the table of timers".into());
-        };
-        let key = self.key();
-        let time = if word == 0 {
-            self.values.xor(stored, key)
-        } else {
-            stored
-        };
-        if !matches!(self.values.as_atom(time), Some(Atom::Tsc(_))) {
-            return Err(
-                "what it writes to its timer is not the time, or not the time under its key".into(),
-            );
-        }
-        let (check, tsc_written) = match progress.stage {
-            Stage::Starting { entry: known, .. } if known != entry => {
-                return Err("it writes to two timers".into());
-            }
-            Stage::Starting { tsc, .. } if tsc != time => {
-                return Err("the two words of its timer have different times".into());
-            }
-            Stage::Starting { check, time, .. } => (check || word == 0, time || word == 8),
-            _ => (word == 0, word == 8),
-        };
-        self.entries.push((Key::Thread(self.expected.timer), entry));
-        let stage = Stage::Starting {
-            entry,
-            tsc: time,
-            check,
-            time: tsc_written,
-        };
-        Ok(if check && tsc_written {
-            None
-        } else {
-            Some(Progress { stage, ..progress })
-        })
+    /// Whether a value is what an entry keeps, as it was read there.
+    pub(super) fn is_kept_in(&self, value: Value, entry: Value) -> bool {
+        matches!(self.values.as_atom(value), Some(Atom::Timer { word: 8, entry: at, .. }) if *at == entry)
     }
 
-    /// Zero is written to the entry of a timer that was found running; anything else is `wrong`.
-    pub(super) fn stop(
+    fn keeping(&mut self, progress: Progress, state: &State) -> Option<Keeping> {
+        let key = Key::Thread(self.expected.timer);
+        match self.expected.program {
+            Program::StartTimer => Some(Keeping { key, value: None }),
+            Program::StopTimer if !progress.cleared => Some(Keeping {
+                key,
+                value: Some(self.values.constant(0)),
+            }),
+            _ => {
+                let place = self.place(progress, state)?;
+                let (ActionKind::Store(id, expr) | ActionKind::Add(id, expr)) =
+                    &self.action(progress)?.kind
+                else {
+                    return None;
+                };
+                let key = place.probed.home(*id).and_then(Key::of)?;
+                let mut value = place.value(self.values, expr);
+                if matches!(self.action(progress)?.kind, ActionKind::Add(..)) {
+                    let read = Expr {
+                        kind: ExprKind::Variable(*id),
+                        ..expr.clone()
+                    };
+                    let old = place.value(self.values, &read);
+                    value = self.values.add(value, old);
+                }
+                (!value.is_unknown()).then_some(Keeping {
+                    key,
+                    value: Some(value),
+                })
+            }
+        }
+    }
+
+    /// Whether what is to be kept is not 0, as a number.
+    pub(super) fn not_zero(&mut self, progress: Progress, state: &State) -> Option<Value> {
+        let value = self.keeping(progress, state)?.value?;
+        let zero = self.values.constant(0);
+        let none = self.values.equal(value, zero);
+        Some(self.values.not(none)).filter(|truth| !truth.is_unknown())
+    }
+
+    /// `lock cmpxchg [entry], new` with `old` in rax: an entry that is free, or the key's own, becomes busy.
+    pub(super) fn exchange(
+        &mut self,
+        progress: Progress,
+        entry: Value,
+        [old, new]: [Value; 2],
+        state: &State,
+    ) -> Step {
+        let Some(kept) = self.keeping(progress, state) else {
+            return Err("it changes the table of timers, and its instrument keeps nothing".into());
+        };
+        let key = self.key_of(kept.key);
+        let busy = self.values.constant(TIMER_BUSY);
+        if new.is_unknown() || new != self.values.xor(key, busy) {
+            return Err("what it makes busy is not its own key's".into());
+        }
+        let free = self.values.as_constant(old) == Some(0);
+        let first = match progress.stage {
+            Stage::Nothing => true,
+            Stage::Taken { entry: known } if known == entry && !free => false,
+            _ => return Err("it makes an entry busy where that is not its turn".into()),
+        };
+        // Only what is 0 in any case is not worth a free entry.
+        let zero = { kept.value }.is_some_and(|value| self.values.as_constant(value) == Some(0));
+        if !(free && self.expected.program != Program::StopTimer || old == key && (zero || !first))
+        {
+            return Err("it makes an entry busy that is neither free nor its own".into());
+        }
+        self.entries.push((kept.key, entry));
+        let stage = Stage::Exchanging { entry, free, first };
+        Ok(Some(Progress { stage, ..progress }))
+    }
+
+    /// After the branch on the result of an exchange.
+    pub(super) fn exchanged(&self, progress: Progress, success: bool) -> Option<Progress> {
+        let Stage::Exchanging { entry, free, first } = progress.stage else {
+            return Some(progress);
+        };
+        let to = |stage| Some(Progress { stage, ..progress });
+        match (self.expected.program, success) {
+            (_, true) => to(Stage::Owned {
+                entry,
+                written: false,
+            }),
+            (_, false) if free => to(Stage::Taken { entry }),
+            (Program::StartTimer, false) => None,
+            (Program::StopTimer, false) => to(Stage::Full),
+            // Nothing of its own is there to be forgotten.
+            (_, false) if first => self.next_of(progress),
+            (_, false) => to(Stage::Full),
+        }
+    }
+
+    /// A word of an entry that is its own and busy is written: what it keeps, then its owner, or that it is free.
+    pub(super) fn keep(
         &mut self,
         progress: Progress,
         address: Value,
         stored: Value,
         state: &State,
-        wrong: &str,
     ) -> Step {
-        let entry = timer_entry(self.values, self.layout, address)
-            .filter(|_| self.expected.program == Program::StopTimer);
-        let Some((entry, _)) = entry else {
-            return Err(wrong.into());
+        let Stage::Owned { entry, written } = progress.stage else {
+            return Err("it writes to the table of timers without an entry of its own".into());
         };
-        if progress.cleared {
-            return Err("it stops its timer twice".into());
+        let found = timer_entry(self.values, self.layout, address);
+        let Some((_, word)) = found.filter(|(known, _)| *known == entry) else {
+            return Err("it writes outside of its entry of the table of timers".into());
+        };
+        let Some(kept) = self.keeping(progress, state) else {
+            return Err("its instrument keeps nothing".into());
+        };
+        if word == 8 && !written {
+            let right = match kept.value {
+                Some(value) => value == stored,
+                None => matches!(self.values.as_atom(stored), Some(Atom::Tsc(_))),
+            };
+            if !right || stored.is_unknown() {
+                return Err("what it keeps is not the value of its program".into());
+            }
+            let stage = Stage::Owned {
+                entry,
+                written: true,
+            };
+            let time = kept.value.is_none().then_some(stored);
+            return Ok(Some(Progress {
+                stage,
+                time: time.or(progress.time),
+                ..progress
+            }));
         }
-        if self.values.as_constant(stored) != Some(0) {
-            return Err("a timer is stopped by writing zero, and it writes something else".into());
+        if word != 0 || !written {
+            return Err("what it keeps is written before its owner, each once".into());
         }
-        let mut found = state.facts().filter_map(|fact| match fact {
-            Fact::Zero(difference) => self.timer_of(difference),
-            _ => None,
-        });
-        if !found.any(|(known, _)| known == entry) {
-            return Err("it stops a timer that was not found running".into());
+        let Some(value) = kept.value.or(progress.time) else {
+            return Err("the time that it keeps is not known".into());
+        };
+        let key = self.key_of(kept.key);
+        let zero = self.values.constant(0);
+        let none = self.values.equal(value, zero);
+        let owner = self.values.select(none, value, key);
+        if owner.is_unknown() || owner != stored {
+            return Err(
+                "the owner of its entry is not its key, or 0 where it keeps nothing".into(),
+            );
         }
-        self.entries.push((Key::Thread(self.expected.timer), entry));
-        let delivered = progress.stage == Stage::Delivered;
-        Ok(if delivered {
-            None
-        } else {
-            Some(Progress {
+        Ok(match self.expected.program {
+            Program::StopTimer => Some(Progress {
+                stage: Stage::Nothing,
                 cleared: true,
                 ..progress
-            })
+            }),
+            _ => self.next_of(progress),
         })
+    }
+
+    /// What follows when an entry is as it should be.
+    fn next_of(&self, progress: Progress) -> Option<Progress> {
+        { self.expected.probe.as_ref() }.and_then(|_| self.next(progress))
     }
 }
 

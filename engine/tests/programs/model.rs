@@ -1,9 +1,11 @@
 //! What a program's hits leave behind, worked out by the interpreter.
 
+use std::collections::BTreeMap;
+
 use gilk_engine::layout::{
     CounterBank, CounterSlot, EventCounter, Events, Gs, RuntimeLayout, Surroundings,
 };
-use gilk_engine::patch::{Home, Homes, Probed};
+use gilk_engine::patch::{Home, Homes, Probed, TIMER_BYTES, TIMER_FACTOR};
 use gilk_engine::{Addr, InstrumentId};
 use gilk_instruments::interpret;
 use gilk_instruments::program::{
@@ -11,7 +13,7 @@ use gilk_instruments::program::{
 };
 
 use super::native::{GS, Machine, Random, SCRATCH, State};
-use super::support::{self, COUNTERS, CPU, CURRENT, LOST_FULL, slot};
+use super::support::{self, COUNTERS, CPU, CURRENT, LOST_FULL, TIMER_TABLE, TIMERS_LOG2, slot};
 
 /// Serial number of the first sample.
 pub(crate) const SERIAL: u64 = 16;
@@ -46,6 +48,7 @@ pub(crate) fn homes(program: &Checked) -> Homes {
             .map(|aggregate| take(aggregate.words()))
             .collect(),
         failed: Some(take(1)),
+        no_room: Some(take(1)),
     }
 }
 
@@ -108,8 +111,9 @@ pub(crate) struct Model {
     /// From the return address on.
     pub(crate) stack: Vec<u64>,
     words: Vec<u64>,
-    thread: u64,
-    call: u64,
+    /// Entries of the table of timers: owner and value.
+    table: BTreeMap<u64, [u64; 2]>,
+    no_room: u64,
     samples: Vec<u64>,
     hits: u64,
     room: u64,
@@ -129,8 +133,8 @@ impl Model {
             registers: [0; 16],
             stack: Vec::new(),
             words: vec![0; 1000],
-            thread: 0,
-            call: 0,
+            table: BTreeMap::new(),
+            no_room: 0,
             samples: Vec::new(),
             hits: 0,
             room,
@@ -155,6 +159,12 @@ impl Model {
             if number == failed as usize {
                 continue;
             }
+            let no_room = self.homes.no_room.unwrap().slot as usize;
+            let word = if number == no_room {
+                self.no_room
+            } else {
+                word
+            };
             let found = machine.word(GS + COUNTERS + 8 * number as u64);
             assert_eq!(found, word, "word {number}");
         }
@@ -167,6 +177,10 @@ impl Model {
                     (support::head(serial), value, self.id.pack())
                 );
             }
+        }
+        for (&entry, &words) in &self.table {
+            let found = [0, 8].map(|word| machine.word(entry + word));
+            assert_eq!(found, words, "entry {entry:#x}");
         }
         let lost = self.hits - self.samples.len() as u64;
         assert_eq!(machine.word(GS + LOST_FULL), lost);
@@ -201,6 +215,28 @@ impl Model {
         } else {
             assert!(found <= self.failed, "{found} {}", self.failed);
             assert_eq!(found > 0, self.failed > 0);
+        }
+    }
+
+    /// The key of a variable in the table of timers, and where its entry is.
+    fn keyed(&self, home: Home) -> (u64, u64) {
+        let key = match home {
+            Home::Thread(number) => self.task | u64::from(number),
+            Home::Call(number) => self.registers[4] ^ u64::from(number) << 48,
+            Home::Cpu(_) | Home::Shared(_) => panic!("{home:?}"),
+        };
+        let place = key.wrapping_mul(TIMER_FACTOR) >> (64 - TIMERS_LOG2);
+        (key, TIMER_TABLE + TIMER_BYTES * place)
+    }
+
+    /// Entries that are others' before the first hit, by the bits of a number.
+    pub(crate) fn crowd(&mut self, machine: &mut Machine, which: u64) {
+        for place in (0..1 << TIMERS_LOG2).filter(|place| which >> place & 1 != 0) {
+            let entry = TIMER_TABLE + TIMER_BYTES * place;
+            let words = [0x1_0000_0001 << place, 77 + place];
+            machine.set_word(entry, words[0]);
+            machine.set_word(entry + 8, words[1]);
+            self.table.insert(entry, words);
         }
     }
 
@@ -248,16 +284,27 @@ impl interpret::Machine for Model {
     fn read(&mut self, variable: VariableId) -> u64 {
         match self.homes.variables[variable.0 as usize] {
             Home::Cpu(slot) | Home::Shared(slot) => *self.word(slot),
-            Home::Thread(_) => self.thread,
-            Home::Call(_) => self.call,
+            home => {
+                let (key, entry) = self.keyed(home);
+                let [owner, value] = self.table.get(&entry).copied().unwrap_or_default();
+                if owner == key { value } else { 0 }
+            }
         }
     }
 
     fn write(&mut self, variable: VariableId, value: u64) {
         match self.homes.variables[variable.0 as usize] {
             Home::Cpu(slot) | Home::Shared(slot) => *self.word(slot) = value,
-            Home::Thread(_) => self.thread = value,
-            Home::Call(_) => self.call = value,
+            home => {
+                let (key, entry) = self.keyed(home);
+                let words = self.table.entry(entry).or_default();
+                match (words[0] == key, value) {
+                    (true, 0) => *words = [0, 0],
+                    (false, 0) => {}
+                    (own, _) if own || words[0] == 0 => *words = [key, value],
+                    _ => self.no_room += 1,
+                }
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use gilk_engine::plan::PlannedInstrument;
 use gilk_instruments::program::{Aggregate, AggregateKind};
 use serde::{Deserialize, Serialize};
 
-use super::event::{AggregateSummary, FailedReads};
+use super::event::{AggregateSummary, FailedReads, NoRoom};
 use crate::protocol::Counter;
 
 /// Bits of an instrument's identifier.
@@ -28,7 +28,9 @@ fn owners(plan: &Plan) -> impl Iterator<Item = (&PlannedInstrument, &Probed)> {
     placements.filter_map(|all| {
         let first = all.first()?;
         let probed = first.probe.as_deref()?;
-        let any = !probed.checked.aggregates.is_empty() || probed.homes.failed.is_some();
+        let homes = &probed.homes;
+        let counted = homes.failed.is_some() || homes.no_room.is_some();
+        let any = !probed.checked.aggregates.is_empty() || counted;
         any.then_some((first, probed))
     })
 }
@@ -52,21 +54,29 @@ fn of<'p>(
     })
 }
 
-/// Where reads of memory and counters are counted that fail, and the name that this is told by: behind all aggregates.
-fn failed(owner: &PlannedInstrument, probed: &Probed) -> Option<(u64, CounterSlot)> {
+/// The name that the word of that number behind those of all aggregates is told by.
+fn behind(owner: &PlannedInstrument, probed: &Probed, number: u64) -> u64 {
     let words = probed.checked.aggregates.iter();
     let words: u64 = words.map(|aggregate| u64::from(aggregate.words())).sum();
-    Some((
-        owner.id.pack() | (words + 1) << ID_BITS,
-        probed.homes.failed?,
-    ))
+    owner.id.pack() | (words + number) << ID_BITS
+}
+
+/// Where reads of memory and counters are counted that fail, and the name that this is told by.
+fn failed(owner: &PlannedInstrument, probed: &Probed) -> Option<(u64, CounterSlot)> {
+    Some((behind(owner, probed, 1), probed.homes.failed?))
+}
+
+/// Where values are counted that find no room, and the name that this is told by.
+fn crowded_out(owner: &PlannedInstrument, probed: &Probed) -> Option<(u64, CounterSlot)> {
+    Some((behind(owner, probed, 2), probed.homes.no_room?))
 }
 
 /// Every word that is to be read.
 pub(super) fn words(plan: &Plan) -> Vec<Counter> {
     let mut all = Vec::new();
     for (owner, probed) in owners(plan) {
-        all.extend(failed(owner, probed).map(|(id, slot)| Counter {
+        let counted = [failed(owner, probed), crowded_out(owner, probed)];
+        all.extend(counted.into_iter().flatten().map(|(id, slot)| Counter {
             id,
             bank: slot.bank,
             slot: slot.slot,
@@ -130,33 +140,57 @@ pub(super) fn read(known: &[Known], told: &BTreeMap<u64, u64>) -> Vec<AggregateS
     known.iter().map(read).collect()
 }
 
-/// Where failed reads of a placement are counted.
+/// Where something of a placement is counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Failures {
+pub(super) struct Counted {
     placement: usize,
     instrument: String,
     word: u64,
 }
 
-/// Every such word, in the order of the session.
-pub(super) fn failures(plan: &Plan) -> Vec<Failures> {
-    let known = |(owner, probed): (&PlannedInstrument, &Probed)| {
-        let (word, _) = failed(owner, probed)?;
-        Some(Failures {
+impl Counted {
+    fn new(owner: &PlannedInstrument, word: u64) -> Self {
+        Self {
             placement: owner.placement,
             instrument: owner.definition.name.clone(),
             word,
-        })
-    };
+        }
+    }
+
+    /// What the word says that was told last.
+    fn read(&self, told: &BTreeMap<u64, u64>) -> u64 {
+        told.get(&self.word).copied().unwrap_or(0)
+    }
+}
+
+/// Every word that failed reads are counted in, in the order of the session.
+pub(super) fn failures(plan: &Plan) -> Vec<Counted> {
+    let known = |(owner, probed)| Some(Counted::new(owner, failed(owner, probed)?.0));
     owners(plan).filter_map(known).collect()
 }
 
-/// What these words say that were told last.
-pub(super) fn failed_reads(known: &[Failures], told: &BTreeMap<u64, u64>) -> Vec<FailedReads> {
-    let read = |known: &Failures| FailedReads {
+/// Every word that values are counted in that find no room, in the order of the session.
+pub(super) fn crowded(plan: &Plan) -> Vec<Counted> {
+    let known = |(owner, probed)| Some(Counted::new(owner, crowded_out(owner, probed)?.0));
+    owners(plan).filter_map(known).collect()
+}
+
+/// What the words of failed reads say that were told last.
+pub(super) fn failed_reads(known: &[Counted], told: &BTreeMap<u64, u64>) -> Vec<FailedReads> {
+    let read = |known: &Counted| FailedReads {
         placement: known.placement,
         instrument: known.instrument.clone(),
-        count: told.get(&known.word).copied().unwrap_or(0),
+        count: known.read(told),
+    };
+    known.iter().map(read).collect()
+}
+
+/// What the words say of values that found no room.
+pub(super) fn no_room(known: &[Counted], told: &BTreeMap<u64, u64>) -> Vec<NoRoom> {
+    let read = |known: &Counted| NoRoom {
+        placement: known.placement,
+        instrument: known.instrument.clone(),
+        count: known.read(told),
     };
     known.iter().map(read).collect()
 }

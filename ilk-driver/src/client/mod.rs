@@ -35,7 +35,7 @@ use crate::{Error, Result};
 pub use crate::protocol::CpuLosses;
 pub use describe::{label, metadata};
 pub use event::{
-    AggregateSummary, Event, FailedReads, InstrumentSummary, StopFlag, Summary, Switch,
+    AggregateSummary, Event, FailedReads, InstrumentSummary, NoRoom, StopFlag, Summary, Switch,
 };
 pub use place::{Place, Way};
 pub use resume::resume;
@@ -124,6 +124,13 @@ impl Connection {
     pub fn suppose(&mut self, events: gilk_engine::layout::Events) {
         self.info.layout.events = events;
         self.supposed = true;
+    }
+
+    /// Plans with no more than 2^`log2` entries of the table of what threads and calls keep: for tests of what
+    /// becomes of those that find no room.
+    #[doc(hidden)]
+    pub fn crowd(&mut self, log2: u32) {
+        self.info.layout.timers_log2 = log2.min(self.info.layout.timers_log2);
     }
 
     /// Calls the target so in recordings, instead of by its own name.

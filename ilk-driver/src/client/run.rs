@@ -303,6 +303,7 @@ impl Run<'_> {
         let totals = Totals {
             added_up: self.tally.aggregates(&self.outline),
             failed_reads: self.tally.failed_reads(&self.outline),
+            no_room: self.tally.no_room(&self.outline),
         };
         self.record(|collector| collector.totals(totals.clone()));
         let recording = match (self.trouble.take(), self.collector.take()) {
@@ -329,6 +330,7 @@ impl Run<'_> {
             instruments: self.instruments(),
             aggregates: totals.added_up,
             failed_reads: totals.failed_reads,
+            no_room: totals.no_room,
             switches: self.tally.switches.clone(),
             workload: self.tally.workload.clone(),
             retired: self.tally.retired,

@@ -3,6 +3,7 @@
 mod conservation;
 mod contended;
 mod counters;
+mod crowded;
 mod everywhere;
 mod executed;
 mod faults;

@@ -200,8 +200,8 @@ impl Turn<'_> {
         let opened = Recording::open(&recording).unwrap();
         // A recording alone tells what the run told; means may differ in their last digit.
         let totals = opened.totals();
-        let told = (&summary.aggregates, &summary.failed_reads);
-        let kept = (&totals.added_up, &totals.failed_reads);
+        let told = (&summary.aggregates, &summary.failed_reads, &summary.no_room);
+        let kept = (&totals.added_up, &totals.failed_reads, &totals.no_room);
         assert_eq!(format!("{kept:.1?}"), format!("{told:.1?}"));
         let samples = opened.merged().collect::<Result<Vec<_>, _>>().unwrap();
         Outcome {

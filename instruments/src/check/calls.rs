@@ -1,11 +1,13 @@
-//! Variables of a call begin at 0: where a source does not store into one at every entry, a probe is put
-//! in front that does. They are found by the stack pointer, which an earlier call had, too.
+//! Variables of a call begin at 0 and end with it. They are found by the stack pointer, which an earlier call
+//! had, too: where a source does not store into one at every entry, a probe is put in front that does; and where
+//! it does not set it to 0 at the return, one behind, so that the room is others' again.
 
 use crate::program::{
-    Action, ActionKind, Expr, ExprKind, Hook, Probe, Scope, Type, Variable, VariableId,
+    Action, ActionKind, BinaryOp, Expr, ExprKind, Hook, Probe, Scope, Type, Variable, VariableId,
 };
 
-/// Puts a probe in front for each function whose calls would read what an earlier one left.
+/// Puts a probe in front for each function whose calls would read what an earlier one left, and one behind for
+/// each whose calls would leave something.
 pub(super) fn begin_at_zero(variables: &[Variable], probes: &mut Vec<Probe>) {
     let mut functions: Vec<Option<String>> = Vec::new();
     for probe in probes.iter() {
@@ -13,7 +15,7 @@ pub(super) fn begin_at_zero(variables: &[Variable], probes: &mut Vec<Probe>) {
             functions.push(probe.function.clone());
         }
     }
-    let mut first = Vec::new();
+    let (mut first, mut last) = (Vec::new(), Vec::new());
     for function in functions {
         let own: Vec<&Probe> = { probes.iter() }
             .filter(|probe| probe.function == function)
@@ -33,18 +35,62 @@ pub(super) fn begin_at_zero(variables: &[Variable], probes: &mut Vec<Probe>) {
             ),
             span,
         };
-        let actions: Vec<Action> = stale.map(zero).collect();
-        if !actions.is_empty() {
-            first.push(Probe {
-                hook: Hook::Entry,
-                function,
-                predicate: None,
-                actions,
-                span,
-            });
+        let left = (0..).zip(variables).filter(|(id, variable)| {
+            variable.scope == Scope::Call && is_left(VariableId(*id), &own)
+        });
+        for (hook, actions, probes) in [
+            (Hook::Entry, stale.map(zero).collect::<Vec<_>>(), &mut first),
+            (Hook::Return, left.map(zero).collect(), &mut last),
+        ] {
+            if !actions.is_empty() {
+                probes.push(Probe {
+                    hook,
+                    function: function.clone(),
+                    predicate: None,
+                    actions,
+                    span,
+                });
+            }
         }
     }
     probes.splice(0..0, first);
+    probes.append(&mut last);
+}
+
+/// Whether something may be kept in a variable when the function has returned. Without a probe at the return
+/// there is no such place: it stays until the next call with that stack pointer.
+fn is_left(id: VariableId, own: &[&Probe]) -> bool {
+    let to = |action: &&Action| match action.kind {
+        ActionKind::Store(to, _) | ActionKind::Add(to, _) => to == id,
+        _ => false,
+    };
+    let stores = |probe: &&&Probe| probe.actions.iter().any(|action| to(&action));
+    let at_return = |probe: &&&Probe| probe.hook == Hook::Return;
+    if !own.iter().any(|probe| at_return(&probe)) || !own.iter().any(|probe| stores(&probe)) {
+        return false;
+    }
+    let last = own.iter().rfind(|probe| at_return(probe) && stores(probe));
+    let Some(last) = last else {
+        return true;
+    };
+    let ends = { last.actions.iter() }.rfind(to).is_some_and(|action| {
+        matches!(&action.kind, ActionKind::Store(_, value) if value.kind == ExprKind::Constant(0))
+    });
+    // A probe that reads what is returned is not at every exit.
+    !(ends && runs_if_kept(id, last) && !last.reads_returned())
+}
+
+/// Whether a probe runs whenever a variable is not 0.
+fn runs_if_kept(id: VariableId, probe: &Probe) -> bool {
+    let is_variable = |expr: &Expr| expr.kind == ExprKind::Variable(id);
+    let is_zero = |expr: &Expr| expr.kind == ExprKind::Constant(0);
+    probe
+        .predicate
+        .as_ref()
+        .is_none_or(|expr| match &expr.kind {
+            ExprKind::Binary(BinaryOp::Unequal, left, right) => is_variable(left) && is_zero(right),
+            _ => is_variable(expr),
+        })
 }
 
 /// Whether a function's probes use a variable before one has surely stored into it at the entry.

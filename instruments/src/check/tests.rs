@@ -512,10 +512,10 @@ fn a_variable_of_a_call_begins_at_0() {
     let probes = |text: &str| check(text, "nowhere").unwrap().probes.len();
     let source = |entry: &str| format!("call @a; {entry} return {{ sample(@a) }}");
     // Stored into at every entry, before it is read.
-    assert_eq!(probes(&source("entry { @a = tsc }")), 2);
+    assert_eq!(probes(&source("entry { @a = tsc }")), 3);
     assert_eq!(
         probes(&source("entry { sample(1); @a = tsc } entry { @a++ }")),
-        3
+        4
     );
     for stale in [
         "entry / cpu / { @a = tsc }",
@@ -531,7 +531,7 @@ fn a_variable_of_a_call_begins_at_0() {
     // Each function has calls of its own.
     let two = "call @a; entry:f / cpu / { @a = 1 } return:f { sample(@a) } entry { @a = 1 }";
     let program = check(two, "nowhere").unwrap();
-    assert_eq!(program.probes.len(), 4);
+    assert_eq!(program.probes.len(), 5);
     assert_eq!(program.probes[0].function.as_deref(), Some("f"));
     // What the call before at the same place left is gone.
     let program = check(
@@ -545,4 +545,36 @@ fn a_variable_of_a_call_begins_at_0() {
          entry call=1 cpu=0 -> @a = 0
          return call=1 -> sample 0",
     );
+}
+
+#[test]
+fn a_variable_of_a_call_ends_with_it() {
+    let last = |text: &str| check(text, "nowhere").unwrap().probes.pop().unwrap();
+    let entry = "call @a; entry { @a = tsc }";
+    for (left, text) in [
+        (true, "return / @a / { sample(@a) }"),
+        (true, "return / @a > 5 / { @a = 0 }"),
+        (true, "return / @a / { @a = 0; @a++ }"),
+        (true, "return / @a / { @a = 0 } return { @a = 1 }"),
+        // Not at every exit.
+        (true, "return / @a / { sample(retval); @a = 0 }"),
+        (false, "return { @a = 0 }"),
+        (false, "return / @a / { sample(@a); @a = 0 }"),
+        (false, "return / @a != 0 / { @a = 0 } return { sample(1) }"),
+        (false, ""),
+    ] {
+        let probe = last(&format!("{entry} {text}"));
+        let put = probe.hook == Hook::Return
+            && probe.predicate.is_none()
+            && probe.actions.len() == 1
+            && text != "return { @a = 0 }";
+        assert_eq!(
+            put && probe.actions[0]
+                .kind
+                .value()
+                .is_some_and(|value| { build::as_constant(value) == Some(0) }),
+            left,
+            "{text}"
+        );
+    }
 }

@@ -61,6 +61,13 @@ fn variable(scope: Scope) -> Cost {
     })
 }
 
+fn stored(scope: Scope) -> Cost {
+    match scope {
+        Scope::Cpu | Scope::Global => variable(scope),
+        Scope::Thread | Scope::Call => instructions(24),
+    }
+}
+
 impl Checked {
     /// What a hit of one probe costs.
     #[must_use]
@@ -93,8 +100,12 @@ impl Checked {
         value
             + match *kind {
                 ActionKind::Sample(_) => instructions(18),
-                ActionKind::Store(id, _) => variable(scope(id)),
-                ActionKind::Add(id, _) => variable(scope(id)) + instructions(2),
+                ActionKind::Store(id, _) => stored(scope(id)),
+                // An old value is read first where it cannot be added to in one instruction.
+                ActionKind::Add(id, _) => match scope(id) {
+                    Scope::Cpu | Scope::Global => stored(scope(id)) + instructions(2),
+                    keyed => variable(keyed) + stored(keyed) + instructions(1),
+                },
                 ActionKind::Update(id, _) => {
                     instructions(match self.aggregate(id).map(|known| known.kind) {
                         Some(AggregateKind::Count | AggregateKind::Sum) => 1,

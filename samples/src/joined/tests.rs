@@ -6,7 +6,7 @@ use super::*;
 use crate::clocks::Reading;
 use crate::metadata::{Clock, InstrumentInfo};
 use crate::recording::LossCause;
-use crate::totals::{Bucket, FailedReads, Summary as Value, Total, Totals};
+use crate::totals::{Bucket, FailedReads, NoRoom, Summary as Value, Total, Totals};
 use crate::{HookType, InstrumentId, Meaning, Sample};
 
 const SECOND: u64 = 1_000_000_000;
@@ -270,6 +270,11 @@ fn totals_are_told_by_machine_and_in_time() {
                 instrument: "load".into(),
                 count: 7,
             }],
+            no_room: vec![NoRoom {
+                placement: 0,
+                instrument: "latency".into(),
+                count: 2,
+            }],
         });
         writer.finish().unwrap();
     }
@@ -278,6 +283,7 @@ fn totals_are_told_by_machine_and_in_time() {
         let names: Vec<&str> = totals.added_up.iter().map(|one| &*one.instrument).collect();
         assert_eq!(names[4..6], ["one: latency", "two: latency"]);
         assert_eq!(totals.failed_reads[1].instrument, "two: load");
+        assert_eq!(totals.no_room[1].instrument, "two: latency");
         for (place, by) in [(0, 2), (5, 4)] {
             let values: Vec<&Value> = totals.added_up[place..]
                 .iter()

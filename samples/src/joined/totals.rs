@@ -22,6 +22,10 @@ impl Joined {
                 .failed_reads
                 .iter_mut()
                 .for_each(|one| name(&mut one.instrument));
+            totals
+                .no_room
+                .iter_mut()
+                .for_each(|one| name(&mut one.instrument));
             for one in totals.added_up.iter_mut().filter(|one| one.unit == TICKS) {
                 let ticks =
                     |ticks: i128| ticks.saturating_mul(HZ.into()) / i128::from(member.turn.hz);
@@ -42,6 +46,7 @@ impl Joined {
             }
             all.added_up.append(&mut totals.added_up);
             all.failed_reads.append(&mut totals.failed_reads);
+            all.no_room.append(&mut totals.no_room);
         }
         all
     }

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::metadata::{Clock, InstrumentInfo, Metadata};
 use crate::record::ALL_CPUS;
-use crate::totals::{Bucket, FailedReads, Summary, Total, Totals};
+use crate::totals::{Bucket, FailedReads, NoRoom, Summary, Total, Totals};
 use crate::{Batch, Error, HookType, InstrumentId, Meaning, Sample};
 
 fn metadata() -> Metadata {
@@ -316,6 +316,11 @@ fn totals() -> impl Strategy<Value = Totals> {
             placement: 1,
             instrument: "load".to_owned(),
             count: 7,
+        }],
+        no_room: vec![NoRoom {
+            placement: 0,
+            instrument: "elapsed".to_owned(),
+            count: 2,
         }],
     })
 }

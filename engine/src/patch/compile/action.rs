@@ -8,9 +8,10 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::expression::Operand;
 use super::{Compiler, Home, added_to, leaf};
-use crate::layout::CounterSlot;
+use crate::layout::{CounterSlot, Gs};
 use crate::patch::emit::{at, gs, indexed};
-use crate::patch::instrument::{Value, find_entry, place_of, sample};
+use crate::patch::entry::{empty, find_entry, keep_entry, own_entry, place_of};
+use crate::patch::instrument::{Lost, Value, sample};
 
 impl<'c> Compiler<'c> {
     pub(super) fn action(&mut self, action: &'c Action) {
@@ -87,6 +88,7 @@ impl<'c> Compiler<'c> {
 
     fn store(&mut self, id: VariableId, expr: &Expr) {
         match self.probed.home(id) {
+            Some(home @ (Home::Thread(_) | Home::Call(_))) if is_zero(expr) => self.forget(home),
             Some(home @ (Home::Thread(_) | Home::Call(_))) => {
                 self.value(expr, 0);
                 self.keep(home);
@@ -113,29 +115,49 @@ impl<'c> Compiler<'c> {
         match home {
             Home::Thread(number) => find_entry(self.e, number, self.layout, registers),
             Home::Call(number) => {
-                let [key, entry, spare] = registers;
+                let [key, entry, _] = registers;
                 let stack = at(Register::RSP, self.registers.pushed());
                 self.e.op(Instruction::with2(Code::Lea_r64_m, key, stack));
                 // The upper bits of an address say nothing.
                 self.constant(entry, u64::from(number) << 48);
                 self.op(Code::Xor_r64_rm64, key, entry);
                 place_of(self.e, self.layout, registers);
-                self.op(Code::Add_r64_rm64, entry, spare);
             }
             Home::Cpu(_) | Home::Shared(_) => {}
         }
     }
 
-    /// The first register goes into an entry of the running task, or of this call.
+    /// The first register goes into an entry of the running task, or of this call. Where that is another's the
+    /// loss is counted.
     fn keep(&mut self, home: Home) {
-        let [value, key, entry, spare] = [0, 1, 2, 3].map(|number| self.work(number));
+        let [value, key, entry, through] = [0, 1, 2, 3].map(|number| self.work(number));
+        self.find(home, [key, entry, through]);
+        let from = keep_entry(self.e, [value, key, entry]);
+        let (end, counter) = (self.e.here(), self.no_room());
+        let full = Lost::Room {
+            from,
+            counter,
+            value,
+            through,
+        };
+        self.lost.push((full, end));
+    }
+
+    /// The entry of the running task, or of this call, is free again, if there is one. Whoever is found writing
+    /// to it has been interrupted, and goes on behind.
+    fn forget(&mut self, home: Home) {
+        let [key, entry, spare] = [1, 2, 3].map(|number| self.work(number));
         self.find(home, [key, entry, spare]);
-        self.op(Code::Xor_r64_rm64, key, value);
-        for (offset, from) in [(0, key), (8, value)] {
-            let word = at(entry, offset);
-            self.e
-                .op(Instruction::with2(Code::Mov_rm64_r64, word, from));
-        }
+        let others = own_entry(self.e, [key, entry]);
+        empty(self.e, entry);
+        self.e.land(others);
+    }
+
+    /// The word that values are counted in that found no room.
+    fn no_room(&self) -> Gs {
+        let word = self.probed.homes.no_room;
+        let word = word.and_then(|slot| self.layout.counter(slot));
+        word.unwrap_or_default()
     }
 
     fn put_in_word(&mut self, home: Option<Home>, expr: &Expr, (code, with_number): (Code, Code)) {
@@ -338,4 +360,8 @@ impl<'c> Compiler<'c> {
             }
         }
     }
+}
+
+fn is_zero(expr: &Expr) -> bool {
+    expr.kind == ExprKind::Constant(0)
 }

@@ -75,7 +75,7 @@ impl Demand {
         let word = |slot| Self::of(if far(slot) { 2 } else { 0 });
         let variable = |id, adds: bool| match probed.home(id) {
             // An old value is read beside the one that is added.
-            Some(Home::Thread(_) | Home::Call(_)) => Self::of(if adds { 5 } else { 4 }),
+            Some(Home::Thread(_) | Home::Call(_)) => Self::fixed(if adds { 5 } else { 4 }),
             Some(Home::Cpu(slot)) => word(slot),
             _ => Self::of(2),
         };

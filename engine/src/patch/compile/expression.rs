@@ -118,9 +118,8 @@ impl Compiler<'_> {
                 let kept = at(entry, 8);
                 self.e
                     .op(Instruction::with2(Code::Mov_r64_rm64, value, kept));
-                self.op(Code::Xor_r64_rm64, to, value);
-                let check = at(entry, 0);
-                self.e.op(Instruction::with2(Code::Cmp_r64_rm64, to, check));
+                let owner = at(entry, 0);
+                self.e.op(Instruction::with2(Code::Cmp_r64_rm64, to, owner));
                 self.constant(to, 0);
                 self.op(Code::Cmove_r64_rm64, to, value);
             }

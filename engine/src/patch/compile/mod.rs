@@ -33,6 +33,7 @@ use crate::{Addr, Rule};
 
 use alike::Address;
 pub(super) use demand::Demand;
+pub(super) use ops::low_byte;
 
 /// One probe of a checked instrument, with the words that its placement works on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub struct Homes {
     pub aggregates: Vec<CounterSlot>,
     /// Where reads of memory that failed are counted, if there are any reads.
     pub failed: Option<CounterSlot>,
+    /// Where values are counted that found no room in the table of timers, if any variable is kept there.
+    pub no_room: Option<CounterSlot>,
 }
 
 /// Where a variable is.

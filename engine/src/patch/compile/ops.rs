@@ -4,7 +4,7 @@ use gilk_instruments::program::{BinaryOp, Width};
 use iced_x86::{Code, Register};
 
 /// The low byte of a general register.
-pub(super) fn low_byte(register: Register) -> Register {
+pub(in crate::patch) fn low_byte(register: Register) -> Register {
     let all = [
         Register::AL,
         Register::CL,

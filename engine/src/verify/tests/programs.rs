@@ -46,6 +46,7 @@ fn homes(program: &Checked) -> Homes {
             .map(|aggregate| take(aggregate.words()))
             .collect(),
         failed: Some(take(1)),
+        no_room: Some(take(1)),
     }
 }
 
@@ -125,7 +126,7 @@ proptest! {
 }
 
 /// Programs with every kind of test, value and action.
-const PROGRAMS: [&str; 20] = [
+const PROGRAMS: [&str; 23] = [
     "hit / pid == 77 && arg0 != 0 / { @n = count() }",
     "hit / comm == \"swapper/0\" || (s64)arg1 < -3 / { sample(arg0 + arg1 * 3) }",
     "hit { sample((arg0 >> 3) / 10 + arg1 % 7 + (arg2 & 0xff) * tid) }",
@@ -147,6 +148,9 @@ const PROGRAMS: [&str; 20] = [
     "hit { sample(*(u64 *)(arg0 + arg1) - *(u8 *)(8 + arg0) + *(u64 *)(arg1 + arg0) - *(u8 *)(arg0 + 8)) }",
     "hit / cache_misses > arg0 / { sample(arg1 - cycles * 3 - cache_misses - cycles); @a = hist(cycles << arg1) }",
     "entry { sample(arg6 - arg7 * 3); @a = hist(reg(\"sp\")) }",
+    "thread @t; entry { @t = 0; sample(@t) }",
+    "call @c; entry { @c = arg0 - 7; sample(arg0); @c = 0 }",
+    "thread @t; entry / arg0 / { @t -= arg1 }",
 ];
 
 fn programs() -> impl Iterator<Item = Plan> {
@@ -351,6 +355,9 @@ fn no_word_of_a_program_can_be_anothers() {
     assert!(moved(&plans[3], &|homes| homes.variables.swap(0, 1)));
     assert!(moved(&plans[5], &|homes| homes.variables[0] = Home::Thread(1)));
     assert!(moved(&plans[7], &|homes| homes.aggregates[0].bank = 0));
+    assert!(moved(&plans[5], &|homes| homes.no_room = None));
+    assert!(moved(&plans[9], &|homes| homes.no_room =
+        Some(CounterSlot { bank: 0, slot: 77 })));
     assert!(moved(&plans[10], &|homes| homes.failed = None));
     assert!(moved(&plans[11], &|homes| homes.failed =
         Some(homes.aggregates[0])));

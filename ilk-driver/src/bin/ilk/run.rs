@@ -216,6 +216,7 @@ pub(crate) fn print(summary: &Summary) {
     let totals = Totals {
         added_up: summary.aggregates.clone(),
         failed_reads: summary.failed_reads.clone(),
+        no_room: summary.no_room.clone(),
     };
     print!("{}", totals::text(&totals));
     let lost = summary.lost_by_cause();

@@ -184,6 +184,7 @@ fn show(shown: Shown, looked: &Looked<'_>, picture: Option<&Path>) -> anyhow::Re
         totals
             .failed_reads
             .retain(|one| one.instrument.contains(wanted));
+        totals.no_room.retain(|one| one.instrument.contains(wanted));
     }
     let mut chart = Chart::new(&metadata, &index);
     chart.losses = &losses;

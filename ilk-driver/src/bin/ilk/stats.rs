@@ -81,6 +81,7 @@ impl Stats {
             totals
                 .failed_reads
                 .retain(|one| one.instrument.contains(wanted));
+            totals.no_room.retain(|one| one.instrument.contains(wanted));
         }
         if let Some(name) = &self.graph {
             let function = metadata

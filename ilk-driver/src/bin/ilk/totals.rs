@@ -21,6 +21,13 @@ pub(crate) fn text(totals: &Totals) -> String {
             failed.count, failed.instrument
         );
     }
+    for lost in totals.no_room.iter().filter(|one| one.count > 0) {
+        let _ = writeln!(
+            out,
+            "{:>12} values of {} found no room and are lost",
+            lost.count, lost.instrument
+        );
+    }
     out
 }
 
@@ -69,7 +76,7 @@ fn put(out: &mut String, one: &Total) -> std::fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gilk_samples::totals::FailedReads;
+    use gilk_samples::totals::{FailedReads, NoRoom};
 
     #[test]
     fn what_was_added_up_is_told_line_by_line() {
@@ -103,12 +110,17 @@ mod tests {
                 instrument: "sizes".to_owned(),
                 count: 3,
             }],
+            no_room: vec![NoRoom {
+                placement: 0,
+                instrument: "sizes".to_owned(),
+                count: 2,
+            }],
         };
         let text = text(&totals);
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         assert_eq!(lines.first(), Some(&"-7 bytes    @sum of sizes"));
         let bars: Vec<usize> = lines.iter().map(|line| line.matches('#').count()).collect();
-        assert_eq!(bars, [0, 0, 40, 0, 1, 0, 0, 0, 0], "{text}");
+        assert_eq!(bars, [0, 0, 40, 0, 1, 0, 0, 0, 0, 0], "{text}");
         let end = lines.get(6..);
         assert_eq!(
             end,
@@ -116,7 +128,8 @@ mod tests {
                 &[
                     "41   7",
                     "5   of other values",
-                    "3 reads by sizes failed and gave 0"
+                    "3 reads by sizes failed and gave 0",
+                    "2 values of sizes found no room and are lost"
                 ][..]
             )
         );

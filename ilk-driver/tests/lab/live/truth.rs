@@ -274,11 +274,14 @@ fn run(shared: &Arc<Shared>, turn: &Turn<'_>) -> Run {
 fn each_instrument_of_the_library_says_what_is_known_without_it() {
     let shared = shared();
     let turn = shared.turn();
-    let mut wrong = not_true(&run(&shared, &turn));
+    let first = run(&shared, &turn);
+    let mut wrong = not_true(&first);
+    let lost = first.outcome.summary.no_room.iter();
+    let lost: u64 = lost.map(|one| one.count).sum();
     if !wrong.is_empty() {
-        // Two threads may fall to one place of the table where threads keep what is theirs, and one of
-        // them reads 0 then. That is known, and it does not happen twice.
-        println!("not true at first: {wrong:#?}");
+        // Two threads may fall to one place of the table where threads keep what is theirs, which the run tells;
+        // and the emulated processor may be taken away between the kernel's probe and ours. Neither happens twice.
+        println!("not true at first, {lost} without room: {wrong:#?}");
         wrong = not_true(&run(&shared, &turn));
     }
     assert!(wrong.is_empty(), "not true: {wrong:#?}");

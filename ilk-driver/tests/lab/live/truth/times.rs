@@ -142,14 +142,12 @@ fn integral(samples: &[(u64, u64, u32)]) -> f64 {
         .sum()
 }
 
-/// Each sample is one more or one less than the last; the first is 1, and the last 0.
+/// Each sample is one more or one less than the last, but for two CPUs that count at the same moment: the one
+/// that counts first may sample last. It begins with 1, and ends with 0.
 fn in_steps(samples: &[(u64, u64, u32)]) -> u64 {
     let values: Vec<u64> = samples.iter().map(|(_, value, _)| *value).collect();
-    assert_eq!(
-        (values.first(), values.last()),
-        (Some(&1), Some(&0)),
-        "{values:?}"
-    );
+    let first = values.iter().take(2).min();
+    assert_eq!((first, values.last()), (Some(&1), Some(&0)), "{values:?}");
     values.into_iter().max().unwrap_or(0)
 }
 

@@ -1,0 +1,114 @@
+//! Entries of the table of what threads and calls keep: where they are, and how one is made one's own.
+
+use iced_x86::{Code, Instruction, Register};
+
+use super::emit::{Emitter, Forward, at, gs};
+use crate::layout::RuntimeLayout;
+
+/// Bytes of an entry in the table of timers: the key of its owner, or 0; then what that keeps there.
+pub const TIMER_BYTES: u64 = 16;
+/// A key's entry is the top `timers_log2` bits of `key * TIMER_FACTOR`: 2^64 over the golden ratio,
+/// odd, so that neighbouring tasks do not share entries (Knuth, vol. 3, 6.4).
+pub const TIMER_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
+/// While an entry is written to, this bit of its owner's key is the other way round. No two keys differ by it
+/// alone: of a task's or a stack's address it is always set, and no call has so high a number where that is
+/// another's.
+pub const TIMER_BUSY: u64 = 1 << 62;
+
+/// `key = current | number`, `entry` the address of the key's entry in the table.
+pub(super) fn find_entry(
+    e: &mut Emitter,
+    number: u8,
+    layout: &RuntimeLayout,
+    [key, entry, spare]: [Register; 3],
+) {
+    e.op(Instruction::with2(
+        Code::Mov_r64_rm64,
+        key,
+        gs(layout.current),
+    ));
+    if number != 0 {
+        // Tasks are aligned to 64 bytes at least: the low six bits are free.
+        e.op(Instruction::with2(
+            Code::Or_rm64_imm8,
+            key,
+            u32::from(number),
+        ));
+    }
+    place_of(e, layout, [key, entry, spare]);
+}
+
+/// `entry = address of the key's entry`, through `spare`.
+pub(super) fn place_of(
+    e: &mut Emitter,
+    layout: &RuntimeLayout,
+    [key, entry, spare]: [Register; 3],
+) {
+    e.op(Instruction::with2(Code::Mov_r64_imm64, entry, TIMER_FACTOR));
+    e.op(Instruction::with2(Code::Imul_r64_rm64, entry, key));
+    e.op(Instruction::with2(
+        Code::Shr_rm64_imm8,
+        entry,
+        64 - layout.timers_log2,
+    ));
+    e.op(Instruction::with2(
+        Code::Shl_rm64_imm8,
+        entry,
+        TIMER_BYTES.ilog2(),
+    ));
+    let table = layout.timers.0;
+    e.op(Instruction::with2(Code::Mov_r64_imm64, spare, table));
+    e.op(Instruction::with2(Code::Add_r64_rm64, entry, spare));
+}
+
+/// Stores `value` in the key's entry, or makes that free where it is 0. An entry that is free or the key's own is
+/// made busy first: then nobody else touches it, no other CPU and no interrupt of the same thread, and what is
+/// another's is never written over. Through rax and rdx; the key is used up. Returns the way on which the entry
+/// is another's, or busy.
+pub(super) fn keep_entry(e: &mut Emitter, [value, key, entry]: [Register; 3]) -> Forward {
+    use Register::{EAX, RAX};
+    busy_key(e, key);
+    e.op(Instruction::with2(Code::Mov_r32_imm32, EAX, 0));
+    exchange(e, entry);
+    let free = e.branch_forward(Code::Je_rel32_64);
+    e.op(Instruction::with2(Code::Mov_r64_rm64, RAX, key));
+    exchange(e, entry);
+    let full = e.branch_forward(Code::Jne_rel32_64);
+    e.land(free);
+    e.op(Instruction::with2(Code::Mov_rm64_r64, at(entry, 8), value));
+    e.op(Instruction::with2(Code::Test_rm64_r64, value, value));
+    e.op(Instruction::with2(Code::Cmove_r64_rm64, key, value));
+    e.op(Instruction::with2(Code::Mov_rm64_r64, at(entry, 0), key));
+    full
+}
+
+/// Makes the key's own entry busy, through rax and rdx. Returns the way on which it is another's, or busy.
+pub(super) fn own_entry(e: &mut Emitter, [key, entry]: [Register; 2]) -> Forward {
+    busy_key(e, key);
+    e.op(Instruction::with2(Code::Mov_r64_rm64, Register::RAX, key));
+    exchange(e, entry);
+    e.branch_forward(Code::Jne_rel32_64)
+}
+
+/// Makes a busy entry free: what it keeps goes first, so that whoever owns it next begins with 0.
+pub(super) fn empty(e: &mut Emitter, entry: Register) {
+    for word in [8, 0] {
+        e.op(Instruction::with2(Code::Mov_rm64_imm32, at(entry, word), 0));
+    }
+}
+
+fn busy_key(e: &mut Emitter, key: Register) {
+    let rdx = Register::RDX;
+    e.op(Instruction::with2(Code::Mov_r64_imm64, rdx, TIMER_BUSY));
+    e.op(Instruction::with2(Code::Xor_r64_rm64, rdx, key));
+}
+
+/// `lock cmpxchg [entry], rdx`.
+fn exchange(e: &mut Emitter, entry: Register) {
+    let owner = at(entry, 0);
+    let exchange = Instruction::with2(Code::Cmpxchg_rm64_r64, owner, Register::RDX);
+    e.op(exchange.map(|mut exchange| {
+        exchange.set_has_lock_prefix(true);
+        exchange
+    }));
+}

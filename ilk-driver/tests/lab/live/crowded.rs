@@ -1,0 +1,60 @@
+//! Where more threads keep something than there is room, who finds none is counted, and nobody's time is wrong.
+
+use gilk_engine::session::{Session, Workload};
+
+use crate::support::{placement, shared};
+
+/// Every sleep of a process comes by.
+const SLEEP: &str = "hrtimer_nanosleep";
+const DURATION: f64 = 10.0;
+/// Twelve that sleep at the same time, twice, and one after the other in the end.
+const SLEEPERS: &str = "for round in 1 2; do \
+    for one in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 1 & done; wait; done; sleep 1; sleep 1";
+
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn each_call_is_timed_rightly_or_counted_as_having_found_no_room() {
+    let shared = shared();
+    let turn = shared.turn();
+    let mut connection = turn.connect();
+    let hz = connection.info().tsc_hz as f64;
+    // Two entries, whoever comes.
+    connection.crowd(1);
+    let at = |name| placement(SLEEP, 0, name, (0.0, DURATION));
+    let session = Session {
+        name: "crowded".into(),
+        duration: DURATION,
+        workload: Some(Workload {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), SLEEPERS.into()],
+            start: 0.5,
+        }),
+        placements: vec![at("counter"), at("elapsed")],
+        ..Session::empty()
+    };
+    let outcome = turn.run_over(connection, &session);
+    let calls = outcome.total(0);
+    let own = outcome.plan.instruments.iter();
+    let own = own.filter(|one| one.placement == 1);
+    let own: Vec<u64> = own.map(|one| one.id.pack()).collect();
+    let times = outcome.samples.iter().map(|(_, sample)| sample);
+    let times = times.filter(|sample| own.contains(&sample.id));
+    let times: Vec<f64> = times.map(|sample| sample.value as f64 / hz).collect();
+    let [lost] = outcome.summary.no_room.as_slice() else {
+        panic!("{:?}", outcome.summary.no_room)
+    };
+    println!(
+        "{calls} calls = {} timed + {} without room",
+        times.len(),
+        lost.count
+    );
+    assert!(calls >= 26, "{calls} calls");
+    assert_eq!(calls, times.len() as u64 + lost.count);
+    // Of twelve no more than two have room at a time, and who sleeps alone has.
+    assert!(lost.count >= 20 && times.len() >= 4, "{lost:?} {times:?}");
+    assert!(
+        times.iter().all(|time| (0.999..3.0).contains(time)),
+        "{times:?}"
+    );
+    turn.assert_untouched();
+}
