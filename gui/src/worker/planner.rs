@@ -115,6 +115,14 @@ pub(super) fn count(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail
 /// image: an arena in reach of the kernel's text, and as many counters as `ilk.ko` has. A plan made
 /// with it is never sent to anything.
 fn nominal() -> RuntimeLayout {
+    let near = CounterBank {
+        base: Gs(0x3_1000),
+        slots: 512,
+    };
+    let far = (0..16).map(|bank| CounterBank {
+        base: Gs(0xffff_8880_0010_0000 + (bank << 16)),
+        slots: 4096,
+    });
     RuntimeLayout {
         arena: Span::new(Addr(0xffff_ffff_c100_0000), 1 << 20),
         unwinds: true,
@@ -127,10 +135,7 @@ fn nominal() -> RuntimeLayout {
         lost_full: Gs(0x3_0010),
         lost_unmatched: Gs(0x3_0018),
         current: Gs(0x3_0020),
-        counters: vec![CounterBank {
-            base: Gs(0x3_1000),
-            slots: 2048,
-        }],
+        counters: std::iter::once(near).chain(far).collect(),
         timers: Addr(0xffff_c900_2000_0000),
         timers_log2: 12,
         surroundings: Surroundings::supposed(1),
