@@ -1,5 +1,6 @@
 //! Functions that the kernel runs between a fault of an instruction and the place where it goes on, as they are
-//! called in 6.1 and 6.12. Names that a kernel does not have harm nobody.
+//! called in 6.1 and 6.12. Names that a kernel does not have harm nobody. ilk-driver's `live::executed::faulted` looks at
+//! what a processor really executes there, and that reads are refused in all of it.
 
 /// Between the processor and the table, for an address where nothing is (arch/x86/mm/fault.c). Not all of it is in
 /// the section where nothing may be probed.

@@ -70,3 +70,18 @@ fn pc(line: &[u8]) -> Option<Addr> {
     let number = u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
     whole.then_some(Addr(number))
 }
+
+/// A line of the log, and what is said of it.
+#[test]
+fn a_log_reads_as_the_instructions_that_ran() {
+    let text = b"Trace 0: 0x7f3c40000100 [00000000/ffffffff81000000/0040c2b0/ff000201] start\n\
+        Trace 0: 0x7f3c40000200 [00000000/ffffffff81000005/0040c2b0/ff000201] start\n\
+        Stopped execution of TB chain before 0x7f3c40000200 [ffffffff81000005] start\n\
+        Trace 0: 0x7f3c40000200 [00000000/ffffffff81000005/0040c2b0/ff000201] start\n\
+        something else\n\
+        Trace 0: 0x7f3c4000";
+    assert_eq!(
+        executed(text),
+        [Addr(0xffff_ffff_8100_0000), Addr(0xffff_ffff_8100_0005)]
+    );
+}

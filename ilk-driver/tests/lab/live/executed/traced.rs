@@ -1,0 +1,130 @@
+//! A lab whose every instruction in the kernel is written down, window by window.
+
+use std::time::{Duration, Instant};
+
+use gilk_engine::image::LiveParts;
+use gilk_engine::session::Session;
+use gilk_engine::{Addr, Image};
+use ilk_driver::client::{Connection, Event, StopFlag};
+use ilk_driver::lab::{Accelerator, Lab, Options};
+use tempfile::TempDir;
+
+use super::trace::{Monitor, WINDOW_BYTES, executed};
+use crate::support::prepared;
+
+/// The lab and its kernel.
+pub(super) struct Traced {
+    pub(super) image: Image,
+    pub(super) parts: LiveParts,
+    lab: Lab,
+    directory: TempDir,
+}
+
+impl Traced {
+    pub(super) fn boot(change: impl FnOnce(&mut Options)) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("monitor");
+        let prepared = prepared().with(|options| {
+            // The clock counts instructions: however slow this gets, no time passes in the kernel.
+            options.accelerator = Some(Accelerator::CountInstructions);
+            options.arguments = vec![
+                "-monitor".into(),
+                format!("unix:{},server=on,wait=off", socket.display()),
+                // The kernel and its modules: nothing of user space.
+                "-dfilter".into(),
+                "0xffffffff80000000..0xfffffffffffffffe".into(),
+            ];
+            change(options);
+        });
+        let lab = Lab::boot(&prepared, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"));
+        let mut connection =
+            Connection::connect(lab.socket()).unwrap_or_else(|error| panic!("{error}"));
+        let parts = connection
+            .live_parts(&mut |_, _| ())
+            .unwrap_or_else(|error| panic!("{error}"));
+        let image = Image::from_live(&parts).unwrap();
+        Self {
+            image: image.on(&connection.info().layout),
+            parts,
+            lab,
+            directory,
+        }
+    }
+
+    /// A connection to its agent.
+    pub(super) fn connect(&self) -> Connection {
+        Connection::connect(self.lab.socket()).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// Begins a session, which runs as long as the lab does; nobody waits for it.
+    pub(super) fn begin(&self, session: Session) {
+        let mut connection = self.connect();
+        let image = self.image.clone();
+        let recording = self.directory.path().join("recording.arrow");
+        let (events, heard) = crossbeam_channel::unbounded();
+        std::thread::spawn(move || {
+            let library = gilk_instruments::Library::builtin().unwrap();
+            let layout = &connection.info().layout;
+            let plan = gilk_engine::plan::plan(&image, &session, &library, layout).unwrap();
+            let verified = gilk_engine::verify::verify(&image, plan).unwrap();
+            let _ended_with_the_lab =
+                connection.run(&verified, &session, &recording, &events, &StopFlag::new());
+        });
+        let started = heard
+            .iter()
+            .any(|event| matches!(event, Event::Workload(_) | Event::Started(_)));
+        assert!(started, "the session did not begin");
+    }
+
+    /// From now on the processor runs instruction by instruction.
+    pub(super) fn windows(&self) -> Windows<'_> {
+        let mut monitor = Monitor::connect(&self.directory.path().join("monitor"));
+        monitor.command("singlestep on");
+        Windows {
+            traced: self,
+            monitor,
+            number: 0,
+        }
+    }
+}
+
+/// What it executed, in pieces.
+pub(super) struct Windows<'a> {
+    traced: &'a Traced,
+    monitor: Monitor,
+    /// How many there were.
+    pub(super) number: u32,
+}
+
+impl Windows<'_> {
+    /// The instructions of the next one, in order.
+    pub(super) fn next(&mut self) -> Vec<Addr> {
+        let lab = &self.traced.lab;
+        let name = format!("window-{}", self.number);
+        let log = self.traced.directory.path().join(name);
+        self.number += 1;
+        self.monitor.command(&format!("logfile {}", log.display()));
+        self.monitor.command("log exec,nochain");
+        let window = Instant::now();
+        while std::fs::metadata(&log).map_or(0, |found| found.len()) < WINDOW_BYTES {
+            assert!(
+                window.elapsed() < Duration::from_secs(60) && lab.end().is_none(),
+                "the workload does nothing: {:?}\n{}",
+                lab.end(),
+                lab.console().unwrap()
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.monitor.command("log none");
+        let text = std::fs::read(&log).unwrap();
+        std::fs::remove_file(&log).unwrap();
+        let pcs = executed(&text);
+        assert!(
+            pcs.len() > 10_000,
+            "the log cannot be read: {} of {} bytes",
+            pcs.len(),
+            text.len()
+        );
+        pcs
+    }
+}
