@@ -100,6 +100,18 @@ fn the_wheel_zooms_at_the_pointer_down_to_nanoseconds_and_out_again() {
 }
 
 #[test]
+fn a_run_of_days_is_seen_whole_and_by_the_nanosecond() {
+    let (mut harness, _) = over();
+    let mut days = record();
+    (days.duration, days.now) = (3.0 * 86_400.0, None);
+    timeline(&mut harness).open(days);
+    harness.run_steps(3);
+    harness.get_by_label_contains("3 d 2 h in view");
+    wheel(&mut harness, 400.0, 80);
+    harness.get_by_label_contains("50.0 ns in view");
+}
+
+#[test]
 fn the_live_end_is_followed_until_somebody_looks_elsewhere() {
     let mut harness = browsing("kernel_clone");
     timeline(&mut harness).open(record());

@@ -54,8 +54,22 @@ pub(crate) fn ticks(scale: &Scale, spacing: f32) -> (f64, Vec<f64>) {
     )
 }
 
-/// The next of 1, 2, 5, 10, 20, 50 …
+/// Minutes, hours and days that are round.
+const ROUND: [f64; 12] = [
+    60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 10_800.0, 21_600.0, 43_200.0, DAY,
+];
+const DAY: f64 = 86_400.0;
+
+/// The next round length: of seconds and of days 1, 2, 5, 10, 20, 50 …, between them [`ROUND`].
 fn round_up(value: f64) -> f64 {
+    if value <= 50.0 * 1.000_001 {
+        return decimal(value);
+    }
+    let round = ROUND.into_iter().find(|round| value <= *round);
+    round.unwrap_or_else(|| DAY * decimal(value / DAY))
+}
+
+fn decimal(value: f64) -> f64 {
     let power = 10f64.powf(value.log10().floor());
     let lead = value / power;
     let lead = [1.0, 2.0, 5.0]
@@ -67,6 +81,9 @@ fn round_up(value: f64) -> f64 {
 
 /// A time on the ruler, with as many digits as ticks `step` apart need.
 pub(crate) fn tick_label(seconds: f64, step: f64) -> String {
+    if step >= 60.0 {
+        return long(seconds, 3);
+    }
     let (unit, factor) = if step >= 1.0 {
         ("s", 1.0)
     } else if step >= 1e-3 {
@@ -86,9 +103,31 @@ pub(crate) fn tick_label(seconds: f64, step: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// A length of time as a person reads it: three digits and a unit.
+/// So many whole days, hours, minutes and seconds; of those, at most `parts` from the greatest on.
+fn long(seconds: f64, parts: usize) -> String {
+    let units = [(86_400u64, "d"), (3600, "h"), (60, "min"), (1, "s")];
+    let mut left = seconds.abs().round() as u64;
+    let greatest = units.iter().position(|(size, _)| left >= *size);
+    let mut words = Vec::new();
+    for (size, unit) in units.into_iter().skip(greatest.unwrap_or(3)).take(parts) {
+        if left >= size {
+            words.push(format!("{} {unit}", left / size));
+        }
+        left %= size;
+    }
+    if words.is_empty() {
+        return "0 s".to_owned();
+    }
+    let sign = if seconds < 0.0 { "-" } else { "" };
+    format!("{sign}{}", words.join(" "))
+}
+
+/// A length of time as a person reads it: three digits and a unit, or two units.
 pub(crate) fn length(seconds: f64) -> String {
     let size = seconds.abs();
+    if size >= 120.0 {
+        return long(seconds, 2);
+    }
     let (unit, value) = if size >= 1.0 {
         ("s", seconds)
     } else if size >= 1e-3 {
@@ -120,7 +159,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ticks_are_in_view_and_evenly_apart(start in -5.0f64..5.0, width in 1e-7f64..100.0) {
+        fn ticks_are_in_view_and_evenly_apart(start in -5.0f64..5.0, power in -7.0f64..7.0) {
+            let width = 10f64.powf(power);
             let scale = Scale { range: Range { start, end: start + width }, x: Rangef::new(100.0, 1100.0) };
             let (step, ticks) = ticks(&scale, 90.0);
             prop_assert!(step * scale.density() >= 89.9);
@@ -160,5 +200,12 @@ mod tests {
         assert_eq!(length(0.001_234), "1.23 ms");
         assert_eq!(length(0.000_000_320), "320 ns");
         assert_eq!(length(12.34), "12.3 s");
+        assert_eq!(length(119.6), "120 s");
+        assert_eq!(length(125.0), "2 min 5 s");
+        assert_eq!(length(7260.4), "2 h 1 min");
+        assert_eq!(length(-2.5 * DAY), "-2 d 12 h");
+        assert_eq!(tick_label(5400.0, 1800.0), "1 h 30 min");
+        assert_eq!(tick_label(3.0 * DAY, DAY), "3 d");
+        assert_eq!(tick_label(0.0, DAY), "0 s");
     }
 }
