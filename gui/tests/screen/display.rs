@@ -292,8 +292,10 @@ impl Screen {
         self.press("Return");
     }
 
-    /// Waits until the program has ended, and says whether it did so as it should.
-    pub(crate) fn ended(&mut self) -> bool {
+    /// Presses keys at which the program ends, and says whether it did so as it should.
+    pub(crate) fn ends_by(&mut self, keys: &str) -> bool {
+        // Nothing is drawn any more that could be waited for.
+        self.tool(&["key", keys]);
         let began = Instant::now();
         loop {
             if let Some(status) = self.gilk.try_wait().unwrap() {

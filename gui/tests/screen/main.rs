@@ -223,7 +223,6 @@ mod live {
             Palette::Contrast,
         );
 
-        screen.press("ctrl+q");
-        assert!(screen.ended(), "it ends as it should");
+        assert!(screen.ends_by("ctrl+q"), "it ends as it should");
     }
 }
