@@ -194,6 +194,8 @@ mod live {
         screen.say("export graph");
         answer(&mut screen, &at("copy_process.svg"), "Save");
         written(&mut screen, &at("copy_process.svg"));
+        screen.words("copy_process.svg is written.", SOON);
+        screen.click("Dismiss message");
         let recording = Recording::open(at("forks.arrow")).unwrap();
         let lines = std::fs::read_to_string(at("forks.csv")).unwrap();
         assert_eq!(lines.lines().count() as u64, recording.samples() + 1);
