@@ -33,6 +33,7 @@ fn lines_of_source_are_shown_and_functions_found_by_folder() {
     let mut harness = browsing_in(kernel, "kernel_clone");
     assert!(harness.query_by_label_contains("source kernel/").is_none());
     fill(&mut harness, "Filter functions", "kernel/");
+    until_filtered(&mut harness, "kernel/");
     harness.get_by_label_contains("No source files are known");
     open(&mut harness, &vmlinux);
     until(&mut harness, "every function has its file", |state| {
