@@ -136,6 +136,39 @@ impl Surroundings {
 }
 
 impl RuntimeLayout {
+    /// Of a target that is not there, with its arena there: as many counters as `ilk.ko` has where nobody asks for
+    /// others, and words where a stock kernel might have them. A plan made with it is never sent to anything.
+    #[must_use]
+    pub fn supposed(arena: Addr) -> Self {
+        let near = CounterBank {
+            base: Gs(0x3_1000),
+            slots: 512,
+        };
+        let far = (0..16).map(|bank| CounterBank {
+            base: Gs(0xffff_8880_0010_0000 + (bank << 16)),
+            slots: 4096,
+        });
+        let counters: Vec<CounterBank> = std::iter::once(near).chain(far).collect();
+        Self {
+            arena: Span::new(arena, 1 << 20),
+            unwinds: true,
+            faults: 1 << 16,
+            ring_base: Addr(0xffff_c900_1000_0000),
+            stride_log2: 21,
+            slots_log2: 16,
+            head: Gs(0x3_0000),
+            limit: Gs(0x3_0008),
+            lost_full: Gs(0x3_0010),
+            lost_unmatched: Gs(0x3_0018),
+            current: Gs(0x3_0020),
+            timers: Addr(0xffff_c900_2000_0000),
+            timers_log2: 12,
+            surroundings: Surroundings::supposed(counters.len() as u64),
+            events: Events::default(),
+            counters,
+        }
+    }
+
     /// Where a counter is, if its bank has it.
     #[must_use]
     pub fn counter(&self, slot: CounterSlot) -> Option<Gs> {
@@ -345,6 +378,13 @@ mod tests {
     #[test]
     fn a_layout_that_code_cannot_work_with_is_named() {
         assert_eq!(good().check(), Ok(()));
+        let supposed = RuntimeLayout::supposed(Addr(0xffff_ffff_c000_0000));
+        assert_eq!(supposed.check(), Ok(()));
+        // Each bank has words that all CPUs share.
+        for (bank, of) in (0..).zip(&supposed.counters) {
+            let slot = of.slots - 1;
+            assert!(supposed.shared(CounterSlot { bank, slot }).is_some());
+        }
         type Change = fn(&mut RuntimeLayout);
         let changes: [(&str, Change); 13] = [
             ("of cycles has 0 bits", |l| {

@@ -7,12 +7,14 @@ use serde::{Deserialize, Serialize};
 pub struct Totals {
     /// In the order of the session.
     pub added_up: Vec<Total>,
-    /// Reads of the kernel's memory that failed, in the order of the session.
+    /// Reads of the kernel's memory that failed and gave 0, in the order of the session: where there was nothing,
+    /// or a process's memory. A side of `&&`, `||` or `?:` that does not count may have been read all the same.
     #[serde(default)]
-    pub failed_reads: Vec<FailedReads>,
-    /// Values of variables that found no room, in the order of the session.
+    pub failed_reads: Vec<Counted>,
+    /// Values that were to be kept for a thread or a call, and were not, in the order of the session: another one's
+    /// stood where they belong in the table that all share. The variable read 0 then.
     #[serde(default)]
-    pub no_room: Vec<NoRoom>,
+    pub no_room: Vec<Counted>,
 }
 
 impl Totals {
@@ -20,6 +22,13 @@ impl Totals {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.added_up.is_empty() && self.failed_reads.is_empty() && self.no_room.is_empty()
+    }
+
+    /// Keeps what is told of instruments whose name is wanted.
+    pub fn retain(&mut self, wanted: impl Fn(&str) -> bool) {
+        self.added_up.retain(|one| wanted(&one.instrument));
+        self.failed_reads.retain(|one| wanted(&one.instrument));
+        self.no_room.retain(|one| wanted(&one.instrument));
     }
 }
 
@@ -38,26 +47,14 @@ pub struct Total {
     pub value: Summary,
 }
 
-/// Reads of the kernel's memory that failed and gave 0: where there was nothing, or a process's memory.
+/// How often something befell an instrument.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FailedReads {
+pub struct Counted {
     /// Index of the placement.
     pub placement: usize,
     /// The instrument.
     pub instrument: String,
-    /// How many; a side of `&&`, `||` or `?:` that does not count may have been read all the same.
-    pub count: u64,
-}
-
-/// Values that were to be kept for a thread or a call, and were not: another one's stood where they belong in
-/// the table that all share. The variable read 0 then.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct NoRoom {
-    /// Index of the placement.
-    pub placement: usize,
-    /// The instrument.
-    pub instrument: String,
-    /// How many.
+    /// How many times.
     pub count: u64,
 }
 

@@ -90,16 +90,12 @@ impl<'a> Machine<'a> {
             let looked_at = instruction.is_jcc_short_or_near()
                 && matches!(condition, ConditionCode::e | ConditionCode::ne);
             return if looked_at {
-                Ok(match self.program() {
-                    Some(one) if progress.stage == Stage::Raising => {
-                        self.raised(instruction, state, (one, progress))
+                Ok(match (progress.stage, expected) {
+                    (Stage::Raising, Some(one)) => self.raised(instruction, state, (one, progress)),
+                    (Stage::Exchanging { .. }, Some(one)) => {
+                        self.exchanged(instruction, state, (one, progress))
                     }
-                    _ => match (progress.stage, expected) {
-                        (Stage::Exchanging { .. }, Some(one)) => {
-                            self.exchanged(instruction, state, (one, progress))
-                        }
-                        _ => self.tried(instruction, state, progress),
-                    },
+                    _ => self.tried(instruction, state, progress),
                 })
             } else {
                 Err("cmpxchg is not followed by a branch on its result".into())

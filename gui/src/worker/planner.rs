@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 use gilk_engine::cfg::{BlockIndex, Cfg};
-use gilk_engine::layout::{CounterBank, Events, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::placement::{Comparison, compare};
 use gilk_engine::plan::{notes, plan_watched};
 use gilk_engine::verify::verify;
-use gilk_engine::{Addr, Error, HookType, Session, Span, VerifiedPlan};
+use gilk_engine::{Addr, Error, HookType, Session, VerifiedPlan};
 use gilk_instruments::Library;
 use ilk_driver::memory;
 
@@ -111,34 +111,7 @@ pub(super) fn count(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail
     }
 }
 
-/// The words of a target that is not there, so that a session can be checked against a saved
-/// image: an arena in reach of the kernel's text, and as many counters as `ilk.ko` has. A plan made
-/// with it is never sent to anything.
+/// What a session is checked with against a saved image: an arena in reach of the kernel's text.
 fn nominal() -> RuntimeLayout {
-    let near = CounterBank {
-        base: Gs(0x3_1000),
-        slots: 512,
-    };
-    let far = (0..16).map(|bank| CounterBank {
-        base: Gs(0xffff_8880_0010_0000 + (bank << 16)),
-        slots: 4096,
-    });
-    RuntimeLayout {
-        arena: Span::new(Addr(0xffff_ffff_c100_0000), 1 << 20),
-        unwinds: true,
-        faults: 1 << 16,
-        ring_base: Addr(0xffff_c900_1000_0000),
-        stride_log2: 21,
-        slots_log2: 16,
-        head: Gs(0x3_0000),
-        limit: Gs(0x3_0008),
-        lost_full: Gs(0x3_0010),
-        lost_unmatched: Gs(0x3_0018),
-        current: Gs(0x3_0020),
-        counters: std::iter::once(near).chain(far).collect(),
-        timers: Addr(0xffff_c900_2000_0000),
-        timers_log2: 12,
-        surroundings: Surroundings::supposed(1),
-        events: Events::default(),
-    }
+    RuntimeLayout::supposed(Addr(0xffff_ffff_c100_0000))
 }

@@ -9,7 +9,7 @@ use gilk_engine::plan::PlannedInstrument;
 use gilk_instruments::program::{Aggregate, AggregateKind};
 use serde::{Deserialize, Serialize};
 
-use super::event::{AggregateSummary, FailedReads, NoRoom};
+use super::event::{AggregateSummary, Counted};
 use crate::protocol::Counter;
 
 /// Bits of an instrument's identifier.
@@ -142,55 +142,43 @@ pub(super) fn read(known: &[Known], told: &BTreeMap<u64, u64>) -> Vec<AggregateS
 
 /// Where something of a placement is counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Counted {
+pub(super) struct Word {
     placement: usize,
     instrument: String,
     word: u64,
 }
 
-impl Counted {
-    fn new(owner: &PlannedInstrument, word: u64) -> Self {
-        Self {
-            placement: owner.placement,
-            instrument: owner.definition.name.clone(),
-            word,
-        }
-    }
-
-    /// What the word says that was told last.
-    fn read(&self, told: &BTreeMap<u64, u64>) -> u64 {
-        told.get(&self.word).copied().unwrap_or(0)
-    }
-}
+/// Finds a word of a placement, and the name that it is told by.
+type Find = fn(&PlannedInstrument, &Probed) -> Option<(u64, CounterSlot)>;
 
 /// Every word that failed reads are counted in, in the order of the session.
-pub(super) fn failures(plan: &Plan) -> Vec<Counted> {
-    let known = |(owner, probed)| Some(Counted::new(owner, failed(owner, probed)?.0));
-    owners(plan).filter_map(known).collect()
+pub(super) fn failures(plan: &Plan) -> Vec<Word> {
+    found(plan, failed)
 }
 
 /// Every word that values are counted in that find no room, in the order of the session.
-pub(super) fn crowded(plan: &Plan) -> Vec<Counted> {
-    let known = |(owner, probed)| Some(Counted::new(owner, crowded_out(owner, probed)?.0));
+pub(super) fn crowded(plan: &Plan) -> Vec<Word> {
+    found(plan, crowded_out)
+}
+
+fn found(plan: &Plan, find: Find) -> Vec<Word> {
+    let known = |(owner, probed): (&PlannedInstrument, &Probed)| {
+        let (word, _) = find(owner, probed)?;
+        Some(Word {
+            placement: owner.placement,
+            instrument: owner.definition.name.clone(),
+            word,
+        })
+    };
     owners(plan).filter_map(known).collect()
 }
 
-/// What the words of failed reads say that were told last.
-pub(super) fn failed_reads(known: &[Counted], told: &BTreeMap<u64, u64>) -> Vec<FailedReads> {
-    let read = |known: &Counted| FailedReads {
+/// What these words say that were told last.
+pub(super) fn counted(known: &[Word], told: &BTreeMap<u64, u64>) -> Vec<Counted> {
+    let read = |known: &Word| Counted {
         placement: known.placement,
         instrument: known.instrument.clone(),
-        count: known.read(told),
-    };
-    known.iter().map(read).collect()
-}
-
-/// What the words say of values that found no room.
-pub(super) fn no_room(known: &[Counted], told: &BTreeMap<u64, u64>) -> Vec<NoRoom> {
-    let read = |known: &Counted| NoRoom {
-        placement: known.placement,
-        instrument: known.instrument.clone(),
-        count: known.read(told),
+        count: told.get(&known.word).copied().unwrap_or(0),
     };
     known.iter().map(read).collect()
 }

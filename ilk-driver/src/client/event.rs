@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use gilk_samples::Batch;
 use gilk_samples::clocks::Reading;
 use gilk_samples::metadata::Clock;
-pub use gilk_samples::totals::{FailedReads, NoRoom, Total as AggregateSummary};
+pub use gilk_samples::totals::{Counted, Total as AggregateSummary};
 
 use crate::protocol::CpuLosses;
 
@@ -69,9 +69,9 @@ pub struct Summary {
     /// What instruments have added up, in the order of the session.
     pub aggregates: Vec<AggregateSummary>,
     /// Reads of the kernel's memory by instruments that failed and gave 0, in the order of the session.
-    pub failed_reads: Vec<FailedReads>,
+    pub failed_reads: Vec<Counted>,
     /// Values of threads' and calls' variables that found no room, in the order of the session.
-    pub no_room: Vec<NoRoom>,
+    pub no_room: Vec<Counted>,
     /// In order of time.
     pub switches: Vec<Switch>,
     /// How the session's program ended, or that it did not; `None` if there was none.

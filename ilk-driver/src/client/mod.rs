@@ -34,9 +34,7 @@ use crate::{Error, Result};
 
 pub use crate::protocol::CpuLosses;
 pub use describe::{label, metadata};
-pub use event::{
-    AggregateSummary, Event, FailedReads, InstrumentSummary, NoRoom, StopFlag, Summary, Switch,
-};
+pub use event::{AggregateSummary, Counted, Event, InstrumentSummary, StopFlag, Summary, Switch};
 pub use place::{Place, Way};
 pub use resume::resume;
 pub use together::{Machine, Seat, together};

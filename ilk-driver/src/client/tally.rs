@@ -10,7 +10,7 @@ use gilk_samples::{Batch, Sample};
 use serde::{Deserialize, Serialize};
 
 use super::aggregates;
-use super::event::{AggregateSummary, FailedReads, InstrumentSummary, NoRoom, Switch};
+use super::event::{AggregateSummary, Counted, InstrumentSummary, Switch};
 use crate::protocol::{CpuLosses, Switched, Total};
 
 /// What a plan says that is needed to understand what comes: small enough to be kept in a file.
@@ -21,8 +21,8 @@ pub(super) struct Outline {
     /// What each batch launches and splashes.
     batches: Vec<(Vec<u64>, Vec<u64>)>,
     aggregates: Vec<aggregates::Known>,
-    failures: Vec<aggregates::Counted>,
-    no_room: Vec<aggregates::Counted>,
+    failures: Vec<aggregates::Word>,
+    no_room: Vec<aggregates::Word>,
 }
 
 impl Outline {
@@ -195,13 +195,13 @@ impl Tally {
     }
 
     /// Reads of memory that failed.
-    pub(super) fn failed_reads(&self, outline: &Outline) -> Vec<FailedReads> {
-        aggregates::failed_reads(&outline.failures, &self.totals)
+    pub(super) fn failed_reads(&self, outline: &Outline) -> Vec<Counted> {
+        aggregates::counted(&outline.failures, &self.totals)
     }
 
     /// Values that found no room.
-    pub(super) fn no_room(&self, outline: &Outline) -> Vec<NoRoom> {
-        aggregates::no_room(&outline.no_room, &self.totals)
+    pub(super) fn no_room(&self, outline: &Outline) -> Vec<Counted> {
+        aggregates::counted(&outline.no_room, &self.totals)
     }
 
     /// What aggregates have come to.

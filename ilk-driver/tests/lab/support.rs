@@ -29,7 +29,7 @@ pub(crate) const DRIVER: &str = "tun";
 pub(crate) struct Shared {
     pub(crate) lab: Lab,
     pub(crate) image: Image,
-    parts: LiveParts,
+    pub(crate) parts: LiveParts,
     turn: Mutex<()>,
 }
 

@@ -6,7 +6,7 @@ use super::*;
 use crate::clocks::Reading;
 use crate::metadata::{Clock, InstrumentInfo};
 use crate::recording::LossCause;
-use crate::totals::{Bucket, FailedReads, NoRoom, Summary as Value, Total, Totals};
+use crate::totals::{Bucket, Counted, Summary as Value, Total, Totals};
 use crate::{HookType, InstrumentId, Meaning, Sample};
 
 const SECOND: u64 = 1_000_000_000;
@@ -265,12 +265,12 @@ fn totals_are_told_by_machine_and_in_time() {
                 total("ticks", Value::Values(values, 9)),
                 total("ticks", Value::Buckets(buckets)),
             ],
-            failed_reads: vec![FailedReads {
+            failed_reads: vec![Counted {
                 placement: 0,
                 instrument: "load".into(),
                 count: 7,
             }],
-            no_room: vec![NoRoom {
+            no_room: vec![Counted {
                 placement: 0,
                 instrument: "latency".into(),
                 count: 2,

@@ -18,14 +18,8 @@ impl Joined {
                 .added_up
                 .iter_mut()
                 .for_each(|one| name(&mut one.instrument));
-            totals
-                .failed_reads
-                .iter_mut()
-                .for_each(|one| name(&mut one.instrument));
-            totals
-                .no_room
-                .iter_mut()
-                .for_each(|one| name(&mut one.instrument));
+            let counted = totals.failed_reads.iter_mut().chain(&mut totals.no_room);
+            counted.for_each(|one| name(&mut one.instrument));
             for one in totals.added_up.iter_mut().filter(|one| one.unit == TICKS) {
                 let ticks =
                     |ticks: i128| ticks.saturating_mul(HZ.into()) / i128::from(member.turn.hz);

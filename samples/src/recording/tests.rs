@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::metadata::{Clock, InstrumentInfo, Metadata};
 use crate::record::ALL_CPUS;
-use crate::totals::{Bucket, FailedReads, NoRoom, Summary, Total, Totals};
+use crate::totals::{Bucket, Counted, Summary, Total, Totals};
 use crate::{Batch, Error, HookType, InstrumentId, Meaning, Sample};
 
 fn metadata() -> Metadata {
@@ -312,12 +312,12 @@ fn totals() -> impl Strategy<Value = Totals> {
     });
     prop::collection::vec(total, 0..5).prop_map(|added_up| Totals {
         added_up,
-        failed_reads: vec![FailedReads {
+        failed_reads: vec![Counted {
             placement: 1,
             instrument: "load".to_owned(),
             count: 7,
         }],
-        no_room: vec![NoRoom {
+        no_room: vec![Counted {
             placement: 0,
             instrument: "elapsed".to_owned(),
             count: 2,
@@ -363,7 +363,7 @@ fn totals_that_make_no_sense_are_said_to() {
     let (path, mut writer) = create(&dir);
     writer.write(&batch(0, 0, 500)).unwrap();
     writer.totals(Totals {
-        failed_reads: vec![FailedReads {
+        failed_reads: vec![Counted {
             placement: 4,
             instrument: "load".to_owned(),
             count: 7,

@@ -178,13 +178,7 @@ fn show(shown: Shown, looked: &Looked<'_>, picture: Option<&Path>) -> anyhow::Re
         metadata
             .instruments
             .retain(|instrument| instrument.label.contains(wanted));
-        totals
-            .added_up
-            .retain(|one| one.instrument.contains(wanted));
-        totals
-            .failed_reads
-            .retain(|one| one.instrument.contains(wanted));
-        totals.no_room.retain(|one| one.instrument.contains(wanted));
+        totals.retain(|instrument| instrument.contains(wanted));
     }
     let mut chart = Chart::new(&metadata, &index);
     chart.losses = &losses;

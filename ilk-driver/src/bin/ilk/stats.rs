@@ -75,13 +75,7 @@ impl Stats {
             totals = Totals::default();
         }
         if let Some(wanted) = &self.instrument {
-            totals
-                .added_up
-                .retain(|one| one.instrument.contains(wanted));
-            totals
-                .failed_reads
-                .retain(|one| one.instrument.contains(wanted));
-            totals.no_room.retain(|one| one.instrument.contains(wanted));
+            totals.retain(|instrument| instrument.contains(wanted));
         }
         if let Some(name) = &self.graph {
             let function = metadata

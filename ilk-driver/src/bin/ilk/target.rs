@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 use gilk_engine::image::{LiveParts, ModuleParts};
-use gilk_engine::layout::{CounterBank, Events, Gs, RuntimeLayout, Surroundings};
-use gilk_engine::{Addr, Image, Span};
+use gilk_engine::layout::RuntimeLayout;
+use gilk_engine::{Addr, Image};
 use gilk_samples::joined::unused;
 use ilk_driver::agent::SOCKET;
 use ilk_driver::client::{Connection, Place, Way, lab_link};
@@ -189,25 +189,5 @@ fn supposed_layout(image: &Image) -> RuntimeLayout {
     } else {
         text.add(1 << 30)
     };
-    RuntimeLayout {
-        arena: Span::new(arena, 1 << 20),
-        unwinds: true,
-        faults: 1 << 16,
-        ring_base: Addr(0xffff_c900_0010_0000),
-        stride_log2: 21,
-        slots_log2: 16,
-        head: Gs(0x2_4000),
-        limit: Gs(0x2_4008),
-        lost_full: Gs(0x2_4010),
-        lost_unmatched: Gs(0x2_4018),
-        current: Gs(0x1_fbc0),
-        counters: vec![CounterBank {
-            base: Gs(0x2_5000),
-            slots: 512,
-        }],
-        timers: arena.add(1 << 21),
-        timers_log2: 12,
-        surroundings: Surroundings::supposed(1),
-        events: Events::default(),
-    }
+    RuntimeLayout::supposed(arena)
 }

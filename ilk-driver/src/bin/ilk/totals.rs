@@ -76,7 +76,7 @@ fn put(out: &mut String, one: &Total) -> std::fmt::Result {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gilk_samples::totals::{FailedReads, NoRoom};
+    use gilk_samples::totals::Counted;
 
     #[test]
     fn what_was_added_up_is_told_line_by_line() {
@@ -105,12 +105,12 @@ mod tests {
                 total("lengths", Summary::Buckets(buckets.to_vec())),
                 total("seen", Summary::Values(vec![(7, 41)], 5)),
             ],
-            failed_reads: vec![FailedReads {
+            failed_reads: vec![Counted {
                 placement: 0,
                 instrument: "sizes".to_owned(),
                 count: 3,
             }],
-            no_room: vec![NoRoom {
+            no_room: vec![Counted {
                 placement: 0,
                 instrument: "sizes".to_owned(),
                 count: 2,

@@ -5,7 +5,7 @@ use gilk_engine::layout::{EventCounter, Events};
 use gilk_engine::session::Session;
 use gilk_instruments::Library;
 use gilk_instruments::program::Event;
-use ilk_driver::client::FailedReads;
+use ilk_driver::client::Counted;
 
 use crate::support::{placement, pulsar, shared};
 
@@ -81,7 +81,7 @@ fn a_counter_that_is_not_there_is_refused_by_name_and_survived_where_it_was_beli
     assert!(sampled.iter().all(|misses| *misses == 0), "{sampled:?}");
     let calls = sampled.len() as u64;
     assert!(calls > 0 && calls <= FORKS, "{calls}");
-    let failed = |placement, instrument: &str, count| FailedReads {
+    let failed = |placement, instrument: &str, count| Counted {
         placement,
         instrument: instrument.into(),
         count,

@@ -45,7 +45,7 @@ fn every_branch_taken_leads_to_the_start_of_a_block() {
         number.parse().expect("GILK_EXECUTED is a number")
     });
     let traced = Traced::boot(|_| ());
-    let mut judge = Judge::new(&traced.image, &traced.parts);
+    let mut judge = Judge::new(&traced.shared.image, &traced.shared.parts);
     traced.begin(Session {
         name: "instructions".into(),
         duration: 3600.0,

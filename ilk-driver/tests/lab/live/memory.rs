@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use gilk_engine::Addr;
 use gilk_engine::session::{Session, Workload};
-use ilk_driver::client::FailedReads;
+use ilk_driver::client::Counted;
 
 use crate::support::{Outcome, placement, pulsar, shared};
 
@@ -98,7 +98,7 @@ fn names_of_files_are_read_where_the_types_lead_and_bad_addresses_give_0() {
     let known = [word("witness-"), word("from\0"), word("to\0"), 12];
     assert_eq!(values(&outcome, 0), known.repeat(copies));
     assert_eq!(values(&outcome, 1), [1, 2, 3, 4, 5].repeat(copies));
-    let failed = |placement, instrument: &str, count| FailedReads {
+    let failed = |placement, instrument: &str, count| Counted {
         placement,
         instrument: instrument.into(),
         count,

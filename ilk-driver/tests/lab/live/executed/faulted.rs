@@ -69,7 +69,7 @@ fn is_entry(name: &str) -> bool {
 }
 
 fn name(traced: &Traced, pc: Addr) -> Option<String> {
-    let (name, _) = traced.image.symbol_at(pc)?;
+    let (name, _) = traced.shared.image.symbol_at(pc)?;
     Some(name.to_owned())
 }
 
@@ -109,7 +109,8 @@ fn where_a_fault_is_handled_reads_are_refused() {
     println!("{handlers:?}");
     assert!(handlers.contains("search_exception_tables"));
     for function in handlers {
-        let plan = gilk_engine::plan::plan(&traced.image, &session(&function), &library, &layout);
+        let plan =
+            gilk_engine::plan::plan(&traced.shared.image, &session(&function), &library, &layout);
         let refused = plan.err().map(|error| error.to_string());
         assert!(
             refused.is_some(),

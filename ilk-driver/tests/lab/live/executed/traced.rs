@@ -1,22 +1,20 @@
 //! A lab whose every instruction in the kernel is written down, window by window.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gilk_engine::image::LiveParts;
+use gilk_engine::Addr;
 use gilk_engine::session::Session;
-use gilk_engine::{Addr, Image};
 use ilk_driver::client::{Connection, Event, StopFlag};
-use ilk_driver::lab::{Accelerator, Lab, Options};
+use ilk_driver::lab::{Accelerator, Options};
 use tempfile::TempDir;
 
 use super::trace::{Monitor, WINDOW_BYTES, executed};
-use crate::support::prepared;
+use crate::support::{Shared, prepared, shared_of};
 
-/// The lab and its kernel.
+/// The lab, and where its monitor and its log are.
 pub(super) struct Traced {
-    pub(super) image: Image,
-    pub(super) parts: LiveParts,
-    lab: Lab,
+    pub(super) shared: Arc<Shared>,
     directory: TempDir,
 }
 
@@ -36,30 +34,21 @@ impl Traced {
             ];
             change(options);
         });
-        let lab = Lab::boot(&prepared, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"));
-        let mut connection =
-            Connection::connect(lab.socket()).unwrap_or_else(|error| panic!("{error}"));
-        let parts = connection
-            .live_parts(&mut |_, _| ())
-            .unwrap_or_else(|error| panic!("{error}"));
-        let image = Image::from_live(&parts).unwrap();
         Self {
-            image: image.on(&connection.info().layout),
-            parts,
-            lab,
+            shared: shared_of(&prepared),
             directory,
         }
     }
 
     /// A connection to its agent.
     pub(super) fn connect(&self) -> Connection {
-        Connection::connect(self.lab.socket()).unwrap_or_else(|error| panic!("{error}"))
+        self.shared.turn().connect()
     }
 
     /// Begins a session, which runs as long as the lab does; nobody waits for it.
     pub(super) fn begin(&self, session: Session) {
         let mut connection = self.connect();
-        let image = self.image.clone();
+        let image = self.shared.image.clone();
         let recording = self.directory.path().join("recording.arrow");
         let (events, heard) = crossbeam_channel::unbounded();
         std::thread::spawn(move || {
@@ -99,7 +88,7 @@ pub(super) struct Windows<'a> {
 impl Windows<'_> {
     /// The instructions of the next one, in order.
     pub(super) fn next(&mut self) -> Vec<Addr> {
-        let lab = &self.traced.lab;
+        let lab = &self.traced.shared.lab;
         let name = format!("window-{}", self.number);
         let log = self.traced.directory.path().join(name);
         self.number += 1;
