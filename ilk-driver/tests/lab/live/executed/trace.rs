@@ -49,11 +49,19 @@ impl Monitor {
 /// The addresses of the instructions in a log (`log exec`, one instruction a block), in order
 /// (accel/tcg/cpu-exec.c of QEMU: `log_cpu_exec`, `cpu_tb_exec`). One that was stopped before it ran is
 /// not among them.
+///
+/// QEMU is told to go instruction by instruction while it runs, and on a busy machine a block of several
+/// that was on its way then may run after the log has begun. What is behind its first instruction is
+/// written down nowhere, so all up to it is left out.
 pub(super) fn executed(log: &[u8]) -> Vec<Addr> {
     let mut pcs = Vec::with_capacity(log.len() / 90);
     for line in log.split_inclusive(|&byte| byte == b'\n') {
         if let Some(rest) = line.strip_prefix(b"Trace ") {
-            pcs.extend(pc(rest));
+            match block(rest) {
+                Some((pc, 1)) => pcs.push(pc),
+                Some(_) => pcs.clear(),
+                None => {}
+            }
         } else if line.starts_with(b"Stopped execution of TB chain") {
             pcs.pop();
         }
@@ -61,20 +69,23 @@ pub(super) fn executed(log: &[u8]) -> Vec<Addr> {
     pcs
 }
 
-/// The second field in brackets: `[cs_base/pc/flags/cflags]`.
-fn pc(line: &[u8]) -> Option<Addr> {
+/// Where a block begins and how many instructions it may have, 0 for as many as there are: the second field
+/// in brackets and the low bits of the fourth, `[cs_base/pc/flags/cflags]` (`CF_COUNT_MASK`).
+fn block(line: &[u8]) -> Option<(Addr, u64)> {
     let open = line.iter().position(|&byte| byte == b'[')?;
-    let field = line.get(open + 1..)?.split(|&byte| byte == b'/').nth(1)?;
-    let digits: &[u8; 16] = field.try_into().ok()?;
-    let whole = line.ends_with(b"\n");
-    let number = u64::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    whole.then_some(Addr(number))
+    let close = line.iter().position(|&byte| byte == b']')?;
+    let mut fields = line.get(open + 1..close)?.split(|&byte| byte == b'/');
+    let mut number = || u64::from_str_radix(std::str::from_utf8(fields.next()?).ok()?, 16).ok();
+    let [_, pc, _, flags] = [number()?, number()?, number()?, number()?];
+    line.ends_with(b"\n").then_some((Addr(pc), flags & 0x1ff))
 }
 
 /// A line of the log, and what is said of it.
 #[test]
 fn a_log_reads_as_the_instructions_that_ran() {
-    let text = b"Trace 0: 0x7f3c40000100 [00000000/ffffffff81000000/0040c2b0/ff000201] start\n\
+    let text = b"Trace 0: 0x7f3c40000000 [00000000/ffffffff80000000/0040c2b0/ff000201] start\n\
+        Trace 0: 0x7f3c40000080 [00000000/ffffffff80000005/0040c2b0/ff000008] start\n\
+        Trace 0: 0x7f3c40000100 [00000000/ffffffff81000000/0040c2b0/ff000201] start\n\
         Trace 0: 0x7f3c40000200 [00000000/ffffffff81000005/0040c2b0/ff000201] start\n\
         Stopped execution of TB chain before 0x7f3c40000200 [ffffffff81000005] start\n\
         Trace 0: 0x7f3c40000200 [00000000/ffffffff81000005/0040c2b0/ff000201] start\n\
