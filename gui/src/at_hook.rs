@@ -75,15 +75,24 @@ pub(crate) fn show(
     ui.add_space(space::TIGHT);
 }
 
-/// What the plan says of instruments that stand here, or do something here, and that a person might
-/// take for something else.
+/// What the plan says of instruments that stand here, or do something here, and that a person should know:
+/// of the session's, and of the one that would be added.
 fn notes(ui: &mut Ui, state: &State, scene: &Scene, block: BlockIndex, here: &[(usize, &str)]) {
     let span = scene.cfg.block(block).map(|block| block.span);
-    let about = state.plan.notes.iter().filter(|note| {
+    let about = state.plan.notes().iter().filter(|note| {
         here.iter().any(|&(place, _)| place == note.placement)
             || span.is_some_and(|span| span.contains(note.at))
     });
-    for note in about {
+    // What is previewed stands behind the session's own.
+    let next = state.document.session().placements.len();
+    let previewed = match &state.preview.outcome {
+        Some(Ok(plan)) => &*plan.plan().notes,
+        _ => &[],
+    };
+    let previewed = previewed
+        .iter()
+        .filter(|note| here.is_empty() && note.placement == next);
+    for note in about.chain(previewed) {
         let words = format!("{note}.");
         let text = RichText::new(&words).small();
         let shown = ui.label(text.color(Tokens::of(ui).warning));

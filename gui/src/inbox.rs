@@ -78,12 +78,11 @@ impl App {
                 }
             }
             Message::Scene(function, scene, block) => self.opened(function, scene, block),
-            Message::Planned(number, outcome, compared, notes) => {
+            Message::Planned(number, outcome, compared) => {
                 if number == self.state.plan.asked {
                     self.state.plan.answered = number;
                     self.state.plan.outcome = Some(outcome);
                     self.state.plan.compared = compared;
-                    self.state.plan.notes = notes;
                 }
             }
             Message::Previewed(number, outcome) => {

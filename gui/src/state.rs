@@ -364,11 +364,18 @@ pub struct PlanState {
     pub outcome: Option<Result<Arc<VerifiedPlan>, Vec<String>>>,
     /// What the instruments of each function cost in place and whole, by the session's name for it.
     pub compared: BTreeMap<String, Comparison>,
-    /// What the plan does that a person might take for something else.
-    pub notes: Vec<Note>,
 }
 
 impl PlanState {
+    /// What a person should know of the plan.
+    #[must_use]
+    pub fn notes(&self) -> &[Note] {
+        match &self.outcome {
+            Some(Ok(plan)) => &plan.plan().notes,
+            _ => &[],
+        }
+    }
+
     /// Whether an answer is still to come.
     #[must_use]
     pub const fn pending(&self) -> bool {

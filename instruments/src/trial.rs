@@ -166,6 +166,7 @@ pub(crate) fn run(program: &Checked, lines: &str) {
         };
         let hook = Hook::ALL
             .into_iter()
+            .chain([Hook::Onward, Hook::Back])
             .find(|known| known.word() == hook)
             .unwrap_or_else(|| panic!("{hook} is no hook"));
         tried.inputs.clear();

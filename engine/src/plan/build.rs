@@ -10,7 +10,7 @@ use super::numbered::Numbered;
 use super::probes::Words;
 use super::schedule::{Schedule, schedule};
 use super::stage::{self, Stage, Watch};
-use super::{Plan, PlannedInstrument, arguments, batches, natives, patches};
+use super::{Note, Plan, PlannedInstrument, arguments, batches, natives, patches};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::layout::RuntimeLayout;
 use crate::placement::{
@@ -88,6 +88,7 @@ fn plan_styled(
         layout,
         functions: Numbered::new(image),
         words: Words::new(layout, session),
+        notes: Vec::new(),
     };
     let named = planner.named(library, watch)?;
     let wanted = planner.wanted(&named)?;
@@ -109,6 +110,8 @@ fn plan_styled(
     stage::told(watch, Stage::Patches)?;
     let instruments = planner.instruments(named, &wanted, hooks)?;
     drop(wanted);
+    let mut notes = planner.notes;
+    notes.sort_unstable();
     let functions = planner.functions.placed(styles, compared);
     let natives = natives::Natives::of(image, session, &functions, &instruments, layout)?;
     arguments::check(image, session, &functions, &instruments, &sites)?;
@@ -159,6 +162,7 @@ fn plan_styled(
         faults: made.faults,
         natives: natives.codes,
         batches,
+        notes,
     })
 }
 
@@ -172,6 +176,7 @@ pub(super) struct Planner<'a> {
     pub(super) layout: &'a RuntimeLayout,
     pub(super) functions: Numbered<'a>,
     pub(super) words: Words<'a>,
+    pub(super) notes: Vec<Note>,
 }
 
 impl Planner<'_> {

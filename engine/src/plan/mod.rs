@@ -5,12 +5,15 @@ mod batches;
 mod build;
 mod bytes;
 mod dependences;
+mod exits;
 mod functions;
+mod jumps;
 mod names;
 mod natives;
 mod notes;
 mod numbered;
 mod patches;
+mod places;
 mod probes;
 pub mod report;
 mod schedule;
@@ -34,7 +37,7 @@ use crate::{Addr, Few, InstrumentId};
 pub(crate) use build::plan_placed;
 pub use build::{plan, plan_watched};
 pub use bytes::PokeBytes;
-pub use notes::{Note, notes};
+pub use notes::Note;
 pub use patches::PATCH_ALIGN;
 #[cfg(test)]
 pub(crate) use patches::faults;
@@ -72,6 +75,8 @@ pub struct Plan {
     pub natives: Vec<NativeCode>,
     /// In order of time; no two at the same time, none without pokes.
     pub batches: Vec<Batch>,
+    /// What a person should know of it, by placement.
+    pub notes: Vec<Note>,
 }
 
 /// A function with instruments.

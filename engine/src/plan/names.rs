@@ -7,11 +7,14 @@ use gilk_instruments::program::Checked;
 use gilk_instruments::{Definition, Library};
 
 use super::build::{Planner, refused};
-use super::probes::{Instruments, faults_in_faults, is_idle, places, returned_is_known};
+use super::jumps::Jumps;
+use super::places::{Places, returned};
+use super::probes::{Instruments, faults_in_faults, is_idle, returned_is_known};
 use super::stage::{self, Stage, Watch};
 use crate::cfg::BlockIndex;
 use crate::patch::{Probed, given, sampled_argument};
-use crate::{Error, HookType, InstrumentId, Refusal, Result};
+use crate::session::Session;
+use crate::{Error, HookType, Image, InstrumentId, Refusal, Result};
 
 /// An instrument of the session with its names looked up.
 pub(super) struct Named {
@@ -29,6 +32,7 @@ impl Planner<'_> {
     /// place of each probe of one in the language.
     pub(super) fn named(&mut self, library: &Library, watch: &mut Watch<'_>) -> Result<Vec<Named>> {
         let mut instruments = Instruments::new(self.image, self.session, library);
+        let mut jumps = jumps(&mut instruments, (self.image, self.session), watch)?;
         let mut majors: HashMap<&str, u32> = HashMap::new();
         let mut orders: HashMap<Hook, u64> = HashMap::new();
         let mut named = Vec::with_capacity(self.session.placements.len());
@@ -43,9 +47,13 @@ impl Planner<'_> {
                     new
                 }
             };
-            if let Some(checked) = instruments.checked(placement, &definition)? {
-                let written = (&definition, &checked);
-                self.probes(written, (index, major), &mut orders, &mut named)?;
+            if let Some(mut checked) = instruments.checked(placement, &definition)? {
+                let places = Places::new(self.image, placement, &checked, &mut jumps)?;
+                if places.follow() {
+                    checked = instruments.followed(placement, &checked);
+                }
+                let written = (&definition, &checked, &places);
+                self.probes(written, index, &mut orders, &mut named)?;
                 continue;
             }
             let block = BlockIndex(placement.block);
@@ -113,8 +121,8 @@ impl Planner<'_> {
     /// Numbers every place of every probe of a placement.
     fn probes(
         &mut self,
-        (definition, checked): (&Arc<Definition>, &Arc<Checked>),
-        (index, major): (usize, u32),
+        (definition, checked, places): (&Arc<Definition>, &Arc<Checked>, &Places<'_>),
+        index: usize,
         orders: &mut HashMap<Hook, u64>,
         named: &mut Vec<Named>,
     ) -> Result<()> {
@@ -122,6 +130,7 @@ impl Planner<'_> {
             return Ok(());
         };
         let refuse = |refusal| refused(self.session, index, refusal);
+        self.notes.extend(places.notes(index, &definition.name));
         let homes = Arc::new(self.words.homes(checked)?);
         for (number, probe) in (0..).zip(&checked.probes) {
             if is_idle(probe) {
@@ -132,8 +141,7 @@ impl Planner<'_> {
                 index: number,
                 homes: Arc::clone(&homes),
             });
-            let at = (major, placement);
-            let places = places(&mut self.functions, self.image, probe, at)?.map_err(refuse)?;
+            let places = places.of(&mut self.functions, probe)?.map_err(refuse)?;
             for place in places {
                 self.check_block(place.major, &placement.function, place.block)?;
                 let Some(cfg) = self.functions.graph(place.major) else {
@@ -158,4 +166,25 @@ impl Planner<'_> {
         }
         Ok(())
     }
+}
+
+/// Ready to tell where calls end: how many placements ask it of each function is known.
+fn jumps<'s>(
+    instruments: &mut Instruments<'s>,
+    (image, session): (&'s Image, &'s Session),
+    watch: &mut Watch<'_>,
+) -> Result<Jumps<'s>> {
+    let mut jumps = Jumps::new(image);
+    for placement in &session.placements {
+        let definition = instruments.definition(placement)?;
+        image.function_named(&placement.function)?;
+        if let Some(checked) = instruments.checked(placement, &definition)? {
+            let functions = returned(image, &checked, placement)?;
+            if !functions.is_empty() {
+                stage::told(watch, Stage::Graphs)?;
+                jumps.asked(functions);
+            }
+        }
+    }
+    Ok(jumps)
 }

@@ -1,27 +1,18 @@
-//! Placements of instruments in the language: where their probes run, and where they keep what they keep.
+//! Placements of instruments in the language: their sources, and where they keep what they keep.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use gilk_instruments::program::{Checked, ExprKind, Hook, Input, Probe, Scope};
+use gilk_instruments::program::{Checked, ExprKind, Input, Probe, Scope};
 use gilk_instruments::{Context, Definition, Library, Program};
 
-use super::numbered::Numbered;
-use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind};
-use crate::image::{Decision, handles_faults};
+use super::places::Place;
+use crate::cfg::{BlockEnd, Cfg};
+use crate::image::handles_faults;
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::patch::{Home, Homes, may_fault};
-use crate::placement::parts;
 use crate::session::{Placement, Session};
-use crate::{Addr, Error, HookType, Image, Refusal, Result, Rule};
-
-/// Where a probe runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) major: u32,
-    pub(super) block: BlockIndex,
-    pub(super) hook: HookType,
-}
+use crate::{Error, HookType, Image, Refusal, Result, Rule};
 
 /// Words and numbers, each given once.
 pub(super) struct Words<'l> {
@@ -156,6 +147,7 @@ pub(super) struct Instruments<'s> {
     library: &'s Library,
     definitions: HashMap<&'s str, Arc<Definition>>,
     checked: HashMap<(&'s str, &'s str), Arc<Checked>>,
+    followed: HashMap<(&'s str, &'s str), Arc<Checked>>,
 }
 
 impl<'s> Instruments<'s> {
@@ -166,6 +158,7 @@ impl<'s> Instruments<'s> {
             library,
             definitions: HashMap::new(),
             checked: HashMap::new(),
+            followed: HashMap::new(),
         }
     }
 
@@ -216,137 +209,19 @@ impl<'s> Instruments<'s> {
         self.checked.insert((name, function), Arc::clone(&checked));
         Ok(Some(checked))
     }
+
+    /// The same for a function whose calls are followed by jumps.
+    pub(super) fn followed(&mut self, placement: &'s Placement, checked: &Checked) -> Arc<Checked> {
+        let of = (&*placement.instrument, &*placement.function);
+        let followed = self.followed.entry(of);
+        Arc::clone(followed.or_insert_with(|| Arc::new(checked.followed())))
+    }
 }
 
 /// Whether a probe never does anything.
 pub(super) fn is_idle(probe: &Probe) -> bool {
     let never = probe.predicate.as_ref().map(|expr| &expr.kind) == Some(&ExprKind::Constant(0));
     never || probe.actions.is_empty()
-}
-
-/// Where a probe of a placement runs; a hook that no code is generated for is refused.
-pub(super) fn places(
-    functions: &mut Numbered<'_>,
-    image: &Image,
-    probe: &Probe,
-    at: (u32, &Placement),
-) -> Result<std::result::Result<Vec<Place>, Refusal>> {
-    let (own, placement) = at;
-    let major = match &probe.function {
-        Some(name) => functions.major(name)?,
-        None => own,
-    };
-    let one = |block, hook| {
-        Ok(Ok(vec![Place {
-            major,
-            block: BlockIndex(block),
-            hook,
-        }]))
-    };
-    match probe.hook {
-        Hook::Hit => one(placement.block, placement.hook),
-        Hook::Pre => one(placement.block, HookType::Pre),
-        Hook::Post => one(placement.block, HookType::Post),
-        Hook::Entry => one(0, HookType::Pre),
-        Hook::Return => Ok(exits(functions, image, major, probe.reads_returned())),
-        Hook::Taken => one(placement.block, HookType::Taken),
-        Hook::Untaken => one(placement.block, HookType::Untaken),
-    }
-}
-
-/// Every end of a block by which control leaves a function for good, its parts elsewhere included. A tail
-/// call is one, unless `returns` asks for returns only.
-fn exits(
-    functions: &mut Numbered<'_>,
-    image: &Image,
-    major: u32,
-    returns: bool,
-) -> std::result::Result<Vec<Place>, Refusal> {
-    let Some(cfg) = functions.graph(major) else {
-        return Ok(Vec::new());
-    };
-    let start = cfg.span.start;
-    let mut members = vec![(major, cfg.span)];
-    let parts = parts(image, cfg);
-    for part in parts {
-        let major = functions.major_of(part);
-        if let Some(cfg) = functions.graph(major) {
-            members.push((major, cfg.span));
-        }
-    }
-    let inside = |at: Addr| members.iter().any(|(_, span)| span.contains(at));
-    let mut places = Vec::new();
-    for &(major, _) in &members {
-        let Some(cfg) = functions.graph(major) else {
-            continue;
-        };
-        if let Some(refusal) = &cfg.refusal {
-            return Err(refusal.clone());
-        }
-        for block in &cfg.blocks {
-            let leaves = match block.end {
-                BlockEnd::Return => true,
-                BlockEnd::TailCall => !inside(target(image, block)) && !returns,
-                BlockEnd::Indirect => may_be_table(cfg)
-                    .then(|| unknown(block, "a jump by a table may stay in the function"))
-                    .map_or(Ok(!returns), Err)?,
-                BlockEnd::NoReturn => false,
-                BlockEnd::Conditional if !cfg.exits(block.index) => false,
-                BlockEnd::Conditional if inside(target(image, block)) => false,
-                BlockEnd::FallThrough | BlockEnd::Jump if !cfg.exits(block.index) => false,
-                BlockEnd::Conditional | BlockEnd::FallThrough | BlockEnd::Jump => {
-                    return Err(unknown(block, "only one of its ways leaves the function"));
-                }
-            };
-            if leaves {
-                places.push(Place {
-                    major,
-                    block: block.index,
-                    hook: HookType::Post,
-                });
-            }
-        }
-    }
-    if returns && places.is_empty() {
-        return Err(Refusal {
-            rule: Rule::ReturnUnknown,
-            at: start,
-            why: String::from(
-                "no return of its own says what it returns; take the function that it ends by jumping to",
-            ),
-        });
-    }
-    Ok(places)
-}
-
-fn unknown(block: &Block, why: &str) -> Refusal {
-    let last = block.instructions.last();
-    Refusal {
-        rule: Rule::ExitUnknown,
-        at: last.map_or(block.span.start, |last| Addr(last.ip())),
-        why: why.to_owned(),
-    }
-}
-
-/// Where the branch at the end of a block leads.
-pub(super) fn target(image: &Image, block: &Block) -> Addr {
-    let Some(last) = block.instructions.last() else {
-        return Addr(0);
-    };
-    match image.decided(Addr(last.ip())).map(|site| site.by) {
-        Some(Decision::StaticKey { target, .. }) => target,
-        _ => Addr(last.near_branch_target()),
-    }
-}
-
-/// Whether blocks of the function are entered by addresses, not only as its start or as fixups.
-fn may_be_table(cfg: &Cfg) -> bool {
-    let fixup = |block: &Block| {
-        let mut edges = cfg.edges.iter();
-        edges.any(|edge| edge.kind == EdgeKind::Fixup && edge.to == block.index)
-    };
-    let mut blocks = cfg.blocks.iter().skip(1);
-    blocks.any(|block| block.open && !fixup(block))
 }
 
 /// What a function returns is known only where a return leaves it.

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::{Batch, Part, Patch, Plan, PlannedFunction, PlannedInstrument, Poke, PokeKind, notes};
+use super::{Batch, Part, Patch, Plan, PlannedFunction, PlannedInstrument, Poke, PokeKind};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::listing::disassemble;
 use crate::native::NativeCode;
@@ -47,7 +47,7 @@ impl Report<'_> {
             plan.batches.len(),
             plan.duration,
         )?;
-        for note in notes(self.image, plan) {
+        for note in &plan.notes {
             writeln!(self.out, "note: {note}")?;
         }
         if !plan.layout.unwinds {

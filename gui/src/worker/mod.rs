@@ -31,7 +31,6 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::image::FunctionId;
 use gilk_engine::placement::Comparison;
-use gilk_engine::plan::Note;
 use gilk_engine::{Session, VerifiedPlan};
 use gilk_instruments::Definition;
 use gilk_samples::clocks::Reading;
@@ -61,12 +60,11 @@ pub enum Message {
     /// A function is ready to be shown, with the block to choose; nothing if the kernel lacks it.
     Scene(FunctionId, Option<Arc<Scene>>, Option<BlockIndex>),
     /// A session was planned: its revision, the plan or what is wrong, and what each function costs in
-    /// place and whole, and what a person might take for something else.
+    /// place and whole.
     Planned(
         u64,
         Result<Arc<VerifiedPlan>, Vec<String>>,
         BTreeMap<String, Comparison>,
-        Vec<Note>,
     ),
     /// A session was planned for the machine beside the target of the first number.
     PlannedBeside(u64, u64, Result<Arc<VerifiedPlan>, Vec<String>>),

@@ -8,7 +8,7 @@ use crossbeam_channel::Receiver;
 use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::placement::{Comparison, compare};
-use gilk_engine::plan::{notes, plan_watched};
+use gilk_engine::plan::plan_watched;
 use gilk_engine::verify::verify;
 use gilk_engine::{Addr, Error, HookType, Session, VerifiedPlan};
 use gilk_instruments::Library;
@@ -80,16 +80,8 @@ fn compared(planning: &Planning) -> BTreeMap<String, Comparison> {
 
 pub(super) fn work(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail) {
     if let Some(outcome) = outcome(planning, newer) {
-        let image = planning.catalogue.image();
-        let notes = outcome.as_ref().map(|plan| notes(image, plan.plan()));
-        let notes = notes.unwrap_or_default();
         let compared = compared(planning);
-        mail.send(Message::Planned(
-            planning.revision,
-            outcome,
-            compared,
-            notes,
-        ));
+        mail.send(Message::Planned(planning.revision, outcome, compared));
     }
 }
 

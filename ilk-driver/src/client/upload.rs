@@ -339,6 +339,7 @@ mod tests {
                 patch(1, 0x1060, 16),
                 patch(1, 0x2000, 1),
             ],
+            notes: Vec::new(),
             batches: vec![
                 batch(
                     0.0,

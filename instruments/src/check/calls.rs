@@ -1,6 +1,6 @@
 //! Variables of a call begin at 0 and end with it. They are found by the stack pointer, which an earlier call
 //! had, too: where a source does not store into one at every entry, a probe is put in front that does; and where
-//! it does not set it to 0 at the return, one behind, so that the room is others' again.
+//! it does not set it to 0 at the exits, one behind, so that the room is others' again.
 
 use crate::program::{
     Action, ActionKind, BinaryOp, Expr, ExprKind, Hook, Probe, Scope, Type, Variable, VariableId,
@@ -20,6 +20,7 @@ pub(super) fn begin_at_zero(variables: &[Variable], probes: &mut Vec<Probe>) {
         let own: Vec<&Probe> = { probes.iter() }
             .filter(|probe| probe.function == function)
             .collect();
+        let end = end(&own);
         let stale = (0..).zip(variables).filter(|(id, variable)| {
             variable.scope == Scope::Call && is_stale(VariableId(*id), &own)
         });
@@ -40,7 +41,7 @@ pub(super) fn begin_at_zero(variables: &[Variable], probes: &mut Vec<Probe>) {
         });
         for (hook, actions, probes) in [
             (Hook::Entry, stale.map(zero).collect::<Vec<_>>(), &mut first),
-            (Hook::Return, left.map(zero).collect(), &mut last),
+            (end, left.map(zero).collect(), &mut last),
         ] {
             if !actions.is_empty() {
                 probes.push(Probe {
@@ -57,7 +58,16 @@ pub(super) fn begin_at_zero(variables: &[Variable], probes: &mut Vec<Probe>) {
     probes.append(&mut last);
 }
 
-/// Whether something may be kept in a variable when the function has returned. Without a probe at the return
+/// Which of a function's probes are the last of a call.
+fn end(own: &[&Probe]) -> Hook {
+    if own.iter().any(|probe| probe.hook == Hook::Return) {
+        Hook::Return
+    } else {
+        Hook::Leave
+    }
+}
+
+/// Whether something may be kept in a variable when the function has returned. Without a probe at the exits
 /// there is no such place: it stays until the next call with that stack pointer.
 fn is_left(id: VariableId, own: &[&Probe]) -> bool {
     let to = |action: &&Action| match action.kind {
@@ -65,11 +75,12 @@ fn is_left(id: VariableId, own: &[&Probe]) -> bool {
         _ => false,
     };
     let stores = |probe: &&&Probe| probe.actions.iter().any(|action| to(&action));
-    let at_return = |probe: &&&Probe| probe.hook == Hook::Return;
-    if !own.iter().any(|probe| at_return(&probe)) || !own.iter().any(|probe| stores(&probe)) {
+    let end = end(own);
+    let at_end = |probe: &&&Probe| probe.hook == end;
+    if !own.iter().any(|probe| at_end(&probe)) || !own.iter().any(|probe| stores(&probe)) {
         return false;
     }
-    let last = own.iter().rfind(|probe| at_return(probe) && stores(probe));
+    let last = own.iter().rfind(|probe| at_end(probe) && stores(probe));
     let Some(last) = last else {
         return true;
     };

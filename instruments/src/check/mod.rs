@@ -5,6 +5,7 @@ mod aggregates;
 mod build;
 mod calls;
 mod names;
+mod onward;
 mod operators;
 mod place;
 #[cfg(test)]

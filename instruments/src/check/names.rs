@@ -131,7 +131,7 @@ impl Checker<'_> {
     }
 
     fn argument(&self, number: u8, scope: &Scope<'_>, span: Span) -> Result<Value, Fault> {
-        if scope.hook == Hook::Return {
+        if scope.hook.is_exit() {
             return Err(Fault::new(
                 span,
                 "Where the function returns it may have overwritten its arguments.",
@@ -195,7 +195,7 @@ impl Checker<'_> {
     }
 
     fn returned(&self, scope: &Scope<'_>, span: Span) -> Result<Value, Fault> {
-        if scope.hook != Hook::Return {
+        if !scope.hook.is_exit() {
             return Err(Fault::new(
                 span,
                 format!("What the function returns is not known at its {}.", match scope.hook {
@@ -260,7 +260,7 @@ impl Checker<'_> {
         Err(Fault::new(
             span,
             format!(
-                "@{} belongs to one call, which is known at entry and return only.",
+                "@{} belongs to one call, which is known at its entry and exits only.",
                 variable.name
             ),
         )

@@ -345,7 +345,7 @@ fn what_cannot_be_had_is_refused_with_the_reason() {
         ),
         (
             "call @x; pre { @x = 1 }",
-            "@x: @x belongs to one call, which is known at entry and return only. Declare it `thread @x;`.",
+            "@x: @x belongs to one call, which is known at its entry and exits only. Declare it `thread @x;`.",
         ),
         (
             "thread @x; hit { @x = hist(arg1) }",
@@ -577,4 +577,35 @@ fn a_variable_of_a_call_ends_with_it() {
             "{text}"
         );
     }
+}
+
+/// Calls that a function passes on are told from others of the function that they are passed to.
+#[test]
+fn a_call_that_is_passed_on_comes_back_once() {
+    let text = "instrument mine \"x.\"; call @start; entry { @start = tsc } \
+        return { @all = count() } return / @start / { sample(tsc - @start) } leave { @left = count() } \
+        entry:f { @start = 1 } return:f { sample(7) }";
+    let program = check(text, "nowhere").unwrap();
+    let followed = program.followed();
+    assert_eq!(followed.probes[..program.probes.len()], program.probes);
+    assert_eq!(followed.variables.len(), 2);
+    trial::run(
+        &followed,
+        "entry call=1 tsc=10 -> @start = 10
+         back call=1 -> nothing
+         leave -> @left = 1
+         onward call=1 -> @start = 10
+         entry call=2 tsc=20 -> @start = 20
+         onward call=2 -> @all = 0
+         back call=3 -> nothing
+         back call=2 tsc=25 -> sample 5, @all = 1
+         back call=2 -> nothing
+         back call=1 tsc=90 -> sample 80, @all = 2, @start = 0
+         back call=1 -> nothing
+         return call=1 tsc=95 -> @all = 3
+         onward:f call=4 -> @all = 3
+         back call=4 -> nothing
+         back:f call=4 -> sample 7
+         back:f call=4 -> nothing",
+    );
 }

@@ -108,28 +108,37 @@ pub enum Hook {
     Post,
     /// Before the function's first instruction.
     Entry,
-    /// Before every instruction that leaves the function: returns and tail calls. Behind a tail call
-    /// the returned value is not known yet, so a probe that reads it runs at returns only.
+    /// Where a call of the function comes back: before its returns, and before those of functions that it
+    /// ends by jumping to. Such a jump itself is one where it cannot be followed; what is returned is not
+    /// known there, so a probe that reads it runs at returns only.
     Return,
+    /// Before every instruction that leaves the function: returns, and jumps to other functions.
+    Leave,
     /// On the edge that the conditional branch at the end of the placement's block takes.
     Taken,
     /// On the edge on which that branch is not taken.
     Untaken,
+    /// Before a jump to another function by which a call is passed on. No source has it:
+    /// [`Checked::followed`] does.
+    Onward,
+    /// Where a call that was passed on comes back. No source has it either.
+    Back,
 }
 
 impl Hook {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
+    /// All that a source can have.
+    pub const ALL: [Self; 8] = [
         Self::Hit,
         Self::Pre,
         Self::Post,
         Self::Entry,
         Self::Return,
+        Self::Leave,
         Self::Taken,
         Self::Untaken,
     ];
 
-    /// The word for it in the source.
+    /// The word for it, in the source for those that it can have.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -138,15 +147,24 @@ impl Hook {
             Self::Post => "post",
             Self::Entry => "entry",
             Self::Return => "return",
+            Self::Leave => "leave",
             Self::Taken => "taken",
             Self::Untaken => "untaken",
+            Self::Onward => "onward",
+            Self::Back => "back",
         }
     }
 
     /// Whether the probe belongs to a function, not to one block of it.
     #[must_use]
     pub fn of_function(self) -> bool {
-        matches!(self, Self::Entry | Self::Return)
+        self == Self::Entry || self.is_exit()
+    }
+
+    /// Whether the probe stands where calls of a function end.
+    #[must_use]
+    pub fn is_exit(self) -> bool {
+        matches!(self, Self::Return | Self::Leave | Self::Onward | Self::Back)
     }
 }
 
@@ -226,8 +244,8 @@ impl Checked {
         self.aggregates.get(id.0 as usize)
     }
 
-    /// Whether it is placed on a function as a whole: it has entry or return probes of the
-    /// placement's own function, and none at a block.
+    /// Whether it is placed on a function as a whole: it has probes at the entry or the exits of
+    /// the placement's own function, and none at a block.
     #[must_use]
     pub fn of_function(&self) -> bool {
         self.probes

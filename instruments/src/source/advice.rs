@@ -36,7 +36,7 @@ pub(super) fn no_item(token: &Token<'_>, assigned: bool) -> Fault {
             match nearest(text, known.chain(others)) {
                 Some(near) => fault.help(format!("Did you mean `{near}`?")),
                 None => fault.help(
-                    "Write `hit`, `pre`, `post`, `entry`, `return`, `taken` or `untaken` for a probe, \
+                    "Write `hit`, `pre`, `post`, `entry`, `return`, `leave`, `taken` or `untaken` for a probe, \
                      `global`, `cpu`, `thread` or `call` for a variable.",
                 ),
             }

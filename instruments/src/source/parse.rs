@@ -272,7 +272,7 @@ fn probe(input: &mut Input<'_, '_>, faults: &mut Vec<Fault>) -> Parsed<Probe> {
                     name.span,
                     format!("`{hook}` is at the block where the instrument is placed."),
                 )
-                .help("Only `entry` and `return` can name a function."),
+                .help("Only `entry`, `return` and `leave` can name a function."),
             );
         }
         Some(name)

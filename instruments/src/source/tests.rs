@@ -177,7 +177,7 @@ fn faults_say_where_what_and_what_to_write() {
         ),
         (
             "pre:vfs_read { }",
-            "1:5 `pre` is at the block where the instrument is placed. Only `entry` and `return` can name a function.",
+            "1:5 `pre` is at the block where the instrument is placed. Only `entry`, `return` and `leave` can name a function.",
         ),
         (
             "hit { sample(\"open) }",

@@ -121,7 +121,12 @@ pub const WORDS: &[Word] = &[
     word(
         "return",
         WordKind::Hook,
-        "Before every instruction that leaves the function.",
+        "Where the function returns to who called it, also by another one that it ends by jumping to.",
+    ),
+    word(
+        "leave",
+        WordKind::Hook,
+        "Before every instruction that leaves the function: returns, and jumps to other functions.",
     ),
     word(
         "taken",

@@ -1,5 +1,6 @@
 mod choices;
 mod copies;
+mod jumps;
 mod mutants;
 mod places;
 mod random;

@@ -6,10 +6,9 @@ use iced_x86::code_asm::registers::*;
 use super::layout;
 use crate::image::fixture::Fixture;
 use crate::layout::Gs;
-use crate::plan::report::report;
-use crate::plan::{Plan, PokeKind, notes, plan};
+use crate::plan::{Plan, PokeKind, plan};
 use crate::session::{Placement, Session};
-use crate::{Addr, Error, HookType, Image, Rule};
+use crate::{Error, HookType, Image, Rule};
 
 /// Three functions alike, each with a block of every size that matters here.
 fn kernel() -> Image {
@@ -293,55 +292,4 @@ fn registers_that_are_sampled_are_kept_everywhere_in_the_function() {
             assert!(!writes || pushed, "{instruction:?} changes r9");
         }
     }
-}
-
-#[test]
-fn a_returned_value_is_refused_where_nothing_returns() {
-    let image = Fixture::new()
-        .compiled("inner", |a| {
-            a.mov(eax, 0x1234)?;
-            a.add(eax, edi)?;
-            a.ret()?;
-            a.int3()
-        })
-        .compiled("outer", |a| {
-            a.mov(edi, 0x1234)?;
-            a.xor(esi, esi)?;
-            a.jmp(Fixture::address(0))?;
-            a.int3()
-        })
-        .image();
-    let at = |function| {
-        planned(
-            &image,
-            vec![placement(
-                function,
-                0,
-                HookType::Pre,
-                "return-value",
-                0.0,
-                9.0,
-            )],
-        )
-    };
-    assert_eq!(at("inner").unwrap().instruments.len(), 1);
-    let (rule, text) = refused(at("outer"));
-    assert_eq!(rule, Rule::ReturnUnknown);
-    assert!(text.contains("jumping to"), "{text}");
-    // What does not ask for the value runs where control leaves.
-    let timed = vec![placement("outer", 0, HookType::Pre, "elapsed", 0.0, 9.0)];
-    let plan = planned(&image, timed).unwrap();
-    assert_eq!(plan.instruments.len(), 2);
-    // And that it ends there is said.
-    let [note] = &notes(&image, &plan)[..] else {
-        panic!("one note: {:?}", notes(&image, &plan));
-    };
-    // Behind the tracer's five bytes, and seven of two instructions.
-    let jump = Addr(Fixture::address(1) + 12);
-    assert_eq!((note.placement, note.at), (0, jump));
-    assert!(note.text.contains("outer jumps to inner"), "{note}");
-    assert!(report(&image, &plan).contains(&format!("note: {note}")));
-    let timed = vec![placement("inner", 0, HookType::Pre, "elapsed", 0.0, 9.0)];
-    let plan = planned(&image, timed).unwrap();
-    assert_eq!(notes(&image, &plan), []);
 }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow, ensure};
 use clap::Args;
 use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, unbounded};
-use gilk_engine::plan::notes;
 use gilk_engine::{Image, Session, VerifiedPlan};
 use gilk_instruments::Library;
 use gilk_samples::totals::Totals;
@@ -127,7 +126,7 @@ fn prepare(
     let layout = &connection.info().layout;
     let image = Image::with_modules(&parts, &modules)?.on(layout);
     let planned = plan::planned(&image, session, library, layout)?;
-    for note in notes(&image, planned.plan()) {
+    for note in &planned.plan().notes {
         println!("Note: {note}.");
     }
     Ok(planned)

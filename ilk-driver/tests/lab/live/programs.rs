@@ -78,16 +78,13 @@ fn say_of_pulsars_forks_what_is_known_of_them() {
         "both",
     ];
     let placements = names.map(|name| {
-        // The system call leaves by a tail call, before what it returns is known.
-        let function = if matches!(name, "child" | "called") {
-            CLONE
-        } else {
-            FORK
-        };
+        let function = if name == "called" { CLONE } else { FORK };
         placement(function, 0, name, (0.0, 8.0))
     });
     let mut placements = placements.to_vec();
     placements.push(placement(WAKE, 0, "counter", (0.0, 8.0)));
+    // What the system call ends by jumping to, whoever calls it.
+    placements.extend(["child", "elapsed"].map(|name| placement(CLONE, 0, name, (0.0, 8.0))));
     let session = Session {
         sources: MINE
             .map(|(name, text)| (name.to_owned(), text.to_owned()))
@@ -108,6 +105,24 @@ fn say_of_pulsars_forks_what_is_known_of_them() {
             "{entry:?} {exit:?}"
         );
     }
+    // The system call passes its calls on, and they are followed to where they come back: each is a call of
+    // what it jumps to, and takes a moment longer.
+    let onward = outcome.plan.notes.iter().filter(|note| note.placement == 1);
+    assert!(onward.count() == 1, "{:?}", outcome.plan.notes);
+    let inner = of(&outcome, 9);
+    assert!(inner.len() > 160, "others ask for threads, too");
+    for call in &elapsed {
+        let begun = |one: &Sample| one.tsc - one.value;
+        let behind = inner.iter().filter(|one| begun(one) > begun(call));
+        let first = behind.min_by_key(|one| begun(one)).expect("it is called");
+        let moment = |one: u64, other: u64| one.abs_diff(other) < hz / 100;
+        assert!(
+            moment(begun(first), begun(call)) && moment(first.tsc, call.tsc),
+            "{call:?} {first:?}"
+        );
+    }
+    let values = |index| { of(&outcome, index).into_iter() }.map(|sample| sample.value);
+    assert_eq!(values(8).collect::<Vec<_>>(), values(2).collect::<Vec<_>>());
     // The parent is told of each child once.
     let children: BTreeSet<u64> = returned.iter().map(|sample| sample.value).collect();
     assert_eq!((returned.len(), children.len()), (160, 160));

@@ -1,0 +1,106 @@
+//! Where control leaves a function for good.
+
+use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind};
+use crate::image::{Decision, FunctionId};
+use crate::placement::parts;
+use crate::{Addr, Image, Refusal, Rule};
+
+/// An end of a block by which control leaves a function for good.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Exit {
+    /// The function, or the part of it elsewhere, that has the block.
+    pub(super) function: FunctionId,
+    pub(super) block: BlockIndex,
+    /// The instruction that leaves.
+    pub(super) at: Addr,
+    pub(super) by: Leaves,
+}
+
+/// How control leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Leaves {
+    /// By a return.
+    Return,
+    /// By a jump to another function (a tail call), to this address.
+    Jump(Addr),
+    /// By a jump that a register or memory leads.
+    Unknown,
+}
+
+/// Every exit of a function, its parts elsewhere included.
+///
+/// # Errors
+/// [`Rule::ExitUnknown`] where it cannot be told which ends of blocks leave it, and what forbids hooks in it or
+/// its parts.
+pub(super) fn exits(image: &Image, cfg: &Cfg) -> Result<Vec<Exit>, Refusal> {
+    let parts: Vec<Cfg> = { parts(image, cfg).into_iter() }
+        .map(|part| Cfg::of(image, part))
+        .collect();
+    let members = || std::iter::once(cfg).chain(&parts);
+    let inside = |at: Addr| members().any(|member| member.span.contains(at));
+    let mut exits = Vec::new();
+    for member in members() {
+        if let Some(refusal) = &member.refusal {
+            return Err(refusal.clone());
+        }
+        for block in &member.blocks {
+            let target = target(image, block);
+            let by = match block.end {
+                BlockEnd::Return => Leaves::Return,
+                BlockEnd::TailCall if inside(target) => continue,
+                BlockEnd::TailCall => Leaves::Jump(target),
+                BlockEnd::Indirect if may_be_table(member) => {
+                    return Err(unknown(block, "a jump by a table may stay in the function"));
+                }
+                BlockEnd::Indirect => Leaves::Unknown,
+                BlockEnd::NoReturn => continue,
+                _ if !member.exits(block.index) => continue,
+                BlockEnd::Conditional if inside(target) => continue,
+                BlockEnd::Conditional | BlockEnd::FallThrough | BlockEnd::Jump => {
+                    return Err(unknown(block, "only one of its ways leaves the function"));
+                }
+            };
+            exits.push(Exit {
+                function: member.function,
+                block: block.index,
+                at: last(block),
+                by,
+            });
+        }
+    }
+    Ok(exits)
+}
+
+fn unknown(block: &Block, why: &str) -> Refusal {
+    Refusal {
+        rule: Rule::ExitUnknown,
+        at: last(block),
+        why: why.to_owned(),
+    }
+}
+
+fn last(block: &Block) -> Addr {
+    let last = block.instructions.last();
+    last.map_or(block.span.start, |last| Addr(last.ip()))
+}
+
+/// Where the branch at the end of a block leads.
+fn target(image: &Image, block: &Block) -> Addr {
+    let Some(last) = block.instructions.last() else {
+        return Addr(0);
+    };
+    match image.decided(Addr(last.ip())).map(|site| site.by) {
+        Some(Decision::StaticKey { target, .. }) => target,
+        _ => Addr(last.near_branch_target()),
+    }
+}
+
+/// Whether blocks of the function are entered by addresses, not only as its start or as fixups.
+fn may_be_table(cfg: &Cfg) -> bool {
+    let fixup = |block: &Block| {
+        let mut edges = cfg.edges.iter();
+        edges.any(|edge| edge.kind == EdgeKind::Fixup && edge.to == block.index)
+    };
+    let mut blocks = cfg.blocks.iter().skip(1);
+    blocks.any(|block| block.open && !fixup(block))
+}

@@ -1,0 +1,193 @@
+//! Where the probes of a placement run.
+
+use std::collections::BTreeMap;
+
+use gilk_instruments::program::{Checked, Hook, Probe};
+
+use super::exits::{Exit, Leaves, exits};
+use super::jumps::{Ends, Jumps};
+use super::notes::Note;
+use super::numbered::Numbered;
+use super::probes::is_idle;
+use crate::cfg::BlockIndex;
+use crate::image::FunctionId;
+use crate::session::Placement;
+use crate::{Addr, HookType, Image, Refusal, Result, Rule};
+
+/// Where a probe runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) major: u32,
+    pub(super) block: BlockIndex,
+    pub(super) hook: HookType,
+}
+
+/// The functions that a placement has `return` probes of: its own, and those that its probes name.
+pub(super) fn returned(
+    image: &Image,
+    checked: &Checked,
+    placement: &Placement,
+) -> Result<Vec<FunctionId>> {
+    let probes = { checked.probes.iter() }.filter(|probe| probe.hook == Hook::Return);
+    let mut functions = { probes.filter(|probe| !is_idle(probe)) }
+        .map(|probe| of_probe(image, probe, placement))
+        .collect::<Result<Vec<_>>>()?;
+    functions.sort_unstable();
+    functions.dedup();
+    Ok(functions)
+}
+
+fn of_probe(image: &Image, probe: &Probe, placement: &Placement) -> Result<FunctionId> {
+    let name = probe.function.as_deref().unwrap_or(&placement.function);
+    Ok(image.function_named(name)?.id)
+}
+
+/// Finds places for the probes of one placement.
+pub(super) struct Places<'p> {
+    image: &'p Image,
+    placement: &'p Placement,
+    /// Where the calls end of each function that it has `return` probes of.
+    ends: BTreeMap<FunctionId, std::result::Result<Ends, Refusal>>,
+}
+
+impl<'p> Places<'p> {
+    /// Those of a placement's program, [followed](Checked::followed) or not.
+    ///
+    /// # Errors
+    /// [`Error::NoFunction`] and [`Error::Ambiguous`] for functions that its probes name.
+    pub(super) fn new(
+        image: &'p Image,
+        placement: &'p Placement,
+        checked: &Checked,
+        jumps: &mut Jumps<'_>,
+    ) -> Result<Self> {
+        let functions = returned(image, checked, placement)?.into_iter();
+        let ends = functions.map(|function| (function, jumps.ends(function)));
+        Ok(Self {
+            image,
+            placement,
+            ends: ends.collect(),
+        })
+    }
+
+    fn ends(&self) -> impl Iterator<Item = (FunctionId, &Ends)> {
+        let ends = self.ends.iter();
+        ends.filter_map(|(&id, ends)| Some((id, ends.as_ref().ok()?)))
+    }
+
+    /// Whether calls are followed by jumps, so that the program has to be [`Checked::followed`].
+    pub(super) fn follow(&self) -> bool {
+        self.ends().any(|(_, ends)| !ends.jumps.is_empty())
+    }
+
+    /// What there is to know about where calls end.
+    pub(super) fn notes(&self, index: usize, instrument: &str) -> Vec<Note> {
+        let name = |id| {
+            self.image
+                .function(id)
+                .map_or("?", |function| &*function.name)
+        };
+        let mut notes = Vec::new();
+        for (id, ends) in self.ends() {
+            let mut note = |exit: &Exit, text| {
+                notes.push(Note {
+                    placement: index,
+                    at: exit.at,
+                    text,
+                });
+            };
+            if let (Some(first), Some(&next)) = (ends.jumps.first(), ends.functions.first()) {
+                let others = match ends.functions.len() - 1 {
+                    0 => String::new(),
+                    1 => String::from(" and one more function"),
+                    more => format!(" and {more} more functions"),
+                };
+                let (of, into) = (name(id), name(next));
+                let text = format!(
+                    "{instrument} follows calls of {of} by jumps into {into}{others}: all calls of these are looked at, at their ends"
+                );
+                note(first, text);
+            }
+            for short in &ends.short {
+                let (from, at) = (name(short.exit.function), short.exit.at);
+                let text = format!(
+                    "{instrument} ends where {from} jumps to {}, at {at}, and not where that returns",
+                    short.to
+                );
+                note(&short.exit, text);
+            }
+        }
+        notes
+    }
+
+    /// Where a probe runs; a hook that no code is generated for is refused.
+    ///
+    /// # Errors
+    /// As [`Places::new`].
+    pub(super) fn of(
+        &self,
+        functions: &mut Numbered<'_>,
+        probe: &Probe,
+    ) -> Result<std::result::Result<Vec<Place>, Refusal>> {
+        let (own, returns) = (self.placement, probe.reads_returned());
+        let function = of_probe(self.image, probe, own)?;
+        let major = functions.major_of(function);
+        let one = |block, hook| {
+            Ok(Ok(vec![Place {
+                major,
+                block: BlockIndex(block),
+                hook,
+            }]))
+        };
+        let ends = || match self.ends.get(&function) {
+            Some(Ok(ends)) => Ok(ends),
+            Some(Err(refusal)) => Err(refusal.clone()),
+            None => Err(no_return(self.image, function)),
+        };
+        let found = match probe.hook {
+            Hook::Hit => return one(own.block, own.hook),
+            Hook::Pre => return one(own.block, HookType::Pre),
+            Hook::Post => return one(own.block, HookType::Post),
+            Hook::Taken => return one(own.block, HookType::Taken),
+            Hook::Untaken => return one(own.block, HookType::Untaken),
+            Hook::Entry => return one(0, HookType::Pre),
+            Hook::Leave => match functions.graph(major) {
+                Some(cfg) => exits(self.image, cfg),
+                None => Ok(Vec::new()),
+            },
+            Hook::Return => ends().and_then(|ends| {
+                let by_return = |exit: &Exit| exit.by == Leaves::Return;
+                if returns && !ends.own.iter().chain(&ends.behind).any(by_return) {
+                    return Err(no_return(self.image, function));
+                }
+                Ok(ends.own.clone())
+            }),
+            Hook::Onward => ends().map(|ends| ends.jumps.clone()),
+            Hook::Back => ends().map(|ends| ends.behind.clone()),
+        };
+        // Where a jump leaves it is not known what will be returned.
+        let known = |exit: &Exit| !returns || exit.by == Leaves::Return;
+        Ok(found.map(|exits| {
+            let exits = exits.into_iter().filter(known);
+            let place = |exit: Exit| Place {
+                major: functions.major_of(exit.function),
+                block: exit.block,
+                hook: HookType::Post,
+            };
+            exits.map(place).collect()
+        }))
+    }
+}
+
+fn no_return(image: &Image, function: FunctionId) -> Refusal {
+    let start = image
+        .function(function)
+        .map_or(Addr(0), |function| function.span.start);
+    Refusal {
+        rule: Rule::ReturnUnknown,
+        at: start,
+        why: String::from(
+            "no return of its own says what it returns, and where it jumps to cannot be followed",
+        ),
+    }
+}
