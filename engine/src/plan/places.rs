@@ -54,7 +54,7 @@ impl<'p> Places<'p> {
     /// Those of a placement's program, [followed](Checked::followed) or not.
     ///
     /// # Errors
-    /// [`Error::NoFunction`] and [`Error::Ambiguous`] for functions that its probes name.
+    /// [`crate::Error::NoFunction`] and [`crate::Error::Ambiguous`] for functions that its probes name.
     pub(super) fn new(
         image: &'p Image,
         placement: &'p Placement,
