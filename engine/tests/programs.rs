@@ -135,6 +135,81 @@ fn expr(kind: ExprKind) -> Expr {
     }
 }
 
+/// What is straight on takes no more instructions than is printed of it, where nothing has to be saved.
+#[test]
+fn no_more_is_executed_than_the_cost_that_is_printed() {
+    let emitted = |statements: &str| {
+        let text = format!(
+            "instrument mine \"x.\"; shared cpu @c; shared global @g; hit {{ {statements} }}"
+        );
+        let source = gilk_instruments::Source::parse(&text).unwrap();
+        let checked = source.check(&gilk_instruments::Context::default()).unwrap();
+        let cost = checked.cost(&checked.probes[0]).instructions as usize;
+        let probed = probed(checked);
+        let mut machine = ready(SERIAL, 4);
+        let layout = model::layout(&mut machine, 1);
+        assert_eq!(probed.refusal(&layout), None);
+        let dead = Live {
+            registers: RegisterSet::EMPTY,
+            flags: false,
+        };
+        let instruments = [as_hooked(&probed, 0)];
+        let here = [(Point::Entry, &instruments[..])];
+        let code = patch(&mut machine, &NOP, &here, dead, &layout);
+        let all = iced_x86::Decoder::with_ip(64, &code.bytes, 0, 0);
+        (all.into_iter().count(), cost)
+    };
+    let (around, one) = emitted("@a = count()");
+    assert_eq!(one, 1);
+    let values = [
+        "tsc",
+        "nsecs",
+        "pid",
+        "tid",
+        "cpu",
+        "block",
+        "id",
+        "arg0",
+        "arg5",
+        "curtask",
+        "reg(\"r12d\")",
+        "@c",
+        "@g",
+        "arg0 * arg1 + 5",
+        "arg0 / 3",
+        "arg0 / arg1",
+        "(s64)arg0 % (s64)arg1",
+        "arg0 << arg1",
+        "!arg0",
+        "-arg0",
+        "(s8)arg0",
+        "arg0 < arg1",
+        "tsc - nsecs + tsc",
+        "0x1234567812345678 ^ arg2",
+    ];
+    let statements = [
+        "@a = sum(V)",
+        "@a = avg(V)",
+        "@a = hist(V)",
+        "@a = lhist(V, 0, 1000, 7)",
+        "@c = V",
+        "@c += V",
+        "@g = V",
+        "@g += V",
+    ];
+    for value in values {
+        for statement in statements {
+            let statement = statement.replace('V', value);
+            let (all, cost) = emitted(&statement);
+            assert!(
+                all - around < cost,
+                "{statement}: {} where {cost} are told",
+                all - around + 1
+            );
+        }
+    }
+}
+
 fn sampling(value: Expr) -> Probed {
     probed(random::of_probe(
         None,

@@ -83,16 +83,11 @@ fn notes(ui: &mut Ui, state: &State, scene: &Scene, block: BlockIndex, here: &[(
         here.iter().any(|&(place, _)| place == note.placement)
             || span.is_some_and(|span| span.contains(note.at))
     });
-    // What is previewed stands behind the session's own.
-    let next = state.document.session().placements.len();
-    let previewed = match &state.preview.outcome {
-        Some(Ok(plan)) => &*plan.plan().notes,
+    let offered = match &state.offer.outcome {
+        Some(Ok(plan)) if here.is_empty() => &*plan.plan().notes,
         _ => &[],
     };
-    let previewed = previewed
-        .iter()
-        .filter(|note| here.is_empty() && note.placement == next);
-    for note in about.chain(previewed) {
+    for note in about.chain(offered) {
         let words = format!("{note}.");
         let text = RichText::new(&words).small();
         let shown = ui.label(text.color(Tokens::of(ui).warning));

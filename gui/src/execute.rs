@@ -95,7 +95,10 @@ impl App {
             Command::FollowTaken => self.follow(true),
             Command::FollowNotTaken => self.follow(false),
             Command::AddInstrument => {
-                if let Some(block) = self.state.graph.selected {
+                if let Some(why) = self.state.offer.refused() {
+                    let why = why.join(" ");
+                    self.state.tell(NoticeKind::Warning, why);
+                } else if let Some(block) = self.state.graph.selected {
                     self.put_draft(At::Hook(block, self.state.draft.hook));
                 }
             }

@@ -12,6 +12,7 @@ use crate::catalogue::Catalogue;
 use crate::desk::Pane;
 use crate::functions::Scope;
 use crate::graph::marks::Hooked;
+use crate::panels;
 use crate::state::{Previewed, TargetState};
 use crate::worker::{Planning, Search, hookable};
 
@@ -75,6 +76,7 @@ impl App {
                 .plan(self.planning(self.state.plan.asked, session, &catalogue));
         }
         self.preview(&catalogue);
+        self.offer(&catalogue);
     }
 
     /// Finds out which functions can be hooked, when that is first asked for.
@@ -153,17 +155,38 @@ impl App {
                 placement: self.state.drafted(block, hook)?,
             })
         });
-        if asked == self.state.preview.asked {
-            return;
-        }
-        self.state.preview.asked = asked;
-        self.state.preview.number += 1;
-        self.state.preview.outcome = None;
-        if let Some(asked) = &self.state.preview.asked {
+        if let Some((number, placement)) = self.state.preview.ask(asked) {
             let mut session = self.state.document.session().clone();
-            session.placements.push(asked.placement.clone());
-            let planning = self.planning(self.state.preview.number, session, catalogue);
-            self.workers.preview(planning);
+            session.placements.push(placement);
+            self.workers
+                .preview(self.planning(number, session, catalogue));
+        }
+    }
+
+    /// Asks whether the inspector's instrument can be had where it is pointed at.
+    fn offer(&mut self, catalogue: &Arc<Catalogue>) {
+        let hook = self.state.draft.hook;
+        let selected = self.state.graph.selected;
+        let here = selected.filter(|&block| panels::stands(&self.state, block));
+        let asked = here.and_then(|block| {
+            Some(Previewed {
+                plan: self.state.plan.asked,
+                placement: self.state.drafted(block, hook)?,
+            })
+        });
+        if let Some((number, placement)) = self.state.offer.ask(asked) {
+            let own = self.state.document.session();
+            let session = Session {
+                duration: own.duration,
+                collection: own.collection,
+                sources: own.sources.clone(),
+                styles: own.styles.clone(),
+                save_all: own.save_all,
+                placements: vec![placement],
+                ..Session::empty()
+            };
+            self.workers
+                .offer(self.planning(number, session, catalogue));
         }
     }
 }

@@ -90,6 +90,11 @@ impl App {
                     self.state.preview.outcome = Some(outcome);
                 }
             }
+            Message::Offered(number, outcome) => {
+                if number == self.state.offer.number {
+                    self.state.offer.outcome = Some(outcome);
+                }
+            }
             Message::Compiled(number, outcome) => {
                 if number == self.state.editor.number {
                     self.state.editor.outcome = Some(outcome);

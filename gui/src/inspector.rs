@@ -312,6 +312,11 @@ fn form(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
         }
     });
     ui.add_space(space::SMALL);
+    for why in state.offer.refused().unwrap_or_default() {
+        let shown = ui.label(RichText::new(why).small().color(tokens.refused));
+        widgets::named(shown, Role::Label, &format!("cannot be added: {why}"));
+        ui.add_space(space::TIGHT);
+    }
     let possible = panels::possible(state, &Command::AddInstrument);
     let label = format!("Add {}-hook", state.draft.hook);
     let color = if possible {
@@ -330,8 +335,8 @@ fn form(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
         .vertical_centered_justified(|ui| ui.add_enabled(possible, button))
         .inner;
     let response = widgets::named(response, Role::Button, Command::AddInstrument.name());
-    let response = response
-        .on_disabled_hover_text("This hook is refused; the rule and its reason stand above.");
+    let response =
+        response.on_disabled_hover_text("This is refused; the rule and its reason stand above.");
     if response.on_hover_text("Ctrl+Enter").clicked() {
         said.push(Command::AddInstrument);
     }

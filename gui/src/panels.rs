@@ -4,6 +4,8 @@ use egui::{
     Align, Button, Frame, Id, Layout, Margin, MenuBar, Panel, ProgressBar, RichText, Stroke, Ui,
     accesskit::Role, vec2,
 };
+use gilk_engine::cfg::BlockIndex;
+use gilk_instruments::Stand;
 
 use crate::command::Command;
 use crate::icons::Icon;
@@ -109,21 +111,8 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::FoldBlock => graph && state.graph.selected.is_some(),
         Command::FollowTaken | Command::FollowNotTaken => graph && state.graph.selected.is_some(),
         Command::AddInstrument => {
-            let name = &state.draft.instrument;
-            let stand = state
-                .definition(name)
-                .map(gilk_instruments::Definition::stand);
-            let hook = |block| {
-                // Others say themselves where in the block or function they run.
-                stand != Some(gilk_instruments::Stand::Hook)
-                    || state
-                        .graph
-                        .scene
-                        .as_ref()
-                        .and_then(|scene| scene.hook(block, state.draft.hook))
-                        .is_some_and(Result::is_ok)
-            };
-            state.graph.selected.is_some_and(hook)
+            let block = state.graph.selected;
+            block.is_some_and(|block| stands(state, block)) && state.offer.refused().is_none()
         }
         Command::AddToEveryBlock => state
             .graph
@@ -183,6 +172,18 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::Disconnect => !matches!(state.target, TargetState::None | TargetState::Lost(_)),
         _ => true,
     }
+}
+
+/// Whether the inspector's instrument has a hook to stand at: some say themselves where in the block or function
+/// they run.
+pub(crate) fn stands(state: &State, block: BlockIndex) -> bool {
+    let definition = state.definition(&state.draft.instrument);
+    if definition.is_none_or(|known| known.stand() != Stand::Hook) {
+        return true;
+    }
+    let scene = state.graph.scene.as_ref();
+    let hook = scene.and_then(|scene| scene.hook(block, state.draft.hook));
+    hook.is_some_and(Result::is_ok)
 }
 
 fn run_controls(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {

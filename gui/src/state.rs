@@ -114,6 +114,8 @@ pub struct State {
     pub schedule: Schedule,
     /// What would be written if the inspector's instrument were added.
     pub preview: Preview,
+    /// The inspector's instrument by itself, where it is pointed at: whether it can be had there.
+    pub offer: Preview,
     /// How large the code font is.
     pub metrics: Option<Metrics>,
 }
@@ -161,6 +163,7 @@ impl State {
             look: Colours::default(),
             schedule: Schedule::default(),
             preview: Preview::default(),
+            offer: Preview::default(),
             metrics: None,
         }
     }
@@ -392,6 +395,26 @@ pub struct Preview {
     pub(crate) number: u64,
     /// The plan, or why there is none.
     pub outcome: Option<Result<Arc<VerifiedPlan>, Vec<String>>>,
+}
+
+impl Preview {
+    /// Why it cannot be had, if that is known.
+    #[must_use]
+    pub fn refused(&self) -> Option<&[String]> {
+        self.outcome.as_ref()?.as_ref().err().map(Vec::as_slice)
+    }
+
+    /// Asks anew, if that is not what was asked last: the number of the question.
+    pub(crate) fn ask(&mut self, wanted: Option<Previewed>) -> Option<(u64, Placement)> {
+        if wanted == self.asked {
+            return None;
+        }
+        self.asked = wanted;
+        self.number += 1;
+        self.outcome = None;
+        let asked = self.asked.as_ref()?;
+        Some((self.number, asked.placement.clone()))
+    }
 }
 
 /// What a preview was asked for.

@@ -112,9 +112,8 @@ fn what_a_plan_does_that_may_be_mistaken_is_said_at_the_block() {
     assert!(harness.query_by_label_contains("note:").is_none());
     support::fill(&mut harness, "Filter instruments", "elapsed");
     click(&mut harness, "instrument elapsed");
-    // Before it is added, too, where its patch is looked at.
-    click(&mut harness, "Patch tab");
     settle(&mut harness);
+    // Before it is added, too.
     harness.get_by_label_contains("note: elapsed ends where");
     say(&mut harness, "add to function's entry");
     settle(&mut harness);

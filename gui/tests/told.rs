@@ -120,3 +120,22 @@ fn what_a_plan_notes_of_a_block_in_each_theme() {
         snapshot(&mut harness, &mut results, &format!("note_{name}"));
     }
 }
+
+/// An argument that the function has overwritten, and why it cannot be added there.
+#[test]
+fn what_cannot_be_added_in_each_theme() {
+    let mut results = SnapshotResults::new();
+    for (theme, name) in THEMES {
+        let mut harness = looking(support::image_path(), "kernel_clone", theme);
+        say(&mut harness, "fit graph");
+        click(&mut harness, "Instruments tab");
+        fill(&mut harness, "Filter instruments", "argument-0");
+        click(&mut harness, "instrument argument-0");
+        click(&mut harness, "block 6 of kernel_clone");
+        support::until(&mut harness, "it is refused", |state| {
+            state.offer.refused().is_some()
+        });
+        harness.run_steps(3);
+        snapshot(&mut harness, &mut results, &format!("refused_value_{name}"));
+    }
+}

@@ -73,6 +73,9 @@ pub enum Message {
     /// What would be written if the inspector's instrument were added: the question's number, and the plan
     /// or what is wrong.
     Previewed(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
+    /// What the inspector's instrument would write by itself: the question's number, and the plan or what is
+    /// wrong.
+    Offered(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
     /// What the editor's text becomes: the question's number, and the plan or what is wrong.
     Compiled(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
     /// An instrument's source was read.
@@ -176,6 +179,7 @@ pub struct Workers {
     searcher: Sender<Search>,
     planner: Sender<Planning>,
     previewer: Sender<Planning>,
+    offerer: Sender<Planning>,
     compiler: Sender<Planning>,
     counter: Sender<Planning>,
 }
@@ -194,6 +198,7 @@ impl Workers {
             searcher: newest("searcher", &mail, searcher::search),
             planner: newest("planner", &mail, planner::work),
             previewer: newest("previewer", &mail, planner::preview),
+            offerer: newest("offerer", &mail, planner::offer),
             compiler: newest("compiler", &mail, planner::compile),
             counter: newest("counter", &mail, planner::count),
             mail,
@@ -220,6 +225,11 @@ impl Workers {
     /// Has a session planned as it would be with one instrument more.
     pub fn preview(&self, planning: Planning) {
         let _ended = self.previewer.send(planning);
+    }
+
+    /// Has a session planned that has nothing but the inspector's instrument.
+    pub fn offer(&self, planning: Planning) {
+        let _ended = self.offerer.send(planning);
     }
 
     /// Has a session planned that has nothing but the editor's instrument.

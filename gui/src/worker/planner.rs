@@ -91,6 +91,12 @@ pub(super) fn preview(planning: &Planning, newer: &Receiver<Planning>, mail: &Ma
     }
 }
 
+pub(super) fn offer(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail) {
+    if let Some(outcome) = outcome(planning, newer) {
+        mail.send(Message::Offered(planning.revision, outcome));
+    }
+}
+
 pub(super) fn compile(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail) {
     if let Some(outcome) = outcome(planning, newer) {
         mail.send(Message::Compiled(planning.revision, outcome));

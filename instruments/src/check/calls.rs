@@ -75,13 +75,13 @@ fn is_left(id: VariableId, own: &[&Probe]) -> bool {
         _ => false,
     };
     let stores = |probe: &&&Probe| probe.actions.iter().any(|action| to(&action));
-    let end = end(own);
-    let at_end = |probe: &&&Probe| probe.hook == end;
-    if !own.iter().any(|probe| at_end(&probe)) || !own.iter().any(|probe| stores(&probe)) {
+    let (end, is_exit) = (end(own), |probe: &&&Probe| probe.hook.is_exit());
+    if !own.iter().any(|probe| is_exit(&probe)) || !own.iter().any(|probe| stores(&probe)) {
         return false;
     }
-    let last = own.iter().rfind(|probe| at_end(probe) && stores(probe));
-    let Some(last) = last else {
+    // Behind the last of all exits, of which some are not the end of the call.
+    let last = own.iter().rfind(|probe| is_exit(probe) && stores(probe));
+    let Some(last) = last.filter(|last| last.hook == end) else {
         return true;
     };
     let ends = { last.actions.iter() }.rfind(to).is_some_and(|action| {

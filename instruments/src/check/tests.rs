@@ -556,6 +556,10 @@ fn a_variable_of_a_call_ends_with_it() {
         (true, "return / @a > 5 / { @a = 0 }"),
         (true, "return / @a / { @a = 0; @a++ }"),
         (true, "return / @a / { @a = 0 } return { @a = 1 }"),
+        // Not behind the function's own return.
+        (true, "return / @a / { @a = 0 } leave { @a = 1 }"),
+        (false, "leave { @a = 1 } return { sample(1); @a = 0 }"),
+        (false, "leave / @a / { sample(@a); @a = 0 }"),
         // Not at every exit.
         (true, "return / @a / { sample(retval); @a = 0 }"),
         (false, "return { @a = 0 }"),

@@ -17,6 +17,7 @@ fn the_builtin_files_are_good_and_named_as_their_instrument() {
         if form == "ron" {
             continue;
         }
+        assert!(text.starts_with("// "), "{file} says no more of itself");
         let source = definition.source.as_ref().unwrap();
         assert_eq!(source.formatted(), *text, "{file}");
         // None needs a kernel's types, so each is good on any kernel.
@@ -256,6 +257,7 @@ fn values_are_those_of_the_machine() {
         "return retval=0 -> nothing
          return retval=0xffff_fff4 -> @errors[12] = 1
          return retval=-12 -> @errors[12] = 2
+         return retval=0x1_ffff_fff4 -> nothing
          return retval=-5000 -> nothing",
     );
     tried("histogram", "hit arg2=4096 -> @values[4096..8191] = 1");

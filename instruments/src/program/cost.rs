@@ -141,8 +141,8 @@ impl Checked {
                 loads: 1,
             },
             ExprKind::Input(input) => instructions(match input {
-                Input::Nsecs => 7,
-                Input::Tsc => 3,
+                Input::Nsecs => 9,
+                Input::Tsc => 4,
                 Input::Pid | Input::Tid | Input::Comm(_) => 2,
                 _ => 1,
             }),

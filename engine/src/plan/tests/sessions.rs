@@ -293,3 +293,82 @@ fn registers_that_are_sampled_are_kept_everywhere_in_the_function() {
         }
     }
 }
+
+/// What is shared is one for all instruments of the session, in each scope; what is not is each placement's own.
+#[test]
+fn shared_variables_are_the_sessions() {
+    let image = kernel();
+    for scope in ["global", "cpu", "thread"] {
+        let homes = |shared: &str| {
+            let source = |name: &str, hook: &str| {
+                let text = format!(
+                    "instrument {name} \"x.\"; {shared} {scope} @v; {hook} {{ @v += 1 }} entry {{ sample(@v) }}"
+                );
+                (name.to_owned(), text)
+            };
+            let session = Session {
+                duration: 9.0,
+                placements: ["one", "two"]
+                    .map(|name| placement("alpha", 0, HookType::Pre, name, 0.0, 9.0))
+                    .to_vec(),
+                sources: [source("one", "pre"), source("two", "post")].into(),
+                ..Session::empty()
+            };
+            let library = Library::builtin().unwrap();
+            let plan = plan(&image, &session, &library, &layout(1 << 20)).unwrap();
+            let of = |place| {
+                let mut probes = plan.instruments.iter().filter(|one| one.placement == place);
+                probes
+                    .next()
+                    .unwrap()
+                    .probe
+                    .clone()
+                    .unwrap()
+                    .homes
+                    .variables[0]
+            };
+            let both = (of(0), of(1));
+            crate::verify::verify(&image, plan).unwrap();
+            both
+        };
+        let (one, two) = homes("shared");
+        assert_eq!(one, two, "{scope}");
+        let (one, two) = homes("");
+        assert_ne!(one, two, "{scope}");
+    }
+}
+
+/// Probes before and behind a block, at the entry and at the exits, all of one instrument on the same words.
+#[test]
+fn one_instrument_may_stand_at_every_kind_of_hook() {
+    let text = "instrument mine \"x.\"; global @n; entry { @n += 1 } pre { @n += 2 } post { @n += 4 } \
+        return { sample(@n) } leave { @n = 0 }";
+    let session = Session {
+        duration: 9.0,
+        placements: vec![placement("alpha", 1, HookType::Pre, "mine", 0.0, 9.0)],
+        sources: [("mine".into(), text.into())].into(),
+        ..Session::empty()
+    };
+    let image = kernel();
+    let library = Library::builtin().unwrap();
+    let plan = plan(&image, &session, &library, &layout(1 << 20)).unwrap();
+    let hooks: Vec<_> = { plan.instruments.iter() }
+        .map(|one| {
+            (
+                one.probe.as_ref().unwrap().probe().unwrap().hook,
+                one.id.block,
+                one.id.hook,
+            )
+        })
+        .collect();
+    use gilk_instruments::program::Hook;
+    let [entry, before, behind, returned, left] = &hooks[..] else {
+        panic!("five: {hooks:?}");
+    };
+    assert_eq!(*entry, (Hook::Entry, 0, HookType::Pre));
+    assert_eq!(*before, (Hook::Pre, 1, HookType::Pre));
+    assert_eq!(*behind, (Hook::Post, 1, HookType::Post));
+    assert_eq!((returned.0, left.0), (Hook::Return, Hook::Leave));
+    assert_eq!((returned.1, returned.2), (left.1, left.2));
+    crate::verify::verify(&image, plan).unwrap();
+}

@@ -1,0 +1,120 @@
+//! Values that cannot be had where an instrument is pointed at: said before it is added, and as it is typed.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test stops where something is not as it should be"
+)]
+
+mod support;
+
+use egui::{Key, Modifiers};
+use egui_kittest::kittest::{NodeT, Queryable};
+use gilk_engine::layout::RuntimeLayout;
+use gilk_engine::session::Placement;
+use gilk_engine::{Addr, Error, HookType, Rule, Session};
+use gilk_instruments::Library;
+use support::{Window, browsing, click, fill, placements, press, say, settle, until};
+
+const FUNCTION: &str = "kernel_clone";
+
+/// A block that can be hooked, at whose start argument 0 is overwritten.
+fn gone() -> u32 {
+    let catalogue = support::catalogue();
+    let image = catalogue.image();
+    let cfg = gilk_engine::cfg::Cfg::of(image, image.function_named(FUNCTION).unwrap().id);
+    let layout = RuntimeLayout::supposed(Addr(0xffff_ffff_c100_0000));
+    let library = Library::builtin().unwrap();
+    let refused = |block: &u32| {
+        let session = Session {
+            placements: vec![Placement {
+                function: FUNCTION.into(),
+                block: *block,
+                hook: HookType::Pre,
+                instrument: "argument-0".into(),
+                launch: 0.0,
+                splash: 1.0,
+                timer: 0,
+            }],
+            ..Session::empty()
+        };
+        match gilk_engine::plan::plan(image, &session, &library, &layout) {
+            Err(Error::Refused { refusal, .. }) => refusal.rule == Rule::ArgumentGone,
+            _ => false,
+        }
+    };
+    { cfg.blocks.iter().map(|block| block.index.0) }
+        .find(refused)
+        .unwrap()
+}
+
+fn add_is_possible(harness: &Window) -> bool {
+    let add = harness.get_by_label("Add instrument");
+    !add.accesskit_node().is_disabled()
+}
+
+#[test]
+fn an_argument_that_is_gone_is_refused_before_the_click() {
+    let block = gone();
+    let mut harness = browsing(FUNCTION);
+    say(&mut harness, "fit graph");
+    settle(&mut harness);
+    click(&mut harness, "Instruments tab");
+    fill(&mut harness, "Filter instruments", "argument-0");
+    click(&mut harness, "instrument argument-0");
+    click(&mut harness, &format!("block {block} of {FUNCTION}"));
+    until(&mut harness, "it is refused", |state| {
+        state.offer.refused().is_some()
+    });
+    harness.run_steps(3);
+    harness.get_by_label_contains("cannot be added: ");
+    harness.get_by_label_contains("argument-gone");
+    assert!(!add_is_possible(&harness));
+    // By keys neither.
+    press(&mut harness, Modifiers::COMMAND, Key::Enter);
+    settle(&mut harness);
+    assert_eq!(placements(&harness), []);
+    // Where the function is entered it has its value.
+    click(&mut harness, &format!("block 0 of {FUNCTION}"));
+    until(&mut harness, "it is offered", |state| {
+        matches!(state.offer.outcome, Some(Ok(_)))
+    });
+    harness.run_steps(3);
+    assert!(
+        harness
+            .query_by_label_contains("cannot be added: ")
+            .is_none()
+    );
+    assert!(add_is_possible(&harness));
+    press(&mut harness, Modifiers::COMMAND, Key::Enter);
+    settle(&mut harness);
+    assert_eq!(placements(&harness).len(), 1);
+}
+
+#[test]
+fn an_argument_that_is_gone_is_refused_as_it_is_typed() {
+    let block = gone();
+    let mut harness = browsing(FUNCTION);
+    say(&mut harness, "fit graph");
+    settle(&mut harness);
+    click(&mut harness, &format!("block {block} of {FUNCTION}"));
+    say(&mut harness, "new instrument");
+    settle(&mut harness);
+    for (value, had) in [("arg0", false), ("cpu", true)] {
+        let text = format!("instrument mine \"Mine.\";\n\nhit {{ sample({value}) }}\n");
+        fill(&mut harness, "Source", &text);
+        settle(&mut harness);
+        until(&mut harness, "it is compiled or refused", |state| {
+            state
+                .editor
+                .outcome
+                .as_ref()
+                .is_some_and(|outcome| outcome.is_ok() == had)
+        });
+        harness.run_steps(3);
+        let said = harness.query_by_label_contains("argument-gone").is_some();
+        assert_eq!(said, !had, "{value}");
+    }
+}
