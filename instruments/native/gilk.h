@@ -28,7 +28,8 @@
  * It runs at every hit, in whatever the kernel is doing, interrupts and locked sections included: it must
  * not sleep, not wait for a lock, and not use an address that may not be there. Data that changes has no
  * place in it. It may call functions of the kernel by name, if all that they lead to is known and has no
- * instruments in the session.
+ * instruments in the session. Inline assembly has to name every register that it changes: a function from
+ * which rbx, rbp, r12 to r15 or rsp may come back changed is refused.
  */
 #ifndef GILK_H
 #define GILK_H

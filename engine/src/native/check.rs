@@ -8,13 +8,84 @@ use iced_x86::{
 };
 
 use super::NativeCode;
+use super::frame::Frame;
 use crate::{Addr, Span};
 
 /// Bytes of stack that a native function may take with all that it calls of its own file. A kernel stack has
 /// 16 KiB, and a hook may be anywhere on it.
 const MOST_STACK: u64 = 1024;
 
-/// Looks at every instruction, and at how deep calls go.
+/// Instructions for whatever privilege that change what the kernel counts on: the segments, the flags that
+/// are no results, the stack as nobody reckons it, or for how long the processor stands still.
+const CHANGES: [Mnemonic; 21] = [
+    Mnemonic::Enter,
+    Mnemonic::Ldmxcsr,
+    Mnemonic::Lds,
+    Mnemonic::Les,
+    Mnemonic::Lfs,
+    Mnemonic::Lgs,
+    Mnemonic::Lss,
+    Mnemonic::Monitor,
+    Mnemonic::Monitorx,
+    Mnemonic::Mwait,
+    Mnemonic::Mwaitx,
+    Mnemonic::Popf,
+    Mnemonic::Popfd,
+    Mnemonic::Popfq,
+    Mnemonic::Std,
+    Mnemonic::Tpause,
+    Mnemonic::Umonitor,
+    Mnemonic::Umwait,
+    Mnemonic::Wrfsbase,
+    Mnemonic::Wrgsbase,
+    Mnemonic::Wrpkru,
+];
+
+/// Of these, all that read and write general registers, flags and memory may be there. Of others, some have
+/// registers or modes of their own, and more are to come.
+const PLAIN: [CpuidFeature; 25] = [
+    CpuidFeature::ADX,
+    CpuidFeature::BMI1,
+    CpuidFeature::BMI2,
+    CpuidFeature::CET_IBT,
+    CpuidFeature::CMOV,
+    CpuidFeature::CMPXCHG16B,
+    CpuidFeature::CPUID,
+    CpuidFeature::CX8,
+    CpuidFeature::INTEL186,
+    CpuidFeature::INTEL286,
+    CpuidFeature::INTEL386,
+    CpuidFeature::INTEL486,
+    CpuidFeature::INTEL8086,
+    CpuidFeature::LZCNT,
+    CpuidFeature::MOVBE,
+    CpuidFeature::MULTIBYTENOP,
+    CpuidFeature::PAUSE,
+    CpuidFeature::POPCNT,
+    CpuidFeature::PREFETCHW,
+    CpuidFeature::RDPID,
+    CpuidFeature::RDRAND,
+    CpuidFeature::RDSEED,
+    CpuidFeature::RDTSCP,
+    CpuidFeature::TSC,
+    CpuidFeature::X64,
+];
+
+/// Others that do no more than that.
+const PLAIN_TOO: [Mnemonic; 10] = [
+    Mnemonic::Crc32,
+    Mnemonic::Lfence,
+    Mnemonic::Mfence,
+    Mnemonic::Movnti,
+    Mnemonic::Prefetchnta,
+    Mnemonic::Prefetcht0,
+    Mnemonic::Prefetcht1,
+    Mnemonic::Prefetcht2,
+    Mnemonic::Rdpkru,
+    Mnemonic::Sfence,
+];
+
+/// Looks at every instruction, at what functions do to the stack, and at how deep calls go.
 pub(super) fn check(
     code: &NativeCode,
     functions: &[Addr],
@@ -28,15 +99,16 @@ pub(super) fn check(
         text.start.0,
         DecoderOptions::NONE,
     );
-    let mut all: BTreeMap<Addr, Frame> =
-        functions.iter().map(|&at| (at, Frame::default())).collect();
+    let mut all = BTreeMap::new();
+    let mut left: BTreeSet<Addr> = functions.iter().copied().collect();
     let mut runs_on = false;
     while decoder.can_decode() {
         let instruction = decoder.decode();
         let at = Addr(instruction.ip());
         let filler = instruction.code() == Code::Int3 && !runs_on;
         if !filler && let Some(why) = forbidden(&instruction) {
-            return Err(format!("{} {why}", place(code, at)));
+            let name = format!("{:?}", instruction.mnemonic()).to_lowercase();
+            return Err(format!("{} ({name}) {why}", place(code, at)));
         }
         if let Some(to) = branch(&instruction) {
             let fits = text.contains(to) || called.contains(&to);
@@ -46,20 +118,26 @@ pub(super) fn check(
                     place(code, at)
                 ));
             }
-        }
-        if let Some((_, frame)) = all.range_mut(..=at).next_back() {
-            frame.note(&instruction);
+            let calls = instruction.is_call_near() && text.contains(to);
+            left.extend(calls.then_some(to));
         }
         runs_on = !matches!(
             instruction.flow_control(),
             FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::Interrupt
         );
+        all.insert(at, instruction);
     }
     if runs_on {
         return Err("it runs off its end".into());
     }
-    for &function in functions {
-        let deep = depth(&all, function, &mut Vec::new()).ok_or_else(|| {
+    let mut frames = BTreeMap::new();
+    for &function in &left {
+        let frame = Frame::of(function, &all, called)
+            .map_err(|(at, why)| format!("{} {why}", place(code, at)))?;
+        frames.insert(function, frame);
+    }
+    for &function in &left {
+        let deep = depth(&frames, function, &mut Vec::new()).ok_or_else(|| {
             format!(
                 "{} may call itself, and nobody knows how often",
                 place(code, function)
@@ -75,30 +153,7 @@ pub(super) fn check(
     Ok(())
 }
 
-/// What a function takes of the stack, and which others it calls or jumps to.
-#[derive(Default)]
-struct Frame {
-    bytes: u64,
-    leads_to: BTreeSet<Addr>,
-}
-
-impl Frame {
-    fn note(&mut self, instruction: &Instruction) {
-        let down =
-            instruction.mnemonic() == Mnemonic::Sub && instruction.op0_register() == Register::RSP;
-        self.bytes += match instruction.mnemonic() {
-            Mnemonic::Push | Mnemonic::Pushfq => 8,
-            Mnemonic::Sub if down => instruction
-                .try_immediate(1)
-                .unwrap_or(MOST_STACK + 1)
-                .min(MOST_STACK + 1),
-            _ => 0,
-        };
-        self.leads_to.extend(branch(instruction));
-    }
-}
-
-/// Bytes of the stack below a function's return address; `None` if it comes to itself again.
+/// Bytes of the stack below a function's return address; `None` if it calls itself, or others that do.
 fn depth(all: &BTreeMap<Addr, Frame>, function: Addr, above: &mut Vec<Addr>) -> Option<u64> {
     if above.contains(&function) {
         return None;
@@ -107,21 +162,17 @@ fn depth(all: &BTreeMap<Addr, Frame>, function: Addr, above: &mut Vec<Addr>) -> 
         return Some(0);
     };
     above.push(function);
-    let mut deepest = 0;
-    for &to in &frame.leads_to {
-        // A branch inside of it is no call.
-        if all.contains_key(&to) && to != function {
-            deepest = deepest.max(8 + depth(all, to, above)?);
-        } else if to == function {
-            return None;
-        }
+    let mut deepest = frame.bytes;
+    for (&to, &bytes) in &frame.calls {
+        let below = depth(all, to, above)?.saturating_add(8);
+        deepest = deepest.max(bytes.saturating_add(below));
     }
     above.pop();
-    Some(frame.bytes + deepest)
+    Some(deepest)
 }
 
 /// Where a direct branch or call leads.
-fn branch(instruction: &Instruction) -> Option<Addr> {
+pub(super) fn branch(instruction: &Instruction) -> Option<Addr> {
     let direct = instruction.op0_kind() == OpKind::NearBranch64;
     direct.then(|| Addr(instruction.near_branch_target()))
 }
@@ -132,9 +183,10 @@ fn forbidden(instruction: &Instruction) -> Option<&'static str> {
         return Some("is not an instruction");
     }
     let leaves = match instruction.flow_control() {
-        FlowControl::Next | FlowControl::ConditionalBranch => None,
-        FlowControl::UnconditionalBranch if instruction.is_jmp_short_or_near() => None,
-        FlowControl::Call if instruction.is_call_near() => None,
+        FlowControl::Next => None,
+        FlowControl::ConditionalBranch if branch(instruction).is_some() => None,
+        FlowControl::UnconditionalBranch if branch(instruction).is_some() => None,
+        FlowControl::Call if branch(instruction).is_some() => None,
         FlowControl::Return if instruction.code() == Code::Retnq => None,
         FlowControl::IndirectBranch | FlowControl::IndirectCall => {
             Some("leads where nobody knows; compile it with -fno-jump-tables, and call by name")
@@ -145,20 +197,20 @@ fn forbidden(instruction: &Instruction) -> Option<&'static str> {
     if leaves.is_some() {
         return leaves;
     }
-    let registers =
-        (0..instruction.op_count()).filter(|&op| instruction.op_kind(op) == OpKind::Register);
-    let general = registers
-        .map(|op| instruction.op_register(op))
-        .all(|register| register.is_gpr());
-    if !general || instruction.cpuid_features().contains(&CpuidFeature::FPU) {
-        return Some(
-            "uses registers that the kernel does not save; compile it with -mgeneral-regs-only",
-        );
-    }
-    if instruction.is_privileged()
-        || matches!(instruction.mnemonic(), Mnemonic::Popfq | Mnemonic::Std)
-    {
+    let mut registers = (0..instruction.op_count())
+        .filter(|&op| instruction.op_kind(op) == OpKind::Register)
+        .map(|op| instruction.op_register(op));
+    let mnemonic = instruction.mnemonic();
+    let segment = registers.clone().any(Register::is_segment_register);
+    if instruction.is_privileged() || segment || CHANGES.contains(&mnemonic) {
         return Some("changes how the processor works");
+    }
+    let plain = PLAIN_TOO.contains(&mnemonic) || { instruction.cpuid_features().iter() }
+        .all(|feature| PLAIN.contains(feature));
+    if !registers.all(Register::is_gpr) || !plain {
+        return Some(
+            "uses or changes what the kernel does not save; compile it with -mgeneral-regs-only",
+        );
     }
     if instruction.is_string_instruction() {
         return Some("copies or fills by a string instruction, whose direction nobody has set");

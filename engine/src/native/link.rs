@@ -19,7 +19,7 @@ type File<'f> = object::File<'f>;
 /// What came of it, and what the check wants to know.
 pub(super) struct Linked {
     pub(super) code: NativeCode,
-    /// Where functions begin, its own and the file's inner ones: sorted.
+    /// Where functions begin that a list may name: sorted.
     pub(super) functions: Vec<Addr>,
     /// Functions of the kernel that it may call.
     pub(super) called: BTreeSet<Addr>,
@@ -88,8 +88,11 @@ pub(super) fn link(
     {
         if let Some(base) = symbol.section_index().and_then(base) {
             let at = base.add(symbol.address());
-            functions.push(at);
-            entries.extend(symbol.name().ok().map(|name| (name.to_owned(), at)));
+            let name = symbol.name().unwrap_or_default();
+            // Parts that the compiler makes of functions have a dot in their names: they go on where
+            // another began, and are looked at from there.
+            functions.extend((!name.contains('.')).then_some(at));
+            entries.push((name.to_owned(), at));
         }
     }
     functions.sort_unstable();

@@ -8,6 +8,9 @@ use gilk_instruments::Definition;
 use super::*;
 use crate::image::fixture::Fixture;
 
+mod frame;
+mod instructions;
+
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../instruments/native");
 
 /// Compiles a source with the header in front of it.

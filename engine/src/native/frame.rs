@@ -1,0 +1,88 @@
+//! What a function of an object file does to the stack and to the registers that its caller counts on: told
+//! by following its control flow.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use iced_x86::{FlowControl, Instruction, InstructionInfoFactory};
+
+use super::check::branch;
+use super::state::State;
+use crate::Addr;
+
+/// What a function takes of the stack, and what it calls.
+#[derive(Debug, Default)]
+pub(super) struct Frame {
+    /// The most bytes below the return address.
+    pub(super) bytes: u64,
+    /// What it calls, and the most bytes below the return address where it does.
+    pub(super) calls: BTreeMap<Addr, u64>,
+}
+
+impl Frame {
+    /// Follows `function` through `code`, which are the instructions of the file by address.
+    ///
+    /// # Errors
+    /// Where it does what it may not, and what.
+    pub(super) fn of(
+        function: Addr,
+        code: &BTreeMap<Addr, Instruction>,
+        kernel: &BTreeSet<Addr>,
+    ) -> Result<Self, (Addr, String)> {
+        let mut frame = Self::default();
+        let mut info = InstructionInfoFactory::new();
+        let mut known = BTreeMap::from([(function, State::entry())]);
+        let mut left = BTreeSet::from([function]);
+        while let Some(at) = left.pop_first() {
+            let wrong = |why: &str| (at, why.to_owned());
+            let instruction = code
+                .get(&at)
+                .ok_or_else(|| wrong("is led to, and no instruction begins there"))?;
+            let Some(mut state) = known.get(&at).cloned() else {
+                continue;
+            };
+            let depth = state.depth().map_err(wrong)?;
+            let mut on = vec![Addr(instruction.next_ip())];
+            match instruction.flow_control() {
+                FlowControl::Return => {
+                    state.comes_back().map_err(|why| (at, why))?;
+                    on.clear();
+                }
+                FlowControl::Call => {
+                    let to =
+                        branch(instruction).ok_or_else(|| wrong("leads where nobody knows"))?;
+                    let deepest = frame.calls.entry(to).or_default();
+                    *deepest = depth.max(*deepest);
+                    state.called();
+                }
+                FlowControl::UnconditionalBranch => {
+                    on = { branch(instruction) }.into_iter().collect();
+                }
+                FlowControl::Next | FlowControl::ConditionalBranch => {
+                    state.step(instruction, &mut info).map_err(wrong)?;
+                    frame.bytes = frame.bytes.max(state.depth().map_err(wrong)?);
+                    on.extend(branch(instruction));
+                }
+                _ => return Err(wrong("leads where nobody knows")),
+            }
+            for to in on {
+                if kernel.contains(&to) {
+                    // The kernel's function returns for it.
+                    state.comes_back().map_err(|why| (at, why))?;
+                    continue;
+                }
+                match known.get_mut(&to) {
+                    None => {
+                        known.insert(to, state.clone());
+                        left.insert(to);
+                    }
+                    Some(there) => {
+                        if there.meet(&state).map_err(|why| (to, why.to_owned()))? {
+                            left.insert(to);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(frame)
+    }
+}
