@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use iced_x86::{FlowControl, OpKind};
 
 use crate::cfg::Cfg;
-use crate::image::FunctionId;
-use crate::{Addr, Image};
+use crate::image::{FunctionId, SiteKind};
+use crate::{Addr, Image, Span};
 
 /// More functions below one are not followed.
 const MOST_FUNCTIONS: usize = 64;
@@ -45,14 +45,20 @@ pub(super) fn find(
         for block in &cfg.blocks {
             for instruction in &block.instructions {
                 let at = Addr(instruction.ip());
+                // The kernel makes a call of it, even if it is none now.
+                let static_call = { image.sites().overlapping(Span::new(at, 1)) }
+                    .any(|site| site.kind == SiteKind::StaticCall);
                 let branches = !matches!(
                     instruction.flow_control(),
                     FlowControl::Next | FlowControl::Return
                 );
-                if !branches {
+                if !branches && !static_call {
                     continue;
                 }
-                if instruction.op0_kind() != OpKind::NearBranch64 || image.decided(at).is_some() {
+                if instruction.op0_kind() != OpKind::NearBranch64
+                    || static_call
+                    || image.decided(at).is_some()
+                {
                     return Err(below("leads where nobody knows before it runs"));
                 }
                 let to = Addr(instruction.near_branch_target());

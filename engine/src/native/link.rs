@@ -16,6 +16,10 @@ use crate::{Addr, Image};
 
 type File<'f> = object::File<'f>;
 
+/// No section lies at a multiple of more bytes: more than a cache line serves nothing, and the arena has
+/// better uses for the room between.
+const MOST_ALIGN: u64 = 2048;
+
 /// What came of it, and what the check wants to know.
 pub(super) struct Linked {
     pub(super) code: NativeCode,
@@ -43,7 +47,7 @@ pub(super) fn link(
     let text = { placed.iter().filter(|one| one.is_text) }
         .filter_map(|one| {
             let size = file.section_by_index(one.index).ok()?.size();
-            Some(one.offset as u64 + size)
+            (one.offset as u64).checked_add(size)
         })
         .max();
     let base = |index: SectionIndex| {
@@ -75,8 +79,9 @@ pub(super) fn link(
                     ));
                 }
             };
-            let at = one.offset + usize::try_from(offset).unwrap_or(usize::MAX / 2);
-            fill(&mut bytes, at, address, target, &relocation)
+            let at = usize::try_from(offset).ok();
+            let at = at.and_then(|at| one.offset.checked_add(at));
+            at.and_then(|at| fill(&mut bytes, at, address, target, &relocation))
                 .ok_or_else(|| unfit(name, &relocation))?;
         }
     }
@@ -99,6 +104,7 @@ pub(super) fn link(
     functions.dedup();
     let code = NativeCode {
         file: native.file.clone(),
+        object: native.object.clone(),
         address,
         bytes: bytes.into(),
         text: text.unwrap_or(0),
@@ -145,6 +151,13 @@ fn place(file: &File<'_>) -> Result<(Vec<Placed>, Vec<u8>), String> {
     let (mut placed, mut bytes) = (Vec::new(), Vec::new());
     let texts = texts.into_iter().map(|section| (section, true));
     for (section, is_text) in texts.chain(constants.into_iter().map(|section| (section, false))) {
+        if section.align() > MOST_ALIGN {
+            return Err(format!(
+                "its section {} is to lie at a multiple of {} bytes, and {MOST_ALIGN} are the most there are",
+                section.name().unwrap_or_default(),
+                section.align()
+            ));
+        }
         let align = usize::try_from(section.align()).unwrap_or(1).max(1);
         bytes.resize(bytes.len().next_multiple_of(align), INT3);
         placed.push(Placed {
@@ -170,24 +183,19 @@ fn fill(
     };
     let value = target.0.wrapping_add_signed(relocation.addend());
     let from = value.wrapping_sub(address.add(at as u64).0).cast_signed();
-    let near = |value: i64| Some(i32::try_from(value).ok()?.to_le_bytes());
+    let near = |value: i64| i32::try_from(value).ok().map(i32::to_le_bytes);
     match r_type {
-        elf::R_X86_64_PC32 | elf::R_X86_64_PLT32 => {
-            bytes.get_mut(at..at + 4)?.copy_from_slice(&near(from)?);
-        }
-        elf::R_X86_64_32S => {
-            bytes
-                .get_mut(at..at + 4)?
-                .copy_from_slice(&near(value.cast_signed())?);
-        }
-        elf::R_X86_64_64 => bytes
-            .get_mut(at..at + 8)?
-            .copy_from_slice(&value.to_le_bytes()),
-        elf::R_X86_64_PC64 => bytes
-            .get_mut(at..at + 8)?
-            .copy_from_slice(&from.to_le_bytes()),
-        _ => return None,
+        elf::R_X86_64_PC32 | elf::R_X86_64_PLT32 => write(bytes, at, &near(from)?),
+        elf::R_X86_64_32S => write(bytes, at, &near(value.cast_signed())?),
+        elf::R_X86_64_64 => write(bytes, at, &value.to_le_bytes()),
+        elf::R_X86_64_PC64 => write(bytes, at, &from.to_le_bytes()),
+        _ => None,
     }
+}
+
+fn write(bytes: &mut [u8], at: usize, value: &[u8]) -> Option<()> {
+    let end = at.checked_add(value.len())?;
+    bytes.get_mut(at..end)?.copy_from_slice(value);
     Some(())
 }
 

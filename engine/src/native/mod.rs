@@ -23,6 +23,8 @@ use crate::{Addr, Image, Span};
 pub struct NativeCode {
     /// The object file's name, for people.
     pub file: Arc<str>,
+    /// The object file that it was linked from: others may have the same name.
+    pub object: Arc<[u8]>,
     /// Where it goes: in the arena.
     pub address: Addr,
     /// Code, then constants.
@@ -38,6 +40,12 @@ impl NativeCode {
     #[must_use]
     pub fn span(&self) -> Span {
         Span::new(self.address, self.bytes.len() as u64)
+    }
+
+    /// Whether it is of that function's file.
+    #[must_use]
+    pub fn is_of(&self, native: &Native) -> bool {
+        self.file == native.file && self.object == native.object
     }
 
     /// Where a function of it begins.

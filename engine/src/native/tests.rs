@@ -10,6 +10,7 @@ use crate::image::fixture::Fixture;
 
 mod frame;
 mod instructions;
+mod links;
 
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../instruments/native");
 

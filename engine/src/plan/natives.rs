@@ -1,8 +1,6 @@
 //! The code of native instruments: at the start of the arena, before all patches.
 
-use std::sync::Arc;
-
-use gilk_instruments::{Definition, Native};
+use gilk_instruments::Definition;
 
 use super::PlannedInstrument;
 use super::build::{missing, refused};
@@ -40,7 +38,7 @@ impl Natives {
             let Some(native) = &one.definition.native else {
                 continue;
             };
-            if natives.codes.iter().any(|known| same(known, native)) {
+            if natives.codes.iter().any(|known| known.is_of(native)) {
                 continue;
             }
             let address = layout.arena.start.add(natives.length);
@@ -70,14 +68,9 @@ impl Natives {
         let Some(native) = &definition.native else {
             return Ok(None);
         };
-        let code = self.codes.iter().find(|code| same(code, native));
+        let code = self.codes.iter().find(|code| code.is_of(native));
         let entry = code.and_then(|code| code.entry(&native.function));
         let entry = entry.ok_or_else(|| missing("a native function"))?;
         Ok(Some(Called { native, entry }))
     }
-}
-
-/// Whether it is the code of that function's file; no two of a session have the same name.
-fn same(code: &NativeCode, native: &Arc<Native>) -> bool {
-    code.file == native.file
 }

@@ -213,7 +213,7 @@ fn native(plan: &Plan, one: &PlannedInstrument) -> Result<Option<NativeCall>, St
     let Some(native) = &one.definition.native else {
         return Ok(None);
     };
-    let code = plan.natives.iter().find(|code| code.file == native.file);
+    let code = plan.natives.iter().find(|code| code.is_of(native));
     let entry = code.and_then(|code| code.entry(&native.function));
     let entry =
         entry.ok_or_else(|| format!("the function of instrument {} is not in the plan", one.id))?;

@@ -14,6 +14,8 @@ use super::state::{Compare, RAX, Since, State};
 use super::step::Machine;
 use super::value::{Atom, Value};
 use super::violation::Violation;
+use crate::cfg::Cfg;
+use crate::image::SiteKind;
 use crate::native::NativeCode;
 use crate::plan::Plan;
 use crate::{Addr, Image, Span};
@@ -140,17 +142,7 @@ fn walk(image: &Image, plan: &Plan, code: &NativeCode) -> Result<(), String> {
             continue;
         }
         if !span.contains(at) {
-            let called = image
-                .function_at(at)
-                .filter(|function| function.span.start == at);
-            let mut planned = plan.functions.iter();
-            let left_alone = called
-                .is_some_and(|called| planned.all(|function| function.outline.span != called.span));
-            if !left_alone {
-                return Err(format!(
-                    "it leads to {at}, where no function begins that this session leaves alone"
-                ));
-            }
+            left_alone(image, plan, at)?;
             continue;
         }
         let offset = usize::try_from(span.start.to(at)).unwrap_or(usize::MAX);
@@ -169,6 +161,49 @@ fn walk(image: &Image, plan: &Plan, code: &NativeCode) -> Result<(), String> {
         };
         left.extend(on.then_some(Addr(instruction.next_ip())));
         left.extend(to.then_some(Addr(instruction.near_branch_target())));
+    }
+    Ok(())
+}
+
+/// Whether at `at` a function of the kernel begins from which control comes to none that the session changes.
+fn left_alone(image: &Image, plan: &Plan, at: Addr) -> Result<(), String> {
+    let called = { image.function_at(at) }.filter(|function| function.span.start == at);
+    let called = called.ok_or_else(|| format!("it leads to {at}, where no function begins"))?;
+    let mut left = vec![called.id];
+    let mut known = BTreeSet::new();
+    while let Some(function) = left.pop() {
+        if !known.insert(function) {
+            continue;
+        }
+        let cfg = Cfg::of(image, function);
+        let wrong =
+            |what: &str| format!("it leads to {at}, and from there to {}, {what}", cfg.name);
+        let mut planned = plan.functions.iter();
+        if planned.any(|planned| planned.outline.span == cfg.span) {
+            return Err(wrong("which this session does not leave alone"));
+        }
+        if cfg.blocks.is_empty() {
+            return Err(wrong("of which nothing is known"));
+        }
+        for instruction in cfg.blocks.iter().flat_map(|block| &block.instructions) {
+            let at = Addr(instruction.ip());
+            let rewritten = { image.sites().overlapping(Span::new(at, 1)) }
+                .any(|site| site.kind == SiteKind::StaticCall);
+            let to = match instruction.flow_control() {
+                _ if rewritten => None,
+                FlowControl::Next | FlowControl::Return => continue,
+                _ if instruction.op0_kind() == OpKind::NearBranch64 => {
+                    Some(Addr(instruction.near_branch_target()))
+                }
+                _ => None,
+            };
+            let to = to.ok_or_else(|| wrong("which leads where nobody knows"))?;
+            if cfg.span.contains(to) || image.is_return_thunk(to) {
+                continue;
+            }
+            let to = image.function_at(to);
+            left.push(to.ok_or_else(|| wrong("which leads to no function"))?.id);
+        }
     }
     Ok(())
 }

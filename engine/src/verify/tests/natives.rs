@@ -120,3 +120,103 @@ fn what_is_called_is_what_the_instrument_names_and_lies_apart() {
         plan.instruments[0].counter.as_mut().unwrap().slot += 7;
     });
 }
+
+/// An instrument that asks a function of the kernel, at `worker`; and counters.
+fn asking(function: &str, also: &[&str]) -> (Image, crate::Result<Plan>) {
+    let source = format!(
+        "GILK_INSTRUMENT(\"asks(arg0) samples things: Things.\");
+        gilk_word {function}(gilk_word);
+        gilk_word asks(gilk_word it) {{ return {function}(it) + 1; }}"
+    );
+    let mut library = Library::builtin().unwrap();
+    for definition in definitions(&source) {
+        library.add(definition).unwrap();
+    }
+    let mut placements = vec![placement("worker", 0, HookType::Pre, "asks")];
+    placements.extend(
+        also.iter()
+            .map(|one| placement(one, 0, HookType::Pre, "counter")),
+    );
+    let image = kernel().image();
+    let plan = plan(&image, &session(placements), &library, &layout());
+    (image, plan)
+}
+
+#[test]
+fn no_plan_calls_what_leads_to_an_instrument() {
+    for (function, also) in [("helper", "helper"), ("tail", "helper"), ("tail", "tail")] {
+        let (image, plan) = asking(function, &[]);
+        passes(&image, &plan.unwrap());
+        let refused = asking(function, &[also]).1.unwrap_err();
+        let by_rule = matches!(
+            &refused,
+            crate::Error::Refused { refusal, .. } if refusal.rule == crate::Rule::NativeUnsafe
+        );
+        assert!(by_rule, "{function}: {refused:?}");
+        assert!(
+            refused
+                .to_string()
+                .contains("has instruments in this session"),
+            "{refused}"
+        );
+    }
+}
+
+#[test]
+fn a_call_that_leads_to_an_instrument_is_found_out() {
+    let (image, plan) = asking("counted", &["helper"]);
+    let plan = plan.unwrap();
+    let code = &plan.natives[0];
+    let call = decoded(code.address, &code.bytes[..code.text as usize])
+        .into_iter()
+        .find(|one| one.is_call_near())
+        .unwrap();
+    let from = (call.ip() - code.address.0) as usize;
+    assert_eq!(call.near_branch_target(), Fixture::address(3));
+    // It calls the instrument's function, and one that goes there.
+    for number in [1, 2] {
+        let to = Fixture::address(number).wrapping_sub(call.next_ip()) as i32;
+        refused(
+            &image,
+            &plan,
+            "helper, which this session does not leave alone",
+            |plan| {
+                plan.natives[0].bytes[from + 1..from + 5].copy_from_slice(&to.to_le_bytes());
+            },
+        );
+    }
+}
+
+#[test]
+fn two_files_of_one_name_are_two() {
+    let mut library = Library::builtin().unwrap();
+    for (name, more) in [("first", 1), ("second", 2)] {
+        let source = format!(
+            "GILK_INSTRUMENT(\"{name}(arg0) samples things: Things.\");
+            gilk_word second(gilk_word it) {{ return it + {more}; }}
+            gilk_word first(gilk_word it) {{ return it - {more}; }}"
+        );
+        for definition in definitions(&source) {
+            library.add(definition).unwrap();
+        }
+    }
+    let all = ["first", "second"].map(|one| placement("worker", 0, HookType::Pre, one));
+    let image = kernel().image();
+    let plan = plan(&image, &session(all.into()), &library, &layout()).unwrap();
+    passes(&image, &plan);
+    let [first, second] = plan.natives.as_slice() else {
+        panic!("{:?}", plan.natives)
+    };
+    assert!(first.file == second.file && !first.span().overlaps(second.span()));
+    let called: Vec<u64> = { plan.patches.iter() }
+        .flat_map(|patch| decoded(patch.address, &patch.code))
+        .filter(|one| one.is_call_near())
+        .map(|one| one.near_branch_target())
+        .collect();
+    for entry in [
+        first.entry("first").unwrap(),
+        second.entry("second").unwrap(),
+    ] {
+        assert!(called.contains(&entry.0), "{entry}: {called:x?}");
+    }
+}
