@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::image::{Function, LiveParts};
-use gilk_engine::layout::{CounterBank, Events, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::placement::{Wanted, place};
 use gilk_engine::plan::{Plan, plan};
 use gilk_engine::session::Placement;
@@ -31,18 +31,10 @@ fn image() -> Image {
 }
 
 fn layout() -> RuntimeLayout {
+    let arena = Addr(0xffff_ffff_c000_0000);
     RuntimeLayout {
-        arena: Span::new(Addr(0xffff_ffff_c000_0000), 512 << 20),
-        unwinds: true,
-        faults: 1 << 16,
-        ring_base: Addr(0xffff_c900_0400_0000),
-        stride_log2: 21,
-        slots_log2: 16,
-        head: Gs(0x3_0000),
-        limit: Gs(0x3_0008),
-        lost_full: Gs(0x3_0010),
-        lost_unmatched: Gs(0x3_0018),
-        current: Gs(0x1_fbc0),
+        // Room for all hooks of many functions, and a counter for each.
+        arena: Span::new(arena, 512 << 20),
         counters: vec![
             CounterBank {
                 base: Gs(0x3_1000),
@@ -53,10 +45,8 @@ fn layout() -> RuntimeLayout {
                 slots: 1 << 24,
             },
         ],
-        timers: Addr(0xffff_c900_0800_0000),
-        timers_log2: 12,
         surroundings: Surroundings::supposed(2),
-        events: Events::default(),
+        ..RuntimeLayout::supposed(arena)
     }
 }
 

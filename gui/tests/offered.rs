@@ -50,6 +50,14 @@ fn gone() -> u32 {
         .unwrap()
 }
 
+/// The function, with all of its blocks in view.
+fn fitted() -> Window {
+    let mut harness = browsing(FUNCTION);
+    say(&mut harness, "fit graph");
+    settle(&mut harness);
+    harness
+}
+
 fn add_is_possible(harness: &Window) -> bool {
     let add = harness.get_by_label("Add instrument");
     !add.accesskit_node().is_disabled()
@@ -58,9 +66,7 @@ fn add_is_possible(harness: &Window) -> bool {
 #[test]
 fn an_argument_that_is_gone_is_refused_before_the_click() {
     let block = gone();
-    let mut harness = browsing(FUNCTION);
-    say(&mut harness, "fit graph");
-    settle(&mut harness);
+    let mut harness = fitted();
     click(&mut harness, "Instruments tab");
     fill(&mut harness, "Filter instruments", "argument-0");
     click(&mut harness, "instrument argument-0");
@@ -96,9 +102,7 @@ fn an_argument_that_is_gone_is_refused_before_the_click() {
 #[test]
 fn an_argument_that_is_gone_is_refused_as_it_is_typed() {
     let block = gone();
-    let mut harness = browsing(FUNCTION);
-    say(&mut harness, "fit graph");
-    settle(&mut harness);
+    let mut harness = fitted();
     click(&mut harness, &format!("block {block} of {FUNCTION}"));
     say(&mut harness, "new instrument");
     settle(&mut harness);

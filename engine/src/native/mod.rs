@@ -2,8 +2,8 @@
 //!
 //! What they compute is theirs to answer for, and no proof says it; that is why they stand behind a switch.
 //! What can be told from the bytes is: that they change nothing but general registers and what they have an
-//! address for, come back with all that their callers count on, take little of the stack, and call nothing of the kernel that a session has
-//! instruments in, or that may not be called from everywhere.
+//! address for, come back with all that their callers count on, take little of the stack, and call nothing of
+//! the kernel that a session has instruments in, or that may not be called from everywhere.
 
 mod callee;
 mod check;

@@ -4,9 +4,11 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use crate::Image;
+use iced_x86::Instruction;
+
 use crate::cfg::Cfg;
 use crate::image::{Decision, Function, FunctionId};
+use crate::{Addr, Image};
 
 /// Graphs that are looked at as one, and which of those given they are.
 pub(super) struct Family<'a> {
@@ -81,6 +83,14 @@ fn root(image: &Image, cfg: &Cfg) -> FunctionId {
     whole.unwrap_or(cfg.function)
 }
 
+/// Where the branch at the end of a block leads; that of a static key where the key sends it.
+pub(crate) fn branch_target(image: &Image, branch: &Instruction) -> Addr {
+    match image.decided(Addr(branch.ip())).map(|site| site.by) {
+        Some(Decision::StaticKey { target, .. }) => target,
+        _ => Addr(branch.near_branch_target()),
+    }
+}
+
 /// The parts that a function branches to.
 pub(crate) fn parts(image: &Image, cfg: &Cfg) -> Vec<FunctionId> {
     let mut parts: Vec<FunctionId> = Vec::new();
@@ -89,10 +99,7 @@ pub(crate) fn parts(image: &Image, cfg: &Cfg) -> Vec<FunctionId> {
         .iter()
         .filter_map(|block| block.instructions.last())
     {
-        let target = match image.decided(crate::Addr(last.ip())).map(|site| site.by) {
-            Some(Decision::StaticKey { target, .. }) => target,
-            _ => crate::Addr(last.near_branch_target()),
-        };
+        let target = branch_target(image, &last);
         if cfg.span.contains(target) || target.0 == 0 {
             continue;
         }

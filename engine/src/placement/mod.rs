@@ -35,7 +35,7 @@ mod whole;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use family::parts;
+pub(crate) use family::{branch_target, parts};
 pub use options::{BlockOptions, Choice, Cost, at_hook, at_instruction, options, place};
 pub use style::{Comparison, Style, StyleCost, Styled, compare, place_in_styles};
 

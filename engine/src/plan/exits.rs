@@ -1,8 +1,8 @@
 //! Where control leaves a function for good.
 
 use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind};
-use crate::image::{Decision, FunctionId};
-use crate::placement::parts;
+use crate::image::FunctionId;
+use crate::placement::{branch_target, parts};
 use crate::{Addr, Image, Refusal, Rule};
 
 /// An end of a block by which control leaves a function for good.
@@ -44,7 +44,8 @@ pub(super) fn exits(image: &Image, cfg: &Cfg) -> Result<Vec<Exit>, Refusal> {
             return Err(refusal.clone());
         }
         for block in &member.blocks {
-            let target = target(image, block);
+            let branch = block.instructions.last();
+            let target = branch.map_or(Addr(0), |branch| branch_target(image, &branch));
             let by = match block.end {
                 BlockEnd::Return => Leaves::Return,
                 BlockEnd::TailCall if inside(target) => continue,
@@ -82,17 +83,6 @@ fn unknown(block: &Block, why: &str) -> Refusal {
 fn last(block: &Block) -> Addr {
     let last = block.instructions.last();
     last.map_or(block.span.start, |last| Addr(last.ip()))
-}
-
-/// Where the branch at the end of a block leads.
-fn target(image: &Image, block: &Block) -> Addr {
-    let Some(last) = block.instructions.last() else {
-        return Addr(0);
-    };
-    match image.decided(Addr(last.ip())).map(|site| site.by) {
-        Some(Decision::StaticKey { target, .. }) => target,
-        _ => Addr(last.near_branch_target()),
-    }
 }
 
 /// Whether blocks of the function are entered by addresses, not only as its start or as fixups.
