@@ -61,11 +61,25 @@ pub(super) fn place_of(
     e.op(Instruction::with2(Code::Add_r64_rm64, entry, spare));
 }
 
-/// Stores `value` in the key's entry, or makes that free where it is 0. An entry that is free or the key's own is
+/// What becomes of a value that is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kept {
+    /// It takes the place of what was kept.
+    Stored,
+    /// It is added to that.
+    Added,
+}
+
+/// Stores or adds `value` in the key's entry, and makes that free where it has 0 then. An entry that is free or the key's own is
 /// made busy first: then nobody else touches it, no other CPU and no interrupt of the same thread, and what is
-/// another's is never written over. Through rax and rdx; the key is used up. Returns the way on which the entry
-/// is another's, or busy.
-pub(super) fn keep_entry(e: &mut Emitter, [value, key, entry]: [Register; 3]) -> Forward {
+/// another's is never written over. What is added to is read only then, so that whatever an interrupt adds is in
+/// it, or was counted as lost; a free entry has 0. Through rax and rdx; value and key are used up. Returns the way
+/// on which the entry is another's, or busy, and the value what it was.
+pub(super) fn keep_entry(
+    e: &mut Emitter,
+    kept: Kept,
+    [value, key, entry]: [Register; 3],
+) -> Forward {
     use Register::{EAX, RAX};
     busy_key(e, key);
     e.op(Instruction::with2(Code::Mov_r32_imm32, EAX, 0));
@@ -75,8 +89,13 @@ pub(super) fn keep_entry(e: &mut Emitter, [value, key, entry]: [Register; 3]) ->
     exchange(e, entry);
     let full = e.branch_forward(Code::Jne_rel32_64);
     e.land(free);
-    e.op(Instruction::with2(Code::Mov_rm64_r64, at(entry, 8), value));
-    e.op(Instruction::with2(Code::Test_rm64_r64, value, value));
+    let word = at(entry, 8);
+    let zero = match kept {
+        Kept::Stored => Instruction::with2(Code::Test_rm64_r64, value, value),
+        Kept::Added => Instruction::with2(Code::Add_r64_rm64, value, word),
+    };
+    e.op(zero);
+    e.op(Instruction::with2(Code::Mov_rm64_r64, word, value));
     e.op(Instruction::with2(Code::Cmove_r64_rm64, key, value));
     e.op(Instruction::with2(Code::Mov_rm64_r64, at(entry, 0), key));
     full

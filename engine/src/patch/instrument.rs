@@ -5,7 +5,7 @@ use gilk_instruments::{Program, Sampled};
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::emit::{Emitter, Faulting, Forward, at, gs, indexed};
-use super::entry::{empty, find_entry, keep_entry, own_entry};
+use super::entry::{Kept, empty, find_entry, keep_entry, own_entry};
 use super::registers::{Registers, sampled_argument};
 use super::{Hooked, compile, native};
 use crate::Addr;
@@ -247,7 +247,7 @@ fn start_timer(
     find_entry(e, hooked.timer, layout, [key, entry, tsc]);
     read_tsc(e);
     e.op(Instruction::with2(Code::Mov_r64_rm64, tsc, Register::RDX));
-    let full = keep_entry(e, [tsc, key, entry]);
+    let full = keep_entry(e, Kept::Stored, [tsc, key, entry]);
     e.land(full);
 }
 

@@ -58,7 +58,6 @@ impl<'a> Hit<'a> {
         let next = Progress {
             stage: Stage::Nothing,
             cleared: false,
-            time: None,
             steps: progress.steps.saturating_add(1),
         };
         let all = self.probe().map_or(0, steps);

@@ -34,8 +34,6 @@ pub(super) struct Progress {
     pub(super) stage: Stage,
     /// Whether the timer is stopped.
     pub(super) cleared: bool,
-    /// The time that a timer which starts has written.
-    pub(super) time: Option<Value>,
     /// Of a probe in the language: its steps that are done.
     pub(super) steps: u16,
 }
@@ -61,8 +59,11 @@ pub(super) enum Stage {
     },
     /// The entry is not free.
     Taken { entry: Value },
-    /// The entry is its own and busy. Whether what it keeps is written.
-    Owned { entry: Value, written: bool },
+    /// The entry is its own and busy. What has been written there to be kept.
+    Owned {
+        entry: Value,
+        written: Option<Value>,
+    },
     /// What is to be kept finds no room, or the timer to be stopped does not run: to be counted.
     Full,
     /// An aggregate of two words: the first is counted in.
@@ -112,9 +113,6 @@ impl Progress {
     /// Whether a value that progress depends on is made of `atom`.
     pub(super) fn mentions(self, values: &Values, atom: &Atom) -> bool {
         let gone = |value| values.mentions(value, atom);
-        if self.time.is_some_and(gone) {
-            return true;
-        }
         match self.stage {
             Stage::Nothing | Stage::Full | Stage::Counted | Stage::Tallied(_) | Stage::Raising => {
                 false
@@ -122,9 +120,8 @@ impl Progress {
             Stage::Trying { head, tsc } | Stage::Reserved { head, tsc, .. } => {
                 gone(head) || gone(tsc)
             }
-            Stage::Exchanging { entry, .. }
-            | Stage::Taken { entry }
-            | Stage::Owned { entry, .. } => gone(entry),
+            Stage::Exchanging { entry, .. } | Stage::Taken { entry } => gone(entry),
+            Stage::Owned { entry, written } => gone(entry) || written.is_some_and(gone),
         }
     }
 

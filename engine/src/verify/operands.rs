@@ -99,7 +99,7 @@ impl<'a> Machine<'a> {
                 let read = self.read(Atom::Timer { at, word, entry }, state, progress)?;
                 let kept = Stage::Owned {
                     entry,
-                    written: false,
+                    written: None,
                 };
                 if word == 8 && progress.stage == kept {
                     state.learn(Fact::Mine(read));

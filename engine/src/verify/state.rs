@@ -39,7 +39,8 @@ pub(super) enum Fact {
     NonZero(Value),
     /// The truth is 1.
     Holds(Value),
-    /// It was read out of an entry of the table of timers that was its own and busy.
+    /// It was read out of an entry of the table of timers while that was its own and busy, and none was made so
+    /// since.
     Mine(Value),
 }
 
@@ -161,6 +162,11 @@ impl State {
         {
             self.facts.insert(place, fact);
         }
+    }
+
+    /// An entry of the table of timers is about to become its own: no reading was of it as it is then.
+    pub(super) fn disown(&mut self) {
+        self.facts.retain(|fact| !matches!(fact, Fact::Mine(_)));
     }
 
     /// The instruction that names `atom` runs again: what it read before is now something else, and

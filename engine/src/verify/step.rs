@@ -295,6 +295,8 @@ impl<'a> Machine<'a> {
             let progress = self.hit(one).exchanged(progress, success);
             let mut state = state.clone();
             state.set(RAX, Value::UNKNOWN);
+            // What was read before stood there before.
+            state.disown();
             Box::new(Way {
                 state,
                 progress,

@@ -1,22 +1,26 @@
 //! The table of what threads and calls keep: where entries are, and how they may be changed. An entry that is
-//! free, or one's own, is made busy by `lock cmpxchg`; then what it keeps is written, then its owner. So nobody
-//! writes over what is another's, nor does an interrupt over what its own thread is writing.
+//! free, or one's own, is made busy by `lock cmpxchg`; then what it keeps is read, if it is added to, and written,
+//! then its owner. So nobody writes over what is another's, nor does an interrupt over what its own thread is
+//! writing, nor is lost what an interrupt has added.
 
 use gilk_instruments::Program;
-use gilk_instruments::program::{ActionKind, Expr, ExprKind};
+use gilk_instruments::program::ActionKind;
 
 use super::hit::{Hit, Progress, Stage, Step};
 use super::program::Key;
-use super::state::State;
+use super::state::{Fact, State};
 use super::value::{Atom, Value, Values};
 use crate::layout::RuntimeLayout;
 use crate::patch::TIMER_BUSY;
 
 /// What an instrument is to keep in its entry.
-struct Keeping {
-    key: Key,
-    /// `None` is any reading of the clock.
-    value: Option<Value>,
+#[derive(Clone, Copy)]
+enum Kept {
+    /// Any reading of the clock.
+    Clock,
+    Stored(Value),
+    /// Added to what it has.
+    Added(Value),
 }
 
 impl Hit<'_> {
@@ -50,42 +54,33 @@ impl Hit<'_> {
         matches!(self.values.as_atom(value), Some(Atom::Timer { word: 8, entry: at, .. }) if *at == entry)
     }
 
-    fn keeping(&mut self, progress: Progress, state: &State) -> Option<Keeping> {
-        let key = Key::Thread(self.expected.timer);
+    fn keeping(&mut self, progress: Progress, state: &State) -> Option<(Key, Kept)> {
+        let timer = Key::Thread(self.expected.timer);
         match self.expected.program {
-            Program::StartTimer => Some(Keeping { key, value: None }),
-            Program::StopTimer if !progress.cleared => Some(Keeping {
-                key,
-                value: Some(self.values.constant(0)),
-            }),
+            Program::StartTimer => Some((timer, Kept::Clock)),
+            Program::StopTimer if !progress.cleared => {
+                Some((timer, Kept::Stored(self.values.constant(0))))
+            }
             _ => {
                 let place = self.place(progress, state)?;
-                let (ActionKind::Store(id, expr) | ActionKind::Add(id, expr)) =
-                    &self.action(progress)?.kind
-                else {
-                    return None;
+                let (id, expr, kept): (_, _, fn(Value) -> Kept) = match &self.action(progress)?.kind
+                {
+                    ActionKind::Store(id, expr) => (id, expr, Kept::Stored),
+                    ActionKind::Add(id, expr) => (id, expr, Kept::Added),
+                    _ => return None,
                 };
                 let key = place.probed.home(*id).and_then(Key::of)?;
-                let mut value = place.value(self.values, expr);
-                if matches!(self.action(progress)?.kind, ActionKind::Add(..)) {
-                    let read = Expr {
-                        kind: ExprKind::Variable(*id),
-                        ..expr.clone()
-                    };
-                    let old = place.value(self.values, &read);
-                    value = self.values.add(value, old);
-                }
-                (!value.is_unknown()).then_some(Keeping {
-                    key,
-                    value: Some(value),
-                })
+                let value = place.value(self.values, expr);
+                (!value.is_unknown()).then(|| (key, kept(value)))
             }
         }
     }
 
-    /// Whether what is to be kept is not 0, as a number.
+    /// Whether what is to be stored or added is not 0, as a number.
     pub(super) fn not_zero(&mut self, progress: Progress, state: &State) -> Option<Value> {
-        let value = self.keeping(progress, state)?.value?;
+        let (Kept::Stored(value) | Kept::Added(value)) = self.keeping(progress, state)?.1 else {
+            return None;
+        };
         let zero = self.values.constant(0);
         let none = self.values.equal(value, zero);
         Some(self.values.not(none)).filter(|truth| !truth.is_unknown())
@@ -99,10 +94,10 @@ impl Hit<'_> {
         [old, new]: [Value; 2],
         state: &State,
     ) -> Step {
-        let Some(kept) = self.keeping(progress, state) else {
+        let Some((owner, kept)) = self.keeping(progress, state) else {
             return Err("it changes the table of timers, and its instrument keeps nothing".into());
         };
-        let key = self.key_of(kept.key);
+        let key = self.key_of(owner);
         let busy = self.values.constant(TIMER_BUSY);
         if new.is_unknown() || new != self.values.xor(key, busy) {
             return Err("what it makes busy is not its own key's".into());
@@ -114,12 +109,12 @@ impl Hit<'_> {
             _ => return Err("it makes an entry busy where that is not its turn".into()),
         };
         // Only what is 0 in any case is not worth a free entry.
-        let zero = { kept.value }.is_some_and(|value| self.values.as_constant(value) == Some(0));
+        let zero = matches!(kept, Kept::Stored(value) if self.values.as_constant(value) == Some(0));
         if !(free && self.expected.program != Program::StopTimer || old == key && (zero || !first))
         {
             return Err("it makes an entry busy that is neither free nor its own".into());
         }
-        self.entries.push((kept.key, entry));
+        self.entries.push((owner, entry));
         let stage = Stage::Exchanging { entry, free, first };
         Ok(Some(Progress { stage, ..progress }))
     }
@@ -133,7 +128,7 @@ impl Hit<'_> {
         match (self.expected.program, success) {
             (_, true) => to(Stage::Owned {
                 entry,
-                written: false,
+                written: None,
             }),
             (_, false) if free => to(Stage::Taken { entry }),
             (Program::StartTimer, false) => None,
@@ -159,35 +154,30 @@ impl Hit<'_> {
         let Some((_, word)) = found.filter(|(known, _)| *known == entry) else {
             return Err("it writes outside of its entry of the table of timers".into());
         };
-        let Some(kept) = self.keeping(progress, state) else {
+        let Some((owner, kept)) = self.keeping(progress, state) else {
             return Err("its instrument keeps nothing".into());
         };
-        if word == 8 && !written {
-            let right = match kept.value {
-                Some(value) => value == stored,
-                None => matches!(self.values.as_atom(stored), Some(Atom::Tsc(_))),
-            };
-            if !right || stored.is_unknown() {
-                return Err("what it keeps is not the value of its program".into());
+        let value = match (word, written) {
+            (0, Some(value)) => value,
+            (8, None) => {
+                let right = match kept {
+                    Kept::Clock => matches!(self.values.as_atom(stored), Some(Atom::Tsc(_))),
+                    Kept::Stored(value) => value == stored,
+                    Kept::Added(value) => {
+                        let old = self.values.sub(stored, value);
+                        self.is_kept_in(old, entry) && state.knows(Fact::Mine(old))
+                    }
+                };
+                if !right || stored.is_unknown() {
+                    return Err("what it keeps is not the value of its program".into());
+                }
+                let written = Some(stored);
+                let stage = Stage::Owned { entry, written };
+                return Ok(Some(Progress { stage, ..progress }));
             }
-            let stage = Stage::Owned {
-                entry,
-                written: true,
-            };
-            let time = kept.value.is_none().then_some(stored);
-            return Ok(Some(Progress {
-                stage,
-                time: time.or(progress.time),
-                ..progress
-            }));
-        }
-        if word != 0 || !written {
-            return Err("what it keeps is written before its owner, each once".into());
-        }
-        let Some(value) = kept.value.or(progress.time) else {
-            return Err("the time that it keeps is not known".into());
+            _ => return Err("what it keeps is written before its owner, each once".into()),
         };
-        let key = self.key_of(kept.key);
+        let key = self.key_of(owner);
         let zero = self.values.constant(0);
         let none = self.values.equal(value, zero);
         let owner = self.values.select(none, value, key);

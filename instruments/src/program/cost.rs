@@ -101,10 +101,9 @@ impl Checked {
             + match *kind {
                 ActionKind::Sample(_) => instructions(18),
                 ActionKind::Store(id, _) => stored(scope(id)),
-                // An old value is read first where it cannot be added to in one instruction.
                 ActionKind::Add(id, _) => match scope(id) {
                     Scope::Cpu | Scope::Global => stored(scope(id)) + instructions(2),
-                    keyed => variable(keyed) + stored(keyed) + instructions(1),
+                    keyed => stored(keyed),
                 },
                 ActionKind::Update(id, _) => {
                     instructions(match self.aggregate(id).map(|known| known.kind) {

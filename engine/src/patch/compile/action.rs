@@ -7,16 +7,16 @@ use gilk_instruments::program::{
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::expression::Operand;
-use super::{Compiler, Home, added_to, leaf};
+use super::{Compiler, Home, leaf};
 use crate::layout::{CounterSlot, Gs};
 use crate::patch::emit::{at, gs, indexed};
-use crate::patch::entry::{empty, find_entry, keep_entry, own_entry, place_of};
+use crate::patch::entry::{Kept, empty, find_entry, keep_entry, own_entry, place_of};
 use crate::patch::instrument::{Lost, Value, sample};
 
 impl<'c> Compiler<'c> {
     pub(super) fn action(&mut self, action: &'c Action) {
         if let Some(value) = action.kind.value() {
-            self.pin(value, added_to(self.probed, action));
+            self.pin(value);
         }
         match &action.kind {
             ActionKind::Sample(value) => self.sample(value),
@@ -91,7 +91,7 @@ impl<'c> Compiler<'c> {
             Some(home @ (Home::Thread(_) | Home::Call(_))) if is_zero(expr) => self.forget(home),
             Some(home @ (Home::Thread(_) | Home::Call(_))) => {
                 self.value(expr, 0);
-                self.keep(home);
+                self.keep(home, Kept::Stored);
             }
             home => self.put_in_word(home, expr, (Code::Mov_rm64_r64, Code::Mov_rm64_imm32)),
         }
@@ -101,10 +101,7 @@ impl<'c> Compiler<'c> {
         match self.probed.home(id) {
             Some(home @ (Home::Thread(_) | Home::Call(_))) => {
                 self.value(expr, 0);
-                self.read(super::Leaf::Variable(id), 1);
-                let (to, old) = (self.work(0), self.work(1));
-                self.op(Code::Add_r64_rm64, to, old);
-                self.keep(home);
+                self.keep(home, Kept::Added);
             }
             home => self.put_in_word(home, expr, (Code::Add_rm64_r64, Code::Add_rm64_imm32)),
         }
@@ -127,12 +124,12 @@ impl<'c> Compiler<'c> {
         }
     }
 
-    /// The first register goes into an entry of the running task, or of this call. Where that is another's the
-    /// loss is counted.
-    fn keep(&mut self, home: Home) {
+    /// The first register goes into an entry of the running task, or of this call, or is added to what that has.
+    /// Where it is another's the loss is counted.
+    fn keep(&mut self, home: Home, kept: Kept) {
         let [value, key, entry, through] = [0, 1, 2, 3].map(|number| self.work(number));
         self.find(home, [key, entry, through]);
-        let from = keep_entry(self.e, [value, key, entry]);
+        let from = keep_entry(self.e, kept, [value, key, entry]);
         let (end, counter) = (self.e.here(), self.no_room());
         let full = Lost::Room {
             from,

@@ -2,7 +2,7 @@
 
 use super::{
     Action, ActionKind, AggregateKind, BinaryOp, Expr, ExprKind, Home, Input, Probed, Scope,
-    added_to, input_register, repeated,
+    input_register, repeated,
 };
 use crate::layout::RuntimeLayout;
 
@@ -60,12 +60,11 @@ impl Demand {
 
     /// An expression, and what is mentioned more than once in it.
     fn step(probed: &Probed, expr: &Expr) -> Self {
-        Self::of_expr(probed, expr).behind(repeated(expr, None).len())
+        Self::of_expr(probed, expr).behind(repeated(expr).len())
     }
 
     fn of_action(probed: &Probed, action: &Action, layout: &RuntimeLayout) -> Self {
-        let also = added_to(probed, action);
-        let kept = { action.kind.value() }.map_or(0, |expr| repeated(expr, also).len());
+        let kept = { action.kind.value() }.map_or(0, |expr| repeated(expr).len());
         let far = |slot| {
             layout
                 .counter(slot)
@@ -73,16 +72,13 @@ impl Demand {
         };
         // A word that no displacement reaches is reached through the second register.
         let word = |slot| Self::of(if far(slot) { 2 } else { 0 });
-        let variable = |id, adds: bool| match probed.home(id) {
-            // An old value is read beside the one that is added.
-            Some(Home::Thread(_) | Home::Call(_)) => Self::fixed(if adds { 5 } else { 4 }),
-            Some(Home::Cpu(slot)) => word(slot),
-            _ => Self::of(2),
-        };
         let own = match action.kind {
             ActionKind::Sample(_) => Self::fixed(3),
-            ActionKind::Store(id, _) => variable(id, false),
-            ActionKind::Add(id, _) => variable(id, true),
+            ActionKind::Store(id, _) | ActionKind::Add(id, _) => match probed.home(id) {
+                Some(Home::Thread(_) | Home::Call(_)) => Self::fixed(4),
+                Some(Home::Cpu(slot)) => word(slot),
+                _ => Self::of(2),
+            },
             ActionKind::Update(id, _) => match probed.aggregate(id) {
                 Some((aggregate, first)) => match aggregate.kind {
                     AggregateKind::Min | AggregateKind::Max => Self::fixed(2),

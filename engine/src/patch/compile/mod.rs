@@ -197,20 +197,9 @@ fn leaf(expr: &Expr) -> Option<Leaf<'_>> {
     })
 }
 
-/// What an action reads besides its expression: a variable in the table of timers that it adds to.
-fn added_to(probed: &Probed, action: &Action) -> Option<Leaf<'static>> {
-    match action.kind {
-        ActionKind::Add(id, _) => {
-            let keyed = matches!(probed.home(id)?, Home::Thread(_) | Home::Call(_));
-            keyed.then_some(Leaf::Variable(id))
-        }
-        _ => None,
-    }
-}
-
-/// What is mentioned more than once, `also` being mentioned besides.
-fn repeated<'e>(expr: &'e Expr, also: Option<Leaf<'e>>) -> Vec<Leaf<'e>> {
-    let mut seen: Vec<Leaf<'e>> = also.into_iter().collect();
+/// What is mentioned more than once.
+fn repeated(expr: &Expr) -> Vec<Leaf<'_>> {
+    let mut seen = Vec::new();
     let mut twice = Vec::new();
     let mut nodes = vec![expr];
     while let Some(node) = nodes.pop() {
@@ -282,10 +271,10 @@ impl<'c> Compiler<'c> {
     }
 
     /// Reads what `expr` mentions more than once, into the last registers there are.
-    fn pin(&mut self, expr: &'c Expr, also: Option<Leaf<'c>>) {
+    fn pin(&mut self, expr: &'c Expr) {
         self.pinned.clear();
         let mut last = self.registers.work.len();
-        for leaf in repeated(expr, also) {
+        for leaf in repeated(expr) {
             last = last.saturating_sub(1);
             self.read(leaf, 0);
             let (from, to) = (self.work(0), self.work(last));

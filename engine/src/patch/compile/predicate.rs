@@ -9,7 +9,7 @@ use crate::patch::emit::Forward;
 impl<'c> Compiler<'c> {
     /// Emits the tests; each of the branches is taken if it does not hold.
     pub(super) fn predicate(&mut self, expr: &'c Expr) -> Vec<Forward> {
-        self.pin(expr, None);
+        self.pin(expr);
         let mut skips = Vec::new();
         self.tests(expr, &mut skips);
         self.pinned.clear();

@@ -131,7 +131,7 @@ const PROGRAMS: [&str; 23] = [
     "hit / comm == \"swapper/0\" || (s64)arg1 < -3 / { sample(arg0 + arg1 * 3) }",
     "hit { sample((arg0 >> 3) / 10 + arg1 % 7 + (arg2 & 0xff) * tid) }",
     "cpu @c; global @g; hit { @c = arg0; @g += arg1; @c += 5 }",
-    "global @g; thread @t; hit { @g = cpu; @t += arg0 }",
+    "global @g; thread @t; hit { @g = cpu; @t += arg0; @t += @g }",
     "thread @t; hit / @t == 0 / { @t = arg0 | 1; sample(@t + nsecs) }",
     "hit { @a = sum(arg0); @b = avg(arg1); @c = max(arg2); @d = min((s64)arg0) }",
     "hit { @a = hist(arg0); @b = hist((s64)arg1) }",
@@ -150,7 +150,7 @@ const PROGRAMS: [&str; 23] = [
     "entry { sample(arg6 - arg7 * 3); @a = hist(reg(\"sp\")) }",
     "thread @t; entry { @t = 0; sample(@t) }",
     "call @c; entry { @c = arg0 - 7; sample(arg0); @c = 0 }",
-    "thread @t; entry / arg0 / { @t -= arg1 }",
+    "thread @t; entry / arg0 / { @t -= arg1; sample(@t) }",
 ];
 
 fn programs() -> impl Iterator<Item = Plan> {
