@@ -5,8 +5,10 @@
 //!     -C code-model=kernel -C no-redzone=yes -C force-unwind-tables=no example.rs
 //! ```
 //!
-//! What may panic is refused, for a panic would stop the kernel: `wrapping_add` and `get` instead of `+` and
-//! brackets. `gilk.h` says what a line of the list may have.
+//! Whoever has arrays in it or copies structures needs `--target x86_64-unknown-none` too: on other targets
+//! these are filled by vector registers, which are refused. What may panic is refused, for a panic would stop
+//! the kernel: `wrapping_add` and `get` instead of `+` and brackets. `gilk.h` says what a line of the list may
+//! have.
 #![no_std]
 
 const LINE: &[u8; 72] = b"pages-in-rust(arg0, arg1) samples pages: How many pages a range touches\0";

@@ -25,11 +25,14 @@
  *	cc -c -O2 -mcmodel=kernel -mno-red-zone -mgeneral-regs-only -fno-pic -fno-jump-tables \
  *		-fno-stack-protector -fno-asynchronous-unwind-tables -fcf-protection=none
  *
+ * and GCC, if there are large arrays, with -mstringop-strategy=loop too: string instructions are refused.
+ *
  * It runs at every hit, in whatever the kernel is doing, interrupts and locked sections included: it must
  * not sleep, not wait for a lock, and not use an address that may not be there. Data that changes has no
  * place in it. It may call functions of the kernel by name, if all that they lead to is known and has no
  * instruments in the session. Inline assembly has to name every register that it changes: a function from
- * which rbx, rbp, r12 to r15 or rsp may come back changed is refused.
+ * which rbx, rbp, r12 to r15 or rsp may come back changed is refused. An index has to stay in its array: that
+ * is yours to see to.
  */
 #ifndef GILK_H
 #define GILK_H

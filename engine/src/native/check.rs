@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{
-    Code, CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind,
-    Register,
+    Code, CpuidFeature, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
+    Mnemonic, OpKind, Register,
 };
 
 use super::NativeCode;
 use super::frame::Frame;
+use super::state::is_write;
 use crate::{Addr, Span};
 
 /// Bytes of stack that a native function may take with all that it calls of its own file. A kernel stack has
@@ -17,7 +18,8 @@ const MOST_STACK: u64 = 1024;
 
 /// Instructions for whatever privilege that change what the kernel counts on: the segments, the flags that
 /// are no results, the stack as nobody reckons it, or for how long the processor stands still.
-const CHANGES: [Mnemonic; 21] = [
+const CHANGES: [Mnemonic; 22] = [
+    Mnemonic::Cld,
     Mnemonic::Enter,
     Mnemonic::Ldmxcsr,
     Mnemonic::Lds,
@@ -136,8 +138,9 @@ pub(super) fn check(
             .map_err(|(at, why)| format!("{} {why}", place(code, at)))?;
         frames.insert(function, frame);
     }
+    let mut depths = BTreeMap::new();
     for &function in &left {
-        let deep = depth(&frames, function, &mut Vec::new()).ok_or_else(|| {
+        let deep = depth(&frames, function, &mut depths).ok_or_else(|| {
             format!(
                 "{} may call itself, and nobody knows how often",
                 place(code, function)
@@ -154,20 +157,25 @@ pub(super) fn check(
 }
 
 /// Bytes of the stack below a function's return address; `None` if it calls itself, or others that do.
-fn depth(all: &BTreeMap<Addr, Frame>, function: Addr, above: &mut Vec<Addr>) -> Option<u64> {
-    if above.contains(&function) {
-        return None;
+/// `known` has those that were reckoned, and `None` for those that are being reckoned.
+fn depth(
+    all: &BTreeMap<Addr, Frame>,
+    function: Addr,
+    known: &mut BTreeMap<Addr, Option<u64>>,
+) -> Option<u64> {
+    if let Some(known) = known.get(&function) {
+        return *known;
     }
     let Some(frame) = all.get(&function) else {
         return Some(0);
     };
-    above.push(function);
+    known.insert(function, None);
     let mut deepest = frame.bytes;
     for (&to, &bytes) in &frame.calls {
-        let below = depth(all, to, above)?.saturating_add(8);
+        let below = depth(all, to, known)?.saturating_add(8);
         deepest = deepest.max(bytes.saturating_add(below));
     }
-    above.pop();
+    known.insert(function, Some(deepest));
     Some(deepest)
 }
 
@@ -209,14 +217,31 @@ fn forbidden(instruction: &Instruction) -> Option<&'static str> {
         .all(|feature| PLAIN.contains(feature));
     if !registers.all(Register::is_gpr) || !plain {
         return Some(
-            "uses or changes what the kernel does not save; compile it with -mgeneral-regs-only",
+            "uses or changes what the kernel does not save; compile it with -mgeneral-regs-only, and Rust for x86_64-unknown-none",
         );
     }
     if instruction.is_string_instruction() {
-        return Some("copies or fills by a string instruction, whose direction nobody has set");
+        return Some(
+            "copies or fills by a string instruction, whose direction nobody has set; compile it with -mstringop-strategy=loop",
+        );
+    }
+    if writes_constant(instruction) {
+        return Some("writes to code or to a constant, where nothing can be written");
     }
     let fs = instruction.segment_prefix() == Register::FS;
     fs.then_some("uses fs:, which is the user's; compile it with -fno-stack-protector")
+}
+
+/// Whether it writes where only code and constants are: at an address that stands in it.
+fn writes_constant(instruction: &Instruction) -> bool {
+    let named = (0..instruction.op_count()).any(|op| instruction.op_kind(op) == OpKind::Memory)
+        && matches!(instruction.memory_base(), Register::None | Register::RIP)
+        && instruction.memory_index() == Register::None
+        && instruction.segment_prefix() != Register::GS;
+    named && {
+        let mut info = InstructionInfoFactory::new();
+        { info.info(instruction).used_memory().iter() }.any(|memory| is_write(memory.access()))
+    }
 }
 
 fn place(code: &NativeCode, at: Addr) -> String {

@@ -3,13 +3,15 @@
 //! What they compute is theirs to answer for, and no proof says it; that is why they stand behind a switch.
 //! What can be told from the bytes is: that they change nothing but general registers and what they have an
 //! address for, come back with all that their callers count on, take little of the stack, and call nothing of
-//! the kernel that a session has instruments in, or that may not be called from everywhere.
+//! the kernel that a session has instruments in, or that may not be called from everywhere. One thing is taken
+//! for granted in that: a pointer that is not known to the byte stays in what it points into (`state`).
 
 mod callee;
 mod check;
 mod frame;
 mod link;
 mod state;
+mod value;
 
 use std::sync::Arc;
 

@@ -1,10 +1,20 @@
 //! What is known of registers and of the stack while a function of an object file is followed.
+//!
+//! A place on the stack is known if numbers in instructions alone lead to it from where the stack pointer was
+//! at the start: what is stored there is proven to leave the return address, what the caller has above it
+//! and the saved registers alone, or these count as lost. A place that an index, another register or another
+//! way leads to (`Within`) is not: `table[it % 10]` is ordinary C, and no bound of its index stands in the code.
+//! Of it is taken for granted what C and Rust promise, that a pointer stays in what it points into; it is
+//! refused only where whatever it may be is somebody else's. So is an address of the stack that comes back from
+//! memory or from a call: nothing is known of it.
 
 use std::collections::BTreeMap;
 
 use iced_x86::{
     Code, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, UsedMemory,
 };
+
+use super::value::{Range, Value};
 
 /// What a function has to leave as it was, besides rsp (System V ABI, 3.2.1).
 const KEPT: [Register; 6] = [
@@ -16,25 +26,13 @@ const KEPT: [Register; 6] = [
     Register::R15,
 ];
 
-/// What a register or a place on the stack has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Value {
-    /// Nobody knows.
-    #[default]
-    Unknown,
-    /// What that register had at the function's start.
-    Original(Register),
-    /// An address on the stack: so many bytes above the return address.
-    Stack(i64),
-}
-
 /// What is known before an instruction.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     /// By number.
     registers: [Value; 16],
-    /// What is known to be on the stack, each eight bytes, by bytes above the return address.
-    slots: BTreeMap<i64, Value>,
+    /// Which registers' first values are on the stack, each eight bytes, by bytes above the return address.
+    saved: BTreeMap<i64, Register>,
 }
 
 impl State {
@@ -42,21 +40,24 @@ impl State {
     pub(super) fn entry() -> Self {
         let mut state = Self {
             registers: [Value::Unknown; 16],
-            slots: BTreeMap::new(),
+            saved: BTreeMap::new(),
         };
         for register in KEPT {
             state.set(register, Value::Original(register));
         }
-        state.set(Register::RSP, Value::Stack(0));
+        state.set(Register::RSP, Value::Stack(Range::exactly(0)));
         state
     }
 
-    /// What a whole register has; of a part of one, nobody knows.
+    /// What a register has; of the lower half of one, what is known of a number; of less, nobody knows.
     fn get(&self, register: Register) -> Value {
-        let known = register
-            .is_gpr64()
-            .then(|| self.registers.get(register.number()));
-        known.flatten().copied().unwrap_or_default()
+        let known = self.registers.get(register.full_register().number());
+        let known = known.copied().unwrap_or_default();
+        match register {
+            _ if register.is_gpr64() => known,
+            _ if register.is_gpr32() => known.word(),
+            _ => Value::Unknown,
+        }
     }
 
     fn set(&mut self, register: Register, value: Value) {
@@ -68,20 +69,33 @@ impl State {
         }
     }
 
-    /// Where rsp is, in bytes below the return address.
+    /// Where rsp is, in bytes above the return address.
+    fn stack(&self) -> Result<Range, &'static str> {
+        match self.get(Register::RSP) {
+            Value::Stack(at) if at.to <= 0 => Ok(at),
+            Value::Stack(_) => Err("takes more from the stack than it has put there"),
+            _ => Err("changes the stack pointer so that nobody knows by how much"),
+        }
+    }
+
+    /// The most bytes that are on the stack below the return address.
     pub(super) fn depth(&self) -> Result<u64, &'static str> {
-        let Value::Stack(at) = self.get(Register::RSP) else {
-            return Err("changes the stack pointer so that nobody knows by how much");
-        };
-        u64::try_from(at.saturating_neg())
-            .map_err(|_| "takes more from the stack than it has put there")
+        Ok(self.stack()?.from.unsigned_abs())
     }
 
     /// Whether all is as it was before, where control goes back to the caller.
     pub(super) fn comes_back(&self) -> Result<(), String> {
-        let depth = self.depth()?;
-        if depth != 0 {
-            return Err(format!("goes back with {depth} bytes left on the stack"));
+        match self.stack()?.exact() {
+            Some(0) => {}
+            Some(at) => {
+                return Err(format!(
+                    "goes back with {} bytes left on the stack",
+                    at.unsigned_abs()
+                ));
+            }
+            None => {
+                return Err("goes back with the stack pointer where it was aligned to".into());
+            }
         }
         let changed = { KEPT.into_iter() }.find(|&one| self.get(one) != Value::Original(one));
         changed.map_or(Ok(()), |register| {
@@ -98,13 +112,11 @@ impl State {
         }
         let before = self.clone();
         for (known, other) in self.registers.iter_mut().zip(&other.registers) {
-            if known != other {
-                *known = Value::Unknown;
-            }
+            *known = known.meet(*other);
         }
-        self.slots
-            .retain(|at, value| other.slots.get(at) == Some(value));
-        Ok(self.registers != before.registers || self.slots.len() != before.slots.len())
+        self.saved
+            .retain(|at, register| other.saved.get(at) == Some(register));
+        Ok(self.registers != before.registers || self.saved.len() != before.saved.len())
     }
 
     /// Behind a call: what it may change is not known.
@@ -125,9 +137,9 @@ impl State {
     ) -> Result<(), &'static str> {
         let first = instruction.op0_register();
         match instruction.code() {
-            Code::Push_r64 => return self.push(self.get(first)),
+            Code::Push_r64 => self.push(self.get(first))?,
             Code::Pushq_imm8 | Code::Pushq_imm32 | Code::Push_rm64 | Code::Pushfq => {
-                return self.push(Value::Unknown);
+                self.push(Value::Unknown)?;
             }
             Code::Pop_r64 => {
                 let value = self.pop()?;
@@ -135,9 +147,14 @@ impl State {
             }
             Code::Leaveq => {
                 self.set(Register::RSP, self.get(Register::RBP));
-                self.depth()?;
                 let value = self.pop()?;
                 self.set(Register::RBP, value);
+            }
+            Code::Xchg_rm64_r64 | Code::Xchg_r64_RAX if first.is_gpr64() => {
+                let second = instruction.op1_register();
+                let (one, other) = (self.get(first), self.get(second));
+                self.set(first, other);
+                self.set(second, one);
             }
             _ => {
                 let result = self.result(instruction);
@@ -156,64 +173,117 @@ impl State {
             }
         }
         // What is below rsp is anybody's.
-        let low = -self.depth()?.cast_signed();
-        self.slots.retain(|at, _| *at >= low);
+        let low = self.stack()?.to;
+        self.saved.retain(|at, _| *at >= low);
         Ok(())
     }
 
     fn push(&mut self, value: Value) -> Result<(), &'static str> {
-        let at = -self.depth()?.cast_signed() - 8;
-        self.set(Register::RSP, Value::Stack(at));
-        self.slots.insert(at, value);
+        let to = self.stack()?.plus(Range::exactly(-8));
+        self.set(Register::RSP, Value::Stack(to));
+        if let (Some(at), Value::Original(register)) = (to.exact(), value) {
+            self.saved.insert(at, register);
+        }
         Ok(())
     }
 
     fn pop(&mut self) -> Result<Value, &'static str> {
-        let at = -self.depth()?.cast_signed();
-        self.set(Register::RSP, Value::Stack(at + 8));
-        Ok(self.slots.get(&at).copied().unwrap_or_default())
+        let from = self.stack()?;
+        self.set(Register::RSP, Value::Stack(from.plus(Range::exactly(8))));
+        Ok(self.loaded(Value::Stack(from)))
+    }
+
+    /// What eight bytes at an address are.
+    fn loaded(&self, address: Value) -> Value {
+        let Value::Stack(at) = address else {
+            return Value::Unknown;
+        };
+        let saved = at.exact().and_then(|at| self.saved.get(&at));
+        saved.map_or(Value::Unknown, |register| Value::Original(*register))
     }
 
     /// What comes into which register, of what can be told.
     fn result(&self, instruction: &Instruction) -> Option<(Register, Value)> {
         let to = instruction.op0_register();
-        let to_register = instruction.op0_kind() == OpKind::Register && to.is_gpr64();
+        let whole = to.is_gpr64();
+        if instruction.op0_kind() != OpKind::Register || !(whole || to.is_gpr32()) {
+            return None;
+        }
+        let number = { instruction.try_immediate(1).ok() }.map(u64::cast_signed);
+        let by_register = instruction.op1_kind() == OpKind::Register;
+        let by_memory = instruction.op1_kind() == OpKind::Memory;
+        let by = match (number, by_register) {
+            (Some(number), _) => Value::number(number),
+            (None, true) => self.get(instruction.op1_register()),
+            (None, false) => Value::Unknown,
+        };
+        let had = self.get(to);
         let value = match instruction.mnemonic() {
-            _ if !to_register => return None,
-            Mnemonic::Mov if instruction.op1_kind() == OpKind::Register => {
-                self.get(instruction.op1_register())
+            Mnemonic::Mov if by_memory && instruction.segment_prefix() != Register::GS => {
+                self.loaded(self.address(instruction))
             }
-            Mnemonic::Mov if instruction.op1_kind() == OpKind::Memory => {
-                let at = self.place(instruction)?;
-                self.slots.get(&at).copied()?
-            }
-            Mnemonic::Lea => Value::Stack(self.place(instruction)?),
-            Mnemonic::Add | Mnemonic::Sub => {
-                let Value::Stack(at) = self.get(to) else {
-                    return None;
-                };
-                let by = instruction.try_immediate(1).ok()?.cast_signed();
-                let down = instruction.mnemonic() == Mnemonic::Sub;
-                let at = if down {
-                    at.checked_sub(by)
+            Mnemonic::Mov => by,
+            Mnemonic::Movzx => {
+                let bytes = if by_register {
+                    instruction.op1_register().size()
                 } else {
-                    at.checked_add(by)
+                    instruction.memory_size().size()
                 };
-                Value::Stack(at?)
+                Value::Number(Range::up_to(if bytes == 1 { 0xff } else { 0xffff }))
+            }
+            Mnemonic::Lea => self.address(instruction),
+            Mnemonic::Xor | Mnemonic::Sub if by_register && instruction.op1_register() == to => {
+                Value::number(0)
+            }
+            Mnemonic::Add => number.map_or_else(|| had.plus(by), |number| had.shifted(number)),
+            Mnemonic::Sub => match number.and_then(i64::checked_neg) {
+                Some(number) => had.shifted(number),
+                None => had.minus(by),
+            },
+            Mnemonic::Inc => had.plus(Value::number(1)),
+            Mnemonic::Dec => had.plus(Value::number(-1)),
+            Mnemonic::And => match number {
+                Some(mask) if whole => had.masked(mask),
+                // It is of 32 bits, whatever is above them.
+                Some(mask) => Value::Number(Range::up_to(mask & i64::from(u32::MAX))),
+                None => Value::Unknown,
+            },
+            Mnemonic::Shr if whole && let Some(by @ 1..64) = number => {
+                Value::Number(Range::up_to((u64::MAX >> by).cast_signed()))
+            }
+            // A conditional move, for branches have one operand.
+            _ if instruction.condition_code() != iced_x86::ConditionCode::None
+                && instruction.op_count() == 2 =>
+            {
+                had.meet(by)
+            }
+            Mnemonic::Imul | Mnemonic::Neg | Mnemonic::Not | Mnemonic::Or | Mnemonic::Xor => {
+                Value::Unknown
             }
             _ => return None,
         };
-        Some((to, value))
+        Some((to, if whole { value } else { value.word() }))
     }
 
-    /// Where on the stack the memory of an instruction is, if that is told by a register and a number.
-    fn place(&self, instruction: &Instruction) -> Option<i64> {
-        let plain = instruction.memory_index() == Register::None
-            && !matches!(instruction.segment_prefix(), Register::FS | Register::GS);
-        let Value::Stack(base) = self.get(instruction.memory_base()) else {
-            return None;
+    /// What the memory operand of an instruction leads to.
+    fn address(&self, instruction: &Instruction) -> Value {
+        let part = |register: Register| match register {
+            Register::None => Some(Value::number(0)),
+            _ => register.is_gpr64().then(|| self.get(register)),
         };
-        plain.then(|| base.checked_add(instruction.memory_displacement64().cast_signed()))?
+        let (base, index) = (instruction.memory_base(), instruction.memory_index());
+        let parts = part(base).zip(part(index));
+        let Some((base, mut offset)) = parts else {
+            // Addresses of 32 bits, and those beside the code.
+            return Value::Unknown;
+        };
+        offset = offset.times(instruction.memory_index_scale());
+        let sum = if index == Register::None {
+            base
+        } else {
+            base.plus(offset)
+        };
+        sum.shifted(instruction.memory_displacement64().cast_signed())
     }
 
     /// A write to memory, if it is one.
@@ -222,30 +292,87 @@ impl State {
         memory: &UsedMemory,
         instruction: &Instruction,
     ) -> Result<(), &'static str> {
-        let Some(at) = self
-            .place(instruction)
-            .filter(|_| is_write(memory.access()))
-        else {
+        let of_processor = instruction.segment_prefix() == Register::GS;
+        if of_processor || !is_write(memory.access()) {
             return Ok(());
-        };
+        }
         let size = i64::try_from(memory.memory_size().size()).unwrap_or(i64::MAX);
-        let end = at.saturating_add(size);
+        let mut address = self.address(instruction);
+        let of_bit = matches!(
+            instruction.mnemonic(),
+            Mnemonic::Btc | Mnemonic::Btr | Mnemonic::Bts
+        );
+        if of_bit && instruction.op1_kind() == OpKind::Register {
+            // The number of the bit says how far from there.
+            address = address.plus(Value::Unknown);
+        }
+        match address {
+            Value::Stack(at) => self.write_at(at, size, instruction),
+            Value::Within(at) => self.write_within(at, size),
+            _ => Ok(()),
+        }
+    }
+
+    /// A write to a place that is known.
+    fn write_at(
+        &mut self,
+        at: Range,
+        size: i64,
+        instruction: &Instruction,
+    ) -> Result<(), &'static str> {
+        let end = at.to.saturating_add(size);
         if end > 0 {
-            return Err("writes over what its caller has on the stack");
+            return Err(OTHERS);
         }
-        if at < -self.depth()?.cast_signed() {
-            return Err("keeps what is below the stack pointer; compile it with -mno-red-zone");
+        if self.is_below(at)? {
+            return Err(BELOW);
         }
-        self.slots
-            .retain(|&slot, _| slot >= end || slot.saturating_add(8) <= at);
-        if instruction.code() == Code::Mov_rm64_r64 {
-            self.slots.insert(at, self.get(instruction.op1_register()));
+        self.saved
+            .retain(|&saved, _| saved >= end || saved.saturating_add(8) <= at.from);
+        if instruction.code() == Code::Mov_rm64_r64
+            && let Some(at) = at.exact()
+            && let Value::Original(register) = self.get(instruction.op1_register())
+        {
+            self.saved.insert(at, register);
+        }
+        Ok(())
+    }
+
+    /// Whether a place may be below the stack pointer.
+    fn is_below(&self, at: Range) -> Result<bool, &'static str> {
+        let stack = self.stack()?;
+        // Both from where the stack was aligned, or not.
+        let alike = at.to.wrapping_sub(at.from) == stack.to.wrapping_sub(stack.from);
+        Ok(at.from < if alike { stack.from } else { stack.to })
+    }
+
+    /// A write to one of many places: is there one that is nobody else's?
+    fn write_within(&self, at: Range, size: i64) -> Result<(), &'static str> {
+        if at.to < self.stack()?.from {
+            return Err(BELOW);
+        }
+        let mut free = at.from;
+        let overlaps = |free: i64| {
+            let mut saved = self.saved.keys();
+            saved
+                .find(|&&saved| saved < free.saturating_add(size) && free < saved.saturating_add(8))
+        };
+        while let Some(saved) = overlaps(free) {
+            free = saved.saturating_add(8);
+        }
+        if free > at.to || free.saturating_add(size) > 0 {
+            return Err(OTHERS);
         }
         Ok(())
     }
 }
 
-fn is_write(access: OpAccess) -> bool {
+const OTHERS: &str =
+    "writes over what its caller has on the stack, or what it has saved there itself";
+const BELOW: &str = "keeps what is below the stack pointer; compile it with -mno-red-zone";
+
+/// Whether an operand may be written.
+pub(super) fn is_write(access: OpAccess) -> bool {
     matches!(
         access,
         OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite

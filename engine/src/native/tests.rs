@@ -11,17 +11,25 @@ use crate::image::fixture::Fixture;
 mod frame;
 mod instructions;
 mod links;
+mod rust;
+mod stores;
 
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../instruments/native");
 
 /// Compiles a source with the header in front of it.
 pub(crate) fn compiled(source: &str) -> Vec<u8> {
+    compiled_with(source, &[])
+}
+
+/// With further flags.
+fn compiled_with(source: &str, also: &[&str]) -> Vec<u8> {
     let place = tempfile::tempdir().unwrap();
     let (from, to) = (place.path().join("own.c"), place.path().join("own.o"));
     std::fs::write(&from, format!("#include \"gilk.h\"\n{source}\n")).unwrap();
     let header = Path::new(HEADER);
     let done = Command::new("cc")
         .args(gilk_instruments::Native::C_FLAGS)
+        .args(also)
         .arg("-I")
         .arg(header)
         .arg("-o")
@@ -71,9 +79,17 @@ fn loaded(source: &str) -> Result<NativeCode, String> {
 fn loaded_beside(source: &str, touched: Option<&str>) -> Result<NativeCode, String> {
     let image = kernel();
     let touched = touched.map(|name| image.function_named(name).unwrap().id);
-    let definitions = definitions(source);
+    linked(&image, &compiled(source), &|id| Some(id) == touched)
+}
+
+fn linked(
+    image: &Image,
+    object: &[u8],
+    touched: &dyn Fn(FunctionId) -> bool,
+) -> Result<NativeCode, String> {
+    let definitions = Definition::natives("own.o", object).unwrap();
     let native = definitions[0].native.as_ref().unwrap();
-    load(native, &image, AT, &|id| Some(id) == touched)
+    load(native, image, AT, touched)
 }
 
 #[test]
@@ -196,22 +212,8 @@ fn the_examples_in_c_and_rust_are_instruments() {
     // Compilers have an order of their own.
     names.sort_unstable();
     assert_eq!(names, ["count-natively", "pages"]);
-    let place = tempfile::tempdir().unwrap();
-    let object = place.path().join("example.o");
-    let flags = "--edition 2024 --crate-type lib --emit obj -C opt-level=2 -C panic=abort \
-        -C relocation-model=static -C code-model=kernel -C no-redzone=yes -C force-unwind-tables=no";
-    let mut rustc = Command::new("rustc");
-    rustc.args(flags.split_whitespace()).arg("-o").arg(&object);
-    let done = rustc
-        .arg(Path::new(HEADER).join("example.rs"))
-        .output()
-        .unwrap();
-    assert!(
-        done.status.success(),
-        "{}",
-        String::from_utf8_lossy(&done.stderr)
-    );
-    let definitions = Definition::natives("example.o", &std::fs::read(&object).unwrap()).unwrap();
+    let object = rust::compiled(&Path::new(HEADER).join("example.rs"), &[]);
+    let definitions = Definition::natives("example.o", &object).unwrap();
     let [one] = definitions.as_slice() else {
         panic!("{definitions:?}")
     };

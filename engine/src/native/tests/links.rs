@@ -9,13 +9,7 @@ fn patched(source: &str, change: impl FnOnce(&mut Vec<u8>)) -> Result<NativeCode
         "GILK_INSTRUMENT(\"one(arg0) samples things: One.\");\n{source}"
     ));
     change(&mut bytes);
-    let definitions = Definition::natives("own.o", &bytes).unwrap();
-    load(
-        definitions[0].native.as_ref().unwrap(),
-        &kernel(),
-        AT,
-        &|_| false,
-    )
+    linked(&kernel(), &bytes, &|_| false)
 }
 
 fn word(bytes: &[u8], at: usize) -> usize {
