@@ -8,6 +8,7 @@ use gilk_instruments::Definition;
 use super::*;
 use crate::image::fixture::Fixture;
 
+mod aligned;
 mod frame;
 mod instructions;
 mod links;

@@ -153,9 +153,15 @@ impl Value {
 
     /// Without the bits that are 0 in `mask`.
     pub(super) fn masked(self, mask: i64) -> Self {
+        // What is taken away is at most the bits of the mask's complement.
+        let down = Range {
+            from: mask.saturating_add(1),
+            to: 0,
+        };
         match self {
             _ if mask >= 0 => Self::Number(Range::up_to(mask)),
-            Self::Stack(_) | Self::Within(_) => Self::Within(Range::ALL),
+            Self::Stack(at) => Self::Stack(at.plus(down)),
+            Self::Within(at) => Self::Within(at.plus(down)),
             _ => Self::Unknown,
         }
     }

@@ -82,7 +82,7 @@ fn what_callers_count_on_has_its_value_again() {
             "sub %rdi, %rsp; add %rdi, %rsp; ret",
             "changes the stack pointer",
         ),
-        ("and $-16, %rsp; ret", "changes the stack pointer"),
+        ("and $-16, %rsp; ret", "where it was aligned to"),
         ("xchg %rsp, %rax; ret", "changes the stack pointer"),
         (
             "mov %rsp, %rcx; 1: loop 1b; mov %rcx, %rsp; ret",
