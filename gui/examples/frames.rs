@@ -153,6 +153,7 @@ fn recording() -> Record {
             unit: String::new(),
             launch: 0.0,
             splash: 100.0,
+            placed: None,
         });
     }
     let mut record = Record::live("bench.arrow".into(), metadata, 100.0);

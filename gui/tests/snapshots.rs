@@ -26,7 +26,7 @@ use gilk_gui::graph::{Graph, Scene};
 use gilk_gui::timeline::{self, Record, Timeline};
 use gilk_gui::{app::App, theme};
 use gilk_samples::index::Index;
-use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
+use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata, Placed};
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::{Batch, Meaning, Sample};
 use support::{catalogue, settle, until, window_at};
@@ -87,6 +87,7 @@ fn record() -> Record {
             unit: unit.to_owned(),
             launch: number as f64 * 0.5,
             splash: 10.0 - number as f64,
+            placed: None,
         });
         for group in 1..6_u64 {
             for hit in 0..32_u64 {
@@ -177,6 +178,81 @@ fn timeline_pane() {
         });
     harness.run_steps(4);
     harness.snapshot_options("timeline", &tolerant());
+}
+
+/// A level that two hooks sample on two CPUs, and the same as a plain value.
+fn level() -> Record {
+    let clock = record().metadata.clock;
+    let info = |block: u32, meaning| InstrumentInfo {
+        id: InstrumentId::new(0, HookType::Pre, block, 0)
+            .unwrap()
+            .pack(),
+        label: format!("threads-inside pre vfs_read block {block}"),
+        instrument: "threads-inside".to_owned(),
+        meaning,
+        unit: "threads".to_owned(),
+        launch: 0.5,
+        splash: 9.0,
+        placed: Some(Placed {
+            placement: u32::from(meaning == Meaning::Value),
+            function: "vfs_read".to_owned(),
+        }),
+    };
+    let [entry, exit] = [0, 3].map(|block| info(block, Meaning::Level));
+    let plain = info(5, Meaning::Value);
+    let metadata = Metadata {
+        clock,
+        cpus: 2,
+        instruments: vec![entry.clone(), exit.clone(), plain.clone()],
+        ..Metadata::default()
+    };
+    let mut record = Record::live("recordings/level.arrow".into(), metadata, 10.0);
+    record.index.replace(Index::new().telling(&record.metadata));
+    // Up to 3 and down again, slowly at first, and then some hundred times in a second.
+    let slow = [1, 2, 3, 2, 1, 2, 1, 0].into_iter().enumerate();
+    let slow = slow.map(|(place, level)| (1.0 + 0.5 * place as f64, level));
+    let fast = (0..400).map(|place| (6.0 + 0.0025 * place as f64, [1, 2, 1, 0][place % 4]));
+    let mut batches = [Vec::new(), Vec::new()];
+    let mut before = 0;
+    for (place, (seconds, value)) in slow.chain(fast).enumerate() {
+        let (id, tsc) = (
+            if value > before { entry.id } else { exit.id },
+            clock.tsc(seconds),
+        );
+        batches[place % 2].push(Sample { id, value, tsc });
+        batches[place % 2].push(Sample {
+            id: plain.id,
+            value,
+            tsc,
+        });
+        before = value;
+    }
+    for (cpu, samples) in [0, 1].into_iter().zip(batches) {
+        record.append(&Batch { cpu, samples });
+    }
+    record.now = None;
+    record
+}
+
+#[test]
+fn timeline_pane_with_a_level() {
+    let mut timeline = Timeline::default();
+    timeline.open(level());
+    // 1, 2 and 3 for half a second each.
+    timeline.markers = [Some(1.0), Some(2.5)];
+    let mut harness = Harness::builder()
+        .with_size([1200.0, 240.0])
+        .wgpu()
+        .build_ui(move |ui| {
+            theme::install(ui.ctx(), theme::Colours::Dark);
+            timeline::view::show(ui, &mut timeline, &[], None, &mut Vec::new());
+        });
+    harness.run_steps(4);
+    harness.get_by_label(
+        "threads-inside of vfs_read: 2 threads on average over time, known for 1.50 s",
+    );
+    harness.get_by_label("lane threads-inside of vfs_read: 408");
+    harness.snapshot_options("timeline_level", &tolerant());
 }
 
 /// The same recording where it is told which thread runs on each CPU, a new one each second.

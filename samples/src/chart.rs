@@ -111,7 +111,7 @@ impl<'a> Chart<'a> {
         let ids: Vec<u64> = instruments.iter().map(|instrument| instrument.id).collect();
         let wanted = match self.by {
             Some(by) => self.index.lanes_by(by, &ids),
-            None => (0..ids.len()).map(|lane| (lane, Whose::All)).collect(),
+            None => self.index.lanes_whole(&ids),
         };
         let known: HashSet<u64> = ids.into_iter().collect();
         let mut lanes: Vec<LaneView<'_>> = wanted
@@ -132,18 +132,22 @@ impl<'a> Chart<'a> {
     fn lane(&self, instrument: &'a InstrumentInfo, whose: Whose) -> LaneView<'a> {
         let (t0, t1) = self.span();
         let part = whose.part(self.index);
-        let place = instrument
-            .label
-            .strip_prefix(&instrument.instrument)
-            .unwrap_or(&instrument.label)
+        let label = whose.label(instrument);
+        let place = { label.strip_prefix(&instrument.instrument) }
+            .unwrap_or(&label)
             .trim();
+        let holds = instrument.meaning == Meaning::Level && whose == Whose::Level;
         let whose = whose.name(self.metadata, self.index);
         LaneView {
             id: instrument.id,
             whose: whose.map_or_else(String::new, |whose| format!("{whose} · ")),
             name: &instrument.instrument,
             place: place.to_owned(),
-            meaning: instrument.meaning,
+            meaning: match instrument.meaning {
+                // A part of its samples does not tell how long it held.
+                Meaning::Level if !holds => Meaning::Value,
+                meaning => meaning,
+            },
             unit: &instrument.unit,
             times: Some((instrument.launch, instrument.splash)),
             part,

@@ -50,7 +50,9 @@ pub fn blocks(
                 // A stop without a start is no sample: these are no hits.
                 continue;
             }
-            Meaning::Event | Meaning::Value | Meaning::Block => profile.values.count,
+            Meaning::Event | Meaning::Value | Meaning::Block | Meaning::Level => {
+                profile.values.count
+            }
         };
         if id.hook == HookType::Pre {
             block.hits = Some(block.hits.unwrap_or_default().max(hits));
@@ -155,6 +157,7 @@ mod tests {
             unit: String::new(),
             launch: 0.0,
             splash: 1.0,
+            placed: None,
         };
         let function = FunctionInfo {
             major: 7,

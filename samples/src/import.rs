@@ -234,6 +234,7 @@ pub fn import<R: BufRead>(
         // Since ever and for ever: thirty years around the start.
         launch: -1e9,
         splash: 1e9,
+        placed: None,
     });
     let metadata = Metadata {
         kernel: format!("imported from {}", name.display()),

@@ -23,6 +23,7 @@ use crate::{Batch, Error};
 
 mod coarse;
 mod edges;
+pub mod levels;
 mod part;
 mod run;
 mod shared;
@@ -33,6 +34,7 @@ mod whose;
 
 use coarse::Coarse;
 use edges::Edges;
+use levels::Levels;
 pub use part::Part;
 use run::Run;
 pub use shared::{Looking, Shared};
@@ -119,6 +121,8 @@ pub struct Index {
     limit: Option<Limit>,
     /// The same samples by the thread that ran, where that is known.
     threads: Option<Box<Threads>>,
+    /// Those of levels, by level.
+    levels: Option<Box<Levels>>,
 }
 
 /// How many samples are kept, and what of the time there is.
@@ -169,17 +173,24 @@ impl Index {
     }
 
     /// The same, and the samples that are to come also by the thread that ran, if an instrument of the
-    /// recording [tells threads](threads::tells): that takes as much again.
+    /// recording [tells threads](threads::tells): that takes as much again. And those of levels by level.
     #[must_use]
     pub fn telling(self, metadata: &Metadata) -> Self {
-        let by_thread = Self {
+        let empty = || Self {
             limit: self.limit,
             ..Self::default()
         };
         Self {
-            threads: Threads::of(metadata, by_thread).map(Box::new),
+            threads: Threads::of(metadata, empty()).map(Box::new),
+            levels: Levels::of(metadata, empty()).map(Box::new),
             ..self
         }
+    }
+
+    /// The samples of levels, if there are any.
+    #[must_use]
+    pub fn levels(&self) -> Option<&Levels> {
+        self.levels.as_deref()
     }
 
     /// The samples by the thread that ran, if that is known.
@@ -227,6 +238,9 @@ impl Index {
     pub fn append(&mut self, batch: &Batch) {
         if let Some(threads) = &mut self.threads {
             threads.append(batch);
+        }
+        if let Some(levels) = &mut self.levels {
+            levels.append(batch);
         }
         // Bursts are of few instruments: most look-ups end here.
         let mut recent: [Option<(u64, usize, usize)>; 64] = [None; 64];

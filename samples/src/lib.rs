@@ -31,6 +31,8 @@ pub mod index;
 #[cfg(feature = "recording")]
 pub mod joined;
 #[cfg(feature = "recording")]
+pub mod level;
+#[cfg(feature = "recording")]
 pub mod metadata;
 #[cfg(feature = "recording")]
 pub mod profile;

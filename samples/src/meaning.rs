@@ -16,4 +16,6 @@ pub enum Meaning {
     Duration,
     /// The value is the index of a basic block.
     Block,
+    /// The value holds until the next sample of what was placed, on whatever CPU that is (steps).
+    Level,
 }

@@ -1,6 +1,6 @@
 //! What a recording says of itself: session, functions, instruments, clock, kernel.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Meaning;
 
@@ -146,6 +146,7 @@ pub struct InstrumentInfo {
     /// Name in the library: `timestamp`.
     pub instrument: String,
     /// How its values are to be read.
+    #[serde(deserialize_with = "meaning")]
     pub meaning: Meaning,
     /// Unit of the values: `ticks`, `hits`, empty for none.
     pub unit: String,
@@ -153,4 +154,70 @@ pub struct InstrumentInfo {
     pub launch: f64,
     /// Seconds from the start.
     pub splash: f64,
+    /// What it is a part of: an instrument may stand at several hooks. Recordings of before that was told,
+    /// and those that were imported, have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placed: Option<Placed>,
+}
+
+/// What was placed by one placement of the session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placed {
+    /// The placement's index in the session; of joined recordings counted on from machine to machine.
+    pub placement: u32,
+    /// The function where it was placed.
+    pub function: String,
+}
+
+/// The meaning that a recording names; one that a later version has added is read as a plain value, so that
+/// its samples can be looked at.
+fn meaning<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Meaning, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let name = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(&name);
+    Ok(Meaning::deserialize(name).unwrap_or(Meaning::Value))
+}
+
+impl InstrumentInfo {
+    /// What a person calls all that was placed together with it: `threads-inside of vfs_read`.
+    #[must_use]
+    pub fn whole(&self) -> String {
+        let Some(placed) = &self.placed else {
+            return self.label.clone();
+        };
+        // The name of a machine stands before the label.
+        let machine = self.label.split_once(self.instrument.as_str());
+        let machine = machine.map_or("", |(machine, _)| machine);
+        format!("{machine}{} of {}", self.instrument, placed.function)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_meaning_of_a_later_version_is_a_value_and_older_files_have_no_placements() {
+        let old = r#"{"id": 1, "label": "a pre b block 0", "instrument": "a", "meaning": "MEANING",
+            "unit": "", "launch": 0.0, "splash": 1.0}"#;
+        let read = |meaning: &str| {
+            serde_json::from_str::<InstrumentInfo>(&old.replace("MEANING", meaning)).unwrap()
+        };
+        assert_eq!(read("Level").meaning, Meaning::Level);
+        assert_eq!(read("Tomorrow").meaning, Meaning::Value);
+        let old = read("Count");
+        assert_eq!((&old.meaning, &old.placed), (&Meaning::Count, &None));
+        assert_eq!(old.whole(), old.label);
+        assert!(!serde_json::to_string(&old).unwrap().contains("placed"));
+        let new = InstrumentInfo {
+            label: "web: a pre b block 0".to_owned(),
+            placed: Some(Placed {
+                placement: 3,
+                function: "c".to_owned(),
+            }),
+            ..old
+        };
+        assert_eq!(new.whole(), "web: a of c");
+        let text = serde_json::to_string(&new).unwrap();
+        assert_eq!(serde_json::from_str::<InstrumentInfo>(&text).unwrap(), new);
+    }
 }

@@ -1,10 +1,11 @@
 //! What a recording says of each instrument, read once, in memory that does not grow with it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use serde::Serialize;
 
 use crate::histogram::{Histogram, rank};
+use crate::level::{self, Average, Held};
 use crate::recording::Recording;
 use crate::{Error, Sample};
 
@@ -70,8 +71,24 @@ pub struct Profiles {
     pub span: (u64, u64),
     /// One for each instrument that delivered something, in the order of the session.
     pub instruments: Vec<Profile>,
+    /// One for each level that was known for a tick of the span, in the order of the session.
+    pub levels: Vec<LevelProfile>,
     /// One for each batch that could not be read.
     pub damaged: Vec<Error>,
+}
+
+/// What a level was over a span of time; its samples may be those of several instruments.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LevelProfile {
+    /// The packed identifier of its first instrument.
+    pub id: u64,
+    /// What a person reads: `threads-inside of vfs_read`.
+    pub label: String,
+    /// The unit of its values.
+    pub unit: String,
+    /// What it was.
+    #[serde(flatten)]
+    pub average: Average,
 }
 
 /// Numbers as they come.
@@ -197,9 +214,17 @@ pub fn profiles(
     let (t0, t1) = span.unwrap_or((whole.0, whole.1.saturating_add(1)));
     let mut gathered: HashMap<u64, Gathered> = HashMap::new();
     let (mut damaged, mut seen) = (Vec::new(), 0u64);
+    let heads = level::heads(recording.metadata());
+    let mut held = begun(recording, t0, &heads, &mut damaged);
     for sample in recording.merged_between(t0, t1) {
         match sample {
-            Ok((cpu, sample)) => gathered.entry(sample.id).or_default().add(cpu, &sample),
+            Ok((cpu, sample)) => {
+                gathered.entry(sample.id).or_default().add(cpu, &sample);
+                if let Some(head) = heads.get(&sample.id) {
+                    let held = held.entry(*head).or_insert(Held::since(t0));
+                    held.sample(sample.tsc, sample.value);
+                }
+            }
             Err(error) => damaged.push(error),
         }
         seen += 1;
@@ -243,11 +268,46 @@ pub fn profiles(
             crate::InstrumentId::unpack(id).map_or_else(|| id.to_string(), |id| id.to_string());
         sum_up(id, of, &label, "");
     }
+    let levels = metadata.instruments.iter().filter_map(|info| {
+        let held = held.remove(&info.id)?;
+        let end = level::end(metadata, info, held.last(), t1);
+        Some(LevelProfile {
+            id: info.id,
+            label: info.whole(),
+            unit: info.unit.clone(),
+            average: held.until(end)?,
+        })
+    });
     Profiles {
         span: (t0, t1),
         instruments,
+        levels: levels.collect(),
         damaged,
     }
+}
+
+/// The levels, by their first instruments, as they are when a span begins.
+fn begun(
+    recording: &Recording,
+    t0: u64,
+    heads: &HashMap<u64, u64>,
+    damaged: &mut Vec<Error>,
+) -> HashMap<u64, Held> {
+    if heads.is_empty() {
+        return HashMap::new();
+    }
+    let levels: HashSet<u64> = heads.values().copied().collect();
+    let before = recording.last_before(t0, levels.len(), |id| heads.get(&id).copied());
+    let before = before.unwrap_or_else(|error| {
+        damaged.push(error);
+        HashMap::new()
+    });
+    let held = before.into_iter().map(|(head, (tsc, value))| {
+        let mut held = Held::since(t0);
+        held.sample(tsc, value);
+        (head, held)
+    });
+    held.collect()
 }
 
 #[cfg(test)]

@@ -94,6 +94,7 @@ mod by_hand {
                 unit: "ticks".to_owned(),
                 launch: 0.0,
                 splash: 1.0,
+                placed: None,
             }],
             ..Metadata::default()
         };

@@ -10,10 +10,10 @@
 )]
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
+use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata, Placed};
 use gilk_samples::recording::{Compression, Loss, LossCause, Mark, MarkKind, Writer};
 use gilk_samples::totals::{Summary, Total, Totals};
 use gilk_samples::{Batch, HookType, InstrumentId, Meaning, Sample};
@@ -85,6 +85,7 @@ fn metadata() -> Metadata {
         unit: "hits".to_owned(),
         launch: 0.0,
         splash: 5.0,
+        placed: None,
     });
     Metadata {
         session: "(instruments: [\"ünïcode\"])".to_owned(),
@@ -216,6 +217,33 @@ fn pyarrow_and_polars_read_what_we_wrote() {
     }
 }
 
+/// A recording of a level that is sampled by two hooks on two CPUs: 1 for 30 ticks, 2 for 60, 0 for 10.
+fn level(directory: &Path) -> PathBuf {
+    let path = directory.join("level.arrow");
+    let mut about = metadata();
+    about.instruments.truncate(2);
+    for part in &mut about.instruments {
+        part.meaning = Meaning::Level;
+        part.placed = Some(Placed {
+            placement: 4,
+            function: "vfs_read".to_owned(),
+        });
+    }
+    let mut writer = Writer::create(&path, &about).unwrap();
+    for (cpu, block, value, tsc) in [
+        (0, 0, 1, 100),
+        (1, 0, 2, 130),
+        (0, 1, 0, 190),
+        (1, 1, 0, 200),
+    ] {
+        let id = id(block);
+        let samples = vec![Sample { id, value, tsc }];
+        writer.write(&Batch { cpu, samples }).unwrap();
+    }
+    writer.finish().unwrap();
+    path
+}
+
 #[test]
 #[ignore = "needs GILK_PYTHON, a python with pyarrow and polars; cargo xtask test makes one"]
 fn the_examples_of_the_readme_run() {
@@ -232,8 +260,8 @@ fn the_examples_of_the_readme_run() {
         .collect();
     assert_eq!(
         examples.len(),
-        4,
-        "one with pyarrow, one with polars, one of totals, one of a recording without its footer"
+        5,
+        "one with pyarrow, one with polars, one of levels, one of totals, one of a recording without its footer"
     );
     for example in examples {
         let printed = run(example, &[&finished]);
@@ -242,6 +270,10 @@ fn the_examples_of_the_readme_run() {
                 printed,
                 "sizes seen {'Values': [[[36893488147419103232, 3], [-7, 2]], 5]} bytes\n"
             );
+            continue;
+        }
+        if example.contains("Level") {
+            assert_eq!(run(example, &[&level(dir.path())]), "average 4 1.5\n");
             continue;
         }
         for block in 0..3 {

@@ -3,7 +3,10 @@
 use egui::accesskit::Role;
 use egui::{Grid, Rect, RichText, ScrollArea, Sense, Ui, pos2, vec2};
 use gilk_samples::Meaning;
+use gilk_samples::chart::scale;
 use gilk_samples::histogram::Histogram;
+use gilk_samples::index::Whose;
+use gilk_samples::level::{self, Average, MOST as MOST_HELD};
 use gilk_samples::metadata::InstrumentInfo;
 
 use super::Record;
@@ -25,6 +28,9 @@ pub(super) struct Made {
     histogram: Histogram,
 }
 
+/// What a level was: of which, from which tick to which, after how many samples.
+pub(super) type Averaged = ((u64, u64, u64, u64), Option<Average>);
+
 /// Draws the numbers.
 pub(super) fn show(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (a, b): (f64, f64)) {
     let tokens = Tokens::of(ui);
@@ -32,6 +38,7 @@ pub(super) fn show(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (a, b)
     let (from, to) = (tick(clock, a), tick(clock, b).max(tick(clock, a) + 1));
     widgets::inset(ui, |ui| {
         ui.label(RichText::new(format!("A to B: {}", length(b - a))).color(tokens.strong));
+        levels(ui, timeline, record, (from, to));
         if let Some(info) = chosen(timeline, record) {
             histogram(ui, timeline, record, info, (from, to));
         }
@@ -78,6 +85,46 @@ pub(super) fn show(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (a, b)
                     });
             });
     });
+}
+
+/// What each level is on average over time.
+fn levels(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (from, to): (u64, u64)) {
+    let tokens = Tokens::of(ui);
+    let clock = record.metadata.clock;
+    // What is behind now is not known yet, nor behind the end of a session that was stopped.
+    let until = tick(clock, record.now.unwrap_or(record.duration));
+    let to = to.min(until.saturating_add(1));
+    let index = record.index.look();
+    let mut made = Vec::new();
+    for info in record.lanes() {
+        if { index.levels() }.and_then(|levels| levels.head(info.id)) != Some(info.id) {
+            continue;
+        }
+        let part = Whose::Level.part(&index);
+        let of = (info.id, from, to, part.total(info.id, 0, to).count);
+        let known = timeline.averages.iter().find(|known| known.0 == of);
+        let average = match known {
+            Some((_, average)) => *average,
+            None => level::average(part, &record.metadata, info, (from, to)),
+        };
+        made.push((of, average));
+        let too_many = part.is_coarse(info.id) || part.total(info.id, from, to).count > MOST_HELD;
+        let words = match average {
+            Some(average) => format!(
+                "{} on average over time, known for {}",
+                scale::mean(average.mean, &info.unit, &clock),
+                length(average.covered as f64 / clock.hz.max(1) as f64)
+            ),
+            None if too_many => {
+                "too many samples for an average here; `ilk stats` has it".to_owned()
+            }
+            None => continue,
+        };
+        let note = format!("{}: {words}", info.whole());
+        let label = ui.label(RichText::new(&note).small().color(tokens.text));
+        widgets::named(label, Role::Label, &note);
+    }
+    timeline.averages = made;
 }
 
 /// The lane whose histogram is drawn: the chosen one, or the first with values.

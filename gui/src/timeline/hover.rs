@@ -25,6 +25,9 @@ pub(crate) fn words(
     if info.meaning == Meaning::Count {
         return count(index, info, clock, at);
     }
+    if whose == Whose::Level {
+        return level(index, info, clock, at);
+    }
     let total = index.total(info.id, from, to);
     if info.meaning == Meaning::Duration {
         // The pointer may be anywhere in a slice, not at its end only.
@@ -48,7 +51,10 @@ pub(crate) fn words(
     }
     if total.count > 64 {
         let mut lines = vec![format!("{} samples here", widgets::grouped(total.count))];
-        if matches!(info.meaning, Meaning::Value | Meaning::Duration) {
+        if matches!(
+            info.meaning,
+            Meaning::Value | Meaning::Duration | Meaning::Level
+        ) {
             lines.push(format!("least {}", value(info, clock, total.min)));
             lines.push(format!("greatest {}", value(info, clock, total.max)));
             if let Some(mean) = total.mean() {
@@ -94,6 +100,19 @@ fn count(index: Part<'_>, info: &InstrumentInfo, clock: Clock, at: f64) -> Optio
     Some(vec![
         format!("{} hits", widgets::grouped(total)),
         format!("up to {}", moment(at)),
+    ])
+}
+
+/// What a level is at a time, and since when.
+fn level(index: Part<'_>, info: &InstrumentInfo, clock: Clock, at: f64) -> Option<Vec<String>> {
+    let held = index.last_before(info.id, tick(clock, at).saturating_add(1))?;
+    let since = clock.seconds(held.tsc);
+    if at > info.splash.max(since) {
+        return None;
+    }
+    Some(vec![
+        value(info, clock, held.value),
+        format!("since {}", moment(since)),
     ])
 }
 

@@ -63,7 +63,9 @@ impl Lane<'_> {
             Meaning::Event => self.events(heats),
             Meaning::Count => self.steps(heats),
             Meaning::Duration => return self.slices(heats),
-            Meaning::Value | Meaning::Block => return self.points(heats),
+            Meaning::Level if self.whose == Whose::Level => self.level(heats),
+            // A part of a level's samples does not tell how long it held.
+            Meaning::Value | Meaning::Block | Meaning::Level => return self.points(heats),
         }
         None
     }
@@ -139,6 +141,48 @@ impl Lane<'_> {
         self.painter
             .add(Shape::line(line, Stroke::new(1.5, self.color)));
         self.span(least, most);
+    }
+
+    /// A level: what holds until the next sample. Where it changes more than once in a pixel, a line from the
+    /// least to the greatest there.
+    fn level(&self, heats: &mut Heats) {
+        let (first, end) = self.ticks();
+        let id = self.info.id;
+        if self.index.is_coarse(id) {
+            // It does not tell which sample was the last of a pixel.
+            return self.heights(heats);
+        }
+        let before = self.index.last_before(id, first).map(|point| point.value);
+        let total = self.index.total(id, first, end);
+        let most = total.max.max(before.unwrap_or(0));
+        let height = |value: u64| {
+            let share = value.min(most) as f32 / most.max(1) as f32;
+            self.rect.bottom() - 3.0 - share * (self.rect.height() - 8.0)
+        };
+        let left = self.scale.x(self.info.launch).max(self.rect.left());
+        let mut line: Vec<Pos2> = Vec::new();
+        line.extend(before.map(|value| pos2(left, height(value))));
+        for (place, column) in self.columns(heats).iter().enumerate() {
+            if column.count == 0 {
+                continue;
+            }
+            let x = (self.rect.left() + place as f32 + 0.5).max(left);
+            let behind = tick(self.clock, self.scale.seconds(x + 0.5));
+            let last = self.index.last_before(id, behind);
+            let last = last.map_or(column.max, |last| last.value);
+            line.extend(line.last().map(|last| pos2(x, last.y)));
+            line.extend([column.max, column.min, last].map(|value| pos2(x, height(value))));
+        }
+        let Some(&last) = line.last() else { return };
+        let end = self
+            .scale
+            .x(self.info.splash.min(self.until))
+            .clamp(self.rect.left(), self.rect.right());
+        line.push(pos2(end.max(last.x), last.y));
+        self.under(&line);
+        self.painter
+            .add(Shape::line(line, Stroke::new(1.5, self.color)));
+        self.span(0, most);
     }
 
     /// The area under a line of steps.

@@ -148,7 +148,8 @@ pub(super) fn name(
     );
     let machine = machine(record, info);
     let named = machine.map_or(0, |machine| machine.name.len() + 2);
-    let label = info.label.get(named..).unwrap_or(&info.label);
+    let label = of.whose.label(info);
+    let label = label.get(named..).unwrap_or(&label);
     let place = label.strip_prefix(&info.instrument).unwrap_or(label).trim();
     let whose = machine.map_or_else(String::new, |machine| format!("{} · ", machine.name));
     let place = format!("{whose}{}{place}", of.before(record));

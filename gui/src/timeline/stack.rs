@@ -52,46 +52,37 @@ impl Row<'_> {
 
     /// What it is called.
     pub(crate) fn label(&self, record: &Record) -> String {
-        let label = &self.info.label;
+        let label = self.whose.label(self.info);
         let name = self.whose.name(&record.metadata, &record.index.look());
         match (self.whose, name) {
             (Whose::Cpu(_), Some(name)) => format!("{label} on {name}"),
             (Whose::Thread(..), Some(name)) => format!("{label} of {name}"),
-            _ => label.clone(),
+            _ => label,
         }
     }
 }
 
 /// The lanes of a recording.
 pub(crate) fn rows(record: &Record, stack: Stack) -> Vec<Row<'_>> {
-    let all = || {
-        let lanes = record.lanes().iter().enumerate();
-        lanes.map(|(index, info)| Row {
-            index,
-            info,
-            whose: Whose::All,
-        })
+    let ids: Vec<u64> = record.lanes().iter().map(|info| info.id).collect();
+    let rows = |lanes: Vec<(usize, Whose)>| {
+        let row = |(index, whose)| {
+            let info = record.lanes().get(index)?;
+            Some(Row { index, info, whose })
+        };
+        lanes.into_iter().filter_map(row).collect::<Vec<_>>()
     };
+    let index = record.index.look();
     match stack {
-        Stack::Session => all().collect(),
+        Stack::Session => rows(index.lanes_whole(&ids)),
         Stack::Instrument => {
-            let mut rows: Vec<_> = all().collect();
+            let mut rows = rows(index.lanes_whole(&ids));
             rows.sort_by_key(|row| &row.info.instrument);
             rows
         }
-        Stack::Cpu => apart(record, By::Cpu),
-        Stack::Thread => apart(record, By::Thread),
+        Stack::Cpu => rows(index.lanes_by(By::Cpu, &ids)),
+        Stack::Thread => rows(index.lanes_by(By::Thread, &ids)),
     }
-}
-
-fn apart(record: &Record, by: By) -> Vec<Row<'_>> {
-    let ids: Vec<u64> = record.lanes().iter().map(|info| info.id).collect();
-    let lanes = record.index.look().lanes_by(by, &ids).into_iter();
-    let row = |(index, whose)| {
-        let info = record.lanes().get(index)?;
-        Some(Row { index, info, whose })
-    };
-    lanes.filter_map(row).collect()
 }
 
 /// Where lanes are wanted by thread of a recording that has none: says what to add, in a strip above the

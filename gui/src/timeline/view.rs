@@ -6,7 +6,7 @@ use gilk_engine::InstrumentId;
 use gilk_engine::cfg::BlockIndex;
 use gilk_samples::metadata::InstrumentInfo;
 
-use super::between::{self, Made};
+use super::between::{self, Averaged, Made};
 use super::heat::Heats;
 use super::input;
 use super::notes::{self, Note, Writing};
@@ -51,6 +51,8 @@ pub struct Timeline {
     /// Seconds at the pointer, while it is over the lanes.
     pub(super) pointer: Option<f64>,
     pub(super) made: Option<Made>,
+    /// What levels were between the markers.
+    pub(super) averages: Vec<Averaged>,
     /// Whether a range is being dragged.
     pub(super) ranging: bool,
     /// How lanes are stacked.
@@ -74,6 +76,7 @@ impl Default for Timeline {
             reveal: false,
             pointer: None,
             made: None,
+            averages: Vec::new(),
             ranging: false,
             stack: Stack::default(),
             heats: Heats::default(),
@@ -90,6 +93,7 @@ impl Timeline {
         self.scroll = 0.0;
         (self.markers, self.chosen) = ([None; 2], None);
         self.heats.clear();
+        self.averages.clear();
         self.totals_away = false;
         self.record = Some(record);
     }

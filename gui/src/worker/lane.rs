@@ -71,6 +71,7 @@ mod tests {
             unit: UNIT.to_owned(),
             launch: 0.0,
             splash: 1.0,
+            placed: None,
         };
         let clock = Clock {
             hz: 1_000_000_000,

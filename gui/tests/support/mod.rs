@@ -375,6 +375,7 @@ pub(crate) fn record() -> Record {
             unit: String::new(),
             launch: 0.0,
             splash: 10.0,
+            placed: None,
         });
         let sample = |hit: u64| Sample {
             id,

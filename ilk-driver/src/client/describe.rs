@@ -2,7 +2,7 @@
 
 use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::{Plan, Session};
-use gilk_samples::metadata::{Clock, FunctionInfo, InstrumentInfo, Metadata};
+use gilk_samples::metadata::{Clock, FunctionInfo, InstrumentInfo, Metadata, Placed};
 
 use super::TargetInfo;
 use crate::Result;
@@ -61,6 +61,13 @@ pub fn metadata(
             unit: instrument.definition.unit.clone(),
             launch: instrument.launch,
             splash: instrument.splash,
+            placed: session
+                .placements
+                .get(instrument.placement)
+                .map(|of| Placed {
+                    placement: u32::try_from(instrument.placement).unwrap_or(u32::MAX),
+                    function: of.function.to_string(),
+                }),
         })
         .collect();
     Ok(Metadata {

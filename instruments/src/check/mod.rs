@@ -15,9 +15,11 @@ mod value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use gilk_samples::Meaning;
+
 use crate::program::{
-    Action, ActionKind, Aggregate, AggregateId, AggregateKind, Checked, Hook, Probe, Type, UnaryOp,
-    Variable, VariableId,
+    Action, ActionKind, Aggregate, AggregateId, AggregateKind, Checked, ExprKind, Hook, Probe,
+    Scope as VariableScope, Type, UnaryOp, Variable, VariableId,
 };
 use crate::source::ast::{self, Named, Node, StatementKind};
 use crate::types::{Signature, Types};
@@ -104,6 +106,7 @@ impl Source {
         let mut faults = checker.faults;
         limits(&program, &mut faults);
         hits_are_counted(&program, &mut faults);
+        levels_are_one(&program, &mut faults);
         if faults.is_empty() {
             Ok(program)
         } else {
@@ -120,6 +123,43 @@ fn hits_are_counted(program: &Checked, faults: &mut Vec<Fault>) {
         let what = "An instrument that takes itself out once hit has to count its hits.";
         let fault = Fault::new(span.unwrap_or_default(), what);
         faults.push(fault.help("Write `@hits = count()`, or leave out `once`."));
+    }
+}
+
+/// A level is one number of the placement, whoever samples it: a variable that is another on each processor, or
+/// in each thread or call, is no such number; and of one that other placements change, too, the samples of this one
+/// do not tell all changes.
+fn levels_are_one(program: &Checked, faults: &mut Vec<Fault>) {
+    let sampled = |action: &Action| match &action.kind {
+        ActionKind::Sample(value) => Some(value.clone()),
+        _ => None,
+    };
+    let actions = program.probes.iter().flat_map(|probe| &probe.actions);
+    for value in actions.filter_map(sampled) {
+        value.any(&mut |node| {
+            let ExprKind::Variable(id) = node.kind else {
+                return false;
+            };
+            let Some(variable) = program.variables.get(id.0 as usize) else {
+                return false;
+            };
+            let scope = match variable.scope {
+                _ if program.meaning != Meaning::Level => return false,
+                VariableScope::Cpu => "another number on each processor",
+                VariableScope::Thread => "another number in each thread",
+                VariableScope::Call => "another number in each call",
+                VariableScope::Global if variable.shared => "changed by other instruments, too",
+                VariableScope::Global => return false,
+            };
+            let what = format!(
+                "A level is one number of all processors, and @{} is {scope}.",
+                variable.name
+            );
+            let help =
+                "Sample a `global` variable of its own, or write `value` in place of `level`.";
+            faults.push(Fault::new(node.span, what).help(help));
+            true
+        });
     }
 }
 

@@ -170,12 +170,12 @@ fn header(input: &mut Input<'_, '_>) -> Parsed<Header> {
                 format!("`{}` says nothing about an instrument.", shown(&token)),
             );
             let known = [
-                "unit", "once", "event", "count", "value", "duration", "block",
+                "unit", "once", "event", "count", "value", "duration", "level", "block",
             ];
             return stop(match nearest(token.text, known) {
                 Some(near) => fault.help(format!("Did you mean `{near}`?")),
                 None => fault.help(
-                    "Write `unit \"…\"`, `once`, a meaning (`event`, `count`, `value`, `duration`, `block`), \
+                    "Write `unit \"…\"`, `once`, a meaning (`event`, `count`, `value`, `duration`, `level`, `block`), \
                      or `;` at the end.",
                 ),
             });

@@ -68,6 +68,11 @@ pub const WORDS: &[Word] = &[
         "The samples are times in ticks that end there: slices.",
     ),
     word(
+        "level",
+        WordKind::Keyword,
+        "The samples are a number that holds until the next one: steps, and an average over time.",
+    ),
+    word(
         "block",
         WordKind::Input,
         "The index of the block. In the first statement: the samples are such indices.",
@@ -280,6 +285,7 @@ pub(crate) fn meaning(text: &str) -> Option<Meaning> {
         "value" => Some(Meaning::Value),
         "duration" => Some(Meaning::Duration),
         "block" => Some(Meaning::Block),
+        "level" => Some(Meaning::Level),
         _ => None,
     }
 }

@@ -21,7 +21,8 @@ pub(super) fn draw(
     high: f64,
     colour: &str,
 ) {
-    if view.total.count == 0 {
+    // A level may hold all the while.
+    if view.total.count == 0 && view.meaning != Meaning::Level {
         return;
     }
     let (index, t0, t1) = (view.part, canvas.t0, canvas.t1);
@@ -44,6 +45,7 @@ pub(super) fn draw(
         Meaning::Count => lane.steps(canvas),
         Meaning::Duration => lane.slices(canvas),
         Meaning::Value | Meaning::Block => lane.points(canvas),
+        Meaning::Level => lane.level(canvas),
     }
 }
 
@@ -141,6 +143,51 @@ impl Lane<'_> {
             self.colour
         ));
         self.scale_label(canvas, self.view.total.max, y(self.view.total.max));
+    }
+
+    /// A level: steps over an area, from zero; where it changes more than once in a pixel, from the least to
+    /// the greatest there.
+    fn level(&self, canvas: &mut Canvas<'_>) {
+        let (part, id) = (self.view.part, self.view.id);
+        // A coarse lane does not tell which sample was the last of a pixel.
+        if part.is_coarse(id) {
+            return self.points(canvas);
+        }
+        let before = part.last_before(id, canvas.t0).map(|point| point.value);
+        let greatest = self.view.total.max.max(before.unwrap_or(0));
+        let (base, full) = (self.top + self.high - 3.0, self.high - 10.0);
+        let y = |value: u64| base - full * value as f64 / greatest.max(1) as f64;
+        let pixels = self.columns.len().max(1);
+        let ticks = u128::from(canvas.t1 - canvas.t0);
+        // Where the line begins, and where it is.
+        let mut ends = before.map(|_| (canvas.left, canvas.left));
+        let mut path = before.map_or_else(String::new, |value| {
+            format!("M{:.2} {base:.2}V{:.2}", canvas.left, y(value))
+        });
+        let seen = self.columns.iter().enumerate();
+        for (number, column) in seen.filter(|(_, column)| column.count > 0) {
+            let x = canvas.left + number as f64 * canvas.width / pixels as f64;
+            let behind = ticks * (number as u128 + 1) / pixels as u128;
+            let last = part.last_before(id, canvas.t0.saturating_add(behind as u64));
+            let last = last.map_or(column.max, |point| point.value);
+            match ends {
+                Some(_) => path.push_str(&format!("H{x:.2}")),
+                None => path.push_str(&format!("M{x:.2} {base:.2}")),
+            }
+            for value in [column.max, column.min, last] {
+                path.push_str(&format!("V{:.2}", y(value)));
+            }
+            ends = Some((ends.map_or(x, |(start, _)| start), x));
+        }
+        let Some((start, x)) = ends else { return };
+        let end = self.end(canvas).max(x);
+        path.push_str(&format!("H{end:.2}"));
+        canvas.put(format_args!(
+            "<path d=\"{path}V{base:.2}H{start:.2}Z\" fill=\"{0}\" fill-opacity=\"0.18\"/>\n\
+             <path d=\"{path}\" fill=\"none\" stroke=\"{0}\" stroke-width=\"1.6\"/>\n",
+            self.colour
+        ));
+        self.scale_label(canvas, greatest, y(greatest));
     }
 
     /// A bar from the start of each measured time to its end; where the bars would be too short to

@@ -62,6 +62,15 @@ pub fn value(value: u64, unit: &str, clock: &Clock) -> String {
     }
 }
 
+/// A mean in its unit, short: `1.23 threads`.
+#[must_use]
+pub fn mean(mean: f64, unit: &str, clock: &Clock) -> String {
+    match unit {
+        "ticks" if clock.hz > 0 => duration(mean / clock.hz as f64),
+        _ => format!("{} {unit}", short(mean)).trim_end().to_owned(),
+    }
+}
+
 /// Samples a second: `16.0/s`.
 #[must_use]
 pub fn rate(rate: f64) -> String {

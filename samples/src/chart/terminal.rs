@@ -2,10 +2,10 @@
 
 use super::scale::shortened;
 use super::{Chart, LaneView, scale};
-use crate::Meaning;
 use crate::index::{Column, threads};
 use crate::recording::Loss;
 use crate::stats::stats;
+use crate::{Meaning, level};
 
 /// Eighths of a character's height.
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -78,6 +78,9 @@ pub fn terminal(chart: &Chart<'_>, columns: usize) -> String {
 
 /// The median and the 99th percentile of what a lane measures.
 fn middle(chart: &Chart<'_>, lane: &LaneView<'_>) -> String {
+    if lane.meaning == Meaning::Level {
+        return on_average(chart, lane);
+    }
     // Neither pointers nor numbers of threads have a middle.
     if !matches!(lane.meaning, Meaning::Duration | Meaning::Value)
         || lane.total.max >= 1 << 46
@@ -93,13 +96,25 @@ fn middle(chart: &Chart<'_>, lane: &LaneView<'_>) -> String {
     format!("{}, 99 % {}", words(of.p50), words(of.p99))
 }
 
+/// What a level is over time.
+fn on_average(chart: &Chart<'_>, lane: &LaneView<'_>) -> String {
+    let mut known = chart.metadata.instruments.iter();
+    let average = known
+        .find(|info| info.id == lane.id)
+        .and_then(|info| level::average(lane.part, chart.metadata, info, chart.span()));
+    average.map_or_else(String::new, |average| {
+        let words = scale::mean(average.mean, lane.unit, chart.clock());
+        format!("{words} on average")
+    })
+}
+
 /// One lane.
 fn row(chart: &Chart<'_>, lane: &LaneView<'_>, width: usize) -> String {
     let (t0, t1) = chart.span();
     let columns = lane.part.query(lane.id, t0, t1, width);
     let height = |column: &Column| match lane.meaning {
         Meaning::Event => column.count as f64,
-        Meaning::Count | Meaning::Duration | Meaning::Block => column.max as f64,
+        Meaning::Count | Meaning::Duration | Meaning::Block | Meaning::Level => column.max as f64,
         Meaning::Value => column.max.saturating_sub(lane.total.min) as f64,
     };
     let greatest = columns
@@ -112,7 +127,19 @@ fn row(chart: &Chart<'_>, lane: &LaneView<'_>, width: usize) -> String {
         clock.seconds(t0),
         (clock.seconds(t1) - clock.seconds(t0)) / width as f64,
     );
-    let mut total = None;
+    // What a level is behind a character.
+    let held = |number: usize| {
+        let ticks = u128::from(t1 - t0) * (number as u128 + 1) / width as u128;
+        let last = lane.part.last_before(lane.id, t0 + ticks as u64);
+        last.map_or(0.0, |last| last.value as f64)
+    };
+    let mut total = match lane.meaning {
+        Meaning::Level => lane
+            .part
+            .last_before(lane.id, t0)
+            .map(|last| last.value as f64),
+        _ => None,
+    };
     let characters = columns.iter().enumerate().map(|(number, column)| {
         let level = |height: f64| {
             let share = if greatest > 0.0 {
@@ -133,13 +160,16 @@ fn row(chart: &Chart<'_>, lane: &LaneView<'_>, width: usize) -> String {
             .times
             .is_some_and(|(launch, splash)| end <= launch || begin >= splash);
         if column.count > 0 {
-            total = Some(height(column));
+            total = Some(match lane.meaning {
+                Meaning::Level => held(number),
+                _ => height(column),
+            });
             return level(height(column));
         }
         match total {
             _ if outside => '·',
-            // A total stays what it is until the next sample says otherwise.
-            Some(total) if lane.meaning == Meaning::Count => level(total),
+            // A total stays what it is until the next sample says otherwise, and so does a level.
+            Some(total) if matches!(lane.meaning, Meaning::Count | Meaning::Level) => level(total),
             _ => ' ',
         }
     });

@@ -28,6 +28,7 @@ fn instrument(
         unit: unit.to_owned(),
         launch: times.0,
         splash: times.1,
+        placed: None,
     }
 }
 
@@ -464,3 +465,58 @@ fn lanes_are_told_apart_by_cpu_and_by_thread() {
 }
 
 const LEVELS_SEEN: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+
+#[test]
+fn a_level_is_steps_in_one_lane_and_has_an_average() {
+    use crate::metadata::Placed;
+
+    let of = |major, meaning| InstrumentInfo {
+        placed: Some(Placed {
+            placement: 0,
+            function: "vfs_read".to_owned(),
+        }),
+        ..instrument(
+            major,
+            "inside",
+            "pre vfs_read block 0",
+            meaning,
+            "threads",
+            (0.0, 10.0),
+        )
+    };
+    let metadata = Metadata {
+        clock: Clock {
+            hz: 1000,
+            ..Clock::default()
+        },
+        instruments: vec![of(1, Meaning::Level), of(2, Meaning::Level)],
+        ..Metadata::default()
+    };
+    let mut index = Index::new().telling(&metadata);
+    for (cpu, major, value, tsc) in [(0, 1, 4, 1000), (1, 2, 1, 3000), (0, 2, 0, 9000)] {
+        let id = id(major);
+        index.append(&Batch {
+            cpu,
+            samples: vec![Sample { id, value, tsc }],
+        });
+    }
+    let mut chart = Chart::new(&metadata, &index);
+    chart.range = Some((0, 10_000));
+    let text = terminal(&chart, 120);
+    assert_eq!(text.lines().count(), 2, "a lane and the axis:\n{text}");
+    // 4 for 2 s and 1 for 6 s, of 9 s that it is known for.
+    assert!(text.starts_with("inside of vfs_read"), "{text}");
+    assert!(text.contains("1.56 threads on average"), "{text}");
+    let lane = text.split('│').nth(1).unwrap();
+    let seen = |character| lane.matches(character).count();
+    let tenth = lane.chars().count() as f64 / 10.0;
+    assert!((seen('█') as f64 - 2.0 * tenth).abs() <= 2.0, "{text}");
+    assert!((seen('▂') as f64 - 6.0 * tenth).abs() <= 2.0, "{text}");
+    let picture = svg(&chart);
+    assert_eq!(picture.matches("fill-opacity=\"0.18\"").count(), 1);
+    assert!(picture.contains("of vfs_read"));
+    // The levels of a part that begins between two samples hold from its start on.
+    chart.range = Some((4000, 8000));
+    assert!(svg(&chart).contains("fill-opacity=\"0.18\""));
+    assert!(terminal(&chart, 120).contains("1 threads on average"));
+}

@@ -124,7 +124,7 @@ impl Gathered {
             Meaning::Duration => {
                 (u128::from(value) * 1_000_000_000 / u128::from(clock.hz.max(1))) as u64
             }
-            Meaning::Value if value < QUANTITY => value,
+            Meaning::Value | Meaning::Level if value < QUANTITY => value,
             _ => return,
         };
         self.values.add(value);

@@ -30,6 +30,7 @@ fn record(dir: &TempDir, seed: u64, slower: u64, often: u64) -> Recording {
         unit: String::new(),
         launch: 0.0,
         splash: 10.0,
+        placed: None,
     };
     let metadata = Metadata {
         clock: Clock {

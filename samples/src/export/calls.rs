@@ -239,6 +239,7 @@ mod tests {
             unit: String::new(),
             launch: 0.0,
             splash: 1.0,
+            placed: None,
         };
         let left = |major| InstrumentInfo {
             id: id(major, HookType::Post),

@@ -23,6 +23,7 @@ fn recording(dir: &TempDir) -> Recording {
         unit: String::new(),
         launch: 0.0,
         splash: 1.0,
+        placed: None,
     };
     let function = FunctionInfo {
         major: 7,

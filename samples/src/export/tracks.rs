@@ -3,12 +3,14 @@
 //! A track is what one instrument delivered on one CPU. Times that overlap (a timer runs for every
 //! thread) would be drawn wrongly on one track, so each is put on the first whose last time had ended
 //! when it began. Samples come in order of their ends, which makes this right without looking back.
+//!
+//! A level has one track, whichever of its instruments sampled it and wherever.
 
 use std::collections::HashMap;
 
 use crate::metadata::{InstrumentInfo, Metadata};
 use crate::record::ALL_CPUS;
-use crate::{InstrumentId, Meaning, Sample};
+use crate::{InstrumentId, Meaning, Sample, level};
 
 /// The greatest number that every reader keeps as it is: doubles have 53 bits (RFC 8259, 6).
 pub(super) const EXACT: u64 = 1 << 53;
@@ -50,6 +52,8 @@ pub(super) struct Name {
     pub(super) label: String,
     pub(super) unit: String,
     pub(super) meaning: Meaning,
+    /// Of a level: its first instrument, and what it is called.
+    level: Option<(u64, String)>,
 }
 
 /// Hands out tracks.
@@ -65,10 +69,12 @@ pub(super) struct Tracks<'a> {
 
 /// What is known of every instrument.
 pub(super) fn names(metadata: &Metadata) -> HashMap<u64, Name> {
+    let heads = level::heads(metadata);
     let name = |instrument: &InstrumentInfo| Name {
         label: instrument.label.clone(),
         unit: instrument.unit.clone(),
         meaning: instrument.meaning,
+        level: { heads.get(&instrument.id) }.map(|head| (*head, instrument.whole())),
     };
     let instruments = metadata.instruments.iter();
     instruments
@@ -82,6 +88,7 @@ pub(super) fn unknown(id: u64) -> Name {
         label: plain_id(id),
         unit: String::new(),
         meaning: Meaning::Value,
+        level: None,
     }
 }
 
@@ -107,7 +114,11 @@ impl<'a> Tracks<'a> {
 
     /// What a track of `id` on `cpu` is called.
     pub(super) fn title(&mut self, id: u64, cpu: u16) -> String {
-        let label = self.name(id).label.clone();
+        let name = self.name(id);
+        if let Some((_, label)) = &name.level {
+            return label.clone();
+        }
+        let label = name.label.clone();
         match cpu {
             ALL_CPUS => label,
             cpu => format!("{label} · {}", self.metadata.cpu_name(cpu)),
@@ -118,15 +129,21 @@ impl<'a> Tracks<'a> {
     pub(super) fn place(&mut self, cpu: u16, sample: &Sample) -> Place {
         let shape = match self.name(sample.id).meaning {
             Meaning::Duration => Shape::Slice,
-            Meaning::Count | Meaning::Value if sample.value < EXACT => Shape::Counter,
+            Meaning::Count | Meaning::Value | Meaning::Level if sample.value < EXACT => {
+                Shape::Counter
+            }
             _ => Shape::Instant,
         };
         let slot = match shape {
             Shape::Slice => self.slot(cpu, sample),
             Shape::Instant | Shape::Counter => 0,
         };
+        let (id, cpu) = match &self.name(sample.id).level {
+            Some((head, _)) => (*head, ALL_CPUS),
+            None => (sample.id, cpu),
+        };
         let key = Key {
-            id: sample.id,
+            id,
             cpu,
             shape,
             slot,
@@ -174,6 +191,7 @@ mod tests {
                 unit: "ticks".to_owned(),
                 launch: 0.0,
                 splash: 1.0,
+                placed: None,
             };
             let metadata = Metadata { instruments: vec![instrument], ..Metadata::default() };
             let mut tracks = Tracks::new(&metadata);

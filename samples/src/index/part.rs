@@ -141,6 +141,15 @@ impl<'a> Part<'a> {
         points
     }
 
+    /// The last sample of a lane before `tsc`. None are known of a [coarse](Index::is_coarse) lane.
+    #[must_use]
+    pub fn last_before(&self, id: u64, tsc: u64) -> Option<Point> {
+        let runs = self.index.runs(id).into_iter().flat_map(|runs| &runs.runs);
+        let runs = runs.filter(|run| self.cpu.is_none_or(|cpu| cpu == run.cpu()));
+        runs.filter_map(|run| run.last_before(tsc))
+            .max_by_key(|point| (point.tsc, point.cpu))
+    }
+
     /// As [`Index::visit`].
     pub fn visit(&self, id: u64, t0: u64, t1: u64, mut visit: impl FnMut(Point)) {
         match self.cpu {

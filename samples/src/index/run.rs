@@ -346,6 +346,12 @@ impl Run {
             .map(|item| self.point(item))
     }
 
+    /// The last sample before `tsc`.
+    pub(super) fn last_before(&self, tsc: u64) -> Option<Point> {
+        let place = self.position(tsc, 0).checked_sub(1)?;
+        self.items.get(place).map(|item| self.point(item))
+    }
+
     /// Every sample.
     pub(super) fn all(&self) -> impl Iterator<Item = Point> {
         self.items

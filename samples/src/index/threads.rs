@@ -153,6 +153,7 @@ mod tests {
             unit: unit.to_owned(),
             launch: 0.0,
             splash: 1.0,
+            placed: None,
         };
         Metadata {
             instruments: vec![

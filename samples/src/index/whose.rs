@@ -1,10 +1,11 @@
-//! Whose samples a lane has: everybody's, a CPU's, or a thread's.
+//! Whose samples a lane has: everybody's, a CPU's, a thread's, or those of all hooks of a level.
 
 use std::collections::BTreeSet;
 
+use super::levels::Levels;
 use super::threads::{Thread, Threads};
 use super::{Index, Part};
-use crate::metadata::Metadata;
+use crate::metadata::{InstrumentInfo, Metadata};
 use crate::record::ALL_CPUS;
 
 /// Whose samples of its instrument a lane has.
@@ -13,6 +14,8 @@ pub enum Whose {
     /// Everybody's.
     #[default]
     All,
+    /// Everybody's, and those of all instruments that sample one level, of which this is the first.
+    Level,
     /// A CPU's.
     Cpu(u16),
     /// A thread's, and its place in the index by threads.
@@ -34,6 +37,7 @@ impl Whose {
     pub fn part(self, index: &Index) -> Part<'_> {
         match self {
             Self::All => index.part(None),
+            Self::Level => index.levels().map_or(index, Levels::index).part(None),
             Self::Cpu(cpu) => index.part(Some(cpu)),
             Self::Thread(_, place) => index
                 .threads()
@@ -42,11 +46,20 @@ impl Whose {
         }
     }
 
+    /// What a person calls a lane of these samples of an instrument, but for whom they are of.
+    #[must_use]
+    pub fn label(self, info: &InstrumentInfo) -> String {
+        match self {
+            Self::Level => info.whole(),
+            Self::All | Self::Cpu(_) | Self::Thread(..) => info.label.clone(),
+        }
+    }
+
     /// What a person calls whom they are of, if not of all.
     #[must_use]
     pub fn name(self, metadata: &Metadata, index: &Index) -> Option<String> {
         match self {
-            Self::All => None,
+            Self::All | Self::Level => None,
             Self::Cpu(cpu) => Some(metadata.cpu_name(cpu)),
             Self::Thread(thread, _) => index.threads().map(|threads| threads.name(thread)),
         }
@@ -54,9 +67,23 @@ impl Whose {
 }
 
 impl Index {
+    /// The lanes of instruments, not told apart: the place of each in `ids`. Those that sample one level
+    /// together have one lane, at the place of the first.
+    #[must_use]
+    pub fn lanes_whole(&self, ids: &[u64]) -> Vec<(usize, Whose)> {
+        let lanes = ids.iter().enumerate();
+        let lanes = lanes.filter_map(|(lane, id)| {
+            match self.levels().and_then(|levels| levels.head(*id)) {
+                Some(head) => (head == *id).then_some((lane, Whose::Level)),
+                None => Some((lane, Whose::All)),
+            }
+        });
+        lanes.collect()
+    }
+
     /// The lanes of instruments, told apart: the place of each in `ids`, and whose samples it has. An
     /// instrument whose samples are nobody's alone, or that has none, has one of everybody's behind them;
-    /// where no thread is known, [`By::Thread`] has only such.
+    /// where no thread is known, [`By::Thread`] has only [whole](Self::lanes_whole) ones.
     #[must_use]
     pub fn lanes_by(&self, by: By, ids: &[u64]) -> Vec<(usize, Whose)> {
         match (by, self.threads()) {
@@ -70,7 +97,7 @@ impl Index {
                 let places = places.map(|(thread, place)| (place, Whose::Thread(thread, place)));
                 apart(&own(threads.index(), ids), places)
             }
-            (By::Thread, None) => (0..ids.len()).map(|lane| (lane, Whose::All)).collect(),
+            (By::Thread, None) => self.lanes_whole(ids),
         }
     }
 }

@@ -4,7 +4,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::clocks::Reading;
-use crate::metadata::{Clock, InstrumentInfo};
+use crate::metadata::{Clock, InstrumentInfo, Placed};
 use crate::recording::LossCause;
 use crate::totals::{Bucket, Counted, Summary as Value, Total, Totals};
 use crate::{HookType, InstrumentId, Meaning, Sample};
@@ -34,6 +34,10 @@ fn record(dir: &TempDir, machine: &str, hz: u64, off: u64, start: u64, at: &[u64
         unit: unit.into(),
         launch: 0.5,
         splash: 2.0,
+        placed: Some(Placed {
+            placement: major,
+            function: "f".into(),
+        }),
     };
     let metadata = Metadata {
         machine: machine.into(),
@@ -120,6 +124,14 @@ fn check(metadata: &Metadata, index: &Index, marks: &[Mark]) {
     assert_eq!(
         labels,
         ["web1: of 0", "web1: of 3", "web2: of 0", "web2: of 3"]
+    );
+    let placements: Vec<u32> = { metadata.instruments.iter() }
+        .filter_map(|one| Some(one.placed.as_ref()?.placement))
+        .collect();
+    assert_eq!(
+        placements,
+        [0, 3, 4, 7],
+        "counted on from machine to machine"
     );
     let launches: Vec<_> = metadata.instruments.iter().map(|one| one.launch).collect();
     assert!(

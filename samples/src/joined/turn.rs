@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use crate::clocks::Alignment;
-use crate::metadata::{Clock, FunctionInfo, InstrumentInfo, MachineInfo, Metadata};
+use crate::metadata::{Clock, FunctionInfo, InstrumentInfo, MachineInfo, Metadata, Placed};
 use crate::record::ALL_CPUS;
 use crate::{Batch, Error, InstrumentId, Meaning, Result, Sample};
 
@@ -88,6 +88,7 @@ pub struct Joint {
     kernels: Vec<String>,
     cpu: u16,
     major: u32,
+    placement: u32,
     /// By machine: the first of its instruments.
     firsts: Vec<usize>,
 }
@@ -129,12 +130,20 @@ impl Joint {
         });
         joint.functions.extend(functions);
         self.firsts.push(joint.instruments.len());
+        let first = self.placement;
         let instruments = own.instruments.iter().map(|instrument| InstrumentInfo {
             id: turn.id(instrument.id),
             label: format!("{name}: {}", instrument.label),
+            placed: { instrument.placed.as_ref() }.map(|placed| Placed {
+                placement: placed.placement.saturating_add(first),
+                ..placed.clone()
+            }),
             ..instrument.clone()
         });
         joint.instruments.extend(instruments);
+        let placements = own.instruments.iter().filter_map(|one| one.placed.as_ref());
+        let last = placements.map(|placed| placed.placement).max();
+        self.placement = last.map_or(first, |last| first.saturating_add(last).saturating_add(1));
         if !self.kernels.contains(&own.kernel) {
             self.kernels.push(own.kernel.clone());
         }

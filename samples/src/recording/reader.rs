@@ -1,5 +1,7 @@
 //! Opens a recording, whatever became of it.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
@@ -146,6 +148,50 @@ impl Recording {
             Ok((_, sample)) => inside(sample),
             Err(_) => true,
         })
+    }
+
+    /// The time and the value of the last sample before `t0` of each group of instruments, where `group` says
+    /// in which an instrument is, if in any. Of `groups` groups; batches are read from `t0` back until all
+    /// are found.
+    ///
+    /// # Errors
+    /// As for a batch of [`batches`](Self::batches).
+    pub fn last_before(
+        &self,
+        t0: u64,
+        groups: usize,
+        group: impl Fn(u64) -> Option<u64>,
+    ) -> Result<HashMap<u64, (u64, u64)>> {
+        let mut blocks: Vec<&Block> = { self.sample_blocks() }
+            .filter(|block| block.first < t0)
+            .collect();
+        blocks.sort_unstable_by_key(|block| (Reverse(block.last), Reverse(block.cpu)));
+        // Of two at one tick the one on the higher CPU is the later, as in `merged`.
+        let mut found: HashMap<u64, (u64, u16, u64)> = HashMap::new();
+        let mut reader = BlockReader::default();
+        for block in blocks {
+            let later = |(tsc, ..): &(u64, u16, u64)| *tsc > block.last;
+            if found.len() == groups && found.values().all(later) {
+                break;
+            }
+            let mut own = HashMap::new();
+            let batch = reader.samples(self, block)?;
+            for sample in batch.samples.iter().filter(|sample| sample.tsc < t0) {
+                if let Some(group) = group(sample.id) {
+                    own.insert(group, (sample.tsc, batch.cpu, sample.value));
+                }
+            }
+            for (group, last) in own {
+                let known = found.entry(group).or_insert(last);
+                if (known.0, known.1) < (last.0, last.1) {
+                    *known = last;
+                }
+            }
+        }
+        let found = found.into_iter();
+        Ok(found
+            .map(|(group, (tsc, _, value))| (group, (tsc, value)))
+            .collect())
     }
 
     /// Every loss, in the order of the file.

@@ -29,6 +29,7 @@ fn metadata() -> Metadata {
             unit: String::new(),
             launch: 0.0,
             splash: 10.0,
+            placed: None,
         }],
         ..Metadata::default()
     }

@@ -25,6 +25,7 @@ fn trace_calls(path: &Path) -> Recording {
         unit: String::new(),
         launch: 0.0,
         splash: 1.0,
+        placed: None,
     };
     let metadata = Metadata {
         clock: Clock {

@@ -49,6 +49,7 @@ fn instrument(order: u8, meaning: Meaning, unit: &str) -> InstrumentInfo {
         unit: unit.to_owned(),
         launch: 0.0,
         splash: 5.0,
+        placed: None,
     }
 }
 

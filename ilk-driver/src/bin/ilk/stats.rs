@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use gilk_samples::chart::scale;
 use gilk_samples::metadata::{Clock, Metadata};
-use gilk_samples::profile::{Distribution, Profile, Profiles, profiles};
+use gilk_samples::profile::{Distribution, LevelProfile, Profile, Profiles, profiles};
 use gilk_samples::recording::{Loss, Recording, RowKind};
 use gilk_samples::totals::Totals;
 use gilk_samples::{graph, histogram::Histogram};
@@ -65,6 +65,7 @@ impl Stats {
             found
                 .instruments
                 .retain(|profile| profile.label.contains(wanted));
+            found.levels.retain(|level| level.label.contains(wanted));
         }
         let mut lost = recording.losses()?;
         lost.retain(|loss| (span.0..span.1).contains(&loss.tsc) || self.span.is_none());
@@ -98,6 +99,7 @@ impl Stats {
                 "clock": metadata.clock,
                 "span": found.span,
                 "instruments": found.instruments,
+                "levels": found.levels,
                 "totals": totals,
                 "lost": lost.iter().map(told).collect::<Vec<_>>(),
             });
@@ -113,7 +115,8 @@ impl Stats {
             table(&found, metadata)
         };
         pager::print(&format!(
-            "{text}{}{}",
+            "{text}{}{}{}",
+            levels(&found.levels, &metadata.clock, lost.is_empty()),
             totals::text(&totals),
             Loss::by_cpu(&lost, metadata)
         ))
@@ -219,6 +222,33 @@ fn row(profile: &Profile, clock: &Clock) -> [String; 7] {
     ]
 }
 
+/// A line a level: what it was over time.
+fn levels(levels: &[LevelProfile], clock: &Clock, is_whole: bool) -> String {
+    let mut out = String::new();
+    for LevelProfile {
+        label,
+        unit,
+        average,
+        ..
+    } in levels
+    {
+        let mean = scale::mean(average.mean, unit, clock);
+        let bounds =
+            [average.least, average.greatest].map(|bound| scale::mean(bound as f64, unit, clock));
+        let covered = scale::duration(average.covered as f64 / clock.hz.max(1) as f64);
+        // A String takes what it is given.
+        let _ = writeln!(
+            out,
+            "{label}: {mean} on average over time, {} to {}, known for {covered}",
+            bounds[0], bounds[1]
+        );
+    }
+    if !levels.is_empty() && !is_whole {
+        out.push_str("Where samples were lost, the level before is taken to hold on.\n");
+    }
+    out
+}
+
 /// Everything about one instrument.
 fn long(profile: &Profile, metadata: &Metadata) -> String {
     let clock = &metadata.clock;
@@ -256,8 +286,8 @@ fn long(profile: &Profile, metadata: &Metadata) -> String {
             words(of.min),
             percentiles.collect::<Vec<_>>().join("  "),
             words(of.max),
-            words(of.mean as u64),
-            words(of.deviation as u64),
+            scale::mean(of.mean, unit, clock),
+            scale::mean(of.deviation, unit, clock),
         );
     }
     let share = |count: u64| 100.0 * count as f64 / profile.values.count.max(1) as f64;

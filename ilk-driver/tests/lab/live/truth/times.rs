@@ -4,6 +4,9 @@
 use std::collections::BTreeMap;
 
 use gilk_instruments::program::Summary as Total;
+use gilk_samples::level::Average;
+use gilk_samples::profile::profiles;
+use gilk_samples::recording::Recording;
 
 use super::rows::{COPY_CALL, NESTED, SLEEP};
 use super::{Case, Run, VERIFY};
@@ -156,10 +159,33 @@ pub(super) fn inside(run: &Run, case: &Case) {
     assert_eq!(samples.len(), 2 * run.said("sleep").len());
     let most = in_steps(&samples);
     assert!((2..=4).contains(&most), "{most} of four threads at once");
-    // The average number inside, times the time, is all the time that the threads were inside.
-    let (ours, kernels) = (integral(&samples), inside_at(run, case.function));
-    let apart = (ours - kernels).abs() / run.hz();
-    assert!(apart < APART * samples.len() as f64, "{apart} s apart");
+    // The average number inside, times the time, is all the time that the threads were inside, by the kernel's
+    // probes and by `elapsed` at the same function: Little's law.
+    let average = on_average(run, case);
+    let ours = average.mean * average.covered as f64;
+    let beside: u64 = run.values(run.other("elapsed", SLEEP)).iter().sum();
+    for known in [inside_at(run, case.function), beside as f64] {
+        let apart = (ours - known).abs() / run.hz();
+        assert!(apart < APART * samples.len() as f64, "{apart} s apart");
+    }
+    assert!((ours - integral(&samples)).abs() / run.hz() < 1e-6);
+    assert_eq!((average.least, average.greatest), (0, most.cast_signed()));
+}
+
+/// What `ilk stats` tells of a level.
+fn on_average(run: &Run, case: &Case) -> Average {
+    let recording = Recording::open(&run.outcome.recording).unwrap();
+    let found = profiles(&recording, None, 1, |_| true);
+    let instruments = run.outcome.plan.instruments.iter();
+    let own: Vec<u64> = instruments
+        .filter(|one| case.placements.contains(&one.placement))
+        .map(|one| one.id.pack())
+        .collect();
+    assert!(own.len() > 1, "entered at one hook, left at others");
+    let mut levels = found.levels.iter().filter(|level| own.contains(&level.id));
+    let level = levels.next().expect("it has a level");
+    assert_eq!(levels.count(), 0, "all hooks are one level");
+    level.average
 }
 
 pub(super) fn waiting(run: &Run, case: &Case) {
@@ -169,7 +195,9 @@ pub(super) fn waiting(run: &Run, case: &Case) {
     // All the time that the threads were inside, but for what the other instrument saw them run.
     let inside = integral(&run.samples(run.other("threads-inside", SLEEP)));
     let ran: u64 = run.values(run.other("processor-time", SLEEP)).iter().sum();
-    let apart = (inside - ran as f64 - integral(&samples)).abs() / run.hz();
+    let average = on_average(run, case);
+    let waited = average.mean * average.covered as f64;
+    let apart = (inside - ran as f64 - waited).abs() / run.hz();
     assert!(apart < APART * samples.len() as f64, "{apart} s apart");
 }
 
