@@ -7,6 +7,7 @@ use gilk_instruments::Definition;
 
 use super::*;
 use crate::image::fixture::Fixture;
+use crate::verify::tests::natives::comes_back;
 
 mod aligned;
 mod frame;
@@ -90,7 +91,22 @@ fn linked(
 ) -> Result<NativeCode, String> {
     let definitions = Definition::natives("own.o", object).unwrap();
     let native = definitions[0].native.as_ref().unwrap();
-    load(native, image, AT, touched)
+    let code = load(native, image, AT, touched)?;
+    comes_back(&code).map_err(|why| format!("only the verifier refuses it: {why}"))?;
+    Ok(code)
+}
+
+/// Whether native code may call that function, in a session with no instruments of others.
+pub(crate) fn may_be_called(image: &Image, name: &str) -> bool {
+    callee::find(image, name, &|_| false).is_ok()
+}
+
+/// What the verifier says of the frames of the same source, whatever else is wrong with it.
+fn verified(source: &str) -> Result<(), String> {
+    let definitions = definitions(source);
+    let native = definitions[0].native.as_ref().unwrap();
+    let linked = link::link(native, &kernel(), AT, &|_| false)?;
+    comes_back(&linked.code)
 }
 
 #[test]

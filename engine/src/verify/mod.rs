@@ -14,7 +14,7 @@
 //! - `unwind`: that the kernel finds the callers of whoever is in a patch.
 //! - `hit`, `timer`: what an instrument may write, and when it has done what it is there for.
 //! - `program`, `deed`, `compute`, `memory`, `made`: the same for programs in the language, read from their checked trees.
-//! - `native`: calls of functions of object files, and what of these can be told.
+//! - `native`, `comeback`: calls of functions of object files, and what of these can be told.
 //! - `same`, `ending`, `shape`: copies are the original instructions, control goes on where it would
 //!   have gone, nothing loops but what did, and no byte is unaccounted for.
 //! - `parts`, `schedule`, `running`, `splice`: batches played over the text; after every write the program is whole,
@@ -30,6 +30,7 @@
 
 mod arithmetic;
 mod callee;
+mod comeback;
 mod compute;
 mod decoded;
 mod deed;
@@ -68,7 +69,7 @@ mod step;
 mod sum;
 mod target;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod timer;
 mod unwind;
 mod value;

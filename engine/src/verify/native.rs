@@ -7,14 +7,16 @@ use std::sync::Arc;
 
 use gilk_instruments::program::{Gpr, Input};
 use gilk_instruments::{Native, Parameter, Program};
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind};
+use iced_x86::{FlowControl, Instruction, OpKind};
 
+use super::callee::Callees;
+use super::comeback;
 use super::hit::{Expected, Hit, Progress, Stage, argument_number};
+use super::routine::Routine;
 use super::state::{Compare, RAX, Since, State};
 use super::step::Machine;
 use super::value::{Atom, Value};
 use super::violation::Violation;
-use crate::cfg::Cfg;
 use crate::image::SiteKind;
 use crate::native::NativeCode;
 use crate::plan::Plan;
@@ -106,8 +108,9 @@ impl Hit<'_> {
     }
 }
 
-/// Checks that the code lies where nothing else does, and that control, once in it, leaves only by returning
-/// or for functions of the kernel that the session leaves alone.
+/// Checks that the code lies where nothing else does, that what is called of it comes back to its caller with
+/// all that this counts on, and that control leaves it only for functions of the kernel that the session
+/// leaves alone.
 pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>) {
     for (number, code) in plan.natives.iter().enumerate() {
         let span = code.span();
@@ -132,78 +135,95 @@ pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
     }
 }
 
-/// Goes every way from every entry.
+/// Follows what instruments name, and all that it calls.
 fn walk(image: &Image, plan: &Plan, code: &NativeCode) -> Result<(), String> {
-    let span = code.span();
-    let mut left: Vec<Addr> = code.entries.iter().map(|(_, at)| *at).collect();
+    let natives = { plan.instruments.iter() }.filter_map(|one| one.definition.native.as_ref());
+    let named = natives.filter(|native| code.is_of(native));
+    let mut left: Vec<Addr> = named
+        .filter_map(|native| code.entry(&native.function))
+        .collect();
     let mut known = BTreeSet::new();
     while let Some(at) = left.pop() {
         if !known.insert(at) {
             continue;
         }
-        if !span.contains(at) {
+        if code.span().contains(at) {
+            left.extend(comeback::follow(code, at)?);
+        } else {
             left_alone(image, plan, at)?;
-            continue;
         }
-        let offset = usize::try_from(span.start.to(at)).unwrap_or(usize::MAX);
-        let bytes = code.bytes.get(offset..).unwrap_or_default();
-        let instruction = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode();
-        let direct = instruction.op0_kind() == OpKind::NearBranch64;
-        let wrong = || format!("the instruction at {at} has no place in it");
-        let (on, to) = match instruction.flow_control() {
-            _ if instruction.is_invalid() || instruction.is_privileged() => return Err(wrong()),
-            FlowControl::Next => (true, false),
-            FlowControl::Return if instruction.code() == Code::Retnq => (false, false),
-            FlowControl::ConditionalBranch if direct => (true, true),
-            FlowControl::UnconditionalBranch if direct => (false, true),
-            FlowControl::Call if direct => (true, true),
-            _ => return Err(wrong()),
-        };
-        left.extend(on.then_some(Addr(instruction.next_ip())));
-        left.extend(to.then_some(Addr(instruction.near_branch_target())));
     }
     Ok(())
 }
 
 /// Whether at `at` a function of the kernel begins from which control comes to none that the session changes.
-fn left_alone(image: &Image, plan: &Plan, at: Addr) -> Result<(), String> {
-    let called = { image.function_at(at) }.filter(|function| function.span.start == at);
-    let called = called.ok_or_else(|| format!("it leads to {at}, where no function begins"))?;
-    let mut left = vec![called.id];
+pub(super) fn left_alone(image: &Image, plan: &Plan, at: Addr) -> Result<(), String> {
+    let callees = Callees::new(image);
+    let begins = |to: Addr| { image.function_at(to) }.filter(|function| function.span.start == to);
+    let called = begins(at).ok_or_else(|| format!("it leads to {at}, where no function begins"))?;
+    let mut left = vec![called];
     let mut known = BTreeSet::new();
     while let Some(function) = left.pop() {
-        if !known.insert(function) {
+        if !known.insert(function.span.start) {
             continue;
         }
-        let cfg = Cfg::of(image, function);
-        let wrong =
-            |what: &str| format!("it leads to {at}, and from there to {}, {what}", cfg.name);
+        let wrong = |what: &str| {
+            let name = &function.name;
+            format!("it leads to {at}, and from there to {name}, {what}")
+        };
         let mut planned = plan.functions.iter();
-        if planned.any(|planned| planned.outline.span == cfg.span) {
+        if planned.any(|planned| planned.outline.span == function.span) {
             return Err(wrong("which this session does not leave alone"));
         }
-        if cfg.blocks.is_empty() {
-            return Err(wrong("of which nothing is known"));
-        }
-        for instruction in cfg.blocks.iter().flat_map(|block| &block.instructions) {
-            let at = Addr(instruction.ip());
-            let rewritten = { image.sites().overlapping(Span::new(at, 1)) }
-                .any(|site| site.kind == SiteKind::StaticCall);
-            let to = match instruction.flow_control() {
-                _ if rewritten => None,
-                FlowControl::Next | FlowControl::Return => continue,
-                _ if instruction.op0_kind() == OpKind::NearBranch64 => {
-                    Some(Addr(instruction.near_branch_target()))
-                }
-                _ => None,
-            };
+        let routine = Routine::read(&callees, function);
+        let routine = routine.map_err(|_| wrong("of which nothing is known"))?;
+        for to in leads_to(image, &routine) {
             let to = to.ok_or_else(|| wrong("which leads where nobody knows"))?;
-            if cfg.span.contains(to) || image.is_return_thunk(to) {
-                continue;
-            }
             let to = image.function_at(to);
-            left.push(to.ok_or_else(|| wrong("which leads to no function"))?.id);
+            left.push(to.ok_or_else(|| wrong("which leads to no function"))?);
         }
     }
     Ok(())
+}
+
+/// Where control goes from a function, other than back; `None` for where nobody knows.
+fn leads_to(image: &Image, routine: &Routine) -> Vec<Option<Addr>> {
+    let mut out = Vec::new();
+    // Where the function may be entered, as tables of other code say too.
+    let mut left: Vec<u64> = routine.entered.iter().copied().collect();
+    left.push(routine.span.start.0);
+    let mut known = BTreeSet::new();
+    while let Some(at) = left.pop() {
+        if !known.insert(at) || at == routine.span.end.0 {
+            continue;
+        }
+        let decoded = { routine.index(at) }.and_then(|index| routine.instructions.get(index));
+        let Some(decoded) = decoded else {
+            out.push(None);
+            continue;
+        };
+        left.extend(decoded.runs_on.then(|| decoded.end()));
+        left.extend(decoded.leads_to.iter());
+        let mut rewritten = false;
+        for site in routine.sites_in(decoded.span()) {
+            rewritten |= site.kind == SiteKind::StaticCall;
+            out.extend(
+                { site.target }
+                    .filter(|to| !routine.span.contains(*to))
+                    .map(Some),
+            );
+        }
+        let instruction = &decoded.instruction;
+        let to = match instruction.flow_control() {
+            _ if rewritten => None,
+            FlowControl::Next | FlowControl::Return => continue,
+            _ if instruction.op0_kind() == OpKind::NearBranch64 => {
+                Some(Addr(instruction.near_branch_target()))
+            }
+            _ => None,
+        };
+        let inside = to.is_some_and(|to| routine.span.contains(to) || image.is_return_thunk(to));
+        out.extend((!inside).then_some(to));
+    }
+    out
 }

@@ -1,6 +1,6 @@
 //! Stacks that a function aligns.
 
-use super::frame::assembled;
+use super::frame::{assembled, refused_by_both};
 use super::*;
 
 #[test]
@@ -113,7 +113,7 @@ fn an_aligned_stack_is_bounded_and_given_back() {
             "RBX",
         ),
     ] {
-        let refused = assembled(wrong).map(|_| wrong).unwrap_err();
+        let refused = refused_by_both(wrong);
         assert!(refused.contains(why), "{wrong}\n{refused}");
     }
 }

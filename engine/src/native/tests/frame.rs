@@ -7,12 +7,25 @@ pub(super) fn assembled(instructions: &str) -> Result<NativeCode, String> {
     beside(instructions, "")
 }
 
+/// What refuses a function, and the verifier of its own too.
+pub(super) fn refused_by_both(instructions: &str) -> String {
+    let refused = assembled(instructions).map(|_| instructions).unwrap_err();
+    verified(&source(instructions, ""))
+        .map(|()| instructions)
+        .unwrap_err();
+    refused
+}
+
 /// Beside another function.
 fn beside(instructions: &str, other: &str) -> Result<NativeCode, String> {
-    loaded(&format!(
+    loaded(&source(instructions, other))
+}
+
+fn source(instructions: &str, other: &str) -> String {
+    format!(
         "GILK_INSTRUMENT(\"one(arg0) samples things: One.\");\n{}\n{other}",
         function("one", instructions),
-    ))
+    )
 }
 
 fn function(name: &str, instructions: &str) -> String {
@@ -91,6 +104,11 @@ fn what_callers_count_on_has_its_value_again() {
         ("push %ax; pop %ax; ret", "changes the stack pointer"),
         ("mov %rdi, (%rsp); ret", "writes over"),
         ("mov %rsp, %rax; mov %rdi, 8(%rax); ret", "writes over"),
+    ] {
+        let refused = refused_by_both(wrong);
+        assert!(refused.contains(why), "{wrong}\n{refused}");
+    }
+    for (wrong, why) in [
         ("mov %rdi, -8(%rsp); ret", "-mno-red-zone"),
         (
             "jmp 1f; .byte 0xb8; 1: .byte 0x90, 0x90, 0x90, 0x90; ret",

@@ -1,6 +1,6 @@
 //! Stores to the stack: by numbers, by an index, and by an address from elsewhere.
 
-use super::frame::assembled;
+use super::frame::{assembled, refused_by_both};
 use super::*;
 
 #[test]
@@ -76,7 +76,7 @@ fn a_place_that_instructions_tell_is_known_however_it_is_made() {
         ),
         ("push %rsp; pop %rsp; ret", "changes the stack pointer"),
     ] {
-        let refused = assembled(wrong).map(|_| wrong).unwrap_err();
+        let refused = refused_by_both(wrong);
         assert!(refused.contains(why), "{wrong}\n{refused}");
     }
     for fits in [

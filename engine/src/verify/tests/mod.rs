@@ -10,7 +10,7 @@ mod interpreter;
 mod liveness;
 mod machine;
 mod mutations;
-mod natives;
+pub(crate) mod natives;
 mod numbers;
 mod placements;
 mod placer;

@@ -1,8 +1,14 @@
 //! Calls of native functions: proven as they are, and found out when anything of them is changed.
 
+use std::collections::BTreeSet;
+
+use iced_x86::{Mnemonic, Register};
+
 use super::*;
-use crate::native::tests::definitions;
+use crate::native::NativeCode;
+use crate::native::tests::{definitions, may_be_called};
 use crate::patch::PieceKind;
+use crate::verify::native::left_alone;
 
 const SOURCE: &str = "
     GILK_INSTRUMENT(\"hits(counter): Hits.\");
@@ -19,6 +25,19 @@ fn natively(placements: Vec<Placement>) -> (Image, Plan) {
     let image = kernel().image();
     let plan = plan(&image, &session(placements), &library, &layout()).unwrap();
     (image, plan)
+}
+
+/// Whether all functions of a file come back.
+pub(crate) fn comes_back(code: &NativeCode) -> std::result::Result<(), String> {
+    let entries = { code.entries.iter() }.filter(|(name, _)| !name.contains('.'));
+    let mut left: Vec<Addr> = entries.map(|(_, at)| *at).collect();
+    let mut known = BTreeSet::new();
+    while let Some(at) = left.pop() {
+        if code.span().contains(at) && known.insert(at) {
+            left.extend(crate::verify::comeback::follow(code, at)?);
+        }
+    }
+    Ok(())
 }
 
 fn mixed() -> (Image, Plan) {
@@ -121,6 +140,62 @@ fn what_is_called_is_what_the_instrument_names_and_lies_apart() {
     });
 }
 
+#[test]
+fn a_function_that_does_not_come_back_as_it_was_called_is_found_out() {
+    let source = "
+        GILK_INSTRUMENT(\"deep(arg0, arg1) samples things: Things.\");
+        gilk_word counted(gilk_word);
+        static __attribute__((noinline)) gilk_word below(gilk_word a, gilk_word b) {
+            gilk_word room[4] __attribute__((aligned(32)));
+            for (int i = 0; i < 4; i++) room[i] = counted(a + i);
+            return counted(room[b & 3]) + counted(a) + b;
+        }
+        gilk_word deep(gilk_word a, gilk_word b) {
+            volatile gilk_word room[3] = { a, b, a };
+            room[1] += counted(b);
+            return below(a, b) + room[0] + room[1] + counted(a) + b;
+        }";
+    let mut library = Library::builtin().unwrap();
+    for definition in definitions(source) {
+        library.add(definition).unwrap();
+    }
+    let image = kernel().image();
+    let placements = vec![placement("worker", 0, HookType::Pre, "deep")];
+    let plan = plan(&image, &session(placements), &library, &layout()).unwrap();
+    passes(&image, &plan);
+    let code = &plan.natives[0];
+    let all = decoded(code.address, &code.bytes[..code.text as usize]);
+    // What gives back what was taken and saved.
+    let made = |one: &&Instruction| match one.mnemonic() {
+        Mnemonic::Push | Mnemonic::Pop | Mnemonic::Leave => true,
+        Mnemonic::Add | Mnemonic::Lea => one.op0_register() == Register::RSP,
+        _ => false,
+    };
+    let made: Vec<&Instruction> = all.iter().filter(made).collect();
+    assert!(made.len() > 10, "{made:?}");
+    for one in made {
+        let at = (one.ip() - code.address.0) as usize;
+        let found = |why: &str, change: &dyn Fn(&mut [u8])| {
+            let mut bad = plan.clone();
+            change(&mut bad.natives[0].bytes[at..at + one.len()]);
+            let violations = verify(&image, bad).unwrap_err();
+            let said = format!("{violations:?}");
+            let by_stack = ["stack", "its caller's value"]
+                .iter()
+                .any(|word| said.contains(word));
+            assert!(by_stack, "{why} `{one}`: {said}");
+        };
+        found("without", &|bytes| bytes.fill(0x90));
+        if one.mnemonic() == Mnemonic::Pop {
+            // Into the register beside it.
+            found("otherwise", &|bytes| *bytes.last_mut().unwrap() ^= 1);
+        }
+        if matches!(one.mnemonic(), Mnemonic::Add | Mnemonic::Lea) {
+            found("by more than", &|bytes| *bytes.last_mut().unwrap() ^= 8);
+        }
+    }
+}
+
 /// An instrument that asks a function of the kernel, at `worker`; and counters.
 fn asking(function: &str, also: &[&str]) -> (Image, crate::Result<Plan>) {
     let source = format!(
@@ -219,4 +294,25 @@ fn two_files_of_one_name_are_two() {
     ] {
         assert!(called.contains(&entry.0), "{entry}: {called:x?}");
     }
+}
+
+/// What may be called of a real kernel, the verifier lets be called too.
+#[test]
+#[ignore = "needs GILK_IMAGE, a saved live image; cargo xtask test makes one"]
+fn functions_of_a_real_kernel_that_may_be_called_are_left_alone() {
+    let path = std::env::var_os("GILK_IMAGE")
+        .expect("GILK_IMAGE must name a saved live image; cargo xtask test makes one");
+    let parts = postcard::from_bytes(&std::fs::read(path).unwrap()).unwrap();
+    let image = Image::from_live(&parts).unwrap();
+    let (mut called, mut plan) = (0, mixed().1);
+    plan.functions.clear();
+    for function in image.functions().iter().step_by(3) {
+        let named = image.function_named(&function.name);
+        if named.is_ok_and(|named| named.id == function.id) && may_be_called(&image, &function.name)
+        {
+            called += 1;
+            left_alone(&image, &plan, function.span.start).unwrap();
+        }
+    }
+    assert!(called > 1000, "{called}");
 }
