@@ -22,7 +22,7 @@ mod text;
 use gilk_engine::Addr;
 use gilk_engine::HookType;
 use gilk_engine::liveness::{Live, RegisterSet};
-use gilk_engine::patch::{Hooked, TIMER_BYTES, TIMER_FACTOR};
+use gilk_engine::patch::{Hooked, PieceKind, TIMER_BYTES, TIMER_FACTOR};
 use gilk_engine::placement::{Edge, Point};
 use gilk_instruments::{Program, Sampled};
 use native::{GS, Machine, ORIGINAL, PATCH, Random, STACK, State, TABLES};
@@ -203,6 +203,44 @@ fn a_counter_is_one_instruction_and_a_sample_eighteen_where_nothing_is_live() {
         cost(&mut machine, Program::Sample(Sampled::Tsc), Live::ALL),
         18 + 2 * 4 + 2
     );
+}
+
+/// Instruments of one point run in their order, between one save of what all of them need and one restore.
+#[test]
+fn several_at_one_point_share_one_save() {
+    let mut machine = ready(8, 8);
+    let layout = layout(&machine, 0);
+    let mut pieces = |programs: &[Program]| {
+        let instruments: Vec<Hooked<'_>> = { (0..).zip(programs) }
+            .map(|(order, program)| hooked(order, HookType::Pre, *program))
+            .collect();
+        let hooks = [(Point::Entry, &instruments[..])];
+        let code = patch(&mut machine, &NOP, &hooks, Live::ALL, &layout);
+        let ids: Vec<PieceKind> = { instruments.iter() }
+            .map(|one| PieceKind::Instrument(one.id))
+            .collect();
+        (code.pieces, ids)
+    };
+    let programs = [
+        Program::Count,
+        Program::Sample(Sampled::Argument(1)),
+        Program::Count,
+        Program::StartTimer,
+        Program::Sample(Sampled::Tsc),
+    ];
+    let (together, ids) = pieces(&programs);
+    let kinds = together.iter().map(|piece| piece.kind);
+    let kinds: Vec<PieceKind> = kinds.take(ids.len() + 2).collect();
+    let expected = [&[PieceKind::Save][..], &ids, &[PieceKind::Restore]].concat();
+    assert_eq!(kinds, expected);
+    let rest = &together[kinds.len()..];
+    assert!(
+        !{ rest.iter() }.any(|piece| matches!(piece.kind, PieceKind::Save | PieceKind::Restore))
+    );
+    // What they save together is what the one saves that needs most.
+    let alone = programs.map(|program| pieces(&[program]).0[0].executed);
+    assert_eq!(Some(&together[0].executed), alone.iter().max());
+    assert!(alone.iter().sum::<u32>() > together[0].executed);
 }
 
 #[test]
