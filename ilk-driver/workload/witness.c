@@ -12,12 +12,15 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -25,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { UMASKS = 40, COPIES = 12, ADVICES = 60, SLEEPERS = 4, SLEEPS = 2, CHAIN = 4, POLLS = 6, REMOTES = 20 };
+enum { UMASKS = 40, COPIES = 12, ADVICES = 60, SLEEPERS = 4, SLEEPS = 2, CHAIN = 4, POLLS = 6, REMOTES = 20, FAULTS = 10 };
 
 static char said[1 << 16];
 static size_t length;
@@ -204,6 +207,63 @@ static void nested(void)
 	}
 }
 
+/*
+ * Writes to a file from where no memory is, and from where there is some that the kernel has to bring in first:
+ * in both cases the function that touches it beforehand faults. In the first it goes on at a place of its own.
+ */
+static void faults(int from, int to)
+{
+	for (int i = 1; i <= FAULTS; i++) {
+		unsigned long long begun = ticks();
+
+		need(syscall(SYS_pwrite64, to, 8L, i, 0L) < 0 && errno == EFAULT, "pwrite of nothing");
+		say("faulted %llu %llu %d\n", begun, ticks(), i);
+	}
+	for (int i = 1; i <= FAULTS; i++) {
+		char *page = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, from, 0);
+		unsigned long long begun = ticks();
+
+		need(page != MAP_FAILED, "mmap");
+		need(syscall(SYS_pwrite64, to, page, i, 0L) == i, "pwrite");
+		say("served %llu %llu %d\n", begun, ticks(), i);
+		need(!munmap(page, 4096), "munmap");
+	}
+}
+
+/*
+ * Two threads, each on a CPU of its own, that have the lock of their table of descriptors most of the time:
+ * the table is large, and all of it is marked each time.
+ */
+static void *spinner(void *argument)
+{
+	struct timespec now, end;
+	cpu_set_t own;
+
+	CPU_ZERO(&own);
+	CPU_SET((long)argument, &own);
+	/* With one CPU there is nobody to wait for. */
+	sched_setaffinity(0, sizeof(own), &own);
+	clock_gettime(CLOCK_MONOTONIC, &end);
+	end.tv_sec += 2;
+	do {
+		/* From the tenth on, to be closed by execve(2): close_range(2). */
+		need(!syscall(436, 10, ~0U, 4), "close_range");
+		clock_gettime(CLOCK_MONOTONIC, &now);
+	} while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));
+	return NULL;
+}
+
+static void spins(int file)
+{
+	struct rlimit most = { 1 << 18, 1 << 18 };
+	int last = (1 << 18) - 1;
+
+	need(!setrlimit(RLIMIT_NOFILE, &most), "setrlimit");
+	need(dup2(file, last) == last, "dup2");
+	in_threads(spinner, 2);
+	need(!close(last), "close");
+}
+
 static int contended;
 
 static void *contender(void *argument)
@@ -234,6 +294,8 @@ int main(void)
 	in_threads(sleeper, SLEEPERS);
 	nested();
 	in_threads(contender, 2);
+	faults(from, to);
+	spins(from);
 	say("ended %llu\n", ticks());
 	unlink("/tmp/witness-from");
 	unlink("/tmp/witness-to");

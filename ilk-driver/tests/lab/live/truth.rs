@@ -26,7 +26,7 @@ use events::{Event, Events};
 use rows::ROWS;
 
 /// Functions that the kernel's own probes stand at, and what they read at the entry.
-const PROBED: [(&str, &str); 8] = [
+const PROBED: [(&str, &str); 10] = [
     ("__x64_sys_umask", "word=+0(%di):x64"),
     ("__x64_sys_getpriority", ""),
     (
@@ -38,6 +38,8 @@ const PROBED: [(&str, &str); 8] = [
     ("__x64_sys_nanosleep", ""),
     ("__ep_eventpoll_poll", ""),
     ("rwsem_down_write_slowpath", ""),
+    ("native_queued_spin_lock_slowpath", ""),
+    ("fault_in_readable", ""),
 ];
 /// What copying calls, and reading and writing do too: only the program's calls are looked at.
 const VERIFY: &str = "rw_verify_area";

@@ -15,6 +15,8 @@ const ADVICE: &str = "ksys_fadvise64_64";
 pub(super) const SLEEP: &str = "__x64_sys_nanosleep";
 pub(super) const NESTED: &str = "__ep_eventpoll_poll";
 pub(super) const SLOWPATH: &str = "rwsem_down_write_slowpath";
+const SPINNING: &str = "native_queued_spin_lock_slowpath";
+const FAULTING: &str = "fault_in_readable";
 pub(super) const COPY_CALL: &str = "__do_sys_copy_file_range";
 
 const fn row(
@@ -72,7 +74,10 @@ pub(super) const ROWS: &[Row] = &[
     row("threads-waiting", SLEEP, At::Entry, times::waiting),
     row("elapsed", NESTED, At::Entry, times::nested),
     row("elapsed-total", NESTED, At::Entry, times::outermost),
+    row("elapsed", FAULTING, At::Entry, times::faulted),
+    row("return-value", FAULTING, At::Entry, not_touched),
     row("lock-wait", SLOWPATH, At::Entry, times::waits),
+    row("lock-wait", SPINNING, At::Entry, times::spins),
     row("elapsed-start", UMASK, At::Entry, times::started),
     row("elapsed-stop", UMASK, At::Returns, times::stopped),
     row("caller", COPY_CALL, At::Entry, times::called),
@@ -119,6 +124,23 @@ fn old_masks(run: &Run, case: &Case) {
     let kernels = run.events.exits(case.function);
     let kernels: Vec<u64> = kernels.iter().map(|event| event.values["ret"]).collect();
     assert_eq!(values, kernels);
+}
+
+/// A function that faults, and goes on at another place of its own or where it was, returns how much it could not
+/// touch.
+fn not_touched(run: &Run, case: &Case) {
+    let kernels = run.events.exits(case.function).iter();
+    let kernels: Vec<u64> = kernels.map(|event| event.values["ret"]).collect();
+    let samples = times::while_witnessed(run, case);
+    let values: Vec<u64> = samples.iter().map(|(_, value, _)| *value).collect();
+    assert_eq!(values, kernels);
+    let faulted = run.said("faulted").iter().map(|asked| (asked, asked[2]));
+    let served = run.said("served").iter().map(|asked| (asked, 0));
+    for (asked, left) in faulted.chain(served) {
+        let within = |(tsc, ..): &&(u64, u64, u32)| asked[0] < *tsc && *tsc < asked[1];
+        let mut found = samples.iter().filter(within);
+        assert!(found.any(|(_, value, _)| *value == left), "{asked:?}");
+    }
 }
 
 /// What argument 0 points to are the registers of the process: first r15, where the program has its marks.

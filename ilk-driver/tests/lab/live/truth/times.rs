@@ -18,20 +18,21 @@ const APART: f64 = 0.02;
 /// Checks calls, as our samples at their ends have them, against the kernel's own events: each of ours lies
 /// within one of theirs, and is little shorter.
 fn within_the_kernels(run: &Run, case: &Case, samples: &[(u64, u64, u32)]) {
-    let calls = run.events.calls(case.function);
+    let mut calls = run.events.calls(case.function);
     assert_eq!(
         samples.len(),
         calls.len(),
         "as many calls as the kernel's probes saw"
     );
-    for ((tsc, value, _), (begun, ended)) in samples.iter().zip(calls) {
-        assert!(
-            begun.tsc <= tsc - value && *tsc <= ended.tsc,
-            "{}..{tsc} is not within {}..{}",
-            tsc - value,
-            begun.tsc,
-            ended.tsc
-        );
+    for (tsc, value, _) in samples {
+        // Calls on two CPUs may end in another order than their samples have.
+        let around = (0..calls.len())
+            .filter(|&call| calls[call].0.tsc <= tsc - value && *tsc <= calls[call].1.tsc);
+        let shortest = around.min_by_key(|&call| calls[call].1.tsc - calls[call].0.tsc);
+        let Some(call) = shortest else {
+            panic!("{}..{tsc} is within no other's: {calls:?}", tsc - value);
+        };
+        let (begun, ended) = calls.remove(call);
         let apart = (ended.tsc - begun.tsc - value) as f64 / run.hz();
         assert!(apart < 2.0 * APART, "{apart} s apart");
     }
@@ -238,10 +239,10 @@ pub(super) fn outermost(run: &Run, case: &Case) {
     assert!(apart < APART * outer.len() as f64, "{apart} s apart");
 }
 
-pub(super) fn waits(run: &Run, case: &Case) {
+/// The samples at ends of calls that the kernel's probes saw. Others may have called the same function before
+/// those were there, and after; nobody else while the program ran.
+pub(super) fn while_witnessed(run: &Run, case: &Case) -> Vec<(u64, u64, u32)> {
     let all = run.samples(case);
-    assert!(!all.is_empty(), "two threads fought for one file");
-    // Others may wait, too, before the kernel's probes are there and after.
     let calls = run.events.calls(case.function);
     let ends = |tsc: u64| {
         calls
@@ -251,15 +252,55 @@ pub(super) fn waits(run: &Run, case: &Case) {
     let samples: Vec<_> = { all.iter().copied() }
         .filter(|(tsc, ..)| ends(*tsc))
         .collect();
-    within_the_kernels(run, case, &samples);
     let (from, to) = (run.said("begun")[0][1], run.said("ended")[0][0]);
-    let others = |(tsc, value, _): &&(u64, u64, u32)| *tsc < from || to < tsc - value;
-    assert_eq!(all.iter().filter(others).count(), all.len() - samples.len());
+    let others = |(tsc, ..): &&(u64, u64, u32)| *tsc < from || to < *tsc;
+    let before_and_after = all.iter().filter(others).filter(|(tsc, ..)| !ends(*tsc));
+    assert_eq!(before_and_after.count(), all.len() - samples.len());
+    samples
+}
+
+pub(super) fn waits(run: &Run, case: &Case) {
+    let samples = while_witnessed(run, case);
+    assert!(!samples.is_empty(), "two threads fought for one lock");
+    within_the_kernels(run, case, &samples);
     let Total::Buckets(buckets) = run.total(case, "waits") else {
         panic!("a histogram has buckets");
     };
     let counted: u64 = buckets.iter().map(|bucket| bucket.count).sum();
-    assert_eq!(counted, all.len() as u64);
+    assert_eq!(counted, run.samples(case).len() as u64);
+}
+
+/// As often as the kernel's probe at the entry, and each begins there; and as `waits`, but that some kernels take no
+/// probe at this function's return.
+pub(super) fn spins(run: &Run, case: &Case) {
+    let (from, to) = (run.said("begun")[0][1], run.said("ended")[0][0]);
+    let meanwhile = |tsc: &u64| from < *tsc && *tsc < to;
+    let samples = run.samples(case).into_iter();
+    let mut begun: Vec<u64> = { samples.map(|(tsc, value, _)| tsc - value) }
+        .filter(meanwhile)
+        .collect();
+    begun.sort_unstable();
+    let kernels = run.entries(case).iter().map(|event| event.tsc);
+    let kernels: Vec<u64> = kernels.filter(meanwhile).collect();
+    assert!(!kernels.is_empty(), "two threads fought for one lock");
+    assert_eq!(begun.len(), kernels.len());
+    for (begun, kernel) in begun.iter().zip(kernels) {
+        let late = begun.checked_sub(kernel).expect("it comes behind") as f64 / run.hz();
+        assert!(late < APART, "{late} s behind the kernel's probe");
+    }
+    if !run.events.exits(case.function).is_empty() {
+        waits(run, case);
+    }
+}
+
+/// Calls whose own code has faulted, and went on: elsewhere, or where it was.
+pub(super) fn faulted(run: &Run, case: &Case) {
+    let samples = while_witnessed(run, case);
+    within_the_kernels(run, case, &samples);
+    for asked in run.said("faulted").iter().chain(run.said("served")) {
+        let within = |(tsc, value, _): &&(u64, u64, u32)| asked[0] < tsc - value && *tsc < asked[1];
+        assert!(samples.iter().any(|sample| within(&sample)), "{asked:?}");
+    }
 }
 
 pub(super) fn started(run: &Run, case: &Case) {
