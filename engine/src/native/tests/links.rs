@@ -1,5 +1,7 @@
 //! Sections and references that cannot be linked, and functions of the kernel that may not be called.
 
+use iced_x86::code_asm::registers::eax;
+
 use super::*;
 use crate::image::fixture::{FTRACE_NOP, TEXT};
 
@@ -122,6 +124,30 @@ fn functions_that_may_lead_anywhere_are_not_called() {
         refused.contains("leads to second, which may not be called from everywhere (probed"),
         "{refused}"
     );
+
+    // A call of what another tool has made, and a branch to what is no function's.
+    let behind = Fixture::address(2) + 0x100;
+    let called = plain().compiled("second", |a| {
+        a.call(TEXT - 0x1_0000)?;
+        a.ret()
+    });
+    let branched = plain().compiled("second", |a| {
+        a.test(eax, eax)?;
+        a.je(behind)?;
+        a.ret()
+    });
+    let jumped = plain().compiled("second", |a| a.jmp(behind));
+    for strays in [called, branched, jumped] {
+        let strays = strays.compiled("third", |a| a.ret());
+        let why = "it calls first, which leads to second, which leads out of the kernel's text";
+        assert_eq!(uncalled(&strays), why);
+        let source = CALLS.replace("above", "first");
+        let object = compiled(&format!(
+            "GILK_INSTRUMENT(\"one(arg0) samples things: One.\");\n{source}"
+        ));
+        let refused = linked(&strays.image(), &object, &|_| false).unwrap_err();
+        assert_eq!(refused, why);
+    }
 
     // A static call, and one that is none now.
     for nothing in [false, true] {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use iced_x86::{Mnemonic, Register};
+use iced_x86::{IcedError, Mnemonic, Register};
 
 use super::*;
+use crate::image::fixture::TEXT;
 use crate::native::NativeCode;
 use crate::native::tests::{definitions, may_be_called};
 use crate::patch::PieceKind;
@@ -259,6 +260,41 @@ fn a_call_that_leads_to_an_instrument_is_found_out() {
                 plan.natives[0].bytes[from + 1..from + 5].copy_from_slice(&to.to_le_bytes());
             },
         );
+    }
+}
+
+#[test]
+fn a_call_of_what_leads_out_of_the_text_is_found_out() {
+    let strays = |write: fn(&mut CodeAssembler) -> std::result::Result<(), IcedError>| {
+        kernel().compiled("strays", write).image()
+    };
+    const OUTSIDE: u64 = TEXT - 0x1_0000;
+    let image = strays(|a| a.ret());
+    let at = image.function_named("strays").unwrap().span.start;
+    let (_, plan) = asking("counted", &["helper"]);
+    let plan = plan.unwrap();
+    let code = &plan.natives[0];
+    let call = decoded(code.address, &code.bytes[..code.text as usize])
+        .into_iter()
+        .find(|one| one.is_call_near())
+        .unwrap();
+    let from = (call.ip() - code.address.0) as usize;
+    let to = at.0.wrapping_sub(call.next_ip()) as i32;
+    for (image, why) in [
+        (strays(|a| a.jmp(OUTSIDE)), "which leads to no function"),
+        (
+            strays(|a| {
+                a.call(OUTSIDE)?;
+                a.ret()
+            }),
+            "which leads to no function",
+        ),
+        (strays(|a| a.jmp(rdi)), "which leads where nobody knows"),
+    ] {
+        passes(&image, &plan);
+        refused(&image, &plan, why, |plan| {
+            plan.natives[0].bytes[from + 1..from + 5].copy_from_slice(&to.to_le_bytes());
+        });
     }
 }
 
