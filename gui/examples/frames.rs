@@ -24,7 +24,7 @@ use gilk_gui::graph::view::Look;
 use gilk_gui::state::State;
 use gilk_gui::timeline::Record;
 use gilk_instruments::Library;
-use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
+use gilk_samples::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
 use gilk_samples::{Batch, Meaning, Sample};
 
 /// Frames of each case.
@@ -154,6 +154,7 @@ fn recording() -> Record {
             launch: 0.0,
             splash: 100.0,
             placed: None,
+            delivers: Delivers::Samples,
         });
     }
     let mut record = Record::live("bench.arrow".into(), metadata, 100.0);

@@ -26,8 +26,9 @@ use gilk_gui::graph::{Graph, Scene};
 use gilk_gui::timeline::{self, Record, Timeline};
 use gilk_gui::{app::App, theme};
 use gilk_samples::index::Index;
-use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata, Placed};
+use gilk_samples::metadata::{Clock, Delivers, InstrumentInfo, Metadata, Placed};
 use gilk_samples::record::ALL_CPUS;
+use gilk_samples::totals::{Summary, Total};
 use gilk_samples::{Batch, Meaning, Sample};
 use support::{catalogue, settle, until, window_at};
 
@@ -88,6 +89,7 @@ fn record() -> Record {
             launch: number as f64 * 0.5,
             splash: 10.0 - number as f64,
             placed: None,
+            delivers: Delivers::Samples,
         });
         for group in 1..6_u64 {
             for hit in 0..32_u64 {
@@ -180,7 +182,7 @@ fn timeline_pane() {
     harness.snapshot_options("timeline", &tolerant());
 }
 
-/// A level that two hooks sample on two CPUs, and the same as a plain value.
+/// A level that two hooks sample on two CPUs, the same as a plain value, and what samples nothing.
 fn level() -> Record {
     let clock = record().metadata.clock;
     let info = |block: u32, meaning| InstrumentInfo {
@@ -197,13 +199,19 @@ fn level() -> Record {
             placement: u32::from(meaning == Meaning::Value),
             function: "vfs_read".to_owned(),
         }),
+        delivers: Delivers::Samples,
     };
     let [entry, exit] = [0, 3].map(|block| info(block, Meaning::Level));
     let plain = info(5, Meaning::Value);
+    let mut adds_up = info(6, Meaning::Value);
+    (adds_up.instrument, adds_up.label) =
+        ("histogram".into(), "histogram pre vfs_read block 6".into());
+    adds_up.delivers = Delivers::Totals;
+    adds_up.placed.as_mut().unwrap().placement = 2;
     let metadata = Metadata {
         clock,
         cpus: 2,
-        instruments: vec![entry.clone(), exit.clone(), plain.clone()],
+        instruments: vec![entry.clone(), exit.clone(), plain.clone(), adds_up],
         ..Metadata::default()
     };
     let mut record = Record::live("recordings/level.arrow".into(), metadata, 10.0);
@@ -230,6 +238,13 @@ fn level() -> Record {
     for (cpu, samples) in [0, 1].into_iter().zip(batches) {
         record.append(&Batch { cpu, samples });
     }
+    record.totals = vec![Total {
+        placement: 2,
+        instrument: "histogram".into(),
+        name: "sizes".into(),
+        unit: "bytes".into(),
+        value: Summary::Values(vec![(16, 1000), (4096, 234)], 0),
+    }];
     record.now = None;
     record
 }
@@ -241,7 +256,7 @@ fn timeline_pane_with_a_level() {
     // 1, 2 and 3 for half a second each.
     timeline.markers = [Some(1.0), Some(2.5)];
     let mut harness = Harness::builder()
-        .with_size([1200.0, 240.0])
+        .with_size([1200.0, 280.0])
         .wgpu()
         .build_ui(move |ui| {
             theme::install(ui.ctx(), theme::Colours::Dark);

@@ -116,7 +116,10 @@ impl<'a> Chart<'a> {
         let known: HashSet<u64> = ids.into_iter().collect();
         let mut lanes: Vec<LaneView<'_>> = wanted
             .into_iter()
-            .filter_map(|(lane, whose)| Some(self.lane(instruments.get(lane)?, whose)))
+            .filter_map(|(lane, whose)| Some((instruments.get(lane)?, whose)))
+            // What is added up is told beside the picture.
+            .filter(|(info, _)| info.delivers.is_samples())
+            .map(|(info, whose)| self.lane(info, whose))
             .collect();
         lanes.extend(
             self.index

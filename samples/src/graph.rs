@@ -64,7 +64,8 @@ pub fn blocks(
         else {
             continue;
         };
-        if id.hook == HookType::Pre && known.meaning != Meaning::Duration {
+        let counts = known.delivers.is_samples() && known.meaning != Meaning::Duration;
+        if id.hook == HookType::Pre && counts {
             let block = told.get_mut(id.block as usize);
             block.into_iter().for_each(|block| {
                 block.hits.get_or_insert(0);
@@ -141,7 +142,7 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::metadata::InstrumentInfo;
+    use crate::metadata::{Delivers, InstrumentInfo};
     use crate::profile::profiles;
     use crate::recording::{Recording, Writer};
     use crate::{Batch, Sample};
@@ -158,6 +159,7 @@ mod tests {
             launch: 0.0,
             splash: 1.0,
             placed: None,
+            delivers: Delivers::Samples,
         };
         let function = FunctionInfo {
             major: 7,

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::io::BufRead;
 use std::path::Path;
 
-use crate::metadata::{Clock, FunctionInfo, InstrumentInfo, Metadata};
+use crate::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata};
 use crate::recording::{Summary, Writer};
 use crate::{Batch, Error, HookType, InstrumentId, Meaning, Result, Sample};
 
@@ -235,6 +235,7 @@ pub fn import<R: BufRead>(
         launch: -1e9,
         splash: 1e9,
         placed: None,
+        delivers: Delivers::Samples,
     });
     let metadata = Metadata {
         kernel: format!("imported from {}", name.display()),

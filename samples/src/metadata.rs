@@ -1,5 +1,7 @@
 //! What a recording says of itself: session, functions, instruments, clock, kernel.
 
+use std::collections::HashSet;
+
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::Meaning;
@@ -28,6 +30,23 @@ pub struct Metadata {
 }
 
 impl Metadata {
+    /// The places of those instruments that have lanes: all that deliver samples, and of what was placed and
+    /// delivers none anywhere, the first.
+    #[must_use]
+    pub fn lanes(&self) -> Vec<usize> {
+        let placement = |info: &InstrumentInfo| Some(info.placed.as_ref()?.placement);
+        let sampling = self
+            .instruments
+            .iter()
+            .filter(|info| info.delivers.is_samples());
+        let mut told: HashSet<u32> = sampling.filter_map(placement).collect();
+        let has_lane = |(_, info): &(usize, &InstrumentInfo)| {
+            info.delivers.is_samples() || placement(info).is_none_or(|one| told.insert(one))
+        };
+        let all = self.instruments.iter().enumerate();
+        all.filter(has_lane).map(|(place, _)| place).collect()
+    }
+
     /// What a person calls a CPU: `CPU 3`; of a recording that was joined, `CPU 1 of web2`.
     #[must_use]
     pub fn cpu_name(&self, cpu: u16) -> String {
@@ -158,6 +177,29 @@ pub struct InstrumentInfo {
     /// and those that were imported, have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placed: Option<Placed>,
+    /// What it delivers.
+    #[serde(default, skip_serializing_if = "Delivers::is_samples")]
+    pub delivers: Delivers,
+}
+
+/// What an instrument delivers while it is there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Delivers {
+    /// Samples, or the running total of a counter.
+    #[default]
+    Samples,
+    /// Nothing: what it adds up is told when the run has ended.
+    Totals,
+    /// Nothing: it keeps what other instruments, or other parts of the same one, ask for.
+    Nothing,
+}
+
+impl Delivers {
+    /// Whether it can have samples.
+    #[must_use]
+    pub const fn is_samples(&self) -> bool {
+        matches!(self, Self::Samples)
+    }
 }
 
 /// What was placed by one placement of the session.
@@ -208,7 +250,9 @@ mod tests {
         assert_eq!((&old.meaning, &old.placed), (&Meaning::Count, &None));
         assert_eq!(old.whole(), old.label);
         assert!(!serde_json::to_string(&old).unwrap().contains("placed"));
+        assert!(old.delivers.is_samples());
         let new = InstrumentInfo {
+            delivers: Delivers::Totals,
             label: "web: a pre b block 0".to_owned(),
             placed: Some(Placed {
                 placement: 3,
@@ -219,5 +263,36 @@ mod tests {
         assert_eq!(new.whole(), "web: a of c");
         let text = serde_json::to_string(&new).unwrap();
         assert_eq!(serde_json::from_str::<InstrumentInfo>(&text).unwrap(), new);
+    }
+
+    #[test]
+    fn what_delivers_nothing_has_no_lane_beside_others_and_one_alone() {
+        let info = |placement: Option<u32>, delivers| InstrumentInfo {
+            id: 0,
+            label: String::new(),
+            instrument: String::new(),
+            meaning: Meaning::Value,
+            unit: String::new(),
+            launch: 0.0,
+            splash: 1.0,
+            placed: placement.map(|placement| Placed {
+                placement,
+                function: String::new(),
+            }),
+            delivers,
+        };
+        let metadata = Metadata {
+            instruments: vec![
+                info(Some(0), Delivers::Nothing),
+                info(Some(0), Delivers::Samples),
+                info(Some(0), Delivers::Samples),
+                info(Some(1), Delivers::Totals),
+                info(Some(1), Delivers::Totals),
+                info(None, Delivers::Nothing),
+                info(None, Delivers::Samples),
+            ],
+            ..Metadata::default()
+        };
+        assert_eq!(metadata.lanes(), [1, 2, 3, 5, 6]);
     }
 }

@@ -14,7 +14,7 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
+use gilk_samples::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
 use gilk_samples::recording::{Compression, Loss, LossCause, Mark, MarkKind, Writer, sidecar_path};
 use gilk_samples::{Batch, Meaning, Sample};
 use support::peak;
@@ -95,6 +95,7 @@ mod by_hand {
                 launch: 0.0,
                 splash: 1.0,
                 placed: None,
+                delivers: Delivers::Samples,
             }],
             ..Metadata::default()
         };

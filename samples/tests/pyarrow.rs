@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata, Placed};
+use gilk_samples::metadata::{Clock, Delivers, InstrumentInfo, Metadata, Placed};
 use gilk_samples::recording::{Compression, Loss, LossCause, Mark, MarkKind, Writer};
 use gilk_samples::totals::{Summary, Total, Totals};
 use gilk_samples::{Batch, HookType, InstrumentId, Meaning, Sample};
@@ -86,6 +86,7 @@ fn metadata() -> Metadata {
         launch: 0.0,
         splash: 5.0,
         placed: None,
+        delivers: Delivers::Samples,
     });
     Metadata {
         session: "(instruments: [\"ünïcode\"])".to_owned(),

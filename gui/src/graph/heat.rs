@@ -30,7 +30,7 @@ impl Heat {
             let Some(id) = InstrumentId::unpack(info.id) else {
                 continue;
             };
-            if id.major != major || info.instrument == SILENT {
+            if id.major != major || info.instrument == SILENT || !info.delivers.is_samples() {
                 continue;
             }
             let block = BlockIndex(id.block);

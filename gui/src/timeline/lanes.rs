@@ -70,6 +70,21 @@ impl Lane<'_> {
         None
     }
 
+    /// Has words stand in place of samples, where the instrument is in place.
+    pub(crate) fn say(&self, words: &str) {
+        let from = self.scale.x(self.info.launch).max(self.rect.left());
+        let to = self.scale.x(self.info.splash).min(self.rect.right());
+        let words = widgets::truncated(
+            self.painter,
+            words.to_owned(),
+            prose(text::SMALL),
+            self.tokens.weak,
+            (to - from - 16.0).max(0.0),
+        );
+        let at = pos2(from + 8.0, self.rect.center().y - words.size().y / 2.0);
+        self.painter.galley(at, words, self.tokens.weak);
+    }
+
     /// A tick a pixel that has events, the taller the more.
     fn events(&self, heats: &mut Heats) {
         let columns = self.columns(heats);

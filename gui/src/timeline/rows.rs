@@ -2,14 +2,15 @@
 
 use egui::accesskit::Role;
 use egui::{Id, Painter, Rect, Sense, Stroke, Ui, pos2, vec2};
-use gilk_samples::metadata::{InstrumentInfo, MachineInfo};
+use gilk_samples::metadata::{Delivers, InstrumentInfo, MachineInfo};
+use ilk_driver::client::AggregateSummary;
 
-use super::Record;
 use super::heat::Heats;
 use super::lanes::Lane;
 use super::scale::{Scale, moment, tick_label, ticks};
 use super::stack::Row;
 use super::view::NAMES;
+use super::{Record, totals};
 use crate::machines::run::exact;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
@@ -96,7 +97,13 @@ pub(super) fn lane(
         color: tokens.lane(of.index),
         tokens,
     };
-    let hottest = samples.draw(heats);
+    let hottest = match silent(record, info) {
+        Some(words) => {
+            samples.say(&words);
+            None
+        }
+        None => samples.draw(heats),
+    };
     painter.hline(
         row.left() - NAMES..=row.right(),
         row.bottom() - 0.5,
@@ -123,8 +130,12 @@ pub(super) fn name(
         4.0,
         tokens.lane(of.index),
     );
-    let hits = record.hits_of(info, of.whose);
-    let number = painter.layout_no_wrap(widgets::grouped(hits), code(text::CODE), tokens.strong);
+    let (hits, silent) = (record.hits_of(info, of.whose), silent(record, info));
+    let number = match silent {
+        Some(_) => String::new(),
+        None => widgets::grouped(hits),
+    };
+    let number = painter.layout_no_wrap(number, code(text::CODE), tokens.strong);
     painter.galley(
         pos2(
             right - number.size().x,
@@ -179,7 +190,10 @@ pub(super) fn name(
     let response = widgets::named(
         response,
         Role::Label,
-        &format!("lane {label}: {hits}{heat}"),
+        &match silent {
+            Some(words) => format!("lane {label}: {words}"),
+            None => format!("lane {label}: {hits}{heat}"),
+        },
     );
     let words = format!(
         "{label}\nfrom {} to {}{heat}",
@@ -190,6 +204,29 @@ pub(super) fn name(
         format!("\ntimes {}", exact(machine.error_ns))
     });
     response.on_hover_text(format!("{words}{exact}"));
+}
+
+/// What is told in the lane of what delivers no samples.
+fn silent(record: &Record, info: &InstrumentInfo) -> Option<String> {
+    let placed = info.placed.as_ref();
+    let of_placement = |total: &&AggregateSummary| {
+        placed.is_some_and(|placed| placed.placement as usize == total.placement)
+            && total.instrument == info.instrument
+    };
+    // Of several machines each has placements of its own, and totals of all are told together.
+    let own = record.totals.iter().filter(of_placement);
+    let own: Vec<String> = own
+        .filter(|_| record.metadata.machines.is_empty())
+        .map(|total| totals::short(total, record.metadata.clock))
+        .collect();
+    let words = match info.delivers {
+        Delivers::Samples => return None,
+        Delivers::Nothing => "samples nothing: it is there for other instruments",
+        Delivers::Totals if !own.is_empty() => return Some(own.join("   ")),
+        Delivers::Totals if record.now.is_some() => "adds up, and is told when the run has ended",
+        Delivers::Totals => "adds up, and samples nothing",
+    };
+    Some(words.to_owned())
 }
 
 /// The machine of a lane, where the recording is that of several.

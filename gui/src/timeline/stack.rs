@@ -1,6 +1,8 @@
 //! Which lanes there are, and in which order: as the session has them, by instrument, CPU by CPU, or
 //! thread by thread.
 
+use std::collections::HashSet;
+
 use egui::{Rect, Ui, UiBuilder, pos2};
 use gilk_samples::index::{By, Whose};
 use gilk_samples::metadata::InstrumentInfo;
@@ -65,10 +67,11 @@ impl Row<'_> {
 /// The lanes of a recording.
 pub(crate) fn rows(record: &Record, stack: Stack) -> Vec<Row<'_>> {
     let ids: Vec<u64> = record.lanes().iter().map(|info| info.id).collect();
+    let shown: HashSet<usize> = record.metadata.lanes().into_iter().collect();
     let rows = |lanes: Vec<(usize, Whose)>| {
         let row = |(index, whose)| {
             let info = record.lanes().get(index)?;
-            Some(Row { index, info, whose })
+            { shown.contains(&index) }.then_some(Row { index, info, whose })
         };
         lanes.into_iter().filter_map(row).collect::<Vec<_>>()
     };

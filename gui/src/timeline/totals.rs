@@ -67,6 +67,27 @@ fn between(bucket: &Bucket, unit: &str, clock: Clock) -> String {
     }
 }
 
+/// What was added up, in a few words: a number, or how many values there are of which more is told beside.
+pub(super) fn short(total: &AggregateSummary, clock: Clock) -> String {
+    let unit = total.unit.as_str();
+    let many = |count: u64| format!("{} values", widgets::grouped(count));
+    let words = match &total.value {
+        Summary::Number(value) => number(*value, unit, clock),
+        Summary::Mean(mean) if unit == TICKS => length(mean / clock.hz.max(1) as f64),
+        Summary::Mean(mean) => format!("{mean:.1} {unit}").trim_end().to_owned(),
+        Summary::Nothing => "nothing".to_owned(),
+        Summary::Buckets(buckets) => many(buckets.iter().map(|bucket| bucket.count).sum()),
+        Summary::Values(values, others) => many(
+            values
+                .iter()
+                .map(|(_, count)| *count)
+                .sum::<u64>()
+                .saturating_add(*others),
+        ),
+    };
+    format!("@{}: {words}", total.name)
+}
+
 fn one(ui: &mut Ui, total: &AggregateSummary, clock: Clock) {
     let tokens = Tokens::of(ui);
     let unit = total.unit.as_str();

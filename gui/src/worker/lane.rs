@@ -56,7 +56,7 @@ mod tests {
     use gilk_samples::index::threads::UNIT;
     use gilk_samples::index::{By, Whose};
     use gilk_samples::joined::Joint;
-    use gilk_samples::metadata::{Clock, InstrumentInfo};
+    use gilk_samples::metadata::{Clock, Delivers, InstrumentInfo};
     use gilk_samples::{Meaning, Sample};
 
     use super::*;
@@ -72,6 +72,7 @@ mod tests {
             launch: 0.0,
             splash: 1.0,
             placed: None,
+            delivers: Delivers::Samples,
         };
         let clock = Clock {
             hz: 1_000_000_000,

@@ -19,7 +19,7 @@ use gilk_gui::graph::Scene;
 use gilk_gui::state::State;
 use gilk_gui::timeline::Record;
 use gilk_instruments::Library;
-use gilk_samples::metadata::{Clock, FunctionInfo, InstrumentInfo, Metadata};
+use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata};
 use gilk_samples::{Batch, Meaning, Sample};
 
 /// The functions of kernel/fork.c of a stock kernel; `examples/trim_image.rs` says how it was made.
@@ -376,6 +376,7 @@ pub(crate) fn record() -> Record {
             launch: 0.0,
             splash: 10.0,
             placed: None,
+            delivers: Delivers::Samples,
         });
         let sample = |hit: u64| Sample {
             id,

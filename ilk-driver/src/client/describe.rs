@@ -2,7 +2,9 @@
 
 use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::{Plan, Session};
-use gilk_samples::metadata::{Clock, FunctionInfo, InstrumentInfo, Metadata, Placed};
+use gilk_instruments::Program;
+use gilk_instruments::program::{Action, ActionKind};
+use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata, Placed};
 
 use super::TargetInfo;
 use crate::Result;
@@ -17,6 +19,26 @@ pub fn label(plan: &Plan, instrument: &PlannedInstrument) -> String {
         "{} {} {} block {}",
         instrument.definition.name, instrument.id.hook, function, instrument.id.block
     )
+}
+
+/// What an instrument delivers: of one in the language, the probe that it runs.
+fn delivers(instrument: &PlannedInstrument) -> Delivers {
+    let samples = |action: &Action| matches!(action.kind, ActionKind::Sample(_));
+    match (instrument.definition.program, &instrument.probe) {
+        (Program::StartTimer, _) => Delivers::Nothing,
+        (Program::Probe, Some(probed)) => {
+            let checked = &probed.checked;
+            let probe = checked.probes.get(probed.index as usize);
+            if probe.is_none_or(|probe| probe.actions.iter().any(samples)) {
+                Delivers::Samples
+            } else if checked.aggregates.is_empty() {
+                Delivers::Nothing
+            } else {
+                Delivers::Totals
+            }
+        }
+        _ => Delivers::Samples,
+    }
 }
 
 /// Everything that is needed to read a recording of this session with no other file at hand.
@@ -68,6 +90,7 @@ pub fn metadata(
                     placement: u32::try_from(instrument.placement).unwrap_or(u32::MAX),
                     function: of.function.to_string(),
                 }),
+            delivers: delivers(instrument),
         })
         .collect();
     Ok(Metadata {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::metadata::InstrumentInfo;
+use crate::metadata::{Delivers, InstrumentInfo};
 use crate::recording::{LossCause, MarkKind};
 use crate::{Batch, HookType, Sample};
 
@@ -29,6 +29,7 @@ fn instrument(
         launch: times.0,
         splash: times.1,
         placed: None,
+        delivers: Delivers::Samples,
     }
 }
 
@@ -475,6 +476,7 @@ fn a_level_is_steps_in_one_lane_and_has_an_average() {
             placement: 0,
             function: "vfs_read".to_owned(),
         }),
+        delivers: Delivers::Samples,
         ..instrument(
             major,
             "inside",

@@ -68,7 +68,12 @@ pub(super) fn slice(
     let metadata = recording.metadata();
     let clock = &metadata.clock;
     let mut by_id: HashMap<u64, Gathered> = HashMap::new();
-    for instrument in &metadata.instruments {
+    // What delivers no samples has none to compare.
+    let sampling = || {
+        let all = metadata.instruments.iter();
+        all.filter(|instrument| instrument.delivers.is_samples())
+    };
+    for instrument in sampling() {
         let (from, to) = in_place(instrument, clock, span);
         let slices = (0..SLICES).map(|_| Slice {
             count: 0,
@@ -98,7 +103,7 @@ pub(super) fn slice(
             Err(error) => damaged.push(error),
         }
     }
-    let sliced = metadata.instruments.iter().filter_map(|instrument| {
+    let sliced = sampling().filter_map(|instrument| {
         let gathered = by_id.remove(&instrument.id)?;
         Some((instrument.label.clone(), gathered.sliced(clock)?))
     });

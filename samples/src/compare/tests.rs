@@ -1,7 +1,7 @@
 use tempfile::TempDir;
 
 use super::*;
-use crate::metadata::{Clock, InstrumentInfo, Metadata};
+use crate::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
 use crate::recording::Writer;
 use crate::{Batch, Meaning, Sample};
 
@@ -31,6 +31,7 @@ fn record(dir: &TempDir, seed: u64, slower: u64, often: u64) -> Recording {
         launch: 0.0,
         splash: 10.0,
         placed: None,
+        delivers: Delivers::Samples,
     };
     let metadata = Metadata {
         clock: Clock {

@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
     use crate::HookType;
-    use crate::metadata::{FunctionInfo, InstrumentInfo};
+    use crate::metadata::{Delivers, FunctionInfo, InstrumentInfo};
 
     fn metadata(functions: u32) -> Metadata {
         let numbers = 0..functions;
@@ -240,6 +240,7 @@ mod tests {
             launch: 0.0,
             splash: 1.0,
             placed: None,
+            delivers: Delivers::Samples,
         };
         let left = |major| InstrumentInfo {
             id: id(major, HookType::Post),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use tempfile::TempDir;
 
 use super::*;
-use crate::metadata::{Clock, FunctionInfo, InstrumentInfo, Metadata};
+use crate::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata};
 use crate::recording::{Recording, Writer};
 use crate::{Batch, HookType, InstrumentId, Meaning, Sample};
 
@@ -24,6 +24,7 @@ fn recording(dir: &TempDir) -> Recording {
         launch: 0.0,
         splash: 1.0,
         placed: None,
+        delivers: Delivers::Samples,
     };
     let function = FunctionInfo {
         major: 7,

@@ -177,6 +177,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::metadata::Delivers;
 
     proptest! {
         #[test]
@@ -192,6 +193,7 @@ mod tests {
                 launch: 0.0,
                 splash: 1.0,
                 placed: None,
+                delivers: Delivers::Samples,
             };
             let metadata = Metadata { instruments: vec![instrument], ..Metadata::default() };
             let mut tracks = Tracks::new(&metadata);

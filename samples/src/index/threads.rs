@@ -141,6 +141,7 @@ mod tests {
 
     use super::*;
     use crate::Sample;
+    use crate::metadata::Delivers;
 
     const TELLER: u64 = 7;
 
@@ -154,6 +155,7 @@ mod tests {
             launch: 0.0,
             splash: 1.0,
             placed: None,
+            delivers: Delivers::Samples,
         };
         Metadata {
             instruments: vec![

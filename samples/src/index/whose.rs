@@ -50,6 +50,7 @@ impl Whose {
     #[must_use]
     pub fn label(self, info: &InstrumentInfo) -> String {
         match self {
+            _ if !info.delivers.is_samples() => info.whole(),
             Self::Level => info.whole(),
             Self::All | Self::Cpu(_) | Self::Thread(..) => info.label.clone(),
         }

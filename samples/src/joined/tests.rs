@@ -4,7 +4,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::clocks::Reading;
-use crate::metadata::{Clock, InstrumentInfo, Placed};
+use crate::metadata::{Clock, Delivers, InstrumentInfo, Placed};
 use crate::recording::LossCause;
 use crate::totals::{Bucket, Counted, Summary as Value, Total, Totals};
 use crate::{HookType, InstrumentId, Meaning, Sample};
@@ -38,6 +38,7 @@ fn record(dir: &TempDir, machine: &str, hz: u64, off: u64, start: u64, at: &[u64
             placement: major,
             function: "f".into(),
         }),
+        delivers: Delivers::Samples,
     };
     let metadata = Metadata {
         machine: machine.into(),

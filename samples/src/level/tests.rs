@@ -3,7 +3,7 @@ use tempfile::TempDir;
 
 use super::*;
 use crate::index::{By, Index, Whose};
-use crate::metadata::{Clock, Placed};
+use crate::metadata::{Clock, Delivers, Placed};
 use crate::profile::profiles;
 use crate::recording::{Recording, Writer};
 use crate::{Batch, Sample};
@@ -24,6 +24,7 @@ fn metadata(splash: f64) -> Metadata {
             placement,
             function: "f".to_owned(),
         }),
+        delivers: Delivers::Samples,
     };
     Metadata {
         clock: Clock {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::metadata::{Clock, InstrumentInfo, Metadata};
+use crate::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
 use crate::record::ALL_CPUS;
 use crate::totals::{Bucket, Counted, Summary, Total, Totals};
 use crate::{Batch, Error, HookType, InstrumentId, Meaning, Sample};
@@ -30,6 +30,7 @@ fn metadata() -> Metadata {
             launch: 0.0,
             splash: 10.0,
             placed: None,
+            delivers: Delivers::Samples,
         }],
         ..Metadata::default()
     }

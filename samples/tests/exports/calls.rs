@@ -26,6 +26,7 @@ fn trace_calls(path: &Path) -> Recording {
         launch: 0.0,
         splash: 1.0,
         placed: None,
+        delivers: Delivers::Samples,
     };
     let metadata = Metadata {
         clock: Clock {

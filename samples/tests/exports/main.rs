@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use gilk_samples::export::{Format, export_into, export_to};
-use gilk_samples::metadata::{Clock, FunctionInfo, InstrumentInfo, Metadata};
+use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata};
 use gilk_samples::recording::{Loss, LossCause, Mark, MarkKind, Recording, Writer};
 use gilk_samples::{Batch, Error, HookType, InstrumentId, Meaning, Sample};
 
@@ -50,6 +50,7 @@ fn instrument(order: u8, meaning: Meaning, unit: &str) -> InstrumentInfo {
         launch: 0.0,
         splash: 5.0,
         placed: None,
+        delivers: Delivers::Samples,
     }
 }
 
