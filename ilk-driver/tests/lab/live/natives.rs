@@ -1,7 +1,9 @@
 //! Instruments that are functions of an object file, on a live kernel, beside those of the library.
 
+use std::path::Path;
 use std::process::Command;
 
+use gilk_engine::session::{Session, Workload};
 use gilk_instruments::{Definition, Library, Native};
 
 use crate::support::{Outcome, placement, pulsar, shared};
@@ -18,21 +20,44 @@ gilk_word int_sqrt(gilk_word);
 gilk_word mixed(gilk_word a, gilk_word b, gilk_word c) { return a * 3 + b * 5 + c + int_sqrt(144); }
 ";
 
-/// The library, and the instruments of the source.
-fn library() -> Library {
-    let place = tempfile::tempdir().unwrap();
-    let (from, object) = (place.path().join("own.c"), place.path().join("own.o"));
-    std::fs::write(&from, SOURCE).unwrap();
-    let mut cc = Command::new("cc");
-    cc.args(Native::C_FLAGS)
-        .args(["-I", HEADER, "-o"])
-        .args([&object, &from]);
-    assert!(cc.status().unwrap().success());
+/// The library, and the instruments of object files.
+fn library(objects: &[Vec<u8>]) -> Library {
     let mut library = Library::builtin().unwrap();
-    for definition in Definition::natives("own.o", &std::fs::read(&object).unwrap()).unwrap() {
-        library.add(definition).unwrap();
+    for object in objects {
+        for definition in Definition::natives("own.o", object).unwrap() {
+            library.add(definition).unwrap();
+        }
     }
     library
+}
+
+/// What a compiler makes of a file, that is called as its arguments say but for where it writes.
+fn object(compiler: &str, arguments: &[&str], file: &Path) -> Vec<u8> {
+    let place = tempfile::tempdir().unwrap();
+    let object = place.path().join("own.o");
+    let mut command = Command::new(compiler);
+    command.args(arguments).arg(file).arg("-o").arg(&object);
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{command:?}: {done:?}");
+    std::fs::read(&object).unwrap()
+}
+
+fn object_of_c(file: &Path) -> Vec<u8> {
+    object(
+        "cc",
+        &[&Native::C_FLAGS[..], &["-I", HEADER]].concat(),
+        file,
+    )
+}
+
+/// An example in Rust, compiled as its first lines say.
+fn object_of_rust(file: &Path) -> Vec<u8> {
+    let text = std::fs::read_to_string(file).unwrap();
+    let (_, command) = text.split_once("//! rustc ").unwrap();
+    let (command, _) = command.split_once("example.rs").unwrap();
+    let words = command.split_whitespace();
+    let arguments: Vec<&str> = words.filter(|word| !["\\", "//!"].contains(word)).collect();
+    object("rustc", &arguments, file)
 }
 
 fn sampled(outcome: &Outcome, placement: usize) -> Vec<u64> {
@@ -49,7 +74,10 @@ fn functions_of_object_files_see_and_count_what_the_library_does() {
     let instruments = ["counter", "hits", "argument-0", "mixed", "argument-1"];
     let placements = instruments.map(|name| placement(FUNCTION, 0, name, ALWAYS));
     let session = pulsar(6.0, 500, placements.into());
-    let outcome = turn.run_with(&library(), &session);
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("own.c");
+    std::fs::write(&file, SOURCE).unwrap();
+    let outcome = turn.run_with(&library(&[object_of_c(&file)]), &session);
     let hits = outcome.total(0);
     assert!(hits > 1000, "{hits} hits");
     assert_eq!(outcome.total(1), hits);
@@ -69,5 +97,46 @@ fn functions_of_object_files_see_and_count_what_the_library_does() {
         (outcome.summary.lost(), outcome.summary.missing),
         ((0, 0), 0)
     );
+    turn.assert_untouched();
+}
+
+/// The witness gives the kernel advice about a file at offsets that it tells: all are whole pages. So from its
+/// descriptor, which is no multiple of 4096, it is one page more to there.
+#[test]
+#[ignore = "boots the lab; cargo xtask test runs it"]
+fn the_examples_in_c_and_rust_count_what_a_program_says_it_did() {
+    const ADVICE: &str = "ksys_fadvise64_64";
+    let shared = shared();
+    let turn = shared.turn();
+    let instruments = ["count-natively", "pages", "pages-in-rust", "argument-1"];
+    let placements = instruments.map(|name| placement(ADVICE, 0, name, (0.0, 10.0)));
+    let workload = Workload {
+        program: "/bin/witness".into(),
+        arguments: Vec::new(),
+        start: 0.5,
+    };
+    let session = Session {
+        name: "Examples".into(),
+        duration: 10.0,
+        workload: Some(workload),
+        placements: placements.into(),
+        ..Session::empty()
+    };
+    let examples = Path::new(HEADER);
+    let objects = [
+        object_of_c(&examples.join("example.c")),
+        object_of_rust(&examples.join("example.rs")),
+    ];
+    let outcome = turn.run_with(&library(&objects), &session);
+    let offsets: Vec<u64> = { outcome.said.iter() }
+        .filter_map(|line| line.strip_prefix("advice "))
+        .map(|numbers| numbers.split(' ').next().unwrap().parse().unwrap())
+        .collect();
+    assert!(offsets.len() > 50, "{:?}", outcome.said);
+    assert_eq!(outcome.total(0), offsets.len() as u64);
+    let pages: Vec<u64> = offsets.iter().map(|offset| offset / 4096 + 1).collect();
+    assert_eq!(sampled(&outcome, 1), pages);
+    assert_eq!(sampled(&outcome, 2), pages);
+    assert_eq!(sampled(&outcome, 3), offsets);
     turn.assert_untouched();
 }
