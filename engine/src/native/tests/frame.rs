@@ -80,6 +80,11 @@ fn what_callers_count_on_has_its_value_again() {
             "RBX",
         ),
         ("test %rdi, %rdi; je 1f; mov $0, %r15; 1: ret", "R15"),
+        // What is called may change it.
+        (
+            "mov %rbx, %rcx; mov $1, %ebx; call leaf; mov %rcx, %rbx; ret",
+            "RBX",
+        ),
         ("xor %ebx, %ebx; jmp leaf", "RBX"),
         ("push %rax; ret", "8 bytes left"),
         ("push %rax; jmp leaf", "8 bytes left"),

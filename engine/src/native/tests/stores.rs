@@ -85,6 +85,8 @@ fn a_place_that_instructions_tell_is_known_however_it_is_made() {
         "push %rdi; mov %rsp, %rax; btcq $3, (%rax); lock incq (%rax); pop %rax; ret",
         "pushq (%rdi); pop %rax; ret",
         "push %rbx; mov %rdi, %rbx; sub $16, %rsp; mov %rsp, %rax; bts %rdi, (%rax); add $16, %rsp; pop %rbx; ret",
+        // A bit's number is an index: down from the end of what it is in.
+        "push %rbx; mov %rdi, %rbx; sub $16, %rsp; lea 16(%rsp), %rax; bts %rdi, (%rax); add $16, %rsp; pop %rbx; ret",
         "cmp %rsi, %rdi; cmove %rbx, %rbx; ret",
         "mov %rdi, (%rsi); mov %rdi, %gs:(%rsi,%rdx); ret",
     ] {
