@@ -14,12 +14,12 @@ use egui_kittest::Harness;
 use egui_kittest::kittest::{AccessKitNode, By, NodeT as _, Queryable};
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::session::Placement;
-use gilk_engine::{Addr, HookType, Session};
+use gilk_engine::{Addr, HookType, InstrumentId, Session};
 use gilk_gui::theme;
 use gilk_gui::timeline::{self, Record, Timeline};
 use gilk_instruments::Library;
 use gilk_samples::index::Index;
-use gilk_samples::metadata::{Clock, Metadata};
+use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
 use gilk_samples::totals::{Summary, Total};
 use ilk_driver::client::{self, TargetInfo};
 use support::catalogue;
@@ -132,4 +132,48 @@ fn what_samples_nothing_has_no_empty_lane() {
     let told = String::from("lane elapsed-histogram of kernel_clone: @ticks: 12 values");
     let shown = lanes(ended);
     assert!(shown.contains(&told), "{shown:?}");
+}
+
+#[test]
+fn a_call_that_is_passed_on_is_told_by_the_function_where_it_was_placed() {
+    // It ends by jumping to another function, whose returns are where its calls come back.
+    let metadata = described(&[("elapsed", "mmput"), ("elapsed", "__mmput")]);
+    let of = |placement: u32| {
+        let placed = metadata.instruments.iter();
+        placed.filter(move |info| info.placed.as_ref().unwrap().placement == placement)
+    };
+    let place = |info: &InstrumentInfo| {
+        let id = InstrumentId::unpack(info.id).unwrap();
+        let mut functions = metadata.functions.iter();
+        let function = functions.find(|one| one.major == id.major).unwrap();
+        format!("{} {} block {}", id.hook, function.name, id.block)
+    };
+    let elsewhere: Vec<_> = of(0).filter(|info| info.is_elsewhere()).collect();
+    assert!(!elsewhere.is_empty());
+    for info in of(0) {
+        let site = place(info);
+        let label = match info.is_elsewhere() {
+            true => format!("elapsed of mmput, {site}"),
+            false => format!("elapsed {site}"),
+        };
+        assert_eq!(info.label, label);
+        assert_eq!(site.contains("__mmput"), info.is_elsewhere(), "{site}");
+        assert_eq!(info.placed.as_ref().unwrap().function, "mmput");
+    }
+    assert!(of(1).all(|info| info.label == format!("elapsed {}", place(info))));
+    // So what both sample at one return can be told apart.
+    let mut labels: Vec<&str> = { metadata.instruments.iter() }
+        .filter(|info| info.delivers.is_samples())
+        .map(|info| &*info.label)
+        .collect();
+    labels.sort_unstable();
+    assert!(
+        labels.windows(2).all(|pair| pair[0] != pair[1]),
+        "{labels:?}"
+    );
+    let record = Record::live("recordings/a.arrow".into(), metadata.clone(), 9.0);
+    let shown = lanes(record);
+    let sampling = elsewhere.iter().find(|info| info.delivers.is_samples());
+    let told = format!("lane {}: 0", sampling.unwrap().label);
+    assert!(shown.contains(&told), "{told} of {shown:?}");
 }

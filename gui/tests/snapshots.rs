@@ -198,6 +198,7 @@ fn level() -> Record {
         placed: Some(Placed {
             placement: u32::from(meaning == Meaning::Value),
             function: "vfs_read".to_owned(),
+            major: 0,
         }),
         delivers: Delivers::Samples,
     };

@@ -42,6 +42,9 @@ pub fn blocks(
         let (Some(known), Some(block)) = (known, told.get_mut(id.block as usize)) else {
             continue;
         };
+        if known.is_elsewhere() {
+            continue;
+        }
         let hits = match known.meaning {
             Meaning::Count => profile.values.max,
             Meaning::Duration => {
@@ -64,7 +67,9 @@ pub fn blocks(
         else {
             continue;
         };
-        let counts = known.delivers.is_samples() && known.meaning != Meaning::Duration;
+        let counts = known.delivers.is_samples()
+            && !known.is_elsewhere()
+            && known.meaning != Meaning::Duration;
         if id.hook == HookType::Pre && counts {
             let block = told.get_mut(id.block as usize);
             block.into_iter().for_each(|block| {

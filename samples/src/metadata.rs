@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::Meaning;
+use crate::{InstrumentId, Meaning};
 
 /// Everything needed to read a recording with no other file at hand.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -209,6 +209,9 @@ pub struct Placed {
     pub placement: u32,
     /// The function where it was placed.
     pub function: String,
+    /// Major number of that function. An instrument's own is another where it stands in another function: where
+    /// a call that was passed on by a jump comes back, or where the instrument names one.
+    pub major: u32,
 }
 
 /// The meaning that a recording names; one that a later version has added is read as a plain value, so that
@@ -220,6 +223,21 @@ fn meaning<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Meaning, D::Err
 }
 
 impl InstrumentInfo {
+    /// Major number of the function whose calls it is about: where it was placed, if that is known, which may be
+    /// another than where it stands.
+    #[must_use]
+    pub fn about(&self) -> Option<u32> {
+        let own = InstrumentId::unpack(self.id).map(|id| id.major);
+        self.placed.as_ref().map(|placed| placed.major).or(own)
+    }
+
+    /// Whether it stands in another function than the one where it was placed: then its samples tell of that
+    /// one's calls, and not how often control comes to where it stands.
+    #[must_use]
+    pub fn is_elsewhere(&self) -> bool {
+        InstrumentId::unpack(self.id).is_some_and(|id| self.about() != Some(id.major))
+    }
+
     /// What a person calls all that was placed together with it: `threads-inside of vfs_read`.
     #[must_use]
     pub fn whole(&self) -> String {
@@ -257,6 +275,7 @@ mod tests {
             placed: Some(Placed {
                 placement: 3,
                 function: "c".to_owned(),
+                major: 0,
             }),
             ..old
         };
@@ -278,6 +297,7 @@ mod tests {
             placed: placement.map(|placement| Placed {
                 placement,
                 function: String::new(),
+                major: 0,
             }),
             delivers,
         };

@@ -228,6 +228,7 @@ fn level(directory: &Path) -> PathBuf {
         part.placed = Some(Placed {
             placement: 4,
             function: "vfs_read".to_owned(),
+            major: 0,
         });
     }
     let mut writer = Writer::create(&path, &about).unwrap();

@@ -281,6 +281,7 @@ impl Planner<'_> {
             instruments.push(PlannedInstrument {
                 id: one.id,
                 placement: one.placement,
+                origin: one.origin,
                 definition: one.definition,
                 // Adding zero makes -0 into 0.
                 launch: placement.launch + 0.0,

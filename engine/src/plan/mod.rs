@@ -101,6 +101,9 @@ pub struct PlannedInstrument {
     pub id: InstrumentId,
     /// Index in the session's placements.
     pub placement: usize,
+    /// Major number of the function where it was placed: that of `id`, unless this is a probe that names
+    /// another function, or stands where a call that was passed on comes back, or in a part of the function.
+    pub origin: u32,
     /// The instrument of the library.
     pub definition: Arc<Definition>,
     /// Seconds from the start.

@@ -22,6 +22,8 @@ pub(super) struct Named {
     pub(super) id: InstrumentId,
     /// Index of its placement.
     pub(super) placement: usize,
+    /// Major number of the function where it was placed.
+    pub(super) origin: u32,
     pub(super) probe: Option<Arc<Probed>>,
 }
 
@@ -53,7 +55,7 @@ impl Planner<'_> {
                     checked = instruments.followed(placement, &checked);
                 }
                 let written = (&definition, &checked, &places);
-                self.probes(written, index, &mut orders, &mut named)?;
+                self.probes(written, (index, major), &mut orders, &mut named)?;
                 continue;
             }
             let block = BlockIndex(placement.block);
@@ -69,6 +71,7 @@ impl Planner<'_> {
                 definition,
                 id,
                 placement: index,
+                origin: major,
                 probe: None,
             });
         }
@@ -122,7 +125,7 @@ impl Planner<'_> {
     fn probes(
         &mut self,
         (definition, checked, places): (&Arc<Definition>, &Arc<Checked>, &Places<'_>),
-        index: usize,
+        (index, origin): (usize, u32),
         orders: &mut HashMap<Hook, u64>,
         named: &mut Vec<Named>,
     ) -> Result<()> {
@@ -160,6 +163,7 @@ impl Planner<'_> {
                     definition: Arc::clone(definition),
                     id: self.number((place.major, place.block, place.hook), orders)?,
                     placement: index,
+                    origin,
                     probe: Some(Arc::clone(&probed)),
                 });
             }

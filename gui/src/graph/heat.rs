@@ -30,7 +30,11 @@ impl Heat {
             let Some(id) = InstrumentId::unpack(info.id) else {
                 continue;
             };
-            if id.major != major || info.instrument == SILENT || !info.delivers.is_samples() {
+            if id.major != major
+                || info.instrument == SILENT
+                || !info.delivers.is_samples()
+                || info.is_elsewhere()
+            {
                 continue;
             }
             let block = BlockIndex(id.block);

@@ -9,16 +9,27 @@ use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Meta
 use super::TargetInfo;
 use crate::Result;
 
-/// What a person reads of an instrument: `timestamp pre __x64_sys_clone block 0`.
+/// What a person reads of an instrument: `timestamp pre __x64_sys_clone block 0`. Where it stands in another
+/// function than the one where it was placed, that one is told, too: `elapsed of mmput, post __mmput block 9`.
 #[must_use]
 pub fn label(plan: &Plan, instrument: &PlannedInstrument) -> String {
-    let function = plan
-        .function(instrument.id.major)
-        .map_or("?", |function| function.name.as_str());
-    format!(
-        "{} {} {} block {}",
-        instrument.definition.name, instrument.id.hook, function, instrument.id.block
-    )
+    let (name, id) = (&instrument.definition.name, instrument.id);
+    let site = format!(
+        "{} {} block {}",
+        id.hook,
+        function(plan, id.major),
+        id.block
+    );
+    if instrument.origin == id.major {
+        format!("{name} {site}")
+    } else {
+        format!("{name} of {}, {site}", function(plan, instrument.origin))
+    }
+}
+
+fn function(plan: &Plan, major: u32) -> &str {
+    let known = plan.function(major);
+    known.map_or("?", |function| function.name.as_str())
 }
 
 /// What an instrument delivers: of one in the language, the probe that it runs.
@@ -83,13 +94,11 @@ pub fn metadata(
             unit: instrument.definition.unit.clone(),
             launch: instrument.launch,
             splash: instrument.splash,
-            placed: session
-                .placements
-                .get(instrument.placement)
-                .map(|of| Placed {
-                    placement: u32::try_from(instrument.placement).unwrap_or(u32::MAX),
-                    function: of.function.to_string(),
-                }),
+            placed: Some(Placed {
+                placement: u32::try_from(instrument.placement).unwrap_or(u32::MAX),
+                function: function(plan, instrument.origin).to_owned(),
+                major: instrument.origin,
+            }),
             delivers: delivers(instrument),
         })
         .collect();

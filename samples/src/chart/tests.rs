@@ -475,6 +475,7 @@ fn a_level_is_steps_in_one_lane_and_has_an_average() {
         placed: Some(Placed {
             placement: 0,
             function: "vfs_read".to_owned(),
+            major: 0,
         }),
         delivers: Delivers::Samples,
         ..instrument(

@@ -5,13 +5,13 @@
 //! that passes belongs to the function on top. A call that was left without a return (a long jump, a
 //! sample that was lost) ends with the next return of one that called it.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use super::Sink;
 use super::items::Item;
+use crate::Sample;
 use crate::metadata::{Clock, Metadata};
-use crate::{InstrumentId, Sample};
 
 /// What a call trace's instrument is called.
 const INSTRUMENT: &str = "call-trace";
@@ -26,11 +26,12 @@ const fn entered(value: u64) -> (u64, bool) {
     (value >> 1, value & 1 == 1)
 }
 
-/// The identifiers of a session's call traces.
-pub(super) fn traces(metadata: &Metadata) -> impl Iterator<Item = u64> {
+/// The identifiers of a session's call traces, and the major number of the function that each is about: where a
+/// call that was passed on by a jump comes back is another one.
+pub(super) fn traces(metadata: &Metadata) -> impl Iterator<Item = (u64, u32)> {
     let instruments = metadata.instruments.iter();
     let traces = instruments.filter(|one| one.instrument == INSTRUMENT);
-    traces.map(|one| one.id)
+    traces.filter_map(|one| Some((one.id, one.about()?)))
 }
 
 /// A function, called by those before it.
@@ -57,7 +58,7 @@ struct Thread {
 pub(super) struct Calls {
     pub(super) all: Vec<Call>,
     threads: HashMap<(bool, u64), Thread>,
-    traces: HashSet<u64>,
+    traces: HashMap<u64, u32>,
     pub(super) names: HashMap<u32, String>,
 }
 
@@ -77,10 +78,7 @@ impl Calls {
     }
 
     fn add(&mut self, cpu: u16, sample: &Sample) {
-        if !self.traces.contains(&sample.id) {
-            return;
-        }
-        let Some(id) = InstrumentId::unpack(sample.id) else {
+        let Some(&major) = self.traces.get(&sample.id) else {
             return;
         };
         let (number, is_entry) = entered(sample.value);
@@ -97,11 +95,11 @@ impl Calls {
         thread.last = sample.tsc;
         if is_entry {
             if thread.stack.len() < DEEPEST {
-                thread.stack.push(enter(&mut self.all, top, id.major));
+                thread.stack.push(enter(&mut self.all, top, major));
             }
             return;
         }
-        let is_it = |at: &usize| self.all.get(*at).is_some_and(|call| call.major == id.major);
+        let is_it = |at: &usize| self.all.get(*at).is_some_and(|call| call.major == major);
         // One that began before anybody looked has no entry.
         if let Some(from) = thread.stack.iter().rposition(is_it) {
             thread.stack.truncate(from);
@@ -226,8 +224,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::HookType;
-    use crate::metadata::{Delivers, FunctionInfo, InstrumentInfo};
+    use crate::metadata::{Delivers, FunctionInfo, InstrumentInfo, Placed};
+    use crate::{HookType, InstrumentId};
 
     fn metadata(functions: u32) -> Metadata {
         let numbers = 0..functions;
@@ -331,6 +329,33 @@ mod tests {
             expected.sort();
             prop_assert_eq!(folded(&metadata, &samples), expected);
         }
+    }
+
+    #[test]
+    fn a_call_that_was_passed_on_ends_where_it_comes_back() {
+        // What is placed on the first function tells of its returns in the second, too.
+        let mut metadata = metadata(3);
+        let mut back = metadata.instruments[1].clone();
+        (back.id, back.placed) = (
+            InstrumentId::new(1, HookType::Post, 0, 1).unwrap().pack(),
+            Some(Placed {
+                placement: 0,
+                function: "f0".into(),
+                major: 0,
+            }),
+        );
+        metadata.instruments.push(back.clone());
+        let came_back = Sample {
+            id: back.id,
+            ..sample(7, 1, false, 70)
+        };
+        let samples = [
+            (0, sample(7, 2, true, 10)),
+            (0, sample(7, 0, true, 20)),
+            (0, came_back),
+            (0, sample(7, 2, false, 100)),
+        ];
+        assert_eq!(folded(&metadata, &samples), ["f2 40", "f2;f0 50"]);
     }
 
     #[test]

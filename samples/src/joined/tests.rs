@@ -37,6 +37,7 @@ fn record(dir: &TempDir, machine: &str, hz: u64, off: u64, start: u64, at: &[u64
         placed: Some(Placed {
             placement: major,
             function: "f".into(),
+            major,
         }),
         delivers: Delivers::Samples,
     };
@@ -134,6 +135,7 @@ fn check(metadata: &Metadata, index: &Index, marks: &[Mark]) {
         [0, 3, 4, 7],
         "counted on from machine to machine"
     );
+    assert!(metadata.instruments.iter().all(|one| !one.is_elsewhere()));
     let launches: Vec<_> = metadata.instruments.iter().map(|one| one.launch).collect();
     assert!(
         (launches[0] - 0.5).abs() < 1e-6 && (launches[2] - 0.75).abs() < 1e-6,

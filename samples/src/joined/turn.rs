@@ -136,6 +136,7 @@ impl Joint {
             label: format!("{name}: {}", instrument.label),
             placed: { instrument.placed.as_ref() }.map(|placed| Placed {
                 placement: placed.placement.saturating_add(first),
+                major: placed.major.saturating_add(turn.first_major),
                 ..placed.clone()
             }),
             ..instrument.clone()

@@ -23,6 +23,7 @@ fn metadata(splash: f64) -> Metadata {
         placed: Some(Placed {
             placement,
             function: "f".to_owned(),
+            major: 0,
         }),
         delivers: Delivers::Samples,
     };
