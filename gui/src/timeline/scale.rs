@@ -1,6 +1,7 @@
 //! Seconds to points and back, round ticks, and numbers with units.
 
 use egui::Rangef;
+use gilk_samples::chart::scale;
 use gilk_samples::metadata::Clock;
 
 use super::Range;
@@ -42,7 +43,7 @@ pub(crate) fn tick(clock: Clock, seconds: f64) -> u64 {
 
 /// Round times about `spacing` points apart: the distance between them, and each.
 pub(crate) fn ticks(scale: &Scale, spacing: f32) -> (f64, Vec<f64>) {
-    let step = round_up(f64::from(spacing) / scale.density().max(f64::MIN_POSITIVE));
+    let step = scale::round_up(f64::from(spacing) / scale.density().max(f64::MIN_POSITIVE));
     let first = (scale.range.start / step).ceil();
     let last = (scale.range.end / step).floor();
     let count = (last - first).clamp(0.0, 1000.0) as u32;
@@ -54,35 +55,10 @@ pub(crate) fn ticks(scale: &Scale, spacing: f32) -> (f64, Vec<f64>) {
     )
 }
 
-/// Minutes, hours and days that are round.
-const ROUND: [f64; 12] = [
-    60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 10_800.0, 21_600.0, 43_200.0, DAY,
-];
-const DAY: f64 = 86_400.0;
-
-/// The next round length: of seconds and of days 1, 2, 5, 10, 20, 50 …, between them [`ROUND`].
-fn round_up(value: f64) -> f64 {
-    if value <= 50.0 * 1.000_001 {
-        return decimal(value);
-    }
-    let round = ROUND.into_iter().find(|round| value <= *round);
-    round.unwrap_or_else(|| DAY * decimal(value / DAY))
-}
-
-fn decimal(value: f64) -> f64 {
-    let power = 10f64.powf(value.log10().floor());
-    let lead = value / power;
-    let lead = [1.0, 2.0, 5.0]
-        .into_iter()
-        .find(|round| lead <= *round * 1.000_001)
-        .unwrap_or(10.0);
-    lead * power
-}
-
 /// A time on the ruler, with as many digits as ticks `step` apart need.
 pub(crate) fn tick_label(seconds: f64, step: f64) -> String {
     if step >= 60.0 {
-        return long(seconds, 3);
+        return scale::long(seconds, 3);
     }
     let (unit, factor) = if step >= 1.0 {
         ("s", 1.0)
@@ -103,48 +79,9 @@ pub(crate) fn tick_label(seconds: f64, step: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// So many whole days, hours, minutes and seconds; of those, at most `parts` from the greatest on.
-fn long(seconds: f64, parts: usize) -> String {
-    let units = [(86_400u64, "d"), (3600, "h"), (60, "min"), (1, "s")];
-    let mut left = seconds.abs().round() as u64;
-    let greatest = units.iter().position(|(size, _)| left >= *size);
-    let mut words = Vec::new();
-    for (size, unit) in units.into_iter().skip(greatest.unwrap_or(3)).take(parts) {
-        if left >= size {
-            words.push(format!("{} {unit}", left / size));
-        }
-        left %= size;
-    }
-    if words.is_empty() {
-        return "0 s".to_owned();
-    }
-    let sign = if seconds < 0.0 { "-" } else { "" };
-    format!("{sign}{}", words.join(" "))
-}
-
 /// A length of time as a person reads it: three digits and a unit, or two units.
 pub(crate) fn length(seconds: f64) -> String {
-    let size = seconds.abs();
-    if size >= 120.0 {
-        return long(seconds, 2);
-    }
-    let (unit, value) = if size >= 1.0 {
-        ("s", seconds)
-    } else if size >= 1e-3 {
-        ("ms", seconds * 1e3)
-    } else if size >= 1e-6 {
-        ("µs", seconds * 1e6)
-    } else {
-        ("ns", seconds * 1e9)
-    };
-    let digits = if value.abs() >= 100.0 {
-        0
-    } else if value.abs() >= 10.0 {
-        1
-    } else {
-        2
-    };
-    format!("{value:.digits$} {unit}")
+    scale::duration(seconds)
 }
 
 /// A point in time, to the microsecond.
@@ -156,6 +93,8 @@ pub(crate) fn moment(seconds: f64) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    const DAY: f64 = 86_400.0;
 
     proptest! {
         #[test]
@@ -197,13 +136,6 @@ mod tests {
         assert_eq!(tick_label(12.25, 0.05), "12.25 s");
         assert_eq!(tick_label(0.000_002, 0.000_001), "2 µs");
         assert_eq!(tick_label(-0.0, 1.0), "0 s");
-        assert_eq!(length(0.001_234), "1.23 ms");
-        assert_eq!(length(0.000_000_320), "320 ns");
-        assert_eq!(length(12.34), "12.3 s");
-        assert_eq!(length(119.6), "120 s");
-        assert_eq!(length(125.0), "2 min 5 s");
-        assert_eq!(length(7260.4), "2 h 1 min");
-        assert_eq!(length(-2.5 * DAY), "-2 d 12 h");
         assert_eq!(tick_label(5400.0, 1800.0), "1 h 30 min");
         assert_eq!(tick_label(3.0 * DAY, DAY), "3 d");
         assert_eq!(tick_label(0.0, DAY), "0 s");

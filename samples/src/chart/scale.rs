@@ -2,26 +2,51 @@
 
 use crate::metadata::Clock;
 
-/// Ticks of an axis: multiples of 1, 2 or 5 times a power of ten, at most `most` of them, as seconds.
+/// Ticks of an axis at [round](round_up) times, at most `most` of them, as seconds.
 pub(super) fn ticks(from: f64, to: f64, most: usize) -> (Vec<f64>, f64) {
     let rough = (to - from) / most.max(1) as f64;
     if !rough.is_finite() || rough <= 0.0 {
         return (Vec::new(), 1.0);
     }
-    let power = 10f64.powi(rough.log10().floor() as i32);
-    let step = [1.0, 2.0, 5.0, 10.0]
-        .into_iter()
-        .map(|factor| factor * power)
-        .find(|step| *step >= rough * 0.999);
-    let step = step.unwrap_or(10.0 * power);
+    let step = round_up(rough * 0.999);
     let first = (from / step).ceil() as i64;
     let count = ((to - first as f64 * step) / step).floor().max(-1.0) as i64 + 1;
     let ticks = (0..count.clamp(0, 1000)).map(|n| (first + n) as f64 * step);
     (ticks.collect(), step)
 }
 
+/// Minutes, hours and days that are round.
+const ROUND: [f64; 12] = [
+    60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 10_800.0, 21_600.0, 43_200.0, DAY,
+];
+const DAY: f64 = 86_400.0;
+
+/// The next round length of time, in seconds: of seconds and of days 1, 2, 5, 10, 20, 50 …, and between them
+/// minutes, halves of hours and the like.
+#[must_use]
+pub fn round_up(value: f64) -> f64 {
+    if value <= 50.0 * 1.000_001 {
+        return decimal(value);
+    }
+    let round = ROUND.into_iter().find(|round| value <= *round);
+    round.unwrap_or_else(|| DAY * decimal(value / DAY))
+}
+
+fn decimal(value: f64) -> f64 {
+    let power = 10f64.powf(value.log10().floor());
+    let lead = value / power;
+    let lead = [1.0, 2.0, 5.0]
+        .into_iter()
+        .find(|round| lead <= *round * 1.000_001)
+        .unwrap_or(10.0);
+    lead * power
+}
+
 /// A time on an axis whose ticks are `step` apart: `1.5 s`, `250 ms`, `−20 µs`.
 pub(super) fn axis_time(seconds: f64, step: f64) -> String {
+    if step >= 60.0 {
+        return long(seconds, 3).replace('-', "−");
+    }
     let (factor, unit) = match step {
         step if step >= 0.1 => (1.0, "s"),
         step if step >= 1e-4 => (1e3, "ms"),
@@ -38,9 +63,32 @@ pub(super) fn axis_time(seconds: f64, step: f64) -> String {
     format!("{sign}{text} {unit}")
 }
 
-/// A length of time: `12.3 µs`.
+/// So many whole days, hours, minutes and seconds; of those, at most `parts` from the greatest on.
+#[must_use]
+pub fn long(seconds: f64, parts: usize) -> String {
+    let units = [(86_400u64, "d"), (3600, "h"), (60, "min"), (1, "s")];
+    let mut left = seconds.abs().round() as u64;
+    let greatest = units.iter().position(|(size, _)| left >= *size);
+    let mut words = Vec::new();
+    for (size, unit) in units.into_iter().skip(greatest.unwrap_or(3)).take(parts) {
+        if left >= size {
+            words.push(format!("{} {unit}", left / size));
+        }
+        left %= size;
+    }
+    if words.is_empty() {
+        return "0 s".to_owned();
+    }
+    let sign = if seconds < 0.0 { "-" } else { "" };
+    format!("{sign}{}", words.join(" "))
+}
+
+/// A length of time as a person reads it: three digits and a unit (`12.3 µs`), or two units (`2 min 5 s`).
 #[must_use]
 pub fn duration(seconds: f64) -> String {
+    if seconds.abs() >= 120.0 {
+        return long(seconds, 2);
+    }
     let (value, unit) = match seconds.abs() {
         s if s >= 1.0 || s == 0.0 => (seconds, "s"),
         s if s >= 1e-3 => (seconds * 1e3, "ms"),
@@ -207,6 +255,16 @@ mod tests {
             ("2 s".into(), "0 s".into())
         );
         assert_eq!(duration(0.25), "250 ms");
+        assert_eq!(duration(0.0), "0 s");
+        assert_eq!(duration(0.001_234), "1.23 ms");
+        assert_eq!(duration(0.000_000_320), "320 ns");
+        assert_eq!(duration(12.34), "12.3 s");
+        assert_eq!(duration(119.6), "120 s");
+        assert_eq!(duration(125.0), "2 min 5 s");
+        assert_eq!(duration(7260.4), "2 h 1 min");
+        assert_eq!(duration(-2.5 * DAY), "-2 d 12 h");
+        assert_eq!(axis_time(5400.0, 1800.0), "1 h 30 min");
+        assert_eq!(axis_time(-60.0, 60.0), "−1 min");
     }
 
     #[test]
