@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use iced_x86::{IcedError, Mnemonic, Register};
+use iced_x86::{Code, IcedError, Mnemonic, Register};
 
 use super::*;
 use crate::image::fixture::TEXT;
@@ -102,6 +102,29 @@ fn nothing_of_a_call_can_be_left_out() {
             );
         }
     }
+}
+
+#[test]
+fn what_a_call_may_change_is_saved() {
+    let (image, plan) = natively(vec![placement("helper", 0, HookType::Pre, "hits")]);
+    passes(&image, &plan);
+    let made = made(&plan);
+    let mut found = 0;
+    for (save, one) in made.iter().filter(|(_, one)| one.code() == Code::Push_r64) {
+        let register = one.op0_register();
+        let gives_back =
+            |one: &Instruction| one.code() == Code::Pop_r64 && one.op0_register() == register;
+        let (restore, other) = made.iter().rfind(|(_, one)| gives_back(one)).unwrap();
+        // Another register is saved and given back instead: the stack is as deep as before.
+        refused(&image, &plan, "does not have its value", |plan| {
+            for (at, one) in [(save, one), (restore, other)] {
+                plan.patches[0].code[*at..at + one.len()].fill(0x90);
+                plan.patches[0].code[at + one.len() - 1] = if one == other { 0x5d } else { 0x55 };
+            }
+        });
+        found += 1;
+    }
+    assert!(found > 1, "{found}");
 }
 
 #[test]
