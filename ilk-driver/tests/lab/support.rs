@@ -97,6 +97,14 @@ impl Outcome {
         (tsc as f64 - self.summary.clock.start as f64) / self.summary.clock.hz as f64
     }
 
+    /// Fails unless times between are mostly moments, so many in a second: the middle one, for an emulated processor
+    /// may be taken away at any time.
+    pub(crate) fn assert_moments(&self, mut ticks: Vec<u64>, in_a_second: u64) {
+        ticks.sort_unstable();
+        let middle = ticks.get(ticks.len() / 2).expect("there are times");
+        assert!(middle * in_a_second < self.summary.clock.hz, "{ticks:?}");
+    }
+
     /// When the samples of a placement were taken, in seconds from the start.
     pub(crate) fn times(&self, placement: usize) -> Vec<f64> {
         let id = self.id(placement).pack();

@@ -97,30 +97,26 @@ fn say_of_pulsars_forks_what_is_known_of_them() {
 
     // Every call is timed, from its own entry to its own exit.
     assert_eq!(elapsed.len(), 160);
-    let hz = outcome.summary.clock.hz;
-    for (entry, exit) in entered.iter().zip(&elapsed) {
+    let behind = |(entry, exit): (&Sample, &Sample)| {
         let begun = exit.tsc - exit.value;
-        assert!(
-            entry.tsc < begun && begun - entry.tsc < hz / 100,
-            "{entry:?} {exit:?}"
-        );
-    }
+        begun.checked_sub(entry.tsc).expect("it begins behind")
+    };
+    let between = entered.iter().zip(&elapsed).map(behind);
+    outcome.assert_moments(between.collect(), 100);
     // The system call passes its calls on, and they are followed to where they come back: each is a call of
     // what it jumps to, and takes a moment longer.
     let onward = outcome.plan.notes.iter().filter(|note| note.placement == 1);
     assert!(onward.count() == 1, "{:?}", outcome.plan.notes);
     let inner = of(&outcome, 9);
     assert!(inner.len() > 160, "others ask for threads, too");
+    let mut between = Vec::new();
     for call in &elapsed {
         let begun = |one: &Sample| one.tsc - one.value;
         let behind = inner.iter().filter(|one| begun(one) > begun(call));
         let first = behind.min_by_key(|one| begun(one)).expect("it is called");
-        let moment = |one: u64, other: u64| one.abs_diff(other) < hz / 100;
-        assert!(
-            moment(begun(first), begun(call)) && moment(first.tsc, call.tsc),
-            "{call:?} {first:?}"
-        );
+        between.push(begun(first).abs_diff(begun(call)) + first.tsc.abs_diff(call.tsc));
     }
+    outcome.assert_moments(between, 100);
     let values = |index| { of(&outcome, index).into_iter() }.map(|sample| sample.value);
     assert_eq!(values(8).collect::<Vec<_>>(), values(2).collect::<Vec<_>>());
     // The parent is told of each child once.
@@ -167,14 +163,13 @@ fn say_of_pulsars_forks_what_is_known_of_them() {
     // Two clocks, one time.
     let both = of(&outcome, 6);
     assert_eq!(both.len(), 160);
-    let ns = |ticks: u64| (u128::from(ticks) * 1_000_000_000 / u128::from(hz)) as u64;
-    for (one, other) in elapsed.iter().zip(&both) {
-        let ticks = ns(one.value);
-        assert!(
-            other.value.abs_diff(ticks) < 10_000_000,
-            "{one:?} {other:?}"
-        );
-    }
+    let hz = u128::from(outcome.summary.clock.hz);
+    let ns = |ticks: u64| (u128::from(ticks) * 1_000_000_000 / hz) as u64;
+    let ticks = |ns: u64| (u128::from(ns) * hz / 1_000_000_000) as u64;
+    let apart = { elapsed.iter().zip(&both) }
+        .map(|(one, other)| ticks(other.value).abs_diff(one.value))
+        .collect();
+    outcome.assert_moments(apart, 100);
     let Total::Number(most) = total(&outcome, 6, "ticks") else {
         panic!("a largest value is a number");
     };
