@@ -28,6 +28,9 @@ pub(super) struct Made {
     histogram: Histogram,
 }
 
+/// Points for the two columns of numbers.
+const NUMBERS: f32 = 120.0;
+
 /// What a level was: of which, from which tick to which, after how many samples.
 pub(super) type Averaged = ((u64, u64, u64, u64), Option<Average>);
 
@@ -46,6 +49,8 @@ pub(super) fn show(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (a, b)
             .id_salt("between")
             .auto_shrink(false)
             .show(ui, |ui| {
+                // Names have what the numbers beside them leave.
+                let names = (ui.available_width() - NUMBERS).max(60.0);
                 Grid::new("between")
                     .num_columns(3)
                     .spacing([10.0, 2.0])
@@ -61,6 +66,7 @@ pub(super) fn show(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (a, b)
                             }
                             let rate = total.count as f64 / (b - a).max(1e-9);
                             ui.horizontal(|ui| {
+                                ui.set_width(names);
                                 widgets::dot(ui, tokens.lane(index));
                                 let name = RichText::new(&info.label).small().color(tokens.text);
                                 ui.add(egui::Label::new(name).truncate())
