@@ -47,17 +47,8 @@ static WORDS: AtomicU64 = AtomicU64::new(0);
 static NESTED: AtomicU64 = AtomicU64::new(0);
 static ROUND: AtomicU64 = AtomicU64::new(0);
 
-#[allow(unsafe_code, reason = "tells the processor where per-CPU words are")]
 fn run_on(cpu: u64) {
-    const ARCH_SET_GS: i32 = 0x1001;
-    // SAFETY: nothing but the code under test uses gs in user space.
-    unsafe {
-        libc::syscall(
-            libc::SYS_arch_prctl,
-            ARCH_SET_GS,
-            WORDS.load(Ordering::Relaxed) + cpu * CPU_WORDS,
-        );
-    }
+    native::set_gs(WORDS.load(Ordering::Relaxed) + cpu * CPU_WORDS);
 }
 
 #[allow(unsafe_code, reason = "runs generated code")]

@@ -146,12 +146,7 @@ impl Placed {
             bytes: code.bytes.len() as u64,
             ..Stepping::default()
         });
-        #[allow(unsafe_code, reason = "tells the processor where per-CPU words are")]
-        // SAFETY: nothing but the code under test uses gs in user space.
-        unsafe {
-            const ARCH_SET_GS: i32 = 0x1001;
-            libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, machine.address(GS));
-        }
+        native::set_gs(machine.address(GS));
         Self { machine, probed }
     }
 

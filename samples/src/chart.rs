@@ -237,5 +237,14 @@ struct LaneView<'a> {
     total: Column,
 }
 
+impl LaneView<'_> {
+    /// The last value before the end of one of a span's equal columns.
+    fn held_behind(&self, (t0, t1): (u64, u64), (number, columns): (usize, usize)) -> Option<u64> {
+        let ticks = u128::from(t1 - t0) * (number as u128 + 1) / columns as u128;
+        let last = { self.part }.last_before(self.id, t0.saturating_add(ticks as u64));
+        last.map(|point| point.value)
+    }
+}
+
 #[cfg(test)]
 mod tests;

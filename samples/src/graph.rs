@@ -67,9 +67,7 @@ pub fn blocks(
         else {
             continue;
         };
-        let counts = known.delivers.is_samples()
-            && !known.is_elsewhere()
-            && known.meaning != Meaning::Duration;
+        let counts = known.tells_of_its_block() && known.meaning != Meaning::Duration;
         if id.hook == HookType::Pre && counts {
             let block = told.get_mut(id.block as usize);
             block.into_iter().for_each(|block| {

@@ -238,6 +238,12 @@ impl InstrumentInfo {
         InstrumentId::unpack(self.id).is_some_and(|id| self.about() != Some(id.major))
     }
 
+    /// Whether its samples, or that there are none, say how often control came to where it stands.
+    #[must_use]
+    pub fn tells_of_its_block(&self) -> bool {
+        self.delivers.is_samples() && !self.is_elsewhere()
+    }
+
     /// What a person calls all that was placed together with it: `threads-inside of vfs_read`.
     #[must_use]
     pub fn whole(&self) -> String {

@@ -55,6 +55,15 @@ const EXIT_BYTES: u64 = 64;
 /// The status flags, all that instructions compute.
 pub(crate) const STATUS: u64 = 0x8d5;
 
+/// Sets where per-CPU words are, for this thread.
+pub(crate) fn set_gs(base: u64) {
+    const ARCH_SET_GS: i32 = 0x1001;
+    #[allow(unsafe_code, reason = "tells the processor where per-CPU words are")]
+    // SAFETY: user space on x86-64 Linux reaches thread-local data by fs; nothing but the code under test uses gs.
+    let set = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) };
+    assert_eq!(set, 0);
+}
+
 /// What a run starts with, and what it ends with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
@@ -161,20 +170,12 @@ impl Machine {
         self.set_word(STATE + 128, state.flags & STATUS | 0x202);
         let entry = self.base + entry;
         self.set_word(STATE + 144, entry);
-        #[allow(
-            unsafe_code,
-            reason = "sets the base of gs, which nothing else uses here, and runs the code under test"
-        )]
-        // SAFETY: user space on x86-64 Linux reaches thread-local data by fs; gs is free. The stub at
-        // offset 0 follows the C calling convention: it saves what the code under test may change and
-        // comes back by an exit with all of it restored. What the code itself may do is the test's
-        // affair: it runs only instructions chosen for staying inside the mapping.
+        #[allow(unsafe_code, reason = "runs the code under test")]
+        // SAFETY: the stub at offset 0 follows the C calling convention: it saves what the code under
+        // test may change and comes back by an exit with all of it restored. What the code itself may do
+        // is the test's affair: it runs only instructions chosen for staying inside the mapping.
         unsafe {
-            const ARCH_SET_GS: i32 = 0x1001;
-            assert_eq!(
-                libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, self.base + GS),
-                0
-            );
+            set_gs(self.base + GS);
             let enter: extern "C" fn() = std::mem::transmute(self.base as *const ());
             enter();
         }

@@ -101,12 +101,11 @@ fn levels(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (from, to): (u6
     let until = tick(clock, record.now.unwrap_or(record.duration));
     let to = to.min(until.saturating_add(1));
     let index = record.index.look();
+    let Some(known) = index.levels() else { return };
+    let part = Whose::Level.part(&index);
     let mut made = Vec::new();
-    for info in record.lanes() {
-        if { index.levels() }.and_then(|levels| levels.head(info.id)) != Some(info.id) {
-            continue;
-        }
-        let part = Whose::Level.part(&index);
+    let heads = record.lanes().iter();
+    for info in heads.filter(|info| known.head(info.id) == Some(info.id)) {
         let of = (info.id, from, to, part.total(info.id, 0, to).count);
         let known = timeline.averages.iter().find(|known| known.0 == of);
         let average = match known {

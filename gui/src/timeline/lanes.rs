@@ -145,17 +145,22 @@ impl Lane<'_> {
             value = column.max.max(value);
             line.push(pos2(x, height(value)));
         }
-        // Totals are told when they change: until the splash, or now, the last one stands.
+        // Totals are told when they change.
+        self.stands(line);
+        self.span(least, most);
+    }
+
+    /// Draws a line of steps and the area under it: until the splash, or now, the last step stands.
+    fn stands(&self, mut line: Vec<Pos2>) {
+        let Some(&last) = line.last() else { return };
         let end = self
             .scale
             .x(self.info.splash.min(self.until))
             .clamp(self.rect.left(), self.rect.right());
-        let last = line.last().map_or(begin, |last| last.x);
-        line.push(pos2(end.max(last), height(value)));
+        line.push(pos2(end.max(last.x), last.y));
         self.under(&line);
         self.painter
             .add(Shape::line(line, Stroke::new(1.5, self.color)));
-        self.span(least, most);
     }
 
     /// A level: what holds until the next sample. Where it changes more than once in a pixel, a line from the
@@ -188,15 +193,10 @@ impl Lane<'_> {
             line.extend(line.last().map(|last| pos2(x, last.y)));
             line.extend([column.max, column.min, last].map(|value| pos2(x, height(value))));
         }
-        let Some(&last) = line.last() else { return };
-        let end = self
-            .scale
-            .x(self.info.splash.min(self.until))
-            .clamp(self.rect.left(), self.rect.right());
-        line.push(pos2(end.max(last.x), last.y));
-        self.under(&line);
-        self.painter
-            .add(Shape::line(line, Stroke::new(1.5, self.color)));
+        if line.is_empty() {
+            return;
+        }
+        self.stands(line);
         self.span(0, most);
     }
 

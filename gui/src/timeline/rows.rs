@@ -208,6 +208,10 @@ pub(super) fn name(
 
 /// What is told in the lane of what delivers no samples.
 fn silent(record: &Record, info: &InstrumentInfo) -> Option<String> {
+    // Of nearly all lanes nothing has to be looked up, frame by frame.
+    if info.delivers.is_samples() {
+        return None;
+    }
     let placed = info.placed.as_ref();
     let of_placement = |total: &&AggregateSummary| {
         placed.is_some_and(|placed| placed.placement as usize == total.placement)
@@ -220,8 +224,9 @@ fn silent(record: &Record, info: &InstrumentInfo) -> Option<String> {
         .map(|total| totals::short(total, record.metadata.clock))
         .collect();
     let words = match info.delivers {
-        Delivers::Samples => return None,
-        Delivers::Nothing => "samples nothing: it is there for other instruments",
+        Delivers::Samples | Delivers::Nothing => {
+            "samples nothing: it is there for other instruments"
+        }
         Delivers::Totals if !own.is_empty() => return Some(own.join("   ")),
         Delivers::Totals if record.now.is_some() => "adds up, and is told when the run has ended",
         Delivers::Totals => "adds up, and samples nothing",

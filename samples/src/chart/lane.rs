@@ -135,6 +135,13 @@ impl Lane<'_> {
             path.push_str(&format!("H{x:.2}V{:.2}", y(column.max)));
         }
         let Some(start) = start else { return };
+        self.stands(canvas, path, (start, x), base);
+        self.scale_label(canvas, self.view.total.max, y(self.view.total.max));
+    }
+
+    /// Draws a line of steps and the area under it, which ends at `base`. It begins at the first place; from
+    /// the second on its last step stands to the end.
+    fn stands(&self, canvas: &mut Canvas<'_>, mut path: String, (start, x): (f64, f64), base: f64) {
         let end = self.end(canvas).max(x);
         path.push_str(&format!("H{end:.2}"));
         canvas.put(format_args!(
@@ -142,7 +149,6 @@ impl Lane<'_> {
              <path d=\"{path}\" fill=\"none\" stroke=\"{0}\" stroke-width=\"1.6\"/>\n",
             self.colour
         ));
-        self.scale_label(canvas, self.view.total.max, y(self.view.total.max));
     }
 
     /// A level: steps over an area, from zero; where it changes more than once in a pixel, from the least to
@@ -158,7 +164,6 @@ impl Lane<'_> {
         let (base, full) = (self.top + self.high - 3.0, self.high - 10.0);
         let y = |value: u64| base - full * value as f64 / greatest.max(1) as f64;
         let pixels = self.columns.len().max(1);
-        let ticks = u128::from(canvas.t1 - canvas.t0);
         // Where the line begins, and where it is.
         let mut ends = before.map(|_| (canvas.left, canvas.left));
         let mut path = before.map_or_else(String::new, |value| {
@@ -167,9 +172,8 @@ impl Lane<'_> {
         let seen = self.columns.iter().enumerate();
         for (number, column) in seen.filter(|(_, column)| column.count > 0) {
             let x = canvas.left + number as f64 * canvas.width / pixels as f64;
-            let behind = ticks * (number as u128 + 1) / pixels as u128;
-            let last = part.last_before(id, canvas.t0.saturating_add(behind as u64));
-            let last = last.map_or(column.max, |point| point.value);
+            let last = { self.view }.held_behind((canvas.t0, canvas.t1), (number, pixels));
+            let last = last.unwrap_or(column.max);
             match ends {
                 Some(_) => path.push_str(&format!("H{x:.2}")),
                 None => path.push_str(&format!("M{x:.2} {base:.2}")),
@@ -179,14 +183,8 @@ impl Lane<'_> {
             }
             ends = Some((ends.map_or(x, |(start, _)| start), x));
         }
-        let Some((start, x)) = ends else { return };
-        let end = self.end(canvas).max(x);
-        path.push_str(&format!("H{end:.2}"));
-        canvas.put(format_args!(
-            "<path d=\"{path}V{base:.2}H{start:.2}Z\" fill=\"{0}\" fill-opacity=\"0.18\"/>\n\
-             <path d=\"{path}\" fill=\"none\" stroke=\"{0}\" stroke-width=\"1.6\"/>\n",
-            self.colour
-        ));
+        let Some(ends) = ends else { return };
+        self.stands(canvas, path, ends, base);
         self.scale_label(canvas, greatest, y(greatest));
     }
 

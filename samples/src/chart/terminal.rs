@@ -129,9 +129,8 @@ fn row(chart: &Chart<'_>, lane: &LaneView<'_>, width: usize) -> String {
     );
     // What a level is behind a character.
     let held = |number: usize| {
-        let ticks = u128::from(t1 - t0) * (number as u128 + 1) / width as u128;
-        let last = lane.part.last_before(lane.id, t0 + ticks as u64);
-        last.map_or(0.0, |last| last.value as f64)
+        let held = lane.held_behind((t0, t1), (number, width));
+        held.map_or(0.0, |held| held as f64)
     };
     let mut total = match lane.meaning {
         Meaning::Level => lane

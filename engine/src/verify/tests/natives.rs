@@ -261,28 +261,35 @@ fn no_plan_calls_what_leads_to_an_instrument() {
     }
 }
 
+/// The first call in a plan's first native code.
+fn call(plan: &Plan) -> Instruction {
+    let code = &plan.natives[0];
+    let text = decoded(code.address, &code.bytes[..code.text as usize]);
+    { text.into_iter() }
+        .find(Instruction::is_call_near)
+        .unwrap()
+}
+
+/// Has it call something else.
+fn call_instead(plan: &mut Plan, to: u64) {
+    let call = call(plan);
+    let code = &mut plan.natives[0];
+    let from = (call.ip() - code.address.0) as usize;
+    let to = to.wrapping_sub(call.next_ip()) as i32;
+    code.bytes[from + 1..from + 5].copy_from_slice(&to.to_le_bytes());
+}
+
 #[test]
 fn a_call_that_leads_to_an_instrument_is_found_out() {
     let (image, plan) = asking("counted", &["helper"]);
     let plan = plan.unwrap();
-    let code = &plan.natives[0];
-    let call = decoded(code.address, &code.bytes[..code.text as usize])
-        .into_iter()
-        .find(|one| one.is_call_near())
-        .unwrap();
-    let from = (call.ip() - code.address.0) as usize;
-    assert_eq!(call.near_branch_target(), Fixture::address(3));
+    assert_eq!(call(&plan).near_branch_target(), Fixture::address(3));
     // It calls the instrument's function, and one that goes there.
     for number in [1, 2] {
-        let to = Fixture::address(number).wrapping_sub(call.next_ip()) as i32;
-        refused(
-            &image,
-            &plan,
-            "helper, which this session does not leave alone",
-            |plan| {
-                plan.natives[0].bytes[from + 1..from + 5].copy_from_slice(&to.to_le_bytes());
-            },
-        );
+        let why = "helper, which this session does not leave alone";
+        refused(&image, &plan, why, |plan| {
+            call_instead(plan, Fixture::address(number));
+        });
     }
 }
 
@@ -296,13 +303,6 @@ fn a_call_of_what_leads_out_of_the_text_is_found_out() {
     let at = image.function_named("strays").unwrap().span.start;
     let (_, plan) = asking("counted", &["helper"]);
     let plan = plan.unwrap();
-    let code = &plan.natives[0];
-    let call = decoded(code.address, &code.bytes[..code.text as usize])
-        .into_iter()
-        .find(|one| one.is_call_near())
-        .unwrap();
-    let from = (call.ip() - code.address.0) as usize;
-    let to = at.0.wrapping_sub(call.next_ip()) as i32;
     for (image, why) in [
         (strays(|a| a.jmp(OUTSIDE)), "which leads to no function"),
         (
@@ -315,9 +315,7 @@ fn a_call_of_what_leads_out_of_the_text_is_found_out() {
         (strays(|a| a.jmp(rdi)), "which leads where nobody knows"),
     ] {
         passes(&image, &plan);
-        refused(&image, &plan, why, |plan| {
-            plan.natives[0].bytes[from + 1..from + 5].copy_from_slice(&to.to_le_bytes());
-        });
+        refused(&image, &plan, why, |plan| call_instead(plan, at.0));
     }
 }
 
