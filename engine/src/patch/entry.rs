@@ -70,11 +70,11 @@ pub(super) enum Kept {
     Added,
 }
 
-/// Stores or adds `value` in the key's entry, and makes that free where it has 0 then. An entry that is free or the key's own is
-/// made busy first: then nobody else touches it, no other CPU and no interrupt of the same thread, and what is
-/// another's is never written over. What is added to is read only then, so that whatever an interrupt adds is in
-/// it, or was counted as lost; a free entry has 0. Through rax and rdx; value and key are used up. Returns the way
-/// on which the entry is another's, or busy, and the value what it was.
+/// Stores or adds `value` in the key's entry, and makes that free where it has 0 then. An entry that is free or
+/// the key's own is made busy first: then nobody else touches it, no other CPU and no interrupt of the same
+/// thread, and what is another's is never written over. What is added to is read only then, so that whatever an
+/// interrupt adds is in it, or was counted as lost; a free entry has 0. Through rax and rdx; value and key are
+/// used up. Returns the way on which the entry is another's, or busy, and the value what it was.
 pub(super) fn keep_entry(
     e: &mut Emitter,
     kept: Kept,

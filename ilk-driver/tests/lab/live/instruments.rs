@@ -84,9 +84,9 @@ fn every_call_is_timed_from_its_entry_to_its_exit() {
         // The timestamp stands before the other's start, and little lies between.
         assert!(*start < *end && *took > 0, "{start} {end} {took}");
         between.push((end - took).abs_diff(*start));
-        assert!((*took as f64) < hz, "{took} ticks in a fork");
+        assert!(*took as f64 / hz < 0.5, "{took} ticks in a fork");
     }
-    outcome.assert_moments(between, 500);
+    outcome.assert_moments(between, 1000);
     assert_nothing_lost(&outcome);
     turn.assert_untouched();
 }

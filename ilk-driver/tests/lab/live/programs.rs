@@ -102,7 +102,7 @@ fn say_of_pulsars_forks_what_is_known_of_them() {
         begun.checked_sub(entry.tsc).expect("it begins behind")
     };
     let between = entered.iter().zip(&elapsed).map(behind);
-    outcome.assert_moments(between.collect(), 100);
+    outcome.assert_moments(between.collect(), 1000);
     // The system call passes its calls on, and they are followed to where they come back: each is a call of
     // what it jumps to, and takes a moment longer.
     let onward = outcome.plan.notes.iter().filter(|note| note.placement == 1);
@@ -116,7 +116,7 @@ fn say_of_pulsars_forks_what_is_known_of_them() {
         let first = behind.min_by_key(|one| begun(one)).expect("it is called");
         between.push(begun(first).abs_diff(begun(call)) + first.tsc.abs_diff(call.tsc));
     }
-    outcome.assert_moments(between, 100);
+    outcome.assert_moments(between, 1000);
     let values = |index| { of(&outcome, index).into_iter() }.map(|sample| sample.value);
     assert_eq!(values(8).collect::<Vec<_>>(), values(2).collect::<Vec<_>>());
     // The parent is told of each child once.
@@ -169,7 +169,7 @@ fn say_of_pulsars_forks_what_is_known_of_them() {
     let apart = { elapsed.iter().zip(&both) }
         .map(|(one, other)| ticks(other.value).abs_diff(one.value))
         .collect();
-    outcome.assert_moments(apart, 100);
+    outcome.assert_moments(apart, 1000);
     let Total::Number(most) = total(&outcome, 6, "ticks") else {
         panic!("a largest value is a number");
     };
