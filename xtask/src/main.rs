@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `run` | installs what is missing, builds, prepares the lab, opens the window (or, without a display, runs the demonstration) |
 //! | `test` | installs what tests need, then everything: format, lints, documentation, tests, the live kernel |
+//! | `language` | refuses the words that CODE_STYLE.md replaces |
 //! | `picture` | makes the README's picture of the window |
 //! | `bench` | the benchmarks |
 //! | `evaluate` | the papers' experiments in the lab; writes docs/evaluation.md |
@@ -15,6 +16,7 @@ mod bench;
 mod evaluate;
 mod fail;
 mod kernels;
+mod language;
 mod packages;
 mod picture;
 mod python;
@@ -46,6 +48,8 @@ Usage: cargo xtask <command>
         The papers' experiments in the lab, or those named: correlation, overhead, hits,
         grain, inlining, web, hunt, coverage, many. Checks what is claimed of them and writes docs/evaluation.md;
         --quick does less of each, as the tests do, and writes nothing there.
+  language [PATH...]
+        Refuses the words that CODE_STYLE.md replaces, in all tracked files or those below PATH.
   picture [--yes]
         Runs the demonstration and has the window draw docs/window.png, and docs/tour
         where `evaluate hunt` has been run.
@@ -95,6 +99,7 @@ fn dispatch(mut arguments: Vec<String>) -> Result<()> {
             given.nothing_else()?;
             test::test(yes)
         }
+        "language" => language::check(&given.rest),
         "picture" => {
             given.nothing_else()?;
             picture::picture(yes)
