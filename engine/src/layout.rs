@@ -32,7 +32,7 @@ pub const READABLE_BELOW: Addr = Addr(0xffff_ffff_ff60_0000 - 8);
 pub struct RuntimeLayout {
     /// Executable memory for patches.
     pub arena: Span,
-    /// Whether the kernel unwinds stacks through it, told how by [rows](crate::patch::Row).
+    /// Whether the kernel unwinds stacks through it, told how by [rows](crate::unwind::Row).
     pub unwinds: bool,
     /// Instructions in it that may fault, all patches together: what reads the kernel's memory. 0 if none may.
     pub faults: u32,

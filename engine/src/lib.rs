@@ -4,6 +4,7 @@
 //! [`image`] → [`cfg`](mod@cfg) → [`liveness`] → [`placement`] → [`relocate`] → [`patch`] → [`plan`] → [`verify`](mod@verify)
 #![forbid(unsafe_code)]
 
+pub mod abi;
 pub mod addr;
 pub mod cfg;
 pub mod collection;
@@ -22,6 +23,7 @@ pub mod relocate;
 pub mod remarks;
 pub mod rule;
 pub mod session;
+pub mod unwind;
 pub mod verify;
 
 pub use addr::{Addr, Span};

@@ -137,6 +137,17 @@ pub struct Refusal {
     pub why: String,
 }
 
+impl Refusal {
+    /// Refuses what is at `at` by `rule`, with the reason as a sentence.
+    pub fn new(rule: Rule, at: Addr, why: impl Into<String>) -> Self {
+        Self {
+            rule,
+            at,
+            why: why.into(),
+        }
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} at {}: {}", self.rule, self.at, self.why)

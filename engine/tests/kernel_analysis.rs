@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use gilk_engine::cfg::{Block, BlockEnd, Cfg, EdgeKind, dot, text};
 use gilk_engine::image::{LiveParts, SiteKind, wanted};
-use gilk_engine::liveness::{Arguments, Liveness, RegisterSet};
+use gilk_engine::liveness::{Analysis, Arguments, Liveness, RegisterSet};
 use gilk_engine::remarks::Remarks;
 use gilk_engine::{Error, Image, Rule, Span};
 use gilk_instruments::{Context, Source};
@@ -343,8 +343,9 @@ fn most_blocks_begin_with_something_dead() {
         Register::R11,
     ]);
     let (mut blocks, mut flags, mut one) = (0, 0, 0);
+    let analysis = Analysis::new(&image);
     for cfg in graphs(&image) {
-        let liveness = Liveness::of(&image, &cfg);
+        let liveness = Liveness::of(&analysis, &cfg);
         // Not the entry: everything is live at the function tracer's site, behind which hooks go.
         for block in cfg.blocks.iter().skip(1) {
             let live = liveness.before(block.span.start);

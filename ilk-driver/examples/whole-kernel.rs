@@ -12,7 +12,7 @@ use anyhow::{Context as _, bail};
 use gilk_engine::cfg::Cfg;
 use gilk_engine::image::{FunctionId, LiveParts};
 use gilk_engine::layout::{CounterBank, Events, Gs, RuntimeLayout, Surroundings};
-use gilk_engine::liveness::Liveness;
+use gilk_engine::liveness::{Analysis, Liveness};
 use gilk_engine::placement::options;
 use gilk_engine::session::{Placement, Session};
 use gilk_engine::verify::verify;
@@ -100,9 +100,10 @@ fn analysis(image: &Image) {
             &format!("decode, {blocks} blocks and edges, {count} threads"),
             time,
         );
+        let analysis = Analysis::new(image);
         let ((), time) = timed(|| {
             spread(&cfgs, count, &mut |_| (), |cfg| {
-                drop(Liveness::of(image, cfg));
+                drop(Liveness::of(&analysis, cfg));
             });
         });
         row(

@@ -14,11 +14,11 @@ const OWN_MODULE: &str = "ilk";
 /// Analyses one function.
 pub(super) fn build(image: &Image, id: FunctionId) -> Cfg {
     let Some(function) = image.function(id) else {
-        let refusal = Refusal {
-            rule: Rule::NotText,
-            at: Addr(0),
-            why: format!("the kernel has no function number {}", id.0),
-        };
+        let refusal = Refusal::new(
+            Rule::NotText,
+            Addr(0),
+            format!("the kernel has no function number {}", id.0),
+        );
         return Cfg {
             function: id,
             name: String::new(),
@@ -62,21 +62,21 @@ fn by_target(edges: &[Edge]) -> Vec<u32> {
 /// The refusal of a function that lies in text where the kernel forbids probes.
 fn forbidden(image: &Image, span: Span) -> Option<Refusal> {
     if image.module_at(span.start) == Some(OWN_MODULE) {
-        return Some(Refusal {
-            rule: Rule::OwnText,
-            at: span.start,
-            why: "it is the text of the module that does the splicing".to_owned(),
-        });
+        return Some(Refusal::new(
+            Rule::OwnText,
+            span.start,
+            "it is the text of the module that does the splicing",
+        ));
     }
     let site = image
         .sites()
         .overlapping(span)
         .find(|site| site.kind == SiteKind::Blacklist)?;
-    Some(Refusal {
-        rule: Rule::Blacklisted,
-        at: span.start.max(site.span.start),
-        why: "the kernel forbids probes in this function".to_owned(),
-    })
+    Some(Refusal::new(
+        Rule::Blacklisted,
+        span.start.max(site.span.start),
+        "the kernel forbids probes in this function",
+    ))
 }
 
 /// A block while it is cut: the indexes of its first and last instruction.

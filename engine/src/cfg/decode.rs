@@ -51,14 +51,6 @@ pub(super) struct Decoded {
     pub(super) fixups: Vec<(usize, usize)>,
 }
 
-pub(super) fn refuse(rule: Rule, at: Addr, why: impl Into<String>) -> Refusal {
-    Refusal {
-        rule,
-        at,
-        why: why.into(),
-    }
-}
-
 /// The index of each instruction by its offset in the function.
 pub(super) struct Offsets {
     pub(super) span: Span,
@@ -81,7 +73,7 @@ impl Offsets {
     fn target(&self, from: Addr, to: Addr) -> Result<Target, Refusal> {
         match self.index(to) {
             Some(index) => Ok(Target::Inside(index)),
-            None if self.span.contains(to) => Err(refuse(
+            None if self.span.contains(to) => Err(Refusal::new(
                 Rule::Undecodable,
                 from,
                 format!("it leads to {to}, the middle of an instruction"),
@@ -100,7 +92,7 @@ pub(super) fn decode(image: &Image, function: &Function) -> Result<Decoded, Refu
     let span = function.span;
     let bytes = image
         .bytes(span)
-        .ok_or_else(|| refuse(Rule::NotText, span.start, "its bytes were not read"))?;
+        .ok_or_else(|| Refusal::new(Rule::NotText, span.start, "its bytes were not read"))?;
     let (instructions, offsets) = instructions(span, bytes)?;
     let count = instructions.len();
     let mut decoded = Decoded {
@@ -132,7 +124,7 @@ fn instructions(span: Span, bytes: &[u8]) -> Result<(Vec<Instruction>, Offsets),
         let position = decoder.position();
         let instruction = decoder.decode();
         if instruction.is_invalid() {
-            return Err(refuse(
+            return Err(Refusal::new(
                 Rule::Undecodable,
                 Addr(instruction.ip()),
                 "the bytes there are no instruction",
@@ -140,7 +132,7 @@ fn instructions(span: Span, bytes: &[u8]) -> Result<(Vec<Instruction>, Offsets),
         }
         if is_emulation_prefix(bytes, span.start, &instruction) {
             let why = "the letters behind this ud2 are no instruction: a hypervisor emulates what follows them";
-            return Err(refuse(Rule::Undecodable, Addr(instruction.ip()), why));
+            return Err(Refusal::new(Rule::Undecodable, Addr(instruction.ip()), why));
         }
         if let (Some(offset), Ok(index)) = (
             offsets.at.get_mut(position),
@@ -182,7 +174,7 @@ impl Decoded {
                 }
                 (SiteKind::StaticKey | SiteKind::StaticCall, None) => {
                     let why = "what the kernel rewrites there is not where an instruction begins";
-                    return Err(refuse(Rule::Undecodable, site.span.start, why));
+                    return Err(Refusal::new(Rule::Undecodable, site.span.start, why));
                 }
                 (SiteKind::Bug { warn: true }, Some((instruction, flow)))
                     if is_trap(instruction) =>
@@ -256,7 +248,7 @@ impl Decoded {
             }
             if instruction.code() == Code::Int3 {
                 let why = "there is an int3, which may be another tool's probe";
-                return Err(refuse(Rule::Probed, Addr(instruction.ip()), why));
+                return Err(Refusal::new(Rule::Probed, Addr(instruction.ip()), why));
             }
             if !goes_on {
                 self.lead(index);
@@ -297,7 +289,7 @@ fn flow(image: &Image, instruction: &Instruction, offsets: &Offsets) -> Result<F
                     let why = format!(
                         "it jumps out of the kernel, to {to}; it may be another tool's probe"
                     );
-                    return Err(refuse(Rule::Probed, at, why));
+                    return Err(Refusal::new(Rule::Probed, at, why));
                 }
                 _ => Flow::Jump(target),
             }

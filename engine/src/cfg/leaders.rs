@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, FlowControl};
 
-use super::decode::{Decoded, Flow, Offsets, Target, refuse};
+use super::decode::{Decoded, Flow, Offsets, Target};
 use crate::image::{Function, SiteKind, branch_target};
 use crate::{Image, Refusal, Rule};
 
@@ -54,7 +54,7 @@ impl Decoded {
         }
         for &at in image.entered(offsets.span) {
             let index = offsets.index(at).ok_or_else(|| {
-                refuse(Rule::Undecodable, at, "control or a table from elsewhere leads there, to the middle of an instruction")
+                Refusal::new(Rule::Undecodable, at, "control or a table from elsewhere leads there, to the middle of an instruction")
             })?;
             self.enter(index);
         }

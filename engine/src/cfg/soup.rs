@@ -5,9 +5,10 @@ use iced_x86::code_asm::{CodeAssembler, CodeLabel, byte_ptr, eax, ecx, edx, rax,
 use proptest::prelude::*;
 
 use super::{BlockEnd, Cfg, EdgeKind};
+use crate::abi::ARGUMENTS;
 use crate::image::fixture::{FTRACE_NOP, Fixture};
 use crate::image::{FunctionId, branch_target};
-use crate::liveness::{ARGUMENTS, Arguments, Liveness, RegisterSet};
+use crate::liveness::{Analysis, Arguments, Liveness, RegisterSet};
 use crate::{Addr, Image};
 
 /// How one piece of the soup ends.
@@ -276,7 +277,7 @@ proptest! {
             let cfg = Cfg::of(&image, function.id);
             check_graph(&image, &cfg)?;
             prop_assert!(!cfg.blocks.is_empty() || cfg.refusal.is_some());
-            let live = Liveness::of(&image, &cfg);
+            let live = Liveness::of(&Analysis::new(&image), &cfg);
             let arguments = Arguments::of(&image, &cfg);
             for block in &cfg.blocks {
                 prop_assert!(live.before(block.span.start).registers.contains(iced_x86::Register::RSP));

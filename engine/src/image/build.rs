@@ -12,7 +12,6 @@ use super::sites::Sites;
 use super::texts::Texts;
 use super::typed::Typed;
 use super::{Function, FunctionId, Image, LiveParts, collect, decisions, functions, sweep};
-use crate::liveness::Callees;
 use crate::{Addr, Error, Result, Span};
 
 impl Image {
@@ -139,7 +138,6 @@ impl Image {
         read_only.sort_unstable();
         let names = Names::new(&symbols, &functions, &texts);
         let known = Known::new(&symbols);
-        let callees = Callees::new(functions.len());
         // Last: an entry that boot would seal is still the tracer's.
         small.extend(boot.sites);
         let sites = Sites::new(small, blacklist);
@@ -154,7 +152,6 @@ impl Image {
             functions,
             names,
             known,
-            callees,
             sites,
             decided,
             entries,

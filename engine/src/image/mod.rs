@@ -4,7 +4,6 @@ use iced_x86::{Decoder, DecoderOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::layout::RuntimeLayout;
-use crate::liveness::Callees;
 use crate::{Addr, Result, Span};
 
 mod bounds;
@@ -102,7 +101,6 @@ pub struct Image {
     functions: Vec<Function>,
     names: Names,
     known: Known,
-    callees: Callees,
     sites: Sites,
     /// By address.
     decided: Vec<Decided>,
@@ -361,11 +359,6 @@ impl Image {
     #[must_use]
     pub fn is_compiled(&self, entry: Addr) -> bool {
         self.compiled.binary_search(&entry).is_ok()
-    }
-
-    /// What calls of functions that keep no convention do.
-    pub(crate) fn callees(&self) -> &Callees {
-        &self.callees
     }
 
     /// Whether `at` is a thunk of a return or of an indirect branch.

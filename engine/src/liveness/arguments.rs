@@ -1,7 +1,8 @@
 //! Arguments that still are what the caller passed.
 
+use super::RegisterSet;
 use super::effect::Effects;
-use super::{ARGUMENTS, RegisterSet};
+use crate::abi::ARGUMENTS;
 use crate::cfg::Cfg;
 use crate::{Addr, Image};
 
@@ -18,7 +19,7 @@ impl Arguments {
     /// Analyses one function.
     #[must_use]
     pub fn of(image: &Image, cfg: &Cfg) -> Self {
-        let mut effects = Effects::new(image, cfg.span, 0);
+        let mut effects = Effects::new(image, cfg.span);
         let steps: Vec<Vec<(Addr, RegisterSet)>> = cfg
             .blocks
             .iter()

@@ -2,9 +2,9 @@
 
 use iced_x86::{Instruction, Mnemonic};
 
-use super::Live;
 use super::callees::DEPTH;
 use super::effect::{self, Effect, Effects, Values, is_return};
+use super::{Analysis, Live};
 use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
 use crate::image::{SiteKind, branch_target};
 use crate::{Addr, Image};
@@ -40,8 +40,8 @@ pub(super) enum Returns {
 }
 
 /// Live before every instruction, by address, and behind every block.
-pub(super) fn analyse(image: &Image, cfg: &Cfg) -> (Vec<(Addr, Live)>, Vec<Live>) {
-    let solved = Solved::of(image, cfg, Returns::ToAnyone);
+pub(super) fn analyse(analysis: &Analysis<'_>, cfg: &Cfg) -> (Vec<(Addr, Live)>, Vec<Live>) {
+    let solved = Solved::of(analysis, cfg, Returns::ToAnyone);
     let mut all = Vec::new();
     let mut after_blocks = Vec::with_capacity(solved.steps.len());
     for (index, steps) in solved.steps.iter().enumerate() {
@@ -60,8 +60,8 @@ pub(super) fn analyse(image: &Image, cfg: &Cfg) -> (Vec<(Addr, Live)>, Vec<Live>
 }
 
 /// Live at the entry of a function.
-pub(super) fn at_entry(image: &Image, cfg: &Cfg, returns: Returns) -> Values {
-    let solved = Solved::of(image, cfg, returns);
+pub(super) fn at_entry(analysis: &Analysis<'_>, cfg: &Cfg, returns: Returns) -> Values {
+    let solved = Solved::of(analysis, cfg, returns);
     solved.starts.first().copied().unwrap_or(Values::ALL)
 }
 
@@ -77,12 +77,13 @@ struct Solved {
 }
 
 impl Solved {
-    fn of(image: &Image, cfg: &Cfg, returns: Returns) -> Self {
+    fn of(analysis: &Analysis<'_>, cfg: &Cfg, returns: Returns) -> Self {
+        let image = analysis.image();
         let depth = match returns {
             Returns::ToAnyone => DEPTH,
             Returns::With { depth, .. } => depth,
         };
-        let mut effects = Effects::new(image, cfg.span, depth);
+        let mut effects = Effects::following(analysis, cfg.span, depth);
         let faults: Vec<Addr> = image
             .sites()
             .overlapping(cfg.span)

@@ -1,6 +1,7 @@
 //! What a call does to registers when its callee keeps no convention: read from the callee's code.
 
-use std::sync::OnceLock;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use iced_x86::{Code, Instruction, InstructionInfoFactory, OpAccess, Register};
 
@@ -8,7 +9,7 @@ use super::backward::{self, Returns};
 use super::effect::{Effect, Values, passed};
 use super::{RegisterSet, effect};
 use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
-use crate::image::FunctionId;
+use crate::image::{Function, FunctionId};
 use crate::{Addr, Image};
 
 /// How deep calls are followed: a callee's callees, and theirs.
@@ -17,61 +18,77 @@ pub(super) const DEPTH: usize = 3;
 /// Longer callees are not read: they do so much that little would be left to find.
 const LONGEST: usize = 256;
 
-/// What is known of callees, each found when it is first asked for: by function, by depth.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Callees(Vec<[OnceLock<Effect>; DEPTH]>);
-
-impl Callees {
-    /// Nothing is known yet of so many functions.
-    pub(crate) fn new(functions: usize) -> Self {
-        Self(vec![[const { OnceLock::new() }; DEPTH]; functions])
-    }
-
-    /// What a call to `to` does, if calls are followed `depth` deep. Only a whole function is read.
-    /// What is found at one depth depends on what is found at lesser ones alone, so it is the same
-    /// whoever asks first.
-    pub(super) fn effect(&self, image: &Image, to: Addr, depth: usize) -> Effect {
-        let cell = || {
-            let function = image
-                .function_at(to)
-                .filter(|function| function.span.start == to && !function.is_part())?;
-            let levels = self.0.get(function.id.0 as usize)?;
-            Some((function.id, levels.get(depth.checked_sub(1)?)?))
-        };
-        match cell() {
-            Some((id, cell)) => *cell.get_or_init(|| read(image, id, depth - 1)),
-            None => Effect::UNKNOWN,
-        }
-    }
+/// An image under liveness analysis: caches the effects of calls of functions that keep no calling
+/// convention, each read from the callee's code when a caller is first analysed.
+#[derive(Debug)]
+pub struct Analysis<'i> {
+    image: &'i Image,
+    /// By function and by how many levels of its own calls were followed. An effect depends only on
+    /// effects of fewer levels, so the order of requests does not change it.
+    effects: Mutex<HashMap<(FunctionId, usize), Effect>>,
 }
 
-/// Live before the callee = reads ∪ (live behind the call − kills), so the two are found by analysing
-/// it twice: with nothing live where it returns, and with everything.
-///
-/// Every argument counts as read: somebody may sample it at the callee's entry.
-fn read(image: &Image, id: FunctionId, depth: usize) -> Effect {
-    let Some(function) = image.function(id) else {
-        return Effect::UNKNOWN;
-    };
-    // No instruction is shorter than a byte, and the average one has four.
-    if function.span.len() > 8 * LONGEST as u64 || image.is_thunk(function.span.start) {
-        return Effect::UNKNOWN;
+impl<'i> Analysis<'i> {
+    /// Begins with an empty cache, which costs nothing.
+    #[must_use]
+    pub fn new(image: &'i Image) -> Self {
+        Self {
+            image,
+            effects: Mutex::default(),
+        }
     }
-    let cfg = Cfg::of(image, id);
-    let count: usize = cfg
-        .blocks
-        .iter()
-        .map(|block| block.instructions.len())
-        .sum();
-    if count == 0 || count > LONGEST || !returns_to_its_caller(&cfg) {
-        return Effect::UNKNOWN;
+
+    /// The image.
+    #[must_use]
+    pub fn image(&self) -> &'i Image {
+        self.image
     }
-    let before = |after| backward::at_entry(image, &cfg, Returns::With { after, depth });
-    let none = before(Values::NONE);
-    Effect {
-        reads: none.union(passed()),
-        kills: Values::ALL.without(before(Values::ALL)),
-        writes: RegisterSet::ALL,
+
+    /// Returns the effect of a call to `to`, with calls followed `depth` levels deep. Only whole
+    /// functions are read.
+    pub(super) fn effect(&self, to: Addr, depth: usize) -> Effect {
+        let whole = |function: &&Function| function.span.start == to && !function.is_part();
+        let function = self.image.function_at(to).filter(whole);
+        let (Some(function), Some(depth)) = (function, depth.checked_sub(1)) else {
+            return Effect::UNKNOWN;
+        };
+        let key = (function.id, depth);
+        if let Some(&effect) = self.cache().get(&key) {
+            return effect;
+        }
+        // Not under the lock: reading a callee reads its callees.
+        let effect = self.read(function, depth);
+        self.cache().insert(key, effect);
+        effect
+    }
+
+    /// The cache; a panic of another thread leaves it whole, since entries are only inserted.
+    fn cache(&self) -> MutexGuard<'_, HashMap<(FunctionId, usize), Effect>> {
+        self.effects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the effect of calling `function` from its code.
+    ///
+    /// Live before the call = reads ∪ (live after the call − kills), so two runs of the analysis give
+    /// both: with nothing live at its returns, and with everything. All arguments count as read,
+    /// since an instrument may sample them at the callee's entry.
+    fn read(&self, function: &Function, depth: usize) -> Effect {
+        // No instruction is shorter than a byte; the average one has four.
+        if function.span.len() > 8 * LONGEST as u64 || self.image.is_thunk(function.span.start) {
+            return Effect::UNKNOWN;
+        }
+        let cfg = Cfg::of(self.image, function.id);
+        let instructions = cfg.blocks.iter().map(|block| block.instructions.len());
+        let count: usize = instructions.sum();
+        if count == 0 || count > LONGEST || !returns_to_its_caller(&cfg) {
+            return Effect::UNKNOWN;
+        }
+        let before = |after| backward::at_entry(self, &cfg, Returns::With { after, depth });
+        Effect {
+            reads: before(Values::NONE).union(passed()),
+            kills: Values::ALL.without(before(Values::ALL)),
+            writes: RegisterSet::ALL,
+        }
     }
 }
 

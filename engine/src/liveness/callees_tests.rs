@@ -5,8 +5,9 @@ use iced_x86::code_asm::{
 };
 use iced_x86::{IcedError, Register};
 
-use super::{ARGUMENTS, Live, Liveness, RegisterSet};
+use super::{Analysis, Live, Liveness, RegisterSet};
 use crate::Addr;
+use crate::abi::ARGUMENTS;
 use crate::cfg::Cfg;
 use crate::image::FunctionId;
 use crate::image::fixture::Fixture;
@@ -31,7 +32,7 @@ fn before(callees: &[Write], behind: Write) -> Live {
     let image = fixture.image();
     let cfg = Cfg::of(&image, FunctionId(0));
     let call = Fixture::address(0) + 5;
-    Liveness::of(&image, &cfg).before(Addr(call))
+    Liveness::of(&Analysis::new(&image), &cfg).before(Addr(call))
 }
 
 fn uses_r10_and_r11(a: &mut CodeAssembler) -> Result<(), IcedError> {
@@ -205,7 +206,7 @@ fn what_never_returns_reads_its_arguments() {
         .asm("__stack_chk_fail", |a| a.jmp(rax));
     let image = fixture.image();
     let cfg = Cfg::of(&image, FunctionId(0));
-    let live = Liveness::of(&image, &cfg).before(Addr(Fixture::address(0) + 5));
+    let live = Liveness::of(&Analysis::new(&image), &cfg).before(Addr(Fixture::address(0) + 5));
     assert!(!live.flags);
     for dead in [Register::R11, Register::RBX, Register::R15] {
         assert!(!live.registers.contains(dead), "{dead:?}");
@@ -222,13 +223,16 @@ fn faults_read_everything_and_static_keys_no_flags() {
     fixture.exceptions.push((at + 5, at + 10));
     let image = fixture.image();
     let cfg = Cfg::of(&image, FunctionId(0));
-    assert_eq!(Liveness::of(&image, &cfg).before(Addr(at + 5)), Live::ALL);
+    assert_eq!(
+        Liveness::of(&Analysis::new(&image), &cfg).before(Addr(at + 5)),
+        Live::ALL
+    );
     // ftrace nop; key; sete al; ret: not what a compiler makes.
     let code = [0x0f, 0x1f, 0x44, 0, 0, 0x66, 0x90, 0x0f, 0x94, 0xc0, 0xc3];
     let mut fixture = Fixture::new().bytes("f", &code);
     fixture.jumps.push((at + 5, at + 10));
     let image = fixture.image();
     let cfg = Cfg::of(&image, FunctionId(0));
-    let live = Liveness::of(&image, &cfg);
+    let live = Liveness::of(&Analysis::new(&image), &cfg);
     assert!(!live.before(Addr(at + 5)).flags && live.before(Addr(at + 7)).flags);
 }

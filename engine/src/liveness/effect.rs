@@ -5,7 +5,8 @@ use iced_x86::{
     OpKind, Register, RflagsBits,
 };
 
-use super::{ARGUMENTS, RegisterSet};
+use super::{Analysis, RegisterSet};
+use crate::abi::{ARGUMENTS, CALLEE_SAVED};
 use crate::cfg::Block;
 use crate::image::{SiteKind, branch_target};
 use crate::{Addr, Image, Span};
@@ -65,15 +66,7 @@ pub(super) fn always() -> Values {
 
 /// Registers that a callee gives back as they were.
 fn callee_saved() -> Values {
-    Values::of(&[
-        Register::RBX,
-        Register::RBP,
-        Register::RSP,
-        Register::R12,
-        Register::R13,
-        Register::R14,
-        Register::R15,
-    ])
+    Values::of(&CALLEE_SAVED)
 }
 
 /// What a compiled callee may read of its caller's registers: arguments, `rax` (how many vector
@@ -138,12 +131,15 @@ pub(crate) struct Effects<'i> {
     special: Vec<(Addr, SiteKind)>,
     /// Whether GCC compiled the function.
     compiled: bool,
-    /// How deep calls are followed.
-    depth: usize,
+    /// Where effects of callees without a convention come from, and how deep their calls are
+    /// followed; none are read without it.
+    callees: Option<(&'i Analysis<'i>, usize)>,
 }
 
 impl<'i> Effects<'i> {
-    pub(crate) fn new(image: &'i Image, function: Span, depth: usize) -> Self {
+    /// The effects of instructions of `function`; calls of functions that keep no convention are
+    /// taken to do anything.
+    pub(crate) fn new(image: &'i Image, function: Span) -> Self {
         let special = image
             .sites()
             .overlapping(function)
@@ -160,7 +156,15 @@ impl<'i> Effects<'i> {
             factory: InstructionInfoFactory::new(),
             special,
             compiled: image.is_compiled(function.start),
-            depth,
+            callees: None,
+        }
+    }
+
+    /// The same, with such calls followed `depth` levels deep.
+    pub(super) fn following(analysis: &'i Analysis<'i>, function: Span, depth: usize) -> Self {
+        Self {
+            callees: Some((analysis, depth)),
+            ..Self::new(analysis.image(), function)
         }
     }
 
@@ -288,7 +292,10 @@ impl<'i> Effects<'i> {
                 writes: clobbered.registers,
             };
         }
-        self.image.callees().effect(self.image, to, self.depth)
+        match self.callees {
+            Some((analysis, depth)) => analysis.effect(to, depth),
+            None => Effect::UNKNOWN,
+        }
     }
 }
 

@@ -20,10 +20,8 @@
 //! What is dead on a way that ends in a `BUG` or `panic` may have been written over, and an oops shows
 //! it so: its registers, but `rsp` and `rbp`, are no evidence where an instrument stands before it.
 
-use iced_x86::Register;
-
+use crate::Addr;
 use crate::cfg::{BlockIndex, Cfg};
-use crate::{Addr, Image};
 
 mod arguments;
 mod backward;
@@ -36,7 +34,7 @@ mod registers;
 mod tests;
 
 pub use arguments::Arguments;
-pub(crate) use callees::Callees;
+pub use callees::Analysis;
 pub(crate) use effect::Effects;
 pub use registers::RegisterSet;
 
@@ -70,8 +68,8 @@ pub struct Liveness {
 impl Liveness {
     /// Analyses one function.
     #[must_use]
-    pub fn of(image: &Image, cfg: &Cfg) -> Self {
-        let (before, after) = backward::analyse(image, cfg);
+    pub fn of(analysis: &Analysis<'_>, cfg: &Cfg) -> Self {
+        let (before, after) = backward::analyse(analysis, cfg);
         Self { before, after }
     }
 
@@ -96,13 +94,3 @@ impl Liveness {
             .unwrap_or(Live::ALL)
     }
 }
-
-/// The registers of integer arguments, by number (System V ABI, AMD64 supplement, 3.2.3).
-pub const ARGUMENTS: [Register; 6] = [
-    Register::RDI,
-    Register::RSI,
-    Register::RDX,
-    Register::RCX,
-    Register::R8,
-    Register::R9,
-];

@@ -9,7 +9,7 @@ use iced_x86::code_asm::{
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use proptest::prelude::*;
 
-use super::{Arguments, Live, Liveness, RegisterSet};
+use super::{Analysis, Arguments, Live, Liveness, RegisterSet};
 use crate::Addr;
 use crate::cfg::{BlockIndex, Cfg};
 use crate::image::fixture::Fixture;
@@ -19,7 +19,7 @@ fn analysed(fixture: &Fixture) -> (Image, Cfg, Liveness) {
     let image = fixture.image();
     let cfg = Cfg::of(&image, FunctionId(0));
     assert_eq!(cfg.refusal, None);
-    let liveness = Liveness::of(&image, &cfg);
+    let liveness = Liveness::of(&Analysis::new(&image), &cfg);
     (image, cfg, liveness)
 }
 

@@ -10,7 +10,7 @@ use crate::image::{Decided, Decision, SiteKind, Transfer};
 use crate::layout::RuntimeLayout;
 use crate::liveness::Live;
 use crate::placement::{Edge, Point, Site, Splice};
-use crate::relocate::{emulate, refuse, relocate};
+use crate::relocate::{emulate, relocate};
 use crate::{Addr, Image, InstrumentId, Refusal, Rule, Span};
 
 /// Instruments by point, each list in the order in which it runs; sorted, no two for one point.
@@ -166,11 +166,11 @@ impl Work<'_> {
         let all = self.hooks.iter().take(64).enumerate();
         for (index, (point, _)) in all {
             if self.passed >> index & 1 == 0 {
-                return refuse(
+                return Err(Refusal::new(
                     Rule::Unrelocatable,
                     displaced.start,
                     format!("its patch does not pass {point:?}"),
-                );
+                ));
             }
         }
         Ok(())
@@ -271,11 +271,11 @@ impl Work<'_> {
     fn copy(&mut self, span: Span, displaced: bool) -> Result<Option<Edge>, Refusal> {
         let originals = self.originals;
         let Some(bytes) = originals.bytes(span).filter(|bytes| !bytes.is_empty()) else {
-            return refuse(
+            return Err(Refusal::new(
                 Rule::Undecodable,
                 span.start,
                 "fewer bytes could be read than the patch copies",
-            );
+            ));
         };
         let mut copying = Copying {
             bytes,
@@ -338,11 +338,11 @@ impl Work<'_> {
         let at = site.span.start;
         let is_key = matches!(site.by, Decision::StaticKey { .. });
         if is_key && (self.live)(Point::Before(at)).flags {
-            return refuse(
+            return Err(Refusal::new(
                 Rule::Unrelocatable,
                 at,
                 "the flags may be read behind it, and testing the static key changes them",
-            );
+            ));
         }
         let done = emulate(site, self.e.here())?;
         self.e.relocated(&done, |_| false);
@@ -382,11 +382,11 @@ impl Copying<'_> {
         let bytes = self.bytes(at, self.span.end);
         let instruction = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode();
         if instruction.is_invalid() {
-            return refuse(
+            return Err(Refusal::new(
                 Rule::Undecodable,
                 at,
                 "the bytes there are not an instruction",
-            );
+            ));
         }
         let branches = matches!(
             instruction.flow_control(),
@@ -408,11 +408,11 @@ impl Copying<'_> {
     fn copied(&mut self, end: Addr, e: &Emitter) -> Result<(), Refusal> {
         self.next = end;
         if end != self.span.start && end != self.span.end && !e.runs_on() {
-            return refuse(
+            return Err(Refusal::new(
                 Rule::Unrelocatable,
                 end,
                 "an instruction follows one that never runs on",
-            );
+            ));
         }
         Ok(())
     }

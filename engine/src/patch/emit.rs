@@ -2,9 +2,10 @@
 
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
-use super::{Fault, Piece, PieceKind, Recovery, Row};
+use super::{Fault, Piece, PieceKind, Recovery};
 use crate::layout::Gs;
 use crate::relocate::{INT3, Relocated, jump, rel32};
+use crate::unwind::Row;
 use crate::{Addr, Refusal, Rule};
 
 /// A forward branch whose target is not known yet.
@@ -265,7 +266,7 @@ impl Emitter {
 
     fn fail(&mut self, rule: Rule, why: String) {
         let at = self.here();
-        self.failure.get_or_insert(Refusal { rule, at, why });
+        self.failure.get_or_insert(Refusal::new(rule, at, why));
     }
 
     pub(super) fn finish(&mut self) -> Result<super::Code, Refusal> {

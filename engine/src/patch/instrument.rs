@@ -9,6 +9,7 @@ use super::entry::{Kept, empty, find_entry, keep_entry, own_entry};
 use super::registers::{Registers, sampled_argument};
 use super::{Hooked, compile, native};
 use crate::Addr;
+use crate::abi::low_byte;
 use crate::layout::{Gs, RuntimeLayout, SLOT_LOG2};
 
 /// Where the parts of a slot are (`struct ilk_slot`).
@@ -285,10 +286,7 @@ pub(super) fn emit_lost(e: &mut Emitter, lost: Lost, end: Addr) {
             let short = through.full_register32();
             e.op(Instruction::with2(Code::Mov_r32_imm32, short, 0));
             e.op(Instruction::with2(Code::Test_rm64_r64, value, value));
-            e.op(Instruction::with1(
-                Code::Setne_rm8,
-                compile::low_byte(through),
-            ));
+            e.op(Instruction::with1(Code::Setne_rm8, low_byte(through)));
             let word = if counter.near().is_some() {
                 gs(counter)
             } else {

@@ -33,9 +33,10 @@ use std::ops::Range;
 use gilk_instruments::{Native, Program};
 
 use crate::layout::CounterSlot;
+use crate::unwind::Row;
 use crate::{Addr, InstrumentId};
 
-pub(crate) use registers::{argument, given, sampled_argument};
+pub(crate) use registers::{given, sampled_argument};
 
 pub use assemble::{Assembler, Hooks, Originals};
 pub use compile::{Home, Homes, Probed};
@@ -96,18 +97,6 @@ pub struct Piece {
     /// Instructions that a hit runs here on the usual way: nothing lost, no retry, and a
     /// conditional branch of the block not taken.
     pub executed: u32,
-}
-
-/// How the kernel finds the callers of whoever is in a patch, from here up to the next row: as from the
-/// original instruction that is done there, or next, below what the patch has pushed meanwhile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// Bytes from the start of the patch.
-    pub at: u32,
-    /// Bytes pushed, beyond what the original code has on the stack there.
-    pub pushed: u32,
-    /// The original instruction.
-    pub original: Addr,
 }
 
 /// An instruction of a patch that may fault.

@@ -4,10 +4,10 @@ use gilk_instruments::Parameter;
 use gilk_instruments::program::Input;
 use iced_x86::{Code, Instruction, Register};
 
-use super::compile::input_register;
 use super::emit::{Emitter, at};
-use super::registers::{ARGUMENTS, Registers};
+use super::registers::Registers;
 use super::{Called, Hooked};
+use crate::abi::{ARGUMENTS, input_register};
 use crate::layout::RuntimeLayout;
 
 /// Emits the call. Whatever it may change is saved by now, and what is read of that lies on the stack: so

@@ -4,7 +4,8 @@ use gilk_instruments::{Native, Program, Sampled};
 use iced_x86::Register;
 
 use super::Hooked;
-use super::compile::{Demand, Probed, input_register};
+use super::compile::{Demand, Probed};
+use crate::abi::{CALLER_SAVED, argument, input_register};
 use crate::layout::RuntimeLayout;
 use crate::liveness::{Live, RegisterSet};
 
@@ -26,34 +27,6 @@ const PREFERRED: [Register; 14] = [
     Register::R14,
     Register::R15,
 ];
-
-/// What a function that is called may change (System V ABI, 3.2.1).
-const CHANGED_BY_CALLS: [Register; 9] = [
-    Register::RAX,
-    Register::RCX,
-    Register::RDX,
-    Register::RSI,
-    Register::RDI,
-    Register::R8,
-    Register::R9,
-    Register::R10,
-    Register::R11,
-];
-
-/// The registers of the integer arguments 0 to 5 (System V ABI, 3.2.3).
-pub(super) const ARGUMENTS: [Register; 6] = [
-    Register::RDI,
-    Register::RSI,
-    Register::RDX,
-    Register::RCX,
-    Register::R8,
-    Register::R9,
-];
-
-/// The register that carries an integer argument.
-pub(crate) fn argument(number: u8) -> Option<Register> {
-    ARGUMENTS.get(usize::from(number)).copied()
-}
 
 /// The argument register that a program samples.
 pub(crate) fn sampled_argument(program: Program) -> Option<Register> {
@@ -111,7 +84,7 @@ impl Registers {
             .collect();
         used.extend(&work);
         if hooked.iter().any(|hooked| hooked.native.is_some()) {
-            let changed = CHANGED_BY_CALLS.into_iter();
+            let changed = CALLER_SAVED.into_iter();
             let further: Vec<Register> = changed.filter(|one| !used.contains(one)).collect();
             used.extend(further);
         }

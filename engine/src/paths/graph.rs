@@ -199,17 +199,17 @@ pub(super) fn hook(
 
 pub(super) fn refusal(cfg: &Cfg, block: BlockIndex, why: &str) -> Refusal {
     let at = cfg.block(block).map_or(Addr(0), |block| block.span.start);
-    Refusal {
-        rule: Rule::ExitUnknown,
+    Refusal::new(
+        Rule::ExitUnknown,
         at,
-        why: format!("its paths cannot be told: {why} (block {})", block.0),
-    }
+        format!("its paths cannot be told: {why} (block {})", block.0),
+    )
 }
 
 pub(super) fn too_many(cfg: &Cfg) -> Refusal {
-    Refusal {
-        rule: Rule::ProgramUnsupported,
-        at: cfg.span.start,
-        why: format!("it has more than {} paths", super::Paths::MOST),
-    }
+    Refusal::new(
+        Rule::ProgramUnsupported,
+        cfg.span.start,
+        format!("it has more than {} paths", super::Paths::MOST),
+    )
 }

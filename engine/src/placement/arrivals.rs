@@ -5,7 +5,6 @@ use super::Tactic;
 use super::cover::{Cover, Dead, refusal};
 use super::hooks::{Event, Way};
 use super::segments::{BlockNumber, Number, Outline};
-use crate::relocate::refuse;
 use crate::{Refusal, Rule};
 
 /// A block's end, by the arrivals behind all of its edges.
@@ -20,14 +19,18 @@ pub(super) fn out_of(
 ) -> Result<Way, Refusal> {
     let here = outline.start(last);
     let Some(successors) = outline.successors(block) else {
-        return refuse(Rule::WaysUnknown, here, "control leaves the function here");
+        return Err(Refusal::new(
+            Rule::WaysUnknown,
+            here,
+            "control leaves the function here",
+        ));
     };
     if successors.is_empty() {
-        return refuse(
+        return Err(Refusal::new(
             Rule::NothingToDisplace,
             here,
             "control does not go on from here",
-        );
+        ));
     }
     by(outline, dead, last, successors)
 }
@@ -53,7 +56,11 @@ pub(super) fn by(
             if from == to && ends.is_some_and(|ends| ends.is_jmp_short_or_near()) {
                 // A patch that led it past the splice would be a loop that runs nothing.
                 let why = "what follows jumps to itself for ever";
-                return refuse(Rule::EnteredFromElsewhere, outline.start(to), why);
+                return Err(Refusal::new(
+                    Rule::EnteredFromElsewhere,
+                    outline.start(to),
+                    why,
+                ));
             }
             cover.leaving(from)?;
             past.push((from, to));

@@ -6,7 +6,6 @@
 
 use super::segments::{Number, Outline};
 use super::whole::Spread;
-use crate::relocate::refuse;
 use crate::{Refusal, Rule};
 
 /// Instructions that one hook may have copied beyond its sites.
@@ -125,11 +124,11 @@ impl<'o, 'a> Cover<'o, 'a> {
         self.seen.push(at);
         let here = self.outline.start(at);
         if self.seen.len() > MOST {
-            return refuse(
+            return Err(Refusal::new(
                 Rule::TooFar,
                 here,
                 format!("more than {MOST} instructions would have to be copied to reach it"),
-            );
+            ));
         }
         if self.dead.reachable(self.outline, at) {
             self.needs.copied.push(at);
@@ -155,11 +154,11 @@ impl<'o, 'a> Cover<'o, 'a> {
     /// As [`Self::instruction`], and if the instruction is a call, which returns to the text.
     pub(super) fn leaving(&mut self, from: Number) -> Result<(), Refusal> {
         if self.outline.returns(from) {
-            return refuse(
+            return Err(Refusal::new(
                 Rule::PostBehindCall,
                 self.outline.start(from),
                 "what is behind this call is returned to in the text",
-            );
+            ));
         }
         self.instruction(from)
     }
@@ -189,10 +188,10 @@ pub(super) fn refusal(outline: &Outline<'_>, at: Number) -> Refusal {
                 "only {room} bytes can be written here, and a two-byte splice finds no room for a bounce in its reach"
             ),
         },
-        None => outline.refusal(at).unwrap_or(Refusal {
-            rule: Rule::NothingToDisplace,
-            at: outline.start(at),
-            why: "there is no instruction that could be displaced".to_owned(),
-        }),
+        None => outline.refusal(at).unwrap_or(Refusal::new(
+            Rule::NothingToDisplace,
+            outline.start(at),
+            "there is no instruction that could be displaced",
+        )),
     }
 }

@@ -9,7 +9,6 @@ use super::{
     Bounce, BounceIndex, Edge, Placement, Point, Reached, RunOn, SPLICE_BYTES, Site, SiteIndex,
     Slot as Bytes, Splice, Tactic,
 };
-use crate::relocate::refuse;
 use crate::{Addr, Refusal, Rule, Span};
 
 /// Sites by number: the part, and the index among its drafts.
@@ -291,11 +290,11 @@ fn reached(
             Event::Traced => outline.tracer,
         };
         let at = at.map_or(Addr(0), |at| outline.start(at));
-        return refuse(
+        return Err(Refusal::new(
             Rule::Unreached,
             at,
             "nothing leads here but what nothing leads to",
-        );
+        ));
     }
     points.sort_unstable();
     points.dedup();

@@ -6,7 +6,6 @@ use super::cover::{Cover, Dead, Needs, refusal};
 use super::segments::{BlockNumber, Number, Outline};
 use super::{Tactic, arrivals, edges, tracer};
 use crate::cfg::BlockEnd;
-use crate::relocate::refuse;
 use crate::{Addr, HookType, Refusal, Rule};
 
 /// What a hook waits for.
@@ -87,11 +86,11 @@ fn pre(outline: &Outline<'_>, dead: &Dead, block: BlockNumber) -> Result<Way, Re
 
 fn nothing(outline: &Outline<'_>, block: BlockNumber) -> Result<Way, Refusal> {
     let at = (outline.block(block)).map_or(Addr(0), |(_, block)| block.span.start);
-    refuse(
+    Err(Refusal::new(
         Rule::NothingToDisplace,
         at,
         "the block has nothing but an endbr64, which must stay",
-    )
+    ))
 }
 
 /// An instruction about to run.
@@ -192,13 +191,13 @@ fn way_out(
     let to = match jumps_to {
         Some(target) if target == runs_on => {
             let why = "the branch leads to the same place whether it jumps or not";
-            return refuse(Rule::NoBranch, outline.start(last), why);
+            return Err(Refusal::new(Rule::NoBranch, outline.start(last), why));
         }
         Some(target) if hook == HookType::Taken => target,
         Some(_) => runs_on,
         None => {
             let why = "the block does not end with a conditional branch";
-            return refuse(Rule::NoBranch, outline.start(last), why);
+            return Err(Refusal::new(Rule::NoBranch, outline.start(last), why));
         }
     };
     let mut cover = Cover::new(outline, dead);
@@ -206,7 +205,13 @@ fn way_out(
         Ok(()) => Ok(on(outline, dead, cover, last, to)),
         Err(why) => {
             let way = outline.number(to).map_or_else(
-                || refuse(Rule::WaysUnknown, to, "control leaves the function here"),
+                || {
+                    Err(Refusal::new(
+                        Rule::WaysUnknown,
+                        to,
+                        "control leaves the function here",
+                    ))
+                },
                 |to| arrivals::by(outline, dead, last, vec![to]),
             );
             way.map_err(|no| because_of(why, &no))
@@ -223,7 +228,7 @@ fn run_on(
 ) -> Result<Way, Refusal> {
     if outline.faults_on(last) {
         let why = "its last instruction may also fault and go on where the next block begins";
-        return refuse(Rule::MayFault, outline.start(last), why);
+        return Err(Refusal::new(Rule::MayFault, outline.start(last), why));
     }
     let mut cover = Cover::new(outline, dead);
     match cover.leaving(last) {

@@ -11,7 +11,6 @@ use super::segments::{BlockNumber, Number, Outline};
 use super::solve::{Ask, Neighbours, Problem};
 use super::{Placement, Tactic, Wanted};
 use crate::cfg::{BlockIndex, Cfg};
-use crate::relocate::refuse;
 use crate::{Addr, HookType, Image, Refusal, Rule};
 
 /// What a hook costs when it is alone in a session.
@@ -129,11 +128,11 @@ pub fn at_instruction(image: &Image, cfg: &Cfg, at: Addr) -> Result<Choice, Refu
         Some(number) => alone.choice(Ask::Instruction(number)),
         None => match &cfg.refusal {
             Some(refusal) => Err(refusal.clone()),
-            None => refuse(
+            None => Err(Refusal::new(
                 Rule::NothingToDisplace,
                 at,
                 "no instruction of the function begins here",
-            ),
+            )),
         },
     }
 }
@@ -177,11 +176,11 @@ impl<'a> Alone<'a> {
         let cost = Cost::of(&placement);
         tactic.map_or_else(
             || {
-                refuse(
+                Err(Refusal::new(
                     Rule::NothingToDisplace,
                     self.cfg.span.start,
                     "it was not looked at",
-                )
+                ))
             },
             |tactic| tactic.map(|tactic| Choice { tactic, cost }),
         )

@@ -7,7 +7,7 @@ use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind};
 use crate::image::{FunctionId, Site, SiteKind};
-use crate::liveness::Liveness;
+use crate::liveness::{Analysis, Liveness};
 use crate::relocate::{faults_alike, movable};
 use crate::{Addr, Image, Refusal, Rule, Span};
 
@@ -45,6 +45,7 @@ pub(super) struct Segment {
 /// The instructions of a function and of the parts of it that stand elsewhere, by segment.
 pub(super) struct Outline<'a> {
     pub(super) image: &'a Image,
+    analysis: Analysis<'a>,
     /// The graphs, by address, none of which refuses; or one that does.
     pub(super) graphs: Vec<Cow<'a, Cfg>>,
     /// The number of the first block of each graph.
@@ -175,6 +176,7 @@ impl<'a> Outline<'a> {
         let refused = graphs.iter().find_map(|cfg| cfg.refusal.clone());
         let mut outline = Self {
             image,
+            analysis: Analysis::new(image),
             bases: Vec::new(),
             marks: Vec::new(),
             firsts: Vec::new(),
@@ -405,7 +407,7 @@ impl<'a> Outline<'a> {
         let graph = self.graph_of(self.block_of(at));
         let cfg = self.graphs.get(graph)?;
         let liveness = self.liveness.get(graph)?;
-        Some(liveness.get_or_init(|| Liveness::of(self.image, cfg)))
+        Some(liveness.get_or_init(|| Liveness::of(&self.analysis, cfg)))
     }
 
     /// The first and last instruction of a block, without what stands before and at the tracer's site; the
@@ -437,11 +439,7 @@ impl<'a> Outline<'a> {
             }
             _ => own().map_or_else(|| why(rule).to_owned(), |refusal| refusal.why),
         };
-        Some(Refusal {
-            rule,
-            at: self.start(at),
-            why,
-        })
+        Some(Refusal::new(rule, self.start(at), why))
     }
 }
 

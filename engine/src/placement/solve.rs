@@ -485,5 +485,9 @@ impl<'n, 'a> Problem<'n, 'a> {
 
 /// What is said of an ask that names no function.
 pub(super) fn no_part<T>() -> Result<T, Refusal> {
-    crate::relocate::refuse(crate::Rule::NotText, Addr(0), "no graph was given for it")
+    Err(Refusal::new(
+        crate::Rule::NotText,
+        Addr(0),
+        "no graph was given for it",
+    ))
 }

@@ -2,7 +2,6 @@
 
 use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
 use crate::image::{Decision, Transfer};
-use crate::relocate::refuse;
 use crate::{Addr, Refusal, Rule};
 
 use super::segments::{BlockNumber, Number, Outline, is_call};
@@ -53,11 +52,11 @@ impl Outline<'_> {
         let block = self.block(number);
         let ways = block.and_then(|(cfg, block)| cfg.ways_in(self.image, block.index));
         let Some(ways) = ways.filter(|ways| ways.complete) else {
-            return refuse(
+            return Err(Refusal::new(
                 Rule::WaysUnknown,
                 here,
                 "control may come here from nobody knows where, so there are no edges to hook",
-            );
+            ));
         };
         let base = number - block.map_or(0, |(_, block)| block.index.0);
         let mut from: Vec<Number> = (ways.edges.iter())
@@ -69,25 +68,25 @@ impl Outline<'_> {
             match source.filter(|&source| !self.returns(source)) {
                 Some(source) => from.push(source),
                 None => {
-                    return refuse(
+                    return Err(Refusal::new(
                         Rule::EnteredFromElsewhere,
                         here,
                         format!("another function branches here, from {}", branch.source),
-                    );
+                    ));
                 }
             }
         }
         from.sort_unstable();
         from.dedup();
         if from.is_empty() {
-            return refuse(Rule::Unreached, here, "nothing leads here");
+            return Err(Refusal::new(Rule::Unreached, here, "nothing leads here"));
         }
         if self.successors(number).is_some_and(|to| to == [at]) {
-            return refuse(
+            return Err(Refusal::new(
                 Rule::TooFar,
                 here,
                 "the block leads to itself alone, and a copy of it would never end",
-            );
+            ));
         }
         Ok(from)
     }

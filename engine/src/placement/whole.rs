@@ -18,7 +18,6 @@ use super::cover::{Dead, Needs, refusal};
 use super::draft::Draft;
 use super::hooks::{Event, Way};
 use super::segments::{Number, Outline};
-use crate::relocate::refuse;
 use crate::{Refusal, Rule};
 
 /// Bytes of original code that the patches of one function may have, displaced or behind edges.
@@ -234,14 +233,14 @@ impl Spread {
                 to_do.extend(self.next(at));
             }
             if bytes > MOST_BYTES {
-                return refuse(
+                return Err(Refusal::new(
                     Rule::TooFar,
                     outline.start(0),
                     format!(
                         "its patches would have more than {} KiB of copies of its code",
                         MOST_BYTES >> 10
                     ),
-                );
+                ));
             }
         }
         Ok(any)

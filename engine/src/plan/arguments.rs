@@ -7,9 +7,10 @@ use gilk_instruments::program::Input;
 use super::build::{missing, refused};
 use super::functions::Functions;
 use super::{PlannedInstrument, probes};
+use crate::abi::argument;
 use crate::cfg::{BlockEnd, BlockIndex, Cfg};
 use crate::liveness::{Arguments, RegisterSet};
-use crate::patch::{argument, is_stacked, sampled_argument};
+use crate::patch::{is_stacked, sampled_argument};
 use crate::placement::{Point, Site};
 use crate::session::Session;
 use crate::{Addr, HookType, Image, Refusal, Result, Rule};
@@ -55,11 +56,11 @@ pub(super) fn check(
             let (at, intact) = intact(arguments, &analysed.cfg, site, point);
             if let Some(register) = registers.iter().find(|one| !intact.contains(**one)) {
                 let register = format!("{register:?}").to_lowercase();
-                let refusal = Refusal {
-                    rule: Rule::ArgumentGone,
+                let refusal = Refusal::new(
+                    Rule::ArgumentGone,
                     at,
-                    why: format!("{register} may no longer have the value that the caller passed"),
-                };
+                    format!("{register} may no longer have the value that the caller passed"),
+                );
                 return Err(refused(session, one.placement, refusal));
             }
         }
@@ -72,11 +73,7 @@ fn on_the_stack(cfg: &Cfg, one: &PlannedInstrument) -> Option<Refusal> {
     let entry = BlockIndex(0);
     let first = one.id.hook == HookType::Pre && one.id.block == entry.0;
     let comes_back = cfg.edges.iter().any(|edge| edge.to == entry);
-    (!first || comes_back).then(|| Refusal {
-        rule: Rule::ArgumentGone,
-        at: cfg.span.start,
-        why: "where arguments on the stack are is known only where the function is entered, and is not entered by a loop of its own".into(),
-    })
+    (!first || comes_back).then(|| Refusal::new(Rule::ArgumentGone, cfg.span.start, "where arguments on the stack are is known only where the function is entered, and is not entered by a loop of its own"))
 }
 
 /// Arguments of a graph's function that are intact at a point, and the address that says so.

@@ -81,12 +81,11 @@ impl Order {
             let at = sites
                 .get(circle)
                 .map_or(Addr(0), |site| site.displaced.start);
-            let refusal = Refusal {
-                rule: Rule::Overlap,
+            let refusal = Refusal::new(
+                Rule::Overlap,
                 at,
-                why: "the splice there would have to be in place before others that depend on it"
-                    .to_owned(),
-            };
+                "the splice there would have to be in place before others that depend on it",
+            );
             let placement = blame.get(circle).copied().unwrap_or_default();
             return Err(refused(session, placement, refusal));
         }

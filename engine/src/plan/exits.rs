@@ -73,11 +73,7 @@ pub(super) fn exits(image: &Image, cfg: &Cfg) -> Result<Vec<Exit>, Refusal> {
 }
 
 fn unknown(block: &Block, why: &str) -> Refusal {
-    Refusal {
-        rule: Rule::ExitUnknown,
-        at: last(block),
-        why: why.to_owned(),
-    }
+    Refusal::new(Rule::ExitUnknown, last(block), why)
 }
 
 fn last(block: &Block) -> Addr {

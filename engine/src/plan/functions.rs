@@ -7,7 +7,7 @@ use std::rc::Rc;
 use super::PlannedFunction;
 use crate::cfg::{BlockIndex, Cfg};
 use crate::image::FunctionId;
-use crate::liveness::{Arguments, Live, Liveness, RegisterSet};
+use crate::liveness::{Analysis, Arguments, Live, Liveness, RegisterSet};
 use crate::placement::{Edge, Point, Site, Splice};
 use crate::{Addr, HookType, Image, InstrumentId};
 
@@ -20,7 +20,7 @@ pub(super) struct Function {
 
 /// Every function with instruments, by major number.
 pub(super) struct Functions<'a> {
-    image: &'a Image,
+    analysis: Analysis<'a>,
     functions: Vec<Function>,
     majors: HashMap<FunctionId, u32>,
     /// The functions that were asked for last: all of a kernel would take much room, and patches are made
@@ -42,8 +42,8 @@ impl Analysed {
         Arguments::of(image, &self.cfg)
     }
 
-    fn liveness(&self, image: &Image) -> &Liveness {
-        let liveness = || Liveness::of(image, &self.cfg);
+    fn liveness(&self, analysis: &Analysis<'_>) -> &Liveness {
+        let liveness = || Liveness::of(analysis, &self.cfg);
         self.liveness.get_or_init(liveness)
     }
 }
@@ -55,7 +55,7 @@ impl<'a> Functions<'a> {
         majors: HashMap<FunctionId, u32>,
     ) -> Self {
         Self {
-            image,
+            analysis: Analysis::new(image),
             functions,
             majors,
             recent: RefCell::default(),
@@ -79,7 +79,7 @@ impl<'a> Functions<'a> {
             // Spans of functions do not overlap.
             return self.functions.get(guess.planned.major as usize);
         }
-        let id = self.image.function_at(at)?.id;
+        let id = self.analysis.image().function_at(at)?.id;
         self.functions.get(*self.majors.get(&id)? as usize)
     }
 
@@ -95,7 +95,7 @@ impl<'a> Functions<'a> {
             return Rc::clone(known);
         }
         let new = Rc::new(Analysed {
-            cfg: Cfg::of(self.image, function.outline.function),
+            cfg: Cfg::of(self.analysis.image(), function.outline.function),
             liveness: OnceCell::new(),
         });
         recent.truncate(RECENT - 1);
@@ -117,7 +117,7 @@ impl<'a> Functions<'a> {
     fn live_before(&self, at: Addr, own: Option<&Function>) -> Live {
         self.around(at, own).map_or(Live::ALL, |function| {
             let analysed = self.analyse(&function.planned);
-            function.kept(analysed.liveness(self.image).before(at))
+            function.kept(analysed.liveness(&self.analysis).before(at))
         })
     }
 
@@ -127,12 +127,12 @@ impl<'a> Functions<'a> {
         };
         let analysed = self.analyse(&from.planned);
         if analysed.cfg.span.contains(edge.to) {
-            return from.kept(analysed.liveness(self.image).before(edge.to));
+            return from.kept(analysed.liveness(&self.analysis).before(edge.to));
         }
         let Some(block) = analysed.cfg.block_at(edge.from) else {
             return Live::ALL;
         };
-        let live = from.kept(analysed.liveness(self.image).after_block(block.index));
+        let live = from.kept(analysed.liveness(&self.analysis).after_block(block.index));
         // What instruments behind the edge sample is theirs to find.
         let to = self.around(edge.to, None);
         to.map_or(live, |to| to.kept(live))

@@ -29,8 +29,9 @@ use gilk_instruments::Definition;
 use crate::cfg::Outline;
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::native::NativeCode;
-use crate::patch::{Piece, Pieces, Probed, Recovery, Row};
+use crate::patch::{Piece, Pieces, Probed, Recovery};
 use crate::placement::{Bounce, BounceIndex, Comparison, Point, Site, SiteIndex, Style, Tactic};
+use crate::unwind::Row;
 use crate::{Addr, Few, InstrumentId};
 
 #[cfg(test)]

@@ -152,7 +152,7 @@ impl Planner<'_> {
                 };
                 if let Some((rule, why)) = probed.refusal(self.layout) {
                     let at = cfg.span.start;
-                    return Err(refuse(Refusal { rule, at, why }));
+                    return Err(refuse(Refusal::new(rule, at, why)));
                 }
                 let refusal = returned_is_known(cfg, probe, place);
                 if let Some(refusal) = refusal.or_else(|| faults_in_faults(cfg, probe)) {

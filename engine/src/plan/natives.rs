@@ -43,11 +43,11 @@ impl Natives {
             }
             let address = layout.arena.start.add(natives.length);
             let code = load(native, image, address, &touched).map_err(|why| {
-                let refusal = Refusal {
-                    rule: Rule::NativeUnsafe,
-                    at: address,
-                    why: format!("{}: {why}", native.file),
-                };
+                let refusal = Refusal::new(
+                    Rule::NativeUnsafe,
+                    address,
+                    format!("{}: {why}", native.file),
+                );
                 refused(session, one.placement, refusal)
             })?;
             natives.length += (code.bytes.len() as u64).next_multiple_of(PATCH_ALIGN);

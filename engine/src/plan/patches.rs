@@ -170,7 +170,7 @@ impl Maker<'_> {
             window.start, window.end
         );
         let rule = Rule::OutOfReach;
-        self.refused(version, Refusal { rule, at, why })
+        self.refused(version, Refusal::new(rule, at, why))
     }
 
     fn patch(

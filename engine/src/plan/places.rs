@@ -183,11 +183,11 @@ fn no_return(image: &Image, function: FunctionId) -> Refusal {
     let start = image
         .function(function)
         .map_or(Addr(0), |function| function.span.start);
-    Refusal {
-        rule: Rule::ReturnUnknown,
-        at: start,
-        why: String::from(
+    Refusal::new(
+        Rule::ReturnUnknown,
+        start,
+        String::from(
             "no return of its own says what it returns, and where it jumps to cannot be followed",
         ),
-    }
+    )
 }

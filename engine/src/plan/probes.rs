@@ -228,20 +228,18 @@ pub(super) fn is_idle(probe: &Probe) -> bool {
 pub(super) fn returned_is_known(cfg: &Cfg, probe: &Probe, place: Place) -> Option<Refusal> {
     let block = cfg.block(place.block)?;
     let known = place.hook == HookType::Post && block.end == BlockEnd::Return;
-    (probe.reads_returned() && !known).then(|| Refusal {
-        rule: Rule::ReturnUnknown,
-        at: block.span.start,
-        why: String::from("what the function returns is known only before a return"),
+    (probe.reads_returned() && !known).then(|| {
+        Refusal::new(
+            Rule::ReturnUnknown,
+            block.span.start,
+            String::from("what the function returns is known only before a return"),
+        )
     })
 }
 
 /// A read that fails would fail again where the kernel sees to that.
 pub(super) fn faults_in_faults(cfg: &Cfg, probe: &Probe) -> Option<Refusal> {
-    (may_fault(probe) && handles_faults(&cfg.name)).then(|| Refusal {
-        rule: Rule::ProgramUnsupported,
-        at: cfg.span.start,
-        why: "it reads kernel memory or a counter, and the kernel runs this function when such a read fails: it would fail again and again".into(),
-    })
+    (may_fault(probe) && handles_faults(&cfg.name)).then(|| Refusal::new(Rule::ProgramUnsupported, cfg.span.start, "it reads kernel memory or a counter, and the kernel runs this function when such a read fails: it would fail again and again"))
 }
 
 /// What a probe reads of the machine.

@@ -7,7 +7,7 @@
 //! (`__static_call_update` of kernel/static_call_inline.c), so what stands here is at no time behind
 //! the original.
 
-use super::{INT3, Relocated, refuse, rel32};
+use super::{INT3, Relocated, rel32};
 use crate::image::{Decided, Decision, Transfer};
 use crate::{Addr, Refusal, Rule};
 
@@ -72,11 +72,11 @@ fn near(
     let len = opcode.len() + 4 + rest.len();
     let end = to.add((done.bytes.len() + len) as u64);
     let Some(displacement) = rel32(end, target) else {
-        return refuse(
+        return Err(Refusal::new(
             Rule::OutOfReach,
             at,
             format!("{target}, which decides what it does, is more than 2 GiB from the patch"),
-        );
+        ));
     };
     done.bytes.extend_from_slice(opcode);
     done.bytes.extend_from_slice(&displacement);

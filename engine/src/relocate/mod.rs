@@ -13,7 +13,7 @@ mod movable;
 
 use iced_x86::{ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction};
 
-use crate::patch::Row;
+use crate::unwind::Row;
 use crate::{Addr, Refusal, Rule};
 
 pub use emulate::emulate;
@@ -87,18 +87,18 @@ pub fn relocate(code: &[u8], from: Addr, to: Addr) -> Result<Relocated, Refusal>
         let instruction = decoder.decode();
         let at = Addr(instruction.ip());
         if instruction.is_invalid() {
-            return refuse(
+            return Err(Refusal::new(
                 Rule::Undecodable,
                 at,
                 "the bytes there are not an instruction",
-            );
+            ));
         }
         if !done.falls_through {
-            return refuse(
+            return Err(Refusal::new(
                 Rule::Unrelocatable,
                 at,
                 "an instruction follows one that never runs on",
-            );
+            ));
         }
         movable(&instruction)?;
         let original = code.get(position..decoder.position()).unwrap_or_default();
@@ -108,14 +108,6 @@ pub fn relocate(code: &[u8], from: Addr, to: Addr) -> Result<Relocated, Refusal>
         writer.instruction(&instruction, original, &offsets)?;
     }
     Ok(done)
-}
-
-pub(crate) fn refuse<T>(rule: Rule, at: Addr, why: impl Into<String>) -> Result<T, Refusal> {
-    Err(Refusal {
-        rule,
-        at,
-        why: why.into(),
-    })
 }
 
 /// The displacement of a `rel32` that ends at `end` and leads to `target`.
@@ -133,11 +125,11 @@ pub(crate) fn jump(at: Addr, target: Addr) -> Option<[u8; 5]> {
 /// text is.
 fn push_return_address(out: &mut Relocated, address: Addr, at: Addr) -> Result<(), Refusal> {
     let Ok(immediate) = i32::try_from(address.0.cast_signed()) else {
-        return refuse(
+        return Err(Refusal::new(
             Rule::OutOfReach,
             at,
             format!("its return address {address} cannot be pushed in one instruction"),
-        );
+        ));
     };
     out.bytes.push(0x68);
     out.bytes.extend_from_slice(&immediate.to_le_bytes());
@@ -173,7 +165,11 @@ impl Writer<'_> {
             FlowControl::ConditionalBranch if instruction.is_jcc_short_or_near() => {
                 // iced numbers conditions from 1 in the order of the opcodes' low four bits.
                 let Some(condition) = (instruction.condition_code() as u8).checked_sub(1) else {
-                    return refuse(Rule::Unrelocatable, at, "its condition is not known");
+                    return Err(Refusal::new(
+                        Rule::Unrelocatable,
+                        at,
+                        "its condition is not known",
+                    ));
                 };
                 self.near(&[0x0f, 0x80 | condition], at, target)?;
                 self.out.executed += 1;
@@ -234,11 +230,11 @@ impl Writer<'_> {
     fn near(&mut self, opcode: &[u8], at: Addr, target: Addr) -> Result<(), Refusal> {
         let end = self.here().add(opcode.len() as u64 + 4);
         let Some(displacement) = rel32(end, target) else {
-            return refuse(
+            return Err(Refusal::new(
                 Rule::OutOfReach,
                 at,
                 format!("its target {target} is more than 2 GiB from the patch"),
-            );
+            ));
         };
         self.out.bytes.extend_from_slice(opcode);
         self.out.bytes.extend_from_slice(&displacement);
@@ -248,7 +244,11 @@ impl Writer<'_> {
     /// `loop`, `loope`, `loopne`, `jrcxz`, `jecxz`: `op +2; jmp +5; jmp near target`.
     fn short_only(&mut self, original: &[u8], at: Addr, target: Addr) -> Result<(), Refusal> {
         let Some((_, opcode)) = original.split_last() else {
-            return refuse(Rule::Undecodable, at, "the instruction has no bytes");
+            return Err(Refusal::new(
+                Rule::Undecodable,
+                at,
+                "the instruction has no bytes",
+            ));
         };
         self.out.bytes.extend_from_slice(opcode);
         self.out.bytes.extend_from_slice(&[2, 0xeb, 5]);
@@ -271,11 +271,11 @@ impl Writer<'_> {
         }
         let target = Addr(instruction.ip_rel_memory_address());
         let Some(displacement) = rel32(end, target) else {
-            return refuse(
+            return Err(Refusal::new(
                 Rule::OutOfReach,
                 at,
                 format!("its operand at {target} is more than 2 GiB from the patch"),
-            );
+            ));
         };
         let field = start + offsets.displacement_offset();
         match self.out.bytes.get_mut(field..field + 4) {
@@ -283,11 +283,11 @@ impl Writer<'_> {
                 bytes.copy_from_slice(&displacement);
                 Ok(())
             }
-            _ => refuse(
+            _ => Err(Refusal::new(
                 Rule::Unrelocatable,
                 at,
                 "its RIP-relative operand has no 32-bit displacement",
-            ),
+            )),
         }
     }
 }

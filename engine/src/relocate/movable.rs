@@ -2,7 +2,6 @@
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-use super::refuse;
 use crate::{Addr, Refusal, Rule};
 
 /// Whether the instruction may be moved into a patch, by what it is. Where it stands (sites of the
@@ -14,43 +13,43 @@ use crate::{Addr, Refusal, Rule};
 pub fn movable(instruction: &Instruction) -> Result<(), Refusal> {
     let at = Addr(instruction.ip());
     if instruction.is_invalid() {
-        return refuse(
+        return Err(Refusal::new(
             Rule::Undecodable,
             at,
             "the bytes there are not an instruction",
-        );
+        ));
     }
     if matches!(
         instruction.mnemonic(),
         Mnemonic::Endbr64 | Mnemonic::Endbr32
     ) {
-        return refuse(
+        return Err(Refusal::new(
             Rule::Endbr,
             at,
             "endbr64 must stay where indirect branches land",
-        );
+        ));
     }
     match instruction.flow_control() {
-        FlowControl::Exception => refuse(
+        FlowControl::Exception => Err(Refusal::new(
             Rule::Trap,
             at,
             "the kernel knows this ud2 (BUG or WARN) by its address",
-        ),
-        FlowControl::Interrupt => refuse(
+        )),
+        FlowControl::Interrupt => Err(Refusal::new(
             Rule::System,
             at,
             "an interrupt instruction is known by its address",
-        ),
-        FlowControl::XbeginXabortXend => refuse(
+        )),
+        FlowControl::XbeginXabortXend => Err(Refusal::new(
             Rule::Unrelocatable,
             at,
             "a transaction's fallback address is relative to it",
-        ),
-        FlowControl::IndirectBranch | FlowControl::IndirectCall => refuse(
+        )),
+        FlowControl::IndirectBranch | FlowControl::IndirectCall => Err(Refusal::new(
             Rule::Unrelocatable,
             at,
             "an indirect branch stays where the kernel's mitigations put it",
-        ),
+        )),
         FlowControl::UnconditionalBranch
         | FlowControl::ConditionalBranch
         | FlowControl::Call
@@ -63,7 +62,11 @@ fn branch(instruction: &Instruction, at: Addr) -> Result<(), Refusal> {
     match instruction.code() {
         Code::Retnq | Code::Retnq_imm16 => Ok(()),
         _ if instruction.op0_kind() == OpKind::NearBranch64 => Ok(()),
-        _ => refuse(Rule::System, at, "a far or system transfer is not moved"),
+        _ => Err(Refusal::new(
+            Rule::System,
+            at,
+            "a far or system transfer is not moved",
+        )),
     }
 }
 
@@ -73,21 +76,21 @@ fn sequential(instruction: &Instruction, at: Addr) -> Result<(), Refusal> {
         && instruction.op0_register() == Register::SS
         && matches!(instruction.mnemonic(), Mnemonic::Mov | Mnemonic::Pop);
     if into_ss || instruction.mnemonic() == Mnemonic::Sti {
-        return refuse(
+        return Err(Refusal::new(
             Rule::System,
             at,
             "it holds off interrupts until the instruction after it has run",
-        );
+        ));
     }
     if matches!(
         instruction.mnemonic(),
         Mnemonic::Hlt | Mnemonic::Mwait | Mnemonic::Mwaitx | Mnemonic::Monitor | Mnemonic::Monitorx
     ) {
-        return refuse(
+        return Err(Refusal::new(
             Rule::System,
             at,
             "the way into the idle state may not be stretched",
-        );
+        ));
     }
     // What switches address spaces, descriptor tables, per-CPU bases or stacks under the patch.
     let switches = matches!(
@@ -103,25 +106,25 @@ fn sequential(instruction: &Instruction, at: Addr) -> Result<(), Refusal> {
             | Mnemonic::Xrstors64
     ) || writes_system_register(instruction);
     if switches {
-        return refuse(
+        return Err(Refusal::new(
             Rule::System,
             at,
             "it changes the state of the processor that patches rely on",
-        );
+        ));
     }
     if writes_stack_or_gs_selector(instruction) {
-        return refuse(
+        return Err(Refusal::new(
             Rule::System,
             at,
             "it loads the segment that per-CPU data is reached by",
-        );
+        ));
     }
     if instruction.is_ip_rel_memory_operand() && instruction.memory_base() == Register::EIP {
-        return refuse(
+        return Err(Refusal::new(
             Rule::Unrelocatable,
             at,
             "its operand is relative to the low half of its address",
-        );
+        ));
     }
     Ok(())
 }

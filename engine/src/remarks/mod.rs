@@ -10,9 +10,10 @@
 use gilk_instruments::{Pointee, Types};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
+use crate::abi::ARGUMENTS;
 use crate::cfg::Cfg;
 use crate::image::{FunctionId, SiteKind, branch_target};
-use crate::liveness::{ARGUMENTS, Effects, RegisterSet};
+use crate::liveness::{Effects, RegisterSet};
 use crate::{Addr, Image, Span};
 
 mod strings;
@@ -108,7 +109,7 @@ struct Fields<'i> {
 impl Fields<'_> {
     /// Adds what is known of one function's.
     fn remark(&self, cfg: &Cfg, texts: &mut Vec<(Addr, String)>) {
-        let mut effects = Effects::new(self.image, cfg.span, 0);
+        let mut effects = Effects::new(self.image, cfg.span);
         let steps: Vec<Vec<Step>> = cfg
             .blocks
             .iter()

@@ -6,8 +6,8 @@ use super::value::Value;
 use super::way::{Node, Phase};
 use crate::Addr;
 use crate::layout::RuntimeLayout;
-use crate::patch::Row;
 use crate::placement::{Site, Splice};
+use crate::unwind::Row;
 
 /// Number of rbp.
 const RBP: u8 = 5;

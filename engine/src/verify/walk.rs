@@ -21,9 +21,9 @@ use super::unwind;
 use super::value::Values;
 use super::way::{By, Facts, Goal, Lists, Node, Phase};
 use crate::layout::RuntimeLayout;
-use crate::patch::Row;
 use crate::placement::{Point, Site};
 use crate::plan::{Fault, Patch};
+use crate::unwind::Row;
 use crate::{Addr, Span};
 
 /// What walks work with: one is used for patch after patch, so that its room is.

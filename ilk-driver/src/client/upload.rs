@@ -257,8 +257,8 @@ mod tests {
         PokeBytes::new(bytes).unwrap()
     }
 
-    fn row(at: u32) -> gilk_engine::patch::Row {
-        gilk_engine::patch::Row {
+    fn row(at: u32) -> gilk_engine::unwind::Row {
+        gilk_engine::unwind::Row {
             at,
             pushed: 8,
             original: Addr(0x500),

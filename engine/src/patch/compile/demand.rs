@@ -2,8 +2,9 @@
 
 use super::{
     Action, ActionKind, AggregateKind, BinaryOp, Expr, ExprKind, Home, Input, Probed, Scope,
-    input_register, repeated,
+    repeated,
 };
+use crate::abi::input_register;
 use crate::layout::RuntimeLayout;
 
 /// Registers that a probe works in.

@@ -6,7 +6,8 @@ use gilk_instruments::program::{
 use iced_x86::{Code, Instruction, Register};
 
 use super::demand::is_truth;
-use super::{Compiler, Home, Leaf, input_register, leaf, ops};
+use super::{Compiler, Home, Leaf, leaf, ops};
+use crate::abi::{input_register, low_byte, low_word};
 use crate::layout::{Gs, READABLE_BELOW};
 use crate::patch::emit::{at, gs};
 use crate::patch::instrument::{Failing, Lost, count_failed, read_tsc, whole};
@@ -296,8 +297,8 @@ impl Compiler<'_> {
             return;
         };
         let from = match width {
-            Width::B1 => ops::low_byte(to),
-            Width::B2 => ops::low_word(to),
+            Width::B1 => low_byte(to),
+            Width::B2 => low_word(to),
             Width::B4 | Width::B8 => to.full_register32(),
         };
         let to = if signed { to } else { to.full_register32() };
@@ -317,7 +318,7 @@ impl Compiler<'_> {
     /// The register is 1 if the flags say so, else 0.
     fn set(&mut self, code: Code, to: Register) {
         self.constant(to, 0);
-        self.e.op(Instruction::with1(code, ops::low_byte(to)));
+        self.e.op(Instruction::with1(code, low_byte(to)));
     }
 
     /// What stands on the right: computed behind `into` unless it is at hand.

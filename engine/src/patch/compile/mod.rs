@@ -19,21 +19,21 @@ use std::sync::Arc;
 
 use gilk_instruments::program::{
     Action, ActionKind, Aggregate, AggregateId, AggregateKind, BinaryOp, Checked, Event, Expr,
-    ExprKind, Gpr, Half, Input, Probe, Scope, VariableId, Width,
+    ExprKind, Half, Input, Probe, Scope, VariableId, Width,
 };
 use iced_x86::Register;
 
 use super::Hooked;
 use super::emit::Emitter;
 use super::instrument::Lost;
-use super::registers::{Registers, argument};
+use super::registers::Registers;
+use crate::abi::{argument, input_register};
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::liveness::RegisterSet;
 use crate::{Addr, Rule};
 
 use alike::Address;
 pub(super) use demand::Demand;
-pub(super) use ops::low_byte;
 
 /// One probe of a checked instrument, with the words that its placement works on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,21 +145,6 @@ pub(crate) fn may_fault(probe: &Probe) -> bool {
 /// Whether an input is an argument on the stack.
 pub(crate) fn is_stacked(input: Input) -> bool {
     matches!(input, Input::Argument(number) if argument(number).is_none())
-}
-
-/// The register an input stands in where the probe begins.
-pub(crate) fn input_register(input: Input) -> Option<Register> {
-    match input {
-        Input::Argument(number) => argument(number),
-        Input::Returned => Some(Register::RAX),
-        // The code at the hook has another than its instruments.
-        Input::Register(Gpr::Rsp) => None,
-        Input::Register(gpr) => {
-            let number = Gpr::ALL.iter().position(|known| *known == gpr)?;
-            RegisterSet::numbered(number)
-        }
-        _ => None,
-    }
 }
 
 /// What is read once in a predicate or action.

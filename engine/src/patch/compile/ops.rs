@@ -1,57 +1,7 @@
-//! Instructions by operator, and the names of parts of registers.
+//! Instructions by operator.
 
 use gilk_instruments::program::{BinaryOp, Width};
-use iced_x86::{Code, Register};
-
-/// The low byte of a general register.
-pub(in crate::patch) fn low_byte(register: Register) -> Register {
-    let all = [
-        Register::AL,
-        Register::CL,
-        Register::DL,
-        Register::BL,
-        Register::SPL,
-        Register::BPL,
-        Register::SIL,
-        Register::DIL,
-        Register::R8L,
-        Register::R9L,
-        Register::R10L,
-        Register::R11L,
-        Register::R12L,
-        Register::R13L,
-        Register::R14L,
-        Register::R15L,
-    ];
-    all.get(register.number())
-        .copied()
-        .unwrap_or(Register::None)
-}
-
-/// The low two bytes of a general register.
-pub(super) fn low_word(register: Register) -> Register {
-    let all = [
-        Register::AX,
-        Register::CX,
-        Register::DX,
-        Register::BX,
-        Register::SP,
-        Register::BP,
-        Register::SI,
-        Register::DI,
-        Register::R8W,
-        Register::R9W,
-        Register::R10W,
-        Register::R11W,
-        Register::R12W,
-        Register::R13W,
-        Register::R14W,
-        Register::R15W,
-    ];
-    all.get(register.number())
-        .copied()
-        .unwrap_or(Register::None)
-}
+use iced_x86::Code;
 
 /// The instruction that extends the low bytes of one register into another.
 pub(super) fn extension(width: Width, signed: bool) -> Option<Code> {

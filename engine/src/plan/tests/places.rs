@@ -7,7 +7,7 @@ use iced_x86::Instruction;
 use super::choices::Choices;
 use crate::cfg::{Block, Cfg};
 use crate::image::{Decision, SiteKind, Transfer};
-use crate::liveness::Liveness;
+use crate::liveness::{Analysis, Liveness};
 use crate::placement::*;
 use crate::relocate::movable;
 use crate::{Addr, HookType, Image, Span};
@@ -62,10 +62,14 @@ pub(super) struct Builder<'a> {
 }
 
 pub(super) fn places(image: &Image, graphs: &[&Cfg], seed: u64) -> Places {
+    let analysis = Analysis::new(image);
     let mut builder = Builder {
         image,
         graphs,
-        liveness: graphs.iter().map(|cfg| Liveness::of(image, cfg)).collect(),
+        liveness: graphs
+            .iter()
+            .map(|cfg| Liveness::of(&analysis, cfg))
+            .collect(),
         random: Choices(seed),
         sites: Vec::new(),
         exposed: Vec::new(),

@@ -6,7 +6,7 @@ use iced_x86::{Instruction, Mnemonic, OpKind};
 
 use super::interpreter::{Outcome, World, run};
 use super::*;
-use crate::liveness::{Liveness, RegisterSet};
+use crate::liveness::{Analysis, Liveness, RegisterSet};
 use crate::patch::TIMER_FACTOR;
 use crate::verify::callee::Callees;
 use crate::verify::live::{Live, SampledAt};
@@ -85,7 +85,7 @@ pub(super) fn live(image: &Image, plan: &Plan) -> Kept {
     let site = &plan.sites[plan.patches[first(plan)].site.0 as usize];
     let outline = &plan.functions[plan.instruments[0].id.major as usize].outline;
     let cfg = &Cfg::of(image, outline.function);
-    let liveness = Liveness::of(image, cfg);
+    let liveness = Liveness::of(&Analysis::new(image), cfg);
     let function = image.function(cfg.function).unwrap();
     let routine = Routine::read(&Callees::new(image), function).unwrap();
     let flags = Live::of(&routine, &SampledAt::default());

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::image::LiveParts;
-use crate::liveness::{Liveness, RegisterSet};
+use crate::liveness::{Analysis, Liveness, RegisterSet};
 use crate::verify::callee::Callees;
 use crate::verify::live::{Live, SampledAt};
 use crate::verify::routine::Routine;
@@ -15,6 +15,7 @@ fn what_the_planner_finds_dead_the_reader_finds_dead() {
         .expect("GILK_IMAGE names no file; it should name an image read from a kernel");
     let parts: LiveParts = postcard::from_bytes(&std::fs::read(file).unwrap()).unwrap();
     let image = Image::from_live(&parts).unwrap();
+    let analysis = Analysis::new(&image);
     let callees = Callees::new(&image);
     let (mut points, mut equal) = (0, 0);
     let mut wrong = Vec::new();
@@ -23,7 +24,7 @@ fn what_the_planner_finds_dead_the_reader_finds_dead() {
         if cfg.refusal.is_some() {
             continue;
         }
-        let planner = Liveness::of(&image, &cfg);
+        let planner = Liveness::of(&analysis, &cfg);
         let routine = Routine::read(&callees, function).unwrap();
         let reader = Live::of(&routine, &SampledAt::default());
         for instruction in cfg.blocks.iter().flat_map(|block| &block.instructions) {

@@ -129,10 +129,8 @@ pub(super) fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted], whole: bo
                     points: vec![point].into(),
                     needs: vec![].into(),
                 })
-                .ok_or_else(|| Refusal {
-                    rule: Rule::BlockTooShort,
-                    at: block.span.start,
-                    why: "no long jump fits".into(),
+                .ok_or_else(|| {
+                    Refusal::new(Rule::BlockTooShort, block.span.start, "no long jump fits")
                 })
         })
         .collect();

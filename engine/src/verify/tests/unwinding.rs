@@ -1,7 +1,7 @@
 //! Rows by which the kernel unwinds stacks through patches.
 
 use super::*;
-use crate::patch::Row;
+use crate::unwind::Row;
 
 /// Plans for every hook, of patches that the kernel unwinds through.
 fn plans(image: &Image) -> Vec<Plan> {
