@@ -10,6 +10,7 @@ pub mod cfg;
 pub mod collection;
 mod error;
 mod few;
+pub mod ids;
 pub mod image;
 pub mod layout;
 pub mod listing;

@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 /// A map by numbers.
-pub(super) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
+pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
 /// A set of numbers.
-pub(super) type Set<K> = HashSet<K, BuildHasherDefault<Quick>>;
+pub(crate) type Set<K> = HashSet<K, BuildHasherDefault<Quick>>;
 
 /// Multiplies, for keys of a few words; nobody gains anything by making them meet.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Quick(u64);
+pub(crate) struct Quick(u64);
 
 /// An odd number whose bits look like chance: 2⁶⁴ divided by the golden ratio.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;

@@ -28,74 +28,39 @@
 //! where the layout says, and that the driver writes in the order, and with the waits, that
 //! [`Poke`](crate::plan::Poke) tells.
 
-mod arithmetic;
-mod callee;
-mod comeback;
-mod compute;
-mod decoded;
-mod deed;
-mod effects;
-mod ending;
-mod explain;
-mod fault;
 mod hash;
-mod hit;
-mod hooks;
-mod live;
-mod made;
 mod meaning;
-mod meanwhile;
-mod memory;
-mod native;
-mod operands;
-mod originals;
-mod padding;
-mod parts;
-mod place;
-mod points;
-mod program;
-mod reach;
-mod retire;
-mod routine;
-mod running;
-mod same;
-mod scan;
+mod patch;
 mod schedule;
-mod shape;
-mod site;
-mod splice;
-mod state;
-mod step;
-mod sum;
+mod symbolic;
 mod target;
 #[cfg(test)]
 pub(crate) mod tests;
-mod timer;
-mod unwind;
-mod value;
+mod text;
 mod violation;
-mod walk;
-mod way;
-mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::callee::Callees;
 use self::hash::{Map, Set};
-use self::hooks::{ById, Event, Events};
-use self::live::{Changed, Live};
-use self::meaning::Meaning;
-use self::originals::Originals;
-use self::parts::Parts;
-use self::program::Key;
-use self::routine::Routine;
-use self::walk::{Tools, Walk};
-use self::way::Facts;
+use self::meaning::hooks;
+use self::meaning::hooks::{ById, Event, Events};
+use self::meaning::state::Meaning;
+use self::patch::fault;
+use self::patch::phase::Facts;
+use self::patch::walk::{Tools, Walk};
+use self::schedule::parts::Parts;
+use self::schedule::player;
+use self::symbolic::atom::Key;
+use self::text::callee::Callees;
+use self::text::liveness::{Changed, Live};
+use self::text::originals::Originals;
+use self::text::routine::Routine;
+use self::text::site;
 use crate::placement::{Bounce, Point, SiteIndex, Slot};
 use crate::plan::{Fault, Patch, Plan, PlannedInstrument};
 use crate::{Addr, Image};
 
-pub use retire::Retirement;
+pub use meaning::retirement::Retirement;
 pub use violation::Violation;
 
 /// A plan that passed; the only kind that can be sent to a target.
@@ -107,6 +72,13 @@ impl VerifiedPlan {
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.0
+    }
+
+    /// The splices that may be taken out before their time, by site: nothing but the splice itself, by
+    /// the poke that would take it out, at any time while it is in place.
+    #[must_use]
+    pub fn retirements(&self) -> Vec<Retirement> {
+        meaning::retirement::retirements(&self.0)
     }
 }
 
@@ -135,7 +107,7 @@ pub fn verify(image: &Image, plan: Plan) -> Result<VerifiedPlan, Vec<Violation>>
     let mut violations = reader.violations;
     let parts = Parts::of(&plan, &mut violations);
     let mut meaning = Meaning::new(&plan, &originals, &by_id, &events, facts);
-    schedule::play(image, &plan, &by_id, &parts, &mut meaning, &mut violations);
+    player::play(image, &plan, &by_id, &parts, &mut meaning, &mut violations);
     if violations.is_empty() {
         Ok(VerifiedPlan(plan))
     } else {

@@ -1,7 +1,8 @@
 //! What the plan says of the target, and where its patches are.
 
+use super::patch::native;
+use super::text::site;
 use super::violation::Violation;
-use super::{native, site};
 use crate::layout::RuntimeLayout;
 use crate::placement::SPLICE_BYTES;
 use crate::plan::Plan;

@@ -8,9 +8,9 @@ use super::interpreter::{Outcome, World, run};
 use super::*;
 use crate::liveness::{Analysis, Liveness, RegisterSet};
 use crate::patch::TIMER_FACTOR;
-use crate::verify::callee::Callees;
-use crate::verify::live::{Live, SampledAt};
-use crate::verify::routine::Routine;
+use crate::verify::text::callee::Callees;
+use crate::verify::text::liveness::{Live, SampledAt};
+use crate::verify::text::routine::Routine;
 
 /// A world that a patch of the plan may meet: number decides.
 fn world(plan: &Plan, number: u64) -> World {

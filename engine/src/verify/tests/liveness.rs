@@ -3,9 +3,9 @@
 use super::*;
 use crate::image::LiveParts;
 use crate::liveness::{Analysis, Liveness, RegisterSet};
-use crate::verify::callee::Callees;
-use crate::verify::live::{Live, SampledAt};
-use crate::verify::routine::Routine;
+use crate::verify::text::callee::Callees;
+use crate::verify::text::liveness::{Live, SampledAt};
+use crate::verify::text::routine::Routine;
 
 /// What the planner believes dead, the reader does too: no sound plan is refused.
 #[test]

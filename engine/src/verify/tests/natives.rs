@@ -9,7 +9,7 @@ use crate::image::fixture::TEXT;
 use crate::native::NativeCode;
 use crate::native::tests::{definitions, may_be_called};
 use crate::patch::PieceKind;
-use crate::verify::native::left_alone;
+use crate::verify::patch::native::left_alone;
 
 const SOURCE: &str = "
     GILK_INSTRUMENT(\"hits(counter): Hits.\");
@@ -35,7 +35,7 @@ pub(crate) fn comes_back(code: &NativeCode) -> std::result::Result<(), String> {
     let mut known = BTreeSet::new();
     while let Some(at) = left.pop() {
         if code.span().contains(at) && known.insert(at) {
-            left.extend(crate::verify::comeback::follow(code, at)?);
+            left.extend(crate::verify::patch::callee_contract::follow(code, at)?);
         }
     }
     Ok(())

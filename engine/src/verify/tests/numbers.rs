@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use crate::verify::value::{Atom, Value, Values};
+use crate::verify::symbolic::atom::{Atom, Value};
+use crate::verify::symbolic::value::Values;
 
 #[derive(Clone, Copy, Debug)]
 enum Op {

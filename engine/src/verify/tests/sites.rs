@@ -3,11 +3,11 @@
 use super::*;
 use crate::Image;
 use crate::placement::{Site, Splice};
-use crate::verify::callee::Callees;
-use crate::verify::live::{Live, SampledAt};
-use crate::verify::originals::Originals;
-use crate::verify::routine::Routine;
-use crate::verify::site::judge;
+use crate::verify::text::callee::Callees;
+use crate::verify::text::liveness::{Live, SampledAt};
+use crate::verify::text::originals::Originals;
+use crate::verify::text::routine::Routine;
+use crate::verify::text::site::judge;
 
 /// Where `f` is, and its block: `mov rax, rdi; lea rax, [rax+9]; mov rdx, rax; add rdx, 77` at +5, +8, +12, +15.
 const F: u64 = 0xffff_ffff_8100_0000;

@@ -1,0 +1,214 @@
+//! Typed indices and dense maps keyed by them.
+//!
+//! An index that belongs to one table is a type of its own ([`id!`](crate::ids::id)), and the table is an
+//! [`Ids`], which is indexed by that type alone. So an index of one table cannot be used on another, and
+//! an index that is not in its table is a defect of this crate, not an input: [`Index`] panics and names
+//! both. Use [`Ids::get`] for an index that comes from outside, such as a plan's or a file's.
+//!
+//! The model is `cranelift-entity`. The crate itself would bring two more crates of Wasmtime, released
+//! monthly, for what these lines do.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Index, IndexMut};
+
+/// A key of an [`Ids`].
+pub trait Id: Copy + Eq + fmt::Debug {
+    /// The key at a position of the table.
+    fn new(index: usize) -> Self;
+    /// The position in the table.
+    fn index(self) -> usize;
+}
+
+/// Defines a key type: `id!(/// Number of a block. pub(crate) BlockNo);`
+macro_rules! id {
+    ($(#[$attribute:meta])* $visibility:vis $name:ident) => {
+        $(#[$attribute])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        $visibility struct $name(u32);
+
+        impl $crate::ids::Id for $name {
+            fn new(index: usize) -> Self {
+                debug_assert!(u32::try_from(index).is_ok(), "{index} keys");
+                // Beyond 2³² entries the key is in no table, so that its use panics.
+                Self(u32::try_from(index).unwrap_or(u32::MAX))
+            }
+
+            fn index(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+pub(crate) use id;
+
+/// A dense map: entry `n` belongs to key `n`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Ids<K, V> {
+    values: Vec<V>,
+    keys: PhantomData<K>,
+}
+
+impl<K: Id, V> Ids<K, V> {
+    /// An empty map.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            values: Vec::new(),
+            keys: PhantomData,
+        }
+    }
+
+    /// A map with one clone of `value` for each key of `other`.
+    #[must_use]
+    pub fn like<W>(other: &Ids<K, W>, value: V) -> Self
+    where
+        V: Clone,
+    {
+        vec![value; other.len()].into()
+    }
+
+    /// Appends a value; returns its key.
+    pub fn push(&mut self, value: V) -> K {
+        let key = K::new(self.values.len());
+        self.values.push(value);
+        key
+    }
+
+    /// The entry, or `None` for a key that is not in the map: for keys that come from outside.
+    #[must_use]
+    pub fn get(&self, key: K) -> Option<&V> {
+        self.values.get(key.index())
+    }
+
+    /// Like [`Self::get`], mutable.
+    #[must_use]
+    pub fn get_mut(&mut self, key: K) -> Option<&mut V> {
+        self.values.get_mut(key.index())
+    }
+
+    /// Number of entries.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Returns whether there are no entries.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// All keys, ascending.
+    pub fn keys(&self) -> impl DoubleEndedIterator<Item = K> + ExactSizeIterator + use<K, V> {
+        (0..self.values.len()).map(K::new)
+    }
+
+    /// Keys and values, ascending.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (K, &V)> {
+        self.keys().zip(&self.values)
+    }
+
+    /// Keys and mutable values, ascending.
+    pub fn iter_mut(&mut self) -> impl DoubleEndedIterator<Item = (K, &mut V)> {
+        self.keys().zip(&mut self.values)
+    }
+
+    /// All values, in the order of their keys.
+    #[must_use]
+    pub fn values(&self) -> &[V] {
+        &self.values
+    }
+
+    /// The values, in the order of their keys.
+    #[must_use]
+    pub fn into_values(self) -> Vec<V> {
+        self.values
+    }
+
+    /// Removes all entries and keeps the memory.
+    pub fn clear(&mut self) {
+        self.values.clear();
+    }
+
+    /// Removes all entries from position `len` on.
+    pub fn truncate(&mut self, len: usize) {
+        self.values.truncate(len);
+    }
+}
+
+impl<K: Id, V> Default for Ids<K, V> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K, V> From<Vec<V>> for Ids<K, V> {
+    fn from(values: Vec<V>) -> Self {
+        let keys = PhantomData;
+        Self { values, keys }
+    }
+}
+
+impl<K, V> FromIterator<V> for Ids<K, V> {
+    fn from_iter<I: IntoIterator<Item = V>>(values: I) -> Self {
+        Self::from(Vec::from_iter(values))
+    }
+}
+
+impl<K: Id, V> Index<K> for Ids<K, V> {
+    type Output = V;
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a key that is in no entry is a defect"
+    )]
+    fn index(&self, key: K) -> &V {
+        debug_assert!(key.index() < self.len(), "{key:?} of {}", self.len());
+        &self.values[key.index()]
+    }
+}
+
+impl<K: Id, V> IndexMut<K> for Ids<K, V> {
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a key that is in no entry is a defect"
+    )]
+    fn index_mut(&mut self, key: K) -> &mut V {
+        debug_assert!(key.index() < self.len(), "{key:?} of {}", self.len());
+        &mut self.values[key.index()]
+    }
+}
+
+impl<K: Id, V: fmt::Debug> fmt::Debug for Ids<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    id!(
+        /// Key of the test's table.
+        TestId
+    );
+
+    #[test]
+    fn keys_count_from_zero_and_index_their_entries() {
+        let mut names = Ids::<TestId, &str>::new();
+        let (first, second) = (names.push("first"), names.push("second"));
+        names[second] = "changed";
+        assert_eq!((names[first], names[second]), ("first", "changed"));
+        assert_eq!(names.keys().collect::<Vec<_>>(), [first, second]);
+        assert_eq!(names.get(TestId::new(2)), None);
+    }
+
+    #[test]
+    #[should_panic(expected = "TestId(1) of 1")]
+    fn a_key_of_another_table_panics() {
+        let names = Ids::<TestId, ()>::from(vec![()]);
+        let () = names[TestId::new(1)];
+    }
+}

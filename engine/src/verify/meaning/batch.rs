@@ -1,0 +1,65 @@
+//! The hits between one batch and the next, and while a batch is carried out.
+
+use super::reach::{Asked, Reach};
+use super::state::{Change, Meaning};
+use super::transition::Written;
+use crate::placement::SiteIndex;
+use crate::verify::hash::{Map, Set};
+use crate::verify::violation::Violation;
+use crate::{Addr, InstrumentId};
+
+impl Meaning<'_> {
+    /// Takes a batch to be carried out, and checks the time until the next, and the time in between
+    /// where the order matters. `staged` have an `int3` that leads to a patch before anything is written.
+    pub(crate) fn batch(
+        &mut self,
+        number: usize,
+        staged: &[(SiteIndex, usize)],
+        changes: &[Change],
+        launched: &[InstrumentId],
+        splashed: &[InstrumentId],
+        violations: &mut Vec<Violation>,
+    ) {
+        let mut functions: Vec<Addr> = Vec::new();
+        for change in changes {
+            let site = change.site.0 as usize;
+            if let Some(placed) = self.placed.get_mut(site) {
+                *placed = change.after;
+            }
+            functions.extend(self.leads.get(site).into_iter().flatten());
+        }
+        for &id in launched.iter().chain(splashed) {
+            let first = self.events.partition_point(|(known, _)| *known < id);
+            let events = self.events.iter().skip(first);
+            let events = events.take_while(|(known, _)| *known == id);
+            functions.extend(events.filter_map(|&(_, event)| self.function_of(event)));
+        }
+        functions.sort_unstable();
+        functions.dedup();
+        self.active.extend(launched);
+        for id in splashed {
+            self.active.remove(id);
+        }
+        // What runs is told by patches and splices that are right.
+        if !violations.is_empty() {
+            return;
+        }
+        let ended: Set<InstrumentId> = splashed.iter().copied().collect();
+        let written = Written::new(staged, changes);
+        for function in functions {
+            let want = self.want(function, |id| self.active.contains(&id));
+            let mut wrong = Reach::of(self, function, &want, Asked::Exactly, &Map::default());
+            let early = self.conditional(function, &written, &want);
+            if wrong.is_empty() && !early.is_empty() {
+                let either = |id| self.active.contains(&id) || ended.contains(&id);
+                let want = self.want(function, either);
+                wrong = self.meanwhile(function, &written, &want, &early);
+            }
+            violations.extend(wrong.into_iter().map(|(at, why)| Violation::Hits {
+                batch: number,
+                at,
+                why,
+            }));
+        }
+    }
+}

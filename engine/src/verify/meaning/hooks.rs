@@ -1,0 +1,481 @@
+//! Which instruments the plan has, and what each is hit by, decoded from its function's bytes.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use gilk_instruments::program::{Expr, ExprKind, Gpr, Input, Probe};
+use gilk_instruments::{Program, Sampled};
+use iced_x86::{FlowControl, Mnemonic};
+
+use crate::cfg::BlockIndex;
+use crate::image::{SiteKind, handles_faults};
+use crate::patch::Probed;
+use crate::placement::{Edge, Point, Splice};
+use crate::plan::{Patch, Plan, PlannedInstrument};
+use crate::verify::hash::Map;
+use crate::verify::patch::hit::{Expected, NativeCall};
+use crate::verify::patch::phase::Lists;
+use crate::verify::text::decoded::Decoded;
+use crate::verify::text::effects::{Mask, argument_number};
+use crate::verify::text::liveness::{Changed, SampledAt};
+use crate::verify::text::routine::Routine;
+use crate::verify::violation::Violation;
+use crate::{Addr, HookType, Image, InstrumentId, Span};
+
+/// Instruments by identifier.
+pub(crate) type ById<'a> = Map<InstrumentId, &'a PlannedInstrument>;
+
+/// When a hook is hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Event {
+    /// Control takes this edge.
+    On(Edge),
+    /// Control is about to run the instruction here, wherever it comes from.
+    At(Addr),
+}
+
+/// What instruments are hit by, sorted.
+pub(crate) type Events = Vec<(InstrumentId, Event)>;
+
+/// Somewhere to point at for what is wrong with an instrument.
+pub(crate) fn place(plan: &Plan, one: &PlannedInstrument) -> Addr {
+    let function = plan
+        .functions
+        .get(usize::try_from(one.id.major).unwrap_or(usize::MAX));
+    let block = function.and_then(|function| function.outline.block(BlockIndex(one.id.block)));
+    block.map_or(Addr(0), |block| block.start)
+}
+
+/// The instruments by identifier; no two may have one, or one counter.
+pub(crate) fn by_id<'a>(plan: &'a Plan, violations: &mut Vec<Violation>) -> ById<'a> {
+    let mut known = ById::default();
+    known.reserve(plan.instruments.len());
+    let mut counters = BTreeSet::new();
+    for one in &plan.instruments {
+        let mut wrong = |why: String| {
+            violations.push(Violation::Instrument {
+                id: one.id,
+                at: place(plan, one),
+                why,
+            });
+        };
+        if InstrumentId::unpack(one.id.pack()) != Some(one.id) {
+            wrong("its identifier does not fit its bits".into());
+        }
+        if known.insert(one.id, one).is_some() {
+            wrong("another instrument has the same identifier".into());
+        }
+        if one.definition.counts() != one.counter.is_some() {
+            wrong("it counts and has no counter, or has one and does not count".into());
+        }
+        if let Some(counter) = one.counter {
+            if !counters.insert(counter) {
+                wrong("another instrument has the same counter".into());
+            }
+            if counter_word(plan, one).is_none() {
+                wrong("its counter is outside of the counters there are".into());
+            }
+        }
+        if one.timer > 63 {
+            wrong(format!("it uses timer {}, and the last is 63", one.timer));
+        }
+        let sorted = one.points.is_sorted_by(|a, b| a < b) && one.needs.is_sorted_by(|a, b| a < b);
+        let sites = one.points.iter().map(|(site, _)| site).chain(&one.needs);
+        let known_sites = sites
+            .map(|site| site.0 as usize)
+            .all(|site| site < plan.sites.len());
+        if one.points.is_empty() || !sorted || !known_sites {
+            wrong("its points and needs are not sorted, or not of the plan's sites".into());
+        }
+    }
+    known
+}
+
+/// The per-CPU word an instrument counts in.
+fn counter_word(plan: &Plan, one: &PlannedInstrument) -> Option<u64> {
+    let counter = one.counter?;
+    let bank = plan
+        .layout
+        .counters
+        .get(usize::try_from(counter.bank).ok()?)?;
+    (counter.slot < bank.slots).then(|| bank.base.0.wrapping_add(8 * u64::from(counter.slot)))
+}
+
+/// What the walk over a patch must find, in order.
+///
+/// # Errors
+/// Why the patch's own lists cannot be right.
+pub(crate) fn expected(plan: &Plan, known: &ById<'_>, patch: &Patch) -> Result<Lists, String> {
+    if !patch.hooks.is_sorted_by(|(a, _), (b, _)| a < b) {
+        return Err("its points are not sorted".into());
+    }
+    let mut lists = Lists::with_capacity(patch.hooks.len());
+    for (point, ids) in &patch.hooks {
+        let mut list = Vec::with_capacity(ids.len());
+        for &id in ids {
+            let one = known
+                .get(&id)
+                .ok_or_else(|| format!("its instrument {id} is not in the plan"))?;
+            if one.points.binary_search(&(patch.site, *point)).is_err() {
+                return Err(format!(
+                    "instrument {id} belongs to another site, or to another point of this one"
+                ));
+            }
+            list.push(Expected {
+                id,
+                program: one.definition.program,
+                timer: one.timer,
+                counter: counter_word(plan, one),
+                probe: one.probe.clone(),
+                native: native(plan, one)?,
+            });
+        }
+        if list.is_empty() {
+            return Err("one of its points has no instruments".into());
+        }
+        lists.push((*point, list));
+    }
+    Ok(lists)
+}
+
+/// What the argument instruments of a plan use and where, for liveness.
+pub(crate) fn sampled_at(plan: &Plan) -> SampledAt {
+    let mut sampled_at = SampledAt::default();
+    for one in &plan.instruments {
+        let Some(register) = sampled(one) else {
+            continue;
+        };
+        for (site, point) in &one.points {
+            let (map, at) = match *point {
+                Point::Entry => match plan.sites.get(site.0 as usize) {
+                    Some(site) => (&mut sampled_at.before, site.displaced.start),
+                    None => continue,
+                },
+                Point::Before(at) => (&mut sampled_at.before, at),
+                Point::On(edge) => (&mut sampled_at.behind, edge.from),
+            };
+            let mask = map.entry(at.0).or_default();
+            *mask = mask.union(register);
+        }
+    }
+    sampled_at
+}
+
+/// Registers that an instrument reads.
+fn sampled(one: &PlannedInstrument) -> Option<Mask> {
+    let read = inputs(one).filter_map(|input| match input {
+        Input::Argument(number) => argument_number(number),
+        Input::Returned => Some(0),
+        Input::Register(gpr) => {
+            let number = Gpr::ALL.iter().position(|known| *known == gpr);
+            number.and_then(|number| u8::try_from(number).ok())
+        }
+        _ => None,
+    });
+    let read = read.map(Mask::of_register).reduce(Mask::union);
+    read.or_else(|| arguments(one))
+}
+
+/// Registers of arguments that an instrument reads.
+fn arguments(one: &PlannedInstrument) -> Option<Mask> {
+    let sampled = match one.definition.program {
+        Program::Sample(Sampled::Argument(argument)) => argument_number(argument),
+        _ => None,
+    };
+    let read = inputs(one).filter_map(|input| match input {
+        Input::Argument(number) => argument_number(number),
+        _ => None,
+    });
+    let all = sampled.into_iter().chain(read);
+    all.map(Mask::of_register).reduce(Mask::union)
+}
+
+/// Whether it is an argument that is no register's.
+fn is_stacked(input: Input) -> bool {
+    matches!(input, Input::Argument(number) if argument_number(number).is_none())
+}
+
+/// What an instrument in the language reads of the machine.
+fn inputs(one: &PlannedInstrument) -> impl Iterator<Item = Input> {
+    let probe = one.probe.as_deref().and_then(Probed::probe);
+    let expressions = probe.into_iter().flat_map(Probe::expressions);
+    let given = one
+        .definition
+        .native
+        .iter()
+        .flat_map(|native| native.inputs());
+    expressions.flat_map(|expr| expr.inputs()).chain(given)
+}
+
+/// The function that an instrument calls.
+fn native(plan: &Plan, one: &PlannedInstrument) -> Result<Option<NativeCall>, String> {
+    let Some(native) = &one.definition.native else {
+        return Ok(None);
+    };
+    let code = plan.natives.iter().find(|code| code.is_of(native));
+    let entry = code.and_then(|code| code.entry(&native.function));
+    let entry =
+        entry.ok_or_else(|| format!("the function of instrument {} is not in the plan", one.id))?;
+    Ok(Some(NativeCall {
+        native: Arc::clone(native),
+        entry,
+    }))
+}
+
+/// Nothing that may fault for want of memory stands where the kernel handles that.
+pub(crate) fn handlers(plan: &Plan, violations: &mut Vec<Violation>) {
+    for one in &plan.instruments {
+        let Some(probe) = one.probe.as_deref().and_then(Probed::probe) else {
+            continue;
+        };
+        let load = |expr: &Expr| {
+            let loads = expr.any(&mut |node| matches!(node.kind, ExprKind::Load { .. }));
+            let counters = |input: &Input| matches!(input, Input::Event(_));
+            let inputs = expr.inputs();
+            loads
+                || inputs
+                    .iter()
+                    .any(|input| counters(input) || is_stacked(*input))
+        };
+        let function = plan.functions.get(one.id.major as usize);
+        if let Some(function) = function
+            && handles_faults(&function.name)
+            && probe.expressions().any(load)
+        {
+            let why = format!(
+                "instrument {} reads memory where the kernel handles reads that fail",
+                one.id
+            );
+            violations.push(Violation::Plan { why });
+        }
+    }
+}
+
+/// Checks the numbers and names of the plan's functions, which identifiers refer to.
+pub(crate) fn functions(image: &Image, plan: &Plan, violations: &mut Vec<Violation>) {
+    for (number, function) in plan.functions.iter().enumerate() {
+        let known = image.function_at(function.outline.span.start);
+        let same = known.is_some_and(|known| {
+            known.span == function.outline.span && known.name == function.name
+        });
+        let blocks = function.outline.blocks.windows(2);
+        let in_order = { blocks }.all(|pair| matches!(pair, [a, b] if a.end <= b.start));
+        if u32::try_from(number) != Ok(function.major) || !same || !in_order {
+            let why = format!(
+                "function {number}, {}, is not numbered, named or divided as the image has it",
+                function.name
+            );
+            violations.push(Violation::Plan { why });
+        }
+    }
+}
+
+/// What an instrument is hit by: the start of its block, or its end. An end that branches is told by
+/// the branch, or by the ways that lead from it, as the instrument's points have it.
+///
+/// # Errors
+/// Where its block is no block, or its argument may be gone, and why.
+pub(crate) fn event(
+    plan: &Plan,
+    routine: &Routine,
+    one: &PlannedInstrument,
+    changed: &mut Changed,
+) -> Result<Vec<Event>, (Addr, String)> {
+    let function = plan
+        .functions
+        .get(usize::try_from(one.id.major).unwrap_or(usize::MAX));
+    let function = function.filter(|function| function.outline.span == routine.span);
+    let block = function.and_then(|function| function.outline.block(BlockIndex(one.id.block)));
+    let Some(span) = block else {
+        let why = "its block is not in the function of its number";
+        return Err((routine.span.start, why.into()));
+    };
+    let instructions = routine.within(span).unwrap_or_default();
+    let Some(last) = instructions.last() else {
+        return Err((
+            span.start,
+            "its block does not begin and end between instructions".into(),
+        ));
+    };
+    is_straight(routine, span, instructions)?;
+    let behind = Event::On(Edge {
+        from: Addr(last.at()),
+        to: span.end,
+    });
+    let event = match one.id.hook {
+        HookType::Pre => {
+            let entry = span.start == routine.span.start;
+            let stays = |decoded: &&Decoded| {
+                let endbr = decoded.instruction.mnemonic() == Mnemonic::Endbr64;
+                endbr || entry && stays_first(routine, decoded)
+            };
+            let stand = instructions.iter().take_while(stays);
+            // Nothing is between these: any of them will do.
+            let chosen = { stand }.find(|decoded| stands_at(plan, one, decoded.at()));
+            let first = instructions.iter().find(|decoded| !stays(decoded));
+            chosen
+                .or(first)
+                .map_or(behind, |first| Event::At(Addr(first.at())))
+        }
+        HookType::Post if terminates(routine, last) => Event::At(Addr(last.at())),
+        HookType::Post => behind,
+        HookType::Taken | HookType::Untaken => way_out(routine, last, one.id.hook)?,
+    };
+    if event == behind && faults_to(routine, last, span.end) {
+        let why = "its last instruction may also fault and go on where the next block begins";
+        return Err((Addr(last.at()), why.into()));
+    }
+    let ways = ways_from(routine, last);
+    let by_ways = event == Event::At(Addr(last.at()))
+        && one.id.hook == HookType::Post
+        && !ways.is_empty()
+        && one.points.iter().all(|(site, point)| match *point {
+            Point::On(edge) => edge.from.0 == last.at(),
+            Point::Entry => plan.sites.get(site.0 as usize).is_some_and(|site| {
+                let start = site.displaced.start;
+                start.0 != last.at() && ways.contains(&start)
+            }),
+            Point::Before(_) => false,
+        });
+    let returns = last.instruction.flow_control() == FlowControl::Return
+        || routine.is_return(last.instruction.near_branch_target());
+    if inputs(one).any(|input| input == Input::Returned)
+        && !(one.id.hook == HookType::Post && returns)
+    {
+        let why = "what the function returns is not known here";
+        return Err((Addr(last.at()), why.into()));
+    }
+    let entry = one.id.hook == HookType::Pre && span.start == routine.span.start;
+    let comes_back = routine.targets.contains(&routine.span.start.0);
+    if inputs(one).any(is_stacked) && (!entry || comes_back) {
+        let why = "where arguments on the stack are is known only where the function is entered";
+        return Err((span.start, why.into()));
+    }
+    if let Some(register) = arguments(one) {
+        let (point, behind) = match event {
+            Event::At(at) if !by_ways => (at.0, Mask::NONE),
+            _ => (last.at(), last.changes),
+        };
+        let changed = changed.before(routine, point).union(behind);
+        let intact = changed.0 & register.0 == 0;
+        if !intact {
+            let why = "the argument it samples may have changed since the function's entry";
+            return Err((Addr(last.at()), why.into()));
+        }
+    }
+    if by_ways {
+        let from = Addr(last.at());
+        let events = ways.into_iter().map(|to| Event::On(Edge { from, to }));
+        return Ok(events.collect());
+    }
+    Ok(vec![event])
+}
+
+/// One of the two ways that a branch leads.
+fn way_out(routine: &Routine, last: &Decoded, hook: HookType) -> Result<Event, (Addr, String)> {
+    let runs_on = Addr(last.end());
+    let mut ways = ways_from(routine, last);
+    let may_run_on = ways.remove(&runs_on);
+    let (Some(jumps_to), true) = (ways.pop_first().filter(|_| ways.is_empty()), may_run_on) else {
+        let why = "it is of a branch, and its block does not end with one that has two ways";
+        return Err((Addr(last.at()), why.into()));
+    };
+    let to = if hook == HookType::Taken {
+        jumps_to
+    } else {
+        runs_on
+    };
+    let from = Addr(last.at());
+    Ok(Event::On(Edge { from, to }))
+}
+
+/// Where a conditional branch, a jump or a static key may lead.
+fn ways_from(routine: &Routine, decoded: &Decoded) -> BTreeSet<Addr> {
+    let key = routine
+        .sites_in(decoded.span())
+        .find(|site| site.kind == SiteKind::StaticKey);
+    let near = decoded.instruction.is_jcc_short_or_near()
+        || decoded.instruction.is_jmp_short_or_near()
+        || decoded.instruction.is_loop()
+        || decoded.instruction.is_loopcc()
+        || decoded.instruction.is_jcx_short();
+    let mut ways = BTreeSet::new();
+    if near || key.is_some() {
+        ways.extend(decoded.runs_on.then_some(Addr(decoded.end())));
+        ways.extend(near.then_some(Addr(decoded.instruction.near_branch_target())));
+        ways.extend(key.and_then(|key| key.target));
+    }
+    ways
+}
+
+/// Whether one of an instrument's points is before the instruction at `at`.
+fn stands_at(plan: &Plan, one: &PlannedInstrument, at: u64) -> bool {
+    one.points.iter().any(|(site, point)| match *point {
+        Point::Entry => plan
+            .sites
+            .get(site.0 as usize)
+            .is_some_and(|site| site.displaced.start.0 == at && site.splice != Splice::Tracer),
+        Point::Before(before) => before.0 == at,
+        Point::On(_) => false,
+    })
+}
+
+fn faults_to(routine: &Routine, decoded: &Decoded, to: Addr) -> bool {
+    routine
+        .sites_in(decoded.span())
+        .any(|site| matches!(site.kind, SiteKind::Exception { .. }) && site.target == Some(to))
+}
+
+/// `endbr64`, the nop of four bytes that it becomes where no indirect branch leads, and the tracer's
+/// bytes stand before any pre-hook of the function's entry.
+fn stays_first(routine: &Routine, decoded: &Decoded) -> bool {
+    let sealed = decoded.instruction.mnemonic() == Mnemonic::Nop && decoded.instruction.len() == 4;
+    sealed
+        || decoded.instruction.mnemonic() == Mnemonic::Endbr64
+        || routine
+            .sites_in(decoded.span())
+            .any(|site| site.kind == SiteKind::Ftrace)
+}
+
+/// Control comes in at the first instruction only, and leaves at the last only.
+fn is_straight(
+    routine: &Routine,
+    span: Span,
+    instructions: &[Decoded],
+) -> Result<(), (Addr, String)> {
+    let inside = span.start.0.saturating_add(1)..span.end.0;
+    if let Some(&at) = routine.targets.range(inside).next() {
+        return Err((
+            Addr(at),
+            "control may come into the middle of its block here".into(),
+        ));
+    }
+    let before_last = instructions
+        .split_last()
+        .map_or(&[][..], |(_, before)| before);
+    match before_last
+        .iter()
+        .find(|decoded| terminates(routine, decoded))
+    {
+        Some(decoded) => Err((
+            Addr(decoded.at()),
+            "control may leave the middle of its block here".into(),
+        )),
+        None => Ok(()),
+    }
+}
+
+/// Whether a block ends with the instruction, and not merely behind it. A trap that goes on, and an
+/// interrupt, do not end one.
+fn terminates(routine: &Routine, decoded: &Decoded) -> bool {
+    let key = routine
+        .sites_in(decoded.span())
+        .any(|site| site.kind == SiteKind::StaticKey);
+    let never_returns = decoded.is_call() && !decoded.runs_on;
+    let comes_back = decoded.runs_on
+        && matches!(
+            decoded.instruction.flow_control(),
+            FlowControl::Exception | FlowControl::Interrupt
+        );
+    key || never_returns || decoded.is_branch() && !comes_back
+}

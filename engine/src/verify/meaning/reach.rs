@@ -1,0 +1,251 @@
+//! The ways that control takes through one function, by the text and by patches, with what runs on them.
+
+use super::state::{Meaning, Want};
+use crate::placement::{Edge, Point, Splice};
+use crate::plan::Patch;
+use crate::verify::hash::{Map, Set};
+use crate::verify::text::routine::Routine;
+use crate::{Addr, InstrumentId};
+
+/// What is asked of an edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Asked {
+    /// All that are hit run, and no others.
+    Exactly,
+    /// No others run.
+    AtMost,
+}
+
+/// A look at a function.
+pub(crate) struct Reach<'a> {
+    meaning: &'a Meaning<'a>,
+    routine: &'a Routine,
+    want: &'a Want,
+    asked: Asked,
+    /// Sites that lead elsewhere than they do now.
+    other: &'a Map<usize, Option<usize>>,
+    /// Instructions of the text that are run.
+    seen: Vec<bool>,
+    to_do: Vec<usize>,
+    /// Sites whose patches are run.
+    entered: Set<usize>,
+    wrong: Vec<(Addr, String)>,
+}
+
+impl<'a> Reach<'a> {
+    /// Where in the function something else runs than should, and why.
+    pub(crate) fn of(
+        meaning: &'a Meaning<'a>,
+        function: Addr,
+        want: &'a Want,
+        asked: Asked,
+        other: &'a Map<usize, Option<usize>>,
+    ) -> Vec<(Addr, String)> {
+        let Some((routine, _)) = meaning.originals.around(function.0) else {
+            return Vec::new();
+        };
+        let mut reach = Self {
+            meaning,
+            routine,
+            want,
+            asked,
+            other,
+            seen: vec![false; routine.instructions.len()],
+            to_do: Vec::new(),
+            entered: Set::default(),
+            wrong: Vec::new(),
+        };
+        reach.ways_in();
+        while let Some(index) = reach.to_do.pop() {
+            reach.step(index);
+        }
+        reach.wrong
+    }
+
+    /// What a site leads to now.
+    fn patch(&self, site: usize) -> Option<&'a Patch> {
+        let placed = match self.other.get(&site) {
+            Some(other) => *other,
+            None => self.meaning.placed(site),
+        };
+        self.meaning.plan.patches.get(placed?)
+    }
+
+    /// The site in place that begins at `at`.
+    fn site_at(&self, at: u64) -> Option<(usize, &'a Patch)> {
+        let site = *self.meaning.by_start.get(&at)?;
+        Some((site, self.patch(site)?))
+    }
+
+    fn is_tracers(&self, site: usize) -> bool {
+        let site = self.meaning.plan.sites.get(site);
+        site.is_some_and(|site| site.splice == Splice::Tracer)
+    }
+
+    /// What runs when control comes to `at` by the text. The tracer's list runs behind its bytes.
+    fn entry(&self, at: u64) -> &'a [InstrumentId] {
+        match self.site_at(at) {
+            Some((site, patch)) if !self.is_tracers(site) => Meaning::list(patch, Point::Entry),
+            _ => &[],
+        }
+    }
+
+    /// Whether the instruction at `at` is not run where it stands.
+    fn is_displaced(&self, at: Addr) -> bool {
+        let sites = &self.meaning.plan.sites;
+        let behind = sites.partition_point(|site| site.displaced.start <= at);
+        behind.checked_sub(1).is_some_and(|site| {
+            sites
+                .get(site)
+                .is_some_and(|site| site.displaced.contains(at))
+                && self.patch(site).is_some()
+        })
+    }
+
+    /// Where control comes from elsewhere.
+    fn ways_in(&mut self) {
+        let routine = self.routine;
+        let image = self.meaning.originals.image;
+        let part = image
+            .function_at(routine.span.start)
+            .is_some_and(crate::image::Function::is_part);
+        let start = (!part).then_some(routine.span.start);
+        for &at in image.pointed_at(routine.span).iter().chain(&start) {
+            self.by_text(None, at.0);
+        }
+        for branch in image.branches_into(routine.span) {
+            if !self.is_displaced(branch.source) {
+                self.by_text(Some(branch.source.0), branch.target.0);
+            }
+        }
+        // Assembly may run on into the next function.
+        let outside: Vec<Edge> = (self.want.on.keys().copied())
+            .filter(|edge| !routine.span.contains(edge.from) && routine.span.contains(edge.to))
+            .collect();
+        for edge in outside {
+            if !self.is_displaced(edge.from) {
+                self.by_text(Some(edge.from.0), edge.to.0);
+            }
+        }
+        for &site in self.meaning.sites_into(routine.span.start) {
+            let foreign = self.meaning.plan.sites.get(site);
+            let foreign = foreign.is_some_and(|site| !routine.span.contains(site.displaced.start));
+            if let Some(patch) = self.patch(site).filter(|_| foreign) {
+                self.run(site, patch);
+            }
+        }
+    }
+
+    /// Control takes an edge in the text; nobody knows where from, perhaps.
+    fn by_text(&mut self, from: Option<u64>, to: u64) {
+        self.owes(from, to, [self.entry(to), &[], &[]]);
+        self.arrive(to);
+    }
+
+    /// Control is at `to` in the text.
+    fn arrive(&mut self, to: u64) {
+        if !self.routine.span.contains(Addr(to)) {
+            return;
+        }
+        if let Some((site, patch)) = self.site_at(to) {
+            return self.run(site, patch);
+        }
+        let Some(index) = self.routine.index(to) else {
+            let why = "control comes into the middle of an instruction";
+            self.wrong.push((Addr(to), why.into()));
+            return;
+        };
+        if let Some(seen) = self.seen.get_mut(index)
+            && !*seen
+        {
+            *seen = true;
+            self.to_do.push(index);
+        }
+    }
+
+    /// The instruction runs where it stands.
+    fn step(&mut self, index: usize) {
+        let Some(decoded) = self.routine.instructions.get(index) else {
+            return;
+        };
+        if decoded.runs_on {
+            self.by_text(Some(decoded.at()), decoded.end());
+        }
+        for &to in &decoded.leads_to {
+            self.by_text(Some(decoded.at()), to);
+        }
+    }
+
+    /// A site's patch runs: every edge it takes.
+    fn run(&mut self, site: usize, patch: &'a Patch) {
+        if !self.entered.insert(site) {
+            return;
+        }
+        let Some(facts) = self.meaning.facts.get(site) else {
+            return;
+        };
+        let start = self.meaning.plan.sites.get(site);
+        let start = start.map_or(Addr(0), |site| site.displaced.start);
+        for &(edge, leaves) in &facts.edges {
+            let before = if self.is_tracers(site) && edge.from == start {
+                Meaning::list(patch, Point::Entry)
+            } else {
+                &[]
+            };
+            let behind = if leaves {
+                self.entry(edge.to.0)
+            } else {
+                Meaning::list(patch, Point::Before(edge.to))
+            };
+            let on = Meaning::list(patch, Point::On(edge));
+            self.owes(Some(edge.from.0), edge.to.0, [before, on, behind]);
+            if leaves {
+                self.arrive(edge.to.0);
+            }
+        }
+        for &call in &facts.calls {
+            let call = self.meaning.originals.instruction(call);
+            if let Some((_, call)) = call.filter(|(_, call)| call.runs_on) {
+                self.by_text(Some(call.at()), call.end());
+            }
+        }
+    }
+
+    /// Compares what runs on an edge with what should.
+    fn owes(&mut self, from: Option<u64>, to: u64, runs: [&[InstrumentId]; 3]) {
+        if !self.routine.span.contains(Addr(to)) {
+            return;
+        }
+        let on = from.and_then(|from| {
+            self.want.on.get(&Edge {
+                from: Addr(from),
+                to: Addr(to),
+            })
+        });
+        let at = self.want.at.get(&to);
+        let runs = runs.iter().copied().flatten();
+        let mut want = on.into_iter().chain(at).flatten();
+        let right = match self.asked {
+            Asked::Exactly => runs.clone().eq(want.clone()),
+            Asked::AtMost => { runs.clone() }.all(|id| want.any(|wanted| wanted == id)),
+        };
+        if !right {
+            let names = |ids: Vec<&InstrumentId>| {
+                let names: Vec<String> = ids.iter().map(|id| id.to_string()).collect();
+                if names.is_empty() {
+                    "none".to_owned()
+                } else {
+                    names.join(", ")
+                }
+            };
+            let from = from.map_or_else(|| "elsewhere".into(), |from| Addr(from).to_string());
+            let want = on.into_iter().chain(at).flatten().collect();
+            let why = format!(
+                "when control comes from {from}, instruments {} run, and it hits {}",
+                names(runs.collect()),
+                names(want)
+            );
+            self.wrong.push((Addr(to), why));
+        }
+    }
+}

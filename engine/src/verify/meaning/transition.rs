@@ -1,0 +1,171 @@
+//! What is counted while a batch is being carried out.
+
+use std::collections::BTreeSet;
+
+use super::reach::{Asked, Reach};
+use super::state::{Change, Meaning, Want};
+use crate::Addr;
+use crate::placement::{Point, SiteIndex, Splice};
+use crate::verify::hash::Map;
+
+/// What a batch writes, by site.
+pub(crate) struct Written<'b> {
+    /// Sites that get an `int3` before anything is written, with the patch that it leads to; sorted.
+    staged: Vec<(usize, usize)>,
+    changes: &'b [Change],
+    /// Sites, and which changes are theirs, in order; sorted.
+    by_site: Vec<(usize, usize)>,
+}
+
+/// Those of a site.
+fn of(all: &[(usize, usize)], site: usize) -> impl Iterator<Item = (usize, usize)> {
+    let first = all.partition_point(|(known, _)| *known < site);
+    let rest = all.get(first..).unwrap_or_default().iter().copied();
+    rest.take_while(move |(known, _)| *known == site)
+}
+
+impl<'b> Written<'b> {
+    pub(crate) fn new(staged: &[(SiteIndex, usize)], changes: &'b [Change]) -> Self {
+        let staged = staged.iter();
+        let mut staged: Vec<_> = staged
+            .map(|&(site, patch)| (site.0 as usize, patch))
+            .collect();
+        staged.sort_unstable();
+        let numbered = changes.iter().zip(0..);
+        let mut by_site: Vec<(usize, usize)> = numbered
+            .map(|(change, number)| (change.site.0 as usize, number))
+            .collect();
+        by_site.sort_unstable();
+        Self {
+            staged,
+            changes,
+            by_site,
+        }
+    }
+
+    fn staged(&self, site: usize) -> impl Iterator<Item = (usize, usize)> {
+        of(&self.staged, site)
+    }
+
+    /// The changes of a site, and which of all they are.
+    fn changes(&self, site: usize) -> impl Iterator<Item = (usize, &'b Change)> {
+        let numbers = of(&self.by_site, site);
+        numbers.filter_map(|(_, number)| Some((number, self.changes.get(number)?)))
+    }
+}
+
+impl Meaning<'_> {
+    /// Sites of a function that count arrivals by some ways only, and so not without others in place.
+    pub(crate) fn conditional(
+        &self,
+        function: Addr,
+        written: &Written<'_>,
+        want: &Want,
+    ) -> BTreeSet<usize> {
+        let mut conditional = BTreeSet::new();
+        let mut look = |site: usize, patch: usize| {
+            let (Some(known), Some(patch)) =
+                (self.plan.sites.get(site), self.plan.patches.get(patch))
+            else {
+                return;
+            };
+            let always = want.at.get(&known.displaced.start.0);
+            let always = always.map_or(&[][..], Vec::as_slice);
+            let list = Self::list(patch, Point::Entry);
+            if known.splice != Splice::Tracer && list.iter().any(|id| !always.contains(id)) {
+                conditional.insert(site);
+            }
+        };
+        let span = self.originals.around(function.0).map(|(own, _)| own.span);
+        let own = |site: &usize| {
+            self.plan
+                .sites
+                .get(*site)
+                .is_some_and(|site| span.is_some_and(|span| span.contains(site.displaced.start)))
+        };
+        for site in self.sites_into(function).iter().copied().filter(own) {
+            let staged = written.staged(site).map(|(_, detour)| detour);
+            let changes = written.changes(site);
+            let changed = changes.flat_map(|(_, change)| [change.before, change.after]);
+            let patches = staged.chain(changed.flatten()).chain(self.placed(site));
+            for patch in patches {
+                look(site, patch);
+            }
+        }
+        conditional
+    }
+
+    /// While a batch is carried out, hits may be missed, but none may be counted that is none.
+    pub(crate) fn meanwhile(
+        &self,
+        function: Addr,
+        written: &Written<'_>,
+        want: &Want,
+        early: &BTreeSet<usize>,
+    ) -> Vec<(Addr, String)> {
+        let into = self.sites_into(function);
+        let concerned = into.iter().flat_map(|&site| written.changes(site));
+        let mut concerned: Vec<(usize, &Change)> = concerned.collect();
+        concerned.sort_unstable_by_key(|(number, _)| *number);
+        let concerned: Vec<&Change> = concerned.into_iter().map(|(_, change)| change).collect();
+        let mut other: Map<usize, Option<usize>> = Map::default();
+        for change in concerned.iter().rev() {
+            other.insert(change.site.0 as usize, change.before);
+        }
+        let mut wrong = Vec::new();
+        let mut look = |other: &Map<usize, Option<usize>>| {
+            if wrong.is_empty() {
+                wrong = Reach::of(self, function, want, Asked::AtMost, other);
+            }
+        };
+        // Threads that are on their way past others of the batch may come to the first int3.
+        for &site in early {
+            for (_, detour) in written.staged(site) {
+                let mut other = other.clone();
+                other.insert(site, Some(detour));
+                look(&other);
+            }
+        }
+        // Within a rank the order says nothing.
+        let key = |change: &&Change| (change.after.is_none(), change.rank);
+        for group in concerned.chunk_by(|a, b| key(a) == key(b)) {
+            let counts = |change: &&&Change| early.contains(&(change.site.0 as usize));
+            for change in group
+                .iter()
+                .filter(counts)
+                .filter(|one| one.after.is_some())
+            {
+                let mut other = other.clone();
+                other.insert(change.site.0 as usize, change.after);
+                look(&other);
+            }
+            let others = group.iter().filter(|change| !counts(change));
+            for change in others.filter(|one| one.after.is_none()) {
+                other.insert(change.site.0 as usize, change.after);
+            }
+            look(&other);
+            for change in group {
+                other.insert(change.site.0 as usize, change.after);
+            }
+            look(&other);
+        }
+        // The sites it says it needs, and what these need, are all it needs: only these have been waited for.
+        for &site in early.iter().filter(|&&site| self.placed(site).is_some()) {
+            let mut alone: Map<usize, Option<usize>> =
+                into.iter().map(|&site| (site, None)).collect();
+            let mut to_do = vec![site];
+            while let Some(site) = to_do.pop() {
+                let placed = self.placed(site);
+                if alone.insert(site, placed).flatten().is_some() {
+                    continue;
+                }
+                let patch = placed.and_then(|at| self.plan.patches.get(at));
+                let ids = patch.map_or(&[][..], |patch| Self::list(patch, Point::Entry));
+                let ones = ids.iter().filter_map(|id| self.by_id.get(id));
+                to_do.extend(ones.flat_map(|one| &one.needs).map(|need| need.0 as usize));
+            }
+            look(&alone);
+        }
+        wrong
+    }
+}

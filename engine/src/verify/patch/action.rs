@@ -1,0 +1,386 @@
+//! What a probe in the language may do, step by step: its tests first, then each action in order, with
+//! the values that the program means.
+
+use gilk_instruments::program::{Action, ActionKind, Aggregate, AggregateKind, Probe};
+
+use super::hit::{Hit, Progress, Stage, Step};
+use super::program::{Context, has_tests, known, steps};
+use super::state::{RAX, State};
+use crate::layout::CounterSlot;
+use crate::patch::Home;
+use crate::verify::symbolic::atom::{Atom, Key, Value};
+
+/// A write to a word of memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Write {
+    /// Whether it is relative to gs.
+    pub(crate) gs: bool,
+    pub(crate) address: Value,
+    /// What is written, or added.
+    pub(crate) value: Value,
+    pub(crate) adds: bool,
+    /// Whether no other CPU comes between.
+    pub(crate) locked: bool,
+}
+
+impl<'a> Hit<'a> {
+    pub(crate) fn probe(&self) -> Option<&'a Probe> {
+        self.expected.probe.as_deref()?.probe()
+    }
+
+    /// The action whose turn it is.
+    pub(crate) fn action(&self, progress: Progress) -> Option<&'a Action> {
+        let probe = self.probe()?;
+        let step = usize::from(progress.steps);
+        let action = step.checked_sub(usize::from(has_tests(probe)))?;
+        probe.actions.get(action)
+    }
+
+    pub(crate) fn is_sampling(&self, progress: Progress) -> bool {
+        let action = self.action(progress);
+        action.is_some_and(|action| matches!(action.kind, ActionKind::Sample(_)))
+    }
+
+    pub(crate) fn place(&self, progress: Progress, state: &State) -> Option<Context<'a>> {
+        let step = progress.steps;
+        let clock = state.clock.filter(|(read, _)| *read == step);
+        Some(Context {
+            probed: self.expected.probe.as_deref()?,
+            id: self.expected.id,
+            layout: self.layout,
+            step,
+            clock: clock.map(|(_, tsc)| tsc),
+        })
+    }
+
+    /// The step is done: the next one, or the end.
+    pub(crate) fn next(&self, progress: Progress) -> Option<Progress> {
+        let next = Progress {
+            stage: Stage::Nothing,
+            cleared: false,
+            steps: progress.steps.saturating_add(1),
+        };
+        let all = self.probe().map_or(0, steps);
+        (usize::from(next.steps) < all).then_some(next)
+    }
+
+    /// After a branch: tests may be decided, and so may be whether a larger value was kept before.
+    pub(crate) fn decide(&mut self, progress: Progress, state: &State) -> Option<Progress> {
+        let (Some(probe), Some(place)) = (self.probe(), self.place(progress, state)) else {
+            return Some(progress);
+        };
+        if progress.steps == 0
+            && has_tests(probe)
+            && let Some(predicate) = &probe.predicate
+        {
+            return match place.holds(self.values, predicate, state) {
+                Some(true) => self.next(progress),
+                Some(false) => None,
+                None => Some(progress),
+            };
+        }
+        if progress.stage == Stage::Counted
+            && let Some((aggregate, _, Some(value))) = self.aggregated(progress, state)
+            && let Some(less) = self.is_larger(aggregate, value, state)
+            && known(self.values, less, state) == Some(false)
+        {
+            return self.next(progress);
+        }
+        Some(progress)
+    }
+
+    /// The aggregate of the step, its first word, and the value that goes into it.
+    fn aggregated(
+        &mut self,
+        progress: Progress,
+        state: &State,
+    ) -> Option<(&'a Aggregate, CounterSlot, Option<Value>)> {
+        let place = self.place(progress, state)?;
+        let ActionKind::Update(id, expr) = &self.action(progress)?.kind else {
+            return None;
+        };
+        let (aggregate, first) = place.probed.aggregate(*id)?;
+        let value = expr.as_ref().map(|expr| place.value(self.values, expr));
+        Some((aggregate, first, value))
+    }
+
+    /// For an aggregate that keeps the largest value, whether what was read of it is less.
+    fn is_larger(&mut self, aggregate: &Aggregate, value: Value, state: &State) -> Option<Value> {
+        let kept = state.register(RAX);
+        let keeps = matches!(aggregate.kind, AggregateKind::Min | AggregateKind::Max);
+        let read = matches!(self.values.as_atom(kept), Some(Atom::Largest(_)));
+        let value = self.values.compared(aggregate, value);
+        (keeps && read).then(|| self.values.less(false, kept, value))
+    }
+
+    /// The word of the step's aggregate that keeps the largest value.
+    pub(crate) fn largest(&mut self, progress: Progress, state: &State) -> Option<u64> {
+        let (aggregate, first, _) = self.aggregated(progress, state)?;
+        let keeps = matches!(aggregate.kind, AggregateKind::Min | AggregateKind::Max);
+        let counted = progress.stage == Stage::Counted;
+        (keeps && counted).then(|| self.word(first, 1)).flatten()
+    }
+
+    /// `cmpxchg` of such a word.
+    pub(crate) fn raise(
+        &mut self,
+        progress: Progress,
+        (word, old, new): (u64, Value, Value),
+        state: &State,
+    ) -> Step {
+        if self.largest(progress, state) != Some(word) {
+            return Err("cmpxchg may only move the ring's head, or a largest value".into());
+        }
+        let aggregated = self.aggregated(progress, state);
+        let Some((aggregate, _, Some(value))) = aggregated else {
+            return Err("it keeps a value that its program has not".into());
+        };
+        let compared = self.values.compared(aggregate, value);
+        let larger = self.is_larger(aggregate, value, state);
+        let larger = larger.and_then(|larger| known(self.values, larger, state));
+        if old != state.register(RAX) || compared.is_unknown() || compared != new {
+            return Err("what it keeps is not the value of its program".into());
+        }
+        if larger != Some(true) {
+            return Err("it keeps a value that may not be larger than the one there".into());
+        }
+        Ok(Some(Progress {
+            stage: Stage::Raising,
+            ..progress
+        }))
+    }
+
+    fn word(&self, first: CounterSlot, further: u32) -> Option<u64> {
+        let slot = CounterSlot {
+            slot: first.slot.checked_add(further)?,
+            ..first
+        };
+        self.layout.counter(slot).map(|word| word.0)
+    }
+
+    /// Whether a sampled value is what the program means, with the time of the sample as its clock or
+    /// one that was read before.
+    pub(crate) fn is_sampled(
+        &mut self,
+        progress: Progress,
+        stored: Value,
+        tsc: Value,
+        state: &State,
+    ) -> bool {
+        let (Some(place), Some(action)) = (self.place(progress, state), self.action(progress))
+        else {
+            return false;
+        };
+        let ActionKind::Sample(expr) = &action.kind else {
+            return false;
+        };
+        [Some(tsc), place.clock].into_iter().flatten().any(|tsc| {
+            let clock = Some(tsc);
+            let meant = Context { clock, ..place }.value(self.values, expr);
+            !meant.is_unknown() && meant == stored
+        })
+    }
+
+    /// A word is written outside of a sample's slot.
+    pub(crate) fn write(&mut self, progress: Progress, write: Write, state: &State) -> Step {
+        let (Some(place), Some(action)) = (self.place(progress, state), self.action(progress))
+        else {
+            return Err("it writes before its predicate is known to hold".into());
+        };
+        if progress.stage == Stage::Full {
+            let slot = place.probed.homes.no_room;
+            let word = slot.and_then(|slot| self.word(slot, 0));
+            let right = write.gs
+                && write.adds
+                && word.is_some()
+                && self.values.as_constant(write.address) == word
+                && self.not_zero(progress, state) == Some(write.value);
+            return if right {
+                Ok(self.next(progress))
+            } else {
+                Err(
+                    "what finds no room, and is not 0, is counted by one in a word of its own"
+                        .into(),
+                )
+            };
+        }
+        match &action.kind {
+            ActionKind::Sample(_) => Err("it writes outside of the slot of its sample".into()),
+            ActionKind::Store(id, expr) | ActionKind::Add(id, expr) => {
+                let adds = matches!(action.kind, ActionKind::Add(..));
+                let value = place.value(self.values, expr);
+                let home = place.probed.home(*id);
+                if value.is_unknown() {
+                    return Err("what it computes cannot be told".into());
+                }
+                if home.and_then(Key::of).is_some() {
+                    return if write.gs || write.adds {
+                        Err("it writes outside of the table of timers".into())
+                    } else {
+                        self.keep(progress, write.address, write.value, state)
+                    };
+                }
+                let right = match home {
+                    Some(Home::Cpu(slot)) => {
+                        let word = self.word(slot, 0);
+                        write.gs && word.is_some() && self.values.as_constant(write.address) == word
+                    }
+                    Some(Home::Shared(slot)) => {
+                        let word = self.layout.shared(slot).map(|word| word.0);
+                        let whole = write.locked || !adds;
+                        !write.gs
+                            && whole
+                            && word.is_some()
+                            && self.values.as_constant(write.address) == word
+                    }
+                    _ => false,
+                };
+                if !right || write.adds != adds {
+                    return Err("it writes to a word that is not its variable's".into());
+                }
+                if write.value != value {
+                    return Err("what it stores or adds is not the value of its program".into());
+                }
+                Ok(self.next(progress))
+            }
+            ActionKind::Update(..) => self.update(progress, write, state),
+        }
+    }
+
+    fn update(&mut self, progress: Progress, write: Write, state: &State) -> Step {
+        let Some((aggregate, first, value)) = self.aggregated(progress, state) else {
+            return Err("its program has no such aggregate".into());
+        };
+        if !write.gs || !write.adds {
+            return Err("words of aggregates are added to, by each CPU to its own".into());
+        }
+        let one = self.values.constant(1);
+        let counted = progress.stage == Stage::Counted;
+        let (word, amount, next) = match (aggregate.kind, value) {
+            (AggregateKind::Count, _) => (self.word(first, 0), one, None),
+            (AggregateKind::Sum, Some(value)) => (self.word(first, 0), value, None),
+            (AggregateKind::Average, Some(value)) if counted => (self.word(first, 1), value, None),
+            (AggregateKind::Average | AggregateKind::Min | AggregateKind::Max, Some(_))
+                if !counted =>
+            {
+                (self.word(first, 0), one, Some(Stage::Counted))
+            }
+            (AggregateKind::Log2 | AggregateKind::Linear { .. }, Some(value)) => {
+                let place = self.values.bucket(aggregate, value);
+                let place = self.values.scale(place, 8);
+                let base = self.word(first, 0).unwrap_or_default();
+                let base = self.values.constant(base);
+                let bucket = self.values.add(base, place);
+                let last = aggregate.words().saturating_sub(1);
+                return if bucket.is_unknown() || bucket != write.address || write.value != one {
+                    Err("it counts in another bucket than its value's".into())
+                } else if self.word(first, last).is_none() {
+                    Err("its histogram does not fit its bank".into())
+                } else {
+                    Ok(self.next(progress))
+                };
+            }
+            (AggregateKind::Values { room_log2 }, Some(value)) => {
+                return self.tally(progress, write, (aggregate, first, room_log2), value);
+            }
+            _ => (None, one, None),
+        };
+        if word.is_none() || self.values.as_constant(write.address) != word {
+            return Err("it adds to a word that is not its aggregate's".into());
+        }
+        if amount.is_unknown() || amount != write.value {
+            return Err("what it adds is not the value of its program".into());
+        }
+        Ok(match next {
+            Some(stage) => Some(Progress { stage, ..progress }),
+            None => self.next(progress),
+        })
+    }
+
+    /// A part of a value goes into one of its two buckets: each part of the first, then of the second.
+    fn tally(
+        &mut self,
+        progress: Progress,
+        write: Write,
+        (aggregate, first, room_log2): (&Aggregate, CounterSlot, u32),
+        value: Value,
+    ) -> Step {
+        let done = match progress.stage {
+            Stage::Tallied(done) => done,
+            _ => 0,
+        };
+        let sums = Aggregate::SUMS;
+        let (table, sum) = (u32::from(done) / sums, u32::from(done) % sums);
+        let half_log2 = room_log2.saturating_sub(1);
+        let factor = Aggregate::FACTORS.get(table as usize).copied();
+        let factor = self.values.constant(factor.unwrap_or_default());
+        let hashed = self.values.mul(value, factor);
+        let place = match half_log2 {
+            0 => self.values.constant(0),
+            _ => self.values.shr(hashed, 64 - half_log2),
+        };
+        let further = (table << half_log2) + (sum << room_log2);
+        let word = self.word(first, further);
+        let last = aggregate.words().saturating_sub(1);
+        if word.is_none() || self.word(first, last).is_none() {
+            return Err("its table of values does not fit its bank".into());
+        }
+        let base = self.values.constant(word.unwrap_or_default());
+        let offset = self.values.scale(place, 8);
+        let address = self.values.add(base, offset);
+        let part = match sum {
+            0 => self.values.constant(1),
+            1 => self.values.extend(value, 32, false),
+            2 => self.values.shr(value, 32),
+            _ => {
+                let shifted = self.values.shr(value, Aggregate::MIXED);
+                let mixed = self.values.xor(shifted, value);
+                self.values.mul(mixed, mixed)
+            }
+        };
+        if address.is_unknown() || address != write.address {
+            return Err("it adds to another bucket than its value's".into());
+        }
+        if part.is_unknown() || part != write.value {
+            return Err("what it adds is not the part of the value whose turn it is".into());
+        }
+        let done = done.saturating_add(1);
+        if u32::from(done) == 2 * sums {
+            return Ok(self.next(progress));
+        }
+        Ok(Some(Progress {
+            stage: Stage::Tallied(done),
+            ..progress
+        }))
+    }
+
+    /// What a conditional move out of the table of timers gives: the value of the running task, if the
+    /// entry is found to be its own, else 0.
+    pub(crate) fn kept(&mut self, equal: Option<Value>, yes: Value, no: Value) -> Option<Key> {
+        let probed = self.expected.probe.as_deref()?;
+        if self.values.as_constant(no) != Some(0) {
+            return None;
+        }
+        let difference = equal?;
+        let mut keys = probed.homes.variables.iter().copied().filter_map(Key::of);
+        keys.find(|&key| match self.owner_by(key, difference) {
+            Some((entry, _)) if self.is_kept_in(yes, entry) => {
+                self.entries.push((key, entry));
+                true
+            }
+            _ => false,
+        })
+    }
+}
+
+/// The difference that a comparison found to be zero, or not.
+pub(crate) fn difference(
+    values: &mut crate::verify::symbolic::value::Values,
+    compare: super::state::Compare,
+) -> Option<Value> {
+    match compare {
+        super::state::Compare::Unknown => None,
+        super::state::Compare::Of(a, b) => Some(values.xor(a, b)),
+        super::state::Compare::Zero(value) | super::state::Compare::OnlyZero(value) => Some(value),
+    }
+}

@@ -1,0 +1,381 @@
+//! Instructions that only programs in the language have: what they compute, read and add to.
+
+use gilk_instruments::Program;
+use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
+
+use super::action::{Write, difference};
+use super::hit::{Hit, Progress};
+use super::location;
+use super::machine::Machine;
+use super::operands::{is_wide, not_allowed};
+use super::state::{Compare, RAX, RDX, State};
+use crate::patch::Home;
+use crate::verify::symbolic::atom::{Atom, Op, Source, Value};
+
+impl Machine<'_> {
+    /// Only what all CPUs share is locked: words, and entries of the table of timers.
+    pub(crate) fn may_lock(&self, instruction: &Instruction) -> bool {
+        let word = matches!(instruction.mnemonic(), Mnemonic::Add | Mnemonic::Inc);
+        let entry = instruction.mnemonic() == Mnemonic::Cmpxchg;
+        (entry || word && self.program().is_some()) && instruction.memory_segment() != Register::GS
+    }
+
+    /// The stack pointer of the original code and so many bytes, as `lea` gives it from our own.
+    pub(crate) fn stack_address(
+        &mut self,
+        instruction: &Instruction,
+        state: &State,
+    ) -> Option<Value> {
+        self.program()?;
+        let plain = instruction.memory_base() == Register::RSP
+            && instruction.memory_index() == Register::None;
+        let pushed = u64::try_from(state.stack.len()).ok()?.checked_mul(8)?;
+        let offset = instruction.memory_displacement64().wrapping_sub(pushed);
+        let stack = self.values.atom(Atom::Stack);
+        let offset = self.values.constant(offset);
+        plain.then(|| self.values.add(stack, offset))
+    }
+
+    /// What a condition says of the flags: a truth, or unknown.
+    pub(crate) fn truth(&mut self, condition: ConditionCode, compare: Compare) -> Value {
+        let values = &mut self.values;
+        let zero = values.constant(0);
+        let (truth, holds) = match (condition, compare) {
+            (ConditionCode::e, Compare::Of(a, b)) => (values.equal(a, b), true),
+            (ConditionCode::ne, Compare::Of(a, b)) => (values.equal(a, b), false),
+            (ConditionCode::b, Compare::Of(a, b)) => (values.less(false, a, b), true),
+            (ConditionCode::ae, Compare::Of(a, b)) => (values.less(false, a, b), false),
+            (ConditionCode::a, Compare::Of(a, b)) => (values.less(false, b, a), true),
+            (ConditionCode::be, Compare::Of(a, b)) => (values.less(false, b, a), false),
+            (ConditionCode::l, Compare::Of(a, b)) => (values.less(true, a, b), true),
+            (ConditionCode::ge, Compare::Of(a, b)) => (values.less(true, a, b), false),
+            (ConditionCode::g, Compare::Of(a, b)) => (values.less(true, b, a), true),
+            (ConditionCode::le, Compare::Of(a, b)) => (values.less(true, b, a), false),
+            (ConditionCode::e, Compare::Zero(a) | Compare::OnlyZero(a)) => {
+                (values.equal(a, zero), true)
+            }
+            (ConditionCode::ne, Compare::Zero(a) | Compare::OnlyZero(a)) => {
+                (values.equal(a, zero), false)
+            }
+            (ConditionCode::s, Compare::Zero(a)) => (values.less(true, a, zero), true),
+            (ConditionCode::ns, Compare::Zero(a)) => (values.less(true, a, zero), false),
+            _ => return Value::UNKNOWN,
+        };
+        if holds { truth } else { values.not(truth) }
+    }
+
+    /// An instruction that computes in registers alone.
+    pub(crate) fn compute(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        progress: Progress,
+    ) -> Result<(), String> {
+        let refused = || not_allowed(instruction);
+        let condition = instruction.condition_code();
+        let mnemonic = instruction.mnemonic();
+        let starts = { self.expected }.is_some_and(|one| one.program == Program::StartTimer);
+        if !(starts && mnemonic == Mnemonic::Cmove) {
+            self.program().ok_or_else(refused)?;
+        }
+        match mnemonic {
+            Mnemonic::Not if is_wide(instruction) => {
+                let value = self.operand(instruction, 0, state, progress)?;
+                let value = self.values.invert(value);
+                self.set(instruction, value, state)
+            }
+            Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd => {
+                if instruction.op1_kind() != OpKind::Register {
+                    return Err(refused());
+                }
+                let from = instruction.op1_register();
+                let bits = u8::try_from(8 * from.size()).unwrap_or(64);
+                let value = self.operand(instruction, 1, state, progress)?;
+                let signed = mnemonic != Mnemonic::Movzx;
+                let value = self.values.extend(value, bits, signed);
+                self.set(instruction, value, state)
+            }
+            Mnemonic::Bsr if is_wide(instruction) => {
+                let value = self.operand(instruction, 1, state, progress)?;
+                let none = self.values.constant(0);
+                let highest = self.values.made(Op::Highest, [value, none, none]);
+                state.compare = Compare::OnlyZero(value);
+                self.set(instruction, highest, state)
+            }
+            Mnemonic::Cqo => {
+                let by = self.values.constant(63);
+                let sign = self
+                    .values
+                    .shift(Op::ShiftRightSigned, state.register(RAX), by);
+                state.set(RDX, sign);
+                Ok(())
+            }
+            Mnemonic::Mul | Mnemonic::Div | Mnemonic::Idiv if is_wide(instruction) => {
+                state.compare = Compare::Unknown;
+                let by = self.operand(instruction, 0, state, progress)?;
+                self.long(mnemonic, by, state)
+            }
+            _ if is_set(mnemonic) => self.set_low(instruction, condition, state),
+            _ if is_move(mnemonic) && is_wide(instruction) => {
+                self.choose(instruction, state, progress)
+            }
+            _ => Err(refused()),
+        }
+    }
+
+    /// A product or quotient in rax and rdx.
+    fn long(&mut self, mnemonic: Mnemonic, by: Value, state: &mut State) -> Result<(), String> {
+        let values = &mut self.values;
+        let (low, high) = (state.register(RAX), state.register(RDX));
+        let (low, high) = if mnemonic == Mnemonic::Mul {
+            let product = values.mul(low, by);
+            (product, values.made_of_two(Op::MultiplyHigh, low, by))
+        } else if mnemonic == Mnemonic::Div {
+            if values.as_constant(high) != Some(0) || !values.is_never(by, 0) {
+                return Err("it divides, and the quotient may not fit".into());
+            }
+            let quotient = values.divide(low, by);
+            (quotient, values.made_of_two(Op::RemainderUnsigned, low, by))
+        } else {
+            let fit = values.is_never(by, 0) && values.is_never(by, u64::MAX);
+            let sixty_three = values.constant(63);
+            let sign = values.shift(Op::ShiftRightSigned, low, sixty_three);
+            if !fit || sign.is_unknown() || sign != high {
+                return Err("it divides, and the quotient may not fit".into());
+            }
+            let quotient = values.made_of_two(Op::DivideSigned, low, by);
+            (quotient, values.made_of_two(Op::RemainderSigned, low, by))
+        };
+        state.set(RAX, low);
+        state.set(RDX, high);
+        Ok(())
+    }
+
+    /// `setcc`: the low byte is 1 or 0.
+    fn set_low(
+        &mut self,
+        instruction: &Instruction,
+        condition: ConditionCode,
+        state: &mut State,
+    ) -> Result<(), String> {
+        let register = instruction.op0_register();
+        let high = [Register::AH, Register::BH, Register::CH, Register::DH];
+        let number = crate::verify::text::effects::number(register);
+        let (OpKind::Register, false, Some(number)) =
+            (instruction.op0_kind(), high.contains(&register), number)
+        else {
+            return Err(not_allowed(instruction));
+        };
+        if register.full_register() == Register::RSP {
+            return Err(not_allowed(instruction));
+        }
+        let truth = self.truth(condition, state.compare);
+        let upper = self.values.mask(state.register(number), !0xff);
+        let value = self.values.or(upper, truth);
+        state.set(number, value);
+        Ok(())
+    }
+
+    /// A conditional move.
+    fn choose(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        progress: Progress,
+    ) -> Result<(), String> {
+        let condition = instruction.condition_code();
+        let yes = self.operand(instruction, 1, state, progress)?;
+        let no = self.operand(instruction, 0, state, progress)?;
+        let zero = difference(&mut self.values, state.compare);
+        let zero = zero.filter(|_| condition == ConditionCode::e);
+        let kept = match self.program() {
+            Some(one) => self.hit(one).kept(zero, yes, no),
+            None => None,
+        };
+        let value = match kept {
+            Some(key) => self.once(Source::Kept(key), 64, state, progress)?,
+            None => {
+                let truth = self.truth(condition, state.compare);
+                self.values.select(truth, yes, no)
+            }
+        };
+        self.set(instruction, value, state)
+    }
+
+    /// What a step reads, the first time that it does.
+    fn once(
+        &mut self,
+        source: Source,
+        bits: u8,
+        state: &mut State,
+        progress: Progress,
+    ) -> Result<Value, String> {
+        let atom = Atom::Read(source, progress.steps);
+        if !state.reads(source, progress.steps) {
+            return Err("it reads twice what may have changed meanwhile".into());
+        }
+        Ok(self.values.field(atom, 0, bits))
+    }
+
+    /// A load of what a program reads of where it runs; `None` if it is a load of something else.
+    pub(crate) fn surrounding(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        progress: Progress,
+    ) -> Result<Option<Value>, String> {
+        let Some(one) = self.program() else {
+            return Ok(None);
+        };
+        let Some(probed) = one.probe.as_deref() else {
+            return Ok(None);
+        };
+        if instruction.memory_base() == Register::RSP {
+            return Ok(None);
+        }
+        let size = instruction.memory_size().size();
+        let address = location::address(&mut self.values, instruction, state)?;
+        let layout = self.layout;
+        let around = &layout.surroundings;
+        let homes = || probed.homes.variables.iter();
+        let source = match (instruction.memory_segment(), size) {
+            (Register::GS, 4) => {
+                let cpu = self.values.as_constant(address) == Some(around.cpu.0);
+                cpu.then_some(Source::Cpu)
+            }
+            (Register::GS, 8) => {
+                let word = self.values.as_constant(address);
+                if let Some(word) = word
+                    && self.hit(one).largest(progress, state) == Some(word)
+                {
+                    let atom = Atom::Largest(instruction.ip());
+                    return self.read(atom, state, progress).map(Some);
+                }
+                let own = homes().any(|home| match home {
+                    Home::Cpu(slot) => layout.counter(*slot).map(|gs| gs.0) == word,
+                    _ => false,
+                });
+                word.filter(|_| own).map(Source::Cpus)
+            }
+            (Register::FS, _) => None,
+            (_, 4 | 8) => {
+                let task = self.values.task();
+                let offset = self.values.sub(address, task);
+                let offset = self.values.as_constant(offset);
+                let word = self.values.as_constant(address);
+                let shared = homes().any(|home| match home {
+                    Home::Shared(slot) => layout.shared(*slot).map(|at| at.0) == word,
+                    _ => false,
+                });
+                match (size, offset) {
+                    (4, Some(offset)) if offset == u64::from(around.thread) => Some(Source::Thread),
+                    (4, Some(offset)) if offset == u64::from(around.process) => {
+                        Some(Source::Process)
+                    }
+                    (8, Some(offset)) if offset == u64::from(around.comm) => Some(Source::Comm(0)),
+                    (8, Some(offset)) if offset == u64::from(around.comm) + 8 => {
+                        Some(Source::Comm(8))
+                    }
+                    (8, _) if shared => word.map(Source::Shared),
+                    _ => None,
+                }
+            }
+            _ => None,
+        };
+        let bits = if size == 4 { 32 } else { 64 };
+        source
+            .map(|source| self.once(source, bits, state, progress))
+            .transpose()
+    }
+
+    /// The word that an instruction writes, its first operand.
+    ///
+    /// # Errors
+    /// If it is not eight bytes, or its address cannot be told.
+    pub(crate) fn word_written(
+        &mut self,
+        instruction: &Instruction,
+        state: &State,
+        value: Value,
+        adds: bool,
+    ) -> Result<Write, String> {
+        let segment = instruction.memory_segment();
+        if instruction.memory_size().size() != 8 || segment == Register::FS {
+            return Err(not_allowed(instruction));
+        }
+        let address = location::address(&mut self.values, instruction, state)?;
+        Ok(Write {
+            gs: segment == Register::GS,
+            address,
+            value,
+            adds,
+            locked: instruction.has_lock_prefix(),
+        })
+    }
+
+    /// `add` or `inc` of a word in memory.
+    pub(crate) fn add_to(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        progress: Progress,
+    ) -> Result<Option<Progress>, String> {
+        let refused = || not_allowed(instruction);
+        let one = self.program().ok_or_else(refused)?;
+        if instruction.memory_base() == Register::RSP {
+            return Err(refused());
+        }
+        let amount = match instruction.mnemonic() {
+            Mnemonic::Inc => self.values.constant(1),
+            _ if instruction.op1_kind() == OpKind::Memory => return Err(refused()),
+            _ => self.operand(instruction, 1, state, progress)?,
+        };
+        let write = self.word_written(instruction, state, amount, true)?;
+        state.compare = Compare::Unknown;
+        let lost = self.layout.lost_full.0;
+        let by_one = self.values.as_constant(amount) == Some(1);
+        let word = self.values.as_constant(write.address);
+        if write.gs && by_one && word.is_some() && word == self.hit(one).failures() {
+            self.failed(state, progress)?;
+            return Ok(Some(progress));
+        }
+        let mut hit: Hit<'_> = self.hit(one);
+        if write.gs
+            && hit.values.as_constant(write.address) == Some(lost)
+            && hit.values.as_constant(amount) == Some(1)
+        {
+            return hit.count(progress, lost, state);
+        }
+        hit.write(progress, write, state)
+    }
+}
+
+fn is_set(mnemonic: Mnemonic) -> bool {
+    matches!(
+        mnemonic,
+        Mnemonic::Sete
+            | Mnemonic::Setne
+            | Mnemonic::Setl
+            | Mnemonic::Setle
+            | Mnemonic::Setg
+            | Mnemonic::Setge
+            | Mnemonic::Setb
+            | Mnemonic::Setbe
+            | Mnemonic::Seta
+            | Mnemonic::Setae
+    )
+}
+
+fn is_move(mnemonic: Mnemonic) -> bool {
+    matches!(
+        mnemonic,
+        Mnemonic::Cmove
+            | Mnemonic::Cmovne
+            | Mnemonic::Cmovs
+            | Mnemonic::Cmovns
+            | Mnemonic::Cmovl
+            | Mnemonic::Cmovge
+            | Mnemonic::Cmovb
+            | Mnemonic::Cmovae
+    )
+}

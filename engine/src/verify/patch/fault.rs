@@ -1,0 +1,118 @@
+//! Instructions of patches that may fault: each has one row that says what the kernel does then, and
+//! nothing else has.
+
+use iced_x86::Instruction;
+
+use super::phase::Goal;
+use super::state::State;
+use super::walk::Walk;
+use crate::Addr;
+use crate::image::SiteKind;
+use crate::patch::Recovery;
+use crate::plan::{Fault, Plan};
+use crate::verify::text::decoded::Decoded;
+use crate::verify::text::exception::is_alike;
+use crate::verify::text::routine::Routine;
+use crate::verify::violation::Violation;
+
+/// Where the kernel goes on if the instruction faults, if it has an entry in the exception table.
+///
+/// # Errors
+/// If its copy may not fault.
+fn fixup(routine: &Routine, original: &Decoded) -> Result<Option<Addr>, String> {
+    let mut sites = routine
+        .sites_in(original.span())
+        .filter(|site| matches!(site.kind, SiteKind::Exception { .. }));
+    let Some(site) = sites.next() else {
+        return Ok(None);
+    };
+    match (site.kind, site.target) {
+        (SiteKind::Exception { handler }, Some(target))
+            if sites.next().is_none()
+                && site.span.start.0 == original.at()
+                && is_alike(handler, &original.instruction) =>
+        {
+            Ok(Some(target))
+        }
+        _ => Err(format!(
+            "`{}` of {} may fault, and cannot elsewhere",
+            original.instruction,
+            Addr(original.at())
+        )),
+    }
+}
+
+impl Walk<'_> {
+    /// A copied instruction may fault as the original does: control leaves the patch for its fixup.
+    pub(crate) fn may_fault(
+        &mut self,
+        instruction: &Instruction,
+        (routine, original): (&Routine, &Decoded),
+        state: &State,
+        (goal, copy): (Goal, usize),
+    ) -> Result<(), String> {
+        let Some(to) = fixup(routine, original)? else {
+            return Ok(());
+        };
+        let way = self.cross(goal.at, to.0, copy, false);
+        if !self.leads_out(to.0, way)? {
+            return Err(format!(
+                "something stands on the way to {to}, where a fault leads"
+            ));
+        }
+        if !self.restored(state, self.originals.live_on(goal.at, to.0)) {
+            return Err(self.not_restored());
+        }
+        self.machine.faults.push(Fault {
+            at: Addr(instruction.ip()),
+            recovery: Recovery::Like(Addr(goal.at)),
+        });
+        Ok(())
+    }
+}
+
+/// Compares what the plan says may fault with what was found.
+pub(crate) fn compare(plan: &Plan, mut found: Vec<Fault>, violations: &mut Vec<Violation>) {
+    let mut wrong = |at: Addr, why: &str| {
+        let patch = plan.patches.partition_point(|patch| patch.address <= at);
+        let patch = patch.saturating_sub(1);
+        let why = why.into();
+        violations.push(Violation::Patch { patch, at, why });
+    };
+    found.sort_by_key(|fault| fault.at);
+    found.dedup();
+    for pair in found.windows(2) {
+        if let [one, other] = *pair
+            && one.at == other.at
+        {
+            wrong(one.at, "it may fault as two original instructions do");
+        }
+    }
+    if !plan.faults.is_sorted_by(|one, other| one.at < other.at) {
+        wrong(Addr(0), "the instructions that may fault are not in order");
+    }
+    if plan.faults.len() > plan.layout.faults as usize {
+        wrong(
+            Addr(0),
+            "more instructions may fault than the target has room for",
+        );
+    }
+    let (mut said, mut found) = (plan.faults.iter().peekable(), found.iter().peekable());
+    loop {
+        let at = match (said.peek(), found.peek()) {
+            (None, None) => break,
+            (Some(one), None) | (None, Some(one)) => one.at,
+            (Some(one), Some(other)) => one.at.min(other.at),
+        };
+        let (told, known) = (
+            said.next_if(|fault| fault.at == at),
+            found.next_if(|fault| fault.at == at),
+        );
+        match (told, known) {
+            (Some(told), Some(known)) if told == known => {}
+            (Some(_), None) => wrong(at, "it may fault by the plan, and does not"),
+            (None, _) => wrong(at, "it may fault, and nothing says what comes then"),
+            _ => wrong(at, "the plan says that something else comes when it faults"),
+        }
+    }
+}

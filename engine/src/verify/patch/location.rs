@@ -1,0 +1,92 @@
+//! Where a memory operand of instrument code leads.
+
+use iced_x86::{Instruction, Register};
+
+use super::state::State;
+use crate::verify::symbolic::atom::Value;
+use crate::verify::symbolic::value::Values;
+use crate::verify::text::effects::number;
+
+/// Eight bytes of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Location {
+    /// A word that the patch has pushed; index in the state's stack.
+    Stack(usize),
+    /// A per-CPU word.
+    Gs(u64),
+    /// Anywhere else.
+    Memory(Value),
+}
+
+/// The place of the memory operand.
+///
+/// # Errors
+/// If it is not eight bytes, is on the stack outside of the patch's own pushes, or is in a segment
+/// that nothing is known of.
+pub(crate) fn of(
+    values: &mut Values,
+    instruction: &Instruction,
+    state: &State,
+) -> Result<Location, String> {
+    if instruction.memory_size().size() != 8 {
+        return Err("it reaches for memory that is not a word of eight bytes".into());
+    }
+    match instruction.memory_segment() {
+        Register::FS => return Err("it reaches through fs".into()),
+        Register::GS => {
+            let address = address(values, instruction, state)?;
+            let word = values.as_constant(address);
+            return word
+                .map(Location::Gs)
+                .ok_or_else(|| "it reaches through gs for a word that is not known".into());
+        }
+        _ => {}
+    }
+    if instruction.memory_base() == Register::RSP {
+        let (word, rest) = (
+            instruction.memory_displacement64() / 8,
+            instruction.memory_displacement64() % 8,
+        );
+        let from_top = usize::try_from(word)
+            .ok()
+            .and_then(|word| word.checked_add(1));
+        let slot = from_top.and_then(|from_top| state.stack.len().checked_sub(from_top));
+        return match slot {
+            Some(slot) if rest == 0 && instruction.memory_index() == Register::None => {
+                Ok(Location::Stack(slot))
+            }
+            _ => Err("it reaches for the stack outside of what it has pushed".into()),
+        };
+    }
+    Ok(Location::Memory(address(values, instruction, state)?))
+}
+
+/// The address, without its segment. The stack pointer counts as unknown.
+///
+/// # Errors
+/// If the address has not 64 bits or is in vector registers.
+pub(crate) fn address(
+    values: &mut Values,
+    instruction: &Instruction,
+    state: &State,
+) -> Result<Value, String> {
+    if instruction.is_ip_rel_memory_operand() && instruction.memory_base() == Register::RIP {
+        return Ok(values.constant(instruction.ip_rel_memory_address()));
+    }
+    let mut sum = values.constant(instruction.memory_displacement64());
+    let index_scale = u64::from(instruction.memory_index_scale());
+    for (register, scale) in [
+        (instruction.memory_base(), 1),
+        (instruction.memory_index(), index_scale),
+    ] {
+        match number(register) {
+            _ if register == Register::None => {}
+            Some(number) if register.is_gpr64() => {
+                let part = values.scale(state.register(number), scale);
+                sum = values.add(sum, part);
+            }
+            _ => return Err("its address is not made of 64-bit registers".into()),
+        }
+    }
+    Ok(sum)
+}

@@ -1,0 +1,263 @@
+//! Reads of the kernel's memory and of the processor's counters by programs: where they may lead, and what comes
+//! when there is nothing.
+//!
+//! What a read gives is a number of its own, on every way: what stands there, or 0. The way behind a read that
+//! fails, because it faulted or because its address was found to be none that may be read, must first
+//! count that, and a zero that is then put into a register is that number.
+
+use gilk_instruments::program::{ActionKind, Event, Expr, Input};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
+
+use super::hit::{Hit, Progress};
+use super::location;
+use super::machine::{Flow, Machine, Way};
+use super::operands::not_allowed;
+use super::program::{has_tests, known};
+use super::state::{Fact, RAX, RCX, RDX, State};
+use crate::layout::READABLE_BELOW;
+use crate::patch::Recovery;
+use crate::plan::Fault;
+use crate::verify::symbolic::atom::{Atom, Source, Value};
+use crate::verify::symbolic::value::Values;
+use crate::verify::text::effects::number;
+
+/// Whether an address is one that may be read: a truth.
+fn is_readable(values: &mut Values, address: Value) -> Value {
+    let below = values.constant(READABLE_BELOW.0);
+    values.less(true, address, below)
+}
+
+impl Machine<'_> {
+    /// Where the plan says that it goes on when the instruction faults.
+    pub(crate) fn fixup(&self, instruction: &Instruction) -> Option<u64> {
+        let at = instruction.ip();
+        let found = self.told.binary_search_by_key(&at, |fault| fault.at.0);
+        match self.told.get(found.ok()?)?.recovery {
+            Recovery::At(fixup) => Some(fixup.0),
+            Recovery::Like(_) => None,
+        }
+    }
+
+    /// A read of memory, and the way on which it faults.
+    pub(crate) fn read_memory(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        progress: Progress,
+        fixup: u64,
+    ) -> Result<Flow, String> {
+        let refused = || not_allowed(instruction);
+        let one = self.program().ok_or_else(refused)?;
+        let segment = instruction.memory_segment();
+        let plain = matches!(instruction.mnemonic(), Mnemonic::Mov | Mnemonic::Movzx)
+            && instruction.op0_kind() == OpKind::Register
+            && instruction.op1_kind() == OpKind::Memory
+            && ![Register::FS, Register::GS].contains(&segment)
+            && instruction.memory_base() != Register::RSP;
+        if !plain {
+            return Err(refused());
+        }
+        let bytes = u8::try_from(instruction.memory_size().size()).unwrap_or(0);
+        let address = location::address(&mut self.values, instruction, state)?;
+        let readable = is_readable(&mut self.values, address);
+        if known(&mut self.values, readable, state) != Some(true) {
+            return Err("it reads where it may be a process's memory".into());
+        }
+        let source = Source::Memory { address, bytes };
+        if !self.hit(one).loads(progress, state).contains(&source) {
+            return Err("it reads memory that its program does not".into());
+        }
+        let read = once(&mut self.values, source, bytes, state, progress)?;
+        let mut faulted = state.clone();
+        faulted.faulted = Some(read);
+        if !self.set_whole(instruction, read, state) {
+            return Err(refused());
+        }
+        Ok(self.may_fault(instruction, fixup, (faulted, state.clone()), progress))
+    }
+
+    /// A read of a counter of the processor's, and the way on which there is none.
+    pub(crate) fn read_event(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        progress: Progress,
+        fixup: u64,
+    ) -> Result<Flow, String> {
+        let refused = || not_allowed(instruction);
+        let one = self.program().ok_or_else(refused)?;
+        let chosen = self.values.as_constant(state.register(RCX));
+        let mut counters = self.layout.events.counters.iter();
+        let event = counters
+            .find(|known| chosen == Some(known.index.into()))
+            .map(|known| known.event)
+            .ok_or("it reads a counter that is none of the plan's")?;
+        if !self.hit(one).events(progress, state).contains(&event) {
+            return Err("it reads a counter that its program does not".into());
+        }
+        let read = once(&mut self.values, Source::Event(event), 8, state, progress)?;
+        let mut faulted = state.clone();
+        faulted.faulted = Some(read);
+        let (low, high) = (
+            self.values.mask(read, 0xffff_ffff),
+            self.values.shr(read, 32),
+        );
+        state.set(RAX, low);
+        state.set(RDX, high);
+        Ok(self.may_fault(instruction, fixup, (faulted, state.clone()), progress))
+    }
+
+    /// Goes on at `fixup` where the instruction faults, with what is known then, or behind it.
+    fn may_fault(
+        &mut self,
+        instruction: &Instruction,
+        fixup: u64,
+        (faulted, state): (State, State),
+        progress: Progress,
+    ) -> Flow {
+        self.faults.push(Fault {
+            at: crate::Addr(instruction.ip()),
+            recovery: Recovery::At(crate::Addr(fixup)),
+        });
+        let way = |state| {
+            Box::new(Way {
+                state,
+                progress: Some(progress),
+                failed: false,
+                never: false,
+            })
+        };
+        Flow::Branch {
+            to: fixup,
+            taken: way(faulted),
+            falls: way(state),
+        }
+    }
+
+    /// Puts a read into a register whose upper bits the instruction clears, as the read has them.
+    pub(crate) fn set_whole(
+        &mut self,
+        instruction: &Instruction,
+        read: Value,
+        state: &mut State,
+    ) -> bool {
+        let register = instruction.op0_register();
+        let wide = register.is_gpr32() || register.is_gpr64();
+        match number(register) {
+            Some(number)
+                if instruction.op0_kind() == OpKind::Register
+                    && wide
+                    && register.full_register() != Register::RSP =>
+            {
+                state.set(number, read);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A read that failed is counted.
+    pub(crate) fn failed(&mut self, state: &mut State, progress: Progress) -> Result<(), String> {
+        if let Some(read) = state.faulted.take() {
+            state.zero = Some(read);
+            return Ok(());
+        }
+        let one = self
+            .program()
+            .ok_or("it counts a read that nobody asks for")?;
+        let mut loads = self.hit(one).loads(progress, state);
+        // What is read again comes first: where two widths are read at one address, that is the order.
+        let all = loads.clone();
+        loads.sort_by_key(|load| all.iter().filter(|&one| one == load).count() == 1);
+        // What the last branch has told comes before what is always so, of a fixed address.
+        for told in [true, false] {
+            for &source in &loads {
+                let Source::Memory { address, bytes } = source else {
+                    continue;
+                };
+                let readable = is_readable(&mut self.values, address);
+                let unreadable = self.values.not(readable);
+                let known = if told {
+                    state.told == Some(unreadable) && state.knows(Fact::Holds(unreadable))
+                } else {
+                    self.values.as_constant(readable) == Some(0)
+                };
+                if known && state.clone().reads(source, progress.steps) {
+                    let read = once(&mut self.values, source, bytes, state, progress)?;
+                    state.zero = Some(read);
+                    return Ok(());
+                }
+            }
+        }
+        Err("it counts a read as failed that is not known to".into())
+    }
+}
+
+/// What a step reads of memory, the first time that it does.
+fn once(
+    values: &mut Values,
+    source: Source,
+    bytes: u8,
+    state: &mut State,
+    progress: Progress,
+) -> Result<Value, String> {
+    if !state.reads(source, progress.steps) {
+        return Err("it reads twice what may have changed meanwhile".into());
+    }
+    Ok(values.field(Atom::Read(source, progress.steps), 0, 8 * bytes))
+}
+
+impl<'a> Hit<'a> {
+    /// The expression of the step whose turn it is.
+    fn computed(&mut self, progress: Progress) -> Option<&'a Expr> {
+        let probe = self.probe()?;
+        if has_tests(probe) && progress.steps == 0 {
+            return probe.predicate.as_ref();
+        }
+        self.action(progress).and_then(|action| match &action.kind {
+            ActionKind::Update(_, value) => value.as_ref(),
+            ActionKind::Sample(value) | ActionKind::Store(_, value) | ActionKind::Add(_, value) => {
+                Some(value)
+            }
+        })
+    }
+
+    /// What counters of the processor's the program reads in that step.
+    fn events(&mut self, progress: Progress, state: &State) -> Vec<Event> {
+        if self.place(progress, state).is_none() {
+            return Vec::new();
+        }
+        let inputs = self
+            .computed(progress)
+            .map(Expr::inputs)
+            .unwrap_or_default();
+        let event = |input| match input {
+            Input::Event(event) => Some(event),
+            _ => None,
+        };
+        inputs.into_iter().filter_map(event).collect()
+    }
+
+    /// What memory the program reads in the step whose turn it is, in that order.
+    pub(crate) fn loads(&mut self, progress: Progress, state: &State) -> Vec<Source> {
+        let Some(place) = self.place(progress, state) else {
+            return Vec::new();
+        };
+        let expr = self.computed(progress);
+        let mut loads = Vec::new();
+        // From the end: what an operator works on comes before it, the left before the right.
+        let mut nodes: Vec<&Expr> = expr.into_iter().collect();
+        while let Some(node) = nodes.pop() {
+            nodes.extend(node.operands());
+            loads.extend(place.memory(self.values, node));
+        }
+        loads.reverse();
+        loads
+    }
+
+    /// The word that reads are counted in that fail.
+    pub(crate) fn failures(&self) -> Option<u64> {
+        let slot = self.expected.probe.as_deref()?.homes.failed?;
+        self.layout.counter(slot).map(|word| word.0)
+    }
+}

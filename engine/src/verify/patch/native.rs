@@ -1,0 +1,222 @@
+//! Calls of functions of object files. What those compute is not proven: that is what the switch in front
+//! of them says. But they are what is called, with what the instrument gives them; all that they may
+//! change has its value again behind it; and what is sampled is what they returned.
+
+use std::collections::BTreeSet;
+
+use gilk_instruments::program::{Gpr, Input};
+use gilk_instruments::{Parameter, Program};
+use iced_x86::{FlowControl, Instruction, OpKind};
+
+use super::callee_contract;
+use super::hit::{Expected, Hit, Progress, Stage};
+use super::machine::Machine;
+use super::state::{Compare, RAX, Since, State};
+use crate::image::SiteKind;
+use crate::native::NativeCode;
+use crate::plan::Plan;
+use crate::verify::symbolic::atom::{Atom, Value};
+use crate::verify::text::callee::Callees;
+use crate::verify::text::effects::argument_number;
+use crate::verify::text::routine::Routine;
+use crate::verify::violation::Violation;
+use crate::{Addr, Image, Span};
+
+/// Numbers of the registers that a function may change (System V ABI, 3.2.1).
+const CHANGED: [u8; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
+
+impl<'a> Machine<'a> {
+    /// A call in instrument code.
+    pub(crate) fn call(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        expected: Option<&'a Expected>,
+        progress: Progress,
+    ) -> Result<Option<Progress>, String> {
+        let one = expected.and_then(|one| Some((one, one.native.as_ref()?)));
+        let Some((one, call)) = one.filter(|_| progress.is_nothing()) else {
+            return Err("it calls a function, and no instrument says so".into());
+        };
+        let direct = instruction.op0_kind() == OpKind::NearBranch64;
+        if !direct || instruction.near_branch_target() != call.entry.0 {
+            return Err(format!(
+                "it does not call {}, at {}",
+                call.native.function, call.entry
+            ));
+        }
+        for (number, parameter) in (0..).zip(&call.native.parameters) {
+            let given =
+                argument_number(number).map_or(Value::UNKNOWN, |register| state.register(register));
+            if !self.is_given(given, *parameter, one) {
+                return Err(format!("its parameter {number} is not {parameter:?}"));
+            }
+        }
+        for register in CHANGED {
+            state.set(register, Value::UNKNOWN);
+        }
+        state.flags = 0;
+        state.compare = Compare::Unknown;
+        state.since_head = Since::default();
+        if !call.native.samples {
+            return Ok(None);
+        }
+        let returned = self.read(Atom::Returned(instruction.next_ip()), state, progress)?;
+        state.set(RAX, returned);
+        Ok(Some(Progress {
+            steps: 1,
+            ..progress
+        }))
+    }
+
+    fn is_given(&self, given: Value, parameter: Parameter, one: &Expected) -> bool {
+        let constant = self.values.as_constant(given);
+        let register = match parameter {
+            Parameter::Counter => return constant.is_some() && constant == one.counter,
+            Parameter::Input(Input::Identifier) => return constant == Some(one.id.pack()),
+            Parameter::Input(Input::Block) => return constant == Some(one.id.block.into()),
+            Parameter::Input(Input::Argument(number)) => argument_number(number),
+            Parameter::Input(Input::Returned) => Some(RAX),
+            Parameter::Input(Input::Register(gpr)) => {
+                let number = Gpr::ALL.iter().position(|known| *known == gpr);
+                number.and_then(|number| u8::try_from(number).ok())
+            }
+            Parameter::Input(_) => None,
+        };
+        register.is_some_and(|register| given == Value::original(register))
+    }
+}
+
+impl Hit<'_> {
+    /// Whether the function has been called and what it returned comes into a sample.
+    pub(crate) fn has_returned(&self, progress: Progress) -> bool {
+        self.expected.program == Program::Native
+            && progress.steps == 1
+            && progress.stage == Stage::Nothing
+    }
+
+    /// Whether it is what the function returned.
+    pub(crate) fn is_returned(&self, stored: Value) -> bool {
+        matches!(self.values.as_atom(stored), Some(Atom::Returned(_)))
+    }
+}
+
+/// Checks that the code lies where nothing else does, that what is called of it comes back to its caller with
+/// all that this counts on, and that control leaves it only for functions of the kernel that the session
+/// leaves alone.
+pub(crate) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>) {
+    for (number, code) in plan.natives.iter().enumerate() {
+        let span = code.span();
+        let others = { plan.natives.iter().enumerate() }
+            .filter(|(other, _)| *other != number)
+            .map(|(_, other)| other.span());
+        let patches =
+            { plan.patches.iter() }.map(|patch| Span::new(patch.address, patch.code.len() as u64));
+        let arena = plan.layout.arena;
+        let inside = arena.start <= span.start && span.start <= span.end && span.end <= arena.end;
+        let why = if !inside {
+            Some("it is not inside the arena".into())
+        } else if others.chain(patches).any(|other| other.overlaps(span)) {
+            Some("something else is written over it".into())
+        } else {
+            walk(image, plan, code).err()
+        };
+        if let Some(why) = why {
+            let why = format!("the code of {}: {why}", code.file);
+            violations.push(Violation::Plan { why });
+        }
+    }
+}
+
+/// Follows what instruments name, and all that it calls.
+fn walk(image: &Image, plan: &Plan, code: &NativeCode) -> Result<(), String> {
+    let natives = { plan.instruments.iter() }.filter_map(|one| one.definition.native.as_ref());
+    let named = natives.filter(|native| code.is_of(native));
+    let mut left: Vec<Addr> = named
+        .filter_map(|native| code.entry(&native.function))
+        .collect();
+    let mut known = BTreeSet::new();
+    while let Some(at) = left.pop() {
+        if !known.insert(at) {
+            continue;
+        }
+        if code.span().contains(at) {
+            left.extend(callee_contract::follow(code, at)?);
+        } else {
+            left_alone(image, plan, at)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether at `at` a function of the kernel begins from which control comes to none that the session changes.
+pub(crate) fn left_alone(image: &Image, plan: &Plan, at: Addr) -> Result<(), String> {
+    let callees = Callees::new(image);
+    let begins = |to: Addr| { image.function_at(to) }.filter(|function| function.span.start == to);
+    let called = begins(at).ok_or_else(|| format!("it leads to {at}, where no function begins"))?;
+    let mut left = vec![called];
+    let mut known = BTreeSet::new();
+    while let Some(function) = left.pop() {
+        if !known.insert(function.span.start) {
+            continue;
+        }
+        let wrong = |what: &str| {
+            let name = &function.name;
+            format!("it leads to {at}, and from there to {name}, {what}")
+        };
+        let mut planned = plan.functions.iter();
+        if planned.any(|planned| planned.outline.span == function.span) {
+            return Err(wrong("which this session does not leave alone"));
+        }
+        let routine = Routine::read(&callees, function);
+        let routine = routine.map_err(|_| wrong("of which nothing is known"))?;
+        for to in leads_to(image, &routine) {
+            let to = to.ok_or_else(|| wrong("which leads where nobody knows"))?;
+            let to = image.function_at(to);
+            left.push(to.ok_or_else(|| wrong("which leads to no function"))?);
+        }
+    }
+    Ok(())
+}
+
+/// Where control goes from a function, other than back; `None` for where nobody knows.
+fn leads_to(image: &Image, routine: &Routine) -> Vec<Option<Addr>> {
+    let mut out = Vec::new();
+    // Where the function may be entered, as tables of other code say too.
+    let mut left: Vec<u64> = routine.entered.iter().copied().collect();
+    left.push(routine.span.start.0);
+    let mut known = BTreeSet::new();
+    while let Some(at) = left.pop() {
+        if !known.insert(at) || at == routine.span.end.0 {
+            continue;
+        }
+        let decoded = { routine.index(at) }.and_then(|index| routine.instructions.get(index));
+        let Some(decoded) = decoded else {
+            out.push(None);
+            continue;
+        };
+        left.extend(decoded.runs_on.then(|| decoded.end()));
+        left.extend(decoded.leads_to.iter());
+        let mut rewritten = false;
+        for site in routine.sites_in(decoded.span()) {
+            rewritten |= site.kind == SiteKind::StaticCall;
+            out.extend(
+                { site.target }
+                    .filter(|to| !routine.span.contains(*to))
+                    .map(Some),
+            );
+        }
+        let instruction = &decoded.instruction;
+        let to = match instruction.flow_control() {
+            _ if rewritten => None,
+            FlowControl::Next | FlowControl::Return => continue,
+            _ if instruction.op0_kind() == OpKind::NearBranch64 => {
+                Some(Addr(instruction.near_branch_target()))
+            }
+            _ => None,
+        };
+        let inside = to.is_some_and(|to| routine.span.contains(to) || image.is_return_thunk(to));
+        out.extend((!inside).then_some(to));
+    }
+    out
+}

@@ -1,0 +1,118 @@
+//! Where in the original code a patch is, and which instruments stand on the way.
+
+use super::hit::{Expected, Progress};
+use super::phase::{By, Goal, Phase};
+use super::walk::Walk;
+use crate::placement::{Edge, Point, Splice};
+use crate::{Addr, Span};
+
+/// More jumps in a row than any function has.
+const MOST_JUMPS: usize = 64;
+
+impl<'a> Walk<'a> {
+    pub(crate) fn list(&self, point: Point) -> &'a [Expected] {
+        let known = self.lists.binary_search_by_key(&point, |(point, _)| *point);
+        known
+            .ok()
+            .and_then(|index| self.lists.get(index))
+            .map_or(&[], |(_, list)| list)
+    }
+
+    /// The stretch of original code that is copied as this number.
+    fn copied(&self, copy: usize) -> Option<Span> {
+        match copy.checked_sub(1) {
+            None => Some(self.site.displaced),
+            Some(number) => self.site.run_ons.get(number).map(|run_on| run_on.copied),
+        }
+    }
+
+    /// The original code goes from one instruction of a copy to another: where that is, and the
+    /// point on the way. `next` if it merely runs on.
+    pub(crate) fn cross(&mut self, from: u64, to: u64, copy: usize, next: bool) -> (Point, Goal) {
+        let edge = Edge {
+            from: Addr(from),
+            to: Addr(to),
+        };
+        let run_on = || {
+            let number = self
+                .site
+                .run_ons
+                .iter()
+                .position(|run_on| run_on.edge == edge)?;
+            Some(By::Copy(number + 1))
+        };
+        let inside = next
+            && self
+                .copied(copy)
+                .is_some_and(|span| span.contains(Addr(to)));
+        let by = if inside {
+            Some(By::Copy(copy))
+        } else {
+            run_on()
+        };
+        let by = by.unwrap_or(By::Text { from });
+        let leaves = matches!(by, By::Text { .. });
+        if self.facts.edges.last() != Some(&(edge, leaves)) {
+            self.facts.edges.push((edge, leaves));
+        }
+        (Point::On(edge), Goal { at: to, by })
+    }
+
+    /// The phase after so many instruments of a point: perhaps that of the next point. What is not a
+    /// step of its own in a patch, a jump or the tracer's bytes, is passed.
+    pub(crate) fn settled(
+        &mut self,
+        mut point: Option<Point>,
+        mut done: usize,
+        progress: Progress,
+        mut goal: Goal,
+    ) -> Result<Phase, String> {
+        let any = |point| !self.list(point).is_empty();
+        let mut straight = !point.is_some_and(any);
+        for _ in 0..MOST_JUMPS {
+            match point {
+                Some(at) if done < self.list(at).len() || !progress.is_nothing() => {
+                    return Ok(Phase::Instruments {
+                        point,
+                        done,
+                        progress,
+                        goal,
+                    });
+                }
+                Some(Point::On(_)) if matches!(goal.by, By::Copy(_)) => {
+                    point = Some(Point::Before(Addr(goal.at)));
+                }
+                Some(_) => point = None,
+                None => match self.passed(goal) {
+                    Some((on, next)) => (point, goal) = (Some(on), next),
+                    None if straight => return Ok(Phase::Straight(goal)),
+                    None => {
+                        return Ok(Phase::Instruments {
+                            point,
+                            done: 0,
+                            progress,
+                            goal,
+                        });
+                    }
+                },
+            }
+            done = 0;
+            straight &= point.is_none_or(|point| self.list(point).is_empty());
+        }
+        Err("the original code jumps in a circle".into())
+    }
+
+    /// Where a jump, or the tracer's bytes in its site, lead: they do nothing else.
+    fn passed(&mut self, goal: Goal) -> Option<(Point, Goal)> {
+        let By::Copy(copy) = goal.by else { return None };
+        if self.site.splice == Splice::Tracer && copy == 0 && goal.at == self.site.displaced.start.0
+        {
+            return Some(self.cross(goal.at, self.site.displaced.end.0, copy, true));
+        }
+        let (routine, original) = self.originals.instruction(goal.at)?;
+        let jumps = original.instruction.is_jmp_short_or_near()
+            && routine.sites_in(original.span()).next().is_none();
+        let target = original.instruction.near_branch_target();
+        jumps.then(|| self.cross(goal.at, target, copy, false))
+    }
+}

@@ -1,0 +1,278 @@
+//! What is known at one point of a patch, whichever way control came there.
+
+use crate::verify::symbolic::atom::{Atom, Source, Value};
+use crate::verify::symbolic::value::Values;
+use crate::verify::text::effects::{Mask, STATUS};
+
+/// Number of rsp.
+pub(crate) const RSP: u8 = 4;
+/// Number of rax.
+pub(crate) const RAX: u8 = 0;
+/// Number of rcx.
+pub(crate) const RCX: u8 = 1;
+/// Number of rdx.
+pub(crate) const RDX: u8 = 2;
+
+/// What a conditional branch would decide by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compare {
+    /// Not known.
+    Unknown,
+    /// `cmp`, all 64 bits.
+    Of(Value, Value),
+    /// ZF says whether this is zero, all 64 bits, and SF its sign.
+    Zero(Value),
+    /// ZF says whether this is zero, and nothing is known of the other flags.
+    OnlyZero(Value),
+}
+
+/// What a branch that was taken, or not, has proven.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fact {
+    /// The ring has a slot for this head.
+    Room(Value),
+    /// The ring has none.
+    Full(Value),
+    /// The value is zero.
+    Zero(Value),
+    /// It is not.
+    NonZero(Value),
+    /// The truth is 1.
+    Holds(Value),
+    /// It was read out of an entry of the table of timers while that was its own and busy, and none was made so
+    /// since.
+    Mine(Value),
+}
+
+impl Fact {
+    fn value(self) -> Value {
+        match self {
+            Self::Room(value)
+            | Self::Full(value)
+            | Self::Zero(value)
+            | Self::NonZero(value)
+            | Self::Holds(value)
+            | Self::Mine(value) => value,
+        }
+    }
+}
+
+/// What was read since the head was, last. Whatever comes between makes the reservation fail: so a
+/// clock read then lets no samples be out of order, and a limit read then is not outdated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Since {
+    pub(crate) tsc: Option<Value>,
+    pub(crate) limit: Option<Value>,
+}
+
+/// Registers, flags, own stack, and facts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct State {
+    registers: [Value; 16],
+    /// What the patch has pushed, the top last. Empty: the stack is as the original code has it.
+    pub(crate) stack: Vec<Value>,
+    /// Status flags that are what the original code would have.
+    pub(crate) flags: u32,
+    pub(crate) compare: Compare,
+    pub(crate) since_head: Since,
+    /// The truth that the last branch has told.
+    pub(crate) told: Option<Value>,
+    /// A read of memory has just faulted: what it reads by its meaning.
+    pub(crate) faulted: Option<Value>,
+    /// A read that failed is counted: what it reads, which is 0.
+    pub(crate) zero: Option<Value>,
+    /// What a program's step, by number, read of the clock.
+    pub(crate) clock: Option<(u16, Value)>,
+    facts: Vec<Fact>,
+    /// What a program's steps have read: sorted.
+    read: Vec<(Source, u16)>,
+}
+
+impl State {
+    /// As the original code has it, but for what is `spoilt`.
+    pub(crate) fn original(spoilt: Mask) -> Self {
+        let mut registers = [Value::UNKNOWN; 16];
+        for (number, register) in (0u8..).zip(&mut registers) {
+            if number != RSP && !spoilt.has_register(number) {
+                *register = Value::original(number);
+            }
+        }
+        Self {
+            registers,
+            stack: Vec::new(),
+            flags: STATUS & !spoilt.flags(),
+            compare: Compare::Unknown,
+            since_head: Since::default(),
+            told: None,
+            faulted: None,
+            zero: None,
+            clock: None,
+            facts: Vec::new(),
+            read: Vec::new(),
+        }
+    }
+
+    /// Notes that a step reads something; says whether it is the first time.
+    pub(crate) fn reads(&mut self, source: Source, step: u16) -> bool {
+        match self.read.binary_search(&(source, step)) {
+            Ok(_) => false,
+            Err(place) => {
+                self.read.insert(place, (source, step));
+                true
+            }
+        }
+    }
+
+    pub(crate) fn register(&self, number: u8) -> Value {
+        self.registers
+            .get(usize::from(number))
+            .copied()
+            .unwrap_or(Value::UNKNOWN)
+    }
+
+    /// Never of rsp: it only moves by pushes and pops.
+    pub(crate) fn set(&mut self, number: u8, value: Value) {
+        if let Some(register) = self.registers.get_mut(usize::from(number)) {
+            *register = value;
+        }
+    }
+
+    /// Registers and flags that are not what the original code would have.
+    pub(crate) fn spoilt(&self) -> Mask {
+        let mut spoilt = Mask::of_flags(STATUS & !self.flags);
+        for (number, &value) in (0u8..).zip(&self.registers) {
+            if number != RSP && value != Value::original(number) {
+                spoilt = spoilt.union(Mask::of_register(number));
+            }
+        }
+        spoilt
+    }
+
+    pub(crate) fn knows(&self, fact: Fact) -> bool {
+        self.facts.binary_search(&fact).is_ok()
+    }
+
+    pub(crate) fn facts(&self) -> impl Iterator<Item = Fact> {
+        self.facts.iter().copied()
+    }
+
+    pub(crate) fn learn(&mut self, fact: Fact) {
+        if !fact.value().is_unknown()
+            && let Err(place) = self.facts.binary_search(&fact)
+        {
+            self.facts.insert(place, fact);
+        }
+    }
+
+    /// An entry of the table of timers is about to become its own: no reading was of it as it is then.
+    pub(crate) fn disown(&mut self) {
+        self.facts.retain(|fact| !matches!(fact, Fact::Mine(_)));
+    }
+
+    /// The instruction that names `atom` runs again: what it read before is now something else, and
+    /// nothing more is known of it.
+    pub(crate) fn forget(&mut self, values: &Values, atom: &Atom) {
+        let gone = |value: Value| values.mentions(value, atom);
+        for value in self.registers.iter_mut().chain(&mut self.stack) {
+            if gone(*value) {
+                *value = Value::UNKNOWN;
+            }
+        }
+        self.compare = match self.compare {
+            Compare::Of(a, b) if gone(a) || gone(b) => Compare::Unknown,
+            Compare::Zero(value) | Compare::OnlyZero(value) if gone(value) => Compare::Unknown,
+            known => known,
+        };
+        self.since_head.tsc = self.since_head.tsc.filter(|&tsc| !gone(tsc));
+        self.since_head.limit = self.since_head.limit.filter(|&limit| !gone(limit));
+        self.clock = self.clock.filter(|&(_, tsc)| !gone(tsc));
+        self.told = self.told.filter(|&value| !gone(value));
+        self.faulted = self.faulted.filter(|&value| !gone(value));
+        self.zero = self.zero.filter(|&value| !gone(value));
+        self.facts.retain(|fact| !gone(fact.value()));
+    }
+
+    /// An instrument is done: only what the original code needs again, and constants, still matter.
+    pub(crate) fn settle(&mut self, values: &Values) {
+        for value in self.registers.iter_mut().chain(&mut self.stack) {
+            let kept = value.is_original()
+                || values.as_constant(*value).is_some()
+                || matches!(values.as_atom(*value), Some(Atom::Flags(_)));
+            if !kept {
+                *value = Value::UNKNOWN;
+            }
+        }
+        self.compare = Compare::Unknown;
+        self.since_head = Since::default();
+        self.clock = None;
+        (self.told, self.faulted, self.zero) = (None, None, None);
+        self.facts.clear();
+        self.read.clear();
+    }
+
+    /// What is known where this state and another meet at `at`; `None` if their stacks differ in depth.
+    pub(crate) fn join(&self, other: &Self, values: &mut Values, at: u64) -> Option<Self> {
+        if self.stack.len() != other.stack.len() {
+            return None;
+        }
+        let same = |(&a, &b): (&Value, &Value)| if a == b { a } else { Value::UNKNOWN };
+        let mut registers = self.registers;
+        for (register, &theirs) in registers.iter_mut().zip(&other.registers) {
+            *register = same((register, &theirs));
+        }
+        let both = |fact: &Fact| other.facts.contains(fact);
+        let mut joined = Self {
+            registers,
+            stack: self.stack.iter().zip(&other.stack).map(same).collect(),
+            flags: self.flags & other.flags,
+            compare: if self.compare == other.compare {
+                self.compare
+            } else {
+                Compare::Unknown
+            },
+            since_head: Since {
+                tsc: self
+                    .since_head
+                    .tsc
+                    .filter(|_| self.since_head.tsc == other.since_head.tsc),
+                limit: self
+                    .since_head
+                    .limit
+                    .filter(|_| self.since_head.limit == other.since_head.limit),
+            },
+            told: self.told.filter(|_| self.told == other.told),
+            faulted: self.faulted.filter(|_| self.faulted == other.faulted),
+            zero: self.zero.filter(|_| self.zero == other.zero),
+            clock: self.clock.filter(|_| self.clock == other.clock),
+            facts: self.facts.iter().copied().filter(both).collect(),
+            read: self.read.clone(),
+        };
+        for &(source, step) in &other.read {
+            joined.reads(source, step);
+        }
+        // A retry comes back with a newer head in rax.
+        let head = |value| matches!(values.as_atom(value), Some(Atom::Head(_) | Atom::Joined(_)));
+        if self.register(RAX) != other.register(RAX)
+            && head(self.register(RAX))
+            && head(other.register(RAX))
+        {
+            let atom = Atom::Joined(at);
+            joined.forget(values, &atom);
+            joined.since_head = Since::default();
+            let head = values.atom(atom);
+            joined.set(RAX, head);
+        }
+        // And so does one of keeping the largest value, with a larger one.
+        let largest = |value| matches!(values.as_atom(value), Some(Atom::Largest(_)));
+        if self.register(RAX) != other.register(RAX)
+            && largest(self.register(RAX))
+            && largest(other.register(RAX))
+        {
+            let atom = Atom::Largest(at);
+            joined.forget(values, &atom);
+            let kept = values.atom(atom);
+            joined.set(RAX, kept);
+        }
+        Some(joined)
+    }
+}

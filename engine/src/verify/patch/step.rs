@@ -1,0 +1,333 @@
+//! One instruction of instrument code: what is allowed, and what is known after it.
+
+use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
+
+use super::hit::{Expected, Hit, Progress, Stage, is_head};
+use super::location;
+use super::machine::{Flow, Machine, Way};
+use super::operands::{is_wide, not_allowed, push};
+use super::state::{Compare, Fact, RAX, RDX, Since, State};
+use crate::verify::symbolic::atom::{Atom, Value};
+
+impl<'a> Machine<'a> {
+    /// Runs `instruction`, changing `state`.
+    ///
+    /// # Errors
+    /// What it must not do.
+    pub(crate) fn step(
+        &mut self,
+        instruction: &Instruction,
+        state: &mut State,
+        expected: Option<&'a Expected>,
+        progress: Progress,
+    ) -> Result<Flow, String> {
+        self.expected = expected;
+        if instruction.has_lock_prefix() && !self.may_lock(instruction)
+            || instruction.has_rep_prefix()
+            || instruction.has_repne_prefix()
+        {
+            return Err("a lock or repeat prefix has no place in instrument code".into());
+        }
+        let mnemonic = instruction.mnemonic();
+        let condition = instruction.condition_code();
+        if progress.is_trying() {
+            let looked_at = instruction.is_jcc_short_or_near()
+                && matches!(condition, ConditionCode::e | ConditionCode::ne);
+            return if looked_at {
+                Ok(match (progress.stage, expected) {
+                    (Stage::Raising, Some(one)) => self.raised(instruction, state, (one, progress)),
+                    (Stage::Exchanging { .. }, Some(one)) => {
+                        self.exchanged(instruction, state, (one, progress))
+                    }
+                    _ => self.tried(instruction, state, progress),
+                })
+            } else {
+                Err("cmpxchg is not followed by a branch on its result".into())
+            };
+        }
+        if instruction.is_jcc_short_or_near() {
+            return self.branch(instruction, state, progress);
+        }
+        if let Some(fixup) = self.fixup(instruction) {
+            return if instruction.mnemonic() == Mnemonic::Rdpmc {
+                self.read_event(instruction, state, progress, fixup)
+            } else {
+                self.read_memory(instruction, state, progress, fixup)
+            };
+        }
+        if instruction.is_jmp_short_or_near() {
+            return Ok(Flow::Jump(instruction.near_branch_target()));
+        }
+        let kept = state.flags & !instruction.rflags_modified();
+        let mut now = Some(progress);
+        match mnemonic {
+            Mnemonic::Nop => {}
+            Mnemonic::Mov => {
+                let value = self.operand(instruction, 1, state, progress)?;
+                if let Some(read) = state.zero
+                    && self.values.as_constant(value) == Some(0)
+                    && self.set_whole(instruction, read, state)
+                {
+                    state.zero = None;
+                    return Ok(Flow::On(Some(progress)));
+                }
+                now = self.assign(instruction, value, state, expected, progress)?;
+            }
+            Mnemonic::Lea => {
+                let value = match self.stack_address(instruction, state) {
+                    Some(value) => value,
+                    None => location::address(&mut self.values, instruction, state)?,
+                };
+                self.set(instruction, value, state)?;
+            }
+            Mnemonic::Inc | Mnemonic::Add
+                if instruction.op0_kind() == OpKind::Memory && self.program().is_some() =>
+            {
+                now = self.add_to(instruction, state, progress)?;
+            }
+            Mnemonic::Inc | Mnemonic::Add if instruction.op0_kind() == OpKind::Memory => {
+                now = self.count(instruction, state, expected, progress)?;
+            }
+            Mnemonic::Cmp | Mnemonic::Test => {
+                let (a, b) = (
+                    self.operand(instruction, 0, state, progress)?,
+                    self.operand(instruction, 1, state, progress)?,
+                );
+                state.compare = match mnemonic {
+                    _ if !is_wide(instruction) => Compare::Unknown,
+                    Mnemonic::Cmp => Compare::Of(a, b),
+                    _ => Compare::Zero(self.values.and(a, b)),
+                };
+            }
+            Mnemonic::Add
+            | Mnemonic::Sub
+            | Mnemonic::And
+            | Mnemonic::Or
+            | Mnemonic::Xor
+            | Mnemonic::Shl
+            | Mnemonic::Shr
+            | Mnemonic::Shrd
+            | Mnemonic::Rol
+            | Mnemonic::Imul
+            | Mnemonic::Sar
+            | Mnemonic::Neg
+            | Mnemonic::Inc
+            | Mnemonic::Dec => {
+                let result = self.arithmetic(instruction, state, progress)?;
+                // Neither says by its flags whether the result is zero.
+                let silent = matches!(mnemonic, Mnemonic::Imul | Mnemonic::Rol)
+                    || instruction.op1_register() == Register::CL;
+                state.compare = if is_wide(instruction) && !silent {
+                    Compare::Zero(result)
+                } else {
+                    Compare::Unknown
+                };
+                self.set(instruction, result, state)?;
+            }
+            Mnemonic::Push => {
+                let value = match instruction.op0_kind() {
+                    OpKind::Register if instruction.op0_register().is_gpr64() => {
+                        self.operand(instruction, 0, state, progress)?
+                    }
+                    _ => return Err(not_allowed(instruction)),
+                };
+                push(state, value)?;
+            }
+            Mnemonic::Pop => {
+                let value = state.stack.pop().ok_or("it pops what it has not pushed")?;
+                if !instruction.op0_register().is_gpr64() {
+                    return Err(not_allowed(instruction));
+                }
+                self.set(instruction, value, state)?;
+            }
+            Mnemonic::Pushfq => {
+                let flags = self.values.atom(Atom::Flags(state.flags));
+                push(state, flags)?;
+            }
+            Mnemonic::Popfq => {
+                let value = state
+                    .stack
+                    .pop()
+                    .ok_or("it pops flags that it has not pushed")?;
+                let Some(&Atom::Flags(flags)) = self.values.as_atom(value) else {
+                    return Err(
+                        "it pops something else than the flags it has saved into the flags".into(),
+                    );
+                };
+                state.flags = flags;
+                state.compare = Compare::Unknown;
+                return Ok(Flow::On(Some(progress)));
+            }
+            Mnemonic::Rdtsc => {
+                let tsc = self.read(Atom::Tsc(instruction.ip()), state, progress)?;
+                let (low, high) = (self.values.mask(tsc, 0xffff_ffff), self.values.shr(tsc, 32));
+                state.set(RAX, low);
+                state.set(RDX, high);
+                state.since_head.tsc = Some(tsc);
+                // The first of a step counts: the next is read for the sample.
+                if self.program().is_some()
+                    && state.clock.is_none_or(|(step, _)| step != progress.steps)
+                {
+                    state.clock = Some((progress.steps, tsc));
+                }
+            }
+            Mnemonic::Call => {
+                now = self.call(instruction, state, expected, progress)?;
+                return Ok(Flow::On(now));
+            }
+            Mnemonic::Cmpxchg => now = self.reserve(instruction, state, expected, progress)?,
+            _ => self.compute(instruction, state, progress)?,
+        }
+        state.flags = kept;
+        Ok(Flow::On(now))
+    }
+
+    /// The branch behind `cmpxchg`.
+    fn tried(&mut self, instruction: &Instruction, state: &State, progress: Progress) -> Flow {
+        let way = |success: bool| {
+            let (progress, head) = Hit::tried(progress, success);
+            let mut state = state.clone();
+            let rax = head.unwrap_or_else(|| {
+                let atom = Atom::Head(instruction.ip());
+                state.forget(&self.values, &atom);
+                state.since_head = Since::default();
+                self.values.atom(atom)
+            });
+            state.set(RAX, rax);
+            Box::new(Way {
+                state,
+                progress: Some(progress),
+                failed: !success,
+                never: false,
+            })
+        };
+        by_success(instruction, way)
+    }
+
+    /// The branch behind `cmpxchg` of a largest value.
+    fn raised(
+        &mut self,
+        instruction: &Instruction,
+        state: &State,
+        (one, progress): (&'a Expected, Progress),
+    ) -> Flow {
+        let way = |success: bool| {
+            let progress = self.hit(one).raised(progress, success);
+            let mut state = state.clone();
+            let atom = Atom::Largest(instruction.ip());
+            state.forget(&self.values, &atom);
+            let read = self.values.atom(atom);
+            state.set(RAX, if success { Value::UNKNOWN } else { read });
+            Box::new(Way {
+                state,
+                progress,
+                failed: !success,
+                never: false,
+            })
+        };
+        by_success(instruction, way)
+    }
+
+    /// The branch behind `cmpxchg` of an entry in the table of timers.
+    fn exchanged(
+        &mut self,
+        instruction: &Instruction,
+        state: &State,
+        (one, progress): (&'a Expected, Progress),
+    ) -> Flow {
+        let way = |success: bool| {
+            let progress = self.hit(one).exchanged(progress, success);
+            let mut state = state.clone();
+            state.set(RAX, Value::UNKNOWN);
+            // What was read before stood there before.
+            state.disown();
+            Box::new(Way {
+                state,
+                progress,
+                failed: false,
+                never: false,
+            })
+        };
+        by_success(instruction, way)
+    }
+
+    fn branch(
+        &mut self,
+        instruction: &Instruction,
+        state: &State,
+        progress: Progress,
+    ) -> Result<Flow, String> {
+        let (mut taken, mut falls) = self.facts(instruction.condition_code(), state);
+        let program = self.program();
+        let mut never = [false; 2];
+        let mut told = [None; 2];
+        if program.is_some() {
+            let truth = self.truth(instruction.condition_code(), state.compare);
+            let other = self.values.not(truth);
+            taken.push(Fact::Holds(truth));
+            falls.push(Fact::Holds(other));
+            never = [truth, other].map(|truth| self.values.as_constant(truth) == Some(0));
+            told = [truth, other].map(|truth| Some(truth).filter(|truth| !truth.is_unknown()));
+        }
+        let mut way = |facts: Vec<Fact>, told, never| {
+            let mut state = state.clone();
+            state.told = told;
+            facts.into_iter().for_each(|fact| state.learn(fact));
+            let progress = match program {
+                Some(one) => self.hit(one).decide(progress, &state),
+                None => Some(progress),
+            };
+            Box::new(Way {
+                state,
+                progress,
+                failed: false,
+                never,
+            })
+        };
+        let [never_taken, never_falls] = never;
+        let [told_taken, told_falls] = told;
+        Ok(Flow::Branch {
+            to: instruction.near_branch_target(),
+            taken: way(taken, told_taken, never_taken),
+            falls: way(falls, told_falls, never_falls),
+        })
+    }
+
+    /// What is proven where a branch is taken, and where it is not.
+    fn facts(&mut self, condition: ConditionCode, state: &State) -> (Vec<Fact>, Vec<Fact>) {
+        let (compare, limit) = (state.compare, state.since_head.limit);
+        let difference = match compare {
+            Compare::Unknown => return (Vec::new(), Vec::new()),
+            Compare::Of(a, b) => self.values.xor(a, b),
+            Compare::Zero(value) | Compare::OnlyZero(value) => value,
+        };
+        let (mut equal, mut unequal) = (
+            vec![Fact::Zero(difference)],
+            vec![Fact::NonZero(difference)],
+        );
+        // Only equality will do. After a migration the two may be of different CPUs: then they
+        // differ, and the reservation fails, but which is greater says nothing.
+        let head = match compare {
+            Compare::Of(a, b) if limit == Some(b) && is_head(&self.values, a) => Some(a),
+            Compare::Of(a, b) if limit == Some(a) && is_head(&self.values, b) => Some(b),
+            _ => None,
+        };
+        equal.extend(head.map(Fact::Full));
+        unequal.extend(head.map(Fact::Room));
+        match condition {
+            ConditionCode::e => (equal, unequal),
+            ConditionCode::ne => (unequal, equal),
+            _ => (Vec::new(), Vec::new()),
+        }
+    }
+}
+
+/// The two ways of a branch behind `cmpxchg`, which leaves equality where it succeeds.
+fn by_success(instruction: &Instruction, mut way: impl FnMut(bool) -> Box<Way>) -> Flow {
+    let taken_if_equal = instruction.condition_code() == ConditionCode::e;
+    Flow::Branch {
+        to: instruction.near_branch_target(),
+        taken: way(taken_if_equal),
+        falls: way(!taken_if_equal),
+    }
+}

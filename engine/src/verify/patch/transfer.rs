@@ -1,0 +1,333 @@
+//! One original instruction, done by the patch: a copy, what does the same, or the way back to it.
+
+use iced_x86::{Code, ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use super::equivalence::{same, same_condition};
+use super::phase::{By, Goal, Phase};
+use super::state::State;
+use super::walk::Walk;
+use crate::Addr;
+use crate::image::{Decision, SiteKind, Transfer};
+use crate::verify::text::decoded::Decoded;
+use crate::verify::text::effects::{Mask, names};
+use crate::verify::text::routine::Routine;
+
+impl Walk<'_> {
+    /// Whether the patch's instruction does the next original one, or leaves for where that stands;
+    /// if so, control goes on behind it.
+    pub(crate) fn original(
+        &mut self,
+        instruction: &Instruction,
+        state: &State,
+        goal: Goal,
+    ) -> Result<bool, String> {
+        let copy = match goal.by {
+            By::Text { from } => return self.leave(instruction, state, from, goal.at),
+            By::Copy(copy) => copy,
+        };
+        let originals = self.originals;
+        let (routine, original) = originals
+            .instruction(goal.at)
+            .ok_or_else(|| format!("no instruction begins at {} to be copied", Addr(goal.at)))?;
+        if !self.restored(state, originals.live_behind_hook(goal.at)) {
+            return Ok(false);
+        }
+        if let Some(decision) = decision(self, routine, original)? {
+            return self.emulated(instruction, state, original, copy, decision);
+        }
+        if original.is_call() {
+            if Some(original.end()) != pushed(instruction) {
+                return Ok(false);
+            }
+            self.facts.calls.push(original.at());
+            let called = Phase::Called {
+                at: original.at(),
+                target: original.instruction.near_branch_target(),
+            };
+            self.reach(instruction.next_ip(), called, state.clone())?;
+            return Ok(true);
+        }
+        match original.instruction.flow_control() {
+            FlowControl::ConditionalBranch => {
+                if !same_condition(&original.instruction, instruction) {
+                    return Ok(false);
+                }
+                let target = original.instruction.near_branch_target();
+                let state = self.relocated(original, state)?;
+                self.branch(instruction, state, original, copy, [target, original.end()])?;
+                Ok(true)
+            }
+            FlowControl::Return if same(&original.instruction, instruction) => {
+                if ends_in_upper_half(&original.instruction) && !ends_in_upper_half(instruction) {
+                    return Err(
+                        "a return of the upper half of a cache line is moved to the lower half"
+                            .into(),
+                    );
+                }
+                if self.bytes_from(instruction.next_ip()).first() == Some(&0xcc) {
+                    Ok(true)
+                } else {
+                    Err("no int3 stands behind the return".into())
+                }
+            }
+            FlowControl::Next if same(&original.instruction, instruction) => {
+                self.may_fault(instruction, (routine, original), state, (goal, copy))?;
+                let state = self.relocated(original, state)?;
+                let way = self.cross(goal.at, original.end(), copy, true);
+                self.behind(instruction.next_ip(), way, state)?;
+                Ok(true)
+            }
+            FlowControl::Next | FlowControl::Return => Ok(false),
+            _ => Err(format!(
+                "`{}` of {} cannot be copied",
+                original.instruction,
+                Addr(goal.at)
+            )),
+        }
+    }
+
+    /// Whether it does nothing, where a return comes next that must have its place in a cache line.
+    pub(crate) fn is_before_return(&self, instruction: &Instruction, goal: Goal) -> bool {
+        let returns = |(_, original): (&Routine, &Decoded)| {
+            original.instruction.flow_control() == FlowControl::Return
+        };
+        instruction.mnemonic() == Mnemonic::Nop
+            && matches!(goal.by, By::Copy(_))
+            && self.originals.instruction(goal.at).is_some_and(returns)
+    }
+
+    /// What is known after a copied instruction.
+    fn relocated(&mut self, original: &Decoded, state: &State) -> Result<State, String> {
+        let spoilt = state.spoilt();
+        let used = Mask(spoilt.0 & original.reads.0);
+        if !used.is_empty() {
+            return Err(format!(
+                "`{}` uses {}, which does not have its value",
+                original.instruction,
+                names(used)
+            ));
+        }
+        Ok(State::original(spoilt.without(original.kills)))
+    }
+
+    /// Both ways of a branch that decides as the original one does: where it leads, and behind it.
+    fn branch(
+        &mut self,
+        instruction: &Instruction,
+        state: State,
+        original: &Decoded,
+        copy: usize,
+        [target, next]: [u64; 2],
+    ) -> Result<(), String> {
+        let runs_on = |to: u64| to == original.end();
+        let taken = instruction.near_branch_target();
+        let way = self.cross(original.at(), target, copy, runs_on(target));
+        if self.span.contains(Addr(taken)) {
+            self.behind(taken, way, state.clone())?;
+        } else if !self.leads_out(taken, way)? {
+            return Err(leads_wrong(taken, target));
+        } else if !self.restored(&state, self.originals.live_on(original.at(), target)) {
+            return Err(self.not_restored());
+        }
+        let way = self.cross(original.at(), next, copy, runs_on(next));
+        self.behind(instruction.next_ip(), way, state)
+    }
+
+    /// A static key or a static call, done by what the kernel goes by when it rewrites them.
+    fn emulated(
+        &mut self,
+        instruction: &Instruction,
+        state: &State,
+        original: &Decoded,
+        copy: usize,
+        decision: Decision,
+    ) -> Result<bool, String> {
+        match decision {
+            Decision::StaticKey { key, .. } => {
+                if !compares_with_zero(instruction, key.0) {
+                    return Ok(false);
+                }
+                // Behind a key nobody reads flags from before it, as behind a call.
+                let spoilt = state.spoilt().without(original.kills);
+                let state = State::original(spoilt);
+                let keyed = Phase::Keyed {
+                    at: original.at(),
+                    copy,
+                };
+                self.reach(instruction.next_ip(), keyed, state)?;
+                Ok(true)
+            }
+            Decision::StaticCall {
+                trampoline,
+                transfer: Transfer::Call,
+            } => {
+                if Some(original.end()) != pushed(instruction) {
+                    return Ok(false);
+                }
+                self.facts.calls.push(original.at());
+                let called = Phase::Called {
+                    at: original.at(),
+                    target: trampoline.0,
+                };
+                self.reach(instruction.next_ip(), called, state.clone())?;
+                Ok(true)
+            }
+            Decision::StaticCall {
+                trampoline,
+                transfer: Transfer::Jump,
+            } => {
+                let jumps = instruction.is_jmp_short_or_near();
+                if jumps {
+                    self.called(instruction, trampoline.0)?;
+                }
+                Ok(jumps)
+            }
+            Decision::StaticCall {
+                trampoline,
+                transfer: Transfer::Conditional(condition),
+            } => {
+                let same = instruction.is_jcc_short_or_near()
+                    && instruction.condition_code() as u8 == condition + 1;
+                if same {
+                    let ways = [trampoline.0, original.end()];
+                    self.branch(instruction, state.clone(), original, copy, ways)?;
+                }
+                Ok(same)
+            }
+        }
+    }
+
+    /// The branch behind the comparison of a static key.
+    pub(crate) fn decide(
+        &mut self,
+        instruction: &Instruction,
+        state: State,
+        at: u64,
+        copy: usize,
+    ) -> Result<(), String> {
+        let originals = self.originals;
+        let decided = originals.image.decided(Addr(at));
+        let original = originals.instruction(at);
+        let (
+            Some((_, original)),
+            Some(Decision::StaticKey {
+                inverted, target, ..
+            }),
+        ) = (original, decided.map(|decided| decided.by))
+        else {
+            return Err("nothing is known of the static key".into());
+        };
+        let taken_if_on = match instruction.condition_code() {
+            ConditionCode::ne if instruction.is_jcc_short_or_near() => true,
+            ConditionCode::e if instruction.is_jcc_short_or_near() => false,
+            _ => return Err("no branch looks whether the static key is on".into()),
+        };
+        let ways = if taken_if_on == inverted {
+            [original.end(), target.0]
+        } else {
+            [target.0, original.end()]
+        };
+        self.branch(instruction, state, original, copy, ways)
+    }
+
+    /// What is called is jumped to.
+    pub(crate) fn called(&mut self, instruction: &Instruction, target: u64) -> Result<(), String> {
+        if instruction.is_jmp_short_or_near() && instruction.near_branch_target() == target {
+            self.check_behind(instruction)
+        } else {
+            Err("the moved call does not lead to its target".into())
+        }
+    }
+
+    /// The jump to where the original code goes on.
+    fn leave(
+        &mut self,
+        instruction: &Instruction,
+        state: &State,
+        from: u64,
+        to: u64,
+    ) -> Result<bool, String> {
+        let target = instruction.near_branch_target();
+        let leaves = instruction.is_jmp_short_or_near() && !self.span.contains(Addr(target));
+        if !leaves || !self.restored(state, self.originals.live_on(from, to)) {
+            return Ok(false);
+        }
+        if target != to {
+            return Err(leads_wrong(target, to));
+        }
+        self.check_behind(instruction)?;
+        Ok(true)
+    }
+
+    /// Behind what leaves the patch stands int3, for processors that speculate past it, or code.
+    fn check_behind(&self, instruction: &Instruction) -> Result<(), String> {
+        match self.bytes_from(instruction.next_ip()).first() {
+            Some(_) => Ok(()),
+            None => Err("nothing keeps speculation from running past the end of the patch".into()),
+        }
+    }
+}
+
+/// Whether the last byte is in the second half of its cache line, which is where the kernel leaves bare
+/// returns for processors that mispredict others (`cpu_wants_rethunk_at`, arch/x86/kernel/alternative.c).
+fn ends_in_upper_half(instruction: &Instruction) -> bool {
+    instruction.next_ip().wrapping_sub(1) & 0x20 != 0
+}
+
+/// What decides what the kernel writes at an original instruction, if anything does.
+///
+/// # Errors
+/// If it is one that the kernel rewrites, and nothing is known of how.
+fn decision(
+    walk: &Walk<'_>,
+    routine: &Routine,
+    original: &Decoded,
+) -> Result<Option<Decision>, String> {
+    let rewritten = routine
+        .sites_in(original.span())
+        .any(|site| matches!(site.kind, SiteKind::StaticKey | SiteKind::StaticCall));
+    if !rewritten {
+        return Ok(None);
+    }
+    let decided = walk.originals.image.decided(Addr(original.at()));
+    let decided = decided.filter(|decided| decided.span == original.span());
+    match decided {
+        Some(decided) => Ok(Some(decided.by)),
+        None => Err(format!(
+            "what the kernel writes at {} is not known",
+            Addr(original.at())
+        )),
+    }
+}
+
+fn leads_wrong(is: u64, should: u64) -> String {
+    format!(
+        "it leads to {}, and should lead to {}",
+        Addr(is),
+        Addr(should)
+    )
+}
+
+/// Whether it is `cmp dword ptr [key], 0`.
+fn compares_with_zero(instruction: &Instruction, key: u64) -> bool {
+    matches!(
+        instruction.code(),
+        Code::Cmp_rm32_imm8 | Code::Cmp_rm32_imm32
+    ) && instruction.op0_kind() == OpKind::Memory
+        && instruction.memory_base() == Register::RIP
+        && instruction.segment_prefix() == Register::None
+        && instruction.ip_rel_memory_address() == key
+        && instruction.try_immediate(1).ok() == Some(0)
+}
+
+/// The address that the instruction pushes, if that is all it does.
+fn pushed(instruction: &Instruction) -> Option<u64> {
+    let pushes = instruction.mnemonic() == Mnemonic::Push && !instruction.has_lock_prefix();
+    // `push imm16` moves the stack by two bytes only.
+    let wide = instruction.stack_pointer_increment() == -8;
+    if pushes && wide {
+        instruction.try_immediate(0).ok()
+    } else {
+        None
+    }
+}

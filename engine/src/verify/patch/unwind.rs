@@ -1,0 +1,81 @@
+//! Whether the kernel finds the callers of whoever is in a patch, wherever in it an interrupt finds him.
+
+use super::phase::{Node, Phase};
+use super::state::State;
+use crate::Addr;
+use crate::layout::RuntimeLayout;
+use crate::placement::{Site, Splice};
+use crate::unwind::Row;
+use crate::verify::symbolic::atom::Value;
+use crate::verify::text::originals::Originals;
+
+/// Number of rbp.
+const RBP: u8 = 5;
+
+/// Whether the rows are in order, and there are any only where they are wanted.
+pub(crate) fn order(layout: &RuntimeLayout, rows: &[Row]) -> Result<(), String> {
+    if !rows.is_sorted_by(|one, next| one.at < next.at) {
+        return Err("its rows are not in order".into());
+    }
+    if !layout.unwinds && !rows.is_empty() {
+        return Err("it has rows, and nobody unwinds by them".into());
+    }
+    Ok(())
+}
+
+/// Whether the row of a node says what is true there: which original instruction comes next or is being done, what
+/// is on the stack beyond what that one finds there, and that rbp is what it would be.
+pub(crate) fn check(
+    originals: &Originals<'_>,
+    site: &Site,
+    rows: &[Row],
+    start: Addr,
+    ((at, phase), state): (Node, &State),
+) -> Result<(), String> {
+    let (original, on_top) = match phase {
+        Phase::Instruments { goal, .. } | Phase::Straight(goal) => (goal.at, 0),
+        Phase::Keyed { at, .. } => (at, 0),
+        Phase::Called { at, .. } => (at, 1),
+    };
+    // The tracer calls from its site, and does nothing else to the stack there.
+    let traced = site.splice == Splice::Tracer && original == site.displaced.start.0;
+    let original = if traced {
+        site.displaced.end.0
+    } else {
+        original
+    };
+    let behind = rows.partition_point(|row| u64::from(row.at) <= at.wrapping_sub(start.0));
+    let row = behind.checked_sub(1).and_then(|index| rows.get(index));
+    let row = row.ok_or("no row says how to unwind from here")?;
+    let pushed = 8 * (state.stack.len() as u64 + on_top);
+    let stands = row.original == Addr(original) || leads(originals, row.original.0, original);
+    if !stands || u64::from(row.pushed) != pushed {
+        return Err(format!(
+            "its row says that it stands for {} below {} bytes, and it does for {} below {pushed}",
+            row.original,
+            row.pushed,
+            Addr(original)
+        ));
+    }
+    if state.register(RBP) != Value::original(RBP) {
+        return Err("rbp does not have its value, and stacks are unwound by it".into());
+    }
+    Ok(())
+}
+
+/// Whether the original code jumps from one instruction to the other and does nothing else: its stack is the same.
+fn leads(originals: &Originals<'_>, mut from: u64, to: u64) -> bool {
+    // Of more jumps in a row than this nothing is known.
+    for _ in 0..4 {
+        match originals.instruction(from) {
+            Some((_, jump)) if jump.instruction.is_jmp_short_or_near() => {
+                from = jump.instruction.near_branch_target();
+            }
+            _ => return false,
+        }
+        if from == to {
+            return true;
+        }
+    }
+    false
+}

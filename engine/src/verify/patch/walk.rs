@@ -1,0 +1,382 @@
+//! Walks every path of a patch beside the original code, and proves what happens on it, from the
+//! bytes alone.
+//!
+//! Which bytes are instrument code and which are copies is found out, not read from the plan:
+//! instrument code runs until every instrument of the point has had its one hit and all that is live
+//! has its value again; from there on the instruction must be the next original one, or leave for
+//! where that stands. States of the same point and phase are joined, so loops end; the only loops
+//! allowed are the original code's own, and those that go through a failed reservation, which fails
+//! only if another one succeeded.
+
+use iced_x86::Instruction;
+
+use super::hit::Progress;
+use super::joins::{Joins, NodeId};
+use super::machine::{Flow, Machine, Way};
+use super::phase::{By, Facts, Goal, Lists, Node, Phase, Wrong};
+use super::scan::Scan;
+use super::state::State;
+use super::unwind;
+use crate::layout::RuntimeLayout;
+use crate::placement::{Point, Site};
+use crate::plan::{Fault, Patch};
+use crate::unwind::Row;
+use crate::verify::symbolic::value::Values;
+use crate::verify::text::effects::{Mask, names};
+use crate::verify::text::originals::Originals;
+use crate::{Addr, Span};
+
+/// What walks work with: one is used for patch after patch, so that its room is.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    values: Values,
+    scan: Scan,
+    joins: Joins,
+}
+
+impl Tools {
+    pub(crate) fn new() -> Self {
+        Self {
+            values: Values::new(),
+            scan: Scan::default(),
+            joins: Joins::default(),
+        }
+    }
+}
+
+/// A walk over one patch.
+pub(crate) struct Walk<'a> {
+    pub(crate) machine: Machine<'a>,
+    pub(crate) scan: Scan,
+    joins: Joins,
+    code: &'a [u8],
+    rows: &'a [Row],
+    pub(crate) span: Span,
+    pub(crate) site: &'a Site,
+    pub(crate) originals: &'a Originals<'a>,
+    /// Sorted.
+    pub(crate) lists: &'a Lists,
+    pub(crate) facts: Facts,
+    /// Where control goes on that comes there in one way only.
+    ahead: Vec<Ahead>,
+    /// Why an instruction was not taken for the next original one.
+    pub(crate) not_yet: Option<String>,
+}
+
+/// Control goes on from the node `since` without having met another.
+struct Ahead {
+    since: Option<NodeId>,
+    node: Node,
+    state: State,
+}
+
+impl<'a> Walk<'a> {
+    pub(crate) fn new(
+        tools: Tools,
+        (layout, told): (&'a RuntimeLayout, &'a [Fault]),
+        patch: &'a Patch,
+        site: &'a Site,
+        originals: &'a Originals<'a>,
+        lists: &'a Lists,
+    ) -> Self {
+        let Tools {
+            mut values,
+            mut scan,
+            mut joins,
+        } = tools;
+        values.clear();
+        scan.read(&patch.code, patch.address);
+        joins.clear();
+        Self {
+            machine: Machine {
+                layout,
+                values,
+                entries: Vec::new(),
+                expected: None,
+                told,
+                faults: Vec::new(),
+            },
+            scan,
+            joins,
+            code: &patch.code,
+            rows: &patch.rows,
+            span: Span::new(patch.address, patch.code.len() as u64),
+            site,
+            originals,
+            lists,
+            facts: Facts::default(),
+            ahead: Vec::new(),
+            not_yet: None,
+        }
+    }
+
+    /// Its tools, for the next.
+    pub(crate) fn into_tools(self) -> Tools {
+        Tools {
+            values: self.machine.values,
+            scan: self.scan,
+            joins: self.joins,
+        }
+    }
+
+    /// Walks it.
+    ///
+    /// # Errors
+    /// The first thing found wrong, and where.
+    pub(crate) fn run(&mut self) -> Result<(), Wrong> {
+        unwind::order(self.machine.layout, self.rows).map_err(|why| (self.span.start, why))?;
+        let start = State::original(Mask::NONE);
+        let goal = Goal {
+            at: self.site.displaced.start.0,
+            by: By::Copy(0),
+        };
+        let phase = self
+            .settled(Some(Point::Entry), 0, Progress::default(), goal)
+            .map_err(|why| (self.span.start, why))?;
+        self.go(None, self.span.start.0, phase, start)?;
+        // Values only ever become unknown, so every node is walked a few times at most.
+        let mut budget = 4096 + 64 * self.code.len();
+        loop {
+            let ahead = self.ahead.pop().or_else(|| {
+                let (number, node, state) = self.joins.next()?;
+                Some(Ahead {
+                    since: Some(number),
+                    node,
+                    state,
+                })
+            });
+            let Some(Ahead { since, node, state }) = ahead else {
+                break;
+            };
+            budget = budget.checked_sub(1).ok_or((
+                Addr(node.0),
+                String::from("the code is too entangled to be proven"),
+            ))?;
+            let instruction = self.scan.walk(node.0)?;
+            let unwound = if self.machine.layout.unwinds {
+                unwind::check(
+                    self.originals,
+                    self.site,
+                    self.rows,
+                    self.span.start,
+                    (node, &state),
+                )
+            } else {
+                Ok(())
+            };
+            self.visit(since, node.1, &instruction, state)
+                .and(unwound)
+                .map_err(|why| (Addr(node.0), why))?;
+        }
+        self.joins.no_loops()?;
+        self.scan.all_walked()?;
+        self.facts.sort();
+        Ok(())
+    }
+
+    pub(crate) fn bytes_from(&self, at: u64) -> &'a [u8] {
+        usize::try_from(at.wrapping_sub(self.span.start.0))
+            .ok()
+            .and_then(|offset| self.code.get(offset..))
+            .unwrap_or_default()
+    }
+
+    /// Control goes on inside the patch, from a node unless the way may be part of a loop.
+    fn go(
+        &mut self,
+        from: Option<NodeId>,
+        to: u64,
+        phase: Phase,
+        state: State,
+    ) -> Result<(), Wrong> {
+        if !self.span.contains(Addr(to)) {
+            return Err((Addr(to), "control runs off the end of the patch".into()));
+        }
+        let node = (to, phase);
+        if self.scan.is_landing(to) {
+            let values = &mut self.machine.values;
+            return self.joins.enter(from, node, state, values);
+        }
+        self.ahead.push(Ahead {
+            since: from,
+            node,
+            state,
+        });
+        Ok(())
+    }
+
+    fn visit(
+        &mut self,
+        since: Option<NodeId>,
+        phase: Phase,
+        instruction: &Instruction,
+        state: State,
+    ) -> Result<(), String> {
+        match phase {
+            Phase::Called { target, .. } => self.called(instruction, target),
+            Phase::Keyed { at, copy } => self.decide(instruction, state, at, copy),
+            Phase::Straight(goal) => {
+                if self.is_jump_inside(instruction) {
+                    return self.on(since, instruction.near_branch_target(), phase, state);
+                }
+                if self.is_before_return(instruction, goal) {
+                    return self.on(since, instruction.next_ip(), phase, state);
+                }
+                match self.original(instruction, &state, goal)? {
+                    true => Ok(()),
+                    false => Err(self.should(instruction, goal)),
+                }
+            }
+            Phase::Instruments {
+                point,
+                done,
+                progress,
+                goal,
+            } => {
+                if point.is_none() && self.original(instruction, &state, goal)? {
+                    return Ok(());
+                }
+                self.instrument(since, instruction, state, (point, done, progress, goal))
+            }
+        }
+    }
+
+    fn is_jump_inside(&self, instruction: &Instruction) -> bool {
+        instruction.is_jmp_short_or_near()
+            && self.span.contains(Addr(instruction.near_branch_target()))
+    }
+
+    /// Control goes on, without having run an original instruction.
+    fn on(
+        &mut self,
+        since: Option<NodeId>,
+        to: u64,
+        phase: Phase,
+        state: State,
+    ) -> Result<(), String> {
+        self.go(since, to, phase, state).map_err(|(_, why)| why)
+    }
+
+    /// Control goes on behind an original instruction: a loop here is one of the original code's.
+    pub(crate) fn behind(
+        &mut self,
+        to: u64,
+        (point, goal): (Point, Goal),
+        state: State,
+    ) -> Result<(), String> {
+        let phase = self.settled(Some(point), 0, Progress::default(), goal)?;
+        self.go(None, to, phase, state).map_err(|(_, why)| why)
+    }
+
+    /// The same, to a phase that is known.
+    pub(crate) fn reach(&mut self, to: u64, phase: Phase, state: State) -> Result<(), String> {
+        self.go(None, to, phase, state).map_err(|(_, why)| why)
+    }
+
+    /// Whether nothing stands on the way to the goal, and the goal is the text at `to`.
+    pub(crate) fn leads_out(&mut self, to: u64, way: (Point, Goal)) -> Result<bool, String> {
+        let phase = self.settled(Some(way.0), 0, Progress::default(), way.1)?;
+        Ok(matches!(phase, Phase::Straight(Goal { at, by: By::Text { .. } }) if at == to))
+    }
+
+    /// Whether everything that may be used from here on is as the original code has it.
+    pub(crate) fn restored(&mut self, state: &State, live: Mask) -> bool {
+        let wrong = Mask(state.spoilt().0 & live.0);
+        self.not_yet = None;
+        if !state.stack.is_empty() {
+            self.not_yet = Some(format!(
+                "{} words are still on the stack",
+                state.stack.len()
+            ));
+        } else if !wrong.is_empty() {
+            self.not_yet = Some(format!(
+                "{} may be used later and does not have its value",
+                names(wrong)
+            ));
+        }
+        state.stack.is_empty() && wrong.is_empty()
+    }
+
+    fn instrument(
+        &mut self,
+        since: Option<NodeId>,
+        instruction: &Instruction,
+        mut state: State,
+        at: (Option<Point>, usize, Progress, Goal),
+    ) -> Result<(), String> {
+        let (point, done, progress, goal) = at;
+        let expected = point.and_then(|point| self.list(point).get(done));
+        let flow = self
+            .machine
+            .step(instruction, &mut state, expected, progress);
+        let flow = flow.map_err(|why| self.explain(&why, at))?;
+        match flow {
+            Flow::On(Some(progress)) => {
+                let phase = self.kept(point, done, progress, goal)?;
+                self.on(since, instruction.next_ip(), phase, state)
+            }
+            Flow::On(None) => {
+                state.settle(&self.machine.values);
+                let phase = self.kept(point, done + 1, Progress::default(), goal)?;
+                self.on(since, instruction.next_ip(), phase, state)
+            }
+            Flow::Jump(to) => self.inside(since, to, state, at, false),
+            Flow::Branch { to, taken, falls } => {
+                for (to, way) in [(to, taken), (instruction.next_ip(), falls)] {
+                    let Way {
+                        mut state,
+                        progress,
+                        failed,
+                        never,
+                    } = *way;
+                    let (done, progress) = match progress {
+                        _ if never => continue,
+                        Some(progress) => (done, progress),
+                        None => {
+                            state.settle(&self.machine.values);
+                            (done + 1, Progress::default())
+                        }
+                    };
+                    self.inside(since, to, state, (point, done, progress, goal), failed)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The phase among or behind instruments; never one where nothing may stand in between.
+    fn kept(
+        &mut self,
+        point: Option<Point>,
+        done: usize,
+        progress: Progress,
+        goal: Goal,
+    ) -> Result<Phase, String> {
+        Ok(match self.settled(point, done, progress, goal)? {
+            Phase::Straight(goal) => Phase::Instruments {
+                point: None,
+                done: 0,
+                progress,
+                goal,
+            },
+            phase => phase,
+        })
+    }
+
+    fn inside(
+        &mut self,
+        since: Option<NodeId>,
+        to: u64,
+        state: State,
+        at: (Option<Point>, usize, Progress, Goal),
+        failed: bool,
+    ) -> Result<(), String> {
+        if !self.span.contains(Addr(to)) {
+            let why = format!("control leaves for {}", Addr(to));
+            return Err(self.explain(&why, at));
+        }
+        let (point, done, progress, goal) = at;
+        let phase = self.kept(point, done, progress, goal)?;
+        self.on(since.filter(|_| !failed), to, phase, state)
+    }
+}

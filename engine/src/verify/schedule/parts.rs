@@ -1,0 +1,145 @@
+//! What depends on what among the parts that are written, and how deep.
+
+use crate::placement::{Slot, Splice};
+use crate::plan::{Dependence, Part, Plan};
+use crate::verify::hash::{Map, Set};
+use crate::verify::violation::Violation;
+use crate::{Addr, Span};
+
+/// The graph of dependences.
+pub(crate) struct Parts {
+    /// How deep each part is: what depends on nothing is not listed.
+    ranks: Map<Part, u8>,
+    /// What each part may not be without, whatever it leads to.
+    on: Map<Part, Vec<Part>>,
+    /// What may not be without each part.
+    of: Map<Part, Vec<Part>>,
+}
+
+impl Parts {
+    /// Reads the plan's dependences; they must have all that follow from its sites and bounces.
+    pub(crate) fn of(plan: &Plan, violations: &mut Vec<Violation>) -> Self {
+        let mut wrong = |why: String| violations.push(Violation::Plan { why });
+        if !plan.dependences.is_sorted_by(|a, b| a < b) {
+            wrong("its dependences are not sorted".into());
+        }
+        let listed: Set<Dependence> = plan.dependences.iter().copied().collect();
+        let mut parts = Self {
+            ranks: Map::default(),
+            on: Map::default(),
+            of: Map::default(),
+        };
+        for needed in required(plan) {
+            if !listed.contains(&needed) {
+                wrong(format!(
+                    "it does not say that {} depends on {}",
+                    name(plan, needed.what),
+                    name(plan, needed.on)
+                ));
+            }
+            parts.on.entry(needed.what).or_default().push(needed.on);
+            parts.of.entry(needed.on).or_default().push(needed.what);
+        }
+        if let Err(part) = parts.rank(&plan.dependences) {
+            wrong(format!(
+                "{} depends on itself, in the end",
+                name(plan, part)
+            ));
+        }
+        parts
+    }
+
+    /// The longest path from each part.
+    fn rank(&mut self, dependences: &[Dependence]) -> Result<(), Part> {
+        let mut waits: Map<Part, usize> = Map::default();
+        let mut of: Map<Part, Vec<Part>> = Map::default();
+        for dependence in dependences {
+            *waits.entry(dependence.what).or_default() += 1;
+            of.entry(dependence.on).or_default().push(dependence.what);
+        }
+        let mut free: Vec<Part> = of
+            .keys()
+            .filter(|part| !waits.contains_key(part))
+            .copied()
+            .collect();
+        while let Some(part) = free.pop() {
+            let deeper = self.rank_of(part).saturating_add(1);
+            for &what in of.get(&part).into_iter().flatten() {
+                let rank = self.ranks.entry(what).or_default();
+                *rank = deeper.max(*rank);
+                if let Some(left) = waits.get_mut(&what) {
+                    *left -= 1;
+                    if *left == 0 {
+                        waits.remove(&what);
+                        free.push(what);
+                    }
+                }
+            }
+        }
+        waits.keys().next().map_or(Ok(()), |part| Err(*part))
+    }
+
+    pub(crate) fn rank_of(&self, part: Part) -> u8 {
+        self.ranks.get(&part).copied().unwrap_or(0)
+    }
+
+    /// What must be in place while `part` is.
+    pub(crate) fn on(&self, part: Part) -> &[Part] {
+        self.on.get(&part).map_or(&[], Vec::as_slice)
+    }
+
+    /// What may not be in place without `part`.
+    pub(crate) fn depending_on(&self, part: Part) -> &[Part] {
+        self.of.get(&part).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Short splices depend on their bounces, and bounces on what exposes their bytes.
+fn required(plan: &Plan) -> impl Iterator<Item = Dependence> {
+    let short = plan
+        .sites
+        .iter()
+        .zip(0..)
+        .filter_map(|(site, number)| match site.splice {
+            Splice::Short(bounce) => Some(Dependence {
+                what: Part::Site(crate::placement::SiteIndex(number)),
+                on: Part::Bounce(bounce),
+            }),
+            _ => None,
+        });
+    let exposed = plan
+        .bounces
+        .iter()
+        .zip(0..)
+        .filter_map(|(bounce, number)| match bounce.slot {
+            Slot::Exposed(host) => Some(Dependence {
+                what: Part::Bounce(crate::placement::BounceIndex(number)),
+                on: Part::Site(host),
+            }),
+            Slot::Padding => None,
+        });
+    short.chain(exposed)
+}
+
+/// Where a part is written, and how many bytes.
+pub(crate) fn span(plan: &Plan, part: Part) -> Option<Span> {
+    match part {
+        Part::Site(site) => plan
+            .sites
+            .get(site.0 as usize)
+            .map(|site| Span::new(site.displaced.start, site.splice.bytes())),
+        Part::Bounce(bounce) => plan
+            .bounces
+            .get(bounce.0 as usize)
+            .map(|bounce| Span::new(bounce.at, crate::placement::SPLICE_BYTES)),
+    }
+}
+
+/// A part, for a person.
+pub(crate) fn name(plan: &Plan, part: Part) -> String {
+    let at = span(plan, part).map_or(Addr(0), |span| span.start);
+    match part {
+        Part::Site(site) => format!("site {} at {at}", site.0),
+        Part::Bounce(bounce) => format!("bounce {} at {at}", bounce.0),
+    }
+}

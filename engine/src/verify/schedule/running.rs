@@ -1,0 +1,110 @@
+//! Who runs: after each batch just the instruments whose time it is, and at the end nobody.
+
+use super::parts;
+use super::player::{Player, bits};
+use crate::plan::Batch;
+use crate::verify::hash::Set;
+use crate::verify::meaning::hooks;
+use crate::verify::meaning::state::Change;
+use crate::verify::violation::Violation;
+use crate::{Addr, InstrumentId};
+
+impl Player<'_> {
+    /// Counts at how many points instruments run.
+    pub(crate) fn count(&mut self, change: &Change, touched: &mut Vec<InstrumentId>) {
+        let plan = self.plan;
+        let of = |patch: Option<usize>| {
+            let patch = patch.and_then(|patch| plan.patches.get(patch));
+            patch
+                .into_iter()
+                .flat_map(|patch| &patch.hooks)
+                .flat_map(|(_, ids)| ids.iter().copied())
+        };
+        for id in of(change.before) {
+            touched.push(id);
+            if let Some(count) = self.running.get_mut(&id) {
+                *count = count.saturating_sub(1);
+            }
+        }
+        for id in of(change.after) {
+            touched.push(id);
+            *self.running.entry(id).or_default() += 1;
+        }
+    }
+
+    /// After a batch exactly the instruments run that are launched and not splashed, at all their points.
+    pub(crate) fn check_running(
+        &mut self,
+        number: usize,
+        batch: &Batch,
+        mut touched: Vec<InstrumentId>,
+    ) {
+        let mut wrong = Vec::new();
+        let [launched, splashed] = self.times.remove(&bits(batch.at)).unwrap_or_default();
+        for (what, mut due, said) in [
+            ("launched", launched, &batch.launched),
+            ("splashed", splashed, &batch.splashed),
+        ] {
+            let mut said = said.clone();
+            said.sort_unstable();
+            due.sort_unstable();
+            if due != said {
+                wrong.push(format!(
+                    "the instruments it says are {what} are not those whose time it is"
+                ));
+            }
+            touched.extend(due);
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        for id in touched {
+            let runs = self.running.get(&id).copied().unwrap_or(0);
+            let active = self
+                .by_id
+                .get(&id)
+                .filter(|one| one.launch <= batch.at && batch.at < one.splash);
+            let should = active.map_or(0, |one| one.points.len());
+            if runs != should {
+                wrong.push(format!(
+                    "after it instrument {id} runs at {runs} points, and should at {should}"
+                ));
+            }
+        }
+        for why in wrong {
+            self.batch_is_wrong(number, batch, why);
+        }
+    }
+
+    pub(crate) fn at_the_end(&mut self) {
+        if let Some(part) = self.in_place.keys().next() {
+            let why = format!(
+                "at its end the text is not what it was: {} is still there",
+                parts::name(self.plan, *part)
+            );
+            self.violations.push(Violation::Plan { why });
+        }
+        let batches: Set<i64> = self
+            .plan
+            .batches
+            .iter()
+            .map(|batch| bits(batch.at))
+            .collect();
+        let batch_at = |time: f64| batches.contains(&bits(time));
+        for one in &self.plan.instruments {
+            let in_order =
+                0.0 <= one.launch && one.launch < one.splash && one.splash <= self.plan.duration;
+            if !(in_order && batch_at(one.launch) && batch_at(one.splash)) {
+                let why = format!(
+                    "no batches launch it at {} s and splash it at {} s",
+                    one.launch, one.splash
+                );
+                let at: Addr = hooks::place(self.plan, one);
+                self.violations.push(Violation::Instrument {
+                    id: one.id,
+                    at,
+                    why,
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Whether what is written leads to a patch.
+
+use iced_x86::{Decoder, DecoderOptions};
+
+use crate::placement::{SPLICE_BYTES, Splice};
+use crate::plan::{Part, Plan};
+use crate::{Addr, Image, Span};
+
+/// `int3`.
+const INT3: u8 = 0xcc;
+
+/// Whether a part leads elsewhere when its patch gets another version. A short splice does not: its bounce
+/// does.
+pub(crate) fn is_retargeted(plan: &Plan, part: Part) -> bool {
+    match part {
+        Part::Bounce(_) => true,
+        Part::Site(site) => plan
+            .sites
+            .get(site.0 as usize)
+            .is_some_and(|site| !matches!(site.splice, Splice::Short(_))),
+    }
+}
+
+/// Proves that `bytes`, written as a part, lead to the patch: at once, or through its bounce.
+///
+/// # Errors
+/// What they are instead.
+pub(crate) fn leads(
+    image: &Image,
+    plan: &Plan,
+    part: Part,
+    bytes: &[u8],
+    patch: usize,
+) -> Result<(), String> {
+    let to = plan.patches.get(patch).ok_or("there is no such patch")?;
+    let site = match part {
+        Part::Bounce(number) => {
+            let bounce = plan.bounces.get(number.0 as usize);
+            let bounce = bounce.ok_or("there is no such bounce")?;
+            return is_jump(bytes, bounce.at, to.address, patch);
+        }
+        Part::Site(site) => plan.sites.get(site.0 as usize),
+    };
+    let site = site.ok_or("there is no such site")?;
+    let at = site.displaced.start;
+    match site.splice {
+        Splice::Jump => is_jump(bytes, at, to.address, patch),
+        Splice::Short(number) => {
+            let bounce = plan.bounces.get(number.0 as usize);
+            let bounce = bounce.ok_or("there is no such bounce")?;
+            let near = match *bytes {
+                [0xeb, displacement] => Some(Addr(
+                    at.0.wrapping_add(2)
+                        .wrapping_add_signed(displacement.cast_signed().into()),
+                )),
+                _ => None,
+            };
+            if near == Some(bounce.at) {
+                Ok(())
+            } else {
+                Err(format!(
+                    "the bytes {bytes:02x?} are not a short jump to the bounce at {}",
+                    bounce.at
+                ))
+            }
+        }
+        Splice::Punned { prefix, .. } => {
+            let whole = Span::new(at, u64::from(prefix) + SPLICE_BYTES);
+            let mut code = image
+                .bytes(whole)
+                .ok_or("it does not lie inside the image")?
+                .to_vec();
+            for (byte, &written) in code.iter_mut().zip(bytes) {
+                *byte = written;
+            }
+            punned(&code, at, usize::from(prefix), to.address, patch)
+        }
+        Splice::Tracer if bytes.is_empty() => Ok(()),
+        Splice::Trap if bytes == [INT3] => Ok(()),
+        Splice::Tracer | Splice::Trap => Err("the bytes are not what such a splice writes".into()),
+    }
+}
+
+/// `jmp rel32`.
+fn is_jump(bytes: &[u8], at: Addr, to: Addr, patch: usize) -> Result<(), String> {
+    let leads_to = match *bytes {
+        [0xe9, a, b, c, d] => {
+            let displacement = i64::from(i32::from_le_bytes([a, b, c, d]));
+            Some(Addr(
+                at.0.wrapping_add(SPLICE_BYTES)
+                    .wrapping_add_signed(displacement),
+            ))
+        }
+        _ => None,
+    };
+    if leads_to == Some(to) {
+        Ok(())
+    } else {
+        Err(format!(
+            "the bytes {bytes:02x?} are not a jump to patch {patch} at {to}"
+        ))
+    }
+}
+
+/// Prefixes that change nothing about `jmp rel32`, which is decoded as it will stand.
+fn punned(code: &[u8], at: Addr, prefix: usize, to: Addr, patch: usize) -> Result<(), String> {
+    let wrong = || format!("the bytes {code:02x?} are not a punned jump to patch {patch} at {to}");
+    let (prefixes, jump) = code.split_at_checked(prefix).ok_or_else(wrong)?;
+    // es, cs, ss, ds; and REX as the last.
+    let harmless = prefixes.iter().enumerate().all(|(index, byte)| {
+        let last = index + 1 == prefixes.len();
+        matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e) || last && matches!(byte, 0x40..=0x4f)
+    });
+    let instruction = Decoder::with_ip(64, code, at.0, DecoderOptions::NONE).decode();
+    let decodes = instruction.is_jmp_near()
+        && instruction.len() == code.len()
+        && instruction.near_branch_target() == to.0;
+    if !(harmless && decodes) {
+        return Err(wrong());
+    }
+    is_jump(jump, at.add(prefix as u64), to, patch)
+}

@@ -1,0 +1,66 @@
+//! Numbers in words that are the same in every proof.
+
+use super::atom::{Atom, Value};
+use super::value::Values;
+
+impl Values {
+    /// Whether the value is made of constants and the pointer to the running task alone, and how, in
+    /// words that are equal in every proof; `None` if it is not, or is too large.
+    pub(crate) fn of_task_alone(&self, value: Value) -> Option<String> {
+        let mut words = String::new();
+        self.describe(value, 8, &mut words).then_some(words)
+    }
+
+    fn describe(&self, value: Value, depth: u32, words: &mut String) -> bool {
+        let Some(sum) = self.sum(value).filter(|_| depth > 0 && words.len() < 4096) else {
+            return false;
+        };
+        words.push_str(&format!("{:#x}", sum.constant));
+        let mut terms: Vec<String> = Vec::new();
+        for term in sum.terms {
+            let mut inner = format!(
+                "+{:#x}*[{}..{}]",
+                term.factor,
+                term.lo,
+                term.lo.wrapping_add(term.len)
+            );
+            let known = match self.atoms.get(term.atom as usize) {
+                Some(Atom::Task) => {
+                    inner.push_str("task");
+                    true
+                }
+                Some(Atom::Stack) => {
+                    inner.push_str("stack");
+                    true
+                }
+                Some(Atom::Whole(part)) => {
+                    inner.push('(');
+                    let known = self.describe(*part, depth - 1, &mut inner);
+                    inner.push(')');
+                    known
+                }
+                Some(Atom::Xor(parts)) => {
+                    let mut all: Vec<String> = Vec::new();
+                    for part in parts {
+                        let mut one = String::new();
+                        if !self.describe(*part, depth - 1, &mut one) {
+                            return false;
+                        }
+                        all.push(one);
+                    }
+                    all.sort();
+                    inner.push_str(&format!("({})", all.join("^")));
+                    true
+                }
+                _ => false,
+            };
+            if !known {
+                return false;
+            }
+            terms.push(inner);
+        }
+        terms.sort();
+        words.push_str(&terms.concat());
+        true
+    }
+}

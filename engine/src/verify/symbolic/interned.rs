@@ -1,0 +1,132 @@
+//! What is made of numbers other than by adding, moving and masking: each operation names its result
+//! after its operands, so that the same made of the same is the same.
+
+use super::atom::{Atom, Op, Value};
+use super::sum::ones;
+use super::value::Values;
+
+impl Values {
+    /// The operation on up to three operands; those it does not have are 0.
+    pub(crate) fn made(&mut self, op: Op, mut operands: [Value; 3]) -> Value {
+        if operands.iter().any(|operand| operand.is_unknown()) {
+            return Value::UNKNOWN;
+        }
+        let [a, b, c] = operands.map(|operand| self.as_constant(operand));
+        if let (Some(a), Some(b), Some(c)) = (a, b, c)
+            && let Some(known) = op.of([a, b, c])
+        {
+            return self.constant(known);
+        }
+        if matches!(op, Op::Multiply | Op::MultiplyHigh | Op::And | Op::Equal)
+            && let [a, b, _] = &mut operands
+            && b < a
+        {
+            std::mem::swap(a, b);
+        }
+        let bits = match (op, operands) {
+            (Op::And, [a, b, _]) if self.is_truth(a) && self.is_truth(b) => 1,
+            _ => op.bits(),
+        };
+        self.field(Atom::Made(op, operands), 0, bits)
+    }
+
+    pub(crate) fn made_of_two(&mut self, op: Op, a: Value, b: Value) -> Value {
+        let none = self.constant(0);
+        self.made(op, [a, b, none])
+    }
+
+    /// Whether it is 1 or 0.
+    pub(crate) fn is_truth(&mut self, value: Value) -> bool {
+        let small = |values: &Self, value| values.occupied(value).is_some_and(|bits| bits <= 1);
+        if small(self, value) {
+            return true;
+        }
+        let other = self.not(value);
+        small(self, other)
+    }
+
+    /// 1 less a truth.
+    pub(crate) fn not(&mut self, truth: Value) -> Value {
+        let one = self.constant(1);
+        self.sub(one, truth)
+    }
+
+    pub(crate) fn equal(&mut self, a: Value, b: Value) -> Value {
+        if a.is_unknown() || b.is_unknown() {
+            return Value::UNKNOWN;
+        }
+        let difference = self.sub(a, b);
+        if let Some(difference) = self.as_constant(difference) {
+            return self.constant(u64::from(difference == 0));
+        }
+        for (one, other) in [(a, b), (b, a)] {
+            if self.as_constant(one) == Some(0) && self.is_truth(other) {
+                return self.not(other);
+            }
+        }
+        self.made_of_two(Op::Equal, a, b)
+    }
+
+    pub(crate) fn less(&mut self, signed: bool, a: Value, b: Value) -> Value {
+        let op = if signed {
+            Op::LessSigned
+        } else {
+            Op::LessUnsigned
+        };
+        self.made_of_two(op, a, b)
+    }
+
+    /// Whether it is not 0.
+    pub(crate) fn truth(&mut self, value: Value) -> Value {
+        if self.is_truth(value) {
+            return value;
+        }
+        let zero = self.constant(0);
+        let none = self.equal(value, zero);
+        self.not(none)
+    }
+
+    /// One of two values, by a truth.
+    pub(crate) fn select(&mut self, truth: Value, yes: Value, no: Value) -> Value {
+        if yes == no && !truth.is_unknown() {
+            return yes;
+        }
+        // Of a truth and its opposite one has no constant in it.
+        let other = self.not(truth);
+        match (self.as_constant(truth), self.parts(truth)) {
+            (Some(0), _) => no,
+            (Some(_), _) => yes,
+            (None, Some((0, _))) => self.made(Op::Select, [truth, yes, no]),
+            _ => self.made(Op::Select, [other, no, yes]),
+        }
+    }
+
+    /// The low bytes, extended.
+    pub(crate) fn extend(&mut self, value: Value, bits: u8, signed: bool) -> Value {
+        if bits >= 64 {
+            return value;
+        }
+        let low = self.mask(value, ones(bits));
+        if !signed {
+            return low;
+        }
+        let none = self.constant(0);
+        self.made(Op::SignExtend(bits), [low, none, none])
+    }
+
+    /// Whether it cannot be this number: another constant, or what is selected to be another where it would be.
+    pub(crate) fn is_never(&mut self, value: Value, number: u64) -> bool {
+        if let Some(constant) = self.as_constant(value) {
+            return constant != number;
+        }
+        let Some(&Atom::Made(Op::Select, [truth, yes, no])) = self.as_atom(value) else {
+            return false;
+        };
+        let number_itself = self.constant(number);
+        let yes_is = self.equal(yes, number_itself);
+        let yes_is_not = self.not(yes_is);
+        let no_is = self.equal(no, number_itself);
+        (truth == yes_is_not || self.is_never(yes, number))
+            && (truth == no_is || self.is_never(no, number))
+    }
+}

@@ -1,0 +1,6 @@
+pub(crate) mod arithmetic;
+pub(crate) mod atom;
+pub(crate) mod canonical;
+pub(crate) mod interned;
+pub(crate) mod sum;
+pub(crate) mod value;

@@ -1,0 +1,144 @@
+//! What the original code may still use at a point: this reader's own liveness, by instruction.
+//!
+//! Everything that is not understood uses everything. Argument instruments use their register too:
+//! one hook must not spoil what another samples further on.
+
+use super::effects::Mask;
+use super::routine::Routine;
+use crate::Addr;
+use crate::verify::hash::Map;
+
+/// What argument instruments use: before an instruction, or behind one on some way.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SampledAt {
+    pub(crate) before: Map<u64, Mask>,
+    pub(crate) behind: Map<u64, Mask>,
+}
+
+/// Live sets of one function.
+#[derive(Clone, Debug)]
+pub(crate) struct Live {
+    before: Vec<Mask>,
+    /// The same, instruments at that very point not counted.
+    behind_hook: Vec<Mask>,
+}
+
+impl Live {
+    /// Backward over the function until nothing changes. `sampled` gives what argument instruments
+    /// use at their hooks.
+    pub(crate) fn of(routine: &Routine, sampled: &SampledAt) -> Self {
+        let count = routine.instructions.len();
+        let mut before = vec![Mask::NONE; count];
+        let mut behind_hook = vec![Mask::NONE; count];
+        let targets: Vec<Vec<Option<usize>>> = routine
+            .instructions
+            .iter()
+            .map(|decoded| {
+                decoded
+                    .leads_to
+                    .iter()
+                    .map(|&target| routine.index(target))
+                    .collect()
+            })
+            .collect();
+        loop {
+            let mut changed = false;
+            let mut next = Mask::ALL;
+            for (index, decoded) in routine.instructions.iter().enumerate().rev() {
+                let mut after = decoded.leaves_with;
+                if decoded.runs_on {
+                    after = after.union(next);
+                }
+                for target in targets.get(index).into_iter().flatten() {
+                    // A branch into the middle of an instruction: nothing is known there.
+                    after = after.union(
+                        target
+                            .and_then(|target| before.get(target).copied())
+                            .unwrap_or(Mask::ALL),
+                    );
+                }
+                let hooks =
+                    |hooks: &Map<u64, Mask>| hooks.get(&decoded.at()).copied().unwrap_or_default();
+                after = after.union(hooks(&sampled.behind));
+                let unhooked = after.without(decoded.kills).union(decoded.reads);
+                let now = unhooked.union(hooks(&sampled.before));
+                if let (Some(known), Some(own)) =
+                    (before.get_mut(index), behind_hook.get_mut(index))
+                {
+                    changed |= *known != now;
+                    (*known, *own) = (now, unhooked);
+                }
+                next = now;
+            }
+            if !changed {
+                return Self {
+                    before,
+                    behind_hook,
+                };
+            }
+        }
+    }
+
+    /// What may be used from an address on, instruments at that very point too.
+    pub(crate) fn before(&self, routine: &Routine, at: u64) -> Mask {
+        routine
+            .index(at)
+            .and_then(|index| self.before.get(index).copied())
+            .unwrap_or(Mask::ALL)
+    }
+
+    /// What may be used from an address on, instruments at that very point not counted.
+    pub(crate) fn behind_hook(&self, routine: &Routine, at: u64) -> Mask {
+        routine
+            .index(at)
+            .and_then(|index| self.behind_hook.get(index).copied())
+            .unwrap_or(Mask::ALL)
+    }
+}
+
+/// What may have been changed since a function's entry: of the function that was asked for last.
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    of: Option<Addr>,
+    before: Vec<Mask>,
+}
+
+impl Changed {
+    /// What may not have the value that the caller passed, on some way from the function's entry to
+    /// the instruction at `at`.
+    pub(crate) fn before(&mut self, routine: &Routine, at: u64) -> Mask {
+        if self.of != Some(routine.span.start) {
+            self.of = Some(routine.span.start);
+            self.before = changed(routine);
+        }
+        routine
+            .index(at)
+            .filter(|_| !routine.strays)
+            .and_then(|index| self.before.get(index).copied())
+            .unwrap_or(Mask::ALL)
+    }
+}
+
+/// Forward over the function until nothing changes. Where others lead into it everything is changed.
+fn changed(routine: &Routine) -> Vec<Mask> {
+    let mut before: Vec<Option<Mask>> = vec![None; routine.instructions.len()];
+    let entered = routine.entered.iter().filter_map(|&at| routine.index(at));
+    let mut ways: Vec<(usize, Mask)> = entered.map(|index| (index, Mask::ALL)).collect();
+    ways.push((0, Mask::NONE));
+    while let Some((index, with)) = ways.pop() {
+        let (Some(known), Some(decoded)) = (before.get_mut(index), routine.instructions.get(index))
+        else {
+            continue;
+        };
+        let all = known.unwrap_or_default().union(with);
+        if *known == Some(all) {
+            continue;
+        }
+        *known = Some(all);
+        let behind = all.union(decoded.changes);
+        ways.extend(decoded.runs_on.then_some((index + 1, behind)));
+        let targets = decoded.leads_to.iter();
+        ways.extend(targets.filter_map(|&to| Some((routine.index(to)?, behind))));
+    }
+    before.into_iter().map(Option::unwrap_or_default).collect()
+}

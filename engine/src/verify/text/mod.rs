@@ -1,0 +1,10 @@
+pub(crate) mod call;
+pub(crate) mod callee;
+pub(crate) mod decoded;
+pub(crate) mod effects;
+pub(crate) mod exception;
+pub(crate) mod liveness;
+pub(crate) mod originals;
+pub(crate) mod padding;
+pub(crate) mod routine;
+pub(crate) mod site;

@@ -1,0 +1,89 @@
+//! The original code around the patches, wherever it is.
+
+use std::cell::Cell;
+
+use super::decoded::Decoded;
+use super::effects::Mask;
+use super::liveness::Live;
+use super::routine::Routine;
+use crate::{Addr, Image};
+
+/// The functions that are touched: decoded, with what is live in them.
+pub(crate) struct Originals<'a> {
+    pub(crate) image: &'a Image,
+    /// By address.
+    routines: Vec<(Routine, Live)>,
+    /// The one that was asked for last; the next question is most often about it too.
+    last: Cell<usize>,
+}
+
+impl<'a> Originals<'a> {
+    /// Functions in order of address.
+    pub(crate) fn new(image: &'a Image, routines: Vec<(Routine, Live)>) -> Self {
+        Self {
+            image,
+            routines,
+            last: Cell::new(0),
+        }
+    }
+
+    /// The number of the function one of whose bytes is at `at`.
+    fn number(&self, at: u64) -> Option<usize> {
+        let around = |number: &usize| {
+            let known = self.routines.get(*number);
+            known.is_some_and(|(routine, _)| routine.span.contains(Addr(at)))
+        };
+        let last = self.last.get();
+        if around(&last) {
+            return Some(last);
+        }
+        let behind = self
+            .routines
+            .partition_point(|(routine, _)| routine.span.start.0 <= at);
+        let found = behind.checked_sub(1).filter(around)?;
+        self.last.set(found);
+        Some(found)
+    }
+
+    /// The function one of whose bytes is at `at`.
+    pub(crate) fn around(&self, at: u64) -> Option<&(Routine, Live)> {
+        self.routines.get(self.number(at)?)
+    }
+
+    /// The function at or before `at`, if that is decoded.
+    pub(crate) fn before(&self, at: u64) -> Option<&(Routine, Live)> {
+        let functions = self.image.functions();
+        let behind = functions.partition_point(|function| function.span.start.0 <= at);
+        let function = functions.get(behind.checked_sub(1)?)?;
+        let known = self
+            .routines
+            .binary_search_by_key(&function.span.start, |(routine, _)| routine.span.start);
+        self.routines.get(known.ok()?)
+    }
+
+    /// The instruction that begins at `at`.
+    pub(crate) fn instruction(&self, at: u64) -> Option<(&Routine, &Decoded)> {
+        let (routine, _) = self.around(at)?;
+        Some((routine, routine.instructions.get(routine.index(at)?)?))
+    }
+
+    /// What may be used from `at` on, instruments at that very point not counted.
+    pub(crate) fn live_behind_hook(&self, at: u64) -> Mask {
+        self.around(at)
+            .map_or(Mask::ALL, |(routine, live)| live.behind_hook(routine, at))
+    }
+
+    /// What may be used where control goes from the instruction at `from` to the text at `to`.
+    pub(crate) fn live_on(&self, from: u64, to: u64) -> Mask {
+        let Some((routine, live)) = self.around(from) else {
+            return Mask::ALL;
+        };
+        if routine.span.contains(Addr(to)) {
+            return live.before(routine, to);
+        }
+        match self.instruction(from) {
+            Some((_, decoded)) if decoded.end() != to => decoded.leaves_with,
+            _ => Mask::ALL,
+        }
+    }
+}

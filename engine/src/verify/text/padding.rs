@@ -1,0 +1,142 @@
+//! Bytes that nobody ever runs, and what stands between them and what is run.
+
+use iced_x86::{Decoder, DecoderOptions, FlowControl};
+
+use super::decoded::Decoded;
+use super::originals::Originals;
+use super::routine::Routine;
+use crate::image::is_padding;
+use crate::{Addr, Span};
+
+/// `int3`.
+const INT3: u8 = 0xcc;
+
+/// Proves that nobody runs the bytes: padding behind an instruction that never runs on, that
+/// nothing leads to and that nobody else has a use for.
+///
+/// # Errors
+/// Why it may be otherwise.
+pub(crate) fn is_never_run(originals: &Originals<'_>, span: Span) -> Result<(), String> {
+    let (routine, first) = padding(originals, span)?;
+    if let Some(entry) = originals.image.entry_in(span) {
+        return Err(format!("the tracer may write at {}", entry.start));
+    }
+    let inside = first.0..span.end.0;
+    let lead = routine
+        .targets
+        .range(inside.clone())
+        .chain(routine.returns.range(inside));
+    let all = Span {
+        start: first,
+        end: span.end,
+    };
+    let pointed = originals.image.entered(all).first().map(|at| &at.0);
+    if let Some(&at) = lead.chain(pointed).next() {
+        return Err(format!("control may come to {} there", Addr(at)));
+    }
+    Ok(())
+}
+
+/// Where a processor would speculate past a return or an indirect branch into `int3`, it still does.
+///
+/// # Errors
+/// If the first of the bytes is that `int3`.
+pub(crate) fn keeps_speculation(originals: &Originals<'_>, span: Span) -> Result<(), String> {
+    let (routine, first) = padding(originals, span)?;
+    let before = routine
+        .instructions
+        .partition_point(|decoded| decoded.end() <= first.0);
+    let before = before
+        .checked_sub(1)
+        .and_then(|before| routine.instructions.get(before));
+    let stops = before.is_some_and(|before| {
+        let target = Addr(before.instruction.near_branch_target());
+        match before.instruction.flow_control() {
+            FlowControl::Return | FlowControl::IndirectBranch => true,
+            FlowControl::UnconditionalBranch => {
+                originals.image.is_return_thunk(target) || originals.image.is_indirect_thunk(target)
+            }
+            _ => false,
+        }
+    });
+    let byte = originals.image.bytes(Span::new(first, 1));
+    if stops && span.start == first && byte == Some(&[INT3]) {
+        return Err("it takes the int3 that keeps speculation from running past a return".into());
+    }
+    Ok(())
+}
+
+/// The function whose padding the bytes are, and where that padding begins.
+fn padding<'a>(originals: &'a Originals<'_>, span: Span) -> Result<(&'a Routine, Addr), String> {
+    let (routine, _) = originals
+        .before(span.start.0)
+        .ok_or("it is not behind a function that decodes")?;
+    if routine.span.contains(span.start) {
+        return inside(routine, span).map(|first| (routine, first));
+    }
+    let runs_on = routine.instructions.last().is_none_or(|last| last.runs_on);
+    let functions = originals.image.functions();
+    let next = functions.partition_point(|function| function.span.start <= span.start);
+    let text = originals.image.text_of(routine.span.start);
+    let next = functions
+        .get(next)
+        .map_or(text.end, |next| next.span.start.min(text.end));
+    if runs_on || next < span.end {
+        return Err("it is not between two functions of which the first never runs on".into());
+    }
+    let start = routine.span.end;
+    // Room for the kernel's own use has a symbol, such as __pfx_f.
+    let last = span.end.0.saturating_sub(1);
+    let named = originals
+        .image
+        .symbol_at(Addr(last))
+        .is_none_or(|(_, distance)| distance <= last - start.0);
+    if named {
+        return Err("a symbol begins there".into());
+    }
+    let bytes = originals.image.bytes(Span { start, end: next });
+    let decoder = Decoder::with_ip(
+        64,
+        bytes.ok_or("it was not read")?,
+        start.0,
+        DecoderOptions::NONE,
+    );
+    let mut filler = decoder
+        .into_iter()
+        .take_while(|instruction| instruction.ip() < span.end.0);
+    if filler.all(|instruction| is_padding(&instruction)) {
+        Ok((routine, start))
+    } else {
+        Err("the bytes there are not padding".into())
+    }
+}
+
+/// Where the padding inside a function begins that the span ends in.
+fn inside(routine: &Routine, span: Span) -> Result<Addr, String> {
+    let behind = routine
+        .instructions
+        .partition_point(|decoded| decoded.at() < span.end.0);
+    if routine.span.end < span.end {
+        return Err("it is partly behind the function".into());
+    }
+    let mut first = None;
+    for decoded in routine.instructions.iter().take(behind).rev() {
+        if !is_padding(&decoded.instruction) {
+            let begins = first.filter(|&first| first <= span.start);
+            return match begins {
+                Some(first) if !decoded.runs_on => Ok(first),
+                _ => Err(runs(decoded)),
+            };
+        }
+        first = Some(Addr(decoded.at()));
+    }
+    Err("it begins the function".into())
+}
+
+fn runs(decoded: &Decoded) -> String {
+    format!(
+        "`{}` of {} is run there, or runs on",
+        decoded.instruction,
+        Addr(decoded.at())
+    )
+}

@@ -1,0 +1,361 @@
+//! Whether what a site displaces, and the bytes that anything written there overwrites, may be
+//! touched at all.
+
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+
+use super::decoded::Decoded;
+use super::exception::may_be_moved;
+use super::originals::Originals;
+use super::padding;
+use super::routine::Routine;
+use crate::image::{self, SiteKind};
+use crate::placement::{Bounce, SPLICE_BYTES, Site, Slot, Splice};
+use crate::{Addr, Span};
+
+/// What is wrong, and where.
+pub(crate) type Faults = Vec<(Addr, String)>;
+
+/// What is written at the start of a site.
+pub(crate) fn written(site: &Site) -> Span {
+    Span::new(site.displaced.start, site.splice.bytes())
+}
+
+/// The same, with the bytes behind it that a punned splice takes as they are.
+pub(crate) fn used(site: &Site) -> Span {
+    match site.splice {
+        Splice::Punned { prefix, .. } => {
+            Span::new(site.displaced.start, u64::from(prefix) + SPLICE_BYTES)
+        }
+        _ => written(site),
+    }
+}
+
+/// The function around `at`, if it may be touched.
+fn routine<'a>(originals: &'a Originals<'_>, at: Addr) -> Result<&'a Routine, (Addr, String)> {
+    match originals.around(at.0) {
+        Some((routine, _)) if routine.strays => Err((
+            at,
+            format!(
+                "{} branches into the middle of an instruction",
+                routine.name
+            ),
+        )),
+        Some((routine, _)) => Ok(routine),
+        None => Err((
+            at,
+            "it is in no function of the image that decodes".to_owned(),
+        )),
+    }
+}
+
+/// The instructions of a span.
+fn whole(routine: &Routine, span: Span) -> Result<&[Decoded], (Addr, String)> {
+    if !(routine.span.start <= span.start && span.end <= routine.span.end && span.start < span.end)
+    {
+        let why = format!(
+            "the bytes {} to {} are not inside {}",
+            span.start, span.end, routine.name
+        );
+        return Err((span.start, why));
+    }
+    routine.within(span).ok_or((
+        span.start,
+        "it does not begin and end between instructions, decoded from the function's start".into(),
+    ))
+}
+
+/// Judges a site by the function's own bytes. `needed` says whether other sites' meaning depends on
+/// it; `hosted` are the bounces in its bytes.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub(crate) fn judge(
+    originals: &Originals<'_>,
+    site: &Site,
+    needed: bool,
+    hosted: &[Bounce],
+) -> Result<(), Faults> {
+    let span = site.displaced;
+    let routine = routine(originals, span.start).map_err(|fault| vec![fault])?;
+    let displaced = whole(routine, span).map_err(|fault| vec![fault])?;
+    let mut faults = Faults::new();
+    let mut fault = |at: Addr, why: String| faults.push((at, why));
+    let written = written(site);
+    let overlapped = |decoded: &&Decoded| {
+        let bounce = |bounce: &Bounce| decoded.span().overlaps(Span::new(bounce.at, SPLICE_BYTES));
+        decoded.span().overlaps(written) || hosted.iter().any(bounce)
+    };
+    // Where another site takes what comes by the text for something, everyone must be out.
+    let counted = match site.splice {
+        Splice::Tracer => 0,
+        _ if needed => displaced.len(),
+        _ => displaced.iter().filter(overlapped).count(),
+    };
+    if u32::try_from(counted) != Ok(site.overwritten) {
+        let why = format!(
+            "it says {} instructions are overwritten, and {counted} are",
+            site.overwritten
+        );
+        fault(span.start, why);
+    }
+    if let Splice::Punned { prefix, written } = site.splice
+        && !(prefix < written && u64::from(written) <= u64::from(prefix) + SPLICE_BYTES)
+    {
+        let why = format!("of a punned splice with {prefix} prefixes {written} bytes are written");
+        fault(span.start, why);
+    }
+    if span.end < written.end {
+        let rest = Span {
+            start: span.end,
+            end: written.end,
+        };
+        if let Err(why) = padding::is_never_run(originals, rest) {
+            let why = format!(
+                "it displaces {} bytes, and its splice needs {}: {why}",
+                span.len(),
+                written.len()
+            );
+            fault(span.start, why);
+        }
+    }
+    let touched = Span {
+        start: span.start,
+        end: span.end.max(written.end),
+    };
+    if site.splice == Splice::Tracer {
+        let tracers = routine
+            .sites_in(span)
+            .all(|own| own.kind == SiteKind::Ftrace && own.span == span);
+        if !tracers || routine.sites_in(span).next().is_none() || !hosted.is_empty() {
+            fault(span.start, "it is not the function tracer's".into());
+        }
+    } else {
+        kernel_sites(routine, touched, "displaced", &mut faults);
+        kernel_sites(routine, used(site), "displaced", &mut faults);
+    }
+    landings(routine, touched, &mut faults);
+    for (index, decoded) in displaced.iter().enumerate() {
+        if index + 1 != displaced.len() && (decoded.is_call() || !decoded.runs_on) {
+            faults.push((
+                Addr(decoded.at()),
+                "a call, or what never runs on, is displaced that is not the last instruction"
+                    .into(),
+            ));
+        }
+        movable(routine, decoded, "displaced", &mut faults);
+    }
+    for run_on in &site.run_ons {
+        if let Err(fault) = copied(originals, run_on.copied, &mut faults) {
+            faults.push(fault);
+        }
+        if run_on.copied.start != run_on.edge.to {
+            let why = "what is copied behind an edge does not begin where the edge leads";
+            faults.push((run_on.edge.to, why.into()));
+        }
+    }
+    if !site.run_ons.is_sorted_by(|a, b| a.edge < b.edge) {
+        let why = "its run-ons are not sorted, or two are for one edge";
+        faults.push((span.start, why.into()));
+    }
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(faults)
+    }
+}
+
+/// What a patch goes on with stays in the text, so that only the copy must be right.
+fn copied(
+    originals: &Originals<'_>,
+    span: Span,
+    faults: &mut Faults,
+) -> Result<(), (Addr, String)> {
+    let routine = routine(originals, span.start)?;
+    for decoded in whole(routine, span)? {
+        let mut emulated = false;
+        for site in routine.sites_in(decoded.span()) {
+            match site.kind {
+                SiteKind::StaticKey | SiteKind::StaticCall => emulated = true,
+                _ if !stays(routine, site) => {}
+                kind => faults.push((site.span.start, format!("{} is copied", name(kind)))),
+            }
+        }
+        if !emulated {
+            movable(routine, decoded, "copied", faults);
+        }
+    }
+    Ok(())
+}
+
+/// Judges a bounce by what is there.
+///
+/// # Errors
+/// What is wrong.
+pub(crate) fn judge_bounce(
+    originals: &Originals<'_>,
+    sites: &[Site],
+    bounce: &Bounce,
+) -> Result<(), String> {
+    let span = Span::new(bounce.at, SPLICE_BYTES);
+    let host = match bounce.slot {
+        Slot::Padding => {
+            padding::is_never_run(originals, span)?;
+            padding::keeps_speculation(originals, span)?;
+            None
+        }
+        Slot::Exposed(host) => {
+            let host = sites.get(host.0 as usize).ok_or("there is no such site")?;
+            if host.splice == Splice::Tracer {
+                return Err("the site that exposes its bytes displaces nothing".into());
+            }
+            if span.start < written(host).end {
+                return Err("it is not behind the splice of the site that exposes it".into());
+            }
+            let end = host.displaced.end;
+            if end < span.end {
+                let rest = Span {
+                    start: end,
+                    end: span.end,
+                };
+                padding::is_never_run(originals, rest)?;
+            }
+            Some(host)
+        }
+    };
+    let mut faults = Faults::new();
+    if let Some((routine, _)) = originals.before(bounce.at.0) {
+        kernel_sites(routine, span, "overwritten", &mut faults);
+    }
+    if let Some((at, why)) = faults.pop() {
+        return Err(format!("{why} at {at}"));
+    }
+    let behind = sites.partition_point(|site| site.displaced.start < span.end);
+    let mut displacing = sites
+        .iter()
+        .take(behind)
+        .rev()
+        .take_while(|site| site.displaced.end > span.start);
+    if displacing.any(|site| host != Some(site)) {
+        return Err("another site displaces its bytes than the one that exposes them".into());
+    }
+    Ok(())
+}
+
+/// Nothing may come into the bytes behind the first.
+fn landings(routine: &Routine, touched: Span, faults: &mut Faults) {
+    let behind_first = touched.start.0.saturating_add(1)..touched.end.0;
+    for &target in routine.targets.range(behind_first.clone()) {
+        faults.push((
+            Addr(target),
+            "control may come into the middle of what is displaced here".into(),
+        ));
+    }
+    for &back in routine.returns.range(behind_first) {
+        faults.push((
+            Addr(back),
+            "a call returns into the middle of what is displaced".into(),
+        ));
+    }
+}
+
+fn name(kind: SiteKind) -> &'static str {
+    match kind {
+        SiteKind::StaticKey => "a jump label",
+        SiteKind::StaticCall => "a static call",
+        SiteKind::Alternative => "an instruction that the kernel may rewrite",
+        SiteKind::Ftrace => "the function tracer's bytes",
+        SiteKind::Exception { .. } => "an instruction with an exception-table entry",
+        SiteKind::Bug { .. } => "an instruction of the bug table",
+        SiteKind::Blacklist => "text where the kernel forbids probes",
+    }
+}
+
+/// Whether a copy would not do as well at the kernel's site.
+fn stays(routine: &Routine, site: &image::Site) -> bool {
+    match site.kind {
+        SiteKind::Exception { handler } => !may_be_moved(routine, site.span, handler),
+        _ => true,
+    }
+}
+
+fn kernel_sites(routine: &Routine, span: Span, what: &str, faults: &mut Faults) {
+    for site in routine.sites_in(span).filter(|site| stays(routine, site)) {
+        faults.push((site.span.start, format!("{} is {what}", name(site.kind))));
+    }
+}
+
+fn movable(routine: &Routine, decoded: &Decoded, what: &str, faults: &mut Faults) {
+    if let Some(why) = immovable(routine, decoded) {
+        faults.push((
+            Addr(decoded.at()),
+            format!("`{}` is {what}: {why}", decoded.instruction),
+        ));
+    }
+}
+
+/// Why an instruction may not be moved, whatever is around it.
+fn immovable(routine: &Routine, decoded: &Decoded) -> Option<&'static str> {
+    let instruction = &decoded.instruction;
+    let near = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64;
+    let target = Addr(instruction.near_branch_target());
+    match instruction.flow_control() {
+        FlowControl::Next => {}
+        // FILL_RETURN_BUFFER of arch/x86/include/asm/nospec-branch.h, for example.
+        FlowControl::Call
+            if near && routine.span.contains(target) && target != routine.span.start =>
+        {
+            return Some("it is there for the processor's stack of return addresses");
+        }
+        FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch | FlowControl::Call
+            if near =>
+        {
+            return None;
+        }
+        FlowControl::Return if matches!(instruction.mnemonic(), Mnemonic::Ret) => return None,
+        FlowControl::Exception => return Some("the kernel knows it by its address"),
+        _ => return Some("only near branches, near direct calls and near returns are moved"),
+    }
+    let target = if instruction.op_count() > 0 && instruction.op0_kind() == OpKind::Register {
+        instruction.op0_register()
+    } else {
+        Register::None
+    };
+    match instruction.mnemonic() {
+        Mnemonic::Endbr64 | Mnemonic::Endbr32 => Some("it must stay where indirect branches land"),
+        Mnemonic::Sti => Some("interrupts are held off until the instruction behind it has run"),
+        Mnemonic::Mov | Mnemonic::Pop if target == Register::SS => {
+            Some("interrupts are held off until the instruction behind it has run")
+        }
+        Mnemonic::Mov | Mnemonic::Pop if target == Register::GS => {
+            Some("it moves the per-CPU data")
+        }
+        Mnemonic::Mov if target.is_cr() || target.is_dr() => {
+            Some("it changes how memory or debugging works")
+        }
+        Mnemonic::Swapgs | Mnemonic::Wrgsbase | Mnemonic::Wrmsr => {
+            Some("it may move the per-CPU data")
+        }
+        Mnemonic::Lgdt | Mnemonic::Lidt | Mnemonic::Lldt | Mnemonic::Ltr => {
+            Some("it changes descriptor tables")
+        }
+        Mnemonic::Hlt
+        | Mnemonic::Mwait
+        | Mnemonic::Mwaitx
+        | Mnemonic::Monitor
+        | Mnemonic::Monitorx => Some("the way into the idle state may not be stretched"),
+        Mnemonic::INVALID => Some("it is not an instruction"),
+        _ if unlocked(instruction) => {
+            Some("the kernel makes its prefix a lock when a second CPU comes")
+        }
+        _ if instruction.memory_base() == Register::EIP => {
+            Some("its operand is relative to the low half of its address")
+        }
+        _ => None,
+    }
+}
+
+/// Whether it could have a lock and has the prefix that the kernel puts there on one CPU
+/// (`alternatives_smp_unlock` in arch/x86/kernel/alternative.c). What has its lock keeps it.
+fn unlocked(instruction: &Instruction) -> bool {
+    instruction.segment_prefix() == Register::DS && instruction.op_code().can_use_lock_prefix()
+}
