@@ -134,7 +134,6 @@ impl Viewer<'_> {
         let form = match site.splice {
             Splice::Jump => "jump",
             Splice::Short(_) => "short jump to a bounce",
-            Splice::Punned { .. } => "punned jump",
             Splice::Tracer => "call by the function tracer",
             Splice::Trap => "int3",
             _ => "splice",

@@ -21,7 +21,6 @@ mod finish;
 mod hooks;
 mod matching;
 mod options;
-pub(crate) mod punned;
 mod runs;
 mod segments;
 mod slots;
@@ -64,9 +63,6 @@ pub enum Tactic {
     Donor,
     /// A two-byte splice to a bounce in another function's bytes (KernInst's springboard).
     Springboard,
-    /// A splice whose last bytes are the original ones of the instructions behind it (E9Patch's
-    /// punned and padded jumps, B2 and T1).
-    PunnedJump,
     /// The function is relocated whole: splices stand where control comes into it, and their patches
     /// run on until it leaves.
     WholeFunction,
@@ -94,7 +90,6 @@ impl Tactic {
             Self::LocalBounce => "local bounce",
             Self::Donor => "donor",
             Self::Springboard => "springboard",
-            Self::PunnedJump => "punned jump",
             Self::WholeFunction => "whole function",
             Self::Edges => "edges",
             Self::Arrivals => "arrivals",
@@ -120,14 +115,6 @@ pub enum Splice {
     Jump,
     /// `jmp rel8` to a bounce, which is a `jmp rel32` to the patch.
     Short(BounceIndex),
-    /// `prefix` bytes that change nothing, `e9`, and as many bytes of its displacement as there are
-    /// up to `written` bytes in all; the rest of the displacement are the bytes that stand there.
-    Punned {
-        /// Prefix bytes.
-        prefix: u8,
-        /// Bytes written.
-        written: u8,
-    },
     /// Nothing is written: the function tracer's callback at its five bytes, which are the site's
     /// `displaced`, leads to the patch, and the patch goes back behind them.
     Tracer,
@@ -142,7 +129,6 @@ impl Splice {
         match self {
             Self::Jump => SPLICE_BYTES,
             Self::Short(_) => SHORT_SPLICE_BYTES,
-            Self::Punned { written, .. } => written as u64,
             Self::Tracer => 0,
             Self::Trap => 1,
         }

@@ -204,24 +204,6 @@ impl Writer<'_> {
                 })?;
                 written(at, &[0xeb, distance.cast_unsigned()])
             }
-            Splice::Punned {
-                prefix,
-                written: length,
-            } => {
-                let prefixed = at.add(u64::from(prefix));
-                let jump = self.jump(prefixed, patch)?;
-                let mut bytes = vec![PREFIX; usize::from(prefix)];
-                bytes.extend_from_slice(&jump);
-                let fixed = bytes.split_off(usize::from(length).min(bytes.len()));
-                let behind = self.original(at.add(u64::from(length)), fixed.len() as u64)?;
-                if fixed != *behind {
-                    return Err(Error::Encode {
-                        at,
-                        reason: "the bytes behind the splice do not lead to its patch".to_owned(),
-                    });
-                }
-                written(at, &bytes)
-            }
         }
     }
 
@@ -242,6 +224,3 @@ fn written(at: Addr, bytes: &[u8]) -> Result<PokeBytes> {
         reason: format!("{} bytes are more than can be written at once", bytes.len()),
     })
 }
-
-/// Prefix of a punned splice: a segment override of cs, which a near jump ignores (Intel SDM 2, 2.1.1).
-const PREFIX: u8 = 0x2e;

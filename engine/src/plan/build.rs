@@ -13,9 +13,7 @@ use super::stage::{self, Stage, Watch};
 use super::{Note, Plan, PlannedInstrument, arguments, batches, natives, patches};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::layout::RuntimeLayout;
-use crate::placement::{
-    Comparison, Placement, Reached, Style, Styled, Wanted, place_in_styles, punned,
-};
+use crate::placement::{Comparison, Placement, Reached, Style, Styled, Wanted, place_in_styles};
 use crate::session::Session;
 use crate::{Error, Image, InstrumentId, Refusal, Result};
 
@@ -96,12 +94,11 @@ fn plan_styled(
     let graphs = planner.functions.graphs();
     let styles = planner.styles(&named, graphs.len());
     let Styled {
-        mut placement,
+        placement,
         styles,
         compared,
     } = place(&graphs, &styles, &wanted);
     drop(graphs);
-    punned::instead_of_traps(image, layout.arena, &mut placement);
     let Placement {
         sites,
         bounces,

@@ -8,12 +8,11 @@ use super::stage::{self, Stage, Watch};
 use super::{Fault, Patch, PatchIndex, PlannedInstrument};
 use crate::layout::RuntimeLayout;
 use crate::patch::{Assembler, Code, Hooked, Packed, Pieces, Recovery};
-use crate::placement::{Point, Site, Splice, punned};
+use crate::placement::{Point, Site};
 use crate::session::Session;
-use crate::{Addr, Error, Image, InstrumentId, Refusal, Result, Rule, Span};
+use crate::{Addr, Error, Image, InstrumentId, Refusal, Result, Span};
 
-/// Patches begin at multiples of this many bytes, where processors like to fetch from; but for
-/// those of punned splices, which lead where they can.
+/// Patches begin at multiples of this many bytes, at which processors fetch instructions.
 pub const PATCH_ALIGN: u64 = 16;
 
 /// Assembles patches.
@@ -50,11 +49,10 @@ struct Tools<'a> {
 const TOLD: usize = 1024;
 
 impl Maker<'_> {
-    /// Assembles every version: first those that must be at certain addresses, then the others, one
-    /// behind the other in what is left of the arena.
+    /// Assembles every version, one after the other in the arena, after native code.
     ///
     /// # Errors
-    /// [`Error::Full`] if the arena is; [`Error::Refused`] where code cannot be made or has no room in reach;
+    /// [`Error::Full`] if the arena is; [`Error::Refused`] where code cannot be assembled;
     /// [`Error::GivenUp`].
     pub(super) fn patches(&self, schedule: &Schedule, watch: &mut Watch<'_>) -> Result<Made> {
         let mut tools = Tools {
@@ -62,56 +60,23 @@ impl Maker<'_> {
             packed: Packed::default(),
             faults: Vec::new(),
         };
-        let mut room = Room::new(self.layout.arena);
-        if self.natives.length > 0 {
-            let natives = Span::new(self.layout.arena.start, self.natives.length);
-            room.reserved.push(natives);
-        }
+        let mut cursor = Cursor::new(self.layout.arena, self.natives.length);
         let mut made = Vec::with_capacity(schedule.versions.len());
         let mut numbers: Vec<(Addr, usize)> = Vec::with_capacity(schedule.versions.len());
-        let mut punned = Vec::new();
-        let numbered = || schedule.versions.iter().enumerate();
-        for (number, version) in numbered() {
-            if let Some(window) = self.window(version)? {
-                let anywhere = self.layout.arena.start;
-                let faults = tools.faults.len();
-                let size = self.patch(&mut tools, schedule, version, anywhere)?;
-                let Some(address) = room.reserve(window, size.code.len() as u64) else {
-                    return Err(self.no_room(version, window));
-                };
-                tools.faults.truncate(faults);
-                let patch = self.patch(&mut tools, schedule, version, address)?;
-                numbers.push((patch.address, number));
-                made.push(patch);
-                punned.push(number);
-            }
-        }
-        let mut punned = punned.into_iter().peekable();
-        for (number, version) in numbered() {
+        for (number, version) in schedule.versions.iter().enumerate() {
             if number.is_multiple_of(TOLD) {
                 stage::told(watch, Stage::Patches)?;
             }
-            if punned.next_if_eq(&number).is_some() {
-                continue;
-            }
-            // Where it begins decides where it ends, but not how long it is.
-            let address = room.next();
-            let faults = tools.faults.len();
-            let mut patch = self.patch(&mut tools, schedule, version, address)?;
-            let length = patch.code.len() as u64;
-            let fits = room.take(length);
-            if fits != address {
-                tools.faults.truncate(faults);
-                patch = self.patch(&mut tools, schedule, version, fits)?;
-            }
+            let patch = self.patch(&mut tools, schedule, version, cursor.next())?;
+            cursor.take(patch.code.len() as u64);
             numbers.push((patch.address, number));
             made.push(patch);
         }
-        if room.used > room.arena.len() {
+        if cursor.used > cursor.arena.len() {
             return Err(Error::Full {
                 what: "bytes of patches",
-                needed: room.used,
-                available: room.arena.len(),
+                needed: cursor.used,
+                available: cursor.arena.len(),
             });
         }
         let mut faults = tools.faults;
@@ -145,32 +110,9 @@ impl Maker<'_> {
         site.ok_or_else(|| missing("a site"))
     }
 
-    /// Where the patch of a punned splice may begin.
-    fn window(&self, version: &Version) -> Result<Option<Span>> {
-        let site = self.site(version)?;
-        let Splice::Punned { prefix, written } = site.splice else {
-            return Ok(None);
-        };
-        let window = punned::window(self.image, site.displaced.start, prefix, written);
-        window
-            .map(Some)
-            .ok_or_else(|| missing("the bytes behind a site"))
-    }
-
     fn refused(&self, version: &Version, refusal: Refusal) -> Error {
         let blame = self.blame.get(version.site.0 as usize).copied();
         refused(self.session, blame.unwrap_or(usize::MAX), refusal)
-    }
-
-    fn no_room(&self, version: &Version, window: Span) -> Error {
-        let site = self.site(version);
-        let at = site.map_or(Addr(0), |site| site.displaced.start);
-        let why = format!(
-            "a jump there leads to {} up to {}, where the arena has no room for its patch",
-            window.start, window.end
-        );
-        let rule = Rule::OutOfReach;
-        self.refused(version, Refusal::new(rule, at, why))
     }
 
     fn patch(
@@ -244,88 +186,39 @@ pub(crate) fn faults(code: &Code, address: Addr) -> impl Iterator<Item = Fault> 
     })
 }
 
-/// What is left of the arena.
-struct Room {
+/// The first free byte of the arena.
+struct Cursor {
     arena: Span,
-    /// Taken out of turn: sorted, no two touch each other's bytes.
-    reserved: Vec<Span>,
-    /// Bytes from the start of the arena to the end of the last patch put there in turn.
+    /// Bytes from the start of the arena to the end of the last patch.
     used: u64,
 }
 
-impl Room {
-    const fn new(arena: Span) -> Self {
-        Self {
-            arena,
-            reserved: Vec::new(),
-            used: 0,
-        }
+impl Cursor {
+    /// A cursor after the first `used` bytes of the arena.
+    const fn new(arena: Span, used: u64) -> Self {
+        Self { arena, used }
     }
 
-    /// Takes `length` bytes that begin in the window: the first that are free, aligned if possible.
-    fn reserve(&mut self, window: Span, length: u64) -> Option<Addr> {
-        [PATCH_ALIGN, 1].into_iter().find_map(|align| {
-            let mut at = window.start.0.max(self.arena.start.0);
-            loop {
-                at = at.checked_next_multiple_of(align)?;
-                let found = Span::new(Addr(at), length);
-                if at >= window.end.0 || found.end.0 > self.arena.end.0 {
-                    return None;
-                }
-                let behind = self.reserved.partition_point(|span| span.end.0 <= at);
-                match self
-                    .reserved
-                    .get(behind)
-                    .filter(|span| span.overlaps(found))
-                {
-                    Some(taken) => at = taken.end.0,
-                    None => {
-                        self.reserved.insert(behind, found);
-                        return Some(found.start);
-                    }
-                }
-            }
-        })
-    }
-
-    /// Where the next patch begins unless it runs into what is reserved. Past the end of the arena only
-    /// sizes matter.
-    fn next(&self) -> Addr {
-        let at = self
-            .arena
-            .start
-            .0
-            .wrapping_add(self.used)
-            .next_multiple_of(PATCH_ALIGN);
-        if at < self.arena.end.0 {
-            Addr(at)
-        } else {
-            self.arena.start
-        }
-    }
-
-    /// Takes the next `length` bytes that are free.
-    fn take(&mut self, length: u64) -> Addr {
+    /// Bytes from the start of the arena to the next patch.
+    fn offset(&self) -> u64 {
         let start = self.arena.start.0;
-        let mut at = start.wrapping_add(self.used).next_multiple_of(PATCH_ALIGN);
-        loop {
-            let found = Span::new(Addr(at), length);
-            let behind = self.reserved.partition_point(|span| span.end.0 <= at);
-            match self
-                .reserved
-                .get(behind)
-                .filter(|span| span.overlaps(found))
-            {
-                Some(taken) => at = taken.end.0.next_multiple_of(PATCH_ALIGN),
-                None => break,
-            }
-        }
-        self.used = at - start + length;
-        if at < self.arena.end.0 {
-            Addr(at)
+        let at = start.wrapping_add(self.used).next_multiple_of(PATCH_ALIGN);
+        at.wrapping_sub(start)
+    }
+
+    /// Returns the address of the next patch. Past the end of the arena only sizes matter.
+    fn next(&self) -> Addr {
+        let at = self.arena.start.add(self.offset());
+        if at < self.arena.end {
+            at
         } else {
             self.arena.start
         }
+    }
+
+    /// Advances past a patch of `length` bytes at [`Self::next`].
+    fn take(&mut self, length: u64) {
+        self.used = self.offset() + length;
     }
 }
 
@@ -339,30 +232,22 @@ mod tests {
         #[test]
         fn no_two_patches_share_a_byte(
             start in 0x1000_u64..0x1020,
-            windows in prop::collection::vec((0x1000_u64..0x3000, 1_u64..0x400, 1_u64..200), 0..20),
+            used in 0_u64..0x200,
             lengths in prop::collection::vec(1_u64..300, 0..60),
         ) {
-            let mut room = Room::new(Span::new(Addr(start), 0x2000));
-            let mut all = Vec::new();
-            for (at, size, length) in windows {
-                let window = Span::new(Addr(at), size);
-                if let Some(at) = room.reserve(window, length) {
-                    prop_assert!(window.contains(at));
-                    all.push(Span::new(at, length));
-                }
-            }
+            let mut cursor = Cursor::new(Span::new(Addr(start), 0x2000), used);
+            let mut all = vec![Span::new(Addr(start), used)];
             for length in lengths {
-                let guess = room.next();
-                let at = room.take(length);
-                if room.used > room.arena.len() {
+                let at = cursor.next();
+                cursor.take(length);
+                if cursor.used > cursor.arena.len() {
                     break;
                 }
-                prop_assert!(guess <= at && at.0.is_multiple_of(PATCH_ALIGN));
+                prop_assert!(at.0.is_multiple_of(PATCH_ALIGN));
                 all.push(Span::new(at, length));
             }
-            all.sort_unstable();
             prop_assert!(all.windows(2).all(|pair| pair[0].end <= pair[1].start));
-            prop_assert!(all.iter().all(|one| one.start >= room.arena.start && one.end <= room.arena.end));
+            prop_assert!(all.iter().all(|one| one.start >= cursor.arena.start && one.end <= cursor.arena.end));
         }
     }
 }

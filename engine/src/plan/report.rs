@@ -169,7 +169,6 @@ impl Report<'_> {
         let form = match site.splice {
             Splice::Jump => "jump",
             Splice::Short(_) => "short jump",
-            Splice::Punned { .. } => "punned jump",
             Splice::Tracer => "call by the function tracer",
             Splice::Trap => "int3",
         };

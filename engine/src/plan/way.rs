@@ -26,9 +26,6 @@ impl Plan {
             let displaced = site.displaced.len();
             lines.push(match site.splice {
                 Splice::Jump => format!("jump at {at}, {displaced} bytes displaced"),
-                Splice::Punned { written, .. } => {
-                    format!("jump at {at}, {written} bytes of it written")
-                }
                 Splice::Tracer => format!("called by the kernel's function tracer at {at}"),
                 Splice::Trap => format!("int3 at {at}, {displaced} bytes displaced"),
                 Splice::Short(bounce) => {

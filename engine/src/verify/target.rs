@@ -76,8 +76,7 @@ fn per_cpu(layout: &RuntimeLayout, wrong: &mut impl FnMut(String)) {
 }
 
 /// Sites displace different bytes, whenever they are in place: a thread may go on in a patch, and
-/// come back to the text, long after its splice was taken out. And no two writes meet, nor does one
-/// change what a punned splice takes as it is.
+/// come back to the text, long after its splice was taken out. And no two writes meet.
 fn writes(plan: &Plan, violations: &mut Vec<Violation>) {
     let mut furthest = Addr(0);
     for (number, site) in plan.sites.iter().enumerate() {
@@ -96,7 +95,7 @@ fn writes(plan: &Plan, violations: &mut Vec<Violation>) {
             why: "its bounces are not in order".into(),
         });
     }
-    let sites = plan.sites.iter().map(site::used);
+    let sites = plan.sites.iter().map(site::written);
     let bounces = plan
         .bounces
         .iter()
@@ -110,7 +109,7 @@ fn writes(plan: &Plan, violations: &mut Vec<Violation>) {
     for &span in &spans {
         if span.start < furthest.end {
             let why = format!(
-                "what it writes, or needs as it is, at {} and {} overlaps",
+                "what it writes at {} and {} overlaps",
                 furthest.start, span.start
             );
             violations.push(Violation::Plan { why });

@@ -55,7 +55,7 @@ pub(super) fn poke(plan: &Plan, poke: &gilk_engine::plan::Poke) -> Result<Poke> 
 fn leads(plan: &Plan, part: Part) -> Option<Leads> {
     let (way, bounce, host) = match part {
         Part::Site(index) => match site(plan, index)?.splice {
-            Splice::Jump | Splice::Punned { .. } => (Way::Jump, None, None),
+            Splice::Jump => (Way::Jump, None, None),
             Splice::Short(over) => (Way::Short, Some(bounce(plan, over)?.at), None),
             Splice::Trap => (Way::Trap, None, None),
             Splice::Tracer => (Way::Tracer, None, None),

@@ -67,10 +67,6 @@ fn other_splice(splice: Splice, plan: &Plan, random: &mut Choices) -> Splice {
         Splice::Trap,
         Splice::Tracer,
         Splice::Short(BounceIndex(random.below(plan.bounces.len() + 1) as u32)),
-        Splice::Punned {
-            prefix: random.below(3) as u8,
-            written: random.below(6) as u8,
-        },
     ];
     let others: Vec<Splice> = all.into_iter().filter(|one| *one != splice).collect();
     others[random.below(others.len())]

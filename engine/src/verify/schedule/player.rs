@@ -217,7 +217,7 @@ impl<'a> Player<'a> {
         } else {
             &poke.write
         };
-        splice::leads(self.image, plan, part, splice, to)?;
+        splice::leads(plan, part, splice, to)?;
         let after = match (poke.kind, before.map(|here| here.patch)) {
             (PokeKind::Install, None) => Some(to),
             (PokeKind::Retarget, Some(before))

@@ -1,10 +1,8 @@
 //! Whether what is written leads to a patch.
 
-use iced_x86::{Decoder, DecoderOptions};
-
+use crate::Addr;
 use crate::placement::{SPLICE_BYTES, Splice};
 use crate::plan::{Part, Plan};
-use crate::{Addr, Image, Span};
 
 /// `int3`.
 const INT3: u8 = 0xcc;
@@ -25,13 +23,7 @@ pub(crate) fn is_retargeted(plan: &Plan, part: Part) -> bool {
 ///
 /// # Errors
 /// What they are instead.
-pub(crate) fn leads(
-    image: &Image,
-    plan: &Plan,
-    part: Part,
-    bytes: &[u8],
-    patch: usize,
-) -> Result<(), String> {
+pub(crate) fn leads(plan: &Plan, part: Part, bytes: &[u8], patch: usize) -> Result<(), String> {
     let to = plan.patches.get(patch).ok_or("there is no such patch")?;
     let site = match part {
         Part::Bounce(number) => {
@@ -64,17 +56,6 @@ pub(crate) fn leads(
                 ))
             }
         }
-        Splice::Punned { prefix, .. } => {
-            let whole = Span::new(at, u64::from(prefix) + SPLICE_BYTES);
-            let mut code = image
-                .bytes(whole)
-                .ok_or("it does not lie inside the image")?
-                .to_vec();
-            for (byte, &written) in code.iter_mut().zip(bytes) {
-                *byte = written;
-            }
-            punned(&code, at, usize::from(prefix), to.address, patch)
-        }
         Splice::Tracer if bytes.is_empty() => Ok(()),
         Splice::Trap if bytes == [INT3] => Ok(()),
         Splice::Tracer | Splice::Trap => Err("the bytes are not what such a splice writes".into()),
@@ -100,23 +81,4 @@ fn is_jump(bytes: &[u8], at: Addr, to: Addr, patch: usize) -> Result<(), String>
             "the bytes {bytes:02x?} are not a jump to patch {patch} at {to}"
         ))
     }
-}
-
-/// Prefixes that change nothing about `jmp rel32`, which is decoded as it will stand.
-fn punned(code: &[u8], at: Addr, prefix: usize, to: Addr, patch: usize) -> Result<(), String> {
-    let wrong = || format!("the bytes {code:02x?} are not a punned jump to patch {patch} at {to}");
-    let (prefixes, jump) = code.split_at_checked(prefix).ok_or_else(wrong)?;
-    // es, cs, ss, ds; and REX as the last.
-    let harmless = prefixes.iter().enumerate().all(|(index, byte)| {
-        let last = index + 1 == prefixes.len();
-        matches!(byte, 0x26 | 0x2e | 0x36 | 0x3e) || last && matches!(byte, 0x40..=0x4f)
-    });
-    let instruction = Decoder::with_ip(64, code, at.0, DecoderOptions::NONE).decode();
-    let decodes = instruction.is_jmp_near()
-        && instruction.len() == code.len()
-        && instruction.near_branch_target() == to.0;
-    if !(harmless && decodes) {
-        return Err(wrong());
-    }
-    is_jump(jump, at.add(prefix as u64), to, patch)
 }

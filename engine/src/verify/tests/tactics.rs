@@ -88,7 +88,7 @@ pub(super) fn fixture() -> Fixture {
             a.jne(two)?;
             a.ret()
         })
-        .compiled("punned", |a| {
+        .compiled("trapped", |a| {
             a.lea(rax, qword_ptr(rdi + 9))?;
             a.db(&[0x3e])?;
             a.mov(rdx, rax)?;

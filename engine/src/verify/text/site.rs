@@ -20,16 +20,6 @@ pub(crate) fn written(site: &Site) -> Span {
     Span::new(site.displaced.start, site.splice.bytes())
 }
 
-/// The same, with the bytes behind it that a punned splice takes as they are.
-pub(crate) fn used(site: &Site) -> Span {
-    match site.splice {
-        Splice::Punned { prefix, .. } => {
-            Span::new(site.displaced.start, u64::from(prefix) + SPLICE_BYTES)
-        }
-        _ => written(site),
-    }
-}
-
 /// The function around `at`, if it may be touched.
 fn routine<'a>(originals: &'a Originals<'_>, at: Addr) -> Result<&'a Routine, (Addr, String)> {
     match originals.around(at.0) {
@@ -98,12 +88,6 @@ pub(crate) fn judge(
         );
         fault(span.start, why);
     }
-    if let Splice::Punned { prefix, written } = site.splice
-        && !(prefix < written && u64::from(written) <= u64::from(prefix) + SPLICE_BYTES)
-    {
-        let why = format!("of a punned splice with {prefix} prefixes {written} bytes are written");
-        fault(span.start, why);
-    }
     if span.end < written.end {
         let rest = Span {
             start: span.end,
@@ -131,7 +115,6 @@ pub(crate) fn judge(
         }
     } else {
         kernel_sites(routine, touched, "displaced", &mut faults);
-        kernel_sites(routine, used(site), "displaced", &mut faults);
     }
     landings(routine, touched, &mut faults);
     for (index, decoded) in displaced.iter().enumerate() {

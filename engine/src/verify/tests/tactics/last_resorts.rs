@@ -1,4 +1,4 @@
-//! The function tracer's sites, static calls, punned splices and traps.
+//! The function tracer's sites, static calls and traps.
 
 use super::*;
 
@@ -85,69 +85,23 @@ fn tracers_and_static_calls() {
     );
 }
 
-/// Splices whose last byte stands there already, and those of one byte.
 #[test]
-fn puns_and_traps() {
+fn traps() {
     let image = fixture().image();
-    let start = Addr(Fixture::address(7) + 5);
-    let site = |splice: Splice| Site {
-        splice,
-        displaced: Span::new(start, 4),
+    let site = Site {
+        splice: Splice::Trap,
+        displaced: Span::new(Addr(Fixture::address(7) + 5), 4),
         overwritten: 1,
         run_ons: Box::default(),
     };
-    let mut layout = layout();
-    layout.arena = Span::new(Addr(0xffff_ffff_bf80_0000), 4 << 20);
-    let placements = vec![placement("punned", 0, HookType::Pre, "counter")];
+    let placements = vec![placement("trapped", 0, HookType::Pre, "counter")];
     let points = vec![(SiteIndex(0), Point::Entry)];
-    let plan = |splice: Splice| {
-        let sites = vec![site(splice)];
-        given(&image, placements.clone(), &layout, sites, &points)
-    };
-    let good = plan(Splice::Punned {
-        prefix: 0,
-        written: 4,
-    });
-    passes(&image, &good);
-    // An int3 gives way to it where the arena is there.
-    assert_eq!(plan(Splice::Trap), good);
-    for bit in 0..32 {
-        refused(&image, &good, "not a punned jump", |plan| {
-            for poke in plan.batches.iter_mut().flat_map(|batch| &mut batch.pokes) {
-                let leads = if poke.kind == PokeKind::Remove {
-                    &mut poke.expect
-                } else {
-                    &mut poke.write
-                };
-                leads[bit / 8] ^= 1 << (bit % 8);
-            }
-        });
-    }
-    refused(&image, &good, "prefixes", |plan| {
-        plan.sites[0].splice = Splice::Punned {
-            prefix: 4,
-            written: 4,
-        };
-    });
-    // The byte behind it is the kernel's to change, or another splice's.
-    let mut rewritten = fixture();
-    rewritten.bugs.push((start.0 + 4, true));
-    let violations = verify(&rewritten.image(), good.clone()).expect_err("a site in its tail");
-    assert!(list(&violations).contains("the bug table"));
-    refused(&image, &good, "overlap", |plan| {
-        plan.sites.push(Site {
-            splice: Splice::Trap,
-            displaced: Span::new(start.add(4), 4),
-            overwritten: 1,
-            run_ons: Box::default(),
-        });
-    });
-    let elsewhere = crate::verify::tests::layout();
-    let sites = vec![site(Splice::Trap)];
-    let good = given(&image, placements, &elsewhere, sites, &points);
-    assert_eq!(good.sites[0].splice, Splice::Trap);
+    let good = given(&image, placements, &layout(), vec![site], &points);
     passes(&image, &good);
     refused(&image, &good, "not what such a splice writes", |plan| {
         plan.batches[0].pokes[0].write[0] = 0x90;
+    });
+    refused(&image, &good, "overlap", |plan| {
+        plan.sites.push(plan.sites[0].clone());
     });
 }
