@@ -1,5 +1,5 @@
-//! What the panes look like. The pictures were made with a software renderer, so that they are the
-//! same everywhere; `UPDATE_SNAPSHOTS=1` makes them again.
+//! Pictures of the panes, drawn by `support::raster`, so that they are the same on every machine;
+//! `UPDATE_SNAPSHOTS=1` makes them again.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,11 +30,12 @@ use gilk_samples::metadata::{Clock, Delivers, InstrumentInfo, Metadata, Placed};
 use gilk_samples::record::ALL_CPUS;
 use gilk_samples::totals::{Summary, Total};
 use gilk_samples::{Batch, Meaning, Sample};
+use support::raster::Rasteriser;
 use support::{catalogue, settle, until, window_at};
 
-/// Renderers of other versions round a little differently at the edges of letters.
+/// Glyphs are rasterised with the widest vectors that the processor has, and rounded accordingly.
 fn tolerant() -> SnapshotOptions {
-    SnapshotOptions::new().threshold(2.0).max_failed_pixels(60)
+    SnapshotOptions::new().threshold(1.0).max_failed_pixels(0)
 }
 
 fn session() -> Session {
@@ -134,7 +135,7 @@ fn graph(catalogue: Catalogue, pixels: f32, name: &str) {
     let mut harness = Harness::builder()
         .with_size(egui::vec2(1000.0, 800.0) / pixels)
         .with_pixels_per_point(pixels)
-        .wgpu()
+        .renderer(Rasteriser::default())
         .build_ui(move |ui| {
             theme::install(ui.ctx(), theme::Colours::Dark);
             if graph.scene.is_none() {
@@ -173,7 +174,7 @@ fn timeline_pane() {
     timeline.open(record());
     let mut harness = Harness::builder()
         .with_size([1000.0, 330.0])
-        .wgpu()
+        .renderer(Rasteriser::default())
         .build_ui(move |ui| {
             theme::install(ui.ctx(), theme::Colours::Dark);
             timeline::view::show(ui, &mut timeline, &[], None, &mut Vec::new());
@@ -258,7 +259,7 @@ fn timeline_pane_with_a_level() {
     timeline.markers = [Some(1.0), Some(2.5)];
     let mut harness = Harness::builder()
         .with_size([1200.0, 280.0])
-        .wgpu()
+        .renderer(Rasteriser::default())
         .build_ui(move |ui| {
             theme::install(ui.ctx(), theme::Colours::Dark);
             timeline::view::show(ui, &mut timeline, &[], None, &mut Vec::new());
@@ -316,7 +317,7 @@ fn timeline_pane_by_thread() {
     timeline.stack = timeline::Stack::Thread;
     let mut harness = Harness::builder()
         .with_size([1000.0, 800.0])
-        .wgpu()
+        .renderer(Rasteriser::default())
         .build_ui(move |ui| {
             theme::install(ui.ctx(), theme::Colours::Dark);
             timeline::view::show(ui, &mut timeline, &[], None, &mut Vec::new());

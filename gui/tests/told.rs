@@ -45,7 +45,7 @@ fn snapshot(harness: &mut Window, results: &mut SnapshotResults, name: &str) {
     // Nothing is under the pointer.
     harness.remove_cursor();
     harness.run_steps(30);
-    let tolerant = SnapshotOptions::new().threshold(2.0).max_failed_pixels(60);
+    let tolerant = SnapshotOptions::new().threshold(1.0).max_failed_pixels(0);
     harness.snapshot_options(name, &tolerant);
     results.extend_harness(harness);
 }

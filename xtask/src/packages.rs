@@ -77,8 +77,6 @@ const TESTS: &[Package] = &[
         "xdotool",
         "moves the pointer in the window's tests",
     ),
-    library("mesa-vulkan-drivers", "draws the window's snapshots"),
-    library("libvulkan1", "draws the window's snapshots"),
 ];
 
 /// What is to be done on this machine.

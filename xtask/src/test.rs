@@ -72,10 +72,6 @@ pub(crate) fn test(yes: bool) -> Result<()> {
             BY_HAND,
         ]);
         kernel.name_to(&mut cargo).env("GILK_PYTHON", &python);
-        // The window's tests draw with a software renderer, so that pictures are alike everywhere.
-        cargo
-            .env("LIBGL_ALWAYS_SOFTWARE", "1")
-            .env("WGPU_BACKEND", "vulkan");
         tool::run(&mut cargo)
     })?;
     let later = stages.stage("a later kernel, saved", kernels::saved_later)?;

@@ -1,13 +1,15 @@
 //! A window on a small real image, without a screen.
 #![allow(dead_code, reason = "each test uses some of it")]
 
+pub(crate) mod raster;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use egui::{Event, Modifiers, PointerButton, Pos2};
-use egui_kittest::Harness;
 use egui_kittest::kittest::Queryable;
+use egui_kittest::{Harness, LazyRenderer};
 use gilk_engine::cfg::{BlockIndex, Cfg};
 use gilk_engine::image::LiveParts;
 use gilk_engine::session::Placement;
@@ -21,6 +23,7 @@ use gilk_gui::timeline::Record;
 use gilk_instruments::Library;
 use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata};
 use gilk_samples::{Batch, Meaning, Sample};
+use raster::Rasteriser;
 
 /// The functions of kernel/fork.c of a stock kernel; `examples/trim_image.rs` says how it was made.
 pub(crate) fn image_path() -> PathBuf {
@@ -198,6 +201,7 @@ pub(crate) fn window_at(start: Start, size: [f32; 2], pixels: f32) -> Harness<'s
         .with_size(size)
         .with_pixels_per_point(pixels)
         .with_theme(theme)
+        .renderer(LazyRenderer::new(Rasteriser::default))
         .build_eframe(move |creation| {
             App::new(&creation.egui_ctx, start, Library::builtin().unwrap())
         })
