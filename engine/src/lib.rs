@@ -1,10 +1,9 @@
 //! The heart of GILK: given an image and a session it yields the same plan every time, on any
 //! machine, without a kernel. No I/O, no threads of its own, no unsafe.
 //!
-//! [`image`] → [`cfg`](mod@cfg) → [`liveness`] → [`placement`] → [`relocate`] → [`patch`] → [`plan`] → [`verify`](mod@verify)
+//! [`image`] → [`cfg`](mod@cfg) → [`liveness`] → [`placement`] → [`isa::relocate`] → [`patch`] → [`plan`] → [`verify`](mod@verify)
 #![forbid(unsafe_code)]
 
-pub mod abi;
 pub mod addr;
 pub mod cfg;
 pub mod collection;
@@ -12,6 +11,7 @@ mod error;
 mod few;
 pub mod ids;
 pub mod image;
+pub mod isa;
 pub mod layout;
 pub mod listing;
 pub mod liveness;
@@ -20,7 +20,6 @@ pub mod patch;
 pub mod paths;
 pub mod placement;
 pub mod plan;
-pub mod relocate;
 pub mod remarks;
 pub mod rule;
 pub mod session;

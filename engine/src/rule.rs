@@ -34,7 +34,7 @@ pub enum Rule {
     /// The bytes are the function tracer's.
     FtraceSite,
     /// The instruction may fault, and wait for a page of a process then: it has an entry in the exception table,
-    /// and [`faults_alike`](crate::relocate::faults_alike) does not say that a copy may have one like it. Or a fault
+    /// and [`faults_alike`](crate::isa::relocate::faults_alike) does not say that a copy may have one like it. Or a fault
     /// leads to where it runs on.
     MayFault,
     /// The instruction is `ud1`/`ud2`: a BUG or WARN is known by its address.

@@ -8,7 +8,7 @@
 )]
 
 use gilk_engine::image::{Decision, LiveParts, SiteKind, Transfer};
-use gilk_engine::relocate::emulate;
+use gilk_engine::isa::relocate::emulate;
 use gilk_engine::{Addr, Image, Span};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, RflagsBits};
 

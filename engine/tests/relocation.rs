@@ -24,7 +24,7 @@ use std::collections::BTreeMap;
 
 use case::{Case, STEPPING_STONE, form, windows};
 use gilk_engine::image::LiveParts;
-use gilk_engine::relocate::relocate;
+use gilk_engine::isa::relocate::relocate;
 use gilk_engine::{Addr, Refusal, Rule};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use native::{Machine, ORIGINAL, PATCH, Random};

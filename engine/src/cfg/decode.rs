@@ -2,7 +2,8 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 
-use crate::image::{Function, SiteKind, branch_target, is_emulation_prefix, is_padding};
+use crate::image::{Function, SiteKind};
+use crate::isa::decode::{branch_target, is_emulation_prefix, is_padding};
 use crate::{Addr, Image, Refusal, Rule, Span};
 
 /// Where a branch leads.

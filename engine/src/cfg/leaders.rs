@@ -3,7 +3,8 @@
 use iced_x86::{Code, FlowControl};
 
 use super::decode::{Decoded, Flow, Offsets, Target};
-use crate::image::{Function, SiteKind, branch_target};
+use crate::image::{Function, SiteKind};
+use crate::isa::decode::branch_target;
 use crate::{Image, Refusal, Rule};
 
 impl Decoded {

@@ -3,6 +3,7 @@
 use iced_x86::{Decoder, DecoderOptions};
 use serde::{Deserialize, Serialize};
 
+use crate::isa::decode::is_padding;
 use crate::layout::RuntimeLayout;
 use crate::{Addr, Result, Span};
 
@@ -30,7 +31,6 @@ mod texts;
 mod typed;
 
 pub(crate) use faulting::handles_faults;
-pub(crate) use sweep::{branch_target, is_emulation_prefix, is_padding};
 
 pub use decisions::{Decided, Decision, Transfer};
 pub use entries::Branch;

@@ -9,6 +9,9 @@ use super::functions::Outline;
 use super::memory::Memory;
 use super::sites::{Site, SiteKind};
 use super::texts::Texts;
+use crate::isa::decode::{
+    EMULATION, branch_target, is_direct_call, is_emulation_prefix, is_padding,
+};
 use crate::{Addr, Span};
 
 /// What the pass found.
@@ -53,7 +56,8 @@ pub(crate) fn sweep(outlines: &[Outline], texts: &Texts, memory: &Memory) -> Swe
                     .extend(taken(&instruction).filter(|&to| texts.contains(to)));
             } else {
                 let from_outside = |&to: &Addr| {
-                    texts.contains(to) && (is_call(&instruction) || !outline.span.contains(to))
+                    texts.contains(to)
+                        && (is_direct_call(&instruction) || !outline.span.contains(to))
                 };
                 let source = Addr(instruction.ip());
                 swept.branches.extend(
@@ -79,40 +83,11 @@ pub(crate) fn sweep(outlines: &[Outline], texts: &Texts, memory: &Memory) -> Swe
     swept
 }
 
-/// Bytes behind the `ud2` of a hypervisor's prefix.
-const EMULATION: usize = 3;
-
-/// A `ud2` and the letters `xen` or `kvm`, by which a guest asks its hypervisor to emulate the
-/// instruction behind them (arch/x86/include/asm/xen/prefix.h): the letters are no instructions.
-pub(crate) fn is_emulation_prefix(bytes: &[u8], start: Addr, instruction: &Instruction) -> bool {
-    let behind = || {
-        usize::try_from(instruction.next_ip() - start.0)
-            .ok()
-            .and_then(|behind| bytes.get(behind..))
-    };
-    instruction.code() == Code::Ud2
-        && behind().is_some_and(|rest| rest.starts_with(b"xen") || rest.starts_with(b"kvm"))
-}
-
 fn skip(decoder: &mut Decoder<'_>, bytes: usize) {
     let (position, ip) = (decoder.position() + bytes, decoder.ip() + bytes as u64);
     if decoder.set_position(position).is_ok() {
         decoder.set_ip(ip);
     }
-}
-
-/// What compilers and the linker put between functions and before loops.
-pub(crate) fn is_padding(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.code(),
-        Code::Int3
-            | Code::Nopw
-            | Code::Nopd
-            | Code::Nopq
-            | Code::Nop_rm16
-            | Code::Nop_rm32
-            | Code::Nop_rm64
-    )
 }
 
 /// The bytes of an instruction among those that begin at `start`.
@@ -127,20 +102,6 @@ fn bytes_of<'b>(bytes: &'b [u8], start: Addr, instruction: &Instruction) -> &'b 
 /// Zeros between sections decode as `add [rax], al`.
 fn is_zero(bytes: &[u8], start: Addr, instruction: &Instruction) -> bool {
     instruction.code() == Code::Add_rm8_r8 && bytes_of(bytes, start, instruction) == [0, 0]
-}
-
-/// The address that a direct branch or call leads to.
-pub(crate) fn branch_target(instruction: &Instruction) -> Option<Addr> {
-    match instruction.op0_kind() {
-        OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64 => {
-            Some(Addr(instruction.near_branch_target()))
-        }
-        _ => None,
-    }
-}
-
-fn is_call(instruction: &Instruction) -> bool {
-    instruction.flow_control() == FlowControl::Call
 }
 
 /// An address in the text that an instruction makes a value of: `lea`, `push imm32` and `mov`, as in

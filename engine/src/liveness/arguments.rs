@@ -2,8 +2,8 @@
 
 use super::RegisterSet;
 use super::effect::Effects;
-use crate::abi::ARGUMENTS;
 use crate::cfg::Cfg;
+use crate::isa::abi::ARGUMENTS;
 use crate::{Addr, Image};
 
 /// Arguments that still have the value the caller passed, at each point: no instruction on any way

@@ -3,10 +3,12 @@
 use iced_x86::{Instruction, Mnemonic};
 
 use super::callees::DEPTH;
-use super::effect::{self, Effect, Effects, Values, is_return};
+use super::effect::{self, Effects};
 use super::{Analysis, Live};
 use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
-use crate::image::{SiteKind, branch_target};
+use crate::image::SiteKind;
+use crate::isa::decode::branch_target;
+use crate::isa::effect::{Effect, Values, is_return};
 use crate::{Addr, Image};
 
 impl From<Values> for Live {

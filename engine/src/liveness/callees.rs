@@ -5,11 +5,12 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use iced_x86::{Code, Instruction, InstructionInfoFactory, OpAccess, Register};
 
+use super::RegisterSet;
 use super::backward::{self, Returns};
-use super::effect::{Effect, Values, passed};
-use super::{RegisterSet, effect};
+use super::effect::passed;
 use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
 use crate::image::{Function, FunctionId};
+use crate::isa::effect::{Effect, Values, is_call, is_return};
 use crate::{Addr, Image};
 
 /// How deep calls are followed: a callee's callees, and theirs.
@@ -174,7 +175,7 @@ fn moved(instruction: &Instruction) -> Option<i64> {
         {
             Some(instruction.memory_displacement64().cast_signed())
         }
-        _ if effect::is_call(instruction) || effect::is_return(instruction) => Some(0),
+        _ if is_call(instruction) || is_return(instruction) => Some(0),
         _ if own(0) || instruction.code() == Code::Leaveq => None,
         _ => match instruction.stack_pointer_increment() {
             0 => None,

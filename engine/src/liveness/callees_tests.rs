@@ -7,10 +7,10 @@ use iced_x86::{IcedError, Register};
 
 use super::{Analysis, Live, Liveness, RegisterSet};
 use crate::Addr;
-use crate::abi::ARGUMENTS;
 use crate::cfg::Cfg;
 use crate::image::FunctionId;
 use crate::image::fixture::Fixture;
+use crate::isa::abi::ARGUMENTS;
 
 type Write = fn(&mut CodeAssembler) -> Result<(), IcedError>;
 

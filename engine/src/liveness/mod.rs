@@ -29,14 +29,13 @@ mod callees;
 #[cfg(test)]
 mod callees_tests;
 mod effect;
-mod registers;
 #[cfg(test)]
 mod tests;
 
+pub use crate::isa::RegisterSet;
 pub use arguments::Arguments;
 pub use callees::Analysis;
 pub(crate) use effect::Effects;
-pub use registers::RegisterSet;
 
 /// What is live at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,7 +11,7 @@ use object::{
 
 use super::{NativeCode, callee};
 use crate::image::FunctionId;
-use crate::relocate::INT3;
+use crate::isa::encode::INT3;
 use crate::{Addr, Image};
 
 type File<'f> = object::File<'f>;

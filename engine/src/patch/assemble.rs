@@ -7,10 +7,10 @@ use super::instrument::{Lost, emit, emit_lost};
 use super::registers::Registers;
 use super::{Code, Hooked, PieceKind};
 use crate::image::{Decided, Decision, SiteKind, Transfer};
+use crate::isa::relocate::{emulate, relocate};
 use crate::layout::RuntimeLayout;
 use crate::liveness::Live;
 use crate::placement::{Edge, Point, Site, Splice};
-use crate::relocate::{emulate, relocate};
 use crate::{Addr, Image, InstrumentId, Refusal, Rule, Span};
 
 /// Instruments by point, each list in the order in which it runs; sorted, no two for one point.

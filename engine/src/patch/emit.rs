@@ -3,8 +3,9 @@
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
 use super::{Fault, Piece, PieceKind, Recovery};
+use crate::isa::encode::{INT3, jump, rel32};
+use crate::isa::relocate::Relocated;
 use crate::layout::Gs;
-use crate::relocate::{INT3, Relocated, jump, rel32};
 use crate::unwind::Row;
 use crate::{Addr, Refusal, Rule};
 
@@ -296,28 +297,5 @@ pub(super) fn gs(offset: Gs) -> MemoryOperand {
         8,
         false,
         Register::GS,
-    )
-}
-
-/// `[base + displacement]`.
-pub(super) fn at(base: Register, displacement: i64) -> MemoryOperand {
-    indexed(base, Register::None, 1, displacement)
-}
-
-/// `[base + index * scale + displacement]`.
-pub(super) fn indexed(
-    base: Register,
-    index: Register,
-    scale: u32,
-    displacement: i64,
-) -> MemoryOperand {
-    MemoryOperand::new(
-        base,
-        index,
-        scale,
-        displacement,
-        u32::from(displacement != 0),
-        false,
-        Register::None,
     )
 }

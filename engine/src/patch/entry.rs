@@ -2,7 +2,8 @@
 
 use iced_x86::{Code, Instruction, Register};
 
-use super::emit::{Emitter, Forward, at, gs};
+use super::emit::{Emitter, Forward, gs};
+use crate::isa::encode::at;
 use crate::layout::RuntimeLayout;
 
 /// Bytes of an entry in the table of timers: the key of its owner, or 0; then what that keeps there.

@@ -4,12 +4,13 @@
 use gilk_instruments::{Program, Sampled};
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-use super::emit::{Emitter, Faulting, Forward, at, gs, indexed};
+use super::emit::{Emitter, Faulting, Forward, gs};
 use super::entry::{Kept, empty, find_entry, keep_entry, own_entry};
 use super::registers::{Registers, sampled_argument};
 use super::{Hooked, compile, native};
 use crate::Addr;
-use crate::abi::low_byte;
+use crate::isa::abi::low_byte;
+use crate::isa::encode::{at, indexed};
 use crate::layout::{Gs, RuntimeLayout, SLOT_LOG2};
 
 /// Where the parts of a slot are (`struct ilk_slot`).

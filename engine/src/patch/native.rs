@@ -4,10 +4,11 @@ use gilk_instruments::Parameter;
 use gilk_instruments::program::Input;
 use iced_x86::{Code, Instruction, Register};
 
-use super::emit::{Emitter, at};
+use super::emit::Emitter;
 use super::registers::Registers;
 use super::{Called, Hooked};
-use crate::abi::{ARGUMENTS, input_register};
+use crate::isa::abi::{ARGUMENTS, input_register};
+use crate::isa::encode::at;
 use crate::layout::RuntimeLayout;
 
 /// Emits the call. Whatever it may change is saved by now, and what is read of that lies on the stack: so

@@ -5,7 +5,7 @@ use iced_x86::Register;
 
 use super::Hooked;
 use super::compile::{Demand, Probed};
-use crate::abi::{CALLER_SAVED, argument, input_register};
+use crate::isa::abi::{CALLER_SAVED, argument, input_register};
 use crate::layout::RuntimeLayout;
 use crate::liveness::{Live, RegisterSet};
 

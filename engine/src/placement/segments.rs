@@ -7,8 +7,8 @@ use iced_x86::{FlowControl, Instruction, Mnemonic};
 
 use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind};
 use crate::image::{FunctionId, Site, SiteKind};
+use crate::isa::relocate::{faults_alike, movable};
 use crate::liveness::{Analysis, Liveness};
-use crate::relocate::{faults_alike, movable};
 use crate::{Addr, Image, Refusal, Rule, Span};
 
 /// Index of an instruction among those of an outline, in order of address.

@@ -7,8 +7,8 @@ use super::dependences::Order;
 use super::patches::Made;
 use super::schedule::{Change, VersionIndex};
 use super::{Batch, MAX_POKES, Part, PatchIndex, PlannedInstrument, Poke, PokeBytes, PokeKind};
+use crate::isa::encode::{INT3, jump};
 use crate::placement::{Bounce, BounceIndex, SHORT_SPLICE_BYTES, SPLICE_BYTES, Site, Splice};
-use crate::relocate::{INT3, jump};
 use crate::{Addr, Error, Image, Result, Span};
 
 /// Writes batches.

@@ -10,9 +10,10 @@
 use gilk_instruments::{Pointee, Types};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-use crate::abi::ARGUMENTS;
 use crate::cfg::Cfg;
-use crate::image::{FunctionId, SiteKind, branch_target};
+use crate::image::{FunctionId, SiteKind};
+use crate::isa::abi::ARGUMENTS;
+use crate::isa::decode::branch_target;
 use crate::liveness::{Effects, RegisterSet};
 use crate::{Addr, Image, Span};
 

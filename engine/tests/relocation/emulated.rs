@@ -2,7 +2,7 @@
 //! site for the same state of the key or of the trampoline.
 
 use gilk_engine::image::{Decided, Decision, Transfer};
-use gilk_engine::relocate::emulate;
+use gilk_engine::isa::relocate::emulate;
 use gilk_engine::{Addr, Rule, Span};
 use proptest::prelude::*;
 

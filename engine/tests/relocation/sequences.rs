@@ -1,7 +1,7 @@
 //! Generated sequences of several instructions, with any end a block may have.
 
 use gilk_engine::Addr;
-use gilk_engine::relocate::relocate;
+use gilk_engine::isa::relocate::relocate;
 use iced_x86::code_asm::{CodeAssembler, qword_ptr, registers::*};
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 use proptest::prelude::*;

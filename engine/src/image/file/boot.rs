@@ -8,8 +8,8 @@ use super::super::functions::Outline;
 use super::super::kallsyms::Symbols;
 use super::super::memory::Memory;
 use super::super::sites::{LONGEST, Site, SiteKind};
-use super::super::sweep::branch_target;
 use super::{address, bad, u32_at, u64_at};
+use crate::isa::decode::branch_target;
 use crate::{Addr, Result, Span};
 
 /// What boot would do to the text of a file.

@@ -8,8 +8,9 @@ use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::expression::Operand;
 use super::{Compiler, Home, leaf};
+use crate::isa::encode::{at, indexed};
 use crate::layout::{CounterSlot, Gs};
-use crate::patch::emit::{at, gs, indexed};
+use crate::patch::emit::gs;
 use crate::patch::entry::{Kept, empty, find_entry, keep_entry, own_entry, place_of};
 use crate::patch::instrument::{Lost, Value, sample};
 

@@ -4,7 +4,7 @@ use super::{
     Action, ActionKind, AggregateKind, BinaryOp, Expr, ExprKind, Home, Input, Probed, Scope,
     repeated,
 };
-use crate::abi::input_register;
+use crate::isa::abi::input_register;
 use crate::layout::RuntimeLayout;
 
 /// Registers that a probe works in.

@@ -7,9 +7,10 @@ use iced_x86::{Code, Instruction, Register};
 
 use super::demand::is_truth;
 use super::{Compiler, Home, Leaf, leaf, ops};
-use crate::abi::{input_register, low_byte, low_word};
+use crate::isa::abi::{input_register, low_byte, low_word};
+use crate::isa::encode::at;
 use crate::layout::{Gs, READABLE_BELOW};
-use crate::patch::emit::{at, gs};
+use crate::patch::emit::gs;
 use crate::patch::instrument::{Failing, Lost, count_failed, read_tsc, whole};
 
 /// What stands on the right of an instruction.

@@ -27,7 +27,7 @@ use super::Hooked;
 use super::emit::Emitter;
 use super::instrument::Lost;
 use super::registers::Registers;
-use crate::abi::{argument, input_register};
+use crate::isa::abi::{argument, input_register};
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::liveness::RegisterSet;
 use crate::{Addr, Rule};

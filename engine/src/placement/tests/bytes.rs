@@ -18,7 +18,8 @@ fn moves(special: &image::Site, instruction: &Instruction) -> bool {
     let image::SiteKind::Exception { handler } = special.kind else {
         return false;
     };
-    special.span.start.0 == instruction.ip() && crate::relocate::faults_alike(handler, instruction)
+    special.span.start.0 == instruction.ip()
+        && crate::isa::relocate::faults_alike(handler, instruction)
 }
 
 /// What has to hold of the bytes of a placement.
@@ -90,7 +91,7 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Placement) -> Re
                     "{site:?} displaces a site of the kernel's"
                 );
                 check!(
-                    crate::relocate::movable(instruction).is_ok(),
+                    crate::isa::relocate::movable(instruction).is_ok(),
                     "{site:?} displaces what does not move"
                 );
                 let call = matches!(

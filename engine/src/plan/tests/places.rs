@@ -7,9 +7,9 @@ use iced_x86::Instruction;
 use super::choices::Choices;
 use crate::cfg::{Block, Cfg};
 use crate::image::{Decision, SiteKind, Transfer};
+use crate::isa::relocate::movable;
 use crate::liveness::{Analysis, Liveness};
 use crate::placement::*;
-use crate::relocate::movable;
 use crate::{Addr, HookType, Image, Span};
 
 /// Sites, bounces, and how each hook of the graphs is reached that can be.

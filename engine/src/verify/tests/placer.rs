@@ -4,8 +4,8 @@
 use iced_x86::{FlowControl, Instruction};
 
 use crate::cfg::{BlockEnd, Cfg};
+use crate::isa::relocate::movable;
 use crate::placement::{Edge, Placement, Point, Reached, Site, SiteIndex, Splice, Tactic, Wanted};
-use crate::relocate::movable;
 use crate::{Addr, HookType, Image, Refusal, Rule, Span};
 
 /// The segments of a function, as indices of instructions.

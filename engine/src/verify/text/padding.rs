@@ -5,7 +5,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl};
 use super::decoded::Decoded;
 use super::originals::Originals;
 use super::routine::Routine;
-use crate::image::is_padding;
+use crate::isa::decode::is_padding;
 use crate::{Addr, Span};
 
 /// `int3`.

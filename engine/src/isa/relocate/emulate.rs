@@ -7,8 +7,9 @@
 //! (`__static_call_update` of kernel/static_call_inline.c), so what stands here is at no time behind
 //! the original.
 
-use super::{INT3, Relocated, rel32};
+use super::Relocated;
 use crate::image::{Decided, Decision, Transfer};
+use crate::isa::encode::{INT3, rel32};
 use crate::{Addr, Refusal, Rule};
 
 /// Does at `to` what the kernel's instruction at the site does, whatever that is at the time.

@@ -13,6 +13,7 @@ mod movable;
 
 use iced_x86::{ConstantOffsets, Decoder, DecoderOptions, FlowControl, Instruction};
 
+use crate::isa::encode::{INT3, NOPS, rel32};
 use crate::unwind::Row;
 use crate::{Addr, Refusal, Rule};
 
@@ -20,24 +21,8 @@ pub use emulate::emulate;
 pub use faulting::faults_alike;
 pub use movable::movable;
 
-/// `int3`: what a processor that speculates past the end of a path finds.
-pub(crate) const INT3: u8 = 0xcc;
-
 /// Half of a cache line, bytes.
 const HALF_LINE: usize = 32;
-
-/// The recommended nops of one to nine bytes (Intel SDM 2B, NOP).
-const NOPS: [&[u8]; 9] = [
-    &[0x90],
-    &[0x66, 0x90],
-    &[0x0f, 0x1f, 0x00],
-    &[0x0f, 0x1f, 0x40, 0],
-    &[0x0f, 0x1f, 0x44, 0, 0],
-    &[0x66, 0x0f, 0x1f, 0x44, 0, 0],
-    &[0x0f, 0x1f, 0x80, 0, 0, 0, 0],
-    &[0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
-    &[0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
-];
 
 /// Whether a byte is in the second half of its cache line.
 const fn is_upper_half(at: Addr) -> bool {
@@ -108,17 +93,6 @@ pub fn relocate(code: &[u8], from: Addr, to: Addr) -> Result<Relocated, Refusal>
         writer.instruction(&instruction, original, &offsets)?;
     }
     Ok(done)
-}
-
-/// The displacement of a `rel32` that ends at `end` and leads to `target`.
-pub(crate) fn rel32(end: Addr, target: Addr) -> Option<[u8; 4]> {
-    i32::try_from(end.to(target)).ok().map(i32::to_le_bytes)
-}
-
-/// `jmp rel32` at `at`: the form of splices and of terminating branches.
-pub(crate) fn jump(at: Addr, target: Addr) -> Option<[u8; 5]> {
-    let [a, b, c, d] = rel32(at.add(5), target)?;
-    Some([0xe9, a, b, c, d])
 }
 
 /// `push imm32` sign-extends: right for addresses in the top (or bottom) 2 GiB, where the kernel's

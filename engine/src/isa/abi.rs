@@ -4,7 +4,7 @@
 use gilk_instruments::program::{Gpr, Input};
 use iced_x86::Register;
 
-use crate::liveness::RegisterSet;
+use super::RegisterSet;
 
 /// The registers of integer arguments, by number (System V ABI, AMD64 supplement, 3.2.3).
 pub const ARGUMENTS: [Register; 6] = [

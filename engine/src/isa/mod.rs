@@ -1,0 +1,11 @@
+//! The instruction set: decoding, effects on registers, encoding and relocation of x86-64 code.
+
+pub(crate) mod abi;
+pub(crate) mod decode;
+pub(crate) mod effect;
+pub(crate) mod encode;
+mod registers;
+pub mod relocate;
+
+pub use abi::ARGUMENTS;
+pub use registers::RegisterSet;
