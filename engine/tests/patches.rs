@@ -23,7 +23,7 @@ use gilk_engine::Addr;
 use gilk_engine::HookType;
 use gilk_engine::liveness::{Live, RegisterSet};
 use gilk_engine::patch::{Hooked, PieceKind, TIMER_BYTES, TIMER_FACTOR};
-use gilk_engine::placement::{Edge, Point};
+use gilk_engine::placement::{InsnEdge, Point};
 use gilk_instruments::{Program, Sampled};
 use native::{GS, Machine, ORIGINAL, PATCH, Random, STACK, State, TABLES};
 use proptest::prelude::*;
@@ -67,7 +67,7 @@ proptest! {
         let instruments: Vec<Hooked<'_>> =
             programs.iter().zip(0..).map(|(&program, order)| hooked(order, hook, program)).collect();
         let from = Addr(machine.address(ORIGINAL));
-        let behind = Point::On(Edge { from, to: from.add(NOP.len() as u64) });
+        let behind = Point::On(InsnEdge { from, to: from.add(NOP.len() as u64) });
         let point = if post { behind } else { Point::Entry };
         patch(&mut machine, &NOP, &[(point, &instruments)], live, &layout);
 

@@ -179,7 +179,7 @@ impl Viewer<'_> {
                 self.part(one.on)
             ));
         }
-        for run_on in &site.run_ons {
+        for run_on in &site.continuations {
             let copied = self.image.bytes(run_on.copied).unwrap_or_default();
             pieces.push(Stretch {
                 what: format!("copied too, on the way from {}", run_on.edge.from),

@@ -10,7 +10,7 @@ use crate::image::{Decided, Decision, SiteKind, Transfer};
 use crate::isa::relocate::{emulate, relocate};
 use crate::layout::RuntimeLayout;
 use crate::liveness::Live;
-use crate::placement::{Edge, Point, Site, Splice};
+use crate::placement::{InsnEdge, Point, Site, Splice};
 use crate::{Addr, Image, InstrumentId, Refusal, Rule, Span};
 
 /// Instruments by point, each list in the order in which it runs; sorted, no two for one point.
@@ -118,9 +118,9 @@ struct Work<'w> {
     /// Copies that branches of the patch may go on with, and where they begin.
     copies: Vec<(Span, Addr)>,
     /// What is done on an edge and behind it, and where that begins.
-    stubs: Vec<(Edge, Addr)>,
+    stubs: Vec<(InsnEdge, Addr)>,
     /// Branches to stubs.
-    branches: Vec<(Edge, Forward)>,
+    branches: Vec<(InsnEdge, Forward)>,
 }
 
 impl Work<'_> {
@@ -131,7 +131,7 @@ impl Work<'_> {
             self.copies.push((displaced, self.e.here()));
         }
         let mut end = if self.site.splice == Splice::Tracer {
-            Some(Edge {
+            Some(InsnEdge {
                 from: displaced.start,
                 to: displaced.end,
             })
@@ -182,19 +182,19 @@ impl Work<'_> {
             .ok()
     }
 
-    fn stub(&self, edge: Edge) -> Option<Addr> {
+    fn stub(&self, edge: InsnEdge) -> Option<Addr> {
         let found = self.stubs.iter().find(|(known, _)| *known == edge);
         found.map(|(_, at)| *at)
     }
 
-    fn run_on(&self, edge: Edge) -> Option<Span> {
-        let run_ons = &self.site.run_ons;
-        let found = run_ons.binary_search_by_key(&edge, |run_on| run_on.edge);
-        Some(run_ons.get(found.ok()?)?.copied)
+    fn run_on(&self, edge: InsnEdge) -> Option<Span> {
+        let continuations = &self.site.continuations;
+        let found = continuations.binary_search_by_key(&edge, |run_on| run_on.edge);
+        Some(continuations.get(found.ok()?)?.copied)
     }
 
     /// Whether something stands between the ends of an edge.
-    fn is_hooked(&self, edge: Edge) -> bool {
+    fn is_hooked(&self, edge: InsnEdge) -> bool {
         self.list(Point::On(edge)).is_some() || self.run_on(edge).is_some()
     }
 
@@ -247,7 +247,7 @@ impl Work<'_> {
     }
 
     /// What is done on an edge, and behind it: if that is a copy, the edge at its end.
-    fn go_on(&mut self, edge: Edge) -> Result<Option<Edge>, Refusal> {
+    fn go_on(&mut self, edge: InsnEdge) -> Result<Option<InsnEdge>, Refusal> {
         self.hook(Point::On(edge));
         let target = match self.run_on(edge) {
             None => edge.to,
@@ -268,7 +268,7 @@ impl Work<'_> {
 
     /// Copies instructions, with what stands before and between them. Returns the edge at the end, if
     /// what is done there comes next.
-    fn copy(&mut self, span: Span, displaced: bool) -> Result<Option<Edge>, Refusal> {
+    fn copy(&mut self, span: Span, displaced: bool) -> Result<Option<InsnEdge>, Refusal> {
         let originals = self.originals;
         let Some(bytes) = originals.bytes(span).filter(|bytes| !bytes.is_empty()) else {
             return Err(Refusal::new(
@@ -286,7 +286,7 @@ impl Work<'_> {
         let mut last = span.start;
         let mut at = span.start;
         while at < span.end {
-            let edge = Edge { from: last, to: at };
+            let edge = InsnEdge { from: last, to: at };
             if at != span.start && self.list(Point::On(edge)).is_some() {
                 copying.copy_up_to(at, self.e)?;
                 self.hook(Point::On(edge));
@@ -302,7 +302,7 @@ impl Work<'_> {
                 originals.decided(at)
             };
             let (next, taken) = copying.step(at, emulated)?;
-            let taken = taken.map(|to| Edge { from: at, to });
+            let taken = taken.map(|to| InsnEdge { from: at, to });
             let taken = taken.filter(|&edge| self.is_hooked(edge));
             last = at;
             at = next;
@@ -327,7 +327,7 @@ impl Work<'_> {
             }
         }
         copying.copy_up_to(span.end, self.e)?;
-        let end = Edge {
+        let end = InsnEdge {
             from: last,
             to: span.end,
         };

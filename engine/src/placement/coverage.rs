@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::options::Alone;
-use super::{BlockOptions, Placement, Tactic, Wanted};
+use super::{BlockOptions, Solution, Tactic, Wanted};
 use crate::cfg::{Block, BlockEnd, Cfg};
 use crate::{HookType, Image, Refusal, Rule};
 
@@ -188,7 +188,7 @@ pub fn ways_out(graph: usize, image: &Image, cfg: &Cfg) -> Vec<Wanted> {
 
 /// What a placement reached: pre-hooks and post-hooks.
 #[must_use]
-pub fn of_placement(wanted: &[Wanted], placement: &Placement) -> (Counts, Counts) {
+pub fn of_placement(wanted: &[Wanted], placement: &Solution) -> (Counts, Counts) {
     let (mut pre, mut post) = (Counts::default(), Counts::default());
     for (wanted, hook) in wanted.iter().zip(&placement.hooks) {
         let counts = match wanted.hook {

@@ -6,8 +6,8 @@ use super::segments::{Number, Outline};
 use super::slots::{Host, Slot};
 use super::solve::{Part, Problem, no_part};
 use super::{
-    Bounce, BounceIndex, Edge, Placement, Point, Reached, RunOn, SPLICE_BYTES, Site, SiteIndex,
-    Slot as Bytes, Splice, Tactic,
+    Bounce, BounceIndex, Continuation, InsnEdge, Point, Reached, SPLICE_BYTES, Site, SiteIndex,
+    Slot as Bytes, Solution, Splice, Tactic,
 };
 use crate::{Addr, Refusal, Rule, Span};
 
@@ -65,7 +65,7 @@ fn displacing(part: &Part<'_>, at: Number) -> Option<usize> {
 }
 
 /// The placement of a solved problem, from which it takes what was asked.
-pub(super) fn finish(problem: &mut Problem<'_, '_>) -> Placement {
+pub(super) fn finish(problem: &mut Problem<'_, '_>) -> Solution {
     let asked = std::mem::take(&mut problem.asked);
     let numbers = Numbers::of(&problem.parts);
     let mut bounces: Vec<(Bounce, Slot, usize)> = Vec::with_capacity(problem.taken.len());
@@ -152,7 +152,7 @@ pub(super) fn finish(problem: &mut Problem<'_, '_>) -> Placement {
             site.overwritten = draft.behind - draft.first;
         }
     }
-    Placement {
+    Solution {
         sites,
         hooks,
         bounces: bounces.into_iter().map(|(bounce, ..)| bounce).collect(),
@@ -181,13 +181,13 @@ fn site(
         Kind::Tracer => Splice::Tracer,
         Kind::Trap => Splice::Trap,
     };
-    let run_ons = part.runs.of_site(index).iter();
+    let continuations = part.runs.of_site(index).iter();
     Some(Site {
         splice,
         displaced: outline.span(draft.first, draft.behind),
         overwritten: overwritten(outline, draft, hosted),
-        run_ons: run_ons
-            .map(|&(from, to, first, behind)| RunOn {
+        continuations: continuations
+            .map(|&(from, to, first, behind)| Continuation {
                 edge: edge(outline, from, outline.start(to)),
                 copied: outline.span(first, behind),
             })
@@ -195,8 +195,8 @@ fn site(
     })
 }
 
-fn edge(outline: &Outline<'_>, from: Number, to: Addr) -> Edge {
-    Edge {
+fn edge(outline: &Outline<'_>, from: Number, to: Addr) -> InsnEdge {
+    InsnEdge {
         from: outline.start(from),
         to,
     }

@@ -150,14 +150,14 @@ pub struct Site {
     pub overwritten: u32,
     /// Original code that the patch goes on with, behind `displaced` or behind another of these,
     /// instead of leaving for the text: sorted, no two for one edge. The text there stays as it is.
-    pub run_ons: Box<[RunOn]>,
+    pub continuations: Box<[Continuation]>,
 }
 
 /// An edge behind which a patch goes on with a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct RunOn {
+pub struct Continuation {
     /// The edge.
-    pub edge: Edge,
+    pub edge: InsnEdge,
     /// Instructions in a row that begin where the edge leads. Static keys and static calls among
     /// them are emulated, never copied.
     pub copied: Span,
@@ -165,7 +165,7 @@ pub struct RunOn {
 
 /// Control goes from one instruction to another: by a branch, or by running on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Edge {
+pub struct InsnEdge {
     /// Address of the instruction that control leaves.
     pub from: Addr,
     /// Address of the one that it comes to.
@@ -182,7 +182,7 @@ pub enum Point {
     Before(Addr),
     /// On this edge, whether the patch goes on with a copy or leaves; before what stands at
     /// [`Point::Before`] its end.
-    On(Edge),
+    On(InsnEdge),
 }
 
 /// Bytes that hold a bounce.
@@ -230,7 +230,7 @@ pub struct Reached {
 
 /// Sites for all hooks of a session at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Placement {
+pub struct Solution {
     /// By address; their `displaced` do not overlap.
     pub sites: Vec<Site>,
     /// By address; they do not overlap, neither each other nor the splices.

@@ -9,7 +9,7 @@ use super::family::families;
 use super::finish::finish;
 use super::segments::{BlockNumber, Number, Outline};
 use super::solve::{Ask, Neighbours, Problem};
-use super::{Placement, Tactic, Wanted};
+use super::{Solution, Tactic, Wanted};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::{Addr, HookType, Image, Refusal, Rule};
 
@@ -30,16 +30,16 @@ pub struct Cost {
 }
 
 impl Cost {
-    fn of(placement: &Placement) -> Self {
+    fn of(placement: &Solution) -> Self {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let bytes = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
         let sites = &placement.sites;
-        let run_ons = sites.iter().flat_map(|site| &site.run_ons);
+        let continuations = sites.iter().flat_map(|site| &site.continuations);
         Self {
             sites: count(sites.len()),
             bounces: count(placement.bounces.len()),
             displaced: bytes(sites.iter().map(|site| site.displaced.len()).sum()),
-            copied: bytes(run_ons.map(|run| run.copied.len()).sum()),
+            copied: bytes(continuations.map(|run| run.copied.len()).sum()),
             overwritten: sites.iter().map(|site| site.overwritten).max().unwrap_or(0),
         }
     }
@@ -161,7 +161,7 @@ impl<'a> Alone<'a> {
         }
     }
 
-    fn place(&self, asks: &[(usize, Ask)]) -> Placement {
+    fn place(&self, asks: &[(usize, Ask)]) -> Solution {
         let mut problem = Problem::new(&self.neighbours, [Rc::clone(&self.outline)], asks);
         problem.solve();
         finish(&mut problem)
@@ -222,7 +222,7 @@ impl<'a> Alone<'a> {
 ///
 /// Functions that no hook is in are used for room only where their graphs are given, or nothing else is left.
 #[must_use]
-pub fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted]) -> Placement {
+pub fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted]) -> Solution {
     let neighbours = Neighbours::new(image);
     let (outlines, places) = outlines(image, graphs);
     let asks: Vec<(usize, Ask)> = wanted.iter().map(|wanted| ask(&places, wanted)).collect();

@@ -10,7 +10,7 @@ use super::finish::finish;
 use super::options::{Place, ask, outlines};
 use super::segments::Outline;
 use super::solve::{Ask, Neighbours, Problem};
-use super::{Placement, Reached, SPLICE_BYTES, Tactic, Wanted};
+use super::{Reached, SPLICE_BYTES, Solution, Tactic, Wanted};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::{HookType, Image, Refusal};
 
@@ -96,12 +96,16 @@ impl StyleCost {
         jumps: 0.0,
     };
 
-    fn of(problem: &Problem<'_, '_>, placement: &Placement) -> Self {
+    fn of(problem: &Problem<'_, '_>, placement: &Solution) -> Self {
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let sites = &placement.sites;
         let reached = || placement.hooks.iter().flatten();
         let copied = sites.iter().map(|site| {
-            let mut rows: Vec<_> = site.run_ons.iter().map(|run_on| run_on.copied).collect();
+            let mut rows: Vec<_> = site
+                .continuations
+                .iter()
+                .map(|run_on| run_on.copied)
+                .collect();
             rows.sort_unstable();
             rows.dedup();
             let rows: u64 = rows.iter().map(|row| row.len()).sum();
@@ -271,7 +275,7 @@ fn lost(known: &Hooks, now: &Hooks) -> Option<Refusal> {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Styled {
     /// The sites.
-    pub placement: Placement,
+    pub solution: Solution,
     /// For each graph the style taken, in place or whole.
     pub styles: Vec<Style>,
     /// For each graph what both cost, where both were looked at.
@@ -374,7 +378,7 @@ pub fn place_in_styles(
     }
     let of = |place: &Place| taken.get(place.0).copied().unwrap_or(Style::InPlace);
     Styled {
-        placement,
+        solution: placement,
         styles: places.iter().map(of).collect(),
         compared: places
             .iter()

@@ -13,7 +13,7 @@ use super::stage::{self, Stage, Watch};
 use super::{Note, Plan, PlannedInstrument, arguments, batches, natives, patches};
 use crate::cfg::{BlockIndex, Cfg};
 use crate::layout::RuntimeLayout;
-use crate::placement::{Comparison, Placement, Reached, Style, Styled, Wanted, place_in_styles};
+use crate::placement::{Comparison, Reached, Solution, Style, Styled, Wanted, place_in_styles};
 use crate::session::Session;
 use crate::{Error, Image, InstrumentId, Refusal, Result};
 
@@ -59,10 +59,10 @@ pub(crate) fn plan_placed(
     session: &Session,
     library: &Library,
     layout: &RuntimeLayout,
-    place: impl FnOnce(&[&Cfg], &[Wanted]) -> Placement,
+    place: impl FnOnce(&[&Cfg], &[Wanted]) -> Solution,
 ) -> Result<Plan> {
     let place = |graphs: &[&Cfg], _: &[Style], wanted: &[Wanted]| Styled {
-        placement: place(graphs, wanted),
+        solution: place(graphs, wanted),
         styles: vec![Style::InPlace; graphs.len()],
         compared: vec![None; graphs.len()],
     };
@@ -94,16 +94,16 @@ fn plan_styled(
     let graphs = planner.functions.graphs();
     let styles = planner.styles(&named, graphs.len());
     let Styled {
-        placement,
+        solution,
         styles,
         compared,
     } = place(&graphs, &styles, &wanted);
     drop(graphs);
-    let Placement {
+    let Solution {
         sites,
         bounces,
         hooks,
-    } = placement;
+    } = solution;
     stage::told(watch, Stage::Patches)?;
     let instruments = planner.instruments(named, &wanted, hooks)?;
     drop(wanted);

@@ -176,8 +176,8 @@ fn waits(one: &PlannedInstrument, sites: &[Site], site: SiteIndex, need: SiteInd
         return false;
     };
     let has_points = one.points.iter().any(|&(known, _)| known == need);
-    let mut run_ons = needed.run_ons.iter();
-    let mut leads = || run_ons.any(|run_on| run_on.copied.start == this.displaced.start);
+    let mut continuations = needed.continuations.iter();
+    let mut leads = || continuations.any(|run_on| run_on.copied.start == this.displaced.start);
     need != site && (!has_points || leads())
 }
 

@@ -8,7 +8,7 @@ use super::PlannedFunction;
 use crate::cfg::{BlockIndex, Cfg};
 use crate::image::FunctionId;
 use crate::liveness::{Analysis, Arguments, Live, Liveness, RegisterSet};
-use crate::placement::{Edge, Point, Site, Splice};
+use crate::placement::{InsnEdge, Point, Site, Splice};
 use crate::{Addr, HookType, Image, InstrumentId};
 
 pub(super) struct Function {
@@ -121,7 +121,7 @@ impl<'a> Functions<'a> {
         })
     }
 
-    fn live_on(&self, edge: Edge, own: Option<&Function>) -> Live {
+    fn live_on(&self, edge: InsnEdge, own: Option<&Function>) -> Live {
         let Some(from) = self.around(edge.from, own) else {
             return Live::ALL;
         };

@@ -71,7 +71,7 @@ pub struct Plan {
     /// session lasts.
     pub patches: Vec<Patch>,
     /// Instructions of patches that may fault, by address.
-    pub faults: Vec<Fault>,
+    pub faults: Vec<PatchFault>,
     /// Code that patches call: object files' instruments, below all patches.
     pub natives: Vec<NativeCode>,
     /// In order of time; no two at the same time, none without pokes.
@@ -145,7 +145,7 @@ pub struct Patch {
 
 /// An instruction of a patch that may fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct PatchFault {
     /// The instruction.
     pub at: Addr,
     /// What the kernel does then.

@@ -5,7 +5,7 @@ use super::functions::Functions;
 use super::natives::Natives;
 use super::schedule::{Schedule, Version};
 use super::stage::{self, Stage, Watch};
-use super::{Fault, Patch, PatchIndex, PlannedInstrument};
+use super::{Patch, PatchFault, PatchIndex, PlannedInstrument};
 use crate::layout::RuntimeLayout;
 use crate::patch::{Assembler, Code, Hooked, Packed, Pieces, Recovery};
 use crate::placement::{Point, Site};
@@ -34,7 +34,7 @@ pub(super) struct Made {
     /// The index of each version's patch.
     pub(super) of_version: Vec<PatchIndex>,
     /// What of them may fault, by address.
-    pub(super) faults: Vec<Fault>,
+    pub(super) faults: Vec<PatchFault>,
 }
 
 /// What patches are made with.
@@ -42,7 +42,7 @@ struct Tools<'a> {
     assembler: Assembler<'a>,
     packed: Packed,
     /// Of all patches that stay, in the order in which they are made.
-    faults: Vec<Fault>,
+    faults: Vec<PatchFault>,
 }
 
 /// Patches between two looks at whether somebody still wants them.
@@ -176,8 +176,8 @@ impl Maker<'_> {
 }
 
 /// What of a patch may fault.
-pub(crate) fn faults(code: &Code, address: Addr) -> impl Iterator<Item = Fault> {
-    code.faults.iter().map(move |fault| Fault {
+pub(crate) fn faults(code: &Code, address: Addr) -> impl Iterator<Item = PatchFault> {
+    code.faults.iter().map(move |fault| PatchFault {
         at: address.add(fault.at.into()),
         recovery: match fault.recovery {
             Recovery::At(fixup) => Recovery::At(address.add(fixup.into())),

@@ -8,7 +8,7 @@ use crate::cfg::{BlockIndex, Cfg};
 use crate::listing::disassemble;
 use crate::native::NativeCode;
 use crate::patch::PieceKind;
-use crate::placement::{Bounce, Edge, Point, Site, SiteIndex, Slot, Splice, compare};
+use crate::placement::{Bounce, InsnEdge, Point, Site, SiteIndex, Slot, Splice, compare};
 use crate::{Addr, HookType, Image, InstrumentId};
 
 /// The whole plan as text: what to know beforehand, what each function costs in place and whole, instruments in the session's order, sites with their bounces, dependences
@@ -200,7 +200,7 @@ impl Report<'_> {
             let (what, on) = (self.part(one.what), self.part(one.on));
             writeln!(self.out, "  {what} depends on {on}")?;
         }
-        for run_on in &site.run_ons {
+        for run_on in &site.continuations {
             let edge = on_edge(run_on.edge);
             writeln!(self.out, "  {edge} its patch goes on with a copy of")?;
             let copied = self.image.bytes(run_on.copied).unwrap_or_default();
@@ -331,7 +331,7 @@ impl Report<'_> {
     }
 }
 
-fn on_edge(edge: Edge) -> String {
+fn on_edge(edge: InsnEdge) -> String {
     format!("on the way from {} to {}", edge.from, edge.to)
 }
 

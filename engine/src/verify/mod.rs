@@ -57,7 +57,7 @@ use self::text::originals::Originals;
 use self::text::routine::Routine;
 use self::text::site;
 use crate::placement::{Bounce, Point, SiteIndex, Slot};
-use crate::plan::{Fault, Patch, Plan, PlannedInstrument};
+use crate::plan::{Patch, PatchFault, Plan, PlannedInstrument};
 use crate::{Addr, Image};
 
 pub use meaning::retirement::Retirement;
@@ -119,8 +119,8 @@ pub fn verify(image: &Image, plan: Plan) -> Result<VerifiedPlan, Vec<Violation>>
 fn read<'a>(image: &'a Image, plan: &Plan, violations: &mut Vec<Violation>) -> Originals<'a> {
     let sampled = hooks::sampled_at(plan);
     let sites = plan.sites.iter().flat_map(|site| {
-        let run_ons = site.run_ons.iter();
-        run_ons
+        let continuations = site.continuations.iter();
+        continuations
             .flat_map(|run_on| [run_on.copied.start, run_on.edge.from])
             .chain([site.displaced.start])
     });
@@ -250,7 +250,7 @@ impl Reader<'_> {
         &self,
         patch: &Patch,
         tools: &mut Tools,
-        (entries, faults): (&mut Vec<(Key, String)>, &mut Vec<Fault>),
+        (entries, faults): (&mut Vec<(Key, String)>, &mut Vec<PatchFault>),
     ) -> Result<Facts, (Addr, String)> {
         let whole = |why: &str| (patch.address, why.to_owned());
         let site = self.plan.sites.get(patch.site.0 as usize);

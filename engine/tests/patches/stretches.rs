@@ -5,7 +5,7 @@ use gilk_engine::image::{Decided, Decision};
 use gilk_engine::layout::CounterSlot;
 use gilk_engine::liveness::Live;
 use gilk_engine::patch::{Assembler, Hooked};
-use gilk_engine::placement::{Edge, Point, RunOn, Site, Splice};
+use gilk_engine::placement::{Continuation, InsnEdge, Point, Site, Splice};
 use gilk_engine::{Addr, HookType, Span};
 use gilk_instruments::Program;
 use proptest::prelude::*;
@@ -55,20 +55,20 @@ proptest! {
         let base = Addr(machine.address(ORIGINAL));
         let exits = [1, 2].map(|n| Addr(machine.exit(n)));
         let at = |offset| base.add(offset);
-        let edge = |from, to| Edge { from: at(from), to: at(to) };
-        let out = |from, exit: usize| Edge { from: at(from), to: exits[exit - 1] };
+        let edge = |from, to| InsnEdge { from: at(from), to: at(to) };
+        let out = |from, exit: usize| InsnEdge { from: at(from), to: exits[exit - 1] };
         // Each goes on where the one before it ends, so a part of them are the first of them.
         let spans = [(edge(3, 5), 5, 12), (edge(10, 5), 5, 12), (edge(10, 12), 12, 21), (edge(15, 21), 21, 29)];
-        let mut run_ons: Vec<RunOn> = spans[..count]
+        let mut continuations: Vec<Continuation> = spans[..count]
             .iter()
-            .map(|&(edge, from, to)| RunOn { edge, copied: Span { start: at(from), end: at(to) } })
+            .map(|&(edge, from, to)| Continuation { edge, copied: Span { start: at(from), end: at(to) } })
             .collect();
-        run_ons.sort_unstable();
+        continuations.sort_unstable();
         let site = Site {
             splice: Splice::Jump,
             displaced: Span::new(base, 5),
             overwritten: 2,
-            run_ons: run_ons.into(),
+            continuations: continuations.into(),
         };
         // A point, run-ons without which it is not passed, and how often it is.
         let points = [

@@ -94,7 +94,7 @@ pub(crate) fn patch(
         splice: Splice::Jump,
         displaced: Span::new(at, original.len() as u64),
         overwritten: 1,
-        run_ons: Box::default(),
+        continuations: Box::default(),
     };
     let text = Text {
         at,

@@ -282,7 +282,7 @@ mod tests {
             splice,
             displaced: Span::new(Addr(start), bytes),
             overwritten: 2,
-            run_ons: Box::default(),
+            continuations: Box::default(),
         };
         let poke = |part, at, kind, rank, patch, bytes, overwritten| PlannedPoke {
             part,
@@ -310,7 +310,7 @@ mod tests {
             layout: target().layout,
             functions: Vec::new(),
             instruments: Vec::new(),
-            faults: vec![gilk_engine::plan::Fault {
+            faults: vec![gilk_engine::plan::PatchFault {
                 at: Addr(0x1064),
                 recovery: gilk_engine::patch::Recovery::At(Addr(0x1068)),
             }],

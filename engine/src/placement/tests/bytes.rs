@@ -23,7 +23,7 @@ fn moves(special: &image::Site, instruction: &Instruction) -> bool {
 }
 
 /// What has to hold of the bytes of a placement.
-pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Placement) -> Result<(), Wrong> {
+pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Solution) -> Result<(), Wrong> {
     let instructions: BTreeMap<u64, Instruction> = graphs
         .iter()
         .flat_map(|cfg| &cfg.blocks)
@@ -135,7 +135,7 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Placement) -> Re
             "{site:?} is entered"
         );
         check!(
-            site.run_ons.is_sorted_by_key(|run| run.edge),
+            site.continuations.is_sorted_by_key(|run| run.edge),
             "run-ons are not sorted"
         );
         if let Splice::Short(bounce) = site.splice {
@@ -192,7 +192,7 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Placement) -> Re
 /// What has to be in place before what, and that it is no circle: a short splice waits for its bounce,
 /// that for the site that exposes it, and a point, with the bounce before it, for what its hook needs
 /// (if that has a point of the hook too: where it leads others past this one).
-pub(super) fn order(placement: &Placement) -> Result<(), Wrong> {
+pub(super) fn order(placement: &Solution) -> Result<(), Wrong> {
     let sites = placement.sites.len();
     let mut on: Vec<BTreeSet<usize>> = vec![BTreeSet::new(); sites + placement.bounces.len()];
     let bounce_of = |site: usize| match placement.sites[site].splice {
@@ -213,8 +213,8 @@ pub(super) fn order(placement: &Placement) -> Result<(), Wrong> {
             let needed = &placement.sites[need.0 as usize];
             for &(site, _) in &reached.points {
                 let start = placement.sites[site.0 as usize].displaced.start;
-                let past = |run: &RunOn| run.copied.start == start;
-                if need != site && (!own(need) || needed.run_ons.iter().any(past)) {
+                let past = |run: &Continuation| run.copied.start == start;
+                if need != site && (!own(need) || needed.continuations.iter().any(past)) {
                     let site = site.0 as usize;
                     on[site].insert(need.0 as usize);
                     if let Some(bounce) = bounce_of(site) {

@@ -64,7 +64,7 @@ fn every_hook_of_a_kernel_at_once_counts_each_hit_once() {
                 reached
             })
         });
-        let part = Placement {
+        let part = Solution {
             sites: (sites.iter())
                 .map(|&site| placement.sites[site as usize].clone())
                 .collect(),
@@ -121,19 +121,19 @@ fn functions_relocated_whole_count_each_hit_once() {
             }
         }
         let fail = |why| panic!("{}: {why}", cfg.name);
-        let sites = &styled.placement.sites;
+        let sites = &styled.solution.sites;
         let family = families(&image, &[&cfg]).remove(0);
         let graphs: Vec<&Cfg> = family.graphs.iter().map(|cfg| &**cfg).collect();
         let inside = |at: Addr| graphs.iter().any(|cfg| cfg.span.contains(at));
         // Donors are in functions whose graphs are not here.
         if sites.iter().all(|site| inside(site.displaced.start)) {
-            bytes(&image, &graphs, &styled.placement).unwrap_or_else(fail);
+            bytes(&image, &graphs, &styled.solution).unwrap_or_else(fail);
         }
         let walks = Walks::of(&image, &graphs);
         let own = BTreeMap::from([(0, &cfg)]);
         for active in [1, 3] {
             let some = |hook: usize| hook.is_multiple_of(active);
-            let mut double = Double::new(&walks, &own, &wanted, &styled.placement, some);
+            let mut double = Double::new(&walks, &own, &wanted, &styled.solution, some);
             all_ways(&mut double).unwrap_or_else(fail);
         }
     }

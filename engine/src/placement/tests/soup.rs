@@ -164,9 +164,9 @@ fn check(traced: bool, pieces: &[Piece], chosen: &[bool], seed: u64) -> Result<(
     for style in [Style::InPlace, Style::Whole] {
         let styled = place_in_styles(&image, &[&cfg], &[style], &wanted);
         if style == Style::InPlace {
-            prop_assert_eq!(&styled.placement, &place(&image, &[&cfg], &wanted));
+            prop_assert_eq!(&styled.solution, &place(&image, &[&cfg], &wanted));
         }
-        walked(&image, &cfg, &wanted, &styled.placement, seed)?;
+        walked(&image, &cfg, &wanted, &styled.solution, seed)?;
         let again = place_in_styles(&image, &[&cfg], &[style], &wanted);
         prop_assert_eq!(styled, again, "it is the same every time");
     }
@@ -178,7 +178,7 @@ fn walked(
     image: &Image,
     cfg: &Cfg,
     wanted: &[Wanted],
-    placement: &Placement,
+    placement: &Solution,
     seed: u64,
 ) -> Result<(), TestCaseError> {
     let fail = |why: String| {
@@ -227,7 +227,7 @@ fn blocks_that_lead_to_each_other_alone_are_refused() {
     }];
     for style in Style::ALL {
         let styled = place_in_styles(&image, &[&cfg], &[style], &wanted);
-        let refusal = styled.placement.hooks[0].as_ref().unwrap_err();
+        let refusal = styled.solution.hooks[0].as_ref().unwrap_err();
         assert_eq!(refusal.rule, Rule::Unreached, "{style}: {refusal}");
     }
 }

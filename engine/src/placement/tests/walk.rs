@@ -223,7 +223,7 @@ enum Place {
 /// A walk beside its patched double.
 pub(super) struct Double<'a, 'p> {
     walks: &'a Walks<'a>,
-    placement: &'p Placement,
+    placement: &'p Solution,
     /// Sites in place.
     in_place: BTreeSet<usize>,
     by_start: HashMap<u64, usize>,
@@ -243,7 +243,7 @@ impl<'a, 'p> Double<'a, 'p> {
         walks: &'a Walks<'a>,
         graphs: &BTreeMap<usize, &Cfg>,
         wanted: &[Wanted],
-        placement: &'p Placement,
+        placement: &'p Solution,
         active: impl Fn(usize) -> bool,
     ) -> Self {
         let mut double = Self {
@@ -373,13 +373,13 @@ impl<'a, 'p> Double<'a, 'p> {
         self.hit(Some(step.to));
         match self.place {
             Place::Patch(site, copy) if !step.returns => {
-                let edge = Edge {
+                let edge = InsnEdge {
                     from: Addr(from),
                     to: Addr(step.to),
                 };
                 self.pass(site, Point::On(edge));
                 let runs_on = self.placement.sites[site]
-                    .run_ons
+                    .continuations
                     .iter()
                     .find(|run| run.edge == edge)
                     .map(|run| run.copied);
@@ -445,7 +445,7 @@ pub(crate) fn counts_each_hit_once(
     image: &Image,
     cfg: &Cfg,
     wanted: &[Wanted],
-    placement: &Placement,
+    placement: &Solution,
     active: impl Fn(usize) -> bool,
 ) -> Result<(), String> {
     let family = super::super::family::families(image, &[cfg]).remove(0);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::places::{at, next, stops};
 use crate::cfg::{Cfg, EdgeKind};
-use crate::placement::{Edge, Point, Site, SiteIndex};
+use crate::placement::{InsnEdge, Point, Site, SiteIndex};
 use crate::{Addr, Image, Span};
 
 /// What is copied where.
@@ -54,12 +54,12 @@ impl Copies<'_> {
             return false;
         };
         froms.into_iter().all(|from| {
-            let edge = Edge { from, to: this };
+            let edge = InsnEdge { from, to: this };
             self.inside(from, waiting)
                 && self.stretches[&from].iter().all(|(site, span)| {
-                    let run_ons = &self.sites[site.0 as usize].run_ons;
+                    let continuations = &self.sites[site.0 as usize].continuations;
                     (span.contains(from) && span.contains(this) && from < this)
-                        || run_ons.iter().any(|run_on| run_on.edge == edge)
+                        || continuations.iter().any(|run_on| run_on.edge == edge)
                 })
         })
     }
@@ -72,8 +72,8 @@ impl Copies<'_> {
         let mut points = BTreeSet::new();
         for &(site, span) in &self.stretches[&this] {
             let displaced = self.sites[site.0 as usize].displaced;
-            let run_ons = &self.sites[site.0 as usize].run_ons;
-            let again = run_ons.iter().any(|run_on| run_on.copied == span);
+            let continuations = &self.sites[site.0 as usize].continuations;
+            let again = continuations.iter().any(|run_on| run_on.copied == span);
             if displaced == span && displaced.start == this {
                 points.insert((site, Point::Entry));
             }
@@ -85,7 +85,7 @@ impl Copies<'_> {
     }
 
     /// Points on every copy of an edge.
-    pub(super) fn on(&self, edge: Edge) -> Option<Vec<(SiteIndex, Point)>> {
+    pub(super) fn on(&self, edge: InsnEdge) -> Option<Vec<(SiteIndex, Point)>> {
         if !self.inside(edge.from, &mut BTreeSet::new()) {
             return None;
         }

@@ -6,7 +6,7 @@ use super::choices::Choices;
 use super::random::{made, play};
 use crate::cfg::Cfg;
 use crate::cfg::soup::pieces;
-use crate::placement::{BounceIndex, Edge, Point, Site, SiteIndex, Slot, Splice};
+use crate::placement::{BounceIndex, InsnEdge, Point, Site, SiteIndex, Slot, Splice};
 use crate::plan::{Batch, Part, PatchIndex, Plan, PlannedInstrument, Poke, PokeKind};
 use crate::verify::verify;
 use crate::{Addr, HookType, InstrumentId};
@@ -53,7 +53,7 @@ fn other_point(plan: &Plan, random: &mut Choices) -> Point {
         .collect();
     match points[random.below(points.len())] {
         Point::Before(at) if random.once_in(3) => Point::Before(moved(at, random)),
-        Point::On(edge) if random.once_in(3) => Point::On(Edge {
+        Point::On(edge) if random.once_in(3) => Point::On(InsnEdge {
             to: moved(edge.to, random),
             ..edge
         }),
@@ -107,17 +107,17 @@ fn site(one: &mut Site, good: &Plan, random: &mut Choices) {
         2 => one.displaced.end = moved(one.displaced.end, random),
         3 => one.overwritten = one.overwritten.wrapping_add_signed(off(random) as i32),
         4 => {
-            let mut run_ons = std::mem::take(&mut one.run_ons).into_vec();
-            shuffled(&mut run_ons, random);
-            one.run_ons = run_ons.into();
+            let mut continuations = std::mem::take(&mut one.continuations).into_vec();
+            shuffled(&mut continuations, random);
+            one.continuations = continuations.into();
         }
         5 => {
-            if let Some(run_on) = any(&mut one.run_ons, random) {
+            if let Some(run_on) = any(&mut one.continuations, random) {
                 run_on.copied.end = moved(run_on.copied.end, random);
             }
         }
         _ => {
-            if let Some(run_on) = any(&mut one.run_ons, random) {
+            if let Some(run_on) = any(&mut one.continuations, random) {
                 run_on.edge.to = moved(run_on.edge.to, random);
             }
         }

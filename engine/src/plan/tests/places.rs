@@ -124,7 +124,7 @@ impl Builder<'_> {
                     splice,
                     displaced,
                     overwritten: 0,
-                    run_ons: Box::default(),
+                    continuations: Box::default(),
                 });
                 first += count;
             } else if displaced.len() >= SHORT_SPLICE_BYTES {
@@ -175,7 +175,7 @@ impl Builder<'_> {
             splice: Splice::Short(BounceIndex(self.bounces.len() as u32 - 1)),
             displaced,
             overwritten: 0,
-            run_ons: Box::default(),
+            continuations: Box::default(),
         });
     }
 
@@ -193,7 +193,7 @@ impl Builder<'_> {
                     splice: Splice::Tracer,
                     displaced: site.span,
                     overwritten: 0,
-                    run_ons: Box::default(),
+                    continuations: Box::default(),
                 });
             }
         }
@@ -224,7 +224,7 @@ impl Builder<'_> {
         for index in 0..sites.len() {
             sites[index].overwritten = self.overwritten(&sites[index], index, &bounces);
             if !self.random.once_in(3) {
-                sites[index].run_ons = self.run_ons(&sites, index).into();
+                sites[index].continuations = self.continuations(&sites, index).into();
             }
         }
         let hooks = self.hooks(&sites);
@@ -271,12 +271,12 @@ impl Builder<'_> {
     }
 
     /// Edges out of what is copied.
-    fn edges(&self, span: Span) -> Vec<Edge> {
+    fn edges(&self, span: Span) -> Vec<InsnEdge> {
         let mut edges = Vec::new();
         for one in &self.instructions(span) {
             let from = at(one);
             if let Some(to) = target(self.image, one) {
-                edges.push(Edge { from, to });
+                edges.push(InsnEdge { from, to });
             }
             let emulated = self.image.decided(from);
             let ends = match emulated.map(|site| site.by) {
@@ -286,34 +286,34 @@ impl Builder<'_> {
             };
             if next(one) == span.end && !ends {
                 let to = span.end;
-                edges.push(Edge { from, to });
+                edges.push(InsnEdge { from, to });
             }
         }
         edges
     }
 
-    fn run_ons(&mut self, sites: &[Site], index: usize) -> Vec<RunOn> {
-        let mut run_ons: BTreeMap<Edge, Span> = BTreeMap::new();
+    fn continuations(&mut self, sites: &[Site], index: usize) -> Vec<Continuation> {
+        let mut continuations: BTreeMap<InsnEdge, Span> = BTreeMap::new();
         let mut copied = vec![sites[index].displaced];
         let mut done = 0;
         while done < copied.len() && copied.len() < 6 {
             for edge in self.edges(copied[done]) {
-                if self.random.once_in(3) || run_ons.contains_key(&edge) {
+                if self.random.once_in(3) || continuations.contains_key(&edge) {
                     continue;
                 }
                 let Some(span) = self.copyable(sites, edge.to) else {
                     continue;
                 };
-                run_ons.insert(edge, span);
+                continuations.insert(edge, span);
                 if !copied.contains(&span) {
                     copied.push(span);
                 }
             }
             done += 1;
         }
-        run_ons
+        continuations
             .into_iter()
-            .map(|(edge, copied)| RunOn { edge, copied })
+            .map(|(edge, copied)| Continuation { edge, copied })
             .collect()
     }
 

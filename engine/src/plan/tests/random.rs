@@ -13,7 +13,7 @@ use super::walk::{Ran, Thread, World};
 use crate::cfg::soup::{Piece, kernel, pieces};
 use crate::cfg::{BlockEnd, Cfg};
 use crate::image::FunctionId;
-use crate::placement::{BounceIndex, Placement as Placed, Point, SiteIndex, Slot, Splice, Style};
+use crate::placement::{BounceIndex, Point, SiteIndex, Slot, Solution, Splice, Style};
 use crate::plan::build::{plan, plan_placed};
 use crate::plan::{Batch, Part, Plan, PlannedInstrument, PokeKind};
 use crate::session::{Placement, Session};
@@ -56,7 +56,7 @@ fn planned(image: &Image, session: &Session, places: &Places) -> Plan {
             let key = (graphs[one.graph].function.0 as usize, one.block.0, one.hook);
             Ok(places.hooks[&key].clone())
         });
-        Placed {
+        Solution {
             sites: places.sites.clone(),
             bounces: places.bounces.clone(),
             hooks: hooks.collect(),

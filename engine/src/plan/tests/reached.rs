@@ -24,7 +24,7 @@ impl Builder<'_> {
                     let mut points = BTreeSet::new();
                     for from in froms {
                         let to = block.span.start;
-                        points.extend(copies.on(Edge { from, to })?);
+                        points.extend(copies.on(InsnEdge { from, to })?);
                     }
                     (!points.is_empty()).then(|| points.into_iter().collect())
                 };
@@ -40,7 +40,7 @@ impl Builder<'_> {
                 if let Some(points) = pre {
                     hooks.insert((graph, block.index.0, HookType::Pre), reached(points));
                 }
-                let edge = Edge {
+                let edge = InsnEdge {
                     from: at(last),
                     to: next(last),
                 };
@@ -69,7 +69,7 @@ impl Builder<'_> {
             for one in &self.instructions(site.displaced) {
                 displaced.insert(at(one), index);
             }
-            let copied = site.run_ons.iter().map(|run_on| run_on.copied);
+            let copied = site.continuations.iter().map(|run_on| run_on.copied);
             let all: BTreeSet<Span> = copied.chain([site.displaced]).collect();
             for span in all {
                 for one in &self.instructions(span) {
@@ -88,14 +88,14 @@ impl Builder<'_> {
 }
 
 /// The ways of a block's conditional branch, if there are two.
-pub(super) fn ways_out(image: &Image, block: &Block) -> Vec<(HookType, Edge)> {
+pub(super) fn ways_out(image: &Image, block: &Block) -> Vec<(HookType, InsnEdge)> {
     let last = &block.instructions.last().unwrap();
     let to = target(image, last).filter(|_| block.end == BlockEnd::Conditional);
     let Some(to) = to.filter(|&to| to != next(last)) else {
         return Vec::new();
     };
     [(HookType::Taken, to), (HookType::Untaken, next(last))]
-        .map(|(hook, to)| (hook, Edge { from: at(last), to }))
+        .map(|(hook, to)| (hook, InsnEdge { from: at(last), to }))
         .into()
 }
 

@@ -10,7 +10,7 @@ use iced_x86::{FlowControl, Mnemonic};
 use crate::cfg::BlockIndex;
 use crate::image::{SiteKind, handles_faults};
 use crate::patch::Probed;
-use crate::placement::{Edge, Point, Splice};
+use crate::placement::{InsnEdge, Point, Splice};
 use crate::plan::{Patch, Plan, PlannedInstrument};
 use crate::verify::hash::Map;
 use crate::verify::patch::hit::{Expected, NativeCall};
@@ -29,7 +29,7 @@ pub(crate) type ById<'a> = Map<InstrumentId, &'a PlannedInstrument>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Event {
     /// Control takes this edge.
-    On(Edge),
+    On(InsnEdge),
     /// Control is about to run the instruction here, wherever it comes from.
     At(Addr),
 }
@@ -298,7 +298,7 @@ pub(crate) fn event(
         ));
     };
     is_straight(routine, span, instructions)?;
-    let behind = Event::On(Edge {
+    let behind = Event::On(InsnEdge {
         from: Addr(last.at()),
         to: span.end,
     });
@@ -365,7 +365,7 @@ pub(crate) fn event(
     }
     if by_ways {
         let from = Addr(last.at());
-        let events = ways.into_iter().map(|to| Event::On(Edge { from, to }));
+        let events = ways.into_iter().map(|to| Event::On(InsnEdge { from, to }));
         return Ok(events.collect());
     }
     Ok(vec![event])
@@ -386,7 +386,7 @@ fn way_out(routine: &Routine, last: &Decoded, hook: HookType) -> Result<Event, (
         runs_on
     };
     let from = Addr(last.at());
-    Ok(Event::On(Edge { from, to }))
+    Ok(Event::On(InsnEdge { from, to }))
 }
 
 /// Where a conditional branch, a jump or a static key may lead.

@@ -1,7 +1,7 @@
 //! The ways that control takes through one function, by the text and by patches, with what runs on them.
 
 use super::state::{Meaning, Want};
-use crate::placement::{Edge, Point, Splice};
+use crate::placement::{InsnEdge, Point, Splice};
 use crate::plan::Patch;
 use crate::verify::hash::{Map, Set};
 use crate::verify::text::routine::Routine;
@@ -119,7 +119,7 @@ impl<'a> Reach<'a> {
             }
         }
         // Assembly may run on into the next function.
-        let outside: Vec<Edge> = (self.want.on.keys().copied())
+        let outside: Vec<InsnEdge> = (self.want.on.keys().copied())
             .filter(|edge| !routine.span.contains(edge.from) && routine.span.contains(edge.to))
             .collect();
         for edge in outside {
@@ -217,7 +217,7 @@ impl<'a> Reach<'a> {
             return;
         }
         let on = from.and_then(|from| {
-            self.want.on.get(&Edge {
+            self.want.on.get(&InsnEdge {
                 from: Addr(from),
                 to: Addr(to),
             })

@@ -7,7 +7,7 @@
 //! its end. A function is looked at again when a site changes that leads into it.
 
 use super::hooks::{ById, Event, Events};
-use crate::placement::{Edge, Point, SiteIndex};
+use crate::placement::{InsnEdge, Point, SiteIndex};
 use crate::plan::{Patch, Plan};
 use crate::verify::hash::{Map, Set};
 use crate::verify::patch::phase::Facts;
@@ -38,7 +38,7 @@ pub(crate) struct Want {
     /// Before this instruction, wherever control comes from.
     pub(crate) at: Map<u64, Vec<InstrumentId>>,
     /// On this edge, before those.
-    pub(crate) on: Map<Edge, Vec<InstrumentId>>,
+    pub(crate) on: Map<InsnEdge, Vec<InstrumentId>>,
 }
 
 /// What runs where, and what should.
@@ -116,7 +116,7 @@ impl<'a> Meaning<'a> {
         let start = |at: Addr| Some(self.originals.image.function_at(at)?.span.start);
         match event {
             Event::At(at) => start(at),
-            Event::On(Edge { from, to }) => start(to).or_else(|| start(from)),
+            Event::On(InsnEdge { from, to }) => start(to).or_else(|| start(from)),
         }
     }
 

@@ -9,7 +9,7 @@ use super::walk::Walk;
 use crate::Addr;
 use crate::image::SiteKind;
 use crate::patch::Recovery;
-use crate::plan::{Fault, Plan};
+use crate::plan::{PatchFault, Plan};
 use crate::verify::text::decoded::Decoded;
 use crate::verify::text::exception::is_alike;
 use crate::verify::text::routine::Routine;
@@ -63,7 +63,7 @@ impl Walk<'_> {
         if !self.restored(state, self.originals.live_on(goal.at, to.0)) {
             return Err(self.not_restored());
         }
-        self.machine.faults.push(Fault {
+        self.machine.faults.push(PatchFault {
             at: Addr(instruction.ip()),
             recovery: Recovery::Like(Addr(goal.at)),
         });
@@ -72,7 +72,7 @@ impl Walk<'_> {
 }
 
 /// Compares what the plan says may fault with what was found.
-pub(crate) fn compare(plan: &Plan, mut found: Vec<Fault>, violations: &mut Vec<Violation>) {
+pub(crate) fn compare(plan: &Plan, mut found: Vec<PatchFault>, violations: &mut Vec<Violation>) {
     let mut wrong = |at: Addr, why: &str| {
         let patch = plan.patches.partition_point(|patch| patch.address <= at);
         let patch = patch.saturating_sub(1);

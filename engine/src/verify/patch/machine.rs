@@ -3,7 +3,7 @@
 use super::hit::{Expected, Hit, Progress};
 use super::state::State;
 use crate::layout::RuntimeLayout;
-use crate::plan::Fault;
+use crate::plan::PatchFault;
 use crate::verify::symbolic::atom::{Key, Value};
 use crate::verify::symbolic::value::Values;
 
@@ -42,9 +42,9 @@ pub(crate) struct Machine<'a> {
     /// The instrument whose code runs.
     pub(crate) expected: Option<&'a Expected>,
     /// Which instructions may fault, by the plan.
-    pub(crate) told: &'a [Fault],
+    pub(crate) told: &'a [PatchFault],
     /// Those that do.
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) faults: Vec<PatchFault>,
 }
 
 impl<'a> Machine<'a> {

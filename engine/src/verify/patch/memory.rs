@@ -16,7 +16,7 @@ use super::program::{has_tests, known};
 use super::state::{Fact, RAX, RCX, RDX, State};
 use crate::layout::READABLE_BELOW;
 use crate::patch::Recovery;
-use crate::plan::Fault;
+use crate::plan::PatchFault;
 use crate::verify::symbolic::atom::{Atom, Source, Value};
 use crate::verify::symbolic::value::Values;
 use crate::verify::text::effects::number;
@@ -115,7 +115,7 @@ impl Machine<'_> {
         (faulted, state): (State, State),
         progress: Progress,
     ) -> Flow {
-        self.faults.push(Fault {
+        self.faults.push(PatchFault {
             at: crate::Addr(instruction.ip()),
             recovery: Recovery::At(crate::Addr(fixup)),
         });

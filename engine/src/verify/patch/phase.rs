@@ -2,7 +2,7 @@
 
 use super::hit::{Expected, Progress};
 use crate::Addr;
-use crate::placement::{Edge, Point};
+use crate::placement::{InsnEdge, Point};
 
 /// Where the original code is while control is in the patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,7 +45,7 @@ pub(crate) type Node = (u64, Phase);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// Edges of the original code that are taken, and whether the patch is left by them.
-    pub(crate) edges: Vec<(Edge, bool)>,
+    pub(crate) edges: Vec<(InsnEdge, bool)>,
     /// Calls that are moved: they return to the text.
     pub(crate) calls: Vec<u64>,
 }

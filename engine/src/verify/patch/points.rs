@@ -3,7 +3,7 @@
 use super::hit::{Expected, Progress};
 use super::phase::{By, Goal, Phase};
 use super::walk::Walk;
-use crate::placement::{Edge, Point, Splice};
+use crate::placement::{InsnEdge, Point, Splice};
 use crate::{Addr, Span};
 
 /// More jumps in a row than any function has.
@@ -22,21 +22,25 @@ impl<'a> Walk<'a> {
     fn copied(&self, copy: usize) -> Option<Span> {
         match copy.checked_sub(1) {
             None => Some(self.site.displaced),
-            Some(number) => self.site.run_ons.get(number).map(|run_on| run_on.copied),
+            Some(number) => self
+                .site
+                .continuations
+                .get(number)
+                .map(|run_on| run_on.copied),
         }
     }
 
     /// The original code goes from one instruction of a copy to another: where that is, and the
     /// point on the way. `next` if it merely runs on.
     pub(crate) fn cross(&mut self, from: u64, to: u64, copy: usize, next: bool) -> (Point, Goal) {
-        let edge = Edge {
+        let edge = InsnEdge {
             from: Addr(from),
             to: Addr(to),
         };
         let run_on = || {
             let number = self
                 .site
-                .run_ons
+                .continuations
                 .iter()
                 .position(|run_on| run_on.edge == edge)?;
             Some(By::Copy(number + 1))

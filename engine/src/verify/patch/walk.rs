@@ -19,7 +19,7 @@ use super::state::State;
 use super::unwind;
 use crate::layout::RuntimeLayout;
 use crate::placement::{Point, Site};
-use crate::plan::{Fault, Patch};
+use crate::plan::{Patch, PatchFault};
 use crate::unwind::Row;
 use crate::verify::symbolic::value::Values;
 use crate::verify::text::effects::{Mask, names};
@@ -73,7 +73,7 @@ struct Ahead {
 impl<'a> Walk<'a> {
     pub(crate) fn new(
         tools: Tools,
-        (layout, told): (&'a RuntimeLayout, &'a [Fault]),
+        (layout, told): (&'a RuntimeLayout, &'a [PatchFault]),
         patch: &'a Patch,
         site: &'a Site,
         originals: &'a Originals<'a>,

@@ -4,7 +4,7 @@ use super::*;
 use crate::Error;
 use crate::patch::Recovery;
 use crate::placement::{BlockOptions, Style, at_instruction, options};
-use crate::plan::Fault;
+use crate::plan::PatchFault;
 
 /// `EX_TYPE_UACCESS` of arch/x86/include/asm/extable_fixup_types.h.
 const UACCESS: u8 = 3;
@@ -67,8 +67,8 @@ fn all(image: &Image) -> Vec<(u32, HookType)> {
 }
 
 /// The moved instructions that load segments, by address, and what they are copies of.
-fn loads(plan: &Plan) -> Vec<Fault> {
-    let mut loads: Vec<Fault> = (plan.patches.iter())
+fn loads(plan: &Plan) -> Vec<PatchFault> {
+    let mut loads: Vec<PatchFault> = (plan.patches.iter())
         .flat_map(|patch| decoded(patch.address, &patch.code))
         .filter_map(|instruction| {
             let offset = match instruction.op0_register() {
@@ -76,7 +76,7 @@ fn loads(plan: &Plan) -> Vec<Fault> {
                 iced_x86::Register::ES => 17,
                 _ => return None,
             };
-            Some(Fault {
+            Some(PatchFault {
                 at: Addr(instruction.ip()),
                 recovery: Recovery::Like(Addr(Fixture::address(0) + offset)),
             })
@@ -112,7 +112,7 @@ fn every_entry_matters() {
     let image = kernel_that_faults().image();
     let good = &plan_in(&image, Style::InPlace, &all(&image));
     for number in 0..good.faults.len() {
-        let Fault { at, recovery } = good.faults[number];
+        let PatchFault { at, recovery } = good.faults[number];
         let Recovery::Like(original) = recovery else {
             panic!("{recovery:?}")
         };

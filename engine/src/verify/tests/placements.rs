@@ -7,12 +7,11 @@ use super::tactics::fixture;
 use super::*;
 use crate::placement::tests::walk::counts_each_hit_once;
 use crate::placement::{
-    Placement as Placed, Point, Reached, SiteIndex, Splice, Style, compare, coverage, place,
-    place_in_styles,
+    Point, Reached, SiteIndex, Solution, Splice, Style, compare, coverage, place, place_in_styles,
 };
 
 /// Whether what a hook needs is needed by something else that it needs.
-fn is_implied(good: &Placed, reached: &Reached, need: usize) -> bool {
+fn is_implied(good: &Solution, reached: &Reached, need: usize) -> bool {
     let lost = reached.needs[need];
     let mut to_do: Vec<SiteIndex> = reached.needs.to_vec();
     to_do.retain(|&site| site != lost);
@@ -43,7 +42,7 @@ pub(super) enum Damage {
     /// No hook has a point at a site, of those that have others.
     Site,
     /// A patch leaves for the text where it ran on.
-    RunOn,
+    Continuation,
     /// A patch leaves for the text an instruction sooner.
     Row,
     /// A hook does not say all that it needs.
@@ -74,13 +73,13 @@ struct Damaged {
     what: String,
     /// The hook whose needs these are: alone it has to be right too.
     alone: Option<usize>,
-    placed: Placed,
+    placed: Solution,
 }
 
 /// Every way of taking one thing away from a placement.
-fn damaged(good: &Placed, cfg: &Cfg) -> Vec<Damaged> {
+fn damaged(good: &Solution, cfg: &Cfg) -> Vec<Damaged> {
     let mut all = Vec::new();
-    let mut add = |kind: Damage, what: String, damage: &dyn Fn(&mut Placed)| {
+    let mut add = |kind: Damage, what: String, damage: &dyn Fn(&mut Solution)| {
         let mut placed = good.clone();
         damage(&mut placed);
         let changed = |hook: &usize| placed.hooks[*hook] != good.hooks[*hook];
@@ -147,12 +146,12 @@ fn damaged(good: &Placed, cfg: &Cfg) -> Vec<Damaged> {
                 }
             });
         }
-        for (run_on, one) in site.run_ons.iter().enumerate() {
+        for (run_on, one) in site.continuations.iter().enumerate() {
             let what = format!("run-on {run_on} of site {number}");
-            add(Damage::RunOn, what, &|bad| {
-                let mut run_ons = bad.sites[number].run_ons.to_vec();
-                run_ons.remove(run_on);
-                bad.sites[number].run_ons = run_ons.into();
+            add(Damage::Continuation, what, &|bad| {
+                let mut continuations = bad.sites[number].continuations.to_vec();
+                continuations.remove(run_on);
+                bad.sites[number].continuations = continuations.into();
             });
             let last = cfg
                 .block_at(one.edge.to)
@@ -164,7 +163,7 @@ fn damaged(good: &Placed, cfg: &Cfg) -> Vec<Damaged> {
             if let Some(last) = last {
                 let what = format!("the end of run-on {run_on} of site {number}");
                 add(Damage::Row, what, &|bad| {
-                    bad.sites[number].run_ons[run_on].copied.end = last;
+                    bad.sites[number].continuations[run_on].copied.end = last;
                 });
             }
         }
@@ -224,7 +223,7 @@ fn try_all(
     let mut kept = None;
     let good = plan_placed(image, &session, &library, &layout, |graphs, wanted| {
         let styles = vec![style; graphs.len()];
-        let placed = place_in_styles(image, graphs, &styles, wanted).placement;
+        let placed = place_in_styles(image, graphs, &styles, wanted).solution;
         assert_eq!(graphs.len(), 1);
         kept = Some((graphs[0].clone(), wanted.to_vec(), placed.clone()));
         placed
@@ -232,7 +231,7 @@ fn try_all(
     .unwrap();
     passes(image, &good);
     let (cfg, wanted, placed) = kept.unwrap();
-    let walked = |placed: &Placed, alone: Option<usize>| {
+    let walked = |placed: &Solution, alone: Option<usize>| {
         let active = |hook| alone.is_none_or(|alone| hook == alone);
         counts_each_hit_once(image, &cfg, &wanted, placed, active)
     };
@@ -313,7 +312,12 @@ fn of_the_fixture() {
         }
     }
     println!("{all:#?}");
-    for kind in [Damage::Point, Damage::RunOn, Damage::Wait, Damage::Room] {
+    for kind in [
+        Damage::Point,
+        Damage::Continuation,
+        Damage::Wait,
+        Damage::Room,
+    ] {
         let tried = all.get(&kind).unwrap();
         assert!(tried.all > 2 * tried.harmless, "{kind:?}: {tried:?}");
     }

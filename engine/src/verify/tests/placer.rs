@@ -5,7 +5,9 @@ use iced_x86::{FlowControl, Instruction};
 
 use crate::cfg::{BlockEnd, Cfg};
 use crate::isa::relocate::movable;
-use crate::placement::{Edge, Placement, Point, Reached, Site, SiteIndex, Splice, Tactic, Wanted};
+use crate::placement::{
+    InsnEdge, Point, Reached, Site, SiteIndex, Solution, Splice, Tactic, Wanted,
+};
 use crate::{Addr, HookType, Image, Refusal, Rule, Span};
 
 /// The segments of a function, as indices of instructions.
@@ -44,7 +46,7 @@ fn segments(image: &Image, cfg: &Cfg) -> Vec<Vec<Instruction>> {
 }
 
 /// Sites over whole segments, or over as little of their start as a jump needs.
-pub(super) fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted], whole: bool) -> Placement {
+pub(super) fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted], whole: bool) -> Solution {
     let all: Vec<Vec<Instruction>> = graphs
         .iter()
         .flat_map(|cfg| segments(image, cfg))
@@ -67,7 +69,7 @@ pub(super) fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted], whole: bo
                     end: Addr(segment.last().unwrap().next_ip()),
                 },
                 overwritten: segment.iter().filter(overlapped).count() as u32,
-                run_ons: Box::default(),
+                continuations: Box::default(),
             }
         })
         .collect();
@@ -103,7 +105,7 @@ pub(super) fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted], whole: bo
                 HookType::Post if block.end == BlockEnd::FallThrough => {
                     let from = Addr(last.ip());
                     let calls = last.flow_control() == FlowControl::Call;
-                    let edge = Edge {
+                    let edge = InsnEdge {
                         from,
                         to: block.span.end,
                     };
@@ -115,7 +117,7 @@ pub(super) fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted], whole: bo
                     let jumps = want.hook == HookType::Taken;
                     let (to, next) = (last.near_branch_target(), last.next_ip());
                     let from = Addr(last.ip());
-                    let edge = Edge {
+                    let edge = InsnEdge {
                         from,
                         to: Addr(if jumps { to } else { next }),
                     };
@@ -135,7 +137,7 @@ pub(super) fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted], whole: bo
         })
         .collect();
     // Those that nobody asked for are never in place.
-    Placement {
+    Solution {
         sites,
         bounces: vec![],
         hooks,

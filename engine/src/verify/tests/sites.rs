@@ -51,7 +51,7 @@ fn site(displaced: Span, overwritten: u32) -> Site {
         splice: Splice::Jump,
         displaced,
         overwritten,
-        run_ons: Box::default(),
+        continuations: Box::default(),
     }
 }
 

@@ -7,7 +7,7 @@ mod ways;
 use super::*;
 use crate::InstrumentId;
 use crate::placement::{
-    Bounce, BounceIndex, Edge, Placement as Placed, Point, Reached, RunOn, Site, SiteIndex, Slot,
+    Bounce, BounceIndex, Continuation, InsnEdge, Point, Reached, Site, SiteIndex, Slot, Solution,
     Splice, Tactic,
 };
 use crate::plan::{Batch, Part, PokeKind};
@@ -144,7 +144,7 @@ fn given(
         &session(placements),
         &library,
         layout,
-        |_, wanted| Placed {
+        |_, wanted| Solution {
             sites,
             bounces: vec![],
             hooks: wanted

@@ -127,7 +127,7 @@ pub(crate) fn judge(
         }
         movable(routine, decoded, "displaced", &mut faults);
     }
-    for run_on in &site.run_ons {
+    for run_on in &site.continuations {
         if let Err(fault) = copied(originals, run_on.copied, &mut faults) {
             faults.push(fault);
         }
@@ -136,7 +136,7 @@ pub(crate) fn judge(
             faults.push((run_on.edge.to, why.into()));
         }
     }
-    if !site.run_ons.is_sorted_by(|a, b| a.edge < b.edge) {
+    if !site.continuations.is_sorted_by(|a, b| a.edge < b.edge) {
         let why = "its run-ons are not sorted, or two are for one edge";
         faults.push((span.start, why.into()));
     }

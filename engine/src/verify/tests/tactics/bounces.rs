@@ -18,7 +18,7 @@ fn bounced(image: &Image) -> Plan {
         splice,
         displaced,
         overwritten,
-        run_ons: Box::default(),
+        continuations: Box::default(),
     };
     let sites = vec![
         site(Splice::Short(BounceIndex(0)), short.span, 1),
@@ -39,7 +39,7 @@ fn bounced(image: &Image) -> Plan {
     ];
     let library = Library::builtin().unwrap();
     plan_placed(image, &session(placements), &library, &layout(), |_, _| {
-        Placed {
+        Solution {
             sites,
             bounces: vec![bounce],
             hooks: [0, 1]

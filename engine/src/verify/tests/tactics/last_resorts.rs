@@ -9,8 +9,8 @@ fn traced(image: &Image) -> Plan {
         splice: Splice::Tracer,
         displaced: Span::new(start, 5),
         overwritten: 0,
-        run_ons: [RunOn {
-            edge: Edge {
+        continuations: [Continuation {
+            edge: InsnEdge {
                 from: start,
                 to: start.add(5),
             },
@@ -67,12 +67,12 @@ fn tracers_and_static_calls() {
         &good,
         "does not begin where the edge leads",
         |plan| {
-            plan.sites[0].run_ons[0].copied.start.0 += 5;
-            plan.sites[0].run_ons[0].copied.end.0 += 5;
+            plan.sites[0].continuations[0].copied.start.0 += 5;
+            plan.sites[0].continuations[0].copied.end.0 += 5;
         },
     );
     refused(&image, &good, "between instructions", |plan| {
-        plan.sites[0].run_ons[0].copied.end.0 -= 1;
+        plan.sites[0].continuations[0].copied.end.0 -= 1;
     });
     // A kernel that says nothing of the call.
     let mut silent = fixture();
@@ -92,7 +92,7 @@ fn traps() {
         splice: Splice::Trap,
         displaced: Span::new(Addr(Fixture::address(7) + 5), 4),
         overwritten: 1,
-        run_ons: Box::default(),
+        continuations: Box::default(),
     };
     let placements = vec![placement("trapped", 0, HookType::Pre, "counter")];
     let points = vec![(SiteIndex(0), Point::Entry)];

@@ -110,8 +110,8 @@ fn arrivals() {
         let passing = plan
             .sites
             .iter_mut()
-            .filter(|site| !site.run_ons.is_empty());
-        passing.for_each(|site| site.run_ons = Box::default());
+            .filter(|site| !site.continuations.is_empty());
+        passing.for_each(|site| site.continuations = Box::default());
     });
 }
 
@@ -164,11 +164,11 @@ fn edges_and_keys() {
         let at = key(plan) + 6;
         plan.patches[with_key].code[at] = 1;
     });
-    for run_on in 0..good.sites[0].run_ons.len() {
+    for run_on in 0..good.sites[0].continuations.len() {
         refused(&image, &good, "Patch", |plan| {
-            let mut run_ons = plan.sites[0].run_ons.to_vec();
-            run_ons.remove(run_on);
-            plan.sites[0].run_ons = run_ons.into();
+            let mut continuations = plan.sites[0].continuations.to_vec();
+            continuations.remove(run_on);
+            plan.sites[0].continuations = continuations.into();
         });
     }
     // A kernel whose tables have the key the other way round, or another key.
