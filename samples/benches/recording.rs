@@ -1,4 +1,5 @@
-//! What a recording costs beside copying the same bytes: writing, reading, indexing, asking, exporting.
+//! Cost of a recording compared with copying the same bytes: writing, reading, indexing, querying,
+//! exporting.
 
 #![allow(
     missing_docs,
@@ -24,8 +25,8 @@ const CPUS: u16 = 8;
 const INSTRUMENTS: u32 = 100;
 const DRAINED: usize = 1 << 14;
 
-/// Samples as a busy kernel gives them: a hundred instruments, in bursts, on eight CPUs, drained by
-/// turns. Values are addresses, totals and times.
+/// Returns samples like a busy kernel's: a hundred instruments, in bursts, on eight CPUs, drained
+/// in turn. Values are addresses, totals and durations.
 fn batches() -> Vec<Batch> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move |below: u64| {
@@ -78,7 +79,7 @@ fn record(path: &Path, batches: &[Batch], compression: Compression) -> io::Resul
     Ok(writer.finish().map_err(io::Error::other)?.bytes)
 }
 
-/// Bytes of a file, or of the files in a directory.
+/// Returns the size in bytes of a file, or of the files in a directory.
 fn size(path: &Path) -> u64 {
     match std::fs::read_dir(path) {
         Ok(entries) => entries
@@ -172,7 +173,7 @@ fn bench(criterion: &mut Criterion) {
     });
     group.finish();
 
-    // One lane with everything, the hardest to draw.
+    // A single lane with all samples is the slowest to draw.
     let mut index = Index::new();
     for batch in &batches {
         let samples = batch

@@ -1,5 +1,5 @@
-//! What the time index costs with a hundred million samples: appending, memory, and the slowest views of one
-//! lane at every zoom; with more lanes, frames of all of them.
+//! Cost of the time index with a hundred million samples: appending, memory, and the slowest views
+//! of a lane at every zoom; with several lanes, frames of all of them.
 //!
 //! `cargo run --release -p gilk-samples --example index -- [SAMPLES] [LANES]`
 
@@ -29,7 +29,7 @@ impl Random {
     }
 }
 
-/// Bursts and pauses on every CPU, as a kernel has them, drained by turns.
+/// Appends bursts and pauses on every CPU, as a kernel produces them, drained in turn.
 fn fill(index: &mut Index, samples: u64, lanes: u64) -> Duration {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut clocks = [0u64; CPUS as usize];
@@ -84,7 +84,7 @@ fn memory() -> u64 {
     pages.unwrap_or_default() / 1024
 }
 
-/// How often the machine gave this thread's core to another.
+/// Returns how often the scheduler took this thread off its core.
 fn interrupted() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     let lines = status.lines();
@@ -95,7 +95,7 @@ fn interrupted() -> u64 {
     number.unwrap_or_default()
 }
 
-/// How long it took; nothing if another had the core meanwhile.
+/// Returns the duration of `work`, or `None` if the thread was preempted during it.
 fn timed(work: impl FnOnce()) -> Option<Duration> {
     let before = interrupted();
     let begin = Instant::now();
@@ -104,7 +104,7 @@ fn timed(work: impl FnOnce()) -> Option<Duration> {
     (interrupted() == before).then_some(taken)
 }
 
-/// Median and worst of times, in milliseconds.
+/// Returns median and maximum, in milliseconds.
 fn spread(mut times: Vec<Duration>) -> (f64, f64) {
     times.sort();
     let at = |place: usize| {
@@ -115,7 +115,8 @@ fn spread(mut times: Vec<Duration>) -> (f64, f64) {
     (at(times.len() / 2), at(times.len().saturating_sub(1)))
 }
 
-/// Median and worst time of a query over views of a width at random places, and the most samples in one.
+/// Returns median and maximum time of a query over views of one width at random positions, and the
+/// largest number of samples in a view.
 fn measure(
     index: &Index,
     width: u64,
@@ -124,7 +125,7 @@ fn measure(
     let (first, last) = index.span().expect("samples");
     let mut random = Random(7);
     let (mut times, mut most) = (Vec::new(), 0);
-    // Where another had the core there is no time: a few tries more.
+    // Preempted queries have no time, so some extra tries are needed.
     for _ in 0..4 * VIEWS {
         if times.len() as u64 == VIEWS {
             break;
@@ -138,7 +139,8 @@ fn measure(
     (spread(times), most)
 }
 
-/// Every zoom of one lane: exact, drawn at a new place, one CPU's, and moved by a fiftieth.
+/// Measures every zoom of a lane: exact, drawn at a new position, one CPU only, and moved by a
+/// fiftieth.
 fn zooms(index: &Index) {
     let (first, last) = index.span().expect("samples");
     println!(
@@ -162,7 +164,8 @@ fn zooms(index: &Index) {
     }
 }
 
-/// A frame of these lanes, of tiles, while the view moves by a fiftieth from frame to frame.
+/// Measures a frame of these lanes drawn from tiles while the view moves by a fiftieth from frame
+/// to frame.
 fn moved(index: &Index, lanes: &[u64], width: u64) -> (f64, f64) {
     let (first, last) = index.span().expect("samples");
     let mut tiles = Tiles::default();
@@ -180,7 +183,8 @@ fn moved(index: &Index, lanes: &[u64], width: u64) -> (f64, f64) {
     spread(frames)
 }
 
-/// A frame of all lanes: each at a new place, moved, and zoomed by a tenth from frame to frame.
+/// Measures a frame of all lanes: at a new position, moved, and zoomed by a tenth from frame to
+/// frame.
 fn frames(index: &Index, lanes: u64) {
     let (first, last) = index.span().expect("samples");
     let lanes: Vec<u64> = (1..=lanes).collect();

@@ -1,4 +1,4 @@
-//! A large recording: how long writing and opening it takes, and how much memory.
+//! Time and memory to write and open a large recording.
 //!
 //! `cargo run --release -p gilk-samples --example large -- FILE [SAMPLES]`; the file is removed.
 
@@ -13,7 +13,7 @@ use gilk_samples::{Batch, Sample};
 
 const DRAINED: u64 = 1 << 14;
 
-/// The most memory that was ever resident, in MB.
+/// Returns the peak resident memory in MB.
 fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -75,7 +75,7 @@ fn main() {
         peak()
     );
     open(path, "the finished file");
-    // As after kill -9: no footer.
+    // The state after kill -9: no footer.
     let file = std::fs::File::options()
         .write(true)
         .open(path)

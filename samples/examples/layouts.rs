@@ -1,9 +1,9 @@
-//! Ways to lay out batches of a recording, on recordings of yours: bytes a sample, and speed.
+//! Batch layouts compared on existing recordings: bytes per sample, and speed.
 //!
 //! `cargo run --release -p gilk-samples --example layouts -- RECORDING…`
 //!
-//! Columns are compressed one by one, as Arrow IPC does; what a batch takes beside them is the same for
-//! every layout, and is left out.
+//! Columns are compressed one by one, as in Arrow IPC. A batch's other bytes are the same for every
+//! layout and are not counted.
 
 #![allow(clippy::expect_used, reason = "a measurement fails by panicking")]
 
@@ -13,10 +13,10 @@ use std::time::Duration;
 use gilk_samples::recording::Recording;
 use gilk_samples::{Batch, Sample};
 
-/// Rows of a batch.
+/// Rows per batch.
 const ROWS: usize = 1 << 14;
 
-/// Processor time of this thread.
+/// Returns the processor time of this thread.
 fn processor() -> Duration {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = stat
@@ -28,19 +28,20 @@ fn processor() -> Duration {
 
 #[derive(Clone, Copy, Debug)]
 enum Layout {
-    /// As samples came.
+    /// In order of arrival.
     Plain,
-    /// By identifier, and in order of time within one.
+    /// By identifier, and by time within an identifier.
     Grouped,
-    /// As samples came, times less the time before.
+    /// In order of arrival; each time is stored as the difference from the previous one.
     DeltaTimes,
-    /// The same, and values less the value before of the same identifier.
+    /// As `DeltaTimes`; each value is stored as the difference from the previous value of the same
+    /// identifier.
     Delta,
-    /// Grouped, times and values less those before.
+    /// Grouped; times and values are stored as differences.
     GroupedDelta,
 }
 
-/// The columns of a batch: time, CPU, kind, identifier, value.
+/// Returns the columns of a batch: time, CPU, kind, identifier, value.
 fn columns(layout: Layout, batch: &Batch) -> Vec<Vec<u8>> {
     let mut rows: Vec<Sample> = batch.samples.clone();
     if matches!(layout, Layout::Grouped | Layout::GroupedDelta) {

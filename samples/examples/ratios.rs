@@ -1,8 +1,8 @@
-//! What collecting, recording and indexing cost beside the least that could do the same, in one run:
+//! Cost of collecting, recording and indexing relative to the cheapest equivalent, in one run:
 //! copying the ring, `cat`, and polars.
 //!
-//! `cargo run --release -p gilk-samples --example ratios -- [DIRECTORY]`, with `GILK_PYTHON` a python that has
-//! polars, for the last.
+//! `cargo run --release -p gilk-samples --example ratios -- [DIRECTORY]`; the last comparison needs
+//! `GILK_PYTHON`, a python that has polars.
 
 #![allow(clippy::expect_used, reason = "a measurement fails by panicking")]
 
@@ -23,15 +23,15 @@ use gilk_samples::ring::RingReader;
 
 const SLOTS_LOG2: u32 = 16;
 const SLOTS: u64 = 1 << SLOTS_LOG2;
-/// Rings full that are collected: 13 million samples.
+/// Number of full rings that are collected: 13 million samples.
 const ROUNDS: u64 = 200;
 const DRAINED: usize = 1 << 14;
-/// How often they are copied: a copy of them all takes less than processor time is told by.
+/// Number of copies: one copy of all rings is shorter than the resolution of processor time.
 const COPIES: u64 = 50;
 const LANES: u64 = 20;
 
-/// Processor time in seconds, by hundredths: of this process with all of its threads, and of children
-/// that have ended.
+/// Returns processor time in seconds, with a resolution of 10 ms: of this process including all
+/// threads, and of children that have ended.
 fn processor() -> (f64, f64) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
@@ -45,8 +45,8 @@ fn processor() -> (f64, f64) {
     (ticks(11), ticks(13))
 }
 
-/// Processor time of this thread in seconds. The system brings it up to date at every tick: over many
-/// short stretches errors even out.
+/// Returns the processor time of this thread in seconds. The kernel updates it at every tick; over
+/// many short stretches the errors average out.
 fn thread() -> f64 {
     let stat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanoseconds = stat
@@ -56,7 +56,7 @@ fn thread() -> f64 {
     nanoseconds.unwrap_or_default() / 1e9
 }
 
-/// A ring of one CPU as patches leave it: mark, value, time, identifier.
+/// One CPU's ring as patches leave it: mark, value, time, identifier.
 struct Ring {
     words: Vec<u64>,
     next: u64,
@@ -93,7 +93,8 @@ fn per_second(samples: u64, seconds: f64) -> f64 {
     samples as f64 / seconds.max(1e-9) / 1e6
 }
 
-/// Collects rings full after one another and returns seconds of processor time without filling.
+/// Collects full rings one after another and returns the seconds of processor time, filling
+/// excluded.
 fn collect(path: &Path, indexed: bool) -> (f64, f64, u64) {
     let mut ring = Ring {
         words: vec![0; SLOTS as usize * SLOT_BYTES / 8],
@@ -101,7 +102,7 @@ fn collect(path: &Path, indexed: bool) -> (f64, f64, u64) {
         now: 1,
         state: 0x9e37_79b9_7f4a_7c15,
     };
-    // SAFETY: the words outlive the reader, and are written only while nobody reads.
+    // SAFETY: the words outlive the reader, and are written only while no reader reads them.
     #[allow(unsafe_code, reason = "the ring is measured as it is read")]
     let reader =
         unsafe { RingReader::new(ring.words.as_ptr().cast(), ring.words.len() * 8, SLOTS_LOG2) };
@@ -139,7 +140,8 @@ fn collect(path: &Path, indexed: bool) -> (f64, f64, u64) {
     (spent, copied, samples)
 }
 
-/// Polars answers what a screen asks: count, least, greatest and sum in 2,000 columns of each lane.
+/// Script in which polars answers the query of a screen: count, minimum, maximum and sum in 2,000
+/// columns of each lane.
 const POLARS: &str = r#"
 import sys, time, polars as pl
 frame = pl.read_ipc(sys.argv[1]).filter(pl.col("kind") == 0)

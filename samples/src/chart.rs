@@ -1,7 +1,8 @@
-//! A recording as a picture: a lane an instrument, or one for each CPU or thread of it; time to the right.
+//! Pictures of a recording: a lane per instrument, or one per CPU or thread of it; time to the
+//! right.
 //!
-//! [`svg()`] writes text that any browser shows, [`png()`] renders it without one, and [`terminal()`]
-//! draws the same lanes with the characters of a terminal.
+//! [`svg()`] writes text that any browser shows, [`png()`] renders it without one, and
+//! [`terminal()`] draws the same lanes with the characters of a terminal.
 
 use std::collections::HashSet;
 
@@ -21,33 +22,33 @@ pub use png::png;
 pub use svg::svg;
 pub use terminal::terminal;
 
-/// What to draw.
+/// A timeline to draw.
 #[derive(Clone, Debug)]
 pub struct Chart<'a> {
-    /// What the recording says of itself.
+    /// Metadata of the recording.
     pub metadata: &'a Metadata,
     /// Its samples.
     pub index: &'a Index,
-    /// Its losses, drawn in a strip of their own.
+    /// Losses, drawn in a strip of their own.
     pub losses: &'a [Loss],
-    /// Its marks: launch and splash as they happened, and the user's.
+    /// Marks: the measured launches and splashes, and the user's marks.
     pub marks: &'a [Mark],
     /// The heading.
     pub title: String,
-    /// From when up to but without when, in TSC ticks; by default all there is.
+    /// Half-open range in TSC ticks; `None` draws everything.
     pub range: Option<(u64, u64)>,
     /// Width of the picture in pixels.
     pub width: u32,
-    /// Lanes at most; the rest is counted in a line below.
+    /// Maximum number of lanes; the others are counted in a line below.
     pub max_lanes: usize,
-    /// Leaves out samples whose instrument the metadata does not know.
+    /// Leaves out samples whose instrument is not in the metadata.
     pub only_known: bool,
-    /// What the lanes of an instrument are told apart by; without it each instrument has one.
+    /// Splits the lanes of an instrument by CPU or thread; `None` draws one lane per instrument.
     pub by: Option<By>,
 }
 
 impl<'a> Chart<'a> {
-    /// A chart of everything, 1280 pixels wide, of 40 lanes at most.
+    /// Returns a chart of everything, 1280 pixels wide, with at most 40 lanes.
     #[must_use]
     pub fn new(metadata: &'a Metadata, index: &'a Index) -> Self {
         Self {
@@ -64,8 +65,8 @@ impl<'a> Chart<'a> {
         }
     }
 
-    /// The span of time that is drawn, in TSC ticks, never empty: from the start of the
-    /// instrumentation, or the first sample if that is earlier, to whatever was last.
+    /// Returns the range that is drawn, in TSC ticks, never empty: from the start of the
+    /// instrumentation, or the first sample if that is earlier, to the last event.
     #[must_use]
     pub fn span(&self) -> (u64, u64) {
         if let Some((from, to)) = self.range.filter(|(from, to)| from < to) {
@@ -78,7 +79,7 @@ impl<'a> Chart<'a> {
             .instruments
             .iter()
             .map(|instrument| instrument.splash);
-        // A session may run until it is stopped: its splash is then no time to draw up to.
+        // The splash of a session that runs until it is stopped is infinite.
         let splashes = splashes
             .filter(|splash| splash.is_finite() && *splash < 1e6)
             .map(|splash| clock.tsc(splash));
@@ -93,7 +94,7 @@ impl<'a> Chart<'a> {
             .max();
         let first = samples.map_or(clock.start, |(first, _)| first.min(clock.start));
         let last = last.unwrap_or(first).max(first.saturating_add(1));
-        // A little air behind the last sample, so that it does not sit on the frame.
+        // A margin after the last sample, so that it is not drawn on the frame.
         (
             first,
             last.saturating_add((last - first) / 100).max(first + 1),
@@ -104,8 +105,8 @@ impl<'a> Chart<'a> {
         &self.metadata.clock
     }
 
-    /// The lanes that are drawn, and how many are not: instruments in the order of the session, or told
-    /// apart, then samples whose instrument nobody knows.
+    /// Returns the lanes to draw and the number of those omitted: instruments in the order of the
+    /// session, whole or split, then samples of unknown instruments.
     fn lanes(&self) -> (Vec<LaneView<'_>>, usize) {
         let instruments = &self.metadata.instruments;
         let ids: Vec<u64> = instruments.iter().map(|instrument| instrument.id).collect();
@@ -117,7 +118,7 @@ impl<'a> Chart<'a> {
         let mut lanes: Vec<LaneView<'_>> = wanted
             .into_iter()
             .filter_map(|(lane, whose)| Some((instruments.get(lane)?, whose)))
-            // What is added up is told beside the picture.
+            // Totals are shown next to the picture.
             .filter(|(info, _)| info.delivers.is_samples())
             .map(|(info, whose)| self.lane(info, whose))
             .collect();
@@ -147,7 +148,7 @@ impl<'a> Chart<'a> {
             name: &instrument.instrument,
             place: place.to_owned(),
             meaning: match instrument.meaning {
-                // A part of its samples does not tell how long it held.
+                // A subset of a level's samples does not give the time that each value held.
                 Meaning::Level if !holds => Meaning::Value,
                 meaning => meaning,
             },
@@ -174,7 +175,7 @@ impl<'a> Chart<'a> {
         }
     }
 
-    /// What of `count` lanes that are not drawn is said.
+    /// Returns the sentence about the lanes of `count` that are not drawn.
     fn left_out(&self, count: usize) -> String {
         let what = match self.by {
             Some(_) => "lanes",
@@ -183,7 +184,7 @@ impl<'a> Chart<'a> {
         format!("and {count} more {what}")
     }
 
-    /// Samples a second over the part of the span in which the instrument was in place.
+    /// Returns samples per second over the part of the range in which the instrument was in place.
     fn rate(&self, lane: &LaneView<'_>) -> f64 {
         let (t0, t1) = self.span();
         let (from, to) = (self.clock().seconds(t0), self.clock().seconds(t1));
@@ -196,7 +197,7 @@ impl<'a> Chart<'a> {
         }
     }
 
-    /// What was lost, in words; `None` if nothing was.
+    /// Returns the losses in words; `None` without losses.
     fn lost(&self) -> Option<String> {
         let sum = |cause| {
             self.losses
@@ -218,27 +219,27 @@ impl<'a> Chart<'a> {
     }
 }
 
-/// A lane as it is drawn.
+/// A lane ready to be drawn.
 struct LaneView<'a> {
     id: u64,
-    /// Whose samples these are, if not everybody's, for what stands behind it: `thread 40 · `.
+    /// Prefix that names the owner of these samples, empty for all: `thread 40 · `.
     whose: String,
-    /// The instrument: `timestamp`.
+    /// Name of the instrument: `timestamp`.
     name: &'a str,
-    /// Where it is: `pre kernel_clone block 0`.
+    /// Hook of the instrument: `pre kernel_clone block 0`.
     place: String,
     meaning: Meaning,
     unit: &'a str,
     /// Launch and splash in seconds from the start.
     times: Option<(f64, f64)>,
-    /// Its samples, everybody's or one's own.
+    /// Samples of the lane's owner.
     part: Part<'a>,
-    /// Those in the span that is drawn.
+    /// Totals over the range that is drawn.
     total: Column,
 }
 
 impl LaneView<'_> {
-    /// The last value before the end of one of a span's equal columns.
+    /// Returns the last value before the end of one of a range's equal columns.
     fn held_behind(&self, (t0, t1): (u64, u64), (number, columns): (usize, usize)) -> Option<u64> {
         let ticks = u128::from(t1 - t0) * (number as u128 + 1) / columns as u128;
         let last = { self.part }.last_before(self.id, t0.saturating_add(ticks as u64));

@@ -1,36 +1,37 @@
-//! The clocks of several machines on one timeline.
+//! Alignment of several machines' clocks on one timeline.
 //!
-//! Whoever records asks a target for its TSC and looks at a clock of its own before and after: the TSC
-//! was read somewhere between, so the middle is right give or take half the way there and back
-//! ([`Reading`]). No way that is slower in one direction makes that wrong. A recording has such
-//! readings from before its beginning, now and then, and from behind its end; between two of them
-//! time goes evenly, as far as quartz does ([`Alignment`]).
+//! The recording machine requests a target's TSC and reads its own clock before and after. The TSC
+//! was read in between, so the middle is correct to within half the round trip ([`Reading`]), even
+//! if one direction is slower. A recording has such readings from before its beginning, at
+//! intervals, and after its end. Between two of them time is interpolated linearly, which holds as
+//! far as quartz does ([`Alignment`]).
 
 use crate::Result;
 use crate::metadata::Clock;
 use crate::recording::{Mark, MarkKind, Recording};
 
-/// By how many parts in a million a target's clock may go faster or slower than its own figure says,
-/// against the clock of whoever records: quartz, and a kernel that has measured it.
+/// Maximum deviation of a target's clock from its nominal frequency, in parts per million, relative
+/// to the recording machine's clock: quartz, and a kernel that has measured it.
 const NOMINAL: u64 = 200;
-/// By how many parts in a million the speed of two clocks against each other may change between two
-/// readings: warmth, and a clock that is led back to the right time.
+/// Maximum change of two clocks' relative speed between two readings, in parts per million:
+/// temperature, and a clock that is slewed back to the right time.
 const WANDER: u64 = 20;
 const MILLION: u64 = 1_000_000;
 
-/// One clock read by the other.
+/// A reading of one clock by the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// The target's TSC.
     pub tsc: u64,
-    /// What the clock of whoever records showed then, in nanoseconds since 1970.
+    /// The recording machine's clock at that moment, in nanoseconds since 1970.
     pub unix_ns: u64,
-    /// How far off that may be, in nanoseconds.
+    /// Maximum error of `unix_ns`, in nanoseconds.
     pub error_ns: u64,
 }
 
 impl Reading {
-    /// A TSC that was asked for at `before` and had come at `after`, both in nanoseconds since 1970.
+    /// Returns the reading for a TSC that was requested at `before` and received at `after`, both
+    /// in nanoseconds since 1970.
     #[must_use]
     pub const fn between(before: u64, after: u64, tsc: u64) -> Self {
         let way = after.saturating_sub(before);
@@ -54,7 +55,7 @@ impl From<Reading> for Mark {
 }
 
 impl Reading {
-    /// The reading that this mark is, if it is one.
+    /// Returns the reading in this mark, if it is one.
     #[must_use]
     pub fn of(mark: &Mark) -> Option<Self> {
         (mark.kind == MarkKind::Clock).then_some(Self {
@@ -65,17 +66,17 @@ impl Reading {
     }
 }
 
-/// How the ticks of a recording become nanoseconds of the clock of whoever recorded.
+/// Conversion from a recording's ticks to nanoseconds of the recording machine's clock.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Alignment {
-    /// Ticks and nanoseconds both grow from one to the next.
+    /// Readings with strictly increasing ticks and nanoseconds.
     readings: Vec<Reading>,
     clock: Clock,
 }
 
 impl Alignment {
-    /// By the readings of a recording. Where it has none, times are by its own clock, whose error
-    /// nobody knows.
+    /// Aligns by the readings of a recording. Without readings, times follow the recording's own
+    /// clock, whose error is unknown.
     ///
     /// # Errors
     /// As for [`Recording::marks`].
@@ -85,7 +86,7 @@ impl Alignment {
         Ok(Self::new(readings, recording.metadata().clock))
     }
 
-    /// By these readings.
+    /// Aligns by these readings.
     #[must_use]
     pub fn new(readings: impl IntoIterator<Item = Reading>, clock: Clock) -> Self {
         let mut all: Vec<Reading> = readings.into_iter().collect();
@@ -97,8 +98,8 @@ impl Alignment {
                 kept.push(next);
                 continue;
             };
-            // Two readings measure a speed. Where the clock's own figure is better than that, the more
-            // exact of the two says it all.
+            // Two readings measure a speed. Where the nominal frequency is more accurate than that,
+            // only the more exact of the two readings is kept.
             let apart = next.unix_ns.saturating_sub(last.unix_ns);
             let off = last.error_ns.saturating_add(next.error_ns);
             if next.tsc > last.tsc && apart > 0 && off <= share(apart, NOMINAL) {
@@ -113,7 +114,7 @@ impl Alignment {
         }
     }
 
-    /// Nanoseconds since 1970 at this TSC; never less for a later one.
+    /// Returns nanoseconds since 1970 at this TSC; monotonic.
     #[must_use]
     pub fn unix_ns(&self, tsc: u64) -> u64 {
         let (Some(first), Some(last)) = (self.readings.first(), self.readings.last()) else {
@@ -124,7 +125,7 @@ impl Alignment {
         let around = next.checked_sub(1).map(|at| self.readings.get(at..=next));
         let (from, rate) = match around {
             Some(Some([from, to])) => (from, (to.unix_ns - from.unix_ns, to.tsc - from.tsc)),
-            // Before the first or behind the last: at the speed of all.
+            // Before the first reading and after the last, the average speed applies.
             _ => {
                 let nearest = if next == 0 { first } else { last };
                 let rate = if last.tsc > first.tsc {
@@ -141,9 +142,10 @@ impl Alignment {
         u64::try_from(at.max(0)).unwrap_or(u64::MAX)
     }
 
-    /// How far [`unix_ns`](Self::unix_ns) may be off at this TSC from the clock of whoever recorded, in
-    /// nanoseconds; `None` where nobody knows. It holds for clocks that agree with their own figure to
-    /// 200 parts in a million, and whose speed changes by no more than 20 between two readings.
+    /// Returns the maximum error of [`unix_ns`](Self::unix_ns) at this TSC relative to the
+    /// recording machine's clock, in nanoseconds; `None` if it is unknown. The bound holds for
+    /// clocks within 200 parts per million of their nominal frequency whose speed changes by at
+    /// most 20 between two readings.
     #[must_use]
     pub fn error_ns(&self, tsc: u64) -> Option<u64> {
         let at = self.unix_ns(tsc);
@@ -165,7 +167,7 @@ impl Alignment {
                 let off = if span == 0 {
                     share(apart, NOMINAL)
                 } else {
-                    // The speed of all is known as well as its ends are.
+                    // The average speed is as exact as the readings at its ends.
                     let ends = u128::from(first.error_ns.saturating_add(last.error_ns));
                     let ends = ends * u128::from(apart) / u128::from(span);
                     share(apart, WANDER).saturating_add(u64::try_from(ends).unwrap_or(u64::MAX))
@@ -175,11 +177,11 @@ impl Alignment {
         })
     }
 
-    /// The greatest [`error_ns`](Self::error_ns) of any time between these two.
+    /// Returns the maximum [`error_ns`](Self::error_ns) between two times.
     #[must_use]
     pub fn worst_ns(&self, from: u64, to: u64) -> Option<u64> {
         let inside = |tsc: u64| (from..=to).contains(&tsc);
-        // Between two readings it is greatest in the middle; everywhere else, at an end.
+        // Between two readings the error is greatest in the middle; elsewhere, at an end.
         let middles = self.readings.array_windows::<2>().map(|[one, two]| {
             let middle = one.tsc + (two.tsc - one.tsc) / 2;
             middle.clamp(from, to)
@@ -195,7 +197,7 @@ impl Alignment {
     }
 }
 
-/// So many parts in a million of it.
+/// Returns `parts` millionths of a duration.
 fn share(nanoseconds: u64, parts: u64) -> u64 {
     let all = u128::from(nanoseconds) * u128::from(parts);
     u64::try_from(all / u128::from(MILLION)).unwrap_or(u64::MAX)
@@ -223,9 +225,9 @@ mod tests {
         let by_one = Alignment::new([one], CLOCK);
         assert_eq!(by_one.unix_ns(12_000), 4_000_001_500);
         assert_eq!(by_one.error_ns(10_000), Some(501));
-        // A second away, by 200 parts in a million.
+        // A second away, by 200 parts per million.
         assert_eq!(by_one.error_ns(10_000 + CLOCK.hz), Some(501 + 200_000));
-        // Another so near by that it says nothing of the speed: the more exact counts.
+        // A reading this near says nothing about the speed: the more exact one counts.
         let other = Reading {
             error_ns: 100,
             tsc: 20_000,
@@ -238,8 +240,8 @@ mod tests {
     }
 
     proptest! {
-        /// A target whose clock is off by any time and goes wrong by up to 150 parts in a million, read over
-        /// ways whose two directions take different times.
+        /// A target whose clock has any offset and deviates by up to 150 parts per million, read
+        /// over connections with different delays in both directions.
         #[test]
         fn the_truth_lies_within_the_error(
             off in 0u64..1_000_000_000_000,
@@ -263,7 +265,7 @@ mod tests {
             let mut last = 0;
             for truth in looked {
                 let (found, error) = (aligned.unix_ns(ticks(truth)), aligned.error_ns(ticks(truth)).unwrap());
-                // Two nanoseconds for what integers cut off.
+                // Two nanoseconds for integer truncation.
                 prop_assert!(found.abs_diff(truth) <= error + 2, "{} is not {} give or take {}", found, truth, error);
                 prop_assert!(found >= last);
                 last = found;

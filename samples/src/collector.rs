@@ -1,9 +1,9 @@
-//! The thread that records: whoever delivers samples never waits for the disk, or for compression,
-//! but for memory that is bounded.
+//! The thread that writes the recording: a producer never waits for the disk or for compression,
+//! only for bounded memory.
 //!
-//! Between the two stands a channel of so many pieces. When it is full, whoever delivers waits; what
-//! they take from then waits in turn, back to the rings, where the patches count what finds no room.
-//! So nothing is lost without being counted, and memory has a limit.
+//! A channel of bounded length connects producers and writer. When it is full, producers block; the
+//! back-pressure reaches the rings, where patches count the samples that do not fit. So nothing is
+//! lost without being counted, and memory is bounded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,12 +16,13 @@ use crate::recording::{Loss, Mark, Summary, Writer};
 use crate::totals::Totals;
 use crate::{Batch, Error, Result};
 
-/// Pieces that may wait: with batches as an agent drains them (up to 16,384 samples) 24 MB.
+/// Length of the channel: with batches as an agent drains them (up to 16,384 samples) 24 MB.
 const WAITING: usize = 64;
-/// How long nothing may come until the writer is asked whether samples have waited long enough.
+/// Longest time without input before the writer checks whether gathered samples have waited long
+/// enough.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// What is to be recorded.
+/// Input of the writer.
 enum Piece {
     Samples(Arc<Batch>),
     Losses(Vec<Loss>),
@@ -30,10 +31,10 @@ enum Piece {
     Written(Told),
 }
 
-/// Somebody who is told how many bytes the recording has.
+/// Callback that receives the length of the recording in bytes.
 type Told = Box<dyn FnOnce(u64) -> Result<()> + Send>;
 
-/// A recording that is written by a thread of its own, piece by piece in the order in which they came.
+/// A recording that a separate thread writes, piece by piece in the order of arrival.
 #[derive(Debug)]
 pub struct Collector {
     pieces: Option<Sender<Piece>>,
@@ -43,10 +44,10 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Has `writer` write on a thread of its own from now on.
+    /// Starts a thread that runs `writer`.
     ///
     /// # Errors
-    /// [`Error::Io`] if the system gives no thread.
+    /// [`Error::Io`] if the system provides no thread.
     pub fn start(writer: Writer) -> Result<Self> {
         let (pieces, received) = bounded(WAITING);
         let failed = Arc::new(AtomicBool::new(false));
@@ -68,7 +69,7 @@ impl Collector {
         })
     }
 
-    /// Records samples. Waits while there is no room; does nothing if the recording has
+    /// Records samples. Blocks while the channel is full; does nothing if the recording has
     /// [failed](Self::has_failed).
     pub fn samples(&self, batch: &Arc<Batch>) {
         self.send(Piece::Samples(Arc::clone(batch)));
@@ -84,36 +85,36 @@ impl Collector {
         self.send(Piece::Marks(marks));
     }
 
-    /// Has the recording say at its end what instruments have added up.
+    /// Stores the aggregates of the instruments, to be written at the end of the recording.
     pub fn totals(&self, totals: Totals) {
         self.send(Piece::Totals(totals));
     }
 
-    /// Has everything written that was handed over before, and then tells `told` how many bytes the
-    /// recording has: whatever becomes of this process, [`Writer::go_on`] goes on from there. If that fails,
-    /// so has the recording.
+    /// Writes everything handed over before, and then calls `written` with the length of the
+    /// recording in bytes: if this process dies, [`Writer::resume`] continues from there. An error
+    /// of `written` fails the recording.
     pub fn when_written(&self, told: impl FnOnce(u64) -> Result<()> + Send + 'static) {
         self.send(Piece::Written(Box::new(told)));
     }
 
-    /// Whether nothing is recorded any more, for example because the disk is full. The reason is what
-    /// [`finish`](Self::finish) returns.
+    /// Returns whether recording has stopped early, for example because the disk is full.
+    /// [`finish`](Self::finish) returns the reason.
     #[must_use]
     pub fn has_failed(&self) -> bool {
         self.failed.load(Ordering::Acquire)
     }
 
-    /// How often somebody had to wait for room: more than 0 means that samples come faster than they
-    /// can be written.
+    /// Returns how often a producer had to wait for the channel: more than 0 means that samples
+    /// arrive faster than they can be written.
     #[must_use]
     pub fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
 
-    /// Writes what waits, and the footer.
+    /// Writes all pending pieces and the footer.
     ///
     /// # Errors
-    /// The first thing that went wrong; what was written before is whole.
+    /// The first error; everything written before it is intact.
     pub fn finish(mut self) -> Result<Summary> {
         self.end().unwrap_or_else(|| Ok(Summary::default()))
     }
@@ -122,7 +123,7 @@ impl Collector {
         let Some(pieces) = &self.pieces else { return };
         if let Err(full) = pieces.try_send(piece) {
             self.waits.fetch_add(1, Ordering::Relaxed);
-            // Nobody receives any more if the recording has failed.
+            // The channel is closed if the recording has failed.
             let _failed = pieces.send(full.into_inner());
         }
     }
@@ -136,12 +137,13 @@ impl Collector {
 
 impl Drop for Collector {
     fn drop(&mut self) {
-        // What was handed over is on the disk when this returns.
+        // Everything handed over is on the disk when this returns. `finish` reports errors; there
+        // is no caller to report to here.
         let _ = self.end();
     }
 }
 
-/// Writes pieces until nobody sends any more.
+/// Writes pieces until the channel is closed.
 fn record(mut writer: Writer, pieces: &Receiver<Piece>) -> Result<Summary> {
     loop {
         match pieces.recv_timeout(PATIENCE) {
@@ -248,7 +250,7 @@ mod tests {
         writer.fill_disk();
         let collector = Collector::start(writer).unwrap();
         let mut from = 20_000;
-        // Far more than may wait: who delivers is not held up by a thread that has gone.
+        // Far more than the channel holds: a producer is not held up by a thread that has ended.
         for _ in 0..4 * WAITING {
             collector.samples(&batch(0, from, 20_000));
             from += 20_000;

@@ -1,10 +1,10 @@
-//! Two recordings, or two spans of one, side by side: before and after a change.
+//! Comparison of two recordings, or of two spans of one: before and after a change.
 //!
-//! What is compared is cut into forty slices of time, and a test asks whether slices differ
-//! between the sides; the module `difference` says how, and why not the samples themselves. With
-//! thousands of instruments some differ by chance: chances are adjusted for the number of
-//! comparisons. One thing no arithmetic can repair: two recordings are two runs, and what differs
-//! between runs for no reason differs here too. Compare two recordings of the same first.
+//! Both sides are cut into forty slices of time, and a test decides whether slices differ between
+//! the sides; the module `difference` describes it, and why it does not compare samples. With
+//! thousands of instruments some differ by chance, so probabilities are adjusted for the number of
+//! comparisons. One effect no arithmetic can remove: two recordings are two runs, and differences
+//! between any two runs appear here too. Compare two recordings of the same setup first.
 
 use serde::Serialize;
 
@@ -17,57 +17,59 @@ mod slices;
 use difference::{Shift, adjusted, shift};
 use slices::{Sliced, slice};
 
-/// The chance of a false alarm that is accepted, over all comparisons together.
+/// Accepted probability of a false alarm, over all comparisons together.
 pub const ACCEPTED: f64 = 0.05;
 
-/// A recording, and the span of it that is meant, in TSC ticks; all of it if that is `None`.
+/// A recording and a half-open span of it in TSC ticks; `None` is all of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Side<'a> {
-    /// The recording.
+    /// Recording of this side.
     pub recording: &'a Recording,
-    /// From when up to but without when.
+    /// Half-open span in TSC ticks.
     pub span: Option<(u64, u64)>,
 }
 
-/// What an instrument says on one side.
+/// Statistics of an instrument on one side.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Told {
-    /// Samples, or hits if it counts.
+    /// Number of samples, or of hits if it counts.
     pub count: u64,
     /// Seconds it was in place.
     pub seconds: f64,
-    /// The median of its values, up to 1.6 % above; times in nanoseconds.
+    /// Median of its values, at most 1.6 % too great; times in nanoseconds.
     pub median: u64,
     /// The 99th percentile, likewise.
     pub p99: u64,
 }
 
-/// Whether something is another on the second side.
+/// Result of a test on one quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// What it was: samples a second, or the median of the slices' medians (times in nanoseconds).
+    /// Value on the first side: samples per second, or the median of the slices' medians (times in
+    /// nanoseconds).
     pub before: f64,
-    /// What it is.
+    /// Value on the second side.
     pub after: f64,
-    /// By how much slices differ: the median over all pairs.
+    /// Difference of the slices: the median over all pairs.
     pub by: f64,
-    /// Where that lies with 95 % confidence.
+    /// Confidence interval of `by`, at 95 %.
     pub between: (f64, f64),
-    /// The chance of such a difference if there were none, adjusted for the number of comparisons.
+    /// Probability of a difference at least this large if there were none, adjusted for the number
+    /// of comparisons.
     pub chance: f64,
-    /// How like neighbouring slices are, 0 to 1: what was allowed for.
+    /// Correlation of neighbouring slices, 0 to 1, that the test allowed for.
     pub correlation: f64,
 }
 
 impl Change {
-    /// Whether this is a difference, with a chance of a false alarm of [`ACCEPTED`] over everything that
-    /// was compared.
+    /// Returns whether this is a difference, with a probability of a false alarm of [`ACCEPTED`]
+    /// over all comparisons.
     #[must_use]
     pub fn differs(&self) -> bool {
         self.chance < ACCEPTED
     }
 
-    /// `by` as a share of what it was, if it was not 0.
+    /// Returns `by` relative to `before`, if that is not 0.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
         (self.before != 0.0).then(|| self.by / self.before)
@@ -77,25 +79,25 @@ impl Change {
 /// An instrument on both sides.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
-    /// Its label, which it has on both sides.
+    /// Label, the same on both sides.
     pub label: String,
-    /// Whether its values are times.
+    /// Values are durations.
     pub times: bool,
-    /// What it says on the first side.
+    /// Statistics on the first side.
     pub a: Told,
-    /// What it says on the second side.
+    /// Statistics on the second side.
     pub b: Told,
-    /// How often it fires; `None` if there are too few slices to tell.
+    /// Rate of its samples; `None` with too few slices.
     pub rate: Option<Change>,
-    /// Its values; `None` if they are no quantities, or too few to tell.
+    /// Values; `None` if they are not quantities, or with too few slices.
     pub value: Option<Change>,
-    /// The chance that a value of the second side is greater than one of the first: 0.5 if they do
-    /// not differ. From 0.56, 0.64 and 0.71 on (or 0.44, 0.36 and 0.29) one speaks of small, medium
-    /// and large differences (Vargha and Delaney, 2000).
+    /// Probability that a value of the second side is greater than one of the first: 0.5 if they do
+    /// not differ. From 0.56, 0.64 and 0.71 (or 0.44, 0.36 and 0.29) a difference is called small,
+    /// medium and large (Vargha and Delaney, 2000).
     pub superiority: Option<f64>,
 }
 
-/// Both sides, instrument by instrument.
+/// Comparison of both sides, instrument by instrument.
 #[derive(Debug)]
 pub struct Compared {
     /// Instruments of both sides, in the order of the first.
@@ -104,13 +106,13 @@ pub struct Compared {
     pub only_a: Vec<String>,
     /// Labels that only the second side has.
     pub only_b: Vec<String>,
-    /// How many tests the chances are adjusted for.
+    /// Number of tests that the probabilities are adjusted for.
     pub tests: usize,
-    /// One for each batch that could not be read.
+    /// An error for each batch that could not be read.
     pub damaged: Vec<Error>,
 }
 
-/// Compares what instruments of the same label delivered.
+/// Compares the samples of instruments with the same label.
 #[must_use]
 pub fn compare(a: Side<'_>, b: Side<'_>) -> Compared {
     let sliced = |side: Side<'_>| {
@@ -176,7 +178,7 @@ pub fn compare(a: Side<'_>, b: Side<'_>) -> Compared {
     }
 }
 
-/// From the start of the instrumentation to the last thing that happened.
+/// Returns the span from the start of the instrumentation to the last event.
 fn whole(recording: &Recording) -> (u64, u64) {
     let start = recording.metadata().clock.start;
     let last = recording.blocks().iter().map(|block| block.last).max();

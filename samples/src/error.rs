@@ -3,18 +3,18 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// What can go wrong with samples and recordings.
+/// Errors of samples and recordings.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("{path}: {source}. {hint}")]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
-        /// What to do next.
+        /// Next step for the user.
         hint: &'static str,
     },
     /// The file is not a recording, or is damaged before its first sample.
@@ -22,7 +22,7 @@ pub enum Error {
     NotARecording {
         /// The file.
         path: PathBuf,
-        /// What was expected, and where.
+        /// Expected content, and its position.
         reason: String,
     },
     /// A batch inside a recording changed after it was written; the others can be read.
@@ -32,9 +32,9 @@ pub enum Error {
     DamagedBatch {
         /// The file.
         path: PathBuf,
-        /// Where the batch begins, in bytes from the start of the file.
+        /// Offset of the batch in bytes from the start of the file.
         offset: u64,
-        /// What was expected there.
+        /// Expected content.
         reason: String,
     },
     /// The metadata of a new recording cannot be written.
@@ -42,24 +42,24 @@ pub enum Error {
     Metadata {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// Reason.
         reason: String,
     },
-    /// A text has no events that could be imported.
+    /// A text has no events that can be imported.
     #[error("{path} cannot be imported: {reason}.")]
     Import {
         /// The text.
         path: PathBuf,
-        /// What was expected.
+        /// Expected content.
         reason: String,
     },
-    /// A picture could not be drawn.
+    /// A picture cannot be drawn.
     #[error("The chart cannot be drawn: {reason}.")]
     Chart {
-        /// What the renderer said, or which size it was asked for.
+        /// Error of the renderer, or the size that was requested.
         reason: String,
     },
-    /// The user stopped an export; what was written until then is whole.
+    /// The user stopped an export; everything written before is intact.
     #[error("The export was stopped after {samples} samples.")]
     Cancelled {
         /// Samples written.
@@ -74,22 +74,22 @@ pub enum Error {
         /// The recording.
         path: PathBuf,
     },
-    /// Recordings of too many or too large machines.
+    /// The recordings have too many machines, or too large ones.
     #[error(
         "The recordings have more {what} together than one recording can tell apart; join fewer of \
          them."
     )]
     Joint {
-        /// What there are too many of.
+        /// Quantity that exceeds its limit.
         what: &'static str,
     },
 }
 
-/// The crate's result.
+/// Result with this crate's error.
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// What the system said of `path`, with what to do next.
+    /// Wraps an error of the system at `path`, with a hint for the user.
     #[must_use]
     pub fn io(path: &Path, source: io::Error) -> Self {
         let hint = match source.kind() {

@@ -1,8 +1,8 @@
-//! Recordings for other programs.
+//! Export of recordings to the formats of other programs.
 //!
-//! Every format is written item by item in order of time over all CPUs, in memory that does not grow
-//! with the recording. The recording itself is an Arrow file: what reads Arrow needs none of this.
-//! An export that is stopped is closed as it should be: what was written until then can be read.
+//! Every format is written item by item in order of time over all CPUs, in memory that does not
+//! grow with the recording. The recording itself is an Arrow file, so readers of Arrow need no
+//! export. An export that is stopped is closed properly: everything written before can be read.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
@@ -31,36 +31,38 @@ pub use folder::export_into;
 use items::{Item, Items};
 use text::{Lines, Style};
 
-/// How often `progress` is asked, in samples.
+/// Samples between two calls of `progress`.
 const PROGRESS_EVERY: u64 = 1 << 16;
 
-/// What to write.
+/// Output format of an export. Its name ([`Display`](std::fmt::Display),
+/// [`FromStr`](std::str::FromStr)) is that of `ilk export --to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Comma-separated: `seconds,tsc,cpu,instrument,id,value`, numbers in decimal. Values that are
-    /// kernel pointers need a reader told that the column is of unsigned 64-bit numbers.
+    /// kernel pointers need a reader configured for unsigned 64-bit numbers in that column.
     Csv,
     /// The plain file of GILK's report (3.11): a line for each major number with its kernel symbol,
-    /// an empty line, then a line for each sample with identifier and value, and the time in ticks,
-    /// which the report's samples did not have.
+    /// an empty line, then a line for each sample with identifier and value, and in addition to the
+    /// report's format the time in ticks.
     Report,
-    /// One JSON object a line: first what the recording is, then the samples. Values above 2^53,
-    /// which many readers would round, are strings in hexadecimal.
+    /// One JSON object per line: first the metadata, then the samples. Values above 2^53, which
+    /// many readers would round, are strings in hexadecimal.
     JsonLines,
-    /// [Parquet](https://parquet.apache.org/): the recording's columns, with `utc`, a timestamp, and
-    /// `instrument`, the label. Losses and marks are rows with a `kind` above 0, as in the recording.
+    /// [Parquet](https://parquet.apache.org/): the recording's columns, `utc` (a timestamp) and
+    /// `instrument` (the label). Losses and marks are rows with a `kind` above 0, as in the
+    /// recording.
     Parquet,
-    /// Perfetto's protocol buffers: a track for what an instrument delivered on a CPU.
+    /// Perfetto's protocol buffers: a track per instrument and CPU.
     Perfetto,
     /// Chrome's trace events in JSON, with the same tracks. Values above 2^53 are strings in
     /// hexadecimal.
     Chrome,
-    /// The Common Trace Format 1.8: a directory, with a stream a CPU.
+    /// The Common Trace Format 1.8: a directory with a stream per CPU.
     Ctf,
-    /// Stacks of call traces, folded: a line a stack, with the nanoseconds in its last function; what
-    /// flamegraph.pl, inferno and speedscope read.
+    /// Folded stacks of call traces: a line per stack, with the nanoseconds in its last function,
+    /// for flamegraph.pl, inferno and speedscope.
     Folded,
-    /// The same as a flame graph, in SVG.
+    /// Stacks of call traces as a flame graph, in SVG.
     Flame,
     /// The timeline as a picture, in SVG.
     Svg,
@@ -84,7 +86,7 @@ impl Format {
         Self::Png,
     ];
 
-    /// The usual end of a file's name: `csv`.
+    /// Returns the usual file extension: `csv`.
     #[must_use]
     pub fn extension(self) -> &'static str {
         match self {
@@ -102,7 +104,7 @@ impl Format {
         }
     }
 
-    /// The format that the end of a file's name asks for.
+    /// Returns the format whose extension a file's name has.
     #[must_use]
     pub fn of(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?.to_ascii_lowercase();
@@ -111,13 +113,13 @@ impl Format {
             rest.is_some_and(|rest| rest.ends_with('.'))
         };
         let mut fitting: Vec<Self> = Self::ALL.into_iter().filter(ends).collect();
-        // The longest says most: `x.flame.svg` is not only a picture.
+        // The longest extension wins: `x.flame.svg` is a flame graph.
         fitting.sort_by_key(|format| format.extension().len());
         fitting.pop()
     }
 }
 
-/// How far an export is.
+/// Progress of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Samples written.
@@ -126,29 +128,30 @@ pub struct Progress {
     pub of: u64,
 }
 
-/// What was written.
+/// Result of an export.
 #[derive(Debug, Default)]
 pub struct Exported {
     /// Samples written.
     pub samples: u64,
-    /// One for each batch that could not be read and was left out.
+    /// An error for each batch that could not be read and was left out.
     pub damaged: Vec<Error>,
 }
 
-/// Where the items of a recording go.
+/// Writer of one format.
 trait Sink {
-    /// Adds one, which is not before the last.
+    /// Writes an item, whose time is not before that of the previous one.
     fn item(&mut self, item: &Item) -> io::Result<()>;
-    /// Writes what has to stand at the end.
+    /// Writes the end of the file.
     fn finish(&mut self) -> io::Result<()>;
 }
 
-/// Writes `recording` to a new file at `path`, or for [`Format::Ctf`] to files in a directory there;
-/// replaces what is there. `progress` is asked now and then whether to go on.
+/// Writes `recording` to a new file at `path`, or for [`Format::Ctf`] to files in a directory
+/// there; replaces existing ones. `progress` is called at intervals and stops the export by
+/// breaking.
 ///
 /// # Errors
-/// [`Error::Io`], for example when the disk is full; [`Error::Cancelled`] if `progress` breaks: what
-/// was written until then is whole.
+/// [`Error::Io`], for example when the disk is full; [`Error::Cancelled`] if `progress` breaks:
+/// everything written before is intact.
 pub fn export_to(
     recording: &Recording,
     format: Format,
@@ -170,13 +173,13 @@ pub fn export_to(
     pour(recording, sink.as_mut(), progress).map_err(|poured| poured.at(path))
 }
 
-/// Why not all was poured out.
+/// Reasons why an export ended early.
 enum Poured {
     Io(io::Error),
     Cancelled { samples: u64 },
 }
 
-/// Gives every item of a recording to a sink, and has it finish.
+/// Writes every item of a recording to a sink, and finishes it.
 fn pour(
     recording: &Recording,
     sink: &mut dyn Sink,
@@ -211,7 +214,7 @@ fn pour(
     if go_on.is_break() {
         return Err(Poured::Cancelled { samples });
     }
-    // Whether to go on is no longer a question.
+    // The last report: all samples are written, so the answer no longer matters.
     let _ = progress(Progress { samples, of });
     Ok(exported)
 }

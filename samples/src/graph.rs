@@ -1,4 +1,4 @@
-//! What was counted and timed, put onto the graph of a function.
+//! Counts and durations, mapped onto the control-flow graph of a function.
 
 use std::fmt::Write as _;
 
@@ -11,16 +11,16 @@ use crate::metadata::{FunctionInfo, Metadata};
 use crate::profile::Profile;
 use crate::{HookType, InstrumentId, Meaning};
 
-/// What is known of a block.
+/// Measurements of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockTold {
-    /// How often control came in; `None` if nobody counted.
+    /// Number of times control entered it; `None` if no instrument counted.
     pub hits: Option<u64>,
-    /// The median of the times that ended there, in TSC ticks.
+    /// Median of the durations that ended there, in TSC ticks.
     pub median_ticks: Option<u64>,
 }
 
-/// What `profiles` say of each block of a function, by index. Of several instruments that count at one
+/// Maps `profiles` onto the blocks of a function, by index. Of several instruments that count at a
 /// block the greatest count is taken: none counts too much, but one may have been in place for
 /// longer, or lost less.
 #[must_use]
@@ -50,7 +50,7 @@ pub fn blocks(
             Meaning::Duration => {
                 let [_, _, _, median, ..] = profile.values.percentiles;
                 block.median_ticks = Some(median);
-                // A stop without a start is no sample: these are no hits.
+                // A stop without a start is not a hit.
                 continue;
             }
             Meaning::Event | Meaning::Value | Meaning::Block | Meaning::Level => {
@@ -61,7 +61,7 @@ pub fn blocks(
             block.hits = Some(block.hits.unwrap_or_default().max(hits));
         }
     }
-    // Counters that nobody has passed deliver their 0; other instruments deliver nothing.
+    // Counters that were never hit deliver a 0; other instruments deliver nothing.
     for known in &metadata.instruments {
         let Some(id) = InstrumentId::unpack(known.id).filter(|id| id.major == function.major)
         else {
@@ -78,15 +78,15 @@ pub fn blocks(
     told
 }
 
-/// A block as it is drawn.
+/// Appearance of a block.
 struct Drawn {
     lines: Vec<String>,
     /// `#rrggbb`.
     colour: String,
 }
 
-/// What stands in each block, and its colour: the darker the more often it was reached, on a scale of
-/// logarithms.
+/// Returns the text of each block, and its colour: the darker, the more often it was reached, on a
+/// logarithmic scale.
 fn drawn(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -> Vec<Drawn> {
     let told = blocks(metadata, function, profiles);
     let hits = told.iter().filter_map(|block| block.hits);
@@ -115,11 +115,11 @@ fn drawn(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -> 
         .collect()
 }
 
-/// The graph of a function in DOT, for Graphviz.
+/// Writes the graph of a function in DOT, for Graphviz.
 #[must_use]
 pub fn dot(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -> String {
     let mut out = String::new();
-    // A String takes what it is given.
+    // Writing to a String cannot fail.
     let _ = writeln!(
         out,
         "digraph {:?} {{\n  label={:?};\n  node [shape=box, style=filled, fontname=\"monospace\"];",

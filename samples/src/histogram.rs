@@ -1,13 +1,13 @@
-//! Counts of values in buckets whose width is a 64th of their value, at most.
+//! Histograms with a relative bucket width of at most 1/64.
 
-/// Buckets to a power of two, as a power of two.
+/// Binary logarithm of the buckets per power of two.
 const BITS: u32 = 6;
 
-/// Counts of values. The buckets between the least and the greatest value take memory, at most 30 KB.
+/// Counts of values. The buckets between minimum and maximum take memory, at most 30 KB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     counts: Vec<u64>,
-    /// Number of the first bucket in `counts`.
+    /// Index of the first bucket in `counts`.
     first: usize,
     total: u64,
 }
@@ -15,21 +15,22 @@ pub struct Histogram {
 /// Values that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// The least.
+    /// Minimum, inclusive.
     pub from: u64,
-    /// The greatest.
+    /// Maximum, inclusive.
     pub to: u64,
-    /// How many there were.
+    /// Number of values.
     pub count: u64,
 }
 
-/// Values below 64 have a bucket each; every power of two above has 64 buckets.
+/// Returns the bucket of a value. Values below 64 have a bucket each; every power of two above has
+/// 64 buckets.
 fn bucket(value: u64) -> usize {
     let shift = (64 - value.leading_zeros()).saturating_sub(BITS + 1);
     ((shift as usize) << BITS) + (value >> shift) as usize
 }
 
-/// The greatest value in a bucket.
+/// Returns the greatest value in a bucket.
 fn top(bucket: usize) -> u64 {
     let shift = (bucket >> BITS).saturating_sub(1) as u32;
     let mantissa = bucket as u64 - (u64::from(shift) << BITS);
@@ -37,7 +38,7 @@ fn top(bucket: usize) -> u64 {
 }
 
 impl Histogram {
-    /// Without values.
+    /// Returns an empty histogram.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -70,13 +71,13 @@ impl Histogram {
         self.total += count;
     }
 
-    /// How many values were counted.
+    /// Returns the number of counted values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.total
     }
 
-    /// The buckets that have values, the least first.
+    /// Returns the non-empty buckets in ascending order.
     pub fn buckets(&self) -> impl Iterator<Item = Bucket> {
         let numbered = (self.first..).zip(&self.counts);
         numbered
@@ -88,7 +89,8 @@ impl Histogram {
             })
     }
 
-    /// The value at `rank` (0 is the least) if they were sorted, or up to 1.6 % more; 0 without values.
+    /// Returns the value at `rank` (0 is the minimum) in sorted order, at most 1.6 % too great; 0
+    /// without values.
     #[must_use]
     pub fn nth(&self, rank: u64) -> u64 {
         let mut seen = 0;
@@ -99,15 +101,16 @@ impl Histogram {
         found.map_or(0, |at| top(self.first + at))
     }
 
-    /// The value that a `share` of all (0 to 1) are not above, or up to 1.6 % more.
+    /// Returns the smallest value that a `share` (0 to 1) of all values do not exceed, at most 1.6
+    /// % too great.
     #[must_use]
     pub fn quantile(&self, share: f64) -> u64 {
         self.nth(rank(self.total, share))
     }
 
-    /// The chance that a value of `other` is greater than one of `self`, where equal counts half: 0.5
-    /// if they do not differ (Vargha and Delaney's A). Values in one bucket are taken as equal.
-    /// `None` if either is empty.
+    /// Returns the probability that a value of `other` is greater than one of `self`, where equal
+    /// counts half: 0.5 if they do not differ (Vargha and Delaney's A). Values in one bucket count
+    /// as equal. `None` if either is empty.
     #[must_use]
     pub fn superiority(&self, other: &Self) -> Option<f64> {
         if self.total == 0 || other.total == 0 {
@@ -130,11 +133,10 @@ impl Histogram {
     }
 }
 
-/// How many of `count` values are before the one that a `share` of them are not above (the nearest
-/// rank).
+/// Returns the zero-based rank of a quantile (nearest rank) of `count` values.
 #[must_use]
 pub fn rank(count: u64, share: f64) -> u64 {
-    // Rounding must not lift 0.5 of 100 to the rank above: a millionth of a rank is no rank.
+    // Rounding must not lift 0.5 of 100 to the rank above: a millionth of a rank is tolerated.
     let rank = (count as f64 * share - 1e-6).ceil().max(1.0) as u64;
     rank.min(count).saturating_sub(1)
 }

@@ -4,16 +4,17 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Before a block's first instruction, after its last sequential one, or on a way that its branch takes.
+/// Events of a block at which an instrument can run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum HookType {
-    /// Before the block's first instruction.
+    /// Control enters the block, before its first instruction.
     Pre,
-    /// After the block's last sequential instruction, before the branch that ends it.
+    /// Control leaves the block, after its last sequential instruction and before the branch that
+    /// ends it.
     Post,
-    /// Whenever the conditional branch that ends the block jumps.
+    /// The conditional branch that ends the block is taken.
     Taken,
-    /// Whenever the conditional branch that ends the block runs on.
+    /// The conditional branch that ends the block falls through.
     Untaken,
 }
 
@@ -28,27 +29,27 @@ impl fmt::Display for HookType {
     }
 }
 
-/// Which instrument a sample is from. Packs into the 48 bits a ring's tag has room for:
-/// major 20, type 2, block index 18, order 8.
+/// Identifier of a sample's instrument. Packs into the 48 bits of a sample's identifier word: major
+/// 20, type 2, block index 18, order 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct InstrumentId {
     /// The kernel function, as numbered by the session.
     pub major: u32,
-    /// Which hook of the block.
+    /// Hook of the block.
     pub hook: HookType,
     /// Index of the basic block in the function's control-flow graph.
     pub block: u32,
-    /// Place among the instruments of one hook: 0 runs first.
+    /// Position among the instruments of one hook: 0 runs first.
     pub order: u8,
 }
 
 impl InstrumentId {
-    /// One more than the largest major number.
+    /// Number of major numbers.
     pub const MAJORS: u32 = 1 << 20;
-    /// One more than the largest block index.
+    /// Number of block indices.
     pub const BLOCKS: u32 = 1 << 18;
 
-    /// The identifier, or `None` if a part exceeds its bits.
+    /// Returns the identifier, or `None` if a part exceeds its bits.
     #[must_use]
     pub fn new(major: u32, hook: HookType, block: u32, order: u8) -> Option<Self> {
         (major < Self::MAJORS && block < Self::BLOCKS).then_some(Self {
@@ -59,7 +60,7 @@ impl InstrumentId {
         })
     }
 
-    /// The 48 bits that stand in a sample.
+    /// Packs the identifier into the 48 bits that a sample carries.
     #[must_use]
     pub fn pack(self) -> u64 {
         let hook = match self.hook {
@@ -74,7 +75,8 @@ impl InstrumentId {
             | u64::from(self.order)
     }
 
-    /// The identifier that a sample's word is, or `None` if it has more than 48 bits: words of aggregates do.
+    /// Unpacks a sample's identifier word; `None` if it has more than 48 bits, as words of
+    /// aggregates have.
     #[must_use]
     pub fn unpack(word: u64) -> Option<Self> {
         if word >> 48 != 0 {

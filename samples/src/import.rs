@@ -1,16 +1,19 @@
-//! What others have recorded, as a recording: the text of ftrace's `trace` and `trace_pipe`, of
+//! Import of other programs' recordings: the text of ftrace's `trace` and `trace_pipe`, of
 //! `trace-cmd report`, and of `perf script`.
 //!
-//! All four write a line an event that has a CPU in brackets, a time in seconds, and the event's name:
+//! All four write a line per event, with a CPU in brackets, a time in seconds, and the event's
+//! name:
 //!
 //! ```text
 //!           <idle>-0       [001] d.h2.   123.456789: sched_waking: comm=rcu_sched pid=15
 //! Pulsar  1234 [003]  8123.000001:          1  syscalls:sys_enter_clone: flags: 0x11
 //! ```
 //!
-//! An event becomes a sample of an instrument with its name. Their times are of the target's clock, to
-//! the microsecond or nanosecond; told how that clock stands to the time-stamp counter, they lie on
-//! the timeline of a recording of ours ([`Aligned`]).
+//! An event becomes a sample of an instrument with its name. Times are in the target's clock, to
+//! the
+//! microsecond or nanosecond; with a known relation of that clock to the time-stamp counter, they
+//! fit
+//! the timeline of a GILK recording ([`Aligned`]).
 
 use std::collections::HashMap;
 use std::io::BufRead;
@@ -20,56 +23,57 @@ use crate::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata};
 use crate::recording::{Summary, Writer};
 use crate::{Batch, Error, HookType, InstrumentId, Meaning, Result, Sample};
 
-/// Samples of a CPU that are handed on together.
+/// Samples of a CPU per batch.
 const TOGETHER: usize = 1 << 12;
 
-/// What the files of trace-cmd and of perf begin with, and the program that makes text of them.
+/// Magic numbers of the binary files of trace-cmd and perf, and the command that converts each to
+/// text.
 const OWN: [(&[u8], &str); 2] = [
     (b"\x17\x08\x44tracing", "trace-cmd report"),
     (b"PERFILE2", "perf script -i"),
 ];
 
-/// How the seconds of the text become ticks.
+/// Conversion of the text's seconds to ticks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Aligned {
     /// The first event is second 0; a tick is a nanosecond.
     Alone,
-    /// The text was recorded with `trace_clock` set to `x86-tsc`: its times are ticks as they are. The
-    /// clock is that of a recording of the same machine and the same boot.
+    /// The text was recorded with `trace_clock` set to `x86-tsc`: its times are ticks. The clock is
+    /// that of a recording of the same machine and boot.
     Tsc(Clock),
-    /// The text has times of a clock that showed `seconds` at second 0 of a recording with this clock.
+    /// The times are of a clock that showed `seconds` at second 0 of a recording with this clock.
     At {
-        /// Of the recording.
+        /// Clock of the recording.
         clock: Clock,
-        /// What the other clock showed then.
+        /// Reading of the other clock at second 0.
         seconds: f64,
     },
 }
 
-/// What was imported.
+/// Result of an import.
 #[derive(Debug)]
 pub struct Imported {
     /// The recording.
     pub summary: Summary,
-    /// Lines that were no events, comments aside.
+    /// Number of lines that were neither events nor comments.
     pub skipped: u64,
     /// The first of them.
     pub first_skipped: Option<String>,
 }
 
-/// An event, as a line has it.
+/// An event of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Event<'a> {
     cpu: u16,
-    /// Digits before the point, and nanoseconds behind it; a bare number of ticks has no point.
+    /// Digits before the point, and nanoseconds after it; a plain number of ticks has no point.
     whole: u64,
     nanoseconds: Option<u32>,
     name: &'a str,
 }
 
-/// Takes a line apart; `None` if it is no event.
+/// Parses a line; `None` if it is not an event.
 fn event(line: &str) -> Option<Event<'_>> {
-    // The CPU is the first number in brackets: names of tasks may have brackets of their own.
+    // The CPU is the first number in brackets: names of tasks may contain brackets.
     let mut rest = line;
     let (cpu, mut rest) = loop {
         let (_, behind) = rest.split_once('[')?;
@@ -79,7 +83,7 @@ fn event(line: &str) -> Option<Event<'_>> {
             _ => rest = behind,
         }
     };
-    // Flags may follow, then the time with a colon behind it.
+    // Flags may follow, then the time with a colon after it.
     let (whole, nanoseconds) = loop {
         let word = rest.trim_start();
         let (word, after) = word.split_once(char::is_whitespace)?;
@@ -88,7 +92,7 @@ fn event(line: &str) -> Option<Event<'_>> {
             break time;
         }
     };
-    // perf writes how often a counter fired; a name has a letter.
+    // perf writes the count of a counter; an event's name has a letter.
     let name = rest.split_whitespace().find_map(|word| {
         let name = word.strip_suffix(':').unwrap_or(word);
         name.contains(char::is_alphabetic).then_some(name)
@@ -101,7 +105,7 @@ fn event(line: &str) -> Option<Event<'_>> {
     })
 }
 
-/// `123.456789` or `123456789`.
+/// Parses `123.456789` or `123456789`.
 fn time(word: &str) -> Option<(u64, Option<u32>)> {
     let Some((whole, behind)) = word.split_once('.') else {
         return Some((word.parse().ok()?, None));
@@ -113,7 +117,7 @@ fn time(word: &str) -> Option<(u64, Option<u32>)> {
     Some((whole.parse().ok()?, Some(digits * scale)))
 }
 
-/// Where the times of a text begin, once that is known.
+/// Origin of the times of a text, once it is known.
 struct Times {
     aligned: Aligned,
     first: Option<i128>,
@@ -124,7 +128,7 @@ impl Times {
         match self.aligned {
             Aligned::Alone => Clock {
                 hz: 1_000_000_000,
-                // Room for events that come a little before the first.
+                // A margin for events slightly before the first.
                 start: 1 << 32,
                 start_unix_ns: 0,
             },
@@ -132,7 +136,7 @@ impl Times {
         }
     }
 
-    /// The tick of an event; `None` if it lies before all ticks.
+    /// Returns the tick of an event; `None` if it precedes all ticks.
     fn tsc(&mut self, event: &Event<'_>) -> Option<u64> {
         let clock = self.clock();
         if let Aligned::Tsc(_) = self.aligned {
@@ -154,12 +158,12 @@ impl Times {
     }
 }
 
-/// Reads the events of `text`, which messages call `name`, and writes them as a recording at `path`;
-/// replaces one that is there. The text is read twice: `open` opens it.
+/// Reads the events of `text`, called `name` in messages, and writes them as a recording at `path`;
+/// replaces an existing one. `open` opens the text, which is read twice.
 ///
 /// # Errors
-/// [`Error::Io`] if the text cannot be read or the recording not be written, [`Error::Import`] if there is no
-/// event in it, or more sorts of them than instruments can be told apart.
+/// [`Error::Io`] if the text cannot be read or the recording not be written, [`Error::Import`] if
+/// it contains no event, or more kinds of events than identifiers can distinguish.
 pub fn import<R: BufRead>(
     mut open: impl FnMut() -> std::io::Result<R>,
     name: &Path,
@@ -172,7 +176,7 @@ pub fn import<R: BufRead>(
         reason,
     };
     let mut text = open().map_err(io)?;
-    // What trace-cmd and perf keep for themselves is no text.
+    // The binary formats of trace-cmd and perf are not text.
     for (begin, program) in OWN {
         if text.fill_buf().map_err(io)?.starts_with(begin) {
             return Err(refuse(format!(
@@ -180,7 +184,7 @@ pub fn import<R: BufRead>(
             )));
         }
     }
-    // A recording begins with what its instruments are: so all names are needed first.
+    // A recording begins with its instruments, so all names are collected first.
     let (mut ids, mut order) = (HashMap::new(), Vec::new());
     let (mut cpus, mut skipped, mut first_skipped) = (0, 0, None);
     each_line(
@@ -231,7 +235,7 @@ pub fn import<R: BufRead>(
         instrument: "imported".to_owned(),
         meaning: Meaning::Event,
         unit: String::new(),
-        // Since ever and for ever: thirty years around the start.
+        // In place forever: thirty years around the start.
         launch: -1e9,
         splash: 1e9,
         placed: None,
@@ -284,7 +288,7 @@ pub fn import<R: BufRead>(
     })
 }
 
-/// Calls `take` with each line. What is no UTF-8 in it is replaced.
+/// Calls `take` with each line. Invalid UTF-8 is replaced.
 fn each_line(
     mut text: impl BufRead,
     mut take: impl FnMut(&str) -> Result<()>,
@@ -293,7 +297,7 @@ fn each_line(
     let mut line = Vec::new();
     loop {
         line.clear();
-        // A line without an end takes no more memory than this; what follows is taken for another.
+        // Bounds the memory of a line without an end; its rest is read as another line.
         let mut part = std::io::Read::take(&mut text, 1 << 16);
         let read = part.read_until(b'\n', &mut line);
         if read.map_err(|error| Error::io(name, error))? == 0 {

@@ -1,18 +1,19 @@
-//! The time index: what a lane looks like between two times, at any zoom, with no spike lost.
+//! The time index: the contents of a lane between two times, at any zoom, without losing a spike.
 //!
 //! A *lane* is an instrument. Samples of different CPUs arrive out of order, batch by batch, but in
-//! order within a CPU: so a lane is a few sorted *runs*, one a CPU, each with a pyramid of count,
-//! least, greatest and sum over 32, 256, 2048 … samples. A query walks the runs and merges what
-//! they say; the edges of a column are exact, because below 32 samples it looks at each of them.
+//! order within a CPU. A lane is therefore a few sorted *runs*, one per CPU, each with a pyramid of
+//! count, minimum, maximum and sum over 32, 128, 512 … samples. A query walks the runs and merges
+//! their results; the edges of a column are exact, because the query visits single samples there.
 //!
-//! Many CPUs make many runs, and a column of each is looked for: [`Index::query`] is exact, and takes
-//! milliseconds at worst. A screen is drawn by [`Index::view`]: from afar it reads a tree of spans of
-//! time over all runs of a lane, and puts no sample further than half a column from its place. [`Tiles`]
-//! keep what was seen, and [`Shared`] lets one thread add while another draws.
+//! Many CPUs make many runs, and each column is searched in each run: [`Index::query`] is exact,
+//! and takes milliseconds in the worst case. Screens are drawn by [`Index::view`]: at low zoom it
+//! reads a tree of time spans over all runs of a lane, and moves no sample by more than half a
+//! column. [`Tiles`] cache results, and [`Shared`] lets one thread append while another draws.
 //!
-//! The samples themselves stay in memory (16 bytes each; one and a half for the pyramids, and about three
-//! for the tree). An index of a recording has a limit: when it is reached, the lane that has most is kept as sums
-//! over short spans of time alone, and so on. It is then drawn as before from afar, and not closer.
+//! The samples stay in memory (16 bytes each, plus one and a half for the pyramids and about three
+//! for the tree). The index of a recording is bounded: when it reaches its limit, the largest lane
+//! is reduced to sums over short time spans, and so on. Such a lane looks the same at low zoom, and
+//! has no detail at high zoom.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -46,24 +47,24 @@ pub use whose::{By, Whose};
 /// A sample of a lane.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Point {
-    /// When, in TSC ticks.
+    /// Time in TSC ticks.
     pub tsc: u64,
-    /// What was measured.
+    /// Measured value.
     pub value: u64,
-    /// Where.
+    /// CPU of the sample.
     pub cpu: u16,
 }
 
-/// What the samples of a span of time have in common.
+/// Aggregate of the samples in a span of time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// How many there are.
+    /// Number of samples.
     pub count: u64,
-    /// Their least value; `u64::MAX` if there are none.
+    /// Minimum of the values; `u64::MAX` without samples.
     pub min: u64,
-    /// Their greatest value; 0 if there are none.
+    /// Maximum of the values; 0 without samples.
     pub max: u64,
-    /// The sum of their values.
+    /// Sum of the values, modulo 2¹²⁸.
     pub sum: u128,
 }
 
@@ -79,7 +80,7 @@ impl Default for Column {
 }
 
 impl Column {
-    /// The mean of the values, if there are any.
+    /// Returns the mean of the values; `None` without samples.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (self.count > 0).then(|| self.sum as f64 / self.count as f64)
@@ -100,12 +101,12 @@ impl Column {
     }
 }
 
-/// A lane as a whole.
+/// Summary of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lane {
     /// The packed identifier of its instrument.
     pub id: u64,
-    /// All of its samples.
+    /// Aggregate of all of its samples.
     pub total: Column,
     /// Time of its first sample, in TSC ticks.
     pub first: u64,
@@ -113,54 +114,54 @@ pub struct Lane {
     pub last: u64,
 }
 
-/// Every lane of a recording, growing as batches come.
+/// All lanes of a recording; grows batch by batch.
 #[derive(Debug, Default)]
 pub struct Index {
     lanes: Vec<Runs>,
     by_id: HashMap<u64, usize>,
     limit: Option<Limit>,
-    /// The same samples by the thread that ran, where that is known.
+    /// The same samples by running thread, if it is known.
     threads: Option<Box<Threads>>,
-    /// Those of levels, by level.
+    /// The samples of levels, by level.
     levels: Option<Box<Levels>>,
 }
 
-/// How many samples are kept, and what of the time there is.
+/// Bound of the number of samples, and the time span to cover.
 #[derive(Clone, Copy, Debug)]
 struct Limit {
     samples: u64,
     span: (u64, u64),
 }
 
-/// The runs of a lane.
+/// Runs and tree of a lane.
 #[derive(Debug)]
 struct Runs {
     lane: Lane,
     runs: Vec<Run>,
     tree: Tree,
-    /// In place of runs and tree, where there was too much.
+    /// Replaces runs and tree where there were too many samples.
     coarse: Option<Coarse>,
 }
 
-/// Runs of one CPU at most; beyond, they are sorted into one. Only samples that are out of order
-/// within a CPU ever make a second one.
+/// Maximum number of runs of a CPU; beyond it they are merged into one. Only samples that are out
+/// of order within a CPU create a second run.
 const MAX_RUNS_OF_A_CPU: usize = 8;
-/// Samples of a view up to which each is looked at: that takes some two tenths of a millisecond.
+/// Number of samples in a view up to which each is visited: that takes about 0.2 ms.
 const NEAR: usize = 1 << 16;
-/// Samples that the index of a recording, or of a run, keeps: they take 1.4 GB.
+/// Default bound of samples for a recording's index: they take 1.4 GB.
 pub const KEPT: u64 = 1 << 26;
-/// A lane of fewer samples takes no less as sums.
+/// A lane with fewer samples takes no less memory as sums.
 const FEW: u64 = 1 << 16;
 
 impl Index {
-    /// Without samples.
+    /// Returns an empty index.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Without samples, of which so many are to come between these times at the latest, in TSC ticks. It
-    /// keeps no more than `limit`, and of the lanes that had most, sums over 16,384ths of that time.
+    /// Returns an empty index for samples within `span`, in TSC ticks. It keeps at most `limit`
+    /// samples; larger lanes are reduced to sums over 16,384ths of the span, the largest first.
     #[must_use]
     pub fn limited(limit: u64, span: (u64, u64)) -> Self {
         Self {
@@ -172,8 +173,8 @@ impl Index {
         }
     }
 
-    /// The same, and the samples that are to come also by the thread that ran, if an instrument of the
-    /// recording [tells threads](threads::tells): that takes as much again. And those of levels by level.
+    /// Extends the index by running thread, if an instrument of the recording [reports
+    /// threads](threads::reports_threads), which doubles its memory; and by level.
     #[must_use]
     pub fn telling(self, metadata: &Metadata) -> Self {
         let empty = || Self {
@@ -187,21 +188,21 @@ impl Index {
         }
     }
 
-    /// The samples of levels, if there are any.
+    /// Returns the samples of levels, if there are any.
     #[must_use]
     pub fn levels(&self) -> Option<&Levels> {
         self.levels.as_deref()
     }
 
-    /// The samples by the thread that ran, if that is known.
+    /// Returns the samples by running thread, if it is known.
     #[must_use]
     pub fn threads(&self) -> Option<&Threads> {
         self.threads.as_deref()
     }
 
-    /// The index of a whole recording, and the errors of the batches that could not be read.
-    /// `progress` is told the number of samples after every batch, and ends it there if it says so. It
-    /// keeps 64 million samples ([`limited`](Self::limited)), whatever the recording has.
+    /// Builds the index of a whole recording, and returns the errors of the batches that could not
+    /// be read. `progress` receives the number of samples after every batch, and stops the build by
+    /// breaking. The index keeps at most 64 million samples ([`limited`](Self::limited)).
     pub fn of(
         recording: &Recording,
         progress: impl FnMut(u64) -> ControlFlow<()>,
@@ -211,7 +212,7 @@ impl Index {
         index.filled(recording.batches(), progress)
     }
 
-    /// This with all of the batches, and the errors of those that could not be read.
+    /// Appends all batches, and returns the errors of those that could not be read.
     pub(crate) fn filled(
         mut self,
         batches: impl Iterator<Item = crate::Result<Batch>>,
@@ -233,7 +234,7 @@ impl Index {
         (self, errors)
     }
 
-    /// Adds samples of one CPU. Those in order of time, as they come from a ring, are cheap; any
+    /// Appends samples of one CPU. Samples in order of time, as they arrive from a ring, are cheap;
     /// others are sorted in.
     pub fn append(&mut self, batch: &Batch) {
         if let Some(threads) = &mut self.threads {
@@ -242,7 +243,7 @@ impl Index {
         if let Some(levels) = &mut self.levels {
             levels.append(batch);
         }
-        // Bursts are of few instruments: most look-ups end here.
+        // A cache of lanes: bursts come from few instruments, so most look-ups hit it.
         let mut recent: [Option<(u64, usize, usize)>; 64] = [None; 64];
         for sample in &batch.samples {
             let slot = (sample.id ^ (sample.id >> 8) ^ (sample.id >> 28)) as usize % recent.len();
@@ -269,7 +270,7 @@ impl Index {
         }
     }
 
-    /// Keeps only sums of the lanes that have most, until few enough samples are left.
+    /// Reduces the largest lanes to sums until the samples fit the limit.
     fn keep_within(&mut self, limit: Limit) {
         let mut kept: u64 = self.lanes.iter().map(Runs::kept).sum();
         while kept > limit.samples {
@@ -282,15 +283,15 @@ impl Index {
         }
     }
 
-    /// Whether a lane has only sums over spans of time, because it has too many samples: then
-    /// [`samples_in`](Self::samples_in) and [`visit`](Self::visit) find none, and columns are exact only as
-    /// far as those spans are narrower than they.
+    /// Returns whether a lane has only sums over time spans, because it has too many samples: then
+    /// [`samples_in`](Self::samples_in) and [`visit`](Self::visit) find none, and columns are exact
+    /// only to the width of those spans.
     #[must_use]
     pub fn is_coarse(&self, id: u64) -> bool {
         self.runs(id).is_some_and(|runs| runs.coarse.is_some())
     }
 
-    /// The index of the lane of this identifier, which is made if there is none.
+    /// Returns the index of an identifier's lane, which is inserted if it is new.
     fn lane_of(&mut self, id: u64) -> usize {
         *self.by_id.entry(id).or_insert_with(|| {
             self.lanes.push(Runs::new(id));
@@ -298,32 +299,32 @@ impl Index {
         })
     }
 
-    /// Every lane, in the order in which their first samples came.
+    /// Returns every lane, in the order of the arrival of their first samples.
     pub fn lanes(&self) -> impl ExactSizeIterator<Item = &Lane> {
         self.lanes.iter().map(|runs| &runs.lane)
     }
 
-    /// One lane, if it has samples.
+    /// Returns a lane, if it has samples.
     #[must_use]
     pub fn lane(&self, id: u64) -> Option<&Lane> {
         Some(&self.runs(id)?.lane)
     }
 
-    /// Earliest and latest time of any sample, in TSC ticks.
+    /// Returns the minimum and maximum time of all samples, in TSC ticks.
     #[must_use]
     pub fn span(&self) -> Option<(u64, u64)> {
         let first = self.lanes().map(|lane| lane.first).min()?;
         Some((first, self.lanes().map(|lane| lane.last).max()?))
     }
 
-    /// Number of samples in all lanes.
+    /// Returns the number of samples in all lanes.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.lanes().map(|lane| lane.total.count).sum()
     }
 
-    /// What lane `id` looks like from `t0` up to but without `t1`, in that many columns of equal
-    /// width. Column `c` holds the samples with `(t - t0) * columns / (t1 - t0) == c`.
+    /// Returns lane `id` from `t0` to `t1` (exclusive) in `columns` columns of equal width. Column
+    /// `c` holds the samples with `(t - t0) * columns / (t1 - t0) == c`.
     #[must_use]
     pub fn query(&self, id: u64, t0: u64, t1: u64, columns: usize) -> Vec<Column> {
         let mut out = vec![Column::default(); columns];
@@ -336,16 +337,16 @@ impl Index {
         out
     }
 
-    /// As [`query`](Self::query), and fast at any zoom: every sample is in exactly one column, and none
-    /// that is more than half a column away from it. Below some hundred thousand samples
-    /// it says exactly what `query` says.
+    /// Returns the same columns as [`query`](Self::query) approximately, and fast at any zoom:
+    /// every sample is in exactly one column, at most half a column away from its own. Below some
+    /// hundred thousand samples the result equals that of `query`.
     #[must_use]
     pub fn view(&self, id: u64, t0: u64, t1: u64, columns: usize) -> Vec<Column> {
         self.seen(id, t0, t1, columns, false)
     }
 
-    /// As [`view`](Self::view), or exact: that is quick where columns are a power of two of ticks wide, and
-    /// begin at a multiple of that.
+    /// Implements [`view`](Self::view), optionally exact: that is fast if columns are a power of
+    /// two of ticks wide and aligned to it.
     fn seen(&self, id: u64, t0: u64, t1: u64, columns: usize, exact: bool) -> Vec<Column> {
         let mut out = vec![Column::default(); columns];
         let Some(lane) = self.runs(id) else {
@@ -356,7 +357,7 @@ impl Index {
             return out;
         }
         let count: usize = lane.runs.iter().map(|run| run.count(t0, t1)).sum();
-        // One range over everything, or those that the tree is too coarse for.
+        // The whole range, or the spans for which the tree is too coarse.
         let mut closer = Vec::new();
         if count <= NEAR {
             closer.push(t0..t1);
@@ -372,15 +373,15 @@ impl Index {
         out
     }
 
-    /// Everything of lane `id` from `t0` up to but without `t1`, in one column.
+    /// Returns the aggregate of lane `id` from `t0` to `t1` (exclusive).
     #[must_use]
     pub fn total(&self, id: u64, t0: u64, t1: u64) -> Column {
         self.query(id, t0, t1, 1).pop().unwrap_or_default()
     }
 
-    /// The samples of lane `id` from `t0` up to but without `t1` in order of time: the first
-    /// `limit` of them, for drawing each when they are few. [`total`](Self::total) says whether
-    /// there are more.
+    /// Returns the first `limit` samples of lane `id` from `t0` to `t1` (exclusive) in order of
+    /// time, for drawing each when they are few. [`total`](Self::total) returns whether there are
+    /// more.
     #[must_use]
     pub fn samples_in(&self, id: u64, t0: u64, t1: u64, limit: usize) -> Vec<Point> {
         let mut points = Vec::new();
@@ -392,8 +393,8 @@ impl Index {
         points
     }
 
-    /// Calls `visit` with every sample of lane `id` from `t0` up to but without `t1`, in order of
-    /// time within a CPU only.
+    /// Calls `visit` with every sample of lane `id` from `t0` to `t1` (exclusive), in order of time
+    /// within a CPU only.
     pub fn visit(&self, id: u64, t0: u64, t1: u64, mut visit: impl FnMut(Point)) {
         for run in self.runs(id).into_iter().flat_map(|runs| &runs.runs) {
             run.points(t0, t1).for_each(&mut visit);
@@ -421,7 +422,7 @@ impl Runs {
         }
     }
 
-    /// Samples that are kept each.
+    /// Returns the number of samples in memory.
     fn kept(&self) -> u64 {
         match self.coarse {
             Some(_) => 0,
@@ -429,7 +430,7 @@ impl Runs {
         }
     }
 
-    /// Keeps sums over spans of time in place of all samples.
+    /// Replaces all samples by sums over time spans.
     fn coarsen(&mut self, (first, last): (u64, u64)) {
         let mut coarse = Coarse::new(first, last);
         for run in std::mem::take(&mut self.runs) {
@@ -440,8 +441,8 @@ impl Runs {
         self.coarse = Some(coarse);
     }
 
-    /// Adds a sample to the run with the index `hint`, if it fits there, or else to another, and
-    /// returns the index of that.
+    /// Appends a sample to the run with the index `hint` if it fits there, else to another, and
+    /// returns the index of that run.
     fn push(&mut self, hint: Option<usize>, cpu: u16, tsc: u64, value: u64) -> usize {
         self.lane.total.add(value);
         self.lane.first = self.lane.first.min(tsc);
@@ -474,8 +475,8 @@ impl Runs {
         self.runs.len() - 1
     }
 
-    /// Sorts the short runs of a CPU into one, so that the lengths of those left grow by powers of
-    /// two: samples in no order at all then still cost only their number times its logarithm.
+    /// Merges the short runs of a CPU, so that the lengths of the remaining ones grow by powers of
+    /// two: samples in arbitrary order then cost only O(n log n).
     fn sort_cpu(&mut self, cpu: u16) {
         let (mut of_cpu, others): (Vec<Run>, Vec<Run>) = std::mem::take(&mut self.runs)
             .into_iter()

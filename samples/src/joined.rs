@@ -1,9 +1,9 @@
-//! Recordings of several machines as one, on one timeline.
+//! Recordings of several machines read as one, on one timeline.
 //!
-//! Each machine keeps its samples in a recording of its own. Joined, they are read as if one had
-//! been made: times are nanoseconds since 1970 by the clock of whoever recorded
-//! ([`Alignment`]), CPUs and major numbers are counted on from machine to machine, and what is
-//! measured in ticks is turned into ticks of that one clock, which are nanoseconds.
+//! Each machine has its own recording. Joined, they read like a single one: times are nanoseconds
+//! since 1970 by the recording machine's clock ([`Alignment`]), CPUs and major numbers continue
+//! from machine to machine, and values in ticks become ticks of that common clock, which are
+//! nanoseconds.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub struct Joined {
     metadata: Metadata,
 }
 
-/// A machine's recording, and what turns its rows into those of the joint one.
+/// A machine's recording, and the conversion of its rows.
 #[derive(Debug)]
 struct Member {
     recording: Recording,
@@ -35,10 +35,10 @@ struct Member {
 }
 
 impl Joined {
-    /// Joins recordings, each under a name, which is the machine's own ([`name`]) or one that was given.
+    /// Joins recordings, each under a name: the machine's own ([`name`]), or another one.
     ///
     /// # Errors
-    /// [`Error::Joint`] if there are too many functions or CPUs to count through; as for
+    /// [`Error::Joint`] if there are too many functions or CPUs to number; as for
     /// [`Recording::marks`].
     pub fn new(recordings: impl IntoIterator<Item = (String, Recording)>) -> Result<Self> {
         let mut joint = Joint::default();
@@ -70,24 +70,25 @@ impl Joined {
         Self::new(opened)
     }
 
-    /// What a recording of all of it would say of itself; `machines` says how exact its times are.
+    /// Returns the joint metadata; `machines` contains the accuracy of its times.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// The recordings, in the order of `machines`.
+    /// Returns the recordings, in the order of `machines`.
     pub fn recordings(&self) -> impl Iterator<Item = &Recording> {
         self.members.iter().map(|member| &member.recording)
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.recordings().map(Recording::samples).sum()
     }
 
-    /// Earliest and latest time of a sample, in nanoseconds since 1970; `None` without samples.
+    /// Returns the minimum and maximum time of all samples, in nanoseconds since 1970; `None`
+    /// without samples.
     #[must_use]
     pub fn span(&self) -> Option<(u64, u64)> {
         let spans = self.members.iter().filter_map(|member| {
@@ -98,7 +99,7 @@ impl Joined {
         spans.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
     }
 
-    /// Every batch, machine by machine, in the order of its file.
+    /// Returns every batch, machine by machine, in the order of its file.
     pub fn batches(&self) -> impl Iterator<Item = Result<Batch>> {
         self.members.iter().flat_map(|member| {
             let turned = |batch: Result<Batch>| batch.map(|batch| member.turn.batch(&batch));
@@ -106,15 +107,15 @@ impl Joined {
         })
     }
 
-    /// The index of all of it, and the errors of batches that could not be read. `progress` is told the
-    /// number of samples after every batch, and ends it there if it says so.
+    /// Builds the joint index, and returns the errors of batches that could not be read. `progress`
+    /// receives the number of samples after every batch, and stops the build by breaking.
     pub fn index(&self, progress: impl FnMut(u64) -> ControlFlow<()>) -> (Index, Vec<Error>) {
         let span = self.span().unwrap_or_default();
         let index = Index::limited(KEPT, span).telling(self.metadata());
         index.filled(self.batches(), progress)
     }
 
-    /// Every loss.
+    /// Returns every loss.
     ///
     /// # Errors
     /// As for [`Recording::losses`].
@@ -131,7 +132,7 @@ impl Joined {
         Ok(all)
     }
 
-    /// Every mark but the readings of clocks, which have been used.
+    /// Returns every mark except the readings of clocks, which the alignment has used.
     ///
     /// # Errors
     /// As for [`Recording::marks`].
@@ -158,8 +159,8 @@ impl Joined {
         Ok(all)
     }
 
-    /// Writes all of it as one recording, which everything that reads a recording reads. `progress` is told
-    /// the number of samples after every batch.
+    /// Writes everything as one recording, for everything that reads one. `progress` receives the
+    /// number of samples after every batch.
     ///
     /// # Errors
     /// As for [`Writer`]; [`Error::DamagedBatch`] if a batch cannot be read.
@@ -181,10 +182,10 @@ impl Joined {
     }
 }
 
-/// The recordings in a folder, by name.
+/// Returns the recordings in a folder, sorted by name.
 ///
 /// # Errors
-/// [`Error::Io`] if it cannot be read or has none.
+/// [`Error::Io`] if it cannot be read or contains none.
 pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let io = |error| Error::io(folder, error);
     let mut found = Vec::new();
@@ -204,7 +205,7 @@ pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// What a recording's machine is called: by itself, or else as its file is.
+/// Returns the name of a recording's machine, or else of its file.
 #[must_use]
 pub fn name(recording: &Recording) -> String {
     let machine = &recording.metadata().machine;
@@ -215,7 +216,7 @@ pub fn name(recording: &Recording) -> String {
     stem.to_string_lossy().into_owned()
 }
 
-/// One more than the largest CPU of the target, or of the batches if that is more.
+/// Returns the number of CPUs of the target, or of the batches if that is more.
 fn cpus(recording: &Recording) -> u32 {
     let cpus = recording.blocks().iter().map(|block| block.cpu);
     let most = cpus.filter(|cpu| *cpu != ALL_CPUS).max();

@@ -1,10 +1,11 @@
-//! Levels: values that hold until the next sample, and what they are on average over time.
+//! Levels: values that hold until the next sample, and their average over time.
 //!
-//! A level is one number of all that was placed together: its samples come from every hook of the placement and
-//! from whatever CPU passes it, so they are one series in order of time. The mean of such samples says little,
-//! for a level that holds for an hour is sampled as often as one that holds for a microsecond; the average
-//! over time weighs each with how long it held. Of the number of threads within a function this is the average
-//! number inside (KernInst), and by Little's law the rate of calls times how long each takes.
+//! A level is one number for everything placed together: its samples come from every hook of the
+//! placement and from every CPU, as one series in order of time. The mean of such samples is not
+//! informative, because a level that holds for an hour has as many samples as one that holds for a
+//! microsecond; the average over time weights each by its duration. For the number of threads
+//! within a function this is the average number inside (KernInst), and by Little's law the rate of
+//! calls times their average duration.
 
 use std::collections::HashMap;
 
@@ -14,24 +15,23 @@ use crate::Meaning;
 use crate::index::Part;
 use crate::metadata::{InstrumentInfo, Metadata};
 
-/// Samples of which an average is made of an index at once, at most.
+/// Maximum number of samples in an index that are averaged at once.
 pub const MOST: u64 = 1 << 20;
 
-/// What a level was over a span of time. Values are read with a sign.
+/// Average of a level over a span of time. Values are signed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Average {
-    /// The mean over the time that is covered.
+    /// Mean over the covered time.
     pub mean: f64,
-    /// The least level that held.
+    /// Minimum of the level.
     pub least: i64,
-    /// The greatest level that held.
+    /// Maximum of the level.
     pub greatest: i64,
-    /// TSC ticks of the span in which the level was known: before its first sample it is not, nor behind
-    /// the splash.
+    /// TSC ticks of the span in which the level was known: from its first sample to the splash.
     pub covered: u64,
 }
 
-/// A level as its samples come.
+/// Accumulates the average of a level from its samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Held {
     from: u64,
@@ -42,7 +42,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Of the time from `from` on, in TSC ticks.
+    /// Returns an accumulator for the time from `from`, in TSC ticks.
     #[must_use]
     pub const fn since(from: u64) -> Self {
         Self {
@@ -54,14 +54,14 @@ impl Held {
         }
     }
 
-    /// From `tsc` on the level is `value`. Samples come in order of time; those before the span tell with
-    /// which level it begins.
+    /// Sets the level to `value` at `tsc`. Samples arrive in order of time; those before the span
+    /// determine its first level.
     pub fn sample(&mut self, tsc: u64, value: u64) {
         self.reach(tsc);
         self.last = Some((tsc, value.cast_signed()));
     }
 
-    /// The last level holds up to `to`.
+    /// Extends the last level to `to`.
     fn reach(&mut self, to: u64) {
         let Some((at, value)) = self.last else {
             return;
@@ -75,7 +75,7 @@ impl Held {
         }
     }
 
-    /// What it was up to `to`; `None` if it was never known for a tick.
+    /// Returns the average up to `to`; `None` if the level was never known for a tick.
     #[must_use]
     pub fn until(mut self, to: u64) -> Option<Average> {
         self.reach(to);
@@ -88,15 +88,15 @@ impl Held {
         })
     }
 
-    /// The last sample's time.
+    /// Returns the time of the last sample.
     #[must_use]
     pub fn last(&self) -> Option<u64> {
         self.last.map(|(tsc, _)| tsc)
     }
 }
 
-/// Which instruments sample one level together: the identifier of each, and that of the first of them, by which
-/// the level goes.
+/// Returns the instruments that sample levels: the identifier of each, and that of the first
+/// instrument of its level, which identifies the level.
 #[must_use]
 pub fn heads(metadata: &Metadata) -> HashMap<u64, u64> {
     let mut firsts: HashMap<u32, u64> = HashMap::new();
@@ -113,17 +113,17 @@ fn is_level(info: &InstrumentInfo) -> bool {
     info.meaning == Meaning::Level
 }
 
-/// Up to when a level is known in a span that ends at `to`: no further than its instrument's splash, or the
-/// last sample before `to` if that came later.
+/// Returns the time up to which a level is known in a span that ends at `to`: its instrument's
+/// splash, or the last sample before `to` if that is later.
 #[must_use]
 pub fn end(metadata: &Metadata, info: &InstrumentInfo, last: Option<u64>, to: u64) -> u64 {
     let splash = metadata.clock.tsc(info.splash);
     to.min(splash.max(last.map_or(0, |last| last.saturating_add(1))))
 }
 
-/// What the level in lane `info` was on average from `t0` up to but without `t1`, where `part` has all of its
-/// samples ([`Whose::Level`](crate::index::Whose::Level)). `None` if it was not known then, or has too
-/// many samples there.
+/// Returns the average of the level in lane `info` from `t0` to `t1` (exclusive), where `part` has
+/// all of its samples ([`Owner::Level`](crate::index::Owner::Level)). `None` if it was not known
+/// then, or has too many samples there.
 #[must_use]
 pub fn average(
     part: Part<'_>,

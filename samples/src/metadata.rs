@@ -1,4 +1,4 @@
-//! What a recording says of itself: session, functions, instruments, clock, kernel.
+//! Metadata of a recording: session, functions, instruments, clock, kernel.
 
 use std::collections::HashSet;
 
@@ -11,27 +11,27 @@ use crate::{InstrumentId, Meaning};
 pub struct Metadata {
     /// The session as it was run, in RON.
     pub session: String,
-    /// What the target is called; empty for several, or where nobody said.
+    /// Name of the target; empty for several, or if it is unknown.
     #[serde(default)]
     pub machine: String,
     /// `uname -r` of the target.
     pub kernel: String,
     /// CPUs of the target.
     pub cpus: u32,
-    /// How TSC ticks become seconds.
+    /// Conversion of TSC ticks to seconds.
     pub clock: Clock,
     /// Major numbers and their functions.
     pub functions: Vec<FunctionInfo>,
     /// Every instrument of the session.
     pub instruments: Vec<InstrumentInfo>,
-    /// The machines of a recording that was joined of several; empty for one.
+    /// The machines of a joined recording; empty for a single one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub machines: Vec<MachineInfo>,
 }
 
 impl Metadata {
-    /// The places of those instruments that have lanes: all that deliver samples, and of what was placed and
-    /// delivers none anywhere, the first.
+    /// Returns the indices of the instruments that have lanes: all that deliver samples, and of
+    /// each placement that delivers none, the first.
     #[must_use]
     pub fn lanes(&self) -> Vec<usize> {
         let placement = |info: &InstrumentInfo| Some(info.placed.as_ref()?.placement);
@@ -47,7 +47,7 @@ impl Metadata {
         all.filter(has_lane).map(|(place, _)| place).collect()
     }
 
-    /// What a person calls a CPU: `CPU 3`; of a recording that was joined, `CPU 1 of web2`.
+    /// Returns the name of a CPU: `CPU 3`; of a joined recording, `CPU 1 of web2`.
     #[must_use]
     pub fn cpu_name(&self, cpu: u16) -> String {
         match MachineInfo::of(&self.machines, cpu).and_then(|place| self.machines.get(place)) {
@@ -60,21 +60,22 @@ impl Metadata {
 /// A machine of a joined recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineInfo {
-    /// What it is called.
+    /// Name of the machine.
     pub name: String,
     /// `uname -r`.
     pub kernel: String,
-    /// What its CPU 0 is called here.
+    /// Number of its CPU 0 in the joined recording.
     pub first_cpu: u16,
     /// Its second 0, in nanoseconds since 1970.
     pub start_unix_ns: u64,
-    /// How far its times may be off from those of whoever recorded, in nanoseconds; `None` where that is
-    /// not known, and they are by its own clock.
+    /// Error bound of its times relative to the recording machine's clock, in nanoseconds; `None`
+    /// if it is unknown, and the times are by the machine's own clock.
     pub error_ns: Option<u64>,
 }
 
 impl MachineInfo {
-    /// The place of the machine that a CPU is of, if there are any: their CPUs are counted through.
+    /// Returns the index of the machine of a CPU, if there are any: their CPUs are numbered
+    /// consecutively.
     #[must_use]
     pub fn of(machines: &[Self], cpu: u16) -> Option<usize> {
         machines
@@ -83,7 +84,7 @@ impl MachineInfo {
     }
 }
 
-/// How TSC ticks become seconds and wall-clock time.
+/// Conversion of TSC ticks to seconds and wall-clock time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Clock {
     /// TSC ticks a second.
@@ -95,7 +96,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Seconds from the start of the instrumentation to `tsc`; negative before it.
+    /// Returns seconds from the start of the instrumentation to `tsc`; negative before it.
     #[must_use]
     pub fn seconds(&self, tsc: u64) -> f64 {
         if self.hz == 0 {
@@ -105,8 +106,8 @@ impl Clock {
         ticks as f64 / self.hz as f64
     }
 
-    /// Nanoseconds from the start of the instrumentation to `tsc`, rounded down towards the start;
-    /// negative before it. Exact, unlike [`seconds`](Self::seconds).
+    /// Returns nanoseconds from the start of the instrumentation to `tsc`, rounded towards the
+    /// start; negative before it. Exact, unlike [`seconds`](Self::seconds).
     #[must_use]
     pub fn nanoseconds(&self, tsc: u64) -> i64 {
         let ticks = tsc.wrapping_sub(self.start).cast_signed();
@@ -117,7 +118,7 @@ impl Clock {
         let rest = ticks % self.hz;
         let rest = match rest.checked_mul(1_000_000_000) {
             Some(product) => product / self.hz,
-            // A clock above 18 GHz: not seen yet.
+            // A clock above 18 GHz, which does not exist yet.
             None => (u128::from(rest) * 1_000_000_000 / u128::from(self.hz)) as u64,
         };
         let all = whole.saturating_mul(1_000_000_000).saturating_add(rest);
@@ -125,14 +126,14 @@ impl Clock {
         if before { -all } else { all }
     }
 
-    /// Nanoseconds since 1970 at `tsc`, by the clock of the target.
+    /// Returns nanoseconds since 1970 at `tsc`, by the clock of the target.
     #[must_use]
     pub fn unix_nanoseconds(&self, tsc: u64) -> i64 {
         let start = i64::try_from(self.start_unix_ns).unwrap_or(i64::MAX);
         start.saturating_add(self.nanoseconds(tsc))
     }
 
-    /// Ticks of a TSC that is `seconds` after the start of the instrumentation.
+    /// Returns the TSC that is `seconds` after the start of the instrumentation.
     #[must_use]
     pub fn tsc(&self, seconds: f64) -> u64 {
         self.start
@@ -140,14 +141,14 @@ impl Clock {
     }
 }
 
-/// A function that the session touches, with its graph.
+/// A function of the session, with its graph.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FunctionInfo {
     /// Its number in instrument identifiers.
     pub major: u32,
     /// Kernel symbol.
     pub name: String,
-    /// Where it stood in the target.
+    /// Address in the target.
     pub address: u64,
     /// Blocks as (start, end) offsets from `address`, by index.
     pub blocks: Vec<(u32, u32)>,
@@ -155,67 +156,67 @@ pub struct FunctionInfo {
     pub edges: Vec<(u32, u32)>,
 }
 
-/// An instrument of the session, and what its samples mean.
+/// An instrument of the session, and the meaning of its samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct InstrumentInfo {
     /// The packed identifier.
     pub id: u64,
-    /// What a person reads: `timestamp pre __x64_sys_clone block 0`.
+    /// Label for people: `timestamp pre __x64_sys_clone block 0`.
     pub label: String,
     /// Name in the library: `timestamp`.
     pub instrument: String,
-    /// How its values are to be read.
+    /// Meaning of its values.
     #[serde(deserialize_with = "meaning")]
     pub meaning: Meaning,
     /// Unit of the values: `ticks`, `hits`, empty for none.
     pub unit: String,
-    /// Seconds from the start.
+    /// Launch, in seconds from the start.
     pub launch: f64,
-    /// Seconds from the start.
+    /// Splash, in seconds from the start.
     pub splash: f64,
-    /// What it is a part of: an instrument may stand at several hooks. Recordings of before that was told,
-    /// and those that were imported, have none.
+    /// The placement that it is a part of: a placement may have several hooks. `None` in older
+    /// recordings and in imported ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placed: Option<Placed>,
-    /// What it delivers.
+    /// Kind of its results.
     #[serde(default, skip_serializing_if = "Delivers::is_samples")]
     pub delivers: Delivers,
 }
 
-/// What an instrument delivers while it is there.
+/// Kinds of an instrument's results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Delivers {
     /// Samples, or the running total of a counter.
     #[default]
     Samples,
-    /// Nothing: what it adds up is told when the run has ended.
+    /// No samples: its aggregates are reported at the end of the run.
     Totals,
-    /// Nothing: it keeps what other instruments, or other parts of the same one, ask for.
+    /// No samples: it keeps values for other instruments, or for other parts of the same one.
     Nothing,
 }
 
 impl Delivers {
-    /// Whether it can have samples.
+    /// Returns whether it can have samples.
     #[must_use]
     pub const fn is_samples(&self) -> bool {
         matches!(self, Self::Samples)
     }
 }
 
-/// What was placed by one placement of the session.
+/// The placement of an instrument.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Placed {
-    /// The placement's index in the session; of joined recordings counted on from machine to machine.
+    /// Index of the placement in the session; consecutive over the machines of a joined recording.
     pub placement: u32,
     /// The function where it was placed.
     pub function: String,
-    /// Major number of that function. An instrument's own is another where it stands in another function: where
-    /// a call that was passed on by a jump comes back, or where the instrument names one.
+    /// Major number of that function. It differs from the instrument's own if the instrument is in
+    /// another function: where a tail call returns, or where the instrument names one.
     pub major: u32,
 }
 
-/// The meaning that a recording names; one that a later version has added is read as a plain value, so that
-/// its samples can be looked at.
+/// Deserializes a meaning; one that a later version has added becomes a plain value, so that its
+/// samples can be viewed.
 fn meaning<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Meaning, D::Error> {
     let name = String::deserialize(deserializer)?;
     let name = serde::de::value::StrDeserializer::<serde::de::value::Error>::new(&name);
@@ -223,34 +224,34 @@ fn meaning<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Meaning, D::Err
 }
 
 impl InstrumentInfo {
-    /// Major number of the function whose calls it is about: where it was placed, if that is known, which may be
-    /// another than where it stands.
+    /// Returns the major number of the function whose calls it is about: that of its placement, if
+    /// it is known, which may differ from the function that contains it.
     #[must_use]
     pub fn about(&self) -> Option<u32> {
         let own = InstrumentId::unpack(self.id).map(|id| id.major);
         self.placed.as_ref().map(|placed| placed.major).or(own)
     }
 
-    /// Whether it stands in another function than the one where it was placed: then its samples tell of that
-    /// one's calls, and not how often control comes to where it stands.
+    /// Returns whether it is in another function than its placement: then its samples report that
+    /// function's calls, and not how often control reached its block.
     #[must_use]
     pub fn is_elsewhere(&self) -> bool {
         InstrumentId::unpack(self.id).is_some_and(|id| self.about() != Some(id.major))
     }
 
-    /// Whether its samples, or that there are none, say how often control came to where it stands.
+    /// Returns whether its samples, or their absence, report how often control reached its block.
     #[must_use]
     pub fn tells_of_its_block(&self) -> bool {
         self.delivers.is_samples() && !self.is_elsewhere()
     }
 
-    /// What a person calls all that was placed together with it: `threads-inside of vfs_read`.
+    /// Returns the label of its whole placement: `threads-inside of vfs_read`.
     #[must_use]
     pub fn whole(&self) -> String {
         let Some(placed) = &self.placed else {
             return self.label.clone();
         };
-        // The name of a machine stands before the label.
+        // The name of a machine precedes the label.
         let machine = self.label.split_once(self.instrument.as_str());
         let machine = machine.map_or("", |(machine, _)| machine);
         format!("{machine}{} of {}", self.instrument, placed.function)

@@ -1,4 +1,4 @@
-//! What a recording says of each instrument, read once, in memory that does not grow with it.
+//! Statistics of each instrument of a recording, read once, in memory that does not grow with it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -9,89 +9,90 @@ use crate::level::{self, Average, Held};
 use crate::recording::Recording;
 use crate::{Error, Sample};
 
-/// Values whose percentiles are found by sorting; of more, they are read from a histogram.
+/// Number of values up to which percentiles are found by sorting; above it, they are read from a
+/// histogram.
 const EXACT_VALUES: usize = 1 << 16;
-/// Different values that are counted each; when there are more, the rarest are forgotten.
+/// Number of distinct values that are counted; beyond it, the rarest are dropped.
 const DISTINCT: usize = 4096;
 
-/// Percentiles that a [`Distribution`] has, in percent.
+/// Percentiles of a [`Distribution`], in percent.
 pub const PERCENTS: [f64; 9] = [1.0, 5.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9];
 
-/// Numbers, summed up.
+/// Summary of a set of numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Distribution {
-    /// How many.
+    /// Number of values.
     pub count: u64,
-    /// The least.
+    /// Minimum.
     pub min: u64,
-    /// The mean.
+    /// Arithmetic mean.
     pub mean: f64,
-    /// The standard deviation.
+    /// Standard deviation.
     pub deviation: f64,
-    /// The greatest.
+    /// Maximum.
     pub max: u64,
-    /// The percentiles of [`PERCENTS`].
+    /// Percentiles, as listed in [`PERCENTS`].
     pub percentiles: [u64; 9],
-    /// Whether they are values that occurred; if not, they are up to 1.6 % above.
+    /// The percentiles are values that occurred; otherwise they are at most 1.6 % too great.
     pub exact: bool,
 }
 
-/// What one instrument delivered in a span of time.
+/// Statistics of an instrument over a span of time.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Profile {
     /// The packed identifier.
     pub id: u64,
-    /// What a person reads; the identifier if the recording does not know it.
+    /// Label for people; the identifier if the recording has no label for it.
     pub label: String,
     /// The unit of its values.
     pub unit: String,
-    /// Samples a second over the span.
+    /// Samples per second over the span.
     pub rate: f64,
-    /// Its values.
+    /// Distribution of its values.
     pub values: Distribution,
-    /// The times from one sample to the next over all CPUs, in TSC ticks.
+    /// Times between consecutive samples over all CPUs, in TSC ticks.
     pub gaps: Distribution,
-    /// The values that came most often, and how often, the most frequent first.
+    /// Most frequent values and their counts, in descending order.
     pub top: Vec<(u64, u64)>,
-    /// Whether the counts of `top` are exact; if not, each may be too small by [`Profile::top_error`].
+    /// The counts of `top` are exact; otherwise each may be too small by [`Profile::top_error`].
     pub top_exact: bool,
-    /// By how much a count of `top` may be too small, at most.
+    /// Maximum error of a count of `top`.
     pub top_error: u64,
-    /// Samples by CPU.
+    /// Number of samples by CPU.
     pub cpus: Vec<(u16, u64)>,
-    /// How the values are distributed.
+    /// Distribution of the values in detail.
     #[serde(skip)]
     pub histogram: Histogram,
 }
 
-/// What all instruments delivered.
+/// Statistics of all instruments.
 #[derive(Debug)]
 pub struct Profiles {
-    /// From when up to but without when, in TSC ticks.
+    /// Half-open span in TSC ticks.
     pub span: (u64, u64),
-    /// One for each instrument that delivered something, in the order of the session.
+    /// One for each instrument that delivered samples, in the order of the session.
     pub instruments: Vec<Profile>,
     /// One for each level that was known for a tick of the span, in the order of the session.
     pub levels: Vec<LevelProfile>,
-    /// One for each batch that could not be read.
+    /// An error for each batch that could not be read.
     pub damaged: Vec<Error>,
 }
 
-/// What a level was over a span of time; its samples may be those of several instruments.
+/// Average of a level over a span of time; its samples may come from several instruments.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LevelProfile {
     /// The packed identifier of its first instrument.
     pub id: u64,
-    /// What a person reads: `threads-inside of vfs_read`.
+    /// Label for people: `threads-inside of vfs_read`.
     pub label: String,
     /// The unit of its values.
     pub unit: String,
-    /// What it was.
+    /// Average over the span.
     #[serde(flatten)]
     pub average: Average,
 }
 
-/// Numbers as they come.
+/// Streaming statistics of numbers.
 #[derive(Default)]
 struct Numbers {
     count: u64,
@@ -100,7 +101,7 @@ struct Numbers {
     /// Running mean and sum of squared differences from it (Welford).
     mean: f64,
     squares: f64,
-    /// Every one, as long as there are few.
+    /// All numbers, as long as there are few.
     all: Vec<u64>,
     histogram: Histogram,
 }
@@ -147,8 +148,8 @@ impl Numbers {
     }
 }
 
-/// Counts of single values: exact up to [`DISTINCT`] of them, and then too small by a known amount
-/// (Misra and Gries, 1982).
+/// Counts of distinct values: exact up to [`DISTINCT`] of them, and beyond that too small by a
+/// known amount (Misra and Gries, 1982).
 #[derive(Default)]
 struct Frequent {
     counts: HashMap<u64, u64>,
@@ -161,8 +162,8 @@ impl Frequent {
         if self.counts.len() <= DISTINCT {
             return;
         }
-        // Take as much from each as makes half of them vanish: this happens seldom enough to cost
-        // nothing to speak of.
+        // Subtracts as much from each as makes half of them vanish: this happens seldom enough to
+        // cost next to nothing.
         let mut sorted: Vec<u64> = self.counts.values().copied().collect();
         let middle = sorted.len() / 2;
         let (_, &mut median, _) = sorted.select_nth_unstable(middle);
@@ -201,9 +202,9 @@ impl Gathered {
     }
 }
 
-/// Reads what `recording` holds from `t0` up to but without `t1`, in TSC ticks, or all of it, and
-/// sums it up by instrument, with the `most` frequent values of each. `progress` is told the number
-/// of samples now and then, and says whether to go on.
+/// Reads `recording` from `t0` to `t1` (exclusive), in TSC ticks, or all of it, and summarizes it
+/// by instrument, with the `most` frequent values of each. `progress` receives the number of
+/// samples at intervals, and stops the read by breaking.
 pub fn profiles(
     recording: &Recording,
     span: Option<(u64, u64)>,
@@ -286,7 +287,8 @@ pub fn profiles(
     }
 }
 
-/// The levels, by their first instruments, as they are when a span begins.
+/// Returns accumulators of the levels, by first instrument, with their values at the start of a
+/// span.
 fn begun(
     recording: &Recording,
     t0: u64,

@@ -1,35 +1,35 @@
-//! Numbers about an instrument over a span of time, and events split into bursts.
+//! Statistics of an instrument over a span of time, and events split into bursts.
 
 use crate::histogram::{Histogram, rank};
 use crate::index::Part;
 use crate::metadata::Clock;
 
-/// Values whose percentiles are found by sorting; of more, they are estimated.
+/// Number of values up to which percentiles are found by sorting; above it, they are estimated.
 const EXACT_VALUES: u64 = 1 << 22;
 
-/// What the samples of an instrument say over a span of time.
+/// Statistics of an instrument over a span of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stats {
-    /// Samples.
+    /// Number of samples.
     pub count: u64,
-    /// Samples a second, over the whole span asked for.
+    /// Samples per second over the whole requested span.
     pub rate: f64,
-    /// Least value.
+    /// Minimum of the values.
     pub min: u64,
-    /// Mean of the values.
+    /// Arithmetic mean of the values.
     pub mean: f64,
-    /// Greatest value.
+    /// Maximum of the values.
     pub max: u64,
-    /// The median: half of the values are not above it.
+    /// Median: half of the values do not exceed it.
     pub p50: u64,
-    /// 99 of 100 values are not above it.
+    /// 99th percentile.
     pub p99: u64,
-    /// Whether `p50` and `p99` are values that occurred; if not, they are up to 1.6 % above.
+    /// `p50` and `p99` are values that occurred; otherwise they are at most 1.6 % too great.
     pub exact: bool,
 }
 
-/// The statistics of lane `id` from `t0` up to but without `t1`, or `None` if it has no samples there, or
-/// the index has too many of them to keep each ([`Part::is_coarse`]).
+/// Returns the statistics of lane `id` from `t0` to `t1` (exclusive), or `None` if it has no
+/// samples there, or the index keeps only sums of it ([`Part::is_coarse`]).
 ///
 /// Beyond four million samples the percentiles are taken from a histogram instead of the values.
 #[must_use]
@@ -82,7 +82,7 @@ fn stats_up_to(
     })
 }
 
-/// The value that would be at `rank` if they were sorted.
+/// Returns the value at `rank` in sorted order.
 fn nth(values: &mut [u64], rank: u64) -> u64 {
     match usize::try_from(rank) {
         Ok(rank) if rank < values.len() => *values.select_nth_unstable(rank).1,
@@ -90,19 +90,19 @@ fn nth(values: &mut [u64], rank: u64) -> u64 {
     }
 }
 
-/// Events that followed each other closely.
+/// Events in close succession.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Burst {
-    /// Time of the first, in TSC ticks.
+    /// Time of the first event, in TSC ticks.
     pub first: u64,
-    /// Time of the last, in TSC ticks.
+    /// Time of the last event, in TSC ticks.
     pub last: u64,
-    /// How many.
+    /// Number of events.
     pub count: u64,
 }
 
-/// Splits events into bursts: a new one begins where the time since the event before exceeds `gap`
-/// ticks. `times` must be in order.
+/// Splits events into bursts: a new one begins where the distance from the previous event exceeds
+/// `gap` ticks. `times` must be in order.
 #[must_use]
 pub fn bursts(times: impl IntoIterator<Item = u64>, gap: u64) -> Vec<Burst> {
     let mut bursts: Vec<Burst> = Vec::new();
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn five_groups_of_thirty_two_are_five_bursts() {
-        // What Pulsar does: five rounds of 32 forks, a tick apart, with a sleep of 10,000 between.
+        // Pulsar's pattern: five rounds of 32 forks, a tick apart, with a sleep of 10,000 between.
         let times = (0..5u64).flat_map(|round| (0..32).map(move |n| 7 + round * 10_031 + n));
         let found = bursts(times, 1000);
         assert_eq!(

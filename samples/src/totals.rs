@@ -1,30 +1,31 @@
-//! What instruments have added up where it happened, as a run tells it at its end.
+//! Aggregates that instruments computed in the target, reported at the end of a run.
 
 use serde::{Deserialize, Serialize};
 
-/// What a run has added up. It stands in the footer of its recording.
+/// Aggregates of a run. They are in the footer of its recording.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
-    /// In the order of the session.
+    /// Aggregates in the order of the session.
     pub added_up: Vec<Total>,
-    /// Reads of the kernel's memory that failed and gave 0, in the order of the session: where there was nothing,
-    /// or a process's memory. A side of `&&`, `||` or `?:` that does not count may have been read all the same.
+    /// Reads of the kernel's memory that failed and yielded 0, in the order of the session: of
+    /// unmapped addresses, or of user memory. The unused side of `&&`, `||` or `?:` may have been
+    /// read too.
     #[serde(default)]
     pub failed_reads: Vec<Counted>,
-    /// Values that were to be kept for a thread or a call, and were not, in the order of the session: another one's
-    /// stood where they belong in the table that all share. The variable read 0 then.
+    /// Values of thread and call variables that could not be stored, in the order of the session:
+    /// their entries in the shared table were occupied. The variables then yielded 0.
     #[serde(default)]
     pub no_room: Vec<Counted>,
 }
 
 impl Totals {
-    /// Whether there is nothing to tell.
+    /// Returns whether there is nothing to report.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.added_up.is_empty() && self.failed_reads.is_empty() && self.no_room.is_empty()
     }
 
-    /// Keeps what is told of instruments whose name is wanted.
+    /// Keeps the entries of instruments whose name is `wanted`.
     pub fn retain(&mut self, wanted: impl Fn(&str) -> bool) {
         self.added_up.retain(|one| wanted(&one.instrument));
         self.failed_reads.retain(|one| wanted(&one.instrument));
@@ -32,7 +33,7 @@ impl Totals {
     }
 }
 
-/// What a placement has added up.
+/// An aggregate of a placement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Total {
     /// Index of the placement.
@@ -41,45 +42,46 @@ pub struct Total {
     pub instrument: String,
     /// The aggregate's name, without the `@`.
     pub name: String,
-    /// Unit of what is added up; empty for none.
+    /// Unit of the values; empty for none.
     pub unit: String,
-    /// What it came to.
+    /// Value of the aggregate.
     pub value: Summary,
 }
 
-/// How often something befell an instrument.
+/// Count of an incident of an instrument.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
     /// Index of the placement.
     pub placement: usize,
     /// The instrument.
     pub instrument: String,
-    /// How many times.
+    /// Number of incidents.
     pub count: u64,
 }
 
-/// An aggregate, read.
+/// Value of an aggregate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Summary {
-    /// A number.
+    /// A sum, count, minimum or maximum.
     Number(i128),
-    /// No value has come.
+    /// No value has arrived.
     Nothing,
-    /// A mean.
+    /// An average.
     Mean(f64),
-    /// All buckets.
+    /// All buckets of a histogram.
     Buckets(Vec<Bucket>),
-    /// Values by how often they came, most often first, and how many cannot be told apart.
+    /// Values and their counts in descending order, and the number of values that were not
+    /// distinguished.
     Values(Vec<(i128, u64)>, u64),
 }
 
 /// One bucket of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bucket {
-    /// The smallest value in it; `None` for no bound.
+    /// Minimum, inclusive; `None` if unbounded.
     pub from: Option<i128>,
-    /// The largest value in it; `None` for no bound.
+    /// Maximum, inclusive; `None` if unbounded.
     pub to: Option<i128>,
-    /// How many values.
+    /// Number of values.
     pub count: u64,
 }

@@ -1,4 +1,4 @@
-//! The corpus that `fuzz` begins with, and where what it finds is kept: every file is tried as it tries them.
+//! Regression corpus of the fuzz targets: every file is tried as the fuzzers try it.
 
 #![cfg(feature = "recording")]
 #![allow(
@@ -24,7 +24,7 @@ fn folder(of: &str) -> PathBuf {
     corpus.join(of)
 }
 
-/// Tries every file of a folder, and returns how many there are.
+/// Tries every file of a folder, and returns their number.
 fn replay(of: &str, tried: fn(&[u8])) -> usize {
     let files = fs::read_dir(folder(of)).unwrap();
     let mut paths: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
@@ -48,7 +48,7 @@ fn what_holds_for_any_bytes_holds_for_the_corpus() {
 mod by_hand {
     use super::*;
 
-    /// Small recordings of every kind, as the fuzzer begins with them.
+    /// Writes small recordings of every kind, the initial corpus of the fuzzers.
     #[test]
     #[ignore = "writes the corpus that fuzzing begins with, where GILK_SEEDS says"]
     fn seeds() {

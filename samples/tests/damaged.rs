@@ -1,5 +1,6 @@
-//! A corpus of damaged recordings: cut off, bits flipped, bytes overwritten, lengths blown up.
-//! None may panic, none may make the reader ask for much memory, and what opens must be true.
+//! A corpus of damaged recordings: truncated, bits flipped, bytes overwritten, lengths increased.
+//! None may panic or make the reader allocate much memory, and every sample read must have been
+//! written.
 
 #![cfg(feature = "recording")]
 #![allow(
@@ -23,7 +24,7 @@ use gilk_samples::recording::{
 use gilk_samples::{Batch, Error, Sample};
 use support::peak;
 
-/// A small generator, so that every run sees the same corpus.
+/// A small generator with a fixed seed, so that every run sees the same corpus.
 struct Random(u64);
 
 impl Random {
@@ -81,8 +82,8 @@ fn original(path: &Path, compression: Compression, finish: bool) -> HashSet<Samp
     all
 }
 
-/// Reads everything there is to read. Whatever comes out must have been put in, unless the file
-/// has no checksums any more.
+/// Reads the whole recording. Every sample read must have been written, unless the file has no
+/// checksums any more.
 fn read(path: &Path, truth: Option<&HashSet<Sample>>) {
     let recording = match Recording::open(path) {
         Ok(recording) => recording,
@@ -151,7 +152,7 @@ fn a_damaged_file_is_refused_or_opens_in_part() {
                         .zip(word)
                         .for_each(|(byte, new)| *byte = new);
                 }
-                // A piece of the file is moved over another.
+                // Part of the file is copied over another part.
                 4 => {
                     let (from, len) = (random.below(bytes.len()), random.below(3000));
                     let piece: Vec<u8> = bytes.iter().skip(from).take(len).copied().collect();
@@ -174,8 +175,8 @@ fn a_damaged_file_is_refused_or_opens_in_part() {
             } else {
                 let _ = fs::remove_file(sidecar_path(&victim));
             }
-            // Without its sidecar a recording has no checksums: a flipped bit in a value is a value.
-            // And a sidecar belongs only to the head whose checksum it carries.
+            // Without its sidecar a recording has no checksums: a flipped bit in a value is not
+            // detectable. And a sidecar belongs only to the head whose checksum it contains.
             let checked =
                 with_sidecar && index == *whole_index && bytes.get(..head) == whole.get(..head);
             read(&victim, checked.then_some(&truth));

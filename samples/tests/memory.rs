@@ -1,4 +1,5 @@
-//! What a file can make the reader take: alone in its process, because it looks at that.
+//! Memory that a file can make the reader allocate. The test measures its own process, so it is
+//! alone in it.
 
 #![cfg(feature = "recording")]
 #![allow(
@@ -16,8 +17,8 @@ use gilk_samples::recording::{Compression, MAX_ROWS, Recording, Writer, sidecar_
 use gilk_samples::{Batch, Sample};
 use support::peak;
 
-/// The worst that can be asked of a reader: batches as long as may be, all rows alike, each of
-/// another CPU, so that all of them are in memory when they are merged.
+/// The worst case for a reader: batches of maximum length with identical rows, each of another CPU,
+/// so that all of them are in memory when they are merged.
 #[test]
 fn memory_is_bounded_by_the_size_of_the_file() {
     let dir = tempfile::TempDir::new().unwrap();
@@ -48,7 +49,7 @@ fn memory_is_bounded_by_the_size_of_the_file() {
     assert!(grown <= allowed, "{bytes} bytes took {grown} of memory");
 }
 
-/// A sidecar that was made to deceive: its checksums are right, its numbers of rows are not.
+/// A malicious sidecar: its checksums are right, its numbers of rows are not.
 #[test]
 fn a_sidecar_cannot_ask_for_memory() {
     let dir = tempfile::TempDir::new().unwrap();

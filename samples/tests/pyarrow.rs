@@ -1,4 +1,4 @@
-//! A foreign reader: pyarrow and polars read a recording with nothing of ours.
+//! Recordings read by pyarrow and polars alone.
 
 #![cfg(feature = "recording")]
 #![allow(
@@ -18,7 +18,7 @@ use gilk_samples::recording::{Compression, Loss, LossCause, Mark, MarkKind, Writ
 use gilk_samples::totals::{Summary, Total, Totals};
 use gilk_samples::{Batch, HookType, InstrumentId, Meaning, Sample};
 
-/// Reads the file in three ways and prints `kind id count sum` for each, sorted.
+/// Script that reads the file in three ways and prints `kind id count sum` for each, sorted.
 const READERS: &str = r#"
 import json, sys
 import polars, pyarrow as pa, pyarrow.ipc as ipc
@@ -102,7 +102,7 @@ fn metadata() -> Metadata {
     }
 }
 
-/// Writes a recording and returns what every reader must find: (kind, id) → (count, sum).
+/// Writes a recording and returns the expected result of every reader: (kind, id) → (count, sum).
 fn record(path: &Path, finish: bool) -> BTreeMap<(u8, u64), (u64, u64)> {
     let mut writer = Writer::create(path, &metadata()).unwrap();
     let mut expected: BTreeMap<(u8, u64), (u64, u64)> = BTreeMap::new();
@@ -170,7 +170,7 @@ fn record(path: &Path, finish: bool) -> BTreeMap<(u8, u64), (u64, u64)> {
         });
         writer.finish().unwrap();
     } else {
-        // As after kill -9: no footer, no end of stream.
+        // The state after kill -9: no footer, no end of stream.
         std::mem::forget(writer);
     }
     expected
@@ -218,7 +218,7 @@ fn pyarrow_and_polars_read_what_we_wrote() {
     }
 }
 
-/// A recording of a level that is sampled by two hooks on two CPUs: 1 for 30 ticks, 2 for 60, 0 for 10.
+/// Records a level that is sampled by two hooks on two CPUs: 1 for 30 ticks, 2 for 60, 0 for 10.
 fn level(directory: &Path) -> PathBuf {
     let path = directory.join("level.arrow");
     let mut about = metadata();
@@ -257,7 +257,7 @@ fn the_examples_of_the_readme_run() {
         .split("```python\n")
         .skip(1)
         .filter_map(|rest| Some(rest.split_once("```")?.0))
-        // Those of folders are run with the exports.
+        // The examples of folders run with the exports.
         .filter(|example| example.contains("sys.argv[1]"))
         .collect();
     assert_eq!(

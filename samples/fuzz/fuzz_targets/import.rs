@@ -1,4 +1,4 @@
-//! Whatever the text: it is imported or refused, what is imported opens, and nothing panics.
+//! Fuzz target: any text is imported or refused, an imported recording opens, and nothing panics.
 
 #![no_main]
 

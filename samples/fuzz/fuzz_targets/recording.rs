@@ -1,4 +1,5 @@
-//! Whatever the bytes: a recording opens or is refused, what opens can be read, and nothing panics.
+//! Fuzz target: any bytes open as a recording or are refused, what opens can be read, and nothing
+//! panics.
 
 #![no_main]
 

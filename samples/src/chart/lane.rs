@@ -1,4 +1,4 @@
-//! The samples of a lane, drawn by what they mean.
+//! Drawing of a lane's samples according to their meaning.
 
 use super::svg::Canvas;
 use super::{LaneView, scale};
@@ -6,11 +6,11 @@ use crate::Meaning;
 use crate::index::{Column, Point};
 use crate::stats::bursts;
 
-/// Samples that are drawn one by one; of more, what each column of pixels holds.
+/// Number of samples up to which each is drawn; above it, columns of pixels are.
 const FEW: usize = 1500;
-/// Columns of a lane that has many samples, to a pixel.
+/// Columns per pixel of a lane that has many samples.
 const COLUMNS_A_PIXEL: f64 = 1.0;
-/// Bursts whose sizes are written over them.
+/// Maximum number of bursts that are labelled with their size.
 const MAX_LABELLED_BURSTS: usize = 24;
 
 /// Draws the samples of `view` between `top` and `top + high`.
@@ -21,7 +21,7 @@ pub(super) fn draw(
     high: f64,
     colour: &str,
 ) {
-    // A level may hold all the while.
+    // A level may hold throughout the range without a sample.
     if view.total.count == 0 && view.meaning != Meaning::Level {
         return;
     }
@@ -51,7 +51,7 @@ pub(super) fn draw(
 
 struct Lane<'a> {
     view: &'a LaneView<'a>,
-    /// Every sample, if they are few.
+    /// All samples, if there are few.
     points: Vec<Point>,
     columns: Vec<Column>,
     top: f64,
@@ -60,7 +60,8 @@ struct Lane<'a> {
 }
 
 impl Lane<'_> {
-    /// A tick a sample; where many share a pixel, the more the higher. Over each burst its size.
+    /// Draws a tick per sample; samples that share a pixel make it higher. Each burst is labelled
+    /// with its size.
     fn ticks(&self, canvas: &mut Canvas<'_>) {
         let room = if self.high > 40.0 { 16.0 } else { 2.0 };
         let (base, full) = (self.top + self.high - 3.0, self.high - 3.0 - room);
@@ -91,7 +92,7 @@ impl Lane<'_> {
         if room < 10.0 {
             return;
         }
-        // A burst ends where nothing happened for a dozen pixels.
+        // A burst ends after a dozen pixels without a sample.
         let ticks_a_pixel = (canvas.t1 - canvas.t0) as f64 / canvas.width;
         let found = bursts(
             self.points.iter().map(|point| point.tsc),
@@ -112,7 +113,7 @@ impl Lane<'_> {
         }
     }
 
-    /// A running total: steps over an area, from zero.
+    /// Draws a running total as steps over an area, from zero.
     fn steps(&self, canvas: &mut Canvas<'_>) {
         let greatest = self.view.total.max.max(1) as f64;
         let (base, full) = (self.top + self.high - 3.0, self.high - 10.0);
@@ -139,8 +140,8 @@ impl Lane<'_> {
         self.scale_label(canvas, self.view.total.max, y(self.view.total.max));
     }
 
-    /// Draws a line of steps and the area under it, which ends at `base`. It begins at the first place; from
-    /// the second on its last step stands to the end.
+    /// Draws a line of steps and the area under it down to `base`. The line begins at the first
+    /// position; from the second one its last step extends to the end.
     fn stands(&self, canvas: &mut Canvas<'_>, mut path: String, (start, x): (f64, f64), base: f64) {
         let end = self.end(canvas).max(x);
         path.push_str(&format!("H{end:.2}"));
@@ -151,11 +152,11 @@ impl Lane<'_> {
         ));
     }
 
-    /// A level: steps over an area, from zero; where it changes more than once in a pixel, from the least to
-    /// the greatest there.
+    /// Draws a level as steps over an area, from zero; where it changes more than once in a pixel,
+    /// from the minimum to the maximum there.
     fn level(&self, canvas: &mut Canvas<'_>) {
         let (part, id) = (self.view.part, self.view.id);
-        // A coarse lane does not tell which sample was the last of a pixel.
+        // A coarse lane does not record which sample was the last of a pixel.
         if part.is_coarse(id) {
             return self.points(canvas);
         }
@@ -164,7 +165,7 @@ impl Lane<'_> {
         let (base, full) = (self.top + self.high - 3.0, self.high - 10.0);
         let y = |value: u64| base - full * value as f64 / greatest.max(1) as f64;
         let pixels = self.columns.len().max(1);
-        // Where the line begins, and where it is.
+        // First and current position of the line.
         let mut ends = before.map(|_| (canvas.left, canvas.left));
         let mut path = before.map_or_else(String::new, |value| {
             format!("M{:.2} {base:.2}V{:.2}", canvas.left, y(value))
@@ -188,8 +189,8 @@ impl Lane<'_> {
         self.scale_label(canvas, greatest, y(greatest));
     }
 
-    /// A bar from the start of each measured time to its end; where the bars would be too short to
-    /// be seen as lengths, or too many, their lengths as points.
+    /// Draws a bar from the start of each measured time to its end. Where bars would be too short
+    /// or too many, their lengths are drawn as points.
     fn slices(&self, canvas: &mut Canvas<'_>) {
         let pixel = (canvas.t1 - canvas.t0) as f64 / canvas.width;
         if self.points.is_empty() || (self.view.total.max as f64) < 3.0 * pixel {
@@ -222,8 +223,8 @@ impl Lane<'_> {
         }
     }
 
-    /// A dot a sample between the least and the greatest value; where many share a pixel, a bar from
-    /// their least to their greatest with the mean on it.
+    /// Draws a dot per sample between minimum and maximum; samples that share a pixel become a bar
+    /// from their minimum to their maximum with the mean on it.
     fn points(&self, canvas: &mut Canvas<'_>) {
         let (least, greatest) = (self.view.total.min, self.view.total.max);
         let (base, full) = (self.top + self.high - 6.0, self.high - 12.0);
@@ -276,7 +277,8 @@ impl Lane<'_> {
         }
     }
 
-    /// Where the instrument was taken out, or the last sample if that is later.
+    /// Returns the position at which the instrument was removed, or of the last sample if that is
+    /// later.
     fn end(&self, canvas: &Canvas<'_>) -> f64 {
         let right = canvas.left + canvas.width;
         self.view
@@ -285,7 +287,7 @@ impl Lane<'_> {
             .min(right)
     }
 
-    /// The value that a height stands for, to the right of the lane.
+    /// Labels a height with the value that it represents, to the right of the lane.
     fn scale_label(&self, canvas: &mut Canvas<'_>, value: u64, y: f64) {
         let words = match self.view.meaning {
             Meaning::Block => format!("block {value}"),

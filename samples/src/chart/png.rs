@@ -1,5 +1,5 @@
-//! SVG to PNG, with fonts of our own: no font of the machine is looked at, so that the same
-//! recording gives the same picture everywhere.
+//! SVG to PNG with embedded fonts: no font of the machine is used, so the same recording gives the
+//! same picture everywhere.
 
 use std::sync::{Arc, LazyLock};
 
@@ -8,7 +8,7 @@ use resvg::usvg::{Options, Tree, fontdb::Database};
 
 use crate::{Error, Result};
 
-/// The two typefaces the charts are set in.
+/// The two typefaces of the charts.
 static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
     let mut fonts = Database::new();
     fonts.load_font_data(epaint_default_fonts::UBUNTU_LIGHT.to_vec());
@@ -16,13 +16,13 @@ static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
     Arc::new(fonts)
 });
 
-/// Pixels a side at most: a picture of this size takes a gigabyte.
+/// Maximum side in pixels: a picture of this size takes a gigabyte.
 const MAX_SIDE: f32 = 16_384.0;
 
-/// Renders what [`svg`](super::svg()) wrote, `scale` pixels to each of its units.
+/// Renders the output of [`svg`](super::svg()), `scale` pixels to each of its units.
 ///
 /// # Errors
-/// [`Error::Chart`] if `svg` is none, or the picture would be larger than 16,384 pixels a side.
+/// [`Error::Chart`] if `svg` is not SVG, or the picture would be larger than 16,384 pixels a side.
 pub fn png(svg: &str, scale: f32) -> Result<Vec<u8>> {
     let refuse = |reason: String| Error::Chart { reason };
     let options = Options {

@@ -1,8 +1,9 @@
-//! Numbers, times, names and the axis, as people read them.
+//! Formatting of numbers, times, names and the time axis for people.
 
 use crate::metadata::Clock;
 
-/// Ticks of an axis at [round](round_up) times, at most `most` of them, as seconds.
+/// Returns at most `most` ticks of an axis at [round](round_up) times, in seconds, and their
+/// distance.
 pub(super) fn ticks(from: f64, to: f64, most: usize) -> (Vec<f64>, f64) {
     let rough = (to - from) / most.max(1) as f64;
     if !rough.is_finite() || rough <= 0.0 {
@@ -15,14 +16,14 @@ pub(super) fn ticks(from: f64, to: f64, most: usize) -> (Vec<f64>, f64) {
     (ticks.collect(), step)
 }
 
-/// Minutes, hours and days that are round.
+/// Round numbers of minutes, hours and days, in seconds.
 const ROUND: [f64; 12] = [
     60.0, 120.0, 300.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0, 10_800.0, 21_600.0, 43_200.0, DAY,
 ];
 const DAY: f64 = 86_400.0;
 
-/// The next round length of time, in seconds: of seconds and of days 1, 2, 5, 10, 20, 50 …, and between them
-/// minutes, halves of hours and the like.
+/// Returns the next round duration in seconds: 1, 2, 5, 10, 20, 50 … seconds or days, and in
+/// between round minutes and hours.
 #[must_use]
 pub fn round_up(value: f64) -> f64 {
     if value <= 50.0 * 1.000_001 {
@@ -42,7 +43,7 @@ fn decimal(value: f64) -> f64 {
     lead * power
 }
 
-/// A time on an axis whose ticks are `step` apart: `1.5 s`, `250 ms`, `−20 µs`.
+/// Formats a time on an axis whose ticks are `step` apart: `1.5 s`, `250 ms`, `−20 µs`.
 pub(super) fn axis_time(seconds: f64, step: f64) -> String {
     if step >= 60.0 {
         return long(seconds, 3).replace('-', "−");
@@ -63,7 +64,7 @@ pub(super) fn axis_time(seconds: f64, step: f64) -> String {
     format!("{sign}{text} {unit}")
 }
 
-/// So many whole days, hours, minutes and seconds; of those, at most `parts` from the greatest on.
+/// Formats whole days, hours, minutes and seconds, at most the `parts` greatest of them.
 #[must_use]
 pub fn long(seconds: f64, parts: usize) -> String {
     let units = [(86_400u64, "d"), (3600, "h"), (60, "min"), (1, "s")];
@@ -83,7 +84,7 @@ pub fn long(seconds: f64, parts: usize) -> String {
     format!("{sign}{}", words.join(" "))
 }
 
-/// A length of time as a person reads it: three digits and a unit (`12.3 µs`), or two units (`2 min 5 s`).
+/// Formats a duration: three digits and a unit (`12.3 µs`), or two units (`2 min 5 s`).
 #[must_use]
 pub fn duration(seconds: f64) -> String {
     if seconds.abs() >= 120.0 {
@@ -98,7 +99,7 @@ pub fn duration(seconds: f64) -> String {
     format!("{} {unit}", three_digits(value))
 }
 
-/// A value in its unit, short: `1.23 M hits`, `12.3 µs` for ticks, hexadecimal for a pointer.
+/// Formats a value with its unit: `1.23 M hits`, `12.3 µs` for ticks, hexadecimal for a pointer.
 #[must_use]
 pub fn value(value: u64, unit: &str, clock: &Clock) -> String {
     match unit {
@@ -110,7 +111,7 @@ pub fn value(value: u64, unit: &str, clock: &Clock) -> String {
     }
 }
 
-/// A mean in its unit, short: `1.23 threads`.
+/// Formats a mean with its unit: `1.23 threads`.
 #[must_use]
 pub fn mean(mean: f64, unit: &str, clock: &Clock) -> String {
     match unit {
@@ -119,13 +120,13 @@ pub fn mean(mean: f64, unit: &str, clock: &Clock) -> String {
     }
 }
 
-/// Samples a second: `16.0/s`.
+/// Formats samples per second: `16.0/s`.
 #[must_use]
 pub fn rate(rate: f64) -> String {
     format!("{}/s", short(rate))
 }
 
-/// Three digits and a letter for the thousands: `1.23 M`.
+/// Formats three digits and a letter for the thousands: `1.23 M`.
 #[must_use]
 pub fn short(value: f64) -> String {
     match value.abs() {
@@ -145,7 +146,7 @@ fn three_digits(value: f64) -> String {
     }
 }
 
-/// A number with thin spaces between its thousands, as the eye counts them.
+/// Formats a number with thin spaces between its thousands.
 #[must_use]
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
@@ -159,7 +160,7 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// A date and time of day in UTC: `2026-11-21 07:41 UTC`; empty if the clock was never set.
+/// Formats date and time of day in UTC, `2026-11-21 07:41 UTC`; empty if the clock was never set.
 pub(super) fn date(unix_ns: u64) -> String {
     if unix_ns == 0 {
         return String::new();
@@ -188,7 +189,8 @@ pub(super) fn date(unix_ns: u64) -> String {
     )
 }
 
-/// At most `most` characters, with an ellipsis in the middle: both ends of a symbol say something.
+/// Shortens text to at most `most` characters with an ellipsis in the middle: both ends of a symbol
+/// are informative.
 #[must_use]
 pub fn shortened(text: &str, most: usize) -> String {
     let count = text.chars().count();

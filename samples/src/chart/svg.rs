@@ -1,4 +1,4 @@
-//! The picture as SVG text: heading, lanes, strip of losses, axis.
+//! The timeline as SVG text: heading, lanes, strip of losses, axis.
 
 use std::fmt::Write as _;
 
@@ -12,13 +12,13 @@ use crate::recording::MarkKind;
 const LABELS: f64 = 300.0;
 /// Margin at the right, where the lanes' values are written.
 const RIGHT: f64 = 122.0;
-/// The same where no lane has values to write.
+/// Right margin where no lane has values.
 const NARROW_RIGHT: f64 = 30.0;
 /// Height of the heading.
 const HEADING: f64 = 74.0;
 /// Height of the strip of losses.
 const LOSSES: f64 = 44.0;
-/// Height of the axis and what stands below.
+/// Height of the axis and of the lines below it.
 const AXIS: f64 = 50.0;
 /// White above and below a lane.
 const INSET: f64 = 4.0;
@@ -27,12 +27,12 @@ const INK: &str = "#1f2933";
 const QUIET: &str = "#667482";
 const GRID: &str = "#e6eaee";
 const LOST: &str = "#c8102e";
-/// Colours of lanes: told apart by most eyes, dark enough on white (after Okabe and Ito).
+/// Colours of lanes that most eyes can distinguish, dark enough on white (after Okabe and Ito).
 const COLOURS: [&str; 8] = [
     "#0b6bb3", "#c4561a", "#12876b", "#a23b8f", "#8a6a00", "#5a4fcf", "#0d8ba3", "#b3364a",
 ];
 
-/// Text that is being written, and the scale from time to pixels.
+/// SVG text under construction, and the scale from time to pixels.
 pub(super) struct Canvas<'a> {
     pub(super) chart: &'a Chart<'a>,
     pub(super) out: String,
@@ -43,7 +43,7 @@ pub(super) struct Canvas<'a> {
     pub(super) width: f64,
 }
 
-/// The chart as the text of an SVG file.
+/// Writes the chart as SVG.
 #[must_use]
 pub fn svg(chart: &Chart<'_>) -> String {
     let (t0, t1) = chart.span();
@@ -107,7 +107,7 @@ impl Canvas<'_> {
         let _ = self.out.write_fmt(arguments);
     }
 
-    /// Where a time is, in pixels.
+    /// Returns the position of a time in pixels.
     pub(super) fn x(&self, tsc: u64) -> f64 {
         let share = (tsc as f64 - self.t0 as f64) / (self.t1 - self.t0) as f64;
         // A difference of floats loses the low bits of a late TSC; a difference of integers does not.
@@ -117,7 +117,7 @@ impl Canvas<'_> {
         self.left + exact.unwrap_or(share) * self.width
     }
 
-    /// Where a number of seconds from the start is, in pixels, inside the lanes.
+    /// Returns the position in pixels, clamped to the lanes, of a number of seconds from the start.
     pub(super) fn x_of_seconds(&self, seconds: f64) -> f64 {
         let clock = self.chart.clock();
         let (from, to) = (clock.seconds(self.t0), clock.seconds(self.t1));
@@ -136,7 +136,7 @@ impl Canvas<'_> {
         ));
     }
 
-    /// Text in the typeface of code, cut in the middle to fit `width` pixels.
+    /// Writes text in the typeface of code, cut in the middle to fit `width` pixels.
     fn code(&mut self, x: f64, y: f64, size: f64, fill: &str, text: &str, width: f64) {
         // Every glyph of Hack is 0.602 of its size wide.
         let text = shortened(text, (width / (size * 0.602)) as usize);
@@ -205,7 +205,7 @@ impl Canvas<'_> {
         self.text(24.0, 54.0, 12.0, QUIET, "start", &parts.join("  ·  "));
     }
 
-    /// The axis under the lanes, and its lines behind their samples.
+    /// Draws the axis under the lanes, and its lines across them.
     fn axis(&mut self, top: f64, bottom: f64) {
         let clock = *self.chart.clock();
         let (from, to) = (clock.seconds(self.t0), clock.seconds(self.t1));
@@ -247,7 +247,7 @@ impl Canvas<'_> {
         );
     }
 
-    /// One lane: label, launch to splash, samples.
+    /// Draws a lane: label, launch to splash, samples.
     fn lane(&mut self, view: &LaneView<'_>, top: f64, tall: f64, colour: &str) {
         let (left, right) = (self.left, self.left + self.width);
         let chart = self.chart;
@@ -284,7 +284,7 @@ impl Canvas<'_> {
             );
             self.text(38.0, top + 32.0, 10.5, colour, "start", &count);
         }
-        // From launch to splash the lane is tinted: no sample may lie outside.
+        // The lane is tinted from launch to splash: no sample may be outside.
         let (from, to) = view.times.map_or((left, right), |(launch, splash)| {
             (self.x_of_seconds(launch), self.x_of_seconds(splash))
         });
@@ -313,7 +313,7 @@ impl Canvas<'_> {
         }
     }
 
-    /// The strip of losses.
+    /// Draws the strip of losses.
     fn losses(&mut self, words: &str, top: f64) {
         let right = self.left + self.width;
         self.line((24.0, top), (right, top), format_args!("stroke=\"{GRID}\""));
@@ -354,7 +354,7 @@ impl Canvas<'_> {
         }
     }
 
-    /// The user's marks, across all lanes.
+    /// Draws the user's marks across all lanes.
     fn users_marks(&mut self, top: f64, bottom: f64) {
         let (chart, span) = (self.chart, self.t0..self.t1);
         let marks = chart
@@ -373,7 +373,7 @@ impl Canvas<'_> {
     }
 }
 
-/// Text as it must stand between tags; characters that XML forbids are left out.
+/// Escapes text for use between tags; characters that XML forbids are left out.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars().filter(|c| !c.is_control()) {

@@ -10,14 +10,14 @@ use crate::{Meaning, level};
 /// Eighths of a character's height.
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Characters that a lane has at least before numbers beside it are left out.
+/// Minimum width of a lane in characters; below it the numbers to its right are omitted.
 const LEAST_LANE: usize = 36;
 
-/// The chart for a terminal of `columns` characters a line, 60 at least.
+/// Draws the chart for a terminal of `columns` characters per line, at least 60.
 ///
-/// Behind each lane: how many samples, how many a second, and of measured values the median and the
-/// 99th percentile. Events show how many fall on each character, totals and values how great they are there. A dot
-/// is a time at which the instrument was not in place.
+/// To the right of each lane: the number of samples, their rate, and for measured values the median
+/// and the 99th percentile. A character shows the number of events, or the value of totals and
+/// other values. A dot is a time at which the instrument was not in place.
 #[must_use]
 pub fn terminal(chart: &Chart<'_>, columns: usize) -> String {
     let columns = columns.max(60);
@@ -45,7 +45,7 @@ pub fn terminal(chart: &Chart<'_>, columns: usize) -> String {
     let (count_width, rate_width) = (widest(&counts), widest(&rates));
     let label_width = widest(&labels).min(columns * 2 / 5);
     let room = columns.saturating_sub(label_width + count_width + rate_width + 8);
-    // A lane says more than a number: where both have no room, the number goes.
+    // A lane is more informative than a number: if both do not fit, the number is omitted.
     let value_width = Some(widest(&values) + 2)
         .filter(|width| room >= width + LEAST_LANE)
         .unwrap_or_default();
@@ -76,12 +76,12 @@ pub fn terminal(chart: &Chart<'_>, columns: usize) -> String {
     out
 }
 
-/// The median and the 99th percentile of what a lane measures.
+/// Returns the median and the 99th percentile of a lane's values.
 fn middle(chart: &Chart<'_>, lane: &LaneView<'_>) -> String {
     if lane.meaning == Meaning::Level {
         return on_average(chart, lane);
     }
-    // Neither pointers nor numbers of threads have a middle.
+    // A median of pointers or of thread numbers is meaningless.
     if !matches!(lane.meaning, Meaning::Duration | Meaning::Value)
         || lane.total.max >= 1 << 46
         || lane.unit == threads::UNIT
@@ -96,7 +96,7 @@ fn middle(chart: &Chart<'_>, lane: &LaneView<'_>) -> String {
     format!("{}, 99 % {}", words(of.p50), words(of.p99))
 }
 
-/// What a level is over time.
+/// Returns the average of a level over time.
 fn on_average(chart: &Chart<'_>, lane: &LaneView<'_>) -> String {
     let mut known = chart.metadata.instruments.iter();
     let average = known
@@ -108,7 +108,7 @@ fn on_average(chart: &Chart<'_>, lane: &LaneView<'_>) -> String {
     })
 }
 
-/// One lane.
+/// Draws one lane.
 fn row(chart: &Chart<'_>, lane: &LaneView<'_>, width: usize) -> String {
     let (t0, t1) = chart.span();
     let columns = lane.part.query(lane.id, t0, t1, width);
@@ -127,7 +127,7 @@ fn row(chart: &Chart<'_>, lane: &LaneView<'_>, width: usize) -> String {
         clock.seconds(t0),
         (clock.seconds(t1) - clock.seconds(t0)) / width as f64,
     );
-    // What a level is behind a character.
+    // Level at the end of a character.
     let held = |number: usize| {
         let held = lane.held_behind((t0, t1), (number, width));
         held.map_or(0.0, |held| held as f64)
@@ -167,7 +167,7 @@ fn row(chart: &Chart<'_>, lane: &LaneView<'_>, width: usize) -> String {
         }
         match total {
             _ if outside => '·',
-            // A total stays what it is until the next sample says otherwise, and so does a level.
+            // A total or a level keeps its value until the next sample.
             Some(total) if matches!(lane.meaning, Meaning::Count | Meaning::Level) => level(total),
             _ => ' ',
         }
@@ -175,7 +175,7 @@ fn row(chart: &Chart<'_>, lane: &LaneView<'_>, width: usize) -> String {
     characters.collect()
 }
 
-/// Both ends of the axis, and its middle if there is room.
+/// Draws both ends of the axis, and its middle if it fits.
 fn axis(chart: &Chart<'_>, label_width: usize, width: usize) -> String {
     let (t0, t1) = chart.span();
     let (from, to) = (chart.clock().seconds(t0), chart.clock().seconds(t1));

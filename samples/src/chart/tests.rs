@@ -33,7 +33,7 @@ fn instrument(
     }
 }
 
-/// A recording of everything that can be drawn: Pulsar's five rounds of 32 forks, and more.
+/// Returns a recording of everything that can be drawn: Pulsar's five rounds of 32 forks, and more.
 fn demonstration() -> (Metadata, Index) {
     let instruments = vec![
         instrument(
@@ -326,13 +326,13 @@ fn the_terminal_shows_five_groups() {
         "{row}"
     );
     assert!(lines[0].ends_with("160    16/s"), "{}", lines[0]);
-    // Behind its splash the second lane has no sample.
+    // After its splash the second lane has no sample.
     let row = lines[1].split('│').nth(1).unwrap();
     assert!(row.ends_with("····"), "{row}");
     assert!(text.contains("lost: 1,234 (ring full)"));
     let of_cpu = "lost on CPU 0: 1,234 (ring full), 5 (timer stop without a start)";
     assert_eq!(lines.last(), Some(&of_cpu));
-    // Where there is room, numbers stand beside the lanes.
+    // A wide terminal shows numbers to the right of the lanes.
     let wide = terminal(&chart, 160);
     let line = wide.lines().nth(3).unwrap();
     assert!(line.ends_with("1.55 ms, 99 % 2.39 ms"), "{line}");
@@ -389,7 +389,7 @@ fn lanes_are_told_apart_by_cpu_and_by_thread() {
         value: thread,
         tsc: tsc(millisecond),
     };
-    // CPU 0 runs thread 40, then 41; of CPU 1 it is told at the middle that it runs 40.
+    // CPU 0 runs thread 40, then 41; CPU 1 reports thread 40 in the middle.
     for (cpu, first, second) in [(0, Some(40), 41), (1, None, 40)] {
         let samples = first.map(|thread| told(thread, 0)).into_iter();
         let samples = samples.chain((0..500).map(hit)).chain([told(second, 500)]);
@@ -451,7 +451,7 @@ fn lanes_are_told_apart_by_cpu_and_by_thread() {
             total.to_owned(),
         ]
     );
-    // The lane of a thread has its times only, and the picture says whose it is too.
+    // A thread's lane has its own times only, and the picture names the thread.
     let mut chart = Chart::new(&metadata, &index);
     chart.by = Some(By::Thread);
     chart.range = Some((tsc(0), tsc(500)));
@@ -507,7 +507,7 @@ fn a_level_is_steps_in_one_lane_and_has_an_average() {
     chart.range = Some((0, 10_000));
     let text = terminal(&chart, 120);
     assert_eq!(text.lines().count(), 2, "a lane and the axis:\n{text}");
-    // 4 for 2 s and 1 for 6 s, of 9 s that it is known for.
+    // 4 for 2 s and 1 for 6 s, of 9 s in which it is known.
     assert!(text.starts_with("inside of vfs_read"), "{text}");
     assert!(text.contains("1.56 threads on average"), "{text}");
     let lane = text.split('│').nth(1).unwrap();
@@ -518,7 +518,7 @@ fn a_level_is_steps_in_one_lane_and_has_an_average() {
     let picture = svg(&chart);
     assert_eq!(picture.matches("fill-opacity=\"0.18\"").count(), 1);
     assert!(picture.contains("of vfs_read"));
-    // The levels of a part that begins between two samples hold from its start on.
+    // The levels of a range that begins between two samples hold from its start.
     chart.range = Some((4000, 8000));
     assert!(svg(&chart).contains("fill-opacity=\"0.18\""));
     assert!(terminal(&chart, 120).contains("1 threads on average"));

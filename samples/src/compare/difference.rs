@@ -1,27 +1,27 @@
-//! Whether two series differ, and by how much.
+//! Test of two series for a difference, and its size.
 //!
 //! The test is that of Mann and Whitney (1947), with its estimate of the shift (Hodges and Lehmann,
-//! 1963): it asks nothing of the distributions and does not mind outliers. It takes its numbers for
-//! independent, which a kernel's are not: what happens now is like what happened just before. So the
-//! series are not samples but slices of time, and the variance grows by what is left of likeness
-//! between neighbouring slices: `(1 + r) / (1 - r)`, as for a first-order autoregression.
+//! 1963): it assumes nothing about the distributions and tolerates outliers. It assumes independent
+//! numbers, which a kernel's are not: consecutive samples are alike. So the series are slices of
+//! time instead of samples, and the variance grows with the remaining correlation `r` of
+//! neighbouring slices by `(1 + r) / (1 - r)`, as for a first-order autoregression.
 
-/// Slices on either side below which nothing is said.
+/// Minimum number of slices on either side for a test.
 pub(super) const FEWEST: usize = 8;
-/// Two-sided 95 % of a normal distribution.
+/// Two-sided 95 % quantile of a normal distribution.
 const Z95: f64 = 1.959_963_985;
 
-/// What a test says.
+/// Result of a test.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shift {
-    /// By how much `b` is above `a`: the median of all differences.
+    /// Shift from `a` to `b`: the median of all differences.
     pub(super) by: f64,
-    /// Where that lies with 95 % confidence.
+    /// Confidence interval of `by`, at 95 %.
     pub(super) low: f64,
     pub(super) high: f64,
-    /// The chance of a difference at least as great if there were none.
+    /// Probability of a difference at least as great if there were none.
     pub(super) p: f64,
-    /// The likeness of neighbours, 0 to 1.
+    /// Correlation of neighbours, 0 to 1.
     pub(super) correlation: f64,
 }
 
@@ -51,7 +51,7 @@ pub(super) fn shift(a: &[f64], b: &[f64]) -> Option<Shift> {
     };
     let half = Z95 * variance.sqrt();
     let by = (at((last / 2) as f64) + at(last.div_ceil(2) as f64)) / 2.0;
-    // A half is taken off because U goes by steps (continuity).
+    // Continuity correction: U takes integer values.
     let distance = ((u - n * m / 2.0).abs() - 0.5).max(0.0);
     let p = if variance > 0.0 {
         erfc(distance / variance.sqrt() / std::f64::consts::SQRT_2)
@@ -67,8 +67,8 @@ pub(super) fn shift(a: &[f64], b: &[f64]) -> Option<Shift> {
     })
 }
 
-/// The ranks of all numbers, those of `a` first, equal ones at their mean; and the sum of `t³ - t`
-/// over the ties.
+/// Returns the ranks of all numbers, those of `a` first, ties at their mean, and the sum of `t³ -
+/// t` over the ties.
 fn ranks(a: &[f64], b: &[f64]) -> (Vec<f64>, f64) {
     let mut sorted: Vec<(f64, usize)> = a.iter().chain(b).copied().zip(0..).collect();
     sorted.sort_unstable_by(|x, y| x.0.total_cmp(&y.0));
@@ -88,7 +88,7 @@ fn ranks(a: &[f64], b: &[f64]) -> (Vec<f64>, f64) {
     (ranks, ties)
 }
 
-/// How like a number is to the one before it, without the bias of short series.
+/// Returns the correlation of each number with its predecessor, without the bias of short series.
 fn correlation(series: &[f64]) -> f64 {
     let n = series.len() as f64;
     let mean = series.iter().sum::<f64>() / n;
@@ -103,8 +103,8 @@ fn correlation(series: &[f64]) -> f64 {
     found + (1.0 + 3.0 * found) / n
 }
 
-/// The complementary error function, to 1.2e-7 of its value (Chebyshev fit; Press et al., Numerical
-/// Recipes, 6.2).
+/// Returns the complementary error function, to 1.2e-7 of its value (Chebyshev fit; Press et al.,
+/// Numerical Recipes, 6.2).
 fn erfc(x: f64) -> f64 {
     let t = 1.0 / (1.0 + 0.5 * x.abs());
     let fit = [
@@ -124,8 +124,8 @@ fn erfc(x: f64) -> f64 {
     if x >= 0.0 { tail } else { 2.0 - tail }
 }
 
-/// Adjusts chances for having looked so often: with 100 tests, five of 100 are below 0.05 for no
-/// reason. Holm's way (1979): the chance that any that is called a difference is none stays as said.
+/// Adjusts probabilities for multiple tests: of 100 tests, five are below 0.05 by chance. By Holm's
+/// procedure (1979) the probability that any reported difference is false stays as stated.
 pub(super) fn adjusted(chances: &[f64]) -> Vec<f64> {
     let mut sorted: Vec<(f64, usize)> = chances.iter().copied().zip(0..).collect();
     sorted.sort_unstable_by(|x, y| x.0.total_cmp(&y.0));
@@ -148,7 +148,7 @@ mod tests {
     struct Random(u64);
 
     impl Random {
-        /// Uniform in 0 to 1.
+        /// Returns a number uniform in 0 to 1.
         fn next(&mut self) -> f64 {
             self.0 ^= self.0 << 13;
             self.0 ^= self.0 >> 7;
@@ -156,7 +156,7 @@ mod tests {
             (self.0 >> 11) as f64 / (1u64 << 53) as f64
         }
 
-        /// A series whose neighbours are alike by `r`, of skewed numbers, as times are.
+        /// Returns a series whose neighbours correlate by `r`, of skewed numbers, as durations are.
         fn series(&mut self, n: usize, r: f64) -> Vec<f64> {
             let mut now = 0.0;
             let mut next = || {
@@ -171,7 +171,7 @@ mod tests {
         }
     }
 
-    /// How often two series of one process are said to differ at 5 %.
+    /// Returns how often two series of one process are reported as different at 5 %.
     fn false_alarms(n: usize, r: f64) -> f64 {
         let mut random = Random(0x1234_5678_9abc_def1);
         let rounds = 2000;
@@ -217,7 +217,7 @@ mod tests {
         // erfc(1.96 / √2) is 0.05.
         assert!((erfc(1.959_963_985 / std::f64::consts::SQRT_2) - 0.05).abs() < 1e-7);
         assert!((erfc(0.0) - 1.0).abs() < 1e-6 && (erfc(-3.0) - 1.999_977_91).abs() < 1e-6);
-        // U of 1..=8 and 9..=16 is as great as can be: 64.
+        // U of 1..=8 and 9..=16 is maximal: 64.
         let (a, b): (Vec<f64>, Vec<f64>) = (
             (1..=8).map(f64::from).collect(),
             (9..=16).map(f64::from).collect(),

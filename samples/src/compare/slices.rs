@@ -1,4 +1,4 @@
-//! A span of time in slices, and what each instrument delivered in each.
+//! A span of time cut into slices, and the samples of each instrument in each slice.
 
 use std::collections::HashMap;
 
@@ -7,22 +7,22 @@ use crate::metadata::{Clock, InstrumentInfo};
 use crate::recording::Recording;
 use crate::{Error, Meaning};
 
-/// Slices of a span.
+/// Number of slices of a span.
 pub(super) const SLICES: usize = 40;
-/// Values of a slice that its median is taken from, picked by chance if there are more.
+/// Size of the reservoir from which a slice's median is computed.
 const PICKED: usize = 1023;
-/// Greater values are no quantities that a double could hold, but addresses.
+/// Values from here on are taken for addresses: a double does not hold them exactly.
 const QUANTITY: u64 = 1 << 53;
 
-/// What an instrument delivered.
+/// Samples of an instrument, by slice.
 pub(super) struct Sliced {
-    /// Seconds of the span, while the instrument was in place.
+    /// Seconds of the span in which the instrument was in place.
     pub(super) seconds: f64,
-    /// Samples, or hits if it counts.
+    /// Number of samples, or of hits if it counts.
     pub(super) count: u64,
-    /// Samples or hits a second in each slice.
+    /// Samples or hits per second in each slice.
     pub(super) rates: Vec<f64>,
-    /// The median of the values of each slice that has some; times in nanoseconds.
+    /// Median of the values of each non-empty slice; times in nanoseconds.
     pub(super) medians: Vec<f64>,
     /// All values; times in nanoseconds.
     pub(super) values: Histogram,
@@ -36,22 +36,22 @@ struct Slice {
 struct Gathered {
     slices: Vec<Slice>,
     values: Histogram,
-    /// Of a running total: when it was what.
+    /// Times and values of a running total.
     totals: Vec<(u64, u64)>,
     from: u64,
     to: u64,
     meaning: Meaning,
 }
 
-/// The part of `span` in which an instrument was in place.
+/// Returns the part of `span` in which an instrument was in place.
 fn in_place(instrument: &InstrumentInfo, clock: &Clock, span: (u64, u64)) -> (u64, u64) {
-    // What was imported is in place since ever.
+    // An imported instrument has been in place forever.
     let launch = if instrument.launch > -1e6 {
         clock.tsc(instrument.launch).max(span.0)
     } else {
         span.0
     };
-    // A session may run until it is stopped: its splash is then beyond all time.
+    // The splash of a session that runs until it is stopped is infinite.
     let splash = if instrument.splash.is_finite() && instrument.splash < 1e6 {
         clock.tsc(instrument.splash).min(span.1)
     } else {
@@ -68,7 +68,7 @@ pub(super) fn slice(
     let metadata = recording.metadata();
     let clock = &metadata.clock;
     let mut by_id: HashMap<u64, Gathered> = HashMap::new();
-    // What delivers no samples has none to compare.
+    // Instruments that deliver no samples have none to compare.
     let sampling = || {
         let all = metadata.instruments.iter();
         all.filter(|instrument| instrument.delivers.is_samples())
@@ -136,7 +136,7 @@ impl Gathered {
         if slice.picked.len() < PICKED {
             slice.picked.push(value);
         } else if let Some(place) = slice.picked.get_mut((dice % slice.count) as usize) {
-            // Every value so far is among those picked with the same chance (Vitter's R).
+            // Reservoir sampling: each value has the same probability of being kept (Vitter's R).
             *place = value;
         }
     }
@@ -182,7 +182,7 @@ impl Gathered {
     }
 }
 
-/// What a running total was at a time, on a straight line between what is known.
+/// Interpolates a running total linearly at a time.
 fn total_at(totals: &[(u64, u64)], tsc: u64) -> f64 {
     let after = totals.partition_point(|&(at, _)| at <= tsc);
     let before = after.checked_sub(1).and_then(|before| totals.get(before));

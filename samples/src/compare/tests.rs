@@ -18,9 +18,9 @@ impl Random {
     }
 }
 
-/// Ten seconds of three instruments: how long a call takes, in a kernel that has busy and calm spells;
-/// a word; and a total. `slower` is added to every time, in nanoseconds; `often` is how many calls there
-/// are for each hundred of the first.
+/// Records ten seconds of three instruments: the duration of a call, in a kernel that has busy and
+/// calm periods; a word; and a total. `slower` is added to every duration, in nanoseconds; `often`
+/// is the number of calls for each hundred of the first.
 fn record(dir: &TempDir, seed: u64, slower: u64, often: u64) -> Recording {
     let instrument = |id: u64, label: &str, meaning| InstrumentInfo {
         id,
@@ -118,7 +118,7 @@ fn a_slower_call_and_a_rarer_one_are_found() {
     );
     assert!((0.08..0.16).contains(&value.share().unwrap()), "{value:?}");
     assert!(latency.superiority.unwrap() > 0.75);
-    // Rates fell by a tenth, of events and of hits alike.
+    // Rates fell by a tenth, both of events and of hits.
     for rate in [latency.rate.unwrap(), of(&compared, "hits").rate.unwrap()] {
         assert!(
             rate.differs() && (-0.12..-0.08).contains(&rate.share().unwrap()),
@@ -147,7 +147,7 @@ fn spans_of_one_recording_are_compared_too() {
     let latency = of(&compared, "latency");
     assert!((latency.a.seconds - 5.0).abs() < 1e-6 && (latency.b.seconds - 5.0).abs() < 1e-6);
     assert!(latency.rate.is_some() && latency.a.count + latency.b.count > 9_900);
-    // A span of which the instrument has seen nothing.
+    // A span in which the instrument has no samples.
     let compared = compare(side(1 << 40, half), side(1 << 30, 1 << 31));
     assert!(compared.instruments.is_empty() && compared.only_a.len() == 4);
 }

@@ -1,9 +1,9 @@
-//! Stacks of call traces: what called what, and how long it took.
+//! Stacks of call traces: callers, callees and the time in each.
 //!
-//! `call-trace` samples a function's entries and returns, with the thread
-//! (doubled, and 1 more at an entry). Played back, they are the stack of each thread at each time; time
-//! that passes belongs to the function on top. A call that was left without a return (a long jump, a
-//! sample that was lost) ends with the next return of one that called it.
+//! `call-trace` samples a function's entries and returns, with the thread (the number doubled, plus
+//! 1 at an entry). Replayed, the samples give the stack of each thread at each time; elapsed time
+//! belongs to the function on top. A call without a return (a long jump, a lost sample) ends at the
+//! next return of one of its callers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -13,47 +13,47 @@ use super::items::Item;
 use crate::Sample;
 use crate::metadata::{Clock, Metadata};
 
-/// What a call trace's instrument is called.
+/// Name of the instrument.
 const INSTRUMENT: &str = "call-trace";
-/// Calls within calls that are followed; the kernel's stacks hold far fewer.
+/// Maximum depth of a stack; the kernel's stacks are far shallower.
 const DEEPEST: usize = 1024;
-/// Different stacks that are told apart; of more, the callers have the time.
+/// Maximum number of distinct stacks; the time of further ones is attributed to their callers.
 const MOST: usize = 1 << 20;
 
-/// What a value of a call trace says: the thread, and whether the function was entered, not left.
+/// Decodes a value of a call trace: the thread, and whether the function was entered, not left.
 #[must_use]
 const fn entered(value: u64) -> (u64, bool) {
     (value >> 1, value & 1 == 1)
 }
 
-/// The identifiers of a session's call traces, and the major number of the function that each is about: where a
-/// call that was passed on by a jump comes back is another one.
+/// Returns the identifiers of a session's call traces, each with the major number of the traced
+/// function, which differs from its own where a tail call returns.
 pub(super) fn traces(metadata: &Metadata) -> impl Iterator<Item = (u64, u32)> {
     let instruments = metadata.instruments.iter();
     let traces = instruments.filter(|one| one.instrument == INSTRUMENT);
     traces.filter_map(|one| Some((one.id, one.about()?)))
 }
 
-/// A function, called by those before it.
+/// A function in a stack, with its callees.
 #[derive(Debug, Default)]
 pub(super) struct Call {
     pub(super) major: u32,
     parent: usize,
-    /// By major number.
+    /// Callees by major number.
     pub(super) calls: BTreeMap<u32, usize>,
-    /// Time in itself, in TSC ticks.
+    /// Time in the function itself, in TSC ticks.
     pub(super) own: u64,
     pub(super) count: u64,
 }
 
-/// A thread as it was last seen.
+/// Current stack of a thread.
 #[derive(Debug, Default)]
 struct Thread {
     stack: Vec<usize>,
     last: u64,
 }
 
-/// Every stack there was, as a tree; the first is the root, which nobody called.
+/// All stacks as a tree; the first entry is the root.
 #[derive(Debug)]
 pub(super) struct Calls {
     pub(super) all: Vec<Call>,
@@ -70,7 +70,7 @@ impl Calls {
             all: vec![Call::default()],
             threads: HashMap::new(),
             traces,
-            // What stands between functions and before the weight may not be in a name.
+            // Separators of the folded format may not occur in a name.
             names: functions
                 .map(|one| (one.major, one.name.replace([';', ' ', '\n'], "_")))
                 .collect(),
@@ -82,7 +82,7 @@ impl Calls {
             return;
         };
         let (number, is_entry) = entered(sample.value);
-        // Each CPU has an idle thread, and all of them are number 0.
+        // Each CPU has an idle thread, all with number 0.
         let idle = number == 0;
         let key = (idle, if idle { u64::from(cpu) } else { number });
         let thread = self.threads.entry(key).or_default();
@@ -100,22 +100,22 @@ impl Calls {
             return;
         }
         let is_it = |at: &usize| self.all.get(*at).is_some_and(|call| call.major == major);
-        // One that began before anybody looked has no entry.
+        // A call that began before the recording has no entry.
         if let Some(from) = thread.stack.iter().rposition(is_it) {
             thread.stack.truncate(from);
         }
     }
 
-    /// The name of a function.
+    /// Returns the name of a function.
     pub(super) fn name(&self, major: u32) -> String {
         let known = self.names.get(&major).cloned();
         known.unwrap_or_else(|| format!("function_{major}"))
     }
 
-    /// Time in a call and all that it called, in TSC ticks, in the order of `all`.
+    /// Returns the inclusive time of each call in TSC ticks, in the order of `all`.
     pub(super) fn totals(&self) -> Vec<u64> {
         let mut totals: Vec<u64> = self.all.iter().map(|call| call.own).collect();
-        // Who calls stands before what it calls.
+        // A caller precedes its callees.
         for at in (1..self.all.len()).rev() {
             let (Some(call), Some(&total)) = (self.all.get(at), totals.get(at)) else {
                 continue;
@@ -127,7 +127,7 @@ impl Calls {
     }
 }
 
-/// The call of `major` by the one at `by`.
+/// Returns the node of a call of `major` by the node `by`, which is inserted if it is new.
 fn enter(all: &mut Vec<Call>, by: usize, major: u32) -> usize {
     let (next, full) = (all.len(), all.len() >= MOST);
     let Some(caller) = all.get_mut(by) else {
@@ -151,16 +151,16 @@ fn enter(all: &mut Vec<Call>, by: usize, major: u32) -> usize {
     at
 }
 
-/// What is written of them.
+/// Output format of stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
-    /// A line a stack: `outer;inner 1200`, with nanoseconds.
+    /// A line per stack: `outer;inner 1200`, with nanoseconds.
     Folded,
-    /// A picture.
+    /// A flame graph.
     Flame,
 }
 
-/// Follows calls, and writes their stacks at the end.
+/// Sink that follows calls, and writes their stacks at the end.
 pub(super) struct Stacks<W> {
     out: W,
     style: Style,
@@ -270,7 +270,7 @@ mod tests {
         InstrumentId::new(major, hook, 0, 0).unwrap().pack()
     }
 
-    /// The folded stacks of these samples.
+    /// Returns the folded stacks of these samples.
     fn folded(metadata: &Metadata, samples: &[(u16, Sample)]) -> Vec<String> {
         let mut out = Vec::new();
         let mut stacks = Stacks::new(&mut out, Style::Folded, metadata);
@@ -301,7 +301,7 @@ mod tests {
     }
 
     proptest! {
-        /// Threads that call and return at random and move from CPU to CPU while they are in the midst of it.
+        /// Threads call and return at random and migrate between CPUs inside calls.
         #[test]
         fn time_belongs_to_the_function_on_top(
             steps in prop::collection::vec((0u64..4, 0u16..3, 0u32..5, 1u64..1000), 0..400),
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_call_that_was_passed_on_ends_where_it_comes_back() {
-        // What is placed on the first function tells of its returns in the second, too.
+        // An instrument placed on the first function also samples its returns in the second.
         let mut metadata = metadata(3);
         let mut back = metadata.instruments[1].clone();
         (back.id, back.placed) = (
@@ -362,7 +362,7 @@ mod tests {
     fn what_was_left_without_a_return_ends_with_its_caller() {
         let metadata = metadata(3);
         let samples = [
-            // A return without an entry, a call within a call, and the outer one's return alone.
+            // A return without an entry, a nested call, and the outer call's return alone.
             (0, sample(7, 2, false, 5)),
             (0, sample(7, 0, true, 10)),
             (1, sample(7, 1, true, 30)),

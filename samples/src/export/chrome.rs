@@ -1,7 +1,7 @@
 //! Chrome's trace events in JSON, which `chrome://tracing`, Perfetto and Speedscope open.
 //!
-//! The format: "Trace Event Format", Google, 2016. Every track is a thread of one process. Times are
-//! in microseconds from the start of the instrumentation, with three digits behind the point.
+//! The format: "Trace Event Format", Google, 2016. Every track is a thread of one process. Times
+//! are in microseconds from the start of the instrumentation, with three decimals.
 
 use std::io::{self, Write};
 
@@ -17,13 +17,13 @@ use crate::recording::{LossCause, MarkKind};
 
 const ENOUGH: usize = 1 << 15;
 
-/// Writes trace events.
+/// Sink for trace events.
 pub(super) struct Chrome<'a, W> {
     out: W,
     bytes: Vec<u8>,
     clock: Clock,
     tracks: Tracks<'a>,
-    /// The names of tracks that count, in JSON: a counter is known by its name alone.
+    /// Names of counter tracks, in JSON: a counter is identified by its name alone.
     counters: std::collections::HashMap<u64, String>,
 }
 
@@ -120,7 +120,7 @@ impl<'a, W: Write> Chrome<'a, W> {
         self.text(",\"ts\":");
     }
 
-    /// Something of the whole recording: a line through every track.
+    /// Writes an event of the whole recording: a line through every track.
     fn note(&mut self, tsc: u64, name: &str, args: &serde_json::Value) {
         let name = json!(name).to_string();
         self.text(",\n{\"ph\":\"i\",\"s\":\"g\",\"pid\":1,\"tid\":0,\"name\":");

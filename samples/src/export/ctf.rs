@@ -1,7 +1,8 @@
 //! The Common Trace Format 1.8, a directory that babeltrace2, Trace Compass and LTTng's tools read.
 //!
-//! `metadata` describes everything in TSDL (CTF 1.8.3, 4); a stream a CPU holds packets of events. An
-//! instrument is a class of events with one field. Fields lie byte by byte, least byte first.
+//! `metadata` describes everything in TSDL (CTF 1.8.3, 4); a stream per CPU holds packets of
+//! events. An instrument is an event class with one field. Fields are byte-aligned and
+//! little-endian.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -18,38 +19,38 @@ use crate::metadata::Metadata;
 use crate::record::ALL_CPUS;
 use crate::recording::RowKind;
 
-/// What every packet begins with (CTF 1.8.3, 5.1).
+/// Magic number of a packet (CTF 1.8.3, 5.1).
 const MAGIC: u32 = 0xc1fc_1fc1;
 /// Bytes of a packet before its events: the magic, the stream's class, and the context that the
-/// metadata gives.
+/// metadata declares.
 const HEAD: usize = 8 + 5 * 8 + 4;
-/// Bytes of events that make a packet.
+/// Bytes of events that complete a packet.
 const ENOUGH: usize = 1 << 16;
 
-/// Writes a trace.
+/// Sink for a trace.
 pub(super) struct Ctf<'a> {
     directory: PathBuf,
     metadata: &'a Metadata,
     names: HashMap<u64, Name>,
-    /// Numbers of classes of events.
+    /// Numbers of event classes.
     classes: HashMap<(u8, u64), u32>,
     /// The classes in TSDL, in the order of their numbers.
     described: String,
     streams: BTreeMap<u16, Stream>,
 }
 
-/// The events of one CPU.
+/// Events of one CPU.
 struct Stream {
     file: File,
     events: Vec<u8>,
     first: u64,
     last: u64,
-    /// Samples lost so far.
+    /// Samples lost up to this packet.
     discarded: u64,
 }
 
 impl<'a> Ctf<'a> {
-    /// A new trace in `directory`, which is made if it is not there.
+    /// Creates a trace in `directory`, which is created if it does not exist.
     pub(super) fn new(directory: &Path, metadata: &'a Metadata) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         let new = Self {
@@ -71,7 +72,7 @@ impl<'a> Ctf<'a> {
         Ok(new)
     }
 
-    /// The number of a class of events, which is described when it is first needed.
+    /// Returns the number of an event class, which is described at its first use.
     fn class(&mut self, kind: RowKind, id: u64) -> u32 {
         let next = self.classes.len() as u32;
         let key = (kind.number(), id);
@@ -92,7 +93,7 @@ impl<'a> Ctf<'a> {
             }
         };
         let words = literal(&words);
-        // A String takes what it is given.
+        // Writing to a String cannot fail.
         let _ = writeln!(
             self.described,
             "event {{ name = \"{words}\"; id = {next}; stream_id = 0; fields := struct {{ \
@@ -135,7 +136,7 @@ impl<'a> Ctf<'a> {
         Ok(())
     }
 
-    /// The description of the trace.
+    /// Returns the description of the trace.
     fn tsdl(&self) -> String {
         let clock = self.metadata.clock;
         // Cycles from 1970 to the counter's 0.
@@ -163,7 +164,7 @@ impl<'a> Ctf<'a> {
 }
 
 impl Stream {
-    /// Writes the events that wait as a packet.
+    /// Writes the pending events as a packet.
     fn packet(&mut self, cpu: u16) -> io::Result<()> {
         if self.events.is_empty() {
             return Ok(());
@@ -181,7 +182,7 @@ impl Stream {
     }
 }
 
-/// What may stand between quotes in TSDL, whose readers know little beyond ASCII.
+/// Escapes text for quotes in TSDL, whose readers support little beyond ASCII.
 fn literal(words: &str) -> String {
     let plain = words.chars().map(|character| match character {
         '"' => '\'',

@@ -1,4 +1,5 @@
-//! A flame graph (Gregg, 2011): calls stand on their callers, and are as wide as they took long.
+//! A flame graph (Gregg, 2011): callees are drawn on their callers, with a width proportional to
+//! their time.
 
 use std::io::{self, Write};
 
@@ -6,17 +7,17 @@ use super::calls::Calls;
 use crate::chart::scale;
 use crate::metadata::Clock;
 
-/// Of the picture, in pixels.
+/// Width of the picture in pixels.
 const WIDTH: f64 = 1200.0;
 const MARGIN: f64 = 10.0;
 const HEAD: f64 = 40.0;
 const ROW: f64 = 18.0;
-/// Of a character, on the average.
+/// Average width of a character in pixels.
 const CHARACTER: f64 = 6.8;
-/// What is narrower is not drawn.
+/// Frames narrower than this, in pixels, are not drawn.
 const NARROW: f64 = 0.1;
 
-/// A call where it is drawn.
+/// A call and its position.
 struct Frame {
     call: usize,
     depth: usize,
@@ -24,7 +25,7 @@ struct Frame {
     from: u64,
 }
 
-/// Writes the picture as SVG; each frame tells its time and its calls where the mouse stands.
+/// Writes the picture as SVG; a tooltip shows each frame's time and calls.
 pub(super) fn draw(out: &mut impl Write, calls: &Calls, clock: &Clock) -> io::Result<()> {
     let totals = calls.totals();
     let all = totals.first().copied().unwrap_or(0);
@@ -93,7 +94,7 @@ pub(super) fn draw(out: &mut impl Write, calls: &Calls, clock: &Clock) -> io::Re
     writeln!(out, "</svg>")
 }
 
-/// Warm, and the same for the same name.
+/// Returns a warm colour that depends only on the name.
 fn colour(name: &str) -> String {
     let hash = name.bytes().fold(2_166_136_261_u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(16_777_619)

@@ -1,7 +1,7 @@
 //! A folder of Parquet files, for recordings of many machines and of long runs.
 //!
 //! `machine=web1/day=2026-11-21/…parquet`: DuckDB, Polars and Spark read `machine` and `day` from
-//! the names as columns, and leave out folders that a query does not ask for.
+//! the names as columns, and skip folders that a query does not need.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter};
@@ -16,13 +16,14 @@ use crate::joined;
 use crate::recording::Recording;
 use crate::{Error, Result};
 
-/// Rows of a file: some 150 MB.
+/// Rows per file: some 150 MB.
 const ROWS: u64 = 1 << 24;
 const DAY: u64 = 86_400 * 1_000_000_000;
 
-/// Adds `recording` to the folder at `path`, which is made if it is not there: a file a day (of UTC, by
-/// the clock of whoever recorded), or several if there is much. A file stands under its name when it
-/// is whole, so that a query never meets half of one; the same recording written again replaces its files.
+/// Adds `recording` to the folder at `path`, which is created if it does not exist: a file per day
+/// (of UTC, by the recording machine's clock), or several if there are many rows. A file gets its
+/// name when it is complete, so that a query never reads part of one; the same recording written
+/// again replaces its files.
 ///
 /// # Errors
 /// As for [`export_to`](super::export_to).
@@ -54,7 +55,7 @@ struct Folder<'a> {
     open: Option<Open>,
 }
 
-/// The file that is written.
+/// The current file.
 struct Open {
     file: Parquet<BufWriter<File>>,
     path: PathBuf,
@@ -117,8 +118,8 @@ fn unfinished(path: &Path) -> PathBuf {
     path.with_extension("unfinished")
 }
 
-/// A name as a part of a path that every reader takes apart again: others than letters, digits and `.-_` as
-/// `%2F`, as Hive has it.
+/// Escapes a name for a path segment that every reader splits in the same way: characters other
+/// than letters, digits and `.-_` as `%2F`, as Hive does.
 fn escaped(name: &str) -> String {
     let byte = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'.' | b'-' | b'_' => {
@@ -129,8 +130,8 @@ fn escaped(name: &str) -> String {
     name.bytes().map(byte).collect()
 }
 
-/// Year, month and day of the month of so many days after 1970-01-01: in years that begin in March, the day
-/// of a leap year comes last.
+/// Returns year, month and day of the month of a number of days after 1970-01-01. In years that
+/// begin in March a leap day comes last.
 fn date(day: u64) -> (u64, u64, u64) {
     let since = day + 719_468;
     let (era, of_era) = (since / 146_097, since % 146_097);
@@ -149,7 +150,7 @@ impl From<io::Error> for super::Poured {
 }
 
 impl super::Poured {
-    /// With the place that was written to.
+    /// Adds the path that was written to.
     pub(super) fn at(self, path: &Path) -> Error {
         match self {
             Self::Io(error) => Error::io(path, error),

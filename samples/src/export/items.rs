@@ -1,4 +1,4 @@
-//! What a recording holds, item by item, in order of time.
+//! The contents of a recording, item by item, in order of time.
 
 use crate::recording::{Loss, Mark, MarkKind, Merged, Recording};
 use crate::{Result, Sample};
@@ -13,7 +13,7 @@ pub(super) enum Item {
 }
 
 impl Item {
-    /// When, in TSC ticks.
+    /// Returns the time in TSC ticks.
     pub(super) fn tsc(&self) -> u64 {
         match self {
             Self::Sample(_, sample) => sample.tsc,
@@ -24,11 +24,11 @@ impl Item {
 }
 
 /// Samples, losses and marks of a recording in order of time over all CPUs. A batch that cannot be
-/// read is an error, once.
+/// read yields one error.
 pub(super) struct Items<'a> {
     samples: Merged<'a>,
     next: Option<Result<Item>>,
-    /// Losses and marks, the latest first: they are few beside the samples.
+    /// Losses and marks, the latest first: they are few compared with the samples.
     notes: Vec<Item>,
 }
 
@@ -41,7 +41,7 @@ impl<'a> Items<'a> {
         }
         match recording.marks() {
             Ok(marks) => {
-                // Readings of clocks are about the recording, and nothing that happened.
+                // Clock readings are metadata, not events.
                 let happened = marks
                     .into_iter()
                     .filter(|mark| mark.kind != MarkKind::Clock);

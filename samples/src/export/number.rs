@@ -2,11 +2,11 @@
 
 use super::tracks::EXACT;
 
-/// Appends `number` in decimal, with zeroes in front up to `width` digits.
+/// Appends `number` in decimal, zero-padded to `width` digits.
 pub(super) fn decimal(bytes: &mut Vec<u8>, mut number: u64, width: usize) {
     let mut digits = [b'0'; 20];
     let mut used = 0;
-    // Two digits a division.
+    // Two digits per division.
     for pair in digits.as_chunks_mut::<2>().0.iter_mut().rev() {
         let two = (number % 100) as u8;
         number /= 100;
@@ -20,8 +20,8 @@ pub(super) fn decimal(bytes: &mut Vec<u8>, mut number: u64, width: usize) {
     bytes.extend_from_slice(digits.get(digits.len() - used..).unwrap_or_default());
 }
 
-/// Appends `number` for a JSON reader, which may keep numbers as doubles: one that a double would
-/// round becomes a string in hexadecimal.
+/// Appends `number` for a JSON reader, which may keep numbers as doubles: a number that a double
+/// would round becomes a string in hexadecimal.
 pub(super) fn json(bytes: &mut Vec<u8>, number: u64) {
     if number < EXACT {
         decimal(bytes, number, 1);
@@ -30,8 +30,7 @@ pub(super) fn json(bytes: &mut Vec<u8>, number: u64) {
     }
 }
 
-/// Appends nanoseconds in units of a thousand or a thousand million of them, with `digits` (3 or 9)
-/// behind the point.
+/// Appends nanoseconds as microseconds or seconds, with `digits` (3 or 9) decimals.
 pub(super) fn fraction(bytes: &mut Vec<u8>, nanoseconds: i64, digits: u32) {
     let unit = 10u64.pow(digits);
     let (before, nanoseconds) = (nanoseconds < 0, nanoseconds.unsigned_abs());

@@ -1,9 +1,9 @@
-//! Parquet, for DuckDB, Polars, Spark and their like.
+//! Parquet, for DuckDB, Polars and Spark.
 //!
 //! The recording's columns, and three that save a join: `utc`, the time as a timestamp in
 //! microseconds (Spark reads no finer ones), `ns`, nanoseconds since 1970 as a plain number, and
-//! `instrument`, what a person reads. Rows are in order of time, in groups of 131,072 whose least
-//! and greatest times stand in the footer: a query of a span of time reads only its groups.
+//! `instrument`, the label. Rows are in order of time, in groups of 131,072 whose minimum and
+//! maximum times are in the footer: a query of a span of time reads only its groups.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -36,10 +36,10 @@ const SCHEMA: &str = "message samples {
     required int64 value (INTEGER(64, false));
     required binary instrument (STRING);
 }";
-/// Rows of a group: some 5 MB in memory.
+/// Rows per group: some 5 MB in memory.
 const GROUP: usize = 1 << 17;
 
-/// Writes rows.
+/// Sink for rows.
 pub(super) struct Parquet<W: Write + Send> {
     file: SerializedFileWriter<W>,
     alignment: Alignment,
@@ -63,10 +63,10 @@ impl<W: Write + Send> Parquet<W> {
         let mut properties = WriterProperties::builder()
             .set_compression(Compression::ZSTD(level))
             .set_created_by("gilk".to_owned())
-            // Of pages too: that a reader skips them within a group is worth their few bytes.
+            // Statistics per page cost a few bytes and let a reader skip pages within a group.
             .set_statistics_enabled(EnabledStatistics::Page)
             .set_dictionary_enabled(true);
-        // Times grow by little; other columns repeat themselves.
+        // Times grow by small differences; other columns repeat themselves.
         for column in ["utc", "ns", "time"] {
             properties = properties
                 .set_column_dictionary_enabled(ColumnPath::from(column), false)
@@ -129,7 +129,7 @@ impl<W: Write + Send> Parquet<W> {
         self.instrument.push(label.clone());
     }
 
-    /// Writes the rows that wait as a group.
+    /// Writes the pending rows as a group.
     fn group(&mut self) -> io::Result<()> {
         if self.utc.is_empty() {
             return Ok(());
@@ -180,7 +180,7 @@ fn too_few() -> io::Error {
     io::Error::other("the Parquet file has fewer columns than its schema")
 }
 
-/// What the system said, if it was the system.
+/// Returns the error of the system inside, if there is one.
 fn cause(error: ParquetError) -> io::Error {
     match error {
         ParquetError::External(source) => match source.downcast::<io::Error>() {

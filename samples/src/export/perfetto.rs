@@ -1,8 +1,8 @@
-//! Perfetto's trace, in protocol buffers, as ui.perfetto.dev and its trace processor read it.
+//! Perfetto's trace in protocol buffers, as ui.perfetto.dev and its trace processor read it.
 //!
 //! Fields are those of `protos/perfetto/trace/` of Perfetto: `trace_packet.proto`,
-//! `track_event/track_descriptor.proto`, `track_event/track_event.proto`. Names are interned: a name
-//! is written once. Times are nanoseconds since 1970.
+//! `track_event/track_descriptor.proto`, `track_event/track_event.proto`. Names are interned: a
+//! name is written once. Times are nanoseconds since 1970.
 
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -34,7 +34,7 @@ mod track {
     pub(super) const NAME: u32 = 2;
     pub(super) const PARENT: u32 = 5;
     pub(super) const COUNTER: u32 = 8;
-    /// Of `CounterDescriptor`.
+    /// Field of `CounterDescriptor`.
     pub(super) const UNIT_NAME: u32 = 6;
 }
 /// Fields of `TrackEvent`, and of `DebugAnnotation` in it.
@@ -56,19 +56,19 @@ mod event {
 /// Values of `TracePacket.sequence_flags`: `SEQ_INCREMENTAL_STATE_CLEARED` and `SEQ_NEEDS_INCREMENTAL_STATE`.
 const CLEARED: u64 = 1;
 const NEEDS: u64 = 2;
-/// All packets are of one sequence.
+/// Sequence of all packets.
 const SEQUENCE: u64 = 1;
-/// The track above all others, and that of losses and marks.
+/// Identifier of the root track, which also holds losses and marks.
 const ROOT: u64 = 1 << 40;
 const NOTES: u64 = 2 << 40;
 
-/// Writes packets.
+/// Sink for packets.
 pub(super) struct Perfetto<'a, W> {
     out: W,
     bytes: Vec<u8>,
     clock: Clock,
     tracks: Tracks<'a>,
-    /// Numbers of names that were written.
+    /// Identifiers of interned names.
     names: HashMap<u64, u64>,
 }
 
@@ -95,7 +95,7 @@ impl<'a, W: Write> Perfetto<'a, W> {
         new
     }
 
-    /// A track and its name; `unit` makes it one of a counter.
+    /// Writes a track and its name; `unit` turns it into a counter track.
     fn describe(&mut self, uuid: u64, parent: Option<u64>, name: &str, unit: Option<&str>) {
         message(&mut self.bytes, PACKET, |out| {
             number(out, packet::SEQUENCE, SEQUENCE);
@@ -116,7 +116,7 @@ impl<'a, W: Write> Perfetto<'a, W> {
         });
     }
 
-    /// The number of an instrument's name, which is written when it is first needed.
+    /// Returns the identifier of an instrument's name, which is written at its first use.
     fn name(&mut self, id: u64) -> u64 {
         if let Some(&number) = self.names.get(&id) {
             return number;
@@ -128,7 +128,7 @@ impl<'a, W: Write> Perfetto<'a, W> {
             number(out, packet::SEQUENCE, SEQUENCE);
             number(out, packet::FLAGS, NEEDS);
             message(out, packet::INTERNED, |out| {
-                // `InternedData.event_names`, and of an `EventName` number and name.
+                // `InternedData.event_names`, and in an `EventName` its identifier and name.
                 message(out, 2, |out| {
                     number(out, 1, iid);
                     bytes(out, 2, label.as_bytes());
@@ -206,8 +206,8 @@ impl<'a, W: Write> Perfetto<'a, W> {
     }
 }
 
-/// The value beside an event. One that JavaScript would round is told to be a pointer, which the
-/// viewer shows in hexadecimal.
+/// Appends the value of an event. A value that JavaScript would round is declared as a pointer,
+/// which the viewer shows in hexadecimal.
 fn value(out: &mut Vec<u8>, value: u64) {
     message(out, event::ANNOTATION, |out| {
         let field = if value < EXACT {

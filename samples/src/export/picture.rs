@@ -9,7 +9,7 @@ use crate::index::Index;
 use crate::recording::Recording;
 use crate::{Error, Result};
 
-/// Writes the picture of all of `recording`, as SVG or as PNG.
+/// Writes a picture of all of `recording`, as SVG or as PNG.
 ///
 /// # Errors
 /// As for [`export_to`](super::export_to); nothing is written if it is cancelled.

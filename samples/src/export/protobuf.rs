@@ -1,4 +1,4 @@
-//! As much of the protocol buffers' wire format as writing takes.
+//! The writing half of the protocol buffers' wire format.
 //!
 //! A message is a list of fields; a field is its number and type in a varint, then a varint, or a
 //! length and bytes (protobuf.dev, "Encoding").
@@ -28,7 +28,8 @@ pub(super) fn bytes(out: &mut Vec<u8>, field: u32, value: &[u8]) {
 /// Appends a message in a message. `fill` writes its fields.
 pub(super) fn message(out: &mut Vec<u8>, field: u32, fill: impl FnOnce(&mut Vec<u8>)) {
     varint(out, u64::from(field) << 3 | 2);
-    // Most are short: room for one byte of length, and more is made if it takes more.
+    // Most messages are short: one byte is reserved for the length, and more are inserted if
+    // needed.
     let at = out.len();
     out.push(0);
     fill(out);

@@ -1,4 +1,4 @@
-//! Samples as lines of text, without an allocation a sample.
+//! Samples as lines of text, without an allocation per sample.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
@@ -10,10 +10,10 @@ use super::tracks::plain_id;
 use crate::Sample;
 use crate::metadata::Metadata;
 
-/// Bytes that are written at once.
+/// Bytes per write.
 const ENOUGH: usize = 1 << 15;
 
-/// What a line looks like.
+/// Format of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Style {
     Csv,
@@ -21,12 +21,12 @@ pub(super) enum Style {
     JsonLines,
 }
 
-/// Lines of one format, in memory until they are taken out.
+/// Sink for lines of one format, buffered in memory.
 pub(super) struct Lines<'a, W> {
     out: W,
     format: Style,
     metadata: &'a Metadata,
-    /// What stands for an identifier in a line, quoted as the format wants it.
+    /// Text of an identifier in a line, quoted as the format requires.
     names: HashMap<u64, String>,
     bytes: Vec<u8>,
 }
@@ -57,7 +57,7 @@ impl<'a, W: Write> Lines<'a, W> {
         Ok(())
     }
 
-    /// What stands before the first sample.
+    /// Writes the lines before the first sample.
     fn head(&mut self) {
         match self.format {
             Style::Csv => self.text("seconds,tsc,cpu,instrument,id,value\n"),
@@ -77,7 +77,7 @@ impl<'a, W: Write> Lines<'a, W> {
                 self.text("\n");
             }
             Style::JsonLines => {
-                // Maps of plain values: nothing in them can fail to be put into JSON.
+                // Maps of plain values always convert to JSON.
                 let metadata =
                     serde_json::to_string(self.metadata).unwrap_or_else(|_| "null".to_owned());
                 self.text("{\"gilk\":");
@@ -87,7 +87,7 @@ impl<'a, W: Write> Lines<'a, W> {
         }
     }
 
-    /// One sample.
+    /// Writes one sample.
     fn sample(&mut self, cpu: u16, sample: &Sample) {
         match self.format {
             Style::Csv => {
@@ -133,7 +133,7 @@ impl<'a, W: Write> Lines<'a, W> {
         self.bytes.extend_from_slice(text.as_bytes());
     }
 
-    /// The instrument's name; for one that the metadata does not know, made from its identifier.
+    /// Writes the instrument's name; for an unknown one, a name made from its identifier.
     fn name(&mut self, id: u64) {
         let format = self.format;
         let name = self
@@ -151,7 +151,7 @@ impl<'a, W: Write> Lines<'a, W> {
         json(&mut self.bytes, number);
     }
 
-    /// Seconds from the start, to the nanosecond, without the rounding of a float.
+    /// Writes seconds from the start to the nanosecond, without the rounding of a float.
     fn seconds(&mut self, tsc: u64) {
         let nanoseconds = self.metadata.clock.nanoseconds(tsc);
         fraction(&mut self.bytes, nanoseconds, 9);
@@ -175,10 +175,10 @@ impl<W: Write> Sink for Lines<'_, W> {
     }
 }
 
-/// What stands for an instrument in a line.
+/// Returns the text of an instrument in a line.
 fn name(format: Style, id: u64, label: &str) -> String {
     match format {
-        // RFC 4180: quotes where a field would be taken apart, and doubled inside them.
+        // RFC 4180: quotes where a field would be split, and doubled inside them.
         Style::Csv if label.contains([',', '"', '\n', '\r']) => {
             format!("\"{}\"", label.replace('"', "\"\""))
         }

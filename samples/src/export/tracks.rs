@@ -1,10 +1,11 @@
-//! Tracks, for formats whose readers draw them: on one track things of one kind stand side by side.
+//! Tracks, for formats whose readers draw them: samples of one kind next to each other.
 //!
-//! A track is what one instrument delivered on one CPU. Times that overlap (a timer runs for every
-//! thread) would be drawn wrongly on one track, so each is put on the first whose last time had ended
-//! when it began. Samples come in order of their ends, which makes this right without looking back.
+//! A track holds the samples of one instrument on one CPU. Overlapping durations (a timer runs for
+//! every thread) cannot share a track, so each is assigned to the first track whose last duration
+//! ended before it began. Samples arrive in order of their ends, so this greedy assignment needs no
+//! look-back.
 //!
-//! A level has one track, whichever of its instruments sampled it and wherever.
+//! A level has one track for all of its instruments and CPUs.
 
 use std::collections::HashMap;
 
@@ -12,62 +13,62 @@ use crate::metadata::{InstrumentInfo, Metadata};
 use crate::record::ALL_CPUS;
 use crate::{InstrumentId, Meaning, Sample, level};
 
-/// The greatest number that every reader keeps as it is: doubles have 53 bits (RFC 8259, 6).
+/// Greatest number that every reader keeps exact: doubles have 53 bits (RFC 8259, 6).
 pub(super) const EXACT: u64 = 1 << 53;
 
-/// How a sample is drawn.
+/// Drawing of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Shape {
-    /// Something happened; its value is told beside it, if it has one.
+    /// An event; its value, if any, is an annotation.
     Instant,
     /// The height of a curve.
     Counter,
-    /// A span of time that ended with the sample.
+    /// A duration that ended at the sample's time.
     Slice,
 }
 
-/// A track.
+/// Identity of a track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     id: u64,
     cpu: u16,
     shape: Shape,
-    /// Among those of overlapping times.
+    /// Index among the tracks of overlapping durations.
     slot: u32,
 }
 
-/// Where a sample is drawn.
+/// Track and shape of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// The track's number, from 1 on.
+    /// Number of the track, from 1.
     pub(super) track: u64,
-    /// Whether it is the first on its track.
+    /// This sample is the first on its track.
     pub(super) is_new: bool,
     pub(super) shape: Shape,
 }
 
-/// What is known of an instrument.
+/// Properties of an instrument.
 #[derive(Debug)]
 pub(super) struct Name {
     pub(super) label: String,
     pub(super) unit: String,
     pub(super) meaning: Meaning,
-    /// Of a level: its first instrument, and what it is called.
+    /// For a level: its first instrument and its name.
     level: Option<(u64, String)>,
 }
 
-/// Hands out tracks.
+/// Allocator of tracks.
 #[derive(Debug)]
 pub(super) struct Tracks<'a> {
     names: HashMap<u64, Name>,
     numbers: HashMap<Key, u64>,
-    /// How CPUs are called.
+    /// Source of CPU names.
     pub(super) metadata: &'a Metadata,
-    /// When the last time of each slot ended.
+    /// End of the last duration in each slot.
     ends: HashMap<(u64, u16), Vec<u64>>,
 }
 
-/// What is known of every instrument.
+/// Returns the properties of every instrument.
 pub(super) fn names(metadata: &Metadata) -> HashMap<u64, Name> {
     let heads = level::heads(metadata);
     let name = |instrument: &InstrumentInfo| Name {
@@ -82,7 +83,7 @@ pub(super) fn names(metadata: &Metadata) -> HashMap<u64, Name> {
         .collect()
 }
 
-/// The name of an instrument that the metadata does not know, made from its identifier.
+/// Returns properties for an instrument that is not in the metadata, named after its identifier.
 pub(super) fn unknown(id: u64) -> Name {
     Name {
         label: plain_id(id),
@@ -92,7 +93,7 @@ pub(super) fn unknown(id: u64) -> Name {
     }
 }
 
-/// The identifier as a person reads it: `7.pre.0.0`, or as a number if it is none.
+/// Formats an identifier: `7.pre.0.0`, or as a number if it is not a valid one.
 pub(super) fn plain_id(id: u64) -> String {
     InstrumentId::unpack(id).map_or_else(|| id.to_string(), |id| id.to_string())
 }
@@ -107,12 +108,12 @@ impl<'a> Tracks<'a> {
         }
     }
 
-    /// What is known of an instrument.
+    /// Returns the properties of an instrument.
     pub(super) fn name(&mut self, id: u64) -> &Name {
         self.names.entry(id).or_insert_with(|| unknown(id))
     }
 
-    /// What a track of `id` on `cpu` is called.
+    /// Returns the title of the track of `id` on `cpu`.
     pub(super) fn title(&mut self, id: u64, cpu: u16) -> String {
         let name = self.name(id);
         if let Some((_, label)) = &name.level {
@@ -125,7 +126,7 @@ impl<'a> Tracks<'a> {
         }
     }
 
-    /// The track of a sample.
+    /// Returns the track of a sample.
     pub(super) fn place(&mut self, cpu: u16, sample: &Sample) -> Place {
         let shape = match self.name(sample.id).meaning {
             Meaning::Duration => Shape::Slice,

@@ -1,7 +1,8 @@
-//! The graph of a function as a picture, for where there is no window and no Graphviz.
+//! The graph of a function as a picture, without a window or Graphviz.
 //!
-//! Blocks stand in rows: each below all that lead to it, but for loops, whose way back runs at the right. Within
-//! a row they stand below what leads to them, on the average (Sugiyama and others, 1981).
+//! Blocks are in rows: each below all of its predecessors, except for back edges, which are drawn
+//! at the right. Within a row they are below the average position of their predecessors (Sugiyama
+//! and others, 1981).
 
 use std::fmt::Write as _;
 
@@ -10,16 +11,16 @@ use crate::metadata::{FunctionInfo, Metadata};
 use crate::profile::Profile;
 
 const LINE: f64 = 15.0;
-/// Of a character of the typeface.
+/// Width of a character of the typeface.
 const CHARACTER: f64 = 7.3;
 const PADDING: f64 = 10.0;
-/// Between boxes of a row, and between rows.
+/// Gaps between boxes of a row, and between rows.
 const GAP: (f64, f64) = (26.0, 44.0);
 const MARGIN: f64 = 24.0;
-/// How often rows are ordered anew.
+/// Number of ordering sweeps.
 const SWEEPS: usize = 8;
 
-/// A block where it stands.
+/// A block and its position.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     x: f64,
@@ -34,7 +35,7 @@ impl Place {
     }
 }
 
-/// The graph with hits and times of its blocks, darker where it was reached more often.
+/// Draws the graph with hits and durations of its blocks, darker where it was reached more often.
 #[must_use]
 pub fn svg(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -> String {
     let blocks = drawn(metadata, function, profiles);
@@ -51,7 +52,7 @@ pub fn svg(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -
     let loops = is_back.iter().filter(|back| **back).count();
     let (width, height) = (right + MARGIN + 12.0 * loops as f64, bottom + MARGIN);
     let mut out = String::new();
-    // A String takes what it is given.
+    // Writing to a String cannot fail.
     let _ = writeln!(
         out,
         r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="Hack, monospace" font-size="12">
@@ -106,7 +107,7 @@ pub fn svg(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -
     out
 }
 
-/// The row of each block, and which edges lead back.
+/// Returns the row of each block, and which edges are back edges.
 fn rows(blocks: usize, edges: &[(usize, usize)]) -> (Vec<usize>, Vec<bool>) {
     let mut leads: Vec<Vec<(usize, usize)>> = vec![Vec::new(); blocks];
     for (number, &(from, to)) in edges.iter().enumerate() {
@@ -114,7 +115,7 @@ fn rows(blocks: usize, edges: &[(usize, usize)]) -> (Vec<usize>, Vec<bool>) {
         leads.into_iter().for_each(|leads| leads.push((number, to)));
     }
     let mut is_back = vec![false; edges.len()];
-    // 0: not seen; 1: on the way here; 2: done.
+    // 0: not visited; 1: on the stack; 2: finished.
     let mut state = vec![0u8; blocks];
     let mut order = Vec::new();
     for root in 0..blocks {
@@ -234,7 +235,7 @@ fn places(blocks: &[Drawn], rows: &[usize], edges: &[(usize, usize)]) -> Vec<Pla
     places
 }
 
-/// Sets a row so that none overlaps, and its middle is where its blocks would like to be.
+/// Positions a row without overlaps, centred on the wishes of its blocks.
 fn set(places: &mut [Place], wishes: &[(f64, usize)]) {
     let width = |places: &[Place], block: usize| places.get(block).map_or(0.0, |at| at.width);
     let all: f64 = wishes

@@ -4,7 +4,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::recording::Recording;
 
-/// As `cat trace` gives it, with and without the column of flags, of tasks with odd names.
+/// Output of `cat trace`, with and without the column of flags, of tasks with unusual names.
 const FTRACE: &str = "\
 # tracer: nop
 #
@@ -18,7 +18,7 @@ const FTRACE: &str = "\
 CPU:1 [LOST 34 EVENTS]
             bash-1234    [001] .....   124.000000001: sched_waking: comm=a pid=3
 ";
-/// As `perf script` gives it, with and without the process's number beside the thread's.
+/// Output of `perf script`, with and without the process's number next to the thread's.
 const PERF: &str = "\
 pulsar  1234 [003]  8123.000001:          1  syscalls:sys_enter_clone: flags: 0x11, tls: 0x0
 pulsar  1234/1235  [002]  8123.000500:     250000 cpu-clock:pppH:  ffffffff8100 do_fork+0x11 ([kernel.kallsyms])
@@ -37,7 +37,7 @@ fn imported(text: &str, aligned: Aligned) -> (Imported, Recording, TempDir) {
     (done, Recording::open(path).unwrap(), dir)
 }
 
-/// Name, CPU and ticks from the start of every event.
+/// Returns name, CPU and ticks from the start of every event.
 fn events(recording: &Recording) -> Vec<(String, u16, i64)> {
     let metadata = recording.metadata();
     let name = |id| {
@@ -144,7 +144,7 @@ proptest! {
         let _ = event(&junk);
         let line = format!("{task}-12 [{cpu:03}] d..2. {whole}.{nanos:09}: sched_switch: prev={task}");
         let found = Event { cpu, whole, nanoseconds: Some(nanos), name: "sched_switch" };
-        // A task called [7] would be taken for a CPU, by anyone.
+        // A task called [7] is indistinguishable from a CPU.
         prop_assert_eq!(event(&line), Some(found));
     }
 }

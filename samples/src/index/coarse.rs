@@ -1,21 +1,21 @@
-//! A lane of which there is too much to keep every sample: sums over short spans of time.
+//! A lane with too many samples to keep each: sums over short spans of time.
 
 use super::Column;
 
-/// Spans that a recording is cut into at least; a screen is 2,000 columns wide.
+/// Minimum number of spans of a recording; a screen is 2,000 columns wide.
 const SPANS: u64 = 1 << 14;
 
-/// What lies in each span of time.
+/// Aggregates of the time spans.
 #[derive(Debug)]
 pub(super) struct Coarse {
     start: u64,
-    /// Width of a span in ticks, as a power of two.
+    /// Binary logarithm of the width of a span in ticks.
     shift: u32,
     spans: Vec<Column>,
 }
 
 impl Coarse {
-    /// For samples from `first` to `last`.
+    /// Returns empty spans for samples from `first` to `last`.
     pub(super) fn new(first: u64, last: u64) -> Self {
         let width = last.saturating_sub(first) / SPANS;
         let shift = width.checked_ilog2().unwrap_or(0);
@@ -27,7 +27,7 @@ impl Coarse {
         }
     }
 
-    /// Adds a sample; one that is outside, to the span that is nearest.
+    /// Adds a sample; one outside all spans, to the nearest.
     pub(super) fn add(&mut self, tsc: u64, value: u64) {
         let most = self.spans.len().saturating_sub(1);
         let at = usize::try_from(tsc.saturating_sub(self.start) >> self.shift).unwrap_or(most);
@@ -35,8 +35,8 @@ impl Coarse {
         span.into_iter().for_each(|span| span.add(value));
     }
 
-    /// Adds to each of `out` the spans whose middle lies in its part of the time from `t0` up to but
-    /// without `t1`.
+    /// Adds to each of `out` the spans whose middle is in its part of the time from `t0` to `t1`
+    /// (exclusive).
     pub(super) fn columns(&self, t0: u64, t1: u64, out: &mut [Column]) {
         let (width, columns) = (u128::from(t1.saturating_sub(t0)), out.len() as u128);
         let from =

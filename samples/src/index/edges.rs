@@ -1,20 +1,22 @@
-//! Where the columns of a view begin, to the tick.
+//! Column boundaries of a view, to the tick.
 
 use std::ops::Range;
 
-/// The first tick of each column of a view, and the end of the last.
+/// The first tick of each column of a view, and the end of the last column.
 #[derive(Debug)]
 pub(super) struct Edges(Vec<u64>);
 
 impl Edges {
-    /// Of columns of equal width: column `c` has the ticks with `(t - start) * columns / width == c`.
+    /// Returns the edges of columns of equal width: column `c` has the ticks with `(t - start) *
+    /// columns / width == c`.
     pub(super) fn of(view: &Range<u64>, columns: usize) -> Self {
         let (width, columns) = (view.end.saturating_sub(view.start), columns as u64);
         let (step, rest) = match (width.checked_div(columns), width.checked_rem(columns)) {
             (Some(step), Some(rest)) => (step, rest),
             _ => (0, 0),
         };
-        // Without a division an edge: the whole ticks so far, and what is left over, in parts of a tick.
+        // Bresenham's way, without a division per edge: whole ticks, and the remainder in fractions
+        // of a tick.
         let (mut edge, mut over) = (view.start, 0);
         let mut edges = Vec::with_capacity(columns as usize + 1);
         edges.push(edge);
@@ -25,19 +27,19 @@ impl Edges {
                 over -= columns;
                 edge += 1;
             }
-            // The first tick that is not before the edge.
+            // The first tick at or after the edge.
             edges.push(edge + u64::from(over > 0));
         }
         Self(edges)
     }
 
-    /// The column of `tsc`, which is known to be in `column` or behind it.
+    /// Returns the column of `tsc`, which is known to be in `column` or a later one.
     pub(super) fn column_from(&self, column: usize, tsc: u64) -> usize {
         let behind = self.0.get(column + 1..).unwrap_or_default();
         column + behind.iter().take_while(|edge| **edge <= tsc).count()
     }
 
-    /// The first tick behind a column.
+    /// Returns the end of a column, exclusive.
     pub(super) fn behind(&self, column: usize) -> u64 {
         self.0.get(column + 1).copied().unwrap_or(0)
     }

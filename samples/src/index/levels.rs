@@ -1,4 +1,4 @@
-//! The samples of levels once more, those of all hooks of a level in one lane.
+//! A second index of the samples of levels, with one lane for all hooks of a level.
 
 use std::collections::HashMap;
 
@@ -14,13 +14,13 @@ pub struct Levels {
 }
 
 impl Levels {
-    /// Without samples; `None` if no instrument of a recording samples a level.
+    /// Returns an empty index; `None` if no instrument of a recording samples a level.
     pub(super) fn of(metadata: &Metadata, index: Index) -> Option<Self> {
         let heads = level::heads(metadata);
         (!heads.is_empty()).then_some(Self { heads, index })
     }
 
-    /// Adds those samples of one CPU that are of levels.
+    /// Appends those samples of a CPU that belong to levels.
     pub(super) fn append(&mut self, batch: &Batch) {
         let of_level = |sample: &Sample| {
             let id = *self.heads.get(&sample.id)?;
@@ -33,13 +33,13 @@ impl Levels {
         }
     }
 
-    /// The identifier by which the level goes that an instrument samples, if it samples one.
+    /// Returns the identifier of the level that an instrument samples, if it samples one.
     #[must_use]
     pub fn head(&self, id: u64) -> Option<u64> {
         self.heads.get(&id).copied()
     }
 
-    /// The samples.
+    /// Returns the index of the samples.
     #[must_use]
     pub const fn index(&self) -> &Index {
         &self.index

@@ -1,4 +1,4 @@
-//! What one CPU has of an index, or all of it: what a lane is drawn from.
+//! A subset of an index from which lanes are drawn: one CPU, or all.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use super::edges::Edges;
 use super::run::Run;
 use super::{Column, Index, Lane, NEAR, Point};
 
-/// An index as far as one CPU's samples go, or all of it.
+/// The samples of one CPU in an index, or all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Part<'a> {
     index: &'a Index,
@@ -14,13 +14,13 @@ pub struct Part<'a> {
 }
 
 impl Index {
-    /// What `cpu` delivered; without one, all of it.
+    /// Returns the samples of `cpu`, or all of them.
     #[must_use]
     pub const fn part(&self, cpu: Option<u16>) -> Part<'_> {
         Part { index: self, cpu }
     }
 
-    /// The CPUs whose samples lane `id` has. None are known of a [coarse](Self::is_coarse) lane.
+    /// Returns the CPUs with samples in lane `id`: none for a [coarse](Self::is_coarse) lane.
     #[must_use]
     pub fn cpus(&self, id: u64) -> BTreeSet<u16> {
         let runs = self.runs(id).into_iter().flat_map(|runs| &runs.runs);
@@ -29,27 +29,27 @@ impl Index {
 }
 
 impl<'a> Part<'a> {
-    /// The runs of a lane that are of this CPU.
+    /// Returns the runs of a lane on one CPU.
     fn runs(&self, id: u64, cpu: u16) -> impl Iterator<Item = &'a Run> + use<'a> {
         let runs = self.index.runs(id).into_iter();
         runs.flat_map(|runs| &runs.runs)
             .filter(move |run| run.cpu() == cpu)
     }
 
-    /// The CPU, if it is one's.
+    /// Returns the CPU, unless all are included.
     #[must_use]
     pub const fn cpu(&self) -> Option<u16> {
         self.cpu
     }
 
-    /// Samples of a lane that are in these times. None are counted of a coarse one.
+    /// Returns the number of samples of a lane between two times; 0 for a coarse lane.
     pub(super) fn count(&self, id: u64, t0: u64, t1: u64) -> u64 {
         let runs = self.index.runs(id).into_iter().flat_map(|runs| &runs.runs);
         let runs = runs.filter(|run| self.cpu.is_none_or(|cpu| cpu == run.cpu()));
         runs.map(|run| run.count(t0, t1) as u64).sum()
     }
 
-    /// Samples of a lane.
+    /// Returns the number of samples of a lane.
     pub(super) fn samples(&self, id: u64) -> u64 {
         match self.cpu {
             None => self.index.lane(id).map_or(0, |lane| lane.total.count),
@@ -57,7 +57,7 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// One lane, if it has samples here.
+    /// Returns a lane, if it has samples here.
     #[must_use]
     pub fn lane(&self, id: u64) -> Option<Lane> {
         let Some(cpu) = self.cpu else {
@@ -72,14 +72,13 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// As [`Index::view`].
+    /// Equivalent of [`Index::view`].
     #[must_use]
     pub fn view(&self, id: u64, t0: u64, t1: u64, columns: usize) -> Vec<Column> {
         self.seen(id, t0, t1, columns, false)
     }
 
-    /// As [`view`](Self::view), and exact, of columns that are a power of two of ticks wide and begin at a
-    /// multiple of that.
+    /// Returns exact columns that are a power of two of ticks wide and aligned to it.
     pub(super) fn aligned(&self, id: u64, t0: u64, t1: u64, columns: usize) -> Vec<Column> {
         self.seen(id, t0, t1, columns, true)
     }
@@ -91,7 +90,7 @@ impl<'a> Part<'a> {
         let mut out = vec![Column::default(); columns];
         let edges = Edges::of(&(t0..t1), columns);
         for run in self.runs(id, cpu) {
-            // Where there are many, the pyramid has them added up.
+            // The pyramid has the sums of many samples.
             if run.count(t0, t1) <= NEAR {
                 run.scan(std::slice::from_ref(&(t0..t1)), &edges, &mut out);
             } else {
@@ -101,7 +100,7 @@ impl<'a> Part<'a> {
         out
     }
 
-    /// As [`Index::query`].
+    /// Equivalent of [`Index::query`].
     #[must_use]
     pub fn query(&self, id: u64, t0: u64, t1: u64, columns: usize) -> Vec<Column> {
         let Some(cpu) = self.cpu else {
@@ -114,19 +113,19 @@ impl<'a> Part<'a> {
         out
     }
 
-    /// As [`Index::total`].
+    /// Equivalent of [`Index::total`].
     #[must_use]
     pub fn total(&self, id: u64, t0: u64, t1: u64) -> Column {
         self.query(id, t0, t1, 1).pop().unwrap_or_default()
     }
 
-    /// As [`Index::is_coarse`].
+    /// Equivalent of [`Index::is_coarse`].
     #[must_use]
     pub fn is_coarse(&self, id: u64) -> bool {
         self.index.is_coarse(id)
     }
 
-    /// As [`Index::samples_in`].
+    /// Equivalent of [`Index::samples_in`].
     #[must_use]
     pub fn samples_in(&self, id: u64, t0: u64, t1: u64, limit: usize) -> Vec<Point> {
         let Some(cpu) = self.cpu else {
@@ -141,7 +140,8 @@ impl<'a> Part<'a> {
         points
     }
 
-    /// The last sample of a lane before `tsc`. None are known of a [coarse](Index::is_coarse) lane.
+    /// Returns the last sample of a lane before `tsc`; `None` for a [coarse](Index::is_coarse)
+    /// lane.
     #[must_use]
     pub fn last_before(&self, id: u64, tsc: u64) -> Option<Point> {
         let runs = self.index.runs(id).into_iter().flat_map(|runs| &runs.runs);
@@ -150,7 +150,7 @@ impl<'a> Part<'a> {
             .max_by_key(|point| (point.tsc, point.cpu))
     }
 
-    /// As [`Index::visit`].
+    /// Equivalent of [`Index::visit`].
     pub fn visit(&self, id: u64, t0: u64, t1: u64, mut visit: impl FnMut(Point)) {
         match self.cpu {
             None => self.index.visit(id, t0, t1, visit),

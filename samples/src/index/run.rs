@@ -1,4 +1,4 @@
-//! A sorted run of samples of one CPU, and its pyramid.
+//! A sorted run of samples of one CPU, with a pyramid of aggregates.
 
 use std::ops::Range;
 
@@ -9,10 +9,10 @@ use super::{Column, Point};
 const LEAF: usize = 32;
 /// Nodes under a node of the level above.
 const FAN_OUT: usize = 4;
-/// Items in a piece of a [`Pieces`].
+/// Items in a chunk of [`Pieces`].
 const PIECE: usize = 4096;
 
-/// A vector in pieces: growing it never copies more than one piece, so that an append never stalls.
+/// A vector in chunks: an append copies at most one chunk, so it never stalls.
 #[derive(Debug)]
 struct Pieces<T> {
     pieces: Vec<Vec<T>>,
@@ -30,7 +30,7 @@ impl<T: Copy> Pieces<T> {
     fn push(&mut self, item: T) {
         match self.pieces.last_mut() {
             Some(piece) if piece.len() < PIECE => piece.push(item),
-            // The first grows as it is needed, because most lanes are short.
+            // The first chunk grows on demand, because most lanes are short.
             last => {
                 let mut piece = Vec::with_capacity(if last.is_some() { PIECE } else { 4 });
                 piece.push(item);
@@ -45,12 +45,12 @@ impl<T: Copy> Pieces<T> {
         self.pieces.get(index / PIECE)?.get(index % PIECE)
     }
 
-    /// The items from `from` up to but without `to`.
+    /// Returns the items from `from` to `to` (exclusive).
     fn range(&self, from: usize, to: usize) -> impl Iterator<Item = &T> {
         self.slices(from, to).flatten()
     }
 
-    /// The same, piece by piece.
+    /// Returns the items from `from` to `to` (exclusive), chunk by chunk.
     fn slices(&self, from: usize, to: usize) -> impl Iterator<Item = &[T]> {
         let to = to.min(self.len);
         (from / PIECE..to.div_ceil(PIECE)).map(move |piece| {
@@ -67,14 +67,14 @@ impl<T: Copy> Pieces<T> {
     }
 }
 
-/// A sample as a run keeps it.
+/// A sample without its CPU.
 #[derive(Clone, Copy, Debug)]
 struct Item {
     tsc: u64,
     value: u64,
 }
 
-/// What the samples under a node have in common; how many they are, its place says.
+/// Aggregate of the samples under a node; their number follows from its position.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     min: u64,
@@ -106,11 +106,11 @@ impl Node {
 pub(super) struct Run {
     cpu: u16,
     items: Pieces<Item>,
-    /// The time of the first sample under each complete node of the lowest level.
+    /// Time of the first sample under each complete node of the lowest level.
     starts: Pieces<u64>,
     /// Complete nodes only, lowest level first; the tail is read from the level below.
     levels: Vec<Pieces<Node>>,
-    /// What will be the next node of each level, as far as it is complete.
+    /// Partial aggregate of the next node of each level.
     open: Vec<Column>,
     last: u64,
 }
@@ -135,12 +135,12 @@ impl Run {
         self.items.len
     }
 
-    /// Time of the last sample; 0 without any.
+    /// Returns the time of the last sample; 0 without samples.
     pub(super) fn last(&self) -> u64 {
         self.last
     }
 
-    /// Adds a sample that is not before the last one.
+    /// Appends a sample that is not before the last one.
     pub(super) fn push(&mut self, tsc: u64, value: u64) {
         self.items.push(Item { tsc, value });
         self.last = tsc;
@@ -153,7 +153,7 @@ impl Run {
         }
     }
 
-    /// What the samples `from..to`, all under one node of the lowest level, have in common.
+    /// Aggregates the samples `from..to`, all under one node of the lowest level.
     fn leaf(&self, from: usize, to: usize) -> Column {
         let piece = self
             .items
@@ -176,7 +176,7 @@ impl Run {
         column
     }
 
-    /// Adds to what will be the next node of `level`, and closes it when it has `full` samples.
+    /// Adds to the next node of `level`, and completes it when it has `full` samples.
     fn carry(&mut self, level: usize, part: Column, full: u64) {
         if self.open.len() <= level {
             self.open.push(Column::default());
@@ -196,12 +196,12 @@ impl Run {
         self.carry(level + 1, closed, full * FAN_OUT as u64);
     }
 
-    /// Time of the first sample.
+    /// Returns the time of the first sample.
     pub(super) fn first(&self) -> Option<u64> {
         self.items.get(0).map(|item| item.tsc)
     }
 
-    /// Adds to each of `out` what lies in its part of the time from `t0` up to but without `t1`.
+    /// Adds to each of `out` the samples in its part of the time from `t0` to `t1` (exclusive).
     pub(super) fn columns(&self, t0: u64, t1: u64, out: &mut [Column]) {
         let (width, columns) = (u128::from(t1.saturating_sub(t0)), out.len() as u128);
         if width == 0 || columns == 0 {
@@ -209,7 +209,7 @@ impl Run {
         }
         let mut from = self.position(t0, 0);
         let end = self.position(t1, from);
-        // From sample to sample, not from column to column: what is empty costs nothing.
+        // Iterates over samples instead of columns, so that empty columns cost nothing.
         while let Some(item) = self.items.get(from).filter(|_| from < end) {
             let column = u128::from(item.tsc - t0) * columns / width;
             // The first tick of the next column.
@@ -223,21 +223,21 @@ impl Run {
         }
     }
 
-    /// How many samples there are from `t0` up to but without `t1`.
+    /// Returns the number of samples from `t0` to `t1` (exclusive).
     pub(super) fn count(&self, t0: u64, t1: u64) -> usize {
         let from = self.position(t0, 0);
         self.position(t1, from) - from
     }
 
-    /// Adds what lies in each quarter of the span of `1 << shift` ticks from `start` on, which is a
-    /// multiple of that. Quick if that is not long ago.
+    /// Adds the samples in each quarter of the aligned span of `1 << shift` ticks at `start`. Fast
+    /// for recent spans.
     pub(super) fn quarters(&self, start: u64, shift: u32, out: &mut [Column; 4]) {
         if shift < 2 || self.last < start {
             return;
         }
         let last = start + (u64::MAX >> (64 - shift.min(64)));
         let is_after = |index: usize| self.items.get(index).is_some_and(|item| item.tsc >= start);
-        // Galloping back from the end; every sample from `high` on is after the start.
+        // Galloping search from the end; every sample from `high` on is after the start.
         let (mut high, mut step) = (self.items.len, 1);
         while step < self.items.len && is_after(self.items.len - step) {
             high = self.items.len - step;
@@ -263,8 +263,8 @@ impl Run {
         }
     }
 
-    /// Adds to each of `out` what lies between its edge and the next, of the samples in `ranges` alone, which
-    /// are in order of time; each is looked at.
+    /// Adds to each of `out` the samples between its edge and the next that are in `ranges`, which
+    /// are in order of time; visits each sample.
     pub(super) fn scan(&self, ranges: &[Range<u64>], edges: &Edges, out: &mut [Column]) {
         let (mut at, mut column) = (0, 0);
         for range in ranges {
@@ -274,9 +274,9 @@ impl Run {
         }
     }
 
-    /// As [`scan`](Self::scan), of all samples in `view`, from the widest nodes that are narrower than a
-    /// column: their middle says which. No sample is further than half a column from its own; each is in its
-    /// own, if it is to be `exact`.
+    /// Adds all samples in `view` like [`scan`](Self::scan), from the widest nodes that are
+    /// narrower than a column, placed by their middle. No sample moves by more than half a column;
+    /// none moves at all if `exact`.
     pub(super) fn far(&self, view: &Range<u64>, edges: &Edges, exact: bool, out: &mut [Column]) {
         let from = self.position(view.start, 0);
         let to = self.position(view.end, from);
@@ -322,8 +322,8 @@ impl Run {
         self.scan_items(end * LEAF, to, edges, column, out);
     }
 
-    /// Adds each of the samples `from..to` to its column, none of which is before `column`, and returns
-    /// the last.
+    /// Adds each of the samples `from..to` to its column, which is `column` or a later one, and
+    /// returns the last column.
     fn scan_items(
         &self,
         from: usize,
@@ -338,7 +338,7 @@ impl Run {
         })
     }
 
-    /// The samples from `t0` up to but without `t1`.
+    /// Returns the samples from `t0` to `t1` (exclusive).
     pub(super) fn points(&self, t0: u64, t1: u64) -> impl Iterator<Item = Point> {
         let from = self.position(t0, 0);
         self.items
@@ -346,13 +346,13 @@ impl Run {
             .map(|item| self.point(item))
     }
 
-    /// The last sample before `tsc`.
+    /// Returns the last sample before `tsc`.
     pub(super) fn last_before(&self, tsc: u64) -> Option<Point> {
         let place = self.position(tsc, 0).checked_sub(1)?;
         self.items.get(place).map(|item| self.point(item))
     }
 
-    /// Every sample.
+    /// Returns all samples.
     pub(super) fn all(&self) -> impl Iterator<Item = Point> {
         self.items
             .range(0, self.items.len)
@@ -367,17 +367,18 @@ impl Run {
         }
     }
 
-    /// Index of the first sample at or after `tsc`, which is known to be at or after `from`.
+    /// Returns the index of the first sample at or after `tsc`, which is known to be at or after
+    /// `from`.
     fn position(&self, tsc: u64, from: usize) -> usize {
         let before = |index: usize| self.items.get(index).is_some_and(|item| item.tsc < tsc);
-        // Galloping: the next column is more often near than far.
+        // Galloping search: the next column is more often near than far.
         let (mut low, mut step) = (from, 1);
         while before(low + step - 1) {
             low += step;
             step *= 2;
         }
         let mut high = low + step - 1;
-        // Every sample before `low` is before `tsc`; the one at `high` is not, or there is none.
+        // Every sample before `low` is before `tsc`; the one at `high` is not, or does not exist.
         while low < high {
             let middle = low + (high - low) / 2;
             if before(middle) {
@@ -413,12 +414,13 @@ impl Run {
     }
 }
 
-/// Adds each of `items` to its column, none of which is before `column`, and returns the last.
+/// Adds each of `items` to its column, which is `column` or a later one, and returns the last
+/// column.
 fn scan_slice(mut items: &[Item], edges: &Edges, mut column: usize, out: &mut [Column]) -> usize {
     while let Some(first) = items.first() {
         column = edges.column_from(column, first.tsc);
         let end = edges.behind(column);
-        // Of the column that is being filled: memory is asked once a column, not once a sample.
+        // Aggregate of the current column: memory is accessed once per column, not once per sample.
         let mut sum = Column::default();
         let mut taken = 0;
         for item in items.iter().take_while(|item| item.tsc < end) {
@@ -428,7 +430,7 @@ fn scan_slice(mut items: &[Item], edges: &Edges, mut column: usize, out: &mut [C
         if let Some(out) = out.get_mut(column) {
             out.merge(&sum);
         }
-        // What is behind the last edge belongs to nobody.
+        // Samples after the last edge belong to no column.
         items = items.get(taken.max(1)..).unwrap_or_default();
     }
     column

@@ -1,4 +1,4 @@
-//! An index that one thread fills while another draws from it, and never waits long.
+//! An index that one thread fills while another draws from it, with bounded waits.
 
 use std::ops::Deref;
 use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLockError};
@@ -6,10 +6,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, TryLo
 use super::Index;
 use crate::Batch;
 
-/// Samples that are added at once, in some tens of microseconds: so long may somebody who looks wait.
+/// Samples per critical section, some tens of microseconds: the longest wait of a reader.
 const AT_ONCE: usize = 1 << 10;
 
-/// An index of several owners. Who looks has precedence: who adds waits until nobody does.
+/// An index shared between threads. Readers have precedence: a writer waits until there is none.
 #[derive(Clone, Debug, Default)]
 pub struct Shared(Arc<Held>);
 
@@ -30,7 +30,7 @@ impl From<Index> for Shared {
 }
 
 impl Shared {
-    /// Adds samples as [`Index::append`] does, some at a time.
+    /// Appends samples like [`Index::append`], in small portions.
     pub fn append(&self, batch: &Batch) {
         for samples in batch.samples.chunks(AT_ONCE) {
             let part = Batch {
@@ -41,12 +41,12 @@ impl Shared {
         }
     }
 
-    /// Begins anew with another index.
+    /// Replaces the index by another.
     pub fn replace(&self, index: Index) {
         self.change(|old| *old = index);
     }
 
-    /// Changes the index as soon as nobody looks at it.
+    /// Changes the index as soon as no reader holds it.
     fn change(&self, change: impl FnOnce(&mut Index)) {
         loop {
             let looking = self
@@ -56,7 +56,8 @@ impl Shared {
                 .unwrap_or_else(PoisonError::into_inner);
             let looking = self.0.free.wait_while(looking, |looking| *looking > 0);
             drop(looking.unwrap_or_else(PoisonError::into_inner));
-            // Never by waiting for the lock: who looks twice in one frame would then wait for itself.
+            // A blocked writer would block the second of two nested reads on one thread: a
+            // deadlock.
             match self.0.index.try_write() {
                 Ok(mut index) => return change(&mut index),
                 Err(TryLockError::Poisoned(index)) => return change(&mut index.into_inner()),
@@ -65,7 +66,7 @@ impl Shared {
         }
     }
 
-    /// The index as it is now. It stays so until this is dropped, and nothing is added: hold it for a
+    /// Returns a read guard. The index does not change until the guard is dropped: hold it for a
     /// frame, not longer.
     #[must_use]
     pub fn look(&self) -> Looking<'_> {
@@ -82,7 +83,7 @@ impl Shared {
     }
 }
 
-/// An index that stands still.
+/// Read guard of an index.
 #[derive(Debug)]
 pub struct Looking<'a> {
     index: RwLockReadGuard<'a, Index>,
@@ -142,7 +143,7 @@ mod tests {
             while !over.load(Ordering::Acquire) {
                 let outer = shared.look();
                 let samples = outer.samples();
-                // A second look while the first lasts waits for nobody.
+                // A nested read does not wait.
                 assert_eq!(shared.look().samples(), samples);
                 assert_eq!(outer.total(1, 0, u64::MAX).count, samples);
                 assert!(samples >= before);

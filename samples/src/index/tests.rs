@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::Sample;
 
-/// What a query must say, found by looking at every sample.
+/// Computes a query by visiting every sample.
 fn brute(batches: &[Batch], id: u64, t0: u64, t1: u64, columns: usize) -> Vec<Column> {
     let mut out = vec![Column::default(); columns];
     for sample in batches.iter().flat_map(|batch| &batch.samples) {
@@ -21,8 +21,8 @@ fn index(batches: &[Batch]) -> Index {
     index
 }
 
-/// Batches as they are drained: in order within a CPU, out of order between CPUs, a few lanes, with
-/// bursts at one time and gaps.
+/// Returns batches as they are drained: in order within a CPU, out of order between CPUs, a few
+/// lanes, with bursts at one time and gaps.
 fn drained() -> impl Strategy<Value = Vec<Batch>> {
     let sample = (
         0u64..3,
@@ -111,8 +111,8 @@ proptest! {
     }
 }
 
-/// Bursts, pauses and crowds at one tick, by turns on three CPUs: enough samples for a tree of
-/// several levels.
+/// Returns bursts, pauses and many samples at one tick, in turn on three CPUs: enough samples for a
+/// tree of several levels.
 fn crowded(seed: u64, samples: usize) -> Vec<Batch> {
     let mut state = seed | 1;
     let mut random = move |below: u64| {
@@ -154,8 +154,8 @@ fn crowded(seed: u64, samples: usize) -> Vec<Batch> {
     batches
 }
 
-/// Holds a view against the index of the same samples: nothing is lost, and up to every edge there are the
-/// samples before it, give or take half a column.
+/// Compares a view with the index of the same samples: nothing is lost, and each edge is preceded
+/// by the right samples to within half a column.
 fn hold(view: &[Column], exact: Part<'_>, (t0, t1): (u64, u64)) -> Result<(), TestCaseError> {
     let columns = view.len();
     let whole = exact.total(1, t0, t1);
@@ -207,7 +207,7 @@ proptest! {
                 if part.count(1, t0, t1) <= NEAR as u64 {
                     prop_assert_eq!(view, exact);
                 }
-                // A tile's columns are as wide as spans of the tree are.
+                // A tile's columns are as wide as spans of the tree.
                 let wide = ((t1 - t0) / columns as u64).max(1).next_power_of_two();
                 let t0 = t0 / wide * wide;
                 let tile = part.aligned(1, t0, t0 + 256 * wide, 256);
@@ -222,7 +222,7 @@ proptest! {
         }
     }
 
-    /// While samples come, the view moves and is zoomed: of tiles or not, it says the same.
+    /// While samples arrive and the view moves and zooms, tiles give the same result.
     #[test]
     fn tiles_lose_nothing_and_move_nothing_far(
         seed: u64, moves in prop::collection::vec((0.0f64..1.0, 0.0f64..1.0, any::<bool>()), 1..12), columns in 1usize..300,
@@ -248,7 +248,7 @@ proptest! {
 }
 
 proptest! {
-    /// Of lanes that are kept as sums nothing is lost, and nothing is further away than a span of them.
+    /// Lanes kept as sums lose nothing, and no sample moves further than a span.
     #[test]
     fn what_is_too_much_is_summed_up(
         batches in drained(), limit in 0u64..1500, from in 0u64..100, columns in 1usize..70,
@@ -261,7 +261,7 @@ proptest! {
         let kept: u64 = (0..3).filter(|id| !coarse(id)).filter_map(|id| exact.lane(id)).map(|lane| lane.total.count).sum();
         prop_assert!(kept <= limit.max(FEW.min(limit / 2) * 3), "{} kept of {}", kept, limit);
         prop_assert_eq!(limited.lanes().collect::<Vec<_>>(), exact.lanes().collect::<Vec<_>>());
-        // A 16,384th of the time, or what the next power of two makes of it.
+        // A 16,384th of the time, rounded up to a power of two.
         let off = (span.1 - span.0) / (1 << 14) + 1;
         let t0 = span.0 + (span.1 - span.0) * from / 200;
         let t1 = span.1 + off;

@@ -1,10 +1,11 @@
-//! Whose samples they are: where instruments tell which thread a CPU runs, everything that the CPU delivers
-//! from then on is that thread's, until the next is told.
+//! Samples by running thread: where instruments report the thread that a CPU runs, every sample of
+//! that CPU belongs to that thread until the next report.
 //!
-//! An instrument tells threads if `thread` is the [unit](UNIT) of its values. The sample that tells a thread
-//! is the thread's already; what the CPU has sampled before the first is of an unknown one. Samples of a CPU
-//! are in the order in which its ring has them, so nothing is compared by time, and two samples of one tick
-//! are told apart. Where samples that tell threads were lost, the thread before is taken to run on.
+//! An instrument reports threads if `thread` is the [unit](UNIT) of its values. The reporting
+//! sample belongs to the reported thread; samples of a CPU before its first report belong to an
+//! unknown thread. Samples of a CPU are in the order of its ring, so times are not compared, and
+//! samples at one tick are attributed correctly. Where reporting samples were lost, the previous
+//! thread is assumed to continue.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -13,48 +14,48 @@ use crate::metadata::{InstrumentInfo, MachineInfo, Metadata};
 use crate::record::ALL_CPUS;
 use crate::{Batch, Meaning};
 
-/// Unit of the values of instruments that tell which thread their CPU runs.
+/// Unit of the values of instruments that report the running thread.
 pub const UNIT: &str = "thread";
 
-/// Whether an instrument tells which thread its CPU runs.
+/// Returns whether an instrument reports the running thread.
 #[must_use]
 pub fn tells(info: &InstrumentInfo) -> bool {
     info.unit == UNIT && info.meaning == Meaning::Value
 }
 
-/// Samples of no known thread are here.
+/// Place of samples without a known thread.
 const UNKNOWN: u16 = 0;
-/// Those of threads beyond so many are one.
+/// Place of all threads beyond the maximum.
 const OTHERS: u16 = ALL_CPUS - 1;
 
 /// A thread that ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Thread {
-    /// The thread of this number; in a joined recording, on the machine at this index.
+    /// The thread with this number, on the machine at this index of a joined recording.
     Known(usize, u64),
-    /// More than sixty thousand ran: one of those that came last.
+    /// One of the last threads of more than sixty thousand.
     Other,
-    /// None had been told yet.
+    /// No thread had been reported yet.
     Unknown,
 }
 
-/// The samples of an index by the thread that ran.
+/// The samples of an index by running thread.
 ///
-/// Threads have *places*, numbers from 0 on as they come: the index by threads has them where others have
+/// Threads have *places*, numbered from 0 by arrival: the index by threads has places instead of
 /// CPUs.
 #[derive(Debug, Default)]
 pub struct Threads {
     tellers: BTreeSet<u64>,
-    /// Those of a joined recording.
+    /// Machines of a joined recording.
     machines: Vec<MachineInfo>,
-    /// The place of the thread that a CPU runs.
+    /// Place of the running thread of each CPU.
     running: HashMap<u16, u16>,
     places: HashMap<(usize, u64), u16>,
     index: Index,
 }
 
 impl Threads {
-    /// Without samples; `None` if no instrument of a recording tells threads.
+    /// Returns an empty index; `None` if no instrument of a recording reports threads.
     pub(super) fn of(metadata: &Metadata, index: Index) -> Option<Self> {
         let tellers = metadata.instruments.iter().filter(|info| tells(info));
         let tellers: BTreeSet<u64> = tellers.map(|info| info.id).collect();
@@ -66,13 +67,13 @@ impl Threads {
         })
     }
 
-    /// Adds samples of one CPU, which come in the order of its ring.
+    /// Appends samples of one CPU, which arrive in the order of its ring.
     pub(super) fn append(&mut self, batch: &Batch) {
         if batch.cpu == ALL_CPUS {
-            // Totals are no thread's.
+            // Totals belong to no thread.
             return self.index.append(batch);
         }
-        // One machine alone is the first.
+        // A single machine has index 0.
         let machine = MachineInfo::of(&self.machines, batch.cpu).unwrap_or(0);
         let mut place = self.running.get(&batch.cpu).copied().unwrap_or(UNKNOWN);
         let mut of: BTreeMap<u16, Batch> = BTreeMap::new();
@@ -96,7 +97,7 @@ impl Threads {
         let next = u16::try_from(self.places.len() + 1).unwrap_or(OTHERS);
         let place = self.places.entry((machine, number));
         if next >= OTHERS {
-            // None is added any more.
+            // All places are taken.
             return match place {
                 std::collections::hash_map::Entry::Occupied(known) => *known.get(),
                 std::collections::hash_map::Entry::Vacant(_) => OTHERS,
@@ -105,13 +106,13 @@ impl Threads {
         *place.or_insert(next)
     }
 
-    /// The samples; where samples have CPUs, these have the places of threads.
+    /// Returns the index of the samples, with places of threads instead of CPUs.
     #[must_use]
     pub const fn index(&self) -> &Index {
         &self.index
     }
 
-    /// Every thread and its place, in the order of machines and numbers; what is unknown comes last.
+    /// Returns every thread and its place, ordered by machine and number; unknown threads are last.
     #[must_use]
     pub fn places(&self) -> BTreeMap<Thread, u16> {
         let known = self.places.iter();
@@ -121,7 +122,7 @@ impl Threads {
             .collect()
     }
 
-    /// What a person calls a thread: `thread 143`.
+    /// Returns the name of a thread: `thread 143`.
     #[must_use]
     pub fn name(&self, thread: Thread) -> String {
         match thread {
@@ -167,7 +168,7 @@ mod tests {
         }
     }
 
-    /// What each thread has of each instrument, in order of time.
+    /// Samples of each thread and instrument, in order of time.
     type Had = BTreeMap<(Thread, u64), Vec<(u64, u64)>>;
 
     fn had(index: &Index) -> Had {
@@ -192,14 +193,14 @@ mod tests {
             samples in prop::collection::vec((0u16..3, 0u64..3, 0u64..4, 0u64..3), 1..200),
             cuts in prop::collection::vec(1usize..20, 1..40),
         ) {
-            // Of each CPU in order of time, where several samples may have one.
+            // Per CPU in order of time, possibly with several samples at one time.
             let mut cpus: BTreeMap<u16, Vec<Sample>> = BTreeMap::new();
             for (cpu, kind, value, later) in samples {
                 let own = cpus.entry(cpu).or_default();
                 let tsc = own.last().map_or(1, |last| last.tsc) + later;
                 own.push(Sample { id: TELLER + kind, value, tsc });
             }
-            // By looking back from each.
+            // By a backward search from each sample.
             let mut brute = Had::new();
             for own in cpus.values() {
                 for (at, sample) in own.iter().enumerate() {

@@ -1,9 +1,9 @@
-//! Columns that were drawn before, to be drawn from again: a view that moves a little is put together from
-//! pieces that are known.
+//! A cache of drawn columns: a view that moves slightly is assembled from cached pieces.
 //!
-//! A *tile* is [`COLUMNS`] columns of a lane, each a power of two of ticks wide and half a column of the
-//! screen at most, and exact. So a view that moves, or is zoomed by less than two, is made of the same tiles. A tile is
-//! good as long as there are as many samples in its time as when it was made: samples are only ever added.
+//! A *tile* is [`COLUMNS`] exact columns of a lane, each a power of two of ticks wide and at most
+//! half a screen column. So a view that moves, or zooms by less than two, uses the same tiles. A
+//! tile is valid as long as the number of samples in its time is unchanged: samples are only ever
+//! added.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,50 +11,51 @@ use std::sync::Arc;
 use super::edges::Edges;
 use super::{Column, Part};
 
-/// Columns of a tile.
+/// Columns per tile.
 const COLUMNS: usize = 1 << TILE;
-/// The same, as a power of two.
+/// Binary logarithm of [`COLUMNS`].
 const TILE: u32 = 10;
-/// Samples in view up to which each is looked at.
+/// Number of samples in view up to which each is visited.
 const NEAR: u64 = 1 << 13;
-/// Tiles that are made in a frame, of all lanes: a millisecond or two. What is not made yet is looked up.
+/// Tiles computed per frame over all lanes: a millisecond or two. Missing tiles are queried
+/// directly.
 const A_FRAME: u32 = 16;
-/// Those of a lane.
+/// Tiles computed per frame for a lane.
 const A_LANE: u32 = 2;
-/// Tiles that are kept: they take 50 MB.
+/// Maximum number of cached tiles: they take 50 MB.
 const KEPT: usize = 1 << 10;
 
-/// A lane: its instrument, and the CPU if it is one's.
+/// A lane: its instrument, and the CPU if it has only one.
 type Key = (u64, Option<u16>);
 
-/// From when up to but without when, and in how many columns.
+/// A half-open time range, and a number of columns.
 type View = (u64, u64, usize);
 
-/// What was seen of lanes.
+/// Cached columns of lanes.
 #[derive(Debug, Default)]
 pub struct Tiles {
     frame: u64,
-    /// Tiles made in this frame.
+    /// Tiles computed in this frame.
     made: u32,
-    /// By lane, width of a column as a power of two, and place.
+    /// Tiles by lane, binary logarithm of a column's width, and index.
     tiles: HashMap<(Key, u32, u64), Tile>,
-    /// What was seen last, of how many samples the lane then had.
+    /// Last view of a lane, and the number of samples that the lane had then.
     seen: HashMap<Key, (View, u64, Arc<[Column]>)>,
 }
 
 #[derive(Debug)]
 struct Tile {
     columns: Box<[Column]>,
-    /// Samples in its time.
+    /// Samples in the tile's time.
     count: u64,
-    /// Samples that the lane had when that was looked at.
+    /// Number of samples of the lane when `count` was checked.
     of: u64,
-    /// The frame in which it was used last.
+    /// Frame of the last use.
     used: u64,
 }
 
 impl Tiles {
-    /// A new frame begins.
+    /// Begins a new frame.
     pub fn begin(&mut self) {
         self.frame += 1;
         self.made = 0;
@@ -64,8 +65,8 @@ impl Tiles {
         }
     }
 
-    /// As [`Part::view`](Part::view), and quicker where much of it was seen before: every sample is in
-    /// exactly one column, and none is more than half a column away from it.
+    /// Returns the same as [`Part::view`](Part::view), faster where much of it is cached: every
+    /// sample is in exactly one column, at most half a column away from its own.
     pub fn view(
         &mut self,
         part: Part<'_>,
@@ -88,7 +89,7 @@ impl Tiles {
         columns
     }
 
-    /// The view put together, unless it is quicker looked up or not all tiles are there.
+    /// Assembles the view from tiles, unless a query is faster or tiles are missing.
     fn tiled(
         &mut self,
         part: Part<'_>,
@@ -111,7 +112,7 @@ impl Tiles {
         are_there.then(|| self.put_together(part, id, (t0, t1, columns), shift))
     }
 
-    /// Whether a tile is there; it is made unless `most` were in this frame.
+    /// Returns whether a tile is cached; computes it unless `most` were computed in this frame.
     fn have(
         &mut self,
         part: Part<'_>,
@@ -150,7 +151,7 @@ impl Tiles {
         true
     }
 
-    /// A view from tiles that are all there; what sticks out of them at the ends is looked up.
+    /// Assembles a view from cached tiles; the parts outside them at both ends are queried.
     fn put_together(
         &self,
         part: Part<'_>,
@@ -186,7 +187,7 @@ impl Tiles {
                 .zip(numbers)
                 .filter(|(found, _)| found.count > 0)
             {
-                // The middle of it says where it belongs.
+                // The middle of a column decides its position.
                 let middle = (number << shift) + (1 << shift >> 1);
                 column = edges.column_from(column, middle);
                 if let Some(out) = out.get_mut(column) {

@@ -1,25 +1,25 @@
-//! A lane over all of its CPUs, far away: counts, extremes and sums of spans of time.
+//! A tree over all CPUs of a lane, for low zoom: count, minimum, maximum and sum of time spans.
 //!
-//! Every span is a power of four ticks, and is cut in four when it holds [`SPLIT`] samples: fine where
-//! much happens, coarse where little does. A view takes whole spans that are narrower than half
-//! a column, and those that are not cut if they are narrower than a column: their middle says which.
-//! What it has to look at more closely it names, and the runs are read there.
+//! Every span is a power of four ticks, and is split in four when it holds [`SPLIT`] samples: fine
+//! where much happens, coarse where little does. A view takes whole spans that are narrower than
+//! half a column, and unsplit ones that are narrower than a column, placed by their middle. It
+//! returns the spans that need more detail, which is read from the runs.
 
 use std::ops::Range;
 
 use super::Column;
 use super::run::Run;
 
-/// Samples from which on a span is cut in four.
+/// Number of samples at which a span is split.
 const SPLIT: u64 = 32;
-/// Spans are not cut below this many ticks, as a power of two.
+/// Binary logarithm of the narrowest span in ticks.
 const LEAST: u32 = 6;
-/// The first span of a lane, in ticks, as a power of two: about a second.
+/// Binary logarithm of a lane's first span in ticks: about a second.
 const FIRST: u32 = 32;
-/// A span that is not cut.
+/// Marks a span that is not split.
 const WHOLE: u32 = u32::MAX;
 
-/// What a span of time holds: a [`Column`] in fewer bytes.
+/// Aggregate of a time span: a [`Column`] in fewer bytes.
 #[derive(Clone, Copy, Debug)]
 struct Span {
     count: u64,
@@ -27,7 +27,7 @@ struct Span {
     max: u64,
     /// Low and high half.
     sum: [u64; 2],
-    /// The page of its quarters, or [`WHOLE`].
+    /// Page of its quarters, or [`WHOLE`].
     quarters: u32,
 }
 
@@ -52,27 +52,27 @@ impl Span {
     }
 }
 
-/// Samples at one place in time that the spans do not have yet.
+/// Recent samples in one span that are not in the tree yet.
 #[derive(Clone, Copy, Debug)]
 struct Open {
     column: Column,
-    /// Where the span begins in which they lie.
+    /// Start of the span.
     start: u64,
-    /// Its width as a power of two.
+    /// Binary logarithm of its width.
     shift: u32,
-    /// How many more it takes before it is cut.
+    /// Number of further samples until it is split.
     room: u64,
 }
 
 /// The spans of a lane.
 #[derive(Debug)]
 pub(super) struct Tree {
-    /// By the width of their spans, so that neighbours in time are neighbours in memory: at index `n`
-    /// are pages of spans of `4^n` ticks.
+    /// By the width of their spans, so that neighbours in time are neighbours in memory: at index
+    /// `n` are pages of spans of `4^n` ticks.
     pages: Vec<Vec<[Span; 4]>>,
     root: Span,
     start: u64,
-    /// Width of the root, as a power of two.
+    /// Binary logarithm of the root's width.
     shift: u32,
     open: Option<Open>,
 }
@@ -85,7 +85,7 @@ const EMPTY: Span = Span {
     quarters: WHOLE,
 };
 
-/// The first tick of the span of that width in which `tsc` lies.
+/// Returns the start of the aligned span of that width around `tsc`.
 fn floor(tsc: u64, shift: u32) -> u64 {
     tsc.checked_shr(shift)
         .unwrap_or_default()
@@ -104,7 +104,7 @@ impl Tree {
         }
     }
 
-    /// Adds a sample that `runs` have already.
+    /// Adds a sample that is already in `runs`.
     pub(super) fn add(&mut self, tsc: u64, value: u64, runs: &[Run]) {
         if let Some(open) = &mut self.open
             && floor(tsc, open.shift) == open.start
@@ -131,12 +131,12 @@ impl Tree {
             column: Column::default(),
             start,
             shift,
-            // One that was cut, or cannot be, is looked up again.
+            // A span that is split or cannot be is located again at the next sample.
             room: SPLIT.saturating_sub(count),
         });
     }
 
-    /// Has the root be a quarter of a new one.
+    /// Turns the root into a quarter of a new root.
     fn grow(&mut self) {
         let place = (self.start >> self.shift) & 3;
         let mut page = [EMPTY; 4];
@@ -148,12 +148,12 @@ impl Tree {
         self.start = floor(self.start, self.shift);
     }
 
-    /// The page of spans of that width.
+    /// Returns a page of spans of that width.
     fn page(&self, shift: u32, number: u32) -> Option<&[Span; 4]> {
         self.pages.get(shift as usize / 2)?.get(number as usize)
     }
 
-    /// Keeps a page of spans of that width, and returns its number.
+    /// Stores a page of spans of that width, and returns its number.
     fn keep(&mut self, shift: u32, page: [Span; 4]) -> u32 {
         let level = shift as usize / 2;
         if self.pages.len() <= level {
@@ -166,14 +166,14 @@ impl Tree {
         (pages.len() - 1) as u32
     }
 
-    /// Puts the samples that wait into their spans.
+    /// Moves pending samples into their spans.
     fn close(&mut self) {
         if let Some(open) = self.open.take().filter(|open| open.column.count > 0) {
             self.put(open.start, &open.column);
         }
     }
 
-    /// Adds `column` to every span in which `tsc` lies, and returns start, width and count of the
+    /// Adds `column` to every span around `tsc`, and returns start, width and count of the
     /// narrowest.
     fn put(&mut self, tsc: u64, column: &Column) -> (u64, u32, u64) {
         self.root.merge(column);
@@ -193,7 +193,7 @@ impl Tree {
         (floor(tsc, shift), shift, count)
     }
 
-    /// Cuts the narrowest span in which `tsc` lies, whose width that is.
+    /// Splits the narrowest span around `tsc`, which has this width.
     fn split_at(&mut self, tsc: u64, shift: u32, runs: &[Run]) {
         let cut = self.cut(floor(tsc, shift), shift, runs);
         let (mut at, mut page) = (self.shift, self.root.quarters);
@@ -215,7 +215,8 @@ impl Tree {
         }
     }
 
-    /// The page of the quarters of a span, and of theirs where they hold much.
+    /// Returns the page of a span's quarters, which are split themselves where they hold many
+    /// samples.
     fn cut(&mut self, start: u64, shift: u32, runs: &[Run]) -> u32 {
         if shift <= LEAST {
             return WHOLE;
@@ -236,9 +237,9 @@ impl Tree {
         self.keep(shift - 2, page)
     }
 
-    /// Adds to each of `out` what lies in its part of `view`, but for the spans that are returned: those,
-    /// in order of time, are to be read from the runs. A sample may be in the column before or
-    /// behind its own if it is within half a column of it; never, if it is to be `exact`.
+    /// Adds to each of `out` the samples in its part of `view`, and returns the spans, in order of
+    /// time, that are to be read from the runs instead. A sample may be in an adjacent column if it
+    /// is within half a column of that; never if `exact`.
     pub(super) fn view(
         &self,
         view: Range<u64>,
@@ -272,11 +273,11 @@ impl Tree {
 struct Look<'a> {
     tree: &'a Tree,
     view: Range<u64>,
-    /// Columns a tick.
+    /// Columns per tick.
     scale: f64,
     /// Half a column, in ticks.
     snap: u64,
-    /// A column, in ticks, less what rounding may cost.
+    /// A column in ticks, minus the rounding error.
     least: u64,
     out: &'a mut [Column],
     closer: Vec<Range<u64>>,
@@ -297,7 +298,7 @@ impl Look<'_> {
         }
         if start >= self.view.start && last < self.view.end {
             let (from, to) = (self.column(start), self.column(last));
-            // Of the widest, counts would look like a comb: so only those that hold little.
+            // Wide spans would make counts look like a comb, so only sparse ones are taken.
             let narrow = match span.quarters {
                 WHOLE => self.least,
                 _ => self.snap,

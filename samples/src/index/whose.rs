@@ -1,4 +1,4 @@
-//! Whose samples a lane has: everybody's, a CPU's, a thread's, or those of all hooks of a level.
+//! Owners of a lane's samples: all, a CPU, a thread, or a level.
 
 use std::collections::BTreeSet;
 
@@ -8,31 +8,32 @@ use super::{Index, Part};
 use crate::metadata::{InstrumentInfo, Metadata};
 use crate::record::ALL_CPUS;
 
-/// Whose samples of its instrument a lane has.
+/// Owner of a lane's samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Whose {
-    /// Everybody's.
+    /// All samples of the instrument.
     #[default]
     All,
-    /// Everybody's, and those of all instruments that sample one level, of which this is the first.
+    /// All samples of all instruments that sample one level; the lane's instrument is the first of
+    /// them.
     Level,
-    /// A CPU's.
+    /// A CPU.
     Cpu(u16),
-    /// A thread's, and its place in the index by threads.
+    /// A thread, and its place in the index by threads.
     Thread(Thread, u16),
 }
 
-/// What lanes are told apart by, besides their instruments.
+/// Criterion by which an instrument's samples are split into lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
-    /// CPU after CPU; then what is no CPU's.
+    /// A lane per CPU, then one for samples without a CPU.
     Cpu,
-    /// Thread after thread; then what is no thread's.
+    /// A lane per thread, then one for samples without a thread.
     Thread,
 }
 
 impl Whose {
-    /// These samples of an index.
+    /// Returns the owner's samples in an index.
     #[must_use]
     pub fn part(self, index: &Index) -> Part<'_> {
         match self {
@@ -46,7 +47,7 @@ impl Whose {
         }
     }
 
-    /// What a person calls a lane of these samples of an instrument, but for whom they are of.
+    /// Returns the label of an instrument's lane, without the owner's name.
     #[must_use]
     pub fn label(self, info: &InstrumentInfo) -> String {
         match self {
@@ -56,7 +57,7 @@ impl Whose {
         }
     }
 
-    /// What a person calls whom they are of, if not of all.
+    /// Returns the owner's name; `None` for all.
     #[must_use]
     pub fn name(self, metadata: &Metadata, index: &Index) -> Option<String> {
         match self {
@@ -68,8 +69,8 @@ impl Whose {
 }
 
 impl Index {
-    /// The lanes of instruments, not told apart: the place of each in `ids`. Those that sample one level
-    /// together have one lane, at the place of the first.
+    /// Returns one lane per instrument, as its position in `ids`. Instruments of one level share a
+    /// lane, at the position of the first.
     #[must_use]
     pub fn lanes_whole(&self, ids: &[u64]) -> Vec<(usize, Whose)> {
         let lanes = ids.iter().enumerate();
@@ -82,9 +83,10 @@ impl Index {
         lanes.collect()
     }
 
-    /// The lanes of instruments, told apart: the place of each in `ids`, and whose samples it has. An
-    /// instrument whose samples are nobody's alone, or that has none, has one of everybody's behind them;
-    /// where no thread is known, [`By::Thread`] has only [whole](Self::lanes_whole) ones.
+    /// Returns the lanes of instruments split by owner, as a position in `ids` and the owner. An
+    /// instrument whose samples have no owner, or that has no samples, has a lane for all after the
+    /// others; where no thread is known, [`By::Thread`] returns [whole](Self::lanes_whole) lanes
+    /// only.
     #[must_use]
     pub fn lanes_by(&self, by: By, ids: &[u64]) -> Vec<(usize, Whose)> {
         match (by, self.threads()) {
@@ -103,7 +105,8 @@ impl Index {
     }
 }
 
-/// The CPUs, or the places of threads, of each instrument. Totals are told for all at once.
+/// Returns the CPUs, or the places of threads, of each instrument. Samples over all CPUs are not
+/// split.
 fn own(index: &Index, ids: &[u64]) -> Vec<BTreeSet<u16>> {
     let cpus = |id: &u64| {
         let mut cpus = index.cpus(*id);

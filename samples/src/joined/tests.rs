@@ -17,14 +17,15 @@ fn id(major: u32) -> u64 {
         .pack()
 }
 
-/// Ticks of a clock of this speed that showed `off` at 1970, after so many nanoseconds of the truth.
+/// Returns ticks of a clock with this frequency that showed `off` in 1970, after `truth`
+/// nanoseconds.
 fn ticks_at(truth: u64, hz: u64, off: u64) -> u64 {
     let ticks = u128::from(truth) * u128::from(hz) / u128::from(SECOND);
     u64::try_from(ticks).unwrap() + off
 }
 
-/// A machine that has samples at these nanoseconds of the truth on two CPUs, an instrument of events and
-/// one that measures a microsecond; its second 0 is at `start`.
+/// Records a machine with samples at these true nanoseconds on two CPUs, an instrument of events
+/// and one that measures a microsecond; its second 0 is at `start`.
 fn record(dir: &TempDir, machine: &str, hz: u64, off: u64, start: u64, at: &[u64]) -> Recording {
     let instrument = |major, meaning, unit: &str| InstrumentInfo {
         id: id(major),
@@ -48,7 +49,7 @@ fn record(dir: &TempDir, machine: &str, hz: u64, off: u64, start: u64, at: &[u64
         clock: Clock {
             hz,
             start: ticks_at(start, hz, off),
-            // Its own clock has never been set.
+            // A clock that has never been set.
             start_unix_ns: 77,
         },
         instruments: vec![
@@ -93,7 +94,7 @@ fn record(dir: &TempDir, machine: &str, hz: u64, off: u64, start: u64, at: &[u64
     Recording::open(path).unwrap()
 }
 
-/// Two machines whose clocks have nothing in common.
+/// Joins two machines whose clocks have nothing in common.
 fn two(dir: &TempDir) -> Joined {
     let start = 1_700_000_000 * SECOND;
     let at = |ms: &[u64]| {
@@ -148,7 +149,7 @@ fn check(metadata: &Metadata, index: &Index, marks: &[Mark]) {
         .collect();
     assert_eq!(machines, [("web1", 0), ("web2", 2)]);
     for machine in &metadata.machines {
-        // A microsecond of the way, and 20 millionths of two and a half seconds.
+        // A microsecond of round trip, and 20 millionths of two and a half seconds.
         let error = machine.error_ns.unwrap();
         assert!((1000..=1000 + 60_000).contains(&error), "{error}");
     }

@@ -1,12 +1,12 @@
-//! What instruments of several machines have added up.
+//! Aggregates of the instruments of several machines.
 
 use super::Joined;
 use super::turn::{HZ, TICKS};
 use crate::totals::{Summary, Totals};
 
 impl Joined {
-    /// What instruments of all machines have added up: their names begin with the machine's, and what is
-    /// measured in ticks is in those of the joint clock.
+    /// Returns the aggregates of all machines' instruments: names are prefixed with the machine's,
+    /// and values in ticks are converted to the joint clock.
     #[must_use]
     pub fn totals(&self) -> Totals {
         let mut all = Totals::default();

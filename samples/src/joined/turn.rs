@@ -1,4 +1,5 @@
-//! What turns rows of one machine into those of the joint recording; of a recording, or while it is made.
+//! Conversion of one machine's rows to those of the joint recording, of a complete recording or
+//! while it is made.
 
 use std::collections::HashMap;
 
@@ -7,42 +8,42 @@ use crate::metadata::{Clock, FunctionInfo, InstrumentInfo, MachineInfo, Metadata
 use crate::record::ALL_CPUS;
 use crate::{Batch, Error, InstrumentId, Meaning, Result, Sample};
 
-/// Ticks a second of the joint clock.
+/// Frequency of the joint clock.
 pub(super) const HZ: u64 = 1_000_000_000;
-/// The unit of what is measured in ticks of the TSC.
+/// Unit of values in ticks of the TSC.
 pub(super) const TICKS: &str = "ticks";
 
-/// Turns rows of one machine: its clock is aligned, its CPUs and major numbers are counted on from those of
-/// the machines before it, and what is measured in ticks becomes nanoseconds.
+/// Converts rows of one machine: aligns its clock, offsets its CPUs and major numbers by those of
+/// the machines before it, and converts ticks to nanoseconds.
 #[derive(Clone, Debug)]
 pub struct Turn {
     alignment: Alignment,
     first_cpu: u16,
     first_major: u32,
     pub(super) hz: u64,
-    /// Identifiers, before they were turned, of instruments that measure ticks.
+    /// Original identifiers of instruments that measure ticks.
     ticks: HashMap<u64, Meaning>,
 }
 
 impl Turn {
-    /// How its clock is read.
+    /// Returns the alignment of the machine's clock.
     #[must_use]
     pub const fn alignment(&self) -> &Alignment {
         &self.alignment
     }
 
-    /// Reads its clock so from now on.
+    /// Replaces the alignment of the machine's clock.
     pub fn align(&mut self, alignment: Alignment) {
         self.alignment = alignment;
     }
 
-    /// Nanoseconds since 1970 at a TSC of the machine.
+    /// Returns nanoseconds since 1970 at a TSC of the machine.
     #[must_use]
     pub fn unix_ns(&self, tsc: u64) -> u64 {
         self.alignment.unix_ns(tsc)
     }
 
-    /// A batch of samples.
+    /// Converts a batch of samples.
     #[must_use]
     pub fn batch(&self, batch: &Batch) -> Batch {
         let turned = |sample: &Sample| Sample {
@@ -67,7 +68,7 @@ impl Turn {
         self.first_cpu.saturating_add(cpu)
     }
 
-    /// With the major number of the joint recording.
+    /// Converts an identifier to the joint major number.
     pub(super) fn id(&self, id: u64) -> u64 {
         if id == 0 && self.first_major == 0 {
             return id;
@@ -81,7 +82,7 @@ impl Turn {
     }
 }
 
-/// What a joint recording says of itself, machine by machine.
+/// Metadata of a joint recording under construction, machine by machine.
 #[derive(Debug, Default)]
 pub struct Joint {
     metadata: Metadata,
@@ -89,15 +90,15 @@ pub struct Joint {
     cpu: u16,
     major: u32,
     placement: u32,
-    /// By machine: the first of its instruments.
+    /// Index of each machine's first instrument.
     firsts: Vec<usize>,
 }
 
 impl Joint {
-    /// Makes room for the next machine, which has so many CPUs.
+    /// Returns the conversion for the next machine, which has `cpus` CPUs.
     ///
     /// # Errors
-    /// [`Error::Joint`] if there are too many functions or CPUs to count through.
+    /// [`Error::Joint`] if there are too many functions or CPUs to number.
     pub fn turn(&mut self, own: &Metadata, cpus: u32, alignment: Alignment) -> Result<Turn> {
         let turn = Turn {
             alignment,
@@ -116,7 +117,7 @@ impl Joint {
         Ok(turn)
     }
 
-    /// Adds what the machine that `turn` was made for says of itself, and how far its times may be off.
+    /// Adds the metadata of the machine that `turn` was made for, and the error bound of its times.
     pub fn describe(&mut self, name: &str, own: &Metadata, turn: &Turn, error_ns: Option<u64>) {
         let joint = &mut self.metadata;
         let machines = &joint.machines;
@@ -157,7 +158,8 @@ impl Joint {
         });
     }
 
-    /// All of it, on the clock of whoever recorded, whose second 0 is that of the machine that began first.
+    /// Returns the joint metadata, on the recording machine's clock; second 0 is that of the
+    /// earliest machine.
     #[must_use]
     pub fn finish(self) -> Metadata {
         let Self {
@@ -172,7 +174,7 @@ impl Joint {
             .iter()
             .map(|machine| machine.start_unix_ns);
         let start = starts.min().unwrap_or_default();
-        // Each instrument has been launched so long after second 0 of its own machine.
+        // Launch times are relative to second 0 of the instrument's own machine.
         let ends = firsts.iter().skip(1).copied();
         let ends = ends.chain([metadata.instruments.len()]);
         for ((machine, first), end) in metadata.machines.iter().zip(&firsts).zip(ends) {
@@ -197,7 +199,7 @@ impl Joint {
     }
 }
 
-/// The name, or the same with a number behind it where that is taken.
+/// Returns the name, with a number appended if it is taken.
 #[must_use]
 pub fn unused(name: &str, taken: impl Fn(&str) -> bool) -> String {
     let numbered = (2..u32::MAX).map(|number| format!("{name}-{number}"));
@@ -207,7 +209,7 @@ pub fn unused(name: &str, taken: impl Fn(&str) -> bool) -> String {
         .unwrap_or_else(|| name.to_owned())
 }
 
-/// One more than the largest major number.
+/// Returns the number of major numbers.
 fn majors(metadata: &Metadata) -> u32 {
     let functions = metadata.functions.iter().map(|function| function.major);
     let instruments = metadata
@@ -218,7 +220,7 @@ fn majors(metadata: &Metadata) -> u32 {
     majors.max().map_or(0, |most| most.saturating_add(1))
 }
 
-/// The instruments whose values are ticks: how many, or of an event, its time.
+/// Returns the instruments whose values are ticks, or running totals of them.
 fn ticks(metadata: &Metadata) -> HashMap<u64, Meaning> {
     let instruments = metadata.instruments.iter();
     let measures = instruments.filter(|instrument| instrument.unit == TICKS);

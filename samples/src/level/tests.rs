@@ -10,7 +10,7 @@ use crate::{Batch, Sample};
 
 const HZ: u64 = 1000;
 
-/// Two levels: one of two hooks, and one of one hook.
+/// Returns metadata of two levels: one of two hooks, and one of one hook.
 fn metadata(splash: f64) -> Metadata {
     let info = |id: u64, meaning, placement| InstrumentInfo {
         id,
@@ -36,7 +36,7 @@ fn metadata(splash: f64) -> Metadata {
             info(1, Meaning::Level, 0),
             info(2, Meaning::Level, 0),
             info(3, Meaning::Level, 1),
-            // Beside them, of no level.
+            // An instrument without a level.
             info(4, Meaning::Value, 0),
         ],
         ..Metadata::default()
@@ -70,10 +70,10 @@ fn recorded(directory: &TempDir, metadata: &Metadata, batches: &[Batch]) -> Reco
     Recording::open(&path).unwrap()
 }
 
-/// Tick by tick: the level of each, where it is known.
+/// Returns the level at each tick at which it is known.
 fn brute(rows: &[(u16, u64, u64, u64)], ids: &[u64], (t0, t1): (u64, u64)) -> Vec<i64> {
     let mut own: Vec<_> = rows.iter().filter(|row| ids.contains(&row.1)).collect();
-    // Of two at one tick the one on the higher CPU is the later.
+    // Of two samples at one tick the one on the higher CPU is later.
     own.sort_by_key(|row| (row.3, row.0));
     (t0..t1)
         .filter_map(|tick| own.iter().rfind(|row| row.3 <= tick))
@@ -130,7 +130,7 @@ proptest! {
 
 #[test]
 fn a_level_holds_from_its_first_sample_to_the_splash() {
-    // Known from 100 on; 2 for 100 ticks, 5 for 300, then 0 up to the splash at 1000.
+    // Known from 100; 2 for 100 ticks, 5 for 300, then 0 until the splash at 1000.
     let rows = [(0, 1, 2, 100), (1, 2, 5, 200), (0, 1, 0, 500)];
     let metadata = metadata(1.0);
     let mut index = Index::new().telling(&metadata);
@@ -143,7 +143,7 @@ fn a_level_holds_from_its_first_sample_to_the_splash() {
     let found = of(0, 5000).unwrap();
     assert_eq!((found.covered, found.mean), (900, 1700.0 / 900.0));
     assert_eq!((found.least, found.greatest), (0, 5));
-    // No sample is within, and yet it is known.
+    // The level is known without a sample in the range.
     assert_eq!(of(300, 400).unwrap().mean, 5.0);
     assert_eq!(of(0, 100), None);
     assert_eq!(of(1000, 2000), None);

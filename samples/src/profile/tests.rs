@@ -87,7 +87,7 @@ proptest! {
 #[test]
 fn many_values_are_estimated_and_say_so() {
     let dir = TempDir::new().unwrap();
-    // A third is 7, the others are all different.
+    // A third of the values is 7, the others are all different.
     let rows = (0..300_000u64).map(|n| (1, if n % 3 == 0 { 7 } else { 1_000_000 + n }, n));
     let found = profiles(&recording(&dir, &[batch(0, rows)]), None, 3, |_| true);
     let [profile] = &found.instruments[..] else {
@@ -97,7 +97,7 @@ fn many_values_are_estimated_and_say_so() {
     let (value, count) = profile.top[0];
     assert_eq!(value, 7);
     assert!(count <= 100_000 && count + profile.top_error >= 100_000);
-    // No more than its share of what there was can be forgotten of each.
+    // Of each value at most its share of the total can be dropped.
     assert!(profile.top_error <= 300_000 / (DISTINCT as u64 / 2));
     let median = profile.values.percentiles[3];
     assert!((1_075_000..1_100_000).contains(&median), "{median}");

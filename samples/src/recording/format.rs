@@ -12,9 +12,9 @@ use super::sidecar::Block;
 use crate::metadata::Metadata;
 use crate::totals::Totals;
 
-/// What `gilk.version` says. A reader refuses a higher number.
+/// Value of `gilk.version`. A reader refuses a higher number.
 pub const FORMAT_VERSION: u32 = 1;
-/// Rows in a batch at most, as a [`Writer`](super::Writer) writes them.
+/// Maximum number of rows in a batch that a [`Writer`](super::Writer) writes.
 pub const MAX_ROWS: usize = 1 << 16;
 /// Name and width in bytes of every column; all are unsigned and never null.
 pub const COLUMNS: [(&str, usize); 5] = [
@@ -25,23 +25,23 @@ pub const COLUMNS: [(&str, usize); 5] = [
     ("value", 8),
 ];
 
-/// Rows of a batch that a reader accepts. This bounds the memory that a file can ask for: a batch takes
-/// no less than 512 bytes of it, and no more than 24 bytes a row when it is read, so reading takes at most
-/// 3,072 times the size of the file (when each CPU has one batch, of rows that are all the same), and
-/// some megabytes.
+/// Maximum number of rows in a batch that a reader accepts. This bounds the memory that a file can
+/// claim: a batch takes at least 512 bytes of the file, and at most 24 bytes per row in memory, so
+/// reading takes at most 3,072 times the size of the file (if each CPU has one batch, of identical
+/// rows), plus some megabytes.
 pub(crate) const MAX_READ_ROWS: usize = MAX_ROWS;
-/// The key of the footer's metadata under which the totals stand.
+/// Key of the totals in the footer's metadata.
 pub(crate) const TOTALS: &str = "gilk.totals";
 /// The first and the last bytes of an Arrow file.
 pub(crate) const MAGIC: [u8; 6] = *b"ARROW1";
-/// Where the schema message stands, and what messages and their buffers are padded to.
+/// Offset of the schema message, and alignment of messages and their buffers.
 pub(crate) const ALIGNMENT: usize = 64;
-/// What every message begins with.
+/// First bytes of every message.
 pub(crate) const CONTINUATION: [u8; 4] = [0xff; 4];
 /// The end of the stream of messages.
 pub(crate) const END_OF_STREAM: [u8; 8] = [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0];
 
-/// The schema with everything the recording says of itself.
+/// Returns the schema with the recording's metadata.
 pub(crate) fn schema(metadata: &Metadata) -> Result<Schema, String> {
     let json = serde_json::to_string(metadata).map_err(|error| error.to_string())?;
     let fields: Vec<Field> = COLUMNS
@@ -80,11 +80,11 @@ pub(crate) fn schema(metadata: &Metadata) -> Result<Schema, String> {
     Ok(Schema::new(fields).with_metadata(pairs))
 }
 
-/// What follows the last batch of a finished file: end of stream, footer, its length, the magic. The
-/// footer's schema says one thing that the one at the start cannot know: the totals, if there are any.
+/// Returns the bytes after the last batch of a finished file: end of stream, footer, its length,
+/// the magic. The footer's schema adds the totals, which are not known at the start of the file.
 pub(crate) fn tail(schema: &Schema, totals: &Totals, blocks: &[Block]) -> Result<Vec<u8>, String> {
     let mut schema = schema.clone();
-    // Damage may have put some there.
+    // A damaged head may contain some.
     schema.metadata.remove(TOTALS);
     if !totals.is_empty() {
         let json = serde_json::to_string(totals).map_err(|error| error.to_string())?;

@@ -18,15 +18,15 @@ const MAX_SCHEMA: u32 = 256 << 20;
 /// The head of a recording as it was read.
 pub(crate) struct Head {
     pub(crate) metadata: Metadata,
-    /// Where the first batch begins.
+    /// Offset of the first batch.
     pub(crate) end: u64,
-    /// Of every byte before `end`: ties a sidecar to its recording.
+    /// Checksum of every byte before `end`: ties a sidecar to its recording.
     pub(crate) crc: u32,
-    /// The schema as it stands in the file, with what a later version may have added to it.
+    /// The schema as it is in the file, with additions of later versions.
     pub(crate) schema: Schema,
 }
 
-/// The bytes that a new recording begins with.
+/// Returns the first bytes of a new recording.
 pub(crate) fn encode(schema: &Schema) -> std::result::Result<Vec<u8>, String> {
     let mut bytes = vec![0; ALIGNMENT];
     for (byte, magic) in bytes.iter_mut().zip(MAGIC) {
@@ -96,7 +96,7 @@ pub(crate) fn read(file: &File, path: &Path, len: u64) -> Result<Head> {
     })
 }
 
-/// Metadata and schema from the flatbuffer of a schema message.
+/// Parses metadata and schema from the flatbuffer of a schema message.
 fn parse(message: &[u8]) -> std::result::Result<(Metadata, Schema), String> {
     let message = arrow_ipc::root_as_message(message).map_err(|_| "is damaged".to_owned())?;
     let header = message.header_as_schema().ok_or("is another message")?;

@@ -1,4 +1,4 @@
-//! Samples of all CPUs in order of time: batches are ordered only within a CPU.
+//! Merge of all CPUs' samples in order of time: batches are ordered only within a CPU.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -7,24 +7,24 @@ use super::reader::{BlockReader, Recording};
 use super::sidecar::Block;
 use crate::{Result, Sample};
 
-/// Every sample of a recording, with its CPU, in order of time.
+/// Iterator over every sample of a recording, with its CPU, in order of time.
 ///
-/// Holds one batch of each CPU in memory. A batch that changed since it was written is an error,
-/// once; the next call goes on with the CPU's next batch.
+/// Holds one batch of each CPU in memory. A batch that changed since it was written yields one
+/// error; the next call continues with the CPU's next batch.
 pub struct Merged<'a> {
     recording: &'a Recording,
     reader: BlockReader,
     lanes: Vec<Lane<'a>>,
-    /// The lane that the last sample came from, if it has another.
+    /// The cursor of the last sample, if it has another one.
     current: Option<usize>,
-    /// The next sample of every other lane that has one: time, then lane, so that ties are always
+    /// Next sample of every other cursor that has one: time, then cursor, so that ties are always
     /// broken in the same way.
     heap: BinaryHeap<Reverse<(u64, usize)>>,
-    /// Lanes whose next batch has to be read first.
+    /// Cursors whose next batch has to be read first.
     hungry: VecDeque<usize>,
 }
 
-/// What is left of one CPU.
+/// Remaining samples of one CPU.
 struct Lane<'a> {
     cpu: u16,
     blocks: VecDeque<&'a Block>,
@@ -33,7 +33,7 @@ struct Lane<'a> {
 }
 
 impl<'a> Merged<'a> {
-    /// Of the batches that have samples from the first up to the second time.
+    /// Merges the batches that have samples between both times, inclusive.
     pub(super) fn new(recording: &'a Recording, (t0, t1): (u64, u64)) -> Self {
         let mut cpus: BTreeMap<u16, VecDeque<&Block>> = BTreeMap::new();
         let inside = |block: &&Block| block.last >= t0 && block.first <= t1;
@@ -60,7 +60,7 @@ impl<'a> Merged<'a> {
         }
     }
 
-    /// Puts the next sample of a lane on the heap, from its next batch if need be.
+    /// Pushes the next sample of a cursor on the heap, from its next batch if necessary.
     fn feed(&mut self, index: usize) -> Result<()> {
         let Some(lane) = self.lanes.get_mut(index) else {
             return Ok(());
@@ -102,8 +102,8 @@ impl Iterator for Merged<'_> {
             };
             let lane = self.lanes.get_mut(index)?;
             let sample = lane.next?;
-            // Bursts stay on one CPU: most samples are followed by one of the same lane, and never
-            // see the heap.
+            // Fast path: bursts stay on one CPU, so most samples are followed by one of the same
+            // cursor and bypass the heap.
             if self
                 .heap
                 .peek()
@@ -117,7 +117,7 @@ impl Iterator for Merged<'_> {
             if lane.next.is_some() {
                 self.current = Some(index);
             } else {
-                // An error of the lane's next batch belongs to the next call.
+                // An error of the cursor's next batch is returned by the next call.
                 self.hungry.push_back(index);
             }
             return Some(Ok((cpu, sample)));

@@ -1,7 +1,8 @@
-//! One message of the stream: its envelope, and the columns of a record batch.
+//! Messages of the stream: the envelope, and the columns of a record batch.
 //!
-//! Written by the `arrow-ipc` crate, read here: its decoder trusts the lengths in a message, and a
-//! damaged file must neither panic nor ask for memory. Five fixed-width columns are soon decoded.
+//! Messages are written by the `arrow-ipc` crate and read here: its decoder trusts the lengths in a
+//! message, but a damaged file must neither panic nor claim memory. Five columns of fixed width
+//! need little code to decode.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -14,7 +15,7 @@ use crate::Sample;
 
 /// The metadata of a record batch of five columns is a few hundred bytes.
 const MAX_BATCH_META: u32 = 1 << 16;
-/// Rows at their widest, with room for what a codec adds to noise.
+/// Rows at their widest, with a margin for the overhead of a codec on incompressible data.
 const MAX_BODY: u64 = (MAX_READ_ROWS as u64) * 32;
 
 /// The first eight bytes of a message.
@@ -25,7 +26,7 @@ pub(crate) struct Prefix {
     pub(crate) is_end: bool,
 }
 
-/// What stands at a place in the stream.
+/// Contents of the stream at an offset.
 pub(crate) enum Found {
     /// A record batch of so many bytes, prefix and body included.
     Batch { meta: u32, length: u32 },
@@ -56,7 +57,7 @@ pub(crate) fn prefix(file: &File, at: u64, len: u64) -> Result<Prefix, String> {
     })
 }
 
-/// Finds out what stands at byte `at`, without reading a batch's body.
+/// Identifies the contents at byte `at`, without reading a batch's body.
 pub(crate) fn probe(file: &File, at: u64, len: u64) -> Result<Found, String> {
     let prefix = prefix(file, at, len)?;
     if prefix.is_end {
@@ -88,7 +89,7 @@ pub(crate) fn probe(file: &File, at: u64, len: u64) -> Result<Found, String> {
     })
 }
 
-/// Decodes record batches, one after another, in memory that is used again.
+/// Decoder of record batches that reuses its memory.
 #[derive(Default)]
 pub(crate) struct Decoder {
     zstd: Option<Decompressor<'static>>,
@@ -96,8 +97,8 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Decodes the message `bytes` (prefix, metadata, body), which then can be asked for its rows.
-    /// Says what is wrong with it if it is not a batch of [`COLUMNS`].
+    /// Decodes the message `bytes` (prefix, metadata, body) and returns its number of rows. The
+    /// error describes why it is not a batch of [`COLUMNS`].
     pub(crate) fn decode(&mut self, bytes: &[u8]) -> Result<usize, String> {
         let meta = match bytes {
             [255, 255, 255, 255, a, b, c, d, ..] => u32::from_le_bytes([*a, *b, *c, *d]) as usize,
@@ -132,7 +133,8 @@ impl Decoder {
         if buffers.len() != 2 * COLUMNS.len() {
             return Err("its columns are not those of a recording".to_owned());
         }
-        // Each column has two buffers: validity, which is not looked at because nothing is null, and data.
+        // Each column has two buffers: validity, which is ignored because nothing is null, and
+        // data.
         let data = buffers.iter().skip(1).step_by(2);
         for ((buffer, (name, width)), column) in data.zip(COLUMNS).zip(&mut self.columns) {
             let range = usize::try_from(buffer.offset())
@@ -146,7 +148,7 @@ impl Decoder {
         Ok(rows)
     }
 
-    /// The batch's CPU, or `None` if its rows are of several.
+    /// Returns the batch's CPU, or `None` if its rows are from several.
     pub(crate) fn cpu(&self) -> Option<u16> {
         let [_, cpus, ..] = &self.columns;
         let mut cpus = words::<2>(cpus);
@@ -155,7 +157,7 @@ impl Decoder {
             .then(|| u16::from_le_bytes(first))
     }
 
-    /// Whether every row is a sample, or `None` if only some are.
+    /// Returns whether every row is a sample, or `None` if only some are.
     pub(crate) fn is_samples(&self) -> Option<bool> {
         let [_, _, kinds, ..] = &self.columns;
         let first = *kinds.first()? == 0;
@@ -165,7 +167,7 @@ impl Decoder {
             .then_some(first)
     }
 
-    /// Earliest and latest time of any row.
+    /// Returns the minimum and maximum time of all rows.
     pub(crate) fn times(&self) -> Option<(u64, u64)> {
         let [times, ..] = &self.columns;
         let times = || words::<8>(times).map(u64::from_le_bytes);
@@ -185,7 +187,7 @@ impl Decoder {
         }));
     }
 
-    /// Every row, whatever it is.
+    /// Returns every row of any kind.
     pub(crate) fn rows(&self) -> impl Iterator<Item = Row> {
         let [times, cpus, kinds, ids, values] = &self.columns;
         let keys = words::<8>(times).zip(words::<2>(cpus)).zip(kinds);
@@ -201,12 +203,12 @@ impl Decoder {
     }
 }
 
-/// The column's little-endian words.
+/// Returns the column's little-endian words.
 fn words<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = [u8; N]> {
     bytes.as_chunks::<N>().0.iter().copied()
 }
 
-/// Puts the `want` bytes of a column into `column`, from a buffer that may be compressed.
+/// Reads the `want` bytes of a column into `column`, from a buffer that may be compressed.
 fn fill(
     column: &mut Vec<u8>,
     source: &[u8],
@@ -219,7 +221,7 @@ fn fill(
         (false, _) => source,
         (true, [a, b, c, d, e, f, g, h, rest @ ..]) => {
             match i64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]) {
-                // A codec that would have made it longer leaves it as it is.
+                // The codec does not compress a column that it would enlarge.
                 -1 => rest,
                 length if usize::try_from(length) == Ok(want) => {
                     return decompress(column, rest, want, zstd);

@@ -1,19 +1,20 @@
-//! The recording: an Arrow IPC file that explains itself, and survives what interrupts it.
+//! The recording: an Arrow IPC file that is self-describing, and survives interruptions.
 //!
 //! Five plain columns, no nulls, one record batch per drained block of one CPU:
 //!
-//! | column | type | what |
+//! | column | type | contents |
 //! |---|---|---|
 //! | `time` | u64 | TSC ticks |
 //! | `cpu` | u16 | the CPU, or 65535 for totals over all of them |
 //! | `kind` | u8 | 0 a sample; anything else a loss or a mark ([`RowKind`]) |
 //! | `id` | u64 | the packed [`InstrumentId`](crate::InstrumentId) |
-//! | `value` | u64 | what was measured; for a loss, how many |
+//! | `value` | u64 | the measured value; for a loss, the number of samples |
 //!
 //! The schema's metadata carries [`Metadata`](crate::metadata::Metadata) as JSON under `gilk`.
-//! `README.md` of this crate says the same to a reader who has only pyarrow, and gives the sidecar.
+//! `README.md` of this crate describes the same for readers that have only pyarrow, and the
+//! sidecar.
 //!
-//! A [`Writer`] makes the file grow by whole batches; while it grows, and after a crash, it reads
+//! A [`Writer`] appends whole batches; while it does, and after a crash, the file reads
 //! as a stream from its schema message. [`Writer::finish`] or [`recover()`] write the footer that
 //! makes it an Arrow *file*. [`Recording`] opens all of these.
 

@@ -1,4 +1,4 @@
-//! Opens a recording, whatever became of it.
+//! Opening of recordings in any state.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ use crate::{Batch, Error, Result, Sample};
 
 mod scan;
 
-/// A recording on disk: finished, still growing, torn off by a crash, or damaged.
+/// A recording on disk: finished, still growing, truncated by a crash, or damaged.
 #[derive(Debug)]
 pub struct Recording {
     pub(super) path: PathBuf,
@@ -29,7 +29,7 @@ pub struct Recording {
     pub(super) head_end: u64,
     pub(super) head_crc: u32,
     pub(super) blocks: Vec<Block>,
-    /// The footer is there and names exactly the batches that could be read.
+    /// The footer exists and names exactly the batches that could be read.
     pub(super) whole: bool,
     /// The sidecar names exactly the batches that could be read.
     pub(super) sidecar_complete: bool,
@@ -41,15 +41,15 @@ impl Recording {
     /// Opens the recording at `path`.
     ///
     /// With its sidecar this reads little; without, every batch once. A file that was not finished
-    /// or is damaged opens with every batch that is whole, and [`recovered`](Self::recovered) says
-    /// what is missing.
+    /// or is damaged opens with every intact batch, and [`recovered`](Self::recovered) describes
+    /// the rest.
     ///
     /// # Errors
-    /// [`Error::Io`] if the file cannot be read, [`Error::NotARecording`] if it is something else or
-    /// damaged before its first batch.
+    /// [`Error::Io`] if the file cannot be read, [`Error::NotARecording`] if it is something else
+    /// or damaged before its first batch.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref().to_path_buf();
-        // Before opening: a pipe would keep us waiting for somebody to write to it.
+        // Checked before opening: opening a pipe would block until a writer opens it.
         let kind = fs::metadata(&path).map_err(|error| Error::io(&path, error))?;
         if !kind.is_file() {
             let reason = "it is not a regular file".to_owned();
@@ -73,37 +73,39 @@ impl Recording {
         })
     }
 
-    /// Where it is.
+    /// Returns the file's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What it says of itself.
+    /// Returns the metadata of the recording.
     #[must_use]
     pub fn metadata(&self) -> &Metadata {
         &self.metadata
     }
 
-    /// What is missing, in whole sentences, if the file was not finished or is damaged.
+    /// Returns a description of what is missing, in whole sentences, if the file was not finished
+    /// or is damaged.
     #[must_use]
     pub fn recovered(&self) -> Option<&str> {
         self.recovered.as_deref()
     }
 
-    /// What instruments had added up when the run ended: nothing, if it was not finished.
+    /// Returns the aggregates of the instruments at the end of the run: none, if it was not
+    /// finished.
     #[must_use]
     pub fn totals(&self) -> &Totals {
         &self.totals
     }
 
-    /// Every batch, in the order of the file.
+    /// Returns every batch, in the order of the file.
     #[must_use]
     pub fn blocks(&self) -> &[Block] {
         &self.blocks
     }
 
-    /// Number of samples.
+    /// Returns the number of samples.
     #[must_use]
     pub fn samples(&self) -> u64 {
         self.sample_blocks()
@@ -111,16 +113,16 @@ impl Recording {
             .sum()
     }
 
-    /// Earliest and latest time of a sample, in TSC ticks; `None` without samples.
+    /// Returns the minimum and maximum time of all samples, in TSC ticks; `None` without samples.
     #[must_use]
     pub fn span(&self) -> Option<(u64, u64)> {
         let first = self.sample_blocks().map(|block| block.first).min()?;
         Some((first, self.sample_blocks().map(|block| block.last).max()?))
     }
 
-    /// Reads one batch of samples at a time, in the order of the file: that is, in order of time
-    /// within a CPU only. A batch that changed since it was written is an error, and the next call
-    /// goes on behind it.
+    /// Reads one batch of samples at a time, in the order of the file: in order of time within a
+    /// CPU only. A batch that changed since it was written yields an error, and the next call
+    /// continues after it.
     #[must_use]
     pub fn batches(&self) -> Batches<'_> {
         Batches {
@@ -136,8 +138,8 @@ impl Recording {
         Merged::new(self, (0, u64::MAX))
     }
 
-    /// Reads the samples from `t0` up to but without `t1`, in TSC ticks, as [`merged`](Self::merged)
-    /// does; batches that lie outside are not read.
+    /// Reads the samples from `t0` to `t1` (exclusive), in TSC ticks, like
+    /// [`merged`](Self::merged); skips batches outside.
     pub fn merged_between(
         &self,
         t0: u64,
@@ -150,9 +152,9 @@ impl Recording {
         })
     }
 
-    /// The time and the value of the last sample before `t0` of each group of instruments, where `group` says
-    /// in which an instrument is, if in any. Of `groups` groups; batches are read from `t0` back until all
-    /// are found.
+    /// Returns time and value of the last sample before `t0` of each of `groups` groups of
+    /// instruments, where `group` maps an instrument to its group. Reads batches backwards from
+    /// `t0` until all are found.
     ///
     /// # Errors
     /// As for a batch of [`batches`](Self::batches).
@@ -166,7 +168,7 @@ impl Recording {
             .filter(|block| block.first < t0)
             .collect();
         blocks.sort_unstable_by_key(|block| (Reverse(block.last), Reverse(block.cpu)));
-        // Of two at one tick the one on the higher CPU is the later, as in `merged`.
+        // Of two samples at one tick the one on the higher CPU is later, as in `merged`.
         let mut found: HashMap<u64, (u64, u16, u64)> = HashMap::new();
         let mut reader = BlockReader::default();
         for block in blocks {
@@ -194,7 +196,7 @@ impl Recording {
             .collect())
     }
 
-    /// Every loss, in the order of the file.
+    /// Returns every loss, in the order of the file.
     ///
     /// # Errors
     /// As for a batch of [`batches`](Self::batches).
@@ -202,7 +204,7 @@ impl Recording {
         self.notes(|row| row.loss())
     }
 
-    /// Every mark, in the order of the file.
+    /// Returns every mark, in the order of the file.
     ///
     /// # Errors
     /// As for a batch of [`batches`](Self::batches).
@@ -225,7 +227,7 @@ impl Recording {
     }
 }
 
-/// Reads batches in memory that is used again.
+/// Reader of batches that reuses its memory.
 #[derive(Default)]
 pub(super) struct BlockReader {
     bytes: Vec<u8>,
@@ -233,7 +235,7 @@ pub(super) struct BlockReader {
 }
 
 impl BlockReader {
-    /// Reads and decodes one batch, after checking its checksum.
+    /// Reads and decodes a batch, after checking its checksum.
     pub(super) fn decode(&mut self, recording: &Recording, block: &Block) -> Result<&Decoder> {
         let path = || recording.path.clone();
         let damaged = |reason| Error::DamagedBatch {
@@ -265,10 +267,10 @@ impl BlockReader {
         Ok(&self.decoder)
     }
 
-    /// Reads the samples of one batch.
+    /// Reads the samples of a batch.
     pub(super) fn samples(&mut self, recording: &Recording, block: &Block) -> Result<Batch> {
         let decoder = self.decode(recording, block)?;
-        // Not before: a sidecar may say any number of rows.
+        // Allocated after the check: a sidecar may contain any number of rows.
         let mut samples = Vec::with_capacity(block.rows as usize);
         decoder.samples(&mut samples);
         Ok(Batch {
@@ -278,7 +280,7 @@ impl BlockReader {
     }
 }
 
-/// The batches of a recording, read one at a time.
+/// Iterator over the batches of a recording.
 pub struct Batches<'a> {
     recording: &'a Recording,
     blocks: std::slice::Iter<'a, Block>,

@@ -1,4 +1,4 @@
-//! Makes an unfinished or damaged recording a finished one.
+//! Completion of an unfinished or damaged recording.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -9,22 +9,22 @@ use super::reader::{BlockReader, Recording};
 use super::sidecar::{Block, Sidecar};
 use crate::{Error, Result};
 
-/// What [`recover`] did.
+/// Result of [`recover`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// Batches that the footer now names.
     pub batches: u64,
     /// Samples in them.
     pub samples: u64,
-    /// Bytes at the end of the file that were no whole batch and were cut off.
+    /// Bytes removed from the end of the file that were not a whole batch.
     pub removed: u64,
-    /// The file was finished and whole already; nothing was written.
+    /// The file was already finished and intact; nothing was written.
     pub was_whole: bool,
 }
 
-/// Writes the footer of the recording at `path`, so that every Arrow reader opens it, after checking
-/// each batch; and its sidecar anew. Bytes behind the last whole batch are cut off; a damaged batch
-/// in the middle stays where it is, but is not named any more.
+/// Checks each batch of the recording at `path`, writes its footer, so that every Arrow reader
+/// opens it, and writes a new sidecar. Bytes after the last whole batch are removed; a damaged
+/// batch in the middle stays in place, but the footer does not name it.
 ///
 /// Not to be called while a [`Writer`](super::Writer) writes the file.
 ///
@@ -70,7 +70,7 @@ pub fn recover(path: impl AsRef<Path>) -> Result<Recovery> {
     let end = good.last().map_or(recording.head_end, Block::end);
     let file = File::options().write(true).open(path).map_err(io)?;
     recovery.removed = file.metadata().map_err(io)?.len().saturating_sub(end);
-    // The footer first, then the cut: if the disk is full, nothing is lost that was there before.
+    // The footer is written before the file is truncated: on a full disk, nothing is lost.
     file.write_all_at(&tail, end).map_err(io)?;
     file.set_len(end + tail.len() as u64).map_err(io)?;
     file.sync_all().map_err(io)?;

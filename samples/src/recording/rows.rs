@@ -1,51 +1,51 @@
-//! What a row of a recording can be, besides a sample.
+//! Kinds of rows, including samples.
 
 use std::collections::BTreeMap;
 
 use crate::chart::scale::grouped;
 use crate::metadata::Metadata;
 
-/// The column `kind`: which sort of row this is.
+/// Value of the column `kind`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RowKind {
     /// 0: a sample.
     Sample,
     /// 1–15: samples that were lost.
     Loss(LossCause),
-    /// 16 and above: something that happened at a time.
+    /// 16 and above: an event.
     Mark(MarkKind),
 }
 
-/// Why samples were lost. Always: hits = delivered + lost.
+/// Reasons for lost samples. Invariant: hits = delivered + lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LossCause {
     /// 1: the ring of the CPU was full.
     RingFull,
     /// 2: a timer was stopped that this thread had not started, or whose start was overwritten.
     Unmatched,
-    /// 3: no samples were to be taken just then.
+    /// 3: sampling was switched off at that moment.
     RingOff,
-    /// 4: newer samples overwrote it before it was read, as the session wanted.
+    /// 4: a newer sample overwrote it before it was read, as the session requested.
     Overwritten,
-    /// 5: an older sample overwrote it, whose hit was interrupted while the ring came around.
+    /// 5: an older sample overwrote it, whose hit was interrupted while the ring wrapped around.
     Overtaken,
 }
 
-/// What happened.
+/// Kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MarkKind {
-    /// 16: the instrument `id` was in place from this time on.
+    /// 16: the instrument `id` was in place from this time.
     Launch,
-    /// 17: the instrument `id` was taken out; no hit after this time.
+    /// 17: the instrument `id` was removed; no hit after this time.
     Splash,
-    /// 18: somebody marked this time.
+    /// 18: a mark of the user.
     User,
-    /// 19: the clock of whoever recorded was read ([`Reading`](crate::clocks::Reading)).
+    /// 19: a reading of the recording machine's clock ([`Reading`](crate::clocks::Reading)).
     Clock,
 }
 
 impl RowKind {
-    /// Every kind there is, with its number and the words that `gilk.kinds` gives it.
+    /// Every kind, with its number and its words in `gilk.kinds`.
     pub(crate) const ALL: [(u8, Self, &str); 10] = [
         (0, Self::Sample, "sample"),
         (1, Self::Loss(LossCause::RingFull), "lost: ring full"),
@@ -63,7 +63,7 @@ impl RowKind {
         (19, Self::Mark(MarkKind::Clock), "mark: clock"),
     ];
 
-    /// The number in the column `kind`.
+    /// Returns the number in the column `kind`.
     #[must_use]
     pub fn number(self) -> u8 {
         match self {
@@ -80,7 +80,7 @@ impl RowKind {
         }
     }
 
-    /// The kind with this number, or `None` for one that a later version may have added.
+    /// Returns the kind with this number; `None` for one that a later version may have added.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
         Self::ALL
@@ -91,7 +91,7 @@ impl RowKind {
 }
 
 impl LossCause {
-    /// What a person reads.
+    /// Returns a description for people.
     #[must_use]
     pub fn words(self) -> &'static str {
         match self {
@@ -104,21 +104,21 @@ impl LossCause {
     }
 }
 
-/// Samples of one CPU that were lost since the loss before of the same CPU and cause.
+/// Samples of one CPU that were lost since its previous loss with the same cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Loss {
-    /// The CPU whose counter it was.
+    /// CPU of the counter.
     pub cpu: u16,
-    /// When the counter was read, in TSC ticks.
+    /// Time of the reading of the counter, in TSC ticks.
     pub tsc: u64,
-    /// Why.
+    /// Cause of the loss.
     pub cause: LossCause,
-    /// How many since the counter was last read: not a running total, so that a sum is right.
+    /// Number since the previous reading: not a running total, so that losses can be summed.
     pub count: u64,
 }
 
 impl Loss {
-    /// What each CPU lost for each reason, in that order; the time is that of the last loss.
+    /// Sums losses by CPU and cause, in that order; the time is that of the last loss.
     #[must_use]
     pub fn summed(losses: &[Self]) -> Vec<Self> {
         let mut sums: BTreeMap<(u16, u8), Self> = BTreeMap::new();
@@ -131,7 +131,7 @@ impl Loss {
         sums.into_values().collect()
     }
 
-    /// The same in words, a line a CPU, as `metadata` names it; empty if nothing was lost.
+    /// Describes losses in words, a line per CPU, named by `metadata`; empty without losses.
     #[must_use]
     pub fn by_cpu(losses: &[Self], metadata: &Metadata) -> String {
         let sums = Self::summed(losses);
@@ -149,22 +149,21 @@ impl Loss {
     }
 }
 
-/// Something that happened at a time, to be drawn across the lanes or on one of them.
+/// An event, to be drawn across the lanes or on one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Mark {
-    /// What happened.
+    /// Kind of the event.
     pub kind: MarkKind,
-    /// When, in TSC ticks.
+    /// Time in TSC ticks.
     pub tsc: u64,
-    /// The packed identifier of the instrument it happened to, or 0; of a clock's reading, its error in
-    /// nanoseconds.
+    /// Packed identifier of the instrument, or 0; for a clock's reading, its error in nanoseconds.
     pub id: u64,
-    /// For launch and splash, how many ticks it took; for a user's mark, a number of theirs; for a clock's
-    /// reading, nanoseconds since 1970.
+    /// Duration in ticks of a launch or splash; the number of a user's mark; nanoseconds since 1970
+    /// for a clock's reading.
     pub value: u64,
 }
 
-/// A row as it stands in the file.
+/// A row of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) time: u64,
@@ -200,7 +199,7 @@ impl From<Mark> for Row {
 }
 
 impl Row {
-    /// The loss in this row, if it is one.
+    /// Returns the loss in this row, if it is one.
     pub(crate) fn loss(&self) -> Option<Loss> {
         match RowKind::from_number(self.kind)? {
             RowKind::Loss(cause) => Some(Loss {
@@ -213,7 +212,7 @@ impl Row {
         }
     }
 
-    /// The mark in this row, if it is one.
+    /// Returns the mark in this row, if it is one.
     pub(crate) fn mark(&self) -> Option<Mark> {
         match RowKind::from_number(self.kind)? {
             RowKind::Mark(kind) => Some(Mark {

@@ -1,16 +1,17 @@
-//! The sidecar `<recording>.idx`: where every batch is, when, and its checksum.
+//! The sidecar `<recording>.idx`: offset, times and checksum of every batch.
 //!
-//! Arrow IPC has no checksums and no times in its footer. The sidecar only adds: a recording opens
+//! Arrow IPC has no checksums and no times in its footer. The sidecar is optional: a recording
+//! opens
 //! without it, by reading every batch once. It is appended to after each batch, so that after a
-//! crash it is at most a little behind.
+//! crash it lacks at most a few batches.
 //!
-//! Sixteen bytes of head (`GILKIDX1`, crc32 of the recording's bytes before its first batch, size
+//! A head of sixteen bytes (`GILKIDX1`, crc32 of the recording's bytes before its first batch, size
 //! of an entry), then entries of 48 bytes, all little-endian:
 //!
-//! | bytes | what |
+//! | bytes | contents |
 //! |---|---|
 //! | 0–7 | offset of the batch in the recording |
-//! | 8–15, 16–23 | earliest and latest time |
+//! | 8–15, 16–23 | minimum and maximum time |
 //! | 24–27 | length of the batch, metadata and body |
 //! | 28–31 | length of its metadata |
 //! | 32–35 | rows |
@@ -30,35 +31,35 @@ use crate::{Error, Result};
 const MAGIC: [u8; 8] = *b"GILKIDX1";
 const HEAD: usize = 16;
 const ENTRY: usize = 48;
-/// No batch of five columns is shorter, in bytes.
+/// Minimum length in bytes of a batch of five columns.
 const SMALLEST_BATCH: u64 = 512;
-/// How many batches a sidecar may know that its recording, cut off, no longer has.
+/// Maximum number of entries for batches that a truncated recording no longer has.
 const MISSING_BATCHES: u64 = 1 << 16;
 
 /// One batch of a recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Where it begins, in bytes from the start of the recording.
+    /// Offset in bytes from the start of the recording.
     pub offset: u64,
-    /// Its length in bytes.
+    /// Length in bytes.
     pub length: u32,
-    /// Rows in it.
+    /// Number of rows.
     pub rows: u32,
-    /// The CPU of all of them, or [`ALL_CPUS`](crate::record::ALL_CPUS).
+    /// CPU of all rows, or [`ALL_CPUS`](crate::record::ALL_CPUS).
     pub cpu: u16,
-    /// Samples, or else losses and marks.
+    /// The rows are samples; otherwise losses and marks.
     pub is_samples: bool,
-    /// Earliest time in it, in TSC ticks.
+    /// Minimum time in TSC ticks.
     pub first: u64,
-    /// Latest time in it, in TSC ticks.
+    /// Maximum time in TSC ticks.
     pub last: u64,
     /// Length of the metadata before the body.
     pub(crate) meta: u32,
-    /// Of all its bytes.
+    /// Checksum of all its bytes.
     pub(crate) crc: u32,
 }
 
-/// Where the sidecar of the recording at `path` is.
+/// Returns the path of a recording's sidecar.
 #[must_use]
 pub fn sidecar_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -67,12 +68,12 @@ pub fn sidecar_path(path: &Path) -> PathBuf {
 }
 
 impl Block {
-    /// The first byte after it.
+    /// Returns the offset of the first byte after it.
     pub(crate) fn end(&self) -> u64 {
         self.offset.saturating_add(u64::from(self.length))
     }
 
-    /// What a footer says of it.
+    /// Returns its entry in a footer.
     pub(crate) fn footer_entry(&self) -> arrow_ipc::Block {
         let body = i64::from(self.length) - i64::from(self.meta);
         arrow_ipc::Block::new(self.offset as i64, self.meta as i32, body)
@@ -137,7 +138,7 @@ pub(crate) struct Sidecar {
 }
 
 impl Sidecar {
-    /// Begins the sidecar of the recording at `path`, whose head has the checksum `head_crc`.
+    /// Creates the sidecar of the recording at `path`, whose head has the checksum `head_crc`.
     pub(crate) fn create(path: &Path, head_crc: u32) -> Result<Self> {
         let path = sidecar_path(path);
         let file = File::create(&path).map_err(|error| Error::io(&path, error))?;
@@ -168,12 +169,12 @@ impl Sidecar {
     }
 }
 
-/// The batches that the sidecar of the recording at `path` knows, in the order of the file, up to
-/// the first entry that is not whole. Empty if there is no sidecar, or it is of another recording.
-/// The recording's batches lie between `first_batch` and `len`.
+/// Loads the batches in the sidecar of the recording at `path`, in the order of the file, up to the
+/// first invalid entry. Empty if there is no sidecar, or it belongs to another recording. The
+/// recording's batches are between `first_batch` and `len`.
 pub(crate) fn load(path: &Path, head_crc: u32, first_batch: u64, len: u64) -> Vec<Block> {
     let mut bytes = Vec::new();
-    // Whatever the file of that name is, no more of it is read than such a recording can need.
+    // Reads no more of a file with that name than such a recording can need.
     let most = HEAD as u64 + (len / SMALLEST_BATCH + MISSING_BATCHES) * ENTRY as u64;
     let read =
         File::open(sidecar_path(path)).and_then(|file| file.take(most).read_to_end(&mut bytes));

@@ -54,7 +54,7 @@ fn create(dir: &TempDir) -> (PathBuf, Writer) {
     (path, writer)
 }
 
-/// Every sample with its CPU, in the order of the file.
+/// Returns every sample with its CPU, in the order of the file.
 fn contents(path: &Path) -> Vec<(u16, Sample)> {
     let recording = Recording::open(path).unwrap();
     let batches: Vec<Batch> = recording.batches().collect::<crate::Result<_>>().unwrap();
@@ -221,7 +221,7 @@ fn merged_is_in_order_of_time_over_all_cpus() {
     let dir = TempDir::new().unwrap();
     let (path, mut writer) = create(&dir);
     for n in 0..20 {
-        // The CPUs are drained by turns, each a while after its samples were taken.
+        // The CPUs are drained in turn, each some time after its samples were taken.
         writer
             .write(&batch(n % 3, u64::from(n / 3) * 300, 300))
             .unwrap();
@@ -282,7 +282,7 @@ fn a_full_disk_is_said_and_costs_nothing_that_was_written() {
     assert!(error.to_string().contains("Free some space"), "{error}");
 }
 
-/// What instruments may have added up.
+/// Returns arbitrary aggregates.
 fn totals() -> impl Strategy<Value = Totals> {
     let number = prop_oneof![
         any::<i64>().prop_map(i128::from),
@@ -341,7 +341,7 @@ proptest! {
         let recording = Recording::open(&path).unwrap();
         prop_assert_eq!(recording.recovered(), None);
         prop_assert_eq!(recording.totals(), &totals);
-        // A batch that is damaged is left out, and the totals stay.
+        // A damaged batch is left out, and the totals stay.
         let mut bytes = fs::read(&path).unwrap();
         let inside = recording.blocks()[0].offset as usize + 9;
         bytes[inside] ^= 0xff;

@@ -1,4 +1,4 @@
-//! Makes a recording, batch by batch.
+//! Writer of recordings, batch by batch.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,17 +23,17 @@ mod encoder;
 pub use encoder::Compression;
 use encoder::Encoder;
 
-/// Samples of a CPU that make a batch: below, the batch's own bytes would weigh; above, a crash
-/// would cost more and a reader would have to decode more than it asked for.
+/// Samples of a CPU per batch: with fewer, the batch's own bytes would dominate; with more, a crash
+/// would lose more and a reader would have to decode more than it requested.
 const ENOUGH_ROWS: usize = 1 << 14;
-/// How long samples may wait for others before they are written: what a crash may cost.
+/// Longest time that samples wait before they are written: the maximum loss in a crash.
 const LONGEST_WAIT: Duration = Duration::from_millis(500);
 
-/// Writes a recording. Whole batches only: whatever happens, what was written opens.
+/// Writes a recording, in whole batches only, so that the file can be opened at any time.
 ///
-/// Samples of a CPU are gathered until there are enough for a batch or the oldest has waited half a
-/// second; [`flush`](Self::flush) writes them at once, and so does dropping the writer. Call `write`
-/// or `flush` now and then even when nothing happens.
+/// Samples of a CPU are gathered until they fill a batch or the oldest has waited half a second;
+/// [`flush`](Self::flush) writes them at once, and so does dropping the writer. Call `write` or
+/// `flush` at intervals even without samples.
 #[derive(Debug)]
 pub struct Writer {
     path: PathBuf,
@@ -51,7 +51,7 @@ pub struct Writer {
     finished: bool,
 }
 
-/// What a recording holds, counted while it was written.
+/// Contents of a recording, counted while it was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// The file.
@@ -70,7 +70,7 @@ pub struct Summary {
     pub lost_otherwise: u64,
     /// Marks in it.
     pub marks: u64,
-    /// Earliest and latest time of a sample, in TSC ticks.
+    /// Minimum and maximum time of all samples, in TSC ticks.
     pub span: Option<(u64, u64)>,
 }
 
@@ -85,11 +85,11 @@ impl Summary {
 }
 
 impl Writer {
-    /// Begins a recording at `path`, and its sidecar beside it; replaces a file that is there.
+    /// Creates a recording at `path`, and its sidecar next to it; replaces an existing file.
     ///
     /// # Errors
     /// [`Error::Io`] if a file cannot be created or written, [`Error::Metadata`] if the metadata
-    /// cannot be put into words.
+    /// cannot be serialized.
     pub fn create(path: impl AsRef<Path>, metadata: &Metadata) -> Result<Self> {
         let path = path.as_ref().to_path_buf();
         let refuse = |reason| Error::Metadata {
@@ -122,8 +122,9 @@ impl Writer {
         })
     }
 
-    /// Goes on with the recording at `path`, which nobody writes any more, where it was `bytes` long: as
-    /// [`so_far`](Self::so_far) said of it after a [`flush`](Self::flush). What stands behind is cut off.
+    /// Continues the recording at `path`, which no other process may be writing, at a length of
+    /// `bytes`, as [`summary`](Self::summary) returned it after a [`flush`](Self::flush). Anything
+    /// after that length is removed.
     ///
     /// # Errors
     /// As for [`Recording::open`], and [`Error::NotARecording`] if no batch ends there.
@@ -170,23 +171,23 @@ impl Writer {
         })
     }
 
-    /// Compresses in this way from now on. At first: [`Compression::Auto`].
+    /// Sets the compression of further batches. Initially: [`Compression::Auto`].
     pub fn set_compression(&mut self, compression: Compression) {
         self.encoder.compression = compression;
     }
 
-    /// Where the recording is.
+    /// Returns the path of the recording.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Adds samples of one CPU, which must be in order of time among themselves and after those
-    /// added before for this CPU.
+    /// Adds samples of one CPU, which must be in order of time and after those added before for
+    /// this CPU.
     ///
     /// # Errors
-    /// [`Error::Io`], for example when the disk is full. What was written before is whole, and
-    /// samples that could not be written are kept for the next try.
+    /// [`Error::Io`], for example when the disk is full. Everything written before is intact, and
+    /// samples that could not be written are kept for the next call.
     pub fn write(&mut self, batch: &Batch) -> Result<()> {
         self.encoder.load.count(batch.samples.len());
         if !batch.samples.is_empty() {
@@ -222,13 +223,13 @@ impl Writer {
         self.flush_if_old()
     }
 
-    /// Has the footer say what instruments have added up. Only a recording that is [finished](Self::finish)
-    /// has it.
+    /// Stores the aggregates of the instruments, to be written into the footer of a
+    /// [finished](Self::finish) recording.
     pub fn totals(&mut self, totals: Totals) {
         self.totals = totals;
     }
 
-    /// Writes everything that waits.
+    /// Writes all gathered rows.
     ///
     /// # Errors
     /// [`Error::Io`], as [`write`](Self::write).
@@ -242,10 +243,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes everything that waits and the footer, and has the system put the file on the disk.
+    /// Writes all gathered rows and the footer, and syncs the file to the disk.
     ///
     /// # Errors
-    /// [`Error::Io`]: the recording then still opens, as one that was not finished.
+    /// [`Error::Io`]: the recording then still opens, as an unfinished one.
     pub fn finish(mut self) -> Result<Summary> {
         self.flush()?;
         self.finished = true;
@@ -268,7 +269,7 @@ impl Writer {
         })
     }
 
-    /// What has been written so far; samples that wait are not counted yet.
+    /// Returns the contents written up to now, without gathered samples.
     #[must_use]
     pub fn so_far(&self) -> Summary {
         Summary {
@@ -290,7 +291,7 @@ impl Writer {
         }
     }
 
-    /// Writes what waits of one CPU, in as many batches as it takes.
+    /// Writes the gathered samples of a CPU, in as many batches as necessary.
     fn write_cpu(&mut self, cpu: u16) -> Result<()> {
         let Some(mut samples) = self.waiting.remove(&cpu) else {
             return Ok(());
@@ -315,13 +316,13 @@ impl Writer {
             written += chunk.len();
             Ok(())
         });
-        // The memory, and after an error the samples, are used again.
+        // Reuses the memory and, after an error, keeps the samples.
         samples.drain(..written);
         self.waiting.insert(cpu, samples);
         result
     }
 
-    /// Writes the losses and marks that wait.
+    /// Writes the gathered losses and marks.
     fn write_notes(&mut self) -> Result<()> {
         let notes = std::mem::take(&mut self.notes);
         let mut written = 0;
@@ -369,7 +370,7 @@ impl Writer {
             meta: narrow(encoded.meta)?,
             crc: crc32fast::hash(&encoded.bytes),
         };
-        // At a place of our own choosing: a write that fails half-way is written over by the next.
+        // At an explicit offset: the next write replaces a write that failed half-way.
         self.file
             .write_all_at(&encoded.bytes, self.end)
             .map_err(|error| Error::io(&self.path, error))?;
@@ -384,7 +385,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.finished {
-            // Nobody is left to hear of an error; the file opens up to the last whole batch.
+            // There is no caller to report an error to; the file opens up to the last whole batch.
             let _ = self.flush();
         }
     }
@@ -393,7 +394,7 @@ impl Drop for Writer {
 #[cfg(test)]
 #[allow(clippy::expect_used, reason = "for tests")]
 impl Writer {
-    /// From now on every write finds the disk full.
+    /// Makes every further write find the disk full.
     pub(crate) fn fill_disk(&mut self) {
         let full = File::options().write(true).open("/dev/full");
         self.file = full.expect("this system has /dev/full");
@@ -438,7 +439,7 @@ mod tests {
         let kept = writer.so_far();
         writer.write(&batch(1, 0..50)).unwrap();
         writer.losses(&[loss(4)]).unwrap();
-        // What a process leaves that is killed: everything that it wrote, and no end.
+        // The state after a kill: everything written, and no end.
         writer.flush().unwrap();
         std::mem::forget(writer);
         File::options()

@@ -1,4 +1,4 @@
-//! A producer in Rust that follows the protocol of the patches, and readers of what it writes.
+//! A producer in Rust that follows the protocol of the patches, and readers of its rings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,7 +44,7 @@ impl Ring {
         reader.unwrap().starting_at(start)
     }
 
-    /// Reserves a slot, as a patch does: its serial number and time, or `None` when full.
+    /// Reserves a slot like a patch, and returns its serial number and time, or `None` when full.
     fn reserve(&self, clock: &AtomicU64) -> Option<(u64, u64)> {
         loop {
             let head = self.head.load(Ordering::Relaxed);
@@ -129,7 +129,7 @@ fn a_full_ring_is_drained_whole_and_counts_what_it_loses() {
     assert_eq!(ring.reader(32).drain(&mut out, usize::MAX), 32);
 }
 
-/// One producer thread against one reader thread, for as many laps as it takes.
+/// Runs a producer thread against a reader thread, for as many laps as necessary.
 fn race(slots_log2: u32, start: u64, samples: u64, max: usize) {
     let ring = Arc::new(Ring::new(slots_log2, start));
     let producer = {
@@ -197,8 +197,8 @@ fn the_serial_number_may_wrap() {
 }
 
 proptest! {
-    /// Reserving, committing late and draining in any order: what comes out is exactly the longest
-    /// committed beginning of what was reserved.
+    /// Reserving, committing late and draining in any order: exactly the longest committed prefix
+    /// of the reserved samples is delivered.
     #[test]
     fn any_schedule_delivers_in_order(
         slots_log2 in 1u32..6,

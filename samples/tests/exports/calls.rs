@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// A thread that calls `outer`, which calls `inner` twice, again and again, a microsecond for each step; and
-/// another beside it that calls `inner` alone.
+/// Records a thread that calls `outer`, which calls `inner` twice, repeatedly, a microsecond per
+/// step; and a second thread that calls `inner` alone.
 fn trace_calls(path: &Path) -> Recording {
     let function = |major: u32, name: &str| FunctionInfo {
         major,
@@ -75,7 +75,7 @@ fn stacks_and_flame_graph_say_where_time_went() {
         assert_eq!(done.unwrap().samples, 12_000);
         path
     });
-    // A line is a stack and its weight behind the last space, as flamegraph.pl has it.
+    // A line is a stack and its weight after the last space, as flamegraph.pl expects.
     let printed = python(
         r#"
 import sys, collections, xml.etree.ElementTree as xml
@@ -95,8 +95,8 @@ for row in rows:
 "#,
         &[&folded, &flame],
     );
-    // Of six microseconds, a thousand times, three are in the outer one, two in the inner, and one in nobody; the
-    // other thread is in `inner` every other microsecond.
+    // Of six microseconds, a thousand times, three are in the outer function, two in the inner one,
+    // and one in neither; the other thread is in `inner` every other microsecond.
     for wanted in [
         "folded|outer<a>|3000000",
         "folded|outer<a>|inner|2000000",

@@ -1,4 +1,4 @@
-//! Chrome's events, to any JSON reader.
+//! Chrome's events, read by a JSON reader.
 
 use super::*;
 

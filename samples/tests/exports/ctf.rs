@@ -1,4 +1,4 @@
-//! CTF, to babeltrace2.
+//! CTF, read by babeltrace2.
 
 use super::*;
 

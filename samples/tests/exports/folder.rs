@@ -1,4 +1,4 @@
-//! A folder of Parquet files, to DuckDB, Polars and the queries of the README.
+//! A folder of Parquet files, read by DuckDB, Polars and the queries of the README.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn the_queries_of_the_readme_run() {
         export_into(&Recording::open(&path).unwrap(), &fleet, go_on).unwrap();
     }
     let readme = include_str!("../../README.md");
-    // They are asked in the folder that holds `fleet`.
+    // The queries run in the folder that contains `fleet`.
     let queries: Vec<&str> = readme
         .split("```sql\n")
         .skip(1)
@@ -25,7 +25,7 @@ fn the_queries_of_the_readme_run() {
     let queries = queries
         .join("\0")
         .replace("'fleet/", &format!("'{}/fleet/", dir.path().display()))
-        // The test's times are of an instrument of another name.
+        // The test's durations belong to an instrument of another name.
         .replace("'elapsed%'", "'\"Duration%'");
     let file = dir.path().join("queries");
     std::fs::write(&file, queries.replace('\0', "\x01")).unwrap();
@@ -66,7 +66,7 @@ exec(open(sys.argv[2]).read())
         printed.contains("types [('VARCHAR', 'DATE', 'TIMESTAMP WITH TIME ZONE', datetime.date(2023, 11, 14), 1)]"),
         "{printed}"
     );
-    // Polars says the same of the same question.
+    // Polars gives the same answer to the same query.
     for machine in ["web1", "web2"] {
         let wanted =
             format!("polars|{machine}|\"Duration\", pre kernel_clone block 3|45000|271000.0");

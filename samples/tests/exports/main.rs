@@ -1,5 +1,5 @@
-//! Foreign readers: what was exported is what DuckDB, Polars, Perfetto's own protos, babeltrace2 and
-//! any JSON reader find in it.
+//! Exports read by other programs: DuckDB, Polars, Perfetto's own protos, babeltrace2 and a JSON
+//! reader find exactly what was exported.
 
 #![cfg(feature = "recording")]
 #![allow(
@@ -32,7 +32,7 @@ use gilk_samples::{Batch, Error, HookType, InstrumentId, Meaning, Sample};
 const HZ: u64 = 2_400_000_000;
 const START: u64 = 987_654_321_012;
 const UNIX: u64 = 1_700_000_000_123_456_789;
-/// A kernel pointer: above 2^63, and no double holds it.
+/// A kernel pointer: above 2^63, and not representable as a double.
 const POINTER: u64 = 0xffff_8880_1234_5679;
 
 fn id(order: u8) -> u64 {
@@ -54,7 +54,8 @@ fn instrument(order: u8, meaning: Meaning, unit: &str) -> InstrumentInfo {
     }
 }
 
-/// A second of four instruments on three CPUs, overlapping times and pointers among them.
+/// Records a second of four instruments on three CPUs, including overlapping durations and
+/// pointers.
 fn record(path: &Path) -> (Recording, Vec<(u16, Sample)>) {
     let metadata = Metadata {
         kernel: "6.1.0-40-cloud-amd64".to_owned(),
@@ -151,7 +152,7 @@ fn said(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Nanoseconds since 1970, as exact as can be.
+/// Returns nanoseconds since 1970, rounded down.
 fn unix(tsc: u64) -> u64 {
     UNIX + (u128::from(tsc - START) * 1_000_000_000 / u128::from(HZ)) as u64
 }

@@ -1,4 +1,4 @@
-//! Parquet, to DuckDB and Polars.
+//! Parquet, read by DuckDB and Polars.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! A trace for Perfetto, to its own published protos.
+//! A trace for Perfetto, read with its own published protos.
 
 use super::*;
 

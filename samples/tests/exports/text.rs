@@ -1,8 +1,8 @@
-//! Lines of text, to whoever reads such lines: Python's own csv, pyarrow, Polars and DuckDB.
+//! Lines of text, read by Python's own csv, pyarrow, Polars and DuckDB.
 
 use super::*;
 
-/// Samples, distinct CPUs, and sums of times, values and identifiers.
+/// Summarizes samples: their number, distinct CPUs, and sums of times, values and identifiers.
 fn summed(all: &[(u16, Sample)]) -> String {
     let sum = |of: fn(&Sample) -> u64| -> u128 {
         all.iter().map(|(_, sample)| u128::from(of(sample))).sum()
@@ -15,7 +15,7 @@ fn summed(all: &[(u16, Sample)]) -> String {
     )
 }
 
-/// What is printed stands there once for each reader.
+/// Asserts that the output contains the expected line once for each reader.
 fn agreed(printed: &str, readers: &[&str], wanted: &str) {
     let lines: Vec<&str> = printed.lines().collect();
     let wanted: Vec<String> = readers

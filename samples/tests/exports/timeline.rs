@@ -64,7 +64,8 @@ print(*image.size, len(set(image.getdata())) > 8)
         .lines()
         .map(|line| line.split(' ').collect())
         .collect();
-    // A label for each of four instruments; the picture is the drawing's size, and not of one colour.
+    // A label for each of four instruments; the picture has the drawing's size and more than one
+    // colour.
     assert_eq!(lines[0][0], "4", "{printed}");
     assert_eq!(lines[1], [lines[0][1], lines[0][2], "True"], "{printed}");
 }

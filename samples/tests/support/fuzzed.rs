@@ -1,4 +1,5 @@
-//! What must hold whatever the bytes: what `fuzz` tries at random, and `tests/corpus.rs` on what it found.
+//! Properties that hold for any bytes: `fuzz` tests them with random bytes, and `tests/corpus.rs`
+//! with earlier findings.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -8,8 +9,8 @@ use gilk_samples::import::{Aligned, import};
 use gilk_samples::index::Index;
 use gilk_samples::recording::{Recording, recover, sidecar_path};
 
-/// A recording opens or is refused, and what opens can be read. The first two bytes say how many of
-/// the rest are the sidecar.
+/// Opens a recording or fails with an error, and reads what opens. The first two bytes give the
+/// length of the sidecar in the rest.
 pub(crate) fn recording(bytes: &[u8]) {
     let Some((length, rest)) = bytes.split_first_chunk() else {
         return;
@@ -35,7 +36,7 @@ pub(crate) fn recording(bytes: &[u8]) {
     }
 }
 
-/// A text is imported or refused, and what is imported opens.
+/// Imports a text or fails with an error, and opens the result.
 pub(crate) fn imported(bytes: &[u8]) {
     let dir = tempfile::TempDir::new().expect("a directory");
     let path = dir.path().join("r.arrow");

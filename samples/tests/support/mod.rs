@@ -1,6 +1,6 @@
-//! What several tests of recordings need.
+//! Helpers of several tests of recordings.
 
-/// Peak memory of this process in KiB, by `/proc/self/status`.
+/// Returns the peak memory of this process in KiB, from `/proc/self/status`.
 pub(crate) fn peak() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status

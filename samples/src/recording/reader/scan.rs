@@ -1,8 +1,8 @@
-//! Finds every batch of a file that may be torn off or damaged.
+//! Search for every batch of a file that may be truncated or damaged.
 //!
-//! Three witnesses say where batches are: the sidecar, the stream of messages itself, and the
-//! footer. The sidecar is believed as far as it goes; behind it the stream is read batch by batch;
-//! where the stream is damaged, sidecar and footer say where it goes on.
+//! Three sources contain the offsets of batches: the sidecar, the stream of messages itself, and
+//! the footer. The sidecar is trusted as far as it goes; after its end the stream is read batch by
+//! batch; after damage in the stream, sidecar and footer provide the offset to resume from.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -14,7 +14,7 @@ use crate::recording::message::{self, Decoder, Found};
 use crate::recording::sidecar::{self, Block};
 use crate::totals::Totals;
 
-/// What was found.
+/// Result of a scan.
 pub(super) struct Scanned {
     pub(super) blocks: Vec<Block>,
     pub(super) whole: bool,
@@ -45,7 +45,7 @@ pub(super) fn scan(file: &File, path: &Path, head: &Head, len: u64) -> Scanned {
         damage: Vec::new(),
         decoder: Decoder::default(),
     };
-    // A machine that lost power may have kept the length of the last batches, but not their bytes.
+    // After a power loss the file may have the length of its last batches, but not their bytes.
     while footer.is_none()
         && walk
             .blocks
@@ -77,17 +77,17 @@ pub(super) fn scan(file: &File, path: &Path, head: &Head, len: u64) -> Scanned {
     }
 }
 
-/// What is said of totals that make no sense.
+/// Message for totals that cannot be parsed.
 const UNREAD: &str = "What its instruments have added up cannot be read.";
 
-/// What the footer of a finished file says.
+/// Contents of a finished file's footer.
 struct Footer {
-    /// Where its batches are.
+    /// Offsets of the batches.
     offsets: Vec<u64>,
     totals: serde_json::Result<Totals>,
 }
 
-/// The footer; `None` without one.
+/// Reads the footer; `None` without one.
 fn footer(file: &File, len: u64) -> Option<Footer> {
     let mut bytes = [0; MAGIC.len() + 4];
     let end = len.checked_sub(bytes.len() as u64)?;
@@ -110,21 +110,21 @@ fn footer(file: &File, len: u64) -> Option<Footer> {
     })
 }
 
-/// Reads the stream of messages.
+/// Reader of the stream of messages.
 struct Walk<'a> {
     file: &'a File,
     len: u64,
     at: u64,
     blocks: Vec<Block>,
-    /// Batches whose checksum is not that of the sidecar.
+    /// Batches whose checksum differs from that of the sidecar.
     rejected: Vec<Block>,
-    /// Where the stream could not be read, and what was wrong.
+    /// Offsets at which the stream could not be read, and the reasons.
     damage: Vec<(u64, String)>,
     decoder: Decoder,
 }
 
 impl Walk<'_> {
-    /// Reads from `self.at` on, and says whether the end-of-stream marker was met.
+    /// Reads from `self.at`, and returns whether it reached the end-of-stream marker.
     fn go_on(&mut self, footer: &[u64]) -> bool {
         while self.at < self.len {
             if let Some(bad) = self.rejected.iter().find(|block| block.offset == self.at) {
@@ -143,7 +143,7 @@ impl Walk<'_> {
                 Ok(None) => return true,
                 Err(reason) => {
                     let next = footer.iter().copied().find(|&offset| offset > self.at);
-                    // Behind the last batch that the footer names, the stream is only its end.
+                    // After the last batch that the footer names, the stream only has its end.
                     let in_stream = footer.contains(&self.at);
                     self.damage.push((self.at, reason));
                     match next {
@@ -156,7 +156,7 @@ impl Walk<'_> {
         false
     }
 
-    /// Reads one batch; `None` at the end of the stream.
+    /// Reads a batch; `None` at the end of the stream.
     fn step(&mut self) -> Result<Option<Block>, String> {
         let (meta, length) = match message::probe(self.file, self.at, self.len)? {
             Found::End => return Ok(None),
@@ -189,14 +189,14 @@ impl Walk<'_> {
         }))
     }
 
-    /// Whether the bytes of a batch are those that its checksum was made of.
+    /// Returns whether the bytes of a batch match its checksum.
     fn is_intact(&self, block: &Block) -> bool {
         let mut bytes = vec![0; block.length as usize];
         self.file.read_exact_at(&mut bytes, block.offset).is_ok()
             && crc32fast::hash(&bytes) == block.crc
     }
 
-    /// What is missing, in whole sentences.
+    /// Describes what is missing, in whole sentences.
     fn explain(&self, missing: &[Block], has_footer: bool) -> String {
         let mut sentences = Vec::new();
         if !has_footer {

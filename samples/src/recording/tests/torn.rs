@@ -1,8 +1,8 @@
-//! Files that were cut off, damaged, or given the sidecar of another.
+//! Truncated and damaged files, and files with the sidecar of another recording.
 
 use super::*;
 
-/// A recording of six batches whose writer died: nothing after them was written.
+/// Returns a recording of six batches whose writer was killed: nothing after them was written.
 fn torn(dir: &TempDir) -> PathBuf {
     let (path, mut writer) = create(dir);
     for n in 0..6 {
@@ -67,7 +67,7 @@ fn a_torn_file_opens_with_every_whole_batch() {
 
 #[test]
 fn bytes_that_never_reached_the_disk_are_noticed() {
-    // Power is lost: the file has its length, but its last batch is zeroes.
+    // After a power loss the file has its length, but its last batch is zeroes.
     let dir = TempDir::new().unwrap();
     let path = torn(&dir);
     let mut bytes = fs::read(&path).unwrap();
@@ -100,7 +100,7 @@ fn a_damaged_batch_in_the_middle_costs_only_itself() {
         let (good, bad): (Vec<_>, Vec<_>) = recording.batches().partition(Result::is_ok);
         assert_eq!(good.len(), 5);
         if keep_sidecar {
-            // Nothing was read yet when it opened: the batch says so itself.
+            // Opening did not read the batch: its own checksum reveals the damage.
             assert!(
                 matches!(&bad[..], [Err(Error::DamagedBatch { offset, .. })] if *offset == block.offset)
             );

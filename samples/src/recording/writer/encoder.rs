@@ -1,4 +1,4 @@
-//! Samples to the bytes of a record batch, compressed by how busy it is.
+//! Encoding of samples as record batches, compressed according to load.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,19 +13,19 @@ use arrow_schema::SchemaRef;
 use crate::Sample;
 use crate::recording::rows::Row;
 
-/// How batches are compressed.
+/// Compression of batches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Compression {
-    /// zstd level 1, but nothing while samples arrive faster than that can take.
+    /// zstd level 1, but none while samples arrive faster than that can compress.
     #[default]
     Auto,
-    /// zstd level 1, whatever comes.
+    /// zstd level 1, always.
     Zstd,
-    /// None, whatever comes.
+    /// No compression.
     None,
 }
 
-/// Turns rows into messages. Every message may be compressed or not: readers take such a mix.
+/// Encoder of rows as messages. Messages may be compressed or not: readers accept a mix.
 #[derive(Default)]
 pub(super) struct Encoder {
     pub(super) compression: Compression,
@@ -51,7 +51,7 @@ pub(super) struct Encoded {
 }
 
 impl Encoder {
-    /// A batch of samples of one CPU.
+    /// Encodes a batch of samples of one CPU.
     pub(super) fn samples(
         &mut self,
         schema: &SchemaRef,
@@ -73,7 +73,7 @@ impl Encoder {
         self.encode(schema, columns, samples.len())
     }
 
-    /// A batch of losses and marks of one CPU.
+    /// Encodes a batch of losses and marks of one CPU.
     pub(super) fn notes(&mut self, schema: &SchemaRef, rows: &[Row]) -> Result<Encoded, String> {
         let column = |of: fn(&Row) -> u64| -> ArrayRef {
             Arc::new(UInt64Array::from_iter_values(rows.iter().map(of)))
@@ -92,7 +92,7 @@ impl Encoder {
         self.encode(schema, columns, rows.len())
     }
 
-    /// Takes the memory of a message that has been written, for the next one.
+    /// Takes back the memory of a written message, for the next one.
     pub(super) fn take_back(&mut self, encoded: Encoded) {
         self.spare = encoded.bytes;
     }
@@ -134,12 +134,12 @@ impl Encoder {
     }
 }
 
-/// How fast samples come, and what compressing one costs here.
+/// Rate of samples, and measured cost of compressing one.
 #[derive(Debug)]
 pub(super) struct Load {
     since: Instant,
     samples: usize,
-    /// Samples a second in the last whole window.
+    /// Samples per second in the last whole window.
     rate: f64,
     /// Seconds to compress a sample.
     cost: f64,
@@ -159,13 +159,13 @@ impl Default for Load {
 }
 
 impl Load {
-    /// Over how long the rate is taken.
+    /// Length of the window in which the rate is measured.
     const WINDOW: Duration = Duration::from_millis(250);
-    /// Share of the writer's time above which compression stops, and below which it starts again.
+    /// Share of the writer's time above which compression stops, and below which it resumes.
     const TOO_BUSY: f64 = 0.6;
     const IDLE: f64 = 0.4;
 
-    /// Notes samples that came.
+    /// Records the arrival of samples.
     pub(super) fn count(&mut self, samples: usize) {
         self.samples += samples;
         let elapsed = self.since.elapsed();
@@ -176,7 +176,7 @@ impl Load {
         }
     }
 
-    /// Whether a batch should be compressed now.
+    /// Returns whether a batch should be compressed now.
     fn affords_zstd(&mut self) -> bool {
         let share = self.rate * self.cost;
         self.compressing = share
@@ -188,7 +188,7 @@ impl Load {
         self.compressing
     }
 
-    /// Notes what compressing a batch took. Small batches say nothing.
+    /// Records the duration of compressing a batch. Small batches are ignored.
     fn took(&mut self, rows: usize, time: Duration) {
         if rows >= 1024 {
             let cost = time.as_secs_f64() / rows as f64;
@@ -210,7 +210,7 @@ mod tests {
         assert!(load.affords_zstd());
         load.rate = 20e6;
         assert!(!load.affords_zstd());
-        // In between it stays as it is, so that it does not flutter.
+        // Hysteresis: in between, the state does not change.
         load.rate = 7e6;
         assert!(!load.affords_zstd());
         load.rate = 1e6;
