@@ -20,7 +20,7 @@ use gilk_gui::timeline::{self, Record, Timeline};
 use gilk_instruments::Library;
 use gilk_samples::index::Index;
 use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
-use gilk_samples::totals::{Summary, Total};
+use gilk_samples::totals::{Total, TotalValue};
 use ilk_driver::client::{self, TargetInfo};
 use support::catalogue;
 
@@ -90,7 +90,7 @@ fn what_samples_nothing_has_no_empty_lane() {
     let instruments = metadata.instruments.len();
     let live = || {
         let record = Record::live("recordings/a.arrow".into(), metadata.clone(), 9.0);
-        record.index.replace(Index::new().telling(&metadata));
+        record.index.replace(Index::new().by_thread_and_level(&metadata));
         record
     };
     let shown = lanes(live());
@@ -127,7 +127,7 @@ fn what_samples_nothing_has_no_empty_lane() {
         instrument: "elapsed-histogram".into(),
         name: "ticks".into(),
         unit: "ticks".into(),
-        value: Summary::Values(vec![(3, 4), (5, 6)], 2),
+        value: TotalValue::Values(vec![(3, 4), (5, 6)], 2),
     }];
     let told = String::from("lane elapsed-histogram of kernel_clone: @ticks: 12 values");
     let shown = lanes(ended);

@@ -28,7 +28,7 @@ use gilk_gui::{app::App, theme};
 use gilk_samples::index::Index;
 use gilk_samples::metadata::{Clock, Delivers, InstrumentInfo, Metadata, Placed};
 use gilk_samples::record::ALL_CPUS;
-use gilk_samples::totals::{Summary, Total};
+use gilk_samples::totals::{Total, TotalValue};
 use gilk_samples::{Batch, Meaning, Sample};
 use support::raster::Rasteriser;
 use support::{catalogue, settle, until, window_at};
@@ -217,7 +217,7 @@ fn level() -> Record {
         ..Metadata::default()
     };
     let mut record = Record::live("recordings/level.arrow".into(), metadata, 10.0);
-    record.index.replace(Index::new().telling(&record.metadata));
+    record.index.replace(Index::new().by_thread_and_level(&record.metadata));
     // Up to 3 and down again, slowly at first, and then some hundred times in a second.
     let slow = [1, 2, 3, 2, 1, 2, 1, 0].into_iter().enumerate();
     let slow = slow.map(|(place, level)| (1.0 + 0.5 * place as f64, level));
@@ -245,7 +245,7 @@ fn level() -> Record {
         instrument: "histogram".into(),
         name: "sizes".into(),
         unit: "bytes".into(),
-        value: Summary::Values(vec![(16, 1000), (4096, 234)], 0),
+        value: TotalValue::Values(vec![(16, 1000), (4096, 234)], 0),
     }];
     record.now = None;
     record
@@ -284,7 +284,7 @@ fn told() -> Record {
     metadata.instruments.push(teller.clone());
     let clock = metadata.clock;
     let mut record = Record::live("recordings/forks.arrow".into(), metadata, 10.0);
-    record.index.replace(Index::new().telling(&record.metadata));
+    record.index.replace(Index::new().by_thread_and_level(&record.metadata));
     for cpu in [0, 1, ALL_CPUS] {
         let switch = |second: u64| Sample {
             id: teller.id,

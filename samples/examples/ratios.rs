@@ -34,9 +34,9 @@ const LANES: u64 = 20;
 /// threads, and of children that have ended.
 fn processor() -> (f64, f64) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let behind = stat.rsplit_once(')').map_or("", |(_, behind)| behind);
+    let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
     let ticks = |from: usize| {
-        let words = behind.split_whitespace().skip(from).take(2);
+        let words = after.split_whitespace().skip(from).take(2);
         words
             .filter_map(|text| text.parse::<f64>().ok())
             .sum::<f64>()

@@ -8,10 +8,11 @@ use std::collections::HashSet;
 
 use crate::Meaning;
 use crate::id::InstrumentId;
-use crate::index::{By, Column, Index, Part, Whose};
+use crate::index::{By, Column, Index, Part, Owner};
 use crate::metadata::{Clock, InstrumentInfo, Metadata};
 use crate::recording::{Loss, Mark, RowKind};
 
+mod canvas;
 mod lane;
 mod png;
 pub mod scale;
@@ -41,7 +42,7 @@ pub struct Chart<'a> {
     pub width: u32,
     /// Maximum number of lanes; the others are counted in a line below.
     pub max_lanes: usize,
-    /// Leaves out samples whose instrument is not in the metadata.
+    /// Leaves out samples owner instrument is not in the metadata.
     pub only_known: bool,
     /// Splits the lanes of an instrument by CPU or thread; `None` draws one lane per instrument.
     pub by: Option<By>,
@@ -117,10 +118,10 @@ impl<'a> Chart<'a> {
         let known: HashSet<u64> = ids.into_iter().collect();
         let mut lanes: Vec<LaneView<'_>> = wanted
             .into_iter()
-            .filter_map(|(lane, whose)| Some((instruments.get(lane)?, whose)))
+            .filter_map(|(lane, owner)| Some((instruments.get(lane)?, owner)))
             // Totals are shown next to the picture.
             .filter(|(info, _)| info.delivers.is_samples())
-            .map(|(info, whose)| self.lane(info, whose))
+            .map(|(info, owner)| self.lane(info, owner))
             .collect();
         lanes.extend(
             self.index
@@ -133,18 +134,18 @@ impl<'a> Chart<'a> {
         (lanes, left_out)
     }
 
-    fn lane(&self, instrument: &'a InstrumentInfo, whose: Whose) -> LaneView<'a> {
+    fn lane(&self, instrument: &'a InstrumentInfo, owner: Owner) -> LaneView<'a> {
         let (t0, t1) = self.span();
-        let part = whose.part(self.index);
-        let label = whose.label(instrument);
+        let part = owner.part(self.index);
+        let label = owner.label(instrument);
         let place = { label.strip_prefix(&instrument.instrument) }
             .unwrap_or(&label)
             .trim();
-        let holds = instrument.meaning == Meaning::Level && whose == Whose::Level;
-        let whose = whose.name(self.metadata, self.index);
+        let holds = instrument.meaning == Meaning::Level && owner == Owner::Level;
+        let owner = owner.name(self.metadata, self.index);
         LaneView {
             id: instrument.id,
-            whose: whose.map_or_else(String::new, |whose| format!("{whose} · ")),
+            owner: owner.map_or_else(String::new, |owner| format!("{owner} · ")),
             name: &instrument.instrument,
             place: place.to_owned(),
             meaning: match instrument.meaning {
@@ -164,7 +165,7 @@ impl<'a> Chart<'a> {
         let part = self.index.part(None);
         LaneView {
             id,
-            whose: String::new(),
+            owner: String::new(),
             name: "unknown instrument",
             place: InstrumentId::unpack(id).map_or_else(|| id.to_string(), |id| id.to_string()),
             meaning: Meaning::Value,
@@ -223,7 +224,7 @@ impl<'a> Chart<'a> {
 struct LaneView<'a> {
     id: u64,
     /// Prefix that names the owner of these samples, empty for all: `thread 40 · `.
-    whose: String,
+    owner: String,
     /// Name of the instrument: `timestamp`.
     name: &'a str,
     /// Hook of the instrument: `pre kernel_clone block 0`.
@@ -240,7 +241,7 @@ struct LaneView<'a> {
 
 impl LaneView<'_> {
     /// Returns the last value before the end of one of a range's equal columns.
-    fn held_behind(&self, (t0, t1): (u64, u64), (number, columns): (usize, usize)) -> Option<u64> {
+    fn held_after(&self, (t0, t1): (u64, u64), (number, columns): (usize, usize)) -> Option<u64> {
         let ticks = u128::from(t1 - t0) * (number as u128 + 1) / columns as u128;
         let last = { self.part }.last_before(self.id, t0.saturating_add(ticks as u64));
         last.map(|point| point.value)

@@ -216,7 +216,7 @@ mod tests {
     };
 
     #[test]
-    fn one_reading_goes_by_the_clocks_own_figure_and_none_by_its_own_time() {
+    fn one_reading_uses_the_nominal_frequency_and_none_the_own_time() {
         let alone = Alignment::new([], CLOCK);
         assert_eq!(alone.unix_ns(500 + 2_000_000_000), 1_001_000_000_000);
         assert_eq!(alone.error_ns(500), None);
@@ -243,7 +243,7 @@ mod tests {
         /// A target whose clock has any offset and deviates by up to 150 parts per million, read
         /// over connections with different delays in both directions.
         #[test]
-        fn the_truth_lies_within_the_error(
+        fn the_true_time_is_within_the_error_bound(
             off in 0u64..1_000_000_000_000,
             wrong in -150i64..150,
             ways in prop::collection::vec((1u64..2_000_000, 1u64..2_000_000, 1u64..30_000_000_000), 1..20),

@@ -28,11 +28,11 @@ enum Piece {
     Losses(Vec<Loss>),
     Marks(Vec<Mark>),
     Totals(Totals),
-    Written(Told),
+    Written(OnWritten),
 }
 
 /// Callback that receives the length of the recording in bytes.
-type Told = Box<dyn FnOnce(u64) -> Result<()> + Send>;
+type OnWritten = Box<dyn FnOnce(u64) -> Result<()> + Send>;
 
 /// A recording that a separate thread writes, piece by piece in the order of arrival.
 #[derive(Debug)]
@@ -93,8 +93,8 @@ impl Collector {
     /// Writes everything handed over before, and then calls `written` with the length of the
     /// recording in bytes: if this process dies, [`Writer::resume`] continues from there. An error
     /// of `written` fails the recording.
-    pub fn when_written(&self, told: impl FnOnce(u64) -> Result<()> + Send + 'static) {
-        self.send(Piece::Written(Box::new(told)));
+    pub fn when_written(&self, written: impl FnOnce(u64) -> Result<()> + Send + 'static) {
+        self.send(Piece::Written(Box::new(written)));
     }
 
     /// Returns whether recording has stopped early, for example because the disk is full.
@@ -151,9 +151,9 @@ fn record(mut writer: Writer, pieces: &Receiver<Piece>) -> Result<Summary> {
             Ok(Piece::Losses(losses)) => writer.losses(&losses)?,
             Ok(Piece::Marks(marks)) => marks.into_iter().try_for_each(|mark| writer.mark(mark))?,
             Ok(Piece::Totals(totals)) => writer.totals(totals),
-            Ok(Piece::Written(told)) => {
+            Ok(Piece::Written(written)) => {
                 writer.flush()?;
-                told(writer.so_far().bytes)?;
+                written(writer.summary().bytes)?;
             }
             Err(RecvTimeoutError::Timeout) => writer.losses(&[])?,
             Err(RecvTimeoutError::Disconnected) => return writer.finish(),
@@ -214,12 +214,12 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_told_when_all_before_is_written() {
+    fn the_callback_runs_when_everything_before_is_written() {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("r.arrow");
         let collector =
             Collector::start(Writer::create(&path, &Metadata::default()).unwrap()).unwrap();
-        let (sender, told) = bounded(1);
+        let (sender, written) = bounded(1);
         for number in 1..=3 {
             collector.samples(&batch(0, 10 * number, 10));
             let (path, sender) = (path.clone(), sender.clone());
@@ -230,7 +230,7 @@ mod tests {
                     .unwrap();
                 Ok(())
             });
-            assert_eq!(told.recv().unwrap(), (true, 10 * number));
+            assert_eq!(written.recv().unwrap(), (true, 10 * number));
         }
         collector.when_written(|_| {
             Err(Error::io(
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_stops_the_recording_and_not_who_delivers() {
+    fn a_full_disk_stops_the_recording_but_not_the_producer() {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("full.arrow");
         let mut writer = Writer::create(&path, &Metadata::default()).unwrap();

@@ -31,7 +31,7 @@ pub struct Side<'a> {
 
 /// Statistics of an instrument on one side.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Told {
+pub struct SideStats {
     /// Number of samples, or of hits if it counts.
     pub count: u64,
     /// Seconds it was in place.
@@ -84,9 +84,9 @@ pub struct Comparison {
     /// Values are durations.
     pub times: bool,
     /// Statistics on the first side.
-    pub a: Told,
+    pub a: SideStats,
     /// Statistics on the second side.
-    pub b: Told,
+    pub b: SideStats,
     /// Rate of its samples; `None` with too few slices.
     pub rate: Option<Change>,
     /// Values; `None` if they are not quantities, or with too few slices.
@@ -151,8 +151,8 @@ pub fn compare(a: Side<'_>, b: Side<'_>) -> Compared {
         instruments.push(Comparison {
             label: known.label.clone(),
             times: known.meaning == Meaning::Duration,
-            a: told(&before),
-            b: told(&after),
+            a: stats(&before),
+            b: stats(&after),
             rate: change(|sliced| sliced.count as f64 / sliced.seconds, rate),
             value: change(|sliced| median(&sliced.medians), value),
             superiority: before.values.superiority(&after.values),
@@ -185,8 +185,8 @@ fn whole(recording: &Recording) -> (u64, u64) {
     (start, last.unwrap_or(start).saturating_add(1))
 }
 
-fn told(sliced: &Sliced) -> Told {
-    Told {
+fn stats(sliced: &Sliced) -> SideStats {
+    SideStats {
         count: sliced.count,
         seconds: sliced.seconds,
         median: sliced.values.quantile(0.5),

@@ -42,7 +42,7 @@ pub enum Error {
     Metadata {
         /// The file.
         path: PathBuf,
-        /// Reason.
+        /// Obstacle, as part of a sentence.
         reason: String,
     },
     /// A text has no events that can be imported.
@@ -65,6 +65,14 @@ pub enum Error {
         /// Samples written.
         samples: u64,
     },
+    /// No export format has this name.
+    #[error("No export format is called {name:?}; the formats are {names}.")]
+    NoFormat {
+        /// The requested name.
+        name: String,
+        /// Names of the formats.
+        names: String,
+    },
     /// A recording has no stacks.
     #[error(
         "{path} has no call trace, so there are no stacks; record one with caller on a function and \
@@ -76,8 +84,7 @@ pub enum Error {
     },
     /// The recordings have too many machines, or too large ones.
     #[error(
-        "The recordings have more {what} together than one recording can tell apart; join fewer of \
-         them."
+        "The recordings have more {what} together than one recording can identify; join fewer of them."
     )]
     Joint {
         /// Quantity that exceeds its limit.

@@ -4,10 +4,12 @@
 //! grow with the recording. The recording itself is an Arrow file, so readers of Arrow need no
 //! export. An export that is stopped is closed properly: everything written before can be read.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::str::FromStr;
 
 use crate::clocks::Alignment;
 use crate::recording::Recording;
@@ -24,15 +26,15 @@ mod parquet;
 mod perfetto;
 mod picture;
 mod protobuf;
+mod sink;
+mod stacks;
 mod text;
 mod tracks;
 
 pub use folder::export_into;
-use items::{Item, Items};
-use text::{Lines, Style};
-
-/// Samples between two calls of `progress`.
-const PROGRESS_EVERY: u64 = 1 << 16;
+pub use sink::{Exported, Progress};
+use sink::{Sink, pour};
+use text::{LineFormat, Lines};
 
 /// Output format of an export. Its name ([`Display`](std::fmt::Display),
 /// [`FromStr`](std::str::FromStr)) is that of `ilk export --to`.
@@ -86,6 +88,46 @@ impl Format {
         Self::Png,
     ];
 
+    /// Returns the format's name: `csv`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Csv => "csv",
+            Self::Report => "plain",
+            Self::JsonLines => "jsonl",
+            Self::Parquet => "parquet",
+            Self::Perfetto => "perfetto",
+            Self::Chrome => "chrome",
+            Self::Ctf => "ctf",
+            Self::Folded => "folded",
+            Self::Flame => "flame",
+            Self::Svg => "svg",
+            Self::Png => "png",
+        }
+    }
+
+    /// Returns a description for a list of formats.
+    #[must_use]
+    pub fn about(self) -> &'static str {
+        match self {
+            Self::Csv => "Comma-separated, a line per sample",
+            Self::Report => "The plain file of GILK's report",
+            Self::JsonLines => "A JSON object per line",
+            Self::Parquet => "Parquet, for DuckDB, Polars and Spark",
+            Self::Perfetto => "Perfetto's trace (.pftrace), for ui.perfetto.dev",
+            Self::Chrome => "Chrome's trace events in JSON",
+            Self::Ctf => {
+                "The Common Trace Format 1.8, for babeltrace2 and Trace Compass: a directory"
+            }
+            Self::Folded => {
+                "Stacks of call traces, a line per stack, for flamegraph.pl, inferno and speedscope"
+            }
+            Self::Flame => "A flame graph of call traces, in SVG",
+            Self::Svg => "The timeline as a picture, in SVG",
+            Self::Png => "The timeline as a picture, in PNG",
+        }
+    }
+
     /// Returns the usual file extension: `csv`.
     #[must_use]
     pub fn extension(self) -> &'static str {
@@ -119,30 +161,28 @@ impl Format {
     }
 }
 
-/// Progress of an export.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
-    /// Samples written.
-    pub samples: u64,
-    /// Samples in the recording.
-    pub of: u64,
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
 }
 
-/// Result of an export.
-#[derive(Debug, Default)]
-pub struct Exported {
-    /// Samples written.
-    pub samples: u64,
-    /// An error for each batch that could not be read and was left out.
-    pub damaged: Vec<Error>,
-}
+impl FromStr for Format {
+    type Err = Error;
 
-/// Writer of one format.
-trait Sink {
-    /// Writes an item, whose time is not before that of the previous one.
-    fn item(&mut self, item: &Item) -> io::Result<()>;
-    /// Writes the end of the file.
-    fn finish(&mut self) -> io::Result<()>;
+    /// Parses a [`name`](Self::name).
+    ///
+    /// # Errors
+    /// [`Error::NoFormat`] if no format has this name.
+    fn from_str(name: &str) -> Result<Self> {
+        let mut formats = Self::ALL.into_iter();
+        formats
+            .find(|format| format.name() == name)
+            .ok_or_else(|| Error::NoFormat {
+                name: name.to_owned(),
+                names: Self::ALL.map(Self::name).join(", "),
+            })
+    }
 }
 
 /// Writes `recording` to a new file at `path`, or for [`Format::Ctf`] to files in a directory
@@ -152,6 +192,32 @@ trait Sink {
 /// # Errors
 /// [`Error::Io`], for example when the disk is full; [`Error::Cancelled`] if `progress` breaks:
 /// everything written before is intact.
+///
+/// # Examples
+/// ```
+/// use std::ops::ControlFlow;
+///
+/// use gilk_samples::export::{Format, export_to};
+/// use gilk_samples::metadata::Metadata;
+/// use gilk_samples::recording::{Recording, Writer};
+/// use gilk_samples::{Batch, Sample};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("run.arrow");
+/// let mut writer = Writer::create(&path, &Metadata::default())?;
+/// let samples = vec![Sample { id: 1, value: 7, tsc: 100 }];
+/// writer.write(&Batch { cpu: 0, samples })?;
+/// writer.finish()?;
+///
+/// let csv = path.with_extension("csv");
+/// let recording = Recording::open(&path)?;
+/// let exported = export_to(&recording, Format::Csv, &csv, &mut |_| ControlFlow::Continue(()))?;
+/// assert_eq!(exported.samples, 1);
+/// assert_eq!(std::fs::read_to_string(&csv)?.lines().count(), 2);
+/// # Ok(())
+/// # }
+/// ```
 pub fn export_to(
     recording: &Recording,
     format: Format,
@@ -173,52 +239,6 @@ pub fn export_to(
     pour(recording, sink.as_mut(), progress).map_err(|poured| poured.at(path))
 }
 
-/// Reasons why an export ended early.
-enum Poured {
-    Io(io::Error),
-    Cancelled { samples: u64 },
-}
-
-/// Writes every item of a recording to a sink, and finishes it.
-fn pour(
-    recording: &Recording,
-    sink: &mut dyn Sink,
-    progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-) -> std::result::Result<Exported, Poured> {
-    let mut exported = Exported::default();
-    let of = recording.samples();
-    let mut go_on = ControlFlow::Continue(());
-    for item in Items::of(recording) {
-        let item = match item {
-            Ok(item) => item,
-            Err(error) => {
-                exported.damaged.push(error);
-                continue;
-            }
-        };
-        sink.item(&item)?;
-        if !matches!(item, Item::Sample(..)) {
-            continue;
-        }
-        exported.samples += 1;
-        let samples = exported.samples;
-        if samples.is_multiple_of(PROGRESS_EVERY) {
-            go_on = progress(Progress { samples, of });
-        }
-        if go_on.is_break() {
-            break;
-        }
-    }
-    sink.finish()?;
-    let samples = exported.samples;
-    if go_on.is_break() {
-        return Err(Poured::Cancelled { samples });
-    }
-    // The last report: all samples are written, so the answer no longer matters.
-    let _ = progress(Progress { samples, of });
-    Ok(exported)
-}
-
 fn sink<'a>(
     recording: &'a Recording,
     alignment: Alignment,
@@ -228,17 +248,17 @@ fn sink<'a>(
     let metadata = recording.metadata();
     let file = || Ok::<_, io::Error>(BufWriter::with_capacity(1 << 16, File::create(path)?));
     let lines = |style| Ok::<_, io::Error>(Box::new(Lines::new(file()?, style, metadata)));
-    let stacks = |style| Ok::<_, io::Error>(Box::new(calls::Stacks::new(file()?, style, metadata)));
+    let stacks = |style| Ok::<_, io::Error>(Box::new(stacks::Stacks::new(file()?, style, metadata)));
     Ok(match format {
-        Format::Csv => lines(Style::Csv)?,
-        Format::Report => lines(Style::Report)?,
-        Format::JsonLines => lines(Style::JsonLines)?,
+        Format::Csv => lines(LineFormat::Csv)?,
+        Format::Report => lines(LineFormat::Report)?,
+        Format::JsonLines => lines(LineFormat::JsonLines)?,
         Format::Parquet => Box::new(parquet::Parquet::new(file()?, recording, alignment)?),
         Format::Perfetto => Box::new(perfetto::Perfetto::new(file()?, metadata)),
         Format::Chrome => Box::new(chrome::Chrome::new(file()?, metadata)),
         Format::Ctf => Box::new(ctf::Ctf::new(path, metadata)?),
-        Format::Folded => stacks(calls::Style::Folded)?,
-        Format::Flame => stacks(calls::Style::Flame)?,
+        Format::Folded => stacks(stacks::StackFormat::Folded)?,
+        Format::Flame => stacks(stacks::StackFormat::Flame)?,
         Format::Svg | Format::Png => return Err(io::ErrorKind::Unsupported.into()),
     })
 }

@@ -13,7 +13,7 @@ use crate::{HookType, InstrumentId, Meaning};
 
 /// Measurements of a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BlockTold {
+pub struct BlockStats {
     /// Number of times control entered it; `None` if no instrument counted.
     pub hits: Option<u64>,
     /// Median of the durations that ended there, in TSC ticks.
@@ -28,8 +28,8 @@ pub fn blocks(
     metadata: &Metadata,
     function: &FunctionInfo,
     profiles: &[Profile],
-) -> Vec<BlockTold> {
-    let mut told = vec![BlockTold::default(); function.blocks.len()];
+) -> Vec<BlockStats> {
+    let mut stats = vec![BlockStats::default(); function.blocks.len()];
     for profile in profiles {
         let Some(id) = InstrumentId::unpack(profile.id).filter(|id| id.major == function.major)
         else {
@@ -39,7 +39,7 @@ pub fn blocks(
             .instruments
             .iter()
             .find(|known| known.id == profile.id);
-        let (Some(known), Some(block)) = (known, told.get_mut(id.block as usize)) else {
+        let (Some(known), Some(block)) = (known, stats.get_mut(id.block as usize)) else {
             continue;
         };
         if known.is_elsewhere() {
@@ -67,15 +67,15 @@ pub fn blocks(
         else {
             continue;
         };
-        let counts = known.tells_of_its_block() && known.meaning != Meaning::Duration;
+        let counts = known.counts_its_block() && known.meaning != Meaning::Duration;
         if id.hook == HookType::Pre && counts {
-            let block = told.get_mut(id.block as usize);
+            let block = stats.get_mut(id.block as usize);
             block.into_iter().for_each(|block| {
                 block.hits.get_or_insert(0);
             });
         }
     }
-    told
+    stats
 }
 
 /// Appearance of a block.
@@ -88,10 +88,10 @@ struct Drawn {
 /// Returns the text of each block, and its colour: the darker, the more often it was reached, on a
 /// logarithmic scale.
 fn drawn(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -> Vec<Drawn> {
-    let told = blocks(metadata, function, profiles);
-    let hits = told.iter().filter_map(|block| block.hits);
+    let stats = blocks(metadata, function, profiles);
+    let hits = stats.iter().filter_map(|block| block.hits);
     let most = hits.max().unwrap_or(0);
-    let spans = function.blocks.iter().zip(&told).enumerate();
+    let spans = function.blocks.iter().zip(&stats).enumerate();
     spans
         .map(|(number, ((from, to), block))| {
             let mut lines = vec![format!("{number}  +{from:#x}..+{to:#x}")];
@@ -151,7 +151,7 @@ mod tests {
     use crate::{Batch, Sample};
 
     #[test]
-    fn counts_and_times_stand_at_their_blocks() {
+    fn counts_and_durations_are_mapped_to_their_blocks() {
         let id = |hook, block, order| InstrumentId::new(7, hook, block, order).unwrap().pack();
         let instrument = |id, meaning| InstrumentInfo {
             id,
@@ -198,14 +198,14 @@ mod tests {
         writer.finish().unwrap();
         let recording = Recording::open(&path).unwrap();
         let found = profiles(&recording, None, 0, |_| true).instruments;
-        let told = |hits, median_ticks| BlockTold { hits, median_ticks };
+        let stats = |hits, median_ticks| BlockStats { hits, median_ticks };
         assert_eq!(
             blocks(&metadata, &function, &found),
             [
-                told(Some(1000), None),
-                told(Some(2), Some(90)),
-                told(Some(0), None),
-                told(None, None)
+                stats(Some(1000), None),
+                stats(Some(2), Some(90)),
+                stats(Some(0), None),
+                stats(None, None)
             ]
         );
         let dot = dot(&metadata, &function, &found);

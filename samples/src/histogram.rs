@@ -170,7 +170,7 @@ mod tests {
         }
 
         #[test]
-        fn every_rank_is_found_or_little_above(values in values()) {
+        fn every_rank_is_exact_or_slightly_above(values in values()) {
             let histogram = of(&values);
             let mut sorted = values.clone();
             sorted.sort_unstable();
@@ -183,7 +183,7 @@ mod tests {
         }
 
         #[test]
-        fn superiority_is_that_of_all_pairs(
+        fn superiority_equals_a_comparison_of_all_pairs(
             mine in prop::collection::vec(0u64..60, 1..40), other in prop::collection::vec(0u64..60, 1..40),
         ) {
             let mut wins = 0.0;

@@ -76,11 +76,11 @@ fn event(line: &str) -> Option<Event<'_>> {
     // The CPU is the first number in brackets: names of tasks may contain brackets.
     let mut rest = line;
     let (cpu, mut rest) = loop {
-        let (_, behind) = rest.split_once('[')?;
-        let (inside, after) = behind.split_once(']')?;
+        let (_, bracketed) = rest.split_once('[')?;
+        let (inside, after) = bracketed.split_once(']')?;
         match inside.trim().parse::<u16>() {
             Ok(cpu) if after.starts_with(' ') => break (cpu, after),
-            _ => rest = behind,
+            _ => rest = bracketed,
         }
     };
     // Flags may follow, then the time with a colon after it.
@@ -107,13 +107,13 @@ fn event(line: &str) -> Option<Event<'_>> {
 
 /// Parses `123.456789` or `123456789`.
 fn time(word: &str) -> Option<(u64, Option<u32>)> {
-    let Some((whole, behind)) = word.split_once('.') else {
+    let Some((whole, fraction)) = word.split_once('.') else {
         return Some((word.parse().ok()?, None));
     };
     let is_number =
-        !behind.is_empty() && behind.len() <= 9 && behind.bytes().all(|b| b.is_ascii_digit());
-    let digits = behind.parse::<u32>().ok().filter(|_| is_number)?;
-    let scale = 10u32.pow(9 - behind.len() as u32);
+        !fraction.is_empty() && fraction.len() <= 9 && fraction.bytes().all(|b| b.is_ascii_digit());
+    let digits = fraction.parse::<u32>().ok().filter(|_| is_number)?;
+    let scale = 10u32.pow(9 - fraction.len() as u32);
     Some((whole.parse().ok()?, Some(digits * scale)))
 }
 
@@ -144,11 +144,11 @@ impl Times {
             let nanoseconds = event.nanoseconds.map(u64::from);
             return match nanoseconds {
                 None => Some(event.whole),
-                Some(behind) => event.whole.checked_mul(1_000_000_000)?.checked_add(behind),
+                Some(fraction) => event.whole.checked_mul(1_000_000_000)?.checked_add(fraction),
             };
         }
-        let behind = i128::from(event.nanoseconds.unwrap_or_default());
-        let now = i128::from(event.whole) * 1_000_000_000 + behind;
+        let fraction = i128::from(event.nanoseconds.unwrap_or_default());
+        let now = i128::from(event.whole) * 1_000_000_000 + fraction;
         let zero = match self.aligned {
             Aligned::At { seconds, .. } => (seconds * 1e9) as i128,
             _ => *self.first.get_or_insert(now),

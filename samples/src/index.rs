@@ -23,96 +23,28 @@ use crate::recording::Recording;
 use crate::{Batch, Error};
 
 mod coarse;
+mod column;
 mod edges;
 pub mod levels;
+mod owner;
 mod part;
 mod run;
 mod shared;
 pub mod threads;
 mod tiles;
 mod tree;
-mod whose;
 
 use coarse::Coarse;
+pub use column::{Column, Lane, Point};
 use edges::Edges;
 use levels::Levels;
+pub use owner::{By, Owner};
 pub use part::Part;
 use run::Run;
 pub use shared::{Looking, Shared};
 use threads::Threads;
 pub use tiles::Tiles;
 use tree::Tree;
-pub use whose::{By, Whose};
-
-/// A sample of a lane.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Point {
-    /// Time in TSC ticks.
-    pub tsc: u64,
-    /// Measured value.
-    pub value: u64,
-    /// CPU of the sample.
-    pub cpu: u16,
-}
-
-/// Aggregate of the samples in a span of time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column {
-    /// Number of samples.
-    pub count: u64,
-    /// Minimum of the values; `u64::MAX` without samples.
-    pub min: u64,
-    /// Maximum of the values; 0 without samples.
-    pub max: u64,
-    /// Sum of the values, modulo 2¹²⁸.
-    pub sum: u128,
-}
-
-impl Default for Column {
-    fn default() -> Self {
-        Self {
-            count: 0,
-            min: u64::MAX,
-            max: 0,
-            sum: 0,
-        }
-    }
-}
-
-impl Column {
-    /// Returns the mean of the values; `None` without samples.
-    #[must_use]
-    pub fn mean(&self) -> Option<f64> {
-        (self.count > 0).then(|| self.sum as f64 / self.count as f64)
-    }
-
-    pub(crate) fn add(&mut self, value: u64) {
-        self.count += 1;
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
-        self.sum = self.sum.wrapping_add(u128::from(value));
-    }
-
-    pub(crate) fn merge(&mut self, other: &Self) {
-        self.count += other.count;
-        self.min = self.min.min(other.min);
-        self.max = self.max.max(other.max);
-        self.sum = self.sum.wrapping_add(other.sum);
-    }
-}
-
-/// Summary of a lane.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lane {
-    /// The packed identifier of its instrument.
-    pub id: u64,
-    /// Aggregate of all of its samples.
-    pub total: Column,
-    /// Time of its first sample, in TSC ticks.
-    pub first: u64,
-    /// Time of its last sample, in TSC ticks.
-    pub last: u64,
-}
 
 /// All lanes of a recording; grows batch by batch.
 #[derive(Debug, Default)]
@@ -121,9 +53,16 @@ pub struct Index {
     by_id: HashMap<u64, usize>,
     limit: Option<Limit>,
     /// The same samples by running thread, if it is known.
-    threads: Option<Box<Threads>>,
+    by_thread: Option<Box<Derived<Threads>>>,
     /// The samples of levels, by level.
-    levels: Option<Box<Levels>>,
+    by_level: Option<Box<Derived<Levels>>>,
+}
+
+/// An index of the same samples under other CPU numbers or identifiers, and their assignment.
+#[derive(Debug)]
+struct Derived<T> {
+    by: T,
+    index: Index,
 }
 
 /// Bound of the number of samples, and the time span to cover.
@@ -176,28 +115,43 @@ impl Index {
     /// Extends the index by running thread, if an instrument of the recording [reports
     /// threads](threads::reports_threads), which doubles its memory; and by level.
     #[must_use]
-    pub fn telling(self, metadata: &Metadata) -> Self {
-        let empty = || Self {
+    pub fn by_thread_and_level(self, metadata: &Metadata) -> Self {
+        let index = || Self {
             limit: self.limit,
             ..Self::default()
         };
+        let threads = Threads::of(metadata);
+        let levels = Levels::of(metadata);
         Self {
-            threads: Threads::of(metadata, empty()).map(Box::new),
-            levels: Levels::of(metadata, empty()).map(Box::new),
+            by_thread: threads.map(|by| Box::new(Derived { by, index: index() })),
+            by_level: levels.map(|by| Box::new(Derived { by, index: index() })),
             ..self
         }
     }
 
-    /// Returns the samples of levels, if there are any.
+    /// Returns the levels of the recording, if there are any.
     #[must_use]
     pub fn levels(&self) -> Option<&Levels> {
-        self.levels.as_deref()
+        Some(&self.by_level.as_ref()?.by)
     }
 
-    /// Returns the samples by running thread, if it is known.
+    /// Returns the samples of levels, with one lane for all hooks of a level, if there are any.
+    #[must_use]
+    pub fn by_level(&self) -> Option<&Self> {
+        Some(&self.by_level.as_ref()?.index)
+    }
+
+    /// Returns the threads that ran, if they are known.
     #[must_use]
     pub fn threads(&self) -> Option<&Threads> {
-        self.threads.as_deref()
+        Some(&self.by_thread.as_ref()?.by)
+    }
+
+    /// Returns the samples by running thread, with [places](Threads) of threads instead of CPUs, if
+    /// threads are known.
+    #[must_use]
+    pub fn by_thread(&self) -> Option<&Self> {
+        Some(&self.by_thread.as_ref()?.index)
     }
 
     /// Builds the index of a whole recording, and returns the errors of the batches that could not
@@ -208,7 +162,7 @@ impl Index {
         progress: impl FnMut(u64) -> ControlFlow<()>,
     ) -> (Self, Vec<Error>) {
         let span = recording.span().unwrap_or_default();
-        let index = Self::limited(KEPT, span).telling(recording.metadata());
+        let index = Self::limited(KEPT, span).by_thread_and_level(recording.metadata());
         index.filled(recording.batches(), progress)
     }
 
@@ -237,33 +191,38 @@ impl Index {
     /// Appends samples of one CPU. Samples in order of time, as they arrive from a ring, are cheap;
     /// others are sorted in.
     pub fn append(&mut self, batch: &Batch) {
-        if let Some(threads) = &mut self.threads {
-            threads.append(batch);
+        if let Some(derived) = self.by_thread.as_deref_mut() {
+            for part in derived.by.assign(batch) {
+                derived.index.append(&part);
+            }
         }
-        if let Some(levels) = &mut self.levels {
-            levels.append(batch);
+        if let Some(derived) = self.by_level.as_deref_mut() {
+            let part = derived.by.select(batch);
+            if !part.samples.is_empty() {
+                derived.index.append(&part);
+            }
         }
         // A cache of lanes: bursts come from few instruments, so most look-ups hit it.
         let mut recent: [Option<(u64, usize, usize)>; 64] = [None; 64];
         for sample in &batch.samples {
             let slot = (sample.id ^ (sample.id >> 8) ^ (sample.id >> 28)) as usize % recent.len();
-            let known = recent
+            let cached = recent
                 .get(slot)
                 .copied()
                 .flatten()
                 .filter(|(id, _, _)| *id == sample.id);
-            let (lane, run) = match known {
+            let (lane, run) = match cached {
                 Some((_, lane, run)) => (lane, Some(run)),
                 None => (self.lane_of(sample.id), None),
             };
             let Some(runs) = self.lanes.get_mut(lane) else {
+                debug_assert!(false, "lane {lane} of {} is in by_id only", sample.id);
                 continue;
             };
             let run = runs.push(run, batch.cpu, sample.tsc, sample.value);
-            recent
-                .get_mut(slot)
-                .into_iter()
-                .for_each(|slot| *slot = Some((sample.id, lane, run)));
+            if let Some(entry) = recent.get_mut(slot) {
+                *entry = Some((sample.id, lane, run));
+            }
         }
         if let Some(limit) = self.limit {
             self.keep_within(limit);
@@ -460,10 +419,9 @@ impl Runs {
         let fits = |run: &Run| run.cpu() == cpu && run.last() <= tsc;
         let hint = hint.filter(|&index| self.runs.get(index).is_some_and(fits));
         if let Some(index) = hint.or_else(|| self.runs.iter().position(fits)) {
-            self.runs
-                .get_mut(index)
-                .into_iter()
-                .for_each(|run| run.push(tsc, value));
+            if let Some(run) = self.runs.get_mut(index) {
+                run.push(tsc, value);
+            }
             return index;
         }
         let mut run = Run::new(cpu);

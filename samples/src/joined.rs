@@ -111,7 +111,7 @@ impl Joined {
     /// receives the number of samples after every batch, and stops the build by breaking.
     pub fn index(&self, progress: impl FnMut(u64) -> ControlFlow<()>) -> (Index, Vec<Error>) {
         let span = self.span().unwrap_or_default();
-        let index = Index::limited(KEPT, span).telling(self.metadata());
+        let index = Index::limited(KEPT, span).by_thread_and_level(self.metadata());
         index.filled(self.batches(), progress)
     }
 

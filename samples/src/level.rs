@@ -7,13 +7,13 @@
 //! within a function this is the average number inside (KernInst), and by Little's law the rate of
 //! calls times their average duration.
 
-use std::collections::HashMap;
 
 use serde::Serialize;
 
-use crate::Meaning;
 use crate::index::Part;
 use crate::metadata::{InstrumentInfo, Metadata};
+
+pub use crate::index::levels::heads;
 
 /// Maximum number of samples in an index that are averaged at once.
 pub const MOST: u64 = 1 << 20;
@@ -33,7 +33,7 @@ pub struct Average {
 
 /// Accumulates the average of a level from its samples.
 #[derive(Clone, Copy, Debug)]
-pub struct Held {
+pub struct LevelAverage {
     from: u64,
     last: Option<(u64, i64)>,
     area: i128,
@@ -41,7 +41,7 @@ pub struct Held {
     bounds: Option<(i64, i64)>,
 }
 
-impl Held {
+impl LevelAverage {
     /// Returns an accumulator for the time from `from`, in TSC ticks.
     #[must_use]
     pub const fn since(from: u64) -> Self {
@@ -95,24 +95,6 @@ impl Held {
     }
 }
 
-/// Returns the instruments that sample levels: the identifier of each, and that of the first
-/// instrument of its level, which identifies the level.
-#[must_use]
-pub fn heads(metadata: &Metadata) -> HashMap<u64, u64> {
-    let mut firsts: HashMap<u32, u64> = HashMap::new();
-    let levels = metadata.instruments.iter().filter(|info| is_level(info));
-    let head = |info: &InstrumentInfo| match &info.placed {
-        Some(placed) => *firsts.entry(placed.placement).or_insert(info.id),
-        None => info.id,
-    };
-    let ids: Vec<u64> = levels.clone().map(|info| info.id).collect();
-    ids.into_iter().zip(levels.map(head)).collect()
-}
-
-fn is_level(info: &InstrumentInfo) -> bool {
-    info.meaning == Meaning::Level
-}
-
 /// Returns the time up to which a level is known in a span that ends at `to`: its instrument's
 /// splash, or the last sample before `to` if that is later.
 #[must_use]
@@ -134,7 +116,7 @@ pub fn average(
     if part.is_coarse(info.id) || part.total(info.id, t0, t1).count > MOST {
         return None;
     }
-    let mut held = Held::since(t0);
+    let mut held = LevelAverage::since(t0);
     if let Some(before) = part.last_before(info.id, t0) {
         held.sample(before.tsc, before.value);
     }

@@ -39,9 +39,9 @@ impl Metadata {
             .instruments
             .iter()
             .filter(|info| info.delivers.is_samples());
-        let mut told: HashSet<u32> = sampling.filter_map(placement).collect();
+        let mut reported: HashSet<u32> = sampling.filter_map(placement).collect();
         let has_lane = |(_, info): &(usize, &InstrumentInfo)| {
-            info.delivers.is_samples() || placement(info).is_none_or(|one| told.insert(one))
+            info.delivers.is_samples() || placement(info).is_none_or(|one| reported.insert(one))
         };
         let all = self.instruments.iter().enumerate();
         all.filter(has_lane).map(|(place, _)| place).collect()
@@ -241,7 +241,7 @@ impl InstrumentInfo {
 
     /// Returns whether its samples, or their absence, report how often control reached its block.
     #[must_use]
-    pub fn tells_of_its_block(&self) -> bool {
+    pub fn counts_its_block(&self) -> bool {
         self.delivers.is_samples() && !self.is_elsewhere()
     }
 
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_meaning_of_a_later_version_is_a_value_and_older_files_have_no_placements() {
+    fn an_unknown_meaning_is_a_value_and_older_files_have_no_placements() {
         let old = r#"{"id": 1, "label": "a pre b block 0", "instrument": "a", "meaning": "MEANING",
             "unit": "", "launch": 0.0, "splash": 1.0}"#;
         let read = |meaning: &str| {
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_delivers_nothing_has_no_lane_beside_others_and_one_alone() {
+    fn a_placement_without_samples_has_one_lane() {
         let info = |placement: Option<u32>, delivers| InstrumentInfo {
             id: 0,
             label: String::new(),

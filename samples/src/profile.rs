@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use serde::Serialize;
 
 use crate::histogram::{Histogram, rank};
-use crate::level::{self, Average, Held};
+use crate::level::{self, Average, LevelAverage};
 use crate::recording::Recording;
 use crate::{Error, Sample};
 
@@ -183,7 +183,7 @@ impl Frequent {
 }
 
 #[derive(Default)]
-struct Gathered {
+struct InstrumentSamples {
     values: Numbers,
     gaps: Numbers,
     frequent: Frequent,
@@ -191,7 +191,7 @@ struct Gathered {
     last: Option<u64>,
 }
 
-impl Gathered {
+impl InstrumentSamples {
     fn add(&mut self, cpu: u16, sample: &Sample) {
         self.values.add(sample.value);
         self.frequent.add(sample.value);
@@ -213,7 +213,7 @@ pub fn profiles(
 ) -> Profiles {
     let whole = recording.span().unwrap_or_default();
     let (t0, t1) = span.unwrap_or((whole.0, whole.1.saturating_add(1)));
-    let mut gathered: HashMap<u64, Gathered> = HashMap::new();
+    let mut gathered: HashMap<u64, InstrumentSamples> = HashMap::new();
     let (mut damaged, mut seen) = (Vec::new(), 0u64);
     let heads = level::heads(recording.metadata());
     let mut held = begun(recording, t0, &heads, &mut damaged);
@@ -222,7 +222,7 @@ pub fn profiles(
             Ok((cpu, sample)) => {
                 gathered.entry(sample.id).or_default().add(cpu, &sample);
                 if let Some(head) = heads.get(&sample.id) {
-                    let held = held.entry(*head).or_insert(Held::since(t0));
+                    let held = held.entry(*head).or_insert(LevelAverage::since(t0));
                     held.sample(sample.tsc, sample.value);
                 }
             }
@@ -236,7 +236,7 @@ pub fn profiles(
     let metadata = recording.metadata();
     let seconds = t1.saturating_sub(t0) as f64 / metadata.clock.hz.max(1) as f64;
     let mut instruments = Vec::new();
-    let mut sum_up = |id: u64, gathered: Gathered, label: &str, unit: &str| {
+    let mut sum_up = |id: u64, gathered: InstrumentSamples, label: &str, unit: &str| {
         let (values, histogram) = gathered.values.summed_up();
         let top_error = gathered.frequent.forgotten;
         instruments.push(Profile {
@@ -262,7 +262,7 @@ pub fn profiles(
             sum_up(known.id, of, &known.label, &known.unit);
         }
     }
-    let mut others: Vec<(u64, Gathered)> = gathered.into_iter().collect();
+    let mut others: Vec<(u64, InstrumentSamples)> = gathered.into_iter().collect();
     others.sort_unstable_by_key(|(id, _)| *id);
     for (id, of) in others {
         let label =
@@ -294,7 +294,7 @@ fn begun(
     t0: u64,
     heads: &HashMap<u64, u64>,
     damaged: &mut Vec<Error>,
-) -> HashMap<u64, Held> {
+) -> HashMap<u64, LevelAverage> {
     if heads.is_empty() {
         return HashMap::new();
     }
@@ -305,7 +305,7 @@ fn begun(
         HashMap::new()
     });
     let held = before.into_iter().map(|(head, (tsc, value))| {
-        let mut held = Held::since(t0);
+        let mut held = LevelAverage::since(t0);
         held.sample(tsc, value);
         (head, held)
     });

@@ -184,7 +184,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn percentiles_are_the_nearest_rank_or_little_above(
+        fn percentiles_are_the_nearest_rank_or_slightly_above(
             values in prop::collection::vec(prop_oneof![0u64..200, any::<u64>()], 1..500),
         ) {
             let index = index(&values);

@@ -38,14 +38,14 @@ impl Totals {
 pub struct Total {
     /// Index of the placement.
     pub placement: usize,
-    /// The instrument.
+    /// Name of the instrument in the library.
     pub instrument: String,
     /// The aggregate's name, without the `@`.
     pub name: String,
     /// Unit of the values; empty for none.
     pub unit: String,
     /// Value of the aggregate.
-    pub value: Summary,
+    pub value: TotalValue,
 }
 
 /// Count of an incident of an instrument.
@@ -53,7 +53,7 @@ pub struct Total {
 pub struct Counted {
     /// Index of the placement.
     pub placement: usize,
-    /// The instrument.
+    /// Name of the instrument in the library.
     pub instrument: String,
     /// Number of incidents.
     pub count: u64,
@@ -61,7 +61,7 @@ pub struct Counted {
 
 /// Value of an aggregate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub enum Summary {
+pub enum TotalValue {
     /// A sum, count, minimum or maximum.
     Number(i128),
     /// No value has arrived.
@@ -69,7 +69,7 @@ pub enum Summary {
     /// An average.
     Mean(f64),
     /// All buckets of a histogram.
-    Buckets(Vec<Bucket>),
+    Buckets(Vec<TotalBucket>),
     /// Values and their counts in descending order, and the number of values that were not
     /// distinguished.
     Values(Vec<(i128, u64)>, u64),
@@ -77,7 +77,7 @@ pub enum Summary {
 
 /// One bucket of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bucket {
+pub struct TotalBucket {
     /// Minimum, inclusive; `None` if unbounded.
     pub from: Option<i128>,
     /// Maximum, inclusive; `None` if unbounded.

@@ -37,7 +37,7 @@ fn replay(of: &str, tried: fn(&[u8])) -> usize {
 }
 
 #[test]
-fn what_holds_for_any_bytes_holds_for_the_corpus() {
+fn fuzzed_properties_hold_for_the_corpus() {
     let before = peak();
     assert!(replay("recording", fuzzed::recording) >= 8);
     assert!(replay("import", fuzzed::imported) >= 4);

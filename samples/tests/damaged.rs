@@ -112,7 +112,7 @@ fn read(path: &Path, truth: Option<&HashSet<Sample>>) {
 }
 
 #[test]
-fn a_damaged_file_is_refused_or_opens_in_part() {
+fn a_damaged_file_is_refused_or_opens_partially() {
     let dir = tempfile::TempDir::new().unwrap();
     let (source, victim) = (
         dir.path().join("source.arrow"),

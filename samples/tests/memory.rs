@@ -51,7 +51,7 @@ fn memory_is_bounded_by_the_size_of_the_file() {
 
 /// A malicious sidecar: its checksums are right, its numbers of rows are not.
 #[test]
-fn a_sidecar_cannot_ask_for_memory() {
+fn a_sidecar_cannot_claim_memory() {
     let dir = tempfile::TempDir::new().unwrap();
     let path = dir.path().join("small.arrow");
     let mut writer = Writer::create(&path, &Metadata::default()).unwrap();

@@ -15,7 +15,7 @@ use std::process::Command;
 
 use gilk_samples::metadata::{Clock, Delivers, InstrumentInfo, Metadata, Placed};
 use gilk_samples::recording::{Compression, Loss, LossCause, Mark, MarkKind, Writer};
-use gilk_samples::totals::{Summary, Total, Totals};
+use gilk_samples::totals::{Total, TotalValue, Totals};
 use gilk_samples::{Batch, HookType, InstrumentId, Meaning, Sample};
 
 /// Script that reads the file in three ways and prints `kind id count sum` for each, sorted.
@@ -164,7 +164,7 @@ fn record(path: &Path, finish: bool) -> BTreeMap<(u8, u64), (u64, u64)> {
                 instrument: "sizes".to_owned(),
                 name: "seen".to_owned(),
                 unit: "bytes".to_owned(),
-                value: Summary::Values(values, 5),
+                value: TotalValue::Values(values, 5),
             }],
             ..Totals::default()
         });
@@ -178,7 +178,7 @@ fn record(path: &Path, finish: bool) -> BTreeMap<(u8, u64), (u64, u64)> {
 
 #[test]
 #[ignore = "needs GILK_PYTHON, a python with pyarrow and polars; cargo xtask test makes one"]
-fn pyarrow_and_polars_read_what_we_wrote() {
+fn pyarrow_and_polars_read_a_recording() {
     let dir = tempfile::TempDir::new().unwrap();
     let (finished, torn) = (
         dir.path().join("finished.arrow"),

@@ -30,7 +30,7 @@ impl Heat {
             let Some(id) = InstrumentId::unpack(info.id) else {
                 continue;
             };
-            if id.major != major || info.instrument == SILENT || !info.tells_of_its_block() {
+            if id.major != major || info.instrument == SILENT || !info.counts_its_block() {
                 continue;
             }
             let block = BlockIndex(id.block);

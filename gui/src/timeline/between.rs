@@ -5,7 +5,7 @@ use egui::{Grid, Rect, RichText, ScrollArea, Sense, Ui, pos2, vec2};
 use gilk_samples::Meaning;
 use gilk_samples::chart::scale;
 use gilk_samples::histogram::Histogram;
-use gilk_samples::index::Whose;
+use gilk_samples::index::Owner;
 use gilk_samples::level::{self, Average, MOST as MOST_HELD};
 use gilk_samples::metadata::InstrumentInfo;
 
@@ -102,7 +102,7 @@ fn levels(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (from, to): (u6
     let to = to.min(until.saturating_add(1));
     let index = record.index.look();
     let Some(known) = index.levels() else { return };
-    let part = Whose::Level.part(&index);
+    let part = Owner::Level.part(&index);
     let mut made = Vec::new();
     let heads = record.lanes().iter();
     for info in heads.filter(|info| known.head(info.id) == Some(info.id)) {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use egui::{Color32, Mesh, Rect, Shape, pos2};
-use gilk_samples::index::{Column, Part, Tiles, Whose};
+use gilk_samples::index::{Column, Part, Tiles, Owner};
 
 use super::Range;
 
@@ -67,7 +67,7 @@ pub(crate) struct Cells {
 }
 
 /// A lane: its instrument, and whose samples of it.
-type Key = (u64, Whose);
+type Key = (u64, Owner);
 
 /// Those that were counted last, by lane.
 #[derive(Debug, Default)]
@@ -237,7 +237,7 @@ mod tests {
             let cells = (0..3).map(|id| {
                 let seen = index.total(id, 0, each);
                 heats.of(
-                    (id, Whose::All),
+                    (id, Owner::All),
                     index.part(None),
                     (range, ticks),
                     seen,

@@ -1,7 +1,7 @@
 //! What is under the pointer: a sample, or what shares a pixel.
 
 use gilk_samples::Meaning;
-use gilk_samples::index::{Part, Point, Whose};
+use gilk_samples::index::{Part, Point, Owner};
 use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
 use gilk_samples::record::ALL_CPUS;
 
@@ -11,7 +11,7 @@ use crate::widgets;
 
 /// Looks for a sample within `reach` seconds of `at`, and says what is there, a line each.
 pub(crate) fn words(
-    (whose, index): (Whose, Part<'_>),
+    (whose, index): (Owner, Part<'_>),
     info: &InstrumentInfo,
     metadata: &Metadata,
     at: f64,
@@ -25,7 +25,7 @@ pub(crate) fn words(
     if info.meaning == Meaning::Count {
         return count(index, info, clock, at);
     }
-    if whose == Whose::Level {
+    if whose == Owner::Level {
         return level(index, info, clock, at);
     }
     let total = index.total(info.id, from, to);
@@ -76,7 +76,7 @@ pub(crate) fn words(
     Some(lines)
 }
 
-fn one(info: &InstrumentInfo, metadata: &Metadata, point: Point, whose: Whose) -> Vec<String> {
+fn one(info: &InstrumentInfo, metadata: &Metadata, point: Point, owner: Owner) -> Vec<String> {
     let clock = metadata.clock;
     let mut lines = vec![format!("at {}", moment(clock.seconds(point.tsc)))];
     match info.meaning {
@@ -84,7 +84,7 @@ fn one(info: &InstrumentInfo, metadata: &Metadata, point: Point, whose: Whose) -
         _ => lines.push(value(info, clock, point.value)),
     }
     // A thread's samples have its place where others have the CPU.
-    if point.cpu != ALL_CPUS && !matches!(whose, Whose::Thread(..)) {
+    if point.cpu != ALL_CPUS && !matches!(whose, Owner::Thread(..)) {
         lines.push(metadata.cpu_name(point.cpu));
     }
     lines

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use egui::{Color32, CornerRadius, Painter, Pos2, Rect, Shape, Stroke, pos2, vec2};
 use gilk_samples::Meaning;
-use gilk_samples::index::{Column, Part, Point, Whose};
+use gilk_samples::index::{Column, Part, Point, Owner};
 use gilk_samples::metadata::{Clock, InstrumentInfo};
 
 use super::heat::Heats;
@@ -26,7 +26,7 @@ pub(crate) struct Lane<'a> {
     pub(crate) info: &'a InstrumentInfo,
     /// Its samples, of one CPU or thread or of all.
     pub(crate) index: Part<'a>,
-    pub(crate) whose: Whose,
+    pub(crate) owner: Owner,
     pub(crate) clock: Clock,
     /// Seconds up to which it is known what happened.
     pub(crate) until: f64,
@@ -63,7 +63,7 @@ impl Lane<'_> {
             Meaning::Event => self.events(heats),
             Meaning::Count => self.steps(heats),
             Meaning::Duration => return self.slices(heats),
-            Meaning::Level if self.whose == Whose::Level => self.level(heats),
+            Meaning::Level if self.owner == Owner::Level => self.level(heats),
             // A part of a level's samples does not tell how long it held.
             Meaning::Value | Meaning::Block | Meaning::Level => return self.points(heats),
         }
@@ -284,7 +284,7 @@ impl Lane<'_> {
         let seen = self.index.total(self.info.id, first, end);
         let place = self.rect.shrink2(vec2(0.0, 3.0));
         let view = (self.scale.range, (first, end));
-        let cells = heats.of((self.info.id, self.whose), self.index, view, seen, place);
+        let cells = heats.of((self.info.id, self.owner), self.index, view, seen, place);
         // A coarse lane has sums alone.
         let Some(cells) = cells.filter(|cells| cells.most > 0) else {
             self.heights(heats);

@@ -14,7 +14,7 @@ pub mod view;
 
 use std::path::PathBuf;
 
-use gilk_samples::index::{Index, Shared, Whose};
+use gilk_samples::index::{Index, Shared, Owner};
 use gilk_samples::metadata::{InstrumentInfo, Metadata};
 use gilk_samples::{Batch, Meaning};
 use ilk_driver::client::AggregateSummary;
@@ -127,12 +127,12 @@ impl Record {
     /// What lane `id` has seen: hits of a counter, samples of anything else.
     #[must_use]
     pub fn hits(&self, info: &InstrumentInfo) -> u64 {
-        self.hits_of(info, Whose::All)
+        self.hits_of(info, Owner::All)
     }
 
     /// The same of a CPU or a thread.
     #[must_use]
-    pub(crate) fn hits_of(&self, info: &InstrumentInfo, whose: Whose) -> u64 {
+    pub(crate) fn hits_of(&self, info: &InstrumentInfo, owner: Owner) -> u64 {
         let Some(lane) = whose.part(&self.index.look()).lane(info.id) else {
             return 0;
         };

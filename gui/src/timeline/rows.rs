@@ -90,8 +90,8 @@ pub(super) fn lane(
         rect: row.shrink2(vec2(0.0, 4.0)),
         scale: *scale,
         info,
-        index: of.whose.part(&index),
-        whose: of.whose,
+        index: of.owner.part(&index),
+        whose: of.owner,
         clock: record.metadata.clock,
         until: record.now.unwrap_or(record.duration),
         color: tokens.lane(of.index),
@@ -130,7 +130,7 @@ pub(super) fn name(
         4.0,
         tokens.lane(of.index),
     );
-    let (hits, silent) = (record.hits_of(info, of.whose), silent(record, info));
+    let (hits, silent) = (record.hits_of(info, of.owner), silent(record, info));
     let number = match silent {
         Some(_) => String::new(),
         None => widgets::grouped(hits),
@@ -159,7 +159,7 @@ pub(super) fn name(
     );
     let machine = machine(record, info);
     let named = machine.map_or(0, |machine| machine.name.len() + 2);
-    let label = of.whose.label(info);
+    let label = of.owner.label(info);
     let label = label.get(named..).unwrap_or(&label);
     let place = label.strip_prefix(&info.instrument).unwrap_or(label).trim();
     let whose = machine.map_or_else(String::new, |machine| format!("{} · ", machine.name));
@@ -180,7 +180,7 @@ pub(super) fn name(
         .intersect(painter.clip_rect());
     let response = ui.interact(
         area,
-        Id::unique("lane").with((info.id, of.whose)),
+        Id::unique("lane").with((info.id, of.owner)),
         Sense::hover(),
     );
     let heat = hottest.map_or_else(String::new, |most| {

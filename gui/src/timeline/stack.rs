@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use egui::{Rect, Ui, UiBuilder, pos2};
-use gilk_samples::index::{By, Whose};
+use gilk_samples::index::{By, Owner};
 use gilk_samples::metadata::InstrumentInfo;
 
 use super::Record;
@@ -42,23 +42,23 @@ pub(crate) struct Row<'a> {
     /// Its place in the recording, which its colour comes from.
     pub(crate) index: usize,
     pub(crate) info: &'a InstrumentInfo,
-    pub(crate) whose: Whose,
+    pub(crate) owner: Owner,
 }
 
 impl Row<'_> {
     /// What stands before the place of its instrument: `CPU 1 · `.
     pub(crate) fn before(&self, record: &Record) -> String {
-        let name = self.whose.name(&record.metadata, &record.index.look());
+        let name = self.owner.name(&record.metadata, &record.index.look());
         name.map_or_else(String::new, |name| format!("{name} · "))
     }
 
     /// What it is called.
     pub(crate) fn label(&self, record: &Record) -> String {
-        let label = self.whose.label(self.info);
-        let name = self.whose.name(&record.metadata, &record.index.look());
-        match (self.whose, name) {
-            (Whose::Cpu(_), Some(name)) => format!("{label} on {name}"),
-            (Whose::Thread(..), Some(name)) => format!("{label} of {name}"),
+        let label = self.owner.label(self.info);
+        let name = self.owner.name(&record.metadata, &record.index.look());
+        match (self.owner, name) {
+            (Owner::Cpu(_), Some(name)) => format!("{label} on {name}"),
+            (Owner::Thread(..), Some(name)) => format!("{label} of {name}"),
             _ => label,
         }
     }
@@ -68,7 +68,7 @@ impl Row<'_> {
 pub(crate) fn rows(record: &Record, stack: Stack) -> Vec<Row<'_>> {
     let ids: Vec<u64> = record.lanes().iter().map(|info| info.id).collect();
     let shown: HashSet<usize> = record.metadata.lanes().into_iter().collect();
-    let rows = |lanes: Vec<(usize, Whose)>| {
+    let rows = |lanes: Vec<(usize, Owner)>| {
         let row = |(index, whose)| {
             let info = record.lanes().get(index)?;
             { shown.contains(&index) }.then_some(Row { index, info, whose })

@@ -349,7 +349,7 @@ fn pointed(
     let index = record.index.look();
     let found = of.and_then(|of| {
         let words = hover::words(
-            (of.whose, of.whose.part(&index)),
+            (of.owner, of.owner.part(&index)),
             of.info,
             &record.metadata,
             at,

@@ -38,7 +38,7 @@ impl Lane {
         made.get_or_init(|| {
             let empty = Index::limited(KEPT, (first, last));
             index.replace(match described.get() {
-                Some(described) => empty.telling(described),
+                Some(described) => empty.by_thread_and_level(described),
                 None => empty,
             });
         });
@@ -54,7 +54,7 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use gilk_samples::index::threads::UNIT;
-    use gilk_samples::index::{By, Whose};
+    use gilk_samples::index::{By, Owner};
     use gilk_samples::joined::Joint;
     use gilk_samples::metadata::{Clock, Delivers, InstrumentInfo};
     use gilk_samples::{Meaning, Sample};
@@ -111,7 +111,7 @@ mod tests {
         let told: Vec<(usize, String, u64)> = lanes
             .into_iter()
             .map(|(lane, whose)| {
-                assert_ne!(whose, Whose::All);
+                assert_ne!(whose, Owner::All);
                 let count = whose.part(&index).lane(ids[lane]).unwrap().total.count;
                 (lane, whose.name(described, &index).unwrap(), count)
             })

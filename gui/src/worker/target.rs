@@ -399,7 +399,7 @@ fn pass_on(heard: &Receiver<Event>, into: Kept, mail: &Mail, number: u64) {
                     let empty = Index::limited(KEPT, (clock.start, clock.tsc(duration)));
                     let described = metadata(plan.plan(), &session, info, clock);
                     index.replace(match &described {
-                        Ok(described) => empty.telling(described),
+                        Ok(described) => empty.by_thread_and_level(described),
                         Err(_) => empty,
                     });
                     let described = described.map(Box::new).map_err(Error::from);

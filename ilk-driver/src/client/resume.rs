@@ -167,7 +167,7 @@ pub fn resume(
     let mut hold = Hold::from(known.token, known.grace, state.taken);
     let mut wire = hold.find(socket)?;
     let metadata = Recording::open(recording)?.metadata().clone();
-    let collector = Collector::start(Writer::go_on(recording, bytes)?)?;
+    let collector = Collector::start(Writer::resume(recording, bytes)?)?;
     let keeper = Keeper::new(recording, socket, &hold, &known.outline)?;
     let _nobody_listens = events.send(Event::Started(state.tally.clock));
     let named = metadata.instruments.into_iter();

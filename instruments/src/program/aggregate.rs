@@ -1,6 +1,6 @@
 //! Aggregates: what is added up where it happens, in words of each CPU, and read now and then.
 
-pub use gilk_samples::totals::{Bucket, Summary};
+pub use gilk_samples::totals::{TotalBucket as Bucket, TotalValue as Summary};
 use serde::{Deserialize, Serialize};
 
 use super::Type;

@@ -1,6 +1,6 @@
 //! Drawing of a lane's samples according to their meaning.
 
-use super::svg::Canvas;
+use super::canvas::Canvas;
 use super::{LaneView, scale};
 use crate::Meaning;
 use crate::index::{Column, Point};
@@ -32,7 +32,7 @@ pub(super) fn draw(
         Vec::new()
     };
     let columns = index.query(view.id, t0, t1, (canvas.width * COLUMNS_A_PIXEL) as usize);
-    let lane = Lane {
+    let lane = LaneDrawing {
         view,
         points,
         columns,
@@ -49,7 +49,7 @@ pub(super) fn draw(
     }
 }
 
-struct Lane<'a> {
+struct LaneDrawing<'a> {
     view: &'a LaneView<'a>,
     /// All samples, if there are few.
     points: Vec<Point>,
@@ -59,7 +59,7 @@ struct Lane<'a> {
     colour: &'a str,
 }
 
-impl Lane<'_> {
+impl LaneDrawing<'_> {
     /// Draws a tick per sample; samples that share a pixel make it higher. Each burst is labelled
     /// with its size.
     fn ticks(&self, canvas: &mut Canvas<'_>) {
@@ -173,7 +173,7 @@ impl Lane<'_> {
         let seen = self.columns.iter().enumerate();
         for (number, column) in seen.filter(|(_, column)| column.count > 0) {
             let x = canvas.left + number as f64 * canvas.width / pixels as f64;
-            let last = { self.view }.held_behind((canvas.t0, canvas.t1), (number, pixels));
+            let last = { self.view }.held_after((canvas.t0, canvas.t1), (number, pixels));
             let last = last.unwrap_or(column.max);
             match ends {
                 Some(_) => path.push_str(&format!("H{x:.2}")),

@@ -1,7 +1,6 @@
 //! The timeline as SVG text: heading, lanes, strip of losses, axis.
 
-use std::fmt::Write as _;
-
+use super::canvas::Canvas;
 use super::lane;
 use super::scale::{self, shortened};
 use super::{Chart, LaneView};
@@ -31,17 +30,6 @@ const LOST: &str = "#c8102e";
 const COLOURS: [&str; 8] = [
     "#0b6bb3", "#c4561a", "#12876b", "#a23b8f", "#8a6a00", "#5a4fcf", "#0d8ba3", "#b3364a",
 ];
-
-/// SVG text under construction, and the scale from time to pixels.
-pub(super) struct Canvas<'a> {
-    pub(super) chart: &'a Chart<'a>,
-    pub(super) out: String,
-    pub(super) t0: u64,
-    pub(super) t1: u64,
-    /// Left end and width of the lanes, in pixels.
-    pub(super) left: f64,
-    pub(super) width: f64,
-}
 
 /// Writes the chart as SVG.
 #[must_use]
@@ -101,78 +89,6 @@ pub fn svg(chart: &Chart<'_>) -> String {
 }
 
 impl Canvas<'_> {
-    /// Appends formatted text.
-    pub(super) fn put(&mut self, arguments: std::fmt::Arguments<'_>) {
-        // Writing to a String cannot fail.
-        let _ = self.out.write_fmt(arguments);
-    }
-
-    /// Returns the position of a time in pixels.
-    pub(super) fn x(&self, tsc: u64) -> f64 {
-        let share = (tsc as f64 - self.t0 as f64) / (self.t1 - self.t0) as f64;
-        // A difference of floats loses the low bits of a late TSC; a difference of integers does not.
-        let exact = tsc
-            .checked_sub(self.t0)
-            .map(|ticks| ticks as f64 / (self.t1 - self.t0) as f64);
-        self.left + exact.unwrap_or(share) * self.width
-    }
-
-    /// Returns the position in pixels, clamped to the lanes, of a number of seconds from the start.
-    pub(super) fn x_of_seconds(&self, seconds: f64) -> f64 {
-        let clock = self.chart.clock();
-        let (from, to) = (clock.seconds(self.t0), clock.seconds(self.t1));
-        let share = if to > from {
-            (seconds - from) / (to - from)
-        } else {
-            0.0
-        };
-        self.left + share.clamp(0.0, 1.0) * self.width
-    }
-
-    pub(super) fn text(&mut self, x: f64, y: f64, size: f64, fill: &str, anchor: &str, text: &str) {
-        self.put(format_args!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" fill=\"{fill}\" text-anchor=\"{anchor}\">{}</text>\n",
-            escaped(text)
-        ));
-    }
-
-    /// Writes text in the typeface of code, cut in the middle to fit `width` pixels.
-    fn code(&mut self, x: f64, y: f64, size: f64, fill: &str, text: &str, width: f64) {
-        // Every glyph of Hack is 0.602 of its size wide.
-        let text = shortened(text, (width / (size * 0.602)) as usize);
-        self.put(format_args!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" fill=\"{fill}\" \
-             font-family=\"Hack, 'DejaVu Sans Mono', monospace\">{}</text>\n",
-            escaped(&text)
-        ));
-    }
-
-    pub(super) fn rect(
-        &mut self,
-        x: f64,
-        y: f64,
-        width: f64,
-        height: f64,
-        style: std::fmt::Arguments<'_>,
-    ) {
-        self.put(format_args!(
-            "<rect x=\"{x:.2}\" y=\"{y:.2}\" width=\"{:.2}\" height=\"{:.2}\" {style}/>\n",
-            width.max(0.0),
-            height.max(0.0)
-        ));
-    }
-
-    pub(super) fn line(
-        &mut self,
-        (x1, y1): (f64, f64),
-        (x2, y2): (f64, f64),
-        style: std::fmt::Arguments<'_>,
-    ) {
-        self.put(format_args!(
-            "<line x1=\"{x1:.2}\" y1=\"{y1:.2}\" x2=\"{x2:.2}\" y2=\"{y2:.2}\" {style}/>\n"
-        ));
-    }
-
     fn heading(&mut self, lanes: &[LaneView<'_>]) {
         let title = self.chart.title.clone();
         self.text(24.0, 33.0, 20.0, INK, "start", &title);
@@ -270,7 +186,7 @@ impl Canvas<'_> {
         };
         if tall > 50.0 {
             self.text(38.0, top + 21.0, 13.0, INK, "start", view.name);
-            let place = format!("{}{}", view.whose, view.place);
+            let place = format!("{}{}", view.owner, view.place);
             self.code(38.0, top + 36.0, 10.5, QUIET, &place, LABELS - 60.0);
             self.text(38.0, top + 51.0, 11.0, colour, "start", &count);
         } else {
@@ -279,7 +195,7 @@ impl Canvas<'_> {
                 top + 17.0,
                 10.5,
                 INK,
-                &format!("{}{} {}", view.whose, view.name, view.place),
+                &format!("{}{} {}", view.owner, view.name, view.place),
                 LABELS - 60.0,
             );
             self.text(38.0, top + 32.0, 10.5, colour, "start", &count);
@@ -371,20 +287,4 @@ impl Canvas<'_> {
             self.text(x, top - 7.0, 10.5, INK, "middle", &mark.value.to_string());
         }
     }
-}
-
-/// Escapes text for use between tags; characters that XML forbids are left out.
-fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars().filter(|c| !c.is_control()) {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&quot;"),
-            '\u{fffe}' | '\u{ffff}' => {}
-            c => out.push(c),
-        }
-    }
-    out
 }

@@ -24,7 +24,7 @@ pub fn terminal(chart: &Chart<'_>, columns: usize) -> String {
     let (lanes, left_out) = chart.lanes();
     let labels: Vec<String> = lanes
         .iter()
-        .map(|lane| format!("{}{} {}", lane.whose, lane.name, lane.place))
+        .map(|lane| format!("{}{} {}", lane.owner, lane.name, lane.place))
         .collect();
     let counts: Vec<String> = lanes
         .iter()
@@ -129,7 +129,7 @@ fn row(chart: &Chart<'_>, lane: &LaneView<'_>, width: usize) -> String {
     );
     // Level at the end of a character.
     let held = |number: usize| {
-        let held = lane.held_behind((t0, t1), (number, width));
+        let held = lane.held_after((t0, t1), (number, width));
         held.map_or(0.0, |held| held as f64)
     };
     let mut total = match lane.meaning {

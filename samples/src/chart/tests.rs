@@ -272,7 +272,7 @@ fn nothing_to_draw_is_drawn() {
 }
 
 #[test]
-fn two_hundred_lanes_are_cut_short_and_said() {
+fn lanes_beyond_the_maximum_are_counted() {
     let instruments = (0..200).map(|major| {
         instrument(
             major,
@@ -342,8 +342,8 @@ fn the_terminal_shows_five_groups() {
 }
 
 #[test]
-fn lanes_are_told_apart_by_cpu_and_by_thread() {
-    let tells = instrument(
+fn lanes_are_split_by_cpu_and_by_thread() {
+    let reporter = instrument(
         1,
         "running-thread",
         "pre finish_task_switch block 0",
@@ -374,25 +374,25 @@ fn lanes_are_told_apart_by_cpu_and_by_thread() {
             start_unix_ns: 0,
         },
         cpus: 2,
-        instruments: vec![tells, hits, total],
+        instruments: vec![reporter, hits, total],
         ..Metadata::default()
     };
-    let mut index = Index::new().telling(&metadata);
+    let mut index = Index::new().by_thread_and_level(&metadata);
     let tsc = |millisecond: u64| START + millisecond * HZ / 1000;
     let hit = |millisecond| Sample {
         id: id(2),
         value: 0,
         tsc: tsc(millisecond),
     };
-    let told = |thread, millisecond| Sample {
+    let reported = |thread, millisecond| Sample {
         id: id(1),
         value: thread,
         tsc: tsc(millisecond),
     };
     // CPU 0 runs thread 40, then 41; CPU 1 reports thread 40 in the middle.
     for (cpu, first, second) in [(0, Some(40), 41), (1, None, 40)] {
-        let samples = first.map(|thread| told(thread, 0)).into_iter();
-        let samples = samples.chain((0..500).map(hit)).chain([told(second, 500)]);
+        let samples = first.map(|thread| reported(thread, 0)).into_iter();
+        let samples = samples.chain((0..500).map(hit)).chain([reported(second, 500)]);
         let samples = samples.chain((500..1000).map(hit)).collect();
         index.append(&Batch { cpu, samples });
     }
@@ -430,9 +430,9 @@ fn lanes_are_told_apart_by_cpu_and_by_thread() {
             total.to_owned()
         ]
     );
-    let cpus = [(0, 2), (1, 1)].map(|(cpu, told)| {
+    let cpus = [(0, 2), (1, 1)].map(|(cpu, reported)| {
         [
-            format!("CPU {cpu} · {teller}: {told}"),
+            format!("CPU {cpu} · {teller}: {reported}"),
             format!("CPU {cpu} · {hits}: 1,000"),
         ]
     });
@@ -468,7 +468,7 @@ fn lanes_are_told_apart_by_cpu_and_by_thread() {
 const LEVELS_SEEN: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 #[test]
-fn a_level_is_steps_in_one_lane_and_has_an_average() {
+fn a_level_is_drawn_as_steps_in_one_lane_with_its_average() {
     use crate::metadata::Placed;
 
     let of = |major, meaning| InstrumentInfo {
@@ -495,7 +495,7 @@ fn a_level_is_steps_in_one_lane_and_has_an_average() {
         instruments: vec![of(1, Meaning::Level), of(2, Meaning::Level)],
         ..Metadata::default()
     };
-    let mut index = Index::new().telling(&metadata);
+    let mut index = Index::new().by_thread_and_level(&metadata);
     for (cpu, major, value, tsc) in [(0, 1, 4, 1000), (1, 2, 1, 3000), (0, 2, 0, 9000)] {
         let id = id(major);
         index.append(&Batch {

@@ -145,9 +145,9 @@ pub(super) fn adjusted(chances: &[f64]) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    struct Random(u64);
+    struct UniformRandom(u64);
 
-    impl Random {
+    impl UniformRandom {
         /// Returns a number uniform in 0 to 1.
         fn next(&mut self) -> f64 {
             self.0 ^= self.0 << 13;
@@ -173,7 +173,7 @@ mod tests {
 
     /// Returns how often two series of one process are reported as different at 5 %.
     fn false_alarms(n: usize, r: f64) -> f64 {
-        let mut random = Random(0x1234_5678_9abc_def1);
+        let mut random = UniformRandom(0x1234_5678_9abc_def1);
         let rounds = 2000;
         let alarms = (0..rounds).filter(|_| {
             let (a, b) = (random.series(n, r), random.series(n, r));
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_differ_is_seldom_said_to() {
+    fn equal_series_are_rarely_reported_as_different() {
         let independent = false_alarms(40, 0.0);
         assert!((0.01..=0.06).contains(&independent), "{independent}");
         // Without the inflation it would be 30 of 100 at 0.6.
@@ -194,8 +194,8 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_found_and_the_interval_holds_the_truth() {
-        let mut random = Random(99);
+    fn a_shift_is_found_and_its_interval_contains_the_truth() {
+        let mut random = UniformRandom(99);
         let (mut found, mut held) = (0, 0);
         for _ in 0..500 {
             let a = random.series(40, 0.3);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_the_literature() {
+    fn published_values_are_reproduced() {
         // erfc(1.96 / √2) is 0.05.
         assert!((erfc(1.959_963_985 / std::f64::consts::SQRT_2) - 0.05).abs() < 1e-7);
         assert!((erfc(0.0) - 1.0).abs() < 1e-6 && (erfc(-3.0) - 1.999_977_91).abs() < 1e-6);

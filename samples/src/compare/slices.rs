@@ -33,7 +33,7 @@ struct Slice {
     picked: Vec<u64>,
 }
 
-struct Gathered {
+struct SliceSamples {
     slices: Vec<Slice>,
     values: Histogram,
     /// Times and values of a running total.
@@ -67,7 +67,7 @@ pub(super) fn slice(
 ) -> (HashMap<String, Sliced>, Vec<Error>) {
     let metadata = recording.metadata();
     let clock = &metadata.clock;
-    let mut by_id: HashMap<u64, Gathered> = HashMap::new();
+    let mut by_id: HashMap<u64, SliceSamples> = HashMap::new();
     // Instruments that deliver no samples have none to compare.
     let sampling = || {
         let all = metadata.instruments.iter();
@@ -79,7 +79,7 @@ pub(super) fn slice(
             count: 0,
             picked: Vec::new(),
         });
-        let gathered = Gathered {
+        let gathered = SliceSamples {
             slices: slices.collect(),
             values: Histogram::new(),
             totals: Vec::new(),
@@ -110,7 +110,7 @@ pub(super) fn slice(
     (sliced.collect(), damaged)
 }
 
-impl Gathered {
+impl SliceSamples {
     fn add(&mut self, tsc: u64, value: u64, clock: &Clock, dice: u64) {
         if self.meaning == Meaning::Count {
             self.totals.push((tsc, value));

@@ -6,12 +6,9 @@
 //! next return of one of its callers.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, Write};
 
-use super::Sink;
-use super::items::Item;
 use crate::Sample;
-use crate::metadata::{Clock, Metadata};
+use crate::metadata::Metadata;
 
 /// Name of the instrument.
 const INSTRUMENT: &str = "call-trace";
@@ -48,7 +45,7 @@ pub(super) struct Call {
 
 /// Current stack of a thread.
 #[derive(Debug, Default)]
-struct Thread {
+struct ThreadStack {
     stack: Vec<usize>,
     last: u64,
 }
@@ -57,13 +54,13 @@ struct Thread {
 #[derive(Debug)]
 pub(super) struct Calls {
     pub(super) all: Vec<Call>,
-    threads: HashMap<(bool, u64), Thread>,
+    threads: HashMap<(bool, u64), ThreadStack>,
     traces: HashMap<u64, u32>,
     pub(super) names: HashMap<u32, String>,
 }
 
 impl Calls {
-    fn new(metadata: &Metadata) -> Self {
+    pub(super) fn new(metadata: &Metadata) -> Self {
         let traces = traces(metadata).collect();
         let functions = metadata.functions.iter();
         Self {
@@ -77,7 +74,7 @@ impl Calls {
         }
     }
 
-    fn add(&mut self, cpu: u16, sample: &Sample) {
+    pub(super) fn add(&mut self, cpu: u16, sample: &Sample) {
         let Some(&major) = self.traces.get(&sample.id) else {
             return;
         };
@@ -151,80 +148,15 @@ fn enter(all: &mut Vec<Call>, by: usize, major: u32) -> usize {
     at
 }
 
-/// Output format of stacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Style {
-    /// A line per stack: `outer;inner 1200`, with nanoseconds.
-    Folded,
-    /// A flame graph.
-    Flame,
-}
-
-/// Sink that follows calls, and writes their stacks at the end.
-pub(super) struct Stacks<W> {
-    out: W,
-    style: Style,
-    clock: Clock,
-    calls: Calls,
-}
-
-impl<W: Write> Stacks<W> {
-    pub(super) fn new(out: W, style: Style, metadata: &Metadata) -> Self {
-        Self {
-            out,
-            style,
-            clock: metadata.clock,
-            calls: Calls::new(metadata),
-        }
-    }
-
-    fn folded(&mut self) -> io::Result<()> {
-        let mut open = vec![(0, String::new())];
-        while let Some((at, before)) = open.pop() {
-            let Some(call) = self.calls.all.get(at) else {
-                continue;
-            };
-            let mut stack = before;
-            if at != 0 {
-                if !stack.is_empty() {
-                    stack.push(';');
-                }
-                stack.push_str(&self.calls.name(call.major));
-                let own = u128::from(call.own) * 1_000_000_000 / u128::from(self.clock.hz.max(1));
-                if own > 0 {
-                    writeln!(self.out, "{stack} {own}")?;
-                }
-            }
-            let within = call.calls.values().rev();
-            open.extend(within.map(|&within| (within, stack.clone())));
-        }
-        Ok(())
-    }
-}
-
-impl<W: Write> Sink for Stacks<W> {
-    fn item(&mut self, item: &Item) -> io::Result<()> {
-        if let Item::Sample(cpu, sample) = item {
-            self.calls.add(*cpu, sample);
-        }
-        Ok(())
-    }
-
-    fn finish(&mut self) -> io::Result<()> {
-        match self.style {
-            Style::Folded => self.folded()?,
-            Style::Flame => super::flame::draw(&mut self.out, &self.calls, &self.clock)?,
-        }
-        self.out.flush()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::metadata::{Delivers, FunctionInfo, InstrumentInfo, Placed};
+    use crate::export::items::Item;
+    use crate::export::sink::Sink as _;
+    use crate::export::stacks::{StackFormat, Stacks};
+    use crate::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Placed};
     use crate::{HookType, InstrumentId};
 
     fn metadata(functions: u32) -> Metadata {
@@ -273,7 +205,7 @@ mod tests {
     /// Returns the folded stacks of these samples.
     fn folded(metadata: &Metadata, samples: &[(u16, Sample)]) -> Vec<String> {
         let mut out = Vec::new();
-        let mut stacks = Stacks::new(&mut out, Style::Folded, metadata);
+        let mut stacks = Stacks::new(&mut out, StackFormat::Folded, metadata);
         for (cpu, sample) in samples {
             stacks.item(&Item::Sample(*cpu, *sample)).unwrap();
         }
@@ -332,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_was_passed_on_ends_where_it_comes_back() {
+    fn a_tail_call_ends_where_it_returns() {
         // An instrument placed on the first function also samples its returns in the second.
         let mut metadata = metadata(3);
         let mut back = metadata.instruments[1].clone();
@@ -359,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_without_a_return_ends_with_its_caller() {
+    fn a_call_without_a_return_ends_with_its_caller() {
         let metadata = metadata(3);
         let samples = [
             // A return without an entry, a nested call, and the outer call's return alone.

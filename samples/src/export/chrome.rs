@@ -7,13 +7,12 @@ use std::io::{self, Write};
 
 use serde_json::json;
 
-use super::Sink;
-use super::items::Item;
+use super::sink::Sink;
+use super::items::{Item, loss_name, mark_name};
 use super::number::{decimal, fraction, json as number};
-use super::tracks::{Place, Shape, Tracks};
+use super::tracks::{TrackPlace, Shape, Tracks};
 use crate::Sample;
 use crate::metadata::{Clock, Metadata};
-use crate::recording::{LossCause, MarkKind};
 
 const ENOUGH: usize = 1 << 15;
 
@@ -59,7 +58,7 @@ impl<'a, W: Write> Chrome<'a, W> {
         fraction(&mut self.bytes, nanoseconds, 3);
     }
 
-    fn name_track(&mut self, place: Place, cpu: u16, id: u64) {
+    fn name_track(&mut self, place: TrackPlace, cpu: u16, id: u64) {
         let title = json!(self.tracks.title(id, cpu)).to_string();
         if place.shape == Shape::Counter {
             self.counters.insert(place.track, title);
@@ -137,21 +136,6 @@ impl<'a, W: Write> Chrome<'a, W> {
         self.out.write_all(&self.bytes)?;
         self.bytes.clear();
         Ok(())
-    }
-}
-
-/// What a loss is called beside samples.
-pub(super) fn loss_name(cause: LossCause) -> String {
-    format!("lost: {}", cause.words())
-}
-
-/// What a mark is called beside samples.
-pub(super) fn mark_name(kind: MarkKind) -> &'static str {
-    match kind {
-        MarkKind::Launch => "launch",
-        MarkKind::Splash => "splash",
-        MarkKind::User => "mark",
-        MarkKind::Clock => "clock",
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use super::items::Item;
 use super::parquet::Parquet;
-use super::{Exported, Progress, Sink, pour};
+use super::sink::{Exported, Poured, Progress, Sink, pour};
 use crate::clocks::Alignment;
 use crate::joined;
 use crate::recording::Recording;
@@ -52,11 +52,11 @@ struct Folder<'a> {
     alignment: Alignment,
     start: u64,
     part: u32,
-    open: Option<Open>,
+    open: Option<OpenFile>,
 }
 
 /// The current file.
-struct Open {
+struct OpenFile {
     file: Parquet<BufWriter<File>>,
     path: PathBuf,
     day: u64,
@@ -64,7 +64,7 @@ struct Open {
 }
 
 impl Folder<'_> {
-    fn begin(&mut self, day: u64) -> io::Result<Open> {
+    fn begin(&mut self, day: u64) -> io::Result<OpenFile> {
         let (year, month, of_month) = date(day);
         let folder = self
             .path
@@ -73,7 +73,7 @@ impl Folder<'_> {
         let path = folder.join(format!("{}-{}.parquet", self.start, self.part));
         self.part += 1;
         let file = BufWriter::with_capacity(1 << 16, File::create(unfinished(&path))?);
-        Ok(Open {
+        Ok(OpenFile {
             file: Parquet::new(file, self.recording, self.alignment.clone())?,
             path,
             day,
@@ -143,13 +143,13 @@ fn date(day: u64) -> (u64, u64, u64) {
     (era * 400 + year + u64::from(month <= 2), month, of_month)
 }
 
-impl From<io::Error> for super::Poured {
+impl From<io::Error> for Poured {
     fn from(error: io::Error) -> Self {
         Self::Io(error)
     }
 }
 
-impl super::Poured {
+impl Poured {
     /// Adds the path that was written to.
     pub(super) fn at(self, path: &Path) -> Error {
         match self {
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_counted_as_calendars_do() {
+    fn dates_match_the_calendar() {
         for (day, wanted) in [
             (0, (1970, 1, 1)),
             (58, (1970, 2, 28)),
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_parts_of_paths() {
+    fn names_are_escaped_for_paths() {
         assert_eq!(escaped("web-1.example_x"), "web-1.example_x");
         assert_eq!(escaped("a/b=c ü"), "a%2Fb%3Dc%20%C3%BC");
     }

@@ -1,6 +1,6 @@
 //! The contents of a recording, item by item, in order of time.
 
-use crate::recording::{Loss, Mark, MarkKind, Merged, Recording};
+use crate::recording::{Loss, LossCause, Mark, MarkKind, Merged, Recording};
 use crate::{Result, Sample};
 
 /// A row of a recording.
@@ -72,5 +72,20 @@ impl Iterator for Items<'_> {
             (Some(_), _) => self.next.take(),
             (None, _) => self.notes.pop().map(Ok),
         }
+    }
+}
+
+/// Returns the name of a loss as an event.
+pub(super) fn loss_name(cause: LossCause) -> String {
+    format!("lost: {}", cause.words())
+}
+
+/// Returns the name of a mark as an event.
+pub(super) fn mark_name(kind: MarkKind) -> &'static str {
+    match kind {
+        MarkKind::Launch => "launch",
+        MarkKind::Splash => "splash",
+        MarkKind::User => "mark",
+        MarkKind::Clock => "clock",
     }
 }

@@ -50,7 +50,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decimal_is_what_format_writes(number: u64, small in 0u64..1000, width in 1usize..10) {
+        fn decimal_equals_format(number: u64, small in 0u64..1000, width in 1usize..10) {
             for number in [number, small] {
                 let mut bytes = Vec::new();
                 decimal(&mut bytes, number, width);
@@ -64,8 +64,8 @@ mod tests {
                 let mut bytes = Vec::new();
                 fraction(&mut bytes, nanoseconds, digits);
                 let text = String::from_utf8(bytes).unwrap();
-                let (_, behind) = text.split_once('.').unwrap();
-                prop_assert_eq!(behind.len(), digits as usize);
+                let (_, decimals) = text.split_once('.').unwrap();
+                prop_assert_eq!(decimals.len(), digits as usize);
                 prop_assert_eq!(text.replace('.', "").parse::<i128>().unwrap(), i128::from(nanoseconds));
             }
         }

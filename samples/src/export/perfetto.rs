@@ -7,11 +7,10 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use super::Sink;
-use super::chrome::{loss_name, mark_name};
-use super::items::Item;
+use super::sink::Sink;
+use super::items::{Item, loss_name, mark_name};
 use super::protobuf::{bytes, message, number};
-use super::tracks::{EXACT, Place, Shape, Tracks};
+use super::tracks::{EXACT, TrackPlace, Shape, Tracks};
 use crate::Sample;
 use crate::metadata::{Clock, Metadata};
 
@@ -148,7 +147,7 @@ impl<'a, W: Write> Perfetto<'a, W> {
         });
     }
 
-    fn new_track(&mut self, place: Place, cpu: u16, id: u64) {
+    fn new_track(&mut self, place: TrackPlace, cpu: u16, id: u64) {
         let title = self.tracks.title(id, cpu);
         let unit = self.tracks.name(id).unit.clone();
         let unit = (place.shape == Shape::Counter).then_some(unit.as_str());

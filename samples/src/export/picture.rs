@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use super::{Exported, Progress};
+use super::sink::{Exported, Progress};
 use crate::chart::{Chart, png, svg};
 use crate::index::Index;
 use crate::recording::Recording;

@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use tempfile::TempDir;
 
+use super::sink::PROGRESS_EVERY;
 use super::*;
 use crate::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata};
 use crate::recording::{Recording, Writer};
@@ -75,7 +76,7 @@ fn exported(format: Format) -> String {
 }
 
 #[test]
-fn csv_is_in_order_of_time_and_quotes_what_it_must() {
+fn csv_is_in_order_of_time_and_quotes_labels() {
     let (known, unknown) = (id(0), id(3));
     let expected = format!(
         "seconds,tsc,cpu,instrument,id,value\n\
@@ -87,14 +88,14 @@ fn csv_is_in_order_of_time_and_quotes_what_it_must() {
 }
 
 #[test]
-fn the_reports_file_is_a_map_and_then_samples() {
+fn the_plain_file_has_a_map_followed_by_samples() {
     let expected = "7 kernel_clone\n\n7.post.0.0 1 4000000000\n7.post.3.0 42 5000000000\n\
                     7.post.0.0 18446612682375452280 7500000001\n";
     assert_eq!(exported(Format::Report), expected);
 }
 
 #[test]
-fn every_line_of_json_is_an_object_and_no_number_is_rounded() {
+fn every_line_of_json_is_an_object_without_rounded_numbers() {
     let text = exported(Format::JsonLines);
     let lines: Vec<serde_json::Value> = text
         .lines()
@@ -114,7 +115,7 @@ fn every_line_of_json_is_an_object_and_no_number_is_rounded() {
 }
 
 #[test]
-fn an_export_can_be_stopped_and_a_full_disk_is_said() {
+fn an_export_can_be_stopped_and_reports_a_full_disk() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("long.arrow");
     let mut writer = Writer::create(&path, &Metadata::default()).unwrap();
@@ -163,7 +164,7 @@ fn an_export_can_be_stopped_and_a_full_disk_is_said() {
 }
 
 #[test]
-fn a_name_says_its_format() {
+fn an_extension_selects_the_format() {
     for format in Format::ALL {
         assert_eq!(
             Format::of(&PathBuf::from("out").with_extension(format.extension())),
@@ -172,4 +173,13 @@ fn a_name_says_its_format() {
     }
     assert_eq!(Format::of(Path::new("out.CSV")), Some(Format::Csv));
     assert_eq!(Format::of(Path::new("out.arrow")), None);
+}
+
+#[test]
+fn every_format_is_parsed_from_its_name() {
+    for format in Format::ALL {
+        assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
+    }
+    let error = "xls".parse::<Format>().unwrap_err().to_string();
+    assert!(error.contains("\"xls\"") && error.contains("parquet"), "{error}");
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 
-use super::Sink;
+use super::sink::Sink;
 use super::items::Item;
 use super::number::{decimal, fraction, json};
 use super::tracks::plain_id;
@@ -13,9 +13,9 @@ use crate::metadata::Metadata;
 /// Bytes per write.
 const ENOUGH: usize = 1 << 15;
 
-/// Format of a line.
+/// Syntax of the sample lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Style {
+pub(super) enum LineFormat {
     Csv,
     Report,
     JsonLines,
@@ -24,7 +24,7 @@ pub(super) enum Style {
 /// Sink for lines of one format, buffered in memory.
 pub(super) struct Lines<'a, W> {
     out: W,
-    format: Style,
+    format: LineFormat,
     metadata: &'a Metadata,
     /// Text of an identifier in a line, quoted as the format requires.
     names: HashMap<u64, String>,
@@ -32,7 +32,7 @@ pub(super) struct Lines<'a, W> {
 }
 
 impl<'a, W: Write> Lines<'a, W> {
-    pub(super) fn new(out: W, format: Style, metadata: &'a Metadata) -> Self {
+    pub(super) fn new(out: W, format: LineFormat, metadata: &'a Metadata) -> Self {
         let instruments = metadata.instruments.iter();
         let names = instruments.map(|instrument| {
             (
@@ -60,8 +60,8 @@ impl<'a, W: Write> Lines<'a, W> {
     /// Writes the lines before the first sample.
     fn head(&mut self) {
         match self.format {
-            Style::Csv => self.text("seconds,tsc,cpu,instrument,id,value\n"),
-            Style::Report => {
+            LineFormat::Csv => self.text("seconds,tsc,cpu,instrument,id,value\n"),
+            LineFormat::Report => {
                 let majors: BTreeSet<(u32, &str)> = self
                     .metadata
                     .functions
@@ -76,7 +76,7 @@ impl<'a, W: Write> Lines<'a, W> {
                 }
                 self.text("\n");
             }
-            Style::JsonLines => {
+            LineFormat::JsonLines => {
                 // Maps of plain values always convert to JSON.
                 let metadata =
                     serde_json::to_string(self.metadata).unwrap_or_else(|_| "null".to_owned());
@@ -90,7 +90,7 @@ impl<'a, W: Write> Lines<'a, W> {
     /// Writes one sample.
     fn sample(&mut self, cpu: u16, sample: &Sample) {
         match self.format {
-            Style::Csv => {
+            LineFormat::Csv => {
                 self.seconds(sample.tsc);
                 self.text(",");
                 self.number(sample.tsc);
@@ -103,14 +103,14 @@ impl<'a, W: Write> Lines<'a, W> {
                 self.text(",");
                 self.number(sample.value);
             }
-            Style::Report => {
+            LineFormat::Report => {
                 self.name(sample.id);
                 self.text(" ");
                 self.number(sample.value);
                 self.text(" ");
                 self.number(sample.tsc);
             }
-            Style::JsonLines => {
+            LineFormat::JsonLines => {
                 self.text("{\"seconds\":");
                 self.seconds(sample.tsc);
                 self.text(",\"tsc\":");
@@ -176,14 +176,14 @@ impl<W: Write> Sink for Lines<'_, W> {
 }
 
 /// Returns the text of an instrument in a line.
-fn name(format: Style, id: u64, label: &str) -> String {
+fn name(format: LineFormat, id: u64, label: &str) -> String {
     match format {
         // RFC 4180: quotes where a field would be split, and doubled inside them.
-        Style::Csv if label.contains([',', '"', '\n', '\r']) => {
+        LineFormat::Csv if label.contains([',', '"', '\n', '\r']) => {
             format!("\"{}\"", label.replace('"', "\"\""))
         }
-        Style::Csv => label.to_owned(),
-        Style::Report => plain_id(id),
-        Style::JsonLines => serde_json::Value::from(label).to_string(),
+        LineFormat::Csv => label.to_owned(),
+        LineFormat::Report => plain_id(id),
+        LineFormat::JsonLines => serde_json::Value::from(label).to_string(),
     }
 }

@@ -29,7 +29,7 @@ pub(super) enum Shape {
 
 /// Identity of a track.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct TrackKey {
     id: u64,
     cpu: u16,
     shape: Shape,
@@ -39,7 +39,7 @@ struct Key {
 
 /// Track and shape of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TrackPlace {
     /// Number of the track, from 1.
     pub(super) track: u64,
     /// This sample is the first on its track.
@@ -61,7 +61,7 @@ pub(super) struct Name {
 #[derive(Debug)]
 pub(super) struct Tracks<'a> {
     names: HashMap<u64, Name>,
-    numbers: HashMap<Key, u64>,
+    numbers: HashMap<TrackKey, u64>,
     /// Source of CPU names.
     pub(super) metadata: &'a Metadata,
     /// End of the last duration in each slot.
@@ -127,7 +127,7 @@ impl<'a> Tracks<'a> {
     }
 
     /// Returns the track of a sample.
-    pub(super) fn place(&mut self, cpu: u16, sample: &Sample) -> Place {
+    pub(super) fn place(&mut self, cpu: u16, sample: &Sample) -> TrackPlace {
         let shape = match self.name(sample.id).meaning {
             Meaning::Duration => Shape::Slice,
             Meaning::Count | Meaning::Value | Meaning::Level if sample.value < EXACT => {
@@ -143,7 +143,7 @@ impl<'a> Tracks<'a> {
             Some((head, _)) => (*head, ALL_CPUS),
             None => (sample.id, cpu),
         };
-        let key = Key {
+        let key = TrackKey {
             id,
             cpu,
             shape,
@@ -151,7 +151,7 @@ impl<'a> Tracks<'a> {
         };
         let next = self.numbers.len() as u64 + 1;
         let track = *self.numbers.entry(key).or_insert(next);
-        Place {
+        TrackPlace {
             track,
             is_new: track == next,
             shape,

@@ -22,14 +22,14 @@ const SWEEPS: usize = 8;
 
 /// A block and its position.
 #[derive(Clone, Copy, Debug, Default)]
-struct Place {
+struct BlockBox {
     x: f64,
     y: f64,
     width: f64,
     height: f64,
 }
 
-impl Place {
+impl BlockBox {
     fn middle(&self) -> f64 {
         self.x + self.width / 2.0
     }
@@ -166,15 +166,15 @@ fn rows(blocks: usize, edges: &[(usize, usize)]) -> (Vec<usize>, Vec<bool>) {
     (rows, is_back)
 }
 
-fn places(blocks: &[Drawn], rows: &[usize], edges: &[(usize, usize)]) -> Vec<Place> {
-    let mut places: Vec<Place> = blocks
+fn places(blocks: &[Drawn], rows: &[usize], edges: &[(usize, usize)]) -> Vec<BlockBox> {
+    let mut places: Vec<BlockBox> = blocks
         .iter()
         .map(|block| {
             let longest = block.lines.iter().map(|line| line.chars().count()).max();
-            Place {
+            BlockBox {
                 width: longest.unwrap_or(0) as f64 * CHARACTER + 2.0 * PADDING,
                 height: block.lines.len() as f64 * LINE + PADDING,
-                ..Place::default()
+                ..BlockBox::default()
             }
         })
         .collect();
@@ -214,7 +214,7 @@ fn places(blocks: &[Drawn], rows: &[usize], edges: &[(usize, usize)]) -> Vec<Pla
                 let there: Vec<f64> = there
                     .filter_map(|other| Some(places.get(other)?.middle()))
                     .collect();
-                let own = places.get(block).map_or(0.0, Place::middle);
+                let own = places.get(block).map_or(0.0, BlockBox::middle);
                 if there.is_empty() {
                     own
                 } else {
@@ -236,8 +236,8 @@ fn places(blocks: &[Drawn], rows: &[usize], edges: &[(usize, usize)]) -> Vec<Pla
 }
 
 /// Positions a row without overlaps, centred on the wishes of its blocks.
-fn set(places: &mut [Place], wishes: &[(f64, usize)]) {
-    let width = |places: &[Place], block: usize| places.get(block).map_or(0.0, |at| at.width);
+fn set(places: &mut [BlockBox], wishes: &[(f64, usize)]) {
+    let width = |places: &[BlockBox], block: usize| places.get(block).map_or(0.0, |at| at.width);
     let all: f64 = wishes
         .iter()
         .map(|(_, block)| width(places, *block) + GAP.0)
@@ -266,7 +266,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn blocks_stand_below_what_leads_to_them_and_apart(
+        fn blocks_are_below_their_predecessors_without_overlaps(
             blocks in 1usize..30, edges in prop::collection::vec((0usize..30, 0usize..30), 0..60),
         ) {
             let edges: Vec<_> = edges.into_iter().filter(|(from, to)| from.max(to) < &blocks).collect();
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_leads_back_at_the_right() {
+    fn a_back_edge_is_drawn_at_the_right() {
         let function = FunctionInfo {
             major: 0,
             name: "a<b>".into(),

@@ -81,7 +81,7 @@ fn the_text_of_ftrace_is_read() {
 }
 
 #[test]
-fn the_text_of_perf_is_read_and_laid_beside_a_recording() {
+fn the_text_of_perf_is_read_and_aligned_with_a_recording() {
     let clock = Clock {
         hz: 2_000_000_000,
         start: 5_000_000_000,
@@ -138,7 +138,7 @@ fn a_text_without_events_is_refused() {
 
 proptest! {
     #[test]
-    fn no_line_panics_and_an_event_is_found_again(
+    fn no_line_panics_and_every_event_is_parsed(
         junk in "[\\[\\]0-9a-z:. ]{0,60}", task in "[a-z\\[\\]/]{1,12}", cpu: u16, whole in 0u64..1 << 40, nanos in 0u32..1_000_000_000,
     ) {
         let _ = event(&junk);
@@ -150,7 +150,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_text_is_refused_with_the_program_that_makes_one() {
+fn binary_traces_are_refused_with_the_command_that_converts_them() {
     let dir = TempDir::new().unwrap();
     for (bytes, program) in [
         (

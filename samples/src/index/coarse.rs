@@ -1,6 +1,6 @@
 //! A lane with too many samples to keep each: sums over short spans of time.
 
-use super::Column;
+use super::column::Column;
 
 /// Minimum number of spans of a recording; a screen is 2,000 columns wide.
 const SPANS: u64 = 1 << 14;

@@ -35,12 +35,12 @@ impl Edges {
 
     /// Returns the column of `tsc`, which is known to be in `column` or a later one.
     pub(super) fn column_from(&self, column: usize, tsc: u64) -> usize {
-        let behind = self.0.get(column + 1..).unwrap_or_default();
-        column + behind.iter().take_while(|edge| **edge <= tsc).count()
+        let later = self.0.get(column + 1..).unwrap_or_default();
+        column + later.iter().take_while(|edge| **edge <= tsc).count()
     }
 
     /// Returns the end of a column, exclusive.
-    pub(super) fn behind(&self, column: usize) -> u64 {
+    pub(super) fn end(&self, column: usize) -> u64 {
         self.0.get(column + 1).copied().unwrap_or(0)
     }
 }
@@ -53,7 +53,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_tick_is_in_the_column_that_a_division_says(
+        fn edges_equal_a_division_for_every_tick(
             start in prop_oneof![0u64..100, any::<u64>()], width in prop_oneof![1u64..5000, 1u64..u64::MAX],
             columns in 1usize..300, part in 0.0f64..1.0,
         ) {
@@ -64,8 +64,8 @@ mod tests {
             let tsc = start + ((width as f64 * part) as u64).min(width - 1);
             let column = u128::from(tsc - start) * columns as u128 / u128::from(width);
             prop_assert_eq!(edges.column_from(0, tsc) as u128, column);
-            prop_assert!(tsc < edges.behind(column as usize));
-            prop_assert_eq!(edges.behind(columns - 1), end);
+            prop_assert!(tsc < edges.end(column as usize));
+            prop_assert_eq!(edges.end(columns - 1), end);
         }
     }
 }

@@ -1,35 +1,32 @@
-//! A second index of the samples of levels, with one lane for all hooks of a level.
+//! Selection of the samples of levels, renamed so that all hooks of a level share a lane.
 
 use std::collections::HashMap;
 
-use super::Index;
-use crate::metadata::Metadata;
-use crate::{Batch, Sample, level};
+use crate::metadata::{InstrumentInfo, Metadata};
+use crate::{Batch, Meaning, Sample};
 
-/// The levels of an index: each has a lane, under the identifier of its first instrument.
-#[derive(Debug, Default)]
+/// The levels of a recording: each is identified by its first instrument.
+#[derive(Debug)]
 pub struct Levels {
     heads: HashMap<u64, u64>,
-    index: Index,
 }
 
 impl Levels {
-    /// Returns an empty index; `None` if no instrument of a recording samples a level.
-    pub(super) fn of(metadata: &Metadata, index: Index) -> Option<Self> {
-        let heads = level::heads(metadata);
-        (!heads.is_empty()).then_some(Self { heads, index })
+    /// Returns the levels; `None` if no instrument of a recording samples one.
+    pub(super) fn of(metadata: &Metadata) -> Option<Self> {
+        let heads = heads(metadata);
+        (!heads.is_empty()).then_some(Self { heads })
     }
 
-    /// Appends those samples of a CPU that belong to levels.
-    pub(super) fn append(&mut self, batch: &Batch) {
+    /// Returns those samples of a CPU that belong to levels, under the identifiers of their levels.
+    pub(super) fn select(&self, batch: &Batch) -> Batch {
         let of_level = |sample: &Sample| {
             let id = *self.heads.get(&sample.id)?;
             Some(Sample { id, ..*sample })
         };
-        let samples: Vec<Sample> = batch.samples.iter().filter_map(of_level).collect();
-        if !samples.is_empty() {
-            let cpu = batch.cpu;
-            self.index.append(&Batch { cpu, samples });
+        Batch {
+            cpu: batch.cpu,
+            samples: batch.samples.iter().filter_map(of_level).collect(),
         }
     }
 
@@ -38,10 +35,22 @@ impl Levels {
     pub fn head(&self, id: u64) -> Option<u64> {
         self.heads.get(&id).copied()
     }
+}
 
-    /// Returns the index of the samples.
-    #[must_use]
-    pub const fn index(&self) -> &Index {
-        &self.index
-    }
+/// Returns the instruments that sample levels: the identifier of each, and that of the first
+/// instrument of its level, which identifies the level.
+#[must_use]
+pub fn heads(metadata: &Metadata) -> HashMap<u64, u64> {
+    let mut firsts: HashMap<u32, u64> = HashMap::new();
+    let levels = metadata.instruments.iter().filter(|info| is_level(info));
+    let head = |info: &InstrumentInfo| match &info.placed {
+        Some(placed) => *firsts.entry(placed.placement).or_insert(info.id),
+        None => info.id,
+    };
+    let ids: Vec<u64> = levels.clone().map(|info| info.id).collect();
+    ids.into_iter().zip(levels.map(head)).collect()
+}
+
+fn is_level(info: &InstrumentInfo) -> bool {
+    info.meaning == Meaning::Level
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::edges::Edges;
 use super::run::Run;
-use super::{Column, Index, Lane, NEAR, Point};
+use super::column::{Column, Lane, Point};
+use super::{Index, NEAR};
 
 /// The samples of one CPU in an index, or all of them.
 #[derive(Clone, Copy, Debug)]

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::edges::Edges;
-use super::{Column, Point};
+use super::column::{Column, Point};
 
 /// Samples under a node of the lowest level.
 const LEAF: usize = 32;
@@ -69,7 +69,7 @@ impl<T: Copy> Pieces<T> {
 
 /// A sample without its CPU.
 #[derive(Clone, Copy, Debug)]
-struct Item {
+struct RunSample {
     tsc: u64,
     value: u64,
 }
@@ -105,7 +105,7 @@ impl Node {
 #[derive(Debug)]
 pub(super) struct Run {
     cpu: u16,
-    items: Pieces<Item>,
+    items: Pieces<RunSample>,
     /// Time of the first sample under each complete node of the lowest level.
     starts: Pieces<u64>,
     /// Complete nodes only, lowest level first; the tail is read from the level below.
@@ -142,7 +142,7 @@ impl Run {
 
     /// Appends a sample that is not before the last one.
     pub(super) fn push(&mut self, tsc: u64, value: u64) {
-        self.items.push(Item { tsc, value });
+        self.items.push(RunSample { tsc, value });
         self.last = tsc;
         if self.items.len.is_multiple_of(LEAF) {
             let first = self.items.len - LEAF;
@@ -300,7 +300,7 @@ impl Run {
                 // None of its samples is later.
                 let last = self.starts.get(at + leaves).copied().unwrap_or(self.last);
                 let last = last.min(view.end - 1);
-                if last - start > wide && last >= edges.behind(column) {
+                if last - start > wide && last >= edges.end(column) {
                     break;
                 }
                 let middle = start + (last - start) / 2;
@@ -359,7 +359,7 @@ impl Run {
             .map(|item| self.point(item))
     }
 
-    fn point(&self, item: &Item) -> Point {
+    fn point(&self, item: &RunSample) -> Point {
         Point {
             tsc: item.tsc,
             value: item.value,
@@ -416,10 +416,10 @@ impl Run {
 
 /// Adds each of `items` to its column, which is `column` or a later one, and returns the last
 /// column.
-fn scan_slice(mut items: &[Item], edges: &Edges, mut column: usize, out: &mut [Column]) -> usize {
+fn scan_slice(mut items: &[RunSample], edges: &Edges, mut column: usize, out: &mut [Column]) -> usize {
     while let Some(first) = items.first() {
         column = edges.column_from(column, first.tsc);
-        let end = edges.behind(column);
+        let end = edges.end(column);
         // Aggregate of the current column: memory is accessed once per column, not once per sample.
         let mut sum = Column::default();
         let mut taken = 0;

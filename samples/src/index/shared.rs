@@ -11,10 +11,10 @@ const AT_ONCE: usize = 1 << 10;
 
 /// An index shared between threads. Readers have precedence: a writer waits until there is none.
 #[derive(Clone, Debug, Default)]
-pub struct Shared(Arc<Held>);
+pub struct Shared(Arc<SharedIndex>);
 
 #[derive(Debug, Default)]
-struct Held {
+struct SharedIndex {
     index: RwLock<Index>,
     looking: Mutex<usize>,
     free: Condvar,
@@ -22,9 +22,9 @@ struct Held {
 
 impl From<Index> for Shared {
     fn from(index: Index) -> Self {
-        Self(Arc::new(Held {
+        Self(Arc::new(SharedIndex {
             index: RwLock::new(index),
-            ..Held::default()
+            ..SharedIndex::default()
         }))
     }
 }
@@ -87,7 +87,7 @@ impl Shared {
 #[derive(Debug)]
 pub struct Looking<'a> {
     index: RwLockReadGuard<'a, Index>,
-    held: &'a Held,
+    held: &'a SharedIndex,
 }
 
 impl Deref for Looking<'_> {
@@ -120,7 +120,7 @@ mod tests {
     use crate::Sample;
 
     #[test]
-    fn what_is_looked_at_stands_still_and_everything_arrives() {
+    fn a_guarded_index_does_not_change_and_all_samples_arrive() {
         const BATCHES: u64 = 60;
         const EACH: u64 = 5000;
         let (shared, over) = (Shared::default(), AtomicBool::new(false));

@@ -53,7 +53,7 @@ fn drained() -> impl Strategy<Value = Vec<Batch>> {
 
 proptest! {
     #[test]
-    fn a_query_says_what_looking_at_every_sample_says(
+    fn a_query_equals_a_scan_of_every_sample(
         batches in drained(), t0 in 0u64..3_000_000, width in 0u64..6_000_000, columns in 1usize..70,
     ) {
         let (index, t1) = (index(&batches), t0 + width);
@@ -82,7 +82,7 @@ proptest! {
     }
 
     #[test]
-    fn any_order_is_sorted_in(
+    fn samples_in_any_order_are_sorted(
         times in prop::collection::vec((0u64..500, any::<u64>()), 1..600), columns in 1usize..9,
     ) {
         let samples = times.iter().map(|&(tsc, value)| Sample { id: 7, value, tsc }).collect();
@@ -95,7 +95,7 @@ proptest! {
     }
 
     #[test]
-    fn samples_come_in_order_of_time_up_to_the_limit(
+    fn samples_are_returned_in_order_of_time_up_to_the_limit(
         batches in drained(), t0 in 0u64..2_000_000, width in 0u64..4_000_000, limit in 0usize..300,
     ) {
         let index = index(&batches);
@@ -186,7 +186,7 @@ fn hold(view: &[Column], exact: Part<'_>, (t0, t1): (u64, u64)) -> Result<(), Te
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
-    fn a_view_loses_nothing_and_moves_nothing_far(
+    fn a_view_loses_no_sample_and_moves_none_far(
         seed: u64, from in 0.0f64..1.0, to in 0.0f64..1.0, columns in 1usize..300,
     ) {
         let batches = crowded(seed, 600_000);
@@ -224,7 +224,7 @@ proptest! {
 
     /// While samples arrive and the view moves and zooms, tiles give the same result.
     #[test]
-    fn tiles_lose_nothing_and_move_nothing_far(
+    fn tiles_lose_no_sample_and_move_none_far(
         seed: u64, moves in prop::collection::vec((0.0f64..1.0, 0.0f64..1.0, any::<bool>()), 1..12), columns in 1usize..300,
     ) {
         let batches = crowded(seed, 300_000);
@@ -250,7 +250,7 @@ proptest! {
 proptest! {
     /// Lanes kept as sums lose nothing, and no sample moves further than a span.
     #[test]
-    fn what_is_too_much_is_summed_up(
+    fn lanes_above_the_limit_are_kept_as_sums(
         batches in drained(), limit in 0u64..1500, from in 0u64..100, columns in 1usize..70,
     ) {
         let exact = index(&batches);
@@ -288,7 +288,7 @@ proptest! {
 }
 
 #[test]
-fn a_spike_among_a_million_is_seen_in_one_column() {
+fn a_spike_among_a_million_is_visible_in_one_column() {
     let quiet = (0..1_000_000u64).map(|tsc| Sample {
         id: 1,
         value: 5,
@@ -318,7 +318,7 @@ fn a_spike_among_a_million_is_seen_in_one_column() {
 }
 
 #[test]
-fn the_ends_of_time_and_of_values_are_no_trouble() {
+fn extreme_times_and_values_are_handled() {
     let samples = [0, 1, u64::MAX - 1].map(|tsc| Sample {
         id: u64::MAX,
         value: u64::MAX,

@@ -9,7 +9,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::Index;
 use crate::metadata::{InstrumentInfo, MachineInfo, Metadata};
 use crate::record::ALL_CPUS;
 use crate::{Batch, Meaning};
@@ -19,7 +18,7 @@ pub const UNIT: &str = "thread";
 
 /// Returns whether an instrument reports the running thread.
 #[must_use]
-pub fn tells(info: &InstrumentInfo) -> bool {
+pub fn reports_threads(info: &InstrumentInfo) -> bool {
     info.unit == UNIT && info.meaning == Meaning::Value
 }
 
@@ -39,58 +38,55 @@ pub enum Thread {
     Unknown,
 }
 
-/// The samples of an index by running thread.
+/// The threads that ran, and the assignment of samples to them.
 ///
 /// Threads have *places*, numbered from 0 by arrival: the index by threads has places instead of
 /// CPUs.
 #[derive(Debug, Default)]
 pub struct Threads {
-    tellers: BTreeSet<u64>,
+    reporters: BTreeSet<u64>,
     /// Machines of a joined recording.
     machines: Vec<MachineInfo>,
     /// Place of the running thread of each CPU.
     running: HashMap<u16, u16>,
     places: HashMap<(usize, u64), u16>,
-    index: Index,
 }
 
 impl Threads {
-    /// Returns an empty index; `None` if no instrument of a recording reports threads.
-    pub(super) fn of(metadata: &Metadata, index: Index) -> Option<Self> {
-        let tellers = metadata.instruments.iter().filter(|info| tells(info));
-        let tellers: BTreeSet<u64> = tellers.map(|info| info.id).collect();
-        (!tellers.is_empty()).then(|| Self {
-            tellers,
+    /// Returns no threads yet; `None` if no instrument of a recording reports threads.
+    pub(super) fn of(metadata: &Metadata) -> Option<Self> {
+        let reporters = metadata.instruments.iter().filter(|info| reports_threads(info));
+        let reporters: BTreeSet<u64> = reporters.map(|info| info.id).collect();
+        (!reporters.is_empty()).then(|| Self {
+            reporters,
             machines: metadata.machines.clone(),
-            index,
             ..Self::default()
         })
     }
 
-    /// Appends samples of one CPU, which arrive in the order of its ring.
-    pub(super) fn append(&mut self, batch: &Batch) {
+    /// Splits samples of one CPU by running thread, into batches with places instead of CPUs.
+    /// Batches of a CPU arrive in the order of its ring.
+    pub(super) fn assign(&mut self, batch: &Batch) -> Vec<Batch> {
         if batch.cpu == ALL_CPUS {
             // Totals belong to no thread.
-            return self.index.append(batch);
+            return vec![batch.clone()];
         }
         // A single machine has index 0.
         let machine = MachineInfo::of(&self.machines, batch.cpu).unwrap_or(0);
         let mut place = self.running.get(&batch.cpu).copied().unwrap_or(UNKNOWN);
-        let mut of: BTreeMap<u16, Batch> = BTreeMap::new();
+        let mut by_place: BTreeMap<u16, Batch> = BTreeMap::new();
         for sample in &batch.samples {
-            if self.tellers.contains(&sample.id) {
+            if self.reporters.contains(&sample.id) {
                 place = self.place(machine, sample.value);
             }
-            let own = of.entry(place).or_insert_with(|| Batch {
+            let part = by_place.entry(place).or_insert_with(|| Batch {
                 cpu: place,
                 samples: Vec::new(),
             });
-            own.samples.push(*sample);
+            part.samples.push(*sample);
         }
         self.running.insert(batch.cpu, place);
-        for batch in of.values() {
-            self.index.append(batch);
-        }
+        by_place.into_values().collect()
     }
 
     fn place(&mut self, machine: usize, number: u64) -> u16 {
@@ -104,12 +100,6 @@ impl Threads {
             };
         }
         *place.or_insert(next)
-    }
-
-    /// Returns the index of the samples, with places of threads instead of CPUs.
-    #[must_use]
-    pub const fn index(&self) -> &Index {
-        &self.index
     }
 
     /// Returns every thread and its place, ordered by machine and number; unknown threads are last.
@@ -141,6 +131,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::index::Index;
     use crate::Sample;
     use crate::metadata::Delivers;
 
@@ -176,7 +167,7 @@ mod tests {
         let mut had = Had::new();
         for (thread, place) in threads.places() {
             for id in [TELLER, 8, 9] {
-                let part = threads.index().part(Some(place));
+                let part = index.by_thread().unwrap().part(Some(place));
                 let found = part.samples_in(id, 0, u64::MAX, usize::MAX);
                 if !found.is_empty() {
                     let found = found.iter().map(|point| (point.tsc, point.value));
@@ -189,7 +180,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_sample_is_of_the_thread_told_last(
+        fn every_sample_belongs_to_the_last_reported_thread(
             samples in prop::collection::vec((0u16..3, 0u64..3, 0u64..4, 0u64..3), 1..200),
             cuts in prop::collection::vec(1usize..20, 1..40),
         ) {
@@ -204,13 +195,13 @@ mod tests {
             let mut brute = Had::new();
             for own in cpus.values() {
                 for (at, sample) in own.iter().enumerate() {
-                    let told = own.iter().take(at + 1).rfind(|one| one.id == TELLER);
-                    let thread = told.map_or(Thread::Unknown, |one| Thread::Known(0, one.value));
+                    let reported = own.iter().take(at + 1).rfind(|one| one.id == TELLER);
+                    let thread = reported.map_or(Thread::Unknown, |one| Thread::Known(0, one.value));
                     brute.entry((thread, sample.id)).or_default().push((sample.tsc, sample.value));
                 }
             }
             // Batch by batch, the CPUs in turn.
-            let mut index = Index::new().telling(&metadata());
+            let mut index = Index::new().by_thread_and_level(&metadata());
             let mut cuts = cuts.into_iter().cycle();
             while cpus.values().any(|own| !own.is_empty()) {
                 for (&cpu, own) in &mut cpus {
@@ -231,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_are_nobodys_and_machines_have_threads_of_their_own() {
+    fn totals_have_no_thread_and_machines_have_separate_threads() {
         let machine = |name: &str, first_cpu| MachineInfo {
             name: name.to_owned(),
             kernel: String::new(),
@@ -243,7 +234,7 @@ mod tests {
             machines: vec![machine("alpha", 0), machine("beta", 2)],
             ..metadata()
         };
-        let mut index = Index::new().telling(&metadata);
+        let mut index = Index::new().by_thread_and_level(&metadata);
         let sample = |id, value, tsc| Sample { id, value, tsc };
         for (cpu, samples) in [
             (1, vec![sample(9, 0, 1), sample(TELLER, 40, 2)]),
@@ -267,30 +258,30 @@ mod tests {
                 "unknown thread 9 [(1, 0)]",
             ]
         );
-        assert_eq!(threads.index().cpus(8), [ALL_CPUS].into());
+        assert_eq!(index.by_thread().unwrap().cpus(8), [ALL_CPUS].into());
     }
 
     #[test]
-    fn where_nobody_tells_threads_there_are_none() {
+    fn without_reports_there_are_no_threads() {
         let mut metadata = metadata();
         metadata.instruments.remove(0);
-        assert!(Index::new().telling(&metadata).threads().is_none());
+        assert!(Index::new().by_thread_and_level(&metadata).threads().is_none());
     }
 
     #[test]
     fn more_threads_than_there_are_places_share_the_last() {
-        let mut index = Index::new().telling(&metadata());
-        let told = |value: u64| Sample {
+        let mut index = Index::new().by_thread_and_level(&metadata());
+        let reported = |value: u64| Sample {
             id: TELLER,
             value,
             tsc: value,
         };
-        let samples = (0..70_000).chain([3]).map(told).collect();
+        let samples = (0..70_000).chain([3]).map(reported).collect();
         index.append(&Batch { cpu: 0, samples });
         let threads = index.threads().unwrap();
         let places = threads.places();
         let count = |thread: Thread| {
-            let part = threads.index().part(places.get(&thread).copied());
+            let part = index.by_thread().unwrap().part(places.get(&thread).copied());
             part.lane(TELLER).map_or(0, |lane| lane.total.count)
         };
         assert_eq!(count(Thread::Known(0, 3)), 2);

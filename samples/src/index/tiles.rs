@@ -9,7 +9,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::edges::Edges;
-use super::{Column, Part};
+use super::Part;
+use super::column::Column;
 
 /// Columns per tile.
 const COLUMNS: usize = 1 << TILE;
@@ -26,7 +27,7 @@ const A_LANE: u32 = 2;
 const KEPT: usize = 1 << 10;
 
 /// A lane: its instrument, and the CPU if it has only one.
-type Key = (u64, Option<u16>);
+type LaneKey = (u64, Option<u16>);
 
 /// A half-open time range, and a number of columns.
 type View = (u64, u64, usize);
@@ -38,9 +39,9 @@ pub struct Tiles {
     /// Tiles computed in this frame.
     made: u32,
     /// Tiles by lane, binary logarithm of a column's width, and index.
-    tiles: HashMap<(Key, u32, u64), Tile>,
+    tiles: HashMap<(LaneKey, u32, u64), Tile>,
     /// Last view of a lane, and the number of samples that the lane had then.
-    seen: HashMap<Key, (View, u64, Arc<[Column]>)>,
+    seen: HashMap<LaneKey, (View, u64, Arc<[Column]>)>,
 }
 
 #[derive(Debug)]

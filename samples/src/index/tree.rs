@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use super::Column;
+use super::column::Column;
 use super::run::Run;
 
 /// Number of samples at which a span is split.
@@ -54,7 +54,7 @@ impl Span {
 
 /// Recent samples in one span that are not in the tree yet.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct PendingSpan {
     column: Column,
     /// Start of the span.
     start: u64,
@@ -74,7 +74,7 @@ pub(super) struct Tree {
     start: u64,
     /// Binary logarithm of the root's width.
     shift: u32,
-    open: Option<Open>,
+    open: Option<PendingSpan>,
 }
 
 const EMPTY: Span = Span {
@@ -127,7 +127,7 @@ impl Tree {
         if count >= SPLIT {
             self.split_at(tsc, shift, runs);
         }
-        self.open = Some(Open {
+        self.open = Some(PendingSpan {
             column: Column::default(),
             start,
             shift,
@@ -290,7 +290,7 @@ impl Look<'_> {
 
     fn visit(&mut self, span: &Span, start: u64, shift: u32) {
         let last = start + (u64::MAX >> (64 - shift));
-        let is_open = |open: &&Open| (start..=last).contains(&open.start);
+        let is_open = |open: &&PendingSpan| (start..=last).contains(&open.start);
         let open = self.tree.open.as_ref().filter(is_open);
         let count = span.count + open.map_or(0, |open| open.column.count);
         if count == 0 || last < self.view.start || start >= self.view.end {

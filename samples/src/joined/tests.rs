@@ -6,7 +6,7 @@ use super::*;
 use crate::clocks::Reading;
 use crate::metadata::{Clock, Delivers, InstrumentInfo, Placed};
 use crate::recording::LossCause;
-use crate::totals::{Bucket, Counted, Summary as Value, Total, Totals};
+use crate::totals::{Counted, TotalBucket, TotalValue as Value, Total, Totals};
 use crate::{HookType, InstrumentId, Meaning, Sample};
 
 const SECOND: u64 = 1_000_000_000;
@@ -199,7 +199,7 @@ fn check(metadata: &Metadata, index: &Index, marks: &[Mark]) {
 }
 
 #[test]
-fn machines_lie_on_one_timeline() {
+fn machines_share_one_timeline() {
     let dir = TempDir::new().unwrap();
     let joined = two(&dir);
     let (index, errors) = joined.index(|_| ControlFlow::Continue(()));
@@ -208,7 +208,7 @@ fn machines_lie_on_one_timeline() {
 }
 
 #[test]
-fn what_is_written_is_a_recording_like_any_other() {
+fn a_joined_recording_opens_like_any_other() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("joined.arrow");
     let summary = two(&dir).write(&path, |_| {}).unwrap();
@@ -221,7 +221,7 @@ fn what_is_written_is_a_recording_like_any_other() {
 }
 
 #[test]
-fn machines_of_one_name_are_told_apart_and_too_many_are_refused() {
+fn machines_of_one_name_are_numbered_and_too_many_are_refused() {
     let dir = TempDir::new().unwrap();
     let open = || record(&dir, "lab", 1_000_000_000, 0, 50 * SECOND, &[51 * SECOND]);
     let joined = Joined::new((0..3).map(|_| ("lab".to_owned(), open()))).unwrap();
@@ -244,7 +244,7 @@ fn machines_of_one_name_are_told_apart_and_too_many_are_refused() {
 }
 
 #[test]
-fn totals_are_told_by_machine_and_in_time() {
+fn totals_are_prefixed_by_machine_and_converted_to_nanoseconds() {
     let dir = TempDir::new().unwrap();
     let total = |unit: &str, value| Total {
         placement: 2,
@@ -253,7 +253,7 @@ fn totals_are_told_by_machine_and_in_time() {
         unit: unit.into(),
         value,
     };
-    let bucket = |from, to| Bucket {
+    let bucket = |from, to| TotalBucket {
         from: Some(from),
         to,
         count: 6,
@@ -320,14 +320,14 @@ fn totals_are_told_by_machine_and_in_time() {
 }
 
 #[test]
-fn those_of_one_name_are_told_apart() {
+fn placements_of_one_name_stay_separate() {
     let taken = ["web", "web-2"];
     let free = |name| unused(name, |name| taken.contains(&name));
     assert_eq!((free("web"), free("db")), ("web-3".into(), "db".into()));
 }
 
 #[test]
-fn cpus_are_called_by_their_machines() {
+fn cpus_are_named_after_their_machines() {
     let dir = TempDir::new().unwrap();
     let joined = two(&dir);
     let metadata = joined.metadata();

@@ -2,7 +2,7 @@
 
 use super::Joined;
 use super::turn::{HZ, TICKS};
-use crate::totals::{Summary, Totals};
+use crate::totals::{TotalValue, Totals};
 
 impl Joined {
     /// Returns the aggregates of all machines' instruments: names are prefixed with the machine's,
@@ -24,18 +24,18 @@ impl Joined {
                 let ticks =
                     |ticks: i128| ticks.saturating_mul(HZ.into()) / i128::from(member.turn.hz);
                 match &mut one.value {
-                    Summary::Number(value) => *value = ticks(*value),
-                    Summary::Mean(mean) => *mean *= HZ as f64 / member.turn.hz as f64,
-                    Summary::Values(values, _) => values
+                    TotalValue::Number(value) => *value = ticks(*value),
+                    TotalValue::Mean(mean) => *mean *= HZ as f64 / member.turn.hz as f64,
+                    TotalValue::Values(values, _) => values
                         .iter_mut()
                         .for_each(|(value, _)| *value = ticks(*value)),
-                    Summary::Buckets(buckets) => {
+                    TotalValue::Buckets(buckets) => {
                         let ends = buckets
                             .iter_mut()
                             .flat_map(|one| [&mut one.from, &mut one.to]);
                         ends.for_each(|end| *end = end.map(ticks));
                     }
-                    Summary::Nothing => {}
+                    TotalValue::Nothing => {}
                 }
             }
             all.added_up.append(&mut totals.added_up);

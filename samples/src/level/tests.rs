@@ -2,7 +2,8 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
-use crate::index::{By, Index, Whose};
+use crate::Meaning;
+use crate::index::{By, Index, Owner};
 use crate::metadata::{Clock, Delivers, Placed};
 use crate::profile::profiles;
 use crate::recording::{Recording, Writer};
@@ -106,7 +107,7 @@ proptest! {
         }).collect();
         let metadata = metadata(splash as f64 / HZ as f64);
         let batches = batches(&rows);
-        let mut index = Index::new().telling(&metadata);
+        let mut index = Index::new().by_thread_and_level(&metadata);
         batches.iter().for_each(|batch| index.append(batch));
         let directory = TempDir::new().unwrap();
         let recording = recorded(&directory, &metadata, &batches);
@@ -119,7 +120,7 @@ proptest! {
             let last = own.map(|row| row.3).max();
             let known = span.1.min(splash.max(last.map_or(0, |last| last + 1)));
             let ticks = brute(&rows, ids, (span.0, known.max(span.0)));
-            let seen = average(Whose::Level.part(&index), &metadata, info, span);
+            let seen = average(Owner::Level.part(&index), &metadata, info, span);
             prop_assert!(is_that(seen, &ticks), "{:?} of {:?}", seen, ticks);
             let read = found.levels.iter().find(|level| level.id == info.id);
             prop_assert_eq!(read.map(|level| level.average), seen);
@@ -133,9 +134,9 @@ fn a_level_holds_from_its_first_sample_to_the_splash() {
     // Known from 100; 2 for 100 ticks, 5 for 300, then 0 until the splash at 1000.
     let rows = [(0, 1, 2, 100), (1, 2, 5, 200), (0, 1, 0, 500)];
     let metadata = metadata(1.0);
-    let mut index = Index::new().telling(&metadata);
+    let mut index = Index::new().by_thread_and_level(&metadata);
     batches(&rows).iter().for_each(|batch| index.append(batch));
-    let part = Whose::Level.part(&index);
+    let part = Owner::Level.part(&index);
     let [info, ..] = metadata.instruments.as_slice() else {
         unreachable!();
     };
@@ -150,26 +151,26 @@ fn a_level_holds_from_its_first_sample_to_the_splash() {
 }
 
 #[test]
-fn a_level_has_one_lane_but_for_those_of_cpus() {
+fn a_level_has_one_lane_unless_split_by_cpu() {
     let metadata = metadata(1.0);
-    let mut index = Index::new().telling(&metadata);
+    let mut index = Index::new().by_thread_and_level(&metadata);
     for batch in batches(&[(0, 1, 1, 10), (1, 2, 0, 20), (1, 4, 7, 30)]) {
         index.append(&batch);
     }
     let ids: Vec<u64> = metadata.instruments.iter().map(|info| info.id).collect();
     assert_eq!(
         index.lanes_whole(&ids),
-        [(0, Whose::Level), (2, Whose::Level), (3, Whose::All)]
+        [(0, Owner::Level), (2, Owner::Level), (3, Owner::All)]
     );
-    assert_eq!(Whose::Level.part(&index).lane(1).unwrap().total.count, 2);
+    assert_eq!(Owner::Level.part(&index).lane(1).unwrap().total.count, 2);
     assert_eq!(index.samples(), 3);
-    let whole = Whose::Level.label(&metadata.instruments[0]);
+    let whole = Owner::Level.label(&metadata.instruments[0]);
     assert_eq!(whole, "inside of f");
     let by_cpu = index.lanes_by(By::Cpu, &ids);
-    assert!(by_cpu.contains(&(0, Whose::Cpu(0))) && by_cpu.contains(&(1, Whose::Cpu(1))));
+    assert!(by_cpu.contains(&(0, Owner::Cpu(0))) && by_cpu.contains(&(1, Owner::Cpu(1))));
     assert!(
         Index::new()
-            .telling(&Metadata::default())
+            .by_thread_and_level(&Metadata::default())
             .levels()
             .is_none()
     );

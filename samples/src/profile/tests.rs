@@ -37,7 +37,7 @@ fn batch(cpu: u16, samples: impl IntoIterator<Item = (u64, u64, u64)>) -> Batch 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
-    fn a_profile_is_what_looking_at_every_sample_says(
+    fn a_profile_equals_a_scan_of_every_sample(
         rows in prop::collection::vec((0u16..3, 0u64..2, 0u64..9, 0u64..20), 1..300), from in 0u64..2000, width in 1u64..4000,
     ) {
         let mut now = 0;
@@ -85,7 +85,7 @@ proptest! {
 }
 
 #[test]
-fn many_values_are_estimated_and_say_so() {
+fn statistics_of_many_values_are_marked_as_estimates() {
     let dir = TempDir::new().unwrap();
     // A third of the values is 7, the others are all different.
     let rows = (0..300_000u64).map(|n| (1, if n % 3 == 0 { 7 } else { 1_000_000 + n }, n));

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
-use super::reader::{BlockReader, Recording};
+use super::batch::{BatchFile, BlockReader};
 use super::sidecar::Block;
 use crate::{Result, Sample};
 
@@ -12,9 +12,9 @@ use crate::{Result, Sample};
 /// Holds one batch of each CPU in memory. A batch that changed since it was written yields one
 /// error; the next call continues with the CPU's next batch.
 pub struct Merged<'a> {
-    recording: &'a Recording,
+    file: BatchFile<'a>,
     reader: BlockReader,
-    lanes: Vec<Lane<'a>>,
+    cursors: Vec<CpuCursor<'a>>,
     /// The cursor of the last sample, if it has another one.
     current: Option<usize>,
     /// Next sample of every other cursor that has one: time, then cursor, so that ties are always
@@ -25,7 +25,7 @@ pub struct Merged<'a> {
 }
 
 /// Remaining samples of one CPU.
-struct Lane<'a> {
+struct CpuCursor<'a> {
     cpu: u16,
     blocks: VecDeque<&'a Block>,
     samples: std::vec::IntoIter<Sample>,
@@ -33,27 +33,26 @@ struct Lane<'a> {
 }
 
 impl<'a> Merged<'a> {
-    /// Merges the batches that have samples between both times, inclusive.
-    pub(super) fn new(recording: &'a Recording, (t0, t1): (u64, u64)) -> Self {
+    /// Merges the samples of these batches, which are in order within a CPU.
+    pub(super) fn new(file: BatchFile<'a>, blocks: impl Iterator<Item = &'a Block>) -> Self {
         let mut cpus: BTreeMap<u16, VecDeque<&Block>> = BTreeMap::new();
-        let inside = |block: &&Block| block.last >= t0 && block.first <= t1;
-        for block in recording.sample_blocks().filter(inside) {
+        for block in blocks {
             cpus.entry(block.cpu).or_default().push_back(block);
         }
-        let lanes: Vec<Lane<'_>> = cpus
+        let cursors: Vec<CpuCursor<'_>> = cpus
             .into_iter()
-            .map(|(cpu, blocks)| Lane {
+            .map(|(cpu, blocks)| CpuCursor {
                 cpu,
                 blocks,
                 samples: Vec::new().into_iter(),
                 next: None,
             })
             .collect();
-        let hungry = (0..lanes.len()).collect();
+        let hungry = (0..cursors.len()).collect();
         Self {
-            recording,
+            file,
             reader: BlockReader::default(),
-            lanes,
+            cursors,
             current: None,
             heap: BinaryHeap::new(),
             hungry,
@@ -62,24 +61,24 @@ impl<'a> Merged<'a> {
 
     /// Pushes the next sample of a cursor on the heap, from its next batch if necessary.
     fn feed(&mut self, index: usize) -> Result<()> {
-        let Some(lane) = self.lanes.get_mut(index) else {
+        let Some(cursor) = self.cursors.get_mut(index) else {
             return Ok(());
         };
-        lane.next = lane.samples.next();
-        while lane.next.is_none() {
-            let Some(block) = lane.blocks.pop_front() else {
+        cursor.next = cursor.samples.next();
+        while cursor.next.is_none() {
+            let Some(block) = cursor.blocks.pop_front() else {
                 return Ok(());
             };
-            lane.samples = match self.reader.samples(self.recording, block) {
+            cursor.samples = match self.reader.samples(self.file, block) {
                 Ok(batch) => batch.samples.into_iter(),
                 Err(error) => {
                     self.hungry.push_back(index);
                     return Err(error);
                 }
             };
-            lane.next = lane.samples.next();
+            cursor.next = cursor.samples.next();
         }
-        if let Some(sample) = lane.next {
+        if let Some(sample) = cursor.next {
             self.heap.push(Reverse((sample.tsc, index)));
         }
         Ok(())
@@ -100,8 +99,8 @@ impl Iterator for Merged<'_> {
                 Some(index) => index,
                 None => self.heap.pop()?.0.1,
             };
-            let lane = self.lanes.get_mut(index)?;
-            let sample = lane.next?;
+            let cursor = self.cursors.get_mut(index)?;
+            let sample = cursor.next?;
             // Fast path: bursts stay on one CPU, so most samples are followed by one of the same
             // cursor and bypass the heap.
             if self
@@ -112,9 +111,9 @@ impl Iterator for Merged<'_> {
                 self.heap.push(Reverse((sample.tsc, index)));
                 continue;
             }
-            lane.next = lane.samples.next();
-            let cpu = lane.cpu;
-            if lane.next.is_some() {
+            cursor.next = cursor.samples.next();
+            let cpu = cursor.cpu;
+            if cursor.next.is_some() {
                 self.current = Some(index);
             } else {
                 // An error of the cursor's next batch is returned by the next call.

@@ -18,6 +18,7 @@
 //! as a stream from its schema message. [`Writer::finish`] or [`recover()`] write the footer that
 //! makes it an Arrow *file*. [`Recording`] opens all of these.
 
+mod batch;
 mod format;
 mod head;
 mod merge;

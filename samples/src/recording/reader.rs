@@ -3,14 +3,13 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use arrow_schema::Schema;
 
+use super::batch::{BatchFile, BlockReader};
 use super::head;
 use super::merge::Merged;
-use super::message::Decoder;
 use super::rows::{Loss, Mark, Row};
 use super::sidecar::Block;
 use crate::metadata::Metadata;
@@ -126,7 +125,7 @@ impl Recording {
     #[must_use]
     pub fn batches(&self) -> Batches<'_> {
         Batches {
-            recording: self,
+            file: self.batch_file(),
             blocks: self.blocks.iter(),
             reader: BlockReader::default(),
         }
@@ -135,7 +134,7 @@ impl Recording {
     /// Reads every sample in order of time over all CPUs, with a batch of each CPU in memory.
     #[must_use]
     pub fn merged(&self) -> Merged<'_> {
-        Merged::new(self, (0, u64::MAX))
+        self.merge((0, u64::MAX))
     }
 
     /// Reads the samples from `t0` to `t1` (exclusive), in TSC ticks, like
@@ -146,7 +145,7 @@ impl Recording {
         t1: u64,
     ) -> impl Iterator<Item = Result<(u16, Sample)>> + use<'_> {
         let inside = move |sample: &Sample| (t0..t1).contains(&sample.tsc);
-        Merged::new(self, (t0, t1)).filter(move |found| match found {
+        self.merge((t0, t1)).filter(move |found| match found {
             Ok((_, sample)) => inside(sample),
             Err(_) => true,
         })
@@ -164,7 +163,7 @@ impl Recording {
         groups: usize,
         group: impl Fn(u64) -> Option<u64>,
     ) -> Result<HashMap<u64, (u64, u64)>> {
-        let mut blocks: Vec<&Block> = { self.sample_blocks() }
+        let mut blocks: Vec<&Block> = self.sample_blocks()
             .filter(|block| block.first < t0)
             .collect();
         blocks.sort_unstable_by_key(|block| (Reverse(block.last), Reverse(block.cpu)));
@@ -177,7 +176,7 @@ impl Recording {
                 break;
             }
             let mut own = HashMap::new();
-            let batch = reader.samples(self, block)?;
+            let batch = reader.samples(self.batch_file(), block)?;
             for sample in batch.samples.iter().filter(|sample| sample.tsc < t0) {
                 if let Some(group) = group(sample.id) {
                     own.insert(group, (sample.tsc, batch.cpu, sample.value));
@@ -212,7 +211,20 @@ impl Recording {
         self.notes(|row| row.mark())
     }
 
-    pub(super) fn sample_blocks(&self) -> impl Iterator<Item = &Block> {
+    /// Merges the batches that have samples between both times, inclusive.
+    fn merge(&self, (t0, t1): (u64, u64)) -> Merged<'_> {
+        let inside = |block: &&Block| block.last >= t0 && block.first <= t1;
+        Merged::new(self.batch_file(), self.sample_blocks().filter(inside))
+    }
+
+    pub(super) fn batch_file(&self) -> BatchFile<'_> {
+        BatchFile {
+            path: &self.path,
+            file: &self.file,
+        }
+    }
+
+    fn sample_blocks(&self) -> impl Iterator<Item = &Block> {
         self.blocks.iter().filter(|block| block.is_samples)
     }
 
@@ -220,69 +232,16 @@ impl Recording {
         let mut reader = BlockReader::default();
         let mut notes = Vec::new();
         for block in self.blocks.iter().filter(|block| !block.is_samples) {
-            let decoder = reader.decode(self, block)?;
+            let decoder = reader.decode(self.batch_file(), block)?;
             notes.extend(decoder.rows().filter_map(|row| pick(&row)));
         }
         Ok(notes)
     }
 }
 
-/// Reader of batches that reuses its memory.
-#[derive(Default)]
-pub(super) struct BlockReader {
-    bytes: Vec<u8>,
-    decoder: Decoder,
-}
-
-impl BlockReader {
-    /// Reads and decodes a batch, after checking its checksum.
-    pub(super) fn decode(&mut self, recording: &Recording, block: &Block) -> Result<&Decoder> {
-        let path = || recording.path.clone();
-        let damaged = |reason| Error::DamagedBatch {
-            path: path(),
-            offset: block.offset,
-            reason,
-        };
-        self.bytes.resize(block.length as usize, 0);
-        match recording.file.read_exact_at(&mut self.bytes, block.offset) {
-            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => {
-                return Err(damaged("the file has become shorter".to_owned()));
-            }
-            result => result.map_err(|error| Error::io(&recording.path, error))?,
-        }
-        if crc32fast::hash(&self.bytes) != block.crc {
-            return Err(damaged(
-                "the batch there has another checksum than when it was written".to_owned(),
-            ));
-        }
-        let rows = self
-            .decoder
-            .decode(&self.bytes)
-            .map_err(|reason| damaged(format!("in the batch there, {reason}")))?;
-        if rows != block.rows as usize {
-            return Err(damaged(
-                "the batch there has another number of rows than when it was written".to_owned(),
-            ));
-        }
-        Ok(&self.decoder)
-    }
-
-    /// Reads the samples of a batch.
-    pub(super) fn samples(&mut self, recording: &Recording, block: &Block) -> Result<Batch> {
-        let decoder = self.decode(recording, block)?;
-        // Allocated after the check: a sidecar may contain any number of rows.
-        let mut samples = Vec::with_capacity(block.rows as usize);
-        decoder.samples(&mut samples);
-        Ok(Batch {
-            cpu: block.cpu,
-            samples,
-        })
-    }
-}
-
 /// Iterator over the batches of a recording.
 pub struct Batches<'a> {
-    recording: &'a Recording,
+    file: BatchFile<'a>,
     blocks: std::slice::Iter<'a, Block>,
     reader: BlockReader,
 }
@@ -292,6 +251,6 @@ impl Iterator for Batches<'_> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let block = self.blocks.find(|block| block.is_samples)?;
-        Some(self.reader.samples(self.recording, block))
+        Some(self.reader.samples(self.file, block))
     }
 }

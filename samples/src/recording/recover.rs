@@ -4,8 +4,9 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use super::batch::BlockReader;
 use super::format;
-use super::reader::{BlockReader, Recording};
+use super::reader::Recording;
 use super::sidecar::{Block, Sidecar};
 use crate::{Error, Result};
 
@@ -36,7 +37,7 @@ pub fn recover(path: impl AsRef<Path>) -> Result<Recovery> {
     let mut reader = BlockReader::default();
     let mut good: Vec<Block> = Vec::with_capacity(recording.blocks.len());
     for block in &recording.blocks {
-        match reader.decode(&recording, block) {
+        match reader.decode(recording.batch_file(), block) {
             Ok(_) => good.push(*block),
             Err(Error::DamagedBatch { .. }) => {}
             Err(error) => return Err(error),

@@ -234,7 +234,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn sums_are_of_each_cpu_and_cause(losses in prop::collection::vec((0u16..4, 1u8..6, 0u64..9999, 0u64..99), 0..60)) {
+        fn losses_are_summed_by_cpu_and_cause(losses in prop::collection::vec((0u16..4, 1u8..6, 0u64..9999, 0u64..99), 0..60)) {
             let losses: Vec<Loss> = losses.into_iter().filter_map(|(cpu, kind, count, tsc)| {
                 let Some(RowKind::Loss(cause)) = RowKind::from_number(kind) else { return None };
                 Some(Loss { cpu, tsc, cause, count })

@@ -213,7 +213,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_survive_and_damage_is_seen(
+        fn entries_survive_and_damage_is_detected(
             offset in 0..1u64 << 60, length: u32, meta: u32, rows in 1u32.., cpu: u16,
             is_samples: bool, first: u64, last: u64, crc: u32, bit in 0usize..ENTRY * 8,
         ) {

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
 use crate::record::ALL_CPUS;
-use crate::totals::{Bucket, Counted, Summary, Total, Totals};
+use crate::totals::{Counted, TotalBucket, TotalValue, Total, Totals};
 use crate::{Batch, Error, HookType, InstrumentId, Meaning, Sample};
 
 fn metadata() -> Metadata {
@@ -77,7 +77,7 @@ mod torn;
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
-    fn what_goes_in_comes_out(
+    fn a_recording_contains_exactly_what_was_written(
         batches in prop::collection::vec((0u16..4, prop::collection::vec(any::<[u64; 3]>(), 0..3000)), 0..8),
         compression in prop_oneof![Just(Compression::Auto), Just(Compression::Zstd), Just(Compression::None)],
         finish: bool, keep_sidecar: bool,
@@ -117,7 +117,7 @@ proptest! {
 }
 
 #[test]
-fn losses_and_marks_stand_beside_the_samples() {
+fn losses_and_marks_are_rows_next_to_samples() {
     let dir = TempDir::new().unwrap();
     let (path, mut writer) = create(&dir);
     let losses = [
@@ -201,7 +201,7 @@ fn small_drains_are_gathered_and_large_ones_split() {
     (0..100).for_each(|n| writer.write(&batch(0, n * 10, 10)).unwrap());
     writer.flush().unwrap();
     assert!(
-        writer.so_far().batches <= 2,
+        writer.summary().batches <= 2,
         "a thousand samples in no time make one batch"
     );
     writer.write(&batch(1, 0, 3 * MAX_ROWS as u64 + 1)).unwrap();
@@ -239,7 +239,7 @@ fn merged_is_in_order_of_time_over_all_cpus() {
 }
 
 #[test]
-fn what_is_no_recording_is_refused_in_one_sentence() {
+fn other_files_are_refused_in_one_sentence() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("file");
     let refusal = |bytes: &[u8]| {
@@ -271,7 +271,7 @@ fn what_is_no_recording_is_refused_in_one_sentence() {
 }
 
 #[test]
-fn a_full_disk_is_said_and_costs_nothing_that_was_written() {
+fn a_full_disk_is_reported_and_keeps_everything_written() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("full.arrow");
     std::os::unix::fs::symlink("/dev/full", &path).unwrap();
@@ -293,17 +293,17 @@ fn totals() -> impl Strategy<Value = Totals> {
         prop::option::of(number.clone()),
         any::<u64>(),
     );
-    let bucket = bucket.prop_map(|(from, to, count)| Bucket { from, to, count });
+    let bucket = bucket.prop_map(|(from, to, count)| TotalBucket { from, to, count });
     let value = prop_oneof![
-        number.clone().prop_map(Summary::Number),
-        Just(Summary::Nothing),
-        any::<i32>().prop_map(|eighths| Summary::Mean(f64::from(eighths) / 8.0)),
-        prop::collection::vec(bucket, 0..70).prop_map(Summary::Buckets),
+        number.clone().prop_map(TotalValue::Number),
+        Just(TotalValue::Nothing),
+        any::<i32>().prop_map(|eighths| TotalValue::Mean(f64::from(eighths) / 8.0)),
+        prop::collection::vec(bucket, 0..70).prop_map(TotalValue::Buckets),
         (
             prop::collection::vec((number, any::<u64>()), 0..9),
             any::<u64>()
         )
-            .prop_map(|(values, others)| Summary::Values(values, others)),
+            .prop_map(|(values, others)| TotalValue::Values(values, others)),
     ];
     let total = (any::<usize>(), ".{0,9}", value).prop_map(|(placement, name, value)| Total {
         placement,
@@ -330,7 +330,7 @@ fn totals() -> impl Strategy<Value = Totals> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
     #[test]
-    fn totals_are_what_they_were_until_the_footer_is_gone(totals in totals()) {
+    fn totals_survive_until_the_footer_is_lost(totals in totals()) {
         let dir = TempDir::new().unwrap();
         let (path, mut writer) = create(&dir);
         writer.write(&batch(0, 0, 500)).unwrap();
@@ -360,7 +360,7 @@ proptest! {
 }
 
 #[test]
-fn totals_that_make_no_sense_are_said_to() {
+fn invalid_totals_are_reported() {
     let dir = TempDir::new().unwrap();
     let (path, mut writer) = create(&dir);
     writer.write(&batch(0, 0, 500)).unwrap();

@@ -128,14 +128,14 @@ impl Writer {
     ///
     /// # Errors
     /// As for [`Recording::open`], and [`Error::NotARecording`] if no batch ends there.
-    pub fn go_on(path: impl AsRef<Path>, bytes: u64) -> Result<Self> {
+    pub fn resume(path: impl AsRef<Path>, bytes: u64) -> Result<Self> {
         let mut recording = Recording::open(path)?;
         let path = recording.path.clone();
         recording.blocks.retain(|block| block.end() <= bytes);
         let last = recording.blocks.last();
         if last.map_or(recording.head_end, Block::end) != bytes {
             let reason =
-                format!("it has no batch that ends at byte {bytes}, where it was to go on");
+                format!("it has no batch that ends at byte {bytes}, where it was to resume");
             return Err(Error::NotARecording { path, reason });
         }
         let mut summary = Summary {
@@ -271,7 +271,7 @@ impl Writer {
 
     /// Returns the contents written up to now, without gathered samples.
     #[must_use]
-    pub fn so_far(&self) -> Summary {
+    pub fn summary(&self) -> Summary {
         Summary {
             bytes: self.end,
             batches: self.blocks.len() as u64,
@@ -406,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_recording_goes_on_where_it_was_and_nowhere_else() {
+    fn a_recording_resumes_only_at_the_end_of_a_batch() {
         let dir = tempfile::TempDir::new().unwrap();
         let path = dir.path().join("recording.arrow");
         let sample = |n: u64| Sample {
@@ -431,12 +431,12 @@ mod tests {
             value: 0,
         };
         let mut writer = Writer::create(&path, &Metadata::default()).unwrap();
-        let empty = writer.so_far().bytes;
+        let empty = writer.summary().bytes;
         writer.write(&batch(0, 0..100)).unwrap();
         writer.losses(&[loss(3)]).unwrap();
         writer.mark(mark).unwrap();
         writer.flush().unwrap();
-        let kept = writer.so_far();
+        let kept = writer.summary();
         writer.write(&batch(1, 0..50)).unwrap();
         writer.losses(&[loss(4)]).unwrap();
         // The state after a kill: everything written, and no end.
@@ -448,10 +448,10 @@ mod tests {
             .and_then(|mut file| std::io::Write::write_all(&mut file, &[7; 999]))
             .unwrap();
 
-        let error = Writer::go_on(&path, kept.bytes + 8).unwrap_err();
+        let error = Writer::resume(&path, kept.bytes + 8).unwrap_err();
         assert!(error.to_string().contains("no batch that ends"), "{error}");
-        let mut writer = Writer::go_on(&path, kept.bytes).unwrap();
-        assert_eq!(writer.so_far(), kept);
+        let mut writer = Writer::resume(&path, kept.bytes).unwrap();
+        assert_eq!(writer.summary(), kept);
         writer.write(&batch(0, 100..200)).unwrap();
         writer.losses(&[loss(5)]).unwrap();
         let summary = writer.finish().unwrap();
@@ -466,11 +466,11 @@ mod tests {
         let losses = recording.losses().unwrap();
         assert_eq!(losses.iter().map(|loss| loss.count).sum::<u64>(), 8);
 
-        assert_eq!(Writer::go_on(&path, empty).unwrap().so_far().samples, 0);
+        assert_eq!(Writer::resume(&path, empty).unwrap().summary().samples, 0);
     }
 
     #[test]
-    fn a_disk_that_fills_up_keeps_what_was_written_and_what_waits() {
+    fn a_full_disk_keeps_written_and_gathered_samples() {
         let dir = tempfile::TempDir::new().unwrap();
         let path = dir.path().join("recording.arrow");
         let mut writer = Writer::create(&path, &Metadata::default()).unwrap();

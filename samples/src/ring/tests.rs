@@ -121,7 +121,7 @@ fn a_hole_stops_the_reader_until_it_is_filled() {
 }
 
 #[test]
-fn a_full_ring_is_drained_whole_and_counts_what_it_loses() {
+fn a_full_ring_is_drained_completely_and_counts_its_losses() {
     let (ring, clock) = (Ring::new(5, 32), AtomicU64::new(0));
     let accepted = (0..100).filter(|&n| ring.put(&clock, n, n)).count();
     assert_eq!((accepted, ring.lost.load(Ordering::Relaxed)), (32, 68));
@@ -179,7 +179,7 @@ fn a_producer_and_a_reader_agree_over_many_laps() {
 }
 
 #[test]
-fn the_serial_number_may_wrap() {
+fn the_serial_number_wraps() {
     let slots = 8;
     // 2^32 laps of 2^3 slots.
     let serials = 1u64 << 35;

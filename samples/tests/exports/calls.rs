@@ -60,7 +60,7 @@ fn trace_calls(path: &Path) -> Recording {
 
 #[test]
 #[ignore = "needs GILK_PYTHON, any python; cargo xtask test makes one"]
-fn stacks_and_flame_graph_say_where_time_went() {
+fn stacks_and_flame_graph_attribute_time_to_functions() {
     let dir = tempfile::TempDir::new().unwrap();
     let recording = trace_calls(&dir.path().join("calls.arrow"));
     let [folded, flame] = [Format::Folded, Format::Flame].map(|format| {

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 #[ignore = "needs GILK_PYTHON, any python; cargo xtask test makes one"]
-fn any_json_reader_reads_chromes_events() {
+fn a_json_reader_reads_chromes_events() {
     let dir = tempfile::TempDir::new().unwrap();
     let (path, all) = exported(dir.path(), Format::Chrome);
     let printed = python(

@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 #[ignore = "needs GILK_PYTHON and babeltrace2; cargo xtask test makes one"]
-fn what_was_stopped_is_whole() {
+fn a_stopped_export_is_a_valid_file() {
     let dir = tempfile::TempDir::new().unwrap();
     let (recording, _) = record(&dir.path().join("recording.arrow"));
     for format in [

@@ -78,7 +78,7 @@ print("duckdb", len(found), len({row[0] for row in found}), *[sum(number(row[of]
 
 #[test]
 #[ignore = "needs GILK_PYTHON, any python; cargo xtask test makes one"]
-fn the_reports_file_is_read_by_what_the_report_says_of_it() {
+fn a_reader_written_from_the_report_reads_the_plain_file() {
     let dir = tempfile::TempDir::new().unwrap();
     let (path, all) = exported(dir.path(), Format::Report);
     let printed = python(

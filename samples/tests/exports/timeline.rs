@@ -33,7 +33,7 @@ fn the_timeline_is_drawn() {
 
 #[test]
 #[ignore = "needs GILK_PYTHON, a python with Pillow; cargo xtask test makes one"]
-fn readers_of_pictures_see_lanes() {
+fn readers_of_pictures_find_lanes() {
     let dir = tempfile::TempDir::new().unwrap();
     let (recording, _) = record(&dir.path().join("recording.arrow"));
     let paths = [Format::Svg, Format::Png].map(|format| {

@@ -1,84 +1,62 @@
-//! `ilk export`: a recording for other programs.
+//! `ilk export`: exports recordings to the formats of other programs.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use clap::{Args, ValueEnum};
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use gilk_samples::export::{Format, export_into, export_to};
 use gilk_samples::recording::Recording;
 use ilk_driver::interrupt;
 
 use crate::progress::Progress;
 
-/// Write a recording for other programs, in order of time.
+/// Export a recording to the format of another program, in order of time.
 #[derive(Args)]
 pub(crate) struct Export {
     /// The recording; for a folder, any number of them.
     #[arg(required = true)]
     recordings: Vec<PathBuf>,
-    /// What to write. Left out: what the end of the file's name says.
-    #[arg(long)]
+    /// The format. Without it, the extension of the output selects one.
+    #[arg(long, value_parser = destinations())]
     to: Option<To>,
     /// The file to write; for ctf and folder, the directory.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+/// A destination of `--to`.
+#[derive(Clone, Copy)]
 enum To {
-    /// Comma-separated, a line a sample.
-    Csv,
-    /// The plain file of GILK's report.
-    Plain,
-    /// A JSON object a line.
-    Jsonl,
-    /// Parquet, for DuckDB, Polars and Spark.
-    Parquet,
-    /// A folder of Parquet files by machine and day, to which recordings are added.
+    /// A file of this format.
+    File(Format),
+    /// A folder of Parquet files.
     Folder,
-    /// Perfetto's trace (.pftrace), for ui.perfetto.dev.
-    Perfetto,
-    /// Chrome's trace events in JSON.
-    Chrome,
-    /// The Common Trace Format 1.8, for babeltrace2 and Trace Compass: a directory.
-    Ctf,
-    /// Stacks of call traces, a line a stack, for flamegraph.pl, inferno and speedscope.
-    Folded,
-    /// A flame graph of call traces, in SVG.
-    Flame,
-    /// The timeline as a picture, in SVG.
-    Svg,
-    /// The timeline as a picture, in PNG.
-    Png,
 }
 
-impl To {
-    /// `None` for a folder.
-    fn format(self) -> Option<Format> {
-        Some(match self {
-            Self::Csv => Format::Csv,
-            Self::Plain => Format::Report,
-            Self::Jsonl => Format::JsonLines,
-            Self::Parquet => Format::Parquet,
-            Self::Folder => return None,
-            Self::Perfetto => Format::Perfetto,
-            Self::Chrome => Format::Chrome,
-            Self::Ctf => Format::Ctf,
-            Self::Folded => Format::Folded,
-            Self::Flame => Format::Flame,
-            Self::Svg => Format::Svg,
-            Self::Png => Format::Png,
-        })
-    }
+/// Name of [`To::Folder`].
+const FOLDER: &str = "folder";
+
+/// Returns the parser of `--to`, which lists the formats in the help.
+fn destinations() -> impl TypedValueParser<Value = To> {
+    let formats = Format::ALL.map(|format| PossibleValue::new(format.name()).help(format.about()));
+    let folder = PossibleValue::new(FOLDER)
+        .help("A folder of Parquet files by machine and day, to which recordings are added");
+    let values: Vec<PossibleValue> = formats.into_iter().chain([folder]).collect();
+    PossibleValuesParser::new(values).try_map(|name| match name.as_str() {
+        FOLDER => Ok(To::Folder),
+        name => name.parse().map(To::File),
+    })
 }
 
 impl Export {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         interrupt::watch();
         let format = match self.to {
-            Some(to) => to.format(),
-            None => Some(self.said()?),
+            Some(To::File(format)) => Some(format),
+            Some(To::Folder) => None,
+            None => Some(self.format_of_output()?),
         };
         if format.is_some() && self.recordings.len() > 1 {
             bail!(
@@ -89,11 +67,11 @@ impl Export {
         let mut samples = 0;
         for path in &self.recordings {
             let recording = Recording::open(path)?;
-            if let Some(why) = recording.recovered() {
-                eprintln!("{}: {why}", path.display());
+            if let Some(recovered) = recording.recovered() {
+                eprintln!("{}: {recovered}", path.display());
             }
             let mut progress = Progress::new();
-            let mut told = |at: gilk_samples::export::Progress| {
+            let mut report = |at: gilk_samples::export::Progress| {
                 progress.share(at.samples as f32 / at.of.max(1) as f32, "exporting");
                 if interrupt::came() {
                     ControlFlow::Break(())
@@ -102,8 +80,8 @@ impl Export {
                 }
             };
             let exported = match format {
-                Some(format) => export_to(&recording, format, &self.output, &mut told),
-                None => export_into(&recording, &self.output, &mut told),
+                Some(format) => export_to(&recording, format, &self.output, &mut report),
+                None => export_into(&recording, &self.output, &mut report),
             }?;
             progress.clear();
             for damage in &exported.damaged {
@@ -115,13 +93,13 @@ impl Export {
         Ok(())
     }
 
-    /// The format that the file's name says.
-    fn said(&self) -> anyhow::Result<Format> {
+    /// Returns the format that the output's extension selects.
+    fn format_of_output(&self) -> anyhow::Result<Format> {
         Format::of(&self.output).with_context(|| {
-            let endings = Format::ALL.map(Format::extension).join(", ");
+            let extensions = Format::ALL.map(Format::extension).join(", ");
             format!(
-                "The name {} does not say what to write; say it with --to, or end it with one of \
-                 {endings}.",
+                "The name {} selects no format; choose one with --to, or end the name with one of \
+                 {extensions}.",
                 self.output.display()
             )
         })

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use gilk_samples::totals::{Bucket, Summary, Total, Totals};
+use gilk_samples::totals::{Total, TotalBucket, TotalValue, Totals};
 
 /// Columns of the longest bar.
 const BAR: u64 = 40;
@@ -35,10 +35,10 @@ fn put(out: &mut String, one: &Total) -> std::fmt::Result {
     let named = format!("@{} of {}", one.name, one.instrument);
     let unit = &one.unit;
     match &one.value {
-        Summary::Number(number) => writeln!(out, "{number:>12} {unit:<8} {named}"),
-        Summary::Mean(mean) => writeln!(out, "{mean:>12.1} {unit:<8} {named}"),
-        Summary::Nothing => writeln!(out, "{:>12} {:<8} {named}", "none", ""),
-        Summary::Values(values, others) => {
+        TotalValue::Number(number) => writeln!(out, "{number:>12} {unit:<8} {named}"),
+        TotalValue::Mean(mean) => writeln!(out, "{mean:>12.1} {unit:<8} {named}"),
+        TotalValue::Nothing => writeln!(out, "{:>12} {:<8} {named}", "none", ""),
+        TotalValue::Values(values, others) => {
             writeln!(out, "{:>12} {unit:<8} {named}", "")?;
             for (value, count) in values {
                 writeln!(out, "{count:>12}   {value}")?;
@@ -48,10 +48,10 @@ fn put(out: &mut String, one: &Total) -> std::fmt::Result {
             }
             Ok(())
         }
-        Summary::Buckets(buckets) => {
+        TotalValue::Buckets(buckets) => {
             writeln!(out, "{:>12} {unit:<8} {named}", "")?;
             let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0);
-            let is_empty = |bucket: &&Bucket| bucket.count == 0;
+            let is_empty = |bucket: &&TotalBucket| bucket.count == 0;
             let from = buckets.iter().take_while(is_empty).count();
             let behind = buckets.iter().rev().take_while(is_empty).count();
             let shown = buckets.len().saturating_sub(from + behind);
@@ -87,7 +87,7 @@ mod tests {
             unit: "bytes".to_owned(),
             value,
         };
-        let bucket = |from: i128, count| Bucket {
+        let bucket = |from: i128, count| TotalBucket {
             from: Some(from),
             to: Some(2 * from - 1),
             count,
@@ -101,9 +101,9 @@ mod tests {
         ];
         let totals = Totals {
             added_up: vec![
-                total("sum", Summary::Number(-7)),
-                total("lengths", Summary::Buckets(buckets.to_vec())),
-                total("seen", Summary::Values(vec![(7, 41)], 5)),
+                total("sum", TotalValue::Number(-7)),
+                total("lengths", TotalValue::Buckets(buckets.to_vec())),
+                total("seen", TotalValue::Values(vec![(7, 41)], 5)),
             ],
             failed_reads: vec![Counted {
                 placement: 0,

@@ -56,7 +56,7 @@ pub(super) fn scan(file: &File, path: &Path, head: &Head, len: u64) -> Scanned {
     }
     walk.at = walk.blocks.last().map_or(head.end, Block::end);
     let trusted = walk.blocks.len();
-    let ended = walk.go_on(footer.as_deref().unwrap_or_default());
+    let ended = walk.read_on(footer.as_deref().unwrap_or_default());
     let named = footer.as_deref().is_some_and(|footer| {
         footer
             .iter()
@@ -125,7 +125,7 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     /// Reads from `self.at`, and returns whether it reached the end-of-stream marker.
-    fn go_on(&mut self, footer: &[u64]) -> bool {
+    fn read_on(&mut self, footer: &[u64]) -> bool {
         while self.at < self.len {
             if let Some(bad) = self.rejected.iter().find(|block| block.offset == self.at) {
                 self.damage.push((

@@ -66,7 +66,7 @@ fn a_torn_file_opens_with_every_whole_batch() {
 }
 
 #[test]
-fn bytes_that_never_reached_the_disk_are_noticed() {
+fn bytes_that_never_reached_the_disk_are_detected() {
     // After a power loss the file has its length, but its last batch is zeroes.
     let dir = TempDir::new().unwrap();
     let path = torn(&dir);
@@ -80,7 +80,7 @@ fn bytes_that_never_reached_the_disk_are_noticed() {
 }
 
 #[test]
-fn a_damaged_batch_in_the_middle_costs_only_itself() {
+fn a_damaged_batch_loses_only_its_own_samples() {
     for keep_sidecar in [true, false] {
         let dir = TempDir::new().unwrap();
         let (path, mut writer) = create(&dir);
@@ -124,7 +124,7 @@ fn a_damaged_batch_in_the_middle_costs_only_itself() {
 }
 
 #[test]
-fn a_sidecar_of_another_recording_is_not_believed() {
+fn a_sidecar_of_another_recording_is_ignored() {
     let dir = TempDir::new().unwrap();
     let path = torn(&dir);
     let other = dir.path().join("other.arrow");

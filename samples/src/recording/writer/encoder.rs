@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_turns_compression_off_and_calm_turns_it_on() {
+    fn high_load_disables_compression_and_low_load_enables_it() {
         let mut load = Load {
             rate: 1e6,
             ..Load::default()

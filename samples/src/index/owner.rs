@@ -2,24 +2,23 @@
 
 use std::collections::BTreeSet;
 
-use super::levels::Levels;
-use super::threads::{Thread, Threads};
+use super::threads::Thread;
 use super::{Index, Part};
 use crate::metadata::{InstrumentInfo, Metadata};
 use crate::record::ALL_CPUS;
 
 /// Owner of a lane's samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Whose {
+pub enum Owner {
     /// All samples of the instrument.
     #[default]
     All,
     /// All samples of all instruments that sample one level; the lane's instrument is the first of
     /// them.
     Level,
-    /// A CPU.
+    /// The samples of this CPU.
     Cpu(u16),
-    /// A thread, and its place in the index by threads.
+    /// The samples of this thread, and its place in the index by threads.
     Thread(Thread, u16),
 }
 
@@ -32,18 +31,15 @@ pub enum By {
     Thread,
 }
 
-impl Whose {
+impl Owner {
     /// Returns the owner's samples in an index.
     #[must_use]
     pub fn part(self, index: &Index) -> Part<'_> {
         match self {
             Self::All => index.part(None),
-            Self::Level => index.levels().map_or(index, Levels::index).part(None),
+            Self::Level => index.by_level().unwrap_or(index).part(None),
             Self::Cpu(cpu) => index.part(Some(cpu)),
-            Self::Thread(_, place) => index
-                .threads()
-                .map_or(index, Threads::index)
-                .part(Some(place)),
+            Self::Thread(_, place) => index.by_thread().unwrap_or(index).part(Some(place)),
         }
     }
 
@@ -72,12 +68,12 @@ impl Index {
     /// Returns one lane per instrument, as its position in `ids`. Instruments of one level share a
     /// lane, at the position of the first.
     #[must_use]
-    pub fn lanes_whole(&self, ids: &[u64]) -> Vec<(usize, Whose)> {
+    pub fn lanes_whole(&self, ids: &[u64]) -> Vec<(usize, Owner)> {
         let lanes = ids.iter().enumerate();
         let lanes = lanes.filter_map(|(lane, id)| {
             match self.levels().and_then(|levels| levels.head(*id)) {
-                Some(head) => (head == *id).then_some((lane, Whose::Level)),
-                None => Some((lane, Whose::All)),
+                Some(head) => (head == *id).then_some((lane, Owner::Level)),
+                None => Some((lane, Owner::All)),
             }
         });
         lanes.collect()
@@ -88,17 +84,17 @@ impl Index {
     /// others; where no thread is known, [`By::Thread`] returns [whole](Self::lanes_whole) lanes
     /// only.
     #[must_use]
-    pub fn lanes_by(&self, by: By, ids: &[u64]) -> Vec<(usize, Whose)> {
-        match (by, self.threads()) {
+    pub fn lanes_by(&self, by: By, ids: &[u64]) -> Vec<(usize, Owner)> {
+        match (by, self.threads().zip(self.by_thread())) {
             (By::Cpu, _) => {
-                let cpus = own(self, ids);
+                let cpus = owners(self, ids);
                 let all: BTreeSet<u16> = cpus.iter().flatten().copied().collect();
-                apart(&cpus, all.into_iter().map(|cpu| (cpu, Whose::Cpu(cpu))))
+                split(&cpus, all.into_iter().map(|cpu| (cpu, Owner::Cpu(cpu))))
             }
-            (By::Thread, Some(threads)) => {
+            (By::Thread, Some((threads, index))) => {
                 let places = threads.places().into_iter();
-                let places = places.map(|(thread, place)| (place, Whose::Thread(thread, place)));
-                apart(&own(threads.index(), ids), places)
+                let places = places.map(|(thread, place)| (place, Owner::Thread(thread, place)));
+                split(&owners(index, ids), places)
             }
             (By::Thread, None) => self.lanes_whole(ids),
         }
@@ -107,7 +103,7 @@ impl Index {
 
 /// Returns the CPUs, or the places of threads, of each instrument. Samples over all CPUs are not
 /// split.
-fn own(index: &Index, ids: &[u64]) -> Vec<BTreeSet<u16>> {
+fn owners(index: &Index, ids: &[u64]) -> Vec<BTreeSet<u16>> {
     let cpus = |id: &u64| {
         let mut cpus = index.cpus(*id);
         cpus.remove(&ALL_CPUS);
@@ -116,14 +112,18 @@ fn own(index: &Index, ids: &[u64]) -> Vec<BTreeSet<u16>> {
     ids.iter().map(cpus).collect()
 }
 
-fn apart(own: &[BTreeSet<u16>], order: impl Iterator<Item = (u16, Whose)>) -> Vec<(usize, Whose)> {
-    let lanes = || own.iter().enumerate();
-    let mut found = Vec::new();
-    for (place, whose) in order {
-        let here = lanes().filter(|(_, own)| own.contains(&place));
-        found.extend(here.map(|(lane, _)| (lane, whose)));
+/// Returns the lanes of each owner in `order`, then those of instruments without an owner.
+fn split(
+    owners: &[BTreeSet<u16>],
+    order: impl Iterator<Item = (u16, Owner)>,
+) -> Vec<(usize, Owner)> {
+    let lanes = || owners.iter().enumerate();
+    let mut split = Vec::new();
+    for (place, owner) in order {
+        let owned = lanes().filter(|(_, owners)| owners.contains(&place));
+        split.extend(owned.map(|(lane, _)| (lane, owner)));
     }
-    let nobodys = lanes().filter(|(_, own)| own.is_empty());
-    found.extend(nobodys.map(|(lane, _)| (lane, Whose::All)));
-    found
+    let unowned = lanes().filter(|(_, owners)| owners.is_empty());
+    split.extend(unowned.map(|(lane, _)| (lane, Owner::All)));
+    split
 }
