@@ -11,7 +11,7 @@ use crate::widgets;
 
 /// Looks for a sample within `reach` seconds of `at`, and says what is there, a line each.
 pub(crate) fn words(
-    (whose, index): (Owner, Part<'_>),
+    (owner, index): (Owner, Part<'_>),
     info: &InstrumentInfo,
     metadata: &Metadata,
     at: f64,
@@ -25,7 +25,7 @@ pub(crate) fn words(
     if info.meaning == Meaning::Count {
         return count(index, info, clock, at);
     }
-    if whose == Owner::Level {
+    if owner == Owner::Level {
         return level(index, info, clock, at);
     }
     let total = index.total(info.id, from, to);
@@ -43,7 +43,7 @@ pub(crate) fn words(
             .into_iter()
             .find(|point| point.tsc.saturating_sub(point.value) <= tsc);
         if let Some(slice) = slice {
-            return Some(one(info, metadata, slice, whose));
+            return Some(one(info, metadata, slice, owner));
         }
     }
     if total.count == 0 {
@@ -69,7 +69,7 @@ pub(crate) fn words(
         .samples_in(info.id, from, to, 64)
         .into_iter()
         .min_by_key(|point| point.tsc.abs_diff(middle))?;
-    let mut lines = one(info, metadata, nearest, whose);
+    let mut lines = one(info, metadata, nearest, owner);
     if total.count > 1 {
         lines.push(format!("and {} more within a few pixels", total.count - 1));
     }
@@ -84,7 +84,7 @@ fn one(info: &InstrumentInfo, metadata: &Metadata, point: Point, owner: Owner) -
         _ => lines.push(value(info, clock, point.value)),
     }
     // A thread's samples have its place where others have the CPU.
-    if point.cpu != ALL_CPUS && !matches!(whose, Owner::Thread(..)) {
+    if point.cpu != ALL_CPUS && !matches!(owner, Owner::Thread(..)) {
         lines.push(metadata.cpu_name(point.cpu));
     }
     lines

@@ -133,7 +133,7 @@ impl Record {
     /// The same of a CPU or a thread.
     #[must_use]
     pub(crate) fn hits_of(&self, info: &InstrumentInfo, owner: Owner) -> u64 {
-        let Some(lane) = whose.part(&self.index.look()).lane(info.id) else {
+        let Some(lane) = owner.part(&self.index.look()).lane(info.id) else {
             return 0;
         };
         if info.meaning == Meaning::Count {

@@ -91,7 +91,7 @@ pub(super) fn lane(
         scale: *scale,
         info,
         index: of.owner.part(&index),
-        whose: of.owner,
+        owner: of.owner,
         clock: record.metadata.clock,
         until: record.now.unwrap_or(record.duration),
         color: tokens.lane(of.index),
@@ -162,8 +162,8 @@ pub(super) fn name(
     let label = of.owner.label(info);
     let label = label.get(named..).unwrap_or(&label);
     let place = label.strip_prefix(&info.instrument).unwrap_or(label).trim();
-    let whose = machine.map_or_else(String::new, |machine| format!("{} · ", machine.name));
-    let place = format!("{whose}{}{place}", of.before(record));
+    let owner = machine.map_or_else(String::new, |machine| format!("{} · ", machine.name));
+    let place = format!("{owner}{}{place}", of.before(record));
     let place = widgets::truncated(
         painter,
         place,

@@ -69,9 +69,9 @@ pub(crate) fn rows(record: &Record, stack: Stack) -> Vec<Row<'_>> {
     let ids: Vec<u64> = record.lanes().iter().map(|info| info.id).collect();
     let shown: HashSet<usize> = record.metadata.lanes().into_iter().collect();
     let rows = |lanes: Vec<(usize, Owner)>| {
-        let row = |(index, whose)| {
+        let row = |(index, owner)| {
             let info = record.lanes().get(index)?;
-            { shown.contains(&index) }.then_some(Row { index, info, whose })
+            { shown.contains(&index) }.then_some(Row { index, info, owner })
         };
         lanes.into_iter().filter_map(row).collect::<Vec<_>>()
     };

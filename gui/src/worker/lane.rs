@@ -110,10 +110,10 @@ mod tests {
         let lanes = index.lanes_by(By::Thread, &ids);
         let told: Vec<(usize, String, u64)> = lanes
             .into_iter()
-            .map(|(lane, whose)| {
-                assert_ne!(whose, Owner::All);
-                let count = whose.part(&index).lane(ids[lane]).unwrap().total.count;
-                (lane, whose.name(described, &index).unwrap(), count)
+            .map(|(lane, owner)| {
+                assert_ne!(owner, Owner::All);
+                let count = owner.part(&index).lane(ids[lane]).unwrap().total.count;
+                (lane, owner.name(described, &index).unwrap(), count)
             })
             .collect();
         assert_eq!(
