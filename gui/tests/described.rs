@@ -90,7 +90,9 @@ fn what_samples_nothing_has_no_empty_lane() {
     let instruments = metadata.instruments.len();
     let live = || {
         let record = Record::live("recordings/a.arrow".into(), metadata.clone(), 9.0);
-        record.index.replace(Index::new().by_thread_and_level(&metadata));
+        record
+            .index
+            .replace(Index::new().by_thread_and_level(&metadata));
         record
     };
     let shown = lanes(live());

@@ -217,7 +217,9 @@ fn level() -> Record {
         ..Metadata::default()
     };
     let mut record = Record::live("recordings/level.arrow".into(), metadata, 10.0);
-    record.index.replace(Index::new().by_thread_and_level(&record.metadata));
+    record
+        .index
+        .replace(Index::new().by_thread_and_level(&record.metadata));
     // Up to 3 and down again, slowly at first, and then some hundred times in a second.
     let slow = [1, 2, 3, 2, 1, 2, 1, 0].into_iter().enumerate();
     let slow = slow.map(|(place, level)| (1.0 + 0.5 * place as f64, level));
@@ -284,7 +286,9 @@ fn told() -> Record {
     metadata.instruments.push(teller.clone());
     let clock = metadata.clock;
     let mut record = Record::live("recordings/forks.arrow".into(), metadata, 10.0);
-    record.index.replace(Index::new().by_thread_and_level(&record.metadata));
+    record
+        .index
+        .replace(Index::new().by_thread_and_level(&record.metadata));
     for cpu in [0, 1, ALL_CPUS] {
         let switch = |second: u64| Sample {
             id: teller.id,

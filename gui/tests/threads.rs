@@ -30,7 +30,9 @@ fn told(unit: &str) -> Record {
     teller.label = "running-thread pre finish_task_switch block 0".into();
     metadata.instruments = vec![event.clone(), teller];
     let mut record = Record::live("told.arrow".into(), metadata, 1.0);
-    record.index.replace(Index::new().by_thread_and_level(&record.metadata));
+    record
+        .index
+        .replace(Index::new().by_thread_and_level(&record.metadata));
     for (cpu, first, second) in [(0, Some(40), 41), (1, None, 40)] {
         let told = |thread: u64, tsc| Sample {
             id: TELLER,

@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use crate::Meaning;
 use crate::id::InstrumentId;
-use crate::index::{By, Column, Index, Part, Owner};
+use crate::index::{By, Column, Index, Owner, Part};
 use crate::metadata::{Clock, InstrumentInfo, Metadata};
 use crate::recording::{Loss, Mark, RowKind};
 

@@ -248,7 +248,8 @@ fn sink<'a>(
     let metadata = recording.metadata();
     let file = || Ok::<_, io::Error>(BufWriter::with_capacity(1 << 16, File::create(path)?));
     let lines = |style| Ok::<_, io::Error>(Box::new(Lines::new(file()?, style, metadata)));
-    let stacks = |style| Ok::<_, io::Error>(Box::new(stacks::Stacks::new(file()?, style, metadata)));
+    let stacks =
+        |style| Ok::<_, io::Error>(Box::new(stacks::Stacks::new(file()?, style, metadata)));
     Ok(match format {
         Format::Csv => lines(LineFormat::Csv)?,
         Format::Report => lines(LineFormat::Report)?,

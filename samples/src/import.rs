@@ -144,7 +144,10 @@ impl Times {
             let nanoseconds = event.nanoseconds.map(u64::from);
             return match nanoseconds {
                 None => Some(event.whole),
-                Some(fraction) => event.whole.checked_mul(1_000_000_000)?.checked_add(fraction),
+                Some(fraction) => event
+                    .whole
+                    .checked_mul(1_000_000_000)?
+                    .checked_add(fraction),
             };
         }
         let fraction = i128::from(event.nanoseconds.unwrap_or_default());

@@ -7,7 +7,6 @@
 //! within a function this is the average number inside (KernInst), and by Little's law the rate of
 //! calls times their average duration.
 
-
 use serde::Serialize;
 
 use crate::index::Part;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use egui::{Color32, Mesh, Rect, Shape, pos2};
-use gilk_samples::index::{Column, Part, Tiles, Owner};
+use gilk_samples::index::{Column, Owner, Part, Tiles};
 
 use super::Range;
 

@@ -1,7 +1,7 @@
 //! What is under the pointer: a sample, or what shares a pixel.
 
 use gilk_samples::Meaning;
-use gilk_samples::index::{Part, Point, Owner};
+use gilk_samples::index::{Owner, Part, Point};
 use gilk_samples::metadata::{Clock, InstrumentInfo, Metadata};
 use gilk_samples::record::ALL_CPUS;
 

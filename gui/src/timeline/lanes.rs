@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use egui::{Color32, CornerRadius, Painter, Pos2, Rect, Shape, Stroke, pos2, vec2};
 use gilk_samples::Meaning;
-use gilk_samples::index::{Column, Part, Point, Owner};
+use gilk_samples::index::{Column, Owner, Part, Point};
 use gilk_samples::metadata::{Clock, InstrumentInfo};
 
 use super::heat::Heats;

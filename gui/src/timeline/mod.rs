@@ -14,7 +14,7 @@ pub mod view;
 
 use std::path::PathBuf;
 
-use gilk_samples::index::{Index, Shared, Owner};
+use gilk_samples::index::{Index, Owner, Shared};
 use gilk_samples::metadata::{InstrumentInfo, Metadata};
 use gilk_samples::{Batch, Meaning};
 use ilk_driver::client::AggregateSummary;

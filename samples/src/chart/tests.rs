@@ -392,7 +392,9 @@ fn lanes_are_split_by_cpu_and_by_thread() {
     // CPU 0 runs thread 40, then 41; CPU 1 reports thread 40 in the middle.
     for (cpu, first, second) in [(0, Some(40), 41), (1, None, 40)] {
         let samples = first.map(|thread| reported(thread, 0)).into_iter();
-        let samples = samples.chain((0..500).map(hit)).chain([reported(second, 500)]);
+        let samples = samples
+            .chain((0..500).map(hit))
+            .chain([reported(second, 500)]);
         let samples = samples.chain((500..1000).map(hit)).collect();
         index.append(&Batch { cpu, samples });
     }

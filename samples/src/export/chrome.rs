@@ -7,10 +7,10 @@ use std::io::{self, Write};
 
 use serde_json::json;
 
-use super::sink::Sink;
 use super::items::{Item, loss_name, mark_name};
 use super::number::{decimal, fraction, json as number};
-use super::tracks::{TrackPlace, Shape, Tracks};
+use super::sink::Sink;
+use super::tracks::{Shape, TrackPlace, Tracks};
 use crate::Sample;
 use crate::metadata::{Clock, Metadata};
 

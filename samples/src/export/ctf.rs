@@ -10,8 +10,8 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use super::sink::Sink;
 use super::items::{Item, loss_name, mark_name};
+use super::sink::Sink;
 use super::tracks::{self, Name};
 use crate::Meaning;
 use crate::metadata::Metadata;

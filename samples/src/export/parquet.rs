@@ -18,8 +18,8 @@ use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
 use parquet::schema::parser::parse_message_type;
 use parquet::schema::types::ColumnPath;
 
-use super::sink::Sink;
 use super::items::{Item, loss_name, mark_name};
+use super::sink::Sink;
 use super::tracks::{self, Name};
 use crate::clocks::Alignment;
 use crate::record::ALL_CPUS;

@@ -7,10 +7,10 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use super::sink::Sink;
 use super::items::{Item, loss_name, mark_name};
 use super::protobuf::{bytes, message, number};
-use super::tracks::{EXACT, TrackPlace, Shape, Tracks};
+use super::sink::Sink;
+use super::tracks::{EXACT, Shape, TrackPlace, Tracks};
 use crate::Sample;
 use crate::metadata::{Clock, Metadata};
 

@@ -181,5 +181,8 @@ fn every_format_is_parsed_from_its_name() {
         assert_eq!(format.to_string().parse::<Format>().unwrap(), format);
     }
     let error = "xls".parse::<Format>().unwrap_err().to_string();
-    assert!(error.contains("\"xls\"") && error.contains("parquet"), "{error}");
+    assert!(
+        error.contains("\"xls\"") && error.contains("parquet"),
+        "{error}"
+    );
 }

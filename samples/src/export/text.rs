@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Write};
 
-use super::sink::Sink;
 use super::items::Item;
 use super::number::{decimal, fraction, json};
+use super::sink::Sink;
 use super::tracks::plain_id;
 use crate::Sample;
 use crate::metadata::Metadata;

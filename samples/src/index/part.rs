@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use super::column::{Column, Lane, Point};
 use super::edges::Edges;
 use super::run::Run;
-use super::column::{Column, Lane, Point};
 use super::{Index, NEAR};
 
 /// The samples of one CPU in an index, or all of them.

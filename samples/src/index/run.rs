@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::edges::Edges;
 use super::column::{Column, Point};
+use super::edges::Edges;
 
 /// Samples under a node of the lowest level.
 const LEAF: usize = 32;
@@ -416,7 +416,12 @@ impl Run {
 
 /// Adds each of `items` to its column, which is `column` or a later one, and returns the last
 /// column.
-fn scan_slice(mut items: &[RunSample], edges: &Edges, mut column: usize, out: &mut [Column]) -> usize {
+fn scan_slice(
+    mut items: &[RunSample],
+    edges: &Edges,
+    mut column: usize,
+    out: &mut [Column],
+) -> usize {
     while let Some(first) = items.first() {
         column = edges.column_from(column, first.tsc);
         let end = edges.end(column);

@@ -55,7 +55,10 @@ pub struct Threads {
 impl Threads {
     /// Returns no threads yet; `None` if no instrument of a recording reports threads.
     pub(super) fn of(metadata: &Metadata) -> Option<Self> {
-        let reporters = metadata.instruments.iter().filter(|info| reports_threads(info));
+        let reporters = metadata
+            .instruments
+            .iter()
+            .filter(|info| reports_threads(info));
         let reporters: BTreeSet<u64> = reporters.map(|info| info.id).collect();
         (!reporters.is_empty()).then(|| Self {
             reporters,
@@ -131,8 +134,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::index::Index;
     use crate::Sample;
+    use crate::index::Index;
     use crate::metadata::Delivers;
 
     const TELLER: u64 = 7;
@@ -265,7 +268,12 @@ mod tests {
     fn without_reports_there_are_no_threads() {
         let mut metadata = metadata();
         metadata.instruments.remove(0);
-        assert!(Index::new().by_thread_and_level(&metadata).threads().is_none());
+        assert!(
+            Index::new()
+                .by_thread_and_level(&metadata)
+                .threads()
+                .is_none()
+        );
     }
 
     #[test]
@@ -281,7 +289,10 @@ mod tests {
         let threads = index.threads().unwrap();
         let places = threads.places();
         let count = |thread: Thread| {
-            let part = index.by_thread().unwrap().part(places.get(&thread).copied());
+            let part = index
+                .by_thread()
+                .unwrap()
+                .part(places.get(&thread).copied());
             part.lane(TELLER).map_or(0, |lane| lane.total.count)
         };
         assert_eq!(count(Thread::Known(0, 3)), 2);

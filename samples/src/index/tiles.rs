@@ -8,9 +8,9 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::edges::Edges;
 use super::Part;
 use super::column::Column;
+use super::edges::Edges;
 
 /// Columns per tile.
 const COLUMNS: usize = 1 << TILE;

@@ -6,7 +6,7 @@ use super::*;
 use crate::clocks::Reading;
 use crate::metadata::{Clock, Delivers, InstrumentInfo, Placed};
 use crate::recording::LossCause;
-use crate::totals::{Counted, TotalBucket, TotalValue as Value, Total, Totals};
+use crate::totals::{Counted, Total, TotalBucket, TotalValue as Value, Totals};
 use crate::{HookType, InstrumentId, Meaning, Sample};
 
 const SECOND: u64 = 1_000_000_000;

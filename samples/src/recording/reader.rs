@@ -163,7 +163,8 @@ impl Recording {
         groups: usize,
         group: impl Fn(u64) -> Option<u64>,
     ) -> Result<HashMap<u64, (u64, u64)>> {
-        let mut blocks: Vec<&Block> = self.sample_blocks()
+        let mut blocks: Vec<&Block> = self
+            .sample_blocks()
             .filter(|block| block.first < t0)
             .collect();
         blocks.sort_unstable_by_key(|block| (Reverse(block.last), Reverse(block.cpu)));

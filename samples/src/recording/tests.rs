@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
 use crate::record::ALL_CPUS;
-use crate::totals::{Counted, TotalBucket, TotalValue, Total, Totals};
+use crate::totals::{Counted, Total, TotalBucket, TotalValue, Totals};
 use crate::{Batch, Error, HookType, InstrumentId, Meaning, Sample};
 
 fn metadata() -> Metadata {

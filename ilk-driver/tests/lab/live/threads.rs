@@ -44,7 +44,10 @@ fn every_fork_and_every_exit_is_of_the_thread_that_it_says() {
     let mut had = [BTreeSet::new(), BTreeSet::new()];
     let mut samples = [0; 2];
     for (thread, place) in threads.places() {
-        let part = index.by_thread().expect("running-thread reports them").part(Some(place));
+        let part = index
+            .by_thread()
+            .expect("running-thread reports them")
+            .part(Some(place));
         for (at, had) in had.iter_mut().enumerate() {
             let id = outcome.id(at + 1).pack();
             for point in part.samples_in(id, 0, u64::MAX, usize::MAX) {
