@@ -31,6 +31,7 @@
 mod hash;
 mod meaning;
 mod patch;
+mod reason;
 mod schedule;
 mod symbolic;
 mod target;
@@ -61,6 +62,7 @@ use crate::plan::{Patch, PatchFault, Plan, PlannedInstrument};
 use crate::{Addr, Image};
 
 pub use meaning::retirement::Retirement;
+pub use reason::Reason;
 pub use violation::Violation;
 
 /// A plan that passed; the only kind that can be sent to a target.
@@ -150,7 +152,10 @@ fn read<'a>(image: &'a Image, plan: &Plan, violations: &mut Vec<Violation>) -> O
                 routines.push((routine, live));
             }
             Err((at, why)) => violations.push(Violation::Plan {
-                why: format!("at {at}: {why}"),
+                why: Reason::Routine {
+                    at,
+                    why: why.into(),
+                },
             }),
         }
     }
@@ -216,8 +221,8 @@ impl Reader<'_> {
                     let known = facts.get_mut(patch.site.0 as usize);
                     known.and_then(|known| match known {
                         Some(known) if *known != found => {
-                            let why = "it goes other ways than another version of its site does";
-                            Some((patch.address, why.into()))
+                            let why = Reason::OtherEdges;
+                            Some((patch.address, why))
                         }
                         _ => {
                             *known = Some(found);
@@ -230,8 +235,9 @@ impl Reader<'_> {
             for (timer, entry) in entries {
                 let known = self.timers.entry(timer).or_insert_with(|| entry.clone());
                 if *known != entry {
-                    let why =
-                        format!("it looks for timer {timer:?} elsewhere than other patches do");
+                    let why = Reason::OtherEntry {
+                        key: format!("{timer:?}"),
+                    };
                     wrong = wrong.or(Some((patch.address, why)));
                 }
             }
@@ -251,10 +257,10 @@ impl Reader<'_> {
         patch: &Patch,
         tools: &mut Tools,
         (entries, faults): (&mut Vec<(Key, String)>, &mut Vec<PatchFault>),
-    ) -> Result<Facts, (Addr, String)> {
-        let whole = |why: &str| (patch.address, why.to_owned());
+    ) -> Result<Facts, (Addr, Reason)> {
+        let whole = |why: Reason| (patch.address, why);
         let site = self.plan.sites.get(patch.site.0 as usize);
-        let site = site.ok_or_else(|| whole("there is no such site"))?;
+        let site = site.ok_or_else(|| whole(Reason::NoSite))?;
         let lists = hooks::expected(self.plan, self.by_id, patch);
         let lists = lists.map_err(|why| (patch.address, why))?;
         let own = std::mem::replace(tools, Tools::new());
@@ -270,9 +276,7 @@ impl Reader<'_> {
         let walked = walk.run();
         for (timer, entry) in std::mem::take(&mut walk.machine.entries) {
             let words = walk.machine.values.of_task_alone(entry);
-            let words = words.ok_or_else(|| {
-                whole("the place of its timer does not depend on the running task, or the stack pointer, alone")
-            });
+            let words = words.ok_or_else(|| whole(Reason::EntryByOther));
             entries.push((timer, walked.clone().and(words)?));
         }
         let facts = std::mem::take(&mut walk.facts);
@@ -292,8 +296,7 @@ impl Reader<'_> {
                     self.violations.push(Violation::Site {
                         site: number,
                         at: edge.to,
-                        why: "its patch leaves for the middle of what another site displaces"
-                            .into(),
+                        why: Reason::LeavesIntoSite,
                     });
                 }
             }
@@ -322,24 +325,21 @@ impl Reader<'_> {
         &self,
         one: &PlannedInstrument,
         changed: &mut Changed,
-    ) -> Result<Vec<Event>, (Addr, String)> {
+    ) -> Result<Vec<Event>, (Addr, Reason)> {
         let function = usize::try_from(one.id.major).unwrap_or(usize::MAX);
         let function = self.plan.functions.get(function);
         let start = function.map_or(Addr(0), |function| function.outline.span.start);
-        let (routine, _) = self.originals.around(start.0).ok_or((
-            start,
-            String::from("its function is none of the image that decodes"),
-        ))?;
+        let (routine, _) = self
+            .originals
+            .around(start.0)
+            .ok_or((start, Reason::InstrumentFunction))?;
         let events = hooks::event(self.plan, routine, one, changed)?;
         let unread = events.iter().find_map(|event| match event {
             Event::On(edge) if self.originals.around(edge.to.0).is_none() => Some(*edge),
             _ => None,
         });
         match unread {
-            Some(edge) => Err((
-                edge.from,
-                format!("nothing of it stands on the way to {}", edge.to),
-            )),
+            Some(edge) => Err((edge.from, Reason::NothingOnEdge { to: edge.to })),
             None => Ok(events),
         }
     }

@@ -1,6 +1,7 @@
 //! What the plan says of the target, and where its patches are.
 
 use super::patch::native;
+use super::reason::Reason;
 use super::text::site;
 use super::violation::Violation;
 use crate::layout::RuntimeLayout;
@@ -10,33 +11,34 @@ use crate::{Addr, Image, Span};
 
 /// Checks the layout against itself and the image.
 pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>) {
-    let mut wrong = |why: String| violations.push(Violation::Plan { why });
+    let mut wrong = |why: Reason| violations.push(Violation::Plan { why });
     if plan.release != image.release() {
-        wrong(format!(
-            "it was made for kernel {:?}, and the image is of {:?}",
-            plan.release,
-            image.release()
-        ));
+        wrong(Reason::ForeignRelease {
+            plan: format!("{:?}", plan.release),
+            image: format!("{:?}", image.release()),
+        });
     }
     if !(plan.duration.is_finite() && plan.duration > 0.0) {
-        wrong(format!("its duration is {} s", plan.duration));
+        wrong(Reason::Duration {
+            seconds: plan.duration,
+        });
     }
     let layout = &plan.layout;
     // A head's lower half must have room for the slot, two bits of zeroes, and CPUs.
     if !(2..=24).contains(&layout.slots_log2) || layout.stride_log2 != layout.slots_log2 + 5 {
-        wrong(format!(
-            "rings of 2^{} slots do not stand 2^{} bytes apart",
-            layout.slots_log2, layout.stride_log2
-        ));
+        wrong(Reason::RingSize {
+            slots_log2: layout.slots_log2.into(),
+            stride_log2: layout.stride_log2.into(),
+        });
     }
     if !(1..=31).contains(&layout.timers_log2) {
-        wrong(format!("it has a table of 2^{} timers", layout.timers_log2));
+        wrong(Reason::TableSize {
+            timers_log2: layout.timers_log2.into(),
+        });
     }
     if layout.arena.is_empty() || layout.arena.overlaps(image.text()) {
-        wrong(format!(
-            "its arena, {} to {}, is not apart from the kernel's text",
-            layout.arena.start, layout.arena.end
-        ));
+        let Span { start, end } = layout.arena;
+        wrong(Reason::ArenaInText { start, end });
     }
     per_cpu(layout, &mut wrong);
     patches(plan, violations);
@@ -45,7 +47,7 @@ pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
 }
 
 /// No per-CPU word may be two things.
-fn per_cpu(layout: &RuntimeLayout, wrong: &mut impl FnMut(String)) {
+fn per_cpu(layout: &RuntimeLayout, wrong: &mut impl FnMut(Reason)) {
     let words = [
         layout.head,
         layout.limit,
@@ -68,9 +70,7 @@ fn per_cpu(layout: &RuntimeLayout, wrong: &mut impl FnMut(String)) {
         if let [(first, len), (second, _)] = *pair
             && second.wrapping_sub(first) < len
         {
-            wrong(format!(
-                "the per-CPU words at gs:{first:#x} and gs:{second:#x} overlap"
-            ));
+            wrong(Reason::OverlappingWords { first, second });
         }
     }
 }
@@ -84,15 +84,14 @@ fn writes(plan: &Plan, violations: &mut Vec<Violation>) {
             violations.push(Violation::Site {
                 site: number,
                 at: site.displaced.start,
-                why: "another site displaces some of the same bytes, or they are not in order"
-                    .into(),
+                why: Reason::SitesOverlap,
             });
         }
         furthest = furthest.max(site.displaced.end);
     }
     if !plan.bounces.is_sorted_by(|a, b| a.at < b.at) {
         violations.push(Violation::Plan {
-            why: "its bounces are not in order".into(),
+            why: Reason::BounceOrder,
         });
     }
     let sites = plan.sites.iter().map(site::written);
@@ -108,10 +107,10 @@ fn writes(plan: &Plan, violations: &mut Vec<Violation>) {
     let mut furthest = Span::default();
     for &span in &spans {
         if span.start < furthest.end {
-            let why = format!(
-                "what it writes at {} and {} overlaps",
-                furthest.start, span.start
-            );
+            let why = Reason::WritesOverlap {
+                first: furthest.start,
+                second: span.start,
+            };
             violations.push(Violation::Plan { why });
         }
         if furthest.end < span.end {
@@ -131,12 +130,12 @@ fn patches(plan: &Plan, violations: &mut Vec<Violation>) {
             || span.end > arena.end
             || span.end < span.start
         {
-            let why = format!(
-                "its {} bytes are not inside the arena, {} to {}",
-                span.len(),
-                arena.start,
-                arena.end
-            );
+            let Span { start, end } = arena;
+            let why = Reason::OutsideArena {
+                bytes: span.len(),
+                start,
+                end,
+            };
             violations.push(Violation::Patch {
                 patch: number,
                 at: patch.address,
@@ -150,7 +149,10 @@ fn patches(plan: &Plan, violations: &mut Vec<Violation>) {
         if let [(first, one), (second, other)] = *pair
             && first.overlaps(second)
         {
-            let why = format!("it overlaps patch {one} at {}", first.start);
+            let why = Reason::PatchesOverlap {
+                patch: one,
+                at: first.start,
+            };
             violations.push(Violation::Patch {
                 patch: other,
                 at: second.start,

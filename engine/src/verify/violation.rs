@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::reason::Reason;
 use crate::{Addr, InstrumentId};
 
 /// What is wrong with a plan: which part of it, where, and why in a sentence.
@@ -12,7 +13,7 @@ pub enum Violation {
     #[error("The plan is wrong: {why}.")]
     Plan {
         /// The reason.
-        why: String,
+        why: Reason,
     },
     /// A batch as a whole.
     #[error("Batch {batch}, at {time} s, is wrong: {why}.")]
@@ -22,7 +23,7 @@ pub enum Violation {
         /// When it would be written, in seconds from the start.
         time: f64,
         /// The reason.
-        why: String,
+        why: Reason,
     },
     /// One write of text.
     #[error("Poke {poke} of batch {batch}, at {at}, is wrong: {why}.")]
@@ -34,7 +35,7 @@ pub enum Violation {
         /// Where it would write.
         at: Addr,
         /// The reason.
-        why: String,
+        why: Reason,
     },
     /// The bytes that a site's splice overwrites, or the instructions it displaces or copies.
     #[error("Site {site} may not be spliced, at {at}: {why}.")]
@@ -44,7 +45,7 @@ pub enum Violation {
         /// The instruction or byte of the kernel's text.
         at: Addr,
         /// The reason.
-        why: String,
+        why: Reason,
     },
     /// The bytes of a bounce.
     #[error("Bounce {bounce} may not be at {at}: {why}.")]
@@ -54,7 +55,7 @@ pub enum Violation {
         /// Its first byte.
         at: Addr,
         /// The reason.
-        why: String,
+        why: Reason,
     },
     /// What is counted while batches' splices are in place.
     #[error("In batch {batch} or after it, hits at {at} are not what they should be: {why}.")]
@@ -64,7 +65,7 @@ pub enum Violation {
         /// Where control comes to.
         at: Addr,
         /// The reason.
-        why: String,
+        why: Reason,
     },
     /// The code of a patch.
     #[error("Patch {patch} is wrong at {at}: {why}.")]
@@ -74,7 +75,7 @@ pub enum Violation {
         /// The instruction in the patch.
         at: Addr,
         /// The reason.
-        why: String,
+        why: Reason,
     },
     /// An instrument, or where it stands.
     #[error("Instrument {id} is wrong at {at}: {why}.")]
@@ -84,6 +85,23 @@ pub enum Violation {
         /// Its hook.
         at: Addr,
         /// The reason.
-        why: String,
+        why: Reason,
     },
+}
+
+impl Violation {
+    /// The rule that is broken.
+    #[must_use]
+    pub fn reason(&self) -> &Reason {
+        match self {
+            Self::Plan { why }
+            | Self::Batch { why, .. }
+            | Self::Poke { why, .. }
+            | Self::Site { why, .. }
+            | Self::Bounce { why, .. }
+            | Self::Hits { why, .. }
+            | Self::Patch { why, .. }
+            | Self::Instrument { why, .. } => why,
+        }
+    }
 }

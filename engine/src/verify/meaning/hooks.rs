@@ -1,5 +1,6 @@
 //! Which instruments the plan has, and what each is hit by, decoded from its function's bytes.
 
+use crate::verify::reason::Reason;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -52,7 +53,7 @@ pub(crate) fn by_id<'a>(plan: &'a Plan, violations: &mut Vec<Violation>) -> ById
     known.reserve(plan.instruments.len());
     let mut counters = BTreeSet::new();
     for one in &plan.instruments {
-        let mut wrong = |why: String| {
+        let mut wrong = |why: Reason| {
             violations.push(Violation::Instrument {
                 id: one.id,
                 at: place(plan, one),
@@ -60,24 +61,24 @@ pub(crate) fn by_id<'a>(plan: &'a Plan, violations: &mut Vec<Violation>) -> ById
             });
         };
         if InstrumentId::unpack(one.id.pack()) != Some(one.id) {
-            wrong("its identifier does not fit its bits".into());
+            wrong(Reason::IdentifierBits);
         }
         if known.insert(one.id, one).is_some() {
-            wrong("another instrument has the same identifier".into());
+            wrong(Reason::SameIdentifier);
         }
         if one.definition.counts() != one.counter.is_some() {
-            wrong("it counts and has no counter, or has one and does not count".into());
+            wrong(Reason::NeedlessCounter);
         }
         if let Some(counter) = one.counter {
             if !counters.insert(counter) {
-                wrong("another instrument has the same counter".into());
+                wrong(Reason::SameCounter);
             }
             if counter_word(plan, one).is_none() {
-                wrong("its counter is outside of the counters there are".into());
+                wrong(Reason::CounterBank);
             }
         }
         if one.timer > 63 {
-            wrong(format!("it uses timer {}, and the last is 63", one.timer));
+            wrong(Reason::TimerNumber { timer: one.timer });
         }
         let sorted = one.points.is_sorted_by(|a, b| a < b) && one.needs.is_sorted_by(|a, b| a < b);
         let sites = one.points.iter().map(|(site, _)| site).chain(&one.needs);
@@ -85,7 +86,7 @@ pub(crate) fn by_id<'a>(plan: &'a Plan, violations: &mut Vec<Violation>) -> ById
             .map(|site| site.0 as usize)
             .all(|site| site < plan.sites.len());
         if one.points.is_empty() || !sorted || !known_sites {
-            wrong("its points and needs are not sorted, or not of the plan's sites".into());
+            wrong(Reason::InstrumentOrder);
         }
     }
     known
@@ -105,21 +106,17 @@ fn counter_word(plan: &Plan, one: &PlannedInstrument) -> Option<u64> {
 ///
 /// # Errors
 /// Why the patch's own lists cannot be right.
-pub(crate) fn expected(plan: &Plan, known: &ById<'_>, patch: &Patch) -> Result<Lists, String> {
+pub(crate) fn expected(plan: &Plan, known: &ById<'_>, patch: &Patch) -> Result<Lists, Reason> {
     if !patch.hooks.is_sorted_by(|(a, _), (b, _)| a < b) {
-        return Err("its points are not sorted".into());
+        return Err(Reason::PointOrder);
     }
     let mut lists = Lists::with_capacity(patch.hooks.len());
     for (point, ids) in &patch.hooks {
         let mut list = Vec::with_capacity(ids.len());
         for &id in ids {
-            let one = known
-                .get(&id)
-                .ok_or_else(|| format!("its instrument {id} is not in the plan"))?;
+            let one = known.get(&id).ok_or(Reason::UnplannedInstrument { id })?;
             if one.points.binary_search(&(patch.site, *point)).is_err() {
-                return Err(format!(
-                    "instrument {id} belongs to another site, or to another point of this one"
-                ));
+                return Err(Reason::ForeignPoint { id });
             }
             list.push(Expected {
                 id,
@@ -131,7 +128,7 @@ pub(crate) fn expected(plan: &Plan, known: &ById<'_>, patch: &Patch) -> Result<L
             });
         }
         if list.is_empty() {
-            return Err("one of its points has no instruments".into());
+            return Err(Reason::EmptyPoint);
         }
         lists.push((*point, list));
     }
@@ -208,14 +205,13 @@ fn inputs(one: &PlannedInstrument) -> impl Iterator<Item = Input> {
 }
 
 /// The function that an instrument calls.
-fn native(plan: &Plan, one: &PlannedInstrument) -> Result<Option<NativeCall>, String> {
+fn native(plan: &Plan, one: &PlannedInstrument) -> Result<Option<NativeCall>, Reason> {
     let Some(native) = &one.definition.native else {
         return Ok(None);
     };
     let code = plan.natives.iter().find(|code| code.is_of(native));
     let entry = code.and_then(|code| code.entry(&native.function));
-    let entry =
-        entry.ok_or_else(|| format!("the function of instrument {} is not in the plan", one.id))?;
+    let entry = entry.ok_or(Reason::NoNativeCode { id: one.id })?;
     Ok(Some(NativeCall {
         native: Arc::clone(native),
         entry,
@@ -242,10 +238,7 @@ pub(crate) fn handlers(plan: &Plan, violations: &mut Vec<Violation>) {
             && handles_faults(&function.name)
             && probe.expressions().any(load)
         {
-            let why = format!(
-                "instrument {} reads memory where the kernel handles reads that fail",
-                one.id
-            );
+            let why = Reason::LoadsInHandler { id: one.id };
             violations.push(Violation::Plan { why });
         }
     }
@@ -261,10 +254,11 @@ pub(crate) fn functions(image: &Image, plan: &Plan, violations: &mut Vec<Violati
         let blocks = function.outline.blocks.windows(2);
         let in_order = { blocks }.all(|pair| matches!(pair, [a, b] if a.end <= b.start));
         if u32::try_from(number) != Ok(function.major) || !same || !in_order {
-            let why = format!(
-                "function {number}, {}, is not numbered, named or divided as the image has it",
-                function.name
-            );
+            let name = function.name.clone();
+            let why = Reason::NumberedFunction {
+                number,
+                name: name.to_string(),
+            };
             violations.push(Violation::Plan { why });
         }
     }
@@ -280,22 +274,19 @@ pub(crate) fn event(
     routine: &Routine,
     one: &PlannedInstrument,
     changed: &mut Changed,
-) -> Result<Vec<Event>, (Addr, String)> {
+) -> Result<Vec<Event>, (Addr, Reason)> {
     let function = plan
         .functions
         .get(usize::try_from(one.id.major).unwrap_or(usize::MAX));
     let function = function.filter(|function| function.outline.span == routine.span);
     let block = function.and_then(|function| function.outline.block(BlockIndex(one.id.block)));
     let Some(span) = block else {
-        let why = "its block is not in the function of its number";
-        return Err((routine.span.start, why.into()));
+        let why = Reason::BlockNumber;
+        return Err((routine.span.start, why));
     };
     let instructions = routine.within(span).unwrap_or_default();
     let Some(last) = instructions.last() else {
-        return Err((
-            span.start,
-            "its block does not begin and end between instructions".into(),
-        ));
+        return Err((span.start, Reason::BlockBoundary));
     };
     is_straight(routine, span, instructions)?;
     let behind = Event::On(InsnEdge {
@@ -322,8 +313,8 @@ pub(crate) fn event(
         HookType::Taken | HookType::Untaken => way_out(routine, last, one.id.hook)?,
     };
     if event == behind && faults_to(routine, last, span.end) {
-        let why = "its last instruction may also fault and go on where the next block begins";
-        return Err((Addr(last.at()), why.into()));
+        let why = Reason::FaultsToNext;
+        return Err((Addr(last.at()), why));
     }
     let ways = ways_from(routine, last);
     let by_ways = event == Event::At(Addr(last.at()))
@@ -342,14 +333,14 @@ pub(crate) fn event(
     if inputs(one).any(|input| input == Input::Returned)
         && !(one.id.hook == HookType::Post && returns)
     {
-        let why = "what the function returns is not known here";
-        return Err((Addr(last.at()), why.into()));
+        let why = Reason::ReturnedUnknown;
+        return Err((Addr(last.at()), why));
     }
     let entry = one.id.hook == HookType::Pre && span.start == routine.span.start;
     let comes_back = routine.targets.contains(&routine.span.start.0);
     if inputs(one).any(is_stacked) && (!entry || comes_back) {
-        let why = "where arguments on the stack are is known only where the function is entered";
-        return Err((span.start, why.into()));
+        let why = Reason::StackArgument;
+        return Err((span.start, why));
     }
     if let Some(register) = arguments(one) {
         let (point, behind) = match event {
@@ -359,8 +350,8 @@ pub(crate) fn event(
         let changed = changed.before(routine, point).union(behind);
         let intact = changed.0 & register.0 == 0;
         if !intact {
-            let why = "the argument it samples may have changed since the function's entry";
-            return Err((Addr(last.at()), why.into()));
+            let why = Reason::ArgumentGone;
+            return Err((Addr(last.at()), why));
         }
     }
     if by_ways {
@@ -372,13 +363,13 @@ pub(crate) fn event(
 }
 
 /// One of the two ways that a branch leads.
-fn way_out(routine: &Routine, last: &Decoded, hook: HookType) -> Result<Event, (Addr, String)> {
+fn way_out(routine: &Routine, last: &Decoded, hook: HookType) -> Result<Event, (Addr, Reason)> {
     let runs_on = Addr(last.end());
     let mut ways = ways_from(routine, last);
     let may_run_on = ways.remove(&runs_on);
     let (Some(jumps_to), true) = (ways.pop_first().filter(|_| ways.is_empty()), may_run_on) else {
-        let why = "it is of a branch, and its block does not end with one that has two ways";
-        return Err((Addr(last.at()), why.into()));
+        let why = Reason::NotTwoWay;
+        return Err((Addr(last.at()), why));
     };
     let to = if hook == HookType::Taken {
         jumps_to
@@ -442,13 +433,10 @@ fn is_straight(
     routine: &Routine,
     span: Span,
     instructions: &[Decoded],
-) -> Result<(), (Addr, String)> {
+) -> Result<(), (Addr, Reason)> {
     let inside = span.start.0.saturating_add(1)..span.end.0;
     if let Some(&at) = routine.targets.range(inside).next() {
-        return Err((
-            Addr(at),
-            "control may come into the middle of its block here".into(),
-        ));
+        return Err((Addr(at), Reason::EntersBlock));
     }
     let before_last = instructions
         .split_last()
@@ -457,10 +445,7 @@ fn is_straight(
         .iter()
         .find(|decoded| terminates(routine, decoded))
     {
-        Some(decoded) => Err((
-            Addr(decoded.at()),
-            "control may leave the middle of its block here".into(),
-        )),
+        Some(decoded) => Err((Addr(decoded.at()), Reason::LeavesBlock)),
         None => Ok(()),
     }
 }

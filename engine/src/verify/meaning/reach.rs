@@ -4,6 +4,7 @@ use super::state::{Meaning, Want};
 use crate::placement::{InsnEdge, Point, Splice};
 use crate::plan::Patch;
 use crate::verify::hash::{Map, Set};
+use crate::verify::reason::Reason;
 use crate::verify::text::routine::Routine;
 use crate::{Addr, InstrumentId};
 
@@ -29,7 +30,7 @@ pub(crate) struct Reach<'a> {
     to_do: Vec<usize>,
     /// Sites whose patches are run.
     entered: Set<usize>,
-    wrong: Vec<(Addr, String)>,
+    wrong: Vec<(Addr, Reason)>,
 }
 
 impl<'a> Reach<'a> {
@@ -40,7 +41,7 @@ impl<'a> Reach<'a> {
         want: &'a Want,
         asked: Asked,
         other: &'a Map<usize, Option<usize>>,
-    ) -> Vec<(Addr, String)> {
+    ) -> Vec<(Addr, Reason)> {
         let Some((routine, _)) = meaning.originals.around(function.0) else {
             return Vec::new();
         };
@@ -151,8 +152,8 @@ impl<'a> Reach<'a> {
             return self.run(site, patch);
         }
         let Some(index) = self.routine.index(to) else {
-            let why = "control comes into the middle of an instruction";
-            self.wrong.push((Addr(to), why.into()));
+            let why = Reason::InsideInstruction;
+            self.wrong.push((Addr(to), why));
             return;
         };
         if let Some(seen) = self.seen.get_mut(index)
@@ -240,11 +241,8 @@ impl<'a> Reach<'a> {
             };
             let from = from.map_or_else(|| "elsewhere".into(), |from| Addr(from).to_string());
             let want = on.into_iter().chain(at).flatten().collect();
-            let why = format!(
-                "when control comes from {from}, instruments {} run, and it hits {}",
-                names(runs.collect()),
-                names(want)
-            );
+            let (runs, hits) = (names(runs.collect()), names(want));
+            let why = Reason::WrongHits { from, runs, hits };
             self.wrong.push((Addr(to), why));
         }
     }

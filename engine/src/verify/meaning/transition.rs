@@ -1,5 +1,6 @@
 //! What is counted while a batch is being carried out.
 
+use crate::verify::reason::Reason;
 use std::collections::BTreeSet;
 
 use super::reach::{Asked, Reach};
@@ -102,7 +103,7 @@ impl Meaning<'_> {
         written: &Written<'_>,
         want: &Want,
         early: &BTreeSet<usize>,
-    ) -> Vec<(Addr, String)> {
+    ) -> Vec<(Addr, Reason)> {
         let into = self.sites_into(function);
         let concerned = into.iter().flat_map(|&site| written.changes(site));
         let mut concerned: Vec<(usize, &Change)> = concerned.collect();

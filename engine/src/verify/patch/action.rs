@@ -1,6 +1,7 @@
 //! What a probe in the language may do, step by step: its tests first, then each action in order, with
 //! the values that the program means.
 
+use crate::verify::reason::Reason;
 use gilk_instruments::program::{Action, ActionKind, Aggregate, AggregateKind, Probe};
 
 use super::hit::{Hit, Progress, Stage, Step};
@@ -129,20 +130,20 @@ impl<'a> Hit<'a> {
         state: &State,
     ) -> Step {
         if self.largest(progress, state) != Some(word) {
-            return Err("cmpxchg may only move the ring's head, or a largest value".into());
+            return Err(Reason::OtherMaximum);
         }
         let aggregated = self.aggregated(progress, state);
         let Some((aggregate, _, Some(value))) = aggregated else {
-            return Err("it keeps a value that its program has not".into());
+            return Err(Reason::NoMaximum);
         };
         let compared = self.values.compared(aggregate, value);
         let larger = self.is_larger(aggregate, value, state);
         let larger = larger.and_then(|larger| known(self.values, larger, state));
         if old != state.register(RAX) || compared.is_unknown() || compared != new {
-            return Err("what it keeps is not the value of its program".into());
+            return Err(Reason::OtherKept);
         }
         if larger != Some(true) {
-            return Err("it keeps a value that may not be larger than the one there".into());
+            return Err(Reason::NotLarger);
         }
         Ok(Some(Progress {
             stage: Stage::Raising,
@@ -185,7 +186,7 @@ impl<'a> Hit<'a> {
     pub(crate) fn write(&mut self, progress: Progress, write: Write, state: &State) -> Step {
         let (Some(place), Some(action)) = (self.place(progress, state), self.action(progress))
         else {
-            return Err("it writes before its predicate is known to hold".into());
+            return Err(Reason::EarlyWrite);
         };
         if progress.stage == Stage::Full {
             let slot = place.probed.homes.no_room;
@@ -198,24 +199,21 @@ impl<'a> Hit<'a> {
             return if right {
                 Ok(self.next(progress))
             } else {
-                Err(
-                    "what finds no room, and is not 0, is counted by one in a word of its own"
-                        .into(),
-                )
+                Err(Reason::OverflowCount)
             };
         }
         match &action.kind {
-            ActionKind::Sample(_) => Err("it writes outside of the slot of its sample".into()),
+            ActionKind::Sample(_) => Err(Reason::OutsideSample),
             ActionKind::Store(id, expr) | ActionKind::Add(id, expr) => {
                 let adds = matches!(action.kind, ActionKind::Add(..));
                 let value = place.value(self.values, expr);
                 let home = place.probed.home(*id);
                 if value.is_unknown() {
-                    return Err("what it computes cannot be told".into());
+                    return Err(Reason::Undetermined);
                 }
                 if home.and_then(Key::of).is_some() {
                     return if write.gs || write.adds {
-                        Err("it writes outside of the table of timers".into())
+                        Err(Reason::OutsideTable)
                     } else {
                         self.keep(progress, write.address, write.value, state)
                     };
@@ -236,10 +234,10 @@ impl<'a> Hit<'a> {
                     _ => false,
                 };
                 if !right || write.adds != adds {
-                    return Err("it writes to a word that is not its variable's".into());
+                    return Err(Reason::OtherVariable);
                 }
                 if write.value != value {
-                    return Err("what it stores or adds is not the value of its program".into());
+                    return Err(Reason::OtherStored);
                 }
                 Ok(self.next(progress))
             }
@@ -249,10 +247,10 @@ impl<'a> Hit<'a> {
 
     fn update(&mut self, progress: Progress, write: Write, state: &State) -> Step {
         let Some((aggregate, first, value)) = self.aggregated(progress, state) else {
-            return Err("its program has no such aggregate".into());
+            return Err(Reason::NoAggregate);
         };
         if !write.gs || !write.adds {
-            return Err("words of aggregates are added to, by each CPU to its own".into());
+            return Err(Reason::AggregateWrite);
         }
         let one = self.values.constant(1);
         let counted = progress.stage == Stage::Counted;
@@ -273,9 +271,9 @@ impl<'a> Hit<'a> {
                 let bucket = self.values.add(base, place);
                 let last = aggregate.words().saturating_sub(1);
                 return if bucket.is_unknown() || bucket != write.address || write.value != one {
-                    Err("it counts in another bucket than its value's".into())
+                    Err(Reason::OtherBucket)
                 } else if self.word(first, last).is_none() {
-                    Err("its histogram does not fit its bank".into())
+                    Err(Reason::HistogramBank)
                 } else {
                     Ok(self.next(progress))
                 };
@@ -286,10 +284,10 @@ impl<'a> Hit<'a> {
             _ => (None, one, None),
         };
         if word.is_none() || self.values.as_constant(write.address) != word {
-            return Err("it adds to a word that is not its aggregate's".into());
+            return Err(Reason::OtherAggregate);
         }
         if amount.is_unknown() || amount != write.value {
-            return Err("what it adds is not the value of its program".into());
+            return Err(Reason::OtherAmount);
         }
         Ok(match next {
             Some(stage) => Some(Progress { stage, ..progress }),
@@ -323,7 +321,7 @@ impl<'a> Hit<'a> {
         let word = self.word(first, further);
         let last = aggregate.words().saturating_sub(1);
         if word.is_none() || self.word(first, last).is_none() {
-            return Err("its table of values does not fit its bank".into());
+            return Err(Reason::ValuesBank);
         }
         let base = self.values.constant(word.unwrap_or_default());
         let offset = self.values.scale(place, 8);
@@ -339,10 +337,10 @@ impl<'a> Hit<'a> {
             }
         };
         if address.is_unknown() || address != write.address {
-            return Err("it adds to another bucket than its value's".into());
+            return Err(Reason::OtherValuesBucket);
         }
         if part.is_unknown() || part != write.value {
-            return Err("what it adds is not the part of the value whose turn it is".into());
+            return Err(Reason::OtherPart);
         }
         let done = done.saturating_add(1);
         if u32::from(done) == 2 * sums {

@@ -5,6 +5,7 @@
 //! that they are. A store by an index, or by a pointer from anywhere else, is taken to stay in what it
 //! belongs to: that is the compiler's word, and no part of what is proven.
 
+use crate::verify::reason::Reason;
 use std::collections::{BTreeMap, BTreeSet};
 
 use iced_x86::{
@@ -44,7 +45,7 @@ struct Held {
 ///
 /// # Errors
 /// Where it does not come back, or may not as it was called, and why.
-pub(crate) fn follow(code: &NativeCode, entry: Addr) -> Result<BTreeSet<Addr>, String> {
+pub(crate) fn follow(code: &NativeCode, entry: Addr) -> Result<BTreeSet<Addr>, Reason> {
     let span = code.span();
     let mut info = InstructionInfoFactory::new();
     let mut calls = BTreeSet::new();
@@ -57,8 +58,11 @@ pub(crate) fn follow(code: &NativeCode, entry: Addr) -> Result<BTreeSet<Addr>, S
         let offset = usize::try_from(span.start.to(at)).unwrap_or(usize::MAX);
         let bytes = code.bytes.get(offset..).unwrap_or_default();
         let instruction = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode();
-        let wrong = |why: String| format!("the instruction at {at} {why}");
-        let lost = || wrong("has no place in it".into());
+        let wrong = |why: Reason| Reason::NativeInstruction {
+            at,
+            why: why.into(),
+        };
+        let lost = || wrong(Reason::NativeUnfollowed);
         if instruction.is_invalid() || instruction.is_privileged() {
             return Err(lost());
         }
@@ -93,7 +97,7 @@ pub(crate) fn follow(code: &NativeCode, entry: Addr) -> Result<BTreeSet<Addr>, S
                 calls.insert(to);
             } else if let Some(known) = before.get_mut(&to) {
                 if known.words[RSP] != held.words[RSP] {
-                    return Err(wrong(format!("leads to {to} with another stack pointer")));
+                    return Err(wrong(Reason::NativeStackDepth { to }));
                 }
                 left.extend(known.forget(&held).then_some(to));
             } else {
@@ -133,16 +137,14 @@ impl Held {
         *self != before
     }
 
-    fn comes_back(&self) -> Result<(), String> {
+    fn comes_back(&self) -> Result<(), Reason> {
         if self.words[RSP] != Word::Stack(0, 0) {
-            return Err("leaves with another stack pointer than it came with".into());
+            return Err(Reason::NativeStackPointer);
         }
         let changed = { self.words.iter().zip(0..) }
             .find(|(word, number)| KEPT.contains(number) && **word != Word::Entry(*number));
         changed.map_or(Ok(()), |(_, number)| {
-            Err(format!(
-                "leaves where register {number} may not have its caller's value"
-            ))
+            Err(Reason::NativeRegister { register: number })
         })
     }
 
@@ -166,10 +168,10 @@ impl Held {
         }
     }
 
-    fn stack(&self) -> Result<(i64, i64), String> {
+    fn stack(&self) -> Result<(i64, i64), Reason> {
         match self.words[RSP] {
             Word::Stack(least, most) if most <= 0 => Ok((least, most)),
-            _ => Err("leaves the stack pointer nobody knows where".into()),
+            _ => Err(Reason::NativeUnknownStack),
         }
     }
 
@@ -177,7 +179,7 @@ impl Held {
         &mut self,
         instruction: &Instruction,
         info: &mut InstructionInfoFactory,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let first = instruction.op0_register();
         match instruction.code() {
             Code::Push_r64 => self.push(self.of(first))?,
@@ -217,7 +219,7 @@ impl Held {
         Ok(())
     }
 
-    fn push(&mut self, value: Word) -> Result<(), String> {
+    fn push(&mut self, value: Word) -> Result<(), Reason> {
         let (least, most) = self.stack()?;
         self.words[RSP] = Word::Stack(least.saturating_sub(8), most.saturating_sub(8));
         if let Word::Entry(number) = value
@@ -228,7 +230,7 @@ impl Held {
         Ok(())
     }
 
-    fn pop(&mut self) -> Result<Word, String> {
+    fn pop(&mut self) -> Result<Word, Reason> {
         let (least, most) = self.stack()?;
         self.words[RSP] = Word::Stack(least.saturating_add(8), most.saturating_add(8));
         Ok(self.load(Word::Stack(least, most)))
@@ -289,7 +291,7 @@ impl Held {
         &mut self,
         instruction: &Instruction,
         info: &mut InstructionInfoFactory,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         // The number of a bit is an index.
         let by_bit = matches!(
             instruction.mnemonic(),
@@ -313,7 +315,7 @@ impl Held {
         };
         let end = most.saturating_add(size);
         if end > 0 {
-            return Err("writes over what its caller has on the stack".into());
+            return Err(Reason::NativeOverwrites);
         }
         self.saved
             .retain(|at, _| *at >= end || at.saturating_add(8) <= least);

@@ -1,5 +1,6 @@
 //! Instructions that only programs in the language have: what they compute, read and add to.
 
+use crate::verify::reason::Reason;
 use gilk_instruments::Program;
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
@@ -70,7 +71,7 @@ impl Machine<'_> {
         instruction: &Instruction,
         state: &mut State,
         progress: Progress,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let refused = || not_allowed(instruction);
         let condition = instruction.condition_code();
         let mnemonic = instruction.mnemonic();
@@ -124,7 +125,7 @@ impl Machine<'_> {
     }
 
     /// A product or quotient in rax and rdx.
-    fn long(&mut self, mnemonic: Mnemonic, by: Value, state: &mut State) -> Result<(), String> {
+    fn long(&mut self, mnemonic: Mnemonic, by: Value, state: &mut State) -> Result<(), Reason> {
         let values = &mut self.values;
         let (low, high) = (state.register(RAX), state.register(RDX));
         let (low, high) = if mnemonic == Mnemonic::Mul {
@@ -132,7 +133,7 @@ impl Machine<'_> {
             (product, values.made_of_two(Op::MultiplyHigh, low, by))
         } else if mnemonic == Mnemonic::Div {
             if values.as_constant(high) != Some(0) || !values.is_never(by, 0) {
-                return Err("it divides, and the quotient may not fit".into());
+                return Err(Reason::Divides);
             }
             let quotient = values.divide(low, by);
             (quotient, values.made_of_two(Op::RemainderUnsigned, low, by))
@@ -141,7 +142,7 @@ impl Machine<'_> {
             let sixty_three = values.constant(63);
             let sign = values.shift(Op::ShiftRightSigned, low, sixty_three);
             if !fit || sign.is_unknown() || sign != high {
-                return Err("it divides, and the quotient may not fit".into());
+                return Err(Reason::Divides);
             }
             let quotient = values.made_of_two(Op::DivideSigned, low, by);
             (quotient, values.made_of_two(Op::RemainderSigned, low, by))
@@ -157,7 +158,7 @@ impl Machine<'_> {
         instruction: &Instruction,
         condition: ConditionCode,
         state: &mut State,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let register = instruction.op0_register();
         let high = [Register::AH, Register::BH, Register::CH, Register::DH];
         let number = crate::verify::text::effects::number(register);
@@ -182,7 +183,7 @@ impl Machine<'_> {
         instruction: &Instruction,
         state: &mut State,
         progress: Progress,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let condition = instruction.condition_code();
         let yes = self.operand(instruction, 1, state, progress)?;
         let no = self.operand(instruction, 0, state, progress)?;
@@ -209,10 +210,10 @@ impl Machine<'_> {
         bits: u8,
         state: &mut State,
         progress: Progress,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, Reason> {
         let atom = Atom::Read(source, progress.steps);
         if !state.reads(source, progress.steps) {
-            return Err("it reads twice what may have changed meanwhile".into());
+            return Err(Reason::ReadsTwice);
         }
         Ok(self.values.field(atom, 0, bits))
     }
@@ -223,7 +224,7 @@ impl Machine<'_> {
         instruction: &Instruction,
         state: &mut State,
         progress: Progress,
-    ) -> Result<Option<Value>, String> {
+    ) -> Result<Option<Value>, Reason> {
         let Some(one) = self.program() else {
             return Ok(None);
         };
@@ -298,7 +299,7 @@ impl Machine<'_> {
         state: &State,
         value: Value,
         adds: bool,
-    ) -> Result<Write, String> {
+    ) -> Result<Write, Reason> {
         let segment = instruction.memory_segment();
         if instruction.memory_size().size() != 8 || segment == Register::FS {
             return Err(not_allowed(instruction));
@@ -319,7 +320,7 @@ impl Machine<'_> {
         instruction: &Instruction,
         state: &mut State,
         progress: Progress,
-    ) -> Result<Option<Progress>, String> {
+    ) -> Result<Option<Progress>, Reason> {
         let refused = || not_allowed(instruction);
         let one = self.program().ok_or_else(refused)?;
         if instruction.memory_base() == Register::RSP {

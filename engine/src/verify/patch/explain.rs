@@ -1,5 +1,6 @@
 //! What is wrong with a patch, in words.
 
+use crate::verify::reason::Reason;
 use iced_x86::Instruction;
 
 use super::hit::Progress;
@@ -10,46 +11,56 @@ use crate::placement::Point;
 
 impl Walk<'_> {
     /// Adds what should have come instead.
-    pub(crate) fn explain(&self, why: &str, at: (Option<Point>, usize, Progress, Goal)) -> String {
+    pub(crate) fn explain(
+        &self,
+        why: Reason,
+        at: (Option<Point>, usize, Progress, Goal),
+    ) -> Reason {
         let (point, done, progress, goal) = at;
         if let Some(expected) = point.and_then(|point| self.list(point).get(done)) {
-            return format!(
-                "{why}; instrument {} is not done here: {}",
-                expected.id,
-                progress.missing()
-            );
+            return Reason::Unfinished {
+                why: why.into(),
+                id: expected.id,
+                missing: progress.missing(),
+            };
         }
-        let reason = self
+        let because = self
             .not_yet
             .as_ref()
             .map_or_else(String::new, |reason| format!(", and {reason}"));
-        format!("{why}; {} should come next{reason}", self.awaited(goal))
+        Reason::Awaited {
+            why: why.into(),
+            awaited: self.awaited(goal),
+            because,
+        }
     }
 
     /// What an original instruction should have stood for.
-    pub(crate) fn should(&self, instruction: &Instruction, goal: Goal) -> String {
-        let reason = self
+    pub(crate) fn should(&self, instruction: &Instruction, goal: Goal) -> Reason {
+        let because = self
             .not_yet
             .as_ref()
             .map_or_else(String::new, |reason| format!("; {reason}"));
-        format!(
-            "it is `{instruction}` where {} should stand{reason}",
-            self.awaited(goal)
-        )
+        Reason::NotOriginal {
+            instruction: instruction.to_string(),
+            awaited: self.awaited(goal),
+            because,
+        }
     }
 
     /// Why what may be used is not as the original code has it.
-    pub(crate) fn not_restored(&self) -> String {
-        self.not_yet.clone().unwrap_or_default()
+    pub(crate) fn not_restored(&self) -> Reason {
+        let missing = "the value that is not restored";
+        self.not_yet.clone().unwrap_or(Reason::Internal { missing })
     }
 
     fn awaited(&self, goal: Goal) -> String {
         match (goal.by, self.originals.instruction(goal.at)) {
             (By::Text { .. }, _) => format!("the jump to {}", Addr(goal.at)),
             (By::Copy(_), Some((_, original))) => {
-                format!("`{}` of {}", original.instruction, Addr(goal.at))
+                format!("`{}` at {}", original.instruction, Addr(goal.at))
             }
-            (By::Copy(_), None) => format!("the instruction of {}", Addr(goal.at)),
+            (By::Copy(_), None) => format!("the instruction at {}", Addr(goal.at)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Instructions of patches that may fault: each has one row that says what the kernel does then, and
 //! nothing else has.
 
+use crate::verify::reason::Reason;
 use iced_x86::Instruction;
 
 use super::phase::Goal;
@@ -19,7 +20,7 @@ use crate::verify::violation::Violation;
 ///
 /// # Errors
 /// If its copy may not fault.
-fn fixup(routine: &Routine, original: &Decoded) -> Result<Option<Addr>, String> {
+fn fixup(routine: &Routine, original: &Decoded) -> Result<Option<Addr>, Reason> {
     let mut sites = routine
         .sites_in(original.span())
         .filter(|site| matches!(site.kind, SiteKind::Exception { .. }));
@@ -34,11 +35,10 @@ fn fixup(routine: &Routine, original: &Decoded) -> Result<Option<Addr>, String> 
         {
             Ok(Some(target))
         }
-        _ => Err(format!(
-            "`{}` of {} may fault, and cannot elsewhere",
-            original.instruction,
-            Addr(original.at())
-        )),
+        _ => Err(Reason::MayFault {
+            instruction: original.instruction.to_string(),
+            at: Addr(original.at()),
+        }),
     }
 }
 
@@ -50,15 +50,13 @@ impl Walk<'_> {
         (routine, original): (&Routine, &Decoded),
         state: &State,
         (goal, copy): (Goal, usize),
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let Some(to) = fixup(routine, original)? else {
             return Ok(());
         };
         let way = self.cross(goal.at, to.0, copy, false);
         if !self.leads_out(to.0, way)? {
-            return Err(format!(
-                "something stands on the way to {to}, where a fault leads"
-            ));
+            return Err(Reason::HookOnFault { to });
         }
         if !self.restored(state, self.originals.live_on(goal.at, to.0)) {
             return Err(self.not_restored());
@@ -73,10 +71,10 @@ impl Walk<'_> {
 
 /// Compares what the plan says may fault with what was found.
 pub(crate) fn compare(plan: &Plan, mut found: Vec<PatchFault>, violations: &mut Vec<Violation>) {
-    let mut wrong = |at: Addr, why: &str| {
+    let mut wrong = |at: Addr, why: Reason| {
         let patch = plan.patches.partition_point(|patch| patch.address <= at);
         let patch = patch.saturating_sub(1);
-        let why = why.into();
+
         violations.push(Violation::Patch { patch, at, why });
     };
     found.sort_by_key(|fault| fault.at);
@@ -85,17 +83,14 @@ pub(crate) fn compare(plan: &Plan, mut found: Vec<PatchFault>, violations: &mut 
         if let [one, other] = *pair
             && one.at == other.at
         {
-            wrong(one.at, "it may fault as two original instructions do");
+            wrong(one.at, Reason::FaultsTwice);
         }
     }
     if !plan.faults.is_sorted_by(|one, other| one.at < other.at) {
-        wrong(Addr(0), "the instructions that may fault are not in order");
+        wrong(Addr(0), Reason::FaultOrder);
     }
     if plan.faults.len() > plan.layout.faults as usize {
-        wrong(
-            Addr(0),
-            "more instructions may fault than the target has room for",
-        );
+        wrong(Addr(0), Reason::TooManyFaults);
     }
     let (mut said, mut found) = (plan.faults.iter().peekable(), found.iter().peekable());
     loop {
@@ -110,9 +105,9 @@ pub(crate) fn compare(plan: &Plan, mut found: Vec<PatchFault>, violations: &mut 
         );
         match (told, known) {
             (Some(told), Some(known)) if told == known => {}
-            (Some(_), None) => wrong(at, "it may fault by the plan, and does not"),
-            (None, _) => wrong(at, "it may fault, and nothing says what comes then"),
-            _ => wrong(at, "the plan says that something else comes when it faults"),
+            (Some(_), None) => wrong(at, Reason::NeverFaults),
+            (None, _) => wrong(at, Reason::UnplannedFault),
+            _ => wrong(at, Reason::OtherRecovery),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! One hit of an instrument: what it may write, in which order, and when it is done
 //! (`ilk-driver/kmod/ilk_abi.h` has the layouts).
 
+use crate::verify::reason::Reason;
 use std::sync::Arc;
 
 use gilk_instruments::{Native, Program, Sampled};
@@ -151,7 +152,7 @@ impl Progress {
 }
 
 /// How a step went: the hit goes on, or is done.
-pub(crate) type Step = Result<Option<Progress>, String>;
+pub(crate) type Step = Result<Option<Progress>, Reason>;
 
 /// The rules of one hit.
 pub(crate) struct Hit<'a> {
@@ -183,7 +184,7 @@ impl Hit<'_> {
             return if progress.is_nothing() {
                 Ok(None)
             } else {
-                Err("a counter is part of another hit".into())
+                Err(Reason::CountsWithin)
             };
         }
         if progress.stage == Stage::Nothing && self.samples(progress) && word == layout.lost_full.0
@@ -192,19 +193,17 @@ impl Hit<'_> {
             return if full {
                 Ok(self.delivered(progress))
             } else {
-                Err("a sample is counted as lost though the ring is not known to be full".into())
+                Err(Reason::CountsLoss)
             };
         }
         if self.expected.program == Program::StopTimer && word == layout.lost_unmatched.0 {
             return if progress.stage == Stage::Full {
                 Ok(None)
             } else {
-                Err("a stop is counted as unmatched though its timer was not looked up".into())
+                Err(Reason::CountsUnmatched)
             };
         }
-        Err(format!(
-            "it adds to gs:[{word:#x}], which is not its own to count in"
-        ))
+        Err(Reason::CountsForeign { word })
     }
 
     /// `cmpxchg gs:[head], new` with `old` in rax.
@@ -216,22 +215,20 @@ impl Hit<'_> {
         state: &State,
     ) -> Step {
         if progress.stage != Stage::Nothing || !self.samples(progress) {
-            return Err("it reserves a slot that its instrument has no use for".into());
+            return Err(Reason::NeedlessSlot);
         }
         if !is_head(self.values, old) {
-            return Err("rax is not the head that was read when it reserves a slot".into());
+            return Err(Reason::ReservesOtherHead);
         }
         let one = self.values.constant(self.one());
         if self.values.add(old, one) != new {
-            return Err("it does not move the head by one".into());
+            return Err(Reason::HeadStep);
         }
         if !state.knows(Fact::Room(old)) {
-            return Err("it reserves a slot though the ring may be full".into());
+            return Err(Reason::RingFull);
         }
         let Some(tsc) = state.since_head.tsc else {
-            return Err(
-                "the clock is not read between reading the head and reserving the slot".into(),
-            );
+            return Err(Reason::StaleClock);
         };
         Ok(Some(Progress {
             stage: Stage::Trying { head: old, tsc },
@@ -278,11 +275,11 @@ impl Hit<'_> {
                 let written = match self.values.as_constant(offset) {
                     Some(0) => {
                         return if written != Written::ALL {
-                            Err("the mark is written before all else of the sample".into())
+                            Err(Reason::EarlyMark)
                         } else if stored == head {
                             Ok(self.delivered(progress))
                         } else {
-                            Err("the mark is not the head that was reserved".into())
+                            Err(Reason::OtherMark)
                         };
                     }
                     Some(8) => {
@@ -297,7 +294,7 @@ impl Hit<'_> {
                         ..written
                     },
                     Some(16) => {
-                        return Err("the time in the sample is not the one read for it".into());
+                        return Err(Reason::OtherTime);
                     }
                     Some(24)
                         if self.values.as_constant(stored) == Some(self.expected.id.pack()) =>
@@ -308,12 +305,11 @@ impl Hit<'_> {
                         }
                     }
                     Some(24) => {
-                        return Err(format!(
-                            "the identifier in the sample is not that of instrument {}",
-                            self.expected.id
-                        ));
+                        return Err(Reason::OtherIdentifier {
+                            id: self.expected.id,
+                        });
                     }
-                    _ => return Err("it writes outside of the slot that it has reserved".into()),
+                    _ => return Err(Reason::OutsideSlot),
                 };
                 Ok(Some(Progress {
                     stage: Stage::Reserved { head, tsc, written },
@@ -321,7 +317,7 @@ impl Hit<'_> {
                 }))
             }
             Stage::Owned { .. } => self.keep(progress, address, stored, state),
-            _ => Err("it writes to memory that is not its own".into()),
+            _ => Err(Reason::StoresForeign),
         }
     }
 
@@ -366,7 +362,7 @@ impl Hit<'_> {
         stored: Value,
         tsc: Value,
         state: &State,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let right = match self.expected.program {
             Program::Sample(Sampled::Tsc) => stored == tsc,
             Program::Sample(Sampled::BlockIndex) => {
@@ -388,7 +384,7 @@ impl Hit<'_> {
         if right {
             Ok(())
         } else {
-            Err("the value in the sample is not what its instrument measures".into())
+            Err(Reason::OtherValue)
         }
     }
 }

@@ -6,6 +6,7 @@ use super::state::State;
 use crate::Addr;
 use crate::ids::{Ids, id};
 use crate::verify::hash::Map;
+use crate::verify::reason::Reason;
 use crate::verify::symbolic::value::Values;
 
 id!(
@@ -54,10 +55,9 @@ impl Joins {
             }
             Some(&id) => {
                 let (_, present) = &mut self.nodes[id];
-                let joined = present.join(&state, values, node.0).ok_or((
-                    Addr(node.0),
-                    String::from("ways meet here with different words on the stack"),
-                ))?;
+                let joined = present
+                    .join(&state, values, node.0)
+                    .ok_or((Addr(node.0), Reason::StackDepth))?;
                 if joined != *present {
                     *present = joined;
                     self.worklist.push(id);
@@ -110,7 +110,7 @@ impl Joins {
         }
         let looping = predecessors.iter().filter(|(_, remaining)| **remaining > 0);
         match looping.map(|(id, _)| self.nodes[id].0.0).min() {
-            Some(at) => Err((Addr(at), "the code may loop for ever here".into())),
+            Some(at) => Err((Addr(at), Reason::Loops)),
             None => Ok(()),
         }
     }

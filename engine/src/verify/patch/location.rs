@@ -1,5 +1,6 @@
 //! Where a memory operand of instrument code leads.
 
+use crate::verify::reason::Reason;
 use iced_x86::{Instruction, Register};
 
 use super::state::State;
@@ -27,18 +28,16 @@ pub(crate) fn of(
     values: &mut Values,
     instruction: &Instruction,
     state: &State,
-) -> Result<Location, String> {
+) -> Result<Location, Reason> {
     if instruction.memory_size().size() != 8 {
-        return Err("it reaches for memory that is not a word of eight bytes".into());
+        return Err(Reason::NarrowMemory);
     }
     match instruction.memory_segment() {
-        Register::FS => return Err("it reaches through fs".into()),
+        Register::FS => return Err(Reason::FsSegment),
         Register::GS => {
             let address = address(values, instruction, state)?;
             let word = values.as_constant(address);
-            return word
-                .map(Location::Gs)
-                .ok_or_else(|| "it reaches through gs for a word that is not known".into());
+            return word.map(Location::Gs).ok_or_else(|| Reason::UnknownWord);
         }
         _ => {}
     }
@@ -55,7 +54,7 @@ pub(crate) fn of(
             Some(slot) if rest == 0 && instruction.memory_index() == Register::None => {
                 Ok(Location::Stack(slot))
             }
-            _ => Err("it reaches for the stack outside of what it has pushed".into()),
+            _ => Err(Reason::ForeignStack),
         };
     }
     Ok(Location::Memory(address(values, instruction, state)?))
@@ -69,7 +68,7 @@ pub(crate) fn address(
     values: &mut Values,
     instruction: &Instruction,
     state: &State,
-) -> Result<Value, String> {
+) -> Result<Value, Reason> {
     if instruction.is_ip_rel_memory_operand() && instruction.memory_base() == Register::RIP {
         return Ok(values.constant(instruction.ip_rel_memory_address()));
     }
@@ -85,7 +84,7 @@ pub(crate) fn address(
                 let part = values.scale(state.register(number), scale);
                 sum = values.add(sum, part);
             }
-            _ => return Err("its address is not made of 64-bit registers".into()),
+            _ => return Err(Reason::AddressRegisters),
         }
     }
     Ok(sum)

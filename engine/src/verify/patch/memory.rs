@@ -5,6 +5,7 @@
 //! fails, because it faulted or because its address was found to be none that may be read, must first
 //! count that, and a zero that is then put into a register is that number.
 
+use crate::verify::reason::Reason;
 use gilk_instruments::program::{ActionKind, Event, Expr, Input};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
@@ -45,7 +46,7 @@ impl Machine<'_> {
         state: &mut State,
         progress: Progress,
         fixup: u64,
-    ) -> Result<Flow, String> {
+    ) -> Result<Flow, Reason> {
         let refused = || not_allowed(instruction);
         let one = self.program().ok_or_else(refused)?;
         let segment = instruction.memory_segment();
@@ -61,11 +62,11 @@ impl Machine<'_> {
         let address = location::address(&mut self.values, instruction, state)?;
         let readable = is_readable(&mut self.values, address);
         if known(&mut self.values, readable, state) != Some(true) {
-            return Err("it reads where it may be a process's memory".into());
+            return Err(Reason::UserMemory);
         }
         let source = Source::Memory { address, bytes };
         if !self.hit(one).loads(progress, state).contains(&source) {
-            return Err("it reads memory that its program does not".into());
+            return Err(Reason::OtherLoad);
         }
         let read = once(&mut self.values, source, bytes, state, progress)?;
         let mut faulted = state.clone();
@@ -83,7 +84,7 @@ impl Machine<'_> {
         state: &mut State,
         progress: Progress,
         fixup: u64,
-    ) -> Result<Flow, String> {
+    ) -> Result<Flow, Reason> {
         let refused = || not_allowed(instruction);
         let one = self.program().ok_or_else(refused)?;
         let chosen = self.values.as_constant(state.register(RCX));
@@ -91,9 +92,9 @@ impl Machine<'_> {
         let event = counters
             .find(|known| chosen == Some(known.index.into()))
             .map(|known| known.event)
-            .ok_or("it reads a counter that is none of the plan's")?;
+            .ok_or(Reason::UnknownEvent)?;
         if !self.hit(one).events(progress, state).contains(&event) {
-            return Err("it reads a counter that its program does not".into());
+            return Err(Reason::OtherEvent);
         }
         let read = once(&mut self.values, Source::Event(event), 8, state, progress)?;
         let mut faulted = state.clone();
@@ -157,14 +158,12 @@ impl Machine<'_> {
     }
 
     /// A read that failed is counted.
-    pub(crate) fn failed(&mut self, state: &mut State, progress: Progress) -> Result<(), String> {
+    pub(crate) fn failed(&mut self, state: &mut State, progress: Progress) -> Result<(), Reason> {
         if let Some(read) = state.faulted.take() {
             state.zero = Some(read);
             return Ok(());
         }
-        let one = self
-            .program()
-            .ok_or("it counts a read that nobody asks for")?;
+        let one = self.program().ok_or(Reason::UnhookedFailure)?;
         let mut loads = self.hit(one).loads(progress, state);
         // What is read again comes first: where two widths are read at one address, that is the order.
         let all = loads.clone();
@@ -189,7 +188,7 @@ impl Machine<'_> {
                 }
             }
         }
-        Err("it counts a read as failed that is not known to".into())
+        Err(Reason::NotFailed)
     }
 }
 
@@ -200,9 +199,9 @@ fn once(
     bytes: u8,
     state: &mut State,
     progress: Progress,
-) -> Result<Value, String> {
+) -> Result<Value, Reason> {
     if !state.reads(source, progress.steps) {
-        return Err("it reads twice what may have changed meanwhile".into());
+        return Err(Reason::ReadsTwice);
     }
     Ok(values.field(Atom::Read(source, progress.steps), 0, 8 * bytes))
 }

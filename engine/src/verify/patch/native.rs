@@ -2,6 +2,7 @@
 //! of them says. But they are what is called, with what the instrument gives them; all that they may
 //! change has its value again behind it; and what is sampled is what they returned.
 
+use crate::verify::reason::Reason;
 use std::collections::BTreeSet;
 
 use gilk_instruments::program::{Gpr, Input};
@@ -33,23 +34,23 @@ impl<'a> Machine<'a> {
         state: &mut State,
         expected: Option<&'a Expected>,
         progress: Progress,
-    ) -> Result<Option<Progress>, String> {
+    ) -> Result<Option<Progress>, Reason> {
         let one = expected.and_then(|one| Some((one, one.native.as_ref()?)));
         let Some((one, call)) = one.filter(|_| progress.is_nothing()) else {
-            return Err("it calls a function, and no instrument says so".into());
+            return Err(Reason::UnplannedCall);
         };
         let direct = instruction.op0_kind() == OpKind::NearBranch64;
         if !direct || instruction.near_branch_target() != call.entry.0 {
-            return Err(format!(
-                "it does not call {}, at {}",
-                call.native.function, call.entry
-            ));
+            let function = call.native.function.to_string();
+            let entry = call.entry;
+            return Err(Reason::OtherFunction { function, entry });
         }
         for (number, parameter) in (0..).zip(&call.native.parameters) {
             let given =
                 argument_number(number).map_or(Value::UNKNOWN, |register| state.register(register));
             if !self.is_given(given, *parameter, one) {
-                return Err(format!("its parameter {number} is not {parameter:?}"));
+                let parameter = format!("{parameter:?}");
+                return Err(Reason::OtherParameter { number, parameter });
             }
         }
         for register in CHANGED {
@@ -115,21 +116,24 @@ pub(crate) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
         let arena = plan.layout.arena;
         let inside = arena.start <= span.start && span.start <= span.end && span.end <= arena.end;
         let why = if !inside {
-            Some("it is not inside the arena".into())
+            Some(Reason::NativeOutsideArena)
         } else if others.chain(patches).any(|other| other.overlaps(span)) {
-            Some("something else is written over it".into())
+            Some(Reason::NativeOverwritten)
         } else {
             walk(image, plan, code).err()
         };
         if let Some(why) = why {
-            let why = format!("the code of {}: {why}", code.file);
+            let why = Reason::NativeCode {
+                file: code.file.to_string(),
+                why: why.into(),
+            };
             violations.push(Violation::Plan { why });
         }
     }
 }
 
 /// Follows what instruments name, and all that it calls.
-fn walk(image: &Image, plan: &Plan, code: &NativeCode) -> Result<(), String> {
+fn walk(image: &Image, plan: &Plan, code: &NativeCode) -> Result<(), Reason> {
     let natives = { plan.instruments.iter() }.filter_map(|one| one.definition.native.as_ref());
     let named = natives.filter(|native| code.is_of(native));
     let mut left: Vec<Addr> = named
@@ -150,30 +154,30 @@ fn walk(image: &Image, plan: &Plan, code: &NativeCode) -> Result<(), String> {
 }
 
 /// Whether at `at` a function of the kernel begins from which control comes to none that the session changes.
-pub(crate) fn left_alone(image: &Image, plan: &Plan, at: Addr) -> Result<(), String> {
+pub(crate) fn left_alone(image: &Image, plan: &Plan, at: Addr) -> Result<(), Reason> {
     let callees = Callees::new(image);
     let begins = |to: Addr| { image.function_at(to) }.filter(|function| function.span.start == to);
-    let called = begins(at).ok_or_else(|| format!("it leads to {at}, where no function begins"))?;
+    let called = begins(at).ok_or(Reason::NotAFunction { at })?;
     let mut left = vec![called];
     let mut known = BTreeSet::new();
     while let Some(function) = left.pop() {
         if !known.insert(function.span.start) {
             continue;
         }
-        let wrong = |what: &str| {
-            let name = &function.name;
-            format!("it leads to {at}, and from there to {name}, {what}")
+        let wrong = |why: &'static str| {
+            let name = function.name.to_string();
+            Reason::ReachesFunction { at, name, why }
         };
         let mut planned = plan.functions.iter();
         if planned.any(|planned| planned.outline.span == function.span) {
             return Err(wrong("which this session does not leave alone"));
         }
         let routine = Routine::read(&callees, function);
-        let routine = routine.map_err(|_| wrong("of which nothing is known"))?;
+        let routine = routine.map_err(|_| wrong("which does not decode"))?;
         for to in leads_to(image, &routine) {
-            let to = to.ok_or_else(|| wrong("which leads where nobody knows"))?;
+            let to = to.ok_or_else(|| wrong("from which it may go anywhere"))?;
             let to = image.function_at(to);
-            left.push(to.ok_or_else(|| wrong("which leads to no function"))?);
+            left.push(to.ok_or_else(|| wrong("from which it goes to no function"))?);
         }
     }
     Ok(())

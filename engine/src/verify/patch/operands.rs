@@ -1,5 +1,6 @@
 //! Operands of instrument code: what is read, what is written, what is computed.
 
+use crate::verify::reason::Reason;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use super::hit::{Expected, Hit, Progress, Stage};
@@ -20,9 +21,9 @@ impl<'a> Machine<'a> {
         atom: Atom,
         state: &mut State,
         progress: Progress,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, Reason> {
         if progress.mentions(&self.values, &atom) {
-            return Err("it reads again what its sample is being made of".into());
+            return Err(Reason::RereadsSample);
         }
         state.forget(&self.values, &atom);
         Ok(self.values.atom(atom))
@@ -34,7 +35,7 @@ impl<'a> Machine<'a> {
         operand: u32,
         state: &mut State,
         progress: Progress,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, Reason> {
         match instruction.op_kind(operand) {
             OpKind::Register => {
                 let register = instruction.op_register(operand);
@@ -70,7 +71,7 @@ impl<'a> Machine<'a> {
         instruction: &Instruction,
         state: &mut State,
         progress: Progress,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, Reason> {
         let at = instruction.ip();
         if let Some(value) = self.surrounding(instruction, state, progress)? {
             return Ok(value);
@@ -89,11 +90,11 @@ impl<'a> Machine<'a> {
                 state.since_head = Since::default();
                 Ok(head)
             }
-            Location::Gs(word) => Err(format!("it reads gs:[{word:#x}], which is not for it")),
+            Location::Gs(word) => Err(Reason::ForeignWord { word }),
             Location::Memory(address) => {
                 let Some((entry, word)) = timer_entry(&mut self.values, self.layout, address)
                 else {
-                    return Err("it reads memory that is not its own".into());
+                    return Err(Reason::ForeignMemory);
                 };
                 let read = self.read(Atom::Timer { at, word, entry }, state, progress)?;
                 let kept = Stage::Owned {
@@ -113,7 +114,7 @@ impl<'a> Machine<'a> {
         instruction: &Instruction,
         state: &mut State,
         progress: Progress,
-    ) -> Result<Value, String> {
+    ) -> Result<Value, Reason> {
         let count = instruction.op_count();
         let same = count == 2
             && instruction.op1_kind() == OpKind::Register
@@ -140,9 +141,8 @@ impl<'a> Machine<'a> {
         let shift = || {
             let count = instruction
                 .try_immediate(last)
-                .map_err(|_| String::from("it shifts by a register"))?;
-            u32::try_from(count & if wide { 63 } else { 31 })
-                .map_err(|_| String::from("it shifts too far"))
+                .map_err(|_| Reason::VariableShift)?;
+            u32::try_from(count & if wide { 63 } else { 31 }).map_err(|_| Reason::LongShift)
         };
         let values = &mut self.values;
         let result = match instruction.mnemonic() {
@@ -199,7 +199,7 @@ impl<'a> Machine<'a> {
         instruction: &Instruction,
         value: Value,
         state: &mut State,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let register = instruction.op0_register();
         let value = if register.is_gpr32() {
             self.values.mask(value, 0xffff_ffff)
@@ -207,9 +207,7 @@ impl<'a> Machine<'a> {
             value
         };
         match number(register) {
-            _ if register.full_register() == Register::RSP => {
-                Err("it moves the stack pointer other than by push and pop".into())
-            }
+            _ if register.full_register() == Register::RSP => Err(Reason::MovesStack),
             Some(number)
                 if instruction.op0_kind() == OpKind::Register
                     && (register.is_gpr32() || register.is_gpr64()) =>
@@ -229,7 +227,7 @@ impl<'a> Machine<'a> {
         state: &mut State,
         expected: Option<&'a Expected>,
         progress: Progress,
-    ) -> Result<Option<Progress>, String> {
+    ) -> Result<Option<Progress>, Reason> {
         if instruction.op0_kind() != OpKind::Memory {
             self.set(instruction, value, state)?;
             return Ok(Some(progress));
@@ -245,16 +243,14 @@ impl<'a> Machine<'a> {
             location::of(&mut self.values, instruction, state)?,
             expected,
         ) {
-            (Location::Gs(word), _) => Err(format!("it writes gs:[{word:#x}]")),
+            (Location::Gs(word), _) => Err(Reason::WritesWord { word }),
             (Location::Stack(slot), _) => {
                 if let Some(word) = state.stack.get_mut(slot) {
                     *word = value;
                 }
                 Ok(Some(progress))
             }
-            (Location::Memory(_), None) => {
-                Err("it writes to memory where no instrument should run".into())
-            }
+            (Location::Memory(_), None) => Err(Reason::UnhookedStore),
             (Location::Memory(address), Some(expected)) => {
                 self.hit(expected).store(progress, address, value, state)
             }
@@ -268,14 +264,14 @@ impl<'a> Machine<'a> {
         state: &mut State,
         expected: Option<&'a Expected>,
         progress: Progress,
-    ) -> Result<Option<Progress>, String> {
+    ) -> Result<Option<Progress>, Reason> {
         let by_one = instruction.mnemonic() == Mnemonic::Inc
             || instruction.try_immediate(1).is_ok_and(|by| by == 1);
         let place = location::of(&mut self.values, instruction, state)?;
         let (Location::Gs(word), true) = (place, by_one) else {
             return Err(not_allowed(instruction));
         };
-        let expected = expected.ok_or("it counts where no instrument should run")?;
+        let expected = expected.ok_or(Reason::UnhookedCount)?;
         state.compare = Compare::Unknown;
         self.hit(expected).count(progress, word, state)
     }
@@ -286,7 +282,7 @@ impl<'a> Machine<'a> {
         state: &mut State,
         expected: Option<&'a Expected>,
         progress: Progress,
-    ) -> Result<Option<Progress>, String> {
+    ) -> Result<Option<Progress>, Reason> {
         let new = self.operand(instruction, 1, state, progress)?;
         let place = if instruction.op0_kind() == OpKind::Memory {
             location::of(&mut self.values, instruction, state)?
@@ -295,10 +291,10 @@ impl<'a> Machine<'a> {
         };
         if let (Location::Memory(address), Some(one)) = (place, expected) {
             let Some((entry, 0)) = timer_entry(&mut self.values, self.layout, address) else {
-                return Err("it exchanges memory that is no entry of the table of timers".into());
+                return Err(Reason::NoEntry);
             };
             if !instruction.has_lock_prefix() {
-                return Err("an entry that all CPUs share is exchanged without a lock".into());
+                return Err(Reason::UnlockedEntry);
             }
             let old = state.register(RAX);
             state.compare = Compare::Unknown;
@@ -312,9 +308,9 @@ impl<'a> Machine<'a> {
             return self.hit(one).raise(progress, (word, old, new), state);
         }
         if place != Location::Gs(self.layout.head.0) {
-            return Err("cmpxchg may only move the ring's head".into());
+            return Err(Reason::OtherExchange);
         }
-        let expected = expected.ok_or("it reserves a slot where no instrument should run")?;
+        let expected = expected.ok_or(Reason::UnhookedReservation)?;
         let old = state.register(RAX);
         state.set(RAX, Value::UNKNOWN);
         state.compare = Compare::Unknown;
@@ -352,10 +348,10 @@ fn is_own_stack(instruction: &Instruction) -> bool {
     instruction.memory_base() == Register::RSP
 }
 
-pub(crate) fn push(state: &mut State, value: Value) -> Result<(), String> {
+pub(crate) fn push(state: &mut State, value: Value) -> Result<(), Reason> {
     state.stack.push(value);
     if state.stack.len() > MOST_PUSHED {
-        Err("it pushes more than an instrument can need".into())
+        Err(Reason::DeepStack)
     } else {
         Ok(())
     }
@@ -370,6 +366,8 @@ pub(crate) fn is_wide(instruction: &Instruction) -> bool {
     }
 }
 
-pub(crate) fn not_allowed(instruction: &Instruction) -> String {
-    format!("`{instruction}` is not an instruction that instrument code may have here")
+pub(crate) fn not_allowed(instruction: &Instruction) -> Reason {
+    Reason::Instruction {
+        instruction: instruction.to_string(),
+    }
 }

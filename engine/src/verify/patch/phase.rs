@@ -3,6 +3,7 @@
 use super::hit::{Expected, Progress};
 use crate::Addr;
 use crate::placement::{InsnEdge, Point};
+use crate::verify::reason::Reason;
 
 /// Where the original code is while control is in the patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,4 +66,4 @@ impl Facts {
 pub(crate) type Lists = Vec<(Point, Vec<Expected>)>;
 
 /// Where, and what is wrong there.
-pub(crate) type Wrong = (Addr, String);
+pub(crate) type Wrong = (Addr, Reason);

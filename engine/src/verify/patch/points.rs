@@ -4,6 +4,7 @@ use super::hit::{Expected, Progress};
 use super::phase::{By, Goal, Phase};
 use super::walk::Walk;
 use crate::placement::{InsnEdge, Point, Splice};
+use crate::verify::reason::Reason;
 use crate::{Addr, Span};
 
 /// More jumps in a row than any function has.
@@ -70,7 +71,7 @@ impl<'a> Walk<'a> {
         mut done: usize,
         progress: Progress,
         mut goal: Goal,
-    ) -> Result<Phase, String> {
+    ) -> Result<Phase, Reason> {
         let any = |point| !self.list(point).is_empty();
         let mut straight = !point.is_some_and(any);
         for _ in 0..MOST_JUMPS {
@@ -103,7 +104,7 @@ impl<'a> Walk<'a> {
             done = 0;
             straight &= point.is_none_or(|point| self.list(point).is_empty());
         }
-        Err("the original code jumps in a circle".into())
+        Err(Reason::JumpCircle)
     }
 
     /// Where a jump, or the tracer's bytes in its site, lead: they do nothing else.

@@ -3,6 +3,7 @@
 //! Bytes of which control comes to some, at instructions that do not overlap, and of which the others are
 //! `int3`, decode to just these instructions. So whatever control comes to must be one of them.
 
+use crate::verify::reason::Reason;
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
 
 use super::phase::Wrong;
@@ -84,11 +85,11 @@ impl Scan {
             return Ok(seen.instruction);
         }
         let why = if at < self.end {
-            "control comes into the middle of an instruction"
+            Reason::InsideInstruction
         } else {
-            "control comes to bytes that are not an instruction of the patch"
+            Reason::NoInstruction
         };
-        Err((Addr(at), why.into()))
+        Err((Addr(at), why))
     }
 
     /// Whatever control does not come to is `int3`.
@@ -102,10 +103,7 @@ impl Scan {
             { self.instructions.iter() }.find(|seen| !seen.walked && !int3(&seen.instruction));
         let left = left.map(|seen| seen.instruction.ip());
         match left.or_else(|| (self.end != self.span.end.0).then_some(self.end)) {
-            Some(at) => Err((
-                Addr(at),
-                String::from("control never comes here, and it is not int3"),
-            )),
+            Some(at) => Err((Addr(at), Reason::Unreached)),
             None => Ok(()),
         }
     }

@@ -1,5 +1,6 @@
 //! One instruction of instrument code: what is allowed, and what is known after it.
 
+use crate::verify::reason::Reason;
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
 use super::hit::{Expected, Hit, Progress, Stage, is_head};
@@ -20,13 +21,13 @@ impl<'a> Machine<'a> {
         state: &mut State,
         expected: Option<&'a Expected>,
         progress: Progress,
-    ) -> Result<Flow, String> {
+    ) -> Result<Flow, Reason> {
         self.expected = expected;
         if instruction.has_lock_prefix() && !self.may_lock(instruction)
             || instruction.has_rep_prefix()
             || instruction.has_repne_prefix()
         {
-            return Err("a lock or repeat prefix has no place in instrument code".into());
+            return Err(Reason::Prefix);
         }
         let mnemonic = instruction.mnemonic();
         let condition = instruction.condition_code();
@@ -42,7 +43,7 @@ impl<'a> Machine<'a> {
                     _ => self.tried(instruction, state, progress),
                 })
             } else {
-                Err("cmpxchg is not followed by a branch on its result".into())
+                Err(Reason::UntestedExchange)
             };
         }
         if instruction.is_jcc_short_or_near() {
@@ -134,7 +135,7 @@ impl<'a> Machine<'a> {
                 push(state, value)?;
             }
             Mnemonic::Pop => {
-                let value = state.stack.pop().ok_or("it pops what it has not pushed")?;
+                let value = state.stack.pop().ok_or(Reason::PopsOriginal)?;
                 if !instruction.op0_register().is_gpr64() {
                     return Err(not_allowed(instruction));
                 }
@@ -145,14 +146,9 @@ impl<'a> Machine<'a> {
                 push(state, flags)?;
             }
             Mnemonic::Popfq => {
-                let value = state
-                    .stack
-                    .pop()
-                    .ok_or("it pops flags that it has not pushed")?;
+                let value = state.stack.pop().ok_or(Reason::PopsNoFlags)?;
                 let Some(&Atom::Flags(flags)) = self.values.as_atom(value) else {
-                    return Err(
-                        "it pops something else than the flags it has saved into the flags".into(),
-                    );
+                    return Err(Reason::PopsOtherFlags);
                 };
                 state.flags = flags;
                 state.compare = Compare::Unknown;
@@ -256,7 +252,7 @@ impl<'a> Machine<'a> {
         instruction: &Instruction,
         state: &State,
         progress: Progress,
-    ) -> Result<Flow, String> {
+    ) -> Result<Flow, Reason> {
         let (mut taken, mut falls) = self.facts(instruction.condition_code(), state);
         let program = self.program();
         let mut never = [false; 2];

@@ -3,6 +3,7 @@
 //! then its owner. So nobody writes over what is another's, nor does an interrupt over what its own thread is
 //! writing, nor is lost what an interrupt has added.
 
+use crate::verify::reason::Reason;
 use gilk_instruments::Program;
 use gilk_instruments::program::ActionKind;
 
@@ -95,24 +96,24 @@ impl Hit<'_> {
         state: &State,
     ) -> Step {
         let Some((owner, kept)) = self.keeping(progress, state) else {
-            return Err("it changes the table of timers, and its instrument keeps nothing".into());
+            return Err(Reason::KeepsNothing);
         };
         let key = self.key_of(owner);
         let busy = self.values.constant(TIMER_BUSY);
         if new.is_unknown() || new != self.values.xor(key, busy) {
-            return Err("what it makes busy is not its own key's".into());
+            return Err(Reason::OtherKey);
         }
         let free = self.values.as_constant(old) == Some(0);
         let first = match progress.stage {
             Stage::Nothing => true,
             Stage::Taken { entry: known } if known == entry && !free => false,
-            _ => return Err("it makes an entry busy where that is not its turn".into()),
+            _ => return Err(Reason::LockOrder),
         };
         // Only what is 0 in any case is not worth a free entry.
         let zero = matches!(kept, Kept::Stored(value) if self.values.as_constant(value) == Some(0));
         if !(free && self.expected.program != Program::StopTimer || old == key && (zero || !first))
         {
-            return Err("it makes an entry busy that is neither free nor its own".into());
+            return Err(Reason::ForeignEntry);
         }
         self.entries.push((owner, entry));
         let stage = Stage::Exchanging { entry, free, first };
@@ -148,14 +149,14 @@ impl Hit<'_> {
         state: &State,
     ) -> Step {
         let Stage::Owned { entry, written } = progress.stage else {
-            return Err("it writes to the table of timers without an entry of its own".into());
+            return Err(Reason::NoLockedEntry);
         };
         let found = timer_entry(self.values, self.layout, address);
         let Some((_, word)) = found.filter(|(known, _)| *known == entry) else {
-            return Err("it writes outside of its entry of the table of timers".into());
+            return Err(Reason::OutsideEntry);
         };
         let Some((owner, kept)) = self.keeping(progress, state) else {
-            return Err("its instrument keeps nothing".into());
+            return Err(Reason::StoresNothing);
         };
         let value = match (word, written) {
             (0, Some(value)) => value,
@@ -169,22 +170,20 @@ impl Hit<'_> {
                     }
                 };
                 if !right || stored.is_unknown() {
-                    return Err("what it keeps is not the value of its program".into());
+                    return Err(Reason::OtherKept);
                 }
                 let written = Some(stored);
                 let stage = Stage::Owned { entry, written };
                 return Ok(Some(Progress { stage, ..progress }));
             }
-            _ => return Err("what it keeps is written before its owner, each once".into()),
+            _ => return Err(Reason::EntryOrder),
         };
         let key = self.key_of(owner);
         let zero = self.values.constant(0);
         let none = self.values.equal(value, zero);
         let owner = self.values.select(none, value, key);
         if owner.is_unknown() || owner != stored {
-            return Err(
-                "the owner of its entry is not its key, or 0 where it keeps nothing".into(),
-            );
+            return Err(Reason::OtherOwner);
         }
         Ok(match self.expected.program {
             Program::StopTimer => Some(Progress {

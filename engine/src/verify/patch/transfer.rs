@@ -1,5 +1,6 @@
 //! One original instruction, done by the patch: a copy, what does the same, or the way back to it.
 
+use crate::verify::reason::Reason;
 use iced_x86::{Code, ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::equivalence::{same, same_condition};
@@ -20,7 +21,7 @@ impl Walk<'_> {
         instruction: &Instruction,
         state: &State,
         goal: Goal,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Reason> {
         let copy = match goal.by {
             By::Text { from } => return self.leave(instruction, state, from, goal.at),
             By::Copy(copy) => copy,
@@ -28,7 +29,7 @@ impl Walk<'_> {
         let originals = self.originals;
         let (routine, original) = originals
             .instruction(goal.at)
-            .ok_or_else(|| format!("no instruction begins at {} to be copied", Addr(goal.at)))?;
+            .ok_or(Reason::NothingToCopy { at: Addr(goal.at) })?;
         if !self.restored(state, originals.live_behind_hook(goal.at)) {
             return Ok(false);
         }
@@ -59,15 +60,12 @@ impl Walk<'_> {
             }
             FlowControl::Return if same(&original.instruction, instruction) => {
                 if ends_in_upper_half(&original.instruction) && !ends_in_upper_half(instruction) {
-                    return Err(
-                        "a return of the upper half of a cache line is moved to the lower half"
-                            .into(),
-                    );
+                    return Err(Reason::ReturnHalf);
                 }
                 if self.bytes_from(instruction.next_ip()).first() == Some(&0xcc) {
                     Ok(true)
                 } else {
-                    Err("no int3 stands behind the return".into())
+                    Err(Reason::ReturnUnguarded)
                 }
             }
             FlowControl::Next if same(&original.instruction, instruction) => {
@@ -78,11 +76,10 @@ impl Walk<'_> {
                 Ok(true)
             }
             FlowControl::Next | FlowControl::Return => Ok(false),
-            _ => Err(format!(
-                "`{}` of {} cannot be copied",
-                original.instruction,
-                Addr(goal.at)
-            )),
+            _ => Err(Reason::Uncopyable {
+                instruction: original.instruction.to_string(),
+                at: Addr(goal.at),
+            }),
         }
     }
 
@@ -97,15 +94,14 @@ impl Walk<'_> {
     }
 
     /// What is known after a copied instruction.
-    fn relocated(&mut self, original: &Decoded, state: &State) -> Result<State, String> {
+    fn relocated(&mut self, original: &Decoded, state: &State) -> Result<State, Reason> {
         let spoilt = state.spoilt();
         let used = Mask(spoilt.0 & original.reads.0);
         if !used.is_empty() {
-            return Err(format!(
-                "`{}` uses {}, which does not have its value",
-                original.instruction,
-                names(used)
-            ));
+            return Err(Reason::SpoiltOperand {
+                instruction: original.instruction.to_string(),
+                registers: names(used),
+            });
         }
         Ok(State::original(spoilt.without(original.kills)))
     }
@@ -118,14 +114,14 @@ impl Walk<'_> {
         original: &Decoded,
         copy: usize,
         [target, next]: [u64; 2],
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let runs_on = |to: u64| to == original.end();
         let taken = instruction.near_branch_target();
         let way = self.cross(original.at(), target, copy, runs_on(target));
         if self.span.contains(Addr(taken)) {
             self.behind(taken, way, state.clone())?;
         } else if !self.leads_out(taken, way)? {
-            return Err(leads_wrong(taken, target));
+            return Err(other_target(taken, target));
         } else if !self.restored(&state, self.originals.live_on(original.at(), target)) {
             return Err(self.not_restored());
         }
@@ -141,7 +137,7 @@ impl Walk<'_> {
         original: &Decoded,
         copy: usize,
         decision: Decision,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Reason> {
         match decision {
             Decision::StaticKey { key, .. } => {
                 if !compares_with_zero(instruction, key.0) {
@@ -204,7 +200,7 @@ impl Walk<'_> {
         state: State,
         at: u64,
         copy: usize,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let originals = self.originals;
         let decided = originals.image.decided(Addr(at));
         let original = originals.instruction(at);
@@ -215,12 +211,12 @@ impl Walk<'_> {
             }),
         ) = (original, decided.map(|decided| decided.by))
         else {
-            return Err("nothing is known of the static key".into());
+            return Err(Reason::UnknownKey);
         };
         let taken_if_on = match instruction.condition_code() {
             ConditionCode::ne if instruction.is_jcc_short_or_near() => true,
             ConditionCode::e if instruction.is_jcc_short_or_near() => false,
-            _ => return Err("no branch looks whether the static key is on".into()),
+            _ => return Err(Reason::KeyUndecided),
         };
         let ways = if taken_if_on == inverted {
             [original.end(), target.0]
@@ -231,11 +227,11 @@ impl Walk<'_> {
     }
 
     /// What is called is jumped to.
-    pub(crate) fn called(&mut self, instruction: &Instruction, target: u64) -> Result<(), String> {
+    pub(crate) fn called(&mut self, instruction: &Instruction, target: u64) -> Result<(), Reason> {
         if instruction.is_jmp_short_or_near() && instruction.near_branch_target() == target {
             self.check_behind(instruction)
         } else {
-            Err("the moved call does not lead to its target".into())
+            Err(Reason::OtherCallee)
         }
     }
 
@@ -246,24 +242,24 @@ impl Walk<'_> {
         state: &State,
         from: u64,
         to: u64,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Reason> {
         let target = instruction.near_branch_target();
         let leaves = instruction.is_jmp_short_or_near() && !self.span.contains(Addr(target));
         if !leaves || !self.restored(state, self.originals.live_on(from, to)) {
             return Ok(false);
         }
         if target != to {
-            return Err(leads_wrong(target, to));
+            return Err(other_target(target, to));
         }
         self.check_behind(instruction)?;
         Ok(true)
     }
 
     /// Behind what leaves the patch stands int3, for processors that speculate past it, or code.
-    fn check_behind(&self, instruction: &Instruction) -> Result<(), String> {
+    fn check_behind(&self, instruction: &Instruction) -> Result<(), Reason> {
         match self.bytes_from(instruction.next_ip()).first() {
             Some(_) => Ok(()),
-            None => Err("nothing keeps speculation from running past the end of the patch".into()),
+            None => Err(Reason::SpeculatesPastEnd),
         }
     }
 }
@@ -282,7 +278,7 @@ fn decision(
     walk: &Walk<'_>,
     routine: &Routine,
     original: &Decoded,
-) -> Result<Option<Decision>, String> {
+) -> Result<Option<Decision>, Reason> {
     let rewritten = routine
         .sites_in(original.span())
         .any(|site| matches!(site.kind, SiteKind::StaticKey | SiteKind::StaticCall));
@@ -293,19 +289,15 @@ fn decision(
     let decided = decided.filter(|decided| decided.span == original.span());
     match decided {
         Some(decided) => Ok(Some(decided.by)),
-        None => Err(format!(
-            "what the kernel writes at {} is not known",
-            Addr(original.at())
-        )),
+        None => Err(Reason::UndecidedSite {
+            at: Addr(original.at()),
+        }),
     }
 }
 
-fn leads_wrong(is: u64, should: u64) -> String {
-    format!(
-        "it leads to {}, and should lead to {}",
-        Addr(is),
-        Addr(should)
-    )
+fn other_target(target: u64, expected: u64) -> Reason {
+    let (target, expected) = (Addr(target), Addr(expected));
+    Reason::OtherTarget { target, expected }
 }
 
 /// Whether it is `cmp dword ptr [key], 0`.

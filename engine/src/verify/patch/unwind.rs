@@ -6,6 +6,7 @@ use crate::Addr;
 use crate::layout::RuntimeLayout;
 use crate::placement::{Site, Splice};
 use crate::unwind::Row;
+use crate::verify::reason::Reason;
 use crate::verify::symbolic::atom::Value;
 use crate::verify::text::originals::Originals;
 
@@ -13,12 +14,12 @@ use crate::verify::text::originals::Originals;
 const RBP: u8 = 5;
 
 /// Whether the rows are in order, and there are any only where they are wanted.
-pub(crate) fn order(layout: &RuntimeLayout, rows: &[Row]) -> Result<(), String> {
+pub(crate) fn order(layout: &RuntimeLayout, rows: &[Row]) -> Result<(), Reason> {
     if !rows.is_sorted_by(|one, next| one.at < next.at) {
-        return Err("its rows are not in order".into());
+        return Err(Reason::RowOrder);
     }
     if !layout.unwinds && !rows.is_empty() {
-        return Err("it has rows, and nobody unwinds by them".into());
+        return Err(Reason::UselessRows);
     }
     Ok(())
 }
@@ -31,7 +32,7 @@ pub(crate) fn check(
     rows: &[Row],
     start: Addr,
     ((at, phase), state): (Node, &State),
-) -> Result<(), String> {
+) -> Result<(), Reason> {
     let (original, on_top) = match phase {
         Phase::Instruments { goal, .. } | Phase::Straight(goal) => (goal.at, 0),
         Phase::Keyed { at, .. } => (at, 0),
@@ -46,19 +47,19 @@ pub(crate) fn check(
     };
     let behind = rows.partition_point(|row| u64::from(row.at) <= at.wrapping_sub(start.0));
     let row = behind.checked_sub(1).and_then(|index| rows.get(index));
-    let row = row.ok_or("no row says how to unwind from here")?;
+    let row = row.ok_or(Reason::NoRow)?;
     let pushed = 8 * (state.stack.len() as u64 + on_top);
     let stands = row.original == Addr(original) || leads(originals, row.original.0, original);
     if !stands || u64::from(row.pushed) != pushed {
-        return Err(format!(
-            "its row says that it stands for {} below {} bytes, and it does for {} below {pushed}",
-            row.original,
-            row.pushed,
-            Addr(original)
-        ));
+        return Err(Reason::OtherRow {
+            original: row.original,
+            pushed: row.pushed.into(),
+            expected: Addr(original),
+            depth: pushed,
+        });
     }
     if state.register(RBP) != Value::original(RBP) {
-        return Err("rbp does not have its value, and stacks are unwound by it".into());
+        return Err(Reason::FramePointer);
     }
     Ok(())
 }

@@ -8,6 +8,7 @@
 //! allowed are the original code's own, and those that go through a failed reservation, which fails
 //! only if another one succeeded.
 
+use crate::verify::reason::Reason;
 use iced_x86::Instruction;
 
 use super::hit::Progress;
@@ -60,7 +61,7 @@ pub(crate) struct Walk<'a> {
     /// Where control goes on that comes there in one way only.
     ahead: Vec<Ahead>,
     /// Why an instruction was not taken for the next original one.
-    pub(crate) not_yet: Option<String>,
+    pub(crate) not_yet: Option<Reason>,
 }
 
 /// Control goes on from the node `since` without having met another.
@@ -148,10 +149,9 @@ impl<'a> Walk<'a> {
             let Some(Ahead { since, node, state }) = ahead else {
                 break;
             };
-            budget = budget.checked_sub(1).ok_or((
-                Addr(node.0),
-                String::from("the code is too entangled to be proven"),
-            ))?;
+            budget = budget
+                .checked_sub(1)
+                .ok_or((Addr(node.0), Reason::TooComplex))?;
             let instruction = self.scan.walk(node.0)?;
             let unwound = if self.machine.layout.unwinds {
                 unwind::check(
@@ -190,7 +190,7 @@ impl<'a> Walk<'a> {
         state: State,
     ) -> Result<(), Wrong> {
         if !self.span.contains(Addr(to)) {
-            return Err((Addr(to), "control runs off the end of the patch".into()));
+            return Err((Addr(to), Reason::PastEnd));
         }
         let node = (to, phase);
         if self.scan.is_landing(to) {
@@ -211,7 +211,7 @@ impl<'a> Walk<'a> {
         phase: Phase,
         instruction: &Instruction,
         state: State,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         match phase {
             Phase::Called { target, .. } => self.called(instruction, target),
             Phase::Keyed { at, copy } => self.decide(instruction, state, at, copy),
@@ -253,7 +253,7 @@ impl<'a> Walk<'a> {
         to: u64,
         phase: Phase,
         state: State,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         self.go(since, to, phase, state).map_err(|(_, why)| why)
     }
 
@@ -263,18 +263,18 @@ impl<'a> Walk<'a> {
         to: u64,
         (point, goal): (Point, Goal),
         state: State,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let phase = self.settled(Some(point), 0, Progress::default(), goal)?;
         self.go(None, to, phase, state).map_err(|(_, why)| why)
     }
 
     /// The same, to a phase that is known.
-    pub(crate) fn reach(&mut self, to: u64, phase: Phase, state: State) -> Result<(), String> {
+    pub(crate) fn reach(&mut self, to: u64, phase: Phase, state: State) -> Result<(), Reason> {
         self.go(None, to, phase, state).map_err(|(_, why)| why)
     }
 
     /// Whether nothing stands on the way to the goal, and the goal is the text at `to`.
-    pub(crate) fn leads_out(&mut self, to: u64, way: (Point, Goal)) -> Result<bool, String> {
+    pub(crate) fn leads_out(&mut self, to: u64, way: (Point, Goal)) -> Result<bool, Reason> {
         let phase = self.settled(Some(way.0), 0, Progress::default(), way.1)?;
         Ok(matches!(phase, Phase::Straight(Goal { at, by: By::Text { .. } }) if at == to))
     }
@@ -284,15 +284,13 @@ impl<'a> Walk<'a> {
         let wrong = Mask(state.spoilt().0 & live.0);
         self.not_yet = None;
         if !state.stack.is_empty() {
-            self.not_yet = Some(format!(
-                "{} words are still on the stack",
-                state.stack.len()
-            ));
+            self.not_yet = Some(Reason::WordsPushed {
+                words: state.stack.len(),
+            });
         } else if !wrong.is_empty() {
-            self.not_yet = Some(format!(
-                "{} may be used later and does not have its value",
-                names(wrong)
-            ));
+            self.not_yet = Some(Reason::NotRestored {
+                registers: names(wrong),
+            });
         }
         state.stack.is_empty() && wrong.is_empty()
     }
@@ -303,13 +301,13 @@ impl<'a> Walk<'a> {
         instruction: &Instruction,
         mut state: State,
         at: (Option<Point>, usize, Progress, Goal),
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         let (point, done, progress, goal) = at;
         let expected = point.and_then(|point| self.list(point).get(done));
         let flow = self
             .machine
             .step(instruction, &mut state, expected, progress);
-        let flow = flow.map_err(|why| self.explain(&why, at))?;
+        let flow = flow.map_err(|why| self.explain(why, at))?;
         match flow {
             Flow::On(Some(progress)) => {
                 let phase = self.kept(point, done, progress, goal)?;
@@ -351,7 +349,7 @@ impl<'a> Walk<'a> {
         done: usize,
         progress: Progress,
         goal: Goal,
-    ) -> Result<Phase, String> {
+    ) -> Result<Phase, Reason> {
         Ok(match self.settled(point, done, progress, goal)? {
             Phase::Straight(goal) => Phase::Instruments {
                 point: None,
@@ -370,10 +368,9 @@ impl<'a> Walk<'a> {
         state: State,
         at: (Option<Point>, usize, Progress, Goal),
         failed: bool,
-    ) -> Result<(), String> {
+    ) -> Result<(), Reason> {
         if !self.span.contains(Addr(to)) {
-            let why = format!("control leaves for {}", Addr(to));
-            return Err(self.explain(&why, at));
+            return Err(self.explain(Reason::Leaves { to: Addr(to) }, at));
         }
         let (point, done, progress, goal) = at;
         let phase = self.kept(point, done, progress, goal)?;

@@ -3,6 +3,7 @@
 use crate::placement::{Slot, Splice};
 use crate::plan::{Dependence, Part, Plan};
 use crate::verify::hash::{Map, Set};
+use crate::verify::reason::Reason;
 use crate::verify::violation::Violation;
 use crate::{Addr, Span};
 
@@ -19,9 +20,9 @@ pub(crate) struct Parts {
 impl Parts {
     /// Reads the plan's dependences; they must have all that follow from its sites and bounces.
     pub(crate) fn of(plan: &Plan, violations: &mut Vec<Violation>) -> Self {
-        let mut wrong = |why: String| violations.push(Violation::Plan { why });
+        let mut wrong = |why: Reason| violations.push(Violation::Plan { why });
         if !plan.dependences.is_sorted_by(|a, b| a < b) {
-            wrong("its dependences are not sorted".into());
+            wrong(Reason::UnsortedDependences);
         }
         let listed: Set<Dependence> = plan.dependences.iter().copied().collect();
         let mut parts = Self {
@@ -31,20 +32,18 @@ impl Parts {
         };
         for needed in required(plan) {
             if !listed.contains(&needed) {
-                wrong(format!(
-                    "it does not say that {} depends on {}",
-                    name(plan, needed.what),
-                    name(plan, needed.on)
-                ));
+                wrong(Reason::MissingDependence {
+                    part: name(plan, needed.what),
+                    on: name(plan, needed.on),
+                });
             }
             parts.on.entry(needed.what).or_default().push(needed.on);
             parts.of.entry(needed.on).or_default().push(needed.what);
         }
         if let Err(part) = parts.rank(&plan.dependences) {
-            wrong(format!(
-                "{} depends on itself, in the end",
-                name(plan, part)
-            ));
+            wrong(Reason::CyclicDependence {
+                part: name(plan, part),
+            });
         }
         parts
     }

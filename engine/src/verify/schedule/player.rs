@@ -1,5 +1,6 @@
 //! The batches, played over the kernel's text as it is now, in the order in which the driver writes.
 
+use crate::verify::reason::Reason;
 use std::collections::BTreeMap;
 
 use super::parts::{self, Parts};
@@ -51,10 +52,9 @@ pub(crate) fn play(
     let mut last = f64::NEG_INFINITY;
     for (number, batch) in plan.batches.iter().enumerate() {
         if !(batch.at.is_finite() && batch.at > last && (0.0..=plan.duration).contains(&batch.at)) {
-            let why = format!(
-                "its time is not behind that of the batch before it, within the session's {} s",
-                plan.duration
-            );
+            let why = Reason::BatchTime {
+                duration: plan.duration,
+            };
             player.batch_is_wrong(number, batch, why);
         }
         last = batch.at;
@@ -95,7 +95,7 @@ pub(crate) struct Player<'a> {
 }
 
 impl<'a> Player<'a> {
-    pub(crate) fn batch_is_wrong(&mut self, number: usize, batch: &Batch, why: String) {
+    pub(crate) fn batch_is_wrong(&mut self, number: usize, batch: &Batch, why: Reason) {
         self.violations.push(Violation::Batch {
             batch: number,
             time: batch.at,
@@ -107,10 +107,10 @@ impl<'a> Player<'a> {
     /// changes, one write after another.
     fn batch(&mut self, number: usize, batch: &'a Batch) -> (Vec<(SiteIndex, usize)>, Vec<Change>) {
         if batch.pokes.is_empty() || batch.pokes.len() > MAX_POKES {
-            let why = format!(
-                "it has {} pokes, and must have 1 to {MAX_POKES}",
-                batch.pokes.len()
-            );
+            let why = Reason::PokeCount {
+                count: batch.pokes.len(),
+                most: MAX_POKES,
+            };
             self.batch_is_wrong(number, batch, why);
         }
         let in_order = batch.pokes.is_sorted_by_key(|poke| match poke.kind {
@@ -118,8 +118,8 @@ impl<'a> Player<'a> {
             PokeKind::Install | PokeKind::Retarget => (false, poke.rank, poke.at),
         });
         if !in_order {
-            let why = "its pokes are not in the order in which they are written";
-            self.batch_is_wrong(number, batch, why.into());
+            let why = Reason::PokeOrder;
+            self.batch_is_wrong(number, batch, why);
         }
         let (mut staged, mut changes) = (Vec::new(), Vec::new());
         let mut touched: Vec<InstrumentId> = Vec::new();
@@ -129,7 +129,7 @@ impl<'a> Player<'a> {
             let result = if poked.insert(poke.part) {
                 self.poke(poke, &poked)
             } else {
-                Err("another poke of the batch writes there too".into())
+                Err(Reason::PokedTwice)
             };
             match result {
                 Ok(change) => {
@@ -163,43 +163,45 @@ impl<'a> Player<'a> {
     }
 
     /// Plays one poke. Gives how the site changes that control comes to its patch by.
-    fn poke(&mut self, poke: &'a Poke, poked: &Set<Part>) -> Result<Option<Change>, String> {
+    fn poke(&mut self, poke: &'a Poke, poked: &Set<Part>) -> Result<Option<Change>, Reason> {
         let plan = self.plan;
         let part = poke.part;
         let Some(span) = parts::span(plan, part).filter(|span| span.start == poke.at) else {
-            return Err("there is no such part of the plan, or it is elsewhere".into());
+            return Err(Reason::NoPart);
         };
         let own = match part {
             Part::Site(site) => site,
             Part::Bounce(bounce) => match plan.bounces.get(bounce.0 as usize) {
                 Some(bounce) => bounce.site,
-                None => return Err("there is no such bounce".into()),
+                None => return Err(Reason::NoBounce),
             },
         };
         if poke.write.len() as u64 != span.len() || poke.expect.len() as u64 != span.len() {
-            return Err(format!(
-                "it expects {} bytes and writes {}, and should {}",
-                poke.expect.len(),
-                poke.write.len(),
-                span.len()
-            ));
+            return Err(Reason::PokeLength {
+                expect: poke.expect.len(),
+                write: poke.write.len(),
+                len: span.len(),
+            });
         }
         let original = self.image.bytes(span);
-        let original = original.ok_or("it does not lie inside the image")?;
+        let original = original.ok_or(Reason::OutsideImage)?;
         let before = self.in_place.get(&part).copied();
         let now = before.map_or(original, |here| here.bytes);
         if *poke.expect != *now {
-            return Err(format!(
-                "it expects {:02x?} where memory holds {now:02x?}",
-                poke.expect
-            ));
+            return Err(Reason::OtherBytes {
+                expect: poke.expect.to_vec(),
+                memory: now.to_vec(),
+            });
         }
         let (to, detour) = (poke.patch.0 as usize, poke.detour.0 as usize);
         for patch in [to, detour] {
             match plan.patches.get(patch) {
-                None => return Err(format!("there is no patch {patch}")),
+                None => return Err(Reason::NoPatchNumber { patch }),
                 Some(known) if known.site != own => {
-                    return Err(format!("patch {patch} was made for site {}", known.site.0));
+                    return Err(Reason::PatchOfSite {
+                        patch,
+                        site: known.site.0,
+                    });
                 }
                 Some(_) => {}
             }
@@ -210,7 +212,7 @@ impl<'a> Player<'a> {
                 .is_some_and(|patch| patch.hooks.is_empty())
         };
         if detour != to && !hookless(detour) {
-            return Err("threads are diverted to another version with instruments".into());
+            return Err(Reason::HookedDetour);
         }
         let splice = if poke.kind == PokeKind::Remove {
             &poke.expect
@@ -227,16 +229,15 @@ impl<'a> Player<'a> {
             }
             (PokeKind::Remove, Some(before)) if before == to => None,
             (kind, before) => {
-                return Err(format!(
-                    "it is called {kind:?}, and the splice in place leads to {before:?}"
-                ));
+                let kind = format!("{kind:?}");
+                return Err(Reason::PokeKind { kind, before });
             }
         };
         if after.is_none() && *poke.write != *original {
-            return Err(format!(
-                "it puts back {:02x?} where the original has {original:02x?}",
-                poke.write
-            ));
+            return Err(Reason::NotRestoredBytes {
+                write: poke.write.to_vec(),
+                original: original.to_vec(),
+            });
         }
         self.counted(poke)?;
         self.ordered(poke, poked)?;
@@ -254,7 +255,7 @@ impl<'a> Player<'a> {
         Ok(self.changed(part, own, before.map(|here| here.patch), after))
     }
 
-    fn counted(&self, poke: &Poke) -> Result<(), String> {
+    fn counted(&self, poke: &Poke) -> Result<(), Reason> {
         let overlaps =
             match poke.part {
                 Part::Bounce(_) => Some(1),
@@ -266,43 +267,42 @@ impl<'a> Player<'a> {
                 }),
             };
         if overlaps != Some(poke.overwritten) {
-            return Err(format!(
-                "it says {} instructions are overwritten, which would make the driver wait wrongly",
-                poke.overwritten
-            ));
+            return Err(Reason::PokeOverwritten {
+                stated: poke.overwritten,
+            });
         }
         let rank = self.parts.rank_of(poke.part);
         if rank != poke.rank {
-            return Err(format!(
-                "it says its rank is {}, and by the plan's dependences it is {rank}",
-                poke.rank
-            ));
+            return Err(Reason::PokeRank {
+                stated: poke.rank,
+                rank,
+            });
         }
         Ok(())
     }
 
     /// The text is whole after each write: what it depends on is there, and before it what depends on it
     /// is not.
-    fn ordered(&self, poke: &Poke, poked: &Set<Part>) -> Result<(), String> {
+    fn ordered(&self, poke: &Poke, poked: &Set<Part>) -> Result<(), Reason> {
         let missing = |part: &&Part| !self.in_place.contains_key(part);
         let name = |part: Part| parts::name(self.plan, part);
         match poke.kind {
             PokeKind::Install => {
                 if let Some(on) = self.parts.on(poke.part).iter().find(missing) {
-                    return Err(format!("{} is not in place before it", name(*on)));
+                    return Err(Reason::NotInPlace { part: name(*on) });
                 }
                 if let Some(bounce) = self.bounce_of(poke.part)
                     && self.in_place.get(&bounce).map(|here| here.patch)
                         != Some(poke.patch.0 as usize)
                 {
-                    return Err(format!("{} leads to another patch", name(bounce)));
+                    return Err(Reason::OtherBounce { part: name(bounce) });
                 }
             }
             PokeKind::Retarget => {}
             PokeKind::Remove => {
                 let depending = self.parts.depending_on(poke.part).iter();
                 if let Some(what) = { depending }.find(|part| !missing(part)) {
-                    return Err(format!("{} is still in place", name(*what)));
+                    return Err(Reason::StillInPlace { part: name(*what) });
                 }
             }
         }
@@ -315,7 +315,7 @@ impl<'a> Player<'a> {
             .chain(of.iter().filter(|part| self.parts.rank_of(**part) <= rank))
             .find(|part| poked.contains(part));
         match close {
-            Some(part) => Err(format!("{} is written in the same rank", name(*part))),
+            Some(part) => Err(Reason::SameRank { part: name(*part) }),
             None => Ok(()),
         }
     }

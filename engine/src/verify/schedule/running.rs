@@ -6,6 +6,7 @@ use crate::plan::Batch;
 use crate::verify::hash::Set;
 use crate::verify::meaning::hooks;
 use crate::verify::meaning::state::Change;
+use crate::verify::reason::Reason;
 use crate::verify::violation::Violation;
 use crate::{Addr, InstrumentId};
 
@@ -41,7 +42,7 @@ impl Player<'_> {
     ) {
         let mut wrong = Vec::new();
         let [launched, splashed] = self.times.remove(&bits(batch.at)).unwrap_or_default();
-        for (what, mut due, said) in [
+        for (change, mut due, said) in [
             ("launched", launched, &batch.launched),
             ("splashed", splashed, &batch.splashed),
         ] {
@@ -49,9 +50,7 @@ impl Player<'_> {
             said.sort_unstable();
             due.sort_unstable();
             if due != said {
-                wrong.push(format!(
-                    "the instruments it says are {what} are not those whose time it is"
-                ));
+                wrong.push(Reason::NotDue { change });
             }
             touched.extend(due);
         }
@@ -65,9 +64,11 @@ impl Player<'_> {
                 .filter(|one| one.launch <= batch.at && batch.at < one.splash);
             let should = active.map_or(0, |one| one.points.len());
             if runs != should {
-                wrong.push(format!(
-                    "after it instrument {id} runs at {runs} points, and should at {should}"
-                ));
+                wrong.push(Reason::RunsAtPoints {
+                    id,
+                    runs,
+                    expected: should,
+                });
             }
         }
         for why in wrong {
@@ -77,10 +78,8 @@ impl Player<'_> {
 
     pub(crate) fn at_the_end(&mut self) {
         if let Some(part) = self.in_place.keys().next() {
-            let why = format!(
-                "at its end the text is not what it was: {} is still there",
-                parts::name(self.plan, *part)
-            );
+            let part = parts::name(self.plan, *part);
+            let why = Reason::LeftInPlace { part };
             self.violations.push(Violation::Plan { why });
         }
         let batches: Set<i64> = self
@@ -94,10 +93,10 @@ impl Player<'_> {
             let in_order =
                 0.0 <= one.launch && one.launch < one.splash && one.splash <= self.plan.duration;
             if !(in_order && batch_at(one.launch) && batch_at(one.splash)) {
-                let why = format!(
-                    "no batches launch it at {} s and splash it at {} s",
-                    one.launch, one.splash
-                );
+                let why = Reason::NoBatchAt {
+                    launch: one.launch,
+                    splash: one.splash,
+                };
                 let at: Addr = hooks::place(self.plan, one);
                 self.violations.push(Violation::Instrument {
                     id: one.id,

@@ -3,6 +3,7 @@
 use crate::Addr;
 use crate::placement::{SPLICE_BYTES, Splice};
 use crate::plan::{Part, Plan};
+use crate::verify::reason::Reason;
 
 /// `int3`.
 const INT3: u8 = 0xcc;
@@ -23,23 +24,23 @@ pub(crate) fn is_retargeted(plan: &Plan, part: Part) -> bool {
 ///
 /// # Errors
 /// What they are instead.
-pub(crate) fn leads(plan: &Plan, part: Part, bytes: &[u8], patch: usize) -> Result<(), String> {
-    let to = plan.patches.get(patch).ok_or("there is no such patch")?;
+pub(crate) fn leads(plan: &Plan, part: Part, bytes: &[u8], patch: usize) -> Result<(), Reason> {
+    let to = plan.patches.get(patch).ok_or(Reason::NoPatch)?;
     let site = match part {
         Part::Bounce(number) => {
             let bounce = plan.bounces.get(number.0 as usize);
-            let bounce = bounce.ok_or("there is no such bounce")?;
+            let bounce = bounce.ok_or(Reason::NoBounce)?;
             return is_jump(bytes, bounce.at, to.address, patch);
         }
         Part::Site(site) => plan.sites.get(site.0 as usize),
     };
-    let site = site.ok_or("there is no such site")?;
+    let site = site.ok_or(Reason::NoSite)?;
     let at = site.displaced.start;
     match site.splice {
         Splice::Jump => is_jump(bytes, at, to.address, patch),
         Splice::Short(number) => {
             let bounce = plan.bounces.get(number.0 as usize);
-            let bounce = bounce.ok_or("there is no such bounce")?;
+            let bounce = bounce.ok_or(Reason::NoBounce)?;
             let near = match *bytes {
                 [0xeb, displacement] => Some(Addr(
                     at.0.wrapping_add(2)
@@ -50,20 +51,20 @@ pub(crate) fn leads(plan: &Plan, part: Part, bytes: &[u8], patch: usize) -> Resu
             if near == Some(bounce.at) {
                 Ok(())
             } else {
-                Err(format!(
-                    "the bytes {bytes:02x?} are not a short jump to the bounce at {}",
-                    bounce.at
-                ))
+                Err(Reason::NotShort {
+                    bytes: bytes.to_vec(),
+                    bounce: bounce.at,
+                })
             }
         }
         Splice::Tracer if bytes.is_empty() => Ok(()),
         Splice::Trap if bytes == [INT3] => Ok(()),
-        Splice::Tracer | Splice::Trap => Err("the bytes are not what such a splice writes".into()),
+        Splice::Tracer | Splice::Trap => Err(Reason::NotSplice),
     }
 }
 
 /// `jmp rel32`.
-fn is_jump(bytes: &[u8], at: Addr, to: Addr, patch: usize) -> Result<(), String> {
+fn is_jump(bytes: &[u8], at: Addr, to: Addr, patch: usize) -> Result<(), Reason> {
     let leads_to = match *bytes {
         [0xe9, a, b, c, d] => {
             let displacement = i64::from(i32::from_le_bytes([a, b, c, d]));
@@ -77,8 +78,10 @@ fn is_jump(bytes: &[u8], at: Addr, to: Addr, patch: usize) -> Result<(), String>
     if leads_to == Some(to) {
         Ok(())
     } else {
-        Err(format!(
-            "the bytes {bytes:02x?} are not a jump to patch {patch} at {to}"
-        ))
+        Err(Reason::NotJump {
+            bytes: bytes.to_vec(),
+            patch,
+            at: to,
+        })
     }
 }

@@ -7,24 +7,24 @@ use super::*;
 fn where_control_goes() {
     let image = image();
     let plan = planned_close(&image, vec![placement("f", 0, HookType::Pre, "counter")]);
-    let judged = |words: Option<&str>, write: Asm<'_>| judged(&image, &plan, words, write);
+    let judged = |rule: Option<&str>, write: Asm<'_>| judged(&image, &plan, rule, write);
     let start = |a: &mut CodeAssembler| {
         a.inc(qword_ptr(COUNTER).gs())?;
         moved(a)
     };
     for wrong in [BACK - 1, BACK + 1, BACK - 7, BACK + 3, F, ARENA + 0x100] {
-        judged(Some("should"), &|a| {
+        judged(Some("OtherTarget"), &|a| {
             start(a)?;
             a.jmp(wrong)?;
             a.int3()
         });
     }
-    judged(Some("runs off the end"), &start);
-    judged(Some("past the end of the patch"), &|a| {
+    judged(Some("PastEnd"), &start);
+    judged(Some("SpeculatesPastEnd"), &|a| {
         start(a)?;
         a.jmp(BACK)
     });
-    judged(Some("never comes here"), &|a| {
+    judged(Some("Unreached"), &|a| {
         start(a)?;
         leave(a)?;
         a.nop()
@@ -35,7 +35,7 @@ fn where_control_goes() {
         a.int3()?;
         a.int3()
     });
-    judged(Some("may loop for ever"), &|a| {
+    judged(Some("Loops"), &|a| {
         let mut again = a.create_label();
         a.inc(qword_ptr(COUNTER).gs())?;
         a.set_label(&mut again)?;
@@ -44,12 +44,12 @@ fn where_control_goes() {
         moved(a)?;
         leave(a)
     });
-    judged(Some("loop for ever"), &|a| {
+    judged(Some("Loops"), &|a| {
         let mut again = a.create_label();
         a.set_label(&mut again)?;
         a.jmp(again)
     });
-    judged(Some("different words on the stack"), &|a| {
+    judged(Some("StackDepth"), &|a| {
         let mut again = a.create_label();
         a.set_label(&mut again)?;
         a.push(rcx)?;
@@ -59,7 +59,7 @@ fn where_control_goes() {
         moved(a)?;
         leave(a)
     });
-    judged(Some("is not done here"), &|a| {
+    judged(Some("Leaves: is not done here"), &|a| {
         // Counted on one way only.
         let mut past = a.create_label();
         a.test(rdi, rdi)?;
@@ -82,7 +82,7 @@ fn where_control_goes() {
         moved(a)?;
         leave(a)
     });
-    judged(Some("control leaves"), &|a| {
+    judged(Some("Leaves"), &|a| {
         a.jmp(F + 0x300)?;
         a.int3()
     });
@@ -99,7 +99,7 @@ fn flags_and_everything_else_are_kept() {
         a.jmp(back)?;
         a.int3()
     };
-    let judged = |words: Option<&str>, write: Asm<'_>| judged(&image, &plan, words, write);
+    let judged = |rule: Option<&str>, write: Asm<'_>| judged(&image, &plan, rule, write);
     let count = |a: &mut CodeAssembler| a.inc(qword_ptr(COUNTER).gs());
     judged(None, &|a| {
         a.pushfq()?;
@@ -112,29 +112,29 @@ fn flags_and_everything_else_are_kept() {
         count(a)?;
         tail(a)
     });
-    judged(Some("the flags may be used later"), &|a| {
+    judged(Some("Instruction: the flags may be used later"), &|a| {
         a.add(qword_ptr(COUNTER).gs(), 1)?;
         tail(a)
     });
-    judged(Some("still on the stack"), &|a| {
+    judged(Some("Instruction: still on the stack"), &|a| {
         a.pushfq()?;
         count(a)?;
         tail(a)
     });
-    judged(Some("the flags may be used later"), &|a| {
+    judged(Some("Instruction: the flags may be used later"), &|a| {
         a.add(qword_ptr(COUNTER).gs(), 1)?;
         a.pushfq()?;
         a.popfq()?;
         tail(a)
     });
-    judged(Some("r11 may be used later"), &|a| {
+    judged(Some("Instruction: r11 may be used later"), &|a| {
         a.pushfq()?;
         count(a)?;
         a.popfq()?;
         a.mov(r11d, 5)?;
         tail(a)
     });
-    judged(Some("should stand"), &|a| {
+    judged(Some("NotOriginal"), &|a| {
         a.pushfq()?;
         count(a)?;
         a.popfq()?;
@@ -153,8 +153,8 @@ fn calls_and_branches_at_the_end() {
         vec![placement("calls", 0, HookType::Pre, "counter")],
     );
     let returns = Fixture::address(2) + 5 + 3 + 5;
-    let calls = |words: Option<&str>, write: Asm<'_>| {
-        judged(&image, &plan, words, &|a| {
+    let calls = |rule: Option<&str>, write: Asm<'_>| {
+        judged(&image, &plan, rule, &|a| {
             a.inc(qword_ptr(COUNTER).gs())?;
             a.mov(rdi, rsi)?;
             write(a)
@@ -165,26 +165,26 @@ fn calls_and_branches_at_the_end() {
         a.jmp(F)?;
         a.int3()
     });
-    calls(Some("should stand"), &|a| {
+    calls(Some("NotOriginal"), &|a| {
         a.call(F)?;
         a.jmp(returns)?;
         a.int3()
     });
-    calls(Some("should stand"), &|a| {
+    calls(Some("NotOriginal"), &|a| {
         a.push(returns as i32 + 1)?;
         a.jmp(F)?;
         a.int3()
     });
-    calls(Some("does not lead to its target"), &|a| {
+    calls(Some("OtherCallee"), &|a| {
         a.push(returns as i32)?;
         a.jmp(F + 5)?;
         a.int3()
     });
-    calls(Some("should stand"), &|a| {
+    calls(Some("NotOriginal"), &|a| {
         a.jmp(F)?;
         a.int3()
     });
-    calls(Some("does not lead to its target"), &|a| {
+    calls(Some("OtherCallee"), &|a| {
         a.push(returns as i32)?;
         a.push(returns as i32)?;
         a.jmp(F)?;
@@ -199,8 +199,8 @@ fn calls_and_branches_at_the_end() {
         Fixture::address(3) + 5 + 3 + 2 + 6,
         Fixture::address(3) + 5 + 3 + 2,
     );
-    let decides = |words: Option<&str>, write: Asm<'_>| {
-        judged(&image, &plan, words, &|a| {
+    let decides = |rule: Option<&str>, write: Asm<'_>| {
+        judged(&image, &plan, rule, &|a| {
             a.test(rdi, rdi)?;
             write(a)
         });
@@ -230,31 +230,31 @@ fn calls_and_branches_at_the_end() {
         a.jmp(there)?;
         a.int3()
     });
-    decides(Some("the flags may be used later"), &|a| {
+    decides(Some("Leaves: the flags may be used later"), &|a| {
         a.inc(qword_ptr(COUNTER).gs())?;
         ends(a)
     });
-    decides(Some("is not done here"), &ends);
-    decides(Some("is not done here"), &|a| {
+    decides(Some("Leaves: is not done here"), &ends);
+    decides(Some("Leaves: is not done here"), &|a| {
         // Counted behind the branch: on one of its ways only.
         a.jne(there)?;
         count(a)?;
         a.jmp(next)?;
         a.int3()
     });
-    decides(Some("should come next"), &|a| {
+    decides(Some("Leaves: should come next"), &|a| {
         count(a)?;
         a.je(there)?;
         a.jmp(next)?;
         a.int3()
     });
-    decides(Some("leads to"), &|a| {
+    decides(Some("OtherTarget"), &|a| {
         count(a)?;
         a.jne(next)?;
         a.jmp(there)?;
         a.int3()
     });
-    decides(Some("leads to"), &|a| {
+    decides(Some("OtherTarget"), &|a| {
         count(a)?;
         a.jne(there)?;
         a.jmp(there)?;
@@ -292,8 +292,8 @@ fn returns_stay_in_upper_halves() {
             write(code).unwrap();
             let len = code.assemble(at).unwrap().len() as u64;
             let upper = (at + len - 2) & 0x20 != 0;
-            let words = (!free && !upper).then_some("is moved to the lower half");
-            judged(&image, &plan, words, &write);
+            let rule = (!free && !upper).then_some("ReturnHalf");
+            judged(&image, &plan, rule, &write);
         }
     }
 }

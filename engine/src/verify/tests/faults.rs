@@ -116,7 +116,7 @@ fn every_entry_matters() {
         let Recovery::Like(original) = recovery else {
             panic!("{recovery:?}")
         };
-        refused(&image, good, "nothing says what comes then", |plan| {
+        refused(&image, good, "UnplannedFault", |plan| {
             plan.faults.remove(number);
         });
         for other in [
@@ -125,19 +125,19 @@ fn every_entry_matters() {
             Recovery::Like(original.add(1)),
             Recovery::Like(Addr(Fixture::address(0) + 28 - (original.0 & 0x1f))),
         ] {
-            refused(&image, good, "something else comes", |plan| {
+            refused(&image, good, "OtherRecovery", |plan| {
                 plan.faults[number].recovery = other;
             });
         }
-        refused(&image, good, "and does not", |plan| {
+        refused(&image, good, "NeverFaults", |plan| {
             plan.faults[number].at = at.add(1);
         });
-        refused(&image, good, "not in order", |plan| {
+        refused(&image, good, "FaultOrder", |plan| {
             plan.faults.insert(number, plan.faults[number]);
         });
     }
     let most = good.faults.len() as u32;
-    refused(&image, good, "room for", |plan| {
+    refused(&image, good, "TooManyFaults", |plan| {
         plan.layout.faults = most - 1;
     });
 }
@@ -163,7 +163,10 @@ fn what_may_wait_for_a_page_stays() {
     let Err(violations) = verify(&image, good.clone()) else {
         panic!("memory of a process is touched in a patch")
     };
-    assert!(list(&violations).contains("exception-table entry is displaced"));
+    assert!(
+        list(&violations)
+            .contains("[FixedSite] an instruction with an exception-table entry is displaced")
+    );
 }
 
 #[test]

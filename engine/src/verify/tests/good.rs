@@ -139,7 +139,7 @@ fn what_is_sampled_further_on_is_live() {
         ],
     );
     // The patch made without knowing of the argument instrument uses rsi as it likes.
-    refused(&image, &together, "rsi may be used later", |plan| {
+    refused(&image, &together, "Leaves: rsi may be used later", |plan| {
         plan.patches[0].code.clone_from(&alone.patches[0].code);
     });
 }

@@ -35,7 +35,10 @@ pub(crate) fn comes_back(code: &NativeCode) -> std::result::Result<(), String> {
     let mut known = BTreeSet::new();
     while let Some(at) = left.pop() {
         if code.span().contains(at) && known.insert(at) {
-            left.extend(crate::verify::patch::callee_contract::follow(code, at)?);
+            left.extend(
+                crate::verify::patch::callee_contract::follow(code, at)
+                    .map_err(|why| why.to_string())?,
+            );
         }
     }
     Ok(())
@@ -116,12 +119,18 @@ fn what_a_call_may_change_is_saved() {
             |one: &Instruction| one.code() == Code::Pop_r64 && one.op0_register() == register;
         let (restore, other) = made.iter().rfind(|(_, one)| gives_back(one)).unwrap();
         // Another register is saved and given back instead: the stack is as deep as before.
-        refused(&image, &plan, "does not have its value", |plan| {
-            for (at, one) in [(save, one), (restore, other)] {
-                plan.patches[0].code[*at..at + one.len()].fill(0x90);
-                plan.patches[0].code[at + one.len() - 1] = if one == other { 0x5d } else { 0x55 };
-            }
-        });
+        refused(
+            &image,
+            &plan,
+            "Instruction: does not have its value",
+            |plan| {
+                for (at, one) in [(save, one), (restore, other)] {
+                    plan.patches[0].code[*at..at + one.len()].fill(0x90);
+                    plan.patches[0].code[at + one.len() - 1] =
+                        if one == other { 0x5d } else { 0x55 };
+                }
+            },
+        );
         found += 1;
     }
     assert!(found > 1, "{found}");
@@ -134,20 +143,25 @@ fn what_is_called_is_what_the_instrument_names_and_lies_apart() {
         .into_iter()
         .find(|(_, one)| one.is_call_near())
         .unwrap();
-    refused(&image, &plan, "does not call mixed", |plan| {
-        plan.patches[0].code[at + call.len() - 4] ^= 0x10;
-    });
-    refused(&image, &plan, "is not in the plan", |plan| {
+    refused(
+        &image,
+        &plan,
+        "OtherFunction: does not call mixed",
+        |plan| {
+            plan.patches[0].code[at + call.len() - 4] ^= 0x10;
+        },
+    );
+    refused(&image, &plan, "NoNativeCode", |plan| {
         plan.natives.clear();
     });
-    refused(&image, &plan, "is written over it", |plan| {
+    refused(&image, &plan, "NativeOverwritten", |plan| {
         plan.natives[0].address = plan.patches[0].address;
     });
-    refused(&image, &plan, "not inside the arena", |plan| {
+    refused(&image, &plan, "NativeOutsideArena", |plan| {
         plan.natives[0].address = plan.layout.arena.end;
     });
     // cli
-    refused(&image, &plan, "has no place in it", |plan| {
+    refused(&image, &plan, "NativeUnfollowed", |plan| {
         let offset = plan.natives[0].entry("mixed").unwrap().0 - plan.natives[0].address.0;
         plan.natives[0].bytes[offset as usize] = 0xfa;
     });
@@ -156,10 +170,10 @@ fn what_is_called_is_what_the_instrument_names_and_lies_apart() {
         placement("helper", 0, HookType::Pre, "hits"),
         placement("worker", 0, HookType::Pre, "counter"),
     ]);
-    refused(&image, &plan, "same counter", |plan| {
+    refused(&image, &plan, "SameCounter", |plan| {
         plan.instruments[1].counter = plan.instruments[0].counter;
     });
-    refused(&image, &plan, "parameter 0", |plan| {
+    refused(&image, &plan, "OtherParameter: parameter 0", |plan| {
         plan.instruments[0].counter.as_mut().unwrap().slot += 7;
     });
 }
@@ -203,11 +217,18 @@ fn a_function_that_does_not_come_back_as_it_was_called_is_found_out() {
             let mut bad = plan.clone();
             change(&mut bad.natives[0].bytes[at..at + one.len()]);
             let violations = verify(&image, bad).unwrap_err();
-            let said = format!("{violations:?}");
-            let by_stack = ["stack", "its caller's value"]
-                .iter()
-                .any(|word| said.contains(word));
-            assert!(by_stack, "{why} `{one}`: {said}");
+            let by_stack = violations.iter().any(|violation| {
+                let rule = violation.reason().rule();
+                let by_stack = [
+                    "NativeStackDepth",
+                    "NativeStackPointer",
+                    "NativeUnknownStack",
+                    "NativeOverwrites",
+                    "NativeRegister",
+                ];
+                by_stack.contains(&rule)
+            });
+            assert!(by_stack, "{why} `{one}`: {}", list(&violations));
         };
         found("without", &|bytes| bytes.fill(0x90));
         if one.mnemonic() == Mnemonic::Pop {
@@ -286,7 +307,7 @@ fn a_call_that_leads_to_an_instrument_is_found_out() {
     assert_eq!(call(&plan).near_branch_target(), Fixture::address(3));
     // It calls the instrument's function, and one that goes there.
     for number in [1, 2] {
-        let why = "helper, which this session does not leave alone";
+        let why = "ReachesFunction: helper, which this session does not leave alone";
         refused(&image, &plan, why, |plan| {
             call_instead(plan, Fixture::address(number));
         });
@@ -304,15 +325,21 @@ fn a_call_of_what_leads_out_of_the_text_is_found_out() {
     let (_, plan) = asking("counted", &["helper"]);
     let plan = plan.unwrap();
     for (image, why) in [
-        (strays(|a| a.jmp(OUTSIDE)), "which leads to no function"),
+        (
+            strays(|a| a.jmp(OUTSIDE)),
+            "ReachesFunction: from which it goes to no function",
+        ),
         (
             strays(|a| {
                 a.call(OUTSIDE)?;
                 a.ret()
             }),
-            "which leads to no function",
+            "ReachesFunction: from which it goes to no function",
         ),
-        (strays(|a| a.jmp(rdi)), "which leads where nobody knows"),
+        (
+            strays(|a| a.jmp(rdi)),
+            "ReachesFunction: from which it may go anywhere",
+        ),
     ] {
         passes(&image, &plan);
         refused(&image, &plan, why, |plan| call_instead(plan, at.0));

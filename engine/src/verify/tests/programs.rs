@@ -119,8 +119,8 @@ proptest! {
         if refused(program).is_some()
             && let Some(said) = refused(always)
         {
-            let early = text.contains("Input(Returned)") && said.contains("the function returns");
-            assert!(early || said.contains("cannot be told"), "{said}\n{text}");
+            let early = text.contains("Input(Returned)") && said.contains("[ReturnedUnknown]");
+            assert!(early || said.contains("[Undetermined]"), "{said}\n{text}");
         }
     }
 }
@@ -320,13 +320,13 @@ fn no_counter_of_an_event_can_be_anothers() {
     let image = kernel().image();
     let source = "instrument mine \"x.\"; hit { sample(cycles + cache_misses * 2) }";
     let good = &written(&image, "helper", 0, source).unwrap();
-    refused(&image, good, "none of the plan's", |plan| {
+    refused(&image, good, "UnknownEvent", |plan| {
         plan.layout.events.counters[0].index = 7;
     });
-    refused(&image, good, "its program does not", |plan| {
+    refused(&image, good, "OtherEvent", |plan| {
         plan.layout.events.counters[0].event = Event::Branches;
     });
-    refused(&image, good, "value", |plan| {
+    refused(&image, good, "OtherValue", |plan| {
         plan.layout.events.counters[1].width = 32;
     });
     let other = source.replace("cycles", "branches");
@@ -423,7 +423,7 @@ fn arguments_on_the_stack_are_read_at_the_entry_only() {
             .err()
             .map(|violations| list(&violations));
         assert_eq!(refused.is_none(), right, "{refused:?}");
-        assert!(refused.is_none_or(|said| said.contains("arguments on the stack")));
+        assert!(refused.is_none_or(|said| said.contains("[StackArgument]")));
     }
 }
 
@@ -453,5 +453,5 @@ fn no_read_stands_where_its_fault_is_handled() {
         panic!("it is sent")
     };
     let said = list(&violations);
-    assert!(said.contains("reads that fail"), "{said}");
+    assert!(said.contains("[LoadsInHandler]"), "{said}");
 }

@@ -110,41 +110,35 @@ fn a_sample() {
     let image = image();
     let plan = planned_close(&image, vec![placement("f", 0, HookType::Pre, "timestamp")]);
     let id = plan.instruments[0].id.pack();
-    for (part, words) in [
+    for (part, rule) in [
         ("right", None),
         ("limit known", None),
-        ("limit first", Some("though the ring may be full")),
-        ("no limit", Some("though the ring may be full")),
+        ("limit first", Some("RingFull")),
+        ("no limit", Some("RingFull")),
         // After a migration the head of one CPU and the limit of another say nothing.
-        ("greater", Some("though the ring may be full")),
-        ("inverted", Some("though the ring")),
-        (
-            "clock first",
-            Some("between reading the head and reserving"),
-        ),
-        ("two slots", Some("does not move the head by one")),
-        (
-            "result unseen",
-            Some("not followed by a branch on its result"),
-        ),
-        ("gives up", Some("is not done here")),
-        ("keeps failing", Some("is not done here")),
-        ("slots", Some("outside of the slot")),
-        ("cpu", Some("outside of the slot")),
-        ("neighbour", Some("outside of the slot")),
+        ("greater", Some("RingFull")),
+        ("inverted", Some("RingFull")),
+        ("clock first", Some("StaleClock")),
+        ("two slots", Some("HeadStep")),
+        ("result unseen", Some("UntestedExchange")),
+        ("gives up", Some("Leaves: is not done here")),
+        ("keeps failing", Some("StoresForeign: is not done here")),
+        ("slots", Some("OutsideSlot")),
+        ("cpu", Some("OutsideSlot")),
+        ("neighbour", Some("OutsideSlot")),
         ("rotated", None),
-        ("rotated too far", Some("outside of the slot")),
-        ("identifier", Some("is not that of instrument")),
-        ("no identifier", Some("before all else of the sample")),
-        ("mark", Some("not the head that was reserved")),
-        ("mark first", Some("before all else of the sample")),
-        ("time", Some("not the one read for it")),
-        ("no time", Some("before all else of the sample")),
-        ("mark twice", Some("where no instrument should run")),
-        ("not counted", Some("is not done here")),
-        ("wrong cause", Some("not its own to count in")),
+        ("rotated too far", Some("OutsideSlot")),
+        ("identifier", Some("OtherIdentifier")),
+        ("no identifier", Some("EarlyMark")),
+        ("mark", Some("OtherMark")),
+        ("mark first", Some("EarlyMark")),
+        ("time", Some("OtherTime")),
+        ("no time", Some("EarlyMark")),
+        ("mark twice", Some("UnhookedStore")),
+        ("not counted", Some("Leaves: is not done here")),
+        ("wrong cause", Some("CountsForeign")),
     ] {
         println!("{part}");
-        judged(&image, &plan, words, &|a| sample(a, part, id));
+        judged(&image, &plan, rule, &|a| sample(a, part, id));
     }
 }

@@ -42,36 +42,36 @@ fn example() -> (Image, Plan) {
 #[test]
 fn times_and_order_of_batches() {
     let (image, plan) = example();
-    refused(&image, &plan, "not behind", |plan| plan.batches.swap(0, 1));
-    refused(&image, &plan, "not behind", |plan| plan.batches[1].at = 1.0);
-    refused(&image, &plan, "not behind", |plan| {
+    refused(&image, &plan, "BatchTime", |plan| plan.batches.swap(0, 1));
+    refused(&image, &plan, "BatchTime", |plan| plan.batches[1].at = 1.0);
+    refused(&image, &plan, "BatchTime", |plan| {
         plan.batches[3].at = f64::NAN;
     });
-    refused(&image, &plan, "not behind", |plan| {
+    refused(&image, &plan, "BatchTime", |plan| {
         plan.batches[3].at = plan.duration + 1.0;
     });
-    refused(&image, &plan, "not behind", |plan| {
+    refused(&image, &plan, "BatchTime", |plan| {
         plan.batches[0].at = -1.0;
     });
-    refused(&image, &plan, "not those whose time it is", |plan| {
+    refused(&image, &plan, "NotDue", |plan| {
         plan.batches[2].at = 3.5;
     });
-    refused(&image, &plan, "no batches launch it", |plan| {
+    refused(&image, &plan, "NoBatchAt", |plan| {
         plan.batches[2].at = 3.5;
     });
-    refused(&image, &plan, "is not what it was", |plan| {
+    refused(&image, &plan, "LeftInPlace", |plan| {
         drop(plan.batches.pop());
     });
-    refused(&image, &plan, "expects", |plan| {
+    refused(&image, &plan, "OtherBytes", |plan| {
         drop(plan.batches.remove(0));
     });
-    refused(&image, &plan, "expects", |plan| {
+    refused(&image, &plan, "OtherBytes", |plan| {
         drop(plan.batches.remove(1));
     });
-    refused(&image, &plan, "0 pokes", |plan| {
+    refused(&image, &plan, "PokeCount: 0 pokes", |plan| {
         plan.batches[2].pokes.clear();
     });
-    refused(&image, &plan, "expects", |plan| {
+    refused(&image, &plan, "OtherBytes", |plan| {
         // Everything right but for two batches' pokes, which change places.
         let (first, last) = (plan.batches[0].pokes.clone(), plan.batches[3].pokes.clone());
         plan.batches[0].pokes = last;
@@ -82,26 +82,26 @@ fn times_and_order_of_batches() {
 #[test]
 fn what_runs_when() {
     let (image, plan) = example();
-    refused(&image, &plan, "should at 0", |plan| {
+    refused(&image, &plan, "RunsAtPoints: should at 0", |plan| {
         plan.instruments[1].launch = 2.5;
     });
-    refused(&image, &plan, "should at 1", |plan| {
+    refused(&image, &plan, "RunsAtPoints: should at 1", |plan| {
         plan.instruments[1].splash = 4.0;
     });
-    refused(&image, &plan, "not those whose time it is", |plan| {
+    refused(&image, &plan, "NotDue", |plan| {
         plan.batches[1].launched.truncate(1);
     });
-    refused(&image, &plan, "not those whose time it is", |plan| {
+    refused(&image, &plan, "NotDue", |plan| {
         plan.batches[2].splashed.clear();
     });
-    refused(&image, &plan, "not those whose time it is", |plan| {
+    refused(&image, &plan, "NotDue", |plan| {
         let first = plan.batches[1].launched[0];
         plan.batches[1].launched.push(first);
     });
-    refused(&image, &plan, "no batches launch it", |plan| {
+    refused(&image, &plan, "NoBatchAt", |plan| {
         plan.instruments[0].launch = 5.0;
     });
-    refused(&image, &plan, "should at 1", |plan| {
+    refused(&image, &plan, "RunsAtPoints: should at 1", |plan| {
         // Never retargeted: the second instrument never runs.
         plan.batches[1].pokes.remove(0);
         plan.batches.remove(2);
@@ -115,58 +115,63 @@ fn bytes_of_pokes() {
         for poke in 0..plan.batches[batch].pokes.len() {
             for byte in 0..5 {
                 for bit in 0..8 {
-                    refused(&image, &plan, "where memory holds", |plan| {
+                    refused(&image, &plan, "OtherBytes", |plan| {
                         plan.batches[batch].pokes[poke].expect[byte] ^= 1 << bit;
                     });
-                    refused(&image, &plan, "Poke", |plan| {
+                    refused(&image, &plan, "NotJump|NotRestoredBytes: Poke", |plan| {
                         plan.batches[batch].pokes[poke].write[byte] ^= 1 << bit;
                     });
                 }
             }
-            refused(&image, &plan, "and should 5", |plan| {
+            refused(&image, &plan, "PokeLength: and should 5", |plan| {
                 let longer = [&*plan.batches[batch].pokes[poke].write, &[0xcc]].concat();
                 plan.batches[batch].pokes[poke].write = PokeBytes::new(&longer).unwrap();
             });
-            refused(&image, &plan, "and should 5", |plan| {
+            refused(&image, &plan, "PokeLength: and should 5", |plan| {
                 plan.batches[batch].pokes[poke].expect = PokeBytes::new(&[0; 4]).unwrap();
             });
-            refused(&image, &plan, "and should 5", |plan| {
+            refused(&image, &plan, "PokeLength: and should 5", |plan| {
                 plan.batches[batch].pokes[poke].write = PokeBytes::default();
             });
-            refused(&image, &plan, "Poke", |plan| {
+            refused(&image, &plan, "NoPart: Poke", |plan| {
                 plan.batches[batch].pokes[poke].at = plan.batches[batch].pokes[poke].at.add(1);
             });
-            refused(&image, &plan, "Poke", |plan| {
+            refused(&image, &plan, "NoPart: Poke", |plan| {
                 plan.batches[batch].pokes[poke].at = Addr(ARENA);
             });
-            refused(&image, &plan, "wait wrongly", |plan| {
+            refused(&image, &plan, "PokeOverwritten", |plan| {
                 plan.batches[batch].pokes[poke].overwritten += 1;
             });
-            refused(&image, &plan, "wait wrongly", |plan| {
+            refused(&image, &plan, "PokeOverwritten", |plan| {
                 plan.batches[batch].pokes[poke].overwritten = 0;
             });
-            refused(&image, &plan, "Poke", |plan| {
-                plan.batches[batch].pokes[poke].patch.0 += 1;
-            });
-            refused(&image, &plan, "there is no patch", |plan| {
+            refused(
+                &image,
+                &plan,
+                "HookedDetour|PatchOfSite|NoPatchNumber: Poke",
+                |plan| {
+                    plan.batches[batch].pokes[poke].patch.0 += 1;
+                },
+            );
+            refused(&image, &plan, "NoPatchNumber", |plan| {
                 plan.batches[batch].pokes[poke].patch = PatchIndex(u32::MAX);
             });
         }
     }
-    refused(&image, &plan, "called Retarget", |plan| {
+    refused(&image, &plan, "PokeKind: Retarget", |plan| {
         plan.batches[0].pokes[0].kind = PokeKind::Retarget;
     });
-    refused(&image, &plan, "called Install", |plan| {
+    refused(&image, &plan, "PokeKind: Install", |plan| {
         plan.batches[1].pokes[0].kind = PokeKind::Install;
     });
-    refused(&image, &plan, "Poke", |plan| {
+    refused(&image, &plan, "NotJump: Poke", |plan| {
         plan.batches[1].pokes[0].kind = PokeKind::Remove;
     });
-    refused(&image, &plan, "another poke of the batch", |plan| {
+    refused(&image, &plan, "PokedTwice", |plan| {
         let again = plan.batches[0].pokes[0].clone();
         plan.batches[0].pokes.push(again);
     });
-    refused(&image, &plan, "expects", |plan| {
+    refused(&image, &plan, "OtherBytes", |plan| {
         let poke = &mut plan.batches[0].pokes[0];
         std::mem::swap(&mut poke.expect, &mut poke.write);
     });
@@ -180,10 +185,10 @@ fn splices_that_meet() {
         &image,
         vec![placement("worker", 1, HookType::Pre, "counter")],
     );
-    refused(&image, &plan, "displaces some of the same bytes", |plan| {
+    refused(&image, &plan, "SitesOverlap", |plan| {
         plan.sites[0].displaced.end = plan.sites[1].displaced.start.add(5);
     });
-    refused(&image, &plan, "displaces some of the same bytes", |plan| {
+    refused(&image, &plan, "SitesOverlap", |plan| {
         plan.sites.swap(0, 1);
     });
 }
@@ -191,22 +196,22 @@ fn splices_that_meet() {
 #[test]
 fn patches_have_places_of_their_own() {
     let (image, plan) = example();
-    refused(&image, &plan, "overlaps patch", |plan| {
+    refused(&image, &plan, "PatchesOverlap", |plan| {
         plan.patches[1].address = plan.patches[0].address.add(1);
     });
-    refused(&image, &plan, "not inside the arena", |plan| {
+    refused(&image, &plan, "OutsideArena", |plan| {
         plan.patches[2].address = Addr(ARENA - 1);
     });
-    refused(&image, &plan, "not inside the arena", |plan| {
+    refused(&image, &plan, "OutsideArena", |plan| {
         plan.layout.arena.end = plan.patches[2].address.add(3);
     });
-    refused(&image, &plan, "not inside the arena", |plan| {
+    refused(&image, &plan, "OutsideArena", |plan| {
         plan.patches[0].code = Box::default();
     });
-    refused(&image, &plan, "apart from the kernel's text", |plan| {
+    refused(&image, &plan, "ArenaInText", |plan| {
         plan.layout.arena.start = image.text().start;
     });
-    refused(&image, &plan, "are not a jump to patch", |plan| {
+    refused(&image, &plan, "NotJump", |plan| {
         plan.patches[0].address = Addr(ARENA + 0x10_0000);
     });
 }
@@ -214,58 +219,60 @@ fn patches_have_places_of_their_own() {
 #[test]
 fn identifiers_counters_and_the_target() {
     let (image, plan) = example();
-    refused(&image, &plan, "same identifier", |plan| {
+    refused(&image, &plan, "SameIdentifier", |plan| {
         plan.instruments[1].id = plan.instruments[0].id;
     });
-    refused(&image, &plan, "belongs to another", |plan| {
+    refused(&image, &plan, "ForeignPoint", |plan| {
         plan.patches[0].hooks[0].1[0] = plan.instruments[2].id;
     });
-    refused(&image, &plan, "is not in the plan", |plan| {
+    refused(&image, &plan, "UnplannedInstrument", |plan| {
         plan.patches[0].hooks[0].1[0].order = 9;
     });
-    refused(&image, &plan, "Patch", |plan| {
+    refused(&image, &plan, "CountsForeign: Patch", |plan| {
         plan.patches
             .iter_mut()
             .flat_map(|patch| &mut patch.hooks)
             .for_each(|(_, list)| list.reverse());
     });
-    refused(&image, &plan, "not numbered", |plan| {
+    refused(&image, &plan, "NumberedFunction", |plan| {
         plan.functions.swap(0, 1);
     });
-    refused(&image, &plan, "not numbered", |plan| {
+    refused(&image, &plan, "NumberedFunction", |plan| {
         plan.functions[0].name = "tail".into();
     });
-    refused(&image, &plan, "made for kernel", |plan| {
+    refused(&image, &plan, "ForeignRelease", |plan| {
         plan.release.push('x');
     });
-    refused(&image, &plan, "counts and has no counter", |plan| {
+    refused(&image, &plan, "NeedlessCounter", |plan| {
         plan.instruments[0].counter = None;
     });
-    refused(&image, &plan, "outside of the counters", |plan| {
+    refused(&image, &plan, "CounterBank", |plan| {
         plan.layout.counters[0].slots = 0;
     });
-    refused(&image, &plan, "overlap", |plan| {
+    refused(&image, &plan, "OverlappingWords", |plan| {
         plan.layout.counters[0].base = Gs(plan.layout.limit.0 - 8);
     });
-    refused(&image, &plan, "overlap", |plan| {
+    refused(&image, &plan, "OverlappingWords", |plan| {
         plan.layout.lost_full = plan.layout.lost_unmatched;
     });
-    refused(&image, &plan, "do not stand", |plan| {
+    refused(&image, &plan, "RingSize", |plan| {
         plan.layout.stride_log2 = 20;
     });
     // The code is for one layout; with any other it counts and writes elsewhere.
-    refused(&image, &plan, "Patch 0", |plan| {
+    refused(&image, &plan, "CountsForeign: Patch 0", |plan| {
         plan.layout.counters[0].base.0 += 8;
     });
-    refused(&image, &plan, "Patch", |plan| plan.layout.ring_base.0 += 8);
-    refused(&image, &plan, "Patch", |plan| {
+    refused(&image, &plan, "EarlyMark: Patch", |plan| {
+        plan.layout.ring_base.0 += 8
+    });
+    refused(&image, &plan, "HeadStep: Patch", |plan| {
         plan.layout.slots_log2 -= 1;
         plan.layout.stride_log2 -= 1;
     });
-    refused(&image, &plan, "Patch", |plan| {
+    refused(&image, &plan, "OtherExchange: Patch", |plan| {
         std::mem::swap(&mut plan.layout.head, &mut plan.layout.limit);
     });
-    refused(&image, &plan, "Patch", |plan| {
+    refused(&image, &plan, "CountsForeign: Patch", |plan| {
         std::mem::swap(&mut plan.layout.lost_full, &mut plan.layout.lost_unmatched);
     });
 }

@@ -56,16 +56,16 @@ fn every_row_matters() {
 fn rows_are_told_in_order_and_where_they_are_wanted() {
     let image = kernel().image();
     let good = &plans(&image)[0];
-    refused(&image, good, "not in order", |plan| {
+    refused(&image, good, "RowOrder", |plan| {
         plan.patches[0].rows.swap(0, 1);
     });
-    refused(&image, good, "nobody unwinds", |plan| {
+    refused(&image, good, "UselessRows", |plan| {
         plan.layout.unwinds = false;
     });
-    refused(&image, good, "no row says", |plan| {
+    refused(&image, good, "NoRow", |plan| {
         plan.patches[0].rows = Box::default();
     });
-    refused(&image, good, "below 8 bytes", |plan| {
+    refused(&image, good, "OtherRow: below 8 bytes", |plan| {
         plan.patches[0].rows[0].pushed = 8;
     });
 }

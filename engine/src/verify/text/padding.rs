@@ -1,5 +1,6 @@
 //! Bytes that nobody ever runs, and what stands between them and what is run.
 
+use crate::verify::reason::Reason;
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use super::decoded::Decoded;
@@ -16,10 +17,10 @@ const INT3: u8 = 0xcc;
 ///
 /// # Errors
 /// Why it may be otherwise.
-pub(crate) fn is_never_run(originals: &Originals<'_>, span: Span) -> Result<(), String> {
+pub(crate) fn is_never_run(originals: &Originals<'_>, span: Span) -> Result<(), Reason> {
     let (routine, first) = padding(originals, span)?;
     if let Some(entry) = originals.image.entry_in(span) {
-        return Err(format!("the tracer may write at {}", entry.start));
+        return Err(Reason::TracerEntry { at: entry.start });
     }
     let inside = first.0..span.end.0;
     let lead = routine
@@ -32,7 +33,7 @@ pub(crate) fn is_never_run(originals: &Originals<'_>, span: Span) -> Result<(), 
     };
     let pointed = originals.image.entered(all).first().map(|at| &at.0);
     if let Some(&at) = lead.chain(pointed).next() {
-        return Err(format!("control may come to {} there", Addr(at)));
+        return Err(Reason::EntersPadding { at: Addr(at) });
     }
     Ok(())
 }
@@ -41,7 +42,7 @@ pub(crate) fn is_never_run(originals: &Originals<'_>, span: Span) -> Result<(), 
 ///
 /// # Errors
 /// If the first of the bytes is that `int3`.
-pub(crate) fn keeps_speculation(originals: &Originals<'_>, span: Span) -> Result<(), String> {
+pub(crate) fn keeps_speculation(originals: &Originals<'_>, span: Span) -> Result<(), Reason> {
     let (routine, first) = padding(originals, span)?;
     let before = routine
         .instructions
@@ -61,16 +62,16 @@ pub(crate) fn keeps_speculation(originals: &Originals<'_>, span: Span) -> Result
     });
     let byte = originals.image.bytes(Span::new(first, 1));
     if stops && span.start == first && byte == Some(&[INT3]) {
-        return Err("it takes the int3 that keeps speculation from running past a return".into());
+        return Err(Reason::TakesSpeculationStop);
     }
     Ok(())
 }
 
 /// The function whose padding the bytes are, and where that padding begins.
-fn padding<'a>(originals: &'a Originals<'_>, span: Span) -> Result<(&'a Routine, Addr), String> {
+fn padding<'a>(originals: &'a Originals<'_>, span: Span) -> Result<(&'a Routine, Addr), Reason> {
     let (routine, _) = originals
         .before(span.start.0)
-        .ok_or("it is not behind a function that decodes")?;
+        .ok_or(Reason::NotAfterFunction)?;
     if routine.span.contains(span.start) {
         return inside(routine, span).map(|first| (routine, first));
     }
@@ -82,7 +83,7 @@ fn padding<'a>(originals: &'a Originals<'_>, span: Span) -> Result<(&'a Routine,
         .get(next)
         .map_or(text.end, |next| next.span.start.min(text.end));
     if runs_on || next < span.end {
-        return Err("it is not between two functions of which the first never runs on".into());
+        return Err(Reason::NotBetweenFunctions);
     }
     let start = routine.span.end;
     // Room for the kernel's own use has a symbol, such as __pfx_f.
@@ -92,12 +93,12 @@ fn padding<'a>(originals: &'a Originals<'_>, span: Span) -> Result<(&'a Routine,
         .symbol_at(Addr(last))
         .is_none_or(|(_, distance)| distance <= last - start.0);
     if named {
-        return Err("a symbol begins there".into());
+        return Err(Reason::SymbolInside);
     }
     let bytes = originals.image.bytes(Span { start, end: next });
     let decoder = Decoder::with_ip(
         64,
-        bytes.ok_or("it was not read")?,
+        bytes.ok_or(Reason::PaddingUnread)?,
         start.0,
         DecoderOptions::NONE,
     );
@@ -107,17 +108,17 @@ fn padding<'a>(originals: &'a Originals<'_>, span: Span) -> Result<(&'a Routine,
     if filler.all(|instruction| is_padding(&instruction)) {
         Ok((routine, start))
     } else {
-        Err("the bytes there are not padding".into())
+        Err(Reason::NotPadding)
     }
 }
 
 /// Where the padding inside a function begins that the span ends in.
-fn inside(routine: &Routine, span: Span) -> Result<Addr, String> {
+fn inside(routine: &Routine, span: Span) -> Result<Addr, Reason> {
     let behind = routine
         .instructions
         .partition_point(|decoded| decoded.at() < span.end.0);
     if routine.span.end < span.end {
-        return Err("it is partly behind the function".into());
+        return Err(Reason::PastFunction);
     }
     let mut first = None;
     for decoded in routine.instructions.iter().take(behind).rev() {
@@ -130,13 +131,12 @@ fn inside(routine: &Routine, span: Span) -> Result<Addr, String> {
         }
         first = Some(Addr(decoded.at()));
     }
-    Err("it begins the function".into())
+    Err(Reason::BeginsFunction)
 }
 
-fn runs(decoded: &Decoded) -> String {
-    format!(
-        "`{}` of {} is run there, or runs on",
-        decoded.instruction,
-        Addr(decoded.at())
-    )
+fn runs(decoded: &Decoded) -> Reason {
+    Reason::Executes {
+        instruction: decoded.instruction.to_string(),
+        at: Addr(decoded.at()),
+    }
 }

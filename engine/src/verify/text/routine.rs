@@ -3,6 +3,7 @@
 //! Nothing here is taken from the planner's graph. From the image come the bytes, the kernel's
 //! own sites (static keys, exception entries, …) and the addresses that other code leads to.
 
+use crate::verify::reason::Reason;
 use std::collections::BTreeSet;
 
 use iced_x86::{
@@ -62,7 +63,7 @@ impl Routine {
     pub(crate) fn read(
         callees: &dyn CallEffects,
         function: &Function,
-    ) -> Result<Self, (Addr, String)> {
+    ) -> Result<Self, (Addr, Reason)> {
         let returns_with = if callees.image().is_compiled(function.span.start) {
             Mask::RETURN
         } else {
@@ -87,12 +88,14 @@ impl Routine {
         callees: &dyn CallEffects,
         function: &Function,
         reading: Reading,
-    ) -> Result<Self, (Addr, String)> {
+    ) -> Result<Self, (Addr, Reason)> {
         let image = callees.image();
         let span = function.span;
         let bytes = image.bytes(span).ok_or((
             span.start,
-            format!("the bytes of {} are not in the image", function.name),
+            Reason::Unread {
+                name: function.name.to_string(),
+            },
         ))?;
         let (forbidden, mut sites): (Vec<Site>, Vec<Site>) = image
             .sites()
@@ -120,10 +123,10 @@ impl Routine {
                 let at = Addr(instruction.ip());
                 return Err((
                     at,
-                    format!(
-                        "the bytes of {} at {at} are not an instruction",
-                        function.name
-                    ),
+                    Reason::Undecodable {
+                        name: function.name.to_string(),
+                        at,
+                    },
                 ));
             }
             let mut decoded = routine.judge(callees, reading, &mut info, instruction);

@@ -1,6 +1,7 @@
 //! Whether what a site displaces, and the bytes that anything written there overwrites, may be
 //! touched at all.
 
+use crate::verify::reason::Reason;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use super::decoded::Decoded;
@@ -13,7 +14,7 @@ use crate::placement::{Bounce, SPLICE_BYTES, Site, Slot, Splice};
 use crate::{Addr, Span};
 
 /// What is wrong, and where.
-pub(crate) type Faults = Vec<(Addr, String)>;
+pub(crate) type Faults = Vec<(Addr, Reason)>;
 
 /// What is written at the start of a site.
 pub(crate) fn written(site: &Site) -> Span {
@@ -21,37 +22,32 @@ pub(crate) fn written(site: &Site) -> Span {
 }
 
 /// The function around `at`, if it may be touched.
-fn routine<'a>(originals: &'a Originals<'_>, at: Addr) -> Result<&'a Routine, (Addr, String)> {
+fn routine<'a>(originals: &'a Originals<'_>, at: Addr) -> Result<&'a Routine, (Addr, Reason)> {
     match originals.around(at.0) {
         Some((routine, _)) if routine.strays => Err((
             at,
-            format!(
-                "{} branches into the middle of an instruction",
-                routine.name
-            ),
+            Reason::StrayBranch {
+                name: routine.name.clone(),
+            },
         )),
         Some((routine, _)) => Ok(routine),
-        None => Err((
-            at,
-            "it is in no function of the image that decodes".to_owned(),
-        )),
+        None => Err((at, Reason::NoFunction)),
     }
 }
 
 /// The instructions of a span.
-fn whole(routine: &Routine, span: Span) -> Result<&[Decoded], (Addr, String)> {
+fn whole(routine: &Routine, span: Span) -> Result<&[Decoded], (Addr, Reason)> {
     if !(routine.span.start <= span.start && span.end <= routine.span.end && span.start < span.end)
     {
-        let why = format!(
-            "the bytes {} to {} are not inside {}",
-            span.start, span.end, routine.name
-        );
+        let Span { start, end } = span;
+        let why = Reason::OutsideFunction {
+            start,
+            end,
+            name: routine.name.clone(),
+        };
         return Err((span.start, why));
     }
-    routine.within(span).ok_or((
-        span.start,
-        "it does not begin and end between instructions, decoded from the function's start".into(),
-    ))
+    routine.within(span).ok_or((span.start, Reason::NotWhole))
 }
 
 /// Judges a site by the function's own bytes. `needed` says whether other sites' meaning depends on
@@ -69,7 +65,7 @@ pub(crate) fn judge(
     let routine = routine(originals, span.start).map_err(|fault| vec![fault])?;
     let displaced = whole(routine, span).map_err(|fault| vec![fault])?;
     let mut faults = Faults::new();
-    let mut fault = |at: Addr, why: String| faults.push((at, why));
+    let mut fault = |at: Addr, why: Reason| faults.push((at, why));
     let written = written(site);
     let overlapped = |decoded: &&Decoded| {
         let bounce = |bounce: &Bounce| decoded.span().overlaps(Span::new(bounce.at, SPLICE_BYTES));
@@ -82,10 +78,10 @@ pub(crate) fn judge(
         _ => displaced.iter().filter(overlapped).count(),
     };
     if u32::try_from(counted) != Ok(site.overwritten) {
-        let why = format!(
-            "it says {} instructions are overwritten, and {counted} are",
-            site.overwritten
-        );
+        let why = Reason::OverwrittenCount {
+            stated: site.overwritten,
+            counted,
+        };
         fault(span.start, why);
     }
     if span.end < written.end {
@@ -94,11 +90,11 @@ pub(crate) fn judge(
             end: written.end,
         };
         if let Err(why) = padding::is_never_run(originals, rest) {
-            let why = format!(
-                "it displaces {} bytes, and its splice needs {}: {why}",
-                span.len(),
-                written.len()
-            );
+            let why = Reason::SpliceTooLong {
+                displaced: span.len(),
+                written: written.len(),
+                why: why.into(),
+            };
             fault(span.start, why);
         }
     }
@@ -111,7 +107,7 @@ pub(crate) fn judge(
             .sites_in(span)
             .all(|own| own.kind == SiteKind::Ftrace && own.span == span);
         if !tracers || routine.sites_in(span).next().is_none() || !hosted.is_empty() {
-            fault(span.start, "it is not the function tracer's".into());
+            fault(span.start, Reason::NotTracers);
         }
     } else {
         kernel_sites(routine, touched, "displaced", &mut faults);
@@ -119,11 +115,7 @@ pub(crate) fn judge(
     landings(routine, touched, &mut faults);
     for (index, decoded) in displaced.iter().enumerate() {
         if index + 1 != displaced.len() && (decoded.is_call() || !decoded.runs_on) {
-            faults.push((
-                Addr(decoded.at()),
-                "a call, or what never runs on, is displaced that is not the last instruction"
-                    .into(),
-            ));
+            faults.push((Addr(decoded.at()), Reason::EndsEarly));
         }
         movable(routine, decoded, "displaced", &mut faults);
     }
@@ -132,13 +124,13 @@ pub(crate) fn judge(
             faults.push(fault);
         }
         if run_on.copied.start != run_on.edge.to {
-            let why = "what is copied behind an edge does not begin where the edge leads";
-            faults.push((run_on.edge.to, why.into()));
+            let why = Reason::ContinuationStart;
+            faults.push((run_on.edge.to, why));
         }
     }
     if !site.continuations.is_sorted_by(|a, b| a.edge < b.edge) {
-        let why = "its run-ons are not sorted, or two are for one edge";
-        faults.push((span.start, why.into()));
+        let why = Reason::ContinuationOrder;
+        faults.push((span.start, why));
     }
     if faults.is_empty() {
         Ok(())
@@ -152,7 +144,7 @@ fn copied(
     originals: &Originals<'_>,
     span: Span,
     faults: &mut Faults,
-) -> Result<(), (Addr, String)> {
+) -> Result<(), (Addr, Reason)> {
     let routine = routine(originals, span.start)?;
     for decoded in whole(routine, span)? {
         let mut emulated = false;
@@ -160,7 +152,13 @@ fn copied(
             match site.kind {
                 SiteKind::StaticKey | SiteKind::StaticCall => emulated = true,
                 _ if !stays(routine, site) => {}
-                kind => faults.push((site.span.start, format!("{} is copied", name(kind)))),
+                kind => faults.push((
+                    site.span.start,
+                    Reason::FixedSite {
+                        kind: name(kind),
+                        action: "copied",
+                    },
+                )),
             }
         }
         if !emulated {
@@ -178,7 +176,7 @@ pub(crate) fn judge_bounce(
     originals: &Originals<'_>,
     sites: &[Site],
     bounce: &Bounce,
-) -> Result<(), String> {
+) -> Result<(), Reason> {
     let span = Span::new(bounce.at, SPLICE_BYTES);
     let host = match bounce.slot {
         Slot::Padding => {
@@ -187,12 +185,12 @@ pub(crate) fn judge_bounce(
             None
         }
         Slot::Exposed(host) => {
-            let host = sites.get(host.0 as usize).ok_or("there is no such site")?;
+            let host = sites.get(host.0 as usize).ok_or(Reason::NoSite)?;
             if host.splice == Splice::Tracer {
-                return Err("the site that exposes its bytes displaces nothing".into());
+                return Err(Reason::ExposedByTracer);
             }
             if span.start < written(host).end {
-                return Err("it is not behind the splice of the site that exposes it".into());
+                return Err(Reason::BeforeSplice);
             }
             let end = host.displaced.end;
             if end < span.end {
@@ -210,7 +208,10 @@ pub(crate) fn judge_bounce(
         kernel_sites(routine, span, "overwritten", &mut faults);
     }
     if let Some((at, why)) = faults.pop() {
-        return Err(format!("{why} at {at}"));
+        return Err(Reason::FixedSiteAt {
+            kind: why.into(),
+            at,
+        });
     }
     let behind = sites.partition_point(|site| site.displaced.start < span.end);
     let mut displacing = sites
@@ -219,7 +220,7 @@ pub(crate) fn judge_bounce(
         .rev()
         .take_while(|site| site.displaced.end > span.start);
     if displacing.any(|site| host != Some(site)) {
-        return Err("another site displaces its bytes than the one that exposes them".into());
+        return Err(Reason::ForeignDisplacement);
     }
     Ok(())
 }
@@ -228,16 +229,10 @@ pub(crate) fn judge_bounce(
 fn landings(routine: &Routine, touched: Span, faults: &mut Faults) {
     let behind_first = touched.start.0.saturating_add(1)..touched.end.0;
     for &target in routine.targets.range(behind_first.clone()) {
-        faults.push((
-            Addr(target),
-            "control may come into the middle of what is displaced here".into(),
-        ));
+        faults.push((Addr(target), Reason::TargetInside));
     }
     for &back in routine.returns.range(behind_first) {
-        faults.push((
-            Addr(back),
-            "a call returns into the middle of what is displaced".into(),
-        ));
+        faults.push((Addr(back), Reason::ReturnInside));
     }
 }
 
@@ -261,17 +256,27 @@ fn stays(routine: &Routine, site: &image::Site) -> bool {
     }
 }
 
-fn kernel_sites(routine: &Routine, span: Span, what: &str, faults: &mut Faults) {
+fn kernel_sites(routine: &Routine, span: Span, action: &'static str, faults: &mut Faults) {
     for site in routine.sites_in(span).filter(|site| stays(routine, site)) {
-        faults.push((site.span.start, format!("{} is {what}", name(site.kind))));
+        faults.push((
+            site.span.start,
+            Reason::FixedSite {
+                kind: name(site.kind),
+                action,
+            },
+        ));
     }
 }
 
-fn movable(routine: &Routine, decoded: &Decoded, what: &str, faults: &mut Faults) {
+fn movable(routine: &Routine, decoded: &Decoded, action: &'static str, faults: &mut Faults) {
     if let Some(why) = immovable(routine, decoded) {
         faults.push((
             Addr(decoded.at()),
-            format!("`{}` is {what}: {why}", decoded.instruction),
+            Reason::Immovable {
+                instruction: decoded.instruction.to_string(),
+                action,
+                why,
+            },
         ));
     }
 }

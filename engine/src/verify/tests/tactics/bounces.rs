@@ -105,67 +105,67 @@ fn bounces() {
     let own = Part::Bounce(BounceIndex(0));
     let short = Part::Site(bounce.site);
     // Moved by a byte, alone or with all that leads there.
-    refused(&image, &good, "it is elsewhere", |plan| {
+    refused(&image, &good, "NoPart", |plan| {
         plan.bounces[0].at.0 += 1;
     });
-    refused(&image, &good, "Poke", |plan| {
+    refused(&image, &good, "NoPart: Poke", |plan| {
         for poke in plan.batches.iter_mut().flat_map(|batch| &mut batch.pokes) {
             poke.at.0 += u64::from(poke.part == own);
         }
     });
-    refused(&image, &good, "not a short jump to the bounce", |plan| {
+    refused(&image, &good, "NotShort", |plan| {
         let short = number(plan, short, 0);
         plan.batches[0].pokes[short].write[1] += 1;
     });
-    refused(&image, &good, "not a jump to patch", |plan| {
+    refused(&image, &good, "NotJump", |plan| {
         let bounce = number(plan, own, 0);
         plan.batches[0].pokes[bounce].write[1] ^= 1;
     });
     // Missing, or gone while it is needed.
-    refused(&image, &good, "is not in place before it", |plan| {
+    refused(&image, &good, "NotInPlace", |plan| {
         let bounce = number(plan, own, 0);
         plan.batches[0].pokes.remove(bounce);
     });
-    refused(&image, &good, "is still there", |plan| {
+    refused(&image, &good, "LeftInPlace", |plan| {
         let bounce = number(plan, own, 1);
         plan.batches[1].pokes.remove(bounce);
     });
-    refused(&image, &good, "not in the order", |plan| {
+    refused(&image, &good, "PokeOrder", |plan| {
         let (one, two) = (number(plan, own, 0), number(plan, short, 0));
         plan.batches[0].pokes.swap(one, two);
     });
-    refused(&image, &good, "is still in place", |plan| {
+    refused(&image, &good, "StillInPlace", |plan| {
         let (one, two) = (number(plan, own, 1), number(plan, short, 1));
         plan.batches[1].pokes.swap(one, two);
     });
     // Ranks and dependences that are not what they should be.
     for batch in 0..2 {
         for part in [own, short] {
-            refused(&image, &good, "its rank is", |plan| {
+            refused(&image, &good, "PokeRank", |plan| {
                 let poke = number(plan, part, batch);
                 plan.batches[batch].pokes[poke].rank += 1;
             });
         }
     }
-    refused(&image, &good, "written in the same rank", |plan| {
+    refused(&image, &good, "SameRank", |plan| {
         plan.dependences.clear();
         for poke in plan.batches.iter_mut().flat_map(|batch| &mut batch.pokes) {
             poke.rank = 0;
         }
     });
     for dependence in 0..good.dependences.len() {
-        refused(&image, &good, "it does not say that", |plan| {
+        refused(&image, &good, "MissingDependence", |plan| {
             plan.dependences.remove(dependence);
         });
     }
-    refused(&image, &good, "depends on itself", |plan| {
+    refused(&image, &good, "CyclicDependence", |plan| {
         let mut back = plan.dependences[0];
         std::mem::swap(&mut back.what, &mut back.on);
         plan.dependences.push(back);
         plan.dependences.sort_unstable();
     });
     // Of another site.
-    refused(&image, &good, "Poke", |plan| {
+    refused(&image, &good, "PatchOfSite: Poke", |plan| {
         plan.bounces[0].site = SiteIndex(bounce.site.0 ^ 1);
     });
 }
@@ -192,28 +192,36 @@ fn slots() {
     let exposed = Slot::Exposed(SiteIndex(host as u32));
     let short = good.bounces[0].site;
     for inside in 0..5 {
-        at("overlap", displaced.start.0 + inside, exposed);
+        at("WritesOverlap", displaced.start.0 + inside, exposed);
     }
-    at("is not behind the splice", displaced.start.0 + 4, exposed);
+    at("BeforeSplice", displaced.start.0 + 4, exposed);
     for over in [4, 3] {
         // The end of what is displaced, and what runs on from there.
-        at("Bounce 0 may not be", displaced.end.0 - over, exposed);
+        at(
+            "Executes: Bounce 0 may not be",
+            displaced.end.0 - over,
+            exposed,
+        );
     }
-    at("Bounce 0 may not be", displaced.start.0 + 6, Slot::Padding);
     at(
-        "Bounce 0 may not be",
+        "Executes: Bounce 0 may not be",
+        displaced.start.0 + 6,
+        Slot::Padding,
+    );
+    at(
+        "Executes: Bounce 0 may not be",
         displaced.start.0 + 6,
         Slot::Exposed(short),
     );
     at(
-        "Bounce 0 may not be",
+        "NoSite: Bounce 0 may not be",
         displaced.start.0 + 6,
         Slot::Exposed(SiteIndex(77)),
     );
     // Behind the return stands an int3 for speculation.
     let end = image.function_named("hosted").unwrap().span.end.0;
-    at("speculation", end, Slot::Padding);
-    at("Bounce 0 may not be", end - 1, Slot::Padding);
+    at("TakesSpeculationStop", end, Slot::Padding);
+    at("PastFunction: Bounce 0 may not be", end - 1, Slot::Padding);
     let mut free = good.clone();
     free.bounces[0].at = Addr(end + 1);
     free.bounces[0].slot = Slot::Padding;
@@ -251,7 +259,7 @@ fn retargeted_bounces() {
             .all(|(_, part)| matches!(part, Part::Bounce(_))),
         "{parts:?}"
     );
-    refused(&image, &good, "Poke", |plan| {
+    refused(&image, &good, "HookedDetour: Poke", |plan| {
         // Nothing leads to the version that was removed.
         let last = plan.batches.len() - 1;
         let first = plan.batches[1].pokes[0].patch;
@@ -263,7 +271,7 @@ fn retargeted_bounces() {
             }
         }
     });
-    refused(&image, &good, "no batches launch it", |plan| {
+    refused(&image, &good, "NoBatchAt", |plan| {
         plan.batches.remove(1);
         plan.batches.remove(1);
     });

@@ -30,48 +30,48 @@ fn tracers_and_static_calls() {
     let code = good.patches[0].code.clone();
     let jump = code.iter().rposition(|&byte| byte == 0xe9).unwrap();
     let other = Fixture::address(5);
-    refused(&image, &good, "does not lead to its target", |plan| {
+    refused(&image, &good, "OtherCallee", |plan| {
         let from = plan.patches[0].address.add(jump as u64 + 5);
         let to = (from.to(Addr(other)) as i32).to_le_bytes();
         plan.patches[0].code[jump + 1..jump + 5].copy_from_slice(&to);
     });
     let push = code.iter().rposition(|&byte| byte == 0x68).unwrap();
     for byte in 0..5 {
-        refused(&image, &good, "Patch", |plan| {
+        refused(&image, &good, "NarrowMemory|Instruction: Patch", |plan| {
             plan.patches[0].code[push + byte] ^= 1;
         });
     }
-    refused(&image, &good, "are overwritten, and 0 are", |plan| {
-        plan.sites[0].overwritten = 1;
-    });
+    refused(
+        &image,
+        &good,
+        "OverwrittenCount: are overwritten, and 0 are",
+        |plan| {
+            plan.sites[0].overwritten = 1;
+        },
+    );
     // Something else of five bytes, and something of the function's middle.
     for offset in [5, 10] {
-        refused(&image, &good, "it is not the function tracer's", |plan| {
+        refused(&image, &good, "NotTracers", |plan| {
             plan.sites[0].displaced = Span::new(Addr(Fixture::address(3) + offset), 5);
         });
     }
-    refused(&image, &good, "it is not the function tracer's", |plan| {
+    refused(&image, &good, "NotTracers", |plan| {
         plan.sites[0].displaced = Span::new(Addr(Fixture::address(4)), 5);
     });
     refused(
         &image,
         &good,
-        "the function tracer's bytes is displaced",
+        "FixedSite: the function tracer's bytes is displaced",
         |plan| {
             plan.sites[0].splice = Splice::Jump;
         },
     );
     // What is behind an edge is not what is copied.
-    refused(
-        &image,
-        &good,
-        "does not begin where the edge leads",
-        |plan| {
-            plan.sites[0].continuations[0].copied.start.0 += 5;
-            plan.sites[0].continuations[0].copied.end.0 += 5;
-        },
-    );
-    refused(&image, &good, "between instructions", |plan| {
+    refused(&image, &good, "ContinuationStart", |plan| {
+        plan.sites[0].continuations[0].copied.start.0 += 5;
+        plan.sites[0].continuations[0].copied.end.0 += 5;
+    });
+    refused(&image, &good, "NotWhole", |plan| {
         plan.sites[0].continuations[0].copied.end.0 -= 1;
     });
     // A kernel that says nothing of the call.
@@ -79,7 +79,7 @@ fn tracers_and_static_calls() {
     silent.static_call_keys.clear();
     let violations = verify(&silent.image(), good).expect_err("nothing is known of the call");
     assert!(
-        list(&violations).contains("is not known"),
+        list(&violations).contains("[UndecidedSite]"),
         "{}",
         list(&violations)
     );
@@ -98,10 +98,10 @@ fn traps() {
     let points = vec![(SiteIndex(0), Point::Entry)];
     let good = given(&image, placements, &layout(), vec![site], &points);
     passes(&image, &good);
-    refused(&image, &good, "not what such a splice writes", |plan| {
+    refused(&image, &good, "NotSplice", |plan| {
         plan.batches[0].pokes[0].write[0] = 0x90;
     });
-    refused(&image, &good, "overlap", |plan| {
+    refused(&image, &good, "WritesOverlap", |plan| {
         plan.sites.push(plan.sites[0].clone());
     });
 }

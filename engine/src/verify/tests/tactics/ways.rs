@@ -32,7 +32,7 @@ fn ends_that_stay() {
         }
         // Counted on one of the ways only: consistently, in patches and instruments.
         for point in 0..post.points.len() {
-            refused(&image, &good, "", |plan| {
+            refused(&image, &good, "ForeignPoint", |plan| {
                 plan.instruments[0].points.edit(|list| list.remove(point));
             });
         }
@@ -59,14 +59,14 @@ fn arrivals() {
     let (site, _) = good.instruments[0].points[0];
     let need = good.instruments[0].needs[0];
     // Counted while the other way may still come by the text.
-    refused(&image, &good, "hits at", |plan| {
+    refused(&image, &good, "WrongHits: hits at", |plan| {
         let own = number(plan, Part::Site(site), 0);
         let poke = &mut plan.batches[0].pokes[own];
         assert_ne!(poke.detour, poke.patch);
         poke.detour = poke.patch;
     });
     // The other way is never led past.
-    refused(&image, &good, "hits at", |plan| {
+    refused(&image, &good, "WrongHits: hits at", |plan| {
         for batch in &mut plan.batches {
             batch.pokes.retain(|poke| poke.part != Part::Site(need));
         }
@@ -74,11 +74,11 @@ fn arrivals() {
     // Nobody waits until those on their way are past it.
     let count = good.sites[need.0 as usize].overwritten;
     assert!(count > 1);
-    refused(&image, &good, "are overwritten, and", |plan| {
+    refused(&image, &good, "OverwrittenCount", |plan| {
         plan.sites[need.0 as usize].overwritten = 1;
     });
     // It does not say what it needs.
-    refused(&image, &good, "hits at", |plan| {
+    refused(&image, &good, "WrongHits: hits at", |plan| {
         plan.instruments[0].needs = Few::default();
         let displaced = plan.sites[need.0 as usize].clone();
         let own = Cfg::of(&image, image.function_named("arrives").unwrap().id);
@@ -96,7 +96,7 @@ fn arrivals() {
         }
     });
     // In one rank, or the wrong way round.
-    refused(&image, &good, "hits at", |plan| {
+    refused(&image, &good, "WrongHits: hits at", |plan| {
         plan.dependences.clear();
         for poke in plan.batches.iter_mut().flat_map(|batch| &mut batch.pokes) {
             poke.rank = 0;
@@ -106,7 +106,7 @@ fn arrivals() {
         }
     });
     // The patch that leads past it does not, or leads past another.
-    refused(&image, &good, "Patch", |plan| {
+    refused(&image, &good, "NotOriginal: Patch", |plan| {
         let passing = plan
             .sites
             .iter_mut()
@@ -129,7 +129,7 @@ fn edges_and_keys() {
     );
     for point in 0..good.instruments[0].points.len() {
         // The list of one edge is taken for another's.
-        refused(&image, &good, "Patch", |plan| {
+        refused(&image, &good, "NotOriginal: Patch", |plan| {
             let (site, point) = plan.instruments[0].points[point];
             for patch in plan.patches.iter_mut().filter(|patch| patch.site == site) {
                 patch
@@ -151,21 +151,21 @@ fn edges_and_keys() {
         let code = &plan.patches[with_key].code;
         code.windows(2).position(|two| two == [0x83, 0x3d]).unwrap()
     };
-    refused(&image, &good, "Patch", |plan| {
+    refused(&image, &good, "OtherTarget: Patch", |plan| {
         let at = key(plan) + 7;
         assert_eq!(plan.patches[with_key].code[at], 0x0f);
         plan.patches[with_key].code[at + 1] ^= 1;
     });
-    refused(&image, &good, "Patch", |plan| {
+    refused(&image, &good, "NotOriginal: Patch", |plan| {
         let at = key(plan) + 2;
         plan.patches[with_key].code[at] ^= 4;
     });
-    refused(&image, &good, "Patch", |plan| {
+    refused(&image, &good, "NotOriginal: Patch", |plan| {
         let at = key(plan) + 6;
         plan.patches[with_key].code[at] = 1;
     });
     for run_on in 0..good.sites[0].continuations.len() {
-        refused(&image, &good, "Patch", |plan| {
+        refused(&image, &good, "NotOriginal: Patch", |plan| {
             let mut continuations = plan.sites[0].continuations.to_vec();
             continuations.remove(run_on);
             plan.sites[0].continuations = continuations.into();
