@@ -1,18 +1,19 @@
-//! Maps by the numbers and addresses of a plan: quick, in no order that means anything.
+//! Hash maps for addresses and indices, with an unspecified order of iteration.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map by numbers.
+/// A hash map keyed by integers.
 pub(crate) type Map<K, V> = HashMap<K, V, BuildHasherDefault<Quick>>;
-/// A set of numbers.
+/// A hash set of integers.
 pub(crate) type Set<K> = HashSet<K, BuildHasherDefault<Quick>>;
 
-/// Multiplies, for keys of a few words; nobody gains anything by making them meet.
+/// A multiplicative hasher for keys of a few words. Its input is not hostile, so that it need not
+/// resist collisions.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Quick(u64);
 
-/// An odd number whose bits look like chance: 2⁶⁴ divided by the golden ratio.
+/// 2⁶⁴ divided by the golden ratio, odd.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Quick {
@@ -22,7 +23,8 @@ impl Quick {
 }
 
 impl Hasher for Quick {
-    /// The upper bits of a product are the ones that depend on all of it.
+    /// Rotates the upper bits of the product, which depend on all of the key, to where the map
+    /// reads them.
     fn finish(&self) -> u64 {
         self.0.rotate_left(26)
     }

@@ -76,18 +76,18 @@ impl VerifiedPlan {
         &self.0
     }
 
-    /// The splices that may be taken out before their time, by site: nothing but the splice itself, by
-    /// the poke that would take it out, at any time while it is in place.
+    /// Returns the splices that may be removed early, by site: the splice alone, by the poke of its
+    /// regular removal, at any time while it is in place.
     #[must_use]
     pub fn retirements(&self) -> Vec<Retirement> {
         meaning::retirement::retirements(&self.0)
     }
 }
 
-/// Proves a plan, or says everything that is wrong with it. Of each patch the first thing found.
+/// Proves a plan.
 ///
 /// # Errors
-/// Every violation found, at least one.
+/// Every violation, at least one; of each patch the first one.
 pub fn verify(image: &Image, plan: Plan) -> Result<VerifiedPlan, Vec<Violation>> {
     let mut violations = Vec::new();
     target::check(image, &plan, &mut violations);
@@ -117,7 +117,7 @@ pub fn verify(image: &Image, plan: Plan) -> Result<VerifiedPlan, Vec<Violation>>
     }
 }
 
-/// Decodes every function that anything is written in, copied from, or counted in.
+/// Decodes every function that the plan writes into, copies from, or counts in.
 fn read<'a>(image: &'a Image, plan: &Plan, violations: &mut Vec<Violation>) -> Originals<'a> {
     let sampled = hooks::sampled_at(plan);
     let sites = plan.sites.iter().flat_map(|site| {
@@ -166,13 +166,13 @@ struct Reader<'a> {
     plan: &'a Plan,
     by_id: &'a ById<'a>,
     originals: &'a Originals<'a>,
-    /// Where the entry of each timer is, as a function of the running task.
+    /// Address of each entry of the table of storage, as a function of the running task.
     timers: BTreeMap<Key, String>,
     violations: Vec<Violation>,
 }
 
 impl Reader<'_> {
-    /// Judges every site and every bounce.
+    /// Checks every site and every bounce.
     fn sites(&mut self) {
         let mut hosted: Map<SiteIndex, Vec<Bounce>> = Map::default();
         for bounce in &self.plan.bounces {
@@ -209,7 +209,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Proves every patch. Gives what the patches of each site do.
+    /// Proves every patch. Returns the edges and calls of the patches of each site.
     fn patches(&mut self) -> Vec<Facts> {
         let mut facts: Vec<Option<Facts>> = vec![None; self.plan.sites.len()];
         let mut tools = Tools::new();
@@ -285,7 +285,7 @@ impl Reader<'_> {
         walked.map(|()| facts)
     }
 
-    /// No patch leaves for what another site displaces.
+    /// Checks that no patch leaves to bytes that another site displaces.
     fn exits(&mut self, facts: &[Facts]) {
         for (number, facts) in facts.iter().enumerate() {
             for (edge, _) in facts.edges.iter().filter(|(_, leaves)| *leaves) {
@@ -303,7 +303,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What each instrument is hit by, sorted.
+    /// Returns the events that hit each instrument, sorted.
     fn events(&mut self) -> Events {
         let mut events = Events::with_capacity(self.plan.instruments.len());
         let mut changed = Changed::default();

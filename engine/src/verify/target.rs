@@ -1,4 +1,4 @@
-//! What the plan says of the target, and where its patches are.
+//! Checks of the layout of the target, and of where patches and writes are.
 
 use super::patch::native;
 use super::reason::Reason;
@@ -24,7 +24,7 @@ pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
         });
     }
     let layout = &plan.layout;
-    // A head's lower half must have room for the slot, two bits of zeroes, and CPUs.
+    // The lower half of a head has the slot, two zero bits, and the CPU.
     if !(2..=24).contains(&layout.slots_log2) || layout.stride_log2 != layout.slots_log2 + 5 {
         wrong(Reason::RingSize {
             slots_log2: layout.slots_log2.into(),
@@ -46,7 +46,7 @@ pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
     writes(plan, violations);
 }
 
-/// No per-CPU word may be two things.
+/// Checks that no per-CPU word has two uses.
 fn per_cpu(layout: &RuntimeLayout, wrong: &mut impl FnMut(Reason)) {
     let words = [
         layout.head,
@@ -75,8 +75,9 @@ fn per_cpu(layout: &RuntimeLayout, wrong: &mut impl FnMut(Reason)) {
     }
 }
 
-/// Sites displace different bytes, whenever they are in place: a thread may go on in a patch, and
-/// come back to the text, long after its splice was taken out. And no two writes meet.
+/// Checks that sites displace different bytes, whenever they are in place, since a thread may
+/// continue in a patch, and return to the text, long after the splice was removed; and that no two
+/// writes overlap.
 fn writes(plan: &Plan, violations: &mut Vec<Violation>) {
     let mut furthest = Addr(0);
     for (number, site) in plan.sites.iter().enumerate() {
@@ -119,7 +120,8 @@ fn writes(plan: &Plan, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Patches lie in the arena and apart, so that none is ever written over another.
+/// Checks that patches are in the arena and do not overlap, so that none is ever written over
+/// another.
 fn patches(plan: &Plan, violations: &mut Vec<Violation>) {
     let arena = plan.layout.arena;
     let mut spans: Vec<(Span, usize)> = Vec::with_capacity(plan.patches.len());

@@ -1,15 +1,15 @@
-//! What can be wrong with a plan.
+//! Violations: the parts of a plan that break a rule.
 
 use thiserror::Error;
 
 use super::reason::Reason;
 use crate::{Addr, InstrumentId};
 
-/// What is wrong with a plan: which part of it, where, and why in a sentence.
+/// A broken rule: the part of the plan, the place, and the reason as the end of a sentence.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum Violation {
-    /// The plan as a whole, or the target it was made for.
+    /// The plan as a whole, or its target.
     #[error("The plan is wrong: {why}.")]
     Plan {
         /// The reason.
@@ -20,7 +20,7 @@ pub enum Violation {
     Batch {
         /// Index in the plan's batches.
         batch: usize,
-        /// When it would be written, in seconds from the start.
+        /// Time of the write, in seconds from the start.
         time: f64,
         /// The reason.
         why: Reason,
@@ -32,7 +32,7 @@ pub enum Violation {
         batch: usize,
         /// Index in the batch's pokes.
         poke: usize,
-        /// Where it would write.
+        /// Address of the write.
         at: Addr,
         /// The reason.
         why: Reason,
@@ -57,12 +57,12 @@ pub enum Violation {
         /// The reason.
         why: Reason,
     },
-    /// What is counted while batches' splices are in place.
+    /// Hits while the splices of a batch are in place.
     #[error("In batch {batch} or after it, hits at {at} are not what they should be: {why}.")]
     Hits {
         /// Index in the plan's batches.
         batch: usize,
-        /// Where control comes to.
+        /// Address that control reaches.
         at: Addr,
         /// The reason.
         why: Reason,
@@ -77,7 +77,7 @@ pub enum Violation {
         /// The reason.
         why: Reason,
     },
-    /// An instrument, or where it stands.
+    /// An instrument, or its hook.
     #[error("Instrument {id} is wrong at {at}: {why}.")]
     Instrument {
         /// The instrument.
@@ -90,7 +90,7 @@ pub enum Violation {
 }
 
 impl Violation {
-    /// The rule that is broken.
+    /// Returns the rule that is broken.
     #[must_use]
     pub fn reason(&self) -> &Reason {
         match self {

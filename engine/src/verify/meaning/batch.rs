@@ -1,4 +1,4 @@
-//! The hits between one batch and the next, and while a batch is carried out.
+//! The hits between two batches, and while a batch is written.
 
 use super::reach::{Asked, Reach};
 use super::state::{Change, Meaning};
@@ -9,8 +9,9 @@ use crate::verify::violation::Violation;
 use crate::{Addr, InstrumentId};
 
 impl Meaning<'_> {
-    /// Takes a batch to be carried out, and checks the time until the next, and the time in between
-    /// where the order matters. `staged` have an `int3` that leads to a patch before anything is written.
+    /// Applies a batch, and checks the hits until the next batch, and during the batch where the
+    /// order of writes matters. Sites of `staged` have an `int3` that diverts to the patch before
+    /// the first write.
     pub(crate) fn batch(
         &mut self,
         number: usize,
@@ -40,7 +41,7 @@ impl Meaning<'_> {
         for id in splashed {
             self.active.remove(id);
         }
-        // What runs is told by patches and splices that are right.
+        // The analysis relies on correct patches and splices.
         if !violations.is_empty() {
             return;
         }

@@ -1,4 +1,5 @@
-//! Which instruments the plan has, and what each is hit by, decoded from its function's bytes.
+//! The instruments of a plan, and the events that hit each of them, derived from the bytes of its
+//! function.
 
 use crate::verify::reason::Reason;
 use std::collections::BTreeSet;
@@ -26,19 +27,19 @@ use crate::{Addr, HookType, Image, InstrumentId, Span};
 /// Instruments by identifier.
 pub(crate) type ById<'a> = Map<InstrumentId, &'a PlannedInstrument>;
 
-/// When a hook is hit.
+/// The event that hits a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Event {
     /// Control takes this edge.
     On(InsnEdge),
-    /// Control is about to run the instruction here, wherever it comes from.
+    /// Control reaches this instruction, from anywhere.
     At(Addr),
 }
 
-/// What instruments are hit by, sorted.
+/// The events that hit each instrument, sorted.
 pub(crate) type Events = Vec<(InstrumentId, Event)>;
 
-/// Somewhere to point at for what is wrong with an instrument.
+/// Returns an address for violations of an instrument: the start of its block.
 pub(crate) fn place(plan: &Plan, one: &PlannedInstrument) -> Addr {
     let function = plan
         .functions
@@ -47,7 +48,7 @@ pub(crate) fn place(plan: &Plan, one: &PlannedInstrument) -> Addr {
     block.map_or(Addr(0), |block| block.start)
 }
 
-/// The instruments by identifier; no two may have one, or one counter.
+/// Indexes the instruments by identifier, and checks that identifiers and counters are unique.
 pub(crate) fn by_id<'a>(plan: &'a Plan, violations: &mut Vec<Violation>) -> ById<'a> {
     let mut known = ById::default();
     known.reserve(plan.instruments.len());
@@ -92,7 +93,7 @@ pub(crate) fn by_id<'a>(plan: &'a Plan, violations: &mut Vec<Violation>) -> ById
     known
 }
 
-/// The per-CPU word an instrument counts in.
+/// Returns the per-CPU word of an instrument's counter.
 fn counter_word(plan: &Plan, one: &PlannedInstrument) -> Option<u64> {
     let counter = one.counter?;
     let bank = plan
@@ -102,10 +103,10 @@ fn counter_word(plan: &Plan, one: &PlannedInstrument) -> Option<u64> {
     (counter.slot < bank.slots).then(|| bank.base.0.wrapping_add(8 * u64::from(counter.slot)))
 }
 
-/// What the walk over a patch must find, in order.
+/// Returns the instruments that the walk over a patch must find, in order.
 ///
 /// # Errors
-/// Why the patch's own lists cannot be right.
+/// The reason why the lists of the patch cannot be right.
 pub(crate) fn expected(plan: &Plan, known: &ById<'_>, patch: &Patch) -> Result<Lists, Reason> {
     if !patch.hooks.is_sorted_by(|(a, _), (b, _)| a < b) {
         return Err(Reason::PointOrder);
@@ -135,7 +136,7 @@ pub(crate) fn expected(plan: &Plan, known: &ById<'_>, patch: &Patch) -> Result<L
     Ok(lists)
 }
 
-/// What the argument instruments of a plan use and where, for liveness.
+/// Collects the registers that instruments read at each point, for liveness.
 pub(crate) fn sampled_at(plan: &Plan) -> SampledAt {
     let mut sampled_at = SampledAt::default();
     for one in &plan.instruments {
@@ -158,7 +159,7 @@ pub(crate) fn sampled_at(plan: &Plan) -> SampledAt {
     sampled_at
 }
 
-/// Registers that an instrument reads.
+/// Returns the registers that an instrument reads.
 fn sampled(one: &PlannedInstrument) -> Option<Mask> {
     let read = inputs(one).filter_map(|input| match input {
         Input::Argument(number) => argument_number(number),
@@ -173,7 +174,7 @@ fn sampled(one: &PlannedInstrument) -> Option<Mask> {
     read.or_else(|| arguments(one))
 }
 
-/// Registers of arguments that an instrument reads.
+/// Returns the argument registers that an instrument reads.
 fn arguments(one: &PlannedInstrument) -> Option<Mask> {
     let sampled = match one.definition.program {
         Program::Sample(Sampled::Argument(argument)) => argument_number(argument),
@@ -187,12 +188,12 @@ fn arguments(one: &PlannedInstrument) -> Option<Mask> {
     all.map(Mask::of_register).reduce(Mask::union)
 }
 
-/// Whether it is an argument that is no register's.
+/// Returns whether the input is an argument on the stack.
 fn is_stacked(input: Input) -> bool {
     matches!(input, Input::Argument(number) if argument_number(number).is_none())
 }
 
-/// What an instrument in the language reads of the machine.
+/// Iterates over the inputs of an instrument's program or native function.
 fn inputs(one: &PlannedInstrument) -> impl Iterator<Item = Input> {
     let probe = one.probe.as_deref().and_then(Probed::probe);
     let expressions = probe.into_iter().flat_map(Probe::expressions);
@@ -204,7 +205,7 @@ fn inputs(one: &PlannedInstrument) -> impl Iterator<Item = Input> {
     expressions.flat_map(|expr| expr.inputs()).chain(given)
 }
 
-/// The function that an instrument calls.
+/// Returns the native function of an instrument.
 fn native(plan: &Plan, one: &PlannedInstrument) -> Result<Option<NativeCall>, Reason> {
     let Some(native) = &one.definition.native else {
         return Ok(None);
@@ -218,7 +219,7 @@ fn native(plan: &Plan, one: &PlannedInstrument) -> Result<Option<NativeCall>, Re
     }))
 }
 
-/// Nothing that may fault for want of memory stands where the kernel handles that.
+/// Checks that no program that loads memory is placed in the kernel's handlers of failed loads.
 pub(crate) fn handlers(plan: &Plan, violations: &mut Vec<Violation>) {
     for one in &plan.instruments {
         let Some(probe) = one.probe.as_deref().and_then(Probed::probe) else {
@@ -244,7 +245,7 @@ pub(crate) fn handlers(plan: &Plan, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Checks the numbers and names of the plan's functions, which identifiers refer to.
+/// Checks the numbers and names of the plan's functions, to which identifiers refer.
 pub(crate) fn functions(image: &Image, plan: &Plan, violations: &mut Vec<Violation>) {
     for (number, function) in plan.functions.iter().enumerate() {
         let known = image.function_at(function.outline.span.start);
@@ -264,11 +265,11 @@ pub(crate) fn functions(image: &Image, plan: &Plan, violations: &mut Vec<Violati
     }
 }
 
-/// What an instrument is hit by: the start of its block, or its end. An end that branches is told by
-/// the branch, or by the ways that lead from it, as the instrument's points have it.
+/// Returns the events that hit an instrument: the start of its block or the end. An end that
+/// branches is the branch itself, or its outgoing edges, depending on the instrument's points.
 ///
 /// # Errors
-/// Where its block is no block, or its argument may be gone, and why.
+/// The place and the reason if the block is not a block, or an argument may be gone.
 pub(crate) fn event(
     plan: &Plan,
     routine: &Routine,
@@ -301,7 +302,7 @@ pub(crate) fn event(
                 endbr || entry && stays_first(routine, decoded)
             };
             let stand = instructions.iter().take_while(stays);
-            // Nothing is between these: any of them will do.
+            // No code is between these instructions, so that each of them serves.
             let chosen = { stand }.find(|decoded| stands_at(plan, one, decoded.at()));
             let first = instructions.iter().find(|decoded| !stays(decoded));
             chosen
@@ -362,7 +363,7 @@ pub(crate) fn event(
     Ok(vec![event])
 }
 
-/// One of the two ways that a branch leads.
+/// Returns the edge of one of the two ways of a conditional branch.
 fn way_out(routine: &Routine, last: &Decoded, hook: HookType) -> Result<Event, (Addr, Reason)> {
     let runs_on = Addr(last.end());
     let mut ways = ways_from(routine, last);
@@ -380,7 +381,7 @@ fn way_out(routine: &Routine, last: &Decoded, hook: HookType) -> Result<Event, (
     Ok(Event::On(InsnEdge { from, to }))
 }
 
-/// Where a conditional branch, a jump or a static key may lead.
+/// Returns the targets of a conditional branch, a jump or a static key.
 fn ways_from(routine: &Routine, decoded: &Decoded) -> BTreeSet<Addr> {
     let key = routine
         .sites_in(decoded.span())
@@ -399,7 +400,7 @@ fn ways_from(routine: &Routine, decoded: &Decoded) -> BTreeSet<Addr> {
     ways
 }
 
-/// Whether one of an instrument's points is before the instruction at `at`.
+/// Returns whether a point of the instrument is before the instruction at `at`.
 fn stands_at(plan: &Plan, one: &PlannedInstrument, at: u64) -> bool {
     one.points.iter().any(|(site, point)| match *point {
         Point::Entry => plan
@@ -417,8 +418,8 @@ fn faults_to(routine: &Routine, decoded: &Decoded, to: Addr) -> bool {
         .any(|site| matches!(site.kind, SiteKind::Exception { .. }) && site.target == Some(to))
 }
 
-/// `endbr64`, the nop of four bytes that it becomes where no indirect branch leads, and the tracer's
-/// bytes stand before any pre-hook of the function's entry.
+/// Returns whether the instruction precedes every pre hook of the function's entry: `endbr64`, the
+/// four-byte nop that replaces it where no indirect branch targets it, or the bytes of the tracer.
 fn stays_first(routine: &Routine, decoded: &Decoded) -> bool {
     let sealed = decoded.instruction.mnemonic() == Mnemonic::Nop && decoded.instruction.len() == 4;
     sealed
@@ -428,7 +429,8 @@ fn stays_first(routine: &Routine, decoded: &Decoded) -> bool {
             .any(|site| site.kind == SiteKind::Ftrace)
 }
 
-/// Control comes in at the first instruction only, and leaves at the last only.
+/// Checks that control enters the block at its first instruction only, and leaves it at its last
+/// only.
 fn is_straight(
     routine: &Routine,
     span: Span,
@@ -450,8 +452,8 @@ fn is_straight(
     }
 }
 
-/// Whether a block ends with the instruction, and not merely behind it. A trap that goes on, and an
-/// interrupt, do not end one.
+/// Returns whether the instruction terminates a block. A trap that continues, and an interrupt, do
+/// not.
 fn terminates(routine: &Routine, decoded: &Decoded) -> bool {
     let key = routine
         .sites_in(decoded.span())

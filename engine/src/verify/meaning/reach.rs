@@ -1,4 +1,5 @@
-//! The ways that control takes through one function, by the text and by patches, with what runs on them.
+//! The paths of control through one function, in the text and in patches, with the instruments that
+//! run on them.
 
 use super::state::{Meaning, Want};
 use crate::placement::{InsnEdge, Point, Splice};
@@ -8,33 +9,34 @@ use crate::verify::reason::Reason;
 use crate::verify::text::routine::Routine;
 use crate::{Addr, InstrumentId};
 
-/// What is asked of an edge.
+/// The requirement for the instruments that run on an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
-    /// All that are hit run, and no others.
+    /// All instruments that the edge hits run, and no others.
     Exactly,
-    /// No others run.
+    /// Only instruments that the edge hits run.
     AtMost,
 }
 
-/// A look at a function.
+/// A traversal of the paths through one function.
 pub(crate) struct Reach<'a> {
     meaning: &'a Meaning<'a>,
     routine: &'a Routine,
     want: &'a Want,
     asked: Asked,
-    /// Sites that lead elsewhere than they do now.
+    /// Sites whose patch differs from the current one, for states within a batch.
     other: &'a Map<usize, Option<usize>>,
-    /// Instructions of the text that are run.
+    /// Text instructions that were reached.
     seen: Vec<bool>,
     to_do: Vec<usize>,
-    /// Sites whose patches are run.
+    /// Sites whose patches were entered.
     entered: Set<usize>,
     wrong: Vec<(Addr, Reason)>,
 }
 
 impl<'a> Reach<'a> {
-    /// Where in the function something else runs than should, and why.
+    /// Returns the places where the instruments that run differ from the required ones, with the
+    /// reasons.
     pub(crate) fn of(
         meaning: &'a Meaning<'a>,
         function: Addr,
@@ -63,7 +65,7 @@ impl<'a> Reach<'a> {
         reach.wrong
     }
 
-    /// What a site leads to now.
+    /// Returns the patch that a site branches to.
     fn patch(&self, site: usize) -> Option<&'a Patch> {
         let placed = match self.other.get(&site) {
             Some(other) => *other,
@@ -72,7 +74,7 @@ impl<'a> Reach<'a> {
         self.meaning.plan.patches.get(placed?)
     }
 
-    /// The site in place that begins at `at`.
+    /// Returns the site in place that begins at `at`.
     fn site_at(&self, at: u64) -> Option<(usize, &'a Patch)> {
         let site = *self.meaning.by_start.get(&at)?;
         Some((site, self.patch(site)?))
@@ -83,7 +85,8 @@ impl<'a> Reach<'a> {
         site.is_some_and(|site| site.splice == Splice::Tracer)
     }
 
-    /// What runs when control comes to `at` by the text. The tracer's list runs behind its bytes.
+    /// Returns the list that runs when control reaches `at` in the text. The list of a tracer site
+    /// runs after the bytes of the tracer.
     fn entry(&self, at: u64) -> &'a [InstrumentId] {
         match self.site_at(at) {
             Some((site, patch)) if !self.is_tracers(site) => Meaning::list(patch, Point::Entry),
@@ -91,7 +94,7 @@ impl<'a> Reach<'a> {
         }
     }
 
-    /// Whether the instruction at `at` is not run where it stands.
+    /// Returns whether a site in place displaces the instruction at `at`.
     fn is_displaced(&self, at: Addr) -> bool {
         let sites = &self.meaning.plan.sites;
         let behind = sites.partition_point(|site| site.displaced.start <= at);
@@ -103,7 +106,7 @@ impl<'a> Reach<'a> {
         })
     }
 
-    /// Where control comes from elsewhere.
+    /// Enters the function wherever control may come from elsewhere.
     fn ways_in(&mut self) {
         let routine = self.routine;
         let image = self.meaning.originals.image;
@@ -119,7 +122,7 @@ impl<'a> Reach<'a> {
                 self.by_text(Some(branch.source.0), branch.target.0);
             }
         }
-        // Assembly may run on into the next function.
+        // Assembly may fall through into the next function.
         let outside: Vec<InsnEdge> = (self.want.on.keys().copied())
             .filter(|edge| !routine.span.contains(edge.from) && routine.span.contains(edge.to))
             .collect();
@@ -137,13 +140,13 @@ impl<'a> Reach<'a> {
         }
     }
 
-    /// Control takes an edge in the text; nobody knows where from, perhaps.
+    /// Takes an edge in the text. Without `from` the source is unknown.
     fn by_text(&mut self, from: Option<u64>, to: u64) {
         self.owes(from, to, [self.entry(to), &[], &[]]);
         self.arrive(to);
     }
 
-    /// Control is at `to` in the text.
+    /// Continues at `to` in the text.
     fn arrive(&mut self, to: u64) {
         if !self.routine.span.contains(Addr(to)) {
             return;
@@ -164,7 +167,7 @@ impl<'a> Reach<'a> {
         }
     }
 
-    /// The instruction runs where it stands.
+    /// Executes a text instruction: continues along its successors.
     fn step(&mut self, index: usize) {
         let Some(decoded) = self.routine.instructions.get(index) else {
             return;
@@ -177,7 +180,7 @@ impl<'a> Reach<'a> {
         }
     }
 
-    /// A site's patch runs: every edge it takes.
+    /// Executes the patch of a site: takes each of its edges.
     fn run(&mut self, site: usize, patch: &'a Patch) {
         if !self.entered.insert(site) {
             return;
@@ -212,7 +215,7 @@ impl<'a> Reach<'a> {
         }
     }
 
-    /// Compares what runs on an edge with what should.
+    /// Compares the instruments that run on an edge with the required ones.
     fn owes(&mut self, from: Option<u64>, to: u64, runs: [&[InstrumentId]; 3]) {
         if !self.routine.span.contains(Addr(to)) {
             return;

@@ -1,10 +1,11 @@
-//! Which splices may go before their time: those of instruments that are there once (KernInst's coverage,
-//! whose cost falls to nothing).
+//! Splices that may be removed early: those of instruments that are active until their first hit
+//! (KernInst's coverage, whose cost falls to zero).
 //!
-//! A splice that is taken out changes nothing but what stands in its own patch: control that would have
-//! come there runs the original, and by this comes to the other splices as it would have from the patch. So
-//! it may go as soon as all that stands in its patch has been hit, if nothing else counts on it: no bounce in
-//! the bytes that it exposes, and no instrument that means its hook alone only while it is there.
+//! The removal of a splice affects its own patch only: control that would have reached the patch
+//! executes the original code, and reaches the other splices from there as it would have from the
+//! patch. So a splice may be removed as soon as each instrument in its patch has been hit, unless
+//! another part depends on it: a bounce in the bytes that it exposes, or an instrument whose event
+//! is known only while the site is in place.
 
 use gilk_instruments::program::AggregateKind;
 
@@ -12,23 +13,24 @@ use crate::layout::CounterSlot;
 use crate::placement::{BounceIndex, SiteIndex, Slot, Splice};
 use crate::plan::{Part, Plan, PlannedInstrument, PokeKind};
 
-/// A splice that nobody needs any more once all of its words have counted.
+/// A splice that is not needed once each of its counters is above zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retirement {
     /// The site.
     pub site: SiteIndex,
-    /// The words: per CPU, sorted, none twice, never none. None of them may be zero over all CPUs.
+    /// Per-CPU counters, sorted, unique, never empty. The splice may go when the sum of each over
+    /// all CPUs is above zero.
     pub hits: Vec<CounterSlot>,
 }
 
-/// The splices that may be taken out before their time, by site: nothing but the splice itself, by
-/// the poke that would take it out, at any time while it is in place.
+/// Returns the splices that may be removed early, by site: the splice alone, by the poke of its
+/// regular removal, at any time while it is in place.
 pub(crate) fn retirements(plan: &Plan) -> Vec<Retirement> {
     let once = |one: &PlannedInstrument| one.probe.as_ref().is_some_and(|it| it.checked.once);
     if !plan.instruments.iter().any(once) {
         return Vec::new();
     }
-    // By site: what must have counted; `None` where somebody needs it to the end.
+    // By site: the counters, or `None` if the site is needed to the end.
     let mut hits: Vec<Option<Vec<CounterSlot>>> = vec![Some(Vec::new()); plan.sites.len()];
     for one in &plan.instruments {
         let own = counted(one);
@@ -65,7 +67,7 @@ pub(crate) fn retirements(plan: &Plan) -> Vec<Retirement> {
     retired.collect()
 }
 
-/// What an instrument that is there once counts in; `None` if it is there to the end.
+/// Returns the hit counters of a `once` instrument, or `None` for others.
 fn counted(one: &PlannedInstrument) -> Option<Vec<CounterSlot>> {
     let probed = one.probe.as_ref().filter(|probed| probed.checked.once)?;
     let aggregates = probed.checked.aggregates.iter();
@@ -75,7 +77,7 @@ fn counted(one: &PlannedInstrument) -> Option<Vec<CounterSlot>> {
     (!slots.is_empty()).then_some(slots)
 }
 
-/// How often parts are written, installs and retargets.
+/// Numbers of installs and retargets, by part.
 struct Pokes {
     sites: Vec<u32>,
     bounces: Vec<u32>,
@@ -98,7 +100,7 @@ impl Pokes {
         pokes
     }
 
-    /// Whether it leads to one patch, once.
+    /// Returns whether the site branches to a single patch in the whole session.
     fn site_stays(&self, site: SiteIndex) -> bool {
         self.sites.get(site.0 as usize) == Some(&1)
     }

@@ -1,10 +1,11 @@
-//! What is counted: from batch to batch, whether control that takes an edge of the original code
-//! runs the instruments that are hit by that, once each, and no others.
+//! Proof of the counts: from batch to batch, control that takes an edge of the original code runs
+//! each instrument that the edge hits one time, and no others.
 //!
-//! An edge is taken in the text, inside a patch, or by leaving one. By the text, what stands at its end
-//! runs: the list at the entry of the site there, if one is in place. Inside a patch it is the lists of
-//! the edge and of the copy behind it, and by leaving one the list of the edge and then what stands at
-//! its end. A function is looked at again when a site changes that leads into it.
+//! An edge is taken in the text, inside a patch, or by leaving a patch. In the text, the list at
+//! the entry of the site at its end runs, if one is in place. Inside a patch the lists of the edge
+//! and of the copy at its end run, and on leaving one the list of the edge and then that of the
+//! site at its end. A function is analysed again when a site changes that is in it or whose patches
+//! branch into it.
 
 use super::hooks::{ById, Event, Events};
 use crate::placement::{InsnEdge, Point, SiteIndex};
@@ -14,7 +15,7 @@ use crate::verify::patch::phase::Facts;
 use crate::verify::text::originals::Originals;
 use crate::{Addr, HookType, InstrumentId};
 
-/// A site goes from one patch to another; `None` is the original code.
+/// The change of a site from one patch to another; `None` is the original code.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Change {
     pub(crate) site: SiteIndex,
@@ -23,41 +24,41 @@ pub(crate) struct Change {
     pub(crate) rank: u8,
 }
 
-/// An instrument and what it is hit by.
+/// An instrument and an event that hits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Owed {
     event: Event,
-    /// Of several blocks' hooks hit at once.
+    /// Order among the hooks of several blocks that one event hits.
     turn: u8,
     id: InstrumentId,
 }
 
-/// What instruments are hit by, each list in the order in which they run.
+/// The instruments that each event hits, each list in the order of execution.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Want {
-    /// Before this instruction, wherever control comes from.
+    /// Before this instruction, for every path to it.
     pub(crate) at: Map<u64, Vec<InstrumentId>>,
-    /// On this edge, before those.
+    /// On this edge, before those of its target.
     pub(crate) on: Map<InsnEdge, Vec<InstrumentId>>,
 }
 
-/// What runs where, and what should.
+/// The instruments that run, and those that should, in the current state of the text.
 pub(crate) struct Meaning<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) originals: &'a Originals<'a>,
     pub(crate) by_id: &'a ById<'a>,
     pub(crate) events: &'a Events,
-    /// By site: what its patches do.
+    /// By site: the edges and calls of its patches.
     pub(crate) facts: Vec<Facts>,
-    /// By site: the patch it leads to.
+    /// By site: the patch in place.
     pub(crate) placed: Vec<Option<usize>>,
-    /// Sites by where they begin.
+    /// Sites by start address.
     pub(crate) by_start: Map<u64, usize>,
-    /// By function: the sites in it, and those whose patches lead into it.
+    /// By function: the sites in it, and those whose patches branch into it.
     into: Map<Addr, Vec<usize>>,
-    /// By site: the functions that it is in or that its patches lead into.
+    /// By site: the functions that it is in or that its patches branch into.
     pub(crate) leads: Vec<Box<[Addr]>>,
-    /// By function, sorted: what its instruments are hit by.
+    /// By function, sorted: the events that hit its instruments.
     owed: Map<Addr, Vec<Owed>>,
     pub(crate) active: Set<InstrumentId>,
 }
@@ -111,7 +112,7 @@ impl<'a> Meaning<'a> {
         meaning
     }
 
-    /// The function that control comes into by an event, or else that it leaves.
+    /// Returns the function that an event enters, or else the one that it leaves.
     pub(crate) fn function_of(&self, event: Event) -> Option<Addr> {
         let start = |at: Addr| Some(self.originals.image.function_at(at)?.span.start);
         match event {
@@ -120,7 +121,7 @@ impl<'a> Meaning<'a> {
         }
     }
 
-    /// The functions that a site is in or its patches lead into.
+    /// Returns the functions that a site is in or that its patches branch into.
     fn leads_into(&self, site: usize) -> Vec<Addr> {
         let start = self.plan.sites.get(site).map(|site| site.displaced.start);
         let facts = self.facts.get(site);
@@ -148,17 +149,18 @@ impl<'a> Meaning<'a> {
         functions
     }
 
-    /// The sites whose patches lead into a function.
+    /// Returns the sites whose patches branch into a function.
     pub(crate) fn sites_into(&self, function: Addr) -> &[usize] {
         self.into.get(&function).map_or(&[], Vec::as_slice)
     }
 
-    /// The patch that a site leads to.
+    /// Returns the patch that a site branches to.
     pub(crate) fn placed(&self, site: usize) -> Option<usize> {
         self.placed.get(site).copied().flatten()
     }
 
-    /// What is owed in a function to some of its instruments.
+    /// Returns the instruments of a function that its events should run, of those that `who`
+    /// selects.
     pub(crate) fn want(&self, function: Addr, who: impl Fn(InstrumentId) -> bool) -> Want {
         let mut want = Want::default();
         let owed = self.owed.get(&function).into_iter().flatten();
@@ -171,7 +173,7 @@ impl<'a> Meaning<'a> {
         want
     }
 
-    /// The list at the entry of a site's patch.
+    /// Returns the list of a patch at a point.
     pub(crate) fn list(patch: &Patch, point: Point) -> &[InstrumentId] {
         let found = patch
             .hooks

@@ -1,4 +1,4 @@
-//! What is counted while a batch is being carried out.
+//! The hits while a batch is written.
 
 use crate::verify::reason::Reason;
 use std::collections::BTreeSet;
@@ -9,16 +9,16 @@ use crate::Addr;
 use crate::placement::{Point, SiteIndex, Splice};
 use crate::verify::hash::Map;
 
-/// What a batch writes, by site.
+/// The writes of a batch, by site.
 pub(crate) struct Written<'b> {
-    /// Sites that get an `int3` before anything is written, with the patch that it leads to; sorted.
+    /// Sites that get an `int3` before the first write, with the patch that it diverts to; sorted.
     staged: Vec<(usize, usize)>,
     changes: &'b [Change],
-    /// Sites, and which changes are theirs, in order; sorted.
+    /// Sites and the indices of their changes, sorted.
     by_site: Vec<(usize, usize)>,
 }
 
-/// Those of a site.
+/// Returns the entries of a site.
 fn of(all: &[(usize, usize)], site: usize) -> impl Iterator<Item = (usize, usize)> {
     let first = all.partition_point(|(known, _)| *known < site);
     let rest = all.get(first..).unwrap_or_default().iter().copied();
@@ -48,7 +48,7 @@ impl<'b> Written<'b> {
         of(&self.staged, site)
     }
 
-    /// The changes of a site, and which of all they are.
+    /// Returns the changes of a site with their indices.
     fn changes(&self, site: usize) -> impl Iterator<Item = (usize, &'b Change)> {
         let numbers = of(&self.by_site, site);
         numbers.filter_map(|(_, number)| Some((number, self.changes.get(number)?)))
@@ -56,7 +56,8 @@ impl<'b> Written<'b> {
 }
 
 impl Meaning<'_> {
-    /// Sites of a function that count arrivals by some ways only, and so not without others in place.
+    /// Returns the sites of a function that count arrivals on some paths only, and therefore depend
+    /// on other sites.
     pub(crate) fn conditional(
         &self,
         function: Addr,
@@ -96,7 +97,8 @@ impl Meaning<'_> {
         conditional
     }
 
-    /// While a batch is carried out, hits may be missed, but none may be counted that is none.
+    /// Checks the states within a batch: hits may be missed, and none may be counted that did not
+    /// happen.
     pub(crate) fn meanwhile(
         &self,
         function: Addr,
@@ -119,7 +121,7 @@ impl Meaning<'_> {
                 wrong = Reach::of(self, function, want, Asked::AtMost, other);
             }
         };
-        // Threads that are on their way past others of the batch may come to the first int3.
+        // A thread that has passed other sites of the batch may execute the first int3.
         for &site in early {
             for (_, detour) in written.staged(site) {
                 let mut other = other.clone();
@@ -127,7 +129,7 @@ impl Meaning<'_> {
                 look(&other);
             }
         }
-        // Within a rank the order says nothing.
+        // Within a rank the order is unspecified.
         let key = |change: &&Change| (change.after.is_none(), change.rank);
         for group in concerned.chunk_by(|a, b| key(a) == key(b)) {
             let counts = |change: &&&Change| early.contains(&(change.site.0 as usize));
@@ -150,7 +152,8 @@ impl Meaning<'_> {
             }
             look(&other);
         }
-        // The sites it says it needs, and what these need, are all it needs: only these have been waited for.
+        // The site with its stated dependences alone, transitively: the driver has waited for these
+        // only.
         for &site in early.iter().filter(|&&site| self.placed(site).is_some()) {
             let mut alone: Map<usize, Option<usize>> =
                 into.iter().map(|&site| (site, None)).collect();

@@ -1,5 +1,5 @@
-//! What a probe in the language may do, step by step: its tests first, then each action in order, with
-//! the values that the program means.
+//! The effect of a probe, step by step: its predicate first, then each action in order, with the
+//! values that the program defines.
 
 use crate::verify::reason::Reason;
 use gilk_instruments::program::{Action, ActionKind, Aggregate, AggregateKind, Probe};
@@ -14,13 +14,13 @@ use crate::verify::symbolic::atom::{Atom, Key, Value};
 /// A write to a word of memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Write {
-    /// Whether it is relative to gs.
+    /// True if the address is relative to gs.
     pub(crate) gs: bool,
     pub(crate) address: Value,
-    /// What is written, or added.
+    /// The value that is written, or added.
     pub(crate) value: Value,
     pub(crate) adds: bool,
-    /// Whether no other CPU comes between.
+    /// True if the write is atomic for all CPUs.
     pub(crate) locked: bool,
 }
 
@@ -29,7 +29,7 @@ impl<'a> Hit<'a> {
         self.expected.probe.as_deref()?.probe()
     }
 
-    /// The action whose turn it is.
+    /// Returns the action of the current step.
     pub(crate) fn action(&self, progress: Progress) -> Option<&'a Action> {
         let probe = self.probe()?;
         let step = usize::from(progress.steps);
@@ -54,7 +54,7 @@ impl<'a> Hit<'a> {
         })
     }
 
-    /// The step is done: the next one, or the end.
+    /// Completes the step: the next one, or `None` at the end.
     pub(crate) fn next(&self, progress: Progress) -> Option<Progress> {
         let next = Progress {
             stage: Stage::Nothing,
@@ -65,7 +65,8 @@ impl<'a> Hit<'a> {
         (usize::from(next.steps) < all).then_some(next)
     }
 
-    /// After a branch: tests may be decided, and so may be whether a larger value was kept before.
+    /// Updates progress after a branch, which may decide the predicate, or whether a maximum is
+    /// larger already.
     pub(crate) fn decide(&mut self, progress: Progress, state: &State) -> Option<Progress> {
         let (Some(probe), Some(place)) = (self.probe(), self.place(progress, state)) else {
             return Some(progress);
@@ -90,7 +91,7 @@ impl<'a> Hit<'a> {
         Some(progress)
     }
 
-    /// The aggregate of the step, its first word, and the value that goes into it.
+    /// Returns the aggregate of the step, its first word, and its argument.
     fn aggregated(
         &mut self,
         progress: Progress,
@@ -105,7 +106,7 @@ impl<'a> Hit<'a> {
         Some((aggregate, first, value))
     }
 
-    /// For an aggregate that keeps the largest value, whether what was read of it is less.
+    /// Returns whether the value that was read of a maximum is less, for aggregates that keep one.
     fn is_larger(&mut self, aggregate: &Aggregate, value: Value, state: &State) -> Option<Value> {
         let kept = state.register(RAX);
         let keeps = matches!(aggregate.kind, AggregateKind::Min | AggregateKind::Max);
@@ -114,7 +115,7 @@ impl<'a> Hit<'a> {
         (keeps && read).then(|| self.values.less(false, kept, value))
     }
 
-    /// The word of the step's aggregate that keeps the largest value.
+    /// Returns the word of the maximum that the step updates.
     pub(crate) fn largest(&mut self, progress: Progress, state: &State) -> Option<u64> {
         let (aggregate, first, _) = self.aggregated(progress, state)?;
         let keeps = matches!(aggregate.kind, AggregateKind::Min | AggregateKind::Max);
@@ -122,7 +123,7 @@ impl<'a> Hit<'a> {
         (keeps && counted).then(|| self.word(first, 1)).flatten()
     }
 
-    /// `cmpxchg` of such a word.
+    /// Checks a `cmpxchg` of a maximum.
     pub(crate) fn raise(
         &mut self,
         progress: Progress,
@@ -159,8 +160,8 @@ impl<'a> Hit<'a> {
         self.layout.counter(slot).map(|word| word.0)
     }
 
-    /// Whether a sampled value is what the program means, with the time of the sample as its clock or
-    /// one that was read before.
+    /// Returns whether a sampled value is the program's, with the time of the sample as its clock
+    /// or an earlier reading of the step.
     pub(crate) fn is_sampled(
         &mut self,
         progress: Progress,
@@ -182,7 +183,7 @@ impl<'a> Hit<'a> {
         })
     }
 
-    /// A word is written outside of a sample's slot.
+    /// Checks a write outside of the slot of a sample.
     pub(crate) fn write(&mut self, progress: Progress, write: Write, state: &State) -> Step {
         let (Some(place), Some(action)) = (self.place(progress, state), self.action(progress))
         else {
@@ -295,7 +296,8 @@ impl<'a> Hit<'a> {
         })
     }
 
-    /// A part of a value goes into one of its two buckets: each part of the first, then of the second.
+    /// Checks the addition of a part of a value to one of its two buckets: each part to the first
+    /// bucket, then to the second.
     fn tally(
         &mut self,
         progress: Progress,
@@ -352,8 +354,8 @@ impl<'a> Hit<'a> {
         }))
     }
 
-    /// What a conditional move out of the table of timers gives: the value of the running task, if the
-    /// entry is found to be its own, else 0.
+    /// Returns the key whose value a conditional move loads from the table of storage: the value if
+    /// the owner of the entry is the key, else 0.
     pub(crate) fn kept(&mut self, equal: Option<Value>, yes: Value, no: Value) -> Option<Key> {
         let probed = self.expected.probe.as_deref()?;
         if self.values.as_constant(no) != Some(0) {
@@ -371,7 +373,7 @@ impl<'a> Hit<'a> {
     }
 }
 
-/// The difference that a comparison found to be zero, or not.
+/// Returns the difference that a comparison tests for zero.
 pub(crate) fn difference(
     values: &mut crate::verify::symbolic::value::Values,
     compare: super::state::Compare,

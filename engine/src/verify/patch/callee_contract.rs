@@ -1,9 +1,9 @@
-//! That a function of an object file comes back to its caller with all that the caller counts on: by this
-//! reader's own following of every way through its bytes.
+//! The callee contract of native functions: each returns to its caller with the stack pointer and
+//! the callee-saved registers of its entry, by an abstract interpretation of its bytes.
 //!
-//! Saved registers and the return address are taken to be written only where numbers in the instructions tell
-//! that they are. A store by an index, or by a pointer from anywhere else, is taken to stay in what it
-//! belongs to: that is the compiler's word, and no part of what is proven.
+//! Saved registers and the return address are considered overwritten only where constant offsets
+//! prove it. A store through an index or an unrelated pointer is assumed to stay inside its object:
+//! this is the compiler's word, and is not proven.
 
 use crate::verify::reason::Reason;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,34 +17,34 @@ use crate::Addr;
 use crate::native::NativeCode;
 use crate::verify::text::effects;
 
-/// Numbers of the registers that a function leaves as they were, besides the stack pointer (System V ABI,
-/// 3.2.1).
+/// Callee-saved registers other than the stack pointer (System V ABI, 3.2.1).
 const KEPT: [u8; 6] = [3, 5, 12, 13, 14, 15];
 const RSP: usize = 4;
 const RBP: usize = 5;
 
-/// What a register has.
+/// The abstract value of a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Word {
     Any,
-    /// What that register had at the entry.
+    /// The value of this register at the entry.
     Entry(u8),
-    /// An address, this many bytes above the return address or between the two.
+    /// An address between these offsets from the return address.
     Stack(i64, i64),
 }
 
-/// What is known before an instruction.
+/// The abstract state before an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Held {
     words: [Word; 16],
-    /// By bytes above the return address: the register whose value at the entry is there.
+    /// By offset from the return address: the register whose entry value is saved there.
     saved: BTreeMap<i64, u8>,
 }
 
-/// Follows the function at `entry`. Gives what it calls, and what it ends in instead of returning.
+/// Interprets the function at `entry`. Returns the functions that it calls, and those that it
+/// tail-calls.
 ///
 /// # Errors
-/// Where it does not come back, or may not as it was called, and why.
+/// The place and the reason if it breaks the contract.
 pub(crate) fn follow(code: &NativeCode, entry: Addr) -> Result<BTreeSet<Addr>, Reason> {
     let span = code.span();
     let mut info = InstructionInfoFactory::new();
@@ -92,7 +92,7 @@ pub(crate) fn follow(code: &NativeCode, entry: Addr) -> Result<BTreeSet<Addr>, R
         };
         for to in to {
             if !span.contains(to) {
-                // What is there returns for it.
+                // The target of a tail call returns in its place.
                 held.comes_back().map_err(wrong)?;
                 calls.insert(to);
             } else if let Some(known) = before.get_mut(&to) {
@@ -124,7 +124,7 @@ impl Held {
         }
     }
 
-    /// Keeps what `other` has too; whether that is less.
+    /// Joins `other` into the state; returns whether it changed.
     fn forget(&mut self, other: &Self) -> bool {
         let before = self.clone();
         for (word, other) in self.words.iter_mut().zip(&other.words) {
@@ -148,7 +148,7 @@ impl Held {
         })
     }
 
-    /// What a function that was called leaves.
+    /// Applies the effect of a call.
     fn called(&mut self) {
         for (word, number) in self.words.iter_mut().zip(0..) {
             if !KEPT.contains(&number) && usize::from(number) != RSP {
@@ -246,7 +246,7 @@ impl Held {
         }
     }
 
-    /// What comes into the first operand, a register.
+    /// Returns the abstract result in the first operand, a register.
     fn result(&self, instruction: &Instruction) -> Word {
         let first = self.of(instruction.op0_register());
         let second = || self.of(instruction.op1_register());
@@ -258,7 +258,7 @@ impl Held {
             (Mnemonic::Lea, _) => self.memory(instruction),
             (Mnemonic::Add, Some(number)) => moved(first, number),
             (Mnemonic::Sub, Some(number)) => moved(first, number.saturating_neg()),
-            // As many bytes lower as the bits that are cleared make out.
+            // The alignment lowers the pointer by up to the cleared bits.
             (Mnemonic::And, Some(mask)) if mask < 0 => match first {
                 Word::Stack(least, most) => {
                     Word::Stack(least.saturating_add(mask.saturating_add(1)), most)
@@ -276,7 +276,7 @@ impl Held {
         }
     }
 
-    /// Where on the stack a memory operand is.
+    /// Returns the abstract address of a memory operand.
     fn memory(&self, instruction: &Instruction) -> Word {
         let plain = instruction.memory_index() == Register::None
             && !matches!(instruction.segment_prefix(), Register::FS | Register::GS);
@@ -292,7 +292,7 @@ impl Held {
         instruction: &Instruction,
         info: &mut InstructionInfoFactory,
     ) -> Result<(), Reason> {
-        // The number of a bit is an index.
+        // The operand of a bit instruction is an index.
         let by_bit = matches!(
             instruction.mnemonic(),
             Mnemonic::Btc | Mnemonic::Btr | Mnemonic::Bts
@@ -329,7 +329,7 @@ impl Held {
     }
 }
 
-/// The number of a register of 64 bits.
+/// Returns the number of a 64-bit register.
 fn whole(register: Register) -> Option<usize> {
     register.is_gpr64().then(|| register.number())
 }

@@ -1,4 +1,5 @@
-//! Instructions that only programs in the language have: what they compute, read and add to.
+//! Instructions that only programs have: computation, loads of the environment, additions to
+//! memory.
 
 use crate::verify::reason::Reason;
 use gilk_instruments::Program;
@@ -14,14 +15,16 @@ use crate::patch::Home;
 use crate::verify::symbolic::atom::{Atom, Op, Source, Value};
 
 impl Machine<'_> {
-    /// Only what all CPUs share is locked: words, and entries of the table of timers.
+    /// Returns whether the instruction may have a lock prefix: on words that all CPUs share, and on
+    /// entries of the table of storage.
     pub(crate) fn may_lock(&self, instruction: &Instruction) -> bool {
         let word = matches!(instruction.mnemonic(), Mnemonic::Add | Mnemonic::Inc);
         let entry = instruction.mnemonic() == Mnemonic::Cmpxchg;
         (entry || word && self.program().is_some()) && instruction.memory_segment() != Register::GS
     }
 
-    /// The stack pointer of the original code and so many bytes, as `lea` gives it from our own.
+    /// Returns the address that `lea` computes from the stack pointer, relative to the one of the
+    /// original code.
     pub(crate) fn stack_address(
         &mut self,
         instruction: &Instruction,
@@ -37,7 +40,7 @@ impl Machine<'_> {
         plain.then(|| self.values.add(stack, offset))
     }
 
-    /// What a condition says of the flags: a truth, or unknown.
+    /// Returns the truth value of a condition, or unknown.
     pub(crate) fn truth(&mut self, condition: ConditionCode, compare: Compare) -> Value {
         let values = &mut self.values;
         let zero = values.constant(0);
@@ -65,7 +68,7 @@ impl Machine<'_> {
         if holds { truth } else { values.not(truth) }
     }
 
-    /// An instruction that computes in registers alone.
+    /// Executes an instruction that computes in registers alone.
     pub(crate) fn compute(
         &mut self,
         instruction: &Instruction,
@@ -124,7 +127,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A product or quotient in rax and rdx.
+    /// Executes a product or quotient in rax and rdx.
     fn long(&mut self, mnemonic: Mnemonic, by: Value, state: &mut State) -> Result<(), Reason> {
         let values = &mut self.values;
         let (low, high) = (state.register(RAX), state.register(RDX));
@@ -152,7 +155,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// `setcc`: the low byte is 1 or 0.
+    /// Executes `setcc`, which sets the low byte to 1 or 0.
     fn set_low(
         &mut self,
         instruction: &Instruction,
@@ -177,7 +180,7 @@ impl Machine<'_> {
         Ok(())
     }
 
-    /// A conditional move.
+    /// Executes a conditional move.
     fn choose(
         &mut self,
         instruction: &Instruction,
@@ -203,7 +206,7 @@ impl Machine<'_> {
         self.set(instruction, value, state)
     }
 
-    /// What a step reads, the first time that it does.
+    /// Returns the value of a source that the step has not read before.
     fn once(
         &mut self,
         source: Source,
@@ -218,7 +221,7 @@ impl Machine<'_> {
         Ok(self.values.field(atom, 0, bits))
     }
 
-    /// A load of what a program reads of where it runs; `None` if it is a load of something else.
+    /// Executes a load from the program's environment; `None` if it is a load of something else.
     pub(crate) fn surrounding(
         &mut self,
         instruction: &Instruction,
@@ -289,10 +292,10 @@ impl Machine<'_> {
             .transpose()
     }
 
-    /// The word that an instruction writes, its first operand.
+    /// Returns the write that the first operand stands for.
     ///
     /// # Errors
-    /// If it is not eight bytes, or its address cannot be told.
+    /// The operand is not eight bytes, or its address is unknown.
     pub(crate) fn word_written(
         &mut self,
         instruction: &Instruction,
@@ -314,7 +317,7 @@ impl Machine<'_> {
         })
     }
 
-    /// `add` or `inc` of a word in memory.
+    /// Executes `add` or `inc` of a word in memory.
     pub(crate) fn add_to(
         &mut self,
         instruction: &Instruction,

@@ -1,9 +1,9 @@
-//! Whether a moved instruction is the original one, its address fixed up.
+//! Equality of an original instruction and its relocated copy.
 
 use iced_x86::{Instruction, OpKind, Register};
 
-/// Whether two instructions do the same, each at its own address: same operation, same operands,
-/// and a RIP-relative operand leads to the same place.
+/// Returns whether two instructions have the same effect, each at its own address: same operation,
+/// same operands, and a RIP-relative operand with the same address.
 pub(crate) fn same(original: &Instruction, moved: &Instruction) -> bool {
     let prefixes = |i: &Instruction| {
         (
@@ -70,7 +70,7 @@ fn same_memory(original: &Instruction, moved: &Instruction) -> bool {
             },
         )
     };
-    // An operand relative to the low half of RIP has no counterpart elsewhere.
+    // An operand relative to the low half of RIP cannot be relocated.
     original.memory_base() != Register::EIP
         && original.memory_base() == moved.memory_base()
         && index(original) == index(moved)
@@ -79,7 +79,7 @@ fn same_memory(original: &Instruction, moved: &Instruction) -> bool {
         && address(original) == address(moved)
 }
 
-/// Whether two conditional branches decide alike, wherever they lead.
+/// Returns whether two conditional branches have the same condition, whatever their targets.
 pub(crate) fn same_condition(original: &Instruction, moved: &Instruction) -> bool {
     if original.is_jcc_short_or_near() {
         moved.is_jcc_short_or_near() && original.condition_code() == moved.condition_code()

@@ -1,4 +1,4 @@
-//! What is wrong with a patch, in words.
+//! Reasons for wrong instructions in patches.
 
 use crate::verify::reason::Reason;
 use iced_x86::Instruction;
@@ -10,7 +10,7 @@ use crate::Addr;
 use crate::placement::Point;
 
 impl Walk<'_> {
-    /// Adds what should have come instead.
+    /// Adds the expected instruction to a reason.
     pub(crate) fn explain(
         &self,
         why: Reason,
@@ -35,7 +35,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What an original instruction should have stood for.
+    /// Returns the reason for an instruction in place of an original one.
     pub(crate) fn should(&self, instruction: &Instruction, goal: Goal) -> Reason {
         let because = self
             .not_yet
@@ -48,7 +48,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Why what may be used is not as the original code has it.
+    /// Returns the reason why live registers are not as in the original code.
     pub(crate) fn not_restored(&self) -> Reason {
         let missing = "the value that is not restored";
         self.not_yet.clone().unwrap_or(Reason::Internal { missing })

@@ -1,5 +1,5 @@
-//! Instructions of patches that may fault: each has one row that says what the kernel does then, and
-//! nothing else has.
+//! Instructions of patches that may fault: each has exactly one row with its recovery, and no
+//! others have one.
 
 use crate::verify::reason::Reason;
 use iced_x86::Instruction;
@@ -16,10 +16,10 @@ use crate::verify::text::exception::is_alike;
 use crate::verify::text::routine::Routine;
 use crate::verify::violation::Violation;
 
-/// Where the kernel goes on if the instruction faults, if it has an entry in the exception table.
+/// Returns the fixup of the instruction, if it has an entry in the exception table.
 ///
 /// # Errors
-/// If its copy may not fault.
+/// Its copy may not fault.
 fn fixup(routine: &Routine, original: &Decoded) -> Result<Option<Addr>, Reason> {
     let mut sites = routine
         .sites_in(original.span())
@@ -43,7 +43,8 @@ fn fixup(routine: &Routine, original: &Decoded) -> Result<Option<Addr>, Reason> 
 }
 
 impl Walk<'_> {
-    /// A copied instruction may fault as the original does: control leaves the patch for its fixup.
+    /// Checks a copied instruction that faults as the original does: control leaves the patch for
+    /// its fixup.
     pub(crate) fn may_fault(
         &mut self,
         instruction: &Instruction,
@@ -69,7 +70,7 @@ impl Walk<'_> {
     }
 }
 
-/// Compares what the plan says may fault with what was found.
+/// Compares the plan's rows with the instructions that may fault.
 pub(crate) fn compare(plan: &Plan, mut found: Vec<PatchFault>, violations: &mut Vec<Violation>) {
     let mut wrong = |at: Addr, why: Reason| {
         let patch = plan.patches.partition_point(|patch| patch.address <= at);

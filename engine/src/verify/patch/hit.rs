@@ -1,4 +1,4 @@
-//! One hit of an instrument: what it may write, in which order, and when it is done
+//! One hit of an instrument: its permitted writes, their order, and its completion
 //! (`ilk-driver/kmod/ilk_abi.h` has the layouts).
 
 use crate::verify::reason::Reason;
@@ -14,34 +14,34 @@ use crate::verify::symbolic::value::Values;
 use crate::verify::text::effects::argument_number;
 use crate::{Addr, InstrumentId};
 
-/// An instrument as its identifier and the plan's list have it.
+/// An instrument of a list in the plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Expected {
     pub(crate) id: InstrumentId,
     pub(crate) program: Program,
     pub(crate) timer: u8,
-    /// The per-CPU word that it counts in.
+    /// Its per-CPU counter.
     pub(crate) counter: Option<u64>,
-    /// The probe that it runs, if it is an instrument in the language.
+    /// The probe that it runs, if it is a program in the language.
     pub(crate) probe: Option<Arc<Probed>>,
-    /// The function that it calls.
+    /// The native function that it calls.
     pub(crate) native: Option<NativeCall>,
 }
 
-/// A function and where it begins.
+/// A native function with its address.
 #[derive(Clone, Debug)]
 pub(crate) struct NativeCall {
     pub(crate) native: Arc<Native>,
     pub(crate) entry: Addr,
 }
 
-/// How far a hit has come.
+/// The progress of a hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Progress {
     pub(crate) stage: Stage,
-    /// Whether the timer is stopped.
+    /// True if the timer is stopped.
     pub(crate) cleared: bool,
-    /// Of a probe in the language: its steps that are done.
+    /// Number of completed steps of a program.
     pub(crate) steps: u16,
 }
 
@@ -49,16 +49,16 @@ pub(crate) struct Progress {
 pub(crate) enum Stage {
     #[default]
     Nothing,
-    /// `cmpxchg` has been tried with this head; the branch on its result comes next.
+    /// `cmpxchg` was executed with this head; the branch on its result follows.
     Trying { head: Value, tsc: Value },
-    /// The slot of `head` is this hit's.
+    /// The hit owns the slot of `head`.
     Reserved {
         head: Value,
         tsc: Value,
         written: Written,
     },
-    /// An entry of the table of timers is made busy, if it is free, or else if it is its own; the branch on
-    /// the result comes next. Whether nothing was tried before.
+    /// `cmpxchg` of an entry of the table of storage was executed, of a free entry or of its own;
+    /// the branch on its result follows. `first` is whether it is the first attempt.
     Exchanging {
         entry: Value,
         free: bool,
@@ -66,22 +66,23 @@ pub(crate) enum Stage {
     },
     /// The entry is not free.
     Taken { entry: Value },
-    /// The entry is its own and busy. What has been written there to be kept.
+    /// The hit has locked its own entry. `written` is the value that it has stored there.
     Owned {
         entry: Value,
         written: Option<Value>,
     },
-    /// What is to be kept finds no room, or the timer to be stopped does not run: to be counted.
+    /// No entry is free for the value, or the timer to be stopped does not run: an overflow is to
+    /// be counted.
     Full,
-    /// An aggregate of two words: the first is counted in.
+    /// The first word of an aggregate of two words is updated.
     Counted,
-    /// A value is counted by its buckets: so many of their sums are written.
+    /// Number of updated sums of a value's buckets.
     Tallied(u8),
-    /// `cmpxchg` of a largest value has been tried; the branch on its result comes next.
+    /// `cmpxchg` of a maximum was executed; the branch on its result follows.
     Raising,
 }
 
-/// What of a slot is written.
+/// The written words of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Written {
     value: bool,
@@ -90,7 +91,7 @@ pub(crate) struct Written {
 }
 
 impl Written {
-    /// All but the mark.
+    /// All except the mark.
     const ALL: Self = Self {
         value: true,
         time: true,
@@ -99,17 +100,17 @@ impl Written {
 }
 
 impl Progress {
-    /// Whether nothing of the hit has happened.
+    /// Returns whether the hit has had no effect.
     pub(crate) fn is_nothing(self) -> bool {
         self == Self::default()
     }
 
-    /// Whether no slot is reserved that is being filled.
+    /// Returns whether no reserved slot is incomplete.
     pub(crate) fn stage_is_open(self) -> bool {
         !matches!(self.stage, Stage::Reserved { .. } | Stage::Trying { .. })
     }
 
-    /// Whether the next instruction must branch on the result of `cmpxchg`.
+    /// Returns whether the next instruction must branch on the result of `cmpxchg`.
     pub(crate) fn is_trying(self) -> bool {
         matches!(
             self.stage,
@@ -117,7 +118,7 @@ impl Progress {
         )
     }
 
-    /// Whether a value that progress depends on is made of `atom`.
+    /// Returns whether a value that progress depends on contains `atom`.
     pub(crate) fn mentions(self, values: &Values, atom: &Atom) -> bool {
         let gone = |value| values.mentions(value, atom);
         match self.stage {
@@ -132,7 +133,7 @@ impl Progress {
         }
     }
 
-    /// What is missing, for a person.
+    /// Describes the missing effect in messages.
     pub(crate) fn missing(self) -> &'static str {
         match self.stage {
             Stage::Nothing if self.cleared => "its timer is stopped and nothing is sampled",
@@ -151,7 +152,7 @@ impl Progress {
     }
 }
 
-/// How a step went: the hit goes on, or is done.
+/// The result of an effect: the new progress, or `None` when the hit is complete.
 pub(crate) type Step = Result<Option<Progress>, Reason>;
 
 /// The rules of one hit.
@@ -159,7 +160,7 @@ pub(crate) struct Hit<'a> {
     pub(crate) expected: &'a Expected,
     pub(crate) layout: &'a RuntimeLayout,
     pub(crate) values: &'a mut Values,
-    /// Where timers' entries were found, as functions of the running task.
+    /// Addresses of entries of the table of storage, as functions of the running task.
     pub(crate) entries: &'a mut Vec<(Key, Value)>,
 }
 
@@ -172,12 +173,12 @@ impl Hit<'_> {
         }
     }
 
-    /// A sample is delivered or lost.
+    /// Completes a sample, delivered or lost.
     fn delivered(&self, progress: Progress) -> Option<Progress> {
         { self.expected.probe.as_ref() }.and_then(|_| self.next(progress))
     }
 
-    /// One is added to the per-CPU word at `gs:[word]`.
+    /// Checks an increment of the per-CPU word at `gs:[word]`.
     pub(crate) fn count(&mut self, progress: Progress, word: u64, state: &State) -> Step {
         let layout = self.layout;
         if self.expected.counter == Some(word) && self.expected.program == Program::Count {
@@ -206,7 +207,7 @@ impl Hit<'_> {
         Err(Reason::CountsForeign { word })
     }
 
-    /// `cmpxchg gs:[head], new` with `old` in rax.
+    /// Checks `cmpxchg gs:[head], new` with `old` in rax.
     pub(crate) fn reserve(
         &mut self,
         progress: Progress,
@@ -236,7 +237,7 @@ impl Hit<'_> {
         }))
     }
 
-    /// What holds after the branch on the reservation's result: the head that is ours, or none.
+    /// Returns the progress after the branch on the result of a reservation, and the reserved head.
     pub(crate) fn tried(progress: Progress, success: bool) -> (Progress, Option<Value>) {
         match progress.stage {
             Stage::Trying { head, tsc } if success => (
@@ -260,7 +261,7 @@ impl Hit<'_> {
         }
     }
 
-    /// Eight bytes are written to memory.
+    /// Checks a store of eight bytes.
     pub(crate) fn store(
         &mut self,
         progress: Progress,
@@ -321,7 +322,7 @@ impl Hit<'_> {
         }
     }
 
-    /// After the branch on the result of keeping a larger value.
+    /// Returns the progress after the branch on the result of a maximum's `cmpxchg`.
     pub(crate) fn raised(&self, progress: Progress, success: bool) -> Option<Progress> {
         if success {
             self.next(progress)
@@ -333,14 +334,14 @@ impl Hit<'_> {
         }
     }
 
-    /// What a head grows by from one sample to the next.
+    /// Returns the increment of a head from one sample to the next.
     fn one(&self) -> u64 {
         1 << (32 - self.layout.slots_log2.min(31))
     }
 
-    /// `ring_base + (cpu << stride_log2) + slot * 32`. Of a head, the slot is the bits from `one` to
-    /// the middle, and the CPU the bits below; but no CPU has the upper two of those, so that they
-    /// may stand for the eights in a slot.
+    /// Returns `ring_base + (cpu << stride_log2) + slot * 32`. The slot is the bits of a head from
+    /// `one` to the middle, and the CPU is the bits below; no CPU has the upper two of those, which
+    /// stand for the eights in a slot.
     fn slot(&mut self, head: Value) -> Value {
         let one = self.one();
         let cpu = self.values.mask(head, one / 4 - 1);
@@ -355,7 +356,7 @@ impl Hit<'_> {
         self.values.add(ring, slot)
     }
 
-    /// Whether `stored` is what the instrument samples.
+    /// Checks that `stored` is the value that the instrument samples.
     fn value(
         &mut self,
         progress: Progress,
@@ -389,7 +390,7 @@ impl Hit<'_> {
     }
 }
 
-/// Whether the value is a head that was read.
+/// Returns whether the value is a head that was read.
 pub(crate) fn is_head(values: &Values, value: Value) -> bool {
     matches!(values.as_atom(value), Some(Atom::Head(_) | Atom::Joined(_)))
 }

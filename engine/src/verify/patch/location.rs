@@ -1,4 +1,4 @@
-//! Where a memory operand of instrument code leads.
+//! Locations of the memory operands of instrument code.
 
 use crate::verify::reason::Reason;
 use iced_x86::{Instruction, Register};
@@ -8,22 +8,22 @@ use crate::verify::symbolic::atom::Value;
 use crate::verify::symbolic::value::Values;
 use crate::verify::text::effects::number;
 
-/// Eight bytes of memory.
+/// A location of eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Location {
-    /// A word that the patch has pushed; index in the state's stack.
+    /// A word that the patch has pushed; index in the stack of the state.
     Stack(usize),
     /// A per-CPU word.
     Gs(u64),
-    /// Anywhere else.
+    /// Any other address.
     Memory(Value),
 }
 
-/// The place of the memory operand.
+/// Returns the location of the memory operand.
 ///
 /// # Errors
-/// If it is not eight bytes, is on the stack outside of the patch's own pushes, or is in a segment
-/// that nothing is known of.
+/// The operand is not eight bytes, is on the stack outside of the patch's own words, or has an
+/// unknown segment.
 pub(crate) fn of(
     values: &mut Values,
     instruction: &Instruction,
@@ -60,10 +60,10 @@ pub(crate) fn of(
     Ok(Location::Memory(address(values, instruction, state)?))
 }
 
-/// The address, without its segment. The stack pointer counts as unknown.
+/// Returns the address without its segment. The stack pointer is unknown.
 ///
 /// # Errors
-/// If the address has not 64 bits or is in vector registers.
+/// The address is not of 64 bits, or is in vector registers.
 pub(crate) fn address(
     values: &mut Values,
     instruction: &Instruction,

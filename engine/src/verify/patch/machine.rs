@@ -1,4 +1,4 @@
-//! The abstract machine that runs instrument code.
+//! The abstract machine that executes instrument code.
 
 use super::hit::{Expected, Hit, Progress};
 use super::state::State;
@@ -7,43 +7,43 @@ use crate::plan::PatchFault;
 use crate::verify::symbolic::atom::{Key, Value};
 use crate::verify::symbolic::value::Values;
 
-/// Where control goes after an instruction. A progress of `None` means that the instrument is done.
+/// Control flow after an instruction. A progress of `None` means that the instrument is complete.
 pub(crate) enum Flow {
-    /// To the next instruction.
+    /// Falls through to the next instruction.
     On(Option<Progress>),
-    /// To an address.
+    /// Jumps to an address.
     Jump(u64),
-    /// Either way.
+    /// Branches conditionally.
     Branch {
-        /// The address of the branch taken.
+        /// The branch target.
         to: u64,
         taken: Box<Way>,
         falls: Box<Way>,
     },
 }
 
-/// One way of a branch.
+/// The state on one way of a branch.
 pub(crate) struct Way {
     pub(crate) state: State,
-    /// `None` if the instrument is done on this way.
+    /// `None` if the instrument is complete on this way.
     pub(crate) progress: Option<Progress>,
-    /// Whether a reservation has failed on this way, because someone else's succeeded.
+    /// A reservation failed on this way, because that of another writer succeeded.
     pub(crate) failed: bool,
-    /// Whether nobody comes this way.
+    /// The condition proves that this way is never taken.
     pub(crate) never: bool,
 }
 
-/// Runs instrument code on what is known.
+/// Executes instrument code on symbolic values.
 pub(crate) struct Machine<'a> {
     pub(crate) layout: &'a RuntimeLayout,
     pub(crate) values: Values,
-    /// Keys of the table of timers, and where their entries were found.
+    /// Keys of the table of storage, and the addresses of their entries.
     pub(crate) entries: Vec<(Key, Value)>,
-    /// The instrument whose code runs.
+    /// The instrument whose code executes.
     pub(crate) expected: Option<&'a Expected>,
-    /// Which instructions may fault, by the plan.
+    /// Instructions that may fault, as the plan states.
     pub(crate) told: &'a [PatchFault],
-    /// Those that do.
+    /// Instructions that may fault, as found.
     pub(crate) faults: Vec<PatchFault>,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The instrument, if it is one in the language.
+    /// Returns the instrument, if it is a program in the language.
     pub(crate) fn program(&self) -> Option<&'a Expected> {
         self.expected.filter(|expected| expected.probe.is_some())
     }

@@ -1,9 +1,9 @@
-//! Reads of the kernel's memory and of the processor's counters by programs: where they may lead, and what comes
-//! when there is nothing.
+//! Loads of kernel memory and of event counters by programs: their permitted addresses, and the
+//! recovery from failures.
 //!
-//! What a read gives is a number of its own, on every way: what stands there, or 0. The way behind a read that
-//! fails, because it faulted or because its address was found to be none that may be read, must first
-//! count that, and a zero that is then put into a register is that number.
+//! A load yields an atom of its own on every path: the value in memory, or 0. The path of a failed
+//! load, which faulted or whose address was found unreadable, must first count the failure, and the
+//! zero that it then puts into a register is that atom.
 
 use crate::verify::reason::Reason;
 use gilk_instruments::program::{ActionKind, Event, Expr, Input};
@@ -22,14 +22,14 @@ use crate::verify::symbolic::atom::{Atom, Source, Value};
 use crate::verify::symbolic::value::Values;
 use crate::verify::text::effects::number;
 
-/// Whether an address is one that may be read: a truth.
+/// Returns the truth value of whether an address may be read.
 fn is_readable(values: &mut Values, address: Value) -> Value {
     let below = values.constant(READABLE_BELOW.0);
     values.less(true, address, below)
 }
 
 impl Machine<'_> {
-    /// Where the plan says that it goes on when the instruction faults.
+    /// Returns the recovery of the plan for the instruction.
     pub(crate) fn fixup(&self, instruction: &Instruction) -> Option<u64> {
         let at = instruction.ip();
         let found = self.told.binary_search_by_key(&at, |fault| fault.at.0);
@@ -39,7 +39,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A read of memory, and the way on which it faults.
+    /// Executes a load, with the path of its fault.
     pub(crate) fn read_memory(
         &mut self,
         instruction: &Instruction,
@@ -77,7 +77,7 @@ impl Machine<'_> {
         Ok(self.may_fault(instruction, fixup, (faulted, state.clone()), progress))
     }
 
-    /// A read of a counter of the processor's, and the way on which there is none.
+    /// Executes a read of an event counter, with the path of its absence.
     pub(crate) fn read_event(
         &mut self,
         instruction: &Instruction,
@@ -108,7 +108,7 @@ impl Machine<'_> {
         Ok(self.may_fault(instruction, fixup, (faulted, state.clone()), progress))
     }
 
-    /// Goes on at `fixup` where the instruction faults, with what is known then, or behind it.
+    /// Continues at `fixup` in the faulted state, or at the next instruction.
     fn may_fault(
         &mut self,
         instruction: &Instruction,
@@ -135,7 +135,7 @@ impl Machine<'_> {
         }
     }
 
-    /// Puts a read into a register whose upper bits the instruction clears, as the read has them.
+    /// Sets a register to a read value, if the instruction clears its upper bits.
     pub(crate) fn set_whole(
         &mut self,
         instruction: &Instruction,
@@ -157,7 +157,7 @@ impl Machine<'_> {
         }
     }
 
-    /// A read that failed is counted.
+    /// Counts a failed load.
     pub(crate) fn failed(&mut self, state: &mut State, progress: Progress) -> Result<(), Reason> {
         if let Some(read) = state.faulted.take() {
             state.zero = Some(read);
@@ -165,10 +165,10 @@ impl Machine<'_> {
         }
         let one = self.program().ok_or(Reason::UnhookedFailure)?;
         let mut loads = self.hit(one).loads(progress, state);
-        // What is read again comes first: where two widths are read at one address, that is the order.
+        // Repeated loads come first, in the order of two widths at one address.
         let all = loads.clone();
         loads.sort_by_key(|load| all.iter().filter(|&one| one == load).count() == 1);
-        // What the last branch has told comes before what is always so, of a fixed address.
+        // The fact of the last branch precedes constant addresses.
         for told in [true, false] {
             for &source in &loads {
                 let Source::Memory { address, bytes } = source else {
@@ -192,7 +192,7 @@ impl Machine<'_> {
     }
 }
 
-/// What a step reads of memory, the first time that it does.
+/// Returns the value of a load that the step has not executed before.
 fn once(
     values: &mut Values,
     source: Source,
@@ -207,7 +207,7 @@ fn once(
 }
 
 impl<'a> Hit<'a> {
-    /// The expression of the step whose turn it is.
+    /// Returns the expression of the current step.
     fn computed(&mut self, progress: Progress) -> Option<&'a Expr> {
         let probe = self.probe()?;
         if has_tests(probe) && progress.steps == 0 {
@@ -221,7 +221,7 @@ impl<'a> Hit<'a> {
         })
     }
 
-    /// What counters of the processor's the program reads in that step.
+    /// Returns the event counters that the program reads in the step.
     fn events(&mut self, progress: Progress, state: &State) -> Vec<Event> {
         if self.place(progress, state).is_none() {
             return Vec::new();
@@ -237,14 +237,14 @@ impl<'a> Hit<'a> {
         inputs.into_iter().filter_map(event).collect()
     }
 
-    /// What memory the program reads in the step whose turn it is, in that order.
+    /// Returns the loads of the current step, in order.
     pub(crate) fn loads(&mut self, progress: Progress, state: &State) -> Vec<Source> {
         let Some(place) = self.place(progress, state) else {
             return Vec::new();
         };
         let expr = self.computed(progress);
         let mut loads = Vec::new();
-        // From the end: what an operator works on comes before it, the left before the right.
+        // In reverse: the operands of an operator precede it, the left before the right.
         let mut nodes: Vec<&Expr> = expr.into_iter().collect();
         while let Some(node) = nodes.pop() {
             nodes.extend(node.operands());
@@ -254,7 +254,7 @@ impl<'a> Hit<'a> {
         loads
     }
 
-    /// The word that reads are counted in that fail.
+    /// Returns the counter of failed loads.
     pub(crate) fn failures(&self) -> Option<u64> {
         let slot = self.expected.probe.as_deref()?.homes.failed?;
         self.layout.counter(slot).map(|word| word.0)

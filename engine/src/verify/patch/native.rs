@@ -1,6 +1,6 @@
-//! Calls of functions of object files. What those compute is not proven: that is what the switch in front
-//! of them says. But they are what is called, with what the instrument gives them; all that they may
-//! change has its value again behind it; and what is sampled is what they returned.
+//! Calls of native functions. The result of the function is not proven, hence the switch that
+//! enables them. Proven are the called function and its arguments, that all registers it may change
+//! are restored after it, and that the sampled value is its return value.
 
 use crate::verify::reason::Reason;
 use std::collections::BTreeSet;
@@ -23,11 +23,11 @@ use crate::verify::text::routine::Routine;
 use crate::verify::violation::Violation;
 use crate::{Addr, Image, Span};
 
-/// Numbers of the registers that a function may change (System V ABI, 3.2.1).
+/// Caller-saved registers (System V ABI, 3.2.1).
 const CHANGED: [u8; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 
 impl<'a> Machine<'a> {
-    /// A call in instrument code.
+    /// Executes a call in instrument code.
     pub(crate) fn call(
         &mut self,
         instruction: &Instruction,
@@ -89,22 +89,21 @@ impl<'a> Machine<'a> {
 }
 
 impl Hit<'_> {
-    /// Whether the function has been called and what it returned comes into a sample.
+    /// Returns whether the function was called and its return value is to be sampled.
     pub(crate) fn has_returned(&self, progress: Progress) -> bool {
         self.expected.program == Program::Native
             && progress.steps == 1
             && progress.stage == Stage::Nothing
     }
 
-    /// Whether it is what the function returned.
+    /// Returns whether it is the return value of the function.
     pub(crate) fn is_returned(&self, stored: Value) -> bool {
         matches!(self.values.as_atom(stored), Some(Atom::Returned(_)))
     }
 }
 
-/// Checks that the code lies where nothing else does, that what is called of it comes back to its caller with
-/// all that this counts on, and that control leaves it only for functions of the kernel that the session
-/// leaves alone.
+/// Checks that the code overlaps nothing else, that each called function keeps the callee contract,
+/// and that control leaves it only for kernel functions that the session leaves unmodified.
 pub(crate) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>) {
     for (number, code) in plan.natives.iter().enumerate() {
         let span = code.span();
@@ -132,7 +131,7 @@ pub(crate) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
     }
 }
 
-/// Follows what instruments name, and all that it calls.
+/// Follows the functions that instruments name, and their callees.
 fn walk(image: &Image, plan: &Plan, code: &NativeCode) -> Result<(), Reason> {
     let natives = { plan.instruments.iter() }.filter_map(|one| one.definition.native.as_ref());
     let named = natives.filter(|native| code.is_of(native));
@@ -153,7 +152,8 @@ fn walk(image: &Image, plan: &Plan, code: &NativeCode) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Whether at `at` a function of the kernel begins from which control comes to none that the session changes.
+/// Checks that a kernel function begins at `at` from which control never reaches a function that
+/// the session modifies.
 pub(crate) fn left_alone(image: &Image, plan: &Plan, at: Addr) -> Result<(), Reason> {
     let callees = Callees::new(image);
     let begins = |to: Addr| { image.function_at(to) }.filter(|function| function.span.start == to);
@@ -183,10 +183,10 @@ pub(crate) fn left_alone(image: &Image, plan: &Plan, at: Addr) -> Result<(), Rea
     Ok(())
 }
 
-/// Where control goes from a function, other than back; `None` for where nobody knows.
+/// Returns the targets of control out of a function, other than returns; `None` for unknown ones.
 fn leads_to(image: &Image, routine: &Routine) -> Vec<Option<Addr>> {
     let mut out = Vec::new();
-    // Where the function may be entered, as tables of other code say too.
+    // Entries of the function, including those from tables of other code.
     let mut left: Vec<u64> = routine.entered.iter().copied().collect();
     left.push(routine.span.start.0);
     let mut known = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! Operands of instrument code: what is read, what is written, what is computed.
+//! Operands of instrument code: loads, stores and arithmetic.
 
 use crate::verify::reason::Reason;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
@@ -11,11 +11,11 @@ use super::timer::timer_entry;
 use crate::verify::symbolic::atom::{Atom, Op, Value};
 use crate::verify::text::effects::number;
 
-/// Words a patch may have on the stack at once: fifteen registers and the flags, twice.
+/// Maximum number of pushed words: fifteen registers and the flags, twice.
 const MOST_PUSHED: usize = 32;
 
 impl<'a> Machine<'a> {
-    /// Names what is read now; an older reading by the same instruction is forgotten.
+    /// Returns the atom of a read; forgets an older read by the same instruction.
     pub(crate) fn read(
         &mut self,
         atom: Atom,
@@ -193,7 +193,7 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// Into the register that is the first operand.
+    /// Sets the register of the first operand.
     pub(crate) fn set(
         &mut self,
         instruction: &Instruction,
@@ -219,7 +219,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// `mov` to wherever.
+    /// Executes `mov` to its first operand.
     pub(crate) fn assign(
         &mut self,
         instruction: &Instruction,
@@ -257,7 +257,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// `inc` or `add 1` of a word in memory.
+    /// Executes `inc` or `add 1` of a word in memory.
     pub(crate) fn count(
         &mut self,
         instruction: &Instruction,
@@ -324,7 +324,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// The bits of a low part of a register.
+/// Returns the mask of a low part of a register.
 fn low(register: Register) -> Option<u64> {
     let high = [Register::AH, Register::BH, Register::CH, Register::DH];
     if register.is_gpr8() && !high.contains(&register) {
@@ -357,7 +357,7 @@ pub(crate) fn push(state: &mut State, value: Value) -> Result<(), Reason> {
     }
 }
 
-/// Whether it works on 64 bits.
+/// Returns whether the operand size is 64 bits.
 pub(crate) fn is_wide(instruction: &Instruction) -> bool {
     match instruction.op0_kind() {
         OpKind::Register => instruction.op0_register().is_gpr64(),

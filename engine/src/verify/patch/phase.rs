@@ -1,11 +1,11 @@
-//! Where control is on its way through a patch, and what it has met there.
+//! The position of control in a patch, and the results of a walk.
 
 use super::hit::{Expected, Progress};
 use crate::Addr;
 use crate::placement::{InsnEdge, Point};
 use crate::verify::reason::Reason;
 
-/// Where the original code is while control is in the patch.
+/// The position of the original code that control in the patch corresponds to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Goal {
     /// Its next instruction.
@@ -13,41 +13,43 @@ pub(crate) struct Goal {
     pub(crate) by: By,
 }
 
-/// What runs the next original instruction.
+/// The code that executes the next original instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum By {
-    /// The patch has a copy: of what is displaced (0), or of the run-on of that number, from 1.
+    /// A copy in the patch: of the displaced bytes (0), or of the continuation of that number, from
+    /// 1.
     Copy(usize),
     /// The text; control leaves the instruction at `from`.
     Text { from: u64 },
 }
 
-/// What part of the way control is on.
+/// The phase of the walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Phase {
-    /// Instruments of a point run, and `done` of them have; `None` behind the last of them.
+    /// Instruments of a point run, and `done` of them are complete; the point is `None` after the
+    /// last.
     Instruments {
         point: Option<Point>,
         done: usize,
         progress: Progress,
         goal: Goal,
     },
-    /// Nothing stands between two original instructions.
+    /// Control is between two original instructions, and no instrument is left to run.
     Straight(Goal),
     /// The count of the static key at the goal has been compared with zero.
     Keyed { at: u64, copy: usize },
-    /// The return address of the call at `at` is pushed; what is called is here.
+    /// The return address of the call at `at` is pushed; the jump to the callee follows.
     Called { at: u64, target: u64 },
 }
 
 pub(crate) type Node = (u64, Phase);
 
-/// What a walk has found out: sorted, each once.
+/// The results of a walk, sorted and unique.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
     /// Edges of the original code that are taken, and whether the patch is left by them.
     pub(crate) edges: Vec<(InsnEdge, bool)>,
-    /// Calls that are moved: they return to the text.
+    /// Moved calls, which return to the text.
     pub(crate) calls: Vec<u64>,
 }
 
@@ -65,5 +67,5 @@ impl Facts {
 /// Instruments by point.
 pub(crate) type Lists = Vec<(Point, Vec<Expected>)>;
 
-/// Where, and what is wrong there.
+/// A broken rule and its place.
 pub(crate) type Wrong = (Addr, Reason);

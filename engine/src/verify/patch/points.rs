@@ -1,4 +1,4 @@
-//! Where in the original code a patch is, and which instruments stand on the way.
+//! The position in the original code during a walk, and the instruments of its points.
 
 use super::hit::{Expected, Progress};
 use super::phase::{By, Goal, Phase};
@@ -7,7 +7,7 @@ use crate::placement::{InsnEdge, Point, Splice};
 use crate::verify::reason::Reason;
 use crate::{Addr, Span};
 
-/// More jumps in a row than any function has.
+/// Limit of consecutive jumps.
 const MOST_JUMPS: usize = 64;
 
 impl<'a> Walk<'a> {
@@ -19,7 +19,7 @@ impl<'a> Walk<'a> {
             .map_or(&[], |(_, list)| list)
     }
 
-    /// The stretch of original code that is copied as this number.
+    /// Returns the original code of a copy.
     fn copied(&self, copy: usize) -> Option<Span> {
         match copy.checked_sub(1) {
             None => Some(self.site.displaced),
@@ -31,8 +31,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The original code goes from one instruction of a copy to another: where that is, and the
-    /// point on the way. `next` if it merely runs on.
+    /// Takes an edge of the original code out of an instruction of a copy; returns the point on the
+    /// edge and the position after it. `next` is whether it falls through.
     pub(crate) fn cross(&mut self, from: u64, to: u64, copy: usize, next: bool) -> (Point, Goal) {
         let edge = InsnEdge {
             from: Addr(from),
@@ -63,8 +63,8 @@ impl<'a> Walk<'a> {
         (Point::On(edge), Goal { at: to, by })
     }
 
-    /// The phase after so many instruments of a point: perhaps that of the next point. What is not a
-    /// step of its own in a patch, a jump or the tracer's bytes, is passed.
+    /// Returns the phase after `done` instruments of a point, possibly that of the next point.
+    /// Jumps and the bytes of the tracer, which are no steps of a patch, are skipped.
     pub(crate) fn settled(
         &mut self,
         mut point: Option<Point>,
@@ -107,7 +107,8 @@ impl<'a> Walk<'a> {
         Err(Reason::JumpCircle)
     }
 
-    /// Where a jump, or the tracer's bytes in its site, lead: they do nothing else.
+    /// Returns the position after a jump, or after the bytes of the tracer in its site, which have
+    /// no other effect.
     fn passed(&mut self, goal: Goal) -> Option<(Point, Goal)> {
         let By::Copy(copy) = goal.by else { return None };
         if self.site.splice == Splice::Tracer && copy == 0 && goal.at == self.site.displaced.start.0

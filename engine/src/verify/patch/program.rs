@@ -1,5 +1,5 @@
-//! What a program in the language means, in numbers known by where they come from: this reader's own
-//! reading of the checked trees, which shares nothing with the compiler.
+//! The meaning of a program in symbolic values: this verifier's own reading of the checked trees,
+//! independent of the compiler.
 
 use gilk_instruments::program::{
     Aggregate, AggregateKind, BinaryOp, Expr, ExprKind, Gpr, Half, Input, Probe, UnaryOp,
@@ -13,25 +13,25 @@ use crate::verify::symbolic::atom::{Atom, Key, Op, Source, Value};
 use crate::verify::symbolic::value::Values;
 use crate::verify::text::effects::argument_number;
 
-/// Where an expression is computed.
+/// The context of an expression.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) probed: &'a Probed,
     pub(crate) id: InstrumentId,
     pub(crate) layout: &'a RuntimeLayout,
-    /// Number of the step.
+    /// Index of the step.
     pub(crate) step: u16,
-    /// The clock that was read for it.
+    /// The clock that the step has read.
     pub(crate) clock: Option<Value>,
 }
 
-/// Whether the probe begins with tests.
+/// Returns whether the probe has a predicate to test.
 pub(crate) fn has_tests(probe: &Probe) -> bool {
     { probe.predicate.as_ref() }
         .is_some_and(|expr| !matches!(expr.kind, ExprKind::Constant(bits) if bits != 0))
 }
 
-/// Steps of a probe.
+/// Returns the number of steps of a probe.
 pub(crate) fn steps(probe: &Probe) -> usize {
     usize::from(has_tests(probe)) + probe.actions.len()
 }
@@ -41,7 +41,7 @@ impl Context<'_> {
         values.field(Atom::Read(source, self.step), 0, bits)
     }
 
-    /// What an expression is here; unknown where that cannot be told.
+    /// Returns the value of an expression, or unknown.
     pub(crate) fn value(&self, values: &mut Values, expr: &Expr) -> Value {
         match &expr.kind {
             ExprKind::Constant(bits) => values.constant(*bits),
@@ -108,7 +108,7 @@ impl Context<'_> {
         }
     }
 
-    /// The memory that a load reads, or an argument on the stack.
+    /// Returns the memory that a load or an argument on the stack reads.
     pub(crate) fn memory(&self, values: &mut Values, expr: &Expr) -> Option<Source> {
         let (address, bytes) = match &expr.kind {
             ExprKind::Load { address, width, .. } => {
@@ -116,7 +116,8 @@ impl Context<'_> {
                 (self.value(values, address), bytes)
             }
             ExprKind::Input(Input::Argument(number)) if argument_number(*number).is_none() => {
-                // At the entry the return address is on top, and the arguments from the sixth on behind it.
+                // At the entry the return address is on top of the stack, followed by the arguments
+                // from the sixth on.
                 let stack = values.atom(Atom::Stack);
                 let above = values.constant(8 * u64::from(number.saturating_sub(5)));
                 (values.add(stack, above), 8)
@@ -174,14 +175,14 @@ impl Context<'_> {
         }
     }
 
-    /// Whether a predicate holds by what is known, if that can be told.
+    /// Returns whether a predicate holds, if the facts decide it.
     pub(crate) fn holds(&self, values: &mut Values, expr: &Expr, state: &State) -> Option<bool> {
         let value = self.value(values, expr);
         let truth = values.truth(value);
         let known = known(values, truth, state);
         known.or_else(|| match &expr.kind {
             ExprKind::And(left, right) | ExprKind::Or(left, right) => {
-                // What decides by itself: false of an and, true of an or.
+                // The operand that decides alone: false of an and, true of an or.
                 let decides = matches!(expr.kind, ExprKind::Or(..));
                 let left = self.holds(values, left, state);
                 let right = self.holds(values, right, state);
@@ -199,7 +200,7 @@ impl Context<'_> {
     }
 }
 
-/// Whether a truth is 1, by what branches have told.
+/// Returns whether a truth value is 1, if constants or the facts of branches decide it.
 pub(crate) fn known(values: &mut Values, truth: Value, state: &State) -> Option<bool> {
     if let Some(constant) = values.as_constant(truth) {
         return Some(constant != 0);
@@ -244,7 +245,7 @@ fn binary(values: &mut Values, op: BinaryOp, a: Value, b: Value) -> Value {
         | BinaryOp::RemainderUnsigned
         | BinaryOp::DivideSigned
         | BinaryOp::RemainderSigned => {
-            // By zero it is zero: as 0 by 1 is.
+            // Division by zero yields zero, as 0 by 1 does.
             let is_zero = values.equal(b, zero);
             let a = values.select(is_zero, zero, a);
             let b = values.select(is_zero, one, b);
@@ -255,7 +256,8 @@ fn binary(values: &mut Values, op: BinaryOp, a: Value, b: Value) -> Value {
                 }
                 _ => {}
             }
-            // By -1 it is the opposite, which of the least number is itself: as the opposite by 1 is.
+            // Division by -1 negates, which maps the least number to itself, as the negation by 1
+            // does.
             let minus_one = values.constant(u64::MAX);
             let turns = values.equal(b, minus_one);
             let opposite = values.scale(a, u64::MAX);
@@ -271,7 +273,7 @@ fn binary(values: &mut Values, op: BinaryOp, a: Value, b: Value) -> Value {
     }
 }
 
-/// Whether the first is not less.
+/// True if the first is not less.
 fn unless(values: &mut Values, signed: bool, a: Value, b: Value) -> Value {
     let less = values.less(signed, a, b);
     values.not(less)
@@ -290,7 +292,7 @@ impl Values {
         }
     }
 
-    /// By the low six bits of the second.
+    /// Shifts by the low six bits of the second operand.
     pub(crate) fn shift(&mut self, op: Op, a: Value, by: Value) -> Value {
         let constant = self.as_constant(by);
         let constant = constant.and_then(|by| u32::try_from(by & 63).ok());
@@ -305,7 +307,7 @@ impl Values {
         }
     }
 
-    /// What an aggregate compares: without signs, the larger of it wins.
+    /// Maps a value to the unsigned order in which an aggregate keeps its maximum.
     pub(crate) fn compared(&mut self, aggregate: &Aggregate, value: Value) -> Value {
         let top = self.constant(1 << 63);
         let value = if aggregate.ty.signed() {
@@ -320,14 +322,15 @@ impl Values {
         }
     }
 
-    /// The word of a histogram that a value is counted in: below the number of its words, whatever the
-    /// value is.
+    /// Returns the index of the word of a histogram in which a value is counted: below the number
+    /// of its words, for every value.
     pub(crate) fn bucket(&mut self, aggregate: &Aggregate, value: Value) -> Value {
         let signed = aggregate.ty.signed();
         let zero = self.constant(0);
         match aggregate.kind {
             AggregateKind::Log2 => {
-                // 2 and the number of the highest bit; zero is in word 1, what is less in word 0.
+                // 2 plus the index of the highest bit; zero is in word 1, negative values are in
+                // word 0.
                 let (one, two) = (self.constant(1), self.constant(2));
                 let highest = self.made(Op::Highest, [value, zero, zero]);
                 let none = self.equal(value, zero);
@@ -350,7 +353,7 @@ impl Values {
                 let place = self.divide(place, step);
                 let one = self.constant(1);
                 let minus_one = self.sub(zero, one);
-                // Without signs nothing is less than what is not above zero.
+                // An unsigned value is never less than a bound that is not above zero.
                 let place = if signed || from > 0 {
                     let below = self.less(signed, value, low);
                     self.select(below, minus_one, place)

@@ -1,7 +1,8 @@
-//! The bytes of a patch, decoded one instruction behind the other.
+//! Linear decoding of the bytes of a patch.
 //!
-//! Bytes of which control comes to some, at instructions that do not overlap, and of which the others are
-//! `int3`, decode to just these instructions. So whatever control comes to must be one of them.
+//! If control reaches some instructions that do not overlap, and all other bytes are `int3`, the
+//! bytes decode linearly to just these instructions. So control may reach only instructions of this
+//! decoding.
 
 use crate::verify::reason::Reason;
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
@@ -9,23 +10,23 @@ use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
 use super::phase::Wrong;
 use crate::{Addr, Span};
 
-/// The instructions of one patch. One is used for patch after patch, so that its room is.
+/// The instructions of one patch. The allocations are reused from patch to patch.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     span: Span,
     instructions: Vec<Seen>,
-    /// By offset: the number of the instruction that begins there, from 1.
+    /// By offset: the number of the instruction that begins there, from 1; 0 for none.
     starts: Vec<u32>,
-    /// How far the bytes are instructions.
+    /// End of the decodable bytes.
     end: u64,
 }
 
 #[derive(Debug)]
 struct Seen {
     instruction: Instruction,
-    /// Whether a branch of the patch leads here.
+    /// A branch of the patch targets it.
     landing: bool,
-    /// Whether control comes here.
+    /// Control reaches it.
     walked: bool,
 }
 
@@ -70,15 +71,15 @@ impl Scan {
         self.instructions.get_mut(number as usize)
     }
 
-    /// Whether control may come to `at` by a branch of the patch.
+    /// Returns whether a branch of the patch may target `at`.
     pub(crate) fn is_landing(&mut self, at: u64) -> bool {
         self.seen(at).is_none_or(|seen| seen.landing)
     }
 
-    /// The instruction that control comes to.
+    /// Returns the instruction at `at` and marks it as reached.
     ///
     /// # Errors
-    /// If none begins there.
+    /// No instruction begins there.
     pub(crate) fn walk(&mut self, at: u64) -> Result<Instruction, Wrong> {
         if let Some(seen) = self.seen(at) {
             seen.walked = true;
@@ -92,12 +93,12 @@ impl Scan {
         Err((Addr(at), why))
     }
 
-    /// Whatever control does not come to is `int3`.
+    /// Checks that all unreached bytes are `int3`.
     ///
     /// # Errors
-    /// The first byte where it is not so.
+    /// The first byte that is neither.
     pub(crate) fn all_walked(&self) -> Result<(), Wrong> {
-        // A prefix makes it longer, and no int3 of what control comes to in its middle.
+        // With a prefix it is longer, and not an int3 for control that enters its middle.
         let int3 = |one: &Instruction| one.code() == Code::Int3 && one.len() == 1;
         let left =
             { self.instructions.iter() }.find(|seen| !seen.walked && !int3(&seen.instruction));

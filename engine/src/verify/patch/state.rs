@@ -1,4 +1,4 @@
-//! What is known at one point of a patch, whichever way control came there.
+//! The abstract state at one point of a patch, on every path to it.
 
 use crate::verify::symbolic::atom::{Atom, Source, Value};
 use crate::verify::symbolic::value::Values;
@@ -13,34 +13,34 @@ pub(crate) const RCX: u8 = 1;
 /// Number of rdx.
 pub(crate) const RDX: u8 = 2;
 
-/// What a conditional branch would decide by.
+/// The operands that the flags compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compare {
-    /// Not known.
+    /// Unknown.
     Unknown,
     /// `cmp`, all 64 bits.
     Of(Value, Value),
-    /// ZF says whether this is zero, all 64 bits, and SF its sign.
+    /// ZF is whether this value is zero, all 64 bits, and SF is its sign.
     Zero(Value),
-    /// ZF says whether this is zero, and nothing is known of the other flags.
+    /// ZF is whether this value is zero, and the other flags are unknown.
     OnlyZero(Value),
 }
 
-/// What a branch that was taken, or not, has proven.
+/// A fact that a branch has proven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fact {
-    /// The ring has a slot for this head.
+    /// The ring has a free slot for this head.
     Room(Value),
-    /// The ring has none.
+    /// The ring is full.
     Full(Value),
     /// The value is zero.
     Zero(Value),
-    /// It is not.
+    /// The value is not zero.
     NonZero(Value),
-    /// The truth is 1.
+    /// The truth value is 1.
     Holds(Value),
-    /// It was read out of an entry of the table of timers while that was its own and busy, and none was made so
-    /// since.
+    /// The value was read from an entry of the table of storage while the hit held its lock, and no
+    /// lock was taken since.
     Mine(Value),
 }
 
@@ -57,39 +57,41 @@ impl Fact {
     }
 }
 
-/// What was read since the head was, last. Whatever comes between makes the reservation fail: so a
-/// clock read then lets no samples be out of order, and a limit read then is not outdated.
+/// The reads since the head was read last. A reservation fails if another sample came in between:
+/// so a clock that was read since keeps samples in order, and a limit that was read since is up to
+/// date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Since {
     pub(crate) tsc: Option<Value>,
     pub(crate) limit: Option<Value>,
 }
 
-/// Registers, flags, own stack, and facts.
+/// Registers, flags, pushed words, and facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     registers: [Value; 16],
-    /// What the patch has pushed, the top last. Empty: the stack is as the original code has it.
+    /// Words that the patch has pushed, the top last. If empty, the stack is that of the original
+    /// code.
     pub(crate) stack: Vec<Value>,
-    /// Status flags that are what the original code would have.
+    /// Status flags with their value of the original code.
     pub(crate) flags: u32,
     pub(crate) compare: Compare,
     pub(crate) since_head: Since,
-    /// The truth that the last branch has told.
+    /// The truth value that the last branch has proven.
     pub(crate) told: Option<Value>,
-    /// A read of memory has just faulted: what it reads by its meaning.
+    /// A load has just faulted: the value that it stands for.
     pub(crate) faulted: Option<Value>,
-    /// A read that failed is counted: what it reads, which is 0.
+    /// A failed load was counted: the value that it stands for, which is 0.
     pub(crate) zero: Option<Value>,
-    /// What a program's step, by number, read of the clock.
+    /// The clock that a step of the program has read, with the index of the step.
     pub(crate) clock: Option<(u16, Value)>,
     facts: Vec<Fact>,
-    /// What a program's steps have read: sorted.
+    /// Sources that steps of the program have read, sorted.
     read: Vec<(Source, u16)>,
 }
 
 impl State {
-    /// As the original code has it, but for what is `spoilt`.
+    /// Returns the state of the original code, except for the registers and flags of `spoilt`.
     pub(crate) fn original(spoilt: Mask) -> Self {
         let mut registers = [Value::UNKNOWN; 16];
         for (number, register) in (0u8..).zip(&mut registers) {
@@ -112,7 +114,7 @@ impl State {
         }
     }
 
-    /// Notes that a step reads something; says whether it is the first time.
+    /// Records that a step reads a source; returns whether it is the first time.
     pub(crate) fn reads(&mut self, source: Source, step: u16) -> bool {
         match self.read.binary_search(&(source, step)) {
             Ok(_) => false,
@@ -130,14 +132,14 @@ impl State {
             .unwrap_or(Value::UNKNOWN)
     }
 
-    /// Never of rsp: it only moves by pushes and pops.
+    /// Sets a register other than rsp, which moves by pushes and pops only.
     pub(crate) fn set(&mut self, number: u8, value: Value) {
         if let Some(register) = self.registers.get_mut(usize::from(number)) {
             *register = value;
         }
     }
 
-    /// Registers and flags that are not what the original code would have.
+    /// Returns the registers and flags without their value of the original code.
     pub(crate) fn spoilt(&self) -> Mask {
         let mut spoilt = Mask::of_flags(STATUS & !self.flags);
         for (number, &value) in (0u8..).zip(&self.registers) {
@@ -164,13 +166,13 @@ impl State {
         }
     }
 
-    /// An entry of the table of timers is about to become its own: no reading was of it as it is then.
+    /// Drops the facts of earlier locks, before an entry is locked.
     pub(crate) fn disown(&mut self) {
         self.facts.retain(|fact| !matches!(fact, Fact::Mine(_)));
     }
 
-    /// The instruction that names `atom` runs again: what it read before is now something else, and
-    /// nothing more is known of it.
+    /// Forgets a read, since its instruction executes again: the values that contain it become
+    /// unknown.
     pub(crate) fn forget(&mut self, values: &Values, atom: &Atom) {
         let gone = |value: Value| values.mentions(value, atom);
         for value in self.registers.iter_mut().chain(&mut self.stack) {
@@ -192,7 +194,7 @@ impl State {
         self.facts.retain(|fact| !gone(fact.value()));
     }
 
-    /// An instrument is done: only what the original code needs again, and constants, still matter.
+    /// Forgets all except original values and constants, after an instrument is complete.
     pub(crate) fn settle(&mut self, values: &Values) {
         for value in self.registers.iter_mut().chain(&mut self.stack) {
             let kept = value.is_original()
@@ -210,7 +212,7 @@ impl State {
         self.read.clear();
     }
 
-    /// What is known where this state and another meet at `at`; `None` if their stacks differ in depth.
+    /// Joins two states that meet at `at`; `None` if their stacks differ in depth.
     pub(crate) fn join(&self, other: &Self, values: &mut Values, at: u64) -> Option<Self> {
         if self.stack.len() != other.stack.len() {
             return None;
@@ -250,7 +252,7 @@ impl State {
         for &(source, step) in &other.read {
             joined.reads(source, step);
         }
-        // A retry comes back with a newer head in rax.
+        // A retry has a newer head in rax.
         let head = |value| matches!(values.as_atom(value), Some(Atom::Head(_) | Atom::Joined(_)));
         if self.register(RAX) != other.register(RAX)
             && head(self.register(RAX))
@@ -262,7 +264,7 @@ impl State {
             let head = values.atom(atom);
             joined.set(RAX, head);
         }
-        // And so does one of keeping the largest value, with a larger one.
+        // A retry of a maximum's update has a larger one.
         let largest = |value| matches!(values.as_atom(value), Some(Atom::Largest(_)));
         if self.register(RAX) != other.register(RAX)
             && largest(self.register(RAX))

@@ -1,4 +1,4 @@
-//! One instruction of instrument code: what is allowed, and what is known after it.
+//! The execution of one instruction of instrument code.
 
 use crate::verify::reason::Reason;
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
@@ -11,10 +11,10 @@ use super::state::{Compare, Fact, RAX, RDX, Since, State};
 use crate::verify::symbolic::atom::{Atom, Value};
 
 impl<'a> Machine<'a> {
-    /// Runs `instruction`, changing `state`.
+    /// Executes `instruction` on `state`.
     ///
     /// # Errors
-    /// What it must not do.
+    /// The instruction is not permitted.
     pub(crate) fn step(
         &mut self,
         instruction: &Instruction,
@@ -115,7 +115,7 @@ impl<'a> Machine<'a> {
             | Mnemonic::Inc
             | Mnemonic::Dec => {
                 let result = self.arithmetic(instruction, state, progress)?;
-                // Neither says by its flags whether the result is zero.
+                // The flags of these do not state whether the result is zero.
                 let silent = matches!(mnemonic, Mnemonic::Imul | Mnemonic::Rol)
                     || instruction.op1_register() == Register::CL;
                 state.compare = if is_wide(instruction) && !silent {
@@ -160,7 +160,7 @@ impl<'a> Machine<'a> {
                 state.set(RAX, low);
                 state.set(RDX, high);
                 state.since_head.tsc = Some(tsc);
-                // The first of a step counts: the next is read for the sample.
+                // The first reading of a step is its clock; the next is for the sample.
                 if self.program().is_some()
                     && state.clock.is_none_or(|(step, _)| step != progress.steps)
                 {
@@ -178,7 +178,7 @@ impl<'a> Machine<'a> {
         Ok(Flow::On(now))
     }
 
-    /// The branch behind `cmpxchg`.
+    /// Executes the branch on the result of a reservation.
     fn tried(&mut self, instruction: &Instruction, state: &State, progress: Progress) -> Flow {
         let way = |success: bool| {
             let (progress, head) = Hit::tried(progress, success);
@@ -200,7 +200,7 @@ impl<'a> Machine<'a> {
         by_success(instruction, way)
     }
 
-    /// The branch behind `cmpxchg` of a largest value.
+    /// Executes the branch on the result of a maximum's `cmpxchg`.
     fn raised(
         &mut self,
         instruction: &Instruction,
@@ -224,7 +224,7 @@ impl<'a> Machine<'a> {
         by_success(instruction, way)
     }
 
-    /// The branch behind `cmpxchg` of an entry in the table of timers.
+    /// Executes the branch on the result of an entry's `cmpxchg`.
     fn exchanged(
         &mut self,
         instruction: &Instruction,
@@ -235,7 +235,7 @@ impl<'a> Machine<'a> {
             let progress = self.hit(one).exchanged(progress, success);
             let mut state = state.clone();
             state.set(RAX, Value::UNKNOWN);
-            // What was read before stood there before.
+            // Earlier reads were of an earlier entry.
             state.disown();
             Box::new(Way {
                 state,
@@ -289,7 +289,7 @@ impl<'a> Machine<'a> {
         })
     }
 
-    /// What is proven where a branch is taken, and where it is not.
+    /// Returns the facts where a branch is taken, and where it is not.
     fn facts(&mut self, condition: ConditionCode, state: &State) -> (Vec<Fact>, Vec<Fact>) {
         let (compare, limit) = (state.compare, state.since_head.limit);
         let difference = match compare {
@@ -301,8 +301,8 @@ impl<'a> Machine<'a> {
             vec![Fact::Zero(difference)],
             vec![Fact::NonZero(difference)],
         );
-        // Only equality will do. After a migration the two may be of different CPUs: then they
-        // differ, and the reservation fails, but which is greater says nothing.
+        // Only equality counts. After a migration the two may be of different CPUs: then they
+        // differ, and the reservation fails, but their order has no meaning.
         let head = match compare {
             Compare::Of(a, b) if limit == Some(b) && is_head(&self.values, a) => Some(a),
             Compare::Of(a, b) if limit == Some(a) && is_head(&self.values, b) => Some(b),
@@ -318,7 +318,7 @@ impl<'a> Machine<'a> {
     }
 }
 
-/// The two ways of a branch behind `cmpxchg`, which leaves equality where it succeeds.
+/// Returns both ways of a branch after `cmpxchg`, which sets ZF on success.
 fn by_success(instruction: &Instruction, mut way: impl FnMut(bool) -> Box<Way>) -> Flow {
     let taken_if_equal = instruction.condition_code() == ConditionCode::e;
     Flow::Branch {

@@ -1,7 +1,8 @@
-//! The table of what threads and calls keep: where entries are, and how they may be changed. An entry that is
-//! free, or one's own, is made busy by `lock cmpxchg`; then what it keeps is read, if it is added to, and written,
-//! then its owner. So nobody writes over what is another's, nor does an interrupt over what its own thread is
-//! writing, nor is lost what an interrupt has added.
+//! The table of storage of threads and calls: the addresses of entries, and the protocol of
+//! changes. `lock cmpxchg` locks an entry that is free or the key's own; then its value is read, if
+//! it is added to, and written, then its owner. So no entry of another key is overwritten, no
+//! interrupt overwrites a value that its own thread is writing, and no addition of an interrupt is
+//! lost.
 
 use crate::verify::reason::Reason;
 use gilk_instruments::Program;
@@ -14,13 +15,13 @@ use crate::patch::TIMER_BUSY;
 use crate::verify::symbolic::atom::{Atom, Key, Value};
 use crate::verify::symbolic::value::Values;
 
-/// What an instrument is to keep in its entry.
+/// The value that an instrument stores in its entry.
 #[derive(Clone, Copy)]
 enum Kept {
     /// Any reading of the clock.
     Clock,
     Stored(Value),
-    /// Added to what it has.
+    /// Added to the present value.
     Added(Value),
 }
 
@@ -40,7 +41,7 @@ impl Hit<'_> {
         }
     }
 
-    /// If `difference` is that of an entry's owner and the key: the entry, and its owner.
+    /// Returns the entry and its owner, if `difference` is that of the owner and the key.
     pub(crate) fn owner_by(&mut self, key: Key, difference: Value) -> Option<(Value, Value)> {
         let key = self.key_of(key);
         let owner = self.values.xor(difference, key);
@@ -50,7 +51,7 @@ impl Hit<'_> {
         }
     }
 
-    /// Whether a value is what an entry keeps, as it was read there.
+    /// Returns whether a value was read from an entry.
     pub(crate) fn is_kept_in(&self, value: Value, entry: Value) -> bool {
         matches!(self.values.as_atom(value), Some(Atom::Timer { word: 8, entry: at, .. }) if *at == entry)
     }
@@ -77,7 +78,7 @@ impl Hit<'_> {
         }
     }
 
-    /// Whether what is to be stored or added is not 0, as a number.
+    /// Returns the truth value of whether the value to store or add is not 0.
     pub(crate) fn not_zero(&mut self, progress: Progress, state: &State) -> Option<Value> {
         let (Kept::Stored(value) | Kept::Added(value)) = self.keeping(progress, state)?.1 else {
             return None;
@@ -87,7 +88,8 @@ impl Hit<'_> {
         Some(self.values.not(none)).filter(|truth| !truth.is_unknown())
     }
 
-    /// `lock cmpxchg [entry], new` with `old` in rax: an entry that is free, or the key's own, becomes busy.
+    /// Checks `lock cmpxchg [entry], new` with `old` in rax, which locks an entry that is free or
+    /// the key's own.
     pub(crate) fn exchange(
         &mut self,
         progress: Progress,
@@ -109,7 +111,7 @@ impl Hit<'_> {
             Stage::Taken { entry: known } if known == entry && !free => false,
             _ => return Err(Reason::LockOrder),
         };
-        // Only what is 0 in any case is not worth a free entry.
+        // A value that is always 0 is not worth a free entry.
         let zero = matches!(kept, Kept::Stored(value) if self.values.as_constant(value) == Some(0));
         if !(free && self.expected.program != Program::StopTimer || old == key && (zero || !first))
         {
@@ -120,7 +122,7 @@ impl Hit<'_> {
         Ok(Some(Progress { stage, ..progress }))
     }
 
-    /// After the branch on the result of an exchange.
+    /// Returns the progress after the branch on the result of a lock.
     pub(crate) fn exchanged(&self, progress: Progress, success: bool) -> Option<Progress> {
         let Stage::Exchanging { entry, free, first } = progress.stage else {
             return Some(progress);
@@ -134,13 +136,13 @@ impl Hit<'_> {
             (_, false) if free => to(Stage::Taken { entry }),
             (Program::StartTimer, false) => None,
             (Program::StopTimer, false) => to(Stage::Full),
-            // Nothing of its own is there to be forgotten.
+            // The key has no entry to clear.
             (_, false) if first => self.next_of(progress),
             (_, false) => to(Stage::Full),
         }
     }
 
-    /// A word of an entry that is its own and busy is written: what it keeps, then its owner, or that it is free.
+    /// Checks a store to a locked entry: its value, then its owner, or 0 to free it.
     pub(crate) fn keep(
         &mut self,
         progress: Progress,
@@ -195,14 +197,15 @@ impl Hit<'_> {
         })
     }
 
-    /// What follows when an entry is as it should be.
+    /// Completes the update of an entry.
     fn next_of(&self, progress: Progress) -> Option<Progress> {
         { self.expected.probe.as_ref() }.and_then(|_| self.next(progress))
     }
 }
 
-/// The entry of the table of timers that an address is in, as bytes from the table's start, and the
-/// offset of the word in it: `timers + 16 × (a number below 2^timers_log2) + (0 or 8)`.
+/// Returns the entry of the table of storage that an address is in, in bytes from the start of the
+/// table, and the offset of the word in it: `timers + 16 × (a number below 2^timers_log2) + (0 or
+/// 8)`.
 pub(crate) fn timer_entry(
     values: &mut Values,
     layout: &RuntimeLayout,

@@ -1,4 +1,5 @@
-//! One original instruction, done by the patch: a copy, what does the same, or the way back to it.
+//! One original instruction that the patch executes: a copy, an emulation, or the jump back to the
+//! text.
 
 use crate::verify::reason::Reason;
 use iced_x86::{Code, ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -14,8 +15,8 @@ use crate::verify::text::effects::{Mask, names};
 use crate::verify::text::routine::Routine;
 
 impl Walk<'_> {
-    /// Whether the patch's instruction does the next original one, or leaves for where that stands;
-    /// if so, control goes on behind it.
+    /// Returns whether the patch's instruction executes the next original one, or leaves for its
+    /// address; if so, control continues after it.
     pub(crate) fn original(
         &mut self,
         instruction: &Instruction,
@@ -83,7 +84,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether it does nothing, where a return comes next that must have its place in a cache line.
+    /// Returns whether it is a nop before a return that must keep its half of a cache line.
     pub(crate) fn is_before_return(&self, instruction: &Instruction, goal: Goal) -> bool {
         let returns = |(_, original): (&Routine, &Decoded)| {
             original.instruction.flow_control() == FlowControl::Return
@@ -93,7 +94,7 @@ impl Walk<'_> {
             && self.originals.instruction(goal.at).is_some_and(returns)
     }
 
-    /// What is known after a copied instruction.
+    /// Returns the state after a copied instruction.
     fn relocated(&mut self, original: &Decoded, state: &State) -> Result<State, Reason> {
         let spoilt = state.spoilt();
         let used = Mask(spoilt.0 & original.reads.0);
@@ -106,7 +107,7 @@ impl Walk<'_> {
         Ok(State::original(spoilt.without(original.kills)))
     }
 
-    /// Both ways of a branch that decides as the original one does: where it leads, and behind it.
+    /// Follows both ways of a branch with the condition of the original one.
     fn branch(
         &mut self,
         instruction: &Instruction,
@@ -129,7 +130,8 @@ impl Walk<'_> {
         self.behind(instruction.next_ip(), way, state)
     }
 
-    /// A static key or a static call, done by what the kernel goes by when it rewrites them.
+    /// Checks the emulation of a static key or a static call, which reads the state that the kernel
+    /// rewrites them by.
     fn emulated(
         &mut self,
         instruction: &Instruction,
@@ -143,7 +145,7 @@ impl Walk<'_> {
                 if !compares_with_zero(instruction, key.0) {
                     return Ok(false);
                 }
-                // Behind a key nobody reads flags from before it, as behind a call.
+                // No flags are live across a static key, as across a call.
                 let spoilt = state.spoilt().without(original.kills);
                 let state = State::original(spoilt);
                 let keyed = Phase::Keyed {
@@ -193,7 +195,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The branch behind the comparison of a static key.
+    /// Checks the branch after the comparison of a static key.
     pub(crate) fn decide(
         &mut self,
         instruction: &Instruction,
@@ -226,7 +228,7 @@ impl Walk<'_> {
         self.branch(instruction, state, original, copy, ways)
     }
 
-    /// What is called is jumped to.
+    /// Checks the jump to a callee.
     pub(crate) fn called(&mut self, instruction: &Instruction, target: u64) -> Result<(), Reason> {
         if instruction.is_jmp_short_or_near() && instruction.near_branch_target() == target {
             self.check_behind(instruction)
@@ -235,7 +237,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The jump to where the original code goes on.
+    /// Checks the jump to the continuation in the text.
     fn leave(
         &mut self,
         instruction: &Instruction,
@@ -255,7 +257,8 @@ impl Walk<'_> {
         Ok(true)
     }
 
-    /// Behind what leaves the patch stands int3, for processors that speculate past it, or code.
+    /// Checks that bytes follow the exit of the patch, code or int3, for processors that speculate
+    /// past it.
     fn check_behind(&self, instruction: &Instruction) -> Result<(), Reason> {
         match self.bytes_from(instruction.next_ip()).first() {
             Some(_) => Ok(()),
@@ -264,16 +267,17 @@ impl Walk<'_> {
     }
 }
 
-/// Whether the last byte is in the second half of its cache line, which is where the kernel leaves bare
-/// returns for processors that mispredict others (`cpu_wants_rethunk_at`, arch/x86/kernel/alternative.c).
+/// Returns whether the last byte is in the second half of its cache line, where the kernel keeps
+/// bare returns for processors that mispredict others (`cpu_wants_rethunk_at`,
+/// arch/x86/kernel/alternative.c).
 fn ends_in_upper_half(instruction: &Instruction) -> bool {
     instruction.next_ip().wrapping_sub(1) & 0x20 != 0
 }
 
-/// What decides what the kernel writes at an original instruction, if anything does.
+/// Returns the state that decides the kernel's version of an instruction, if it is a fixed site.
 ///
 /// # Errors
-/// If it is one that the kernel rewrites, and nothing is known of how.
+/// The kernel rewrites it by an unknown state.
 fn decision(
     walk: &Walk<'_>,
     routine: &Routine,
@@ -300,7 +304,7 @@ fn other_target(target: u64, expected: u64) -> Reason {
     Reason::OtherTarget { target, expected }
 }
 
-/// Whether it is `cmp dword ptr [key], 0`.
+/// Returns whether it is `cmp dword ptr [key], 0`.
 fn compares_with_zero(instruction: &Instruction, key: u64) -> bool {
     matches!(
         instruction.code(),
@@ -312,7 +316,7 @@ fn compares_with_zero(instruction: &Instruction, key: u64) -> bool {
         && instruction.try_immediate(1).ok() == Some(0)
 }
 
-/// The address that the instruction pushes, if that is all it does.
+/// Returns the address that the instruction pushes, if it has no other effect.
 fn pushed(instruction: &Instruction) -> Option<u64> {
     let pushes = instruction.mnemonic() == Mnemonic::Push && !instruction.has_lock_prefix();
     // `push imm16` moves the stack by two bytes only.

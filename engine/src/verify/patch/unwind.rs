@@ -1,4 +1,4 @@
-//! Whether the kernel finds the callers of whoever is in a patch, wherever in it an interrupt finds him.
+//! Proof that the kernel unwinds the stack of a thread that is interrupted anywhere in a patch.
 
 use super::phase::{Node, Phase};
 use super::state::State;
@@ -13,7 +13,7 @@ use crate::verify::text::originals::Originals;
 /// Number of rbp.
 const RBP: u8 = 5;
 
-/// Whether the rows are in order, and there are any only where they are wanted.
+/// Checks that the rows are in order, and that they exist only if the target uses them.
 pub(crate) fn order(layout: &RuntimeLayout, rows: &[Row]) -> Result<(), Reason> {
     if !rows.is_sorted_by(|one, next| one.at < next.at) {
         return Err(Reason::RowOrder);
@@ -24,8 +24,8 @@ pub(crate) fn order(layout: &RuntimeLayout, rows: &[Row]) -> Result<(), Reason> 
     Ok(())
 }
 
-/// Whether the row of a node says what is true there: which original instruction comes next or is being done, what
-/// is on the stack beyond what that one finds there, and that rbp is what it would be.
+/// Checks the row of a node: the original instruction that is next or in execution, the bytes on
+/// the stack above that one's frame, and that rbp has its value.
 pub(crate) fn check(
     originals: &Originals<'_>,
     site: &Site,
@@ -38,7 +38,7 @@ pub(crate) fn check(
         Phase::Keyed { at, .. } => (at, 0),
         Phase::Called { at, .. } => (at, 1),
     };
-    // The tracer calls from its site, and does nothing else to the stack there.
+    // The tracer calls from its site, and has no other effect on the stack there.
     let traced = site.splice == Splice::Tracer && original == site.displaced.start.0;
     let original = if traced {
         site.displaced.end.0
@@ -64,9 +64,10 @@ pub(crate) fn check(
     Ok(())
 }
 
-/// Whether the original code jumps from one instruction to the other and does nothing else: its stack is the same.
+/// Returns whether the original code reaches `to` from `from` by jumps alone: its stack is the
+/// same.
 fn leads(originals: &Originals<'_>, mut from: u64, to: u64) -> bool {
-    // Of more jumps in a row than this nothing is known.
+    // Limit of consecutive jumps.
     for _ in 0..4 {
         match originals.instruction(from) {
             Some((_, jump)) if jump.instruction.is_jmp_short_or_near() => {

@@ -1,11 +1,10 @@
-//! Walks every path of a patch beside the original code, and proves what happens on it, from the
-//! bytes alone.
+//! Proof of a patch: a walk over every path of the patch in parallel with the original code.
 //!
-//! Which bytes are instrument code and which are copies is found out, not read from the plan:
-//! instrument code runs until every instrument of the point has had its one hit and all that is live
-//! has its value again; from there on the instruction must be the next original one, or leave for
-//! where that stands. States of the same point and phase are joined, so loops end; the only loops
-//! allowed are the original code's own, and those that go through a failed reservation, which fails
+//! The distinction of instrument code and copies is derived, not read from the plan: instrument
+//! code executes until each instrument of the point has had its one hit and each live register has
+//! its value again; from there the instruction must be the next original one, or the jump to its
+//! address. States of the same point and phase are joined, so that loops reach a fixpoint. The only
+//! permitted loops are the original code's own, and those through a failed reservation, which fails
 //! only if another one succeeded.
 
 use crate::verify::reason::Reason;
@@ -27,7 +26,7 @@ use crate::verify::text::effects::{Mask, names};
 use crate::verify::text::originals::Originals;
 use crate::{Addr, Span};
 
-/// What walks work with: one is used for patch after patch, so that its room is.
+/// Allocations of walks, reused from patch to patch.
 #[derive(Debug)]
 pub(crate) struct Tools {
     values: Values,
@@ -55,16 +54,16 @@ pub(crate) struct Walk<'a> {
     pub(crate) span: Span,
     pub(crate) site: &'a Site,
     pub(crate) originals: &'a Originals<'a>,
-    /// Sorted.
+    /// The instruments of each point, sorted.
     pub(crate) lists: &'a Lists,
     pub(crate) facts: Facts,
-    /// Where control goes on that comes there in one way only.
+    /// Successors with a single predecessor.
     ahead: Vec<Ahead>,
-    /// Why an instruction was not taken for the next original one.
+    /// The reason why an instruction is not the next original one.
     pub(crate) not_yet: Option<Reason>,
 }
 
-/// Control goes on from the node `since` without having met another.
+/// A successor of the node `since`, before control meets another node.
 struct Ahead {
     since: Option<NodeId>,
     node: Node,
@@ -111,7 +110,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Its tools, for the next.
+    /// Returns the allocations for the next walk.
     pub(crate) fn into_tools(self) -> Tools {
         Tools {
             values: self.machine.values,
@@ -120,10 +119,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Walks it.
+    /// Walks the patch.
     ///
     /// # Errors
-    /// The first thing found wrong, and where.
+    /// The first broken rule and its place.
     pub(crate) fn run(&mut self) -> Result<(), Wrong> {
         unwind::order(self.machine.layout, self.rows).map_err(|why| (self.span.start, why))?;
         let start = State::original(Mask::NONE);
@@ -135,7 +134,7 @@ impl<'a> Walk<'a> {
             .settled(Some(Point::Entry), 0, Progress::default(), goal)
             .map_err(|why| (self.span.start, why))?;
         self.go(None, self.span.start.0, phase, start)?;
-        // Values only ever become unknown, so every node is walked a few times at most.
+        // A join only makes values unknown, so every node is visited a few times at most.
         let mut budget = 4096 + 64 * self.code.len();
         loop {
             let ahead = self.ahead.pop().or_else(|| {
@@ -181,7 +180,7 @@ impl<'a> Walk<'a> {
             .unwrap_or_default()
     }
 
-    /// Control goes on inside the patch, from a node unless the way may be part of a loop.
+    /// Continues inside the patch. `from` is the node, unless the edge may be part of a loop.
     fn go(
         &mut self,
         from: Option<NodeId>,
@@ -246,7 +245,7 @@ impl<'a> Walk<'a> {
             && self.span.contains(Addr(instruction.near_branch_target()))
     }
 
-    /// Control goes on, without having run an original instruction.
+    /// Continues without an original instruction in between.
     fn on(
         &mut self,
         since: Option<NodeId>,
@@ -257,7 +256,7 @@ impl<'a> Walk<'a> {
         self.go(since, to, phase, state).map_err(|(_, why)| why)
     }
 
-    /// Control goes on behind an original instruction: a loop here is one of the original code's.
+    /// Continues after an original instruction: a loop from here is one of the original code.
     pub(crate) fn behind(
         &mut self,
         to: u64,
@@ -268,18 +267,18 @@ impl<'a> Walk<'a> {
         self.go(None, to, phase, state).map_err(|(_, why)| why)
     }
 
-    /// The same, to a phase that is known.
+    /// Continues after an original instruction in a given phase.
     pub(crate) fn reach(&mut self, to: u64, phase: Phase, state: State) -> Result<(), Reason> {
         self.go(None, to, phase, state).map_err(|(_, why)| why)
     }
 
-    /// Whether nothing stands on the way to the goal, and the goal is the text at `to`.
+    /// Returns whether no instrument is on the way to the goal, and the goal is the text at `to`.
     pub(crate) fn leads_out(&mut self, to: u64, way: (Point, Goal)) -> Result<bool, Reason> {
         let phase = self.settled(Some(way.0), 0, Progress::default(), way.1)?;
         Ok(matches!(phase, Phase::Straight(Goal { at, by: By::Text { .. } }) if at == to))
     }
 
-    /// Whether everything that may be used from here on is as the original code has it.
+    /// Returns whether every live register has its value of the original code.
     pub(crate) fn restored(&mut self, state: &State, live: Mask) -> bool {
         let wrong = Mask(state.spoilt().0 & live.0);
         self.not_yet = None;
@@ -342,7 +341,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The phase among or behind instruments; never one where nothing may stand in between.
+    /// Returns the phase among or after instruments; never one in which no instrument code may
+    /// execute.
     fn kept(
         &mut self,
         point: Option<Point>,

@@ -1,4 +1,4 @@
-//! What depends on what among the parts that are written, and how deep.
+//! The dependence graph of sites and bounces, and their ranks.
 
 use crate::placement::{Slot, Splice};
 use crate::plan::{Dependence, Part, Plan};
@@ -7,18 +7,19 @@ use crate::verify::reason::Reason;
 use crate::verify::violation::Violation;
 use crate::{Addr, Span};
 
-/// The graph of dependences.
+/// The dependence graph.
 pub(crate) struct Parts {
-    /// How deep each part is: what depends on nothing is not listed.
+    /// Rank of each part with dependences.
     ranks: Map<Part, u8>,
-    /// What each part may not be without, whatever it leads to.
+    /// Parts that each part depends on, whatever it branches to.
     on: Map<Part, Vec<Part>>,
-    /// What may not be without each part.
+    /// Parts that depend on each part.
     of: Map<Part, Vec<Part>>,
 }
 
 impl Parts {
-    /// Reads the plan's dependences; they must have all that follow from its sites and bounces.
+    /// Builds the graph from the plan's dependences, which must include all that follow from its
+    /// sites and bounces.
     pub(crate) fn of(plan: &Plan, violations: &mut Vec<Violation>) -> Self {
         let mut wrong = |why: Reason| violations.push(Violation::Plan { why });
         if !plan.dependences.is_sorted_by(|a, b| a < b) {
@@ -48,7 +49,7 @@ impl Parts {
         parts
     }
 
-    /// The longest path from each part.
+    /// Computes the length of the longest path from each part.
     fn rank(&mut self, dependences: &[Dependence]) -> Result<(), Part> {
         let mut waits: Map<Part, usize> = Map::default();
         let mut of: Map<Part, Vec<Part>> = Map::default();
@@ -82,18 +83,19 @@ impl Parts {
         self.ranks.get(&part).copied().unwrap_or(0)
     }
 
-    /// What must be in place while `part` is.
+    /// Returns the parts that must be in place while `part` is.
     pub(crate) fn on(&self, part: Part) -> &[Part] {
         self.on.get(&part).map_or(&[], Vec::as_slice)
     }
 
-    /// What may not be in place without `part`.
+    /// Returns the parts that may not be in place without `part`.
     pub(crate) fn depending_on(&self, part: Part) -> &[Part] {
         self.of.get(&part).map_or(&[], Vec::as_slice)
     }
 }
 
-/// Short splices depend on their bounces, and bounces on what exposes their bytes.
+/// Iterates over the dependences of short splices on their bounces, and of bounces on the sites
+/// that expose their bytes.
 fn required(plan: &Plan) -> impl Iterator<Item = Dependence> {
     let short = plan
         .sites
@@ -120,7 +122,7 @@ fn required(plan: &Plan) -> impl Iterator<Item = Dependence> {
     short.chain(exposed)
 }
 
-/// Where a part is written, and how many bytes.
+/// Returns the bytes that a part is written to.
 pub(crate) fn span(plan: &Plan, part: Part) -> Option<Span> {
     match part {
         Part::Site(site) => plan
@@ -134,7 +136,7 @@ pub(crate) fn span(plan: &Plan, part: Part) -> Option<Span> {
     }
 }
 
-/// A part, for a person.
+/// Describes a part in messages.
 pub(crate) fn name(plan: &Plan, part: Part) -> String {
     let at = span(plan, part).map_or(Addr(0), |span| span.start);
     match part {

@@ -1,4 +1,4 @@
-//! The batches, played over the kernel's text as it is now, in the order in which the driver writes.
+//! Replays the batches over the current text, in the order in which the driver writes.
 
 use crate::verify::reason::Reason;
 use std::collections::BTreeMap;
@@ -13,16 +13,16 @@ use crate::verify::meaning::state::{Change, Meaning};
 use crate::verify::violation::Violation;
 use crate::{Image, InstrumentId};
 
-/// Pokes that the driver takes in one batch (`ILK_MAX_POKES` in `ilk-driver/kmod/ilk_abi.h`).
+/// Maximum number of pokes in a batch (`ILK_MAX_POKES` in `ilk-driver/kmod/ilk_abi.h`).
 const MAX_POKES: usize = 1 << 20;
 
-/// Times in an order, and the same for equal times.
+/// Maps times to integers of the same order; equal times are equal.
 pub(crate) fn bits(time: f64) -> i64 {
     let bits = time.to_bits().cast_signed();
     bits ^ (((bits >> 63).cast_unsigned()) >> 1).cast_signed()
 }
 
-/// Plays every batch and says what is wrong with any.
+/// Replays every batch and records its violations.
 pub(crate) fn play(
     image: &Image,
     plan: &Plan,
@@ -75,9 +75,9 @@ pub(crate) fn play(
 /// A part that is in place.
 #[derive(Clone, Copy)]
 pub(crate) struct Here<'a> {
-    /// The patch that it leads to, in the end.
+    /// The patch that it branches to, possibly through its bounce.
     patch: usize,
-    /// What is written there.
+    /// The bytes in memory.
     bytes: &'a [u8],
 }
 
@@ -86,10 +86,10 @@ pub(crate) struct Player<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) by_id: &'a ById<'a>,
     parts: &'a Parts,
-    /// Who is to begin and to end when.
+    /// Instruments to launch and to splash, by time.
     pub(crate) times: BTreeMap<i64, [Vec<InstrumentId>; 2]>,
     pub(crate) in_place: Map<Part, Here<'a>>,
-    /// At how many points each instrument runs.
+    /// Number of points at which each instrument runs.
     pub(crate) running: Map<InstrumentId, usize>,
     pub(crate) violations: &'a mut Vec<Violation>,
 }
@@ -103,8 +103,8 @@ impl<'a> Player<'a> {
         });
     }
 
-    /// Plays a batch. Gives the sites that get an `int3` first, with the patch it leads to, and then what
-    /// changes, one write after another.
+    /// Replays a batch. Returns the sites that get an `int3` first, with the patch it diverts to,
+    /// and then the changes, one write after another.
     fn batch(&mut self, number: usize, batch: &'a Batch) -> (Vec<(SiteIndex, usize)>, Vec<Change>) {
         if batch.pokes.is_empty() || batch.pokes.len() > MAX_POKES {
             let why = Reason::PokeCount {
@@ -151,7 +151,7 @@ impl<'a> Player<'a> {
         (staged, changes)
     }
 
-    /// Whether the site gets an `int3` before anything is written, and what that leads to.
+    /// Returns the site and its diversion if the site gets an `int3` before the first write.
     fn staged(&self, poke: &Poke) -> Option<(SiteIndex, usize)> {
         let Part::Site(number) = poke.part else {
             return None;
@@ -162,7 +162,7 @@ impl<'a> Player<'a> {
         staged.then_some((number, poke.detour.0 as usize))
     }
 
-    /// Plays one poke. Gives how the site changes that control comes to its patch by.
+    /// Replays one poke. Returns the change of the site through which control reaches its patch.
     fn poke(&mut self, poke: &'a Poke, poked: &Set<Part>) -> Result<Option<Change>, Reason> {
         let plan = self.plan;
         let part = poke.part;
@@ -245,7 +245,7 @@ impl<'a> Player<'a> {
             Some(patch) => {
                 let bytes = &poke.write;
                 self.in_place.insert(part, Here { patch, bytes });
-                // The short splice of a bounce leads where the bounce does.
+                // A short splice branches to the patch of its bounce.
                 if let Some(short) = self.in_place.get_mut(&Part::Site(own)) {
                     short.patch = patch;
                 }
@@ -281,8 +281,8 @@ impl<'a> Player<'a> {
         Ok(())
     }
 
-    /// The text is whole after each write: what it depends on is there, and before it what depends on it
-    /// is not.
+    /// Checks that the text is whole after each write: dependences are in place at an install, and
+    /// dependents are not at a removal.
     fn ordered(&self, poke: &Poke, poked: &Set<Part>) -> Result<(), Reason> {
         let missing = |part: &&Part| !self.in_place.contains_key(part);
         let name = |part: Part| parts::name(self.plan, part);
@@ -306,7 +306,7 @@ impl<'a> Player<'a> {
                 }
             }
         }
-        // Only between ranks does the driver see to it that everyone sees, or is out of, what was written.
+        // The driver synchronises CPUs and waits for threads between ranks only.
         let rank = self.parts.rank_of(poke.part);
         let (on, of) = (self.parts.on(poke.part), self.parts.depending_on(poke.part));
         let close = on
@@ -320,7 +320,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// The bounce of a short splice.
+    /// Returns the bounce of a short splice.
     fn bounce_of(&self, part: Part) -> Option<Part> {
         let Part::Site(site) = part else { return None };
         match self.plan.sites.get(site.0 as usize)?.splice {
@@ -329,7 +329,7 @@ impl<'a> Player<'a> {
         }
     }
 
-    /// How control goes on at the site that a part is for.
+    /// Returns the change of the site that a part belongs to.
     fn changed(
         &self,
         part: Part,
@@ -339,7 +339,7 @@ impl<'a> Player<'a> {
     ) -> Option<Change> {
         let through = match part {
             Part::Site(_) => true,
-            // A bounce matters while its short splice is there.
+            // A bounce has an effect while its short splice is in place.
             Part::Bounce(_) => self.in_place.contains_key(&Part::Site(own)),
         };
         through.then_some(Change {

@@ -1,4 +1,5 @@
-//! Who runs: after each batch just the instruments whose time it is, and at the end nobody.
+//! The set of running instruments: after each batch exactly those that are due, and none at the
+//! end.
 
 use super::parts;
 use super::player::{Player, bits};
@@ -11,7 +12,7 @@ use crate::verify::violation::Violation;
 use crate::{Addr, InstrumentId};
 
 impl Player<'_> {
-    /// Counts at how many points instruments run.
+    /// Updates the number of points at which instruments run.
     pub(crate) fn count(&mut self, change: &Change, touched: &mut Vec<InstrumentId>) {
         let plan = self.plan;
         let of = |patch: Option<usize>| {
@@ -33,7 +34,8 @@ impl Player<'_> {
         }
     }
 
-    /// After a batch exactly the instruments run that are launched and not splashed, at all their points.
+    /// Checks that after a batch exactly the instruments run that are launched and not splashed, at
+    /// all their points.
     pub(crate) fn check_running(
         &mut self,
         number: usize,

@@ -1,15 +1,15 @@
-//! Whether what is written leads to a patch.
+//! Proof that the bytes of a splice branch to its patch.
 
 use crate::Addr;
 use crate::placement::{SPLICE_BYTES, Splice};
 use crate::plan::{Part, Plan};
 use crate::verify::reason::Reason;
 
-/// `int3`.
+/// Opcode of `int3`.
 const INT3: u8 = 0xcc;
 
-/// Whether a part leads elsewhere when its patch gets another version. A short splice does not: its bounce
-/// does.
+/// Returns whether a part is rewritten when its patch gets another version. A short splice is not:
+/// its bounce is.
 pub(crate) fn is_retargeted(plan: &Plan, part: Part) -> bool {
     match part {
         Part::Bounce(_) => true,
@@ -20,10 +20,10 @@ pub(crate) fn is_retargeted(plan: &Plan, part: Part) -> bool {
     }
 }
 
-/// Proves that `bytes`, written as a part, lead to the patch: at once, or through its bounce.
+/// Proves that `bytes`, written as a part, branch to the patch, directly or through a bounce.
 ///
 /// # Errors
-/// What they are instead.
+/// The bytes are a different instruction.
 pub(crate) fn leads(plan: &Plan, part: Part, bytes: &[u8], patch: usize) -> Result<(), Reason> {
     let to = plan.patches.get(patch).ok_or(Reason::NoPatch)?;
     let site = match part {
@@ -63,7 +63,7 @@ pub(crate) fn leads(plan: &Plan, part: Part, bytes: &[u8], patch: usize) -> Resu
     }
 }
 
-/// `jmp rel32`.
+/// Checks that the bytes are a `jmp rel32` to the patch.
 fn is_jump(bytes: &[u8], at: Addr, to: Addr, patch: usize) -> Result<(), Reason> {
     let leads_to = match *bytes {
         [0xe9, a, b, c, d] => {

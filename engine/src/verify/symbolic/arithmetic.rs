@@ -1,4 +1,4 @@
-//! Arithmetic on numbers of which only their origin is known.
+//! Arithmetic on symbolic values.
 
 use super::atom::{Atom, Op, Value};
 use super::sum::{Term, ones};
@@ -41,12 +41,12 @@ impl Values {
         }
     }
 
-    /// `by` below 64.
+    /// Shifts by less than 64.
     pub(crate) fn shl(&mut self, a: Value, by: u32) -> Value {
         self.scale(a, 1u64.wrapping_shl(by))
     }
 
-    /// `by` below 64.
+    /// Shifts by less than 64.
     pub(crate) fn shr(&mut self, a: Value, by: u32) -> Value {
         let Some((constant, terms)) = self.apart(a) else {
             return Value::UNKNOWN;
@@ -74,7 +74,7 @@ impl Values {
         self.intern(constant.wrapping_shr(by), kept)
     }
 
-    /// The bits of a constant mask.
+    /// Selects the bits of a constant mask.
     pub(crate) fn mask(&mut self, a: Value, mask: u64) -> Value {
         if mask == u64::MAX {
             return a;
@@ -153,7 +153,7 @@ impl Values {
         }
         let mut parts: Vec<Value> = Vec::new();
         for part in self.xor_parts(a).into_iter().chain(self.xor_parts(b)) {
-            // What is there twice is not there at all.
+            // Equal operands cancel out.
             match parts.iter().position(|&known| known == part) {
                 Some(known) => drop(parts.swap_remove(known)),
                 None => parts.push(part),
@@ -168,7 +168,7 @@ impl Values {
         }
     }
 
-    /// The values whose exclusive or this is; itself if it is none.
+    /// Returns the operands of a symbolic exclusive or, or the value itself.
     pub(crate) fn xor_parts(&self, value: Value) -> Vec<Value> {
         match self.as_atom(value) {
             Some(Atom::Xor(parts)) => parts.clone(),
@@ -176,7 +176,7 @@ impl Values {
         }
     }
 
-    /// The bits that may be set, if no two terms can set the same.
+    /// Returns the bits that may be set, if no two terms overlap.
     pub(crate) fn occupied(&self, value: Value) -> Option<u64> {
         let sum = self.sum(value)?;
         sum.terms.iter().try_fold(sum.constant, |seen, term| {
@@ -185,7 +185,7 @@ impl Values {
         })
     }
 
-    /// The value as terms that are only moved and do not meet.
+    /// Returns the value as shifted terms that do not overlap.
     fn apart(&mut self, value: Value) -> Option<(u64, Vec<Term>)> {
         let sum = self.sum(value)?;
         if self.occupied(value).is_some() {
@@ -204,7 +204,8 @@ impl Values {
     }
 }
 
-/// Whether a mask has few runs of ones: with more the bits are more terms than are kept.
+/// Returns whether the mask has few runs of ones. With more, the result would exceed the limit of
+/// terms.
 fn is_plain(mask: u64) -> bool {
     (mask & !(mask << 1)).count_ones() <= 4
 }

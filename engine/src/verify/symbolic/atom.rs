@@ -4,40 +4,41 @@ use gilk_instruments::program::Event;
 
 use crate::patch::Home;
 
-/// A number; equal ones have the same identity. Lives in its [`Values`].
+/// A symbolic value; values that are proven equal have the same identity. It belongs to a
+/// [`Values`](super::value::Values).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Value(pub(crate) u32);
 
 impl Value {
-    /// Nothing is known of it, not even that it equals itself.
+    /// The unknown value, which equals nothing, not even itself.
     pub(crate) const UNKNOWN: Self = Self(0);
 
     pub(crate) fn is_unknown(self) -> bool {
         self == Self::UNKNOWN
     }
 
-    /// What the original code would have in this register: the same in every proof.
+    /// The value of a register in the original code: the same in every proof.
     pub(crate) fn original(number: u8) -> Self {
         Self(u32::from(number) + 1)
     }
 
-    /// Whether it is what the original code would have in some register.
+    /// Returns whether it is the value of a register in the original code.
     pub(crate) fn is_original(self) -> bool {
         (1..=u32::from(REGISTERS)).contains(&self.0)
     }
 }
 
-/// Where bits come from. What is read from memory or a clock is named by the instruction that read
-/// it last: see [`State::forget`](crate::verify::patch::state::State::forget).
+/// The origin of bits. A read of memory or of a clock is named by the instruction that executed it
+/// last: see [`State::forget`](crate::verify::patch::state::State::forget).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Atom {
-    /// What the original code would have in this register, by number.
+    /// Value of this register in the original code.
     Register(u8),
-    /// The flags register, of which these flags are what the original code would have.
+    /// The flags register; the given flags have their value of the original code.
     Flags(u32),
     /// `gs:[head]`.
     Head(u64),
-    /// One of several reads of `gs:[head]`, in rax, where ways of the code meet at this address.
+    /// The join of several reads of `gs:[head]` in rax, at this address.
     Joined(u64),
     /// `gs:[limit]`.
     Limit(u64),
@@ -45,37 +46,37 @@ pub(crate) enum Atom {
     Tsc(u64),
     /// The pointer to the running task.
     Task,
-    /// The stack pointer, as the original code has it.
+    /// The stack pointer of the original code.
     Stack,
-    /// A word of the entry of the table of timers that is `entry` bytes from its start.
+    /// A word of an entry of the table of storage.
     Timer {
         /// The instruction that read it.
         at: u64,
-        /// 0 for the check, 8 for the time.
+        /// 0 for the owner, 8 for the value.
         word: u8,
-        /// The entry.
+        /// The entry, in bytes from the start of the table.
         entry: Value,
     },
-    /// A value whose bits are taken apart though it is no sum of fields that do not meet.
+    /// A value with overlapping fields, taken as a whole.
     Whole(Value),
     /// A bitwise or of two values.
     Or(Value, Value),
     /// A bitwise exclusive or of different values.
     Xor(Vec<Value>),
-    /// Something made of values in another way.
+    /// An uninterpreted operation on values.
     Made(Op, [Value; 3]),
-    /// What a step of a program read of its surroundings, once.
+    /// A value that a step of a program reads of its environment, one time.
     Read(Source, u16),
-    /// The word of an aggregate that keeps the largest value.
+    /// The word of an aggregate's maximum.
     Largest(u64),
-    /// What a native function returned to this address.
+    /// Return value of a native function, by return address.
     Returned(u64),
 }
 
-/// General registers.
+/// Number of general registers.
 pub(crate) const REGISTERS: u8 = 16;
 
-/// An operation of which only its name is known, and what it does with constants.
+/// An operation that is uninterpreted, except on constants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Op {
     Multiply,
@@ -89,7 +90,7 @@ pub(crate) enum Op {
     ShiftLeft,
     ShiftRight,
     ShiftRightSigned,
-    /// From so many bits.
+    /// Sign extension from this number of bits.
     SignExtend(u8),
     /// 1 if both are equal, else 0.
     Equal,
@@ -98,12 +99,12 @@ pub(crate) enum Op {
     LessSigned,
     /// The second if the first is 1, else the third.
     Select,
-    /// The number of the highest bit set; nothing is known of it if there is none.
+    /// Index of the highest set bit; undefined for 0.
     Highest,
 }
 
 impl Op {
-    /// What it is of constants, if that is known.
+    /// Evaluates the operation on constants, if it is defined there.
     pub(crate) fn of(self, [a, b, c]: [u64; 3]) -> Option<u64> {
         let (i, j) = (a.cast_signed(), b.cast_signed());
         let by = u32::try_from(b & 63).unwrap_or(0);
@@ -139,7 +140,7 @@ impl Op {
         })
     }
 
-    /// Bits that its result has at most.
+    /// Returns the number of bits of its result.
     pub(crate) fn bits(self) -> u8 {
         match self {
             Self::Equal | Self::LessUnsigned | Self::LessSigned => 1,
@@ -149,30 +150,31 @@ impl Op {
     }
 }
 
-/// What is read of the surroundings, at most once in a step of a probe: its predicate, or one action.
+/// A value of the environment, which a step of a probe (its predicate or one action) reads at most
+/// one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Source {
     Cpu,
     Thread,
     Process,
-    /// Eight bytes of the name, from this one on.
+    /// Eight bytes of the task's name, from this one on.
     Comm(u8),
     /// A per-CPU word.
     Cpus(u64),
     /// A word that all CPUs share.
     Shared(u64),
-    /// The value in the table of timers under a key.
+    /// The value of a key in the table of storage.
     Kept(Key),
-    /// A counter of the processor's, or 0 where there is none.
+    /// A hardware event counter, or 0 where it is not available.
     Event(Event),
-    /// Memory of the kernel's, or 0 where it cannot be read.
+    /// Kernel memory, or 0 where it cannot be read.
     Memory {
         address: Value,
         bytes: u8,
     },
 }
 
-/// A key of the table of timers.
+/// A key of the table of storage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Key {
     /// A number of the running task.

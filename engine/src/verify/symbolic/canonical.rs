@@ -1,11 +1,11 @@
-//! Numbers in words that are the same in every proof.
+//! A canonical form of values, comparable across proofs.
 
 use super::atom::{Atom, Value};
 use super::value::Values;
 
 impl Values {
-    /// Whether the value is made of constants and the pointer to the running task alone, and how, in
-    /// words that are equal in every proof; `None` if it is not, or is too large.
+    /// Returns the canonical form of a value of constants, the pointer to the running task and the
+    /// stack pointer alone; `None` for other values, and for large ones.
     pub(crate) fn of_task_alone(&self, value: Value) -> Option<String> {
         let mut words = String::new();
         self.describe(value, 8, &mut words).then_some(words)

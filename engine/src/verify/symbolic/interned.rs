@@ -1,12 +1,11 @@
-//! What is made of numbers other than by adding, moving and masking: each operation names its result
-//! after its operands, so that the same made of the same is the same.
+//! Hash-consed uninterpreted operations: an operation on equal operands is the same value.
 
 use super::atom::{Atom, Op, Value};
 use super::sum::ones;
 use super::value::Values;
 
 impl Values {
-    /// The operation on up to three operands; those it does not have are 0.
+    /// Applies an operation to up to three operands; the missing ones are 0.
     pub(crate) fn made(&mut self, op: Op, mut operands: [Value; 3]) -> Value {
         if operands.iter().any(|operand| operand.is_unknown()) {
             return Value::UNKNOWN;
@@ -35,7 +34,7 @@ impl Values {
         self.made(op, [a, b, none])
     }
 
-    /// Whether it is 1 or 0.
+    /// Returns whether the value is 1 or 0.
     pub(crate) fn is_truth(&mut self, value: Value) -> bool {
         let small = |values: &Self, value| values.occupied(value).is_some_and(|bits| bits <= 1);
         if small(self, value) {
@@ -45,7 +44,7 @@ impl Values {
         small(self, other)
     }
 
-    /// 1 less a truth.
+    /// Negates a truth value.
     pub(crate) fn not(&mut self, truth: Value) -> Value {
         let one = self.constant(1);
         self.sub(one, truth)
@@ -76,7 +75,7 @@ impl Values {
         self.made_of_two(op, a, b)
     }
 
-    /// Whether it is not 0.
+    /// Returns the truth value of a value: whether it is not 0.
     pub(crate) fn truth(&mut self, value: Value) -> Value {
         if self.is_truth(value) {
             return value;
@@ -86,12 +85,12 @@ impl Values {
         self.not(none)
     }
 
-    /// One of two values, by a truth.
+    /// Selects one of two values by a truth value.
     pub(crate) fn select(&mut self, truth: Value, yes: Value, no: Value) -> Value {
         if yes == no && !truth.is_unknown() {
             return yes;
         }
-        // Of a truth and its opposite one has no constant in it.
+        // Of a truth value and its negation, one has no constant term.
         let other = self.not(truth);
         match (self.as_constant(truth), self.parts(truth)) {
             (Some(0), _) => no,
@@ -101,7 +100,7 @@ impl Values {
         }
     }
 
-    /// The low bytes, extended.
+    /// Extends the low bits.
     pub(crate) fn extend(&mut self, value: Value, bits: u8, signed: bool) -> Value {
         if bits >= 64 {
             return value;
@@ -114,7 +113,8 @@ impl Values {
         self.made(Op::SignExtend(bits), [low, none, none])
     }
 
-    /// Whether it cannot be this number: another constant, or what is selected to be another where it would be.
+    /// Returns whether the value is provably different from `number`: another constant, or a
+    /// selection between others.
     pub(crate) fn is_never(&mut self, value: Value, number: u64) -> bool {
         if let Some(constant) = self.as_constant(value) {
             return constant != number;

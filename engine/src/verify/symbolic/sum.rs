@@ -1,9 +1,9 @@
-//! Sums of bit fields of atoms, modulo 2⁶⁴, in one form.
+//! Sums of bit fields of atoms modulo 2⁶⁴, in a normal form.
 
-/// `factor ×` the `len` bits from bit `lo` of an atom.
+/// The `len` bits from bit `lo` of an atom, times `factor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Term {
-    /// Its number.
+    /// The atom.
     pub(crate) atom: u32,
     pub(crate) lo: u8,
     pub(crate) len: u8,
@@ -11,7 +11,7 @@ pub(crate) struct Term {
 }
 
 impl Term {
-    /// All of an atom.
+    /// Returns the term of all 64 bits of an atom.
     pub(crate) fn whole(atom: u32) -> Self {
         Self {
             atom,
@@ -21,37 +21,37 @@ impl Term {
         }
     }
 
-    /// How far to the left the field stands, if it is only moved.
+    /// Returns the left shift of the field, if the factor is a power of two.
     pub(crate) fn shift(self) -> Option<u32> {
         self.factor
             .is_power_of_two()
             .then(|| self.factor.trailing_zeros())
     }
 
-    /// The bits it may set, if it is only moved.
+    /// Returns the bits that it may set, if the factor is a power of two.
     pub(crate) fn occupied(self) -> Option<u64> {
         Some(ones(self.len) << self.shift()?)
     }
 }
 
-/// `constant +` the terms, in the form that [`normal`] gives.
+/// `constant +` the terms, in the form of [`normal`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sum<'a> {
     pub(crate) constant: u64,
     pub(crate) terms: &'a [Term],
 }
 
-/// So many ones in the lowest bits.
+/// Returns a mask of the lowest `len` bits.
 pub(crate) fn ones(len: u8) -> u64 {
     1u64.checked_shl(len.into())
         .map_or(u64::MAX, |bit| bit.wrapping_sub(1))
 }
 
-/// Brings a sum into the one form in which it is kept.
+/// Brings terms into normal form.
 pub(crate) fn normal(terms: &mut Vec<Term>) {
     loop {
         for term in terms.iter_mut() {
-            // Bits that a factor moves out at the top count for nothing.
+            // Bits shifted out at the top have no effect.
             let left = 64u32.saturating_sub(term.factor.trailing_zeros());
             term.len = term.len.min(u8::try_from(left).unwrap_or(64));
         }
@@ -63,7 +63,7 @@ pub(crate) fn normal(terms: &mut Vec<Term>) {
     }
 }
 
-/// Merges two terms that are one, if there are any.
+/// Merges the first pair of terms that can be merged; returns whether there was one.
 fn merge(terms: &mut Vec<Term>) -> bool {
     for i in 0..terms.len() {
         for j in i + 1..terms.len() {

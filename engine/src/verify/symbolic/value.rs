@@ -1,10 +1,10 @@
-//! Numbers that are not known, only where they come from: sums of bit fields, modulo 2⁶⁴.
+//! Symbolic values: linear sums of bit fields, modulo 2⁶⁴, hash-consed.
 //!
-//! A [`Value`] is `constant + Σ factor × field`, where a field is some bits in a row of an [`Atom`].
-//! Shifts and masks of such sums are such sums again wherever the fields do not meet, and two equal
-//! sums get the same number. So "is this the address of the slot that was reserved?" is a
-//! comparison, whatever instructions made the address. Where a sum cannot be had, the operation
-//! itself becomes an atom, or the value is [`Value::UNKNOWN`], which equals nothing that is asked for.
+//! A [`Value`] is `constant + Σ factor × field`, where a field is a run of bits of an [`Atom`].
+//! Shifts and masks of such sums are such sums wherever the fields do not overlap, and equal sums
+//! are the same value. So "is this the address of the reserved slot?" is a comparison, whichever
+//! instructions computed the address. Where a result is not such a sum, the operation itself
+//! becomes an atom, or the value is [`Value::UNKNOWN`], which equals no other.
 
 use std::hash::BuildHasher as _;
 use std::ops::Range;
@@ -14,34 +14,34 @@ use super::atom::{Atom, REGISTERS, Source, Value};
 use super::sum::{Sum, Term, normal};
 use crate::verify::hash::Map;
 
-/// More terms than any generated address has; beyond it nothing is known.
+/// Limit of terms of a value; beyond it the value is unknown.
 pub(crate) const MOST_TERMS: usize = 16;
-/// More atoms in a value than any generated word has.
+/// Limit of atoms that a value depends on; beyond it the value is unknown.
 const MOST_LEAVES: usize = 32;
 
-/// Every number of one proof. One is used for proof after proof, so that its room is.
+/// The values of one proof. The allocations are reused from proof to proof.
 #[derive(Debug)]
 pub(crate) struct Values {
     sums: Vec<Kept>,
-    /// The terms of all sums.
+    /// Terms of each value.
     terms: Vec<Term>,
-    /// For each sum the atoms that stand for reads, however deep, sorted.
+    /// Atoms that each value depends on, however deep, sorted.
     leaves: Vec<u32>,
-    /// The newest sum of a hash.
+    /// The newest value of each hash.
     by_hash: Map<u64, Value>,
     pub(crate) atoms: Vec<Atom>,
     by_atom: Map<Atom, u32>,
-    /// Room for terms.
+    /// A buffer for terms.
     spare: Vec<Term>,
 }
 
-/// A sum, its terms and leaves elsewhere.
+/// A value, except its terms and atoms.
 #[derive(Debug)]
 struct Kept {
     constant: u64,
     terms: Range<u32>,
     leaves: Range<u32>,
-    /// The one of the same hash before it.
+    /// The previous value of the same hash.
     older: Value,
 }
 
@@ -76,9 +76,9 @@ impl Values {
         self.atoms.truncate(registers);
     }
 
-    /// Only ever done once.
+    /// Adds the unknown value and the registers; called by `new` only.
     fn add_registers(&mut self) {
-        // Nothing is known of the first value.
+        // The unknown value.
         self.sums.push(Kept {
             constant: 0,
             terms: 0..0,
@@ -107,12 +107,12 @@ impl Values {
         })
     }
 
-    /// Room for the terms of a sum, which [`Values::intern`] takes back.
+    /// Takes the buffer for terms, which [`Values::intern`] returns.
     pub(crate) fn room(&mut self) -> Vec<Term> {
         std::mem::take(&mut self.spare)
     }
 
-    /// The value that is this sum.
+    /// Returns the value of a sum.
     pub(crate) fn intern(&mut self, constant: u64, mut terms: Vec<Term>) -> Value {
         normal(&mut terms);
         let value = self.interned(Sum {
@@ -126,7 +126,7 @@ impl Values {
         value.unwrap_or(Value::UNKNOWN)
     }
 
-    /// `None` if it is too large.
+    /// Returns the value of a sum in normal form, or `None` if it exceeds a limit.
     fn interned(&mut self, sum: Sum<'_>) -> Option<Value> {
         if let (0, &[term]) = (sum.constant, sum.terms)
             && term == Term::whole(term.atom)
@@ -174,7 +174,7 @@ impl Values {
         Some(Value(number))
     }
 
-    /// What a term of an atom is made of, behind all other leaves.
+    /// Appends the atoms that an atom depends on.
     fn add_leaves(&mut self, atom: u32) {
         let pair;
         let (itself, inner): (bool, &[Value]) = match self.atoms.get(atom as usize) {
@@ -223,12 +223,12 @@ impl Values {
         self.intern(constant, terms)
     }
 
-    /// All 64 bits of an atom.
+    /// Returns all 64 bits of an atom.
     pub(crate) fn atom(&mut self, atom: Atom) -> Value {
         self.field(atom, 0, 64)
     }
 
-    /// Some bits of an atom, moved down to bit 0.
+    /// Returns some bits of an atom, shifted right to bit 0.
     pub(crate) fn field(&mut self, atom: Atom, lo: u8, len: u8) -> Value {
         let atom = self.atom_number(atom);
         let mut terms = self.room();
@@ -241,26 +241,26 @@ impl Values {
         self.intern(0, terms)
     }
 
-    /// The pointer to the running task: aligned to a cache line (`L1_CACHE_BYTES`, kernel/fork.c and
-    /// init/init_task.c), so that a timer number below 64 fits into its low bits.
+    /// Returns the pointer to the running task. It is aligned to a cache line (`L1_CACHE_BYTES`,
+    /// kernel/fork.c and init/init_task.c), so that a number below 64 fits into its low bits.
     pub(crate) fn task(&mut self) -> Value {
         let upper = self.field(Atom::Task, 6, 58);
         self.shl(upper, 6)
     }
 
-    /// The number, if it is one.
+    /// Returns the constant, if it is one.
     pub(crate) fn as_constant(&self, value: Value) -> Option<u64> {
         self.sum(value)
             .filter(|sum| sum.terms.is_empty())
             .map(|sum| sum.constant)
     }
 
-    /// The constant and the terms.
+    /// Returns the constant and the terms.
     pub(crate) fn parts(&self, value: Value) -> Option<(u64, &[Term])> {
         self.sum(value).map(|sum| (sum.constant, sum.terms))
     }
 
-    /// The atom all of which the value is.
+    /// Returns the atom whose 64 bits are the value.
     pub(crate) fn as_atom(&self, value: Value) -> Option<&Atom> {
         match self.sum(value)? {
             Sum {
@@ -279,7 +279,7 @@ impl Values {
         }
     }
 
-    /// The number that the value stands for, given what atoms are; for tests.
+    /// Evaluates the value for given values of its atoms.
     #[cfg(test)]
     pub(crate) fn meaning(&self, value: Value, atom: &dyn Fn(&Atom) -> u64) -> Option<u64> {
         let sum = self.sum(value)?;
@@ -302,7 +302,7 @@ impl Values {
         })
     }
 
-    /// Whether the value is made of the atom.
+    /// Returns whether the value depends on the atom.
     pub(crate) fn mentions(&self, value: Value, atom: &Atom) -> bool {
         // Registers of the original code are never read again.
         self.by_atom

@@ -3,7 +3,7 @@
 use super::effects::Mask;
 use crate::{Addr, Image};
 
-/// What a call uses, and what has nothing of its old value behind it.
+/// The registers that a call may read, and those that it overwrites on every path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     pub(crate) reads: Mask,
@@ -20,13 +20,13 @@ impl Call {
         kills: Mask::CLOBBERED,
     };
 
-    /// What may be used before it, if `after` may be used behind it.
+    /// Returns the registers that are live before the call, if `after` are live after it.
     pub(crate) fn before(self, after: Mask) -> Mask {
         after.without(self.kills).union(self.reads)
     }
 }
 
-/// Calls within calls within calls are followed no further.
+/// Maximum depth of calls whose callees are read.
 pub(crate) const FOLLOWED: u8 = 3;
 
 /// A source of call effects, by target.

@@ -1,7 +1,8 @@
-//! What a call does to its caller's registers, by this reader's own reading of the callee.
+//! Effects of calls, by this verifier's own reading of the callee.
 //!
-//! Compiled C, and what never returns, keeps the calling convention. Of other functions the code is
-//! read: what they may use, and what nothing is left of when they return.
+//! Compiled C, and a function that never returns, keeps the calling convention. The code of other
+//! functions is read: the registers that it may use, and those that it overwrites on every path to
+//! its return.
 
 use std::cell::RefCell;
 
@@ -14,13 +15,13 @@ use super::routine::{Reading, Routine};
 use crate::verify::hash::Map;
 use crate::{Addr, Image};
 
-/// Callees with more bytes are not read.
+/// Maximum size of a callee that is read.
 const MOST_BYTES: u64 = 2048;
 
-/// What is known of the callees of one image.
+/// The effects of the callees of one image, computed on demand.
 pub(crate) struct Callees<'a> {
     image: &'a Image,
-    /// By address and by how far calls were followed.
+    /// By address and remaining depth.
     known: RefCell<Map<(Addr, u8), Call>>,
 }
 
@@ -80,10 +81,10 @@ impl CallEffects for Callees<'_> {
     }
 }
 
-/// Whether a function returns to its caller and nowhere else: wherever it leaves, its stack is as
-/// deep as at its entry, and it writes nothing where the return address is.
+/// Returns whether a function returns to its caller only: wherever it leaves, its stack has the
+/// depth of its entry, and it never writes its return address.
 fn keeps_its_return_address(routine: &Routine) -> bool {
-    // How far the stack pointer is above the return address, before each instruction.
+    // Height of the return address above the stack pointer, before each instruction.
     let mut above: Vec<Option<i64>> = vec![None; routine.instructions.len()];
     let mut to_see = vec![(0_usize, 0_i64)];
     while let Some((index, now)) = to_see.pop() {
@@ -123,7 +124,7 @@ fn keeps_its_return_address(routine: &Routine) -> bool {
     true
 }
 
-/// Whether it stores to the eight bytes that are `above` bytes under the stack pointer.
+/// Returns whether it stores to the eight bytes that are `above` bytes below the stack pointer.
 fn writes_return_address(instruction: &Instruction, above: i64) -> bool {
     let overlaps = |from: i64, len: i64| from < 8 && from.saturating_add(len) > 0;
     let change = i64::from(instruction.stack_pointer_increment());
@@ -138,7 +139,7 @@ fn writes_return_address(instruction: &Instruction, above: i64) -> bool {
         && overlaps(above.saturating_add(shift), len)
 }
 
-/// The stack pointer behind an instruction, if only what is written in the instruction moves it.
+/// Returns the stack pointer after an instruction, if it moves by a constant only.
 fn shifted(instruction: &Instruction, above: i64) -> Option<i64> {
     match instruction.flow_control() {
         FlowControl::Call | FlowControl::IndirectCall | FlowControl::Return => return Some(above),
@@ -161,7 +162,7 @@ fn shifted(instruction: &Instruction, above: i64) -> Option<i64> {
             let to = instruction.memory_displacement64().cast_signed();
             own.then(|| above.checked_add(to))?
         }
-        // Comparisons and pushes of the stack pointer leave it alone.
+        // Comparisons and pushes of the stack pointer do not change it.
         Code::Push_r64 | Code::Cmp_rm64_r64 | Code::Cmp_rm64_imm8 | Code::Test_rm64_r64 => {
             above.checked_add(instruction.stack_pointer_increment().into())
         }

@@ -1,25 +1,25 @@
-//! One instruction of the original code.
+//! An instruction of the original code.
 
 use iced_x86::{FlowControl, Instruction};
 
 use super::effects::Mask;
 use crate::{Addr, Few, Span};
 
-/// One instruction of a function.
+/// An instruction of a function, with its effects and successors.
 #[derive(Clone, Debug)]
 pub(crate) struct Decoded {
     pub(crate) instruction: Instruction,
-    /// Registers and flags whose value it may use.
+    /// Registers and flags that it may read.
     pub(crate) reads: Mask,
-    /// Registers and flags that have nothing of their old value after it.
+    /// Registers and flags that it overwrites completely.
     pub(crate) kills: Mask,
     /// Registers and flags that it may change.
     pub(crate) changes: Mask,
-    /// Whether control may run on to the next instruction.
+    /// True if control may fall through to the next instruction.
     pub(crate) runs_on: bool,
-    /// Where else in the function control may go: its branch, the other way of a static key, a fixup.
+    /// Other successors in the function: its branch target, the other way of a static key, a fixup.
     pub(crate) leads_to: Few<u64>,
-    /// What may be used where control leaves the function from here.
+    /// Registers and flags that are live where control leaves the function here.
     pub(crate) leaves_with: Mask,
 }
 
@@ -46,7 +46,7 @@ impl Decoded {
         )
     }
 
-    /// Whether it is a branch or a return: what is not sequential, in the report's word.
+    /// Returns whether it is a branch or a return, in the terms of the report.
     pub(crate) fn is_branch(&self) -> bool {
         !self.is_call() && self.instruction.flow_control() != FlowControl::Next
     }

@@ -1,15 +1,15 @@
-//! Registers and flags an instruction uses and changes, as one set.
+//! Sets of registers and flags, and the effect of each instruction on them.
 
 use iced_x86::{ConditionCode, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, Register};
 
 /// A set of general registers (bit = number, rax 0 … r15 15) and status flags (bits 16 and up, in
-/// the decoder's order).
+/// the order of the decoder).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Mask(pub(crate) u32);
 
-/// Where flags begin in a [`Mask`].
+/// First bit of the flags in a [`Mask`].
 const FLAGS_FROM: u32 = 16;
-/// OF, SF, ZF, AF, CF, PF as `iced_x86::RflagsBits` numbers them: the flags arithmetic changes.
+/// OF, SF, ZF, AF, CF, PF in the numbering of `iced_x86::RflagsBits`: the flags of arithmetic.
 pub(crate) const STATUS: u32 = 0x3f;
 
 const RAX: u32 = 1;
@@ -30,13 +30,13 @@ impl Mask {
     pub(crate) const NONE: Self = Self(0);
     pub(crate) const ALL: Self = Self(0xffff | STATUS << FLAGS_FROM);
     pub(crate) const FLAGS: Self = Self(STATUS << FLAGS_FROM);
-    /// What compiled C may use at its entry: the integer arguments, al for variable ones, the stack
-    /// (System V ABI, 3.2.3).
+    /// Registers that compiled C may read at its entry: the integer arguments, al for variadic
+    /// calls, the stack pointer (System V ABI, 3.2.3).
     pub(crate) const CALL: Self = Self(RDI | RSI | RDX | RCX | R8 | R9 | RAX | RSP);
-    /// What compiled C leaves with nothing of its old value (there, 3.2.1).
+    /// Registers that compiled C may overwrite (System V ABI, 3.2.1).
     pub(crate) const CLOBBERED: Self =
         Self(RAX | RCX | RDX | RSI | RDI | R8 | R9 | R10 | R11 | STATUS << FLAGS_FROM);
-    /// What the caller of compiled C may use when it returns.
+    /// Registers that the caller of compiled C may read after the return.
     pub(crate) const RETURN: Self = Self(RAX | RDX | RBX | RSP | RBP | R12_TO_R15);
 
     pub(crate) fn union(self, other: Self) -> Self {
@@ -51,7 +51,7 @@ impl Mask {
         self.0 == 0
     }
 
-    /// The flags, in the decoder's numbering.
+    /// Returns the flags, in the numbering of the decoder.
     pub(crate) fn flags(self) -> u32 {
         self.0 >> FLAGS_FROM
     }
@@ -69,7 +69,7 @@ impl Mask {
     }
 }
 
-/// The number of a general register or of a part of one.
+/// Returns the number of a general register or of a part of one.
 pub(crate) fn number(register: Register) -> Option<u8> {
     let full = register.full_register();
     if full.is_gpr64() {
@@ -79,7 +79,7 @@ pub(crate) fn number(register: Register) -> Option<u8> {
     }
 }
 
-/// The number of the register that carries an integer argument (System V ABI, 3.2.3).
+/// Returns the number of the register of an integer argument (System V ABI, 3.2.3).
 pub(crate) fn argument_number(argument: u8) -> Option<u8> {
     let registers = [
         Register::RDI,
@@ -95,7 +95,7 @@ pub(crate) fn argument_number(argument: u8) -> Option<u8> {
         .and_then(number)
 }
 
-/// The name of a general register.
+/// Returns the name of a general register.
 pub(crate) fn name(number: u8) -> &'static str {
     const NAMES: [&str; 16] = [
         "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12",
@@ -104,7 +104,7 @@ pub(crate) fn name(number: u8) -> &'static str {
     NAMES.get(usize::from(number)).copied().unwrap_or("?")
 }
 
-/// What a set says to a person.
+/// Describes a set in messages.
 pub(crate) fn names(mask: Mask) -> String {
     let mut names: Vec<&str> = (0..16)
         .filter(|&register| mask.has_register(register))
@@ -116,7 +116,8 @@ pub(crate) fn names(mask: Mask) -> String {
     names.join(", ")
 }
 
-/// What an instruction may use, what has nothing of its old value after it, and what it may change.
+/// Returns the registers and flags that an instruction may read, those that it overwrites
+/// completely, and those that it may change.
 pub(crate) fn of(
     factory: &mut InstructionInfoFactory,
     instruction: &Instruction,
@@ -130,7 +131,7 @@ pub(crate) fn of(
         let Some(register) = number(used.register()).map(Mask::of_register) else {
             continue;
         };
-        // A write of 32 bits clears the upper half; one of 8 or 16 leaves the rest.
+        // A write of 32 bits clears the upper half; one of 8 or 16 keeps the rest.
         let whole = certain && used.register().size() >= 4;
         match used.access() {
             OpAccess::None | OpAccess::NoMemAccess => {}
@@ -155,7 +156,7 @@ pub(crate) fn of(
         }
     }
     reads = reads.union(Mask::of_flags(instruction.rflags_read()));
-    // `modified` counts flags that are undefined afterwards: no code asks what they were before.
+    // `modified` includes flags that are undefined afterwards: no code reads what they were before.
     kills = kills.union(Mask::of_flags(
         instruction.rflags_modified() & !conditional_flags(instruction),
     ));
@@ -163,8 +164,9 @@ pub(crate) fn of(
     (reads, kills, changes)
 }
 
-/// Instructions that someone else answers, by rules of their own for all registers: hypervisors (some
-/// listen on ports), firmware, enclaves, other modes of the processor.
+/// Returns whether the instruction is handled outside of this kernel, by rules of its own for all
+/// registers: by hypervisors (some of which intercept ports), firmware, enclaves, other modes of
+/// the processor.
 fn is_answered(instruction: &Instruction) -> bool {
     let io = matches!(
         instruction.mnemonic(),
@@ -210,7 +212,8 @@ fn is_transfer(instruction: &Instruction) -> bool {
     )
 }
 
-/// Whether its destination may stay as it was: a source of zero, a failed condition, no repetition.
+/// Returns whether it may keep its destination: a source of zero, a failed condition, no
+/// repetition.
 fn is_partial(instruction: &Instruction) -> bool {
     let names = [
         Mnemonic::Bsf,
@@ -227,8 +230,8 @@ fn is_partial(instruction: &Instruction) -> bool {
         || instruction.condition_code() != ConditionCode::None
 }
 
-/// Flags that an instruction writes only at times: shifts and rotates by cl leave all flags as they are
-/// when the count is 0, and repeated string comparisons when rcx is.
+/// Returns the flags that an instruction writes conditionally: shifts and rotates by cl keep all
+/// flags when the count is 0, and repeated string comparisons when rcx is 0.
 fn conditional_flags(instruction: &Instruction) -> u32 {
     let by_cl = (0..instruction.op_count())
         .skip(1)

@@ -1,14 +1,14 @@
-//! What the original code may still use at a point: this reader's own liveness, by instruction.
+//! Liveness of the original code by instruction, independent of the planner's.
 //!
-//! Everything that is not understood uses everything. Argument instruments use their register too:
-//! one hook must not spoil what another samples further on.
+//! Everything that is not understood is live. Instruments read registers too, so that one hook does
+//! not clobber what a later one samples.
 
 use super::effects::Mask;
 use super::routine::Routine;
 use crate::Addr;
 use crate::verify::hash::Map;
 
-/// What argument instruments use: before an instruction, or behind one on some way.
+/// Registers that instruments read: before an instruction, or after one on some path.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SampledAt {
     pub(crate) before: Map<u64, Mask>,
@@ -19,13 +19,13 @@ pub(crate) struct SampledAt {
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
     before: Vec<Mask>,
-    /// The same, instruments at that very point not counted.
+    /// Live sets that exclude the instruments at that very point.
     behind_hook: Vec<Mask>,
 }
 
 impl Live {
-    /// Backward over the function until nothing changes. `sampled` gives what argument instruments
-    /// use at their hooks.
+    /// Iterates backward over the function to a fixpoint. `sampled` has the registers that
+    /// instruments read at their hooks.
     pub(crate) fn of(routine: &Routine, sampled: &SampledAt) -> Self {
         let count = routine.instructions.len();
         let mut before = vec![Mask::NONE; count];
@@ -50,7 +50,7 @@ impl Live {
                     after = after.union(next);
                 }
                 for target in targets.get(index).into_iter().flatten() {
-                    // A branch into the middle of an instruction: nothing is known there.
+                    // A branch into the middle of an instruction: everything is live there.
                     after = after.union(
                         target
                             .and_then(|target| before.get(target).copied())
@@ -79,7 +79,7 @@ impl Live {
         }
     }
 
-    /// What may be used from an address on, instruments at that very point too.
+    /// Returns the live set before an address, including the instruments at that very point.
     pub(crate) fn before(&self, routine: &Routine, at: u64) -> Mask {
         routine
             .index(at)
@@ -87,7 +87,7 @@ impl Live {
             .unwrap_or(Mask::ALL)
     }
 
-    /// What may be used from an address on, instruments at that very point not counted.
+    /// Returns the live set before an address, excluding the instruments at that very point.
     pub(crate) fn behind_hook(&self, routine: &Routine, at: u64) -> Mask {
         routine
             .index(at)
@@ -96,7 +96,7 @@ impl Live {
     }
 }
 
-/// What may have been changed since a function's entry: of the function that was asked for last.
+/// Registers that may have changed since the function's entry, of the function of the last request.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
     of: Option<Addr>,
@@ -104,8 +104,8 @@ pub(crate) struct Changed {
 }
 
 impl Changed {
-    /// What may not have the value that the caller passed, on some way from the function's entry to
-    /// the instruction at `at`.
+    /// Returns the registers that may not have the value that the caller passed, on some path from
+    /// the function's entry to the instruction at `at`.
     pub(crate) fn before(&mut self, routine: &Routine, at: u64) -> Mask {
         if self.of != Some(routine.span.start) {
             self.of = Some(routine.span.start);
@@ -119,7 +119,8 @@ impl Changed {
     }
 }
 
-/// Forward over the function until nothing changes. Where others lead into it everything is changed.
+/// Iterates forward over the function to a fixpoint. All registers are changed where other code
+/// enters it.
 fn changed(routine: &Routine) -> Vec<Mask> {
     let mut before: Vec<Option<Mask>> = vec![None; routine.instructions.len()];
     let entered = routine.entered.iter().filter_map(|&at| routine.index(at));

@@ -1,4 +1,4 @@
-//! The original code around the patches, wherever it is.
+//! The original code of the functions that a plan touches.
 
 use std::cell::Cell;
 
@@ -8,17 +8,17 @@ use super::liveness::Live;
 use super::routine::Routine;
 use crate::{Addr, Image};
 
-/// The functions that are touched: decoded, with what is live in them.
+/// The functions that the plan touches: decoded, with their liveness.
 pub(crate) struct Originals<'a> {
     pub(crate) image: &'a Image,
     /// By address.
     routines: Vec<(Routine, Live)>,
-    /// The one that was asked for last; the next question is most often about it too.
+    /// Index of the last result, which the next request most often repeats.
     last: Cell<usize>,
 }
 
 impl<'a> Originals<'a> {
-    /// Functions in order of address.
+    /// Takes the functions in order of address.
     pub(crate) fn new(image: &'a Image, routines: Vec<(Routine, Live)>) -> Self {
         Self {
             image,
@@ -27,7 +27,7 @@ impl<'a> Originals<'a> {
         }
     }
 
-    /// The number of the function one of whose bytes is at `at`.
+    /// Returns the index of the function that contains `at`.
     fn number(&self, at: u64) -> Option<usize> {
         let around = |number: &usize| {
             let known = self.routines.get(*number);
@@ -45,12 +45,12 @@ impl<'a> Originals<'a> {
         Some(found)
     }
 
-    /// The function one of whose bytes is at `at`.
+    /// Returns the function that contains `at`.
     pub(crate) fn around(&self, at: u64) -> Option<&(Routine, Live)> {
         self.routines.get(self.number(at)?)
     }
 
-    /// The function at or before `at`, if that is decoded.
+    /// Returns the function at or before `at`, if it is decoded.
     pub(crate) fn before(&self, at: u64) -> Option<&(Routine, Live)> {
         let functions = self.image.functions();
         let behind = functions.partition_point(|function| function.span.start.0 <= at);
@@ -61,19 +61,19 @@ impl<'a> Originals<'a> {
         self.routines.get(known.ok()?)
     }
 
-    /// The instruction that begins at `at`.
+    /// Returns the instruction that begins at `at`.
     pub(crate) fn instruction(&self, at: u64) -> Option<(&Routine, &Decoded)> {
         let (routine, _) = self.around(at)?;
         Some((routine, routine.instructions.get(routine.index(at)?)?))
     }
 
-    /// What may be used from `at` on, instruments at that very point not counted.
+    /// Returns the live set at `at`, excluding the instruments at that very point.
     pub(crate) fn live_behind_hook(&self, at: u64) -> Mask {
         self.around(at)
             .map_or(Mask::ALL, |(routine, live)| live.behind_hook(routine, at))
     }
 
-    /// What may be used where control goes from the instruction at `from` to the text at `to`.
+    /// Returns the live set on the edge from the instruction at `from` to the text at `to`.
     pub(crate) fn live_on(&self, from: u64, to: u64) -> Mask {
         let Some((routine, live)) = self.around(from) else {
             return Mask::ALL;

@@ -1,4 +1,4 @@
-//! Bytes that nobody ever runs, and what stands between them and what is run.
+//! Bytes that never execute, and the code before them.
 
 use crate::verify::reason::Reason;
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
@@ -9,14 +9,14 @@ use super::routine::Routine;
 use crate::isa::decode::is_padding;
 use crate::{Addr, Span};
 
-/// `int3`.
+/// Opcode of `int3`.
 const INT3: u8 = 0xcc;
 
-/// Proves that nobody runs the bytes: padding behind an instruction that never runs on, that
-/// nothing leads to and that nobody else has a use for.
+/// Proves that the bytes never execute: padding after an instruction that does not fall through,
+/// that no code or data targets and that has no other use.
 ///
 /// # Errors
-/// Why it may be otherwise.
+/// The reason why they may execute.
 pub(crate) fn is_never_run(originals: &Originals<'_>, span: Span) -> Result<(), Reason> {
     let (routine, first) = padding(originals, span)?;
     if let Some(entry) = originals.image.entry_in(span) {
@@ -38,10 +38,10 @@ pub(crate) fn is_never_run(originals: &Originals<'_>, span: Span) -> Result<(), 
     Ok(())
 }
 
-/// Where a processor would speculate past a return or an indirect branch into `int3`, it still does.
+/// Proves that `int3` still stops speculation past a return or an indirect branch.
 ///
 /// # Errors
-/// If the first of the bytes is that `int3`.
+/// The first of the bytes is that `int3`.
 pub(crate) fn keeps_speculation(originals: &Originals<'_>, span: Span) -> Result<(), Reason> {
     let (routine, first) = padding(originals, span)?;
     let before = routine
@@ -67,7 +67,7 @@ pub(crate) fn keeps_speculation(originals: &Originals<'_>, span: Span) -> Result
     Ok(())
 }
 
-/// The function whose padding the bytes are, and where that padding begins.
+/// Returns the function that the padding belongs to, and the start of the padding.
 fn padding<'a>(originals: &'a Originals<'_>, span: Span) -> Result<(&'a Routine, Addr), Reason> {
     let (routine, _) = originals
         .before(span.start.0)
@@ -86,7 +86,7 @@ fn padding<'a>(originals: &'a Originals<'_>, span: Span) -> Result<(&'a Routine,
         return Err(Reason::NotBetweenFunctions);
     }
     let start = routine.span.end;
-    // Room for the kernel's own use has a symbol, such as __pfx_f.
+    // Reserved bytes of the kernel have a symbol, such as __pfx_f.
     let last = span.end.0.saturating_sub(1);
     let named = originals
         .image
@@ -112,7 +112,7 @@ fn padding<'a>(originals: &'a Originals<'_>, span: Span) -> Result<(&'a Routine,
     }
 }
 
-/// Where the padding inside a function begins that the span ends in.
+/// Returns the start of the padding inside a function in which the span ends.
 fn inside(routine: &Routine, span: Span) -> Result<Addr, Reason> {
     let behind = routine
         .instructions

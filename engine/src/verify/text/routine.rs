@@ -1,7 +1,7 @@
-//! A function as its bytes say it: decoded from its start, with every place control may come to.
+//! A function decoded from its start, with every address that control may enter.
 //!
-//! Nothing here is taken from the planner's graph. From the image come the bytes, the kernel's
-//! own sites (static keys, exception entries, …) and the addresses that other code leads to.
+//! Nothing here is taken from the planner's graph. The image provides the bytes, the fixed sites
+//! (static keys, exception entries, …) and the addresses that other code targets.
 
 use crate::verify::reason::Reason;
 use std::collections::BTreeSet;
@@ -16,50 +16,50 @@ use super::effects::{self, Mask};
 use crate::image::{Function, Site, SiteKind};
 use crate::{Addr, Few, Span};
 
-/// A function of the image.
+/// A decoded function.
 #[derive(Clone, Debug)]
 pub(crate) struct Routine {
     pub(crate) name: String,
     pub(crate) span: Span,
-    /// In order of address.
+    /// Instructions in order of address.
     pub(crate) instructions: Vec<Decoded>,
-    /// Every address inside that control may come to other than from the instruction before it.
+    /// Addresses inside that control may enter other than from the previous instruction.
     pub(crate) targets: BTreeSet<u64>,
-    /// Those of them that code or data outside leads to.
+    /// Targets of code or data outside of the function.
     pub(crate) entered: BTreeSet<u64>,
-    /// Where calls return to.
+    /// Return addresses of calls.
     pub(crate) returns: BTreeSet<u64>,
-    /// The kernel's own sites of one instruction, by address.
+    /// Fixed sites of one instruction, by address.
     pub(crate) sites: Vec<Site>,
-    /// What of it the kernel forbids probes in.
+    /// Spans in which the kernel forbids probes.
     forbidden: Vec<Site>,
-    /// A branch leads into the middle of an instruction: some code is decoded twice.
+    /// True if a branch targets the middle of an instruction, so that some code is decoded twice.
     pub(crate) strays: bool,
-    /// Whether it is compiled C that keeps the calling convention.
+    /// True if it is compiled C that keeps the calling convention.
     pub(crate) compiled: bool,
-    /// Where its jumps to return thunks lead: sorted.
+    /// Return thunks that it jumps to, sorted.
     thunks: Vec<u64>,
 }
 
-/// As what a function is read.
+/// Parameters of the decoding of a function.
 #[derive(Clone, Copy)]
 pub(crate) struct Reading {
-    /// What may be used of what its returns leave.
+    /// Registers that are live after its returns.
     pub(crate) returns_with: Mask,
-    /// How many calls deep callees are read.
+    /// Remaining depth of calls whose callees are read.
     pub(crate) followed: u8,
 }
 
-/// The three bytes that come next.
+/// Returns the three bytes after the instruction.
 fn behind(bytes: &[u8], decoder: &Decoder<'_>) -> Option<[u8; 3]> {
     bytes.get(decoder.position()..)?.first_chunk().copied()
 }
 
 impl Routine {
-    /// Decodes a function that may be called by anyone.
+    /// Decodes a function that may have any caller.
     ///
     /// # Errors
-    /// Where and why it does not decode.
+    /// The place and the reason if it does not decode.
     pub(crate) fn read(
         callees: &dyn CallEffects,
         function: &Function,
@@ -83,7 +83,7 @@ impl Routine {
     /// Decodes a function.
     ///
     /// # Errors
-    /// Where and why it does not decode.
+    /// The place and the reason if it does not decode.
     pub(crate) fn read_as(
         callees: &dyn CallEffects,
         function: &Function,
@@ -132,9 +132,9 @@ impl Routine {
             let mut decoded = routine.judge(callees, reading, &mut info, instruction);
             let may_call = decoded.is_call() || routine.is_static_call(&decoded);
             if routine.compiled && may_call && !routine.ends_in_popf() {
-                // Compiled code keeps nothing in the flags across a call of anything: an `asm`
-                // statement clobbers them and cannot take them in. Only inside of one statement can
-                // they be passed: `popf; call`, as KVM's emulator does.
+                // Compiled code has no live flags across a call: an `asm` statement clobbers them
+                // and cannot take them in. Flags can be passed within one statement only: `popf;
+                // call`, as in KVM's emulator.
                 decoded.reads = decoded.reads.without(Mask::FLAGS);
                 decoded.kills = decoded.kills.union(Mask::FLAGS);
             }
@@ -142,14 +142,14 @@ impl Routine {
                 && let Some(before) = routine.instructions.last_mut()
                 && before.is_call()
             {
-                // Nothing was compiled to run behind this call.
+                // The compiler emitted no code after this call.
                 before.runs_on = false;
             }
             if instruction.code() == Code::Ud2
                 && behind(bytes, &decoder).is_some_and(|name| name == *b"xen" || name == *b"kvm")
             {
-                // A hypervisor emulates the instruction behind the three letters
-                // (arch/x86/include/asm/xen/prefix.h): they are no instruction.
+                // A hypervisor emulates the instruction after these three letters
+                // (arch/x86/include/asm/xen/prefix.h), which are not an instruction.
                 (decoded.runs_on, decoded.reads) = (true, Mask::ALL);
                 let (position, ip) = (decoder.position() + 3, decoder.ip() + 3);
                 if decoder.set_position(position).is_ok() {
@@ -187,7 +187,7 @@ impl Routine {
         routine.thunks.sort_unstable();
         routine.thunks.dedup();
         routine.follow_strays(bytes);
-        // There may be all functions of a kernel.
+        // The table may have all functions of a kernel.
         routine.instructions.shrink_to_fit();
         Ok(routine)
     }
@@ -203,8 +203,7 @@ impl Routine {
             .any(|site| site.kind == SiteKind::StaticCall)
     }
 
-    /// A branch into the middle of an instruction runs bytes that were decoded otherwise: decodes
-    /// them from there too, for they may branch and call.
+    /// Decodes the code of branches into the middle of instructions, which may branch and call too.
     fn follow_strays(&mut self, bytes: &[u8]) {
         let mut to_follow: Vec<u64> = self
             .targets
@@ -327,18 +326,18 @@ impl Routine {
         decoded
     }
 
-    /// What the kernel makes of the instruction at other times, or when it faults.
+    /// Adds the effects of fixed sites: other versions of the instruction, and its faults.
     fn add_sites(&self, decoded: &mut Decoded) {
         for site in self.sites_in(decoded.span()) {
             match site.kind {
                 SiteKind::StaticKey | SiteKind::Exception { .. } => {
                     if matches!(site.kind, SiteKind::Exception { .. }) {
-                        // The kernel's handlers of a fault may read any register.
+                        // The kernel's fault handlers may read any register.
                         decoded.reads = Mask::ALL;
                     }
                     if site.kind == SiteKind::StaticKey {
                         decoded.runs_on = true;
-                        // Every `asm` clobbers the flags, one with labels too.
+                        // Every `asm` clobbers the flags, with labels too.
                         decoded.kills = decoded.kills.union(Mask::FLAGS);
                     }
                     match site.target {
@@ -349,7 +348,7 @@ impl Routine {
                     }
                 }
                 SiteKind::StaticCall => {
-                    // A nop, a jump or a return now; a call of anything later.
+                    // A nop, a jump or a return now; a call of any function later.
                     decoded.reads = Mask::ALL;
                     decoded.kills = Mask::NONE;
                     decoded.changes = Mask::ALL;
@@ -366,19 +365,19 @@ impl Routine {
         }
     }
 
-    /// Whether a jump of the function there is a return.
+    /// Returns whether a jump of the function to `target` is a return.
     pub(crate) fn is_return(&self, target: u64) -> bool {
         self.thunks.binary_search(&target).is_ok()
     }
 
-    /// The number of the instruction that begins at `at`.
+    /// Returns the index of the instruction that begins at `at`.
     pub(crate) fn index(&self, at: u64) -> Option<usize> {
         self.instructions
             .binary_search_by_key(&at, Decoded::at)
             .ok()
     }
 
-    /// The instructions of a span, if it begins and ends on boundaries.
+    /// Returns the instructions of a span, if it begins and ends at instruction boundaries.
     pub(crate) fn within(&self, span: Span) -> Option<&[Decoded]> {
         let from = self.index(span.start.0)?;
         let to = if span.end == self.span.end {
@@ -389,7 +388,7 @@ impl Routine {
         self.instructions.get(from..to)
     }
 
-    /// The kernel's own sites that have a byte in `span`.
+    /// Returns the fixed sites that overlap `span`.
     pub(crate) fn sites_in(&self, span: Span) -> impl Iterator<Item = &Site> {
         // No instruction is longer than 15 bytes.
         let from = self

@@ -1,5 +1,5 @@
-//! Whether what a site displaces, and the bytes that anything written there overwrites, may be
-//! touched at all.
+//! Checks that the instructions of a site may be displaced, and that its written bytes may be
+//! overwritten.
 
 use crate::verify::reason::Reason;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -13,15 +13,15 @@ use crate::image::{self, SiteKind};
 use crate::placement::{Bounce, SPLICE_BYTES, Site, Slot, Splice};
 use crate::{Addr, Span};
 
-/// What is wrong, and where.
+/// Violations of a site: places and reasons.
 pub(crate) type Faults = Vec<(Addr, Reason)>;
 
-/// What is written at the start of a site.
+/// Returns the bytes that are written at the start of a site.
 pub(crate) fn written(site: &Site) -> Span {
     Span::new(site.displaced.start, site.splice.bytes())
 }
 
-/// The function around `at`, if it may be touched.
+/// Returns the function that contains `at`, if it may be modified.
 fn routine<'a>(originals: &'a Originals<'_>, at: Addr) -> Result<&'a Routine, (Addr, Reason)> {
     match originals.around(at.0) {
         Some((routine, _)) if routine.strays => Err((
@@ -35,7 +35,7 @@ fn routine<'a>(originals: &'a Originals<'_>, at: Addr) -> Result<&'a Routine, (A
     }
 }
 
-/// The instructions of a span.
+/// Returns the instructions of a span.
 fn whole(routine: &Routine, span: Span) -> Result<&[Decoded], (Addr, Reason)> {
     if !(routine.span.start <= span.start && span.end <= routine.span.end && span.start < span.end)
     {
@@ -50,8 +50,8 @@ fn whole(routine: &Routine, span: Span) -> Result<&[Decoded], (Addr, Reason)> {
     routine.within(span).ok_or((span.start, Reason::NotWhole))
 }
 
-/// Judges a site by the function's own bytes. `needed` says whether other sites' meaning depends on
-/// it; `hosted` are the bounces in its bytes.
+/// Checks a site against the bytes of its function. `needed` is whether the events of other sites
+/// depend on it; `hosted` are the bounces in its bytes.
 ///
 /// # Errors
 /// Everything that is wrong with it.
@@ -71,7 +71,8 @@ pub(crate) fn judge(
         let bounce = |bounce: &Bounce| decoded.span().overlaps(Span::new(bounce.at, SPLICE_BYTES));
         decoded.span().overlaps(written) || hosted.iter().any(bounce)
     };
-    // Where another site takes what comes by the text for something, everyone must be out.
+    // If another site depends on it for its meaning, no thread may be inside any displaced
+    // instruction.
     let counted = match site.splice {
         Splice::Tracer => 0,
         _ if needed => displaced.len(),
@@ -139,7 +140,7 @@ pub(crate) fn judge(
     }
 }
 
-/// What a patch goes on with stays in the text, so that only the copy must be right.
+/// Checks a continuation. Its original stays in the text, so that only the copy must be right.
 fn copied(
     originals: &Originals<'_>,
     span: Span,
@@ -168,10 +169,10 @@ fn copied(
     Ok(())
 }
 
-/// Judges a bounce by what is there.
+/// Checks a bounce against the bytes at its address.
 ///
 /// # Errors
-/// What is wrong.
+/// The bytes may execute, or are not free.
 pub(crate) fn judge_bounce(
     originals: &Originals<'_>,
     sites: &[Site],
@@ -225,7 +226,7 @@ pub(crate) fn judge_bounce(
     Ok(())
 }
 
-/// Nothing may come into the bytes behind the first.
+/// Checks that control never enters the bytes after the first.
 fn landings(routine: &Routine, touched: Span, faults: &mut Faults) {
     let behind_first = touched.start.0.saturating_add(1)..touched.end.0;
     for &target in routine.targets.range(behind_first.clone()) {
@@ -248,7 +249,7 @@ fn name(kind: SiteKind) -> &'static str {
     }
 }
 
-/// Whether a copy would not do as well at the kernel's site.
+/// Returns whether the fixed site must stay in place.
 fn stays(routine: &Routine, site: &image::Site) -> bool {
     match site.kind {
         SiteKind::Exception { handler } => !may_be_moved(routine, site.span, handler),
@@ -281,7 +282,7 @@ fn movable(routine: &Routine, decoded: &Decoded, action: &'static str, faults: &
     }
 }
 
-/// Why an instruction may not be moved, whatever is around it.
+/// Returns the reason why an instruction may never be moved, if there is one.
 fn immovable(routine: &Routine, decoded: &Decoded) -> Option<&'static str> {
     let instruction = &decoded.instruction;
     let near = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64;
@@ -342,8 +343,9 @@ fn immovable(routine: &Routine, decoded: &Decoded) -> Option<&'static str> {
     }
 }
 
-/// Whether it could have a lock and has the prefix that the kernel puts there on one CPU
-/// (`alternatives_smp_unlock` in arch/x86/kernel/alternative.c). What has its lock keeps it.
+/// Returns whether the kernel has replaced the instruction's lock prefix, for a single CPU
+/// (`alternatives_smp_unlock` in arch/x86/kernel/alternative.c). An instruction with its lock
+/// prefix keeps it.
 fn unlocked(instruction: &Instruction) -> bool {
     instruction.segment_prefix() == Register::DS && instruction.op_code().can_use_lock_prefix()
 }
