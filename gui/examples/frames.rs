@@ -1,13 +1,14 @@
-//! How long a frame takes, layout of the window and tessellation, median and p99:
-//! `cargo run --release -p gilk-gui --example frames -- IMAGE`, where `IMAGE` is what `ilk dump` saved.
-//! Symbols are added to it until there are 100,000; the graph is that of the function with the most
-//! blocks, and then one of 2,001 that is written over it. Nothing is drawn on a screen; the graphics card's part is not in it.
+//! Measures the time of a frame, layout of the window and tessellation, median and p99: `cargo run
+//! --release -p gilk-gui --example frames -- IMAGE`, where `IMAGE` was saved by `ilk dump`. Symbols
+//! are added to the image until there are 100,000; the graph is that of the function with the most
+//! blocks, and then a generated one of 2,001 blocks that replaces its code. Nothing is drawn on a
+//! screen, so the time of the graphics card is not included.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a measurement stops where something is not as it should be"
+    reason = "a benchmark stops at the first error"
 )]
 
 use std::io::Write as _;
@@ -27,17 +28,17 @@ use gilk_instruments::Library;
 use gilk_samples::metadata::{Clock, Delivers, InstrumentInfo, Metadata};
 use gilk_samples::{Batch, Meaning, Sample};
 
-/// Frames of each case.
+/// Frames per case.
 const FRAMES: usize = 400;
 /// Samples on the timeline.
 const SAMPLES: u64 = 100_000_000;
-/// Lanes that they are on.
+/// Lanes on the timeline.
 const LANES: u32 = 50;
 /// Symbols in the list.
 const SYMBOLS: usize = 100_000;
-/// Pairs of blocks of the function that is made up.
+/// Pairs of blocks of the generated function.
 const PAIRS: usize = 1000;
-/// Samples that arrive in each frame of a run: three million a second.
+/// Samples that arrive per frame of a run: three million per second.
 const ARRIVING: u64 = 50_000;
 
 struct Bench {
@@ -81,12 +82,12 @@ impl Bench {
         }
     }
 
-    /// Frames in each of which `events` happen, so that nothing is as in the frame before.
+    /// Measures frames, each with the input of `events`, so that every frame differs from the last.
     fn measure(&mut self, name: &str, events: impl Fn(usize) -> Vec<egui::Event>) {
         self.measure_after(name, events, |_, _| {});
     }
 
-    /// The same, where something is done before each frame that counts as part of it.
+    /// Measures frames including the work of `before`, which precedes each.
     fn measure_after(
         &mut self,
         name: &str,
@@ -109,7 +110,7 @@ impl Bench {
     }
 }
 
-/// The wheel, up and down in turn, at `at`.
+/// Scrolls the wheel up and down in turn, at `at`.
 fn wheel(at: egui::Pos2) -> impl Fn(usize) -> Vec<egui::Event> {
     move |frame| {
         let up = if (frame / 40) % 2 == 0 { 12.0 } else { -12.0 };
@@ -202,13 +203,13 @@ fn layouts() {
     }
 }
 
-/// Images to open, and the function to look at.
+/// Images to open, and the function to show.
 struct Prepared {
-    /// With more symbols.
+    /// With added symbols.
     more: tempfile::NamedTempFile,
-    /// With more blocks too.
+    /// With added symbols and the generated function.
     large: tempfile::NamedTempFile,
-    /// The one with the most blocks.
+    /// The function with the most blocks.
     function: String,
 }
 
@@ -219,7 +220,7 @@ fn saved(parts: &LiveParts) -> tempfile::NamedTempFile {
     file
 }
 
-/// Overwrites a function by `PAIRS` times two blocks and a return.
+/// Overwrites a function with `PAIRS` times two blocks, and a return.
 fn overwrite(parts: &mut LiveParts, function: Span) {
     // test edi, edi; je over; inc eax; over:
     let mut code = [0x85, 0xff, 0x74, 0x02, 0xff, 0xc0].repeat(PAIRS);
@@ -237,7 +238,7 @@ fn overwrite(parts: &mut LiveParts, function: Span) {
 fn prepared(path: &str) -> Prepared {
     let bytes = std::fs::read(path).expect("the image can be read");
     let (mut parts, _modules) =
-        postcard::take_from_bytes::<LiveParts>(&bytes).expect("it is what `ilk dump` saved");
+        postcard::take_from_bytes::<LiveParts>(&bytes).expect("it was saved by `ilk dump`");
     let image = Image::from_live(&parts).unwrap();
     let mut large: Vec<_> = image.functions().iter().collect();
     large.sort_by_key(|function| std::cmp::Reverse(function.span.len()));
@@ -267,7 +268,7 @@ fn prepared(path: &str) -> Prepared {
     }
 }
 
-/// Samples as they come while a session runs: the later ones, frame by frame.
+/// Appends later samples, as they arrive frame by frame while a session runs.
 fn arrive(state: &mut State, frame: usize) {
     let record = state.timeline.record.as_mut().unwrap();
     let ids: Vec<u64> = record.lanes().iter().map(|info| info.id).collect();
@@ -282,7 +283,7 @@ fn arrive(state: &mut State, frame: usize) {
     record.now = Some(record.duration);
 }
 
-/// A window that looks at a function of an image.
+/// Opens a function of an image.
 fn opened(image: &tempfile::NamedTempFile, function: &str) -> Bench {
     let ctx = Context::default();
     let start = Start {
@@ -301,7 +302,7 @@ fn opened(image: &tempfile::NamedTempFile, function: &str) -> Bench {
     bench
 }
 
-/// Its graph near and whole.
+/// Measures its graph at natural size and whole.
 fn graph(bench: &mut Bench, function: &str) {
     let scene = bench.app.state().graph.scene.as_ref().unwrap();
     let blocks = scene.cfg.blocks.len();
@@ -314,7 +315,7 @@ fn graph(bench: &mut Bench, function: &str) {
 fn main() {
     let image = std::env::args()
         .nth(1)
-        .expect("the image of a kernel, as `ilk dump` saves it");
+        .expect("the image of a kernel, saved by `ilk dump`");
     layouts();
     let Prepared {
         more,
@@ -324,7 +325,7 @@ fn main() {
     let mut bench = opened(&large, &function);
     let scene = bench.app.state().graph.scene.as_ref().unwrap();
     assert!(scene.cfg.blocks.len() > 2 * PAIRS);
-    graph(&mut bench, "one made up");
+    graph(&mut bench, "a generated function");
     bench.app.end();
 
     let mut bench = opened(&more, &function);

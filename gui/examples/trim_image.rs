@@ -1,14 +1,14 @@
-//! Makes `tests/data/fork.image`, the small real image that tests look at, from a whole one that
-//! `ilk dump` saved: `cargo run -p gilk-gui --example trim_image -- whole.image`
+//! Makes `tests/data/fork.image`, the small real image for tests, from a whole image saved by `ilk
+//! dump`: `cargo run -p gilk-gui --example trim_image -- whole.image`
 //!
-//! It keeps the functions of kernel/fork.c, what the kernel's tables say of them, and the names of
-//! whatever they call.
+//! It keeps the functions of kernel/fork.c, their entries in the kernel's tables, and the names of
+//! the symbols that they refer to.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a tool for those who work on the tests: it stops where something is not as it should be"
+    reason = "a tool for developers stops at the first error"
 )]
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use gilk_engine::image::LiveParts;
 use gilk_engine::{Addr, Image};
 use iced_x86::{Decoder, DecoderOptions, OpKind};
 
-/// The functions of kernel/fork.c from the first to the one before the last.
+/// The first function of kernel/fork.c, and the first function after its last but one.
 const FIRST: &str = "mmput_async";
 const END: &str = "execdomains_proc_show";
 
@@ -54,8 +54,8 @@ fn bytes(parts: &LiveParts, from: u64, to: u64) -> &[u8] {
     &memory[(from - start.0) as usize..(to - start.0) as usize]
 }
 
-/// Entries of a table whose first field leads into the text that is kept, made to stand in a row.
-/// The fields at `relative` are distances from themselves.
+/// Returns the entries of a table whose first field points into the kept text, contiguously. The
+/// fields at `relative` are relative to their own addresses.
 fn table(
     parts: &LiveParts,
     (start, end): (u64, u64),
@@ -68,15 +68,15 @@ fn table(
         let here = start + (number * size) as u64;
         let field =
             |offset: usize| i32::from_le_bytes(entry[offset..offset + 4].try_into().unwrap());
-        let leads =
+        let target =
             |offset: usize| (here + offset as u64).wrapping_add_signed(i64::from(field(offset)));
-        if !kept(leads(0)) {
+        if !kept(target(0)) {
             continue;
         }
         let there = start + out.len() as u64;
         let mut moved = entry.to_vec();
         for &offset in relative {
-            let distance = leads(offset)
+            let distance = target(offset)
                 .wrapping_sub(there + offset as u64)
                 .cast_signed();
             moved[offset..offset + 4]
@@ -97,7 +97,7 @@ fn main() {
     let kept = |at: u64| (start..end).contains(&at);
     let text = bytes(&parts, start, end).to_vec();
 
-    // Whatever the code names keeps its name.
+    // Symbols that the code refers to keep their names.
     let mut named = BTreeSet::new();
     for instruction in Decoder::with_ip(64, &text, start, DecoderOptions::NONE) {
         if instruction
@@ -146,7 +146,7 @@ fn main() {
     small.memory.push((Addr(start), text));
     for (first, last, size, relative) in tables {
         let at = symbols.at(first);
-        // A bug_entry may be shorter; what is between entries tells.
+        // A bug_entry may be shorter; the distance between entries shows it.
         let entries = table(&parts, (at, symbols.at(last)), size, relative, kept);
         lines.push((at, 'D', first.to_owned()));
         lines.push((at + entries.len() as u64, 'D', last.to_owned()));
@@ -173,7 +173,7 @@ fn main() {
             .and_then(|at| u64::from_str_radix(at.trim_start_matches("0x"), 16).ok())
             .is_some_and(kept)
     };
-    // Some lines from elsewhere: an empty list would say that it could not be read.
+    // Some entries for other functions: an empty blacklist would mean that it could not be read.
     let lines = parts.blacklist.lines();
     small.blacklist = lines
         .clone()

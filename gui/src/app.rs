@@ -1,4 +1,5 @@
-//! The window: owns the state, listens to workers, carries commands out, and draws the panels.
+//! The application: owns the state, receives workers' messages, executes commands, and draws the
+//! panels.
 
 use std::collections::BTreeMap;
 
@@ -8,70 +9,70 @@ use gilk_engine::cfg::BlockIndex;
 use gilk_instruments::Library;
 
 use crate::args::Start;
+use crate::background::SearchKey;
 use crate::command::{self, Command};
-use crate::follow::Searched;
 use crate::graph::view::metrics;
-use crate::keep::Keeper;
-use crate::screenshot::{Shot, Wanted};
-use crate::seen::Seen;
+use crate::input_hold::InputHold;
+use crate::persistence::StateSaver;
+use crate::screenshot::{PictureRequest, Shot};
 use crate::state::State;
-use crate::still::Still;
+use crate::widget_dump::WidgetDump;
 use crate::worker::target::Target;
 use crate::worker::{Message, Workers, files};
 use crate::{palette, panels, theme, tour};
 
-/// The program.
+/// The application.
 pub struct App {
     pub(crate) state: State,
     pub(crate) workers: Workers,
     pub(crate) inbox: Receiver<Message>,
     pub(crate) target: Option<Target>,
-    /// The threads of machines beside the target, by number.
-    pub(crate) beside: BTreeMap<u64, Target>,
-    /// Machines beside a target there have been.
+    /// The connections to additional machines, by number.
+    pub(crate) machine_threads: BTreeMap<u64, Target>,
+    /// Count of additional machines so far; the source of their numbers.
     pub(crate) machines: u64,
-    /// How often sessions were planned for them.
-    pub(crate) plans_beside: u64,
-    /// Targets there have been.
+    /// Count of plans requested for additional machines.
+    pub(crate) machine_plans: u64,
+    /// Count of targets so far; the source of their numbers.
     pub(crate) targets: u64,
-    /// The function to open as soon as there is a kernel.
+    /// The function to open as soon as an image is loaded.
     pub(crate) first: Option<(String, Option<BlockIndex>)>,
-    /// What the plan was last asked for.
+    /// The document, revision and target of the last plan request.
     pub(crate) planned: Option<(u64, u64, u64)>,
-    /// Sessions there have been: a new one may have the same revision as the last.
+    /// Count of sessions so far: a new session may have the same revision as the last one.
     pub(crate) documents: u64,
-    /// The filter that was last searched for.
-    pub(crate) searched: Option<Searched>,
+    /// The last search request.
+    pub(crate) searched: Option<SearchKey>,
     pub(crate) shot: Option<Shot>,
-    /// A picture that a person asked for.
-    pub(crate) wanted: Option<Wanted>,
-    /// What a picture failed with.
-    pub(crate) failed: std::sync::Arc<std::sync::Mutex<Option<crate::Error>>>,
-    /// What has the cursor.
+    /// A picture requested by the user.
+    pub(crate) picture_request: Option<PictureRequest>,
+    /// The reason why a picture could not be made.
+    pub(crate) failure: std::sync::Arc<std::sync::Mutex<Option<crate::Error>>>,
+    /// The widget that has the keyboard focus.
     pub(crate) focus: Option<egui::Id>,
     pub(crate) leaving: bool,
-    /// What is to be done when the session is written.
+    /// The command to execute once the session is saved.
     pub(crate) after_saving: Option<Command>,
-    pub(crate) keeper: Keeper,
+    pub(crate) state_saver: StateSaver,
 }
 
 impl App {
-    /// A window that begins as the arguments say.
+    /// Creates the application as the arguments specify.
     #[must_use]
     pub fn new(ctx: &Context, start: Start, library: Library) -> Self {
         let (workers, inbox) = Workers::start(ctx);
-        ctx.add_plugin(Still::default());
-        if let Some(path) = start.seen.clone() {
-            ctx.add_plugin(Seen::at(path));
+        ctx.add_plugin(InputHold::default());
+        if let Some(path) = start.widgets.clone() {
+            ctx.add_plugin(WidgetDump::at(path));
         }
         let mut app = Self {
             state: State::new(library),
             workers,
             inbox,
             target: None,
-            beside: BTreeMap::new(),
+            machine_threads: BTreeMap::new(),
             machines: 0,
-            plans_beside: 0,
+            machine_plans: 0,
             targets: 0,
             first: start
                 .function
@@ -81,15 +82,15 @@ impl App {
             documents: 0,
             searched: None,
             shot: start.screenshot.clone().map(|path| Shot::new(path, &start)),
-            wanted: None,
-            failed: std::sync::Arc::default(),
+            picture_request: None,
+            failure: std::sync::Arc::default(),
             focus: None,
             leaving: false,
             after_saving: None,
-            keeper: Keeper::default(),
+            state_saver: StateSaver::default(),
         };
         if let Some(folder) = start.state.clone() {
-            app.take_up(folder, start.session.is_some());
+            app.restore(folder, start.session.is_some());
         }
         if let Some(theme) = start.theme {
             app.state.look = theme.into();
@@ -110,78 +111,83 @@ impl App {
         app
     }
 
-    /// What the window shows.
+    /// Returns the state that the window shows.
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }
 
-    /// What the window shows, to change.
+    /// Returns the state that the window shows, mutably.
     pub const fn state_mut(&mut self) -> &mut State {
         &mut self.state
     }
 
-    /// Where the reason is noted if a picture that was asked for could not be made.
+    /// Returns the slot for the reason why a requested picture could not be made.
     #[must_use]
     pub fn failure(&self) -> std::sync::Arc<std::sync::Mutex<Option<crate::Error>>> {
-        std::sync::Arc::clone(&self.failed)
+        std::sync::Arc::clone(&self.failure)
     }
 
-    /// Ends the program: the session that runs is stopped, and the target's splices are out.
+    /// Ends the program: stops the running session and removes all splices from the target.
     pub fn end(&mut self) {
-        self.keep_no_session();
-        let mut beside = std::mem::take(&mut self.beside);
-        beside.values_mut().for_each(Target::cancel);
+        self.remove_unsaved_session();
+        let mut machine_threads = std::mem::take(&mut self.machine_threads);
+        machine_threads.values_mut().for_each(Target::cancel);
         if let Some(mut target) = self.target.take() {
             target.end();
         }
-        beside.values_mut().for_each(Target::end);
+        machine_threads.values_mut().for_each(Target::end);
     }
 
-    /// One frame.
+    /// Draws a frame.
     pub fn frame(&mut self, ui: &mut Ui) {
         if self.state.metrics.is_none() {
             self.state.metrics = Some(metrics(ui));
         }
         self.listen(ui.ctx());
-        self.keep_up();
-        let asking = self.state.dialog.is_some()
+        self.request_updates();
+        let dialog_open = self.state.dialog.is_some()
             || self.state.guard.is_some()
             || self.state.natives.is_some()
             || self.state.palette.is_some();
-        let mut said = if !asking {
+        let mut commands = if !dialog_open {
             command::pressed(ui.ctx())
         } else {
             Vec::new()
         };
-        self.state.timeline.over = None;
-        panels::show(ui, &mut self.state, &mut said);
-        crate::dialogs::show(ui.ctx(), &mut self.state, self.workers.mail(), &mut said);
-        palette::show(ui.ctx(), &mut self.state, &mut said);
-        tour::show(ui.ctx(), &mut self.state, &mut said);
+        self.state.timeline.hovered_note = None;
+        panels::show(ui, &mut self.state, &mut commands);
+        crate::dialogs::show(
+            ui.ctx(),
+            &mut self.state,
+            self.workers.mail(),
+            &mut commands,
+        );
+        palette::show(ui.ctx(), &mut self.state, &mut commands);
+        tour::show(ui.ctx(), &mut self.state, &mut commands);
         tour::manual(ui.ctx(), &mut self.state);
-        for command in said {
+        for command in commands {
             self.execute(command, ui.ctx());
         }
         self.end_step(ui.ctx());
         self.guard_closing(ui.ctx());
-        self.keep_up();
+        self.request_updates();
         self.title(ui.ctx());
-        self.keep(ui.ctx());
+        self.save_state(ui.ctx());
         if let Some(mut shot) = self.shot.take() {
             shot.frame(ui.ctx(), self);
             self.shot = Some(shot);
         }
         self.take_picture(ui.ctx());
         if self.state.run.active.is_some() {
-            // The clock moves though nothing else does.
+            // The clock advances even if nothing else changes.
             ui.ctx()
                 .request_repaint_after(std::time::Duration::from_millis(33));
         }
     }
 
-    /// A step to undo ends when the mouse lets go, or the cursor goes elsewhere: one drag is one step, and so
-    /// is what is typed in one go.
+    /// Closes the undo step when the mouse button is released or the focus moves: one drag is one
+    /// step, and so is the text typed into a field.
     fn end_step(&mut self, ctx: &Context) {
         let focus = ctx.memory(|memory| memory.focused());
         let released = ctx.input(|input| input.pointer.any_released());
@@ -222,7 +228,7 @@ impl App {
 impl eframe::App for App {
     fn raw_input_hook(&mut self, _ctx: &Context, input: &mut egui::RawInput) {
         if self.shot.is_some() {
-            // Wherever the pointer happens to rest is no part of the picture.
+            // The resting position of the pointer is not part of the picture.
             input.events.retain(|event| {
                 !matches!(
                     event,

@@ -1,4 +1,4 @@
-//! What the program is started with.
+//! The command line of the program.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use ilk_driver::client::Place;
 
 use crate::theme::Colours;
 
-/// The workbench's window: pick a kernel function, click a block, attach an instrument, run, look.
+/// Instruments a running kernel: choose a function, choose a block, add an instrument, run.
 #[derive(Clone, Debug, Default, Parser)]
 #[command(name = "gilk", version, about)]
 pub struct Start {
@@ -20,19 +20,20 @@ pub struct Start {
     /// Connect to the agent on this machine, over ssh with the keys you have.
     #[arg(long, value_name = "USER@HOST", conflicts_with_all = ["lab", "socket", "image"])]
     pub ssh: Option<String>,
-    /// Connect to these machines, with commas between: a session runs on all of them, from the same moment
-    /// on. Each as ssh knows it (user@web1), a socket's path, or here; a name may stand before it:
-    /// web1=/run/a.sock. The first is the one whose kernel is looked at, unless another option says one.
+    /// Connect to these machines, separated by commas: a session runs on all of them and starts at
+    /// the same time. Each is an ssh destination (user@web1), the path of a socket, or "here"; a
+    /// name may precede it: web1=/run/a.sock. The first machine's kernel is shown unless another
+    /// option selects one.
     #[arg(long, value_name = "MACHINE", value_delimiter = ',')]
     pub target: Vec<Place>,
-    /// Browse a kernel on a file: one that `ilk dump` saved, a vmlinuz, or a vmlinux; nothing can be
-    /// run on it.
+    /// Open a kernel from a file: an image saved by `ilk dump`, a vmlinuz, or a vmlinux; sessions
+    /// cannot run on it.
     #[arg(long, value_name = "FILE")]
     pub image: Option<PathBuf>,
     /// Open this session.
     #[arg(long, value_name = "FILE")]
     pub session: Option<PathBuf>,
-    /// Open this recording, or all recordings of this folder on one timeline.
+    /// Open this recording, or all recordings in this folder on one timeline.
     #[arg(long, value_name = "FILE")]
     pub recording: Option<PathBuf>,
     /// Open this function's graph: a name, or `name@0xaddress`.
@@ -41,32 +42,33 @@ pub struct Start {
     /// Choose this block of the function.
     #[arg(long, value_name = "INDEX", requires = "function")]
     pub block: Option<u32>,
-    /// The window's colours; without it those of the desktop.
+    /// The window's colours; by default those of the desktop.
     #[arg(long, value_enum)]
     pub theme: Option<ThemeChoice>,
-    /// Keep the window's arrangement, and sessions that no file has yet, in this folder; without it in
-    /// `gilk` of the desktop's folder for state.
+    /// Keep the window's layout and unsaved sessions in this folder; by default in `gilk` in the
+    /// desktop's state folder.
     #[arg(long, value_name = "FOLDER")]
     pub state: Option<PathBuf>,
-    /// Write a picture of the window once everything asked for is shown, and end.
+    /// Write a picture of the window once everything requested is shown, then exit.
     #[arg(long, value_name = "FILE")]
     pub screenshot: Option<PathBuf>,
-    /// Keep what is on the screen, by name and place, in this file: for programs that drive the window.
+    /// Write the names and rectangles of all visible widgets to this file, for programs that drive
+    /// the window.
     #[arg(long, value_name = "FILE")]
-    pub seen: Option<PathBuf>,
-    /// Width and height of the window in points, as `1600x1000`.
+    pub widgets: Option<PathBuf>,
+    /// Width and height of the window in points, e.g. `1600x1000`.
     #[arg(long, value_name = "WxH", value_parser = size)]
     pub size: Option<(f32, f32)>,
 }
 
-/// Light, dark, or high contrast.
+/// Choice of colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ThemeChoice {
-    /// Dark text on light ground.
+    /// Dark text on a light background.
     Light,
-    /// Light text on dark ground.
+    /// Light text on a dark background.
     Dark,
-    /// White text on black ground, strong lines.
+    /// White text on a black background, strong lines.
     Contrast,
 }
 
@@ -80,24 +82,24 @@ impl From<ThemeChoice> for Colours {
     }
 }
 
-/// Where the kernel is.
+/// Source of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// In the lab, which is booted.
+    /// The lab, which is booted.
     Lab,
-    /// In the lab with another kernel than the usual one: a series and a flavour of Debian's, as
-    /// `6.12 rt`, or the paths of a vmlinuz and of its headers.
+    /// The lab with a kernel other than the default: a Debian series and flavour, e.g. `6.12 rt`,
+    /// or the paths of a vmlinuz and its headers.
     LabOf(String),
-    /// Behind an agent's socket.
+    /// An agent that listens on a unix socket.
     Socket(PathBuf),
-    /// On another machine, as ssh knows it: `user@machine`.
+    /// Another machine, as an ssh destination: `user@machine`.
     Ssh(String),
-    /// In a file: to look at, not to run on.
+    /// A file; sessions cannot run on it.
     Image(PathBuf),
 }
 
 impl Start {
-    /// Where the kernel is, if the arguments say.
+    /// Returns the source of the kernel that the arguments select, if any.
     #[must_use]
     pub fn source(&self) -> Option<Source> {
         if self.lab {
@@ -111,7 +113,7 @@ impl Start {
     }
 }
 
-/// The folder for state where none is named: `$XDG_STATE_HOME/gilk`, or `~/.local/state/gilk`.
+/// Returns the default state folder: `$XDG_STATE_HOME/gilk`, or `~/.local/state/gilk`.
 #[must_use]
 pub fn state_folder() -> Option<PathBuf> {
     let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());

@@ -1,4 +1,4 @@
-//! The functions of a kernel as lists and sessions name them.
+//! The functions of a kernel under the names that lists and sessions use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,9 +12,10 @@ use nucleo_matcher::{Config, Matcher, Utf32Str};
 #[derive(Debug)]
 pub struct Catalogue {
     image: Image,
-    /// By function: what a session writes, `name` or `name@0xaddress` where several share the name.
+    /// By function: the name in a session, `name`, or `name@0xaddress` if several functions share
+    /// the name.
     names: Vec<String>,
-    /// Every function, by name.
+    /// Every function, ordered by name.
     by_name: Arc<Vec<FunctionId>>,
 }
 
@@ -42,7 +43,8 @@ impl Catalogue {
             .zip(image.functions())
             .map(|(name, function)| (name, function.id))
             .collect();
-        // As in a dictionary: underscores and case do not matter, and names that a compiler made come last.
+        // Dictionary order: underscores and case do not matter, and compiler-generated names come
+        // last.
         let key = |name: &str| {
             let plain = name.trim_start_matches('_');
             (
@@ -60,31 +62,32 @@ impl Catalogue {
         }
     }
 
-    /// The kernel.
+    /// Returns the image.
     #[must_use]
     pub const fn image(&self) -> &Image {
         &self.image
     }
 
-    /// What a session writes for a function.
+    /// Returns the name of a function in a session.
     #[must_use]
     pub fn name(&self, id: FunctionId) -> Option<&str> {
         self.names.get(id.0 as usize).map(String::as_str)
     }
 
-    /// How many functions there are.
+    /// Returns the number of functions.
     #[must_use]
     pub fn len(&self) -> usize {
         self.names.len()
     }
 
-    /// Whether there are no functions.
+    /// Returns whether there are no functions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// The first functions, by name, whose names begin with `stem`; the one with just that name first.
+    /// Returns the first `limit` functions, by name, whose names begin with `stem`; an exact match
+    /// comes first.
     #[must_use]
     pub fn beginning_with(&self, stem: &str, limit: usize) -> Vec<FunctionId> {
         let named = |id: &&FunctionId| self.name(**id).is_some_and(|name| name.starts_with(stem));
@@ -99,8 +102,8 @@ impl Catalogue {
         found
     }
 
-    /// The functions whose names match `filter` fuzzily, best first; all of them, by name, if it
-    /// is empty. `stop` is asked now and then, and ends the search with `None`.
+    /// Returns the functions whose names match `filter` fuzzily, best first; all of them, by name,
+    /// if the filter is empty. `stop` is polled and ends the search with `None`.
     #[must_use]
     pub fn search(&self, filter: &str, stop: &dyn Fn() -> bool) -> Option<Arc<Vec<FunctionId>>> {
         let filter = filter.trim();
@@ -118,13 +121,13 @@ impl Catalogue {
                 found.push((score, name.len(), id));
             }
         }
-        // Stable: of equals, the order of names stays.
+        // Stable: equal matches stay in order of names.
         found.sort_by_key(|&(score, len, _)| (std::cmp::Reverse(score), len));
         Some(Arc::new(found.into_iter().map(|(_, _, id)| id).collect()))
     }
 }
 
-/// Matches names with one filter.
+/// Matches names against one filter.
 pub(crate) struct Finder {
     matcher: Matcher,
     pattern: Pattern,
@@ -132,7 +135,7 @@ pub(crate) struct Finder {
 }
 
 impl Finder {
-    /// A finder for `filter`: words in any order, lower case matches both cases.
+    /// Creates a matcher for `filter`: words in any order; lower case matches both cases.
     pub(crate) fn new(filter: &str) -> Self {
         Self {
             matcher: Matcher::new(Config::DEFAULT),
@@ -146,7 +149,8 @@ impl Finder {
             .score(Utf32Str::new(name, &mut self.buffer), &mut self.matcher)
     }
 
-    /// Which characters of `name` the filter matched, in order; none if it does not match.
+    /// Returns the indices of the characters of `name` that the filter matched, in order; empty
+    /// without a match.
     pub(crate) fn places(&mut self, name: &str) -> Vec<u32> {
         let mut places = Vec::new();
         if self
@@ -171,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_places_are_those_that_the_filter_matched() {
+    fn places_are_the_matched_characters() {
         assert_eq!(
             Finder::new("kclone").places("kernel_clone"),
             [0, 7, 8, 9, 10, 11]

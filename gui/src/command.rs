@@ -1,5 +1,5 @@
-//! Everything a person can do, in one place: menus, shortcuts, buttons and tests all say a
-//! [`Command`], and the window carries it out.
+//! Every user action: menus, shortcuts, buttons and tests emit a [`Command`], and the window
+//! executes it.
 
 use std::path::PathBuf;
 
@@ -17,213 +17,213 @@ use crate::timeline::Stack;
 use crate::timeline::notes::Note;
 use crate::worker::files::Purpose;
 
-/// What can be done.
+/// A user action.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Command {
-    /// Begin an empty session.
+    /// Starts an empty session.
     NewSession,
-    /// Choose a session file and open it.
+    /// Opens a session file chosen by the user.
     OpenSession,
-    /// Save the session where it was.
+    /// Saves the session to its file.
     SaveSession,
-    /// Choose where, and save the session.
+    /// Saves the session to a file chosen by the user.
     SaveSessionAs,
-    /// Choose a recording and open it.
+    /// Opens a recording chosen by the user.
     OpenRecording,
-    /// End the program.
+    /// Ends the program.
     Quit,
-    /// Take the last change of the session back.
+    /// Undoes the last change of the session.
     Undo,
-    /// Do what was undone again.
+    /// Redoes the last undone change.
     Redo,
-    /// Run the session on the target.
+    /// Runs the session on the target.
     Run,
-    /// End the run now: every splice is taken out.
+    /// Stops the run now: every splice is removed.
     Stop,
-    /// Put the cursor into the filter of functions.
+    /// Focuses the filter of functions.
     FocusFilter,
-    /// Show the whole graph.
+    /// Shows the whole graph.
     FitGraph,
-    /// Show the graph at its natural size.
+    /// Shows the graph at its natural size.
     ActualSize,
-    /// To the place before.
+    /// Returns to the previous location.
     Back,
-    /// To the place after.
+    /// Returns to the location that `Back` left.
     Forward,
-    /// Choose the block after the chosen one.
+    /// Selects the next block.
     NextBlock,
-    /// Choose the block before the chosen one.
+    /// Selects the previous block.
     PreviousBlock,
-    /// Choose the block that a taken branch leads to.
+    /// Selects the target of the branch when taken.
     FollowTaken,
-    /// Choose the block that follows when a branch is not taken.
+    /// Selects the block that follows the branch when not taken.
     FollowNotTaken,
-    /// Place the inspector's instrument at the chosen block.
+    /// Places the inspector's instrument at the selected block.
     AddInstrument,
-    /// Place the inspector's instrument at every block of the function that has the hook.
+    /// Places the inspector's instrument at every block of the function that has the hook.
     AddToEveryBlock,
-    /// Show the whole recording.
+    /// Shows the whole recording.
     FitTimeline,
-    /// Keep the newest samples in view.
+    /// Keeps the newest samples in view.
     FollowLive,
-    /// Run a short session that only counts the hits of the inspector's hook.
+    /// Runs a short session that only counts the hits of the inspector's hook.
     CountFirst,
-    /// Place what counts the paths through the open function.
+    /// Places the counters that identify the paths through the open function.
     CountPaths,
-    /// Stack the timeline's lanes in another way.
+    /// Orders the timeline's lanes in another way.
     Stack(Stack),
-    /// Place what tells which thread runs.
-    TellThreads,
-    /// Put marker A where the pointer is on the timeline.
+    /// Places the instrument that records which thread runs.
+    RecordThreads,
+    /// Sets marker A at the pointer's time on the timeline.
     MarkA,
-    /// Put marker B where the pointer is on the timeline.
+    /// Sets marker B at the pointer's time on the timeline.
     MarkB,
-    /// Take both markers away.
+    /// Removes both markers.
     ClearMarkers,
-    /// Begin to write something beside the time at the pointer.
+    /// Starts a note at the pointer's time.
     Annotate,
-    /// Have a note stand beside a time, in place of the one at that place.
+    /// Adds a note, or replaces the note at the given index.
     WriteNote(Option<usize>, Note),
-    /// Take a note away, by its place.
+    /// Removes a note, by index.
     RemoveNote(usize),
-    /// Show the lanes of the chosen block on the timeline.
+    /// Shows the lanes of the selected block on the timeline.
     ShowSamples,
-    /// Change between light, dark and high contrast.
+    /// Switches between light, dark and high contrast.
     ToggleTheme,
-    /// Choose the colours.
+    /// Selects the colours.
     Theme(Colours),
-    /// Show a pane that is not seen, or put it away.
+    /// Shows or hides a pane.
     TogglePane(Pane),
-    /// Put all panes where they usually are.
+    /// Restores the default layout of panes.
     ResetLayout,
-    /// Put all panes side by side.
+    /// Tiles all panes.
     TileLayout,
-    /// List every command, to be found by its letters.
+    /// Opens a searchable list of all commands.
     ShowPalette,
-    /// Ask for an address, a name, or a name and an offset, and go there.
+    /// Requests an address, a name, or a name and an offset, and opens it.
     GoTo,
-    /// List who calls the open function, and whom it calls.
+    /// Lists the callers and callees of the open function.
     References,
-    /// Look for text in the open graph.
+    /// Searches for text in the open graph.
     FindInGraph,
-    /// Show only the heading of the chosen block, or all of it again.
+    /// Folds the selected block to its heading, or unfolds it.
     FoldBlock,
-    /// Show only the headings of all blocks, or all of them again.
+    /// Folds all blocks to their headings, or unfolds them.
     FoldAll,
-    /// Write the graph as SVG or DOT.
+    /// Exports the graph as SVG or DOT.
     ExportGraph,
-    /// Write the recording for other programs.
+    /// Exports the recording in a format for other programs.
     ExportRecording,
-    /// Stop writing the recording for other programs.
+    /// Stops the export of the recording.
     StopExport,
-    /// Read no more of the kernel's debug information.
+    /// Stops reading debug information.
     StopSources,
-    /// Read no more of the recording.
+    /// Stops reading the recording.
     StopReading,
-    /// Write a picture of the window.
+    /// Saves a picture of the window.
     SavePicture,
-    /// Place the inspector's instrument at the entry of every function that the filter matches.
+    /// Places the inspector's instrument at the entry of every function that matches the filter.
     AddToMatching,
-    /// Put an instrument, by its name, somewhere.
-    Put(At, String),
-    /// Place the inspector's instrument where the open function is entered.
+    /// Places the instrument with the given name.
+    Put(Destination, String),
+    /// Places the inspector's instrument at the entry of the open function.
     AddToEntry,
-    /// Place the inspector's instrument wherever the open function is left.
+    /// Places the inspector's instrument at every return of the open function.
     AddToReturns,
-    /// Begin an instrument of one's own.
+    /// Starts a new instrument in the editor.
     NewInstrument,
-    /// Show an instrument's source, by its name.
+    /// Shows an instrument's source, by name.
     EditInstrument(String),
-    /// Choose a file and show the instrument in it.
+    /// Opens an instrument file chosen by the user.
     OpenInstrument,
-    /// Choose an object file with native instruments.
+    /// Opens an object file with native instruments, chosen by the user.
     OpenNatives,
-    /// Add the native instruments that were read: a person takes them upon themselves.
+    /// Adds the native instruments that were read, after the user accepted the risk.
     UseNatives,
-    /// Choose where, and save the editor's text.
+    /// Saves the editor's text to a file chosen by the user.
     SaveInstrument,
-    /// Make the editor's text an instrument of the session.
+    /// Adds the editor's text to the session as an instrument.
     UseInstrument,
-    /// Lay the editor's text out as all are.
+    /// Formats the editor's text.
     FormatInstrument,
-    /// Take the instruments of the chosen block out of the session.
+    /// Removes the instruments of the selected block from the session.
     RemoveHere,
-    /// Change the order of instruments: the one at the first place goes to the second.
+    /// Moves a placement from the first index to the second.
     MovePlacement(usize, usize),
-    /// Show the list of shortcuts.
+    /// Shows the list of shortcuts.
     ShowShortcuts,
-    /// Boot the lab and connect to it.
+    /// Boots the lab and connects to it.
     StartLab,
-    /// Ask for a kernel, and boot the lab with it.
+    /// Requests a kernel and boots the lab with it.
     StartLabWith,
-    /// Connect to this machine's own agent.
+    /// Connects to the agent on this machine.
     ConnectHere,
-    /// Ask for an agent's socket and connect to it.
+    /// Requests an agent's socket and connects to it.
     ConnectSocket,
-    /// Ask for a machine and connect to its agent over ssh.
+    /// Requests a machine and connects to its agent over ssh.
     ConnectSsh,
-    /// Ask for machines, and connect to them: a session runs on all at once.
+    /// Requests machines and connects to them: a session runs on all of them.
     AddMachines,
-    /// Connect to a machine beside the target again, by its number.
+    /// Reconnects to an additional machine, by number.
     ConnectMachine(u64),
-    /// Leave a machine beside the target out, by its number.
+    /// Removes an additional machine, by number.
     LeaveMachine(u64),
-    /// Choose a kernel on a file, to look at and plan on.
+    /// Opens a kernel from a file, to browse and plan on.
     OpenKernel,
-    /// Choose a vmlinux with debug information of the target's kernel.
+    /// Opens a vmlinux with debug information of the target's kernel.
     OpenDebugInfo,
-    /// Open a source file at a line.
+    /// Opens a source file at a line.
     OpenSource(SourceLine),
-    /// Show the tour from its beginning, or end it.
+    /// Starts the tour, or ends it.
     Tour,
-    /// Show what the words mean and how things are done.
+    /// Shows the manual.
     Manual,
-    /// Stop preparing the target, or leave it.
+    /// Stops preparing the target, or disconnects from it.
     Disconnect,
-    /// Connect again as at the start.
+    /// Connects to the last source again.
     Reconnect,
-    /// Open the block at an address.
+    /// Opens the block at an address.
     GoToAddress(Addr),
-    /// Open a function's graph.
+    /// Opens a function's graph.
     OpenFunction(FunctionId),
-    /// Open a function's graph by the name a session has for it, at a block.
+    /// Opens the graph of a function by its session name, at a block.
     OpenNamed(String, BlockIndex),
-    /// Choose a block of the open function.
+    /// Selects a block of the open function.
     SelectBlock(BlockIndex),
-    /// Take an instrument out of the session, by its place in the list.
+    /// Removes an instrument from the session, by index.
     RemovePlacement(usize),
-    /// Take all instruments out of the session.
+    /// Removes all instruments from the session.
     RemoveAll,
-    /// Say how the open function is instrumented.
+    /// Sets the style of the open function.
     Style(Style),
-    /// Close a message, by its place.
+    /// Closes a message, by index.
     Dismiss(usize),
-    /// Give unsaved changes up, and do something.
+    /// Discards unsaved changes, then executes a command.
     DiscardAnd(Box<Command>),
-    /// Save the session, and do something once it is written.
+    /// Saves the session, then executes a command.
     SaveAnd(Box<Command>),
-    /// Open, save or record to a path that was asked for; then do something.
+    /// Opens, saves or records at the requested path, then executes a command.
     UsePath(Purpose, PathBuf, Option<Box<Command>>),
 }
 
-/// Where an instrument is put. Those in the language stand where their source says: at a block, at its
-/// branch, or in a whole function; for them a place says which.
+/// Destination of a placed instrument. An instrument in the language fires where its source says
+/// (at a block, at its branch, or in a whole function); the destination then selects which one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum At {
+pub enum Destination {
     /// Before or after a block of the open function.
     Hook(BlockIndex, HookType),
-    /// On the way from one block to another.
+    /// The edge from one block to another.
     Edge(BlockIndex, BlockIndex),
-    /// Where the open function is entered.
+    /// The entry of the open function.
     Entry,
-    /// Wherever the open function is left: before it returns, or goes on in another.
+    /// Every exit of the open function: before it returns or jumps to another function.
     Returns,
-    /// Before or after every block of the open function that has the hook.
+    /// Every block of the open function that has the hook.
     EveryBlock(HookType),
-    /// Where every function is entered that the filter matches.
+    /// The entry of every function that matches the filter.
     Matching,
-    /// Where a function is entered.
+    /// The entry of a function.
     Function(FunctionId),
 }
 
@@ -236,7 +236,7 @@ const CTRL_SHIFT: Modifiers = Modifiers {
 };
 
 impl Command {
-    /// What menus, buttons and the sheet of shortcuts call it.
+    /// Returns the label in menus, buttons and the list of shortcuts.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -264,27 +264,27 @@ impl Command {
             Self::CountFirst => "Count hits first",
             Self::CountPaths => "Count paths",
             Self::FitTimeline => "Fit timeline",
-            Self::FollowLive => "Follow live end",
-            Self::Stack(Stack::Session) => "Lanes in the session's order",
+            Self::FollowLive => "Follow newest samples",
+            Self::Stack(Stack::Session) => "Lanes in session order",
             Self::Stack(Stack::Instrument) => "Lanes by instrument",
             Self::Stack(Stack::Cpu) => "Lanes by CPU",
             Self::Stack(Stack::Thread) => "Lanes by thread",
-            Self::TellThreads => "Tell threads apart",
+            Self::RecordThreads => "Record running threads",
             Self::MarkA => "Marker A at pointer",
             Self::MarkB => "Marker B at pointer",
             Self::ClearMarkers => "Clear markers",
-            Self::Annotate => "Write note at pointer",
-            Self::WriteNote(..) => "Write note",
+            Self::Annotate => "Add note at pointer",
+            Self::WriteNote(..) => "Add note",
             Self::RemoveNote(_) => "Remove note",
-            Self::ShowSamples => "Samples of block",
+            Self::ShowSamples => "Show samples of block",
             Self::ToggleTheme => "Next colours",
             Self::Theme(Colours::System) => "Colours of the desktop",
             Self::Theme(Colours::Light) => "Light colours",
             Self::Theme(Colours::Dark) => "Dark colours",
             Self::Theme(Colours::Contrast) => "High contrast",
             Self::TogglePane(pane) => pane.title(),
-            Self::TileLayout => "Every pane side by side",
-            Self::ResetLayout => "Usual arrangement",
+            Self::TileLayout => "Tile all panes",
+            Self::ResetLayout => "Default layout",
             Self::ShowPalette => "Find command",
             Self::GoTo => "Go to…",
             Self::References => "Callers and callees",
@@ -299,7 +299,7 @@ impl Command {
             Self::SavePicture => "Save picture of window…",
             Self::AddToMatching => "Add to entry of every match",
             Self::Put(..) => "Place instrument",
-            Self::AddToEntry => "Add to function's entry",
+            Self::AddToEntry => "Add to function entry",
             Self::AddToReturns => "Add to every return",
             Self::NewInstrument => "New instrument",
             Self::EditInstrument(_) => "Show source",
@@ -309,7 +309,7 @@ impl Command {
             Self::SaveInstrument => "Save instrument as…",
             Self::UseInstrument => "Use instrument in session",
             Self::FormatInstrument => "Format instrument",
-            Self::RemoveHere => "Remove instruments of block",
+            Self::RemoveHere => "Remove instruments from block",
             Self::MovePlacement(..) => "Change order",
             Self::ShowShortcuts => "Shortcuts",
             Self::StartLab => "Start the lab",
@@ -318,23 +318,23 @@ impl Command {
             Self::ConnectSocket => "Connect to a socket…",
             Self::ConnectSsh => "Connect over ssh…",
             Self::AddMachines => "Add machines…",
-            Self::ConnectMachine(_) => "Connect machine again",
-            Self::LeaveMachine(_) => "Leave machine out",
+            Self::ConnectMachine(_) => "Reconnect machine",
+            Self::LeaveMachine(_) => "Remove machine",
             Self::OpenKernel => "Open kernel file…",
             Self::OpenDebugInfo => "Open debug information…",
             Self::OpenSource(_) => "Open source file",
             Self::Tour => "Tour",
             Self::Manual => "Manual",
             Self::Disconnect => "Disconnect",
-            Self::Reconnect => "Connect again",
+            Self::Reconnect => "Reconnect",
             Self::GoToAddress(_) => "Go to address",
             Self::OpenFunction(_) | Self::OpenNamed(..) => "Open function",
-            Self::SelectBlock(_) => "Choose block",
+            Self::SelectBlock(_) => "Select block",
             Self::RemovePlacement(_) => "Remove instrument",
             Self::RemoveAll => "Remove all instruments",
-            Self::Style(Style::Auto) => "Function in place or whole, as is cheaper",
-            Self::Style(Style::InPlace) => "Function in place",
-            Self::Style(Style::Whole) => "Function whole",
+            Self::Style(Style::Auto) => "Instrument in place or whole, whichever costs less",
+            Self::Style(Style::InPlace) => "Instrument in place",
+            Self::Style(Style::Whole) => "Instrument whole function",
             Self::Dismiss(_) => "Dismiss message",
             Self::DiscardAnd(_) => "Discard changes",
             Self::SaveAnd(_) => "Save changes",
@@ -342,7 +342,7 @@ impl Command {
         }
     }
 
-    /// The keys that say it; the first is the one that menus show.
+    /// Returns the shortcuts of the command; menus show the first.
     #[must_use]
     pub fn shortcuts(&self) -> &'static [KeyboardShortcut] {
         const fn on(modifiers: Modifiers, key: Key) -> KeyboardShortcut {
@@ -404,7 +404,7 @@ impl Command {
         }
     }
 
-    /// The first shortcut as a person reads it.
+    /// Returns the first shortcut as text.
     #[must_use]
     pub fn shortcut_text(&self, ctx: &Context) -> String {
         self.shortcuts()
@@ -413,7 +413,7 @@ impl Command {
             .unwrap_or_default()
     }
 
-    /// Every command that stands in a menu.
+    /// Returns every command listed in a menu.
     pub fn listed() -> impl Iterator<Item = &'static Self> {
         MENUS
             .iter()
@@ -421,12 +421,13 @@ impl Command {
     }
 }
 
-/// The commands whose keys were pressed. While a person types into a field, plain keys are text.
+/// Returns the commands whose shortcuts were pressed. While a text field has the focus, plain keys
+/// are text.
 #[must_use]
 pub fn pressed(ctx: &Context) -> Vec<Command> {
     let typing = ctx.text_edit_focused();
-    let mut said = Vec::new();
-    // Ctrl+Shift+Z must be looked for before Ctrl+Z, which it contains.
+    let mut commands = Vec::new();
+    // Ctrl+Shift+Z is matched before Ctrl+Z, which it contains.
     let mut all: Vec<(&KeyboardShortcut, &Command)> = Command::listed()
         .flat_map(|command| {
             command
@@ -443,15 +444,15 @@ pub fn pressed(ctx: &Context) -> Vec<Command> {
         if plain && typing {
             continue;
         }
-        // Undo inside a field is the field's own.
+        // A text field has its own undo.
         if typing && matches!(command, Command::Undo | Command::Redo) {
             continue;
         }
         if ctx.input_mut(|input| input.consume_shortcut(shortcut)) {
-            said.push(command.clone());
+            commands.push(command.clone());
         }
     }
-    said
+    commands
 }
 
 fn weight(modifiers: Modifiers) -> u32 {
@@ -480,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_with_a_key_is_in_a_menu_so_that_it_can_be_found() {
+    fn commands_with_shortcuts_are_listed_in_menus() {
         for command in [
             Command::Run,
             Command::Stop,

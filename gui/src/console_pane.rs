@@ -1,4 +1,4 @@
-//! What the lab's kernel has said on its console, from the boot on.
+//! Console output of the lab's kernel since boot.
 
 use egui::accesskit::Role;
 use egui::{Label, RichText, ScrollArea, Ui};
@@ -8,19 +8,19 @@ use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
-/// Lines that are kept: a kernel that says more has its newest here, and all of them in the lab's log.
-const KEPT: usize = 20_000;
+/// Maximum number of lines kept: the pane shows the newest, the lab's log has all of them.
+const MAX_LINES: usize = 20_000;
 
-/// Adds what the kernel said.
-pub(crate) fn keep(console: &mut Vec<String>, lines: Vec<String>) {
+/// Appends console output.
+pub(crate) fn append(console: &mut Vec<String>, lines: Vec<String>) {
     console.extend(lines);
-    // Half at a time, so that a line costs no move of all others.
-    if console.len() > KEPT {
-        console.drain(..console.len() - KEPT / 2);
+    // Half of the lines are dropped at a time, so that the cost per line is constant.
+    if console.len() > MAX_LINES {
+        console.drain(..console.len() - MAX_LINES / 2);
     }
 }
 
-/// What stands beside the pane's tab.
+/// Draws the pane's header, next to its tab.
 pub(crate) fn header(ui: &mut Ui, state: &State) {
     if !state.console.is_empty() {
         let words = widgets::counted(state.console.len(), "line");
@@ -29,18 +29,18 @@ pub(crate) fn header(ui: &mut Ui, state: &State) {
 }
 
 /// Draws the pane.
-pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
     if state.console.is_empty() {
         widgets::empty(
             ui,
             "No console",
-            "What the lab's kernel says while it boots and runs stands here. Other targets keep theirs.",
+            "Shows the console output of the lab's kernel. Other targets have no console here.",
         );
         ui.vertical_centered(|ui| {
             let possible = crate::panels::possible(state, &Command::StartLab);
-            widgets::button(ui, "Start the lab", Command::StartLab, possible, said);
+            widgets::button(ui, "Start the lab", Command::StartLab, possible, commands);
             let command = Command::StartLabWith;
-            widgets::button(ui, "With another kernel…", command, possible, said);
+            widgets::button(ui, "With another kernel…", command, possible, commands);
         });
         return;
     }
@@ -72,13 +72,13 @@ mod tests {
     #[test]
     fn the_newest_lines_are_kept() {
         let mut console = Vec::new();
-        for line in 0..5 * KEPT {
-            keep(&mut console, vec![line.to_string()]);
-            assert!(console.len() <= KEPT);
+        for line in 0..5 * MAX_LINES {
+            append(&mut console, vec![line.to_string()]);
+            assert!(console.len() <= MAX_LINES);
             assert_eq!(console.last(), Some(&line.to_string()));
         }
-        assert!(console.len() >= KEPT / 2);
-        keep(&mut console, vec![String::new(); 3 * KEPT]);
-        assert_eq!(console.len(), KEPT / 2);
+        assert!(console.len() >= MAX_LINES / 2);
+        append(&mut console, vec![String::new(); 3 * MAX_LINES]);
+        assert_eq!(console.len(), MAX_LINES / 2);
     }
 }

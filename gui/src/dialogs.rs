@@ -1,4 +1,4 @@
-//! What is asked before something is done: paths, unsaved changes; and the sheet of shortcuts.
+//! Dialogs: paths, unsaved changes, and the list of shortcuts.
 
 use std::path::PathBuf;
 
@@ -16,14 +16,14 @@ use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 use crate::worker::{Mail, files};
 
-/// Draws whichever dialog is open.
-pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, said: &mut Vec<Command>) {
+/// Draws the open dialog.
+pub(crate) fn show(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut Vec<Command>) {
     if state.guard.is_some() {
-        guard(ctx, state, said);
+        guard(ctx, state, commands);
     } else if state.natives.is_some() {
-        natives::ask(ctx, state, said);
+        natives::confirm(ctx, state, commands);
     } else if state.dialog.is_some() {
-        path(ctx, state, mail, said);
+        path(ctx, state, mail, commands);
     } else if state.shortcuts {
         shortcuts(ctx, state);
     }
@@ -35,7 +35,7 @@ pub(crate) fn title(ui: &mut Ui, words: &str) {
     ui.add_space(space::TIGHT);
 }
 
-/// The button that Enter presses.
+/// Draws the dialog's default button.
 pub(crate) fn primary(ui: &mut Ui, label: &str, enabled: bool) -> bool {
     let tokens = Tokens::of(ui);
     let mut button = Button::new(RichText::new(label).color(if enabled {
@@ -51,12 +51,12 @@ pub(crate) fn primary(ui: &mut Ui, label: &str, enabled: bool) -> bool {
     ui.add_enabled(enabled, button).clicked()
 }
 
-fn guard(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
+fn guard(ctx: &Context, state: &mut State, commands: &mut Vec<Command>) {
     let shown = modal(ctx, "guard").show(ctx, |ui| {
         ui.set_width(400.0);
         title(ui, "Save the changes?");
         ui.label(format!(
-            "The session \u{201c}{}\u{201d} has changes that no file has.",
+            "The session \u{201c}{}\u{201d} has unsaved changes.",
             state.document.session().name
         ));
         ui.add_space(space::MEDIUM);
@@ -77,7 +77,7 @@ fn guard(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
             if ui.button("Cancel").clicked() {
                 state.guard = None;
             }
-            said.extend(chosen);
+            commands.extend(chosen);
         });
     });
     if shown.should_close() {
@@ -85,7 +85,7 @@ fn guard(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
     }
 }
 
-fn path(ctx: &Context, state: &mut State, mail: &Mail, said: &mut Vec<Command>) {
+fn path(ctx: &Context, state: &mut State, mail: &Mail, commands: &mut Vec<Command>) {
     let Some(dialog) = &mut state.dialog else {
         return;
     };
@@ -107,9 +107,7 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, said: &mut Vec<Command>) 
             let browse = !dialog.browsing && dialog.purpose.is_file();
             let browse = ui.add_enabled(browse, Button::new("Browse…"));
             if browse
-                .on_hover_text(
-                    "Opens the desktop's dialog, where there is one; a path can always be typed.",
-                )
+                .on_hover_text("Opens the desktop's file dialog, if it has one.")
                 .clicked()
             {
                 dialog.browsing = true;
@@ -128,7 +126,7 @@ fn path(ctx: &Context, state: &mut State, mail: &Mail, said: &mut Vec<Command>) 
     });
     if done && !dialog.text.trim().is_empty() {
         let path = PathBuf::from(dialog.text.trim());
-        said.push(Command::UsePath(
+        commands.push(Command::UsePath(
             dialog.purpose,
             path,
             dialog.then.take().map(Box::new),
@@ -146,7 +144,7 @@ fn shortcuts(ctx: &Context, state: &mut State) {
         ui.columns(2, |columns| {
             let sides = MENUS.iter().enumerate();
             for (place, (menu, entries)) in sides {
-                // The View menu is as long as all others together.
+                // The View menu is as long as all other menus together.
                 let side = usize::from(*menu == "View");
                 let Some(ui) = columns.get_mut(side) else {
                     continue;
@@ -183,10 +181,10 @@ fn shortcuts(ctx: &Context, state: &mut State) {
                         line(ui, "Pan graph or timeline", "drag");
                         line(ui, "Zoom at the pointer", "wheel");
                         line(ui, "Pan and zoom the timeline", "A D   W S");
-                        line(ui, "More lanes", "wheel on their names");
+                        line(ui, "Scroll lanes", "wheel on their names");
                         line(ui, "Range on the timeline", "Shift and drag");
-                        line(ui, "From a sample to its block", "click its lane");
-                        line(ui, "Change a note, or remove it", "click   Delete");
+                        line(ui, "Go to a sample's block", "click its lane");
+                        line(ui, "Edit or remove a note", "click   Delete");
                     });
             }
         });
@@ -218,7 +216,7 @@ fn line(ui: &mut Ui, what: &str, keys: &str) {
     ui.end_row();
 }
 
-/// Keys as they stand on a keyboard.
+/// Returns a shortcut as labelled on a keyboard.
 fn key_words(ctx: &Context, keys: &KeyboardShortcut) -> String {
     ctx.format_shortcut(keys)
         .replace("Slash", "/")

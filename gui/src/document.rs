@@ -1,4 +1,4 @@
-//! The session being edited, and what was written beside its times: undo, redo, and whether it is saved.
+//! The session being edited and the notes on its times, with undo, redo and the state of its file.
 
 use std::path::{Path, PathBuf};
 
@@ -6,19 +6,19 @@ use gilk_engine::Session;
 
 use crate::timeline::notes::Note;
 
-/// How many steps can be undone.
+/// Maximum number of undo steps.
 const STEPS: usize = 200;
 
-/// All that is undone and done again.
+/// The part of a document that undo and redo restore.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Edited {
-    /// The session.
+    /// The edited session.
     pub session: Session,
-    /// What is written beside its times.
+    /// Notes on its times.
     pub notes: Vec<Note>,
 }
 
-/// A session, what it was, and where it is kept.
+/// A session, its undo history, and its file.
 #[derive(Clone, Debug)]
 pub struct Document {
     now: Edited,
@@ -26,20 +26,21 @@ pub struct Document {
     path: Option<PathBuf>,
     undo: Vec<Edited>,
     redo: Vec<Edited>,
-    /// What the last edit changed, while more of the same may follow (a number being dragged).
+    /// The name of the last edit, while further edits with the same name belong to the same step
+    /// (e.g. a dragged number).
     open: Option<String>,
     revision: u64,
     changes: u64,
 }
 
 impl Document {
-    /// A new, empty session.
+    /// Creates an empty session.
     #[must_use]
     pub fn new() -> Self {
         Self::of(Session::empty(), Vec::new(), None)
     }
 
-    /// A session that was read from `path`, and the notes beside it.
+    /// Creates a document from a session read from `path` and the notes of its sidecar.
     #[must_use]
     pub fn of(session: Session, notes: Vec<Note>, path: Option<PathBuf>) -> Self {
         let now = Edited { session, notes };
@@ -55,7 +56,7 @@ impl Document {
         }
     }
 
-    /// A session whose window ended before it was saved.
+    /// Creates a document from a session whose window ended before it was saved.
     #[must_use]
     pub fn restored(session: Session, notes: Vec<Note>, path: Option<PathBuf>) -> Self {
         Self {
@@ -64,60 +65,60 @@ impl Document {
         }
     }
 
-    /// The session as it is now.
+    /// Returns the session.
     #[must_use]
     pub const fn session(&self) -> &Session {
         &self.now.session
     }
 
-    /// What is written beside its times.
+    /// Returns the notes.
     #[must_use]
     pub fn notes(&self) -> &[Note] {
         &self.now.notes
     }
 
-    /// Where it is kept, if it was ever saved.
+    /// Returns the session's file, if it was ever saved.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
     }
 
-    /// Grows with every change of the session, undone ones too.
+    /// Increases with every change of the session, including undo and redo.
     #[must_use]
     pub const fn revision(&self) -> u64 {
         self.revision
     }
 
-    /// Grows with every change of the session or its notes.
+    /// Increases with every change of the session or its notes.
     pub(crate) const fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// Whether there are changes that no file has.
+    /// Returns whether there are unsaved changes.
     #[must_use]
     pub fn unsaved(&self) -> bool {
         self.now != self.saved
     }
 
-    /// Whether there is something to undo.
+    /// Returns whether a step can be undone.
     #[must_use]
     pub fn can_undo(&self) -> bool {
         !self.undo.is_empty()
     }
 
-    /// Whether something undone can be done again.
+    /// Returns whether an undone step can be redone.
     #[must_use]
     pub fn can_redo(&self) -> bool {
         !self.redo.is_empty()
     }
 
-    /// Changes the session. One call is one step to undo; but calls in a row with the same `what`
-    /// are one step, until [`Document::close_step`].
+    /// Changes the session as one undo step; successive calls with the same `what` share a step
+    /// until [`Document::close_step`].
     pub fn edit(&mut self, what: &str, change: impl FnOnce(&mut Session)) {
         self.change(what, |now| change(&mut now.session));
     }
 
-    /// Changes the notes, as [`Document::edit`] does the session.
+    /// Changes the notes, in the same way as [`Document::edit`].
     pub fn annotate(&mut self, what: &str, change: impl FnOnce(&mut Vec<Note>)) {
         self.change(what, |now| change(&mut now.notes));
     }
@@ -139,12 +140,12 @@ impl Document {
         self.open = Some(what.to_owned());
     }
 
-    /// Ends a step: what follows is another, even with the same name.
+    /// Ends a step: a later edit is another step, even with the same name.
     pub fn close_step(&mut self) {
         self.open = None;
     }
 
-    /// Takes the last step back. Returns whether there was one.
+    /// Undoes the last step. Returns whether there was one.
     pub fn undo(&mut self) -> bool {
         let Some(before) = self.undo.pop() else {
             return false;
@@ -154,7 +155,7 @@ impl Document {
         true
     }
 
-    /// Does the last undone step again. Returns whether there was one.
+    /// Redoes the last undone step. Returns whether there was one.
     pub fn redo(&mut self) -> bool {
         let Some(after) = self.redo.pop() else {
             return false;
@@ -164,7 +165,7 @@ impl Document {
         true
     }
 
-    /// Goes to another state, and returns the one that was.
+    /// Replaces the current state and returns the previous one.
     fn moved(&mut self, to: Edited) -> Edited {
         let was = std::mem::replace(&mut self.now, to);
         self.count(&was);
@@ -177,18 +178,18 @@ impl Document {
         self.revision += u64::from(self.now.session != before.session);
     }
 
-    /// Counts the session as saved though it is not: a person said that the changes may go.
+    /// Marks the changes as not to be saved, after the user chose to discard them.
     pub fn forget_changes(&mut self) {
         self.saved = self.now.clone();
     }
 
-    /// All of it as it is now.
+    /// Returns the session and its notes.
     #[must_use]
     pub fn edited(&self) -> Edited {
         self.now.clone()
     }
 
-    /// Notes that what is `written` stands in the file at `path` now.
+    /// Records that the file at `path` now contains `written`.
     pub fn saved_as(&mut self, written: Edited, path: PathBuf) {
         self.saved = written;
         self.path = Some(path);
@@ -207,7 +208,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[derive(Clone, Debug)]
-    enum Step {
+    enum Action {
         Name(u8),
         Drag(u8),
         Write(u8),
@@ -216,32 +217,32 @@ mod tests {
         Redo,
     }
 
-    fn step() -> impl Strategy<Value = Step> {
+    fn step() -> impl Strategy<Value = Action> {
         prop_oneof![
-            any::<u8>().prop_map(Step::Name),
-            any::<u8>().prop_map(Step::Drag),
-            any::<u8>().prop_map(Step::Write),
-            Just(Step::Close),
-            Just(Step::Undo),
-            Just(Step::Redo),
+            any::<u8>().prop_map(Action::Name),
+            any::<u8>().prop_map(Action::Drag),
+            any::<u8>().prop_map(Action::Write),
+            Just(Action::Close),
+            Just(Action::Undo),
+            Just(Action::Redo),
         ]
     }
 
     proptest! {
         #[test]
-        fn undoing_everything_and_redoing_everything_leads_back(steps in prop::collection::vec(step(), 0..40)) {
+        fn undoing_and_redoing_everything_restores_the_document(steps in prop::collection::vec(step(), 0..40)) {
             let mut document = Document::new();
             for step in steps {
                 match step {
-                    Step::Name(n) => { document.edit("name", |s| s.name = format!("n{n}")); document.close_step(); }
-                    Step::Drag(n) => document.edit("duration", |s| s.duration = f64::from(n) + 1.0),
-                    Step::Write(n) => document.annotate("note", |notes| {
+                    Action::Name(n) => { document.edit("name", |s| s.name = format!("n{n}")); document.close_step(); }
+                    Action::Drag(n) => document.edit("duration", |s| s.duration = f64::from(n) + 1.0),
+                    Action::Write(n) => document.annotate("note", |notes| {
                         let text = format!("n{n}");
                         notes.push(Note { at: f64::from(n), text });
                     }),
-                    Step::Close => document.close_step(),
-                    Step::Undo => { document.undo(); }
-                    Step::Redo => { document.redo(); }
+                    Action::Close => document.close_step(),
+                    Action::Undo => { document.undo(); }
+                    Action::Redo => { document.redo(); }
                 }
             }
             while document.redo() {}
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn saving_is_of_what_was_written() {
+    fn edits_during_a_save_stay_unsaved() {
         let mut document = Document::new();
         document.edit("name", |s| s.name = "one".into());
         let written = document.edited();
@@ -275,7 +276,7 @@ mod tests {
         document.saved_as(written, "one.ron".into());
         assert!(
             document.unsaved(),
-            "what was typed while the file was written is not in it"
+            "an edit made during the save is not in the file"
         );
     }
 }

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// What the window itself can fail at; other crates' errors pass through with their own words.
+/// Errors of the window itself; errors of other crates pass through with their own messages.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -11,9 +11,9 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
-        /// What to do next.
+        /// Advice for the user.
         hint: &'static str,
     },
     /// A picture could not be written.
@@ -21,44 +21,44 @@ pub enum Error {
     Picture {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         reason: String,
     },
-    /// A file's name does not say in which format a recording is to be written.
-    #[error("The name {path} does not say what to write; end it with one of {endings}.")]
+    /// A file's name does not select a format for the export of a recording.
+    #[error("The name {path} does not select a format; end it with one of {endings}.")]
     Format {
         /// The file.
         path: PathBuf,
-        /// What it may end with.
+        /// The endings that select a format.
         endings: String,
     },
-    /// What a picture was to show could not be had.
+    /// The subject of a picture could not be shown.
     #[error("No picture was made: {reason}")]
     NothingToShow {
-        /// Why, as a whole sentence.
+        /// The cause, as a whole sentence.
         reason: String,
     },
     /// The window could not be opened.
     #[error(
-        "The window could not be opened: {reason}. Without a display, `ilk` does the same in the terminal."
+        "The window could not be opened: {reason}. Without a display, use `ilk` in a terminal."
     )]
     Window {
-        /// What the system said.
+        /// The system's error.
         reason: String,
     },
-    /// From the driver.
+    /// An error of the driver.
     #[error(transparent)]
     Driver(#[from] ilk_driver::Error),
-    /// From instruments.
+    /// An error in an instrument.
     #[error(transparent)]
     Instruments(#[from] gilk_instruments::Error),
-    /// From the engine.
+    /// An error of the engine.
     #[error(transparent)]
     Engine(#[from] gilk_engine::Error),
-    /// From recordings.
+    /// An error in a recording.
     #[error(transparent)]
     Samples(#[from] gilk_samples::Error),
 }
 
-/// The crate's result.
+/// Result with this crate's error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

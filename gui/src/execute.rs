@@ -1,4 +1,4 @@
-//! Carries commands out.
+//! Execution of commands.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -11,21 +11,22 @@ use ilk_driver::client::StopFlag;
 
 use crate::app::App;
 use crate::args::Source;
-use crate::command::{At, Command};
+use crate::command::{Command, Destination};
 use crate::desk::{Desk, Pane};
 use crate::document::Document;
 use crate::graph::find::Find;
 use crate::graph::view::Look;
-use crate::palette::Palette;
-use crate::run::{Active, Going, Live};
+use crate::palette::CommandPalette;
+use crate::run::{Active, RunStatus, SharedStatus};
 use crate::state::{NoticeKind, TargetState};
 use crate::theme::{self, Colours};
 use crate::tour::Tour;
 use crate::worker::files::Purpose;
-use crate::worker::target::{Order, Target, To};
+use crate::worker::target::{Order, SampleSink, Target};
 
 impl App {
-    /// Carries one command out. What cannot be done now is not done; menus and buttons show that.
+    /// Executes a command. A command that is not possible now has no effect; menus and buttons show
+    /// it as disabled.
     pub(crate) fn execute(&mut self, command: Command, ctx: &Context) {
         if matches!(
             command,
@@ -44,10 +45,10 @@ impl App {
                 self.state.guard = Some(command);
             }
             Command::NewSession => self.replace_document(Document::new()),
-            Command::OpenSession => self.ask(Purpose::OpenSession, None),
-            Command::OpenRecording => self.ask(Purpose::OpenRecording, None),
+            Command::OpenSession => self.request_path(Purpose::OpenSession, None),
+            Command::OpenRecording => self.request_path(Purpose::OpenRecording, None),
             Command::SaveSession => self.save(None),
-            Command::SaveSessionAs => self.ask(Purpose::SaveSession, None),
+            Command::SaveSessionAs => self.request_path(Purpose::SaveSession, None),
             Command::Quit => {
                 self.leaving = true;
                 ctx.send_viewport_cmd(ViewportCommand::Close);
@@ -71,8 +72,8 @@ impl App {
                 if let Some(active) = &self.state.run.active {
                     active.stop.stop();
                 }
-                let beside = self.beside.values();
-                self.target.iter().chain(beside).for_each(Target::stop);
+                let others = self.machine_threads.values();
+                self.target.iter().chain(others).for_each(Target::stop);
             }
             Command::FocusFilter => self.state.functions.focus = true,
             Command::FitGraph => self.state.graph.wanted = Some(Look::Fit),
@@ -97,12 +98,14 @@ impl App {
             Command::AddInstrument => {
                 if let Some(why) = self.state.offer.refused() {
                     let why = why.join(" ");
-                    self.state.tell(NoticeKind::Warning, why);
+                    self.state.notify(NoticeKind::Warning, why);
                 } else if let Some(block) = self.state.graph.selected {
-                    self.put_draft(At::Hook(block, self.state.draft.hook));
+                    self.put_draft(Destination::Hook(block, self.state.draft.hook));
                 }
             }
-            Command::AddToEveryBlock => self.put_draft(At::EveryBlock(self.state.draft.hook)),
+            Command::AddToEveryBlock => {
+                self.put_draft(Destination::EveryBlock(self.state.draft.hook))
+            }
             Command::FitTimeline => self.state.timeline.fit(),
             Command::MarkA if self.state.timeline.record.is_some() => self.state.timeline.mark(0),
             Command::MarkB if self.state.timeline.record.is_some() => self.state.timeline.mark(1),
@@ -120,7 +123,7 @@ impl App {
             Command::CountPaths => self.count_paths(),
             Command::CountFirst => self.count_first(),
             Command::Stack(stack) => self.state.timeline.stack_by(stack),
-            Command::TellThreads => self.tell_threads(),
+            Command::RecordThreads => self.record_threads(),
             Command::FollowLive => self.state.timeline.follow = true,
             Command::ToggleTheme => {
                 let next = self.state.look.next(ctx.theme() == Theme::Dark);
@@ -130,8 +133,8 @@ impl App {
             Command::TogglePane(pane) => self.state.desk.toggle(pane),
             Command::TileLayout => self.state.desk = Desk::tiled(),
             Command::ResetLayout => self.state.desk = Desk::default(),
-            Command::ShowPalette => self.state.palette = Some(Palette::commands()),
-            Command::GoTo => self.state.palette = Some(Palette::places()),
+            Command::ShowPalette => self.state.palette = Some(CommandPalette::commands()),
+            Command::GoTo => self.state.palette = Some(CommandPalette::places()),
             Command::References => self.references(),
             Command::FindInGraph => self.state.graph.find = Some(Find::default()),
             Command::FoldBlock => {
@@ -143,8 +146,8 @@ impl App {
                 let all = scene.map(|scene| scene.cfg.blocks.iter().map(|block| block.index));
                 self.fold(&all.into_iter().flatten().collect());
             }
-            Command::ExportGraph => self.ask(Purpose::ExportGraph, None),
-            Command::ExportRecording => self.ask(Purpose::ExportRecording, None),
+            Command::ExportGraph => self.request_path(Purpose::ExportGraph, None),
+            Command::ExportRecording => self.request_path(Purpose::ExportRecording, None),
             Command::StopExport => {
                 if let Some(export) = &self.state.exporting {
                     export.stop.stop();
@@ -152,20 +155,20 @@ impl App {
             }
             Command::StopSources => self.stop_sources(),
             Command::StopReading => self.stop_reading(),
-            Command::SavePicture => self.ask(Purpose::Picture, None),
+            Command::SavePicture => self.request_path(Purpose::Picture, None),
             Command::Put(at, name) => self.put(at, &name),
-            Command::AddToEntry => self.put_draft(At::Entry),
-            Command::AddToReturns => self.put_draft(At::Returns),
+            Command::AddToEntry => self.put_draft(Destination::Entry),
+            Command::AddToReturns => self.put_draft(Destination::Returns),
             Command::NewInstrument => self.edit_instrument(None),
             Command::EditInstrument(name) => self.edit_instrument(Some(&name)),
-            Command::OpenInstrument => self.ask(Purpose::OpenInstrument, None),
-            Command::OpenNatives => self.ask(Purpose::Natives, None),
+            Command::OpenInstrument => self.request_path(Purpose::OpenInstrument, None),
+            Command::OpenNatives => self.request_path(Purpose::Natives, None),
             Command::UseNatives => self.use_natives(),
-            Command::SaveInstrument => self.ask(Purpose::SaveInstrument, None),
+            Command::SaveInstrument => self.request_path(Purpose::SaveInstrument, None),
             Command::UseInstrument => self.use_instrument(),
             Command::FormatInstrument => self.format_instrument(),
-            Command::AddToMatching => self.put_draft(At::Matching),
-            Command::RemoveHere => match self.state.timeline.over {
+            Command::AddToMatching => self.put_draft(Destination::Matching),
+            Command::RemoveHere => match self.state.timeline.hovered_note {
                 Some(note) => self.state.document.remove_note(note),
                 None => self.remove_here(),
             },
@@ -182,13 +185,13 @@ impl App {
             Command::ConnectHere => {
                 self.connect(Source::Socket(ilk_driver::agent::SOCKET.into()));
             }
-            Command::ConnectSocket => self.ask(Purpose::Socket, None),
-            Command::ConnectSsh => self.ask(Purpose::Machine, None),
-            Command::AddMachines => self.ask(Purpose::Machines, None),
+            Command::ConnectSocket => self.request_path(Purpose::Socket, None),
+            Command::ConnectSsh => self.request_path(Purpose::Machine, None),
+            Command::AddMachines => self.request_path(Purpose::Machines, None),
             Command::ConnectMachine(number) => self.connect_machine(number),
             Command::LeaveMachine(number) => self.leave_machine(number),
-            Command::OpenKernel => self.ask(Purpose::Kernel, None),
-            Command::OpenDebugInfo => self.ask(Purpose::DebugInfo, None),
+            Command::OpenKernel => self.request_path(Purpose::Kernel, None),
+            Command::OpenDebugInfo => self.request_path(Purpose::DebugInfo, None),
             Command::OpenSource(line) => self.open_source(&line, ctx),
             Command::Tour => {
                 self.state.tour = match self.state.tour {
@@ -197,7 +200,7 @@ impl App {
                 };
             }
             Command::Manual => self.state.manual = !self.state.manual,
-            Command::StartLabWith => self.ask(Purpose::LabKernel, None),
+            Command::StartLabWith => self.request_path(Purpose::LabKernel, None),
             Command::StartLab => self.connect(Source::Lab),
             Command::Reconnect => {
                 if let Some(source) = self.state.source.clone() {
@@ -260,7 +263,7 @@ impl App {
         theme::install(ctx, look);
     }
 
-    /// Gets a target ready, in place of the one there is.
+    /// Connects to a target in place of the current one.
     pub(crate) fn connect(&mut self, source: Source) {
         self.disconnect();
         self.targets += 1;
@@ -271,7 +274,7 @@ impl App {
     }
 
     fn disconnect(&mut self) {
-        // Dropping it stops what runs and has every splice taken out; its thread ends by itself.
+        // Dropping the target stops its run and removes every splice; its thread ends by itself.
         match self.target.take().map(|target| target.number) {
             Some(number) if self.is_member(number) => self.member_left(number),
             _ => self.not_running(),
@@ -282,14 +285,14 @@ impl App {
 
     fn run(&mut self) {
         if let Some(hindrance) = self.state.run_hindrance() {
-            self.state.tell(NoticeKind::Warning, hindrance);
+            self.state.notify(NoticeKind::Warning, hindrance);
             return;
         }
         let Some(Ok(plan)) = &self.state.plan.outcome else {
             return;
         };
         let plan = Arc::clone(plan);
-        if !self.state.machines.beside.is_empty() {
+        if !self.state.machines.others.is_empty() {
             return self.run_together(&plan);
         }
         let session = self.state.document.session().clone();
@@ -297,7 +300,7 @@ impl App {
         self.begin(&plan, session, recording);
     }
 
-    /// Has the target run a session.
+    /// Starts a session on the target.
     pub(crate) fn begin(&mut self, plan: &Arc<VerifiedPlan>, session: Session, recording: PathBuf) {
         let (Some(target), TargetState::Ready(info)) = (&mut self.target, &self.state.target)
         else {
@@ -305,7 +308,7 @@ impl App {
         };
         let info = info.clone();
         let (stop, index) = (StopFlag::new(), Shared::default());
-        let going = Going::default();
+        let status = SharedStatus::default();
         self.state.machines.together = None;
         self.state.run.last = None;
         self.state.run.active = Some(Active {
@@ -316,16 +319,16 @@ impl App {
             session: session.clone(),
             recording: recording.clone(),
             index: index.clone(),
-            going: going.clone(),
-            live: Live::default(),
+            status: status.clone(),
+            live: RunStatus::default(),
         });
         target.run(Order {
             plan: Arc::clone(plan),
             session,
             recording,
             stop,
-            to: To::Alone(index, info),
-            going,
+            sink: SampleSink::Alone(index, info),
+            status,
             together: None,
         });
     }

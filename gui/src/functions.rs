@@ -1,4 +1,4 @@
-//! The list of functions: a filter, a count, and rows that exist only while they are seen.
+//! The list of functions: a filter, a count, and rows drawn only while visible.
 
 use std::sync::Arc;
 
@@ -9,37 +9,37 @@ use egui::{
 use gilk_engine::image::FunctionId;
 
 use crate::catalogue::{Catalogue, Finder};
-use crate::command::{At, Command};
-use crate::instruments_pane::Carried;
+use crate::command::{Command, Destination};
+use crate::instruments_pane::DraggedInstrument;
 use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
 use crate::worker::searcher::{folders, named};
 
-/// The list's state.
+/// State of the list.
 #[derive(Debug, Default)]
 pub struct Functions {
-    /// What was typed.
+    /// Text of the filter.
     pub filter: String,
-    /// The functions that match it, best first.
+    /// The matching functions, best first.
     pub found: Arc<Vec<FunctionId>>,
     /// The filter that `found` answers.
     pub answered: Option<String>,
-    /// Which functions are listed at all.
+    /// The scope of the list.
     pub scope: Scope,
-    /// Whether it is still being found out which can be hooked.
+    /// True while the set of functions that can be hooked is being computed.
     pub(crate) looking: bool,
     /// The row that Enter opens.
     pub row: usize,
-    /// The filter is to get the cursor.
+    /// Requests the keyboard focus for the filter.
     pub focus: bool,
     scroll_to_row: bool,
-    /// Whether it is known which file each comes from.
+    /// True once the source file of each function is known.
     pub(crate) filed: bool,
 }
 
 impl Functions {
-    /// Takes the answer to a search.
+    /// Stores the result of a search.
     pub fn answer(&mut self, filter: String, found: Arc<Vec<FunctionId>>) {
         self.found = found;
         self.answered = Some(filter);
@@ -47,7 +47,7 @@ impl Functions {
         self.scroll_to_row = true;
     }
 
-    /// Brings a function's row into view, if it is among those that were found.
+    /// Scrolls to a function's row, if it is listed.
     pub fn reveal(&mut self, function: FunctionId) {
         if let Some(row) = self.found.iter().position(|&found| found == function) {
             self.row = row;
@@ -55,7 +55,7 @@ impl Functions {
         }
     }
 
-    /// Forgets everything but what was typed.
+    /// Clears everything except the filter's text.
     pub fn clear(&mut self) {
         self.found = Arc::default();
         self.answered = None;
@@ -63,19 +63,19 @@ impl Functions {
     }
 }
 
-/// Which functions are listed.
+/// Scope of the list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// All of them.
+    /// Every function.
     #[default]
     All,
-    /// Those that the session touches.
+    /// Functions with instruments of the session.
     Touched,
-    /// Those that the run on the timeline hit.
+    /// Functions hit in the run on the timeline.
     Hot,
-    /// Those of modules.
+    /// Functions of modules.
     Modules,
-    /// Those whose entries can be hooked.
+    /// Functions whose entry can be hooked.
     Hookable,
 }
 
@@ -85,13 +85,9 @@ impl Scope {
         (
             Self::Touched,
             "touched",
-            "functions that the session has instruments in",
+            "functions with instruments of the session",
         ),
-        (
-            Self::Hot,
-            "hot",
-            "functions that were hit in the run on the timeline",
-        ),
+        (Self::Hot, "hot", "functions hit in the run on the timeline"),
         (Self::Modules, "modules", "functions of loaded modules"),
         (
             Self::Hookable,
@@ -101,7 +97,7 @@ impl Scope {
     ];
 }
 
-/// The scopes to choose from.
+/// Draws the choice of scopes.
 fn scopes(ui: &mut Ui, functions: &mut Functions) {
     ui.horizontal_wrapped(|ui| {
         ui.spacing_mut().item_spacing = vec2(2.0, 2.0);
@@ -119,7 +115,7 @@ fn scopes(ui: &mut Ui, functions: &mut Functions) {
     });
 }
 
-/// What stands beside the pane's tab: how many there are.
+/// Draws the number of functions next to the pane's tab.
 pub(crate) fn header(ui: &mut Ui, state: &State) {
     if let Some(catalogue) = &state.catalogue {
         let words = count(&state.functions, catalogue);
@@ -128,23 +124,23 @@ pub(crate) fn header(ui: &mut Ui, state: &State) {
     }
 }
 
-/// Draws the list. `open` is the function whose graph is shown.
+/// Draws the list. `open` is the function shown in the graph.
 pub fn show(
     ui: &mut Ui,
     functions: &mut Functions,
     catalogue: Option<&Catalogue>,
     open: Option<FunctionId>,
-    said: &mut Vec<Command>,
+    commands: &mut Vec<Command>,
 ) {
     widgets::inset(ui, |ui| {
-        filter(ui, functions, catalogue.is_some(), said);
+        filter(ui, functions, catalogue.is_some(), commands);
         scopes(ui, functions);
     });
     let Some(catalogue) = catalogue else {
         widgets::empty(
             ui,
             "No kernel yet",
-            "Functions appear here when a target is connected or a kernel image is open.",
+            "Connect to a target or open a kernel file to list its functions.",
         );
         return;
     };
@@ -153,28 +149,28 @@ pub fn show(
             let by_file = folders(&functions.filter).next().is_some();
             let what = match functions.scope {
                 _ if by_file && !functions.filed => {
-                    "No source files are known: open the kernel's debug information from the Target menu."
+                    "No source files are known. Open the kernel's debug information from the Target menu."
                 }
-                Scope::Touched => "No function with instruments matches: add one, or list all.",
-                Scope::Hot => "No function that was hit matches: run the session, or list all.",
-                Scope::Modules => "No function of a module matches: list all.",
-                Scope::Hookable if functions.looking => {
-                    "Every function is being looked at; they appear when that is done."
+                Scope::Touched => {
+                    "No function with instruments matches. Add an instrument or list all."
                 }
-                Scope::Hookable => "No function that can be hooked at its entry matches: list all.",
-                Scope::All => "Type fewer letters: they may be any of the name's, in order.",
+                Scope::Hot => "No function that was hit matches. Run the session or list all.",
+                Scope::Modules => "No function of a module matches. List all.",
+                Scope::Hookable if functions.looking => "Analyzing every function…",
+                Scope::Hookable => "No function with a hookable entry matches. List all.",
+                Scope::All => "Type fewer letters. Any letters of the name match, in order.",
             };
             widgets::empty(ui, "Nothing matches", what);
         }
         return;
     }
-    matches(ui, functions, said);
-    rows(ui, functions, catalogue, open, said);
+    matches(ui, functions, commands);
+    rows(ui, functions, catalogue, open, commands);
 }
 
-/// While an instrument is carried: a place that means every function of the list.
-fn matches(ui: &mut Ui, functions: &Functions, said: &mut Vec<Command>) {
-    if Carried::by(ui).is_none() {
+/// While an instrument is dragged, draws a drop place for the entries of all listed functions.
+fn matches(ui: &mut Ui, functions: &Functions, commands: &mut Vec<Command>) {
+    if DraggedInstrument::by(ui).is_none() {
         return;
     }
     let size = vec2(ui.available_width(), space::ROW + space::SMALL);
@@ -185,8 +181,8 @@ fn matches(ui: &mut Ui, functions: &Functions, said: &mut Vec<Command>) {
     );
     let inside = rect.shrink2(vec2(space::SMALL, 2.0));
     let over = widgets::drop_place(ui, ui.painter(), inside, "every match", &words);
-    if over && let Some(carried) = Carried::dropped(ui) {
-        said.push(Command::Put(At::Matching, carried));
+    if over && let Some(carried) = DraggedInstrument::dropped(ui) {
+        commands.push(Command::Put(Destination::Matching, carried));
     }
 }
 
@@ -202,8 +198,8 @@ fn count(functions: &Functions, catalogue: &Catalogue) -> String {
     }
 }
 
-fn filter(ui: &mut Ui, functions: &mut Functions, enabled: bool, said: &mut Vec<Command>) {
-    // Taken before the field sees them: there they would move the cursor.
+fn filter(ui: &mut Ui, functions: &mut Functions, enabled: bool, commands: &mut Vec<Command>) {
+    // Consumed before the field, in which these keys would move the cursor.
     let focused = ui.memory(|memory| memory.has_focus(filter_id()));
     if focused {
         let last = functions.found.len().saturating_sub(1);
@@ -220,7 +216,7 @@ fn filter(ui: &mut Ui, functions: &mut Functions, enabled: bool, said: &mut Vec<
         if ui.input_mut(|input| input.consume_key(Modifiers::NONE, Key::Enter))
             && let Some(&id) = functions.found.get(functions.row)
         {
-            said.push(Command::OpenFunction(id));
+            commands.push(Command::OpenFunction(id));
             ui.memory_mut(|memory| memory.surrender_focus(filter_id()));
         }
     }
@@ -241,7 +237,7 @@ fn filter(ui: &mut Ui, functions: &mut Functions, enabled: bool, said: &mut Vec<
     }
 }
 
-/// Where the filter keeps its cursor.
+/// Returns the widget id of the filter.
 fn filter_id() -> egui::Id {
     egui::Id::unique("filter functions")
 }
@@ -251,7 +247,7 @@ fn rows(
     functions: &mut Functions,
     catalogue: &Catalogue,
     open: Option<FunctionId>,
-    said: &mut Vec<Command>,
+    commands: &mut Vec<Command>,
 ) {
     let tokens = Tokens::of(ui);
     let names = named(&functions.filter);
@@ -266,7 +262,7 @@ fn rows(
             .map_or(0.0, |state| state.clamped_offset().y);
         let (row, height) = (functions.row as f32 * space::ROW, ui.available_height());
         if row < top + space::ROW || row + 2.0 * space::ROW > top + height {
-            // A step shows the next row; a jump shows what is around.
+            // A step scrolls by a row; a jump also shows the neighbouring rows.
             let near = (row - top).abs() < space::ROW * 2.0
                 || (row + space::ROW * 2.0 - top - height).abs() < space::ROW * 2.0;
             let above = if near && row > top {
@@ -331,12 +327,12 @@ fn rows(
                 galley,
                 tokens.text,
             );
-            if Carried::by(ui).is_some() && response.contains_pointer() {
+            if DraggedInstrument::by(ui).is_some() && response.contains_pointer() {
                 let line = egui::Stroke::new(1.5, tokens.accent);
                 ui.painter()
                     .rect_stroke(rect, 0.0, line, egui::StrokeKind::Inside);
-                if let Some(carried) = Carried::dropped(ui) {
-                    said.push(Command::Put(At::Function(id), carried));
+                if let Some(carried) = DraggedInstrument::dropped(ui) {
+                    commands.push(Command::Put(Destination::Function(id), carried));
                 }
             }
             if response
@@ -353,7 +349,7 @@ fn rows(
     });
     if let Some((index, id)) = chosen {
         functions.row = index;
-        said.push(Command::OpenFunction(id));
+        commands.push(Command::OpenFunction(id));
     }
 }
 
@@ -361,7 +357,7 @@ fn bytes(count: u64) -> String {
     widgets::grouped(count)
 }
 
-/// A name with the letters that matched set off.
+/// Lays a name out with the matched letters highlighted.
 fn label(name: &str, places: &[u32], open: bool, room: f32, tokens: &Tokens) -> LayoutJob {
     let wrap = egui::text::TextWrapping::truncate_at_width(room.max(20.0));
     let mut job = LayoutJob {

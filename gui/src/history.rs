@@ -1,55 +1,55 @@
-//! Places in the kernel to go back to.
+//! Navigation history.
 
 use gilk_engine::cfg::BlockIndex;
 use gilk_engine::image::FunctionId;
 
-/// A place in the kernel that was looked at.
+/// A location in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// The function.
+pub struct Location {
+    /// The open function.
     pub function: FunctionId,
-    /// The chosen block.
+    /// The selected block.
     pub block: Option<BlockIndex>,
 }
 
-/// Places to go back to, and forward again.
+/// The back and forward stacks.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    back: Vec<Place>,
-    forward: Vec<Place>,
+    back: Vec<Location>,
+    forward: Vec<Location>,
 }
 
 impl History {
-    const DEEPEST: usize = 200;
+    const MAX_DEPTH: usize = 200;
 
-    /// Notes that `place` is left for a new one.
-    pub fn leave(&mut self, place: Place) {
-        if self.back.last() != Some(&place) {
-            self.back.push(place);
+    /// Pushes `location` on the back stack, before another location opens.
+    pub fn leave(&mut self, location: Location) {
+        if self.back.last() != Some(&location) {
+            self.back.push(location);
         }
-        if self.back.len() > Self::DEEPEST {
+        if self.back.len() > Self::MAX_DEPTH {
             self.back.remove(0);
         }
         self.forward.clear();
     }
 
-    /// Where to go back to from `here`.
-    pub fn back(&mut self, here: Option<Place>) -> Option<Place> {
-        let place = self.back.pop()?;
+    /// Pops the previous location; `here` moves to the forward stack.
+    pub fn back(&mut self, here: Option<Location>) -> Option<Location> {
+        let location = self.back.pop()?;
         self.forward.extend(here);
-        Some(place)
+        Some(location)
     }
 
-    /// Where to go forward to from `here`.
-    pub fn forward(&mut self, here: Option<Place>) -> Option<Place> {
-        let place = self.forward.pop()?;
+    /// Pops the next location; `here` moves to the back stack.
+    pub fn forward(&mut self, here: Option<Location>) -> Option<Location> {
+        let location = self.forward.pop()?;
         self.back.extend(here);
-        Some(place)
+        Some(location)
     }
 
-    /// Whether there is a way back, and a way forward.
+    /// Returns whether the back and forward stacks have a location.
     #[must_use]
-    pub fn ways(&self) -> (bool, bool) {
+    pub fn available(&self) -> (bool, bool) {
         (!self.back.is_empty(), !self.forward.is_empty())
     }
 }
@@ -60,18 +60,18 @@ mod tests {
 
     #[test]
     fn history_goes_back_and_forward() {
-        let place = |id| Place {
+        let location = |id| Location {
             function: FunctionId(id),
             block: None,
         };
         let mut history = History::default();
-        history.leave(place(1));
-        history.leave(place(2));
-        assert_eq!(history.back(Some(place(3))), Some(place(2)));
-        assert_eq!(history.back(Some(place(2))), Some(place(1)));
-        assert_eq!(history.forward(Some(place(1))), Some(place(2)));
-        assert_eq!(history.ways(), (true, true));
-        history.leave(place(9));
-        assert_eq!(history.ways(), (true, false));
+        history.leave(location(1));
+        history.leave(location(2));
+        assert_eq!(history.back(Some(location(3))), Some(location(2)));
+        assert_eq!(history.back(Some(location(2))), Some(location(1)));
+        assert_eq!(history.forward(Some(location(1))), Some(location(2)));
+        assert_eq!(history.available(), (true, true));
+        history.leave(location(9));
+        assert_eq!(history.available(), (true, false));
     }
 }

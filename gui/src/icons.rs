@@ -1,10 +1,10 @@
-//! The few signs the window needs, drawn: no font has all of them, and lines stay sharp at any size.
+//! Icons drawn as shapes: no single font has all of them, and shapes are sharp at any size.
 
 use std::f32::consts::PI;
 
 use egui::{Color32, Painter, Pos2, Rect, Shape, Stroke, Vec2, pos2, vec2};
 
-/// A sign.
+/// An icon of a button.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Icon {
     /// A triangle to the right.
@@ -15,9 +15,9 @@ pub(crate) enum Icon {
     Back,
     /// An arrow to the right.
     Forward,
-    /// An arrow that turns back.
+    /// An arrow that turns left.
     Undo,
-    /// An arrow that turns on.
+    /// An arrow that turns right.
     Redo,
     /// A cross.
     Close,
@@ -27,7 +27,7 @@ impl Icon {
     /// Side of the square that an icon is drawn in, in points.
     pub(crate) const SIZE: f32 = 12.0;
 
-    /// Draws it round `center`.
+    /// Draws it with its centre at `center`.
     pub(crate) fn paint(self, painter: &Painter, center: Pos2, color: Color32) {
         let half = Self::SIZE / 2.0;
         let at = |x: f32, y: f32| center + vec2(x, y) * half;

@@ -1,4 +1,4 @@
-//! What workers say, and what becomes of it.
+//! Messages from workers and their effects.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use crate::timeline::Record;
 use crate::timeline::notes::Note;
 use crate::worker::{Analysis, Message, TargetNews};
 
-/// How long a frame listens at most: what is left waits for the next.
-const PATIENCE: Duration = Duration::from_millis(6);
+/// Maximum time that a frame spends on messages; the rest waits for the next frame.
+const TIME_LIMIT: Duration = Duration::from_millis(6);
 
 impl App {
-    /// Takes what workers have said.
+    /// Handles the messages that workers have sent.
     pub(crate) fn listen(&mut self, ctx: &Context) {
         let began = Instant::now();
         while let Ok(message) = self.inbox.try_recv() {
             self.take(message, ctx);
-            if began.elapsed() > PATIENCE {
+            if began.elapsed() > TIME_LIMIT {
                 ctx.request_repaint();
                 break;
             }
@@ -42,7 +42,7 @@ impl App {
             (&mut self.state.run.active, &mut self.state.timeline.record)
             && record.now.is_some()
         {
-            active.live = active.going.look();
+            active.live = active.status.look();
             record.now = Some(active.elapsed());
         }
         self.listen_together();
@@ -64,9 +64,9 @@ impl App {
             {
                 self.news(number, news);
             }
-            Message::Target(number, news) => self.news_beside(number, news),
-            Message::PlannedBeside(number, revision, outcome) => {
-                self.planned_beside(number, revision, outcome);
+            Message::Target(number, news) => self.machine_message(number, news),
+            Message::PlannedForMachine(number, revision, outcome) => {
+                self.machine_planned(number, revision, outcome);
             }
             Message::Found(filter, found) => {
                 if filter == self.state.functions.filter {
@@ -79,7 +79,7 @@ impl App {
             }
             Message::Scene(function, scene, block) => self.opened(function, scene, block),
             Message::Planned(number, outcome, compared) => {
-                if number == self.state.plan.asked {
+                if number == self.state.plan.requested {
                     self.state.plan.answered = number;
                     self.state.plan.outcome = Some(outcome);
                     self.state.plan.compared = compared;
@@ -107,14 +107,16 @@ impl App {
             Message::Natives(path, Ok(definitions)) => {
                 self.state.natives = Some(Natives { path, definitions });
             }
-            Message::Natives(_, Err(error)) => self.state.tell(NoticeKind::Bad, error.to_string()),
+            Message::Natives(_, Err(error)) => {
+                self.state.notify(NoticeKind::Bad, error.to_string())
+            }
             Message::SourceWritten(path, Ok(())) => {
                 let words = format!("{} is written.", path.display());
-                self.state.tell(NoticeKind::Good, words);
+                self.state.notify(NoticeKind::Good, words);
                 self.state.editor.path = Some(path);
             }
             Message::SourceRead(_, Err(error)) | Message::SourceWritten(_, Err(error)) => {
-                self.state.tell(NoticeKind::Bad, error.to_string());
+                self.state.notify(NoticeKind::Bad, error.to_string());
             }
             Message::Exporting(progress) => {
                 if let Some(export) = &mut self.state.exporting {
@@ -124,9 +126,9 @@ impl App {
             Message::Exported(path, Ok(())) => {
                 self.exported(&path);
                 let words = format!("{} is written.", path.display());
-                self.state.tell(NoticeKind::Good, words);
+                self.state.notify(NoticeKind::Good, words);
             }
-            Message::Calls(number, calls) => {
+            Message::CallGraph(number, calls) => {
                 if number == self.targets {
                     self.state.calls = Some(calls);
                 }
@@ -158,16 +160,16 @@ impl App {
             Message::Counting(session, planned) => self.counting(session, planned),
             Message::Exported(path, Err(error)) => {
                 self.exported(&path);
-                self.state.tell(NoticeKind::Bad, error.to_string());
+                self.state.notify(NoticeKind::Bad, error.to_string());
             }
-            Message::NotKept(error) => self.state.tell(NoticeKind::Warning, error.to_string()),
-            Message::SessionRead(path, session, beside) => {
+            Message::NotSaved(error) => self.state.notify(NoticeKind::Warning, error.to_string()),
+            Message::SessionRead(path, session, sidecar) => {
                 let mut notes = Vec::new();
-                if let (Ok(_), Some(beside)) = (&session, beside) {
-                    if let Some(desk) = beside.desk() {
+                if let (Ok(_), Some(sidecar)) = (&session, sidecar) {
+                    if let Some(desk) = sidecar.desk() {
                         self.state.desk = desk;
                     }
-                    notes = beside.notes;
+                    notes = sidecar.notes;
                 }
                 self.session_read(path, session, notes);
             }
@@ -195,7 +197,7 @@ impl App {
         match news {
             TargetNews::Step(progress) => self.state.target = TargetState::Busy(progress),
             TargetNews::Image(catalogue) => self.loaded(catalogue),
-            TargetNews::Console(lines) => console_pane::keep(&mut self.state.console, lines),
+            TargetNews::Console(lines) => console_pane::append(&mut self.state.console, lines),
             TargetNews::Connected(mut info) => {
                 if let Some(name) = &self.state.machines.first {
                     info.host.clone_from(name);
@@ -205,7 +207,7 @@ impl App {
             }
             TargetNews::Failed(error) => {
                 let words = error.to_string();
-                self.state.tell(NoticeKind::Bad, words.clone());
+                self.state.notify(NoticeKind::Bad, words.clone());
                 self.state.target = TargetState::Lost(words);
                 self.target = None;
                 match self.is_member(number) {
@@ -241,7 +243,7 @@ impl App {
         self.state.hookable = None;
         self.state.functions.looking = false;
         self.state.functions.clear();
-        // What was open is looked up by name in the new kernel.
+        // The open function is looked up by name in the new image.
         let open = self
             .state
             .graph
@@ -282,16 +284,16 @@ impl App {
                 record.index = active.index.clone();
                 self.state.timeline.open(record);
             }
-            Err(error) => self.state.tell(NoticeKind::Bad, error.to_string()),
+            Err(error) => self.state.notify(NoticeKind::Bad, error.to_string()),
         }
     }
 
     fn ended(&mut self, summary: Result<Box<Summary>, Error>) {
         let now = self.state.timeline.record.as_ref().and_then(|one| one.now);
         let active = self.state.run.active.as_ref();
-        let missed = active.filter(|active| active.going.look().missed > 0);
+        let missed = active.filter(|active| active.status.look().missed > 0);
         if let Some(path) = missed.map(|active| active.recording.clone()) {
-            // What the screen was too slow for is in the recording.
+            // The recording also has the samples that were dropped from the screen.
             self.read_recording(path);
         }
         self.not_running();
@@ -314,35 +316,35 @@ impl App {
                 let path = summary.recording.path.display();
                 if summary.missing > 0 {
                     let words = format!(
-                        "The session {how}, but {} samples that were taken did not arrive; {path} holds the others.",
+                        "The session {how}, but {} samples did not arrive; the rest are in {path}.",
                         summary.missing
                     );
-                    self.state.tell(NoticeKind::Bad, words);
+                    self.state.notify(NoticeKind::Bad, words);
                 } else if full > 0 {
                     let words = format!(
-                        "The session {how}. {full} hits found their CPU's ring full and were not sampled ({unmatched} timers had no start)."
+                        "The session {how}. {full} hits were lost because the CPU's ring was full ({unmatched} timer stops had no start)."
                     );
-                    self.state.tell(NoticeKind::Warning, words);
+                    self.state.notify(NoticeKind::Warning, words);
                 } else if summary.gone() > 0 {
                     let words = format!(
-                        "The session {how}. A module was unloaded meanwhile, and took its splices along: {} further writes in modules were left out; connect again to see them as they are now.",
+                        "The session {how}. A module was unloaded during the run, together with its splices: {} later writes in modules were skipped. Reconnect to see the current modules.",
                         summary.gone()
                     );
-                    self.state.tell(NoticeKind::Warning, words);
+                    self.state.notify(NoticeKind::Warning, words);
                 } else {
                     let samples = crate::widgets::grouped(summary.recording.samples);
-                    self.state.tell(
+                    self.state.notify(
                         NoticeKind::Good,
                         format!("The session {how}: {samples} samples are in {path}."),
                     );
                 }
                 self.state.run.last = Some(summary);
             }
-            Err(error) => self.state.tell(NoticeKind::Bad, error.to_string()),
+            Err(error) => self.state.notify(NoticeKind::Bad, error.to_string()),
         }
     }
 
-    /// Nothing runs any more, unless it does on other machines.
+    /// Marks the run as ended, unless it continues on other machines.
     fn not_running_alone(&mut self) {
         let together = self.state.machines.together.as_ref();
         if !together.is_some_and(crate::machines::Together::is_running) {
@@ -350,7 +352,7 @@ impl App {
         }
     }
 
-    /// Nothing runs any more; what was recorded stays.
+    /// Marks the run as ended; its recording stays open.
     pub(crate) fn not_running(&mut self) {
         self.state.run.active = None;
         if let Some(record) = &mut self.state.timeline.record {
@@ -363,9 +365,9 @@ impl App {
             Ok(session) => self.replace_document(Document::of(session, notes, Some(path))),
             Err(error) => {
                 self.fail_shot(&error);
-                self.state.tell(
+                self.state.notify(
                     NoticeKind::Bad,
-                    format!("{} was not opened. {error}", path.display()),
+                    format!("{} could not be opened. {error}", path.display()),
                 );
             }
         }
@@ -394,7 +396,7 @@ impl App {
                     self.execute(then, ctx);
                 }
             }
-            Err(error) => self.state.tell(NoticeKind::Bad, error.to_string()),
+            Err(error) => self.state.notify(NoticeKind::Bad, error.to_string()),
         }
     }
 
@@ -408,7 +410,7 @@ impl App {
         }
     }
 
-    /// Has a function made ready; its graph appears when it is.
+    /// Requests the graph of a function, which appears once it is laid out.
     pub(crate) fn open(&mut self, function: FunctionId, block: Option<BlockIndex>) {
         let (Some(catalogue), Some(metrics)) = (self.state.catalogue.clone(), self.state.metrics)
         else {
@@ -437,7 +439,7 @@ impl App {
             Err(error) => {
                 let error = Error::from(error);
                 self.fail_shot(&error);
-                self.state.tell(NoticeKind::Bad, error.to_string());
+                self.state.notify(NoticeKind::Bad, error.to_string());
             }
         }
     }

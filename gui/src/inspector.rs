@@ -1,4 +1,4 @@
-//! The inspector: what a block is, what can be hooked, and which instrument to add.
+//! The inspector: facts about a block, its hooks, and a form to add an instrument.
 
 use egui::accesskit::Role;
 use egui::{
@@ -13,15 +13,15 @@ use crate::graph::Scene;
 use crate::graph::marks::{Mark, sentence};
 use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
-use crate::{at_hook, panels, paths, sources, style_panel, widgets};
+use crate::{hook_instruments, panels, paths, sources, style_panel, widgets};
 
 /// Draws the inspector.
-pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     let Some(scene) = state.graph.scene.clone() else {
         widgets::empty(
             ui,
-            "Nothing chosen",
+            "Nothing selected",
             "Open a function and click one of its blocks.",
         );
         return;
@@ -33,31 +33,28 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
             widgets::inset(ui, |ui| match state.graph.selected {
                 Some(block) => {
                     about_block(ui, &scene, block);
-                    sources::show(ui, &mut state.lines, &scene, block, said);
+                    sources::show(ui, &mut state.lines, &scene, block, commands);
                     ui.add_space(space::SMALL);
                     for hook in [HookType::Pre, HookType::Post] {
                         hook_card(ui, state, &scene, block, hook);
                     }
                     both(ui, &scene, block);
                     ui.add_space(space::SMALL);
-                    form(ui, state, said);
+                    form(ui, state, commands);
                     ui.add_space(space::TIGHT);
-                    at_hook::show(ui, state, &scene, block, state.draft.hook, said);
+                    hook_instruments::show(ui, state, &scene, block, state.draft.hook, commands);
                     ui.add_space(space::SMALL);
-                    style_panel::show(ui, state, &scene, said);
-                    paths::show(ui, state, &scene, said);
+                    style_panel::show(ui, state, &scene, commands);
+                    paths::show(ui, state, &scene, commands);
                 }
                 None => {
                     about_function(ui, &scene);
-                    sources::show(ui, &mut state.lines, &scene, BlockIndex(0), said);
+                    sources::show(ui, &mut state.lines, &scene, BlockIndex(0), commands);
                     ui.add_space(space::SMALL);
-                    ui.label(
-                        RichText::new("Click a block to see what can be measured there.")
-                            .color(tokens.weak),
-                    );
+                    ui.label(RichText::new("Click a block to see its hooks.").color(tokens.weak));
                     ui.add_space(space::SMALL);
-                    style_panel::show(ui, state, &scene, said);
-                    paths::show(ui, state, &scene, said);
+                    style_panel::show(ui, state, &scene, commands);
+                    paths::show(ui, state, &scene, commands);
                 }
             });
         });
@@ -110,7 +107,7 @@ fn about_function(ui: &mut Ui, scene: &Scene) {
     });
 }
 
-/// How C declares the function, where the kernel's types tell.
+/// Shows the function's C declaration, if the kernel's types have it.
 fn prototype(ui: &mut Ui, scene: &Scene) {
     let Some(words) = &scene.prototype else {
         return;
@@ -162,17 +159,17 @@ fn about_block(ui: &mut Ui, scene: &Scene, index: BlockIndex) {
 
 const fn end(end: BlockEnd) -> &'static str {
     match end {
-        BlockEnd::FallThrough => "runs on into the next",
+        BlockEnd::FallThrough => "falls through",
         BlockEnd::Jump => "jump",
         BlockEnd::Conditional => "conditional branch",
         BlockEnd::Return => "return",
         BlockEnd::TailCall => "jump to another function",
         BlockEnd::Indirect => "indirect jump",
-        BlockEnd::NoReturn => "does not come back",
+        BlockEnd::NoReturn => "does not return",
     }
 }
 
-/// One hook of the block, to choose.
+/// Draws a hook of the block as a selectable card.
 fn hook_card(ui: &mut Ui, state: &mut State, scene: &Scene, block: BlockIndex, hook: HookType) {
     let tokens = Tokens::of(ui);
     let mark = Mark::of(scene, &state.hooked, block, hook);
@@ -217,7 +214,7 @@ fn hook_card(ui: &mut Ui, state: &mut State, scene: &Scene, block: BlockIndex, h
             );
         }
     });
-    let name = format!("choose the {hook}-hook: {}", mark.words());
+    let name = format!("select the {hook}-hook: {}", mark.words());
     let response = ui.interact(
         shown.response.rect,
         ui.scope_id().with(("hook card", hook)),
@@ -229,7 +226,7 @@ fn hook_card(ui: &mut Ui, state: &mut State, scene: &Scene, block: BlockIndex, h
     }
 }
 
-/// What the session, as it was last planned, writes for the instruments of a hook.
+/// Describes the writes of the last plan for the instruments of a hook.
 fn written(state: &State, scene: &Scene, block: BlockIndex, hook: HookType) -> Vec<String> {
     let Some(Ok(verified)) = &state.plan.outcome else {
         return Vec::new();
@@ -241,7 +238,7 @@ fn written(state: &State, scene: &Scene, block: BlockIndex, hook: HookType) -> V
                 .function(id.major)
                 .is_some_and(|one| one.outline.function == scene.function())
     };
-    // Instruments of one hook are all reached alike.
+    // All instruments of a hook use the same tactic.
     plan.instruments
         .iter()
         .find(|one| here(one.id))
@@ -249,20 +246,23 @@ fn written(state: &State, scene: &Scene, block: BlockIndex, hook: HookType) -> V
         .unwrap_or_default()
 }
 
-/// Where each hook could be had, but not both.
+/// Shows the refusal of using both hooks at once.
 fn both(ui: &mut Ui, scene: &Scene, block: BlockIndex) {
     let tokens = Tokens::of(ui);
     let options = scene.options.get(block.0 as usize);
     if let Some(Some(Err(refusal))) = options.map(|options| &options.both) {
         ui.label(
-            RichText::new(format!("Only one of them at a time. {}", sentence(refusal)))
-                .small()
-                .color(tokens.warning),
+            RichText::new(format!(
+                "Only one of the two hooks at a time. {}",
+                sentence(refusal)
+            ))
+            .small()
+            .color(tokens.warning),
         );
     }
 }
 
-fn form(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+fn form(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     let library = std::sync::Arc::clone(&state.library);
     let offered: Vec<_> = state.offered().cloned().collect();
@@ -308,7 +308,7 @@ fn form(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
         if draft.timed(&library) {
             widgets::caption(ui, "timer");
             let timer = ui.add(DragValue::new(&mut draft.timer).range(0..=Session::TIMERS - 1).speed(0.1));
-            widgets::named(timer, Role::SpinButton, "Timer").on_hover_text("Which of the thread's timers: elapsed-start and elapsed-stop with the same number belong together.");
+            widgets::named(timer, Role::SpinButton, "Timer").on_hover_text("The timer of the thread; elapsed-start and elapsed-stop with the same number form a pair.");
         }
     });
     ui.add_space(space::SMALL);
@@ -336,9 +336,9 @@ fn form(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
         .inner;
     let response = widgets::named(response, Role::Button, Command::AddInstrument.name());
     let response =
-        response.on_disabled_hover_text("This is refused; the rule and its reason stand above.");
+        response.on_disabled_hover_text("This placement is refused; see the rule above.");
     if response.on_hover_text("Ctrl+Enter").clicked() {
-        said.push(Command::AddInstrument);
+        commands.push(Command::AddInstrument);
     }
     let count = state
         .graph
@@ -353,31 +353,30 @@ fn form(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
     let response = widgets::named(response, Role::Button, Command::AddToEveryBlock.name());
     if response
         .on_hover_text(format!(
-            "One {} at the {}-hook of each of them, as one step to undo.",
+            "Adds {} at the {}-hook of each block, as one undo step.",
             state.draft.instrument, state.draft.hook
         ))
         .clicked()
     {
-        said.push(Command::AddToEveryBlock);
+        commands.push(Command::AddToEveryBlock);
     }
     let possible = panels::possible(state, &Command::CountFirst);
-    let button =
-        Button::new("Count its hits first").min_size(egui::vec2(ui.available_width(), 26.0));
+    let button = Button::new("Count hits first").min_size(egui::vec2(ui.available_width(), 26.0));
     let response = ui
         .vertical_centered_justified(|ui| ui.add_enabled(possible, button))
         .inner;
     let response = widgets::named(response, Role::Button, Command::CountFirst.name());
-    let words = "Runs nothing but a counter here, for a few seconds, with the session's program: what the instrument would cost a second is known before it is added.";
+    let words = "Runs a counter at this hook for a few seconds, with the session's program, to predict the instrument's cost.";
     if response
         .on_hover_text(words)
-        .on_disabled_hover_text("This needs a target that is ready, and a hook that can be had.")
+        .on_disabled_hover_text("Connect to a target and select a hook that is not refused.")
         .clicked()
     {
-        said.push(Command::CountFirst);
+        commands.push(Command::CountFirst);
     }
 }
 
-/// A number of seconds. Returns whether it changed.
+/// Draws a field for seconds. Returns whether the value changed.
 pub(crate) fn seconds(
     ui: &mut Ui,
     value: &mut f64,

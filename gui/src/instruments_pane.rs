@@ -1,5 +1,5 @@
-//! The instruments there are: the session's own and the library's, to be dragged to where they shall
-//! stand, or chosen for the inspector.
+//! The list of instruments, the session's own and the library's: drag them to the graph or select
+//! one for the inspector.
 
 use egui::accesskit::Role;
 use egui::{Id, LayerId, Order, RichText, ScrollArea, Sense, TextEdit, Ui, vec2};
@@ -10,23 +10,23 @@ use crate::state::State;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
 
-/// Height of an instrument, its gap included.
+/// Height of an instrument's row, including the gap.
 const CARD: f32 = 46.0;
-/// What shows the source, at the end of its first line.
+/// Size of the button that shows the source.
 const SOURCE: egui::Vec2 = vec2(40.0, 18.0);
 
-/// An instrument on its way to a place, by name.
+/// An instrument being dragged, by name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Carried(pub(crate) String);
+pub(crate) struct DraggedInstrument(pub(crate) String);
 
-impl Carried {
-    /// The one that the pointer carries, if it does.
+impl DraggedInstrument {
+    /// Returns the dragged instrument, if any.
     pub(crate) fn by(ui: &Ui) -> Option<String> {
         let carried = egui::DragAndDrop::payload::<Self>(ui.ctx())?;
         Some(carried.0.clone())
     }
 
-    /// The same, if it is let go in this frame; then it is carried no more.
+    /// Returns the dragged instrument and ends the drag, if it is released in this frame.
     pub(crate) fn dropped(ui: &Ui) -> Option<String> {
         if !ui.input(|input| input.pointer.any_released()) {
             return None;
@@ -36,18 +36,18 @@ impl Carried {
     }
 }
 
-/// What stands beside the pane's tab.
-pub(crate) fn header(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
-    widgets::button(ui, "New", Command::NewInstrument, true, said);
+/// Draws the pane's header, next to its tab.
+pub(crate) fn header(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
+    widgets::button(ui, "New", Command::NewInstrument, true, commands);
     let words = widgets::grouped(state.offered().count() as u64);
     ui.label(RichText::new(words).small().color(Tokens::of(ui).weak));
 }
 
 /// Draws the pane.
-pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     widgets::inset(ui, |ui| {
         let field = TextEdit::singleline(&mut state.wanted_instrument)
-            .hint_text("Filter: a word of its name or summary")
+            .hint_text("Filter: name or summary")
             .desired_width(f32::INFINITY)
             .margin(vec2(8.0, 6.0));
         widgets::named(ui.add(field), Role::TextInput, "Filter instruments");
@@ -61,7 +61,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
         widgets::empty(
             ui,
             "Nothing matches",
-            "Type fewer letters, or write an instrument of your own: New.",
+            "Type fewer letters, or click New to write an instrument.",
         );
         return;
     }
@@ -72,7 +72,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
         .auto_shrink(false)
         .show_rows(ui, CARD, found.len(), |ui, rows| {
             for definition in found.get(rows).unwrap_or_default() {
-                if card(ui, state, definition, said) {
+                if card(ui, state, definition, commands) {
                     chosen = Some(definition.name.clone());
                 }
             }
@@ -82,8 +82,8 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
     }
 }
 
-/// One of them. Returns whether it was chosen.
-fn card(ui: &mut Ui, state: &State, definition: &Definition, said: &mut Vec<Command>) -> bool {
+/// Draws an instrument's row. Returns whether it was selected.
+fn card(ui: &mut Ui, state: &State, definition: &Definition, commands: &mut Vec<Command>) -> bool {
     let tokens = Tokens::of(ui);
     let (rect, _) = ui.allocate_exact_size(vec2(ui.available_width(), CARD), Sense::hover());
     let name = definition.name.as_str();
@@ -96,7 +96,7 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, said: &mut Vec<Comm
         here,
         &format!("instrument {name}"),
     );
-    response.dnd_set_drag_payload(Carried(name.to_owned()));
+    response.dnd_set_drag_payload(DraggedInstrument(name.to_owned()));
     let fill = match (here, response.hovered()) {
         (true, _) => Some(tokens.accent_fill),
         (false, true) => Some(tokens.hover),
@@ -116,10 +116,10 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, said: &mut Vec<Comm
         code(text::CODE + 0.5),
         tokens.strong,
     );
-    let own = state.own.iter().any(|one| one.name == name);
+    let own = state.own_instruments.iter().any(|one| one.name == name);
     let kind = match (own, &definition.native) {
         (true, _) => "of this session, ",
-        (false, Some(_)) => "native, proven by nobody, ",
+        (false, Some(_)) => "native, unverified, ",
         (false, None) => "",
     };
     let color = if own { tokens.hooked } else { tokens.weak };
@@ -157,11 +157,11 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, said: &mut Vec<Comm
             color,
         );
         if edit.clicked() {
-            said.push(Command::EditInstrument(name.to_owned()));
+            commands.push(Command::EditInstrument(name.to_owned()));
         }
     }
     if response.drag_started() {
-        // Keys are the window's again: what comes of the drag can be undone.
+        // Gives the keyboard focus back to the window, so that the drop can be undone.
         ui.memory_mut(egui::Memory::stop_text_input);
     }
     if response.dragged() {
@@ -176,13 +176,13 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, said: &mut Vec<Comm
             Stand::Hook => "to the upper or lower half of a block",
             Stand::Block => "to a block",
             Stand::Branch => "to a block that ends with a branch, or to one of its edges",
-            Stand::Function => "to a graph, or to a function of the list",
+            Stand::Function => "to a graph, or to a function in the list",
         }
     );
     response.on_hover_text(words).clicked()
 }
 
-/// What hangs on the pointer.
+/// Draws the dragged instrument at the pointer.
 fn carried(ui: &Ui, name: &str) {
     let Some(at) = ui.input(|input| input.pointer.latest_pos()) else {
         return;

@@ -1,60 +1,60 @@
-//! The window of GILK: draws state, sends commands, owns no logic of instrumentation.
+//! GILK's window: draws state and sends commands; contains no instrumentation logic.
 //!
-//! [`app::App`] owns a [`state::State`] and carries [`command::Command`]s out; panels draw the one
-//! and say the other. Everything that takes longer than a frame is done by a [`worker`], which
-//! answers with [`worker::Message`]s. [`theme`] has every colour.
+//! [`app::App`] owns a [`state::State`] and executes [`command::Command`]s; panels draw the state
+//! and emit commands. Work that takes longer than a frame runs in a [`worker`], which replies with
+//! [`worker::Message`]s. [`theme`] defines every colour.
 
 pub mod app;
 pub mod args;
-mod asking;
-mod at_hook;
-pub mod calls;
+mod background;
+pub mod call_graph;
 pub mod catalogue;
 pub mod command;
 mod console_pane;
-mod counting;
 pub mod desk;
 mod dialogs;
 pub mod document;
 pub mod editor;
 mod error;
 mod execute;
-mod follow;
 pub mod functions;
 pub mod graph;
 pub mod history;
+mod hit_count;
+mod hook_instruments;
 mod icons;
 mod inbox;
+mod input_hold;
 pub mod inspector;
 mod instruments_pane;
-pub mod keep;
 pub mod machines;
 mod menus;
 pub mod natives;
+mod navigation;
 mod palette;
 mod panels;
 mod patch_pane;
 pub mod patch_view;
+mod path_requests;
 pub mod paths;
+pub mod persistence;
 mod placing;
-mod reading;
+mod recording_reader;
 pub mod run;
 pub mod schedule;
 pub mod screenshot;
-mod seen;
 mod session_panel;
 pub mod sources;
 pub mod state;
 mod status;
-mod still;
 mod style_panel;
 pub mod theme;
 pub mod timeline;
 pub mod tour;
 #[cfg(test)]
-mod undoing;
-mod walking;
+mod undo_tests;
 mod welcome;
+mod widget_dump;
 mod widgets;
 pub mod worker;
 

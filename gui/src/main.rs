@@ -1,4 +1,4 @@
-//! `gilk`: the window.
+//! `gilk`: the graphical workbench.
 
 use clap::Parser;
 use gilk_gui::app::App;
@@ -18,7 +18,7 @@ fn main() -> std::process::ExitCode {
 }
 
 fn run(mut start: Start) -> Result<()> {
-    // A picture is of what was asked for, and of nothing that a person did before.
+    // A screenshot shows only what the arguments request, not the state of earlier windows.
     if start.state.is_none() && start.screenshot.is_none() {
         start.state = gilk_gui::args::state_folder();
     }
@@ -42,20 +42,20 @@ fn run(mut start: Start) -> Result<()> {
         viewport,
         ..Default::default()
     };
-    let (tell, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let opened = eframe::run_native(
         "gilk",
         options,
         Box::new(move |creation| {
             let app = App::new(&creation.egui_ctx, start, library);
-            let _listening = tell.send(app.failure());
+            let _receiver_waits = sender.send(app.failure());
             Ok(Box::new(app))
         }),
     );
     opened.map_err(|error| Error::Window {
         reason: error.to_string(),
     })?;
-    let failure = told
+    let failure = receiver
         .try_recv()
         .ok()
         .and_then(|failure| failure.lock().ok().and_then(|mut failure| failure.take()));

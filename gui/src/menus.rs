@@ -1,4 +1,4 @@
-//! The menus; the palette and the sheet of shortcuts list the same commands.
+//! The menus; the palette and the list of shortcuts have the same commands.
 
 use gilk_engine::placement::Style;
 
@@ -7,7 +7,7 @@ use crate::desk::Pane;
 use crate::theme::Colours;
 use crate::timeline::Stack;
 
-/// A menu and what is in it; `None` is a line.
+/// The menus and their entries; `None` is a separator.
 pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
     (
         "File",
@@ -36,7 +36,7 @@ pub(crate) const MENUS: &[(&str, &[Option<Command>])] = &[
             Some(Command::AddToEntry),
             Some(Command::AddToReturns),
             Some(Command::CountPaths),
-            Some(Command::TellThreads),
+            Some(Command::RecordThreads),
             Some(Command::AddToMatching),
             Some(Command::RemoveHere),
             Some(Command::RemoveAll),

@@ -1,4 +1,4 @@
-//! Instruments that a person compiled: read from an object file, and used when that person has said so.
+//! Native instruments: read from an object file and used after the user has accepted the risk.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 use crate::worker::{Mail, Message, spawn};
 
-/// What it means to use them.
-const MEANING: &str = "This is code of your own that runs inside the kernel. That it is called rightly, \
-    and changes no register, is proven; what it computes is not: a mistake in it can stop the machine. \
-    It is used until the window closes, and in no saved session.";
+/// The risk that the user accepts.
+const MEANING: &str = "This code runs inside the kernel. GILK proves that it is called \
+    correctly and that registers are preserved, but not what it computes: a mistake in it can crash the machine. \
+    It can be used until the window closes and is not saved with sessions.";
 
-/// Instruments of an object file that wait for a person's word.
+/// Instruments of an object file that wait for confirmation.
 #[derive(Debug)]
 pub struct Natives {
     /// The file.
@@ -38,21 +38,21 @@ pub(crate) fn read(mail: &Mail, path: PathBuf) {
             .map_err(|source| Error::Io {
                 path: path.clone(),
                 source,
-                hint: "Name what a compiler made of a file with gilk.h, as cc -c does.",
+                hint: "Open an object file that cc -c made from C code with gilk.h.",
             })
             .and_then(|bytes| Ok(Definition::natives(&path.display().to_string(), &bytes)?));
         mail.send(Message::Natives(path, read));
     });
 }
 
-/// Asks whether they are to be used.
-pub(crate) fn ask(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
+/// Draws the confirmation dialog.
+pub(crate) fn confirm(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
     let Some(natives) = &state.natives else {
         return;
     };
     let shown = modal(ctx, "natives").show(ctx, |ui| {
         ui.set_width(460.0);
-        title(ui, "Use code that nobody proves?");
+        title(ui, "Use unverified code?");
         let file = natives.path.display().to_string();
         ui.label(RichText::new(file).font(code(text::SMALL)));
         ui.add_space(space::TIGHT);
@@ -79,7 +79,7 @@ pub(crate) fn ask(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
 }
 
 impl App {
-    /// Adds the instruments that wait. Those of a file that was read before are the newer ones now.
+    /// Adds the confirmed instruments; they replace earlier ones with the same names.
     pub(crate) fn use_natives(&mut self) {
         let Some(natives) = self.state.natives.take() else {
             return;
@@ -89,17 +89,17 @@ impl App {
         for one in natives.definitions {
             library.forget_native(&one.name);
             if let Err(error) = library.add(one) {
-                self.state.tell(NoticeKind::Bad, error.to_string());
+                self.state.notify(NoticeKind::Bad, error.to_string());
                 return;
             }
         }
         self.state.library = Arc::new(library);
-        // Sessions that name them can be planned now.
+        // Sessions that refer to them are planned again.
         self.planned = None;
         let words = format!(
             "{} can be placed.",
             widgets::counted(count, "native instrument")
         );
-        self.state.tell(NoticeKind::Good, words);
+        self.state.notify(NoticeKind::Good, words);
     }
 }

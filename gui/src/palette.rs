@@ -1,5 +1,5 @@
-//! The palette: every command by any of its letters; and the question where to go, which an address,
-//! a name, or a name and an offset answers.
+//! The palette: a searchable list of commands, of locations (an address, a name, or a name and an
+//! offset), or of callers and callees.
 
 use egui::accesskit::Role;
 use egui::{
@@ -15,23 +15,23 @@ use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
-/// What the open palette is for, and what was typed.
+/// State of the open palette.
 #[derive(Clone, Debug)]
-pub struct Palette {
-    kind: Kind,
+pub struct CommandPalette {
+    kind: PaletteKind,
     text: String,
     row: usize,
 }
 
-/// What a palette lists.
+/// Contents of the palette.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum PaletteKind {
     Commands,
     Places,
     References,
 }
 
-/// A line of the palette.
+/// An entry of the palette.
 struct Entry {
     name: String,
     note: String,
@@ -39,29 +39,29 @@ struct Entry {
     command: Command,
 }
 
-/// Places that are offered, at most.
-const OFFERED: usize = 40;
+/// Maximum number of locations listed.
+const MAX_LOCATIONS: usize = 40;
 
-impl Palette {
-    /// For commands.
+impl CommandPalette {
+    /// Creates a palette of commands.
     #[must_use]
     pub const fn commands() -> Self {
-        Self::of(Kind::Commands)
+        Self::of(PaletteKind::Commands)
     }
 
-    /// For places in the kernel.
+    /// Creates a palette of locations in the kernel.
     #[must_use]
     pub const fn places() -> Self {
-        Self::of(Kind::Places)
+        Self::of(PaletteKind::Places)
     }
 
-    /// For who calls the open function, and whom it calls.
+    /// Creates a palette of the open function's callers and callees.
     #[must_use]
     pub const fn references() -> Self {
-        Self::of(Kind::References)
+        Self::of(PaletteKind::References)
     }
 
-    const fn of(kind: Kind) -> Self {
+    const fn of(kind: PaletteKind) -> Self {
         Self {
             kind,
             text: String::new(),
@@ -70,16 +70,16 @@ impl Palette {
     }
 }
 
-/// Draws it, if it is open.
-pub(crate) fn show(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
+/// Draws the palette, if it is open.
+pub(crate) fn show(ctx: &Context, state: &mut State, commands: &mut Vec<Command>) {
     let Some(mut palette) = state.palette.take() else {
         return;
     };
     let typed = palette.text.trim();
     let entries = match palette.kind {
-        Kind::Commands => commands(ctx, state, typed),
-        Kind::Places => places(state, typed),
-        Kind::References => references(state, typed),
+        PaletteKind::Commands => command_entries(ctx, state, typed),
+        PaletteKind::Places => places(state, typed),
+        PaletteKind::References => references(state, typed),
     };
     let mut chosen = None;
     let frame = Frame::window(&ctx.global_style()).inner_margin(10);
@@ -93,9 +93,9 @@ pub(crate) fn show(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
                 ui.set_width(560.0);
                 chosen = keys(ui, &mut palette, entries.len());
                 let (hint, name) = match palette.kind {
-                    Kind::Commands => ("any letters of a command", "Find command"),
-                    Kind::Places => ("address, name, or name+0x1a", "Go to"),
-                    Kind::References => ("any letters of a caller or callee", "Find reference"),
+                    PaletteKind::Commands => ("any letters of a command", "Find command"),
+                    PaletteKind::Places => ("address, name, or name+0x1a", "Go to"),
+                    PaletteKind::References => ("any letters of a caller or callee", "Find reference"),
                 };
                 let field = TextEdit::singleline(&mut palette.text)
                     .id(Id::unique("palette text"))
@@ -118,14 +118,14 @@ pub(crate) fn show(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
             }
             if entries.is_empty() {
                 let words = match palette.kind {
-                            Kind::Places if palette.text.trim().is_empty() => {
-                                "Type where to go: kernel_clone, kernel_clone+0x61, ffffffff81000000."
+                            PaletteKind::Places if palette.text.trim().is_empty() => {
+                                "Type a location: kernel_clone, kernel_clone+0x61, ffffffff81000000."
                             }
-                            Kind::References if state.calls.is_none() => {
-                                "All functions are being looked through; this takes a moment."
+                            PaletteKind::References if state.calls.is_none() => {
+                                "Searching all functions for calls…"
                             }
-                            Kind::References if palette.text.trim().is_empty() => {
-                                "It calls no function by name, and none calls it so."
+                            PaletteKind::References if palette.text.trim().is_empty() => {
+                                "This function has no direct calls and no direct callers."
                             }
                             _ => "Nothing matches; type fewer letters.",
                         };
@@ -135,7 +135,7 @@ pub(crate) fn show(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
             });
     if let Some(entry) = chosen.and_then(|row| entries.get(row)) {
         if entry.enabled {
-            said.push(entry.command.clone());
+            commands.push(entry.command.clone());
         } else {
             state.palette = Some(palette);
         }
@@ -144,8 +144,8 @@ pub(crate) fn show(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
     }
 }
 
-/// Takes the keys that the field must not see. Returns the row that Enter chose.
-fn keys(ui: &Ui, palette: &mut Palette, rows: usize) -> Option<usize> {
+/// Handles the keys that must not reach the field. Returns the row selected with Enter.
+fn keys(ui: &Ui, palette: &mut CommandPalette, rows: usize) -> Option<usize> {
     let last = rows.saturating_sub(1);
     let pressed = |key| ui.input_mut(|input| input.consume_key(Modifiers::NONE, key));
     for (key, by) in [
@@ -200,7 +200,7 @@ fn line(ui: &mut Ui, entry: &Entry, marked: bool) -> bool {
     response.clicked()
 }
 
-fn commands(ctx: &Context, state: &State, typed: &str) -> Vec<Entry> {
+fn command_entries(ctx: &Context, state: &State, typed: &str) -> Vec<Entry> {
     let mut finder = Finder::new(typed);
     let mut scored: Vec<(u32, Entry)> = Command::listed()
         .filter(|command| **command != Command::ShowPalette)
@@ -215,7 +215,7 @@ fn commands(ctx: &Context, state: &State, typed: &str) -> Vec<Entry> {
             Some((score, entry))
         })
         .collect();
-    // Stable: of equals, the order of the menus stays.
+    // Stable: equal scores stay in the order of the menus.
     scored.sort_by_key(|(score, entry)| (!entry.enabled, std::cmp::Reverse(*score)));
     scored.into_iter().map(|(_, entry)| entry).collect()
 }
@@ -238,7 +238,7 @@ fn places(state: &State, typed: &str) -> Vec<Entry> {
         }];
     }
     let (stem, _) = typed.split_once('+').unwrap_or((typed, ""));
-    let found = catalogue.beginning_with(stem, OFFERED);
+    let found = catalogue.beginning_with(stem, MAX_LOCATIONS);
     let entry = |id: FunctionId| {
         let function = catalogue.image().function(id)?;
         Some(Entry {
@@ -251,7 +251,7 @@ fn places(state: &State, typed: &str) -> Vec<Entry> {
     found.into_iter().filter_map(entry).collect()
 }
 
-/// The address that was meant: in hexadecimal, with or without `0x`; or a name, an offset behind it.
+/// Parses an address: hexadecimal with or without `0x`, or a name with an optional offset.
 fn address(catalogue: &Catalogue, typed: &str) -> Option<Addr> {
     let hexadecimal =
         |text: &str| u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok();
@@ -268,7 +268,7 @@ fn address(catalogue: &Catalogue, typed: &str) -> Option<Addr> {
     (offset < function.span.len()).then(|| function.span.start.add(offset))
 }
 
-/// Who calls the open function, and whom it calls.
+/// Lists the callers and callees of the open function.
 fn references(state: &State, typed: &str) -> Vec<Entry> {
     let (Some(catalogue), Some(calls), Some(scene)) =
         (&state.catalogue, &state.calls, &state.graph.scene)

@@ -1,4 +1,4 @@
-//! Where everything stands: bars, panels, and what is told.
+//! The window's layout: bars, panes and notices.
 
 use egui::{
     Align, Button, Frame, Id, Layout, Margin, MenuBar, Panel, ProgressBar, RichText, Stroke, Ui,
@@ -15,7 +15,7 @@ use crate::theme::{Tokens, space, text};
 use crate::{desk, machines, status, widgets};
 
 /// Draws the window.
-pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     let bar = Frame::NONE
         .fill(tokens.bar)
@@ -23,13 +23,14 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
     let bare = Frame::NONE.fill(tokens.panel);
     Panel::top("top bar")
         .frame(bar)
-        .show(ui, |ui| top_bar(ui, state, said));
-    if !state.machines.beside.is_empty() {
+        .show(ui, |ui| top_bar(ui, state, commands));
+    if !state.machines.others.is_empty() {
         Panel::top("machines")
             .frame(bar)
-            .show(ui, |ui| machines::bar::show(ui, state, said));
+            .show(ui, |ui| machines::bar::show(ui, state, commands));
     }
-    // While a button is down nothing moves under the pointer: what is told meanwhile is shown then.
+    // Notices that arrive while a button is down appear after its release, so that nothing moves
+    // under the pointer.
     let id = Id::unique("notices shown");
     let down = ui.input(|input| input.pointer.any_down());
     let before = ui.data(|data| data.get_temp(id)).filter(|_| down);
@@ -39,20 +40,20 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
         Panel::top("notices")
             .frame(bare)
             .show_separator_line(false)
-            .show(ui, |ui| notices(ui, state, shown, said));
+            .show(ui, |ui| notices(ui, state, shown, commands));
     }
     let low = Frame::NONE
         .fill(tokens.bar)
         .inner_margin(Margin::symmetric(space::PANEL as i8, 3));
     Panel::bottom("status")
         .frame(low)
-        .show(ui, |ui| status::show(ui, state, said));
+        .show(ui, |ui| status::show(ui, state, commands));
     egui::CentralPanel::default()
         .frame(bare)
-        .show(ui, |ui| desk::panes::show(ui, state, said));
+        .show(ui, |ui| desk::panes::show(ui, state, commands));
 }
 
-fn top_bar(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+fn top_bar(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     MenuBar::new().ui(ui, |ui| {
         ui.label(
@@ -67,7 +68,7 @@ fn top_bar(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
                 ui.set_min_width(220.0);
                 for entry in *entries {
                     match entry {
-                        Some(command) => menu_entry(ui, state, command, said),
+                        Some(command) => menu_entry(ui, state, command, commands),
                         None => {
                             ui.separator();
                         }
@@ -76,23 +77,23 @@ fn top_bar(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
             });
         }
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
-            run_controls(ui, state, said);
+            run_controls(ui, state, commands);
         });
     });
 }
 
-fn menu_entry(ui: &mut Ui, state: &State, command: &Command, said: &mut Vec<Command>) {
+fn menu_entry(ui: &mut Ui, state: &State, command: &Command, commands: &mut Vec<Command>) {
     let keys = command.shortcut_text(ui.ctx());
     let button = Button::new(command.name()).shortcut_text(keys);
     let response = ui.add_enabled(possible(state, command), button);
     let response = widgets::named(response, Role::MenuItem, command.name());
     if response.clicked() {
-        said.push(command.clone());
+        commands.push(command.clone());
         ui.close();
     }
 }
 
-/// Whether a command would do something now.
+/// Returns whether a command is possible now.
 pub(crate) fn possible(state: &State, command: &Command) -> bool {
     let graph = state.graph.scene.is_some();
     match command {
@@ -112,14 +113,14 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         Command::FollowTaken | Command::FollowNotTaken => graph && state.graph.selected.is_some(),
         Command::AddInstrument => {
             let block = state.graph.selected;
-            block.is_some_and(|block| stands(state, block)) && state.offer.refused().is_none()
+            block.is_some_and(|block| has_hook(state, block)) && state.offer.refused().is_none()
         }
         Command::AddToEveryBlock => state
             .graph
             .scene
             .as_ref()
             .is_some_and(|scene| scene.hookable(state.draft.hook).next().is_some()),
-        Command::CountFirst => crate::counting::possible(state),
+        Command::CountFirst => crate::hit_count::possible(state),
         Command::AddToMatching => !state.functions.found.is_empty(),
         Command::RemoveHere => state.graph.selected.is_some_and(|block| {
             state.graph.scene.as_ref().is_some_and(|scene| {
@@ -129,8 +130,8 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
         }),
         Command::GoTo => state.catalogue.is_some(),
         Command::RemoveAll => !state.document.session().placements.is_empty(),
-        Command::Back => state.history.ways().0,
-        Command::Forward => state.history.ways().1,
+        Command::Back => state.history.available().0,
+        Command::Forward => state.history.available().1,
         Command::ClearMarkers => state.timeline.markers.iter().any(Option::is_some),
         Command::AddToEntry | Command::AddToReturns => graph,
         Command::UseInstrument | Command::FormatInstrument => state.editor.name().is_some(),
@@ -174,9 +175,9 @@ pub(crate) fn possible(state: &State, command: &Command) -> bool {
     }
 }
 
-/// Whether the inspector's instrument has a hook to stand at: some say themselves where in the block or function
-/// they run.
-pub(crate) fn stands(state: &State, block: BlockIndex) -> bool {
+/// Returns whether the inspector's instrument can be placed at the selected hook; some instruments
+/// choose their place in the block or function themselves.
+pub(crate) fn has_hook(state: &State, block: BlockIndex) -> bool {
     let definition = state.definition(&state.draft.instrument);
     if definition.is_none_or(|known| known.stand() != Stand::Hook) {
         return true;
@@ -186,14 +187,14 @@ pub(crate) fn stands(state: &State, block: BlockIndex) -> bool {
     hook.is_some_and(Result::is_ok)
 }
 
-fn run_controls(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+fn run_controls(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
     let running = state.run.active.is_some();
     let stop = widgets::labelled_icon(ui, Icon::Stop, "Stop", running, false);
     if widgets::named(stop, Role::Button, Command::Stop.name())
         .on_hover_text("Stop run  (Shift+F5)")
         .clicked()
     {
-        said.push(Command::Stop);
+        commands.push(Command::Stop);
     }
     let hindrance = state.run_hindrance();
     let response = widgets::labelled_icon(ui, Icon::Run, "Run", hindrance.is_none(), true);
@@ -203,7 +204,7 @@ fn run_controls(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
         None => response.on_hover_text("Run session  (F5)"),
     };
     if response.clicked() {
-        said.push(Command::Run);
+        commands.push(Command::Run);
     }
     if let Some(active) = &state.run.active {
         let elapsed = active.elapsed();
@@ -224,11 +225,11 @@ fn run_controls(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
         );
     }
     target_pill(ui, state);
-    // Where no kernel was read yet, the same stands in the middle of the window.
+    // Without an image, the welcome page has the same button.
     if matches!(state.target, TargetState::Lost(_)) && state.catalogue.is_some() {
         let command = Command::Reconnect;
         let possible = possible(state, &command);
-        widgets::button(ui, "Connect again", command, possible, said);
+        widgets::button(ui, "Reconnect", command, possible, commands);
     }
 }
 
@@ -256,7 +257,7 @@ fn target_pill(ui: &mut Ui, state: &State) {
     widgets::pill(ui, &words, color, tokens.panel);
 }
 
-fn notices(ui: &mut Ui, state: &State, shown: usize, said: &mut Vec<Command>) {
+fn notices(ui: &mut Ui, state: &State, shown: usize, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     ui.spacing_mut().item_spacing.y = 0.0;
     for (place, notice) in state.notices.iter().take(shown).enumerate() {
@@ -274,7 +275,7 @@ fn notices(ui: &mut Ui, state: &State, shown: usize, said: &mut Vec<Command>) {
                     ui.painter().rect_filled(rect, 2.0, color);
                     ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
                         if widgets::cross(ui, "Dismiss message").clicked() {
-                            said.push(Command::Dismiss(place));
+                            commands.push(Command::Dismiss(place));
                         }
                         ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
                             ui.add(

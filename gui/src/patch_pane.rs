@@ -1,5 +1,5 @@
-//! The patch before it is written: the kernel's text on the left, patches on the right. Of a hook that
-//! has no instrument yet it is the patch that adding the inspector's instrument would make.
+//! The Patch pane: the original code on the left, patches on the right. For a hook without
+//! instruments it previews the patch that adding the inspector's instrument would create.
 
 use egui::accesskit::Role;
 use egui::{Frame, Label, Margin, RichText, ScrollArea, Stroke, TextFormat, Ui, text::LayoutJob};
@@ -13,7 +13,7 @@ use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
-/// Whether the chosen block has instruments of the session.
+/// Returns whether the selected hook has instruments of the session.
 fn hooked(state: &State, block: BlockIndex) -> bool {
     let Some(scene) = &state.graph.scene else {
         return false;
@@ -22,7 +22,7 @@ fn hooked(state: &State, block: BlockIndex) -> bool {
     count(state.draft.hook) > 0
 }
 
-/// The plan to look at: the session's, or the one with the inspector's instrument in it.
+/// Returns the plan to show: the session's, or the one with the inspector's instrument added.
 fn shown(state: &State) -> Option<&Result<std::sync::Arc<VerifiedPlan>, Vec<String>>> {
     let block = state.graph.selected?;
     if hooked(state, block) {
@@ -32,7 +32,7 @@ fn shown(state: &State) -> Option<&Result<std::sync::Arc<VerifiedPlan>, Vec<Stri
     }
 }
 
-/// What stands beside the pane's tab.
+/// Draws the pane's header, next to its tab.
 pub(crate) fn header(ui: &mut Ui, state: &State) {
     let tokens = Tokens::of(ui);
     let (Some(scene), Some(block)) = (&state.graph.scene, state.graph.selected) else {
@@ -41,7 +41,7 @@ pub(crate) fn header(ui: &mut Ui, state: &State) {
     let (kind, color) = if hooked(state, block) {
         ("as planned", tokens.hooked)
     } else {
-        ("if it were added", tokens.accent)
+        ("preview", tokens.accent)
     };
     widgets::pill(ui, kind, color, tokens.panel);
     let words = format!(
@@ -56,8 +56,8 @@ pub(crate) fn show(ui: &mut Ui, state: &State) {
     let (Some(scene), Some(block)) = (&state.graph.scene, state.graph.selected) else {
         widgets::empty(
             ui,
-            "No block chosen",
-            "Choose a block in the graph: what would be written for its hook appears here.",
+            "No block selected",
+            "Select a block in the graph to see what is written for its hook.",
         );
         return;
     };
@@ -71,11 +71,7 @@ pub(crate) fn show(ui: &mut Ui, state: &State) {
                 &format!("Refused by rule {}", refusal.rule.name()),
                 &crate::graph::marks::sentence(refusal),
             ),
-            None => widgets::empty(
-                ui,
-                "Being planned",
-                "The patch appears when it is verified.",
-            ),
+            None => widgets::empty(ui, "Planning…", "The patch appears when it is verified."),
         }
         return;
     };
@@ -83,7 +79,7 @@ pub(crate) fn show(ui: &mut Ui, state: &State) {
         Ok(verified) => verified.plan(),
         Err(wrong) => {
             let why = wrong.first().map_or("", String::as_str);
-            widgets::empty(ui, "This cannot be carried out", why);
+            widgets::empty(ui, "This session cannot run", why);
             return;
         }
     };
@@ -152,10 +148,10 @@ pub(crate) fn section(ui: &mut Ui, section: &Section) {
     ui.add_space(space::TIGHT);
 }
 
-/// From how many points on there is room for the bytes of instructions.
+/// Minimum width in points at which instruction bytes are shown.
 const WIDE: f32 = 430.0;
 
-/// Address, bytes where there is room, and the instruction in its colours.
+/// Lays out address, bytes if wide enough, and the highlighted instruction.
 fn job(line: &Line, wide: bool, tokens: &Tokens) -> LayoutJob {
     let mut job = LayoutJob::default();
     let format = |color| TextFormat::simple(code(text::SMALL), color);

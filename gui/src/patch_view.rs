@@ -1,5 +1,5 @@
-//! What a plan writes for the hooks of one block, as two columns of disassembly: the text as it is
-//! and as it will be, and the patches that it leads to.
+//! The writes of a plan for the hooks of one block, as two columns of disassembly: the original
+//! code before and after, and the patches.
 
 use std::collections::BTreeSet;
 
@@ -11,23 +11,23 @@ use gilk_engine::placement::{Point, SiteIndex, Slot, Splice};
 use gilk_engine::plan::{Part, Patch, Plan, PokeKind};
 use gilk_engine::{Addr, Image, InstrumentId};
 
-/// Lines under a heading.
+/// Code under a heading.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Section {
-    /// What they are.
+    /// The heading.
     pub title: String,
-    /// What is worth knowing of them.
+    /// Remarks.
     pub notes: Vec<String>,
-    /// Code, piece by piece.
+    /// The code, piece by piece.
     pub pieces: Vec<Stretch>,
 }
 
-/// A stretch of code.
+/// A contiguous range of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// What it is for; empty where the heading says it.
+    /// Its purpose; empty if the heading says it.
     pub what: String,
-    /// Whether it is there for an instrument.
+    /// True if it exists for an instrument.
     pub ours: bool,
     /// Its instructions.
     pub lines: Vec<Line>,
@@ -36,14 +36,14 @@ pub struct Stretch {
 /// Both columns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PatchView {
-    /// The kernel's text: as it is, and as it will be.
+    /// The original code, before and after.
     pub text: Vec<Section>,
-    /// The patches.
+    /// The code in the arena.
     pub patches: Vec<Section>,
 }
 
 impl PatchView {
-    /// What `plan` writes so that the instruments at `block` of `function` run.
+    /// Returns the writes of `plan` for the instruments at `block` of `function`.
     #[must_use]
     pub fn of(image: &Image, plan: &Plan, function: FunctionId, block: BlockIndex) -> Self {
         let view = Viewer { image, plan };
@@ -58,7 +58,7 @@ impl PatchView {
             sites.extend(one.points.iter().map(|&(site, _)| site));
             sites.extend(one.needs.iter().copied());
         }
-        // A bounce in bytes that another splice exposes comes with that splice.
+        // A bounce in an exposed slot needs the splice of its donor.
         let hosts: Vec<SiteIndex> = sites.iter().filter_map(|&site| view.host(site)).collect();
         sites.extend(hosts);
         let mut made = Self::default();
@@ -73,7 +73,7 @@ impl PatchView {
         made
     }
 
-    /// What a plan writes for its instruments alone, without what saves, restores and moves.
+    /// Returns the code of a plan's instruments only, without saves, restores and copies.
     #[must_use]
     pub fn instruments(image: &Image, plan: &Plan) -> Vec<Section> {
         let view = Viewer { image, plan };
@@ -118,12 +118,12 @@ impl Viewer<'_> {
         }
     }
 
-    /// What the first batch that installs `part` writes.
+    /// Returns the write of the first batch that installs `part`.
     fn written(&self, part: Part) -> Option<Stretch> {
         let mut pokes = self.plan.batches.iter().flat_map(|batch| &batch.pokes);
         let poke = pokes.find(|poke| poke.part == part && poke.kind == PokeKind::Install)?;
         Some(Stretch {
-            what: "is written over it".to_owned(),
+            what: "replacement".to_owned(),
             ours: true,
             lines: disassemble(Some(self.image), poke.at, &poke.write),
         })
@@ -167,7 +167,7 @@ impl Viewer<'_> {
         }
         if site.overwritten > 1 {
             notes.push(format!(
-                "{} instructions are overwritten: it waits until no thread is between them",
+                "overwrites {} instructions: waits until no thread is between them",
                 site.overwritten
             ));
         }
@@ -182,7 +182,7 @@ impl Viewer<'_> {
         for run_on in &site.continuations {
             let copied = self.image.bytes(run_on.copied).unwrap_or_default();
             pieces.push(Stretch {
-                what: format!("copied too, on the way from {}", run_on.edge.from),
+                what: format!("continuation, copied after {}", run_on.edge.from),
                 ..self.plain(run_on.copied.start, copied)
             });
         }
@@ -200,13 +200,13 @@ impl Viewer<'_> {
             let at = match point {
                 Point::Entry => "at the start".to_owned(),
                 Point::Before(at) => format!("before {at}"),
-                Point::On(edge) => format!("on the way from {} to {}", edge.from, edge.to),
+                Point::On(edge) => format!("on the edge from {} to {}", edge.from, edge.to),
             };
             let ids: Vec<String> = ids.iter().map(|&id| self.label(id)).collect();
             notes.push(format!("{at}: {}", ids.join(", ")));
         }
         if patch.hooks.iter().next().is_none() {
-            notes.push("does what the original does: it is in place for another's sake".to_owned());
+            notes.push("no instruments: needed by another splice".to_owned());
         }
         let pieces = patch.pieces().map(|piece| {
             let (what, ours) = match piece.kind {
@@ -228,7 +228,7 @@ impl Viewer<'_> {
         });
         Section {
             title: format!(
-                "Patch {number}: {} bytes, {executed} instructions a hit and the splice",
+                "Patch {number}: {} bytes, {executed} instructions per hit and the splice",
                 patch.code.len()
             ),
             notes,

@@ -1,4 +1,4 @@
-//! The ways through the open function: how often each was gone, and one of them drawn in the graph.
+//! The paths through the open function: their counts, and one of them highlighted in the graph.
 
 use std::sync::Arc;
 
@@ -14,69 +14,74 @@ use crate::state::{NoticeKind, State};
 use crate::theme::{Tokens, code, text};
 use crate::widgets;
 
-/// Paths that are listed.
-const LISTED: usize = 10;
+/// Maximum number of paths listed.
+const MAX_LISTED: usize = 10;
 
-/// The paths of the function that was last looked at.
+/// The paths of the last function shown.
 #[derive(Debug, Default)]
-pub struct Ways {
-    known: Option<(Arc<Scene>, Result<Paths, String>)>,
+pub struct FunctionPaths {
+    cached: Option<(Arc<Scene>, Result<Paths, String>)>,
 }
 
-impl Ways {
-    /// The paths of a function, or why they cannot be counted.
+impl FunctionPaths {
+    /// Returns the paths of a function, or the reason why they cannot be counted.
     fn of(&mut self, scene: &Arc<Scene>) -> Result<&Paths, &str> {
         if self
-            .known
+            .cached
             .as_ref()
             .is_none_or(|(of, _)| !Arc::ptr_eq(of, scene))
         {
             let paths = Paths::of(&scene.cfg).map_err(|refusal| sentence(&refusal));
-            self.known = Some((Arc::clone(scene), paths));
+            self.cached = Some((Arc::clone(scene), paths));
         }
-        match &self.known {
+        match &self.cached {
             Some((_, paths)) => paths.as_ref().map_err(String::as_str),
             None => Err(""),
         }
     }
 }
 
-/// Draws the paths that were counted, most often first, each to be drawn in the graph; or how to count them.
-pub(crate) fn show(ui: &mut Ui, state: &mut State, scene: &Arc<Scene>, said: &mut Vec<Command>) {
+/// Draws the counted paths, most frequent first, or a button to count them.
+pub(crate) fn show(
+    ui: &mut Ui,
+    state: &mut State,
+    scene: &Arc<Scene>,
+    commands: &mut Vec<Command>,
+) {
     if scene.cfg.blocks.len() < 2 || scene.name != scene.cfg.name {
         return;
     }
     let tokens = Tokens::of(ui);
     widgets::caption(ui, "paths through the function");
-    let paths = match state.ways.of(scene) {
+    let paths = match state.function_paths.of(scene) {
         Ok(paths) => paths,
         Err(why) => {
-            let words = format!("They cannot be counted: {why}");
+            let words = format!("Paths cannot be counted: {why}");
             ui.label(RichText::new(words).small().color(tokens.weak));
             return;
         }
     };
     let totals = state.timeline.record.as_ref().map(|record| &record.totals);
-    let told = totals.into_iter().flatten();
-    let profile = paths.read(told.map(|one| (one.instrument.as_str(), &one.value)));
+    let totals = totals.into_iter().flatten();
+    let profile = paths.read(totals.map(|one| (one.instrument.as_str(), &one.value)));
     if profile.paths.is_empty() {
         let words = format!(
-            "Count which of {} are gone",
+            "Count which of {} are taken",
             widgets::counted(paths.count() as usize, "path")
         );
         let button = widgets::named(ui.button(words), Role::Button, Command::CountPaths.name());
-        let hint = "Places instruments on as few edges as tell the paths apart; after the run they are listed here.";
+        let hint = "Places counters on the fewest edges that identify the paths. After the run the paths are listed here.";
         if button.on_hover_text(hint).clicked() {
-            said.push(Command::CountPaths);
+            commands.push(Command::CountPaths);
         }
         return;
     }
-    for path in profile.paths.iter().take(LISTED) {
+    for path in profile.paths.iter().take(MAX_LISTED) {
         let chosen = state.graph.path.as_ref().map(|one| one.number) == Some(path.number);
         let turn = if path.from_entry {
             ""
         } else {
-            ", a loop's turn"
+            ", loop iteration"
         };
         let words = format!(
             "path {}: {} times, {}{turn}",
@@ -92,7 +97,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, scene: &Arc<Scene>, said: &mu
     let more: u64 = profile
         .paths
         .iter()
-        .skip(LISTED)
+        .skip(MAX_LISTED)
         .map(|path| path.count)
         .sum();
     if more + profile.others > 0 {
@@ -102,14 +107,14 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, scene: &Arc<Scene>, said: &mu
 }
 
 impl App {
-    /// Places the instruments that count the open function's paths, as one step to undo.
+    /// Places the instruments that count the open function's paths, as one undo step.
     pub(crate) fn count_paths(&mut self) {
         let Some(scene) = self.state.graph.scene.clone() else {
             return;
         };
         let mut session = self.state.document.session().clone();
         let times = (self.state.draft.launch, self.state.draft.splash);
-        let added = match self.state.ways.of(&scene) {
+        let added = match self.state.function_paths.of(&scene) {
             Ok(paths) => paths
                 .add_to(&mut session, times)
                 .map_err(|error| error.to_string()),
@@ -122,7 +127,7 @@ impl App {
                     .edit("count paths", |own| *own = session);
                 self.state.document.close_step();
             }
-            Err(why) => self.state.tell(NoticeKind::Warning, why),
+            Err(why) => self.state.notify(NoticeKind::Warning, why),
         }
     }
 }

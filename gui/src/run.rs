@@ -1,4 +1,4 @@
-//! The session that runs, and where it is recorded.
+//! The running session and the path of its recording.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,59 +8,59 @@ use gilk_engine::{Session, VerifiedPlan};
 use gilk_samples::index::Shared;
 use ilk_driver::client::{StopFlag, Summary};
 
-/// The session that runs, and the last that did.
+/// The running session and the last one.
 #[derive(Debug, Default)]
 pub struct Run {
-    /// What was typed as the recording's path; empty for one named after the session.
+    /// The path typed for the recording; empty for a path named after the session.
     pub path: String,
-    /// The one that runs.
+    /// The running session.
     pub active: Option<Active>,
-    /// How the last one went.
+    /// Summary of the last run.
     pub last: Option<Box<Summary>>,
 }
 
-/// A session that runs.
+/// A running session.
 #[derive(Debug)]
 pub struct Active {
-    /// Ends it.
+    /// Stops it.
     pub stop: StopFlag,
-    /// When second 0 was, once it was.
+    /// Time of second 0, once the run has started.
     pub started: Option<Instant>,
-    /// Seconds that it lasts.
+    /// Duration in seconds.
     pub duration: f64,
-    /// The plan that is carried out.
+    /// The plan being executed.
     pub plan: Arc<VerifiedPlan>,
-    /// The session as it was when it began.
+    /// The session at the start of the run.
     pub session: Session,
-    /// Where it is recorded.
+    /// Path of the recording.
     pub recording: PathBuf,
-    /// Its samples, which are added as they come.
+    /// Its samples, added as they arrive.
     pub index: Shared,
-    /// Where its thread tells how it is going.
-    pub going: Going,
-    /// What it told last.
-    pub live: Live,
+    /// Status shared with the run's thread.
+    pub status: SharedStatus,
+    /// The last status read from it.
+    pub live: RunStatus,
 }
 
-/// How a run is going.
+/// Counters of a run in progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Live {
-    /// Bytes of the recording so far.
+pub struct RunStatus {
+    /// Bytes recorded so far.
     pub bytes: u64,
-    /// Samples so far.
+    /// Samples recorded so far.
     pub samples: u64,
-    /// Samples that are in the recording and not on the screen, because they came faster than it drew.
+    /// Samples in the recording but not on the screen, because they arrived faster than it draws.
     pub missed: u64,
     /// Hits lost so far: ring full, timer stop without a start.
     pub lost: (u64, u64),
-    /// Batches of pokes that are in effect.
+    /// Number of batches in effect.
     pub switched: usize,
-    /// The last line that its program printed.
-    pub said: Option<String>,
+    /// The last line printed by the session's program.
+    pub last_line: Option<String>,
 }
 
-impl Live {
-    /// Two machines' as one; batches are those of the first.
+impl RunStatus {
+    /// Combines the status of two machines; batches are those of the first.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             bytes: self.bytes + other.bytes,
@@ -68,31 +68,31 @@ impl Live {
             missed: self.missed + other.missed,
             lost: (self.lost.0 + other.lost.0, self.lost.1 + other.lost.1),
             switched: self.switched,
-            said: self.said.or(other.said),
+            last_line: self.last_line.or(other.last_line),
         }
     }
 }
 
-/// Where a run's thread writes how it is going and the window looks: however long the window takes, nothing
-/// piles up.
+/// Status shared between a run's thread and the window: each update replaces the last, so no queue
+/// builds up if the window is slow.
 #[derive(Clone, Debug, Default)]
-pub struct Going(Arc<Mutex<Live>>);
+pub struct SharedStatus(Arc<Mutex<RunStatus>>);
 
-impl Going {
-    /// As it is now.
+impl SharedStatus {
+    /// Returns the current status.
     #[must_use]
-    pub fn look(&self) -> Live {
+    pub fn look(&self) -> RunStatus {
         let live = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         live.clone()
     }
 
-    pub(crate) fn change(&self, change: impl FnOnce(&mut Live)) {
+    pub(crate) fn change(&self, change: impl FnOnce(&mut RunStatus)) {
         change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
 impl Active {
-    /// Seconds since the start, at most the duration.
+    /// Returns the seconds since the start, at most the duration.
     #[must_use]
     pub fn elapsed(&self) -> f64 {
         self.started.map_or(0.0, |started| {
@@ -102,14 +102,14 @@ impl Active {
 }
 
 impl Run {
-    /// Where a run of `session` would be recorded: the path that was typed, or one named after the
-    /// session; with a number if that exists, because a recording is never written over.
+    /// Returns the recording path for `session`: the typed path, or one named after the session;
+    /// with a number if that file exists, because recordings are never overwritten.
     #[must_use]
     pub fn recording_path(&self, session: &Session) -> PathBuf {
         free(&self.wanted_path(session))
     }
 
-    /// What was typed, or what it is called by the session's name.
+    /// Returns the typed path, or the default path of the session.
     pub(crate) fn wanted_path(&self, session: &Session) -> PathBuf {
         let typed = self.path.trim();
         if typed.is_empty() {
@@ -120,7 +120,7 @@ impl Run {
     }
 }
 
-/// `recordings/NAME.arrow`, with nothing in the name that a path could trip over.
+/// Returns `recordings/NAME.arrow`, with the name restricted to characters that are safe in a path.
 #[must_use]
 pub fn default_path(session: &Session) -> PathBuf {
     let plain = |letter: char| {
@@ -138,7 +138,7 @@ pub fn default_path(session: &Session) -> PathBuf {
     ))
 }
 
-/// The same, or with a number behind its name where that exists.
+/// Returns the path, with a number added to its name if it exists.
 pub(crate) fn free(wanted: &Path) -> PathBuf {
     if !wanted.exists() {
         return wanted.to_path_buf();
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn recordings_are_never_written_over() {
+    fn recordings_are_never_overwritten() {
         let folder = tempfile::tempdir().unwrap();
         let run = Run {
             path: folder.path().join("a.arrow").display().to_string(),
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_makes_a_file_name() {
+    fn session_names_become_safe_file_names() {
         let mut session = Session::empty();
         session.name = "../etc/Fork & wait ".into();
         assert_eq!(

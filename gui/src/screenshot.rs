@@ -1,5 +1,5 @@
-//! A picture of the window, made by the program itself: waits until everything that was asked for
-//! is loaded and drawn, writes a PNG, and ends.
+//! Screenshots: waits until everything that the arguments request is loaded and drawn, writes a
+//! PNG, and exits.
 
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -10,17 +10,17 @@ use egui::{ColorImage, Context, ScreenshotCallback, ViewportCommand};
 
 use crate::app::App;
 use crate::args::{Source, Start};
+use crate::input_hold::InputHold;
 use crate::state::{State, TargetState};
-use crate::still::Still;
 use crate::worker::{Message, spawn};
 use crate::{Error, Result};
 
-/// Frames to let pass once everything is there: scroll bars and fades settle in them.
+/// Frames to wait for scroll bars and fades once everything is loaded.
 const SETTLING: u32 = 24;
-/// How long everything may take; a lab is prepared from nothing in this time.
+/// Time limit, long enough to prepare the lab from scratch.
 const LIMIT: Duration = Duration::from_secs(1200);
 
-/// A picture to be made.
+/// A screenshot in progress.
 #[derive(Debug)]
 pub struct Shot {
     path: PathBuf,
@@ -35,7 +35,7 @@ pub struct Shot {
 }
 
 impl Shot {
-    /// A picture of what `start` asks for.
+    /// Creates a screenshot of what `start` requests.
     #[must_use]
     pub fn new(path: PathBuf, start: &Start) -> Self {
         let source = start.source();
@@ -69,7 +69,7 @@ impl Shot {
             && planned
     }
 
-    /// Looks, once a frame, whether the picture can be taken.
+    /// Takes the screenshot once everything is loaded; called every frame.
     pub(crate) fn frame(&mut self, ctx: &Context, app: &mut App) {
         if self.taken {
             return;
@@ -84,7 +84,7 @@ impl Shot {
             app.note_failure(error);
         } else if self.began.elapsed() > LIMIT {
             app.note_failure(Error::NothingToShow {
-                reason: "What it was to show did not come in twenty minutes.".to_owned(),
+                reason: "The requested content did not load in twenty minutes.".to_owned(),
             });
         }
         if app.has_failed() {
@@ -113,42 +113,41 @@ impl Shot {
     }
 }
 
-/// How long a dialog that has closed and a button that is let go take to look so, in seconds, and the
-/// frames it takes at least.
-const STILL: (f64, u32) = (0.3, 4);
+/// Seconds, and minimum frames, until closed dialogs and released buttons have faded.
+const FADE: (f64, u32) = (0.3, 4);
 
-/// A picture that a person asked for.
+/// A picture requested by the user.
 #[derive(Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct PictureRequest {
     path: PathBuf,
-    /// Since when the window holds still for it, on its own clock, and for how many frames.
+    /// Time at which input was held back, and the frames since.
     held: Option<(f64, u32)>,
 }
 
 impl App {
-    /// Writes a picture of the window as it will be when the dialog is gone.
-    pub(crate) fn want_picture(&mut self, path: PathBuf) {
-        self.wanted = Some(Wanted { path, held: None });
+    /// Requests a picture of the window without the dialog.
+    pub(crate) fn request_picture(&mut self, path: PathBuf) {
+        self.picture_request = Some(PictureRequest { path, held: None });
     }
 
-    /// Takes the picture that is wanted, when it is time. Until then nothing that a person does gets
-    /// through: a picture is of the window that it was asked of, however slow its frames are.
+    /// Takes the requested picture once the dialog has faded. Until then input is held back, so
+    /// that the picture shows the window as it was at the request, however slow its frames are.
     pub(crate) fn take_picture(&mut self, ctx: &Context) {
-        let Some(wanted) = &mut self.wanted else {
+        let Some(request) = &mut self.picture_request else {
             return;
         };
         let now = ctx.input(|input| input.time);
-        let (since, frames) = wanted.held.unwrap_or((now, 0));
-        if frames < STILL.1 || now - since < STILL.0 {
-            Still::hold(ctx);
-            wanted.held = Some((since, frames + 1));
+        let (since, frames) = request.held.unwrap_or((now, 0));
+        if frames < FADE.1 || now - since < FADE.0 {
+            InputHold::hold(ctx);
+            request.held = Some((since, frames + 1));
             ctx.request_repaint();
             return;
         }
-        let Some(Wanted { path, .. }) = self.wanted.take() else {
+        let Some(PictureRequest { path, .. }) = self.picture_request.take() else {
             return;
         };
-        Still::release(ctx);
+        InputHold::release(ctx);
         let mail = self.workers.mail().clone();
         ctx.send_viewport_cmd(ViewportCommand::Screenshot(ScreenshotCallback::new(
             move |picture| {
@@ -161,14 +160,14 @@ impl App {
         ctx.request_repaint();
     }
 
-    /// Notes why a picture could not be made.
+    /// Records why a picture could not be made.
     pub(crate) fn note_failure(&self, error: Error) {
-        if let Ok(mut failed) = self.failed.lock() {
+        if let Ok(mut failed) = self.failure.lock() {
             failed.get_or_insert(error);
         }
     }
 
-    /// If a picture is to be made, it cannot be: what it was to show failed.
+    /// Records that a screenshot in progress failed because its content did not load.
     pub(crate) fn fail_shot(&self, error: &Error) {
         if self.shot.is_some() {
             self.note_failure(Error::NothingToShow {
@@ -178,7 +177,7 @@ impl App {
     }
 
     fn has_failed(&self) -> bool {
-        self.failed.lock().is_ok_and(|failed| failed.is_some())
+        self.failure.lock().is_ok_and(|failed| failed.is_some())
     }
 }
 
@@ -200,7 +199,7 @@ pub fn write(path: &Path, picture: &Arc<ColorImage>) -> Result<()> {
     let file = std::fs::File::create(path).map_err(|error| failed(error.to_string()))?;
     let [width, height] = picture.size.map(|side| u32::try_from(side).unwrap_or(0));
     let mut encoder = png::Encoder::new(BufWriter::new(file), width, height);
-    // The window is opaque; without the fourth channel the file is smaller.
+    // The window is opaque; the file is smaller without the alpha channel.
     encoder.set_color(png::ColorType::Rgb);
     encoder.set_depth(png::BitDepth::Eight);
     encoder.set_compression(png::Compression::High);
@@ -240,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_cannot_be_written_is_named() {
+    fn write_errors_name_the_path() {
         let error = write(
             Path::new("/proc/no/picture.png"),
             &Arc::new(ColorImage::filled([1, 1], Color32::BLACK)),

@@ -15,16 +15,16 @@ use crate::state::{State, set_duration};
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
-/// Height of an instrument in the list, its gap included.
+/// Height of an instrument's card, including the gap.
 const CARD: f32 = 66.0;
-/// The longest session, in seconds: a day.
+/// The longest session in seconds: a day.
 const LONGEST: f64 = 86_400.0;
 
-/// What stands beside the pane's tab: undo, redo, and the file.
-pub(crate) fn header(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+/// Draws the pane's header, next to its tab: undo, redo, and the file.
+pub(crate) fn header(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
     let document = &state.document;
-    widgets::icon_button(ui, Icon::Redo, Command::Redo, document.can_redo(), said);
-    widgets::icon_button(ui, Icon::Undo, Command::Undo, document.can_undo(), said);
+    widgets::icon_button(ui, Icon::Redo, Command::Redo, document.can_redo(), commands);
+    widgets::icon_button(ui, Icon::Undo, Command::Undo, document.can_undo(), commands);
     let place = document.path().and_then(|path| path.file_name());
     let place = place.map(|name| name.to_string_lossy().into_owned());
     let mark = if document.unsaved() { " (unsaved)" } else { "" };
@@ -34,7 +34,7 @@ pub(crate) fn header(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
 }
 
 /// Draws the session.
-pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     widgets::inset(ui, |ui| {
         fields(ui, state);
         troubles(ui, state);
@@ -43,11 +43,11 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
         widgets::empty(
             ui,
             "No instruments yet",
-            "Choose a block in the graph, then an instrument above, and add it.",
+            "Select a block in the graph, choose an instrument in the inspector, and add it.",
         );
         return;
     }
-    list(ui, state, said);
+    list(ui, state, commands);
 }
 
 fn fields(ui: &mut Ui, state: &mut State) {
@@ -83,7 +83,7 @@ fn fields(ui: &mut Ui, state: &mut State) {
         let response = ui.add(Checkbox::new(&mut wanted, "run"));
         let changed = response.changed();
         widgets::chosen(response, Role::CheckBox, wanted, "Run a program")
-            .on_hover_text("A program of the lab that runs while the session lasts.");
+            .on_hover_text("Runs a program in the lab during the session.");
         if changed {
             let new = wanted.then(|| Workload {
                 program: "/bin/pulsar".to_owned(),
@@ -97,7 +97,7 @@ fn fields(ui: &mut Ui, state: &mut State) {
             return;
         }
         let Some(workload) = &mut workload else {
-            widgets::caption(ui, "no program while the session lasts");
+            widgets::caption(ui, "no program during the session");
             return;
         };
         let mut line = std::iter::once(&workload.program)
@@ -134,13 +134,18 @@ fn fields(ui: &mut Ui, state: &mut State) {
     ui.horizontal(|ui| {
         widgets::caption(ui, "record to");
         let hint = default_path(state.document.session()).display().to_string();
-        let field = TextEdit::singleline(&mut state.run.path).font(code(text::CODE)).hint_text(hint).desired_width(f32::INFINITY);
+        let field = TextEdit::singleline(&mut state.run.path)
+            .font(code(text::CODE))
+            .hint_text(hint)
+            .desired_width(f32::INFINITY);
         let response = ui.add_enabled(state.run.active.is_none(), field);
-        widgets::named(response, Role::TextInput, "Recording path").on_hover_text("A recording is never written over: if this file exists, a number is put behind its name.");
+        widgets::named(response, Role::TextInput, "Recording path").on_hover_text(
+            "Recordings are never overwritten: if this file exists, a number is added to its name.",
+        );
     });
 }
 
-/// What is in the way of carrying the session out.
+/// Shows the reasons why the session cannot run.
 fn troubles(ui: &mut Ui, state: &State) {
     let tokens = Tokens::of(ui);
     let Some(Err(wrong)) = &state.plan.outcome else {
@@ -168,7 +173,7 @@ fn troubles(ui: &mut Ui, state: &State) {
     });
 }
 
-fn list(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+fn list(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     let count = state.document.session().placements.len();
     let duration = state.document.session().duration;
     ui.spacing_mut().item_spacing.y = 0.0;
@@ -177,12 +182,12 @@ fn list(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
         .auto_shrink(false)
         .show_rows(ui, CARD, count, |ui, rows| {
             for place in rows {
-                card(ui, state, place, duration, said);
+                card(ui, state, place, duration, commands);
             }
         });
 }
 
-fn card(ui: &mut Ui, state: &mut State, place: usize, duration: f64, said: &mut Vec<Command>) {
+fn card(ui: &mut Ui, state: &mut State, place: usize, duration: f64, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     let Some(placement) = state.document.session().placements.get(place).cloned() else {
         return;
@@ -222,13 +227,13 @@ fn card(ui: &mut Ui, state: &mut State, place: usize, duration: f64, said: &mut 
         egui::StrokeKind::Inside,
     );
     if open.clicked() {
-        said.push(Command::OpenNamed(
+        commands.push(Command::OpenNamed(
             placement.function.to_string(),
             BlockIndex(placement.block),
         ));
     }
     let inner = frame.shrink2(vec2(10.0, 5.0));
-    // A child that the list does not move on by: it has moved on by a whole card.
+    // The list has already advanced by a whole card; this child does not advance it.
     let place_of = egui::UiBuilder::new().max_rect(inner).id_salt(place);
     let ui = &mut ui.new_child(place_of);
     ui.spacing_mut().item_spacing = vec2(6.0, 2.0);
@@ -240,7 +245,7 @@ fn card(ui: &mut Ui, state: &mut State, place: usize, duration: f64, said: &mut 
                 .on_hover_text("Remove instrument")
                 .clicked()
             {
-                said.push(Command::RemovePlacement(place));
+                commands.push(Command::RemovePlacement(place));
             }
             ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
                 ui.add(
@@ -263,7 +268,7 @@ fn card(ui: &mut Ui, state: &mut State, place: usize, duration: f64, said: &mut 
     });
 }
 
-/// Launch and splash of one instrument, right to left.
+/// Draws launch and splash of an instrument, right to left.
 fn times(ui: &mut Ui, state: &mut State, place: usize, duration: f64, label: &str) {
     let Some((mut launch, mut splash)) = state
         .document

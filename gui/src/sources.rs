@@ -1,4 +1,4 @@
-//! Where code comes from: lines of source beside blocks, and files to filter functions by.
+//! Source lines of blocks, and source files to filter functions by.
 
 use std::path::PathBuf;
 use std::process::{Command as Program, Stdio};
@@ -18,41 +18,41 @@ use crate::state::NoticeKind;
 use crate::theme::{Tokens, code, text};
 use crate::{widgets, worker};
 
-/// Lines of a block that are listed.
+/// Maximum number of lines listed for a block.
 const LISTED: usize = 8;
 
-/// The lines of one block.
+/// The source lines of one block.
 #[derive(Debug)]
 struct OfBlock {
     of: (FunctionId, BlockIndex),
-    /// By the offset in the function, where they change.
+    /// By offset in the function, one entry per change of line.
     lines: Vec<(u64, SourceLine)>,
 }
 
-/// Debug information that is being read.
+/// A read of debug information in progress.
 #[derive(Debug)]
-pub struct Reading {
-    /// How far that is, from 0 to 1; `None` while it is not known whether there is any.
+pub struct SourcesTask {
+    /// Progress from 0 to 1; `None` until debug information is found.
     pub share: Option<f32>,
-    /// Ends it.
+    /// Stops it.
     pub stop: StopFlag,
 }
 
-/// What is known of source files.
+/// The source information of the kernel.
 #[derive(Debug, Default)]
 pub struct Lines {
     /// The kernel's debug information, once it is open.
     pub sources: Option<Arc<Sources>>,
-    /// The file of every function, by its number, once that is known.
+    /// The source file of every function, by its number, once read.
     pub files: Option<Arc<Vec<Arc<str>>>>,
-    /// What is being read.
-    pub reading: Option<Reading>,
-    /// The lines of the block that is shown.
+    /// The read in progress.
+    pub reading: Option<SourcesTask>,
+    /// The lines of the block shown.
     shown: Option<OfBlock>,
 }
 
 impl Lines {
-    /// Forgets everything: another kernel has other files.
+    /// Clears everything: another kernel has other files.
     pub(crate) fn clear(&mut self) {
         if let Some(reading) = &self.reading {
             reading.stop.stop();
@@ -60,7 +60,8 @@ impl Lines {
         *self = Self::default();
     }
 
-    /// The lines of a block where they change, with the offset in the function of what comes from them.
+    /// Returns the source lines of a block, each with the offset in the function at which it
+    /// starts.
     fn of_block(&mut self, scene: &Scene, block: BlockIndex) -> &[(u64, SourceLine)] {
         let of = (scene.function(), block);
         if self.shown.as_ref().is_none_or(|shown| shown.of != of) {
@@ -92,13 +93,13 @@ fn changes(sources: &Sources, scene: &Scene, block: BlockIndex) -> Vec<(u64, Sou
     lines
 }
 
-/// Draws the lines that a block comes from, each a link to its file.
+/// Draws the source lines of a block, each a link to its file.
 pub(crate) fn show(
     ui: &mut Ui,
     lines: &mut Lines,
     scene: &Scene,
     block: BlockIndex,
-    said: &mut Vec<Command>,
+    commands: &mut Vec<Command>,
 ) {
     let lines = lines.of_block(scene, block);
     if lines.is_empty() {
@@ -114,7 +115,7 @@ pub(crate) fn show(
             let link = ui.link(RichText::new(&words).font(code(text::SMALL)));
             let link = widgets::named(link, Role::Link, &format!("source {words}"));
             if link.clicked() {
-                said.push(Command::OpenSource(line.clone()));
+                commands.push(Command::OpenSource(line.clone()));
             }
         });
     }
@@ -125,14 +126,14 @@ pub(crate) fn show(
 }
 
 impl App {
-    /// Reads the kernel's debug information at `path`, or where distributions put it, in place of what is
-    /// being read.
+    /// Starts to read the kernel's debug information from `path`, or from where distributions
+    /// install it, and stops the current read.
     pub(crate) fn read_sources(&mut self, path: Option<PathBuf>) {
         let Some(catalogue) = self.state.catalogue.clone() else {
             return;
         };
         let stop = StopFlag::new();
-        let reading = Reading {
+        let reading = SourcesTask {
             share: path.as_ref().map(|_| 0.0),
             stop: stop.clone(),
         };
@@ -142,38 +143,37 @@ impl App {
         worker::sources::open(self.workers.mail(), self.targets, catalogue, path, stop);
     }
 
-    /// Reads no more of it.
+    /// Stops reading.
     pub(crate) fn stop_sources(&mut self) {
         if let Some(reading) = self.state.lines.reading.take() {
             reading.stop.stop();
-            let words =
-                "Reading debug information was stopped; open it again from the Target menu.";
-            self.state.tell(NoticeKind::Warning, words.to_owned());
+            let words = "Stopped reading debug information; open it again from the Target menu.";
+            self.state.notify(NoticeKind::Warning, words.to_owned());
         }
     }
 
-    /// Takes debug information that was read, or why it could not be.
+    /// Stores the debug information, or reports the error.
     pub(crate) fn sources_read(&mut self, opened: Result<Arc<Sources>, crate::Error>) {
         match opened {
             Ok(sources) => {
-                let words = format!("Source lines come from {}.", sources.path().display());
-                self.state.tell(NoticeKind::Good, words);
+                let words = format!("Using source lines from {}.", sources.path().display());
+                self.state.notify(NoticeKind::Good, words);
                 self.state.lines = Lines {
                     sources: Some(sources),
-                    // The files of functions are still to come.
+                    // The read of the functions' files continues.
                     reading: self.state.lines.reading.take(),
                     ..Lines::default()
                 };
             }
             Err(error) => {
                 self.state.lines.reading = None;
-                self.state.tell(NoticeKind::Warning, error.to_string());
+                self.state.notify(NoticeKind::Warning, error.to_string());
             }
         }
     }
 
-    /// Opens a source file with the desktop's program for it; where it is not on this machine, the
-    /// place is copied.
+    /// Opens a source file with the desktop's program for it; if it is not on this machine, copies
+    /// the location.
     pub(crate) fn open_source(&mut self, line: &SourceLine, ctx: &Context) {
         let sources = self.state.lines.sources.as_ref();
         let path = sources.and_then(|sources| sources.local(line));
@@ -193,7 +193,7 @@ impl App {
                 None => "the file is not on this machine",
             };
             self.state
-                .tell(NoticeKind::Good, format!("{line} is copied: {why}."));
+                .notify(NoticeKind::Good, format!("{line} is copied: {why}."));
         }
     }
 }

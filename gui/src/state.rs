@@ -1,4 +1,4 @@
-//! Everything the window shows.
+//! State of the window.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use gilk_samples::export::Progress;
 use ilk_driver::client::{StopFlag, TargetInfo};
 
 use crate::args::Source;
-use crate::calls::Calls;
+use crate::call_graph::CallGraph;
 use crate::catalogue::Catalogue;
 use crate::command::Command;
 use crate::desk::Desk;
@@ -27,8 +27,8 @@ use crate::graph::{Graph, Metrics};
 use crate::history::History;
 use crate::machines::Machines;
 use crate::natives::Natives;
-use crate::palette::Palette;
-use crate::paths::Ways;
+use crate::palette::CommandPalette;
+use crate::paths::FunctionPaths;
 use crate::run::Run;
 use crate::schedule::Schedule;
 use crate::sources::Lines;
@@ -37,91 +37,91 @@ use crate::timeline::Timeline;
 use crate::tour::Tour;
 use crate::worker::files::Purpose;
 
-/// Everything the window shows; panels draw it, commands and messages change it.
+/// State of the window; panels draw it, commands and messages change it.
 #[derive(Debug)]
 pub struct State {
-    /// Where the kernel is, as it was last asked for.
+    /// The source that was last connected to.
     pub source: Option<Source>,
-    /// How far the target is.
+    /// Status of the target.
     pub target: TargetState,
-    /// The machines beside it.
+    /// The additional machines.
     pub machines: Machines,
-    /// The kernel, once it is loaded.
+    /// The kernel's image, once it is loaded.
     pub catalogue: Option<Arc<Catalogue>>,
-    /// What the lab's kernel has said, by line.
+    /// Lines of the console of the lab's kernel.
     pub console: Vec<String>,
-    /// The functions whose entries can be hooked, once somebody has asked.
+    /// The functions whose entry can be hooked, once computed.
     pub(crate) hookable: Option<Arc<BTreeSet<FunctionId>>>,
-    /// Who calls whom in it, once that was asked.
-    pub calls: Option<Arc<Calls>>,
-    /// Which lines of source code comes from.
+    /// The call graph, once computed.
+    pub calls: Option<Arc<CallGraph>>,
+    /// Source lines and files.
     pub lines: Lines,
     /// The paths through the open function.
-    pub ways: Ways,
+    pub function_paths: FunctionPaths,
     /// The list of functions.
     pub functions: Functions,
     /// The graph of the open function.
     pub graph: Graph,
-    /// The function that is being made ready.
+    /// The function whose graph is being computed.
     pub opening: Option<FunctionId>,
-    /// Places to go back to.
+    /// The navigation history.
     pub history: History,
     /// The session.
     pub document: Document,
     /// The instrument that the inspector would add.
     pub draft: Draft,
-    /// The instruments there are.
+    /// The library of instruments.
     pub library: Arc<Library>,
-    /// The session's own, that are written as they should be.
-    pub own: Vec<Definition>,
-    /// What was typed to find one.
+    /// The session's own instruments, as far as they are valid.
+    pub own_instruments: Vec<Definition>,
+    /// The filter of the list of instruments.
     pub wanted_instrument: String,
-    /// The one that is being written.
+    /// The instrument editor.
     pub editor: Editor,
-    /// Whether the session can be carried out.
+    /// The plan of the session.
     pub plan: PlanState,
-    /// Which hooks the session has instruments at.
+    /// The hooks that have instruments of the session.
     pub hooked: Hooked,
-    /// The session that runs, and the last that did.
+    /// The running session and the last one.
     pub run: Run,
     /// The samples.
     pub timeline: Timeline,
-    /// The recording that is being read.
-    pub reading: Option<Reading>,
-    /// The recording that is being written for other programs.
+    /// The recording being read.
+    pub reading: Option<RecordingTask>,
+    /// The export in progress.
     pub exporting: Option<Exporting>,
-    /// What went wrong or is worth knowing.
+    /// Notices for the user.
     pub notices: Vec<Notice>,
-    /// A path that is asked for.
+    /// The open path dialog.
     pub dialog: Option<PathDialog>,
-    /// What is to be done once a person has said what becomes of unsaved changes.
+    /// The command that waits for the user's decision on unsaved changes.
     pub guard: Option<Command>,
-    /// Instruments of an object file that wait for a person's word.
+    /// Native instruments that wait for confirmation.
     pub natives: Option<Natives>,
-    /// Whether the sheet of shortcuts is open.
+    /// True while the list of shortcuts is open.
     pub shortcuts: bool,
-    /// How far the tour is, while it is shown.
+    /// The step of the tour, while it is open.
     pub tour: Option<Tour>,
-    /// Whether the manual is open.
+    /// True while the manual is open.
     pub manual: bool,
-    /// The palette of commands, or the question where to go, while it is open.
-    pub palette: Option<Palette>,
-    /// Where the panes stand.
+    /// The palette, while it is open.
+    pub palette: Option<CommandPalette>,
+    /// The layout of panes.
     pub desk: Desk,
-    /// Which colours are wanted.
+    /// The choice of colours.
     pub look: Colours,
     /// The schedule pane.
     pub schedule: Schedule,
-    /// What would be written if the inspector's instrument were added.
+    /// The plan with the inspector's instrument added.
     pub preview: Preview,
-    /// The inspector's instrument by itself, where it is pointed at: whether it can be had there.
+    /// The plan of the inspector's instrument alone: whether its hook refuses it.
     pub offer: Preview,
-    /// How large the code font is.
+    /// The metrics of the code font.
     pub metrics: Option<Metrics>,
 }
 
 impl State {
-    /// With nothing in it.
+    /// Creates an empty state.
     #[must_use]
     pub fn new(library: Library) -> Self {
         let document = Document::new();
@@ -134,7 +134,7 @@ impl State {
             hookable: None,
             calls: None,
             lines: Lines::default(),
-            ways: Ways::default(),
+            function_paths: FunctionPaths::default(),
             functions: Functions::default(),
             graph: Graph::default(),
             opening: None,
@@ -142,7 +142,7 @@ impl State {
             draft: Draft::new(document.session(), &library),
             document,
             library: Arc::new(library),
-            own: Vec::new(),
+            own_instruments: Vec::new(),
             wanted_instrument: String::new(),
             editor: Editor::default(),
             plan: PlanState::default(),
@@ -168,14 +168,14 @@ impl State {
         }
     }
 
-    /// Why the session cannot be run now, as a whole sentence; `None` if it can.
+    /// Returns the reason why the session cannot run now, as a whole sentence, or `None` if it can.
     #[must_use]
     pub fn run_hindrance(&self) -> Option<String> {
         if let Some(hindrance) = self.target_hindrance() {
             return Some(hindrance);
         }
         if self.document.session().placements.is_empty() {
-            return Some("The session has no instruments; choose a block and add one.".to_owned());
+            return Some("The session has no instruments; select a block and add one.".to_owned());
         }
         match &self.plan.outcome {
             Some(Ok(_)) if !self.plan.pending() => self.machines.hindrance(),
@@ -186,7 +186,7 @@ impl State {
         }
     }
 
-    /// Why the target can run nothing now, if it cannot.
+    /// Returns the reason why the target cannot run a session now, if any.
     pub(crate) fn target_hindrance(&self) -> Option<String> {
         if self.run.active.is_some() {
             return Some("A session is running; stop it first.".to_owned());
@@ -204,24 +204,28 @@ impl State {
         }
     }
 
-    /// The instruments that can be placed: the session's own, which hide the library's of their names,
-    /// and the library's.
+    /// Returns the instruments that can be placed: the session's own and the library's. The
+    /// session's own shadow instruments of the library with the same name.
     pub fn offered(&self) -> impl Iterator<Item = &Definition> {
-        let hidden = |one: &Definition| self.own.iter().any(|own| own.name == one.name);
+        let hidden = |one: &Definition| {
+            self.own_instruments
+                .iter()
+                .any(|own_instruments| own_instruments.name == one.name)
+        };
         let ready = self.library.iter().filter(move |one| !hidden(one));
-        self.own.iter().chain(ready)
+        self.own_instruments.iter().chain(ready)
     }
 
-    /// The instrument of a name.
+    /// Returns the instrument with the given name.
     #[must_use]
     pub fn definition(&self, name: &str) -> Option<&Definition> {
         self.offered().find(|one| one.name == name)
     }
 
-    /// Tells a person something.
-    pub fn tell(&mut self, kind: NoticeKind, words: impl Into<String>) {
+    /// Shows a notice to the user.
+    pub fn notify(&mut self, kind: NoticeKind, words: impl Into<String>) {
         let words = words.into();
-        // What went well is of interest until something else does.
+        // A success replaces the last success.
         self.notices.retain(|notice| {
             notice.words != words && (kind, notice.kind) != (NoticeKind::Good, NoticeKind::Good)
         });
@@ -231,7 +235,7 @@ impl State {
         }
     }
 
-    /// The placement that the inspector would add at a hook of the open function.
+    /// Returns the placement that the inspector would add at a hook of the open function.
     #[must_use]
     pub fn drafted(&self, block: BlockIndex, hook: HookType) -> Option<Placement> {
         let scene = self.graph.scene.as_ref()?;
@@ -252,55 +256,55 @@ impl State {
     }
 }
 
-/// A recording that is being read.
+/// A recording being read.
 #[derive(Debug)]
-pub struct Reading {
-    /// Samples so far.
+pub struct RecordingTask {
+    /// Samples read so far.
     pub done: u64,
-    /// Samples that it has; 0 until that is known.
+    /// Samples in total; 0 until known.
     pub all: u64,
-    /// Ends it.
+    /// Stops it.
     pub stop: StopFlag,
 }
 
-/// A recording that is being written for other programs.
+/// An export of a recording in progress.
 #[derive(Debug)]
 pub struct Exporting {
-    /// Where.
+    /// The file.
     pub path: PathBuf,
-    /// How far that is.
+    /// Progress of the export.
     pub progress: Progress,
-    /// Ends it.
+    /// Stops it.
     pub stop: StopFlag,
 }
 
-/// How far the target is.
+/// Status of the target.
 #[derive(Debug)]
 pub enum TargetState {
-    /// None was asked for.
+    /// Not requested.
     None,
-    /// Being made ready.
+    /// Connecting.
     Busy(crate::worker::Progress),
-    /// A saved image: to look at only.
+    /// A saved image, on which sessions cannot run.
     Offline,
     /// Ready to run sessions.
     Ready(TargetInfo),
-    /// It could not be had, or is gone: why.
+    /// Failed or lost, with the reason.
     Lost(String),
 }
 
 /// The instrument that the inspector would add.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Draft {
-    /// Before or after the block.
+    /// Pre-hook or post-hook.
     pub hook: HookType,
-    /// Its name in the library.
+    /// Name of the instrument.
     pub instrument: String,
-    /// Seconds from the start.
+    /// Launch in seconds.
     pub launch: f64,
-    /// Seconds from the start.
+    /// Splash in seconds.
     pub splash: f64,
-    /// The thread's timer, if it is one that times.
+    /// The thread's timer, for instruments that use one.
     pub timer: u8,
 }
 
@@ -320,7 +324,7 @@ impl Draft {
         }
     }
 
-    /// Whether the instrument starts or stops a timer.
+    /// Returns whether the instrument starts or stops a timer.
     #[must_use]
     pub fn timed(&self, library: &Library) -> bool {
         library
@@ -328,7 +332,7 @@ impl Draft {
             .is_ok_and(|found| matches!(found.program, Program::StartTimer | Program::StopTimer))
     }
 
-    /// Keeps its times inside a session whose duration changed.
+    /// Keeps launch and splash inside a session whose duration changed.
     pub fn fit(&mut self, before: f64, duration: f64) {
         if self.splash == before || self.splash > duration {
             self.splash = duration;
@@ -339,7 +343,8 @@ impl Draft {
     }
 }
 
-/// Changes a session's duration. What lasted to the end still does; what would last longer ends then.
+/// Changes a session's duration. A splash at the end moves with the end; a later splash is moved to
+/// the end.
 pub fn set_duration(session: &mut Session, duration: f64) {
     let before = session.duration;
     session.duration = duration;
@@ -356,21 +361,21 @@ pub fn set_duration(session: &mut Session, duration: f64) {
     }
 }
 
-/// Whether the session can be carried out.
+/// State of the session's plan.
 #[derive(Debug, Default)]
 pub struct PlanState {
-    /// The number of the last planning that was asked for.
-    pub asked: u64,
-    /// The number of the last that was answered.
+    /// Number of the last request.
+    pub requested: u64,
+    /// Number of the last reply.
     pub answered: u64,
-    /// The plan, or what is wrong with the session.
+    /// The plan, or the errors of the session.
     pub outcome: Option<Result<Arc<VerifiedPlan>, Vec<String>>>,
-    /// What the instruments of each function cost in place and whole, by the session's name for it.
+    /// Costs in place and whole of each function, by its session name.
     pub compared: BTreeMap<String, Comparison>,
 }
 
 impl PlanState {
-    /// What a person should know of the plan.
+    /// Returns the plan's notes.
     #[must_use]
     pub fn notes(&self) -> &[Note] {
         match &self.outcome {
@@ -379,83 +384,83 @@ impl PlanState {
         }
     }
 
-    /// Whether an answer is still to come.
+    /// Returns whether a reply is pending.
     #[must_use]
     pub const fn pending(&self) -> bool {
-        self.asked != self.answered
+        self.requested != self.answered
     }
 }
 
-/// What would be written if the inspector's instrument were added where it stands.
+/// A plan with the inspector's instrument added.
 #[derive(Debug, Default)]
 pub struct Preview {
-    /// What it was last asked for: session, block, draft.
-    pub(crate) asked: Option<Previewed>,
-    /// The number of the last question.
+    /// The last request.
+    pub(crate) requested: Option<PreviewRequest>,
+    /// Number of the last request.
     pub(crate) number: u64,
-    /// The plan, or why there is none.
+    /// The plan, or the errors.
     pub outcome: Option<Result<Arc<VerifiedPlan>, Vec<String>>>,
 }
 
 impl Preview {
-    /// Why it cannot be had, if that is known.
+    /// Returns the reasons why the placement is refused, if it is.
     #[must_use]
     pub fn refused(&self) -> Option<&[String]> {
         self.outcome.as_ref()?.as_ref().err().map(Vec::as_slice)
     }
 
-    /// Asks anew, if that is not what was asked last: the number of the question.
-    pub(crate) fn ask(&mut self, wanted: Option<Previewed>) -> Option<(u64, Placement)> {
-        if wanted == self.asked {
+    /// Makes a request if it differs from the last one, and returns its number.
+    pub(crate) fn request(&mut self, wanted: Option<PreviewRequest>) -> Option<(u64, Placement)> {
+        if wanted == self.requested {
             return None;
         }
-        self.asked = wanted;
+        self.requested = wanted;
         self.number += 1;
         self.outcome = None;
-        let asked = self.asked.as_ref()?;
-        Some((self.number, asked.placement.clone()))
+        let requested = self.requested.as_ref()?;
+        Some((self.number, requested.placement.clone()))
     }
 }
 
-/// What a preview was asked for.
+/// The plan and placement for which a preview was requested.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Previewed {
+pub(crate) struct PreviewRequest {
     pub(crate) plan: u64,
     pub(crate) placement: Placement,
 }
 
-/// Something a person should know.
+/// A notice for the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// How bad it is.
+    /// Its severity.
     pub kind: NoticeKind,
-    /// Whole sentences: what happened, and what to do.
+    /// The text: what happened, and what to do, in whole sentences.
     pub words: String,
 }
 
-/// How bad a notice is.
+/// Severity of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoticeKind {
-    /// Something went as wanted.
+    /// Success.
     Good,
-    /// Something to look at.
+    /// A condition that needs attention.
     Warning,
-    /// Something did not work.
+    /// A failure.
     Bad,
 }
 
-/// A path that is asked for, with the desktop's dialog beside it.
+/// The dialog for a path, with the command that uses it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PathDialog {
-    /// What it is for.
+    /// Purpose of the path.
     pub purpose: Purpose,
-    /// What was typed.
+    /// The typed path.
     pub text: String,
-    /// Whether the desktop's dialog is open.
+    /// True while the desktop's file dialog is open.
     pub browsing: bool,
-    /// What is to be done when the file is written.
+    /// The command to execute once the file is written.
     pub then: Option<Command>,
-    /// Whether the field has had the cursor.
+    /// True once the field has had the focus.
     pub focused: bool,
 }
 
@@ -464,7 +469,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lasts_to_the_end_still_does_when_the_end_moves() {
+    fn a_splash_at_the_end_moves_with_the_end() {
         let mut session = Session::empty();
         let placement = |launch, splash| Placement {
             function: "f".into(),

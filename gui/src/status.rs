@@ -1,4 +1,4 @@
-//! The line at the bottom: what would be done, and what was measured.
+//! The status line: the plan, and the totals of the recording.
 
 use egui::{Align, Layout, RichText, Ui};
 
@@ -8,8 +8,8 @@ use crate::state::State;
 use crate::theme::Tokens;
 use crate::widgets;
 
-/// Draws it.
-pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+/// Draws the status line.
+pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     ui.horizontal(|ui| {
         ui.spacing_mut().item_spacing.x = 14.0;
@@ -31,17 +31,13 @@ pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
                 );
                 note(ui, words, tokens.good);
             }
-            Some(Err(_)) => note(
-                ui,
-                "the session cannot be carried out".to_owned(),
-                tokens.bad,
-            ),
+            Some(Err(_)) => note(ui, "this session cannot run".to_owned(), tokens.bad),
             None => note(ui, "planning".to_owned(), tokens.weak),
         }
         ui.with_layout(Layout::right_to_left(Align::Center), |ui| {
             ui.spacing_mut().item_spacing.x = 14.0;
             if let Some(export) = &state.exporting {
-                widgets::button(ui, "Stop", Command::StopExport, true, said);
+                widgets::button(ui, "Stop", Command::StopExport, true, commands);
                 let words = format!(
                     "exporting: {} of {} samples",
                     widgets::grouped(export.progress.samples),
@@ -51,12 +47,12 @@ pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
             }
             let reading = state.lines.reading.as_ref();
             if let Some(share) = reading.and_then(|reading| reading.share) {
-                widgets::button(ui, "Stop", Command::StopSources, true, said);
+                widgets::button(ui, "Stop", Command::StopSources, true, commands);
                 let words = format!("reading debug information: {:.0} %", 100.0 * share);
                 note(ui, words, tokens.weak);
             }
             if let Some(reading) = &state.reading {
-                widgets::button(ui, "Stop", Command::StopReading, true, said);
+                widgets::button(ui, "Stop", Command::StopReading, true, commands);
                 let words = format!(
                     "reading a recording: {} of {} samples",
                     widgets::grouped(reading.done),
@@ -86,15 +82,15 @@ pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
             }
             if let Some(active) = &state.run.active {
                 note(ui, launched(active), tokens.text);
-                if let Some(said) = &active.live.said {
-                    note(ui, said.clone(), tokens.weak);
+                if let Some(line) = &active.live.last_line {
+                    note(ui, line.clone(), tokens.weak);
                 }
             }
         });
     });
 }
 
-/// What of the schedule is in effect.
+/// Returns the number of batches in effect.
 fn launched(active: &Active) -> String {
     let of = active.plan.plan().batches.len();
     format!(

@@ -1,4 +1,4 @@
-//! In place or whole: what each costs for the open function's instruments, and which is wanted.
+//! Choice of the open function's style, in place or whole, with the cost of each.
 
 use egui::accesskit::Role;
 use egui::{Grid, RichText, Ui};
@@ -11,14 +11,14 @@ use crate::state::State;
 use crate::theme::{Tokens, code, text};
 use crate::widgets;
 
-/// Draws it, if the session has instruments in the function.
-pub(crate) fn show(ui: &mut Ui, state: &State, scene: &Scene, said: &mut Vec<Command>) {
+/// Draws the choice, if the session has instruments in the function.
+pub(crate) fn show(ui: &mut Ui, state: &State, scene: &Scene, commands: &mut Vec<Command>) {
     let Some(compared) = state.plan.compared.get(&scene.name) else {
         return;
     };
     let tokens = Tokens::of(ui);
     let wanted = state.document.session().style(&scene.name);
-    widgets::caption(ui, "how the function is instrumented");
+    widgets::caption(ui, "style");
     ui.horizontal(|ui| {
         for style in Style::ALL {
             let chosen = wanted == style;
@@ -27,7 +27,7 @@ pub(crate) fn show(ui: &mut Ui, state: &State, scene: &Scene, said: &mut Vec<Com
             let response = widgets::chosen(response, Role::RadioButton, chosen, &name)
                 .on_hover_text(meaning(style));
             if response.clicked() && !chosen {
-                said.push(Command::Style(style));
+                commands.push(Command::Style(style));
             }
         }
         ui.label(
@@ -49,16 +49,16 @@ pub(crate) fn show(ui: &mut Ui, state: &State, scene: &Scene, said: &mut Vec<Com
 const fn meaning(style: Style) -> &'static str {
     match style {
         Style::Auto => {
-            "Whole if there are eight hooks or more, fewer jumps a pass, and at most four times the bytes copied; otherwise in place."
+            "Whole if there are at least eight hooks, fewer jumps per call, and at most four times the bytes copied; otherwise in place."
         }
-        Style::InPlace => "A splice where each hook is.",
+        Style::InPlace => "A splice at each hook.",
         Style::Whole => {
-            "Splices where control comes into the function; their patches run on until it leaves."
+            "Splices at the function's entrances; their patches continue until control leaves the function."
         }
     }
 }
 
-/// The style that the session is planned with.
+/// Returns the style in the current plan.
 fn taken(state: &State, scene: &Scene) -> &'static str {
     let plan = state
         .plan
@@ -75,7 +75,7 @@ fn taken(state: &State, scene: &Scene) -> &'static str {
 fn costs(ui: &mut Ui, compared: &Comparison) {
     type Line = (&'static str, fn(&StyleCost) -> String);
     const LINES: [Line; 7] = [
-        ("jumps a pass", |cost| format!("{:.1}", cost.jumps)),
+        ("jumps per call", |cost| format!("{:.1}", cost.jumps)),
         ("splices", |cost| cost.sites.to_string()),
         ("bounces", |cost| cost.bounces.to_string()),
         ("bytes written", |cost| widgets::grouped(cost.written)),

@@ -1,4 +1,4 @@
-//! The tour, whose steps are done when they have happened, and the manual.
+//! The tour, whose steps complete when the user has done them, and the manual.
 
 use egui::accesskit::Role;
 use egui::{Align, Align2, Context, Frame, Id, Layout, RichText, ScrollArea, Window, vec2};
@@ -8,13 +8,13 @@ use crate::state::{State, TargetState};
 use crate::theme::{Tokens, space};
 use crate::widgets;
 
-/// How far the tour is.
+/// Progress of the tour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tour {
     step: usize,
 }
 
-/// A step: what is to be done, why, whether it is done, and a command that does it.
+/// A step: what to do, why, a test for its completion, and a command that does it.
 struct Step {
     title: &'static str,
     words: &'static str,
@@ -24,8 +24,8 @@ struct Step {
 
 const STEPS: [Step; 6] = [
     Step {
-        title: "Get a kernel",
-        words: "The lab is a stock kernel in a virtual machine: nothing on this computer is touched. The Target menu has this machine, others over ssh, and kernels on files, which can be looked at and planned on.",
+        title: "Connect to a kernel",
+        words: "The lab runs a stock kernel in a virtual machine and does not touch this computer. The Target menu also connects to this machine or to others over ssh, and opens kernel files to browse and plan on.",
         done: |state| matches!(state.target, TargetState::Ready(_)),
         offer: Some(("Start the lab", Command::StartLab)),
     },
@@ -36,26 +36,26 @@ const STEPS: [Step; 6] = [
         offer: Some(("Find function", Command::FocusFilter)),
     },
     Step {
-        title: "Choose a block",
-        words: "Click one in the graph. Its bar says whether it can be hooked before (upper half) and after (lower half); if not, the inspector names the rule. T and F follow branches, X lists callers.",
+        title: "Select a block",
+        words: "Click a block in the graph. Its bar shows whether it can be hooked before (upper half) and after (lower half); if not, the inspector names the rule. T and F follow branches, X lists callers.",
         done: |state| state.graph.selected.is_some(),
         offer: Some(("First block", Command::NextBlock)),
     },
     Step {
         title: "Add an instrument",
-        words: "Choose one in the inspector and add it. The Patch tab shows what will be written before it is; the Schedule tab has its bar from launch to splash.",
+        words: "Choose an instrument in the inspector and add it. The Patch tab previews what will be written; the Schedule tab shows the time from launch to splash.",
         done: |state| !state.document.session().placements.is_empty(),
         offer: Some(("Add instrument", Command::AddInstrument)),
     },
     Step {
         title: "Run",
-        words: "F5 runs the session: its plan was verified when you made it. Tick \u{201c}run\u{201d} in the session if a program should make something happen meanwhile.",
+        words: "F5 runs the session, whose plan is already verified. Tick \u{201c}run\u{201d} in the session to run a program during it.",
         done: |state| state.run.active.is_some() || state.run.last.is_some(),
         offer: Some(("Run session", Command::Run)),
     },
     Step {
-        title: "Look at the samples",
-        words: "Every instrument has a lane on the timeline, and blocks show how often they were hit. W, A, S and D move; Shift and drag measures a range; a click on a lane goes to its block.",
+        title: "View the samples",
+        words: "Every instrument has a lane on the timeline, and blocks show their hit counts. W, A, S and D zoom and pan; Shift and drag measures a range; a click on a lane goes to its block.",
         done: |state| {
             let record = state.timeline.record.as_ref();
             record.is_some_and(|record| record.index.look().samples() > 0)
@@ -64,8 +64,8 @@ const STEPS: [Step; 6] = [
     },
 ];
 
-/// Draws the card of the step that is next.
-pub(crate) fn show(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
+/// Draws the card of the current step.
+pub(crate) fn show(ctx: &Context, state: &mut State, commands: &mut Vec<Command>) {
     let Some(mut tour) = state.tour else {
         return;
     };
@@ -91,8 +91,8 @@ pub(crate) fn show(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
                     (title, step.words, step.offer.clone())
                 }
                 None => (
-                    "That is all".to_owned(),
-                    "You have measured a running kernel. Save the session with Ctrl+S; the recording is on disk already. Ctrl+Shift+P finds every command, ? lists the keys, F1 opens the manual.",
+                    "Done".to_owned(),
+                    "You have measured a running kernel. Save the session with Ctrl+S; the recording is already on disk. Ctrl+Shift+P finds every command, ? lists the shortcuts, F1 opens the manual.",
                     None,
                 ),
             };
@@ -106,7 +106,7 @@ pub(crate) fn show(ctx: &Context, state: &mut State, said: &mut Vec<Command>) {
                 if let Some((label, command)) = offer {
                     let response = ui.button(label);
                     if widgets::named(response, Role::Button, &format!("tour: {label}")).clicked() {
-                        said.push(command);
+                        commands.push(command);
                     }
                 }
             });

@@ -1,4 +1,4 @@
-//! What stands where a graph will be: how far the target is, and what can be done.
+//! The page shown while no graph is open: status of the target, and first actions.
 
 use egui::{ProgressBar, RichText, Ui, accesskit::Role};
 
@@ -7,14 +7,14 @@ use crate::state::{State, TargetState};
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
-/// Draws it.
-pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+/// Draws the page.
+pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     ui.add_space(24.0);
     match &state.target {
         TargetState::Busy(progress) => {
             ui.label(
-                RichText::new("Getting the target ready")
+                RichText::new("Connecting to the target")
                     .heading()
                     .color(tokens.strong),
             );
@@ -42,11 +42,11 @@ pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
                 .truncate(),
             );
             ui.add_space(space::SMALL);
-            widgets::button(ui, "Cancel", Command::Disconnect, true, said);
+            widgets::button(ui, "Cancel", Command::Disconnect, true, commands);
         }
         _ if state.catalogue.is_some() => {
             ui.label(
-                RichText::new("Choose a function")
+                RichText::new("Open a function")
                     .heading()
                     .color(tokens.strong),
             );
@@ -54,24 +54,24 @@ pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
         }
         _ => {
             ui.label(
-                RichText::new("No kernel to look at")
+                RichText::new("No kernel is open")
                     .heading()
                     .color(tokens.strong),
             );
-            let words = "The lab is a stock kernel in a virtual machine of its own: nothing on this computer is touched, and everything can be tried.";
+            let words = "The lab runs a stock kernel in a virtual machine: try anything, it does not touch this computer.";
             ui.label(RichText::new(words).color(tokens.weak));
             ui.add_space(space::SMALL);
             ui.horizontal(|ui| {
                 ui.add_space((ui.available_width() - 430.0).max(0.0) / 2.0);
-                widgets::button(ui, "Take the tour", Command::Tour, true, said);
-                widgets::button(ui, "Open kernel file…", Command::OpenKernel, true, said);
-                widgets::button(ui, "Start the lab", Command::StartLab, true, said);
+                widgets::button(ui, "Take the tour", Command::Tour, true, commands);
+                widgets::button(ui, "Open kernel file…", Command::OpenKernel, true, commands);
+                widgets::button(ui, "Start the lab", Command::StartLab, true, commands);
                 widgets::button(
                     ui,
-                    "Connect again",
+                    "Reconnect",
                     Command::Reconnect,
                     state.source.is_some(),
-                    said,
+                    commands,
                 );
             });
         }

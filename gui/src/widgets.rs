@@ -1,4 +1,4 @@
-//! Small pieces that every panel uses, so that they look and are named alike.
+//! Widgets shared by all panes, for a uniform look and uniform accessibility names.
 
 use std::sync::Arc;
 
@@ -13,21 +13,21 @@ use crate::command::Command;
 use crate::icons::Icon;
 use crate::theme::{Tokens, prose, space, text};
 
-/// Names a widget for those who do not see it, and for tests.
+/// Sets a widget's accessibility name, for screen readers and tests.
 pub(crate) fn named(response: Response, role: Role, name: &str) -> Response {
     let enabled = response.enabled();
     response.widget_info(|| WidgetInfo::labeled(role, enabled, name));
     response
 }
 
-/// Names a widget that is one of several to choose from.
+/// Sets the accessibility name of a widget in a selectable group.
 pub(crate) fn chosen(response: Response, role: Role, selected: bool, name: &str) -> Response {
     let enabled = response.enabled();
     response.widget_info(|| WidgetInfo::selected(role, enabled, selected, name));
     response
 }
 
-/// Contents with the panel's margin at the sides.
+/// Draws contents with the panel's margins.
 pub(crate) fn inset<R>(ui: &mut Ui, contents: impl FnOnce(&mut Ui) -> R) -> R {
     let margin = Margin {
         left: space::PANEL as i8,
@@ -38,7 +38,7 @@ pub(crate) fn inset<R>(ui: &mut Ui, contents: impl FnOnce(&mut Ui) -> R) -> R {
     Frame::NONE.inner_margin(margin).show(ui, contents).inner
 }
 
-/// What a panel says while there is nothing in it.
+/// Draws the message of an empty panel.
 pub(crate) fn empty(ui: &mut Ui, title: &str, what_to_do: &str) {
     let tokens = Tokens::of(ui);
     Frame::NONE.inner_margin(Margin::same(20)).show(ui, |ui| {
@@ -50,13 +50,13 @@ pub(crate) fn empty(ui: &mut Ui, title: &str, what_to_do: &str) {
     });
 }
 
-/// A button that says a command, with its keys on hover.
+/// Draws a button for a command, with its shortcut in the tooltip.
 pub(crate) fn button(
     ui: &mut Ui,
     label: &str,
     command: Command,
     enabled: bool,
-    said: &mut Vec<Command>,
+    commands: &mut Vec<Command>,
 ) -> Response {
     let keys = command.shortcut_text(ui.ctx());
     let hint = if keys.is_empty() {
@@ -67,25 +67,25 @@ pub(crate) fn button(
     let response = ui.add_enabled(enabled, Button::new(label));
     let response = named(response, Role::Button, command.name()).on_hover_text(hint);
     if response.clicked() {
-        said.push(command);
+        commands.push(command);
     }
     response
 }
 
-/// A square button with a sign, that says a command.
+/// Draws a square button with an icon for a command.
 pub(crate) fn icon_button(
     ui: &mut Ui,
     icon: Icon,
     command: Command,
     enabled: bool,
-    said: &mut Vec<Command>,
+    commands: &mut Vec<Command>,
 ) -> Response {
-    let response = button(ui, "", command, enabled, said);
+    let response = button(ui, "", command, enabled, commands);
     paint_icon(ui, icon, &response, response.rect.center());
     response
 }
 
-/// A button with a sign before its label.
+/// Draws a button with an icon to the left of its label.
 pub(crate) fn labelled_icon(
     ui: &mut Ui,
     icon: Icon,
@@ -99,7 +99,7 @@ pub(crate) fn labelled_icon(
     } else {
         tokens.text
     };
-    // Room for the sign: spaces, because a button has no other indent.
+    // Spaces make space for the icon, because a button has no other indent.
     let mut button = Button::new(RichText::new(format!("      {label}")).color(if enabled {
         ink
     } else {
@@ -127,7 +127,7 @@ pub(crate) fn labelled_icon(
     response
 }
 
-/// A cross without a frame.
+/// Draws a cross without a frame.
 pub(crate) fn cross(ui: &mut Ui, name: &str) -> Response {
     let (rect, response) = ui.allocate_exact_size(vec2(18.0, 18.0), Sense::click());
     let response = named(response, Role::Button, name);
@@ -148,7 +148,7 @@ fn paint_icon(ui: &Ui, icon: Icon, response: &Response, at: egui::Pos2) {
     icon.paint(ui.painter(), at, color);
 }
 
-/// A small pill with text.
+/// Draws a small pill with text.
 pub(crate) fn pill(ui: &mut Ui, label: &str, color: Color32, fill: Color32) -> Response {
     let galley = ui
         .painter()
@@ -166,19 +166,19 @@ pub(crate) fn pill(ui: &mut Ui, label: &str, color: Color32, fill: Color32) -> R
     named(response, Role::Label, label)
 }
 
-/// A dot of a lane's colour.
+/// Draws a dot in a lane's colour.
 pub(crate) fn dot(ui: &mut Ui, color: Color32) {
     let (rect, _) = ui.allocate_exact_size(vec2(10.0, 16.0), Sense::hover());
     ui.painter().circle_filled(rect.center(), 4.0, color);
 }
 
-/// A caption before a field.
+/// Draws a caption to the left of a field.
 pub(crate) fn caption(ui: &mut Ui, label: &str) -> Response {
     let tokens = Tokens::of(ui);
     ui.label(RichText::new(label).small().color(tokens.weak))
 }
 
-/// A place that an instrument which is carried can be let go at. Returns whether the pointer is over it.
+/// Draws a place to drop a dragged instrument. Returns whether the pointer is over it.
 pub(crate) fn drop_place(ui: &Ui, painter: &Painter, rect: Rect, name: &str, words: &str) -> bool {
     let tokens = Tokens::of(ui);
     let response = ui.interact(rect, Id::unique("drop place").with(name), Sense::hover());
@@ -202,7 +202,7 @@ pub(crate) fn drop_place(ui: &Ui, painter: &Painter, rect: Rect, name: &str, wor
     over
 }
 
-/// A number with commas between groups of three digits.
+/// Formats a number with commas between groups of three digits.
 pub(crate) fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
@@ -215,7 +215,7 @@ pub(crate) fn grouped(number: u64) -> String {
     text
 }
 
-/// A number of things: `1 block`, `2 blocks`, `3 patches`.
+/// Formats a count of things: `1 block`, `2 blocks`, `3 patches`.
 pub(crate) fn counted(count: usize, what: &str) -> String {
     let ending = match (count, what.ends_with("ch")) {
         (1, _) => "",
@@ -225,7 +225,7 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
     format!("{} {what}{ending}", grouped(count as u64))
 }
 
-/// A size in bytes as a person reads it.
+/// Formats a size in bytes with a unit.
 pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes as f64;
@@ -243,7 +243,7 @@ pub(crate) fn size(bytes: u64) -> String {
     }
 }
 
-/// One line of text that ends in an ellipsis where it would be wider than `room` points.
+/// Lays out a line of text, truncated with an ellipsis to `room` points.
 pub(crate) fn truncated(
     painter: &Painter,
     text: String,

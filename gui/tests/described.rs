@@ -1,11 +1,12 @@
-//! What a recording says of what was placed, as planned for a kernel, and the lanes that come of it.
+//! Metadata of a recording as planned for a kernel, and the lanes that the timeline derives from
+//! it.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -24,7 +25,7 @@ use gilk_samples::totals::{Total, TotalValue};
 use ilk_driver::client::{self, TargetInfo};
 use support::catalogue;
 
-/// What a recording says of these instruments at these functions.
+/// Returns the metadata of a recording with these instruments at these functions.
 fn described(placements: &[(&str, &str)]) -> Metadata {
     let catalogue = catalogue();
     let layout = RuntimeLayout::supposed(Addr(0xffff_ffff_c100_0000));
@@ -59,7 +60,7 @@ fn described(placements: &[(&str, &str)]) -> Metadata {
     client::metadata(&plan, &session, &info, clock).unwrap()
 }
 
-/// The lanes that the window shows, by what they are called.
+/// Returns the accessibility names of the lanes shown.
 fn lanes(record: Record) -> Vec<String> {
     let mut timeline = Timeline::default();
     timeline.open(record);
@@ -80,7 +81,7 @@ fn lanes(record: Record) -> Vec<String> {
 }
 
 #[test]
-fn what_samples_nothing_has_no_empty_lane() {
+fn instruments_without_samples_have_no_empty_lane() {
     let metadata = described(&[
         ("elapsed", "kernel_clone"),
         ("elapsed-histogram", "kernel_clone"),
@@ -104,14 +105,14 @@ fn what_samples_nothing_has_no_empty_lane() {
     };
     assert_eq!(
         of("elapsed-histogram"),
-        ["lane elapsed-histogram of kernel_clone: adds up, and is told when the run has ended"]
+        ["lane elapsed-histogram of kernel_clone: aggregates only; shown when the run has ended"]
     );
     assert_eq!(
         of("caller"),
-        ["lane caller of kernel_clone: samples nothing: it is there for other instruments"]
+        ["lane caller of kernel_clone: no samples: supports another instrument"]
     );
     assert_eq!(of("counter").len(), 1);
-    // It is told where the function returns, and never where it is entered.
+    // Elapsed samples at the function's returns, and never at its entry.
     let elapsed = of("elapsed");
     assert!(!elapsed.is_empty(), "{shown:?}");
     assert!(
@@ -121,7 +122,7 @@ fn what_samples_nothing_has_no_empty_lane() {
         "{elapsed:?}"
     );
 
-    // When the run has ended it is told what it came to.
+    // After the run its total is shown.
     let mut ended = live();
     ended.now = None;
     ended.totals = vec![Total {
@@ -131,14 +132,14 @@ fn what_samples_nothing_has_no_empty_lane() {
         unit: "ticks".into(),
         value: TotalValue::Values(vec![(3, 4), (5, 6)], 2),
     }];
-    let told = String::from("lane elapsed-histogram of kernel_clone: @ticks: 12 values");
+    let expected = String::from("lane elapsed-histogram of kernel_clone: @ticks: 12 values");
     let shown = lanes(ended);
-    assert!(shown.contains(&told), "{shown:?}");
+    assert!(shown.contains(&expected), "{shown:?}");
 }
 
 #[test]
-fn a_call_that_is_passed_on_is_told_by_the_function_where_it_was_placed() {
-    // It ends by jumping to another function, whose returns are where its calls come back.
+fn samples_after_a_tail_call_name_the_function_of_their_placement() {
+    // It ends by a jump to another function, whose returns end its calls.
     let metadata = described(&[("elapsed", "mmput"), ("elapsed", "__mmput")]);
     let of = |placement: u32| {
         let placed = metadata.instruments.iter();
@@ -163,7 +164,7 @@ fn a_call_that_is_passed_on_is_told_by_the_function_where_it_was_placed() {
         assert_eq!(info.placed.as_ref().unwrap().function, "mmput");
     }
     assert!(of(1).all(|info| info.label == format!("elapsed {}", place(info))));
-    // So what both sample at one return can be told apart.
+    // Labels are distinct where both sample at the same return.
     let mut labels: Vec<&str> = { metadata.instruments.iter() }
         .filter(|info| info.delivers.is_samples())
         .map(|info| &*info.label)
@@ -176,6 +177,6 @@ fn a_call_that_is_passed_on_is_told_by_the_function_where_it_was_placed() {
     let record = Record::live("recordings/a.arrow".into(), metadata.clone(), 9.0);
     let shown = lanes(record);
     let sampling = elsewhere.iter().find(|info| info.delivers.is_samples());
-    let told = format!("lane {}: 0", sampling.unwrap().label);
-    assert!(shown.contains(&told), "{told} of {shown:?}");
+    let expected = format!("lane {}: 0", sampling.unwrap().label);
+    assert!(shown.contains(&expected), "{expected} not in {shown:?}");
 }

@@ -1,11 +1,11 @@
-//! Panes, colours, the palette, the schedule and the patch, by the names of things.
+//! Panes, colours, the palette, screenshots, the patch and persistence, by accessibility names.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -19,32 +19,32 @@ use gilk_gui::args::Start;
 use gilk_gui::command::Command;
 use gilk_gui::desk::Pane;
 use gilk_gui::theme::{Colours, Palette};
-use support::{Window, browsing, click, placements, press, say, settle, until, window};
+use support::{Window, browsing, click, placements, press, run_command, settle, until, window};
 
-/// Has a command of the palette carried out, to its end.
-fn said(harness: &mut Window, letters: &str) {
-    say(harness, letters);
+/// Executes a command from the palette and waits for its effects.
+fn command(harness: &mut Window, letters: &str) {
+    run_command(harness, letters);
     settle(harness);
 }
 
 #[test]
-fn panes_are_put_away_and_shown_by_the_palette_and_their_tabs() {
+fn panes_are_hidden_and_shown_by_the_palette_and_their_tabs() {
     let mut harness = browsing("kernel_clone");
     harness.get_by_label("Filter functions");
-    said(&mut harness, "functions pane");
+    command(&mut harness, "functions pane");
     assert!(harness.query_by_label("Filter functions").is_none());
-    said(&mut harness, "functions pane");
+    command(&mut harness, "functions pane");
     harness.get_by_label("Filter functions");
     click(&mut harness, "Schedule tab");
     assert!(harness.state().state().desk.sees(Pane::Schedule));
     assert!(!harness.state().state().desk.sees(Pane::Timeline));
     harness.get_by_label("Nothing to schedule");
-    said(&mut harness, "usual arrangement");
+    command(&mut harness, "default layout");
     assert!(harness.state().state().desk.sees(Pane::Timeline));
 }
 
 #[test]
-fn every_command_is_found_by_its_name_and_every_key_is_on_the_sheet() {
+fn the_palette_finds_every_command_and_the_list_shows_every_shortcut() {
     let mut harness = browsing("kernel_clone");
     let listed: Vec<&Command> = Command::listed().collect();
     assert!(listed.len() > 60);
@@ -65,14 +65,14 @@ fn every_command_is_found_by_its_name_and_every_key_is_on_the_sheet() {
     for command in listed.iter().filter(|one| !one.shortcuts().is_empty()) {
         let mut shown = harness.query_all_by_label(command.name());
         let whole = shown.any(|line| screen.contains_rect(line.rect()));
-        assert!(whole, "{} is not on the sheet", command.name());
+        assert!(whole, "{} is not in the list", command.name());
         let keys = command.shortcut_text(&harness.ctx);
         assert!(!keys.is_empty());
     }
 }
 
 #[test]
-fn a_pane_is_dragged_beside_another() {
+fn a_pane_can_be_dragged_next_to_another() {
     let mut harness = browsing("kernel_clone");
     let before = harness.get_by_label("Session tab").rect();
     let tab = harness.get_by_label("Schedule tab").rect().center();
@@ -96,20 +96,20 @@ fn a_pane_is_dragged_beside_another() {
 }
 
 #[test]
-fn colours_are_chosen_and_the_strongest_are_black_and_white() {
+fn commands_select_the_colours() {
     let mut harness = browsing("kernel_clone");
     for (letters, wanted) in [
         ("high contrast", Palette::Contrast),
         ("light colours", Palette::Light),
         ("dark colours", Palette::Dark),
     ] {
-        said(&mut harness, letters);
+        command(&mut harness, letters);
         let visuals = harness.ctx.global_style().visuals.clone();
         assert_eq!(Palette::of(&visuals), wanted);
     }
 }
 
-/// The size of a picture and the colour that most of it has.
+/// Returns the size of a picture and its most frequent colour.
 fn ground(path: &std::path::Path) -> ((u32, u32), egui::Color32) {
     let file = std::io::BufReader::new(std::fs::File::open(path).unwrap());
     let mut reader = png::Decoder::new(file).read_info().unwrap();
@@ -125,12 +125,12 @@ fn ground(path: &std::path::Path) -> ((u32, u32), egui::Color32) {
 }
 
 #[test]
-fn a_picture_is_of_the_window_it_was_asked_of_whatever_is_done_meanwhile() {
+fn a_picture_shows_the_window_at_its_request_despite_later_input() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name);
     let mut harness = browsing("kernel_clone");
-    said(&mut harness, "light colours");
-    // Faster than any window draws: all of it is said before the first picture can be taken.
+    command(&mut harness, "light colours");
+    // All input arrives before the first picture can be taken.
     let words = |harness: &mut Window, text: &str| {
         harness.event(egui::Event::Text(text.to_owned()));
         harness.key_press(Key::Enter);
@@ -138,7 +138,7 @@ fn a_picture_is_of_the_window_it_was_asked_of_whatever_is_done_meanwhile() {
     let palette = |harness: &mut Window| {
         harness.key_press_modifiers(Modifiers::COMMAND | Modifiers::SHIFT, Key::P);
     };
-    say(&mut harness, "save picture");
+    run_command(&mut harness, "save picture");
     harness.key_press_modifiers(Modifiers::COMMAND, Key::A);
     words(&mut harness, &at("light.png").to_string_lossy());
     palette(&mut harness);
@@ -164,14 +164,14 @@ fn a_picture_is_of_the_window_it_was_asked_of_whatever_is_done_meanwhile() {
             "{name}: {ground:?}"
         );
     }
-    // What was held back has happened, and mouse and keys work as before.
+    // The held input was replayed, and mouse and keys work as before.
     assert_eq!(harness.state().state().look, Colours::Contrast);
     click(&mut harness, "block 0 of kernel_clone");
     harness.get_by_label("Block 0");
 }
 
 #[test]
-fn an_address_a_name_and_an_offset_are_gone_to() {
+fn go_to_accepts_addresses_and_names_with_offsets() {
     let mut harness = browsing("mmput");
     let catalogue = harness.state().state().catalogue.clone().unwrap();
     let clone = catalogue
@@ -211,20 +211,23 @@ fn an_address_a_name_and_an_offset_are_gone_to() {
 }
 
 #[test]
-fn the_patch_is_seen_before_it_is_added_and_after() {
+fn the_patch_pane_previews_the_patch_that_is_written() {
     let mut harness = browsing("kernel_clone");
     click(&mut harness, "Patch tab");
-    harness.get_by_label("No block chosen");
+    harness.get_by_label("No block selected");
     click(&mut harness, "block 0 of kernel_clone");
     until(&mut harness, "the preview is there", |state| {
         matches!(state.preview.outcome, Some(Ok(_)))
     });
     harness.run_steps(3);
-    harness.get_by_label("if it were added");
-    assert!(placements(&harness).is_empty(), "looking changes nothing");
+    harness.get_by_label("preview");
+    assert!(
+        placements(&harness).is_empty(),
+        "a preview does not change the session"
+    );
     let patch = |harness: &Window| {
         let label = harness
-            .query_all_by_label_contains("instructions a hit and the splice")
+            .query_all_by_label_contains("instructions per hit and the splice")
             .next();
         label.unwrap().accesskit_node().label().unwrap()
     };
@@ -235,11 +238,11 @@ fn the_patch_is_seen_before_it_is_added_and_after() {
     );
     click(&mut harness, "Add instrument");
     harness.get_by_label("as planned");
-    assert_eq!(patch(&harness), before, "what was shown is what is written");
+    assert_eq!(patch(&harness), before, "the preview equals the plan");
 }
 
 #[test]
-fn every_match_of_the_filter_gets_one_at_its_entry_as_one_step() {
+fn adding_to_every_match_is_one_undo_step() {
     let mut harness = browsing("kernel_clone");
     press(&mut harness, Modifiers::NONE, Key::Slash);
     harness.get_by_label("Filter functions").type_text("^mm");
@@ -248,7 +251,7 @@ fn every_match_of_the_filter_gets_one_at_its_entry_as_one_step() {
     });
     let found = harness.state().state().functions.found.len();
     assert!(found > 2);
-    said(&mut harness, "entry of every match");
+    command(&mut harness, "entry of every match");
     let placed = placements(&harness);
     assert_eq!(placed.len(), found);
     assert!(
@@ -261,7 +264,7 @@ fn every_match_of_the_filter_gets_one_at_its_entry_as_one_step() {
 }
 
 #[test]
-fn a_window_that_ends_without_a_word_loses_no_session_and_no_arrangement() {
+fn a_crashed_window_loses_no_session_and_no_layout() {
     let folder = tempfile::tempdir().unwrap();
     let start = || Start {
         image: Some(support::image_path()),
@@ -282,12 +285,12 @@ fn a_window_that_ends_without_a_word_loses_no_session_and_no_arrangement() {
     };
     let document = &mut harness.state_mut().state_mut().document;
     document.annotate("write note", |notes| notes.push(note.clone()));
-    said(&mut harness, "schedule pane");
-    said(&mut harness, "high contrast");
+    command(&mut harness, "schedule pane");
+    command(&mut harness, "high contrast");
     let own = folder
         .path()
         .join(format!("session-{}.ron", std::process::id()));
-    until(&mut harness, "both are kept as they are now", |state| {
+    until(&mut harness, "both are saved", |state| {
         let desk = std::fs::read_to_string(folder.path().join("desk.ron"));
         let session = std::fs::read_to_string(&own);
         let named = format!("{:?}", state.look);
@@ -297,7 +300,7 @@ fn a_window_that_ends_without_a_word_loses_no_session_and_no_arrangement() {
     });
     let session = harness.state().state().document.session().clone();
     std::mem::forget(harness);
-    // As if another process had written it, which is gone.
+    // As if another process had written it and exited.
     std::fs::rename(&own, folder.path().join("session-4294967294.ron")).unwrap();
 
     let mut harness = window(start(), [1500.0, 950.0]);
@@ -308,11 +311,11 @@ fn a_window_that_ends_without_a_word_loses_no_session_and_no_arrangement() {
     assert!(state.document.unsaved());
     assert!(state.desk.sees(Pane::Schedule));
     assert_eq!(state.look, Colours::Contrast);
-    harness.get_by_label_contains("is as it was when its window ended");
+    harness.get_by_label_contains("was restored after a crash");
     harness.state_mut().end();
     assert_eq!(
         std::fs::read_dir(folder.path()).unwrap().count(),
         1,
-        "only desk.ron stays"
+        "only desk.ron remains"
     );
 }

@@ -1,11 +1,11 @@
-//! Graphs from afar, and kernels of very many functions.
+//! Graphs at low zoom, and kernels with very many functions.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -20,7 +20,7 @@ use gilk_gui::graph::Camera;
 use gilk_gui::theme::Palette;
 use support::{Window, browsing, browsing_in, press, scene, until, until_filtered, until_open};
 
-/// Where blocks are on the screen.
+/// Returns the rectangles of blocks on the screen.
 fn boxes(harness: &Window) -> Vec<Rect> {
     let graph = &harness.state().state().graph;
     let corner = harness.get_by_label("Control-flow graph").rect().min;
@@ -31,14 +31,14 @@ fn boxes(harness: &Window) -> Vec<Rect> {
 }
 
 #[test]
-fn from_afar_blocks_are_boxes_of_their_size_and_say_what_they_are() {
+fn distant_blocks_are_boxes_with_tooltips() {
     let mut harness = browsing("copy_process");
     assert!(
         harness
             .query_all_by_label_contains("-hook of block ")
             .next()
             .is_some(),
-        "near, each hook can be clicked"
+        "at natural zoom each hook can be clicked"
     );
     press(&mut harness, Modifiers::NONE, Key::Num0);
     let canvas = harness.get_by_label("Control-flow graph").rect();
@@ -49,9 +49,9 @@ fn from_afar_blocks_are_boxes_of_their_size_and_say_what_they_are() {
             .query_all_by_label_contains("-hook of block ")
             .next()
             .is_none(),
-        "nothing is written that nobody could read"
+        "unreadable text is not drawn"
     );
-    // All of them are seen, each as large as its code.
+    // All of them are visible, each as large as its code.
     let boxes = boxes(&harness);
     assert!(boxes.len() > 200);
     assert!(
@@ -70,7 +70,7 @@ fn from_afar_blocks_are_boxes_of_their_size_and_say_what_they_are() {
     };
     let (large, small) = (by_lines(true), by_lines(false));
     assert!(boxes[large].height() > 3.0 * boxes[small].height());
-    // They are drawn: what is in them is no ground.
+    // They are drawn: their centres do not have the background colour.
     harness.hover_at(Pos2::new(5.0, 945.0));
     harness.run_steps(3);
     let picture = harness.render().unwrap();
@@ -82,12 +82,12 @@ fn from_afar_blocks_are_boxes_of_their_size_and_say_what_they_are() {
     };
     let count = boxes.iter().filter(|rect| drawn(rect.center())).count();
     assert_eq!(count, boxes.len(), "some are not drawn");
-    // The pointer over one is told what it is.
+    // The tooltip describes the block.
     harness.hover_at(boxes[large].center());
     harness.run_steps(40);
     harness.get_by_label(&format!("block {large}"));
     harness.get_by_label_contains(" bytes · ");
-    // A click chooses it from there too.
+    // A click selects it at low zoom too.
     let name = format!("block {large} of copy_process");
     harness.get_by_label(&name).click();
     harness.run_steps(3);
@@ -122,11 +122,11 @@ fn the_wheel_zooms_a_graph_at_the_pointer() {
 }
 
 #[test]
-fn a_hundred_thousand_functions_are_filtered_as_one_types() {
+fn a_hundred_thousand_functions_are_filtered_while_typing() {
     const COUNT: u64 = 100_000;
     let path = support::image_path();
     let mut parts: LiveParts = postcard::from_bytes(&std::fs::read(path).unwrap()).unwrap();
-    // Behind the text that there is: functions that return at once, with names of parts as a kernel's are.
+    // Functions that return at once, after the existing text, with names like a kernel's.
     let words = [
         "acpi", "tcp", "ext4", "page", "sched", "lock", "irq", "node", "queue", "map",
     ];
@@ -163,7 +163,7 @@ fn a_hundred_thousand_functions_are_filtered_as_one_types() {
     assert!(all > COUNT as usize, "{all}");
     harness.get_by_label(&format!("{},{:03}", all / 1000, all % 1000));
     press(&mut harness, Modifiers::COMMAND, Key::F);
-    // Letter by letter, as fast as frames come; the last answer is the last question's.
+    // One letter per frame; the last result is that of the last request.
     for letter in "kclone".chars() {
         harness
             .get_by_label("Filter functions")
@@ -175,7 +175,7 @@ fn a_hundred_thousand_functions_are_filtered_as_one_types() {
     assert!(0 < found && found < 1000, "{found}");
     press(&mut harness, Modifiers::NONE, Key::Enter);
     until_open(&mut harness, "kernel_clone");
-    // And one of the many.
+    // Also one of the generated functions.
     press(&mut harness, Modifiers::COMMAND, Key::F);
     press(&mut harness, Modifiers::COMMAND, Key::A);
     let name = "acpi_tcp_ext4_210";

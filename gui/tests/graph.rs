@@ -1,11 +1,11 @@
-//! The graph and the ways through the kernel, by the names of things.
+//! The graph, navigation and the list of functions, by accessibility names.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -19,7 +19,7 @@ use support::{
 };
 
 #[test]
-fn blocks_and_edges_show_how_often_they_were_hit() {
+fn blocks_show_their_hit_counts() {
     let mut harness = browsing("kernel_clone");
     assert!(harness.query_by_label_contains("was hit").is_none());
     harness.state_mut().state_mut().timeline.open(record());
@@ -30,12 +30,12 @@ fn blocks_and_edges_show_how_often_they_were_hit() {
         gilk_gui::graph::heat::Heat::of(record, "kernel_clone").unwrap()
     };
     assert_eq!(heat.block(BlockIndex(2)), Some(5));
-    assert_eq!(heat.block(BlockIndex(1)), None, "nobody measured there");
+    assert_eq!(heat.block(BlockIndex(1)), None, "no instrument there");
     assert!(heat.share(300) > 0.99 && heat.share(5) < 0.5);
 }
 
 #[test]
-fn text_is_found_in_the_graph_block_after_block() {
+fn find_selects_the_blocks_that_contain_a_text() {
     let mut harness = browsing("kernel_clone");
     press(&mut harness, Modifiers::COMMAND | Modifiers::SHIFT, Key::F);
     harness
@@ -61,7 +61,7 @@ fn text_is_found_in_the_graph_block_after_block() {
 }
 
 #[test]
-fn instructions_say_which_fields_and_texts_they_mean() {
+fn instructions_have_remarks_about_fields_and_strings() {
     let mut harness = browsing_in(typed(), "kernel_clone");
     let found = |harness: &mut Window, words: &str| {
         press(harness, Modifiers::COMMAND | Modifiers::SHIFT, Key::F);
@@ -79,7 +79,7 @@ fn instructions_say_which_fields_and_texts_they_mean() {
 }
 
 #[test]
-fn paths_are_counted_listed_and_drawn() {
+fn counted_paths_are_listed_and_highlighted() {
     let mut harness = browsing("kernel_clone");
     click(&mut harness, "Count paths");
     let state = harness.state().state();
@@ -93,16 +93,16 @@ fn paths_are_counted_listed_and_drawn() {
     press(&mut harness, Modifiers::COMMAND, Key::Z);
     assert_eq!(support::placements(&harness).len(), 0);
 
-    // What such a run tells.
-    let mut told = record();
-    told.totals = vec![ilk_driver::client::AggregateSummary {
+    // Totals as from such a run.
+    let mut recorded = record();
+    recorded.totals = vec![ilk_driver::client::AggregateSummary {
         placement: 0,
         instrument: "path-kernel-clone-0".into(),
         name: "paths".into(),
         unit: "paths".into(),
         value: gilk_instruments::program::Summary::Values(vec![(0, 5), (3, 345)], 2),
     }];
-    harness.state_mut().state_mut().timeline.open(told);
+    harness.state_mut().state_mut().timeline.open(recorded);
     harness.run_steps(3);
     let row = harness.get_by_label_contains("path 3: 345 times");
     row.click();
@@ -123,7 +123,7 @@ fn paths_are_counted_listed_and_drawn() {
 }
 
 #[test]
-fn callers_and_callees_are_listed_and_gone_to_and_back() {
+fn callers_and_callees_are_listed_and_opened() {
     let mut harness = browsing("kernel_clone");
     press(&mut harness, Modifiers::NONE, Key::X);
     until(&mut harness, "the calls are known", |state| {
@@ -146,7 +146,7 @@ fn callers_and_callees_are_listed_and_gone_to_and_back() {
 }
 
 #[test]
-fn branches_are_followed_and_blocks_folded() {
+fn branches_can_be_followed_and_blocks_folded() {
     let mut harness = browsing("kernel_clone");
     click(&mut harness, "block 0 of kernel_clone");
     let scene = harness.state().state().graph.scene.clone().unwrap();
@@ -183,12 +183,12 @@ fn the_minimap_moves_the_view() {
     press(&mut harness, Modifiers::NONE, Key::Num0);
     assert!(
         harness.query_by_label("Minimap").is_none(),
-        "all of it is seen"
+        "all of the graph is visible"
     );
 }
 
 #[test]
-fn the_graph_is_exported_as_a_picture_and_as_dot() {
+fn the_graph_is_exported_as_svg_and_dot() {
     let folder = tempfile::tempdir().unwrap();
     let mut harness = browsing("kernel_clone");
     let blocks = scene(&harness).cfg.blocks.len();
@@ -215,13 +215,13 @@ fn the_graph_is_exported_as_a_picture_and_as_dot() {
 }
 
 #[test]
-fn the_list_is_narrowed_to_what_is_touched_or_hot() {
+fn the_list_can_be_limited_to_touched_or_hot_functions() {
     let mut harness = browsing("kernel_clone");
     let found = |harness: &Window| harness.state().state().functions.found.len();
     let all = found(&harness);
     click(
         &mut harness,
-        "list functions that the session has instruments in",
+        "list functions with instruments of the session",
     );
     until(&mut harness, "nothing is touched yet", |state| {
         state.functions.found.is_empty()
@@ -233,7 +233,7 @@ fn the_list_is_narrowed_to_what_is_touched_or_hot() {
     });
     click(
         &mut harness,
-        "list functions that were hit in the run on the timeline",
+        "list functions hit in the run on the timeline",
     );
     until(&mut harness, "nothing is hot yet", |state| {
         state.functions.found.is_empty()
@@ -249,14 +249,14 @@ fn the_list_is_narrowed_to_what_is_touched_or_hot() {
 }
 
 #[test]
-fn the_list_is_narrowed_to_what_can_be_hooked() {
+fn the_list_can_be_limited_to_hookable_functions() {
     let mut harness = browsing_forbidden("copy_process");
     let functions = |harness: &Window| harness.state().state().functions.found.clone();
     let all = functions(&harness);
     let forbidden = scene(&harness).function();
     assert!(all.contains(&forbidden));
     click(&mut harness, "list functions whose entry can be hooked");
-    until(&mut harness, "it is known which can be", |state| {
+    until(&mut harness, "the hookable functions are listed", |state| {
         let found = &state.functions.found;
         !found.is_empty() && found.len() < all.len()
     });
@@ -266,9 +266,9 @@ fn the_list_is_narrowed_to_what_can_be_hooked() {
 }
 
 #[test]
-fn instruments_of_a_hook_are_put_in_order_by_dragging() {
+fn dragging_reorders_the_instruments_of_a_hook() {
     let mut harness = browsing("kernel_clone");
-    // All of the inspector is to be in view.
+    // Shows the whole inspector.
     harness.set_size(egui::vec2(1500.0, 1300.0));
     harness.run_steps(3);
     click(&mut harness, "block 0 of kernel_clone");
@@ -300,7 +300,7 @@ fn instruments_of_a_hook_are_put_in_order_by_dragging() {
     assert_eq!(names(&harness), ["timestamp", "counter"]);
 }
 
-/// How many dots of a colour there are on the lower edge of what stands at `rect`.
+/// Counts the dots of a colour on the lower edge of `rect`.
 fn dots(picture: &[[u8; 3]], width: usize, rect: egui::Rect, colour: egui::Color32) -> usize {
     let y = rect.bottom().round() as usize;
     let colour = [colour.r(), colour.g(), colour.b()];
@@ -311,8 +311,8 @@ fn dots(picture: &[[u8; 3]], width: usize, rect: egui::Rect, colour: egui::Color
 }
 
 #[test]
-fn dots_say_how_much_dearer_than_the_simplest_the_way_to_a_hook_is() {
-    // The function with the most ways to its hooks.
+fn dots_on_a_pill_show_the_cost_of_its_tactic() {
+    // The function with the most tactics.
     let catalogue = support::catalogue();
     let image = catalogue.image();
     let ways = |function| {
@@ -333,7 +333,7 @@ fn dots_say_how_much_dearer_than_the_simplest_the_way_to_a_hook_is() {
     let mut seen = std::collections::BTreeMap::new();
     let hooks = [gilk_engine::HookType::Pre, gilk_engine::HookType::Post];
     for block in scene(&harness).cfg.blocks.clone() {
-        // One of each kind is enough.
+        // Each tactic is checked once.
         let is_known = |hook: &gilk_engine::HookType| match scene(&harness).hook(block.index, *hook)
         {
             Some(Ok(choice)) => seen.contains_key(&choice.tactic),
@@ -361,14 +361,14 @@ fn dots_say_how_much_dearer_than_the_simplest_the_way_to_a_hook_is() {
             };
             let start = format!("{hook}-hook of block {}: can be hooked", block.index.0);
             let Some(pill) = harness.query_all_by_label_contains(&start).find(|pill| {
-                // The halves that instruments are dropped on have these names too.
+                // The drop targets in a block's halves have these names too.
                 pill.rect().height() < 30.0
             }) else {
                 continue;
             };
             let said = pill.accesskit_node().label().unwrap();
             let way = said
-                .split_once(", dearer by ")
+                .split_once(", costs more: ")
                 .map(|(_, way)| way.to_owned());
             let count = dots(&picture, width, pill.rect(), warning);
             assert_eq!(way.is_some(), count > 0, "{said}: {count} dots");
@@ -377,7 +377,7 @@ fn dots_say_how_much_dearer_than_the_simplest_the_way_to_a_hook_is() {
             assert_eq!(known, count, "{said}");
         }
     }
-    // Tactics are in the order of what they cost.
+    // Tactics are ordered by cost.
     let counts: Vec<usize> = seen.values().copied().collect();
     assert!(counts.is_sorted(), "{seen:?}");
     assert!(

@@ -1,11 +1,11 @@
-//! From a click to a sample file: the window on the lab, a stock kernel in a virtual machine.
+//! The whole workflow on the lab, a stock kernel in a virtual machine, from a click to a recording.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -21,7 +21,7 @@ use gilk_gui::state::{State, TargetState};
 use gilk_samples::recording::Recording;
 use support::{click, fill, until, until_within, window};
 
-/// Lets frames pass until something is so, for as long as a lab may take.
+/// Runs frames until a condition holds, for as long as a lab may take.
 fn patiently(harness: &mut Harness<'_, App>, what: &str, so: impl Fn(&State) -> bool) {
     until_within(harness, Duration::from_secs(900), what, |state| {
         if let TargetState::Lost(why) = &state.target {
@@ -33,7 +33,7 @@ fn patiently(harness: &mut Harness<'_, App>, what: &str, so: impl Fn(&State) -> 
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn pulsars_forks_are_seen_from_a_click_to_a_file() {
+fn forks_of_a_workload_are_recorded_saved_and_reopened() {
     let folder = tempfile::tempdir().unwrap();
     let session = folder.path().join("forks.ron");
     std::fs::write(
@@ -64,7 +64,7 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
         "there is no instrument yet"
     );
 
-    // What its kernel said on the way.
+    // The console shows the kernel's output.
     click(&mut harness, "Console tab");
     harness.get_by_label_contains("gilk-lab: ready");
     click(&mut harness, "Timeline tab");
@@ -117,7 +117,7 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
     let opened = Recording::open(&recording).unwrap();
     assert_eq!((opened.samples(), opened.recovered()), (160, None));
 
-    // A second run, stopped: it ends early and properly, and the first recording is still there.
+    // A second run, stopped: it ends early, and the first recording still exists.
     harness.get_by_label("Run session").click();
     harness.run_steps(2);
     patiently(&mut harness, "it runs", |state| {
@@ -129,11 +129,11 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
     });
     harness.get_by_label("Schedule tab").click();
     harness.run_steps(3);
-    let before = harness.get_by_label("where the run is").rect().center().x;
+    let before = harness.get_by_label("current time").rect().center().x;
     std::thread::sleep(Duration::from_millis(500));
     harness.run_steps(3);
-    let now = harness.get_by_label("where the run is").rect().center().x;
-    assert!(now > before, "the line runs: {before}, {now}");
+    let now = harness.get_by_label("current time").rect().center().x;
+    assert!(now > before, "the line moves: {before}, {now}");
     harness.get_by_label("Stop run").click();
     harness.run_steps(2);
     patiently(&mut harness, "it is stopped", |state| {
@@ -153,7 +153,7 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
     );
     assert_eq!(Recording::open(&recording).unwrap().samples(), 160);
 
-    // From the disk it is the same picture.
+    // The recording shows the same samples from disk.
     harness.key_press_modifiers(
         egui::Modifiers::COMMAND | egui::Modifiers::SHIFT,
         egui::Key::O,
@@ -169,7 +169,7 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
             .is_some_and(|record| record.index.look().samples() == 160)
     });
 
-    // The session is saved, opened again as it was, and its graph exported.
+    // The session is saved and reopened unchanged, and its graph exported.
     let saved = harness.state().state().document.session().clone();
     harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::S);
     until(&mut harness, "the session is saved", |state| {
@@ -204,7 +204,7 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
     click(&mut harness, "Save");
     until(&mut harness, "the graph is written", |_| picture.exists());
 
-    // The machine is gone while nothing runs: that is said at once, and nothing is lost.
+    // A machine lost while idle is reported at once, and no data is lost.
     kill_the_lab();
     let began = Instant::now();
     until(&mut harness, "the loss is seen", |state| {
@@ -227,8 +227,8 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
         160
     );
 
-    // Another lab is booted in its place, and the session runs on that.
-    click(&mut harness, "Connect again");
+    // Another lab boots in its place, and the session runs on it.
+    click(&mut harness, "Reconnect");
     patiently(&mut harness, "the lab is connected again", |state| {
         matches!(state.target, TargetState::Ready(_)) && state.run_hindrance().is_none()
     });
@@ -248,7 +248,7 @@ fn pulsars_forks_are_seen_from_a_click_to_a_file() {
     harness.state_mut().end();
 }
 
-/// Kills the virtual machine that this process started, as if its power had failed.
+/// Kills the virtual machine started by this process, like a power failure.
 fn kill_the_lab() {
     let own = std::process::id().to_string();
     let mut killed = 0;

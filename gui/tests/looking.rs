@@ -1,12 +1,12 @@
-//! Looking at what was recorded: keys and wheel on the timeline, its live end, what is under the pointer; a
-//! recording alone; and what a function is by C.
+//! Viewing a recording: keys and wheel on the timeline, following a live run, tooltips, a recording
+//! without a kernel, and C declarations.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -28,7 +28,7 @@ fn range(harness: &Window) -> Range {
     harness.state().state().timeline.range
 }
 
-/// A window with a run of ten seconds that is over, and the pointer in the middle of its lanes.
+/// Opens a finished run of ten seconds, with the pointer in the middle of its lanes.
 fn over() -> (Window, Pos2) {
     let mut harness = browsing("kernel_clone");
     let mut record = record();
@@ -70,7 +70,7 @@ fn wheel(harness: &mut Window, up: f32, times: usize) {
 }
 
 #[test]
-fn the_timeline_is_walked_by_keys() {
+fn keys_pan_and_zoom_the_timeline() {
     let (mut harness, _) = over();
     let (before, after) = hold(&mut harness, Key::W);
     assert!(after.width() < 0.9 * before.width(), "{before:?} {after:?}");
@@ -83,7 +83,7 @@ fn the_timeline_is_walked_by_keys() {
 }
 
 #[test]
-fn the_wheel_zooms_at_the_pointer_down_to_nanoseconds_and_out_again() {
+fn the_wheel_zooms_at_the_pointer_down_to_nanoseconds_and_back() {
     let (mut harness, middle) = over();
     let canvas = harness.get_by_label("Timeline").rect();
     let left = 2.0 * middle.x - canvas.right();
@@ -100,7 +100,7 @@ fn the_wheel_zooms_at_the_pointer_down_to_nanoseconds_and_out_again() {
 }
 
 #[test]
-fn a_run_of_days_is_seen_whole_and_by_the_nanosecond() {
+fn a_run_of_days_can_be_viewed_whole_and_by_the_nanosecond() {
     let (mut harness, _) = over();
     let mut days = record();
     (days.duration, days.now) = (3.0 * 86_400.0, None);
@@ -112,7 +112,7 @@ fn a_run_of_days_is_seen_whole_and_by_the_nanosecond() {
 }
 
 #[test]
-fn the_live_end_is_followed_until_somebody_looks_elsewhere() {
+fn the_timeline_follows_new_samples_until_it_is_panned() {
     let mut harness = browsing("kernel_clone");
     timeline(&mut harness).open(record());
     let now = |harness: &mut Window, seconds: f64| {
@@ -126,7 +126,7 @@ fn the_live_end_is_followed_until_somebody_looks_elsewhere() {
     now(&mut harness, 5.0);
     let followed = range(&harness);
     assert!(followed.start < 5.0 && followed.end > 5.0 && (followed.width() - 1.0).abs() < 1e-9);
-    // Dragged to the right: what was before.
+    // Dragged to the right, to earlier samples.
     let middle = harness.get_by_label("Timeline").rect().center();
     harness.drag_at(middle);
     harness.run_steps(2);
@@ -138,12 +138,12 @@ fn the_live_end_is_followed_until_somebody_looks_elsewhere() {
     assert!(stays.start < followed.start);
     now(&mut harness, 9.0);
     assert_eq!(range(&harness), stays);
-    click(&mut harness, "Follow live end");
+    click(&mut harness, "Follow newest samples");
     assert!(range(&harness).start < 9.0 && range(&harness).end > 9.0);
 }
 
 #[test]
-fn what_is_under_the_pointer_is_said() {
+fn the_tooltip_describes_the_sample_under_the_pointer() {
     let (mut harness, _) = over();
     timeline(&mut harness).range = Range {
         start: 0.0,
@@ -154,7 +154,7 @@ fn what_is_under_the_pointer_is_said() {
     let lane = harness
         .get_by_label_contains("lane timestamp pre kernel_clone block 2")
         .rect();
-    // Its third sample is three milliseconds and two microseconds behind the start.
+    // Its third sample is three milliseconds and two microseconds after the start.
     let x = lane.right() + 0.3002 * (canvas.right() - lane.right());
     harness.hover_at(egui::pos2(x, lane.center().y));
     harness.run_steps(6);
@@ -163,9 +163,9 @@ fn what_is_under_the_pointer_is_said() {
 }
 
 #[test]
-fn from_a_sample_to_its_block_and_back() {
+fn a_sample_opens_its_block_and_a_block_shows_its_samples() {
     let (mut harness, _) = over();
-    // So many lanes that the last is out of view.
+    // With so many lanes that the last is out of view.
     let mut record = record();
     let last = record.metadata.instruments.pop().unwrap();
     for place in 0..40 {
@@ -185,7 +185,7 @@ fn from_a_sample_to_its_block_and_back() {
         canvas.contains(rect.center()).then_some(rect)
     };
     assert_eq!(lane(&harness, 2), None);
-    // To the block of the first lane, from there two blocks on, and to the samples of that block.
+    // From the first lane to its block, two blocks forward, and to the samples of that block.
     let first = lane(&harness, 0).unwrap();
     let place = egui::pos2(first.right() + 40.0, first.center().y);
     harness.drag_at(place);
@@ -202,26 +202,26 @@ fn from_a_sample_to_its_block_and_back() {
     assert_eq!(selected(&harness), 2);
     support::press(&mut harness, Modifiers::NONE, Key::L);
     harness.run_steps(3);
-    assert!(lane(&harness, 2).is_some(), "its lane is seen");
-    assert_eq!(lane(&harness, 0), None, "which is far from the first");
+    assert!(lane(&harness, 2).is_some(), "its lane is visible");
+    assert_eq!(lane(&harness, 0), None, "the first lane is out of view");
     for _ in 0..2 {
         support::press(&mut harness, Modifiers::NONE, Key::K);
     }
     assert_eq!(selected(&harness), 0);
-    support::say(&mut harness, "samples of block");
+    support::run_command(&mut harness, "show samples of block");
     harness.run_steps(3);
     assert!(lane(&harness, 0).is_some());
 }
 
 #[test]
-fn a_recording_alone_is_enough() {
+fn a_recording_can_be_opened_without_a_kernel() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("alone.arrow");
-    let told = record();
-    let mut writer = Writer::create(&path, &told.metadata).unwrap();
+    let recorded = record();
+    let mut writer = Writer::create(&path, &recorded.metadata).unwrap();
     let mut samples = Vec::new();
-    for info in told.lanes() {
-        told.index.look().visit(info.id, 0, u64::MAX, |point| {
+    for info in recorded.lanes() {
+        recorded.index.look().visit(info.id, 0, u64::MAX, |point| {
             samples.push(gilk_samples::Sample {
                 id: info.id,
                 value: point.value,
@@ -246,12 +246,12 @@ fn a_recording_alone_is_enough() {
 }
 
 #[test]
-fn reading_a_large_recording_says_how_far_it_is_and_can_be_stopped() {
+fn reading_a_large_recording_shows_progress_and_can_be_stopped() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("large.arrow");
-    let told = record();
-    let mut writer = Writer::create(&path, &told.metadata).unwrap();
-    let id = told.lanes()[0].id;
+    let recorded = record();
+    let mut writer = Writer::create(&path, &recorded.metadata).unwrap();
+    let id = recorded.lanes()[0].id;
     for batch in 0..800 {
         let sample = |place: u64| gilk_samples::Sample {
             id,
@@ -273,13 +273,13 @@ fn reading_a_large_recording_says_how_far_it_is_and_can_be_stopped() {
     });
     harness.get_by_label_contains("of 8,000,000 samples");
     click(&mut harness, "Stop reading recording");
-    harness.get_by_label_contains("Reading the recording was stopped");
+    harness.get_by_label_contains("Stopped reading the recording");
     let state = harness.state().state();
     assert!(state.reading.is_none() && state.timeline.record.is_none());
 }
 
 #[test]
-fn a_function_is_shown_as_c_declares_it() {
+fn the_inspector_shows_the_c_declaration() {
     let mut harness = browsing_in(support::typed(), "kernel_clone");
     click(&mut harness, "block 0 of kernel_clone");
     harness.get_by_label("int kernel_clone(struct kernel_clone_args *args)");

@@ -1,11 +1,11 @@
-//! Machines beside the target, by the names of things; with real ones, in `live`.
+//! Additional machines, by accessibility names; with labs in `live`.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -19,11 +19,11 @@ use gilk_gui::state::TargetState;
 use gilk_samples::joined::Joined;
 use gilk_samples::recording::Recording;
 use ilk_driver::lab::{Lab, Options, prepare};
-use support::{Window, browsing, click, fill, say, settle, until, until_within, window};
+use support::{Window, browsing, click, fill, run_command, settle, until, until_within, window};
 
-/// Types machines into the dialog.
+/// Adds machines with the dialog.
 fn add(harness: &mut Window, machines: &str) {
-    say(harness, "add machines");
+    run_command(harness, "add machines");
     fill(harness, "Path", machines);
     harness.get_by_label("Connect").click();
     harness.run_steps(3);
@@ -31,15 +31,15 @@ fn add(harness: &mut Window, machines: &str) {
 
 fn lost(harness: &mut Window, name: &str) {
     let name = name.to_owned();
-    until(harness, "the machine is seen to be lost", move |state| {
-        let mut beside = state.machines.beside.iter();
+    until(harness, "the machine is lost", move |state| {
+        let mut beside = state.machines.others.iter();
         beside.any(|one| one.name() == name && matches!(one.target, TargetState::Lost(_)))
     });
     harness.run_steps(3);
 }
 
 #[test]
-fn machines_that_are_not_there_are_told_connected_to_again_and_left_out() {
+fn unreachable_machines_are_reported_reconnected_and_removed() {
     let mut harness = browsing("kernel_clone");
     assert!(harness.query_by_label_contains("machine web").is_none());
     add(&mut harness, "web=/nowhere/web.sock, db=/nowhere/db.sock");
@@ -47,7 +47,7 @@ fn machines_that_are_not_there_are_told_connected_to_again_and_left_out() {
         lost(&mut harness, name);
         harness.get_by_label(&format!("machine {name}: lost"));
     }
-    // The reason is told in a sentence.
+    // A notice has the reason.
     let notices = &harness.state().state().notices;
     let reason = |name: &str| {
         let path = format!("/nowhere/{name}.sock");
@@ -55,39 +55,39 @@ fn machines_that_are_not_there_are_told_connected_to_again_and_left_out() {
     };
     assert!(reason("web") && reason("db"), "{notices:?}");
 
-    // A second one at the same place is none.
+    // A second machine with the same address is rejected.
     add(&mut harness, "web=/nowhere/web.sock");
-    harness.get_by_label_contains("web is there already");
-    assert_eq!(harness.state().state().machines.beside.len(), 2);
+    harness.get_by_label_contains("web is already connected");
+    assert_eq!(harness.state().state().machines.others.len(), 2);
 
-    let before = harness.state().state().machines.beside[0].number;
-    click(&mut harness, "connect to web again");
-    assert_ne!(harness.state().state().machines.beside[0].number, before);
+    let before = harness.state().state().machines.others[0].number;
+    click(&mut harness, "reconnect to web");
+    assert_ne!(harness.state().state().machines.others[0].number, before);
     lost(&mut harness, "web");
 
-    click(&mut harness, "leave web out");
+    click(&mut harness, "remove web");
     assert!(harness.query_by_label_contains("machine web").is_none());
-    click(&mut harness, "leave db out");
-    assert!(harness.state().state().machines.beside.is_empty());
-    // The target is what it was.
+    click(&mut harness, "remove db");
+    assert!(harness.state().state().machines.others.is_empty());
+    // The target is unchanged.
     let state = harness.state().state();
     assert!(matches!(state.target, TargetState::Offline));
 }
 
 #[test]
-fn what_is_no_machine_is_refused_and_the_first_becomes_the_target_where_there_is_none() {
+fn invalid_machines_are_rejected_and_the_first_becomes_the_target() {
     let mut harness = window(Start::default(), [1200.0, 800.0]);
     harness.run_steps(3);
     add(&mut harness, "root@web1,,x");
     harness.get_by_label_contains("is no machine; write user@machine");
-    assert!(harness.state().state().machines.beside.is_empty());
+    assert!(harness.state().state().machines.others.is_empty());
 
     add(&mut harness, "a=/nowhere/a.sock, b=/nowhere/b.sock");
     lost(&mut harness, "b");
     until(&mut harness, "the target is lost too", |state| {
         matches!(state.target, TargetState::Lost(_))
     });
-    assert_eq!(harness.state().state().machines.beside.len(), 1);
+    assert_eq!(harness.state().state().machines.others.len(), 1);
 }
 
 const MINUTES: Duration = Duration::from_secs(900);
@@ -95,7 +95,7 @@ const MINUTES: Duration = Duration::from_secs(900);
 mod live {
     use super::*;
 
-    /// Waits until a session runs on so many machines that many seconds.
+    /// Waits until a run has lasted for some seconds.
     fn runs(harness: &mut Window, seconds: f64) {
         until_within(harness, MINUTES, "it runs", |state| {
             state
@@ -118,7 +118,7 @@ mod live {
 
     #[test]
     #[ignore = "boots the lab twice; cargo xtask test runs it"]
-    fn one_session_runs_on_two_machines_and_the_loss_of_one_does_not_end_it() {
+    fn a_session_on_two_machines_survives_the_loss_of_one() {
         let prepared = prepare(&Options::default(), &mut |_| ()).unwrap();
         let left = Lab::boot(&prepared, &mut |_| ()).unwrap();
         let right = Lab::boot(&prepared, &mut |_| ()).unwrap();
@@ -149,7 +149,7 @@ mod live {
             matches!(state.target, TargetState::Ready(_))
                 && state
                     .machines
-                    .beside
+                    .others
                     .iter()
                     .all(|one| one.outcome.is_some())
                 && state.document.path().is_some()
@@ -176,7 +176,7 @@ mod live {
         harness.run_steps(3);
         harness.get_by_label_contains("lane left: timestamp pre __x64_sys_clone block 0: ");
         harness.get_by_label_contains("lane right: timestamp pre __x64_sys_clone block 0: ");
-        // How far their times may be off is said while it runs, and after.
+        // The error bound of the times is shown during the run and after it.
         let stated = |harness: &Window, name: &str| {
             let name = format!("machine {name}: ");
             let label = harness.get_by_label_contains(&name);
@@ -188,7 +188,7 @@ mod live {
         over(&mut harness);
         stated(&harness, "right");
 
-        // Each has a recording of its own, and the timeline is that of both.
+        // Each machine has its own recording, and the timeline shows both.
         let fleet = folder.path().join("forks");
         let paths = ["left", "right"].map(|name| fleet.join(format!("{name}.arrow")));
         let joined = Joined::open(&paths).unwrap();
@@ -198,7 +198,7 @@ mod live {
         let apart = machines[0]
             .start_unix_ns
             .abs_diff(machines[1].start_unix_ns);
-        println!("second 0 is {apart} ns apart; times are right to {errors:?} ns");
+        println!("second 0 is {apart} ns apart; times are accurate to {errors:?} ns");
         assert!(
             apart <= 2 * errors.iter().sum::<u64>(),
             "{apart} apart, {errors:?}"
@@ -209,46 +209,50 @@ mod live {
         harness.get_by_label("lane left: timestamp pre __x64_sys_clone block 0: 160");
         harness.get_by_label("lane right: timestamp pre __x64_sys_clone block 0: 160");
 
-        threads_are_told_apart_while_it_runs(&mut harness);
+        lanes_by_thread_appear_during_the_run(&mut harness);
 
-        // Again; one machine's power fails in the midst of it.
+        // Another run, during which one machine fails.
         harness.get_by_label("Run session").click();
         harness.run_steps(2);
         runs(&mut harness, 1.0);
         drop(right);
-        until_within(&mut harness, MINUTES, "the loss is told", |state| {
+        until_within(&mut harness, MINUTES, "the loss is reported", |state| {
             let mut notices = state.notices.iter();
             notices.any(|notice| notice.words.starts_with("right: "))
         });
-        assert!(harness.state().state().run.active.is_some(), "left goes on");
+        assert!(
+            harness.state().state().run.active.is_some(),
+            "the session continues on the other machine"
+        );
         over(&mut harness);
         harness.get_by_label_contains("machine right: lost");
         let alone = fleet.with_file_name("forks-3");
         let recorded = Joined::open(&[alone.join("left.arrow")]).unwrap();
         assert_eq!(recorded.samples(), 160);
-        harness.get_by_label_contains("The session is over on 1 of 2 machines: 160 samples are in");
-        // Nothing runs on all of them until it is left out.
+        harness
+            .get_by_label_contains("The session finished on 1 of 2 machines: 160 samples are in");
+        // No session starts on all machines until the lost one is removed.
         let hindrance = harness.state().state().run_hindrance().unwrap();
         assert!(hindrance.starts_with("right is lost; "), "{hindrance}");
-        click(&mut harness, "leave right out");
+        click(&mut harness, "remove right");
         assert_eq!(harness.state().state().run_hindrance(), None);
 
         a_screen_that_stalls_costs_nothing_but_time(&mut harness, folder.path());
         harness.state_mut().end();
     }
 
-    /// Once more, with lanes by thread: those of each machine, as they come.
-    fn threads_are_told_apart_while_it_runs(harness: &mut Window) {
+    /// Another run, with lanes by thread of each machine.
+    fn lanes_by_thread_appear_during_the_run(harness: &mut Window) {
         click(harness, "lanes by thread");
-        let untold = "No instrument of this recording tells which thread ran.";
-        harness.get_by_label_contains(untold);
-        click(harness, "Tell threads apart");
+        let no_threads = "This recording has no running threads.";
+        harness.get_by_label_contains(no_threads);
+        click(harness, "Record running threads");
         until(harness, "the session can be run", |state| {
             state.run_hindrance().is_none()
         });
         harness.get_by_label("Run session").click();
         harness.run_steps(2);
-        let told = |harness: &Window, name: &str| {
+        let thread_lanes = |harness: &Window, name: &str| {
             let lane = "timestamp pre __x64_sys_clone block 0 of thread ";
             let lane = format!("lane {name}: {lane}");
             let found = harness.query_all_by_label_contains(&lane);
@@ -269,20 +273,23 @@ mod live {
             let record = state.timeline.record.as_ref();
             record.is_some_and(|record| record.now.is_some() && lanes(record))
         });
-        // Many threads are told; those that forked are to be in view.
+        // There are many threads; those that forked must be visible.
         harness.set_size(egui::vec2(1500.0, 30_000.0));
         harness.run_steps(4);
         assert!(
             harness.state().state().run.active.is_some(),
             "it still runs"
         );
-        assert!(harness.query_by_label_contains(untold).is_none());
-        let threads = [told(harness, "left"), told(harness, "right")];
+        assert!(harness.query_by_label_contains(no_threads).is_none());
+        let threads = [
+            thread_lanes(harness, "left"),
+            thread_lanes(harness, "right"),
+        ];
         println!("{threads:?} threads forked on each machine");
         assert!(threads.iter().all(|count| *count > 0), "{threads:?}");
         harness.set_size(egui::vec2(1500.0, 950.0));
         over(harness);
-        assert!(harness.query_by_label_contains(untold).is_none());
+        assert!(harness.query_by_label_contains(no_threads).is_none());
         click(harness, "lanes by order");
         harness.key_press_modifiers(egui::Modifiers::COMMAND, egui::Key::Z);
         until(harness, "the session is as it was", |state| {
@@ -291,8 +298,8 @@ mod live {
         settle(harness);
     }
 
-    /// Every tick of every CPU for some seconds, in which the window does not draw and lets nobody add to
-    /// what it draws from.
+    /// Samples every tick of every CPU for some seconds, during which the window does not draw and
+    /// its index is locked.
     fn a_screen_that_stalls_costs_nothing_but_time(harness: &mut Window, folder: &Path) {
         let session = folder.join("ticks.ron");
         let text = r#"(version: 1, name: "ticks", duration: 6.0, placements: [
@@ -315,20 +322,20 @@ mod live {
         runs(harness, 0.5);
         let state = harness.state().state();
         let active = state.run.active.as_ref().unwrap();
-        let (index, going) = (active.index.clone(), active.going.clone());
+        let (index, status) = (active.index.clone(), active.status.clone());
         let still = index.look();
         std::thread::sleep(Duration::from_secs(4));
         drop(still);
         over(harness);
-        let missed = going.look().missed;
-        println!("{missed} samples were not told to the window");
-        assert!(missed > 0, "nothing was held up for long enough");
+        let missed = status.look().missed;
+        println!("{missed} samples were dropped from the window");
+        assert!(missed > 0, "the stall was too short");
         let state = harness.state().state();
         let summary = state.run.last.as_ref().expect("the run ended well");
         assert_eq!((summary.missing, summary.lost()), (0, (0, 0)));
         let recording = Recording::open(folder.join("ticks.arrow")).unwrap();
         assert_eq!(recording.samples(), summary.taken);
-        // What it could not draw it has read since.
+        // The window has read the dropped samples from the recording.
         let record = state.timeline.record.as_ref().unwrap();
         assert_eq!(record.index.look().samples(), summary.taken);
     }

@@ -1,11 +1,11 @@
-//! Native instruments and the plan's notes, by the names of things.
+//! Native instruments and the plan's notes, by accessibility names.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -14,9 +14,9 @@ use egui::{Key, Modifiers};
 use egui_kittest::kittest::Queryable;
 use gilk_engine::cfg::BlockEnd;
 use gilk_instruments::Native;
-use support::{browsing, click, placements, press, say, scene, settle, until};
+use support::{browsing, click, placements, press, run_command, scene, settle, until};
 
-/// The repository's example, compiled.
+/// Compiles the repository's example.
 fn object() -> std::path::PathBuf {
     let native = concat!(env!("CARGO_MANIFEST_DIR"), "/../instruments/native");
     let object = tempfile::tempdir().unwrap().keep().join("example.o");
@@ -33,11 +33,11 @@ fn object() -> std::path::PathBuf {
 }
 
 #[test]
-fn native_instruments_are_used_when_a_person_says_so() {
+fn native_instruments_are_used_after_confirmation() {
     let object = object();
     let mut harness = browsing("kernel_clone");
     let open = |harness: &mut support::Window| {
-        say(harness, "open native instruments");
+        run_command(harness, "open native instruments");
         harness
             .get_by_label("Path")
             .type_text(&object.display().to_string());
@@ -45,12 +45,12 @@ fn native_instruments_are_used_when_a_person_says_so() {
         press(harness, Modifiers::NONE, Key::Enter);
         until(harness, "the file is read", |state| state.natives.is_some());
         harness.run_steps(3);
-        harness.get_by_label_contains("can stop the machine");
+        harness.get_by_label_contains("can crash the machine");
     };
     open(&mut harness);
     click(&mut harness, "Cancel");
     assert!(harness.state().state().definition("pages").is_none());
-    // Twice: the newer build takes the older's place.
+    // Twice: a newer build replaces the older.
     for _ in 0..2 {
         open(&mut harness);
         click(&mut harness, "Use native instruments");
@@ -68,9 +68,9 @@ fn native_instruments_are_used_when_a_person_says_so() {
 }
 
 #[test]
-fn what_is_no_object_file_is_refused_with_a_reason() {
+fn files_that_are_not_object_files_are_rejected_with_a_reason() {
     let mut harness = browsing("kernel_clone");
-    say(&mut harness, "open native instruments");
+    run_command(&mut harness, "open native instruments");
     let path = support::image_path();
     harness
         .get_by_label("Path")
@@ -87,7 +87,7 @@ fn what_is_no_object_file_is_refused_with_a_reason() {
 }
 
 #[test]
-fn what_a_plan_does_that_may_be_mistaken_is_said_at_the_block() {
+fn notes_of_the_plan_are_shown_at_their_block() {
     // A function that ends in a jump to another.
     let catalogue = support::catalogue();
     let image = catalogue.image();
@@ -113,9 +113,9 @@ fn what_a_plan_does_that_may_be_mistaken_is_said_at_the_block() {
     support::fill(&mut harness, "Filter instruments", "elapsed");
     click(&mut harness, "instrument elapsed");
     settle(&mut harness);
-    // Before it is added, too.
+    // A preview has the note, too.
     harness.get_by_label_contains("note: elapsed ends where");
-    say(&mut harness, "add to function's entry");
+    run_command(&mut harness, "add to function entry");
     settle(&mut harness);
     click(&mut harness, &format!("block {} of {name}", jump.0));
     let state = harness.state().state();

@@ -1,11 +1,12 @@
-//! Values that cannot be had where an instrument is pointed at: said before it is added, and as it is typed.
+//! Values that are not available at a hook: refused before the instrument is added, and while it is
+//! typed.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -16,11 +17,11 @@ use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::session::Placement;
 use gilk_engine::{Addr, Error, HookType, Rule, Session};
 use gilk_instruments::Library;
-use support::{Window, browsing, click, fill, placements, press, say, settle, until};
+use support::{Window, browsing, click, fill, placements, press, run_command, settle, until};
 
 const FUNCTION: &str = "kernel_clone";
 
-/// A block that can be hooked, at whose start argument 0 is overwritten.
+/// Returns a hookable block at whose start argument 0 is overwritten.
 fn gone() -> u32 {
     let catalogue = support::catalogue();
     let image = catalogue.image();
@@ -50,10 +51,10 @@ fn gone() -> u32 {
         .unwrap()
 }
 
-/// The function, with all of its blocks in view.
+/// Opens the function with all blocks visible.
 fn fitted() -> Window {
     let mut harness = browsing(FUNCTION);
-    say(&mut harness, "fit graph");
+    run_command(&mut harness, "fit graph");
     settle(&mut harness);
     harness
 }
@@ -64,7 +65,7 @@ fn add_is_possible(harness: &Window) -> bool {
 }
 
 #[test]
-fn an_argument_that_is_gone_is_refused_before_the_click() {
+fn an_overwritten_argument_is_refused_before_the_click() {
     let block = gone();
     let mut harness = fitted();
     click(&mut harness, "Instruments tab");
@@ -78,11 +79,11 @@ fn an_argument_that_is_gone_is_refused_before_the_click() {
     harness.get_by_label_contains("cannot be added: ");
     harness.get_by_label_contains("argument-gone");
     assert!(!add_is_possible(&harness));
-    // By keys neither.
+    // The shortcut is refused as well.
     press(&mut harness, Modifiers::COMMAND, Key::Enter);
     settle(&mut harness);
     assert_eq!(placements(&harness), []);
-    // Where the function is entered it has its value.
+    // At the function's entry the argument is available.
     click(&mut harness, &format!("block 0 of {FUNCTION}"));
     until(&mut harness, "it is offered", |state| {
         matches!(state.offer.outcome, Some(Ok(_)))
@@ -100,11 +101,11 @@ fn an_argument_that_is_gone_is_refused_before_the_click() {
 }
 
 #[test]
-fn an_argument_that_is_gone_is_refused_as_it_is_typed() {
+fn an_overwritten_argument_is_refused_while_typing() {
     let block = gone();
     let mut harness = fitted();
     click(&mut harness, &format!("block {block} of {FUNCTION}"));
-    say(&mut harness, "new instrument");
+    run_command(&mut harness, "new instrument");
     settle(&mut harness);
     for (value, had) in [("arg0", false), ("cpu", true)] {
         let text = format!("instrument mine \"Mine.\";\n\nhit {{ sample({value}) }}\n");

@@ -1,11 +1,11 @@
-//! Instruments are carried from the list to where they shall stand, and written.
+//! Placing instruments by drag and drop, and writing instruments.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -17,11 +17,11 @@ use gilk_engine::cfg::BlockEnd;
 use gilk_gui::desk::Pane;
 use gilk_gui::state::State;
 use support::{
-    Window, browsing, browsing_forbidden, button, click, fill, middle, press, refused, say, scene,
-    settle, until, until_filtered,
+    Window, browsing, browsing_forbidden, button, click, fill, middle, press, refused, run_command,
+    scene, settle, until, until_filtered,
 };
 
-/// Takes an instrument from the list and lets it go where `to` says once it is carried.
+/// Drags an instrument from the list and drops it at `to`, which is evaluated during the drag.
 fn carry(harness: &mut Window, instrument: &str, to: impl Fn(&Window) -> Pos2) {
     fill(harness, "Filter instruments", instrument);
     let from = middle(harness, &format!("instrument {instrument}"));
@@ -57,7 +57,7 @@ fn with_instruments(function: &str) -> Window {
     harness
 }
 
-/// A point on the upper or lower half of a block that nothing else covers.
+/// Returns a point in the upper or lower half of a block that no other widget covers.
 fn half(harness: &Window, block: u32, upper: bool) -> Pos2 {
     let name = scene(harness).name.clone();
     let rect = harness
@@ -68,7 +68,7 @@ fn half(harness: &Window, block: u32, upper: bool) -> Pos2 {
 }
 
 #[test]
-fn an_instrument_is_carried_to_a_hook_and_that_is_one_step() {
+fn dropping_an_instrument_on_a_hook_is_one_undo_step() {
     let mut harness = with_instruments("kernel_clone");
     carry(&mut harness, "counter", |harness| half(harness, 0, true));
     carry(&mut harness, "timestamp", |harness| half(harness, 0, false));
@@ -84,13 +84,13 @@ fn an_instrument_is_carried_to_a_hook_and_that_is_one_step() {
     assert_eq!(placed(harness.state().state()).len(), 1);
     press(&mut harness, Modifiers::COMMAND, egui::Key::Z);
     assert_eq!(placed(harness.state().state()), []);
-    // Let go where nothing is, it stands nowhere.
+    // Dropped outside of all targets, it is not placed.
     carry(&mut harness, "counter", |_| egui::pos2(700.0, 940.0));
     assert_eq!(placed(harness.state().state()), []);
 }
 
 #[test]
-fn where_a_rule_refuses_it_the_rule_is_said_and_nothing_is_placed() {
+fn a_drop_on_a_refused_hook_names_the_rule() {
     let mut harness = browsing_forbidden("kernel_clone");
     click(&mut harness, "Instruments tab");
     let block = refused(harness.state().state(), HookType::Pre).0;
@@ -104,7 +104,7 @@ fn where_a_rule_refuses_it_the_rule_is_said_and_nothing_is_placed() {
 }
 
 #[test]
-fn one_drop_reaches_the_entry_every_return_every_block_or_every_match() {
+fn one_drop_can_place_at_the_entry_every_return_or_every_block() {
     let mut harness = with_instruments("kernel_clone");
     carry(&mut harness, "counter", |harness| {
         middle(harness, "drop at entry")
@@ -134,13 +134,14 @@ fn one_drop_reaches_the_entry_every_return_every_block_or_every_match() {
     press(&mut harness, Modifiers::COMMAND, egui::Key::Z);
     assert_eq!(placed(harness.state().state()), []);
 
-    // The list of functions stands beside the graph when the instruments have a place of their own.
+    // The list of functions shares its tabs with the instruments, so the command places at every
+    // match.
     click(&mut harness, "Functions tab");
     fill(&mut harness, "Filter functions", "mm");
     until_filtered(&mut harness, "mm");
     let matching = harness.state().state().functions.found.len();
     assert!(matching > 1);
-    say(&mut harness, "entry of every match");
+    run_command(&mut harness, "entry of every match");
     settle(&mut harness);
     let state = harness.state().state();
     assert_eq!(placed(state).len(), matching);
@@ -150,7 +151,7 @@ fn one_drop_reaches_the_entry_every_return_every_block_or_every_match() {
 }
 
 #[test]
-fn what_is_about_a_whole_function_or_a_branch_stands_where_its_source_says() {
+fn instruments_of_functions_and_branches_choose_their_own_place() {
     let mut harness = with_instruments("kernel_clone");
     carry(&mut harness, "elapsed", |harness| half(harness, 0, false));
     let whole = (
@@ -180,9 +181,9 @@ fn what_is_about_a_whole_function_or_a_branch_stands_where_its_source_says() {
 }
 
 #[test]
-fn an_instrument_is_carried_to_an_edge() {
+fn an_instrument_can_be_dropped_on_an_edge() {
     let mut harness = with_instruments("kernel_clone");
-    // The longest piece of an edge of a branch that is seen, and away from blocks.
+    // The longest visible segment of a branch's edge that no block covers.
     let place = |harness: &Window| {
         let graph = &harness.state().state().graph;
         let scene = graph.scene.as_ref().unwrap();
@@ -238,9 +239,9 @@ fn an_instrument_is_carried_to_an_edge() {
 }
 
 #[test]
-fn what_is_wrong_with_a_source_is_said_at_its_column_as_it_is_typed() {
+fn errors_in_a_source_are_shown_with_their_column_while_typing() {
     let mut harness = with_instruments("kernel_clone");
-    say(&mut harness, "new instrument");
+    run_command(&mut harness, "new instrument");
     settle(&mut harness);
     assert!(harness.state().state().desk.sees(Pane::Editor));
     assert!(
@@ -249,7 +250,7 @@ fn what_is_wrong_with_a_source_is_said_at_its_column_as_it_is_typed() {
             .next()
             .is_some()
     );
-    // What it becomes stands beside it, in the engine's own words for registers and the ring.
+    // The generated code is shown next to it.
     until(&mut harness, "it is compiled", |state| {
         matches!(state.editor.outcome, Some(Ok(_)))
     });
@@ -287,10 +288,10 @@ fn what_is_wrong_with_a_source_is_said_at_its_column_as_it_is_typed() {
     });
     assert_eq!(placed(harness.state().state())[0].3, "mine");
 
-    // It is a file, and comes back from it.
+    // It is saved to a file, and read from it.
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.gilk");
-    say(&mut harness, "save instrument");
+    run_command(&mut harness, "save instrument");
     fill(&mut harness, "Path", &path.display().to_string());
     click(&mut harness, "Save");
     until(&mut harness, "the source is written", |state| {
@@ -301,7 +302,7 @@ fn what_is_wrong_with_a_source_is_said_at_its_column_as_it_is_typed() {
         text.replace("czu", "cpu")
     );
     std::fs::write(&path, text.replace("czu", "tid")).unwrap();
-    say(&mut harness, "open instrument");
+    run_command(&mut harness, "open instrument");
     fill(&mut harness, "Path", &path.display().to_string());
     click(&mut harness, "Open");
     until(&mut harness, "the source is read", |state| {

@@ -1,12 +1,11 @@
-//! An agent on another machine, by a socket that is forwarded from there: found, lost in the midst of a
-//! session, and found again.
+//! An agent on a forwarded socket: connected, lost during a session, and reconnected.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -24,12 +23,12 @@ mod live {
     use gilk_samples::recording::Recording;
     use ilk_driver::lab::{Lab, Options, prepare};
 
-    use super::support::{Window, click, fill, say, settle, until, until_within, window};
+    use super::support::{Window, click, fill, run_command, settle, until, until_within, window};
 
     const MINUTES: Duration = Duration::from_secs(900);
 
-    /// A socket that leads to another, as `ssh -L` makes one; whoever connects does not share the other
-    /// side's memory.
+    /// A socket forwarded to another, as by `ssh -L`, so that a client does not share memory with
+    /// the agent.
     struct Forward {
         path: PathBuf,
         ends: Arc<Mutex<Vec<UnixStream>>>,
@@ -62,7 +61,7 @@ mod live {
             }
         }
 
-        /// The way is gone, as when a cable is pulled and ssh gives up.
+        /// Closes the connection, like a pulled cable.
         fn cut(self) {
             std::fs::remove_file(&self.path).unwrap();
             for end in self.ends.lock().unwrap().drain(..) {
@@ -87,7 +86,7 @@ mod live {
         record.map_or(0, |record| record.index.look().samples())
     }
 
-    /// Begins the session, and waits until it has told some.
+    /// Starts the session, and waits for samples.
     fn begin(harness: &mut Window) {
         harness.get_by_label("Run session").click();
         harness.run_steps(2);
@@ -99,7 +98,7 @@ mod live {
 
     #[test]
     #[ignore = "boots the lab; cargo xtask test runs it"]
-    fn an_agent_behind_a_forwarded_socket_is_lost_and_found_again_from_the_window() {
+    fn a_lost_agent_on_a_forwarded_socket_can_be_reconnected() {
         let prepared = prepare(&Options::default(), &mut |_| ()).unwrap();
         let lab = Lab::boot(&prepared, &mut |_| ()).unwrap();
         let folder = tempfile::tempdir().unwrap();
@@ -120,10 +119,10 @@ mod live {
         until(&mut harness, "the session is open", |state| {
             state.document.path().is_some()
         });
-        let asked = harness.state().state().document.session().clone();
+        let session_before = harness.state().state().document.session().clone();
 
-        // By the menu's command, and the path of the socket.
-        say(&mut harness, "connect to a socket");
+        // Through the menu's command and the path of the socket.
+        run_command(&mut harness, "connect to a socket");
         fill(&mut harness, "Path", &socket.display().to_string());
         harness.get_by_label("Connect").click();
         ready(&mut harness);
@@ -131,7 +130,7 @@ mod live {
         let first = folder.path().join("first.arrow");
         fill(&mut harness, "Recording path", &first.display().to_string());
 
-        // Lost while it runs: that is said at once, and what had come is there.
+        // Lost during a run: it is reported at once, and the samples so far are kept.
         begin(&mut harness);
         way.cut();
         let cut = Instant::now();
@@ -143,7 +142,7 @@ mod live {
         harness.run_steps(3);
         harness.get_by_label("target lost");
         let state = harness.state().state();
-        assert_eq!(state.document.session(), &asked);
+        assert_eq!(state.document.session(), &session_before);
         assert!(samples(state) > 40);
         let kept = Recording::open(&first).unwrap();
         println!(
@@ -153,25 +152,25 @@ mod live {
         );
         assert!(kept.samples() > 40);
 
-        // Nobody is there yet: it is said, and asked again.
-        click(&mut harness, "Connect again");
-        until(&mut harness, "nobody answers", |state| {
+        // The agent is still unreachable, which is reported.
+        click(&mut harness, "Reconnect");
+        until(&mut harness, "no agent answers", |state| {
             matches!(state.target, TargetState::Lost(_))
         });
         harness.run_steps(3);
-        let nobody = format!("No agent listens at {}", socket.display());
+        let message = format!("No agent listens at {}", socket.display());
         assert!(
             harness
-                .query_all_by_label_contains(&nobody)
+                .query_all_by_label_contains(&message)
                 .next()
                 .is_some()
         );
 
-        // The way is back: the same session runs to its end.
+        // The agent is reachable again: the same session runs to its end.
         let _way = Forward::open(&socket, lab.socket());
-        click(&mut harness, "Connect again");
+        click(&mut harness, "Reconnect");
         ready(&mut harness);
-        assert_eq!(harness.state().state().document.session(), &asked);
+        assert_eq!(harness.state().state().document.session(), &session_before);
         begin(&mut harness);
         until_within(&mut harness, MINUTES, "all of it has come", |state| {
             samples(state) == 160

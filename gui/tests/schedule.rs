@@ -1,11 +1,11 @@
-//! The schedule by the names of things: ends of bars, what snaps and what does not, groups, batches.
+//! The schedule, by accessibility names: ends of bars, snapping, groups, batches.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -14,7 +14,7 @@ use egui::{Event, Key, Modifiers, Pos2, Rect, vec2};
 use egui_kittest::kittest::Queryable;
 use support::{Window, browsing, button, click, fill, placements, press, settle};
 
-/// Two instruments of ten seconds: one from the beginning, one that launches after four.
+/// Two instruments in a session of ten seconds: one from the start, one that launches after four.
 fn scheduled() -> Window {
     let mut harness = browsing("kernel_clone");
     click(&mut harness, "block 0 of kernel_clone");
@@ -32,7 +32,7 @@ fn bar(harness: &Window, block: u32) -> Rect {
     harness.get_by_label(&name).rect()
 }
 
-/// Points of a second.
+/// Returns the points per second.
 fn second(harness: &Window) -> f32 {
     (bar(harness, 1).left() - bar(harness, 0).left()) / 4.0
 }
@@ -42,7 +42,7 @@ fn times(harness: &Window, place: usize) -> (f64, f64) {
     (one.launch, one.splash)
 }
 
-/// Drags from one point to another, with keys held.
+/// Drags from a point by a distance, with modifiers held.
 fn drag(harness: &mut Window, from: Pos2, by: f32, modifiers: Modifiers) {
     harness.event(Event::ModifiersChanged(modifiers));
     harness.hover_at(from);
@@ -58,11 +58,11 @@ fn drag(harness: &mut Window, from: Pos2, by: f32, modifiers: Modifiers) {
 }
 
 #[test]
-fn a_bar_is_dragged_snaps_and_is_one_step() {
+fn dragging_a_bar_snaps_and_is_one_undo_step() {
     let mut harness = scheduled();
     harness.get_by_label_contains("batch 0 at 0 s: ");
     let rect = bar(&harness, 0);
-    // Three points beside the other's launch: it snaps there.
+    // Three points to the right of the other launch, to which it snaps.
     let by = bar(&harness, 1).left() - rect.left() + 3.0;
     let end = rect.left_center() + vec2(5.0, 0.0);
     drag(&mut harness, end, by, Modifiers::NONE);
@@ -71,7 +71,7 @@ fn a_bar_is_dragged_snaps_and_is_one_step() {
     assert_eq!(times(&harness, 0), (0.0, 10.0), "one drag is one step");
     fill(
         &mut harness,
-        "bar ends: timestamp pre kernel_clone block 0",
+        "splash of bar: timestamp pre kernel_clone block 0",
         "6.125",
     );
     press(&mut harness, Modifiers::NONE, Key::Enter);
@@ -86,7 +86,7 @@ fn a_bar_is_dragged_snaps_and_is_one_step() {
 }
 
 #[test]
-fn each_end_of_a_bar_is_dragged_by_itself() {
+fn each_end_of_a_bar_can_be_dragged() {
     let mut harness = scheduled();
     let second = second(&harness);
     let rect = bar(&harness, 0);
@@ -97,7 +97,7 @@ fn each_end_of_a_bar_is_dragged_by_itself() {
     assert!((splash - 7.0).abs() < 0.1, "{splash}");
     let rect = bar(&harness, 0);
     let begin = rect.left_center() + vec2(5.0, 0.0);
-    // Two points beside the other's launch: it snaps there.
+    // Two points to the right of the other launch, to which it snaps.
     drag(&mut harness, begin, 4.0 * second + 2.0, Modifiers::NONE);
     assert_eq!(times(&harness, 0), (4.0, splash));
     press(&mut harness, Modifiers::COMMAND, Key::Z);
@@ -107,7 +107,7 @@ fn each_end_of_a_bar_is_dragged_by_itself() {
 }
 
 #[test]
-fn with_alt_nothing_snaps() {
+fn alt_disables_snapping() {
     let mut harness = scheduled();
     let by = 4.0 * second(&harness) + 3.0;
     let begin = bar(&harness, 0).left_center() + vec2(5.0, 0.0);
@@ -118,10 +118,10 @@ fn with_alt_nothing_snaps() {
 }
 
 #[test]
-fn a_group_is_moved_as_one() {
+fn dragging_a_group_moves_all_its_bars() {
     let mut harness = scheduled();
-    // Both end a second earlier, so that there is room to move them.
-    let end = |block| format!("bar ends: timestamp pre kernel_clone block {block}");
+    // Both end two seconds earlier, so that they can be moved.
+    let end = |block| format!("splash of bar: timestamp pre kernel_clone block {block}");
     for block in [0, 1] {
         fill(&mut harness, &end(block), "8");
         press(&mut harness, Modifiers::NONE, Key::Enter);
@@ -141,7 +141,7 @@ fn a_group_is_moved_as_one() {
 }
 
 #[test]
-fn a_batch_says_what_it_writes_and_which_bounces_wait_for_their_slots() {
+fn a_batch_lists_its_writes_waits_and_ranks() {
     let mut harness = browsing("copy_process");
     click(&mut harness, "block 0 of copy_process");
     click(&mut harness, "Add to every hookable block");
@@ -153,8 +153,8 @@ fn a_batch_says_what_it_writes_and_which_bounces_wait_for_their_slots() {
         "installs ",
         "launches ",
         "one wait: ",
-        " wait for bytes that a splice exposes",
-        "one after the other",
+        " in slots that another splice exposes",
+        "ranks, in sequence",
     ] {
         harness.get_by_label_contains(words);
     }

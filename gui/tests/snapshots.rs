@@ -1,12 +1,12 @@
-//! Pictures of the panes, drawn by `support::raster`, so that they are the same on every machine;
-//! `UPDATE_SNAPSHOTS=1` makes them again.
+//! Snapshots of the panes, drawn by `support::raster`, so that they are the same on every machine;
+//! `UPDATE_SNAPSHOTS=1` updates them.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -48,7 +48,7 @@ fn session() -> Session {
     .unwrap()
 }
 
-/// A recording with a lane of every meaning; the same every time.
+/// A recording with a lane of every meaning; deterministic.
 fn record() -> Record {
     let clock = Clock {
         hz: 1_000_000_000,
@@ -127,7 +127,7 @@ fn record() -> Record {
     record
 }
 
-/// The graph alone, drawn with so many pixels a point.
+/// Takes a snapshot of the graph alone, at a number of pixels per point.
 fn graph(catalogue: Catalogue, pixels: f32, name: &str) {
     let function = catalogue.image().function_named("kernel_clone").unwrap().id;
     let hooked = Hooked::of(catalogue.image(), &session());
@@ -154,12 +154,12 @@ fn graph_pane() {
 }
 
 #[test]
-fn graph_pane_on_a_screen_of_twice_the_pixels() {
+fn graph_pane_at_two_pixels_per_point() {
     graph(catalogue(), 2.0, "graph_2x");
 }
 
 #[test]
-fn graph_pane_where_fields_and_texts_are_known() {
+fn graph_pane_with_remarks() {
     let parts = postcard::from_bytes(&std::fs::read(support::typed()).unwrap()).unwrap();
     graph(
         Catalogue::new(Image::from_live(&parts).unwrap()),
@@ -183,7 +183,8 @@ fn timeline_pane() {
     harness.snapshot_options("timeline", &tolerant());
 }
 
-/// A level that two hooks sample on two CPUs, the same as a plain value, and what samples nothing.
+/// A level sampled at two hooks on two CPUs, the same as a plain value, and an aggregating
+/// instrument.
 fn level() -> Record {
     let clock = record().metadata.clock;
     let info = |block: u32, meaning| InstrumentInfo {
@@ -220,7 +221,7 @@ fn level() -> Record {
     record
         .index
         .replace(Index::new().by_thread_and_level(&record.metadata));
-    // Up to 3 and down again, slowly at first, and then some hundred times in a second.
+    // Up to 3 and down again, slowly at first, then some hundred times in a second.
     let slow = [1, 2, 3, 2, 1, 2, 1, 0].into_iter().enumerate();
     let slow = slow.map(|(place, level)| (1.0 + 0.5 * place as f64, level));
     let fast = (0..400).map(|place| (6.0 + 0.0025 * place as f64, [1, 2, 1, 0][place % 4]));
@@ -274,16 +275,16 @@ fn timeline_pane_with_a_level() {
     harness.snapshot_options("timeline_level", &tolerant());
 }
 
-/// The same recording where it is told which thread runs on each CPU, a new one each second.
-fn told() -> Record {
+/// The same recording with running threads recorded on each CPU, a switch each second.
+fn recorded_threads() -> Record {
     let old = record();
     let mut metadata = old.metadata.clone();
-    let mut teller = metadata.instruments[0].clone();
-    teller.id += 1 << 28;
-    (teller.meaning, teller.unit) = (Meaning::Value, "thread".into());
-    teller.instrument = "running-thread".into();
-    teller.label = "running-thread pre finish_task_switch block 0".into();
-    metadata.instruments.push(teller.clone());
+    let mut recorder = metadata.instruments[0].clone();
+    recorder.id += 1 << 28;
+    (recorder.meaning, recorder.unit) = (Meaning::Value, "thread".into());
+    recorder.instrument = "running-thread".into();
+    recorder.label = "running-thread pre finish_task_switch block 0".into();
+    metadata.instruments.push(recorder.clone());
     let clock = metadata.clock;
     let mut record = Record::live("recordings/forks.arrow".into(), metadata, 10.0);
     record
@@ -291,12 +292,12 @@ fn told() -> Record {
         .replace(Index::new().by_thread_and_level(&record.metadata));
     for cpu in [0, 1, ALL_CPUS] {
         let switch = |second: u64| Sample {
-            id: teller.id,
+            id: recorder.id,
             value: 140 + (second + u64::from(cpu)) % 3,
             tsc: clock.tsc(second as f64),
         };
-        let told = 2..if cpu == ALL_CPUS { 2 } else { 10 };
-        let mut samples: Vec<Sample> = told.map(switch).collect();
+        let seconds = 2..if cpu == ALL_CPUS { 2 } else { 10 };
+        let mut samples: Vec<Sample> = seconds.map(switch).collect();
         for info in old.lanes() {
             let look = old.index.look();
             look.part(Some(cpu)).visit(info.id, 0, u64::MAX, |point| {
@@ -317,7 +318,7 @@ fn told() -> Record {
 #[test]
 fn timeline_pane_by_thread() {
     let mut timeline = Timeline::default();
-    timeline.open(told());
+    timeline.open(recorded_threads());
     timeline.stack = timeline::Stack::Thread;
     let mut harness = Harness::builder()
         .with_size([1000.0, 800.0])
@@ -330,12 +331,12 @@ fn timeline_pane_by_thread() {
     harness.snapshot_options("timeline_threads", &tolerant());
 }
 
-/// The window, with its panes arranged as a desk says.
+/// Opens the window with a layout of panes.
 fn whole(theme: ThemeChoice, desk: Desk, size: [f32; 2]) -> Harness<'static, App> {
     whole_at(theme, desk, size, 1.0)
 }
 
-/// The same, on a screen of so many pixels a point.
+/// Opens the window with a layout of panes, at a number of pixels per point.
 fn whole_at(theme: ThemeChoice, desk: Desk, size: [f32; 2], pixels: f32) -> Harness<'static, App> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("forks.ron");
@@ -361,7 +362,7 @@ fn whole_at(theme: ThemeChoice, desk: Desk, size: [f32; 2], pixels: f32) -> Harn
     harness
 }
 
-/// Every pane at once, with a source in the editor.
+/// Shows every pane, with a source in the editor.
 fn every_pane(theme: ThemeChoice) -> Harness<'static, App> {
     let mut harness = whole(theme, Desk::tiled(), [1700.0, 1300.0]);
     harness.state_mut().state_mut().wanted_instrument = "elapsed".to_owned();
@@ -376,13 +377,13 @@ fn every_pane(theme: ThemeChoice) -> Harness<'static, App> {
 }
 
 #[test]
-fn window_as_usual() {
+fn window_with_the_default_layout() {
     whole(ThemeChoice::Dark, Desk::default(), [1280.0, 800.0])
         .snapshot_options("window_dark", &tolerant());
 }
 
 #[test]
-fn window_on_a_screen_of_twice_the_pixels() {
+fn window_at_two_pixels_per_point() {
     let places = |harness: &Harness<'_, App>| {
         let named = harness.root().children_recursive();
         let places = named.filter_map(|node| {
@@ -399,7 +400,8 @@ fn window_on_a_screen_of_twice_the_pixels() {
     let (before, after) = (places(&one), places(&two));
     assert!(before.len() > 60);
     for (name, at) in &after {
-        // Numbers are a little narrower where there are more pixels, and what is left of them moves.
+        // Numbers are slightly narrower at more pixels per point, which moves what is to the left
+        // of them.
         let there =
             |(known, place): &(String, egui::Pos2)| known == name && (*place - *at).length() < 24.0;
         assert!(before.iter().any(there), "{name} at {at:?}");
@@ -424,13 +426,13 @@ fn every_pane_in_high_contrast() {
     every_pane(ThemeChoice::Contrast).snapshot_options("panes_contrast", &tolerant());
 }
 
-/// What can be clicked or typed into and has no name, in a window as it is.
+/// Returns the clickable widgets without an accessibility name.
 fn nameless(harness: &Harness<'_, App>) -> Vec<String> {
     let all: Vec<_> = harness.root().children_recursive().collect();
     let usable = all.iter().filter(|node| {
         let node = node.accesskit_node();
         let (role, rect) = (node.role(), node.bounding_box());
-        // Resize handles have no role of their own; scroll bars are named by what they scroll.
+        // Resize handles have no role of their own; scroll bars are named by their contents.
         node.data().supports_action(Action::Click)
             && !matches!(role, Role::Unknown | Role::ScrollBar)
             && rect.is_some()
@@ -447,10 +449,10 @@ fn nameless(harness: &Harness<'_, App>) -> Vec<String> {
 }
 
 #[test]
-fn everything_that_can_be_clicked_has_a_name() {
+fn every_clickable_widget_has_a_name() {
     let mut harness = every_pane(ThemeChoice::Dark);
     assert_eq!(nameless(&harness), [""; 0]);
-    // Dialogs, the palette, the sheet of shortcuts, the tour, the manual, and every menu.
+    // Dialogs, the palette, the list of shortcuts, the tour, the manual, and every menu.
     let dialogs = [
         Command::SaveSessionAs,
         Command::ShowPalette,
@@ -461,7 +463,7 @@ fn everything_that_can_be_clicked_has_a_name() {
         Command::FindInGraph,
     ];
     for command in dialogs {
-        support::say(&mut harness, command.name());
+        support::run_command(&mut harness, command.name());
         harness.run_steps(4);
         assert_eq!(nameless(&harness), [""; 0], "{}", command.name());
         harness.state_mut().state_mut().dialog = None;

@@ -1,11 +1,11 @@
-//! Source lines, by the names of things.
+//! Source lines, by accessibility names.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -13,13 +13,13 @@ mod support;
 use egui::{Key, Modifiers, OutputCommand};
 use egui_kittest::kittest::Queryable;
 use support::{
-    Window, browsing_in, click, fill, press, say, scene, until, until_filtered,
+    Window, browsing_in, click, fill, press, run_command, scene, until, until_filtered,
     with_debug_information,
 };
 
 /// Chooses a file in the dialog for debug information.
 fn open(harness: &mut Window, path: &std::path::Path) {
-    say(harness, "open debug information");
+    run_command(harness, "open debug information");
     harness
         .get_by_label("Path")
         .type_text(&path.display().to_string());
@@ -28,7 +28,7 @@ fn open(harness: &mut Window, path: &std::path::Path) {
 }
 
 #[test]
-fn lines_of_source_are_shown_and_functions_found_by_folder() {
+fn source_lines_are_shown_and_functions_filtered_by_folder() {
     let (kernel, vmlinux) = with_debug_information();
     let mut harness = browsing_in(kernel, "kernel_clone");
     assert!(harness.query_by_label_contains("source kernel/").is_none());
@@ -52,7 +52,7 @@ fn lines_of_source_are_shown_and_functions_found_by_folder() {
     until_filtered(&mut harness, "kernel/ clone");
     assert_eq!(found(&harness).len(), 1);
 
-    // The file is gone, so what the link has is copied.
+    // The source file does not exist, so the link copies the location.
     click(&mut harness, "block 0 of kernel_clone");
     harness.get_by_label("source kernel/fork.c:2").click();
     harness.step();
@@ -66,14 +66,14 @@ fn lines_of_source_are_shown_and_functions_found_by_folder() {
         harness.step();
         once |= copied(&harness);
     }
-    assert!(once, "the place was copied");
+    assert!(once, "the location was copied");
     harness.get_by_label_contains("is not on this machine");
 }
 
 #[test]
-fn debug_information_of_another_build_is_refused_with_its_name() {
+fn debug_information_of_another_build_is_rejected() {
     let (_, vmlinux) = with_debug_information();
-    // The small image as it is tells no identifier.
+    // The small image has no build identifier.
     let mut harness = browsing_in(support::image_path(), "kernel_clone");
     open(&mut harness, &vmlinux);
     until(&mut harness, "it is refused", |state| {
@@ -87,12 +87,14 @@ fn debug_information_of_another_build_is_refused_with_its_name() {
 }
 
 #[test]
-fn how_far_reading_is_can_be_seen_and_it_can_be_stopped() {
+fn reading_debug_information_shows_progress_and_can_be_stopped() {
     let mut harness = browsing_in(support::image_path(), "kernel_clone");
-    until(&mut harness, "the usual places are looked at", |state| {
-        state.lines.reading.is_none()
-    });
-    // A file that gives nothing yet: nobody has begun to write into it.
+    until(
+        &mut harness,
+        "the default locations are searched",
+        |state| state.lines.reading.is_none(),
+    );
+    // A pipe without a writer, so that the read blocks.
     let folder = tempfile::tempdir().unwrap();
     let slow = folder.path().join("vmlinux");
     let made = std::process::Command::new("mkfifo").arg(&slow).status();
@@ -105,9 +107,9 @@ fn how_far_reading_is_can_be_seen_and_it_can_be_stopped() {
             .query_by_label_contains("reading debug information:")
             .is_none()
     );
-    harness.get_by_label_contains("Reading debug information was stopped;");
-    // What comes of it now is nobody's: whoever reads it finds that it is no file, perhaps before this
-    // is written.
+    harness.get_by_label_contains("Stopped reading debug information;");
+    // The stopped reader finds that the contents are no vmlinux, possibly before this is written,
+    // and must not report it.
     let _written_or_not = std::fs::write(&slow, b"no kernel");
     harness.run_steps(20);
     assert!(harness.state().state().lines.sources.is_none());

@@ -1,11 +1,11 @@
-//! The choice of how a function is instrumented.
+//! Choice of a function's style.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -22,7 +22,7 @@ fn said(state: &State) -> Style {
     state.document.session().style("kernel_clone")
 }
 
-/// The style that the session was planned with, once it was.
+/// Returns the style in the plan, once the session is planned.
 fn planned(harness: &mut Harness<'_, App>) -> Style {
     until(harness, "the session is planned", |state| {
         !state.plan.pending() && state.plan.outcome.is_some()
@@ -33,7 +33,7 @@ fn planned(harness: &mut Harness<'_, App>) -> Style {
 }
 
 #[test]
-fn both_costs_are_shown_and_the_style_is_chosen_undone_and_done_again_by_key() {
+fn styles_are_compared_and_can_be_chosen_and_undone_by_key() {
     let mut harness = browsing("kernel_clone");
     click(&mut harness, "block 0 of kernel_clone");
     assert!(
@@ -49,7 +49,7 @@ fn both_costs_are_shown_and_the_style_is_chosen_undone_and_done_again_by_key() {
     let whole = compared.whole.as_ref().unwrap();
     assert!(whole.jumps < compared.in_place.jumps, "{compared:?}");
     for (style, cost) in [("in place", &compared.in_place), ("whole", whole)] {
-        harness.get_by_label(&format!("jumps a pass {style}: {:.1}", cost.jumps));
+        harness.get_by_label(&format!("jumps per call {style}: {:.1}", cost.jumps));
         harness.get_by_label(&format!("splices {style}: {}", cost.sites));
         harness.get_by_label(&format!("waits {style}: {}", cost.waits));
     }

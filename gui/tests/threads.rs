@@ -1,11 +1,11 @@
-//! Lanes by the thread that ran, by the names of things.
+//! Lanes by thread, by accessibility names.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -15,27 +15,27 @@ use egui_kittest::kittest::Queryable;
 use gilk_gui::timeline::Record;
 use gilk_samples::index::Index;
 use gilk_samples::{Batch, Meaning, Sample};
-use support::{Window, browsing_in, click, placements, press, record, say};
+use support::{Window, browsing_in, click, placements, press, record, run_command};
 
-const TELLER: u64 = 1 << 50;
+const THREAD_RECORDER: u64 = 1 << 50;
 
-/// A run of a second on two CPUs: an event each millisecond on both. The first runs thread 40, and from
-/// the middle on 41; of the second it is told at the middle that it runs 40.
-fn told(unit: &str) -> Record {
+/// A run of a second on two CPUs with an event each millisecond on both. The first CPU runs thread
+/// 40, and from the middle on 41; the second records at the middle that it runs 40.
+fn thread_record(unit: &str) -> Record {
     let mut metadata = record().metadata;
     let event = metadata.instruments[0].clone();
-    let mut teller = event.clone();
-    (teller.id, teller.unit, teller.meaning) = (TELLER, unit.into(), Meaning::Value);
-    teller.instrument = "running-thread".into();
-    teller.label = "running-thread pre finish_task_switch block 0".into();
-    metadata.instruments = vec![event.clone(), teller];
-    let mut record = Record::live("told.arrow".into(), metadata, 1.0);
+    let mut recorder = event.clone();
+    (recorder.id, recorder.unit, recorder.meaning) = (THREAD_RECORDER, unit.into(), Meaning::Value);
+    recorder.instrument = "running-thread".into();
+    recorder.label = "running-thread pre finish_task_switch block 0".into();
+    metadata.instruments = vec![event.clone(), recorder];
+    let mut record = Record::live("threads.arrow".into(), metadata, 1.0);
     record
         .index
         .replace(Index::new().by_thread_and_level(&record.metadata));
     for (cpu, first, second) in [(0, Some(40), 41), (1, None, 40)] {
-        let told = |thread: u64, tsc| Sample {
-            id: TELLER,
+        let switch = |thread: u64, tsc| Sample {
+            id: THREAD_RECORDER,
             value: thread,
             tsc,
         };
@@ -44,11 +44,11 @@ fn told(unit: &str) -> Record {
             value: 0,
             tsc: 1000 * millisecond,
         };
-        // At the same tick as what was hit before it and behind it.
-        let samples = first.map(|thread| told(thread, 0)).into_iter();
+        // At the same tick as the events before and after it.
+        let samples = first.map(|thread| switch(thread, 0)).into_iter();
         let samples = samples
             .chain((0..=500).map(hit))
-            .chain([told(second, 500_000)]);
+            .chain([switch(second, 500_000)]);
         let samples = samples.chain((500..1000).map(hit)).collect();
         record.append(&Batch { cpu, samples });
     }
@@ -62,9 +62,9 @@ fn show(harness: &mut Window, record: Record) {
 }
 
 #[test]
-fn each_thread_has_the_samples_of_its_time_on_whatever_cpu() {
+fn samples_belong_to_the_thread_that_ran_on_any_cpu() {
     let mut harness = browsing_in(support::image_path(), "kernel_clone");
-    show(&mut harness, told("thread"));
+    show(&mut harness, thread_record("thread"));
     let lane = "timestamp pre kernel_clone block 0";
     harness.get_by_label(&format!("lane {lane}: 2002"));
     click(&mut harness, "lanes by thread");
@@ -77,29 +77,29 @@ fn each_thread_has_the_samples_of_its_time_on_whatever_cpu() {
     ]
     .map(|(thread, hits)| top(&harness, &format!("lane {lane} of {thread}: {hits}")));
     assert!(tops.is_sorted(), "{tops:?}");
-    // What tells a thread is the thread's.
+    // Samples of the recording instrument belong to the thread.
     harness.get_by_label("lane running-thread pre finish_task_switch block 0 of thread 40: 2");
     assert!(
         harness
-            .query_by_label_contains("No instrument of this recording tells")
+            .query_by_label_contains("This recording has no running threads")
             .is_none()
     );
-    // And back by the palette.
-    say(&mut harness, "lanes in the session");
+    // Back by the palette.
+    run_command(&mut harness, "lanes in session order");
     harness.run_steps(2);
     harness.get_by_label(&format!("lane {lane}: 2002"));
 }
 
 #[test]
-fn where_nobody_told_what_tells_threads_is_one_click_and_one_step() {
+fn recording_threads_is_one_click_and_one_undo_step() {
     let image = support::renamed("mmput", "finish_task_switch.isra.0");
     let mut harness = browsing_in(image, "kernel_clone");
-    show(&mut harness, told("things"));
-    say(&mut harness, "lanes by thread");
+    show(&mut harness, thread_record("things"));
+    run_command(&mut harness, "lanes by thread");
     harness.run_steps(2);
     // The lanes stay.
     harness.get_by_label("lane timestamp pre kernel_clone block 0: 2002");
-    harness.get_by_label_contains("No instrument of this recording tells which thread ran.");
+    harness.get_by_label_contains("This recording has no running threads.");
     let placed = |harness: &Window| -> Vec<String> {
         let placed = placements(harness).iter();
         placed
@@ -109,22 +109,22 @@ fn where_nobody_told_what_tells_threads_is_one_click_and_one_step() {
             })
             .collect()
     };
-    click(&mut harness, "Tell threads apart");
+    click(&mut harness, "Record running threads");
     let there = ["running-thread finish_task_switch.isra.0 0 0 to 10"];
     assert_eq!(placed(&harness), there);
     harness.get_by_label_contains("plan verified: 1 instrument,");
-    click(&mut harness, "Tell threads apart");
-    assert_eq!(placed(&harness), there, "once is enough");
+    click(&mut harness, "Record running threads");
+    assert_eq!(placed(&harness), there, "it is added once");
     press(&mut harness, Modifiers::COMMAND, Key::Z);
-    assert!(placed(&harness).is_empty(), "and it is one step");
+    assert!(placed(&harness).is_empty(), "it is one undo step");
 }
 
 #[test]
-fn a_kernel_without_the_place_is_said() {
+fn a_kernel_without_the_function_is_reported() {
     let mut harness = browsing_in(support::image_path(), "kernel_clone");
-    show(&mut harness, told("things"));
+    show(&mut harness, thread_record("things"));
     click(&mut harness, "lanes by thread");
-    click(&mut harness, "Tell threads apart");
+    click(&mut harness, "Record running threads");
     harness.get_by_label_contains("This kernel has no function finish_task_switch");
     assert!(placements(&harness).is_empty());
 }

@@ -1,11 +1,11 @@
-//! The timeline, targets and help, by the names of things.
+//! The timeline, targets and help, by accessibility names.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -20,9 +20,9 @@ use gilk_instruments::program::{Bucket, Summary};
 use gilk_samples::metadata::Metadata;
 use gilk_samples::{Batch, Meaning, Sample};
 use ilk_driver::client::AggregateSummary;
-use support::{Window, browsing, click, fill, press, record, say, settle, until, window};
+use support::{Window, browsing, click, fill, press, record, run_command, settle, until, window};
 
-/// A window with a run on its timeline.
+/// Opens a window with a run on its timeline.
 fn looking() -> Window {
     let mut harness = browsing("kernel_clone");
     harness.state_mut().state_mut().timeline.open(record());
@@ -30,14 +30,14 @@ fn looking() -> Window {
     harness
 }
 
-/// The run is over.
+/// Ends the run.
 fn end(harness: &mut Window) {
     let timeline = &mut harness.state_mut().state_mut().timeline;
     timeline.record.as_mut().unwrap().now = None;
 }
 
-/// A run of a second on two CPUs: times of `a` on both, 500 and 1600 of
-/// them, and events of `b` on the second.
+/// A run of a second on two CPUs: durations of `a` on both, 500 and 1600 of them, and events of `b`
+/// on the second.
 fn two_cpus() -> Record {
     let mut record = record();
     let info = &record.metadata.instruments;
@@ -65,7 +65,7 @@ fn two_cpus() -> Record {
     record
 }
 
-/// Where a time is in the lanes, at the height of a lane.
+/// Returns the position of a time in the lane of `label`.
 fn at(harness: &Window, seconds: f64, label: &str) -> Pos2 {
     let canvas = harness.get_by_label("Timeline").rect();
     let name = harness
@@ -80,7 +80,7 @@ fn at(harness: &Window, seconds: f64, label: &str) -> Pos2 {
 }
 
 #[test]
-fn a_range_is_measured_between_two_markers() {
+fn statistics_cover_the_range_between_the_markers() {
     let mut harness = looking();
     let label = "timestamp pre kernel_clone block 0";
     for (seconds, key) in [(0.1, Key::OpenBracket), (0.2, Key::CloseBracket)] {
@@ -120,7 +120,7 @@ fn a_range_is_measured_between_two_markers() {
         .id;
     let count = index.total(id, clock.tsc(a), clock.tsc(b)).count;
     drop(index);
-    assert!(count > 60, "one a millisecond: {count}");
+    assert!(count > 60, "one per millisecond: {count}");
     harness.get_by_label(&format!("{label}: {count} between A and B"));
     harness.get_by_label_contains("marker A at 0.");
     click(&mut harness, "Clear markers");
@@ -128,7 +128,7 @@ fn a_range_is_measured_between_two_markers() {
 }
 
 #[test]
-fn shift_and_drag_measures_too_and_does_not_pan() {
+fn shift_and_drag_selects_a_range_and_does_not_pan() {
     let mut harness = looking();
     let label = "timestamp pre kernel_clone block 0";
     let range = harness.state().state().timeline.range;
@@ -157,7 +157,7 @@ fn shift_and_drag_measures_too_and_does_not_pan() {
 }
 
 #[test]
-fn lanes_are_stacked_by_instrument_and_by_cpu() {
+fn lanes_can_be_ordered_by_instrument_and_by_cpu() {
     let mut harness = looking();
     harness.state_mut().state_mut().timeline.open(two_cpus());
     harness.run_steps(3);
@@ -173,23 +173,23 @@ fn lanes_are_stacked_by_instrument_and_by_cpu() {
     ];
     assert!(top(&harness, lanes[0]) < top(&harness, lanes[1]));
     // By the palette too.
-    say(&mut harness, "lanes in the session");
+    run_command(&mut harness, "lanes in session order");
     harness.run_steps(2);
     harness.get_by_label(second);
 }
 
 #[test]
-fn very_many_values_are_heat() {
+fn lanes_with_many_values_are_heat_maps() {
     let mut harness = looking();
     harness.state_mut().state_mut().timeline.open(two_cpus());
     click(&mut harness, "lanes by CPU");
-    // 500 can be told apart, 1600 can not.
+    // 500 are drawn one by one, 1600 are not.
     harness.get_by_label("lane elapsed of a on CPU 0: 500");
-    harness.get_by_label_contains("lane elapsed of a on CPU 1: 1600, as heat of up to ");
+    harness.get_by_label_contains("lane elapsed of a on CPU 1: 1600, heat map of up to ");
 }
 
 #[test]
-fn what_was_added_up_is_shown_beside_the_lanes_and_put_away() {
+fn totals_are_shown_next_to_the_lanes_and_can_be_hidden() {
     let mut harness = looking();
     let total = |name: &str, unit: &str, value| AggregateSummary {
         placement: 0,
@@ -230,12 +230,12 @@ fn what_was_added_up_is_shown_beside_the_lanes_and_put_away() {
     }
     let empty = "@lengths of sizes: 2,048 bytes to 4,095 bytes: 0";
     assert!(harness.query_by_label(empty).is_none());
-    click(&mut harness, "Put totals away");
+    click(&mut harness, "Hide totals");
     assert!(harness.query_by_label("@sum of sizes: -1,234").is_none());
 }
 
 #[test]
-fn fit_shows_what_was_recorded_and_then_the_whole_session() {
+fn fit_shows_the_recorded_range_then_the_whole_session() {
     let mut harness = looking();
     end(&mut harness);
     let (first, last) = (0.001, 0.3);
@@ -249,7 +249,7 @@ fn fit_shows_what_was_recorded_and_then_the_whole_session() {
 }
 
 #[test]
-fn what_an_instrument_would_cost_is_said_where_hits_are_known() {
+fn the_cost_of_an_instrument_is_predicted_from_hit_counts() {
     let mut harness = looking();
     click(&mut harness, "block 0 of kernel_clone");
     harness.get_by_label("Count hits first");
@@ -257,14 +257,14 @@ fn what_an_instrument_would_cost_is_said_where_hits_are_known() {
         matches!(state.preview.outcome, Some(Ok(_)))
     });
     harness.run_steps(2);
-    // 300 hits in ten seconds that have not begun.
+    // 300 hits in ten seconds.
     end(&mut harness);
     harness.run_steps(2);
-    harness.get_by_label_contains("30 hits a second in that run: timestamp would cost ");
+    harness.get_by_label_contains("30 hits per second in that run: timestamp would execute ");
 }
 
 #[test]
-fn a_click_on_a_lane_goes_to_its_block() {
+fn a_click_on_a_lane_opens_its_block() {
     let mut harness = looking();
     let place = at(&harness, 4.0, "timestamp pre kernel_clone block 2");
     harness.drag_at(place);
@@ -276,7 +276,7 @@ fn a_click_on_a_lane_goes_to_its_block() {
 }
 
 #[test]
-fn a_note_is_written_and_kept_beside_the_session() {
+fn notes_are_saved_in_the_sidecar_of_the_session() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("noted.ron");
     let mut harness = looking();
@@ -289,8 +289,8 @@ fn a_note_is_written_and_kept_beside_the_session() {
     press(&mut harness, Modifiers::NONE, Key::Enter);
     harness.get_by_label("note: here it slows down");
     assert!(harness.state().state().document.unsaved());
-    // How the panes stand is kept with it too.
-    say(&mut harness, "functions pane");
+    // The layout is saved with it.
+    run_command(&mut harness, "functions pane");
     assert!(harness.query_by_label("Filter functions").is_none());
     press(&mut harness, Modifiers::COMMAND, Key::S);
     fill(&mut harness, "Path", &path.display().to_string());
@@ -315,10 +315,10 @@ fn a_note_is_written_and_kept_beside_the_session() {
 }
 
 #[test]
-fn a_kernel_file_is_opened_from_the_menu() {
+fn a_kernel_file_can_be_opened_from_the_menu() {
     let mut harness = window(Start::default(), [1400.0, 900.0]);
     harness.run_steps(3);
-    say(&mut harness, "open kernel file");
+    run_command(&mut harness, "open kernel file");
     fill(
         &mut harness,
         "Path",
@@ -331,11 +331,11 @@ fn a_kernel_file_is_opened_from_the_menu() {
 }
 
 #[test]
-fn this_machine_without_an_agent_is_said_with_what_to_do() {
+fn a_machine_without_an_agent_is_reported_with_advice() {
     let mut harness = window(Start::default(), [1400.0, 900.0]);
     harness.run_steps(3);
-    say(&mut harness, "connect to this machine");
-    until(&mut harness, "nobody answers", |state| {
+    run_command(&mut harness, "connect to this machine");
+    until(&mut harness, "no agent answers", |state| {
         matches!(state.target, TargetState::Lost(_))
     });
     harness.run_steps(3);
@@ -346,10 +346,10 @@ fn this_machine_without_an_agent_is_said_with_what_to_do() {
 }
 
 #[test]
-fn a_machine_that_ssh_cannot_reach_is_said_with_what_ssh_said() {
+fn an_unreachable_ssh_host_is_reported_with_the_message_of_ssh() {
     let mut harness = window(Start::default(), [1400.0, 900.0]);
     harness.run_steps(3);
-    say(&mut harness, "connect over ssh");
+    run_command(&mut harness, "connect over ssh");
     fill(&mut harness, "Path", "-oProxyCommand=true");
     harness.get_by_label("Connect").click();
     until(&mut harness, "it is refused", |state| {
@@ -365,7 +365,7 @@ fn a_machine_that_ssh_cannot_reach_is_said_with_what_ssh_said() {
 }
 
 #[test]
-fn the_tour_goes_on_by_itself_when_a_step_has_happened() {
+fn the_tour_can_be_skipped_and_the_manual_has_every_heading() {
     let folder = tempfile::tempdir().unwrap();
     let start = Start {
         state: Some(folder.path().to_owned()),
@@ -373,11 +373,11 @@ fn the_tour_goes_on_by_itself_when_a_step_has_happened() {
     };
     let mut harness = window(start, [1400.0, 900.0]);
     harness.run_steps(3);
-    harness.get_by_label("tour 1 of 6: Get a kernel");
+    harness.get_by_label("tour 1 of 6: Connect to a kernel");
     harness.get_by_label("tour: Start the lab");
     click(&mut harness, "Skip the tour");
     assert!(harness.state().state().tour.is_none());
-    // And all of the manual is a key away.
+    // F1 opens the manual.
     press(&mut harness, Modifiers::NONE, Key::F1);
     let manual = include_str!("../src/manual.md");
     let headings: Vec<&str> = manual
@@ -389,11 +389,11 @@ fn the_tour_goes_on_by_itself_when_a_step_has_happened() {
         harness.get_by_label(heading);
     }
     press(&mut harness, Modifiers::NONE, Key::F1);
-    assert!(harness.query_by_label("The words").is_none());
+    assert!(harness.query_by_label("Terms").is_none());
 }
 
 #[test]
-fn the_pointer_moves_only_what_it_should() {
+fn dragging_pans_without_zooming() {
     let mut harness = looking();
     let before = harness.state().state().timeline.range;
     let place = at(&harness, 5.0, "timestamp pre kernel_clone block 0");

@@ -1,12 +1,12 @@
-//! What a block is told to be in each set of colours: its lines of source, what a plan notes of it, and a
-//! path through its function. The pictures are made like those of `snapshots.rs`.
+//! Snapshots in each theme: source lines and a path, notes of a plan, and a refused value. The
+//! snapshots are made like those of `snapshots.rs`.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -17,7 +17,7 @@ use gilk_engine::cfg::{BlockEnd, Cfg};
 use gilk_gui::args::{Start, ThemeChoice};
 use gilk_instruments::program::Summary;
 use ilk_driver::client::AggregateSummary;
-use support::{Window, click, fill, record, say, settle, until, window};
+use support::{Window, click, fill, record, run_command, settle, until, window};
 
 const THEMES: [(ThemeChoice, &str); 3] = [
     (ThemeChoice::Dark, "dark"),
@@ -25,7 +25,7 @@ const THEMES: [(ThemeChoice, &str); 3] = [
     (ThemeChoice::Contrast, "contrast"),
 ];
 
-/// A window on an image with a function open.
+/// Opens a function of an image.
 fn looking(image: std::path::PathBuf, function: &str, theme: ThemeChoice) -> Window {
     let start = Start {
         image: Some(image),
@@ -42,7 +42,7 @@ fn looking(image: std::path::PathBuf, function: &str, theme: ThemeChoice) -> Win
 }
 
 fn snapshot(harness: &mut Window, results: &mut SnapshotResults, name: &str) {
-    // Nothing is under the pointer.
+    // Removes the pointer from the window.
     harness.remove_cursor();
     harness.run_steps(30);
     let tolerant = SnapshotOptions::new().threshold(1.0).max_failed_pixels(0);
@@ -51,12 +51,12 @@ fn snapshot(harness: &mut Window, results: &mut SnapshotResults, name: &str) {
 }
 
 #[test]
-fn lines_of_source_and_a_path_in_each_theme() {
+fn source_lines_and_a_path_in_each_theme() {
     let (kernel, vmlinux) = support::with_debug_information();
     let mut results = SnapshotResults::new();
     for (theme, name) in THEMES {
         let mut harness = looking(kernel.clone(), "kernel_clone", theme);
-        say(&mut harness, "open debug information");
+        run_command(&mut harness, "open debug information");
         let path = vmlinux.display().to_string();
         harness.get_by_label("Path").type_text(&path);
         harness.run_steps(3);
@@ -64,9 +64,9 @@ fn lines_of_source_and_a_path_in_each_theme() {
         until(&mut harness, "every function has its file", |state| {
             state.lines.files.is_some()
         });
-        let mut told = record();
-        told.now = None;
-        told.totals = vec![AggregateSummary {
+        let mut recorded = record();
+        recorded.now = None;
+        recorded.totals = vec![AggregateSummary {
             placement: 0,
             instrument: "path-kernel-clone-0".into(),
             name: "paths".into(),
@@ -74,7 +74,7 @@ fn lines_of_source_and_a_path_in_each_theme() {
             value: Summary::Values(vec![(0, 5), (3, 345)], 2),
         }];
         let state = harness.state_mut().state_mut();
-        state.timeline.open(told);
+        state.timeline.open(recorded);
         state.notices.clear();
         harness.run_steps(3);
         harness.get_by_label_contains("path 3: 345 times").click();
@@ -82,13 +82,13 @@ fn lines_of_source_and_a_path_in_each_theme() {
         assert!(harness.state().state().graph.path.is_some());
         click(&mut harness, "block 0 of kernel_clone");
         harness.get_by_label_contains("source kernel/fork.c:2");
-        say(&mut harness, "fit graph");
+        run_command(&mut harness, "fit graph");
         snapshot(&mut harness, &mut results, &format!("path_{name}"));
     }
 }
 
 #[test]
-fn what_a_plan_notes_of_a_block_in_each_theme() {
+fn notes_of_a_plan_in_each_theme() {
     // A function that ends in a jump to another.
     let catalogue = support::catalogue();
     let image = catalogue.image();
@@ -110,7 +110,7 @@ fn what_a_plan_notes_of_a_block_in_each_theme() {
         click(&mut harness, "Instruments tab");
         fill(&mut harness, "Filter instruments", "elapsed");
         click(&mut harness, "instrument elapsed");
-        say(&mut harness, "add to function's entry");
+        run_command(&mut harness, "add to function entry");
         settle(&mut harness);
         click(&mut harness, &format!("block {} of {function}", jump.0));
         harness
@@ -121,13 +121,13 @@ fn what_a_plan_notes_of_a_block_in_each_theme() {
     }
 }
 
-/// An argument that the function has overwritten, and why it cannot be added there.
+/// A refused value: an argument that the function has overwritten.
 #[test]
-fn what_cannot_be_added_in_each_theme() {
+fn a_refused_value_in_each_theme() {
     let mut results = SnapshotResults::new();
     for (theme, name) in THEMES {
         let mut harness = looking(support::image_path(), "kernel_clone", theme);
-        say(&mut harness, "fit graph");
+        run_command(&mut harness, "fit graph");
         click(&mut harness, "Instruments tab");
         fill(&mut harness, "Filter instruments", "argument-0");
         click(&mut harness, "instrument argument-0");

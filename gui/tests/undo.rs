@@ -1,12 +1,12 @@
-//! Everything that changes the session is undone and done again, by the names of things; what commands do
-//! in any order is in `undoing`.
+//! Undo and redo of every change of the session, by accessibility names; random sequences of
+//! commands are in `undo_tests`.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -14,17 +14,19 @@ mod support;
 use egui::{Key, Modifiers};
 use egui_kittest::kittest::Queryable;
 use gilk_gui::document::Edited;
-use support::{Window, browsing_in, button, click, fill, press, record, renamed, say, settle};
+use support::{
+    Window, browsing_in, button, click, fill, press, record, renamed, run_command, settle,
+};
 
-/// A thing a person does.
-type Step = (&'static str, Box<dyn Fn(&mut Window)>);
+/// A user action, with its name.
+type UserAction = (&'static str, Box<dyn Fn(&mut Window)>);
 
 fn edited(harness: &Window) -> Edited {
     harness.state().state().document.edited()
 }
 
-/// Types into a field of numbers.
-fn number(name: &'static str, value: &'static str) -> Step {
+/// Types into a number field.
+fn number(name: &'static str, value: &'static str) -> UserAction {
     let typed = move |harness: &mut Window| {
         fill(harness, name, value);
         press(harness, Modifiers::NONE, Key::Enter);
@@ -33,21 +35,21 @@ fn number(name: &'static str, value: &'static str) -> Step {
     (name, Box::new(typed))
 }
 
-fn clicked(name: &'static str) -> Step {
+fn clicked(name: &'static str) -> UserAction {
     (name, Box::new(|harness: &mut Window| click(harness, name)))
 }
 
-fn said(letters: &'static str) -> Step {
-    let said = |harness: &mut Window| {
-        say(harness, letters);
+fn command(letters: &'static str) -> UserAction {
+    let command = |harness: &mut Window| {
+        run_command(harness, letters);
         settle(harness);
     };
-    (letters, Box::new(said))
+    (letters, Box::new(command))
 }
 
-fn typed(name: &'static str, text: &'static str) -> Step {
+fn typed(name: &'static str, text: &'static str) -> UserAction {
     let typed = |harness: &mut Window| {
-        // Letter by letter, which is one step.
+        // One letter at a time is still one undo step.
         fill(harness, name, "");
         for letter in text.chars() {
             harness.get_by_label(name).type_text(&letter.to_string());
@@ -59,7 +61,7 @@ fn typed(name: &'static str, text: &'static str) -> Step {
     (name, Box::new(typed))
 }
 
-/// Puts the second instrument of the chosen hook first.
+/// Moves the second instrument of the selected hook to the first place.
 fn reordered(harness: &mut Window) {
     let from = harness.get_by_label("order of counter 1").rect().center();
     let to = harness.get_by_label("order of timestamp 0").rect().center();
@@ -72,7 +74,7 @@ fn reordered(harness: &mut Window) {
     settle(harness);
 }
 
-/// Drags a bar of the schedule to the left by its end.
+/// Drags the end of a bar of the schedule to the left.
 fn dragged(harness: &mut Window) {
     click(harness, "Schedule tab");
     let bar = harness.get_by_label("bar of timestamp pre kernel_clone block 0");
@@ -86,7 +88,7 @@ fn dragged(harness: &mut Window) {
     settle(harness);
 }
 
-/// Writes a note in the middle of what is seen, or on in the one that is there.
+/// Writes a note in the middle of the view, or edits the existing one.
 fn noted(text: &'static str) -> impl Fn(&mut Window) {
     move |harness| {
         click(harness, "Timeline tab");
@@ -102,7 +104,7 @@ fn noted(text: &'static str) -> impl Fn(&mut Window) {
     }
 }
 
-/// Takes the note away by the key that takes instruments away where the pointer is elsewhere.
+/// Removes the note with the shortcut that removes instruments elsewhere.
 fn unnoted(harness: &mut Window) {
     let note = harness.get_by_label("note: slow here").rect().center();
     harness.hover_at(note);
@@ -113,13 +115,13 @@ fn unnoted(harness: &mut Window) {
 }
 
 fn used(harness: &mut Window) {
-    say(harness, "new instrument");
+    run_command(harness, "new instrument");
     settle(harness);
     click(harness, "Use instrument in session");
 }
 
-/// Each of them changes the session as those before have left it.
-fn steps() -> Vec<Step> {
+/// The steps; each changes the session that the earlier steps left.
+fn steps() -> Vec<UserAction> {
     vec![
         typed("Session name", "forks"),
         number("Session duration", "20"),
@@ -130,10 +132,10 @@ fn steps() -> Vec<Step> {
         number("launch of timestamp pre kernel_clone block 0", "2"),
         number("splash of timestamp pre kernel_clone block 0", "12"),
         ("drag of a bar", Box::new(dragged)),
-        number("bar begins: timestamp pre kernel_clone block 0", "3"),
-        number("bar ends: timestamp pre kernel_clone block 0", "8"),
-        // The same field again: another step.
-        number("bar ends: timestamp pre kernel_clone block 0", "9"),
+        number("launch of bar: timestamp pre kernel_clone block 0", "3"),
+        number("splash of bar: timestamp pre kernel_clone block 0", "8"),
+        // The same field again is another step.
+        number("splash of bar: timestamp pre kernel_clone block 0", "9"),
         (
             "another instrument",
             Box::new(|harness| {
@@ -143,35 +145,35 @@ fn steps() -> Vec<Step> {
             }),
         ),
         ("order", Box::new(reordered)),
-        said("function whole"),
-        said("add to every return"),
-        said("tell threads apart"),
+        command("instrument whole function"),
+        command("add to every return"),
+        command("record running threads"),
         clicked("Add to every hookable block"),
-        ("instrument of one's own", Box::new(used)),
+        ("new instrument", Box::new(used)),
         ("note", Box::new(noted("slow"))),
         ("longer note", Box::new(noted(" here"))),
         ("no note", Box::new(unnoted)),
         (
-            "remove instruments of block",
+            "remove instruments from block",
             Box::new(|harness| {
                 press(harness, Modifiers::NONE, Key::Delete);
                 settle(harness);
             }),
         ),
-        said("remove all instruments"),
-        said("count paths"),
-        said("entry of every match"),
+        command("remove all instruments"),
+        command("count paths"),
+        command("entry of every match"),
     ]
 }
 
 #[test]
-fn every_change_of_the_session_is_undone_and_done_again() {
+fn every_change_of_the_session_can_be_undone_and_redone() {
     let image = renamed("mmput", "finish_task_switch.isra.0");
     let mut harness = browsing_in(image, "kernel_clone");
-    // All of the inspector is to be in view.
+    // Shows the whole inspector.
     harness.set_size(egui::vec2(1700.0, 1300.0));
     harness.state_mut().state_mut().timeline.open(record());
-    // A function that few others are beside, for what is put wherever the filter matches.
+    // A filter with few matches, for adding to every match.
     fill(&mut harness, "Filter functions", "^mm");
     support::until_filtered(&mut harness, "^mm");
     click(&mut harness, "block 0 of kernel_clone");
@@ -184,10 +186,10 @@ fn every_change_of_the_session_is_undone_and_done_again() {
         click(&mut harness, "Undo");
         assert_eq!(edited(&harness), before, "{name}: undone");
         click(&mut harness, "Redo");
-        assert_eq!(edited(&harness), after, "{name}: done again");
+        assert_eq!(edited(&harness), after, "{name}: redone");
         states.push(after);
     }
-    // Back to the beginning and on to the end, a step each.
+    // Back to the start and forward to the end, one step at a time.
     let last = states.len() - 1;
     for at in (0..last).rev() {
         press(&mut harness, Modifiers::COMMAND, Key::Z);

@@ -1,11 +1,11 @@
-//! What a person does in the window, by the names of things.
+//! User actions in the window, by accessibility names.
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod support;
@@ -21,7 +21,7 @@ use support::{
 };
 
 #[test]
-fn functions_are_filtered_as_one_types_and_enter_opens_the_best() {
+fn functions_are_filtered_while_typing_and_enter_opens_the_best() {
     let mut harness = browsing("mmput");
     harness.key_press(Key::Slash);
     harness.run_steps(3);
@@ -72,7 +72,7 @@ fn arrows_move_in_the_list_and_a_click_opens() {
 }
 
 #[test]
-fn a_block_is_clicked_an_instrument_added_undone_and_done_again() {
+fn adding_an_instrument_can_be_undone_and_redone() {
     let mut harness = browsing("kernel_clone");
     click(&mut harness, "block 0 of kernel_clone");
     harness.get_by_label("Block 0");
@@ -109,7 +109,7 @@ fn a_block_is_clicked_an_instrument_added_undone_and_done_again() {
 }
 
 #[test]
-fn the_instrument_and_the_hook_can_be_chosen() {
+fn the_instrument_and_the_hook_can_be_selected() {
     let mut harness = browsing("kernel_clone");
     click(&mut harness, "block 0 of kernel_clone");
     click(&mut harness, "Instrument");
@@ -119,7 +119,7 @@ fn the_instrument_and_the_hook_can_be_chosen() {
         .unwrap()
         .is_ok();
     assert!(post, "the test's image lets block 0 be hooked");
-    click(&mut harness, "choose the post-hook: can be hooked");
+    click(&mut harness, "select the post-hook: can be hooked");
     click(&mut harness, "Add instrument");
     let placed = &harness.state().state().document.session().placements[0];
     assert_eq!(
@@ -129,7 +129,7 @@ fn the_instrument_and_the_hook_can_be_chosen() {
 }
 
 #[test]
-fn every_hookable_block_gets_one_and_that_is_one_step() {
+fn adding_to_every_block_is_one_undo_step() {
     let mut harness = browsing("kernel_clone");
     click(&mut harness, "block 0 of kernel_clone");
     click(&mut harness, "Instrument");
@@ -187,7 +187,7 @@ fn a_refused_hook_shows_its_rule_and_cannot_be_added() {
     }
     assert_eq!(harness.state().state().graph.selected, Some(block));
     harness.get_by_label(&format!(
-        "choose the pre-hook: refused by rule {}",
+        "select the pre-hook: refused by rule {}",
         refusal.rule.name()
     ));
     let words = &refusal.why[1..];
@@ -202,7 +202,7 @@ fn a_refused_hook_shows_its_rule_and_cannot_be_added() {
             .is_disabled()
     );
 
-    // The mark in the graph says the same when the pointer is on it.
+    // The tooltip of the pill in the graph has the same sentence.
     let pill = format!(
         "pre-hook of block {}: refused by rule {}",
         block.0,
@@ -217,7 +217,7 @@ fn a_refused_hook_shows_its_rule_and_cannot_be_added() {
 }
 
 #[test]
-fn blocks_are_walked_by_keys_and_escape_goes_back() {
+fn keys_select_blocks_and_escape_goes_back() {
     let mut harness = browsing("kernel_clone");
     let selected = |harness: &egui_kittest::Harness<'_, gilk_gui::app::App>| {
         harness.state().state().graph.selected.map(|block| block.0)
@@ -244,7 +244,7 @@ fn blocks_are_walked_by_keys_and_escape_goes_back() {
 }
 
 #[test]
-fn a_session_is_saved_and_opened_again() {
+fn a_session_can_be_saved_and_reopened() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("mine.ron");
     let mut harness = browsing("kernel_clone");
@@ -286,7 +286,7 @@ fn a_session_is_saved_and_opened_again() {
 }
 
 #[test]
-fn unsaved_changes_are_asked_about() {
+fn unsaved_changes_need_confirmation() {
     let mut harness = browsing("kernel_clone");
     click(&mut harness, "block 0 of kernel_clone");
     click(&mut harness, "Add instrument");
@@ -314,7 +314,7 @@ fn unsaved_changes_are_asked_about() {
 }
 
 #[test]
-fn without_a_target_nothing_runs() {
+fn sessions_need_a_target() {
     let mut harness = window(Start::default(), [1200.0, 800.0]);
     harness.run_steps(4);
     assert!(
@@ -329,7 +329,7 @@ fn without_a_target_nothing_runs() {
             .accesskit_node()
             .is_disabled()
     );
-    harness.get_by_label("No kernel to look at");
+    harness.get_by_label("No kernel is open");
     harness.get_by_label("Start the lab");
 
     let mut harness = browsing("kernel_clone");
@@ -348,7 +348,7 @@ fn without_a_target_nothing_runs() {
 }
 
 #[test]
-fn what_is_told_during_a_drag_moves_nothing_under_the_pointer() {
+fn notices_during_a_drag_wait_for_its_end() {
     let mut harness = browsing("kernel_clone");
     let place = middle(&harness, "Control-flow graph");
     let top = |harness: &Window| harness.get_by_label("Control-flow graph").rect().top();
@@ -357,7 +357,7 @@ fn what_is_told_during_a_drag_moves_nothing_under_the_pointer() {
     harness
         .state_mut()
         .state_mut()
-        .tell(NoticeKind::Good, "It is done.");
+        .notify(NoticeKind::Good, "It is done.");
     harness.run_steps(3);
     assert!(harness.query_by_label("It is done.").is_none());
     assert_eq!(top(&harness), before);
@@ -368,7 +368,7 @@ fn what_is_told_during_a_drag_moves_nothing_under_the_pointer() {
 }
 
 #[test]
-fn what_cannot_be_carried_out_is_said_at_once() {
+fn errors_of_the_session_are_shown_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s.ron");
     let mut session = Session::empty();
@@ -388,11 +388,11 @@ fn what_cannot_be_carried_out_is_said_at_once() {
     });
     harness.run_steps(3);
     harness.get_by_label_contains("no function named \"kernel_cloen\"");
-    harness.get_by_label("the session cannot be carried out");
+    harness.get_by_label("this session cannot run");
 }
 
 #[test]
-fn what_cannot_be_read_is_said_in_a_sentence() {
+fn unreadable_files_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("damaged.arrow");
     std::fs::write(&path, b"ARROW1 but not really").unwrap();
@@ -402,7 +402,7 @@ fn what_cannot_be_read_is_said_in_a_sentence() {
         ..Start::default()
     };
     let mut harness = window(start, [1200.0, 800.0]);
-    until(&mut harness, "both are told", |state| {
+    until(&mut harness, "both are reported", |state| {
         state.notices.len() == 2
     });
     harness.run_steps(3);
@@ -418,7 +418,7 @@ fn what_cannot_be_read_is_said_in_a_sentence() {
 }
 
 #[test]
-fn a_socket_nobody_listens_at_is_said_with_what_to_do() {
+fn a_socket_without_an_agent_is_reported_with_advice() {
     let start = Start {
         socket: Some("/nowhere/ilk.sock".into()),
         ..Start::default()
@@ -434,11 +434,11 @@ fn a_socket_nobody_listens_at_is_said_with_what_to_do() {
             .next()
             .is_some()
     );
-    harness.get_by_label("Connect again");
+    harness.get_by_label("Reconnect");
 }
 
 #[test]
-fn the_graph_is_panned_and_zoomed_and_fitted() {
+fn the_graph_can_be_panned_zoomed_and_fitted() {
     let mut harness = browsing("copy_process");
     let before = harness.state().state().graph.camera;
     let canvas = harness.get_by_label("Control-flow graph").rect();

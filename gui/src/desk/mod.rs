@@ -1,7 +1,7 @@
-//! Where the panes stand: tiles that can be dragged, resized, stacked as tabs and put away.
+//! Layout of the panes: tiles that can be moved, resized, stacked as tabs and hidden.
 //!
-//! [`Desk`] is kept beside the session and, for sessions that have none, in the state folder;
-//! [`shelf`] is its text, `panes` draws it.
+//! [`Desk`] is saved in the sidecar of the session and, for sessions without a file, in the state
+//! folder; [`shelf`] is its serialized form, `panes` draws it.
 
 pub(crate) mod panes;
 pub mod shelf;
@@ -11,33 +11,33 @@ use serde::{Deserialize, Serialize};
 
 pub use shelf::Shelf;
 
-/// A pane.
+/// A pane of the window, shown as a tab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Pane {
     /// The list of functions.
     Functions,
     /// The graph of the open function.
     Graph,
-    /// What a block is, and what can be added.
+    /// Facts about a block, and the form to add an instrument.
     Inspector,
     /// The session and its instruments.
     Session,
     /// The samples.
     Timeline,
-    /// When each instrument is in place.
+    /// The times of each instrument.
     Schedule,
-    /// What will be written.
+    /// The code that will be written.
     Patch,
-    /// The instruments there are.
+    /// The list of instruments.
     Instruments,
-    /// The source of one.
+    /// The instrument editor.
     Editor,
-    /// What the lab's kernel says.
+    /// The console of the lab's kernel.
     Console,
 }
 
 impl Pane {
-    /// All of them, in the order in which menus list them.
+    /// All panes, in the order of the menu.
     pub const ALL: [Self; 10] = [
         Self::Functions,
         Self::Graph,
@@ -51,7 +51,7 @@ impl Pane {
         Self::Console,
     ];
 
-    /// What its tab says.
+    /// Returns the label of the pane's tab.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ impl Pane {
         }
     }
 
-    /// What menus call showing it or putting it away.
+    /// Returns the label of the command that shows or hides the pane.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -86,7 +86,7 @@ impl Pane {
     }
 }
 
-/// The arrangement of the panes.
+/// Layout of the panes.
 #[derive(Clone, Debug)]
 pub struct Desk {
     pub(crate) tree: Tree<Pane>,
@@ -124,7 +124,7 @@ impl Default for Desk {
 }
 
 impl Desk {
-    /// Every pane beside or under the others, none behind another: for large screens.
+    /// Returns a layout with every pane visible, for large screens.
     #[must_use]
     pub fn tiled() -> Self {
         const WIDE: [Pane; 3] = [Pane::Functions, Pane::Graph, Pane::Inspector];
@@ -156,21 +156,21 @@ impl Desk {
         self.tree.tiles.find_pane(&pane)
     }
 
-    /// Whether a pane is on the desk; its tab may be behind another.
+    /// Returns whether a pane is not hidden; another tab may cover it.
     #[must_use]
     pub fn has(&self, pane: Pane) -> bool {
         self.tile(pane)
             .is_some_and(|tile| self.tree.tiles.is_visible(tile))
     }
 
-    /// Whether a pane is seen.
+    /// Returns whether a pane is visible.
     #[must_use]
     pub fn sees(&self, pane: Pane) -> bool {
         self.tile(pane)
             .is_some_and(|tile| self.tree.active_tiles().contains(&tile))
     }
 
-    /// Brings a pane to the front.
+    /// Shows a pane in front of its tabs.
     pub fn show(&mut self, pane: Pane) {
         if let Some(tile) = self.tile(pane) {
             self.tree.set_visible(tile, true);
@@ -179,14 +179,14 @@ impl Desk {
         }
     }
 
-    /// Puts a pane away.
+    /// Hides a pane.
     pub fn hide(&mut self, pane: Pane) {
         if let Some(tile) = self.tile(pane) {
             self.tree.set_visible(tile, false);
         }
     }
 
-    /// Shows a pane that is away or behind another, or puts it away.
+    /// Shows a hidden or covered pane, or hides a visible one.
     pub fn toggle(&mut self, pane: Pane) {
         if self.sees(pane) {
             self.hide(pane);
@@ -201,13 +201,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn side_by_side_every_pane_is_seen() {
+    fn the_tiled_layout_shows_every_pane() {
         let desk = Desk::tiled();
         assert!(Pane::ALL.into_iter().all(|pane| desk.sees(pane)));
     }
 
     #[test]
-    fn panes_come_and_go() {
+    fn panes_can_be_hidden_and_shown() {
         let mut desk = Desk::default();
         assert!(desk.has(Pane::Timeline));
         desk.toggle(Pane::Patch);

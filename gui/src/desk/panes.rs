@@ -17,23 +17,19 @@ use crate::{
 };
 
 /// Draws every pane.
-pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     let empty = Tree::empty(Id::unique("desk"));
     let mut tree = std::mem::replace(&mut state.desk.tree, empty);
     if tree.active_tiles().is_empty() {
-        widgets::empty(
-            ui,
-            "Every pane is put away",
-            "The Panes menu shows them again.",
-        );
+        widgets::empty(ui, "All panes are hidden", "Show them from the Panes menu.");
     }
-    tree.ui(&mut Drawn { state, said }, ui);
+    tree.ui(&mut PaneBehavior { state, commands }, ui);
     state.desk.tree = tree;
 }
 
-struct Drawn<'a> {
+struct PaneBehavior<'a> {
     state: &'a mut State,
-    said: &'a mut Vec<Command>,
+    commands: &'a mut Vec<Command>,
 }
 
 fn tokens(visuals: &Visuals) -> &'static Tokens {
@@ -47,34 +43,40 @@ fn pane(tiles: &Tiles<Pane>, tile: TileId) -> Option<Pane> {
     }
 }
 
-impl Behavior<Pane> for Drawn<'_> {
+impl Behavior<Pane> for PaneBehavior<'_> {
     fn pane_ui(&mut self, ui: &mut Ui, _tile: TileId, pane: &mut Pane) -> UiResponse {
-        let (state, said) = (&mut *self.state, &mut *self.said);
+        let (state, commands) = (&mut *self.state, &mut *self.commands);
         let fill = Tokens::of(ui).panel;
         ui.painter().rect_filled(ui.max_rect(), 0.0, fill);
-        // A pane is as high as it was made, whatever is in it.
+        // A pane has its full height, regardless of its contents.
         ui.expand_to_include_rect(ui.max_rect());
         ui.push_id(pane.name(), |ui| match pane {
             Pane::Functions => {
                 let open = state.graph.scene.as_ref().map(|scene| scene.function());
                 let catalogue = state.catalogue.clone();
-                functions::show(ui, &mut state.functions, catalogue.as_deref(), open, said);
+                functions::show(
+                    ui,
+                    &mut state.functions,
+                    catalogue.as_deref(),
+                    open,
+                    commands,
+                );
             }
-            Pane::Graph => graph::pane::show(ui, state, said),
-            Pane::Inspector => inspector::show(ui, state, said),
-            Pane::Session => session_panel::show(ui, state, said),
+            Pane::Graph => graph::pane::show(ui, state, commands),
+            Pane::Inspector => inspector::show(ui, state, commands),
+            Pane::Session => session_panel::show(ui, state, commands),
             Pane::Timeline => {
                 let scene = state.graph.scene.as_ref();
                 let here = scene.zip(state.graph.selected);
                 let here = here.map(|(scene, block)| (scene.name.as_str(), block));
                 let notes = state.document.notes();
-                timeline::view::show(ui, &mut state.timeline, notes, here, said);
+                timeline::view::show(ui, &mut state.timeline, notes, here, commands);
             }
-            Pane::Schedule => schedule::show(ui, state, said),
+            Pane::Schedule => schedule::show(ui, state, commands),
             Pane::Patch => patch_pane::show(ui, state),
-            Pane::Instruments => instruments_pane::show(ui, state, said),
-            Pane::Editor => editor::pane::show(ui, state, said),
-            Pane::Console => console_pane::show(ui, state, said),
+            Pane::Instruments => instruments_pane::show(ui, state, commands),
+            Pane::Editor => editor::pane::show(ui, state, commands),
+            Pane::Console => console_pane::show(ui, state, commands),
         });
         UiResponse::None
     }
@@ -122,9 +124,9 @@ impl Behavior<Pane> for Drawn<'_> {
         }
         response.context_menu(|ui| {
             if let Some(pane) = pane(tiles, tile)
-                && ui.button(format!("Put {name} away")).clicked()
+                && ui.button(format!("Hide {name}")).clicked()
             {
-                self.said.push(Command::TogglePane(pane));
+                self.commands.push(Command::TogglePane(pane));
                 ui.close();
             }
         });
@@ -142,24 +144,24 @@ impl Behavior<Pane> for Drawn<'_> {
         let Some(front) = tabs.active.and_then(|front| pane(tiles, front)) else {
             return;
         };
-        // Tabs keep their room.
+        // Reserves the width of the tabs.
         let taken = tabs.children.len() as f32 * 92.0 + space::PANEL;
         let room = egui::vec2((ui.available_width() - taken).max(20.0), space::STRIP);
         ui.add_space(space::SMALL);
         let layout = Layout::right_to_left(Align::Center);
         ui.allocate_ui_with_layout(room, layout, |ui| {
             ui.spacing_mut().item_spacing.x = space::SMALL;
-            let (state, said) = (&mut *self.state, &mut *self.said);
+            let (state, commands) = (&mut *self.state, &mut *self.commands);
             match front {
                 Pane::Functions => functions::header(ui, state),
-                Pane::Graph => graph::pane::header(ui, state, said),
+                Pane::Graph => graph::pane::header(ui, state, commands),
                 Pane::Inspector => {}
-                Pane::Session => session_panel::header(ui, state, said),
-                Pane::Timeline => timeline::view::header(ui, &state.timeline, said),
-                Pane::Schedule => schedule::header(ui, state, said),
+                Pane::Session => session_panel::header(ui, state, commands),
+                Pane::Timeline => timeline::view::header(ui, &state.timeline, commands),
+                Pane::Schedule => schedule::header(ui, state, commands),
                 Pane::Patch => patch_pane::header(ui, state),
-                Pane::Instruments => instruments_pane::header(ui, state, said),
-                Pane::Editor => editor::pane::header(ui, state, said),
+                Pane::Instruments => instruments_pane::header(ui, state, commands),
+                Pane::Editor => editor::pane::header(ui, state, commands),
                 Pane::Console => console_pane::header(ui, state),
             }
         });

@@ -1,4 +1,4 @@
-//! The arrangement as a file holds it.
+//! Serialized form of the layout.
 
 use std::collections::BTreeSet;
 
@@ -7,28 +7,28 @@ use serde::{Deserialize, Serialize};
 
 use super::{Desk, Pane};
 
-/// A tile and what is in it.
+/// A tile and its contents.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Shelf {
-    /// A pane, and whether it was put away.
+    /// A pane, and whether it is hidden.
     Pane(Pane, bool),
-    /// Side by side, each with its share of the width.
+    /// Tiles side by side, each with its share of the width.
     Row(Vec<(f32, Shelf)>),
-    /// One above the other, each with its share of the height.
+    /// Tiles one above the other, each with its share of the height.
     Column(Vec<(f32, Shelf)>),
-    /// One behind the other; the number is the one in front.
+    /// Tiles stacked as tabs; the number is the active tab.
     Tabs(usize, Vec<Shelf>),
 }
 
 impl Shelf {
-    /// The text of an arrangement; `None` while nothing is on the desk.
+    /// Serializes a layout; `None` if it is empty.
     #[must_use]
     pub fn of(desk: &Desk) -> Option<Self> {
         describe(&desk.tree.tiles, desk.tree.root()?)
     }
 
-    /// The arrangement. `None` if a pane is missing or there twice: then the file is of another
-    /// version, and the usual arrangement is better than half of one.
+    /// Restores the layout. Returns `None` if a pane is missing or duplicated, as in a file of
+    /// another version; the default layout is then used.
     #[must_use]
     pub fn desk(&self) -> Option<Desk> {
         let mut panes = Vec::new();
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn a_layout_survives_a_round_trip() {
         let mut desk = Desk::default();
         desk.hide(Pane::Functions);
         desk.show(Pane::Schedule);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn half_an_arrangement_is_none() {
+    fn incomplete_layouts_are_rejected() {
         let one = || Shelf::Pane(Pane::Graph, false);
         assert!(Shelf::Tabs(0, vec![one()]).desk().is_none());
         let twice = (0..Pane::ALL.len()).map(|_| one()).collect();

@@ -1,7 +1,7 @@
-//! An instrument that is being written: its text, what is wrong with it as it is typed, and the code
-//! that it becomes where the inspector stands.
+//! The instrument editor: its text, errors while typing, and the generated code at the inspector's
+//! hook.
 
-mod ink;
+mod highlight;
 pub(crate) mod pane;
 
 use std::path::PathBuf;
@@ -19,41 +19,41 @@ use crate::app::App;
 use crate::desk::Pane;
 use crate::state::{NoticeKind, State};
 
-/// What a new instrument begins with.
-const BEGINNING: &str = "instrument mine \"Samples the time of every hit.\" unit \"ticks\" event;
+/// Text of a new instrument.
+const TEMPLATE: &str = "instrument mine \"Samples the time of every hit.\" unit \"ticks\" event;
 
 hit { sample(tsc) }
 ";
 
-/// The editor's state.
+/// State of the editor.
 #[derive(Debug, Default)]
 pub struct Editor {
-    /// The text, while there is one.
+    /// The text, if an instrument is open.
     pub text: Option<String>,
     /// The file that it was read from or written to.
     pub path: Option<PathBuf>,
-    /// What was looked at last, and for which function.
-    looked: Option<(String, Option<String>)>,
-    /// What is to be said of it.
+    /// The text and function that were checked last.
+    checked: Option<(String, Option<String>)>,
+    /// Result of the check.
     pub edited: Option<Edited>,
-    /// What it was last compiled for.
-    asked: Option<Compiled>,
-    /// The number of the last question.
+    /// The last compile request.
+    request: Option<CompileRequest>,
+    /// Number of the last compile request.
     pub(crate) number: u64,
-    /// The plan with nothing but this instrument, or why there is none.
+    /// The plan with only this instrument, or the errors.
     pub outcome: Option<Result<Arc<VerifiedPlan>, Vec<String>>>,
 }
 
-/// What a text was compiled for: where, as which text, on which state of the target.
+/// A compile request: text, placement, and state of the target.
 #[derive(Clone, Debug, PartialEq)]
-struct Compiled {
+struct CompileRequest {
     text: String,
     placement: Placement,
     target: u64,
 }
 
 impl Editor {
-    /// Begins with a text.
+    /// Opens a text.
     pub(crate) fn open(&mut self, text: String, path: Option<PathBuf>) {
         *self = Self {
             text: Some(text),
@@ -63,7 +63,7 @@ impl Editor {
         };
     }
 
-    /// The name of the instrument, if there is nothing wrong with it.
+    /// Returns the name of the instrument, if it has no errors.
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         let good = self.edited.as_ref()?.good.as_ref()?;
@@ -72,15 +72,15 @@ impl Editor {
 }
 
 impl State {
-    /// Looks at the text again if it, or the open function, is another.
-    fn look_at_source(&mut self) {
+    /// Checks the text again if it or the open function has changed.
+    fn check_source(&mut self) {
         let Some(text) = &self.editor.text else {
             return;
         };
         let function = self.graph.scene.as_ref().map(|scene| scene.name.clone());
         if self
             .editor
-            .looked
+            .checked
             .as_ref()
             .is_some_and(|(known, of)| known == text && *of == function)
         {
@@ -95,11 +95,11 @@ impl State {
             function: function.as_deref().map(|name| name_and_address(name).0),
         };
         self.editor.edited = Some(Edited::look(text, &context));
-        self.editor.looked = Some((text.clone(), function));
+        self.editor.checked = Some((text.clone(), function));
     }
 
-    /// Where the instrument would stand: at the inspector's hook, or in the open function.
-    fn stand_of_source(&self) -> Option<Placement> {
+    /// Returns the placement to compile for: at the inspector's hook, or in the open function.
+    fn source_placement(&self) -> Option<Placement> {
         let good = self.editor.edited.as_ref()?.good.as_ref()?;
         let scene = self.graph.scene.as_ref()?;
         let block = self.graph.selected.unwrap_or(BlockIndex(0));
@@ -121,9 +121,9 @@ impl State {
 }
 
 impl App {
-    /// Keeps what is said of the text true, and has it compiled where it would stand.
-    pub(crate) fn keep_up_source(&mut self) {
-        self.state.look_at_source();
+    /// Updates the check, and requests a compilation if the text or the placement has changed.
+    pub(crate) fn update_source_check(&mut self) {
+        self.state.check_source();
         let Some(catalogue) = self.state.catalogue.clone() else {
             return;
         };
@@ -131,20 +131,20 @@ impl App {
             return;
         }
         let text = self.state.editor.text.clone();
-        let asked = self.state.stand_of_source().zip(text);
-        let asked = asked.map(|(placement, text)| Compiled {
+        let request = self.state.source_placement().zip(text);
+        let request = request.map(|(placement, text)| CompileRequest {
             text,
             placement,
             target: self.targets,
         });
-        if asked == self.state.editor.asked {
+        if request == self.state.editor.request {
             return;
         }
-        self.state.editor.asked.clone_from(&asked);
+        self.state.editor.request.clone_from(&request);
         self.state.editor.number += 1;
-        let Some(Compiled {
+        let Some(CompileRequest {
             text, placement, ..
-        }) = asked
+        }) = request
         else {
             self.state.editor.outcome = None;
             return;
@@ -159,10 +159,10 @@ impl App {
         self.workers.compile(planning);
     }
 
-    /// Shows the source of an instrument; without a name, a new one.
+    /// Opens the source of an instrument, or a new one without a name.
     pub(crate) fn edit_instrument(&mut self, name: Option<&str>) {
         let text = match name {
-            None => Some(BEGINNING.to_owned()),
+            None => Some(TEMPLATE.to_owned()),
             Some(name) => self
                 .state
                 .definition(name)
@@ -174,7 +174,7 @@ impl App {
         self.state.desk.show(Pane::Editor);
     }
 
-    /// Makes the text an instrument of the session, and the inspector's.
+    /// Adds the text to the session as an instrument, and selects it in the inspector.
     pub(crate) fn use_instrument(&mut self) {
         let (Some(name), Some(text)) = (
             self.state.editor.name().map(str::to_owned),
@@ -186,17 +186,15 @@ impl App {
             session.sources.insert(name.clone(), text);
         });
         self.state.document.close_step();
-        self.state.tell(
+        self.state.notify(
             NoticeKind::Good,
-            format!(
-                "{name} is an instrument of this session now: drag it to where it shall stand."
-            ),
+            format!("{name} is now an instrument of this session; drag it to a hook."),
         );
         self.state.draft.instrument = name;
         self.state.desk.show(Pane::Instruments);
     }
 
-    /// Lays the text out as all are.
+    /// Formats the text.
     pub(crate) fn format_instrument(&mut self) {
         let good = self.state.editor.edited.as_ref();
         if let Some(formatted) = good.and_then(|edited| edited.good.as_ref()) {

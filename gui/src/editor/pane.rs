@@ -1,10 +1,10 @@
-//! Draws the editor: the source with what is wrong with it, and beside it what it costs and becomes.
+//! Draws the editor: the source with its errors, its cost, and the generated code.
 
 use egui::accesskit::Role;
 use egui::{Align, Frame, Label, Layout, Margin, RichText, ScrollArea, Stroke, TextEdit, Ui};
 use gilk_instruments::editor::{Good, Marked};
 
-use super::ink;
+use super::highlight;
 use crate::command::Command;
 use crate::patch_pane;
 use crate::patch_view::PatchView;
@@ -12,16 +12,16 @@ use crate::state::State;
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
-/// What stands beside the pane's tab.
-pub(crate) fn header(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+/// Draws the pane's header, next to its tab.
+pub(crate) fn header(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
     let editor = &state.editor;
     if editor.text.is_none() {
         return;
     }
     let good = editor.name().is_some();
-    widgets::button(ui, "Use", Command::UseInstrument, good, said);
-    widgets::button(ui, "Save", Command::SaveInstrument, true, said);
-    widgets::button(ui, "Format", Command::FormatInstrument, good, said);
+    widgets::button(ui, "Use", Command::UseInstrument, good, commands);
+    widgets::button(ui, "Save", Command::SaveInstrument, true, commands);
+    widgets::button(ui, "Format", Command::FormatInstrument, good, commands);
     let place = editor.path.as_ref().and_then(|path| path.file_name());
     if let Some(place) = place {
         let words = RichText::new(place.to_string_lossy()).small();
@@ -30,16 +30,16 @@ pub(crate) fn header(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
 }
 
 /// Draws the pane.
-pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     if state.editor.text.is_none() {
         widgets::empty(
             ui,
             "No instrument open",
-            "Choose \u{201c}source\u{201d} beside one in the list of instruments, or begin a new one.",
+            "Click \u{201c}source\u{201d} in the list of instruments, or start a new instrument.",
         );
         ui.vertical_centered(|ui| {
-            widgets::button(ui, "New instrument", Command::NewInstrument, true, said);
-            widgets::button(ui, "Open file…", Command::OpenInstrument, true, said);
+            widgets::button(ui, "New instrument", Command::NewInstrument, true, commands);
+            widgets::button(ui, "Open file…", Command::OpenInstrument, true, commands);
         });
         return;
     }
@@ -64,7 +64,7 @@ fn source(ui: &mut Ui, state: &mut State) {
         .unwrap_or_default();
     let below = if faults.is_empty() { 0.0 } else { 96.0 };
     let height = (ui.available_height() - below).max(60.0);
-    let (edited, looked) = (&state.editor.edited, &state.editor.looked);
+    let (edited, checked) = (&state.editor.edited, &state.editor.checked);
     let Some(text) = &mut state.editor.text else {
         return;
     };
@@ -74,11 +74,11 @@ fn source(ui: &mut Ui, state: &mut State) {
         .max_height(height)
         .show(ui, |ui| {
             let mut layouter = |ui: &Ui, text: &dyn egui::TextBuffer, _width: f32| {
-                // What was said of another text does not fit this one.
+                // Errors of another text do not fit this one.
                 let text = text.as_str();
-                let known = looked.as_ref().is_some_and(|(known, _)| known == text);
+                let known = checked.as_ref().is_some_and(|(known, _)| known == text);
                 let edited = edited.as_ref().filter(|_| known);
-                ui.fonts_mut(|fonts| fonts.layout_job(ink::job(text, edited, tokens)))
+                ui.fonts_mut(|fonts| fonts.layout_job(highlight::job(text, edited, tokens)))
             };
             let field = TextEdit::multiline(text)
                 .code_editor()
@@ -109,9 +109,9 @@ fn wrong(ui: &mut Ui, faults: &[Marked]) {
                     .color(tokens.bad),
             );
             let words = RichText::new(&one.fault.message).small();
-            let said = ui.label(words.color(tokens.strong));
+            let label = ui.label(words.color(tokens.strong));
             let name = format!("{place}: {}", one.fault.message);
-            widgets::named(said, Role::Label, &name);
+            widgets::named(label, Role::Label, &name);
             if !one.fault.help.is_empty() {
                 ui.label(RichText::new(&one.fault.help).small().color(tokens.weak));
             }
@@ -119,24 +119,24 @@ fn wrong(ui: &mut Ui, faults: &[Marked]) {
     }
 }
 
-/// What it costs, and the code that it becomes.
+/// Draws the cost and the generated code.
 fn becomes(ui: &mut Ui, state: &State) {
     let tokens = Tokens::of(ui);
     let good = state.editor.edited.as_ref();
     let Some(good) = good.and_then(|edited| edited.good.as_ref()) else {
-        let words = "Its code appears here when nothing is wrong with it.";
+        let words = "Fix all errors to see the generated code.";
         ui.label(RichText::new(words).color(tokens.weak));
         return;
     };
     costs(ui, good);
     let (Some(catalogue), Some(scene)) = (&state.catalogue, &state.graph.scene) else {
-        let words = "Open a function to see the code that it becomes there.";
+        let words = "Open a function to see the generated code.";
         ui.label(RichText::new(words).color(tokens.weak));
         return;
     };
     match &state.editor.outcome {
         None => {
-            ui.label(RichText::new("Being compiled").color(tokens.weak));
+            ui.label(RichText::new("Compiling…").color(tokens.weak));
         }
         Some(Err(why)) => {
             Frame::NONE

@@ -1,29 +1,30 @@
-//! What part of a graph is seen, and how large.
+//! Visible part of a graph, and its zoom.
 
 use egui::{Pos2, Rect, Vec2, pos2};
 
-/// A place and a zoom. Positions of the graph become positions of the canvas, from its corner.
+/// Zoom and offset that map positions of the graph to positions of the canvas, relative to its
+/// corner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Camera {
-    /// Points of the canvas for a point of the graph.
+    /// Points of the canvas per point of the graph.
     pub zoom: f32,
-    /// Where the graph's origin is on the canvas.
+    /// Position of the graph's origin on the canvas.
     pub origin: Vec2,
 }
 
 impl Camera {
-    /// How far one can be away.
+    /// Minimum zoom.
     pub const FARTHEST: f32 = 0.002;
-    /// How near one can be.
+    /// Maximum zoom.
     pub const NEAREST: f32 = 2.5;
 
-    /// From the graph to the screen, where the canvas has its corner at `corner`.
+    /// Converts a position of the graph to the screen, for a canvas with its corner at `corner`.
     #[must_use]
     pub fn to_screen(&self, corner: Pos2, at: Pos2) -> Pos2 {
         corner + self.origin + at.to_vec2() * self.zoom
     }
 
-    /// From the graph to the screen.
+    /// Converts a rectangle of the graph to the screen.
     #[must_use]
     pub fn rect_to_screen(&self, corner: Pos2, rect: Rect) -> Rect {
         Rect::from_min_max(
@@ -32,20 +33,20 @@ impl Camera {
         )
     }
 
-    /// From the screen to the graph.
+    /// Converts a position of the screen to the graph.
     #[must_use]
     pub fn to_graph(&self, corner: Pos2, at: Pos2) -> Pos2 {
         ((at - corner - self.origin) / self.zoom).to_pos2()
     }
 
-    /// Changes the zoom by `factor`; what is at `at` on the canvas stays there.
+    /// Multiplies the zoom by `factor`; the position `at` on the canvas stays fixed.
     pub fn zoom_at(&mut self, at: Vec2, factor: f32) {
         let zoom = (self.zoom * factor).clamp(Self::FARTHEST, Self::NEAREST);
         self.origin = at + (self.origin - at) * (zoom / self.zoom);
         self.zoom = zoom;
     }
 
-    /// Everything of a graph of `size` on a canvas, but never larger than natural.
+    /// Returns a camera that shows a whole graph of `size`, at most at natural size.
     #[must_use]
     pub fn fitting(size: Vec2, canvas: Vec2) -> Self {
         let zoom = (canvas.x / size.x.max(1.0))
@@ -57,7 +58,8 @@ impl Camera {
         }
     }
 
-    /// `at` of the graph stands at `share` of the canvas: (0.5, 0.5) is its middle.
+    /// Returns a camera that shows `at` of the graph at `share` of the canvas; (0.5, 0.5) is the
+    /// centre.
     #[must_use]
     pub fn looking_at(at: Pos2, zoom: f32, canvas: Vec2, share: Vec2) -> Self {
         Self {
@@ -66,7 +68,7 @@ impl Camera {
         }
     }
 
-    /// Moves as little as needed so that `rect` of the graph is seen, a margin away from the edge.
+    /// Moves as little as necessary to show `rect` of the graph, with a margin.
     pub fn reveal(&mut self, rect: Rect, canvas: Vec2) {
         let margin = (canvas * 0.12).min(Vec2::splat(80.0));
         let seen = self.rect_to_screen(Pos2::ZERO, rect);
@@ -102,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn zooming_keeps_what_is_under_the_pointer(
+        fn zooming_keeps_the_position_under_the_pointer(
             zoom in 0.05f32..2.0, x in -500f32..500.0, y in -500f32..500.0,
             px in 0f32..800.0, py in 0f32..600.0, factor in 0.2f32..5.0,
         ) {
@@ -114,7 +116,7 @@ mod tests {
         }
 
         #[test]
-        fn what_fits_is_seen_whole(w in 10f32..50_000.0, h in 10f32..50_000.0) {
+        fn a_fitting_camera_shows_the_whole_graph(w in 10f32..50_000.0, h in 10f32..50_000.0) {
             let (size, canvas) = (vec2(w, h), vec2(900.0, 600.0));
             let camera = Camera::fitting(size, canvas);
             let seen = camera.rect_to_screen(Pos2::ZERO, Rect::from_min_size(Pos2::ZERO, size));
@@ -126,7 +128,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_revealed_is_seen(x in -3000f32..3000.0, y in -3000f32..3000.0, zoom in 0.1f32..1.0) {
+        fn revealed_rectangles_are_visible(x in -3000f32..3000.0, y in -3000f32..3000.0, zoom in 0.1f32..1.0) {
             let mut camera = Camera { zoom, origin: Vec2::ZERO };
             let rect = Rect::from_min_size(pos2(x, y), vec2(200.0, 100.0));
             camera.reveal(rect, vec2(900.0, 600.0));

@@ -1,28 +1,28 @@
-//! Instructions as text, cut into parts that have colours.
+//! Syntax highlighting of instructions.
 
 use egui::Color32;
 
 use crate::theme::Tokens;
 
-/// What a part of an instruction's text is.
+/// Kind of a token of an instruction's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum TokenKind {
     /// The mnemonic and its prefixes.
     Mnemonic,
-    /// A register.
+    /// A register of the processor.
     Register,
-    /// A number.
+    /// An immediate or displacement.
     Number,
     /// A symbol of the kernel.
     Symbol,
-    /// What the instruction's operands are, in the words of the kernel's sources.
+    /// A remark about operands, in the terms of the kernel's sources.
     Remark,
-    /// Everything else: brackets, commas, sizes of operands.
+    /// Anything else: brackets, commas, operand sizes.
     Plain,
 }
 
-impl Part {
-    /// Its colour.
+impl TokenKind {
+    /// Returns its colour.
     #[must_use]
     pub const fn color(self, tokens: &Tokens) -> Color32 {
         match self {
@@ -44,10 +44,10 @@ const SIZES: [&str; 13] = [
     "short", "near", "far",
 ];
 
-/// The parts of an instruction in order; together they are `text`.
+/// Splits an instruction into tokens in order; their concatenation is `text`.
 #[must_use]
-pub fn parts(text: &str) -> Vec<(Part, &str)> {
-    let mut parts: Vec<(Part, &str)> = Vec::new();
+pub fn parts(text: &str) -> Vec<(TokenKind, &str)> {
+    let mut parts: Vec<(TokenKind, &str)> = Vec::new();
     let mut rest = text;
     let mut mnemonic_seen = false;
     while let Some(first) = rest.chars().next() {
@@ -57,16 +57,16 @@ pub fn parts(text: &str) -> Vec<(Part, &str)> {
             .unwrap_or(rest.len());
         let (piece, after) = rest.split_at(end);
         let part = match (wordy, mnemonic_seen) {
-            (false, _) => Part::Plain,
+            (false, _) => TokenKind::Plain,
             (true, false) => {
                 mnemonic_seen = !PREFIXES.contains(&piece);
-                Part::Mnemonic
+                TokenKind::Mnemonic
             }
             (true, true) => word(piece),
         };
         match parts.last_mut() {
-            // `a+b` inside one symbol's reference stays apart, but runs of one kind join.
-            Some((kind, joined)) if *kind == part && part == Part::Plain => {
+            // `a+b` in a symbol reference stays separate, but runs of plain tokens are joined.
+            Some((kind, joined)) if *kind == part && part == TokenKind::Plain => {
                 let start = text.len() - rest.len() - joined.len();
                 if let Some(wider) = text.get(start..start + joined.len() + piece.len()) {
                     *joined = wider;
@@ -83,15 +83,15 @@ fn is_word(letter: char) -> bool {
     letter.is_alphanumeric() || matches!(letter, '_' | '.' | '$' | '@')
 }
 
-fn word(word: &str) -> Part {
+fn word(word: &str) -> TokenKind {
     if word.starts_with(|first: char| first.is_ascii_digit()) {
-        Part::Number
+        TokenKind::Number
     } else if is_register(word) {
-        Part::Register
+        TokenKind::Register
     } else if SIZES.contains(&word) {
-        Part::Plain
+        TokenKind::Plain
     } else {
-        Part::Symbol
+        TokenKind::Symbol
     }
 }
 
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn of(text: &str, kind: Part) -> Vec<&str> {
+    fn of(text: &str, kind: TokenKind) -> Vec<&str> {
         parts(text)
             .into_iter()
             .filter(|(part, _)| *part == kind)
@@ -132,22 +132,22 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_told_apart() {
+    fn tokens_are_classified() {
         let text = "lock cmpxchg qword ptr [rdi+r9d*8+0x10],rax";
-        assert_eq!(of(text, Part::Mnemonic), ["lock", "cmpxchg"]);
-        assert_eq!(of(text, Part::Register), ["rdi", "r9d", "rax"]);
-        assert_eq!(of(text, Part::Number), ["8", "0x10"]);
+        assert_eq!(of(text, TokenKind::Mnemonic), ["lock", "cmpxchg"]);
+        assert_eq!(of(text, TokenKind::Register), ["rdi", "r9d", "rax"]);
+        assert_eq!(of(text, TokenKind::Number), ["8", "0x10"]);
         assert_eq!(
-            of("call copy_process.isra.0+0x5", Part::Symbol),
+            of("call copy_process.isra.0+0x5", TokenKind::Symbol),
             ["copy_process.isra.0"]
         );
-        assert_eq!(of("mov rax,gs:[pcpu_hot]", Part::Symbol), ["pcpu_hot"]);
-        assert_eq!(of("jmp raw_spin", Part::Symbol), ["raw_spin"]);
+        assert_eq!(of("mov rax,gs:[pcpu_hot]", TokenKind::Symbol), ["pcpu_hot"]);
+        assert_eq!(of("jmp raw_spin", TokenKind::Symbol), ["raw_spin"]);
     }
 
     proptest! {
         #[test]
-        fn nothing_is_lost(text in "[a-z0-9_+,:\\[\\] *x.]{0,40}|\\PC{0,20}") {
+        fn tokens_cover_the_whole_text(text in "[a-z0-9_+,:\\[\\] *x.]{0,40}|\\PC{0,20}") {
             let joined: String = parts(&text).into_iter().map(|(_, piece)| piece).collect();
             prop_assert_eq!(joined, text);
         }

@@ -1,5 +1,5 @@
-//! Where an instrument that the pointer carries over the graph would stand: at a hook, on an edge, or,
-//! by the row of places at the top, wherever control enters or leaves the function, or at every block.
+//! Drop targets for an instrument dragged over the graph: a hook, an edge, or one of a row of
+//! targets for the entry, every return, or every block.
 
 use egui::{Align2, Pos2, Rect, Stroke, StrokeKind, Ui, pos2, vec2};
 use gilk_engine::HookType;
@@ -7,31 +7,31 @@ use gilk_engine::cfg::{BlockIndex, Edge};
 
 use super::paint::Canvas;
 use super::scene::Scene;
-use crate::command::{At, Command};
-use crate::instruments_pane::Carried;
+use crate::command::{Command, Destination};
+use crate::instruments_pane::DraggedInstrument;
 use crate::theme::{prose, space, text};
 use crate::widgets;
 
-/// How near an edge the pointer must be, in points.
+/// Maximum distance in points between the pointer and an edge.
 const NEAR: f32 = 6.0;
 
-/// Places that are no block's.
-const PLACES: [(&str, At); 4] = [
-    ("entry", At::Entry),
-    ("every return", At::Returns),
-    ("before every block", At::EveryBlock(HookType::Pre)),
-    ("after every block", At::EveryBlock(HookType::Post)),
+/// Drop targets for the whole function.
+const PLACES: [(&str, Destination); 4] = [
+    ("entry", Destination::Entry),
+    ("every return", Destination::Returns),
+    ("before every block", Destination::EveryBlock(HookType::Pre)),
+    ("after every block", Destination::EveryBlock(HookType::Post)),
 ];
 
-/// Shows where it would stand, and has it stand there when it is let go.
+/// Shows the drop target under the pointer, and places the instrument when it is released.
 pub(super) fn show(
     ui: &Ui,
     canvas: &Canvas<'_>,
     scene: &Scene,
     blocks: &[(BlockIndex, Rect)],
-    said: &mut Vec<Command>,
+    commands: &mut Vec<Command>,
 ) {
-    if Carried::by(ui).is_none() {
+    if DraggedInstrument::by(ui).is_none() {
         return;
     }
     let pointer = ui.input(|input| input.pointer.latest_pos());
@@ -43,13 +43,13 @@ pub(super) fn show(
         .or_else(|| block(canvas, blocks, pointer))
         .or_else(|| edge(canvas, scene, pointer));
     if let Some(at) = found
-        && let Some(name) = Carried::dropped(ui)
+        && let Some(name) = DraggedInstrument::dropped(ui)
     {
-        said.push(Command::Put(at, name));
+        commands.push(Command::Put(at, name));
     }
 }
 
-fn places(ui: &Ui, canvas: &Canvas<'_>) -> Option<At> {
+fn places(ui: &Ui, canvas: &Canvas<'_>) -> Option<Destination> {
     let painter = canvas.painter;
     let mut found = None;
     let mut left = canvas.rect.left() + space::PANEL;
@@ -66,7 +66,7 @@ fn places(ui: &Ui, canvas: &Canvas<'_>) -> Option<At> {
     found
 }
 
-fn block(canvas: &Canvas<'_>, blocks: &[(BlockIndex, Rect)], pointer: Pos2) -> Option<At> {
+fn block(canvas: &Canvas<'_>, blocks: &[(BlockIndex, Rect)], pointer: Pos2) -> Option<Destination> {
     let &(index, rect) = blocks.iter().find(|(_, rect)| rect.contains(pointer))?;
     let (hook, half) = if pointer.y < rect.center().y {
         (HookType::Pre, rect.split_top_bottom_at_fraction(0.5).0)
@@ -82,10 +82,10 @@ fn block(canvas: &Canvas<'_>, blocks: &[(BlockIndex, Rect)], pointer: Pos2) -> O
         line,
         StrokeKind::Inside,
     );
-    Some(At::Hook(index, hook))
+    Some(Destination::Hook(index, hook))
 }
 
-fn edge(canvas: &Canvas<'_>, scene: &Scene, pointer: Pos2) -> Option<At> {
+fn edge(canvas: &Canvas<'_>, scene: &Scene, pointer: Pos2) -> Option<Destination> {
     let routes = scene.cfg.edges.iter().zip(&scene.layout.routes);
     let screen = |point: &Pos2| canvas.camera.to_screen(canvas.rect.min, *point);
     let (edge, line): (&Edge, Vec<Pos2>) = routes
@@ -105,10 +105,10 @@ fn edge(canvas: &Canvas<'_>, scene: &Scene, pointer: Pos2) -> Option<At> {
         prose(text::SMALL),
         tokens.strong,
     );
-    Some(At::Edge(edge.from, edge.to))
+    Some(Destination::Edge(edge.from, edge.to))
 }
 
-/// From a line of points to a point.
+/// Returns the distance from a polyline to a point.
 fn distance(line: &[Pos2], to: Pos2) -> f32 {
     let pieces = line.windows(2).filter_map(|pair| {
         let &[a, b] = pair else { return None };
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_distance_is_to_the_nearest_piece() {
+    fn distance_is_to_the_nearest_segment() {
         let line = [pos2(0.0, 0.0), pos2(0.0, 10.0), pos2(20.0, 10.0)];
         assert_eq!(distance(&line, pos2(3.0, 5.0)), 3.0);
         assert_eq!(distance(&line, pos2(10.0, 14.0)), 4.0);

@@ -1,4 +1,4 @@
-//! Looks for text in the open graph: instructions, symbols, numbers, block numbers.
+//! Text search in the open graph: instructions, symbols, numbers, block numbers.
 
 use egui::accesskit::Role;
 use egui::{Frame, Key, Margin, Modifiers, Rect, RichText, Stroke, TextEdit, Ui, pos2};
@@ -10,23 +10,23 @@ use crate::command::Command;
 use crate::theme::{Tokens, code, text};
 use crate::widgets;
 
-/// What is looked for.
+/// State of the search.
 #[derive(Clone, Debug, Default)]
 pub struct Find {
     text: String,
     answered: Option<(String, String)>,
-    /// The blocks that have it.
+    /// The blocks that match.
     pub found: Vec<BlockIndex>,
-    asked: bool,
+    was_focused: bool,
 }
 
 impl Find {
     fn answer(&mut self, scene: &Scene) {
-        let question = (scene.name.clone(), self.text.trim().to_lowercase());
-        if self.answered.as_ref() == Some(&question) {
+        let key = (scene.name.clone(), self.text.trim().to_lowercase());
+        if self.answered.as_ref() == Some(&key) {
             return;
         }
-        let wanted = &question.1;
+        let wanted = &key.1;
         let blocks = scene.cfg.blocks.iter().zip(&scene.shown);
         self.found = blocks
             .filter(|(block, shown)| {
@@ -39,17 +39,17 @@ impl Find {
             })
             .map(|(block, _)| block.index)
             .collect();
-        self.answered = Some(question);
+        self.answered = Some(key);
     }
 }
 
-/// Draws the field in the canvas's corner while something is looked for.
+/// Draws the search field in the corner of the canvas while a search is open.
 pub(super) fn show(
     ui: &mut Ui,
     graph: &mut Graph,
     scene: &Scene,
     canvas: Rect,
-    said: &mut Vec<Command>,
+    commands: &mut Vec<Command>,
 ) {
     let Some(mut find) = graph.find.take() else {
         return;
@@ -73,7 +73,7 @@ pub(super) fn show(
         let count = find.found.len() as isize;
         let next = at.map_or(0, |at| (at as isize + step).rem_euclid(count));
         if let Some(&block) = find.found.get(next as usize) {
-            said.push(Command::SelectBlock(block));
+            commands.push(Command::SelectBlock(block));
         }
     }
     ui.scope_builder(egui::UiBuilder::new().max_rect(place), |ui| {
@@ -90,7 +90,7 @@ pub(super) fn show(
                     .hint_text("instruction, symbol, block 12")
                     .desired_width(190.0);
                 let field = widgets::named(ui.add(field), Role::TextInput, "Find in graph");
-                if !std::mem::replace(&mut find.asked, true) {
+                if !std::mem::replace(&mut find.was_focused, true) {
                     field.request_focus();
                 }
                 let words = match (find.text.trim().is_empty(), at) {

@@ -1,4 +1,4 @@
-//! How often each block was hit, as the timeline's recording says, live or from a file.
+//! Hit counts of blocks, from the recording on the timeline, live or from a file.
 
 use std::collections::BTreeMap;
 
@@ -7,10 +7,10 @@ use gilk_engine::{HookType, InstrumentId};
 
 use crate::timeline::Record;
 
-/// The instrument that delivers nothing: how often it was hit, nobody knows.
+/// An instrument that delivers no samples, so that its hits are unknown.
 const SILENT: &str = "elapsed-start";
 
-/// Hits of the blocks of one function.
+/// Hit counts of the blocks of one function.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heat {
     hits: BTreeMap<BlockIndex, u64>,
@@ -18,8 +18,8 @@ pub struct Heat {
 }
 
 impl Heat {
-    /// What a recording says of the function that a session calls `name`; `None` if it has no
-    /// instrument there.
+    /// Returns the hit counts of the function with the session name `name`, or `None` if the
+    /// recording has no instrument in it.
     #[must_use]
     pub fn of(record: &Record, name: &str) -> Option<Self> {
         let functions = &record.metadata.functions;
@@ -35,8 +35,8 @@ impl Heat {
             }
             let block = BlockIndex(id.block);
             let hits = record.hits(info);
-            // Instruments that launch later see fewer: the one that saw most knows best. What comes
-            // in counts; what goes out may be fewer, for a call need not return.
+            // Instruments that launch later have fewer hits: the maximum is the most accurate.
+            // Pre-hooks take precedence, because a call may not return to the post-hook.
             let table = match id.hook {
                 HookType::Pre => &mut pre,
                 HookType::Post => &mut heat.hits,
@@ -50,14 +50,14 @@ impl Heat {
         (!heat.hits.is_empty()).then_some(heat)
     }
 
-    /// Hits of a block that has an instrument.
+    /// Returns the hits of a block that has an instrument.
     #[must_use]
     pub fn block(&self, block: BlockIndex) -> Option<u64> {
         self.hits.get(&block).copied()
     }
 
-    /// How often an edge was taken, where the blocks' hits tell: it is a block's only way out, or
-    /// another's only way in.
+    /// Returns how often an edge was taken, if it follows from the hits of blocks: the edge is the
+    /// only one out of its source or into its destination.
     #[must_use]
     pub fn edge(&self, cfg: &Cfg, edge: &Edge) -> Option<u64> {
         let only = |mut edges: Box<dyn Iterator<Item = &Edge> + '_>| {
@@ -70,7 +70,7 @@ impl Heat {
         from.or_else(|| self.block(edge.to).filter(|_| into))
     }
 
-    /// How hot that many hits are, 0 to 1.
+    /// Returns the heat of a hit count, from 0 to 1.
     #[must_use]
     pub fn share(&self, hits: u64) -> f32 {
         (1.0 + hits as f32).ln() / (1.0 + self.most as f32).ln().max(f32::MIN_POSITIVE)

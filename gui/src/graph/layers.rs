@@ -1,13 +1,13 @@
-//! Which edges run upwards, and which layer each box is on.
+//! Back edges, and the layer of each box.
 
 use super::layout::Link;
 use super::table::Table;
 
-/// For every link whether it runs upwards: it closes a loop, or leads back to the entry. The
-/// search keeps its own stack, because functions have paths of thousands of blocks.
+/// Returns for each link whether it is a back edge: it closes a loop or returns to the entry. The
+/// depth-first search has an explicit stack, because functions have paths of thousands of blocks.
 pub(super) fn back_links(nodes: usize, links: &[Link]) -> Vec<bool> {
     #[derive(Clone, Copy, Default, PartialEq)]
-    enum Seen {
+    enum Visit {
         #[default]
         Not,
         OnPath,
@@ -22,18 +22,18 @@ pub(super) fn back_links(nodes: usize, links: &[Link]) -> Vec<bool> {
             out[link.from].push(index);
         }
     }
-    let mut seen: Table<Seen> = Table::new(nodes);
+    let mut visits: Table<Visit> = Table::new(nodes);
     let mut path: Vec<(usize, usize)> = Vec::new();
     for root in 0..nodes {
-        if seen[root] != Seen::Not {
+        if visits[root] != Visit::Not {
             continue;
         }
-        seen[root] = Seen::OnPath;
+        visits[root] = Visit::OnPath;
         path.push((root, 0));
         while let Some((node, next)) = path.last_mut() {
             let node = *node;
             let Some(&index) = out[node].get(*next) else {
-                seen[node] = Seen::Done;
+                visits[node] = Visit::Done;
                 path.pop();
                 continue;
             };
@@ -41,21 +41,21 @@ pub(super) fn back_links(nodes: usize, links: &[Link]) -> Vec<bool> {
             let Some(link) = links.get(index) else {
                 continue;
             };
-            match seen[link.to] {
-                Seen::Not => {
-                    seen[link.to] = Seen::OnPath;
+            match visits[link.to] {
+                Visit::Not => {
+                    visits[link.to] = Visit::OnPath;
                     path.push((link.to, 0));
                 }
-                Seen::OnPath => back[index] = true,
-                Seen::Done => {}
+                Visit::OnPath => back[index] = true,
+                Visit::Done => {}
             }
         }
     }
     back.into_vec()
 }
 
-/// The layer of every box: the longest path from above. Only the entry is on layer 0; boxes that
-/// nothing of this function leads to stand just above what they lead to.
+/// Returns the layer of each box: the length of the longest path to it. Only the entry is on layer
+/// 0; unreachable boxes are on the layer above their nearest successor.
 pub(super) fn layers(nodes: usize, links: &[Link], back: &[bool]) -> Table<usize> {
     let forward = || {
         links

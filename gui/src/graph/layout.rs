@@ -1,10 +1,10 @@
-//! A layered layout for control-flow graphs: pure, deterministic, and knows nothing of screens.
+//! A layered layout for control-flow graphs: pure and deterministic.
 //!
-//! Sugiyama's scheme: back edges by an iterative depth-first search (`layers`),
-//! longest-path layers, a dummy cell in every layer an edge passes, barycentre sweeps
-//! (`order`), positions (`position`), and orthogonal routes
-//! through the dummies (`route`). The entry is alone on the top layer, and every
-//! edge leaves its block at the bottom and enters the next at the top, back edges too.
+//! Sugiyama's algorithm: back edges by an iterative depth-first search (`layers`), longest-path
+//! layers, a dummy cell in every layer that an edge crosses, barycentre sweeps (`order`),
+//! coordinates (`position`), and orthogonal routes through the dummies (`route`). The entry is
+//! alone on the top layer, and every edge, back edges included, leaves its block at the bottom and
+//! enters its destination at the top.
 
 use egui::{Pos2, Rect, Vec2, pos2};
 
@@ -17,18 +17,19 @@ use super::table::Table;
 /// An edge to lay out, by the indices of its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// The box it leaves.
+    /// The source box.
     pub from: usize,
-    /// The box it enters.
+    /// The destination box.
     pub to: usize,
 }
 
-/// An edge that was laid out.
+/// A routed edge.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Route {
-    /// From the bottom of one box to the top of another, each leg horizontal or vertical.
+    /// A polyline from the bottom of one box to the top of another; each segment is horizontal or
+    /// vertical.
     pub points: Vec<Pos2>,
-    /// Whether the edge closes a loop: it runs upwards.
+    /// True for a back edge, which runs upwards.
     pub back: bool,
 }
 
@@ -43,7 +44,7 @@ pub struct Layout {
     pub size: Vec2,
 }
 
-/// Distances of a layout, in points at zoom 1.
+/// Distances of the layout, in points at zoom 1.
 pub(super) mod gap {
     /// Between two boxes of a layer.
     pub(crate) const BOXES: f32 = 36.0;
@@ -51,9 +52,9 @@ pub(super) mod gap {
     pub(crate) const PASSING: f32 = 22.0;
     /// Between two edges that run side by side.
     pub(crate) const EDGES: f32 = 14.0;
-    /// Between two horizontal legs in the space between layers.
+    /// Between two horizontal segments in a channel.
     pub(crate) const TRACKS: f32 = 10.0;
-    /// Between a layer and the first horizontal leg above or below it.
+    /// Between a layer and the first horizontal segment above or below it.
     pub(crate) const LAYER: f32 = 17.0;
     /// Between two edges' ends on one side of a box.
     pub(crate) const PORTS: f32 = 22.0;
@@ -63,7 +64,7 @@ pub(super) mod gap {
     pub(crate) const MARGIN: f32 = 24.0;
 }
 
-/// What stands in a layer: a box, or an edge on its way through.
+/// A cell of a layer: a box, or a dummy of an edge that crosses the layer.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cell {
     pub(super) layer: usize,
@@ -71,7 +72,7 @@ pub(super) struct Cell {
     pub(super) real: bool,
 }
 
-/// Two cells of neighbouring layers that an edge joins. Ports are offsets from a cell's centre.
+/// Two cells of adjacent layers joined by an edge. Ports are offsets from a cell's centre.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Join {
     pub(super) upper: usize,
@@ -81,7 +82,7 @@ pub(super) struct Join {
     pub(super) weight: f32,
 }
 
-/// The cells of one edge in the order in which control passes them, ends included.
+/// The cells of one edge from source to destination, ends included.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chain {
     pub(super) cells: Vec<usize>,
@@ -91,21 +92,21 @@ pub(super) struct Chain {
     pub(super) enters_at: f32,
 }
 
-/// Everything between the steps.
+/// Intermediate state of the algorithm.
 #[derive(Clone, Debug)]
 pub(super) struct Grid {
     pub(super) cells: Table<Cell>,
     /// Cells of each layer from left to right.
     pub(super) rows: Table<Vec<usize>>,
-    /// One an edge.
+    /// One chain per edge.
     pub(super) chains: Vec<Chain>,
     pub(super) joins: Vec<Join>,
     /// Centre of each cell.
     pub(super) x: Table<f32>,
 }
 
-/// Lays out boxes of the given sizes, joined by `links`; box 0 is the entry. Links to boxes that
-/// do not exist are routed as empty.
+/// Lays out boxes of the given sizes, connected by `links`; box 0 is the entry. Links to boxes that
+/// do not exist have empty routes.
 #[must_use]
 pub fn layout(sizes: &[Vec2], links: &[Link]) -> Layout {
     if sizes.is_empty() {
@@ -127,7 +128,7 @@ pub fn layout(sizes: &[Vec2], links: &[Link]) -> Layout {
     let layer = layers(sizes.len(), &valid, &back);
     let mut grid = grid(sizes, &valid, &back, &layer);
     order::arrange(&mut grid);
-    position::place(&mut grid); // ends of edges are sorted by where these lead
+    position::place(&mut grid); // edges' ends are sorted by these positions
     position::ports(&mut grid);
     position::place(&mut grid);
     position::straighten(&mut grid);
@@ -149,7 +150,7 @@ pub fn layout(sizes: &[Vec2], links: &[Link]) -> Layout {
     laid
 }
 
-/// Cells, rows, chains and joins from layers; rows in the order of a depth-first search.
+/// Builds cells, rows, chains and joins from layers; rows are in depth-first order.
 fn grid(sizes: &[Vec2], links: &[Link], back: &[bool], layer: &Table<usize>) -> Grid {
     let depth = layer.iter().max().copied().unwrap_or(0);
     let mut grid = Grid {
@@ -168,8 +169,8 @@ fn grid(sizes: &[Vec2], links: &[Link], back: &[bool], layer: &Table<usize>) -> 
     }
     for (link, &back) in links.iter().zip(back) {
         let (from, to) = (layer[link.from], layer[link.to]);
-        // An edge that runs upwards passes the layers of both its ends as well: it leaves below
-        // the one and enters above the other.
+        // A back edge also crosses the layers of both its ends: it leaves below its source and
+        // enters above its destination.
         let passed: Vec<usize> = if back {
             (to..=from).rev().collect()
         } else {
@@ -188,7 +189,7 @@ fn grid(sizes: &[Vec2], links: &[Link], back: &[bool], layer: &Table<usize>) -> 
             let &[one, other] = pair else { continue };
             let (a, b) = (&grid.cells[one], &grid.cells[other]);
             if a.layer == b.layer {
-                continue; // a back edge's end beside its box
+                continue; // the end of a back edge, next to its box
             }
             let weight = match (a.real, b.real) {
                 (false, false) => 8.0,
@@ -221,7 +222,7 @@ fn grid(sizes: &[Vec2], links: &[Link], back: &[bool], layer: &Table<usize>) -> 
     grid
 }
 
-/// The box of `size` whose top centre is at `x`, `top`.
+/// Returns the box of `size` whose top centre is at (`x`, `top`).
 pub(super) fn boxed(x: f32, top: f32, size: Vec2) -> Rect {
     Rect::from_min_size(pos2(x - size.x / 2.0, top), size)
 }

@@ -1,16 +1,16 @@
-//! What the graph's colours mean, in a corner of it.
+//! Legend of the graph's colours.
 
 use egui::{Rect, Ui, pos2, vec2};
 
 use crate::theme::{Tokens, text};
 
-/// Draws it, where there is room.
+/// Draws the legend, if the canvas is large enough.
 pub(crate) fn show(ui: &Ui, rect: Rect) {
     let tokens = Tokens::of(ui);
     let edges = [
         ("taken", tokens.edge_true),
         ("not taken", tokens.edge_false),
-        ("runs on", tokens.edge_jump),
+        ("falls through", tokens.edge_jump),
         ("loop", tokens.edge_back),
         ("static key", tokens.edge_rare),
     ];
@@ -19,7 +19,7 @@ pub(crate) fn show(ui: &Ui, rect: Rect) {
         ("can be hooked", tokens.hookable),
         ("hooked", tokens.hooked),
         ("refused", tokens.refused),
-        ("dearer", tokens.warning),
+        ("costs more", tokens.warning),
     ];
     let painter = ui.painter().with_clip_rect(rect);
     let galley = |label: &str| {
@@ -59,7 +59,7 @@ pub(crate) fn show(ui: &Ui, rect: Rect) {
     {
         let middle = frame.center().y;
         let center = pos2(x + 6.0, middle);
-        if *label == "dearer" {
+        if *label == "costs more" {
             painter.circle_filled(center, 2.3, *color);
         } else {
             let sign = if kind == 0 {

@@ -1,4 +1,4 @@
-//! What each hook of a block is, as a mark.
+//! State of each hook of a block, as a mark.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -11,15 +11,15 @@ use gilk_engine::{HookType, Image, Refusal, Session};
 use super::scene::Scene;
 use crate::theme::Tokens;
 
-/// Which hooks the session has instruments at.
+/// The hooks that have instruments of the session.
 #[derive(Clone, Debug, Default)]
 pub struct Hooked {
     counts: HashMap<(FunctionId, BlockIndex, HookType), usize>,
 }
 
 impl Hooked {
-    /// Looks up every placement of a session. Those whose functions the kernel lacks are left out:
-    /// the plan says what is wrong with them.
+    /// Counts the placements of a session by hook. Functions that the kernel lacks are skipped,
+    /// because the plan reports them.
     #[must_use]
     pub fn of(image: &Image, session: &Session) -> Self {
         let mut counts = HashMap::new();
@@ -40,13 +40,13 @@ impl Hooked {
         Self { counts }
     }
 
-    /// The functions that have any.
+    /// Returns the functions with instruments.
     #[must_use]
     pub fn functions(&self) -> BTreeSet<FunctionId> {
         self.counts.keys().map(|&(function, ..)| function).collect()
     }
 
-    /// Instruments at one hook.
+    /// Returns the number of instruments at a hook.
     #[must_use]
     pub fn count(&self, function: FunctionId, block: BlockIndex, hook: HookType) -> usize {
         self.counts
@@ -56,21 +56,21 @@ impl Hooked {
     }
 }
 
-/// What a hook is.
+/// State of a hook.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Mark<'a> {
-    /// Nothing is there, and something can be.
+    /// Free, and can be hooked.
     Hookable,
-    /// The same, but only by an `int3`, which costs a trap at every hit.
+    /// Free, and can be hooked only by an `int3`, which costs a trap at every hit.
     Trapped,
-    /// So many instruments of the session are there.
+    /// Has that many instruments of the session.
     Hooked(usize),
-    /// A rule forbids it.
+    /// Refused by a rule.
     Refused(&'a Refusal),
 }
 
 impl<'a> Mark<'a> {
-    /// The mark of one hook of the scene's function.
+    /// Returns the mark of a hook of the scene's function.
     pub(crate) fn of(scene: &'a Scene, hooked: &Hooked, block: BlockIndex, hook: HookType) -> Self {
         match (
             hooked.count(scene.function(), block, hook),
@@ -83,7 +83,7 @@ impl<'a> Mark<'a> {
         }
     }
 
-    /// Its colour.
+    /// Returns its colour.
     pub(crate) const fn color(&self, tokens: &Tokens) -> Color32 {
         match self {
             Self::Hookable => tokens.hookable,
@@ -93,7 +93,7 @@ impl<'a> Mark<'a> {
         }
     }
 
-    /// What it says, for those who do not see it.
+    /// Describes the mark, for screen readers and tooltips.
     pub(crate) fn words(&self) -> String {
         match self {
             Self::Hookable => "can be hooked".to_owned(),
@@ -105,9 +105,12 @@ impl<'a> Mark<'a> {
     }
 }
 
-/// How much dearer than a splice over its own instructions the way to a hook is, in steps, and what it
-/// is called.
-pub(crate) fn dearness(scene: &Scene, block: BlockIndex, hook: HookType) -> (usize, &'static str) {
+/// Returns the cost of a hook's tactic in steps above a direct splice, and the tactic's name.
+pub(crate) fn cost_steps(
+    scene: &Scene,
+    block: BlockIndex,
+    hook: HookType,
+) -> (usize, &'static str) {
     let Some(Ok(choice)) = scene.hook(block, hook) else {
         return (0, "");
     };
@@ -120,7 +123,7 @@ pub(crate) fn dearness(scene: &Scene, block: BlockIndex, hook: HookType) -> (usi
     (steps, choice.tactic.name())
 }
 
-/// The sentence of a refusal, as it stands on screens: its first letter large, a full stop behind.
+/// Formats a refusal as a sentence, with a capital letter and a full stop.
 pub(crate) fn sentence(refusal: &Refusal) -> String {
     let mut letters = refusal.why.chars();
     let first: String = letters

@@ -1,4 +1,4 @@
-//! The whole graph in a corner of the canvas, and what of it is seen, to drag.
+//! Minimap: the whole graph in a corner of the canvas, with the visible part, which can be dragged.
 
 use egui::accesskit::Role;
 use egui::{Id, Rect, Sense, Stroke, StrokeKind, Ui, Vec2, vec2};
@@ -10,13 +10,13 @@ use super::scene::Scene;
 use crate::theme::Tokens;
 use crate::widgets;
 
-/// The largest it gets.
+/// Maximum size of the minimap.
 const LARGEST: Vec2 = vec2(190.0, 280.0);
 
-/// Room for the legend below it.
+/// Height reserved for the legend below it.
 const LEGEND: f32 = 32.0;
 
-/// Draws it where the graph is larger than the canvas, and moves the camera.
+/// Draws the minimap if the graph is larger than the canvas, and moves the camera.
 pub(super) fn show(ui: &Ui, camera: &mut Camera, scene: &Scene, hooked: &Hooked, canvas: Rect) {
     let tokens = Tokens::of(ui);
     let size = scene.layout.size;
@@ -33,7 +33,7 @@ pub(super) fn show(ui: &Ui, camera: &mut Camera, scene: &Scene, hooked: &Hooked,
     }
     let largest = LARGEST.min(canvas.size() * vec2(0.3, 0.55));
     let scale = (largest.x / size.x.max(1.0)).min(largest.y / size.y.max(1.0));
-    // A graph that is high and narrow, or low and wide, is stretched: a sliver cannot be aimed at.
+    // A very narrow or flat graph is stretched, so that it can be clicked.
     let scale = vec2(
         (largest.x / size.x.max(1.0)).min(2.0 * scale),
         (largest.y / size.y.max(1.0)).min(2.0 * scale),

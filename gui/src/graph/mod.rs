@@ -1,7 +1,7 @@
-//! The control-flow graph of one function: laid out off the UI thread, drawn in view only.
+//! The control-flow graph of one function: laid out by a worker, drawn only where visible.
 //!
-//! [`layout`] is pure; [`scene`] is everything about one function that a worker makes ready;
-//! [`view`] draws it.
+//! [`layout`] is pure; [`scene`] is the data of one function that a worker prepares; [`view`] draws
+//! it.
 
 mod camera;
 pub mod code;

@@ -1,14 +1,14 @@
-//! The order of cells in each layer: barycentre sweeps, and the best of them is kept.
+//! Order of cells in each layer: barycentre sweeps, of which the best result is kept.
 
 use super::layout::{Grid, Link};
 use super::table::Table;
 
-/// Sweeps over graphs of usual size; large ones get fewer.
+/// Number of sweeps over graphs of usual size.
 const SWEEPS: usize = 12;
-/// From so many cells on, two sweeps must do.
+/// Number of cells above which only two sweeps are made.
 const LARGE: usize = 60_000;
 
-/// All cells in the order in which a depth-first search from the entry first meets them.
+/// Returns all cells in the order of a depth-first search from the entry.
 pub(super) fn first(grid: &Grid, nodes: usize, links: &[Link]) -> Vec<usize> {
     let mut out: Table<Vec<usize>> = Table::new(nodes);
     for (index, link) in links.iter().enumerate() {
@@ -44,7 +44,7 @@ pub(super) fn first(grid: &Grid, nodes: usize, links: &[Link]) -> Vec<usize> {
     order
 }
 
-/// Reorders the rows of `grid` so that few joins cross.
+/// Reorders the rows of `grid` to reduce crossings.
 pub(super) fn arrange(grid: &mut Grid) {
     let count = grid.cells.len();
     let mut above: Table<Vec<usize>> = Table::new(count);
@@ -53,14 +53,14 @@ pub(super) fn arrange(grid: &mut Grid) {
         above[join.lower].push(join.upper);
         below[join.upper].push(join.lower);
     }
-    // A back edge's end has no neighbour on the far side of its box: it follows the box.
-    let mut beside: Table<Option<usize>> = Table::new(count);
+    // The end of a back edge has no neighbour beyond its box, so it follows the box.
+    let mut neighbour_box: Table<Option<usize>> = Table::new(count);
     for chain in grid.chains.iter().filter(|chain| chain.back) {
         if let [from, first, .., last, to] = chain.cells.as_slice() {
-            beside[*first] = Some(*from);
-            beside[*last] = Some(*to);
+            neighbour_box[*first] = Some(*from);
+            neighbour_box[*last] = Some(*to);
         } else if let [from, only, _] = chain.cells.as_slice() {
-            beside[*only] = Some(*from);
+            neighbour_box[*only] = Some(*from);
         }
     }
     let mut rank: Table<f32> = Table::new(count);
@@ -82,7 +82,7 @@ pub(super) fn arrange(grid: &mut Grid) {
             } else {
                 (layers - 1 - step, &below)
             };
-            sort_row(&mut grid.rows[layer], near, &beside, &mut rank);
+            sort_row(&mut grid.rows[layer], near, &neighbour_box, &mut rank);
         }
         let crossed = crossings(grid, &rank);
         if crossed < fewest {
@@ -103,7 +103,7 @@ fn number(rank: &mut Table<f32>, row: &[usize]) {
 fn sort_row(
     row: &mut [usize],
     near: &Table<Vec<usize>>,
-    beside: &Table<Option<usize>>,
+    neighbour_box: &Table<Option<usize>>,
     rank: &mut Table<f32>,
 ) {
     let mean = |cell: usize| {
@@ -116,8 +116,8 @@ fn sort_row(
         .map(|&cell| {
             if let Some(key) = mean(cell) {
                 (key, 1, cell)
-            } else if let Some(its_box) = beside[cell] {
-                (mean(its_box).unwrap_or(rank[its_box]), 0, cell)
+            } else if let Some(box_cell) = neighbour_box[cell] {
+                (mean(box_cell).unwrap_or(rank[box_cell]), 0, cell)
             } else {
                 (rank[cell], 1, cell)
             }
@@ -130,7 +130,7 @@ fn sort_row(
     number(rank, row);
 }
 
-/// How many pairs of joins cross, over all layers.
+/// Counts the pairs of joins that cross, over all layers.
 fn crossings(grid: &Grid, rank: &Table<f32>) -> u64 {
     let mut between: Table<Vec<(f32, f32)>> = Table::new(grid.rows.len());
     for join in &grid.joins {
@@ -145,7 +145,7 @@ fn crossings(grid: &Grid, rank: &Table<f32>) -> u64 {
     total
 }
 
-/// Pairs that stand in the wrong order, by merging; sorts `values`.
+/// Counts inversions by merge sort; sorts `values`.
 fn inversions(values: &mut [f32]) -> u64 {
     if values.len() < 2 {
         return 0;
@@ -183,7 +183,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn inversions_are_pairs_in_the_wrong_order(values in prop::collection::vec(0u8..20, 0..60)) {
+        fn inversions_agree_with_a_brute_force_count(values in prop::collection::vec(0u8..20, 0..60)) {
             let mut floats: Vec<f32> = values.iter().copied().map(f32::from).collect();
             let mut slow = 0;
             for (at, a) in values.iter().enumerate() {

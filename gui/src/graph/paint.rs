@@ -1,4 +1,4 @@
-//! Draws edges and blocks; knows nothing of input.
+//! Draws edges and blocks, without handling input.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use super::marks::{Hooked, Mark};
 use super::scene::{CodeLine, EdgeLook, Metrics, Scene, inside};
 use crate::theme::{Palette, Tokens, code, prose, text};
 
-/// Below this many points the letters of code are not drawn.
+/// Minimum size in points at which code is drawn.
 const READABLE: f32 = 4.6;
 /// Radius of an edge's bends at zoom 1, in points.
 const BEND: f32 = 6.0;
 
-/// Text of blocks that was laid out for one zoom and theme.
+/// Cache of laid-out text of blocks, for one zoom and theme.
 #[derive(Default)]
 pub(crate) struct Galleys {
     size: f32,
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Galleys {
 }
 
 impl Galleys {
-    /// Forgets the text of another function.
+    /// Clears the cache, for another function.
     pub(crate) fn clear(&mut self) {
         self.kept.clear();
     }
@@ -69,7 +69,7 @@ impl Galleys {
     }
 }
 
-/// What is drawn, and where.
+/// Parameters of the drawing.
 pub(crate) struct Canvas<'a> {
     pub(crate) painter: &'a Painter,
     pub(crate) rect: Rect,
@@ -80,34 +80,34 @@ pub(crate) struct Canvas<'a> {
     pub(crate) heat: Option<&'a Heat>,
 }
 
-/// How one block is set off.
+/// Highlights of a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Emphasis {
     pub(crate) selected: bool,
     pub(crate) hovered: bool,
     pub(crate) found: bool,
-    /// The path that is drawn goes through it.
+    /// The highlighted path contains it.
     pub(crate) passed: bool,
 }
 
 impl Canvas<'_> {
-    /// Size of code, in points. In quarters, so that few sizes of letters are ever made.
+    /// Returns the size of code in points, in quarters, so that few sizes of glyphs are rasterized.
     fn letters(&self) -> f32 {
         (text::CODE * self.camera.zoom * 4.0).floor() / 4.0
     }
 
-    /// Whether text of blocks can be read at this zoom.
+    /// Returns whether the text of blocks is readable at this zoom.
     pub(crate) fn readable(&self) -> bool {
         self.letters() >= READABLE
     }
 
-    /// A rectangle of the graph on the screen.
+    /// Converts a rectangle of the graph to the screen.
     pub(crate) fn place(&self, rect: Rect) -> Rect {
         self.camera.rect_to_screen(self.rect.min, rect)
     }
 
-    /// All edges that are in view; those of `focus` last and stronger, and those of `path` behind them in
-    /// the colour that says "here".
+    /// Draws all visible edges: those of `focus` last and wider, and those of `path` above them in
+    /// the accent colour.
     pub(crate) fn edges(&self, scene: &Scene, focus: Option<BlockIndex>, path: Option<&Path>) {
         let seen = Rect::from_min_max(
             self.camera.to_graph(self.rect.min, self.rect.min),
@@ -125,13 +125,15 @@ impl Canvas<'_> {
             if !Rect::from_points(&route.points).intersects(seen) {
                 continue;
             }
-            // The thicker the more often.
+            // Edges are wider the more often they were taken.
             let hits = self
                 .heat
                 .and_then(|heat| Some((heat, heat.edge(&scene.cfg, edge)?)));
             let heat = hits.map_or(0.0, |(heat, hits)| 4.0 * heat.share(hits));
             let passed = path.is_some_and(|path| {
-                { path.blocks.windows(2) }.any(|pair| pair == [edge.from, edge.to])
+                path.blocks
+                    .windows(2)
+                    .any(|pair| pair == [edge.from, edge.to])
             });
             if passed {
                 way.push(route);
@@ -160,7 +162,7 @@ impl Canvas<'_> {
         self.line(route, color, width, look == EdgeLook::Rare);
     }
 
-    /// An edge with its arrow.
+    /// Draws an edge with its arrow.
     fn line(&self, route: &Route, color: Color32, width: f32, dashed: bool) {
         let zoom = self.camera.zoom;
         let stroke = Stroke::new((width * zoom.sqrt()).clamp(0.7, 6.0), color);
@@ -199,7 +201,7 @@ impl Canvas<'_> {
             .add(Shape::convex_polygon(arrow, color, Stroke::NONE));
     }
 
-    /// One block: its frame, its marks, and its text if that can be read.
+    /// Draws a block: its frame, its marks, and its text if readable.
     pub(crate) fn block(
         &self,
         scene: &Scene,
@@ -313,7 +315,7 @@ impl Canvas<'_> {
     }
 }
 
-/// The points of a line with its corners cut round.
+/// Rounds the corners of a polyline.
 fn rounded(points: &[Pos2], radius: f32) -> Vec<Pos2> {
     let mut line = Vec::with_capacity(points.len() * 4);
     line.extend(points.first());

@@ -1,4 +1,4 @@
-//! The graph's pane: what stands beside its tab, and the graph, or what stands where one will be.
+//! The graph's pane: its header, and the graph or the welcome page.
 
 use egui::{Align, Frame, Layout, Margin, RichText, Ui, vec2};
 use gilk_engine::HookType;
@@ -13,7 +13,7 @@ use crate::theme::{Tokens, code, space, text};
 use crate::{welcome, widgets};
 
 /// Draws the pane.
-pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     if state.graph.scene.is_some()
         && let Some(metrics) = state.metrics
@@ -40,7 +40,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
         let name = state.graph.scene.as_ref().map(|scene| scene.name.clone());
         let record = state.timeline.record.as_ref();
         state.graph.heat = record.and_then(|record| Heat::of(record, &name?));
-        view::show(ui, &mut state.graph, &state.hooked, metrics, said);
+        view::show(ui, &mut state.graph, &state.hooked, metrics, commands);
         return;
     }
     let rect = ui.available_rect_before_wrap();
@@ -50,29 +50,29 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
         vec2(rect.width().min(460.0), rect.height().min(220.0)),
     );
     ui.scope_builder(egui::UiBuilder::new().max_rect(middle), |ui| {
-        ui.vertical_centered(|ui| welcome::show(ui, state, said));
+        ui.vertical_centered(|ui| welcome::show(ui, state, commands));
     });
 }
 
-/// What stands beside the pane's tab: ways back and on, the function, and how it is seen.
-pub(crate) fn header(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+/// Draws the pane's header, next to its tab: navigation, the function, and the zoom.
+pub(crate) fn header(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
-    let (back, forward) = state.history.ways();
+    let (back, forward) = state.history.available();
     let Some(scene) = &state.graph.scene else {
-        widgets::icon_button(ui, Icon::Forward, Command::Forward, forward, said);
-        widgets::icon_button(ui, Icon::Back, Command::Back, back, said);
+        widgets::icon_button(ui, Icon::Forward, Command::Forward, forward, commands);
+        widgets::icon_button(ui, Icon::Back, Command::Back, back, commands);
         return;
     };
-    widgets::button(ui, "Fit", Command::FitGraph, true, said);
-    widgets::button(ui, "1:1", Command::ActualSize, true, said);
+    widgets::button(ui, "Fit", Command::FitGraph, true, commands);
+    widgets::button(ui, "1:1", Command::ActualSize, true, commands);
     let zoom = format!("{:.0} %", state.graph.camera.zoom * 100.0);
     ui.label(RichText::new(zoom).small().color(tokens.weak));
     if state.opening.is_some() {
         ui.spinner();
     }
     ui.with_layout(Layout::left_to_right(Align::Center), |ui| {
-        widgets::icon_button(ui, Icon::Back, Command::Back, back, said);
-        widgets::icon_button(ui, Icon::Forward, Command::Forward, forward, said);
+        widgets::icon_button(ui, Icon::Back, Command::Back, back, commands);
+        widgets::icon_button(ui, Icon::Forward, Command::Forward, forward, commands);
         let name = RichText::new(&scene.name).font(code(text::HEADING - 0.5));
         ui.add(egui::Label::new(name.color(tokens.strong)).truncate());
         let count = |hook| scene.hookable(hook).count();

@@ -1,21 +1,21 @@
-//! Where cells stand in their rows, and where edges leave and enter boxes.
+//! Horizontal positions of cells in their rows, and ports of edges on boxes.
 
 use super::layout::{Chain, Grid, Join, gap};
 use super::table::Table;
 
-/// Sweeps over the rows; each is exact for one row given its neighbours.
+/// Number of sweeps over the rows; each is exact for one row given its neighbours.
 const SWEEPS: usize = 10;
 
-/// A cell that another would like to stand in line with.
+/// A preference of a cell to be aligned with another.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pull {
     other: usize,
-    /// The cell wants to be at the other's centre plus this.
+    /// The preferred position is the other cell's centre plus this offset.
     offset: f32,
     weight: f32,
 }
 
-/// Least distance between the centres of two cells that stand side by side.
+/// Returns the minimum distance between the centres of two adjacent cells.
 fn apart(grid: &Grid, left: usize, right: usize) -> f32 {
     let (left, right) = (&grid.cells[left], &grid.cells[right]);
     let space = match (left.real, right.real) {
@@ -26,7 +26,7 @@ fn apart(grid: &Grid, left: usize, right: usize) -> f32 {
     (left.width + right.width) / 2.0 + space
 }
 
-/// Spreads the ends of edges over the sides of boxes, so that edges of one box do not cross.
+/// Distributes the ends of edges over the sides of boxes, so that edges of one box do not cross.
 pub(super) fn ports(grid: &mut Grid) {
     let count = grid.cells.len();
     let mut leaving: Table<Vec<(f32, usize)>> = Table::new(count);
@@ -62,8 +62,8 @@ pub(super) fn ports(grid: &mut Grid) {
     }
 }
 
-/// The ports of a chain's first and last join. Edges that run upwards have none: their ends stand
-/// beside their boxes.
+/// Returns the ports of a chain's first and last join. Back edges have none: their ends are next to
+/// their boxes.
 fn end_joins(chain: &Chain) -> Vec<((usize, usize), (f32, f32))> {
     match chain.cells.as_slice() {
         _ if chain.back => Vec::new(),
@@ -96,8 +96,8 @@ fn spread(ends: &mut [(f32, usize)], room: f32) -> Vec<(f32, usize)> {
         .collect()
 }
 
-/// Gives every cell its place: rows keep their order, nothing overlaps, and joined cells stand as
-/// much in line as that allows.
+/// Positions every cell: rows keep their order, nothing overlaps, and joined cells are aligned as
+/// far as possible.
 pub(super) fn place(grid: &mut Grid) {
     let count = grid.cells.len();
     let mut above: Table<Vec<Pull>> = Table::new(count);
@@ -168,9 +168,9 @@ fn place_in_row(grid: &Grid, cell: usize) -> usize {
         .unwrap_or(0)
 }
 
-/// Places one row: of all places that keep order and distances, the ones nearest to where the
-/// pulls want the cells, by least squares. That is isotonic regression on the places less the
-/// distances summed from the left, solved by pooling neighbours that would be out of order.
+/// Positions one row: of all positions that keep the order and the distances, the ones nearest to
+/// the preferences, by least squares. This is isotonic regression on the positions minus the
+/// distances summed from the left, solved by pooling adjacent violators.
 fn settle(grid: &mut Grid, layer: usize, pulls: &[&Table<Vec<Pull>>]) {
     struct Pool {
         mean: f32,
@@ -223,8 +223,8 @@ fn settle(grid: &mut Grid, layer: usize, pulls: &[&Table<Vec<Pull>>]) {
     }
 }
 
-/// Stands the dummies of each edge in line where the cells beside them leave room, and moves ends
-/// of edges along their boxes' sides where that saves a bend.
+/// Aligns the dummies of each edge where their neighbours allow, and moves ports along the sides of
+/// boxes where that saves a bend.
 pub(super) fn straighten(grid: &mut Grid) {
     let mut at: Table<usize> = Table::new(grid.cells.len());
     for row in grid.rows.iter() {
@@ -251,7 +251,7 @@ pub(super) fn straighten(grid: &mut Grid) {
     slide_ports(grid);
 }
 
-/// Places in runs as long as possible, each run on one line.
+/// Aligns cells in runs as long as possible, each run on one line.
 fn align(grid: &mut Grid, at: &Table<usize>, inner: &[usize], start: f32, end: f32, back: bool) {
     let mut rest = inner;
     let mut first = true;
@@ -286,13 +286,13 @@ fn align(grid: &mut Grid, at: &Table<usize>, inner: &[usize], start: f32, end: f
     }
 }
 
-/// Where a cell may stand between the cells beside it.
+/// Returns the range of positions between a cell's neighbours.
 fn room(grid: &Grid, at: &Table<usize>, cell: usize) -> (f32, f32) {
     let row = &grid.rows[grid.cells[cell].layer];
     let place = at[cell];
     let left = place.checked_sub(1).and_then(|place| row.get(place));
     let right = row.get(place + 1);
-    // What is there already stays allowed, whatever rounding says.
+    // The current position is always allowed, in spite of rounding.
     let x = grid.x[cell];
     (
         left.map_or(f32::NEG_INFINITY, |&left| {
@@ -304,7 +304,7 @@ fn room(grid: &Grid, at: &Table<usize>, cell: usize) -> (f32, f32) {
     )
 }
 
-/// Moves the only edge on a side of a box, if that makes it straight.
+/// Moves a port that is alone on its side of a box, if that makes its edge straight.
 fn slide_ports(grid: &mut Grid) {
     let count = grid.cells.len();
     let mut leaving: Table<u32> = Table::new(count);

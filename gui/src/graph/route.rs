@@ -1,22 +1,22 @@
-//! Orthogonal routes: between two layers lies a channel, and each edge that must move sideways
-//! gets a track of it for its horizontal leg.
+//! Orthogonal routes: between two layers is a channel, and each edge that moves sideways has its
+//! horizontal segment on a track of the channel.
 
 use egui::{Pos2, Vec2, pos2, vec2};
 
 use super::layout::{Chain, Grid, Layout, Route, boxed, gap};
 use super::table::Table;
 
-/// One passage of an edge through a channel.
+/// The part of an edge in one channel.
 #[derive(Clone, Copy, Debug, Default)]
 struct Leg {
     chain: usize,
     channel: usize,
-    /// Where it comes from and where it goes.
+    /// Horizontal positions of its start and end.
     from: f32,
     to: f32,
-    /// Whether it comes from below.
+    /// True if it starts below the channel.
     upward: bool,
-    /// The box that it enters at the end of this passage, if it does.
+    /// The box that it enters at its end, if any.
     enters: Option<usize>,
     turn: Turn,
     track: usize,
@@ -24,12 +24,12 @@ struct Leg {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
-    /// Comes from above and returns upwards: an edge that begins to run upwards.
+    /// Starts and ends above the channel: the lower turn of a back edge.
     Under,
     /// From one layer to the next.
     #[default]
     Through,
-    /// Comes from below and returns downwards: an edge that ran upwards.
+    /// Starts and ends below the channel: the upper turn of a back edge.
     Over,
 }
 
@@ -38,7 +38,7 @@ impl Leg {
         (self.from.min(self.to), self.from.max(self.to))
     }
 
-    /// Whether it leads to the left on its way down, whichever way the edge runs.
+    /// Returns whether it runs to the left on its way down, regardless of the edge's direction.
     fn leftward(&self) -> bool {
         (self.to < self.from) != self.upward
     }
@@ -47,7 +47,8 @@ impl Leg {
         (self.from - self.to).abs() < 0.5
     }
 
-    /// Whether the two may not share a track. Those that enter the same box may: they join there.
+    /// Returns whether two legs may not share a track. Legs into the same box may, because they
+    /// join.
     fn overlaps(&self, other: &Self) -> bool {
         if self.enters.is_some() && self.enters == other.enters {
             return false;
@@ -57,7 +58,7 @@ impl Leg {
     }
 }
 
-/// Boxes and routes from places.
+/// Computes boxes and routes from positions.
 pub(super) fn route(grid: &Grid, sizes: &[Vec2]) -> Layout {
     let layers = grid.rows.len();
     let mut heights: Table<f32> = Table::new(layers);
@@ -84,7 +85,7 @@ pub(super) fn route(grid: &Grid, sizes: &[Vec2]) -> Layout {
         tracks[channel] = assign(&mut legs_table, &channels[channel]);
     }
 
-    // Channel i lies above layer i.
+    // Channel i is above layer i.
     let mut channel_top: Table<f32> = Table::new(layers + 1);
     let mut layer_top: Table<f32> = Table::new(layers);
     let mut y = gap::MARGIN;
@@ -170,7 +171,7 @@ fn leftmost(grid: &Grid) -> f32 {
         .fold(f32::INFINITY, f32::min)
 }
 
-/// The channels that an edge passes, in its direction.
+/// Returns the legs of an edge, from source to destination.
 fn passages(grid: &Grid, index: usize, chain: &Chain) -> Vec<Leg> {
     let (from, to) = ends(chain);
     let place = |position: usize, cell: usize| {
@@ -214,10 +215,10 @@ fn passages(grid: &Grid, index: usize, chain: &Chain) -> Vec<Leg> {
     legs
 }
 
-/// Gives each of a channel's legs a track, from the top, and returns how many tracks there are.
+/// Assigns a track to each leg of a channel, from the top, and returns the number of tracks.
 ///
-/// Of two legs that overlap and run the same way, the one that begins further along goes above:
-/// then they do not cross. Turns go outside, narrow ones inmost.
+/// Of two overlapping legs in the same direction, the one that starts further along is above, so
+/// that they do not cross. Turns are outermost, narrow turns innermost.
 fn assign(legs: &mut Table<Leg>, channel: &[usize]) -> usize {
     let mut order: Vec<(Turn, bool, f32, usize)> = channel
         .iter()
@@ -263,7 +264,7 @@ fn assign(legs: &mut Table<Leg>, channel: &[usize]) -> usize {
     used.len()
 }
 
-/// Drops points that do not bend the line, and makes legs exactly horizontal or vertical.
+/// Drops collinear points, and makes segments exactly horizontal or vertical.
 fn square(line: Vec<Pos2>) -> Vec<Pos2> {
     let mut squared: Vec<Pos2> = Vec::with_capacity(line.len());
     for point in line {

@@ -1,4 +1,4 @@
-//! Everything the window shows of one function, made ready by a worker.
+//! The data of one function that the window shows, prepared by a worker.
 
 use std::collections::BTreeSet;
 
@@ -9,47 +9,46 @@ use gilk_engine::placement::{BlockOptions, Choice, options};
 use gilk_engine::remarks::Remarks;
 use gilk_engine::{HookType, Refusal, listing};
 
-use super::code::{Part, parts};
+use super::code::{TokenKind, parts};
 use super::layout::{Layout, Link, layout};
 use crate::catalogue::Catalogue;
 
-/// Letters of an instruction that are shown; longer ones end in an ellipsis, and are whole in the
-/// inspector.
+/// Maximum number of characters of an instruction; longer ones are truncated with an ellipsis.
 const WIDEST: usize = 64;
-/// Letters of a remark that are shown.
+/// Maximum number of characters of a remark.
 const REMARKED: usize = 44;
-/// Letters before each instruction: its offset.
+/// Number of characters of the offset to the left of each instruction.
 const GUTTER: usize = 6;
 
-/// How large the code font is, in points at zoom 1.
+/// Metrics of the code font, in points at zoom 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Metrics {
-    /// Width of a letter.
+    /// Width of a character.
     pub letter: f32,
     /// Height of a line.
     pub line: f32,
 }
 
-/// Sizes inside a block, in points at zoom 1.
+/// Distances inside a block, in points at zoom 1.
 pub(crate) mod inside {
     /// Height of a block's heading.
     pub(crate) const HEADING: f32 = 24.0;
     /// Around a block's text.
     pub(crate) const PADDING: f32 = 8.0;
-    /// The narrowest block: its heading with both marks.
+    /// Minimum width of a block: its heading with both marks.
     pub(crate) const NARROWEST: f32 = 216.0;
 }
 
-/// A line of code, ready to be coloured.
+/// A highlighted line of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeLine {
     /// Offset from the function's start, in hexadecimal.
     pub offset: String,
-    /// The instruction's parts.
-    pub parts: Vec<(Part, String)>,
+    /// The instruction's tokens.
+    pub parts: Vec<(TokenKind, String)>,
 }
 
-/// A block as it is shown.
+/// The contents of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// Offset from the function's start, in bytes.
@@ -58,42 +57,43 @@ pub struct Shown {
     pub lines: Vec<CodeLine>,
 }
 
-/// How an edge looks.
+/// Appearance of an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EdgeLook {
     /// A conditional branch, taken.
     True,
     /// A conditional branch, not taken.
     False,
-    /// The only way on.
+    /// An unconditional edge.
     Jump,
-    /// Not taken now: a static key, or a fixup.
+    /// An edge not taken now: a static key, or a fixup.
     Rare,
 }
 
-/// One function, analysed, laid out and disassembled.
+/// A function that was analysed, laid out and disassembled.
 #[derive(Clone, Debug)]
 pub struct Scene {
-    /// What a session calls the function.
+    /// Name of the function in sessions.
     pub name: String,
-    /// How C declares it, if the kernel's types tell.
+    /// Its C declaration, if the kernel's types have it.
     pub prototype: Option<String>,
-    /// Its graph.
+    /// Its control-flow graph.
     pub cfg: Cfg,
-    /// What can be hooked, by block.
+    /// The tactic or refusal of each hook, by block.
     pub options: Vec<BlockOptions>,
     /// Its text, by block.
     pub shown: Vec<Shown>,
-    /// Where everything stands.
+    /// Positions of blocks and edges.
     pub layout: Layout,
-    /// How each edge looks.
+    /// Appearance of each edge.
     pub looks: Vec<EdgeLook>,
-    /// The blocks of which only the heading is shown.
+    /// The folded blocks.
     pub folded: BTreeSet<BlockIndex>,
 }
 
 impl Scene {
-    /// Analyses a function and lays its graph out. `None` if the kernel has no such function.
+    /// Analyses a function and lays its graph out. Returns `None` if the kernel has no such
+    /// function.
     #[must_use]
     pub fn new(catalogue: &Catalogue, function: FunctionId, metrics: Metrics) -> Option<Self> {
         let image = catalogue.image();
@@ -140,7 +140,7 @@ impl Scene {
         })
     }
 
-    /// The same with only the headings of `folded` shown.
+    /// Returns the scene with the blocks of `folded` reduced to their headings.
     #[must_use]
     pub fn folding(&self, folded: BTreeSet<BlockIndex>, metrics: Metrics) -> Self {
         Self {
@@ -150,14 +150,14 @@ impl Scene {
         }
     }
 
-    /// The function.
+    /// Returns the id of the function.
     #[must_use]
     pub const fn function(&self) -> FunctionId {
         self.cfg.function
     }
 
-    /// How the pre-hook or post-hook of a block is reached and what that costs, or the refusal. `None` if there is
-    /// no such block.
+    /// Returns the tactic and cost of a block's pre-hook or post-hook, or the refusal; `None` if
+    /// there is no such block.
     #[must_use]
     pub fn hook(&self, block: BlockIndex, hook: HookType) -> Option<&Result<Choice, Refusal>> {
         let options = self.options.get(block.0 as usize)?;
@@ -168,7 +168,7 @@ impl Scene {
         })
     }
 
-    /// The blocks that have the hook.
+    /// Returns the blocks that have the hook.
     pub fn hookable(&self, hook: HookType) -> impl Iterator<Item = BlockIndex> {
         self.cfg
             .blocks
@@ -177,7 +177,7 @@ impl Scene {
             .filter(move |&block| self.hook(block, hook).is_some_and(Result::is_ok))
     }
 
-    /// The block that control goes to from `block` when its branch is taken, or is not.
+    /// Returns the destination of a block's branch when taken or not taken.
     #[must_use]
     pub fn follow(&self, block: BlockIndex, taken: bool) -> Option<BlockIndex> {
         let wanted = |kind: EdgeKind| matches!(kind, EdgeKind::Taken | EdgeKind::Jump) == taken;
@@ -208,7 +208,7 @@ fn laid_out(cfg: &Cfg, shown: &[Shown], folded: &BTreeSet<BlockIndex>, metrics: 
     layout(&sizes, &links)
 }
 
-fn shortened(text: &str, remark: Option<&str>) -> Vec<(Part, String)> {
+fn shortened(text: &str, remark: Option<&str>) -> Vec<(TokenKind, String)> {
     let mut room = WIDEST;
     let mut kept = Vec::new();
     for (part, piece) in parts(text) {
@@ -228,7 +228,7 @@ fn shortened(text: &str, remark: Option<&str>) -> Vec<(Part, String)> {
         if shown.len() < remark.len() {
             shown.push('…');
         }
-        kept.push((Part::Remark, format!("  ; {shown}")));
+        kept.push((TokenKind::Remark, format!("  ; {shown}")));
     }
     kept
 }

@@ -1,4 +1,4 @@
-//! The graph as a picture that scales: what the window shows, with the colours of its theme.
+//! Export of the graph as SVG, with the colours of the theme.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use super::marks::{Hooked, Mark};
 use super::scene::{EdgeLook, Metrics, Scene, inside};
 use crate::theme::{Tokens, text};
 
-/// The graph of `scene` as SVG.
+/// Returns the graph of `scene` as SVG.
 #[must_use]
 pub fn svg(scene: &Scene, hooked: &Hooked, metrics: Metrics, tokens: &Tokens) -> String {
     let mut out = String::new();

@@ -1,9 +1,10 @@
-//! A vector for graph algorithms whose every index is answered.
+//! A vector for graph algorithms with total indexing.
 
 use std::ops::{Index, IndexMut};
 
-/// A vector indexed by nodes, cells or layers. An index beyond its end reads the fallback and
-/// writes into a spare, so that a mistake in a layout draws a wrong line and never ends the window.
+/// A vector indexed by nodes, cells or layers. An index out of range is a bug that panics in debug
+/// builds; in release builds it yields the fallback and writes to a spare item, so that a mistake
+/// in a layout draws a wrong line and does not end the window.
 #[derive(Clone, Debug)]
 pub(crate) struct Table<T> {
     items: Vec<T>,
@@ -12,7 +13,7 @@ pub(crate) struct Table<T> {
 }
 
 impl<T: Clone + Default> Table<T> {
-    /// `len` items, all of them `T::default()`.
+    /// Creates `len` items, each `T::default()`.
     pub(crate) fn new(len: usize) -> Self {
         Self {
             items: vec![T::default(); len],
@@ -27,22 +28,22 @@ impl<T: Clone + Default> Table<T> {
         self.items.len() - 1
     }
 
-    /// How many items there are.
+    /// Returns the number of items.
     pub(crate) fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// All items in order.
+    /// Iterates over the items in order.
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
         self.items.iter()
     }
 
-    /// All items in order, to change.
+    /// Iterates over the items in order, mutably.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.items.iter_mut()
     }
 
-    /// The items as a plain vector.
+    /// Returns the items as a plain vector.
     pub(crate) fn into_vec(self) -> Vec<T> {
         self.items
     }

@@ -1,4 +1,4 @@
-//! What stands on a block: its hits, its marks, and its hooks' pills.
+//! Tags on a block: its hits, its marks, and the pills of its hooks.
 
 use egui::{Align2, Color32, CornerRadius, Rect, Stroke, StrokeKind, Vec2, pos2, vec2};
 use gilk_engine::HookType;
@@ -11,7 +11,8 @@ use crate::theme::{prose, text};
 use crate::widgets;
 
 impl Canvas<'_> {
-    /// How often a block was hit, as a tag on its upper edge. Returns where it is, and the hits.
+    /// Draws a block's hit count as a tag on its upper edge. Returns the tag's rectangle, and the
+    /// hits.
     pub(crate) fn hits(&self, index: BlockIndex, rect: Rect) -> Option<(Rect, u64)> {
         let hits = self.heat?.block(index)?;
         let size = (text::SMALL * self.camera.zoom.sqrt()).max(8.0);
@@ -28,7 +29,8 @@ impl Canvas<'_> {
         Some((tag, hits))
     }
 
-    /// A bar at the left edge: its upper half for the pre-hook, its lower for the post-hook.
+    /// Draws the bar at the left edge: its upper half for the pre-hook, its lower half for the
+    /// post-hook.
     pub(super) fn bar(&self, rect: Rect, marks: &[Mark<'_>; 2]) {
         let width = (4.0 * self.camera.zoom)
             .clamp(2.0, 5.0)
@@ -43,7 +45,7 @@ impl Canvas<'_> {
         }
     }
 
-    /// Where the pills of a block's hooks are: pre, post.
+    /// Returns the rectangles of a block's pills: pre, post.
     pub(crate) fn pills(&self, rect: Rect) -> [(HookType, Rect); 2] {
         let zoom = self.camera.zoom;
         let size = vec2(40.0, 16.0) * zoom;
@@ -54,9 +56,9 @@ impl Canvas<'_> {
         [(HookType::Pre, pre), (HookType::Post, post)]
     }
 
-    /// The pill of one hook: outlined if it can be had, filled if it is taken, struck out if refused.
+    /// Draws the pill of a hook: outlined if free, filled if hooked, struck out if refused.
     ///
-    /// Dots on its lower edge say how much dearer than the simplest the way to it is.
+    /// Dots on its lower edge show the cost of the hook's tactic in steps above a direct splice.
     pub(crate) fn pill(
         &self,
         rect: Rect,

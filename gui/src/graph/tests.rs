@@ -16,7 +16,7 @@ fn graph() -> impl Strategy<Value = (Vec<Vec2>, Vec<Link>)> {
     })
 }
 
-/// What function bodies look like: mostly forward and short, some loops, few far exits.
+/// Generates a graph like a function's: mostly short forward edges, some loops, few distant exits.
 fn function(nodes: usize) -> (Vec<Vec2>, Vec<Link>) {
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = move |below: usize| {
@@ -124,18 +124,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn any_graph_is_laid_out((sizes, links) in graph()) {
+    fn layouts_of_random_graphs_are_valid((sizes, links) in graph()) {
         check(&sizes, &links, &layout(&sizes, &links))?;
     }
 
     #[test]
-    fn the_same_graph_looks_the_same((sizes, links) in graph()) {
+    fn layout_is_deterministic((sizes, links) in graph()) {
         prop_assert_eq!(layout(&sizes, &links), layout(&sizes, &links));
     }
 }
 
 #[test]
-fn graphs_like_functions_are_laid_out() {
+fn layouts_of_function_like_graphs_are_valid() {
     for nodes in [1, 2, 7, 60, 250] {
         let (sizes, links) = function(nodes);
         check(&sizes, &links, &layout(&sizes, &links)).unwrap();
@@ -143,12 +143,17 @@ fn graphs_like_functions_are_laid_out() {
 }
 
 #[test]
-fn a_large_function_does_not_take_long() {
+fn layout_of_a_large_function_is_fast() {
     let (sizes, links) = function(2000);
-    // On the processor: the machine may be busy with other things.
+    // CPU time, because the machine may be busy.
     let processor = || {
-        let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
-        let nanoseconds = told.split_whitespace().next().unwrap().parse().unwrap();
+        let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+        let nanoseconds = schedstat
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .parse()
+            .unwrap();
         std::time::Duration::from_nanos(nanoseconds)
     };
     let began = processor();
@@ -163,7 +168,7 @@ fn a_large_function_does_not_take_long() {
 }
 
 #[test]
-fn a_chain_is_a_straight_line() {
+fn edges_of_a_chain_are_straight() {
     let sizes = vec![vec2(100.0, 40.0), vec2(300.0, 40.0), vec2(60.0, 40.0)];
     let links = [Link { from: 0, to: 1 }, Link { from: 1, to: 2 }];
     let laid = layout(&sizes, &links);
@@ -173,7 +178,7 @@ fn a_chain_is_a_straight_line() {
 }
 
 #[test]
-fn an_edge_to_a_box_that_is_not_there_is_empty() {
+fn edges_to_missing_boxes_are_empty() {
     let laid = layout(&[vec2(100.0, 40.0)], &[Link { from: 0, to: 9 }]);
     assert!(laid.routes[0].points.is_empty());
     assert!(layout(&[], &[Link { from: 0, to: 0 }]).boxes.is_empty());

@@ -1,4 +1,4 @@
-//! The graph pane: pan, zoom, choose blocks and hooks.
+//! The graph pane: pan, zoom, selection of blocks and hooks.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use gilk_engine::paths::Path;
 use super::camera::Camera;
 use super::find::{self, Find};
 use super::heat::Heat;
-use super::marks::{Hooked, Mark, dearness, sentence};
+use super::marks::{Hooked, Mark, cost_steps, sentence};
 use super::paint::{Canvas, Emphasis, Galleys};
 use super::scene::{Metrics, Scene, inside};
 use super::{drop, legend, minimap};
@@ -19,49 +19,49 @@ use crate::command::Command;
 use crate::theme::{Palette, Tokens, code, space, text};
 use crate::widgets;
 
-/// The pane's state.
+/// State of the pane.
 #[derive(Debug, Default)]
 pub struct Graph {
-    /// The function that is shown.
+    /// The function shown.
     pub scene: Option<Arc<Scene>>,
-    /// The block that is chosen.
+    /// The selected block.
     pub selected: Option<BlockIndex>,
-    /// The hook of the chosen block that the inspector is about.
+    /// The selected hook of the block, shown in the inspector.
     pub hook: Option<HookType>,
-    /// How it is seen.
+    /// The visible part.
     pub camera: Camera,
-    /// Something to do with the camera once the pane's size is known.
+    /// A camera change to make once the pane's size is known.
     pub wanted: Option<Look>,
-    /// What is looked for in it.
+    /// The text search.
     pub find: Option<Find>,
-    /// How often its blocks were hit.
+    /// Hit counts of its blocks.
     pub heat: Option<Heat>,
-    /// The way through it that is drawn.
+    /// The highlighted path.
     pub path: Option<Path>,
     canvas: Vec2,
     galleys: Galleys,
 }
 
-/// Where the camera is to look.
+/// A target of the camera.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Look {
-    /// As at opening: all of it if it can be read then, else the entry.
+    /// All of it if readable, otherwise the entry.
     Opening,
     /// All of it.
     Fit,
-    /// The chosen block, or the entry, at natural size.
+    /// The selected block, or the entry, at natural size.
     Natural,
-    /// So that the chosen block is seen.
+    /// The smallest move that shows the selected block.
     Reveal,
 }
 
-/// Below this zoom a graph that was just opened shows its entry instead of everything.
+/// Minimum zoom at which a newly opened graph is shown whole.
 const OPENING: f32 = 0.62;
-/// The zoom at which an entry is shown.
+/// Zoom at which an entry is shown.
 const ENTRY: f32 = 0.85;
 
 impl Graph {
-    /// Shows a function; `block` is chosen.
+    /// Shows a function, with `block` selected.
     pub fn open(&mut self, scene: Arc<Scene>, block: Option<BlockIndex>) {
         self.selected = block.filter(|block| (block.0 as usize) < scene.cfg.blocks.len());
         self.scene = Some(scene);
@@ -72,14 +72,14 @@ impl Graph {
         self.hook = None;
     }
 
-    /// Shows the same function, folded otherwise.
+    /// Shows the same function with other blocks folded.
     pub fn refold(&mut self, scene: Arc<Scene>) {
         self.scene = Some(scene);
         self.galleys.clear();
         self.wanted = Some(Look::Reveal);
     }
 
-    /// Shows nothing.
+    /// Closes the graph.
     pub fn clear(&mut self) {
         *self = Self {
             canvas: self.canvas,
@@ -87,7 +87,7 @@ impl Graph {
         };
     }
 
-    /// Chooses a block and brings it into view.
+    /// Selects a block and brings it into view.
     pub fn select(&mut self, block: BlockIndex) {
         if self.selected != Some(block) {
             self.hook = None;
@@ -121,13 +121,13 @@ impl Graph {
     }
 }
 
-/// Draws the pane and takes its input.
+/// Draws the pane and handles its input.
 pub fn show(
     ui: &mut Ui,
     graph: &mut Graph,
     hooked: &Hooked,
     metrics: Metrics,
-    said: &mut Vec<Command>,
+    commands: &mut Vec<Command>,
 ) {
     let tokens = Tokens::of(ui);
     let rect = ui.available_rect_before_wrap();
@@ -136,7 +136,7 @@ pub fn show(
         return;
     };
     if graph.canvas != rect.size() && graph.canvas != Vec2::ZERO {
-        // What was in the middle stays there when the pane is resized.
+        // The centre of the view stays fixed when the pane is resized.
         graph.camera.origin += (rect.size() - graph.canvas) / 2.0;
     }
     graph.canvas = rect.size();
@@ -212,10 +212,10 @@ pub fn show(
         }
         if response.clicked() {
             response.surrender_focus();
-            said.push(Command::SelectBlock(index));
+            commands.push(Command::SelectBlock(index));
         }
         let hovering = if canvas.readable() {
-            pills(ui, graph, &canvas, &scene, hooked, (index, place), said)
+            pills(ui, graph, &canvas, &scene, hooked, (index, place), commands)
         } else {
             false
         };
@@ -223,12 +223,12 @@ pub fn show(
             response.on_hover_ui_at_pointer(|ui| describe(ui, &scene, hooked, index));
         }
     }
-    drop::show(ui, &canvas, &scene, &blocks, said);
-    // The inspector, which is drawn later, says what they cost.
+    drop::show(ui, &canvas, &scene, &blocks, commands);
+    // The inspector, which is drawn later, uses the hit counts.
     graph.heat = heat;
     legend::show(ui, rect);
     minimap::show(ui, &mut graph.camera, &scene, hooked, rect);
-    find::show(ui, graph, &scene, rect, said);
+    find::show(ui, graph, &scene, rect, commands);
 }
 
 fn pan_and_zoom(ui: &Ui, graph: &mut Graph, rect: Rect, background: &egui::Response) {
@@ -250,7 +250,7 @@ fn pan_and_zoom(ui: &Ui, graph: &mut Graph, rect: Rect, background: &egui::Respo
     }
 }
 
-/// Faint dots that move with the graph, so that a pan is felt where there is no block.
+/// Draws faint dots that move with the graph, so that panning is visible where there is no block.
 fn dots(painter: &Painter, rect: Rect, camera: Camera, tokens: &Tokens) {
     let mut step = 40.0 * camera.zoom;
     while step < 22.0 {
@@ -272,7 +272,7 @@ fn dots(painter: &Painter, rect: Rect, camera: Camera, tokens: &Tokens) {
     }
 }
 
-/// The two hooks of a block, to click. Returns whether the pointer is on one.
+/// Draws the clickable hooks of a block. Returns whether the pointer is on one.
 fn pills(
     ui: &Ui,
     graph: &mut Graph,
@@ -280,7 +280,7 @@ fn pills(
     scene: &Scene,
     hooked: &Hooked,
     block: (BlockIndex, Rect),
-    said: &mut Vec<Command>,
+    commands: &mut Vec<Command>,
 ) -> bool {
     let (index, place) = block;
     let mut hovering = false;
@@ -295,13 +295,17 @@ fn pills(
             Sense::click(),
         );
         let chosen = graph.selected == Some(index) && graph.hook == Some(hook);
-        let (steps, way) = dearness(scene, index, hook);
-        let dearer = if steps > 0 {
-            format!(", dearer by {way}")
+        let (steps, way) = cost_steps(scene, index, hook);
+        let extra_cost = if steps > 0 {
+            format!(", costs more: {way}")
         } else {
             String::new()
         };
-        let name = format!("{hook}-hook of block {}: {}{dearer}", index.0, mark.words());
+        let name = format!(
+            "{hook}-hook of block {}: {}{extra_cost}",
+            index.0,
+            mark.words()
+        );
         let response = widgets::chosen(response, Role::Button, chosen, &name);
         hovering |= response.hovered();
         canvas.pill(
@@ -316,7 +320,7 @@ fn pills(
             },
         );
         if response.clicked() {
-            said.push(Command::SelectBlock(index));
+            commands.push(Command::SelectBlock(index));
             graph.selected = Some(index);
             graph.hook = Some(hook);
         }
@@ -347,7 +351,7 @@ fn describe(ui: &mut Ui, scene: &Scene, hooked: &Hooked, index: BlockIndex) {
     }
 }
 
-/// What a hook is, in words.
+/// Draws the description of a hook.
 pub(crate) fn hook_words(
     ui: &mut Ui,
     scene: &Scene,
@@ -380,7 +384,7 @@ pub(crate) fn hook_words(
     }
 }
 
-/// How large the code font is where `ui` is.
+/// Returns the metrics of the code font.
 #[must_use]
 pub fn metrics(ui: &Ui) -> Metrics {
     let font = code(text::CODE);
@@ -390,5 +394,5 @@ pub fn metrics(ui: &Ui) -> Metrics {
     })
 }
 
-/// The height of a block's heading at zoom 1, for those who aim at one.
+/// Height of a block's heading at zoom 1, for programs that click on one.
 pub const HEADING: f32 = inside::HEADING;

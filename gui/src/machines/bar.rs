@@ -1,17 +1,17 @@
-//! The line below the menus, while there are machines beside the target: what each is and does.
+//! The bar of machines below the menus, shown while there are additional machines.
 
 use egui::accesskit::Role;
 use egui::{Color32, RichText, Ui};
 
 use super::Machine;
-use super::run::{Member, exact};
+use super::run::{Member, accuracy};
 use crate::command::Command;
 use crate::state::{State, TargetState};
 use crate::theme::Tokens;
 use crate::widgets;
 
-/// Draws it.
-pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
+/// Draws the bar.
+pub(crate) fn show(ui: &mut Ui, state: &State, commands: &mut Vec<Command>) {
     ui.horizontal_wrapped(|ui| {
         widgets::caption(ui, "machines");
         let together = state.machines.together.as_ref();
@@ -21,35 +21,35 @@ pub(crate) fn show(ui: &mut Ui, state: &State, said: &mut Vec<Command>) {
             _ => first.map_or_else(|| "target".to_owned(), |member| member.name.clone()),
         };
         chip(ui, state, &name, &state.target, None, first);
-        for machine in &state.machines.beside {
+        for machine in &state.machines.others {
             let member = machine.part(together);
             let wrong = match &machine.outcome {
                 Some(Err(wrong)) => wrong.first().map(String::as_str),
                 _ => None,
             };
             chip(ui, state, &machine.name(), &machine.target, wrong, member);
-            buttons(ui, state, machine, said);
+            buttons(ui, state, machine, commands);
         }
     });
 }
 
-fn buttons(ui: &mut Ui, state: &State, machine: &Machine, said: &mut Vec<Command>) {
+fn buttons(ui: &mut Ui, state: &State, machine: &Machine, commands: &mut Vec<Command>) {
     let (name, number) = (machine.name(), machine.number);
     if matches!(machine.target, TargetState::Lost(_)) && state.run.active.is_none() {
-        let again = ui.small_button("connect again");
-        let again = widgets::named(again, Role::Button, &format!("connect to {name} again"));
+        let again = ui.small_button("reconnect");
+        let again = widgets::named(again, Role::Button, &format!("reconnect to {name}"));
         if again.clicked() {
-            said.push(Command::ConnectMachine(number));
+            commands.push(Command::ConnectMachine(number));
         }
     }
-    let leave = widgets::cross(ui, &format!("leave {name} out"));
-    let leave = leave.on_hover_text("Runs nothing there any more, and takes every splice out");
+    let leave = widgets::cross(ui, &format!("remove {name}"));
+    let leave = leave.on_hover_text("Stops runs on this machine and removes every splice");
     if leave.clicked() {
-        said.push(Command::LeaveMachine(number));
+        commands.push(Command::LeaveMachine(number));
     }
 }
 
-/// A machine: a dot, its name, what it is or does, how exact its times are.
+/// Draws a machine: a dot, its name, its status, and the accuracy of its times.
 fn chip(
     ui: &mut Ui,
     state: &State,
@@ -72,12 +72,12 @@ fn chip(
     }
 }
 
-/// How exact the times of a machine on the timeline are.
+/// Returns the accuracy of a machine's times on the timeline.
 fn error(state: &State, name: &str) -> Option<String> {
     let record = state.timeline.record.as_ref()?;
     let mut machines = record.metadata.machines.iter();
     let machine = machines.find(|machine| machine.name == name)?;
-    Some(exact(machine.error_ns))
+    Some(accuracy(machine.error_ns))
 }
 
 fn words(
@@ -87,7 +87,7 @@ fn words(
     member: Option<&Member>,
 ) -> (String, Color32, Option<String>) {
     if let Some(member) = member.filter(|member| member.ended.is_none()) {
-        let live = member.going.look();
+        let live = member.status.look();
         let words = format!("{} samples", widgets::grouped(live.samples));
         return (words, tokens.good, None);
     }

@@ -1,10 +1,10 @@
-//! Machines beside the target: a session runs on all of them, beginning at the same moment.
+//! Additional machines: a session runs on the target and all of them, and starts at the same time.
 //!
-//! The target is the machine whose kernel is looked at; the others have a thread, a connection, a kernel and
-//! a plan of their own. `run` is the session on all of them, `bar` what is seen of them.
+//! The target is the machine whose kernel is shown; each additional machine has its own thread,
+//! connection, image and plan. `run` runs the session on all machines, `bar` shows their status.
 
 pub(crate) mod bar;
-pub(crate) mod news;
+pub(crate) mod messages;
 pub(crate) mod run;
 
 use std::sync::Arc;
@@ -18,43 +18,43 @@ use crate::args::Source;
 use crate::catalogue::Catalogue;
 use crate::state::{NoticeKind, TargetState};
 use crate::worker::target::Target;
-use crate::worker::{Planning, beside};
+use crate::worker::{Planning, machine_planner};
 
 pub use run::Together;
 
-/// The machines beside the target, and the session that runs on all.
+/// The additional machines, and the session that runs on all machines.
 #[derive(Debug, Default)]
 pub struct Machines {
-    /// In the order in which they were added.
-    pub beside: Vec<Machine>,
-    /// The session that runs on all of them, or the last that did.
+    /// The machines, in the order in which they were added.
+    pub others: Vec<Machine>,
+    /// The running session on all machines, or the last one.
     pub together: Option<Together>,
-    /// What the target is to be called, where that is not its own name.
+    /// The name given to the target, if any.
     pub(crate) first: Option<String>,
 }
 
-/// A machine beside the target.
+/// An additional machine.
 #[derive(Debug)]
 pub struct Machine {
-    /// Told apart from all targets there have been.
+    /// Number of its thread, unique among all targets.
     pub number: u64,
-    /// Where its agent is.
+    /// Address of its agent.
     pub place: Place,
-    /// How far it is.
+    /// Status of its target.
     pub target: TargetState,
-    /// Its kernel, once that is read.
+    /// Its image, once it is loaded.
     pub catalogue: Option<Arc<Catalogue>>,
-    /// The session as it would be carried out there, or what is wrong with it.
+    /// The plan of the session for it, or the errors.
     pub outcome: Option<Result<Arc<VerifiedPlan>, Vec<String>>>,
-    /// What the plan was last asked for.
-    asked: Option<(u64, u64)>,
-    /// The number of that question.
-    asked_as: u64,
-    planner: Option<beside::Planner>,
+    /// The document and revision of the last plan request.
+    requested: Option<(u64, u64)>,
+    /// Number of the last plan request.
+    request: u64,
+    planner: Option<machine_planner::Planner>,
 }
 
 impl Machine {
-    /// What it is called.
+    /// Returns the machine's name.
     #[must_use]
     pub fn name(&self) -> String {
         match &self.target {
@@ -63,7 +63,7 @@ impl Machine {
         }
     }
 
-    /// Why nothing can be run there, if so.
+    /// Returns the reason why a session cannot run on it, if any.
     fn hindrance(&self) -> Option<String> {
         let name = self.name();
         match (&self.target, &self.outcome) {
@@ -76,7 +76,7 @@ impl Machine {
                 Some(format!("The session is being planned for {name}."))
             }
             (TargetState::Lost(_) | TargetState::None | TargetState::Offline, _) => Some(format!(
-                "{name} is lost; connect to it again, or leave it out, in the line below the menus."
+                "{name} is lost; reconnect or remove it in the bar below the menus."
             )),
             (TargetState::Busy(_), _) => Some(format!("{name} is not ready yet.")),
         }
@@ -84,14 +84,14 @@ impl Machine {
 }
 
 impl Machines {
-    /// Why a session cannot begin on all of them now, if so.
+    /// Returns the reason why a session cannot start on all machines, if any.
     pub(crate) fn hindrance(&self) -> Option<String> {
-        self.beside.iter().find_map(Machine::hindrance)
+        self.others.iter().find_map(Machine::hindrance)
     }
 
-    /// The machine of that number.
+    /// Returns the machine with that number.
     fn of(&mut self, number: u64) -> Option<&mut Machine> {
-        self.beside.iter_mut().find(|one| one.number == number)
+        self.others.iter_mut().find(|one| one.number == number)
     }
 }
 
@@ -103,7 +103,7 @@ fn source(way: &Way) -> Source {
 }
 
 impl App {
-    /// Connects to these machines: the first becomes the target if there is none.
+    /// Connects to machines: the first becomes the target if there is none.
     pub(crate) fn add_machines(&mut self, places: Vec<Place>) {
         let mut places = places.into_iter();
         if matches!(self.state.target, TargetState::None | TargetState::Lost(_))
@@ -114,87 +114,87 @@ impl App {
         }
         for place in places {
             let known = |one: &Machine| one.place.way == place.way;
-            if self.state.machines.beside.iter().any(known) {
-                let words = format!("{} is there already.", place.called());
-                self.state.tell(NoticeKind::Warning, words);
+            if self.state.machines.others.iter().any(known) {
+                let words = format!("{} is already connected.", place.called());
+                self.state.notify(NoticeKind::Warning, words);
                 continue;
             }
             let number = self.add_thread(&place);
-            self.state.machines.beside.push(Machine {
+            self.state.machines.others.push(Machine {
                 number,
                 place,
                 target: TargetState::Busy(crate::worker::Progress::default()),
                 catalogue: None,
                 outcome: None,
-                asked: None,
-                asked_as: 0,
+                requested: None,
+                request: 0,
                 planner: None,
             });
         }
     }
 
-    /// Adds machines as they were typed.
+    /// Adds the machines in a typed list.
     pub(crate) fn add_typed(&mut self, typed: &str) {
         match Place::several(typed) {
             Ok(places) => self.add_machines(places),
-            Err(wrong) => self.state.tell(NoticeKind::Bad, format!("{wrong}.")),
+            Err(wrong) => self.state.notify(NoticeKind::Bad, format!("{wrong}.")),
         }
     }
 
     fn add_thread(&mut self, place: &Place) -> u64 {
         self.machines += 1;
-        // Counted down from the top: targets are counted up.
+        // Counts down from the top, because numbers of targets count up.
         let number = u64::MAX - self.machines;
         let thread = Target::start(source(&place.way), number, self.workers.mail());
-        self.beside.insert(number, thread);
+        self.machine_threads.insert(number, thread);
         number
     }
 
-    /// Connects to a machine again.
+    /// Reconnects to a machine.
     pub(crate) fn connect_machine(&mut self, number: u64) {
-        self.beside.remove(&number);
-        let machines = &self.state.machines.beside;
+        self.machine_threads.remove(&number);
+        let machines = &self.state.machines.others;
         let Some(place) = machines.iter().find(|one| one.number == number) else {
             return;
         };
-        let anew = self.add_thread(&place.place.clone());
+        let new_number = self.add_thread(&place.place.clone());
         if let Some(machine) = self.state.machines.of(number) {
-            machine.number = anew;
+            machine.number = new_number;
             machine.target = TargetState::Busy(crate::worker::Progress::default());
             (machine.catalogue, machine.outcome) = (None, None);
-            (machine.asked, machine.planner) = (None, None);
+            (machine.requested, machine.planner) = (None, None);
         }
     }
 
-    /// Leaves a machine out from now on.
+    /// Removes a machine.
     pub(crate) fn leave_machine(&mut self, number: u64) {
         self.member_left(number);
-        // Dropping it has every splice taken out.
-        self.beside.remove(&number);
+        // Dropping the target removes every splice.
+        self.machine_threads.remove(&number);
         self.state
             .machines
-            .beside
+            .others
             .retain(|one| one.number != number);
     }
 
-    /// Has the session planned for each machine, where it has changed since.
-    pub(crate) fn keep_up_beside(&mut self) {
+    /// Requests a plan for each machine whose plan is stale.
+    pub(crate) fn request_machine_plans(&mut self) {
         let state = (self.documents, self.state.document.revision());
-        for machine in &mut self.state.machines.beside {
+        for machine in &mut self.state.machines.others {
             let (TargetState::Ready(info), Some(catalogue), Some(planner)) =
                 (&machine.target, &machine.catalogue, &machine.planner)
             else {
                 continue;
             };
-            if machine.asked == Some(state) {
+            if machine.requested == Some(state) {
                 continue;
             }
-            machine.asked = Some(state);
+            machine.requested = Some(state);
             machine.outcome = None;
-            self.plans_beside += 1;
-            machine.asked_as = self.plans_beside;
+            self.machine_plans += 1;
+            machine.request = self.machine_plans;
             planner.plan(Planning {
-                revision: self.plans_beside,
+                revision: self.machine_plans,
                 session: self.state.document.session().clone(),
                 catalogue: Arc::clone(catalogue),
                 library: Arc::clone(&self.state.library),
@@ -203,7 +203,7 @@ impl App {
         }
     }
 
-    /// A name for what calls itself so: another where a machine has it.
+    /// Returns a unique name for a machine.
     pub(crate) fn name_for(&self, number: u64, wanted: &str) -> String {
         let target = match &self.state.target {
             TargetState::Ready(info) => Some(info.host.clone()),
@@ -211,10 +211,10 @@ impl App {
         };
         let ready =
             |one: &&Machine| one.number != number && matches!(one.target, TargetState::Ready(_));
-        let beside = self.state.machines.beside.iter().filter(ready);
+        let ready_machines = self.state.machines.others.iter().filter(ready);
         let taken: Vec<String> = target
             .into_iter()
-            .chain(beside.map(Machine::name))
+            .chain(ready_machines.map(Machine::name))
             .collect();
         unused(wanted, |name| taken.iter().any(|one| one == name))
     }

@@ -1,4 +1,4 @@
-//! One session on all machines at once.
+//! A session that runs on all machines.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,49 +12,50 @@ use ilk_driver::client::{Seat, StopFlag, Summary, TargetInfo, metadata};
 
 use super::Machine;
 use crate::app::App;
-use crate::run::{Active, Going, free};
+use crate::run::{Active, SharedStatus, free};
 use crate::state::{NoticeKind, TargetState};
 use crate::timeline::Record;
-use crate::worker::lane::{Common, Lane};
-use crate::worker::target::{Order, To};
+use crate::worker::machine_lane::{Common, MachineLane};
+use crate::worker::target::{Order, SampleSink};
 use crate::{Error, Result, widgets};
 
-/// A session that runs on several machines, or has.
+/// A session that runs on several machines, or the last one.
 #[derive(Debug)]
 pub struct Together {
-    /// In the order of their lanes; the target is the first.
+    /// The machines, in the order of their lanes; the target is the first.
     pub members: Vec<Member>,
-    /// The folder with a recording of each.
+    /// The folder with a recording of each machine.
     pub folder: PathBuf,
-    /// Whether its lanes are on the timeline.
+    /// True once its lanes are on the timeline.
     shown: bool,
     over: bool,
 }
 
-/// A machine's part in it.
+/// A machine's part in the session.
 #[derive(Debug)]
 pub struct Member {
-    /// The number of its thread.
+    /// Number of its thread.
     pub number: u64,
-    /// What its recording and its lanes are called by.
+    /// Name in its recording and its lanes.
     pub name: String,
-    /// How it is going.
-    pub going: Going,
-    /// How it ended, once it has.
+    /// Status shared with its thread.
+    pub status: SharedStatus,
+    /// The result of the run, once it has ended.
     pub ended: Option<std::result::Result<Box<Summary>, String>>,
     metadata: Metadata,
-    /// Its clock and the first reading of it, once it has begun.
+    /// Its clock and the first reading, once it has started.
     begun: Option<(Clock, Reading)>,
 }
 
 impl Member {
-    /// How its clock is read while it runs: by the one reading from the start, so that time never goes back.
+    /// Returns the alignment of its clock during the run. Only the first reading is used, so that
+    /// time never runs backwards.
     fn alignment(&self) -> Alignment {
         let reading = self.begun.map(|(_, reading)| reading);
         Alignment::new(reading, self.metadata.clock)
     }
 
-    /// How far its times may be off now, in nanoseconds.
+    /// Returns the current error bound of its times, in nanoseconds.
     fn error_ns(&self, seconds: f64) -> Option<u64> {
         let (clock, _) = self.begun?;
         self.alignment().error_ns(clock.tsc(seconds))
@@ -62,13 +63,13 @@ impl Member {
 }
 
 impl Together {
-    /// Whether it still runs somewhere.
+    /// Returns whether the session still runs on a machine.
     #[must_use]
     pub const fn is_running(&self) -> bool {
         !self.over
     }
 
-    /// The part of the machine whose thread has that number.
+    /// Returns the part of the machine with that number.
     #[must_use]
     pub fn member(&self, number: u64) -> Option<&Member> {
         self.members.iter().find(|member| member.number == number)
@@ -80,7 +81,7 @@ impl Together {
             .find(|member| member.number == number)
     }
 
-    /// What all of it says of itself, with clocks as they are known.
+    /// Returns the joint metadata, with clocks as known.
     fn metadata(&self) -> Result<Metadata> {
         let mut joint = Joint::default();
         for member in &self.members {
@@ -96,29 +97,30 @@ fn turn(joint: &mut Joint, own: &Metadata, alignment: Alignment) -> Result<Turn>
     Ok(joint.turn(own, own.cpus, alignment)?)
 }
 
-/// The folder for recordings of a run that would be recorded to `wanted` on one machine.
+/// Returns the folder for the recordings of a run that would be recorded to `wanted` on one
+/// machine.
 fn folder(wanted: &Path) -> PathBuf {
     free(&wanted.with_extension(""))
 }
 
-/// Somebody who takes part: the number of its thread, what it is, its plan.
-type Part = (u64, TargetInfo, Arc<VerifiedPlan>);
+/// A participant: the number of its thread, its description, and its plan.
+type Participant = (u64, TargetInfo, Arc<VerifiedPlan>);
 
 impl App {
-    /// Begins the session on the target and on all machines beside it.
+    /// Starts the session on the target and all additional machines.
     pub(crate) fn run_together(&mut self, plan: &Arc<VerifiedPlan>) {
         let session = self.state.document.session().clone();
         if let Err(error) = self.begin_together(plan, session) {
-            self.state.tell(NoticeKind::Bad, error.to_string());
+            self.state.notify(NoticeKind::Bad, error.to_string());
         }
     }
 
-    fn parts(&self, plan: &Arc<VerifiedPlan>) -> Vec<Part> {
+    fn parts(&self, plan: &Arc<VerifiedPlan>) -> Vec<Participant> {
         let mut parts = Vec::new();
         if let (TargetState::Ready(info), Some(target)) = (&self.state.target, &self.target) {
             parts.push((target.number, info.clone(), Arc::clone(plan)));
         }
-        for machine in &self.state.machines.beside {
+        for machine in &self.state.machines.others {
             if let (TargetState::Ready(info), Some(Ok(plan))) = (&machine.target, &machine.outcome)
             {
                 parts.push((machine.number, info.clone(), Arc::clone(plan)));
@@ -141,7 +143,7 @@ impl App {
             };
             let own = metadata(plan.plan(), &session, &info, clock)?;
             let turn = turn(&mut joint, &own, Alignment::new([], clock))?;
-            let (name, going) = (info.host, Going::default());
+            let (name, status) = (info.host, SharedStatus::default());
             joint.describe(&name, &own, &turn, None);
             orders.push((
                 number,
@@ -149,28 +151,28 @@ impl App {
                     plan,
                     session: session.clone(),
                     recording: folder.join(format!("{name}.arrow")),
-                    // Its own: one that is left out does not stop the others.
+                    // A stop flag of its own: removing one machine does not stop the others.
                     stop: StopFlag::new(),
-                    to: To::Beside(Lane {
+                    sink: SampleSink::Shared(MachineLane {
                         turn,
                         common: common.clone(),
                     }),
-                    going: going.clone(),
+                    status: status.clone(),
                     together: Some((seat, name.clone())),
                 },
             ));
             members.push(Member {
                 number,
                 name,
-                going,
+                status,
                 ended: None,
                 metadata: own,
                 begun: None,
             });
         }
-        // Before any of them can begin.
+        // Set before any machine can start.
         let _first = common.described.set(joint.finish());
-        let going = members.first().map(|member| member.going.clone());
+        let status = members.first().map(|member| member.status.clone());
         self.state.run.last = None;
         self.state.run.active = Some(Active {
             stop: StopFlag::new(),
@@ -180,8 +182,8 @@ impl App {
             session,
             recording: folder.clone(),
             index: common.index,
-            going: going.unwrap_or_default(),
-            live: crate::run::Live::default(),
+            status: status.unwrap_or_default(),
+            live: crate::run::RunStatus::default(),
         });
         self.state.machines.together = Some(Together {
             members,
@@ -194,27 +196,27 @@ impl App {
                 .target
                 .as_mut()
                 .filter(|target| target.number == number);
-            // Dropping an order leaves its seat, and tells the others.
-            if let Some(thread) = main.or_else(|| self.beside.get_mut(&number)) {
+            // Dropping an order leaves its seat, which notifies the others.
+            if let Some(thread) = main.or_else(|| self.machine_threads.get_mut(&number)) {
                 thread.run(order);
             }
         }
         Ok(())
     }
 
-    /// The session that runs on several machines, if one does.
+    /// Returns the session that runs on several machines, if any.
     fn together(&mut self) -> Option<&mut Together> {
         let together = self.state.machines.together.as_mut();
         together.filter(|together| together.is_running())
     }
 
-    /// Whether a session runs on several machines, that one among them.
+    /// Returns whether the machine takes part in a running session on several machines.
     pub(crate) fn is_member(&self, number: u64) -> bool {
         let together = self.state.machines.together.as_ref();
         together.is_some_and(|one| one.is_running() && one.member(number).is_some())
     }
 
-    /// A machine has begun, and its clock was read.
+    /// Records that a machine has started, and the reading of its clock.
     pub(crate) fn member_started(&mut self, number: u64, clock: Clock, reading: Reading) {
         if let Some(member) = self.together().and_then(|one| one.member_mut(number)) {
             member.metadata.clock = clock;
@@ -223,7 +225,7 @@ impl App {
         }
     }
 
-    /// A machine's part is over.
+    /// Records that a machine's part has ended.
     pub(crate) fn member_ended(
         &mut self,
         number: u64,
@@ -246,24 +248,24 @@ impl App {
             let others = together.members.iter().filter(|one| one.ended.is_none());
             let others = match others.count() {
                 0 => String::new(),
-                count => format!(" It goes on with {count} of {of} machines."),
+                count => format!(" The session continues on {count} of {of} machines."),
             };
             let words = format!("{name}: {why}{others}");
-            self.state.tell(NoticeKind::Bad, words);
+            self.state.notify(NoticeKind::Bad, words);
         }
         self.show_together();
         self.end_together();
     }
 
-    /// A machine is not there any more.
+    /// Records that a machine was removed or lost.
     pub(crate) fn member_left(&mut self, number: u64) {
-        let gone = || Error::Driver(ilk_driver::Error::Target("It was left out.".to_owned()));
+        let gone = || Error::Driver(ilk_driver::Error::Target("It was removed.".to_owned()));
         if self.is_member(number) {
             self.member_ended(number, Err(gone()));
         }
     }
 
-    /// Lays all machines on the timeline, once each has begun or cannot.
+    /// Opens the timeline of all machines, once each has started or failed.
     fn show_together(&mut self) {
         let Some(together) = self.together() else {
             return;
@@ -274,7 +276,7 @@ impl App {
             return;
         }
         together.shown = true;
-        // Lanes of one that could not begin stand empty, at the second 0 of the others.
+        // A machine that failed to start has empty lanes, aligned with second 0 of the others.
         let first = together.members.iter().find_map(|member| {
             let (clock, _) = member.begun?;
             Some(member.alignment().unix_ns(clock.start))
@@ -303,11 +305,11 @@ impl App {
                 record.index = active.index.clone();
                 self.state.timeline.open(record);
             }
-            Err(error) => self.state.tell(NoticeKind::Bad, error.to_string()),
+            Err(error) => self.state.notify(NoticeKind::Bad, error.to_string()),
         }
     }
 
-    /// Sums up what machines have told since the last frame.
+    /// Combines the status of all machines, every frame.
     pub(crate) fn listen_together(&mut self) {
         let Some(together) = self.state.machines.together.as_ref() else {
             return;
@@ -315,8 +317,8 @@ impl App {
         let (Some(active), true) = (&mut self.state.run.active, together.is_running()) else {
             return;
         };
-        let all = together.members.iter().map(|member| member.going.look());
-        active.live = all.reduce(crate::run::Live::and).unwrap_or_default();
+        let all = together.members.iter().map(|member| member.status.look());
+        active.live = all.reduce(crate::run::RunStatus::and).unwrap_or_default();
         let elapsed = active.elapsed();
         if let Some(record) = self
             .state
@@ -332,7 +334,7 @@ impl App {
         }
     }
 
-    /// Ends the run when no machine is left in it.
+    /// Ends the run once it has ended on all machines.
     fn end_together(&mut self) {
         let Some(together) = self.together() else {
             return;
@@ -362,18 +364,18 @@ impl App {
                 _ => (
                     NoticeKind::Warning,
                     format!(
-                        " {lost} hits found their CPU's ring full; {missing} samples that were taken did not arrive."
+                        " {lost} hits were lost because the CPU's ring was full; {missing} samples did not arrive."
                     ),
                 ),
             };
             words = format!(
-                "The session is over on {machines} of {of} machines: {} samples are in {}.{words}",
+                "The session finished on {machines} of {of} machines: {} samples are in {}.{words}",
                 widgets::grouped(samples),
                 folder.display()
             );
-            self.state.tell(kind, words);
+            self.state.notify(kind, words);
         }
-        // Read again from the disk: with every reading of the clocks times are known best.
+        // Read again from disk: with all readings of the clocks the times are most accurate.
         let recorded = self.state.machines.together.as_ref();
         let recorded =
             recorded.is_some_and(|one| one.members.iter().any(|one| one.begun.is_some()));
@@ -383,28 +385,28 @@ impl App {
     }
 }
 
-/// When our clock shows that time, which may be to come.
+/// Converts a Unix time, possibly in the future, to an `Instant`.
 fn moment(unix_ns: u64) -> Instant {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |now| u64::try_from(now.as_nanos()).unwrap_or(u64::MAX));
     let instant = Instant::now();
     let ahead = Duration::from_nanos(unix_ns.saturating_sub(now));
-    let behind = Duration::from_nanos(now.saturating_sub(unix_ns));
-    let earlier = instant.checked_sub(behind).unwrap_or(instant);
+    let late = Duration::from_nanos(now.saturating_sub(unix_ns));
+    let earlier = instant.checked_sub(late).unwrap_or(instant);
     earlier.checked_add(ahead).unwrap_or(instant)
 }
 
-/// How exactly a machine's times are known, for a person.
-pub(crate) fn exact(error_ns: Option<u64>) -> String {
+/// Formats the error bound of a machine's times.
+pub(crate) fn accuracy(error_ns: Option<u64>) -> String {
     match error_ns {
         Some(error) if error < 1_000_000 => format!("±{} µs", error.div_ceil(1000)),
         Some(error) => format!("±{:.1} ms", error as f64 / 1e6),
-        None => "by its own clock".to_owned(),
+        None => "unaligned clock".to_owned(),
     }
 }
 
 impl Machine {
-    /// What became of it in the last run.
+    /// Returns the machine's part in the last run.
     pub(crate) fn part<'a>(&self, together: Option<&'a Together>) -> Option<&'a Member> {
         together?.member(self.number)
     }

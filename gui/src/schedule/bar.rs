@@ -1,20 +1,20 @@
-//! One bar: drawn, dragged, and told of.
+//! A bar of the schedule: drawing, dragging, and its tooltip.
 
 use egui::accesskit::Role;
 use egui::{CursorIcon, Id, PointerButton, Rect, RichText, Sense, Stroke, StrokeKind, Ui, vec2};
 
-use super::bars::{Drag, Grip, marks};
+use super::drag::{Drag, Grip, marks};
 use crate::state::State;
 use crate::theme::{Tokens, code, text};
 use crate::timeline::scale::Scale;
 use crate::widgets;
 
-/// Points from a bar's end that hold the end.
+/// Width in points of the handle at each end of a bar.
 const END: f32 = 7.0;
-/// Points within which ends snap.
+/// Distance in points within which ends snap.
 const REACH: f32 = 7.0;
 
-#[expect(clippy::too_many_arguments, reason = "all of them are what the bar is")]
+#[expect(clippy::too_many_arguments, reason = "each describes the bar")]
 pub(super) fn bar(
     ui: &Ui,
     state: &mut State,

@@ -1,9 +1,9 @@
-//! The schedule: every instrument a bar from launch to splash, on one ruler, by function.
+//! The schedule: every instrument as a bar from launch to splash, grouped by function.
 //!
-//! [`bars`] is what a drag does to times, without a window; `pane` draws and takes input.
+//! [`drag`] computes the effect of a drag, without a window; `pane` draws and handles input.
 
 mod bar;
-pub mod bars;
+pub mod drag;
 mod pane;
 mod ruler;
 
@@ -14,28 +14,28 @@ use gilk_engine::Session;
 
 pub(crate) use pane::{header, show};
 
-use bars::Drag;
+use drag::Drag;
 
-/// The pane's state.
+/// State of the pane.
 #[derive(Debug, Default)]
 pub struct Schedule {
-    /// Functions whose instruments are not listed.
+    /// Functions whose instruments are folded.
     pub folded: BTreeSet<Arc<str>>,
-    /// The bar that is being dragged.
+    /// The drag in progress.
     pub(crate) drag: Option<Drag>,
 }
 
 /// A row of the pane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Row {
-    /// A function and the places of its instruments in the session.
+    /// A function and the indices of its placements in the session.
     Group(Arc<str>, Vec<usize>),
-    /// An instrument, by its place in the session.
+    /// An instrument, by the index of its placement.
     Bar(usize),
 }
 
 impl Schedule {
-    /// The rows of a session: functions in the order of their first instruments.
+    /// Returns the rows of a session: functions in the order of their first placements.
     #[must_use]
     pub fn rows(&self, session: &Session) -> Vec<Row> {
         let mut groups: Vec<(Arc<str>, Vec<usize>)> = Vec::new();

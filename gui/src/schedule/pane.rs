@@ -1,4 +1,4 @@
-//! Draws the schedule and takes its input.
+//! Draws the schedule and handles its input.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use gilk_engine::cfg::BlockIndex;
 use gilk_engine::session::Placement;
 
 use super::bar::bar;
-use super::bars::SHORTEST;
+use super::drag::SHORTEST;
 use super::{Row, ruler};
 use crate::command::Command;
 use crate::inspector::seconds;
@@ -18,13 +18,13 @@ use crate::timeline::Range;
 use crate::timeline::scale::Scale;
 use crate::widgets;
 
-/// Width of the names and times beside the bars.
+/// Width of the column with names and times.
 const NAMES: f32 = 370.0;
 /// Height of a row.
 const ROW: f32 = 27.0;
 
-/// What stands beside the pane's tab.
-pub(crate) fn header(ui: &mut Ui, state: &State, _said: &mut Vec<Command>) {
+/// Draws the pane's header, next to its tab.
+pub(crate) fn header(ui: &mut Ui, state: &State, _commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     let session = state.document.session();
     let batches = match &state.plan.outcome {
@@ -32,7 +32,7 @@ pub(crate) fn header(ui: &mut Ui, state: &State, _said: &mut Vec<Command>) {
         _ => 0,
     };
     let words = format!(
-        "{} in {} s, {}; drag bars or their ends, Alt does not snap",
+        "{} in {} s, {}; drag bars or their ends; hold Alt to disable snapping",
         widgets::counted(session.placements.len(), "instrument"),
         session.duration,
         if batches == 1 {
@@ -45,13 +45,13 @@ pub(crate) fn header(ui: &mut Ui, state: &State, _said: &mut Vec<Command>) {
 }
 
 /// Draws the pane.
-pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
+pub(crate) fn show(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     if state.document.session().placements.is_empty() {
         widgets::empty(
             ui,
             "Nothing to schedule",
-            "Add an instrument to a block: its bar from launch to splash appears here.",
+            "Add an instrument to a block to schedule it.",
         );
         return;
     }
@@ -95,7 +95,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
                         Row::Group(function, places) => {
                             group(ui, state, function, places, name, lane, &scale);
                         }
-                        Row::Bar(place) => one(ui, state, *place, name, lane, &scale, said),
+                        Row::Bar(place) => one(ui, state, *place, name, lane, &scale, commands),
                     }
                     ui.painter().hline(
                         line.x_range(),
@@ -108,7 +108,7 @@ pub(crate) fn show(ui: &mut Ui, state: &mut State, said: &mut Vec<Command>) {
     running(ui, state, plot, &scale);
 }
 
-/// A line where the run is.
+/// Draws a line at the current time of the run.
 fn running(ui: &Ui, state: &State, plot: Rect, scale: &Scale) {
     let tokens = Tokens::of(ui);
     if let Some(active) = state
@@ -122,7 +122,7 @@ fn running(ui: &Ui, state: &State, plot: Rect, scale: &Scale) {
             .vline(x, plot.y_range(), Stroke::new(2.0, tokens.good));
         let mark = Rect::from_center_size(pos2(x, plot.top()), vec2(8.0, 8.0));
         let response = ui.interact(mark, Id::unique("schedule now"), Sense::hover());
-        widgets::named(response, Role::Label, "where the run is");
+        widgets::named(response, Role::Label, "current time");
     }
 }
 
@@ -210,7 +210,7 @@ fn triangle(painter: &Painter, at: egui::Pos2, open: bool, tokens: &Tokens) {
     ));
 }
 
-/// What an instrument is called, for tests and those who do not see it.
+/// Returns a placement's accessibility name.
 pub(crate) fn label(one: &Placement) -> String {
     format!(
         "{} {} {} block {}",
@@ -225,7 +225,7 @@ fn one(
     name: Rect,
     lane: Rect,
     scale: &Scale,
-    said: &mut Vec<Command>,
+    commands: &mut Vec<Command>,
 ) {
     let tokens = Tokens::of(ui);
     let Some(placement) = state.document.session().placements.get(place).cloned() else {
@@ -238,7 +238,7 @@ fn one(
         ui.painter().rect_filled(name, 0.0, tokens.hover);
     }
     if response.clicked() {
-        said.push(Command::OpenNamed(
+        commands.push(Command::OpenNamed(
             placement.function.to_string(),
             BlockIndex(placement.block),
         ));
@@ -280,7 +280,7 @@ fn one(
     );
 }
 
-/// Launch and splash to type.
+/// Draws the fields for launch and splash.
 fn typed(ui: &mut Ui, state: &mut State, place: usize, area: Rect, label: &str) {
     let duration = state.document.session().duration;
     let Some(one) = state.document.session().placements.get(place) else {
@@ -300,7 +300,7 @@ fn typed(ui: &mut Ui, state: &mut State, place: usize, area: Rect, label: &str) 
             ui,
             &mut splash,
             after..=duration,
-            &format!("bar ends: {label}"),
+            &format!("splash of bar: {label}"),
         ) {
             state.document.edit(&format!("splash {place}"), |session| {
                 if let Some(one) = session.placements.get_mut(place) {
@@ -313,7 +313,7 @@ fn typed(ui: &mut Ui, state: &mut State, place: usize, area: Rect, label: &str) 
             ui,
             &mut launch,
             0.0..=before,
-            &format!("bar begins: {label}"),
+            &format!("launch of bar: {label}"),
         ) {
             state.document.edit(&format!("launch {place}"), |session| {
                 if let Some(one) = session.placements.get_mut(place) {

@@ -1,4 +1,4 @@
-//! The ruler above the bars: seconds, the batches, and where the run is.
+//! The ruler above the bars: seconds, batches, and the start of the program.
 
 use egui::{Id, Painter, Pos2, Rect, Sense, Stroke, Ui, accesskit::Role, pos2, vec2};
 use gilk_engine::plan::{Batch, Part, Plan, PokeKind};
@@ -11,7 +11,7 @@ use crate::widgets;
 /// Height of the ruler: seconds above, batches below.
 pub(super) const HEIGHT: f32 = 40.0;
 
-/// Draws the ruler over `plot`, and its lines down to the bottom.
+/// Draws the ruler, and its lines down through `plot`.
 pub(super) fn show(ui: &Ui, state: &State, bar: Rect, plot: Rect, scale: &Scale) {
     let tokens = Tokens::of(ui);
     let painter = ui
@@ -84,7 +84,7 @@ fn flag(painter: &Painter, at: Pos2, tokens: &Tokens) -> Rect {
 
 #[expect(
     clippy::too_many_arguments,
-    reason = "all of them are where the mark stands"
+    reason = "each describes the position of the mark"
 )]
 fn mark(
     ui: &Ui,
@@ -125,7 +125,7 @@ fn mark(
     });
 }
 
-/// What a batch does, a line each.
+/// Describes a batch, one line per kind of effect.
 pub(super) fn batch_words(plan: &Plan, batch: &Batch, place: usize) -> Vec<String> {
     let count = |kind, bounce: bool| {
         let pokes = batch.pokes.iter();
@@ -174,10 +174,10 @@ pub(super) fn batch_words(plan: &Plan, batch: &Batch, place: usize) -> Vec<Strin
         .count();
     if waits > 0 {
         lines.push(format!(
-            "one wait: {waits} of them cover more than one instruction"
+            "one wait: {waits} of them overwrite more than one instruction"
         ));
     }
-    // A bounce in exposed bytes needs the splice that exposes them first.
+    // A bounce in an exposed slot waits for the splice of its donor.
     let slots = batch.pokes.iter().filter(|poke| match poke.part {
         Part::Bounce(bounce) => plan
             .bounces
@@ -188,13 +188,13 @@ pub(super) fn batch_words(plan: &Plan, batch: &Batch, place: usize) -> Vec<Strin
     let slots = slots.count();
     if slots > 0 {
         lines.push(format!(
-            "{} wait for bytes that a splice exposes",
+            "{} in slots that another splice exposes",
             widgets::counted(slots, "bounce")
         ));
     }
     let deepest = batch.pokes.iter().map(|poke| poke.rank).max().unwrap_or(0);
     if deepest > 0 {
-        lines.push(format!("in {} ranks, one after the other", deepest + 1));
+        lines.push(format!("{} ranks, in sequence", deepest + 1));
     }
     lines
 }

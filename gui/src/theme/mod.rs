@@ -1,4 +1,4 @@
-//! Every colour and distance of the window. `tokens` has the colours of each theme.
+//! Colours, distances and text sizes of the window. `tokens` has the colours of each theme.
 
 mod tokens;
 
@@ -13,13 +13,13 @@ pub use tokens::{Palette, Tokens};
 
 /// Distances and sizes, in points.
 pub mod space {
-    /// Between things that belong together.
+    /// Between closely related items.
     pub const TIGHT: f32 = 4.0;
-    /// Between things of one group.
+    /// Between items of one group.
     pub const SMALL: f32 = 8.0;
     /// Between groups.
     pub const MEDIUM: f32 = 12.0;
-    /// Inside panels, from the edge.
+    /// Between a panel's edge and its contents.
     pub const PANEL: f32 = 12.0;
     /// Corners of buttons, blocks and cards.
     pub const CORNER: u8 = 5;
@@ -33,7 +33,7 @@ pub mod space {
 pub mod text {
     /// Code, names of symbols, numbers in tables.
     pub const CODE: f32 = 12.0;
-    /// What most of the window is written in.
+    /// Most text of the window.
     pub const BODY: f32 = 13.5;
     /// Notes and captions.
     pub const SMALL: f32 = 11.5;
@@ -53,22 +53,22 @@ pub const fn prose(size: f32) -> FontId {
     FontId::new(size, FontFamily::Proportional)
 }
 
-/// Which colours a person wants.
+/// The user's choice of colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Colours {
-    /// Those of the desktop.
+    /// The desktop's colours.
     #[default]
     System,
-    /// Dark text on light ground.
+    /// Dark text on a light background.
     Light,
-    /// Light text on dark ground.
+    /// Light text on a dark background.
     Dark,
-    /// White text on black ground, strong lines.
+    /// White text on a black background, strong lines.
     Contrast,
 }
 
 impl Colours {
-    /// The one after it, where the desktop's are either light or dark.
+    /// Returns the next choice; `dark` is whether the desktop's colours are dark.
     #[must_use]
     pub const fn next(self, dark: bool) -> Self {
         match (self, dark) {
@@ -79,7 +79,7 @@ impl Colours {
     }
 }
 
-/// Has a context draw with these colours.
+/// Applies colours to a context.
 pub fn install(ctx: &Context, look: Colours) {
     let dark = if look == Colours::Contrast {
         Palette::Contrast

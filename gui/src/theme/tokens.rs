@@ -2,78 +2,78 @@
 
 use egui::{Color32, Ui};
 
-/// The colours of one theme, by what they mean.
+/// The colours of one theme, by purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tokens {
-    /// Behind the graph and the timeline.
+    /// Background of the graph and the timeline.
     pub canvas: Color32,
     /// Faint marks on the canvas.
     pub grid: Color32,
-    /// Panels.
+    /// Background of panels.
     pub panel: Color32,
-    /// Bars and headings, a step away from panels.
+    /// Bars and headings.
     pub bar: Color32,
-    /// Blocks of the graph, cards of lists.
+    /// Blocks of the graph and cards of lists.
     pub card: Color32,
-    /// What the pointer is over.
+    /// Widgets under the pointer.
     pub hover: Color32,
-    /// Fields to type in.
+    /// Text fields.
     pub field: Color32,
-    /// Lines between things.
+    /// Separators.
     pub line: Color32,
-    /// Lines round what can be clicked.
+    /// Outlines of clickable widgets.
     pub outline: Color32,
-    /// Text.
+    /// Regular text.
     pub text: Color32,
-    /// Headings and what is chosen.
+    /// Headings and selected items.
     pub strong: Color32,
     /// Notes.
     pub weak: Color32,
-    /// The one colour that says "here".
+    /// The accent of the current selection.
     pub accent: Color32,
-    /// Behind what is chosen.
+    /// Background of selected items.
     pub accent_fill: Color32,
     /// Text on `accent`.
     pub on_accent: Color32,
-    /// Went well, runs.
+    /// Success, or running.
     pub good: Color32,
-    /// Needs a look.
+    /// Conditions that need attention.
     pub warning: Color32,
-    /// Went wrong.
+    /// Errors.
     pub bad: Color32,
-    /// Behind a message of something that went wrong.
+    /// Background of an error message.
     pub bad_fill: Color32,
-    /// A hook that can be had.
+    /// A hook that is free.
     pub hookable: Color32,
-    /// A hook that an instrument of the session has.
+    /// A hook with an instrument of the session.
     pub hooked: Color32,
-    /// A hook that a rule refuses.
+    /// A hook refused by a rule.
     pub refused: Color32,
-    /// Edge of a branch that is taken.
+    /// Edge of a taken branch.
     pub edge_true: Color32,
-    /// Edge of a branch that is not taken.
+    /// Edge of a branch not taken.
     pub edge_false: Color32,
-    /// Edge of a jump, or of a block that runs on.
+    /// Edge of a jump, or of a block that falls through.
     pub edge_jump: Color32,
     /// Edge that closes a loop.
     pub edge_back: Color32,
-    /// Edge that is not taken now: static keys, fixups.
+    /// Edge not taken now: static keys, fixups.
     pub edge_rare: Color32,
     /// Mnemonics of instructions.
     pub mnemonic: Color32,
-    /// Registers.
+    /// Register operands.
     pub register: Color32,
-    /// Numbers.
+    /// Immediates and displacements.
     pub number: Color32,
     /// Names of the kernel's symbols.
     pub symbol: Color32,
-    /// What is said of instructions.
+    /// Remarks about instructions.
     pub remark: Color32,
-    /// Behind a lane while its instrument is in place.
+    /// Background of a lane from launch to splash.
     pub window: Color32,
-    /// Under blocks.
+    /// Shadow of blocks.
     pub shadow: Color32,
-    /// Colours of lanes, taken in turn.
+    /// Colours of lanes, used in rotation.
     pub lanes: [Color32; 6],
 }
 
@@ -171,7 +171,7 @@ pub(super) const LIGHT: Tokens = Tokens {
     ],
 };
 
-/// White and pure colours on black, every line drawn strongly.
+/// Pure colours on black, with strong lines.
 pub(super) const CONTRAST: Tokens = Tokens {
     canvas: rgb(0x000000),
     grid: rgb(0x2a2a2a),
@@ -218,13 +218,13 @@ pub(super) const CONTRAST: Tokens = Tokens {
 };
 
 impl Tokens {
-    /// The colours in force where `ui` is.
+    /// Returns the current colours of `ui`.
     #[must_use]
     pub fn of(ui: &Ui) -> &'static Self {
         Palette::of(ui.visuals()).tokens()
     }
 
-    /// The colour of the lane at `index`.
+    /// Returns the colour of the lane at `index`.
     #[must_use]
     pub fn lane(&self, index: usize) -> Color32 {
         self.lanes
@@ -234,20 +234,20 @@ impl Tokens {
     }
 }
 
-/// One of the three sets of colours.
+/// A built-in set of colours.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Palette {
-    /// Light on dark.
+    /// Light text on dark.
     #[default]
     Dark,
-    /// Dark on light.
+    /// Dark text on light.
     Light,
     /// White on black.
     Contrast,
 }
 
 impl Palette {
-    /// The set that `visuals` were made of: no two have the same ground.
+    /// Returns the palette from which `visuals` were made: each has a different background.
     #[must_use]
     pub fn of(visuals: &egui::Visuals) -> Self {
         if !visuals.dark_mode {
@@ -259,7 +259,7 @@ impl Palette {
         }
     }
 
-    /// Its colours.
+    /// Returns its colours.
     #[must_use]
     pub const fn tokens(self) -> &'static Tokens {
         match self {
@@ -292,9 +292,9 @@ mod tests {
     }
 
     #[test]
-    fn text_can_be_read_on_everything_it_stands_on() {
+    fn text_has_enough_contrast_on_every_background() {
         for tokens in [&DARK, &LIGHT, &CONTRAST] {
-            for behind in [
+            for background in [
                 tokens.panel,
                 tokens.bar,
                 tokens.card,
@@ -310,9 +310,9 @@ mod tests {
                     tokens.warning,
                 ] {
                     assert!(
-                        contrast(text, behind) >= 4.5,
-                        "{text:?} on {behind:?}: {}",
-                        contrast(text, behind)
+                        contrast(text, background) >= 4.5,
+                        "{text:?} on {background:?}: {}",
+                        contrast(text, background)
                     );
                 }
                 for mark in [
@@ -323,9 +323,9 @@ mod tests {
                     tokens.accent,
                 ] {
                     assert!(
-                        contrast(mark, behind) >= 3.0,
-                        "{mark:?} on {behind:?}: {}",
-                        contrast(mark, behind)
+                        contrast(mark, background) >= 3.0,
+                        "{mark:?} on {background:?}: {}",
+                        contrast(mark, background)
                     );
                 }
             }

@@ -1,5 +1,5 @@
-//! A lane of very many values as heat: time to the right, values upwards, and the brighter the more
-//! samples are in a cell. Which cells there are is worked out again only when something changes.
+//! Heat map of a lane with many values: time to the right, values upwards, brighter cells have more
+//! samples. Cells are recomputed only when the view or the samples change.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,29 +9,30 @@ use gilk_samples::index::{Column, Owner, Part, Tiles};
 
 use super::Range;
 
-/// Edge of a cell, in points.
+/// Side of a cell, in points.
 const CELL: f32 = 4.0;
-/// Up to so many samples in view each is looked at; more are drawn as least and greatest.
-const MOST: u64 = 1 << 19;
-/// Up to so many are looked at while the view moves or samples come.
-const AT_ONCE: u64 = 1 << 13;
-/// Samples that are looked at in a frame, of all lanes: some milliseconds.
-const A_FRAME: u64 = 1 << 18;
-/// From this ratio on of greatest to least the scale is a logarithm's.
-const WIDE: u64 = 32;
+/// Maximum number of samples in view that are counted; lanes with more are drawn as minimum and
+/// maximum.
+const MAX_SAMPLES: u64 = 1 << 19;
+/// Maximum number of samples that are counted while the view moves or samples arrive.
+const MAX_WHILE_MOVING: u64 = 1 << 13;
+/// Maximum number of samples counted per frame, over all lanes: a few milliseconds.
+const MAX_PER_FRAME: u64 = 1 << 18;
+/// Minimum ratio of maximum to minimum for a logarithmic scale.
+const WIDE_RATIO: u64 = 32;
 
-/// Where values are in a lane: 0 at its foot, 1 at its top.
+/// Maps values to heights in a lane: 0 at the bottom, 1 at the top.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Heights {
     least: u64,
     most: u64,
-    /// The whole height as a logarithm, if the scale is one.
+    /// The height of the whole range on a logarithmic scale, if it is logarithmic.
     log: Option<f64>,
 }
 
 impl Heights {
     pub(crate) fn new(least: u64, most: u64) -> Self {
-        let is_wide = most / WIDE >= least.max(1) && most > least;
+        let is_wide = most / WIDE_RATIO >= least.max(1) && most > least;
         let log = is_wide.then(|| ((most - least) as f64).ln_1p());
         Self { least, most, log }
     }
@@ -46,99 +47,101 @@ impl Heights {
     }
 }
 
-/// What the cells of a lane were counted for.
+/// LaneId of a heat map.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Asked {
+struct HeatKey {
     range: Range,
     ticks: (u64, u64),
     cells: (usize, usize),
     seen: Column,
 }
 
-/// Samples in each cell.
+/// A heat map.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Cells {
     columns: usize,
     rows: usize,
-    /// Column after column, each from its foot on.
+    /// Counts by column, each column from the bottom.
     counts: Vec<u32>,
-    /// The most in one cell.
+    /// Maximum count.
     pub(crate) most: u32,
 }
 
-/// A lane: its instrument, and whose samples of it.
-type Key = (u64, Owner);
+/// A lane: its instrument, and the owner of its samples.
+type LaneId = (u64, Owner);
 
-/// Those that were counted last, by lane.
+/// Cache of heat maps, by lane.
 #[derive(Debug, Default)]
 pub(crate) struct Heats {
-    kept: HashMap<Key, (Asked, Arc<Cells>)>,
-    /// What is asked of lanes that were not counted, because the view moved or the frame was over.
-    waiting: HashMap<Key, Asked>,
-    /// The same of the frame before.
-    before: HashMap<Key, Asked>,
-    /// Samples that were looked at in this frame.
+    kept: HashMap<LaneId, (HeatKey, Arc<Cells>)>,
+    /// Keys not computed in this frame, because the view moved or the frame's budget was spent.
+    waiting: HashMap<LaneId, HeatKey>,
+    /// The same of the previous frame.
+    before: HashMap<LaneId, HeatKey>,
+    /// Samples counted in this frame.
     looked: u64,
-    /// Columns that were drawn before.
+    /// Cache of drawn columns.
     pub(crate) tiles: Tiles,
 }
 
 impl Heats {
-    /// A new frame begins.
+    /// Starts a new frame.
     pub(crate) fn begin(&mut self) {
         self.looked = 0;
         self.tiles.begin();
         self.before = std::mem::take(&mut self.waiting);
     }
 
-    /// The cells of a lane between two ticks, for a place on the screen; nothing while that is too much
-    /// for a frame.
+    /// Returns the heat map of a lane between two ticks, or `None` if it exceeds the frame's
+    /// budget.
     pub(crate) fn of(
         &mut self,
-        key: Key,
+        lane: LaneId,
         part: Part<'_>,
         (range, ticks): (Range, (u64, u64)),
         seen: Column,
         rect: Rect,
     ) -> Option<Arc<Cells>> {
         let cells = |length: f32| (length / CELL).floor().max(1.0) as usize;
-        let asked = Asked {
+        let key = HeatKey {
             range,
             ticks,
             cells: (cells(rect.width()), cells(rect.height())),
             seen,
         };
-        if let Some((known, cells)) = self.kept.get(&key)
-            && *known == asked
+        if let Some((known, cells)) = self.kept.get(&lane)
+            && *known == key
         {
             return Some(Arc::clone(cells));
         }
-        let stands = self.before.get(&key) == Some(&asked);
-        let in_time = self.looked < A_FRAME && stands && seen.count <= MOST;
-        if seen.count > AT_ONCE && !in_time {
-            self.waiting.insert(key, asked);
+        let is_still = self.before.get(&lane) == Some(&key);
+        let in_time = self.looked < MAX_PER_FRAME && is_still && seen.count <= MAX_SAMPLES;
+        if seen.count > MAX_WHILE_MOVING && !in_time {
+            self.waiting.insert(lane, key);
             return None;
         }
         self.looked += seen.count;
-        let counted = Arc::new(count(part, key.0, &asked));
-        self.kept.insert(key, (asked, Arc::clone(&counted)));
+        let counted = Arc::new(count(part, lane.0, &key));
+        self.kept.insert(lane, (key, Arc::clone(&counted)));
         Some(counted)
     }
 
-    /// Whether a lane waits for the next frame.
+    /// Returns whether a heat map waits for the next frame.
     pub(crate) fn waits(&self) -> bool {
-        self.waiting.values().any(|asked| asked.seen.count <= MOST)
+        self.waiting
+            .values()
+            .any(|key| key.seen.count <= MAX_SAMPLES)
     }
 
-    /// Forgets those of another recording.
+    /// Clears the cache, for another recording.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 }
 
-fn count(part: Part<'_>, id: u64, asked: &Asked) -> Cells {
-    let ((columns, rows), (first, end)) = (asked.cells, asked.ticks);
-    let heights = Heights::new(asked.seen.min, asked.seen.max);
+fn count(part: Part<'_>, id: u64, key: &HeatKey) -> Cells {
+    let ((columns, rows), (first, end)) = (key.cells, key.ticks);
+    let heights = Heights::new(key.seen.min, key.seen.max);
     let mut counts = vec![0u32; columns * rows];
     let a_tick = columns as f64 / end.saturating_sub(first).max(1) as f64;
     part.visit(id, first, end, |point| {
@@ -158,7 +161,7 @@ fn count(part: Part<'_>, id: u64, asked: &Asked) -> Cells {
 }
 
 impl Cells {
-    /// All of them as one shape.
+    /// Returns all cells as one shape.
     pub(crate) fn shape(&self, rect: Rect, color: Color32) -> Shape {
         let (wide, high) = (
             rect.width() / self.columns as f32,
@@ -194,20 +197,20 @@ mod tests {
             let mut index = Index::new();
             index.append(&Batch { cpu: 2, samples });
             let seen = index.total(1, 0, 1000);
-            let asked = Asked {
+            let key = HeatKey {
                 range: Range { start: 0.0, end: 1.0 },
                 ticks: (0, 1000),
                 cells: (30, 7),
                 seen,
             };
-            let cells = count(index.part(Some(2)), 1, &asked);
+            let cells = count(index.part(Some(2)), 1, &key);
             prop_assert_eq!(cells.counts.iter().map(|&count| u64::from(count)).sum::<u64>(), seen.count);
-            prop_assert_eq!(&cells, &count(index.part(None), 1, &asked));
-            prop_assert_eq!(count(index.part(Some(3)), 1, &asked).most, 0);
+            prop_assert_eq!(&cells, &count(index.part(None), 1, &key));
+            prop_assert_eq!(count(index.part(Some(3)), 1, &key).most, 0);
         }
 
         #[test]
-        fn greater_values_stand_no_lower(a in any::<u64>(), b in any::<u64>(), bounds in any::<(u64, u64)>()) {
+        fn heights_increase_with_values(a in any::<u64>(), b in any::<u64>(), bounds in any::<(u64, u64)>()) {
             let heights = Heights::new(bounds.0.min(bounds.1), bounds.0.max(bounds.1));
             let (low, high) = (heights.share(a.min(b)), heights.share(a.max(b)));
             prop_assert!((0.0..=1.0).contains(&low) && low <= high && high <= 1.0, "{} {}", low, high);
@@ -215,8 +218,8 @@ mod tests {
     }
 
     #[test]
-    fn many_samples_are_looked_at_when_the_view_stands_and_not_all_in_one_frame() {
-        let each = A_FRAME / 2 + 1;
+    fn large_heat_maps_wait_for_a_still_view_and_a_free_frame() {
+        let each = MAX_PER_FRAME / 2 + 1;
         let mut index = Index::new();
         for id in 0..3 {
             let samples = (0..each).map(|tsc| Sample {
@@ -249,13 +252,13 @@ mod tests {
         };
         let (one, other) = (Range::whole(1.0), Range::whole(2.0));
         assert_eq!(frame(one), (vec![false; 3], true));
-        assert_eq!(frame(other), (vec![false; 3], true), "it has moved");
+        assert_eq!(frame(other), (vec![false; 3], true), "the view moved");
         assert_eq!(frame(other), (vec![true, true, false], true));
         assert_eq!(frame(other), (vec![true; 3], false));
     }
 
     #[test]
-    fn a_wide_range_is_a_logarithms() {
+    fn wide_ranges_use_a_logarithmic_scale() {
         let heights = Heights::new(0, 1_000_000);
         assert!((0.45..0.55).contains(&heights.share(1000)));
         assert!(Heights::new(500, 1000).share(750) == 0.5);

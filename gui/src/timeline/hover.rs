@@ -1,4 +1,4 @@
-//! What is under the pointer: a sample, or what shares a pixel.
+//! Tooltip of the timeline: the sample at the pointer, or a summary of samples that share a pixel.
 
 use gilk_samples::Meaning;
 use gilk_samples::index::{Owner, Part, Point};
@@ -9,7 +9,7 @@ use super::lanes::number;
 use super::scale::{length, moment, tick};
 use crate::widgets;
 
-/// Looks for a sample within `reach` seconds of `at`, and says what is there, a line each.
+/// Describes the samples within `reach` seconds of `at`, one line each.
 pub(crate) fn words(
     (owner, index): (Owner, Part<'_>),
     info: &InstrumentInfo,
@@ -30,7 +30,7 @@ pub(crate) fn words(
     }
     let total = index.total(info.id, from, to);
     if info.meaning == Meaning::Duration {
-        // The pointer may be anywhere in a slice, not at its end only.
+        // The pointer may be anywhere in a slice, not only at its end.
         let longest = index.lane(info.id)?.total.max;
         let tsc = tick(clock, at);
         let slice = index
@@ -55,8 +55,8 @@ pub(crate) fn words(
             info.meaning,
             Meaning::Value | Meaning::Duration | Meaning::Level
         ) {
-            lines.push(format!("least {}", value(info, clock, total.min)));
-            lines.push(format!("greatest {}", value(info, clock, total.max)));
+            lines.push(format!("minimum {}", value(info, clock, total.min)));
+            lines.push(format!("maximum {}", value(info, clock, total.max)));
             if let Some(mean) = total.mean() {
                 lines.push(format!("mean {}", value(info, clock, mean as u64)));
             }
@@ -83,7 +83,7 @@ fn one(info: &InstrumentInfo, metadata: &Metadata, point: Point, owner: Owner) -
         Meaning::Event => {}
         _ => lines.push(value(info, clock, point.value)),
     }
-    // A thread's samples have its place where others have the CPU.
+    // Samples of a thread have the thread's index in place of the CPU.
     if point.cpu != ALL_CPUS && !matches!(owner, Owner::Thread(..)) {
         lines.push(metadata.cpu_name(point.cpu));
     }
@@ -103,7 +103,7 @@ fn count(index: Part<'_>, info: &InstrumentInfo, clock: Clock, at: f64) -> Optio
     ])
 }
 
-/// What a level is at a time, and since when.
+/// Describes a level at a time, and since when it holds.
 fn level(index: Part<'_>, info: &InstrumentInfo, clock: Clock, at: f64) -> Option<Vec<String>> {
     let held = index.last_before(info.id, tick(clock, at).saturating_add(1))?;
     let since = clock.seconds(held.tsc);
@@ -116,7 +116,7 @@ fn level(index: Part<'_>, info: &InstrumentInfo, clock: Clock, at: f64) -> Optio
     ])
 }
 
-/// A value with its unit.
+/// Formats a value with its unit.
 fn value(info: &InstrumentInfo, clock: Clock, value: u64) -> String {
     match info.meaning {
         Meaning::Duration => format!(

@@ -6,7 +6,7 @@ use super::Record;
 use super::scale::Scale;
 use super::view::Timeline;
 
-/// Takes the pane's input; the lanes are in `plot`.
+/// Handles the pane's input; `plot` is the area of the lanes.
 pub(crate) fn take(
     ui: &Ui,
     timeline: &mut Timeline,
@@ -16,7 +16,7 @@ pub(crate) fn take(
 ) {
     let duration = record.duration;
     let seconds_a_point = timeline.range.width() / f64::from(plot.width().max(1.0));
-    // With Shift a drag chooses a range, however it ends.
+    // A drag that starts with Shift selects a range, even if Shift is released.
     if response.drag_started_by(PointerButton::Primary) {
         timeline.ranging = ui.input(|input| input.modifiers.shift);
     } else if !response.dragged() {

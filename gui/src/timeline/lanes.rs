@@ -1,5 +1,5 @@
-//! Draws one lane by what its samples mean. Nothing is ever left out: what shares a pixel is drawn
-//! as its least and greatest.
+//! Draws a lane by the meaning of its samples. No sample is dropped: samples that share a pixel are
+//! drawn as their minimum and maximum.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use super::scale::{Scale, length, tick};
 use crate::theme::{Tokens, prose, text};
 use crate::widgets;
 
-/// Up to so many samples in view are drawn one by one.
+/// Maximum number of samples in view that are drawn one by one.
 const FEW: u64 = 1500;
-/// Rows that slices which overlap are spread over.
+/// Number of rows for overlapping slices.
 const ROWS: usize = 3;
 
 /// A lane to draw.
@@ -24,18 +24,18 @@ pub(crate) struct Lane<'a> {
     pub(crate) rect: Rect,
     pub(crate) scale: Scale,
     pub(crate) info: &'a InstrumentInfo,
-    /// Its samples, of one CPU or thread or of all.
+    /// Its samples, of one CPU or thread, or of all.
     pub(crate) index: Part<'a>,
     pub(crate) owner: Owner,
     pub(crate) clock: Clock,
-    /// Seconds up to which it is known what happened.
+    /// Time in seconds up to which samples have arrived.
     pub(crate) until: f64,
     pub(crate) color: Color32,
     pub(crate) tokens: &'a Tokens,
 }
 
 impl Lane<'_> {
-    /// First and last tick in view; the last is not in view any more.
+    /// Returns the first tick in view, and the first tick after the view.
     fn ticks(&self) -> (u64, u64) {
         let first = tick(self.clock, self.scale.range.start);
         (first, tick(self.clock, self.scale.range.end).max(first + 1))
@@ -56,22 +56,21 @@ impl Lane<'_> {
         )
     }
 
-    /// Draws the samples. Where they are so many that they are heat, returns how many are in the
-    /// hottest cell.
+    /// Draws the samples. If they are drawn as a heat map, returns the maximum count of a cell.
     pub(crate) fn draw(&self, heats: &mut Heats) -> Option<u32> {
         match self.info.meaning {
             Meaning::Event => self.events(heats),
             Meaning::Count => self.steps(heats),
             Meaning::Duration => return self.slices(heats),
             Meaning::Level if self.owner == Owner::Level => self.level(heats),
-            // A part of a level's samples does not tell how long it held.
+            // A part of a level's samples does not show how long each value held.
             Meaning::Value | Meaning::Block | Meaning::Level => return self.points(heats),
         }
         None
     }
 
-    /// Has words stand in place of samples, where the instrument is in place.
-    pub(crate) fn say(&self, words: &str) {
+    /// Draws a text in place of samples, in the time range of the instrument.
+    pub(crate) fn text(&self, words: &str) {
         let from = self.scale.x(self.info.launch).max(self.rect.left());
         let to = self.scale.x(self.info.splash).min(self.rect.right());
         let words = widgets::truncated(
@@ -85,7 +84,7 @@ impl Lane<'_> {
         self.painter.galley(at, words, self.tokens.weak);
     }
 
-    /// A tick a pixel that has events, the taller the more.
+    /// Draws a vertical line per pixel with events, taller for more events.
     fn events(&self, heats: &mut Heats) {
         let columns = self.columns(heats);
         let most = columns.iter().map(|column| column.count).max().unwrap_or(0);
@@ -110,11 +109,11 @@ impl Lane<'_> {
             );
         }
         if most > 1 {
-            self.note(&format!("up to {} in a pixel", widgets::grouped(most)));
+            self.note(&format!("up to {} per pixel", widgets::grouped(most)));
         }
     }
 
-    /// A running total.
+    /// Draws a running total.
     fn steps(&self, heats: &mut Heats) {
         let (first, end) = self.ticks();
         let before = self.index.total(self.info.id, 0, first).max;
@@ -145,13 +144,14 @@ impl Lane<'_> {
             value = column.max.max(value);
             line.push(pos2(x, height(value)));
         }
-        // Totals are told when they change.
-        self.stands(line);
+        // A total is recorded when it changes.
+        self.step_line(line);
         self.span(least, most);
     }
 
-    /// Draws a line of steps and the area under it: until the splash, or now, the last step stands.
-    fn stands(&self, mut line: Vec<Pos2>) {
+    /// Draws a step line and the area under it; the last step extends to the splash or the current
+    /// time.
+    fn step_line(&self, mut line: Vec<Pos2>) {
         let Some(&last) = line.last() else { return };
         let end = self
             .scale
@@ -163,13 +163,13 @@ impl Lane<'_> {
             .add(Shape::line(line, Stroke::new(1.5, self.color)));
     }
 
-    /// A level: what holds until the next sample. Where it changes more than once in a pixel, a line from the
-    /// least to the greatest there.
+    /// Draws a level, which holds until the next sample. If it changes more than once in a pixel,
+    /// draws a line from the minimum to the maximum there.
     fn level(&self, heats: &mut Heats) {
         let (first, end) = self.ticks();
         let id = self.info.id;
         if self.index.is_coarse(id) {
-            // It does not tell which sample was the last of a pixel.
+            // A coarse lane does not record the last sample of a pixel.
             return self.heights(heats);
         }
         let before = self.index.last_before(id, first).map(|point| point.value);
@@ -187,8 +187,8 @@ impl Lane<'_> {
                 continue;
             }
             let x = (self.rect.left() + place as f32 + 0.5).max(left);
-            let behind = tick(self.clock, self.scale.seconds(x + 0.5));
-            let last = self.index.last_before(id, behind);
+            let end = tick(self.clock, self.scale.seconds(x + 0.5));
+            let last = self.index.last_before(id, end);
             let last = last.map_or(column.max, |last| last.value);
             line.extend(line.last().map(|last| pos2(x, last.y)));
             line.extend([column.max, column.min, last].map(|value| pos2(x, height(value))));
@@ -196,11 +196,11 @@ impl Lane<'_> {
         if line.is_empty() {
             return;
         }
-        self.stands(line);
+        self.step_line(line);
         self.span(0, most);
     }
 
-    /// The area under a line of steps.
+    /// Draws the area under a step line.
     fn under(&self, line: &[Pos2]) {
         let fill = self.color.gamma_multiply(0.16);
         for pair in line.windows(2) {
@@ -212,11 +212,12 @@ impl Lane<'_> {
         }
     }
 
-    /// Times that ended at their samples: slices where there are few, heights where there are many.
+    /// Draws durations that end at their samples: as slices if there are few, as a heat map if
+    /// there are many.
     fn slices(&self, heats: &mut Heats) -> Option<u32> {
         let (first, end) = self.ticks();
         let lane = self.index.lane(self.info.id)?;
-        // One that ends behind the view may have begun in it.
+        // A slice that ends after the view may begin in it.
         let until = end.saturating_add(lane.total.max).max(end);
         if self.index.total(self.info.id, first, until).count > FEW {
             return self.many(heats);
@@ -277,15 +278,15 @@ impl Lane<'_> {
         None
     }
 
-    /// More samples than can be told apart: heat, or where even that would take too long, the least
-    /// and the greatest of each pixel.
+    /// Draws many samples: as a heat map, or as the minimum and maximum of each pixel while the
+    /// heat map is not computed.
     fn many(&self, heats: &mut Heats) -> Option<u32> {
         let (first, end) = self.ticks();
         let seen = self.index.total(self.info.id, first, end);
         let place = self.rect.shrink2(vec2(0.0, 3.0));
         let view = (self.scale.range, (first, end));
         let cells = heats.of((self.info.id, self.owner), self.index, view, seen, place);
-        // A coarse lane has sums alone.
+        // A coarse lane has only sums.
         let Some(cells) = cells.filter(|cells| cells.most > 0) else {
             self.heights(heats);
             return None;
@@ -299,7 +300,7 @@ impl Lane<'_> {
         ticks as f64 / self.clock.hz.max(1) as f64
     }
 
-    /// Least to greatest of each pixel, on a scale of what is seen.
+    /// Draws the minimum to maximum of each pixel, on a scale of the values in view.
     fn heights(&self, heats: &mut Heats) {
         let columns = self.columns(heats);
         let Some((least, most)) = seen(&columns) else {
@@ -341,7 +342,7 @@ impl Lane<'_> {
         self.rect.bottom() - 5.0 - share.clamp(0.0, 1.0) * (self.rect.height() - 10.0)
     }
 
-    /// Values: dots where there are few, heights where there are many.
+    /// Draws values: as dots if there are few, as a heat map if there are many.
     fn points(&self, heats: &mut Heats) -> Option<u32> {
         let (first, end) = self.ticks();
         let total = self.index.total(self.info.id, first, end);
@@ -388,7 +389,7 @@ impl Lane<'_> {
         }
     }
 
-    /// A few words about the scale, in the lane's upper right corner.
+    /// Draws a short note in the upper right corner of the lane.
     fn note(&self, words: &str) {
         let galley = self.painter.layout_no_wrap(
             words.to_owned(),
@@ -399,14 +400,14 @@ impl Lane<'_> {
             self.rect.right() - galley.size().x - 14.0,
             self.rect.top() + 2.0,
         );
-        let behind = Rect::from_min_size(at, galley.size()).expand2(vec2(3.0, 0.0));
+        let background = Rect::from_min_size(at, galley.size()).expand2(vec2(3.0, 0.0));
         self.painter
-            .rect_filled(behind, 2.0, self.tokens.canvas.gamma_multiply(0.8));
+            .rect_filled(background, 2.0, self.tokens.canvas.gamma_multiply(0.8));
         self.painter.galley(at, galley, self.tokens.weak);
     }
 }
 
-/// Values of pointers and flags are read in hexadecimal.
+/// Formats a value; large values, such as pointers and flags, in hexadecimal.
 pub(crate) fn number(value: u64) -> String {
     if value > u64::from(u32::MAX) {
         format!("{value:#x}")

@@ -1,11 +1,11 @@
-//! The timeline: a lane an instrument, live or from a file.
+//! The timeline: one lane per instrument, live or from a recording.
 
-mod between;
 mod heat;
 mod hover;
 mod input;
 mod lanes;
 pub mod notes;
+mod range_stats;
 mod rows;
 pub(crate) mod scale;
 mod stack;
@@ -27,43 +27,43 @@ pub use view::Timeline;
 pub struct Opened {
     /// The file.
     pub path: PathBuf,
-    /// What it says of itself.
+    /// Session, instruments, clock, and CPUs.
     pub metadata: Metadata,
     /// Its samples.
     pub index: Index,
-    /// Its size.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// Hits that were not sampled: ring full, timer stop without a start.
+    /// Lost hits: ring full, timer stop without a start.
     pub lost: (u64, u64),
-    /// What instruments had added up when the run ended.
+    /// Totals of the aggregates at the end of the run.
     pub totals: Vec<AggregateSummary>,
-    /// What is missing or damaged, in whole sentences.
+    /// Missing or damaged parts, in whole sentences.
     pub notes: Vec<String>,
 }
 
-/// What the lanes are drawn from.
+/// The recording shown on the timeline.
 #[derive(Debug, Default)]
 pub struct Record {
-    /// Where it is, if it is a file.
+    /// The file, if any.
     pub path: Option<PathBuf>,
     /// Session, instruments, clock.
     pub metadata: Metadata,
-    /// The samples. In a run another thread adds them as they come.
+    /// The samples; during a run another thread appends to them.
     pub index: Shared,
-    /// Seconds that the session lasts.
+    /// Duration of the session in seconds.
     pub duration: f64,
-    /// Seconds since the start, while it runs.
+    /// Seconds since the start, during a run.
     pub now: Option<f64>,
-    /// Size of the file.
+    /// Size of the file in bytes.
     pub bytes: u64,
-    /// Hits that were not sampled: ring full, timer stop without a start.
+    /// Lost hits: ring full, timer stop without a start.
     pub lost: (u64, u64),
-    /// What instruments have added up, once the run has ended.
+    /// Totals of the aggregates, once the run has ended.
     pub totals: Vec<AggregateSummary>,
 }
 
 impl Record {
-    /// Of a recording that was read.
+    /// Creates a record from a recording that was read.
     #[must_use]
     pub fn of(opened: Opened) -> Self {
         let clock = opened.metadata.clock;
@@ -77,9 +77,9 @@ impl Record {
             .iter()
             .map(|info| info.splash)
             .fold(0.0, f64::max);
-        let said = gilk_engine::Session::from_ron(&opened.metadata.session)
+        let session = gilk_engine::Session::from_ron(&opened.metadata.session)
             .map_or(0.0, |session| session.duration);
-        let duration = said.max(planned).max(last).max(1e-6);
+        let duration = session.max(planned).max(last).max(1e-6);
         let Opened {
             path,
             metadata,
@@ -101,7 +101,7 @@ impl Record {
         }
     }
 
-    /// Of a session that is about to run.
+    /// Creates a record for a session that is about to run.
     #[must_use]
     pub fn live(path: PathBuf, metadata: Metadata, duration: f64) -> Self {
         Self {
@@ -113,24 +113,24 @@ impl Record {
         }
     }
 
-    /// Adds samples.
+    /// Appends samples.
     pub fn append(&self, batch: &Batch) {
         self.index.append(batch);
     }
 
-    /// The instruments, one a lane.
+    /// Returns the instruments, one per lane.
     #[must_use]
     pub fn lanes(&self) -> &[InstrumentInfo] {
         &self.metadata.instruments
     }
 
-    /// What lane `id` has seen: hits of a counter, samples of anything else.
+    /// Returns the hits of a counter, or the number of samples of any other instrument.
     #[must_use]
     pub fn hits(&self, info: &InstrumentInfo) -> u64 {
         self.hits_of(info, Owner::All)
     }
 
-    /// The same of a CPU or a thread.
+    /// Returns the hits of an instrument on one CPU or thread.
     #[must_use]
     pub(crate) fn hits_of(&self, info: &InstrumentInfo, owner: Owner) -> u64 {
         let Some(lane) = owner.part(&self.index.look()).lane(info.id) else {
@@ -145,7 +145,7 @@ impl Record {
 }
 
 impl Record {
-    /// Seconds of the first and the last sample.
+    /// Returns the times of the first and last sample in seconds.
     #[must_use]
     pub fn recorded(&self) -> Option<(f64, f64)> {
         let (first, last) = self.index.look().span()?;
@@ -154,26 +154,26 @@ impl Record {
     }
 }
 
-/// The seconds that are seen.
+/// A time range in seconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Range {
-    /// At the left edge.
+    /// Time at the left edge.
     pub start: f64,
-    /// At the right edge.
+    /// Time at the right edge.
     pub end: f64,
 }
 
 impl Range {
-    /// The narrowest: fifty nanoseconds.
+    /// Minimum width: fifty nanoseconds.
     const NARROWEST: f64 = 50e-9;
 
-    /// All of `duration`, and a little around it.
+    /// Returns the range of a whole session, with a margin.
     #[must_use]
     pub fn whole(duration: f64) -> Self {
         Self::around(0.0, duration)
     }
 
-    /// All from `start` to `end`, and a little around it.
+    /// Returns the range from `start` to `end`, with a margin.
     #[must_use]
     pub fn around(start: f64, end: f64) -> Self {
         let width = (end - start).max(Self::NARROWEST);
@@ -183,13 +183,13 @@ impl Range {
         }
     }
 
-    /// Seconds from edge to edge.
+    /// Returns the width in seconds.
     #[must_use]
     pub fn width(&self) -> f64 {
         self.end - self.start
     }
 
-    /// Changes the width by `1 / factor`; `at` stays where it is.
+    /// Divides the width by `factor`; the time `at` keeps its position.
     pub fn zoom(&mut self, at: f64, factor: f64, duration: f64) {
         let width =
             (self.width() / factor).clamp(Self::NARROWEST, duration.max(Self::NARROWEST) * 4.0);
@@ -198,7 +198,7 @@ impl Range {
         self.end = self.start + width;
     }
 
-    /// Moves by `seconds`, but never so far that nothing of the recording is seen.
+    /// Moves the range by `seconds`, but never past the recording.
     pub fn pan(&mut self, seconds: f64, duration: f64) {
         let width = self.width();
         self.start =
@@ -214,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn zooming_keeps_what_is_under_the_pointer(at in 0.0f64..10.0, factor in 0.01f64..100.0) {
+        fn zooming_keeps_the_time_under_the_pointer(at in 0.0f64..10.0, factor in 0.01f64..100.0) {
             let mut range = Range::whole(10.0);
             let share = (at - range.start) / range.width();
             range.zoom(at, factor, 10.0);
@@ -223,7 +223,7 @@ mod tests {
         }
 
         #[test]
-        fn panning_never_loses_the_recording(by in -1e6f64..1e6, width in 1e-6f64..40.0) {
+        fn panning_never_leaves_the_recording(by in -1e6f64..1e6, width in 1e-6f64..40.0) {
             let mut range = Range { start: 0.0, end: width };
             range.pan(by, 10.0);
             prop_assert!(range.start < 10.0 && range.end > 0.0, "{:?}", range);

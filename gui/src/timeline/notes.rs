@@ -1,4 +1,4 @@
-//! Two markers, and what a person wrote beside times; notes are part of the session's document.
+//! Markers and notes on the timeline; notes are part of the session's document.
 
 use egui::accesskit::Role;
 use egui::{Align2, Id, Painter, Pos2, Rect, Response, Sense, Stroke, TextEdit, Ui, pos2, vec2};
@@ -12,16 +12,16 @@ use crate::state::State;
 use crate::theme::{Tokens, prose, text};
 use crate::widgets;
 
-/// Something written beside a time.
+/// A note on a time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Note {
     /// Seconds from the start.
     pub at: f64,
-    /// What was written.
+    /// Text typed by the user.
     pub text: String,
 }
 
-/// A note that is being written: its place among those that are there, if it is one of them.
+/// A note being edited, with its index if it exists already.
 #[derive(Clone, Debug)]
 pub(super) struct Writing {
     place: Option<usize>,
@@ -29,7 +29,7 @@ pub(super) struct Writing {
 }
 
 impl Timeline {
-    /// Puts marker A (0) or B (1) where the pointer is, or in the middle of what is seen.
+    /// Sets marker A (0) or B (1) at the pointer, or in the middle of the view.
     pub fn mark(&mut self, which: usize) {
         let at = self.pointed();
         if let Some(marker) = self.markers.get_mut(which) {
@@ -37,7 +37,7 @@ impl Timeline {
         }
     }
 
-    /// The seconds between the markers, when both are there.
+    /// Returns the range between the markers, if both are set.
     #[must_use]
     pub fn span(&self) -> Option<(f64, f64)> {
         let [Some(a), Some(b)] = self.markers else {
@@ -46,7 +46,7 @@ impl Timeline {
         Some((a.min(b), a.max(b)))
     }
 
-    /// Begins a note where the pointer is, or in the middle of what is seen.
+    /// Starts a note at the pointer, or in the middle of the view.
     pub fn annotate(&mut self) {
         self.writing = Some(Writing {
             place: None,
@@ -71,7 +71,7 @@ pub(super) fn show(
     painter: &Painter,
     plot: Rect,
     scale: &Scale,
-    said: &mut Vec<Command>,
+    commands: &mut Vec<Command>,
 ) {
     let tokens = Tokens::of(ui);
     if let Some((a, b)) = timeline.span() {
@@ -118,7 +118,7 @@ pub(super) fn show(
         painter.vline(x, plot.y_range(), Stroke::new(1.0, tokens.number));
         let response = tag(ui, painter, pos2(x, plot.top() + 3.0), place, note);
         if response.hovered() {
-            timeline.over = Some(place);
+            timeline.hovered_note = Some(place);
         }
         if response.clicked() {
             timeline.writing = Some(Writing {
@@ -131,12 +131,12 @@ pub(super) fn show(
         if write(ui, &mut writing.note, painter, plot, scale) {
             timeline.writing = Some(writing);
         } else {
-            said.push(Command::WriteNote(writing.place, writing.note));
+            commands.push(Command::WriteNote(writing.place, writing.note));
         }
     }
 }
 
-/// A note as it stands there.
+/// Draws a note.
 fn tag(ui: &Ui, painter: &Painter, at: Pos2, place: usize, note: &Note) -> Response {
     let tokens = Tokens::of(ui);
     let words = &note.text;
@@ -148,16 +148,16 @@ fn tag(ui: &Ui, painter: &Painter, at: Pos2, place: usize, note: &Note) -> Respo
     let response = ui.interact(tag, Id::unique("note tag").with(place), Sense::click());
     let response = widgets::named(response, Role::Button, &format!("note: {words}"));
     response.on_hover_text(format!(
-        "{words}\nat {}; click to change, Delete to remove",
+        "{words}\nat {}; click to edit, Delete to remove",
         moment(note.at)
     ))
 }
 
-/// The field of the note that is being written. Returns whether it still is.
+/// Draws the field of the note being edited. Returns whether editing continues.
 fn write(ui: &mut Ui, note: &mut Note, painter: &Painter, plot: Rect, scale: &Scale) -> bool {
     let x = scale.x(note.at);
     if !plot.x_range().contains(x) {
-        // Out of view: it is written on when it comes back.
+        // Out of view: editing continues when it scrolls back into view.
         return true;
     }
     painter.vline(x, plot.y_range(), Stroke::new(1.0, Tokens::of(ui).number));
@@ -166,7 +166,7 @@ fn write(ui: &mut Ui, note: &mut Note, painter: &Painter, plot: Rect, scale: &Sc
         vec2(220.0, 24.0),
     );
     let edit = TextEdit::singleline(&mut note.text)
-        .hint_text("what happens here")
+        .hint_text("note")
         .id(Id::unique("note"));
     let response = ui.put(field, edit);
     let response = widgets::named(response, Role::TextInput, "Note");
@@ -178,7 +178,7 @@ fn write(ui: &mut Ui, note: &mut Note, painter: &Painter, plot: Rect, scale: &Sc
 }
 
 impl State {
-    /// Has the note stand there that is being written.
+    /// Stores the note being edited.
     pub(crate) fn finish_note(&mut self) {
         if let Some(Writing { place, note }) = self.timeline.writing.take() {
             self.document.write_note(place, note);
@@ -187,16 +187,17 @@ impl State {
 }
 
 impl Document {
-    /// Has a note stand there, in place of the one at `place` if it is one of them; an empty one goes.
+    /// Stores a note, in place of the note at `place` if that exists; an empty note is removed.
     pub(crate) fn write_note(&mut self, place: Option<usize>, note: Note) {
         self.annotate("write note", |notes| {
             let empty = note.text.trim().is_empty();
             match place.filter(|place| *place < notes.len()) {
                 Some(place) if empty => drop(notes.remove(place)),
-                Some(place) => notes
-                    .get_mut(place)
-                    .into_iter()
-                    .for_each(|old| *old = note.clone()),
+                Some(place) => {
+                    if let Some(existing) = notes.get_mut(place) {
+                        existing.clone_from(&note);
+                    }
+                }
                 None if empty => {}
                 None => notes.push(note),
             }
@@ -204,7 +205,7 @@ impl Document {
         self.close_step();
     }
 
-    /// Takes a note away.
+    /// Removes the note at `place`, if it exists.
     pub(crate) fn remove_note(&mut self, place: usize) {
         self.annotate("remove note", |notes| {
             if place < notes.len() {

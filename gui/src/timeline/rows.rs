@@ -1,4 +1,4 @@
-//! Draws the ruler and the rows under it: a lane with its name, the line of now, the scroll bar.
+//! Draws the ruler and the rows below it: lanes with names, the current time, the scroll bar.
 
 use egui::accesskit::Role;
 use egui::{Id, Painter, Rect, Sense, Stroke, Ui, pos2, vec2};
@@ -8,10 +8,10 @@ use ilk_driver::client::AggregateSummary;
 use super::heat::Heats;
 use super::lanes::Lane;
 use super::scale::{Scale, moment, tick_label, ticks};
-use super::stack::Row;
+use super::stack::LaneRow;
 use super::view::NAMES;
 use super::{Record, totals};
-use crate::machines::run::exact;
+use crate::machines::run::accuracy;
 use crate::theme::{Tokens, code, prose, space, text};
 use crate::widgets;
 
@@ -68,7 +68,7 @@ pub(super) fn ruler(
 pub(super) fn lane(
     painter: &Painter,
     record: &Record,
-    of: Row<'_>,
+    of: LaneRow<'_>,
     row: Rect,
     scale: &Scale,
     tokens: &Tokens,
@@ -99,7 +99,7 @@ pub(super) fn lane(
     };
     let hottest = match silent(record, info) {
         Some(words) => {
-            samples.say(&words);
+            samples.text(&words);
             None
         }
         None => samples.draw(heats),
@@ -116,7 +116,7 @@ pub(super) fn name(
     ui: &Ui,
     painter: &Painter,
     record: &Record,
-    of: Row<'_>,
+    of: LaneRow<'_>,
     row: Rect,
     rect: Rect,
     hottest: Option<u32>,
@@ -184,7 +184,7 @@ pub(super) fn name(
         Sense::hover(),
     );
     let heat = hottest.map_or_else(String::new, |most| {
-        format!(", as heat of up to {most} in a cell")
+        format!(", heat map of up to {most} per cell")
     });
     let label = of.label(record);
     let response = widgets::named(
@@ -201,14 +201,14 @@ pub(super) fn name(
         moment(info.splash)
     );
     let exact = machine.map_or_else(String::new, |machine| {
-        format!("\ntimes {}", exact(machine.error_ns))
+        format!("\ntimes {}", accuracy(machine.error_ns))
     });
     response.on_hover_text(format!("{words}{exact}"));
 }
 
-/// What is told in the lane of what delivers no samples.
+/// Returns the text in the lane of an instrument that delivers no samples.
 fn silent(record: &Record, info: &InstrumentInfo) -> Option<String> {
-    // Of nearly all lanes nothing has to be looked up, frame by frame.
+    // Nearly all lanes deliver samples, and this runs every frame.
     if info.delivers.is_samples() {
         return None;
     }
@@ -217,24 +217,22 @@ fn silent(record: &Record, info: &InstrumentInfo) -> Option<String> {
         placed.is_some_and(|placed| placed.placement as usize == total.placement)
             && total.instrument == info.instrument
     };
-    // Of several machines each has placements of its own, and totals of all are told together.
+    // On several machines each has placements of its own, and the totals are of all machines.
     let own = record.totals.iter().filter(of_placement);
     let own: Vec<String> = own
         .filter(|_| record.metadata.machines.is_empty())
         .map(|total| totals::short(total, record.metadata.clock))
         .collect();
     let words = match info.delivers {
-        Delivers::Samples | Delivers::Nothing => {
-            "samples nothing: it is there for other instruments"
-        }
+        Delivers::Samples | Delivers::Nothing => "no samples: supports another instrument",
         Delivers::Totals if !own.is_empty() => return Some(own.join("   ")),
-        Delivers::Totals if record.now.is_some() => "adds up, and is told when the run has ended",
-        Delivers::Totals => "adds up, and samples nothing",
+        Delivers::Totals if record.now.is_some() => "aggregates only; shown when the run has ended",
+        Delivers::Totals => "aggregates only, no samples",
     };
     Some(words.to_owned())
 }
 
-/// The machine of a lane, where the recording is that of several.
+/// Returns the machine of a lane, in a recording of several machines.
 fn machine<'a>(record: &'a Record, info: &InstrumentInfo) -> Option<&'a MachineInfo> {
     let mut machines = record.metadata.machines.iter();
     machines.find(|machine| {

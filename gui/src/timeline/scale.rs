@@ -1,4 +1,4 @@
-//! Seconds to points and back, round ticks, and numbers with units.
+//! Conversion between seconds and points, round ticks, and numbers with units.
 
 use egui::Rangef;
 use gilk_samples::chart::scale;
@@ -6,7 +6,7 @@ use gilk_samples::metadata::Clock;
 
 use super::Range;
 
-/// Where seconds are on the screen.
+/// Linear mapping from seconds to points.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scale {
     pub(crate) range: Range,
@@ -14,24 +14,24 @@ pub(crate) struct Scale {
 }
 
 impl Scale {
-    /// Points of a second.
+    /// Returns the points per second.
     pub(crate) fn density(&self) -> f64 {
         f64::from(self.x.span()) / self.range.width()
     }
 
-    /// Where `seconds` is; at most a screen beside the edges.
+    /// Returns the position of a time, clamped to one screen width outside of the view.
     pub(crate) fn x(&self, seconds: f64) -> f32 {
         let share = (seconds - self.range.start) / self.range.width();
         self.x.min + (share.clamp(-1.0, 2.0) * f64::from(self.x.span())) as f32
     }
 
-    /// The time at `x`.
+    /// Returns the time at `x`.
     pub(crate) fn seconds(&self, x: f32) -> f64 {
         self.range.start + f64::from((x - self.x.min) / self.x.span()) * self.range.width()
     }
 }
 
-/// The tick of a time. Before the machine started there is none: that is tick 0.
+/// Returns the tick of a time, or 0 before the machine started.
 pub(crate) fn tick(clock: Clock, seconds: f64) -> u64 {
     let first = -(clock.start as f64) / clock.hz.max(1) as f64;
     if seconds <= first {
@@ -41,7 +41,7 @@ pub(crate) fn tick(clock: Clock, seconds: f64) -> u64 {
     }
 }
 
-/// Round times about `spacing` points apart: the distance between them, and each.
+/// Returns the interval of round times about `spacing` points apart, and the times.
 pub(crate) fn ticks(scale: &Scale, spacing: f32) -> (f64, Vec<f64>) {
     let step = scale::round_up(f64::from(spacing) / scale.density().max(f64::MIN_POSITIVE));
     let first = (scale.range.start / step).ceil();
@@ -55,7 +55,7 @@ pub(crate) fn ticks(scale: &Scale, spacing: f32) -> (f64, Vec<f64>) {
     )
 }
 
-/// A time on the ruler, with as many digits as ticks `step` apart need.
+/// Formats a time for the ruler, with the digits that ticks `step` apart need.
 pub(crate) fn tick_label(seconds: f64, step: f64) -> String {
     if step >= 60.0 {
         return scale::long(seconds, 3);
@@ -79,12 +79,12 @@ pub(crate) fn tick_label(seconds: f64, step: f64) -> String {
     format!("{value:.digits$} {unit}")
 }
 
-/// A length of time as a person reads it: three digits and a unit, or two units.
+/// Formats a duration: three digits and a unit, or two units.
 pub(crate) fn length(seconds: f64) -> String {
     scale::duration(seconds)
 }
 
-/// A point in time, to the microsecond.
+/// Formats a time to the microsecond.
 pub(crate) fn moment(seconds: f64) -> String {
     format!("{seconds:.6} s")
 }
@@ -110,14 +110,14 @@ mod tests {
         }
 
         #[test]
-        fn places_and_times_agree(x in 100.0f32..1100.0) {
+        fn positions_and_times_are_inverse(x in 100.0f32..1100.0) {
             let scale = Scale { range: Range { start: -1.0, end: 9.0 }, x: Rangef::new(100.0, 1100.0) };
             prop_assert!((scale.x(scale.seconds(x)) - x).abs() < 0.01);
         }
     }
 
     #[test]
-    fn before_the_machine_started_there_is_no_tick() {
+    fn times_before_the_machine_started_are_tick_zero() {
         let clock = Clock {
             hz: 1000,
             start: 5000,

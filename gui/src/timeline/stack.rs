@@ -1,5 +1,4 @@
-//! Which lanes there are, and in which order: as the session has them, by instrument, CPU by CPU, or
-//! thread by thread.
+//! The rows of the timeline: in session order, by instrument, by CPU, or by thread.
 
 use std::collections::HashSet;
 
@@ -12,22 +11,23 @@ use crate::command::Command;
 use crate::theme::space;
 use crate::widgets;
 
-/// How lanes are stacked.
+/// Order of the lanes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Stack {
-    /// A lane an instrument, in the session's order.
+    /// One lane per instrument, in session order.
     #[default]
     Session,
-    /// The same, those of one kind beside each other.
+    /// One lane per instrument, grouped by instrument.
     Instrument,
-    /// CPU after CPU, a lane for every instrument that delivered there; then what is no CPU's.
+    /// Grouped by CPU, one lane per instrument that delivered samples there; then lanes without a
+    /// CPU.
     Cpu,
-    /// Thread after thread, a lane for every instrument that it ran into; then what is no thread's.
+    /// Grouped by thread, one lane per instrument that the thread hit; then lanes without a thread.
     Thread,
 }
 
 impl Stack {
-    /// All of them, and what they are called beside "lanes by".
+    /// All orders, with their labels to the right of "lanes by".
     pub(crate) const ALL: [(Self, &'static str); 4] = [
         (Self::Session, "order"),
         (Self::Instrument, "instrument"),
@@ -36,23 +36,23 @@ impl Stack {
     ];
 }
 
-/// A lane that is drawn.
+/// A lane to draw.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Row<'a> {
-    /// Its place in the recording, which its colour comes from.
+pub(crate) struct LaneRow<'a> {
+    /// Its index in the recording, which selects its colour.
     pub(crate) index: usize,
     pub(crate) info: &'a InstrumentInfo,
     pub(crate) owner: Owner,
 }
 
-impl Row<'_> {
-    /// What stands before the place of its instrument: `CPU 1 · `.
+impl LaneRow<'_> {
+    /// Returns the prefix of the instrument's location, e.g. `CPU 1 · `.
     pub(crate) fn before(&self, record: &Record) -> String {
         let name = self.owner.name(&record.metadata, &record.index.look());
         name.map_or_else(String::new, |name| format!("{name} · "))
     }
 
-    /// What it is called.
+    /// Returns the label of the lane.
     pub(crate) fn label(&self, record: &Record) -> String {
         let label = self.owner.label(self.info);
         let name = self.owner.name(&record.metadata, &record.index.look());
@@ -64,14 +64,16 @@ impl Row<'_> {
     }
 }
 
-/// The lanes of a recording.
-pub(crate) fn rows(record: &Record, stack: Stack) -> Vec<Row<'_>> {
+/// Returns the lanes of a recording.
+pub(crate) fn rows(record: &Record, stack: Stack) -> Vec<LaneRow<'_>> {
     let ids: Vec<u64> = record.lanes().iter().map(|info| info.id).collect();
     let shown: HashSet<usize> = record.metadata.lanes().into_iter().collect();
     let rows = |lanes: Vec<(usize, Owner)>| {
         let row = |(index, owner)| {
             let info = record.lanes().get(index)?;
-            { shown.contains(&index) }.then_some(Row { index, info, owner })
+            shown
+                .contains(&index)
+                .then_some(LaneRow { index, info, owner })
         };
         lanes.into_iter().filter_map(row).collect::<Vec<_>>()
     };
@@ -88,20 +90,24 @@ pub(crate) fn rows(record: &Record, stack: Stack) -> Vec<Row<'_>> {
     }
 }
 
-/// Where lanes are wanted by thread of a recording that has none: says what to add, in a strip above the
-/// lanes, and returns what is left of `rect`.
-pub(crate) fn untold(ui: &mut Ui, rect: Rect, said: &mut Vec<Command>) -> Rect {
+/// Draws a strip above the lanes that says how to record running threads, if the recording has
+/// none, and returns the rest of `rect`.
+pub(crate) fn offer_recording_threads(
+    ui: &mut Ui,
+    rect: Rect,
+    commands: &mut Vec<Command>,
+) -> Rect {
     let below = rect.with_min_y(rect.top() + space::STRIP);
     let strip = Rect::from_min_max(rect.min, pos2(rect.right(), below.top()));
     let inside = UiBuilder::new()
         .max_rect(strip.shrink2(egui::vec2(space::PANEL, space::TIGHT)))
         .layout(egui::Layout::left_to_right(egui::Align::Center))
-        .id_salt("untold");
+        .id_salt("offer_recording_threads");
     ui.scope_builder(inside, |ui| {
-        widgets::button(ui, "Tell threads apart", Command::TellThreads, true, said);
+        widgets::button(ui, "Record running threads", Command::RecordThreads, true, commands);
         widgets::caption(
             ui,
-            "No instrument of this recording tells which thread ran. running-thread does, at the entry of finish_task_switch: add it, and run again.",
+            "This recording has no running threads. Add running-thread at the entry of finish_task_switch and run again.",
         );
     });
     below

@@ -1,5 +1,4 @@
-//! What instruments have added up when a run has ended: numbers, means, histograms, values by how often
-//! they came.
+//! Totals of the aggregates at the end of a run: numbers, means, histograms, frequent values.
 
 use egui::accesskit::Role;
 use egui::{Align2, Rect, RichText, ScrollArea, Sense, Ui, pos2, vec2};
@@ -12,21 +11,21 @@ use super::scale::length;
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
-/// Height of a bar, its gap included.
+/// Height of a bar, including the gap.
 const BAR: f32 = 17.0;
-/// Room for what a bar stands for.
+/// Width of the labels of bars.
 const LABELS: f32 = 150.0;
-/// The unit that is a time.
+/// The unit of durations.
 const TICKS: &str = "ticks";
 
-/// Draws them. Returns whether they are to be put away.
+/// Draws the totals. Returns whether they were closed.
 pub(super) fn show(ui: &mut Ui, record: &Record) -> bool {
     let tokens = Tokens::of(ui);
-    let mut away = false;
+    let mut hidden = false;
     widgets::inset(ui, |ui| {
         ui.horizontal(|ui| {
-            ui.label(RichText::new("Added up when the run had ended").color(tokens.strong));
-            away = widgets::cross(ui, "Put totals away").clicked();
+            ui.label(RichText::new("Totals at the end of the run").color(tokens.strong));
+            hidden = widgets::cross(ui, "Hide totals").clicked();
         });
         ScrollArea::vertical()
             .id_salt("totals")
@@ -38,10 +37,10 @@ pub(super) fn show(ui: &mut Ui, record: &Record) -> bool {
                 }
             });
     });
-    away
+    hidden
 }
 
-/// A number with its unit; a time as a time.
+/// Formats a number with its unit; ticks as a duration.
 fn number(value: i128, unit: &str, clock: Clock) -> String {
     let plain = match u64::try_from(value.unsigned_abs()) {
         Ok(size) if value < 0 => format!("-{}", widgets::grouped(size)),
@@ -55,7 +54,7 @@ fn number(value: i128, unit: &str, clock: Clock) -> String {
     }
 }
 
-/// What is in a bucket.
+/// Formats the range of a bucket.
 fn between(bucket: &Bucket, unit: &str, clock: Clock) -> String {
     let number = |value| number(value, unit, clock);
     match (bucket.from, bucket.to) {
@@ -67,7 +66,7 @@ fn between(bucket: &Bucket, unit: &str, clock: Clock) -> String {
     }
 }
 
-/// What was added up, in a few words: a number, or how many values there are of which more is told beside.
+/// Formats a total in a few words: a number, or the number of values.
 pub(super) fn short(total: &AggregateSummary, clock: Clock) -> String {
     let unit = total.unit.as_str();
     let many = |count: u64| format!("{} values", widgets::grouped(count));
@@ -93,23 +92,23 @@ fn one(ui: &mut Ui, total: &AggregateSummary, clock: Clock) {
     let unit = total.unit.as_str();
     let name = format!("@{} of {}", total.name, total.instrument);
     ui.label(RichText::new(&name).small().color(tokens.weak));
-    let said = |ui: &mut Ui, words: String| {
+    let show = |ui: &mut Ui, words: String| {
         let shown = ui.label(RichText::new(&words).font(code(text::HEADING)));
         widgets::named(shown, Role::Label, &format!("{name}: {words}"));
     };
     match &total.value {
-        Summary::Number(value) => said(ui, number(*value, unit, clock)),
+        Summary::Number(value) => show(ui, number(*value, unit, clock)),
         Summary::Mean(mean) if unit == TICKS => {
-            said(ui, length(mean / clock.hz.max(1) as f64));
+            show(ui, length(mean / clock.hz.max(1) as f64));
         }
-        Summary::Mean(mean) => said(ui, format!("{mean:.1} {unit}")),
-        Summary::Nothing => said(ui, "no value has come".to_owned()),
+        Summary::Mean(mean) => show(ui, format!("{mean:.1} {unit}")),
+        Summary::Nothing => show(ui, "no values".to_owned()),
         Summary::Buckets(buckets) => {
-            // The first and the last that have any, and all between.
+            // From the first bucket with values to the last.
             let is_empty = |bucket: &&Bucket| bucket.count == 0;
             let from = buckets.iter().take_while(is_empty).count();
-            let behind = buckets.iter().rev().take_while(is_empty).count();
-            let shown = buckets.len().saturating_sub(from + behind);
+            let after = buckets.iter().rev().take_while(is_empty).count();
+            let shown = buckets.len().saturating_sub(from + after);
             let rows = buckets.iter().skip(from).take(shown);
             let rows = rows.map(|bucket| (between(bucket, unit, clock), bucket.count));
             bars(ui, &name, &rows.collect::<Vec<_>>());
@@ -124,16 +123,12 @@ fn one(ui: &mut Ui, total: &AggregateSummary, clock: Clock) {
     }
 }
 
-/// A bar for each count.
+/// Draws a bar for each count.
 fn bars(ui: &mut Ui, name: &str, rows: &[(String, u64)]) {
     let tokens = Tokens::of(ui);
     let most = rows.iter().map(|(_, count)| *count).max().unwrap_or(0);
     if most == 0 {
-        ui.label(
-            RichText::new("no value has come")
-                .small()
-                .color(tokens.weak),
-        );
+        ui.label(RichText::new("no values").small().color(tokens.weak));
     }
     for (label, count) in rows.iter().filter(|_| most > 0) {
         let size = vec2(ui.available_width(), BAR);
@@ -172,18 +167,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_are_said_in_their_unit() {
+    fn buckets_are_formatted_in_their_unit() {
         let clock = Clock {
             hz: 1_000_000_000,
             start: 0,
             start_unix_ns: 0,
         };
         let bucket = |from, to| Bucket { from, to, count: 1 };
-        let said = |from, to, unit| between(&bucket(from, to), unit, clock);
-        assert_eq!(said(Some(1024), Some(2047), TICKS), "1.02 µs to 2.05 µs");
-        assert_eq!(said(Some(1024), Some(2047), ""), "1,024 to 2,047");
-        assert_eq!(said(Some(-4), Some(-4), "hits"), "-4 hits");
-        assert_eq!(said(Some(16_385), None, ""), "from 16,385");
-        assert_eq!(said(None, Some(-1), ""), "up to -1");
+        let formatted = |from, to, unit| between(&bucket(from, to), unit, clock);
+        assert_eq!(
+            formatted(Some(1024), Some(2047), TICKS),
+            "1.02 µs to 2.05 µs"
+        );
+        assert_eq!(formatted(Some(1024), Some(2047), ""), "1,024 to 2,047");
+        assert_eq!(formatted(Some(-4), Some(-4), "hits"), "-4 hits");
+        assert_eq!(formatted(Some(16_385), None, ""), "from 16,385");
+        assert_eq!(formatted(None, Some(-1), ""), "up to -1");
     }
 }

@@ -6,60 +6,60 @@ use gilk_engine::InstrumentId;
 use gilk_engine::cfg::BlockIndex;
 use gilk_samples::metadata::InstrumentInfo;
 
-use super::between::{self, Averaged, Made};
 use super::heat::Heats;
 use super::input;
 use super::notes::{self, Note, Writing};
+use super::range_stats::{self, CachedAverage, CachedHistogram};
 use super::rows::{lane, name, now_line, ruler, scroll_bar};
 use super::scale::{Scale, length, moment};
-use super::stack::{self, Row, Stack};
+use super::stack::{self, LaneRow, Stack};
 use super::{Range, Record, hover, totals};
 use crate::command::Command;
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
-/// Width of the names of lanes, in points.
+/// Width of the lanes' names, in points.
 pub(super) const NAMES: f32 = 270.0;
-/// Width of what was added up, beside the lanes.
+/// Width of the totals to the right of the lanes.
 const TOTALS: f32 = 380.0;
 /// Height of the ruler.
 const RULER: f32 = 24.0;
-/// Height of a lane: at least this, and more where there is room.
+/// Minimum and maximum height of a lane.
 const LANE: (f32, f32) = (36.0, 64.0);
 
-/// The pane's state.
+/// State of the pane.
 #[derive(Debug)]
 pub struct Timeline {
-    /// What is shown, if there is anything.
+    /// The recording shown, if any.
     pub record: Option<Record>,
-    /// The seconds that are seen.
+    /// The time range in view.
     pub range: Range,
-    /// Whether the newest samples stay in view.
+    /// Keeps the newest samples in view.
     pub follow: bool,
-    /// Points that the lanes are scrolled by.
+    /// Scroll offset of the lanes in points.
     pub(super) scroll: f32,
     /// The markers A and B, in seconds.
     pub markers: [Option<f64>; 2],
-    /// The note that is being written.
+    /// The note being edited.
     pub(super) writing: Option<Writing>,
-    /// The note that the pointer is over.
-    pub(crate) over: Option<usize>,
-    /// The lanes of the chosen block, and the instrument chosen last.
+    /// The note under the pointer.
+    pub(crate) hovered_note: Option<usize>,
+    /// The lane selected last.
     pub chosen: Option<u64>,
-    /// Whether the lanes of the chosen block are to be brought into view.
+    /// Requests a scroll to the lanes of the selected block.
     pub(crate) reveal: bool,
-    /// Seconds at the pointer, while it is over the lanes.
+    /// Time at the pointer, while it is over the lanes.
     pub(super) pointer: Option<f64>,
-    pub(super) made: Option<Made>,
-    /// What levels were between the markers.
-    pub(super) averages: Vec<Averaged>,
-    /// Whether a range is being dragged.
+    pub(super) histogram: Option<CachedHistogram>,
+    /// Cached averages of levels between the markers.
+    pub(super) averages: Vec<CachedAverage>,
+    /// True while a range is being dragged.
     pub(super) ranging: bool,
-    /// How lanes are stacked.
+    /// Order of the lanes.
     pub stack: Stack,
     pub(super) heats: Heats,
-    /// Whether what was added up is not shown.
-    totals_away: bool,
+    /// True if the user hid the totals.
+    totals_hidden: bool,
 }
 
 impl Default for Timeline {
@@ -71,22 +71,22 @@ impl Default for Timeline {
             scroll: 0.0,
             markers: [None; 2],
             writing: None,
-            over: None,
+            hovered_note: None,
             chosen: None,
             reveal: false,
             pointer: None,
-            made: None,
+            histogram: None,
             averages: Vec::new(),
             ranging: false,
             stack: Stack::default(),
             heats: Heats::default(),
-            totals_away: false,
+            totals_hidden: false,
         }
     }
 }
 
 impl Timeline {
-    /// Shows a recording, all of it.
+    /// Opens a recording and shows all of it.
     pub fn open(&mut self, record: Record) {
         self.range = Range::whole(record.duration);
         self.follow = true;
@@ -94,23 +94,23 @@ impl Timeline {
         (self.markers, self.chosen) = ([None; 2], None);
         self.heats.clear();
         self.averages.clear();
-        self.totals_away = false;
+        self.totals_hidden = false;
         self.record = Some(record);
     }
 
-    /// Stacks the lanes in another way.
+    /// Changes the order of the lanes.
     pub(crate) fn stack_by(&mut self, stack: Stack) {
         self.stack = stack;
-        // A thread's place may be another one's CPU.
+        // The key of a thread may be the key of a CPU.
         self.heats.clear();
         self.scroll = 0.0;
     }
 
-    /// Shows everything that was recorded; if just that is shown, the whole session.
+    /// Shows the recorded range, or the whole session if the recorded range is in view already.
     pub fn fit(&mut self) {
         let Some(record) = &self.record else { return };
         let whole = Range::whole(record.duration);
-        // While it runs the end is now, which moves.
+        // During a run the recorded range grows.
         let recorded = record.recorded().filter(|_| record.now.is_none());
         let recorded = recorded.map_or(whole, |(first, last)| Range::around(first, last));
         self.range = if self.range == recorded {
@@ -121,7 +121,7 @@ impl Timeline {
         self.scroll = 0.0;
     }
 
-    /// Nothing comes any more: what was to come after `seconds` is not shown.
+    /// Ends the session's range at `seconds`, after a run was stopped.
     pub(crate) fn stopped_at(&mut self, seconds: f64) {
         if let Some(record) = &mut self.record {
             record.duration = seconds.max(1e-6);
@@ -131,8 +131,8 @@ impl Timeline {
         }
     }
 
-    /// Keeps the live end in view, if that is wanted.
-    fn keep_up(&mut self) {
+    /// Scrolls to the newest samples, if requested.
+    fn follow_newest(&mut self) {
         let Some(now) = self.record.as_ref().and_then(|record| record.now) else {
             return;
         };
@@ -144,49 +144,54 @@ impl Timeline {
     }
 }
 
-/// Draws the pane and takes its input.
+/// Draws the pane and handles its input.
 pub fn show(
     ui: &mut Ui,
     timeline: &mut Timeline,
-    written: &[Note],
+    notes: &[Note],
     here: Option<(&str, BlockIndex)>,
-    said: &mut Vec<Command>,
+    commands: &mut Vec<Command>,
 ) {
     let tokens = Tokens::of(ui);
-    timeline.keep_up();
+    timeline.follow_newest();
     let Some(record) = timeline.record.take() else {
         widgets::empty(
             ui,
             "No samples yet",
-            "Run the session, or open a recording: every instrument gets a lane here.",
+            "Run the session or open a recording to see a lane per instrument.",
         );
         return;
     };
-    // All lanes are of the same moment: what comes meanwhile is added behind the frame.
+    // All lanes show the same state; samples that arrive are appended after the frame.
     let index = record.index.clone();
     let _still = index.look();
     let mut rect = ui.available_rect_before_wrap();
-    // While a range is dragged the lanes keep their width: nothing moves under the pointer.
+    // The lanes keep their width during a drag, so that nothing moves under the pointer.
     if let Some(span) = timeline.span().filter(|_| !timeline.ranging)
-        && rect.width() > NAMES + 2.0 * between::WIDTH
+        && rect.width() > NAMES + 2.0 * range_stats::WIDTH
     {
-        let numbers = Rect::from_min_max(pos2(rect.right() - between::WIDTH, rect.top()), rect.max);
+        let numbers = Rect::from_min_max(
+            pos2(rect.right() - range_stats::WIDTH, rect.top()),
+            rect.max,
+        );
         rect.max.x = numbers.left() - 1.0;
         let inside = egui::UiBuilder::new().max_rect(numbers).id_salt("between");
-        ui.scope_builder(inside, |ui| between::show(ui, timeline, &record, span));
+        ui.scope_builder(inside, |ui| range_stats::show(ui, timeline, &record, span));
     } else if !record.totals.is_empty()
-        && !timeline.totals_away
+        && !timeline.totals_hidden
         && rect.width() > NAMES + 2.0 * TOTALS
     {
-        let beside = Rect::from_min_max(pos2(rect.right() - TOTALS, rect.top()), rect.max);
-        rect.max.x = beside.left() - 1.0;
-        let inside = egui::UiBuilder::new().max_rect(beside).id_salt("totals");
-        timeline.totals_away = ui
+        let totals_rect = Rect::from_min_max(pos2(rect.right() - TOTALS, rect.top()), rect.max);
+        rect.max.x = totals_rect.left() - 1.0;
+        let inside = egui::UiBuilder::new()
+            .max_rect(totals_rect)
+            .id_salt("totals");
+        timeline.totals_hidden = ui
             .scope_builder(inside, |ui| totals::show(ui, &record))
             .inner;
     }
     if timeline.stack == Stack::Thread && index.look().threads().is_none() {
-        rect = stack::untold(ui, rect, said);
+        rect = stack::offer_recording_threads(ui, rect, commands);
     }
     ui.painter().rect_filled(rect, 0.0, tokens.canvas);
     let plot = Rect::from_min_max(pos2(rect.left() + NAMES, rect.top() + RULER), rect.max);
@@ -198,9 +203,9 @@ pub fn show(
     input::take(ui, timeline, &record, plot, &response);
     if std::mem::take(&mut timeline.reveal)
         && let Some(here) = here
-        && let Some(first) = lanes.iter().position(|of| stands(&record, of.info, here))
+        && let Some(first) = lanes.iter().position(|of| is_at(&record, of.info, here))
     {
-        // No further than it takes.
+        // The minimum scroll that makes the lane visible.
         let top = height * first as f32;
         let least = top + height - plot.height();
         timeline.scroll = timeline.scroll.clamp(least.min(top), top);
@@ -226,7 +231,7 @@ pub fn show(
         if row.bottom() < plot.top() || row.top() > plot.bottom() {
             continue;
         }
-        if here.is_some_and(|here| stands(&record, of.info, here)) {
+        if here.is_some_and(|here| is_at(&record, of.info, here)) {
             let names = Rect::from_min_max(pos2(rect.left(), row.top()), row.left_bottom());
             below.rect_filled(names, 0.0, tokens.accent_fill);
         }
@@ -238,7 +243,7 @@ pub fn show(
         ui.ctx().request_repaint();
     }
     now_line(&below, &record, plot, &scale, tokens);
-    notes::show(ui, timeline, written, &painter, plot, &scale, said);
+    notes::show(ui, timeline, notes, &painter, plot, &scale, commands);
     scroll_bar(&painter, plot, timeline.scroll, deepest, tokens);
     timeline.pointer = None;
     if response.clicked()
@@ -249,7 +254,8 @@ pub fn show(
         let index = ((at.y - plot.top() + timeline.scroll) / height).max(0.0) as usize;
         if let Some(info) = lanes.get(index).map(|of| of.info) {
             timeline.chosen = Some(info.id);
-            said.extend(place(&record, info).map(|(name, block)| Command::OpenNamed(name, block)));
+            commands
+                .extend(place(&record, info).map(|(name, block)| Command::OpenNamed(name, block)));
         }
     }
     if let Some(pointer) = response
@@ -268,7 +274,7 @@ pub fn show(
     timeline.record = Some(record);
 }
 
-/// The function and the block of an instrument.
+/// Returns the function and block of an instrument.
 fn place(record: &Record, info: &InstrumentInfo) -> Option<(String, BlockIndex)> {
     let id = InstrumentId::unpack(info.id)?;
     let mut functions = record.metadata.functions.iter();
@@ -276,25 +282,25 @@ fn place(record: &Record, info: &InstrumentInfo) -> Option<(String, BlockIndex)>
     Some((function.name.clone(), BlockIndex(id.block)))
 }
 
-/// Whether an instrument of the recording stands at a block.
+/// Returns whether a recording has an instrument at a block.
 pub(crate) fn measured(record: &Record, here: (&str, BlockIndex)) -> bool {
     let mut lanes = record.lanes().iter();
-    lanes.any(|info| stands(record, info, here))
+    lanes.any(|info| is_at(record, info, here))
 }
 
-fn stands(record: &Record, info: &InstrumentInfo, here: (&str, BlockIndex)) -> bool {
+fn is_at(record: &Record, info: &InstrumentInfo, here: (&str, BlockIndex)) -> bool {
     place(record, info).is_some_and(|(name, block)| (name.as_str(), block) == here)
 }
 
-/// What stands beside the pane's tab: the recording, and what of it is seen.
-pub(crate) fn header(ui: &mut Ui, timeline: &Timeline, said: &mut Vec<Command>) {
+/// Draws the pane's header, next to its tab: the recording, and the range in view.
+pub(crate) fn header(ui: &mut Ui, timeline: &Timeline, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
     let Some(record) = &timeline.record else {
         return;
     };
-    widgets::button(ui, "Fit", Command::FitTimeline, true, said);
+    widgets::button(ui, "Fit", Command::FitTimeline, true, commands);
     if timeline.markers.iter().any(Option::is_some) {
-        widgets::button(ui, "Clear A B", Command::ClearMarkers, true, said);
+        widgets::button(ui, "Clear A B", Command::ClearMarkers, true, commands);
     }
     ui.spacing_mut().item_spacing.x = 2.0;
     for (stack, label) in Stack::ALL.into_iter().rev() {
@@ -302,7 +308,7 @@ pub(crate) fn header(ui: &mut Ui, timeline: &Timeline, said: &mut Vec<Command>) 
         let response = ui.selectable_label(chosen, RichText::new(label).small());
         let name = format!("lanes by {label}");
         if widgets::chosen(response, Role::RadioButton, chosen, &name).clicked() {
-            said.push(Command::Stack(stack));
+            commands.push(Command::Stack(stack));
         }
     }
     ui.add_space(space::TIGHT);
@@ -315,7 +321,7 @@ pub(crate) fn header(ui: &mut Ui, timeline: &Timeline, said: &mut Vec<Command>) 
         } else {
             "Follow"
         };
-        widgets::button(ui, label, Command::FollowLive, true, said);
+        widgets::button(ui, label, Command::FollowLive, true, commands);
         widgets::pill(ui, "live", tokens.good, tokens.bar);
     }
     let words = format!("{} in view", length(timeline.range.width()));
@@ -329,13 +335,13 @@ pub(crate) fn header(ui: &mut Ui, timeline: &Timeline, said: &mut Vec<Command>) 
 
 #[expect(
     clippy::too_many_arguments,
-    reason = "all of them are what the pointer is over"
+    reason = "each describes the pointer's target"
 )]
 fn pointed(
     painter: &Painter,
     response: &egui::Response,
     record: &Record,
-    of: Option<Row<'_>>,
+    of: Option<LaneRow<'_>>,
     pointer: egui::Pos2,
     plot: Rect,
     scale: &Scale,

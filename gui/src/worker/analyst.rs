@@ -1,4 +1,4 @@
-//! Makes a function ready to be shown.
+//! Worker that analyses a function and lays out its graph.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use super::{Mail, Message};
 use crate::catalogue::Catalogue;
 use crate::graph::{Metrics, Scene};
 
-/// A function to show.
+/// A request for a function's graph.
 pub struct Analysis {
-    /// The kernel.
+    /// The kernel's image.
     pub catalogue: Arc<Catalogue>,
-    /// The function.
+    /// The function to lay out.
     pub function: FunctionId,
-    /// A block of it to choose.
+    /// A block to select.
     pub block: Option<BlockIndex>,
-    /// How large its text will be.
+    /// Metrics of the graph's text.
     pub metrics: Metrics,
 }
 

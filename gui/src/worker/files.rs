@@ -1,4 +1,4 @@
-//! Files, each task on a thread of its own: discs and desktops may take their time.
+//! File operations, each on its own thread, because disks and file dialogs can be slow.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -14,40 +14,40 @@ use ilk_driver::client::StopFlag;
 
 use super::{Mail, Message, spawn};
 use crate::document::Edited;
-use crate::keep;
+use crate::persistence;
 use crate::timeline::Opened;
 use crate::{Error, Result};
 
-/// What a path is wanted for.
+/// Purpose of a requested path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A session to open.
+    /// A session file to read.
     OpenSession,
-    /// Where to save the session.
+    /// Destination of the session.
     SaveSession,
-    /// A recording to open.
+    /// A recording to read.
     OpenRecording,
-    /// Where a run is to be recorded.
+    /// Destination of the next run's recording.
     SaveRecording,
-    /// Where the graph is to be written, as SVG or DOT.
+    /// Destination of the graph as SVG or DOT.
     ExportGraph,
-    /// Where the recording is to be written for other programs.
+    /// Destination of the recording in another format.
     ExportRecording,
-    /// An instrument's source to open.
+    /// An instrument's source to read.
     OpenInstrument,
-    /// Where an instrument's source is to be saved.
+    /// Destination of an instrument's source.
     SaveInstrument,
-    /// Where a picture of the window is to be written.
+    /// Destination of a picture of the window.
     Picture,
     /// The socket of an agent.
     Socket,
-    /// A machine, as ssh knows it.
+    /// A machine to connect to over ssh.
     Machine,
-    /// Several machines, with commas between.
+    /// Several machines, separated by commas.
     Machines,
-    /// A kernel for the lab.
+    /// A series, or a vmlinuz and its headers, to boot in the lab.
     LabKernel,
-    /// A kernel to look at.
+    /// A kernel file to open.
     Kernel,
     /// An object file with instruments.
     Natives,
@@ -56,7 +56,7 @@ pub enum Purpose {
 }
 
 impl Purpose {
-    /// What a dialog is called.
+    /// Returns the dialog's title.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl Purpose {
         }
     }
 
-    /// What stands in the field while it is empty.
+    /// Returns the hint in the empty field.
     #[must_use]
     pub const fn hint(self) -> &'static str {
         match self {
@@ -87,30 +87,30 @@ impl Purpose {
             Self::Machines => "here, root@web1, web2=/run/web2.sock",
             Self::LabKernel => "6.12, 6.12 rt, or a vmlinuz and its headers",
             Self::Socket => "path of the agent's socket",
-            Self::Natives => "object file, as cc -c makes it with gilk.h",
-            Self::DebugInfo => "vmlinux with debug information, of this very kernel",
-            Self::Kernel => "vmlinux, vmlinuz, or what ilk dump saved",
+            Self::Natives => "object file that cc -c made from C code with gilk.h",
+            Self::DebugInfo => "vmlinux with debug information of exactly this kernel",
+            Self::Kernel => "vmlinux, vmlinuz, or image saved by ilk dump",
             _ => "path of the file",
         }
     }
 
-    /// What stands below the field, where there is something to know.
+    /// Returns the note below the field, if any.
     #[must_use]
     pub fn note(self) -> Option<String> {
         match self {
             Self::ExportRecording => Some(format!(
-                "The end of the name chooses the format: {}.",
+                "The extension selects the format: {}.",
                 exports().join(", ")
             )),
             Self::Machines => Some(
-                "A session runs on the target and on all of these, from the same moment on."
+                "A session runs on the target and all of these machines, and starts at the same time."
                     .to_owned(),
             ),
             _ => None,
         }
     }
 
-    /// What the button that goes on says.
+    /// Returns the label of the confirm button.
     #[must_use]
     pub const fn verb(self) -> &'static str {
         match self {
@@ -121,13 +121,13 @@ impl Purpose {
         }
     }
 
-    /// Whether it is a file, which the desktop's dialog can look for.
+    /// Returns whether the path is a file, which the desktop's dialog can browse.
     #[must_use]
     pub const fn is_file(self) -> bool {
         !matches!(self, Self::Machine | Self::Machines | Self::LabKernel)
     }
 
-    /// What a dialog calls the files that it lists, and how their names end.
+    /// Returns the name and extensions of the dialog's file filter.
     fn filter(self) -> (&'static str, Vec<&'static str>) {
         match self {
             Self::OpenSession | Self::SaveSession => ("Sessions", vec!["ron"]),
@@ -145,7 +145,7 @@ impl Purpose {
         }
     }
 
-    /// Whether the file is written.
+    /// Returns whether the file is written.
     #[must_use]
     pub const fn saves(self) -> bool {
         matches!(
@@ -160,12 +160,12 @@ impl Purpose {
     }
 }
 
-/// How the names of exported recordings may end.
+/// Returns the extensions of exported recordings.
 fn exports() -> [&'static str; Format::ALL.len()] {
     Format::ALL.map(Format::extension)
 }
 
-/// Opens the desktop's dialog. Where there is none, the answer is that nothing was chosen.
+/// Opens the desktop's file dialog; without one, the reply is that no file was chosen.
 pub(crate) fn pick(mail: &Mail, purpose: Purpose, near: PathBuf) {
     let mail = mail.clone();
     spawn("dialog", move || {
@@ -197,13 +197,13 @@ fn read_text(path: &Path) -> Result<String> {
     })
 }
 
-/// Reads a session file.
+/// Reads a session file and its sidecar.
 pub(crate) fn read_session(mail: &Mail, path: PathBuf) {
     let mail = mail.clone();
     spawn("read session", move || {
         let read = read_text(&path).and_then(|text| Ok(Session::from_ron(&text)?));
-        let beside = keep::Beside::read(&path).map(Box::new);
-        mail.send(Message::SessionRead(path, read, beside));
+        let sidecar = persistence::Sidecar::read(&path).map(Box::new);
+        mail.send(Message::SessionRead(path, read, sidecar));
     });
 }
 
@@ -225,7 +225,7 @@ pub(crate) fn write_source(mail: &Mail, path: PathBuf, text: String) {
     });
 }
 
-/// Writes a session file: beside the old one first, so that a full disc loses nothing.
+/// Writes a session file: to a temporary file first, so that a full disk loses nothing.
 pub(crate) fn write_session(mail: &Mail, path: PathBuf, edited: Edited, desk: Option<String>) {
     let mail = mail.clone();
     spawn("write session", move || {
@@ -234,12 +234,16 @@ pub(crate) fn write_session(mail: &Mail, path: PathBuf, edited: Edited, desk: Op
             .to_ron()
             .map_err(Error::from)
             .and_then(|text| replace(&path, &text))
-            .and_then(|()| desk.map_or(Ok(()), |desk| replace(&keep::beside(&path), &desk)));
+            .and_then(|()| {
+                desk.map_or(Ok(()), |desk| {
+                    replace(&persistence::sidecar_path(&path), &desk)
+                })
+            });
         mail.send(Message::SessionWritten(path, edited, written));
     });
 }
 
-/// Writes what a person asked for.
+/// Writes an exported text.
 pub(crate) fn export(mail: &Mail, path: PathBuf, text: String) {
     let mail = mail.clone();
     spawn("export", move || {
@@ -248,7 +252,7 @@ pub(crate) fn export(mail: &Mail, path: PathBuf, text: String) {
     });
 }
 
-/// Writes a recording for other programs, in the format that the end of the path's name asks for.
+/// Exports a recording in the format that the extension of `to` selects.
 pub(crate) fn export_recording(mail: &Mail, from: PathBuf, to: PathBuf, stop: StopFlag) {
     let mail = mail.clone();
     spawn("export recording", move || {
@@ -259,21 +263,21 @@ pub(crate) fn export_recording(mail: &Mail, from: PathBuf, to: PathBuf, stop: St
     });
 }
 
-fn write_export(from: &Path, to: &Path, stop: &StopFlag, tell: &dyn Fn(Progress)) -> Result<()> {
+fn write_export(from: &Path, to: &Path, stop: &StopFlag, report: &dyn Fn(Progress)) -> Result<()> {
     let format = Format::of(to).ok_or_else(|| Error::Format {
         path: to.to_path_buf(),
         endings: exports().join(", "),
     })?;
     let recording = Recording::open(from)?;
     let exported = export_to(&recording, format, to, &mut |progress| {
-        tell(progress);
+        report(progress);
         if stop.is_stopped() {
             ControlFlow::Break(())
         } else {
             ControlFlow::Continue(())
         }
     })?;
-    // What could not be read is left out, and that is said.
+    // Damaged parts are skipped and reported.
     exported
         .damaged
         .into_iter()
@@ -281,12 +285,12 @@ fn write_export(from: &Path, to: &Path, stop: &StopFlag, tell: &dyn Fn(Progress)
         .map_or(Ok(()), |damage| Err(damage.into()))
 }
 
-/// Keeps a text in a file of the window's own, or takes the file away. Where that fails nothing is
-/// lost but what a crash would take.
-pub(crate) fn keep(mail: &Mail, path: PathBuf, text: Option<String>) {
+/// Writes a file of the window's persistent state, or removes it if there is no text. A failure is
+/// only reported.
+pub(crate) fn save_state(mail: &Mail, path: PathBuf, text: Option<String>) {
     let mail = mail.clone();
     spawn("keep", move || {
-        let kept = match text {
+        let saved = match text {
             Some(text) => replace(&path, &text),
             None => std::fs::remove_file(&path).map_err(|source| Error::Io {
                 path: path.clone(),
@@ -294,8 +298,8 @@ pub(crate) fn keep(mail: &Mail, path: PathBuf, text: Option<String>) {
                 hint: "Remove it by hand.",
             }),
         };
-        if let Err(error) = kept {
-            mail.send(Message::NotKept(error));
+        if let Err(error) = saved {
+            mail.send(Message::NotSaved(error));
         }
     });
 }
@@ -312,13 +316,13 @@ fn replace(path: &Path, text: &str) -> Result<()> {
     {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    std::fs::write(&beside, text).map_err(failed)?;
-    std::fs::rename(&beside, path).map_err(failed)
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    std::fs::write(&temporary, text).map_err(failed)?;
+    std::fs::rename(&temporary, path).map_err(failed)
 }
 
-/// Reads a recording and makes its index. Nothing is told of one that is stopped.
+/// Reads a recording and builds its index. No message is sent once it is stopped.
 pub(crate) fn open_recording(mail: &Mail, path: PathBuf, stop: StopFlag) {
     let mail = mail.clone();
     spawn("open recording", move || {
@@ -336,14 +340,14 @@ pub(crate) fn open_recording(mail: &Mail, path: PathBuf, stop: StopFlag) {
     });
 }
 
-/// A recording, or all of a folder on one timeline.
+/// Reads a recording, or all recordings of a folder on one timeline.
 fn read_recording(path: &Path, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -> Result<Opened> {
-    let mut told = 0;
-    let mut tell = |done, all| {
-        if done - told <= 200_000 {
+    let mut reported = 0;
+    let mut report = |done, all| {
+        if done - reported <= 200_000 {
             return ControlFlow::Continue(());
         }
-        told = done;
+        reported = done;
         progress(done, all)
     };
     let size = |path: &Path| std::fs::metadata(path).map_or(0, |metadata| metadata.len());
@@ -355,7 +359,7 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -
         notes.extend(joined.metadata().machines.iter().map(exactness));
         (
             joined.metadata().clone(),
-            joined.index(|done| tell(done, all)),
+            joined.index(|done| report(done, all)),
             joined.losses()?,
             joined.totals(),
             notes,
@@ -366,7 +370,7 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -
         let all = recording.samples();
         (
             recording.metadata().clone(),
-            Index::of(&recording, |done| tell(done, all)),
+            Index::of(&recording, |done| report(done, all)),
             recording.losses()?,
             recording.totals().clone(),
             note(&recording).into_iter().collect(),
@@ -378,7 +382,7 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -
     for loss in losses {
         match loss.cause {
             LossCause::Unmatched => unmatched += loss.count,
-            // In one way or another, the ring had no room for them.
+            // All other causes mean that the ring was full.
             _ => full += loss.count,
         }
     }
@@ -393,13 +397,16 @@ fn read_recording(path: &Path, progress: &dyn Fn(u64, u64) -> ControlFlow<()>) -
     })
 }
 
-/// How exactly a machine's times are known, in a sentence.
+/// Describes the accuracy of a machine's times in a sentence.
 fn exactness(machine: &MachineInfo) -> String {
     let name = &machine.name;
     match machine.error_ns {
-        Some(error) => format!("Times of {name} are right to ±{} µs.", error.div_ceil(1000)),
+        Some(error) => format!(
+            "Times of {name} are accurate to ±{} µs.",
+            error.div_ceil(1000)
+        ),
         None => {
-            format!("Times of {name} are by its own clock, and nobody knows how right that is.")
+            format!("Times of {name} are from its own clock; their accuracy is unknown.")
         }
     }
 }

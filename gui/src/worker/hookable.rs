@@ -1,4 +1,4 @@
-//! Finds out which functions can be hooked at their entries, once for each kernel that it is asked of.
+//! Worker that finds the functions with a hookable entry, on the first request for a kernel.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use gilk_engine::placement::at_instruction;
 use super::{Mail, Message, spawn};
 use crate::catalogue::Catalogue;
 
-/// Looks through `catalogue`; `number` tells targets apart.
+/// Starts to analyse `catalogue`; `number` identifies the target.
 pub(crate) fn look(mail: &Mail, number: u64, catalogue: Arc<Catalogue>) {
     let mail = mail.clone();
     spawn("hookable", move || {

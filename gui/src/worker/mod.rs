@@ -1,23 +1,23 @@
-//! Threads that do what takes longer than a frame, and the messages in which they answer.
+//! Worker threads for tasks that take longer than a frame, and the messages with which they reply.
 //!
-//! | module | its thread |
+//! | module | task of its thread |
 //! |---|---|
-//! | `target` | one a target: boots the lab, connects, loads symbols and text, runs sessions |
-//! | `analyst` | analyses, disassembles and lays out the function that is opened |
+//! | `target` | one per target: boots the lab, connects, loads symbols and text, runs sessions |
+//! | `analyst` | analyses, disassembles and lays out a function |
 //! | `searcher` | filters the list of functions |
-//! | `planner` | plans and verifies the session after every change, and as it would be with the inspector's instrument in it; compiles the editor's; plans a counting run |
-//! | `beside` | one a machine beside the target: plans the session for its kernel |
-//! | `caller` | one a kernel: who calls whom |
-//! | `sources` | one a kernel: its debug information, and the file of every function |
-//! | `hookable` | one a kernel: which functions can be hooked |
-//! | `files` | one a task: sessions, recordings and the desktop's file dialog |
+//! | `planner` | plans and verifies the session after every change, the previews, the editor's text, and a counting run |
+//! | `machine_planner` | one per additional machine: plans the session for its kernel |
+//! | `call_finder` | one per kernel: builds the call graph |
+//! | `sources` | one per kernel: reads debug information and the source file of every function |
+//! | `hookable` | one per kernel: finds the functions with a hookable entry |
+//! | `files` | one per task: sessions, recordings and the desktop's file dialog |
 
 mod analyst;
-pub(crate) mod beside;
-pub(crate) mod caller;
+pub(crate) mod call_finder;
 pub mod files;
 pub(crate) mod hookable;
-pub(crate) mod lane;
+pub(crate) mod machine_lane;
+pub(crate) mod machine_planner;
 mod planner;
 pub(crate) mod searcher;
 pub(crate) mod sources;
@@ -39,119 +39,118 @@ use ilk_driver::client::{Summary, TargetInfo};
 use ilk_driver::sources::Sources;
 
 use crate::Error;
-use crate::calls::Calls;
+use crate::call_graph::CallGraph;
 use crate::catalogue::Catalogue;
 use crate::document::Edited;
 use crate::graph::Scene;
-use crate::keep::Beside;
+use crate::persistence::Sidecar;
 use crate::timeline::Opened;
 
 pub use analyst::Analysis;
 pub use planner::Planning;
 pub use searcher::Search;
 
-/// What workers tell the window.
+/// A message from a worker to the window.
 #[derive(Debug)]
 pub enum Message {
-    /// From the target of that number; older ones' words are not listened to.
+    /// From the target with that number; messages of earlier targets are ignored.
     Target(u64, TargetNews),
-    /// A search is answered: its filter, and the functions.
+    /// Result of a search: its filter, and the functions.
     Found(String, Arc<Vec<FunctionId>>),
-    /// A function is ready to be shown, with the block to choose; nothing if the kernel lacks it.
+    /// A function's graph, with the block to select; `None` if the kernel lacks the function.
     Scene(FunctionId, Option<Arc<Scene>>, Option<BlockIndex>),
-    /// A session was planned: its revision, the plan or what is wrong, and what each function costs in
+    /// The plan of a session or its errors, with its revision and the cost of each function in
     /// place and whole.
     Planned(
         u64,
         Result<Arc<VerifiedPlan>, Vec<String>>,
         BTreeMap<String, Comparison>,
     ),
-    /// A session was planned for the machine beside the target of the first number.
-    PlannedBeside(u64, u64, Result<Arc<VerifiedPlan>, Vec<String>>),
-    /// A session file was read, and the arrangement beside it.
-    SessionRead(PathBuf, Result<Session, Error>, Option<Box<Beside>>),
-    /// What would be written if the inspector's instrument were added: the question's number, and the plan
-    /// or what is wrong.
+    /// The plan for an additional machine: the machine's number, the revision, the plan or its
+    /// errors.
+    PlannedForMachine(u64, u64, Result<Arc<VerifiedPlan>, Vec<String>>),
+    /// A session that was read, with its sidecar.
+    SessionRead(PathBuf, Result<Session, Error>, Option<Box<Sidecar>>),
+    /// The plan with the inspector's instrument added, or its errors, with the request's number.
     Previewed(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
-    /// What the inspector's instrument would write by itself: the question's number, and the plan or what is
-    /// wrong.
+    /// The plan of the inspector's instrument alone, or its errors, with the request's number.
     Offered(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
-    /// What the editor's text becomes: the question's number, and the plan or what is wrong.
+    /// The plan of the editor's instrument, or its errors, with the request's number.
     Compiled(u64, Result<Arc<VerifiedPlan>, Vec<String>>),
-    /// An instrument's source was read.
+    /// An instrument's source that was read.
     SourceRead(PathBuf, Result<String, Error>),
-    /// An object file with instruments was read.
+    /// An object file with instruments that was read.
     Natives(PathBuf, Result<Vec<Definition>, Error>),
-    /// An instrument's source was written.
+    /// Result of writing an instrument's source.
     SourceWritten(PathBuf, Result<(), Error>),
-    /// A file that was asked for was written.
+    /// Result of an export.
     Exported(PathBuf, Result<(), Error>),
-    /// How far the recording is written for other programs.
+    /// Progress of the export of a recording.
     Exporting(gilk_samples::export::Progress),
-    /// Who calls whom in the kernel of the target of that number.
-    Calls(u64, Arc<Calls>),
-    /// Which functions of the kernel of the target of that number can be hooked at their entries.
+    /// The call graph of the target with that number.
+    CallGraph(u64, Arc<CallGraph>),
+    /// The functions with a hookable entry, of the target with that number.
     Hookable(u64, Arc<BTreeSet<FunctionId>>),
-    /// Debug information was read for the target of that number.
+    /// Debug information of the target with that number.
     Sources(u64, Result<Arc<Sources>, Error>),
-    /// How far reading debug information for the target of that number is, from 0 to 1.
+    /// Progress of reading debug information, from 0 to 1, for the target with that number.
     SourcesProgress(u64, f32),
-    /// That is over; and the file of every function of the target of that number, if there is such
-    /// information.
+    /// The end of reading debug information, with the source file of every function, if there is
+    /// any.
     SourceFiles(u64, Option<Arc<Vec<Arc<str>>>>),
-    /// A session that only counts was planned: it, and the plan or what is wrong.
+    /// The plan of a counting session, or its errors.
     Counting(Session, Result<Arc<VerifiedPlan>, Vec<String>>),
-    /// Something that was to outlive the window could not be written.
-    NotKept(Error),
-    /// A session file was written, with what.
+    /// A failure to write persistent state.
+    NotSaved(Error),
+    /// Result of writing a session file, with the contents written.
     SessionWritten(PathBuf, Edited, Result<(), Error>),
-    /// How far a recording is read: samples so far, and all.
+    /// Progress of reading a recording: samples so far, and in total.
     RecordingProgress(u64, u64),
-    /// A recording was read.
+    /// A recording that was read.
     Recording(PathBuf, Result<Box<Opened>, Error>),
-    /// The desktop's dialog is closed, with a path if one was chosen.
+    /// The path chosen in the desktop's file dialog, if any.
     Picked(Option<PathBuf>),
-    /// A picture was written.
+    /// Result of writing a screenshot.
     Pictured(Result<(), Error>),
 }
 
-/// What a target's thread tells.
+/// A message from a target's thread.
 #[derive(Debug)]
 pub enum TargetNews {
-    /// What is being done.
+    /// Progress of connecting.
     Step(Progress),
-    /// Symbols and text are loaded.
+    /// The image: symbols and text are loaded.
     Image(Arc<Catalogue>),
-    /// Lines that the lab's kernel has said since the last.
+    /// New lines of the lab's console.
     Console(Vec<String>),
-    /// An agent answered.
+    /// The agent replied.
     Connected(TargetInfo),
-    /// It is over; the thread has ended.
+    /// The target failed; its thread has ended.
     Failed(Error),
-    /// It was cancelled; the thread has ended.
+    /// The target was cancelled; its thread has ended.
     Cancelled,
-    /// A session has begun; its samples are in the index that came with the order. What it says of itself.
+    /// A session has started; its samples go to the index in its order. Has the session's metadata.
     Started(Result<Box<Metadata>, Error>),
-    /// The same, of a machine among several: its clock, and how that was read.
+    /// A session has started on one of several machines: the clock, and its first reading.
     Begun(Clock, Reading),
-    /// The session that ran is over.
+    /// The session has ended.
     Ended(Result<Box<Summary>, Error>),
 }
 
-/// How far something is.
+/// Progress of a task.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// What it is: `boot`.
+    /// Name of the step, e.g. `boot`.
     pub name: String,
-    /// Which of how many, from 0.
+    /// Index of the step, and the number of steps.
     pub step: (usize, usize),
-    /// What is being done, for a person.
+    /// Details for the user.
     pub detail: String,
-    /// Share of everything that is done, 0 to 1.
+    /// Share of the whole task, from 0 to 1.
     pub overall: f32,
 }
 
-/// Where workers send their messages; every message wakes the window.
+/// Sender of messages to the window; every message wakes the window.
 #[derive(Clone)]
 pub struct Mail {
     sender: Sender<Message>,
@@ -159,12 +158,12 @@ pub struct Mail {
 }
 
 impl Mail {
-    /// Has the window draw, because something it looks at has changed.
+    /// Requests a frame because shared state has changed.
     pub fn wake(&self) {
         self.ctx.request_repaint();
     }
 
-    /// Sends a message; if the window is gone, nobody needs it.
+    /// Sends a message, which is dropped if the window is closed.
     pub fn send(&self, message: Message) {
         if self.sender.send(message).is_ok() {
             self.ctx.request_repaint();
@@ -172,7 +171,7 @@ impl Mail {
     }
 }
 
-/// The threads that live as long as the window.
+/// Threads that run as long as the window.
 pub struct Workers {
     mail: Mail,
     analyst: Sender<Analysis>,
@@ -185,7 +184,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Starts them, and returns where their messages arrive.
+    /// Starts the threads, and returns the receiver of their messages.
     #[must_use]
     pub fn start(ctx: &egui::Context) -> (Self, Receiver<Message>) {
         let (sender, inbox) = unbounded();
@@ -206,50 +205,50 @@ impl Workers {
         (workers, inbox)
     }
 
-    /// Where messages go.
+    /// Returns the sender of messages.
     #[must_use]
     pub const fn mail(&self) -> &Mail {
         &self.mail
     }
 
-    /// Has a function made ready to be shown.
+    /// Requests the graph of a function.
     pub fn analyse(&self, analysis: Analysis) {
         let _ended = self.analyst.send(analysis);
     }
 
-    /// Has the list of functions filtered.
+    /// Requests a search in the list of functions.
     pub fn search(&self, search: Search) {
         let _ended = self.searcher.send(search);
     }
 
-    /// Has a session planned as it would be with one instrument more.
+    /// Requests a plan with the inspector's instrument added.
     pub fn preview(&self, planning: Planning) {
         let _ended = self.previewer.send(planning);
     }
 
-    /// Has a session planned that has nothing but the inspector's instrument.
+    /// Requests a plan of the inspector's instrument alone.
     pub fn offer(&self, planning: Planning) {
         let _ended = self.offerer.send(planning);
     }
 
-    /// Has a session planned that has nothing but the editor's instrument.
+    /// Requests a plan of the editor's instrument alone.
     pub fn compile(&self, planning: Planning) {
         let _ended = self.compiler.send(planning);
     }
 
-    /// Has a session planned that only counts, to be run at once.
+    /// Requests a plan of a counting session, to run at once.
     pub fn count(&self, planning: Planning) {
         let _ended = self.counter.send(planning);
     }
 
-    /// Has a session planned.
+    /// Requests a plan of the session.
     pub fn plan(&self, planning: Planning) {
         let _ended = self.planner.send(planning);
     }
 }
 
-/// A thread for requests of which only the newest matters: those that wait behind it are dropped.
-/// `work` is given the queue too, to look whether a newer request waits.
+/// Starts a thread for requests of which only the newest matters: older queued requests are
+/// dropped. `work` also gets the queue, to poll it for a newer request.
 fn newest<T: Send + 'static>(
     name: &str,
     mail: &Mail,
@@ -266,7 +265,7 @@ fn newest<T: Send + 'static>(
     sender
 }
 
-/// Starts a named thread. If the system has none left, what it would have done is not done; the
+/// Starts a named thread. If the system has no thread left, the task is dropped with a message; the
 /// window stays usable.
 pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
     let started = std::thread::Builder::new()

@@ -1,4 +1,4 @@
-//! Plans and verifies the session after every change, so that what is wrong is seen at once.
+//! Worker that plans and verifies the session after every change, so that errors show at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -17,21 +17,21 @@ use ilk_driver::memory;
 use super::{Mail, Message};
 use crate::catalogue::Catalogue;
 
-/// A session to plan.
+/// A request for a plan.
 pub struct Planning {
-    /// Which state of the session this is.
+    /// The revision of the session.
     pub revision: u64,
-    /// The session.
+    /// The session to plan.
     pub session: Session,
-    /// The kernel.
+    /// The kernel's image.
     pub catalogue: Arc<Catalogue>,
     /// The instruments.
     pub library: Arc<Library>,
-    /// What the target's module gives; without a target, `nominal`.
+    /// The layout of the target's module; without a target, `nominal`.
     pub layout: Option<RuntimeLayout>,
 }
 
-/// The plan, or what is wrong; `None` if another is wanted already.
+/// Returns the plan or its errors, or `None` if a newer request waits.
 pub(super) fn outcome(
     planning: &Planning,
     newer: &Receiver<Planning>,
@@ -56,10 +56,10 @@ pub(super) fn outcome(
     Some(verified.map_err(|violations| violations.iter().map(ToString::to_string).collect()))
 }
 
-/// Functions that are compared at most: a person looks at one at a time.
+/// Maximum number of functions whose styles are compared.
 const COMPARED: usize = 64;
 
-/// What the hooks of each function cost in place and whole.
+/// Compares the cost of each function in place and whole.
 fn compared(planning: &Planning) -> BTreeMap<String, Comparison> {
     let mut hooks: BTreeMap<&str, BTreeSet<(BlockIndex, HookType)>> = BTreeMap::new();
     for one in &planning.session.placements {
@@ -109,7 +109,7 @@ pub(super) fn count(planning: &Planning, newer: &Receiver<Planning>, mail: &Mail
     }
 }
 
-/// What a session is checked with against a saved image: an arena in reach of the kernel's text.
+/// Returns a layout to plan with on a saved image: an arena within reach of the kernel's text.
 fn nominal() -> RuntimeLayout {
     RuntimeLayout::supposed(Addr(0xffff_ffff_c100_0000))
 }

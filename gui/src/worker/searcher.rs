@@ -1,4 +1,4 @@
-//! Filters the list of functions as a person types.
+//! Worker that filters the list of functions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use gilk_engine::image::FunctionId;
 use super::{Mail, Message};
 use crate::catalogue::Catalogue;
 
-/// A filter to apply.
+/// A search request.
 pub struct Search {
-    /// The kernel.
+    /// The kernel's image.
     pub catalogue: Arc<Catalogue>,
-    /// What was typed.
+    /// Letters of names, and folders.
     pub filter: String,
-    /// Whether only functions of modules are wanted.
+    /// Limits the list to functions of modules.
     pub modules: bool,
-    /// The file of every function, by its number, where that is known.
+    /// The source file of every function, by number, if known.
     pub files: Option<Arc<Vec<Arc<str>>>>,
-    /// The only functions that are wanted, where not all are.
+    /// The functions to search, or `None` for all.
     pub among: Option<BTreeSet<FunctionId>>,
 }
 
@@ -57,7 +57,7 @@ pub(super) fn search(search: &Search, newer: &Receiver<Search>, mail: &Mail) {
     }
 }
 
-/// The words of a filter that are letters of names.
+/// Returns the words of a filter that match names.
 pub(crate) fn named(filter: &str) -> String {
     let words: Vec<&str> = filter
         .split_whitespace()
@@ -66,12 +66,12 @@ pub(crate) fn named(filter: &str) -> String {
     words.join(" ")
 }
 
-/// The words of a filter that are folders or files of sources.
+/// Returns the words of a filter that match folders or source files.
 pub(crate) fn folders(filter: &str) -> impl Iterator<Item = &str> {
     filter.split_whitespace().filter(|word| word.contains('/'))
 }
 
-/// Whether a file's path has a folder, or a part of a path, in it.
+/// Returns whether a file's path contains a folder or part of a path.
 fn lies_in(file: &str, folder: &str) -> bool {
     let folder = folder.trim_start_matches('/');
     file.match_indices(folder)
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folders_are_told_from_names() {
+    fn words_with_a_slash_filter_by_folder() {
         assert_eq!(named("fork fs/ext4/ do"), "fork do");
         assert_eq!(
             folders("fork fs/ext4/ do").collect::<Vec<_>>(),

@@ -1,4 +1,4 @@
-//! Reads a kernel's debug information, and then finds the file of every function.
+//! Worker that reads a kernel's debug information, then the source file of every function.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -9,10 +9,11 @@ use ilk_driver::sources::Sources;
 use super::{Mail, Message, spawn};
 use crate::catalogue::Catalogue;
 
-/// How far it is when lines are known; finding the file of every function is the rest.
+/// Share of the progress at which lines are available; the rest is the files of functions.
 const LINES: f32 = 0.5;
 
-/// Opens what lies at `path`, or where distributions put it; `number` tells targets apart.
+/// Opens the debug information at `path`, or where distributions install it; `number` identifies
+/// the target.
 pub(crate) fn open(
     mail: &Mail,
     number: u64,
@@ -23,11 +24,11 @@ pub(crate) fn open(
     let mail = mail.clone();
     spawn("sources", move || {
         let image = catalogue.image();
-        let tell = |share| {
+        let report = |share| {
             mail.send(Message::SourcesProgress(number, share));
             !stop.is_stopped()
         };
-        let lines = |share| tell(LINES * share);
+        let lines = |share| report(LINES * share);
         let found = match path {
             Some(path) => Sources::open(&path, image, &lines),
             None => Sources::find(image, &lines),
@@ -41,7 +42,7 @@ pub(crate) fn open(
             return mail.send(Message::SourceFiles(number, None));
         };
         mail.send(Message::Sources(number, Ok(Arc::clone(&sources))));
-        let files = sources.files(image, &|share| tell(LINES + (1.0 - LINES) * share));
+        let files = sources.files(image, &|share| report(LINES + (1.0 - LINES) * share));
         if !stop.is_stopped() {
             mail.send(Message::SourceFiles(number, files.map(Arc::new)));
         }

@@ -1,4 +1,4 @@
-//! One target: boots the lab, connects, loads symbols and text, and runs sessions.
+//! Thread of a target: boots the lab, connects, loads symbols and text, and runs sessions.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use ilk_driver::lab::{self, Lab};
 use ilk_driver::saved;
 use ilk_driver::ssh::Tunnel;
 
-use super::lane::Lane;
+use super::machine_lane::MachineLane;
 use super::{Mail, Message, Progress, TargetNews, spawn};
 use crate::args::Source;
 use crate::catalogue::Catalogue;
-use crate::run::Going;
+use crate::run::SharedStatus;
 use crate::{Error, Result};
 
-/// How long the lab's agent may take from the end of the boot to its first answer.
+/// Time limit from the end of the lab's boot to the agent's first reply.
 const FIRST_ANSWER: Duration = Duration::from_secs(20);
-/// How often a target is asked whether it is there while nothing runs.
-const LOOK: Duration = Duration::from_secs(1);
-/// How long a target may take to end when the window closes.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// Interval at which an idle target is polled.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Time limit for a target to end when the window closes.
+const END_LIMIT: Duration = Duration::from_secs(10);
 
 /// A session to run.
 pub(crate) struct Order {
@@ -35,33 +35,33 @@ pub(crate) struct Order {
     pub(crate) session: Session,
     pub(crate) recording: PathBuf,
     pub(crate) stop: StopFlag,
-    /// Where its samples are added.
-    pub(crate) to: To,
-    /// Where it tells how it is going.
-    pub(crate) going: Going,
-    /// With other machines: its seat among them, and what it is called there.
+    /// Destination of its samples.
+    pub(crate) sink: SampleSink,
+    /// Status shared with the window.
+    pub(crate) status: SharedStatus,
+    /// For a run on several machines: its seat, and the machine's name.
     pub(crate) together: Option<(Seat, String)>,
 }
 
-/// Where samples of a run are added.
-pub(crate) enum To {
-    /// To an index of their own, of a target that is described so.
+/// Destination of the samples of a run.
+pub(crate) enum SampleSink {
+    /// An index of its own, for the described target.
     Alone(Shared, TargetInfo),
-    /// To one that several machines share.
-    Beside(Lane),
+    /// An index shared by several machines.
+    Shared(MachineLane),
 }
 
-/// A target's thread. Dropping it ends whatever it does, takes every splice out, and ends the lab.
+/// A target's thread. Dropping it ends its run, removes every splice, and ends the lab.
 pub(crate) struct Target {
     orders: Option<Sender<Order>>,
     cancel: Arc<AtomicBool>,
     running: Option<StopFlag>,
     ended: Receiver<()>,
-    /// Told apart from those before it.
+    /// Unique number of the target.
     pub(crate) number: u64,
 }
 
-/// Why a target's thread ends.
+/// Cause for the end of a target's thread.
 enum End {
     Cancelled,
     Failed(Error),
@@ -74,21 +74,21 @@ impl<E: Into<Error>> From<E> for End {
 }
 
 impl Target {
-    /// Starts getting a target ready; news come as messages with `number`.
+    /// Starts to connect to a target; messages from its thread have `number`.
     pub(crate) fn start(source: Source, number: u64, mail: &Mail) -> Self {
         let (orders, received) = unbounded();
         let (over, ended) = unbounded::<()>();
         let cancel = Arc::new(AtomicBool::new(false));
-        let told = Teller {
+        let reporter = Reporter {
             mail: mail.clone(),
             number,
             cancel: Arc::clone(&cancel),
         };
         spawn("target", move || {
             let _dropped_at_the_end = over;
-            match serve(&source, &told, &received) {
-                Ok(()) | Err(End::Cancelled) => told.tell(TargetNews::Cancelled),
-                Err(End::Failed(error)) => told.tell(TargetNews::Failed(error)),
+            match serve(&source, &reporter, &received) {
+                Ok(()) | Err(End::Cancelled) => reporter.send(TargetNews::Cancelled),
+                Err(End::Failed(error)) => reporter.send(TargetNews::Failed(error)),
             }
         });
         Self {
@@ -100,7 +100,7 @@ impl Target {
         }
     }
 
-    /// Runs a session.
+    /// Starts a session.
     pub(crate) fn run(&mut self, order: Order) {
         self.running = Some(order.stop.clone());
         if let Some(orders) = &self.orders {
@@ -108,24 +108,24 @@ impl Target {
         }
     }
 
-    /// Ends the session that runs.
+    /// Stops the running session.
     pub(crate) fn stop(&self) {
         if let Some(running) = &self.running {
             running.stop();
         }
     }
 
-    /// Ends the target, without waiting for it.
+    /// Ends the target without waiting for it.
     pub(crate) fn cancel(&mut self) {
         self.cancel.store(true, Ordering::Release);
         self.stop();
         self.orders = None;
     }
 
-    /// Ends the target, and waits until its splices are out and its lab has ended.
+    /// Ends the target, and waits until its splices are removed and its lab has ended.
     pub(crate) fn end(&mut self) {
         self.cancel();
-        let _closed_or_late = self.ended.recv_timeout(FAREWELL);
+        let _closed_or_late = self.ended.recv_timeout(END_LIMIT);
     }
 }
 
@@ -135,19 +135,19 @@ impl Drop for Target {
     }
 }
 
-struct Teller {
+struct Reporter {
     mail: Mail,
     number: u64,
     cancel: Arc<AtomicBool>,
 }
 
-impl Teller {
-    fn tell(&self, news: TargetNews) {
+impl Reporter {
+    fn send(&self, news: TargetNews) {
         self.mail.send(Message::Target(self.number, news));
     }
 
     fn step(&self, name: &str, step: (usize, usize), detail: &str, overall: f32) {
-        self.tell(TargetNews::Step(Progress {
+        self.send(TargetNews::Step(Progress {
             name: name.to_owned(),
             step,
             detail: detail.to_owned(),
@@ -155,7 +155,7 @@ impl Teller {
         }));
     }
 
-    fn go_on(&self) -> Result<(), End> {
+    fn check_cancelled(&self) -> Result<(), End> {
         if self.cancel.load(Ordering::Acquire) {
             Err(End::Cancelled)
         } else {
@@ -164,42 +164,48 @@ impl Teller {
     }
 }
 
-fn serve(source: &Source, told: &Teller, orders: &Receiver<Order>) -> Result<(), End> {
+fn serve(source: &Source, reporter: &Reporter, orders: &Receiver<Order>) -> Result<(), End> {
     match source {
         Source::Image(path) => {
-            told.step("image", (0, 2), &format!("reading {}", path.display()), 0.1);
+            reporter.step("image", (0, 2), &format!("reading {}", path.display()), 0.1);
             let image = saved::open(path)?;
-            told.go_on()?;
-            told.step("image", (1, 2), "looking at every function", 0.6);
-            told.tell(TargetNews::Image(catalogue(image)));
-            // Nothing to run on; the thread stays, so that the target does.
+            reporter.check_cancelled()?;
+            reporter.step("image", (1, 2), "analyzing every function", 0.6);
+            reporter.send(TargetNews::Image(catalogue(image)));
+            // Sessions cannot run on an image; the thread keeps the target alive.
             while orders.recv().is_ok() {}
             Ok(())
         }
         Source::Socket(socket) => {
-            told.step("connect", (0, 2), &format!("to {}", socket.display()), 0.05);
-            converse(&mut Connection::connect(socket)?, told, orders, (1, 2), 0.1)
+            reporter.step("connect", (0, 2), &format!("to {}", socket.display()), 0.05);
+            run_connection(
+                &mut Connection::connect(socket)?,
+                reporter,
+                orders,
+                (1, 2),
+                0.1,
+            )
         }
         Source::Ssh(host) => {
-            told.step("connect", (0, 3), &format!("to {host} with ssh"), 0.02);
-            let tunnel = Tunnel::open(host, &|| told.go_on().is_ok())?;
-            told.go_on()?;
-            told.step("connect", (1, 3), &format!("to the agent on {host}"), 0.05);
-            converse(
+            reporter.step("connect", (0, 3), &format!("to {host} with ssh"), 0.02);
+            let tunnel = Tunnel::open(host, &|| reporter.check_cancelled().is_ok())?;
+            reporter.check_cancelled()?;
+            reporter.step("connect", (1, 3), &format!("to the agent on {host}"), 0.05);
+            run_connection(
                 &mut Connection::connect(&tunnel.socket())?,
-                told,
+                reporter,
                 orders,
                 (2, 3),
                 0.1,
             )
         }
-        Source::Lab => in_the_lab(&lab::Options::default(), told, orders),
-        Source::LabOf(kernel) => in_the_lab(&with_kernel(kernel), told, orders),
+        Source::Lab => in_the_lab(&lab::Options::default(), reporter, orders),
+        Source::LabOf(kernel) => in_the_lab(&with_kernel(kernel), reporter, orders),
     }
 }
 
-/// The lab with a kernel that a person named: the path of a vmlinuz and that of its headers, or a series
-/// of Debian's kernels, and a flavour.
+/// Returns the lab's options for a kernel: the paths of a vmlinuz and its headers, or a Debian
+/// series and flavour.
 fn with_kernel(words: &str) -> lab::Options {
     let mut options = lab::Options::default();
     let (first, second) = words.trim().split_once(' ').unwrap_or((words.trim(), ""));
@@ -214,37 +220,43 @@ fn with_kernel(words: &str) -> lab::Options {
     options
 }
 
-fn in_the_lab(options: &lab::Options, told: &Teller, orders: &Receiver<Order>) -> Result<(), End> {
-    let lab = boot(options, told)?;
+fn in_the_lab(
+    options: &lab::Options,
+    reporter: &Reporter,
+    orders: &Receiver<Order>,
+) -> Result<(), End> {
+    let lab = boot(options, reporter)?;
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| follow_console(&lab, told, &over));
+        scope.spawn(|| follow_console(&lab, reporter, &over));
         let steps = lab::STEPS.len();
-        let served = first_answer(&lab, told)
-            .and_then(|mut agent| converse(&mut agent, told, orders, (steps, steps + 1), 0.8));
+        let served = first_answer(&lab, reporter).and_then(|mut agent| {
+            run_connection(&mut agent, reporter, orders, (steps, steps + 1), 0.8)
+        });
         over.store(true, Ordering::Release);
         served
     })
 }
 
-/// Tells what the kernel says on its console, as it grows.
-fn follow_console(lab: &Lab, told: &Teller, over: &AtomicBool) {
-    let mut seen = 0;
+/// Sends console output as it grows.
+fn follow_console(lab: &Lab, reporter: &Reporter, over: &AtomicBool) {
+    let mut cursor = 0;
     while !over.load(Ordering::Acquire) {
-        // A console that cannot be read now may be later; the lab itself is watched elsewhere.
-        if let Ok(lines) = lab.console_since(&mut seen)
+        // A failed read is retried; other code watches the lab itself.
+        if let Ok(lines) = lab.console_since(&mut cursor)
             && !lines.is_empty()
         {
-            told.tell(TargetNews::Console(lines));
+            reporter.send(TargetNews::Console(lines));
         }
-        std::thread::sleep(LOOK / 4);
+        std::thread::sleep(POLL_INTERVAL / 4);
     }
 }
 
-/// The lab's six steps are the first four fifths of the bar; loading symbols and text is the rest.
-fn boot(options: &lab::Options, told: &Teller) -> Result<Lab, End> {
+/// Boots the lab. Its six steps are the first four fifths of the progress; loading symbols and text
+/// is the rest.
+fn boot(options: &lab::Options, reporter: &Reporter) -> Result<Lab, End> {
     let mut watch = |step: &lab::Step| {
-        told.step(
+        reporter.step(
             step.name,
             (step.index, step.of + 1),
             &step.detail,
@@ -252,14 +264,14 @@ fn boot(options: &lab::Options, told: &Teller) -> Result<Lab, End> {
         );
     };
     let prepared = lab::prepare(options, &mut watch)?;
-    told.go_on()?;
+    reporter.check_cancelled()?;
     let lab = Lab::boot(&prepared, &mut watch)?;
-    told.go_on()?;
+    reporter.check_cancelled()?;
     Ok(lab)
 }
 
-/// The agent is started when the boot is over: its first answer may need another try.
-fn first_answer(lab: &Lab, told: &Teller) -> Result<Connection, End> {
+/// Connects to the agent, which starts at the end of the boot, so the first attempts may fail.
+fn first_answer(lab: &Lab, reporter: &Reporter) -> Result<Connection, End> {
     let began = Instant::now();
     loop {
         match Connection::connect_within(lab.socket(), FIRST_ANSWER) {
@@ -267,41 +279,41 @@ fn first_answer(lab: &Lab, told: &Teller) -> Result<Connection, End> {
             Err(error) if began.elapsed() > FIRST_ANSWER => return Err(error.into()),
             Err(_) => std::thread::sleep(Duration::from_millis(200)),
         }
-        told.go_on()?;
+        reporter.check_cancelled()?;
     }
 }
 
-fn converse(
+fn run_connection(
     connection: &mut Connection,
-    told: &Teller,
+    reporter: &Reporter,
     orders: &Receiver<Order>,
     step: (usize, usize),
     done: f32,
 ) -> Result<(), End> {
     let parts = connection.live_parts(&mut |share, what| {
-        told.step(
+        reporter.step(
             "load",
             step,
             &format!("reading {what}"),
             done + (0.95 - done) * share,
         );
     })?;
-    told.go_on()?;
-    told.step("load", step, "looking at every function", 0.96);
+    reporter.check_cancelled()?;
+    reporter.step("load", step, "analyzing every function", 0.96);
     let image = Image::with_modules(&parts, &connection.modules()?)?.on(&connection.info().layout);
-    told.tell(TargetNews::Image(catalogue(image)));
-    told.tell(TargetNews::Connected(connection.info().clone()));
+    reporter.send(TargetNews::Image(catalogue(image)));
+    reporter.send(TargetNews::Connected(connection.info().clone()));
     loop {
-        let order = match orders.recv_timeout(LOOK) {
+        let order = match orders.recv_timeout(POLL_INTERVAL) {
             Ok(order) => order,
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {
-                // Nothing runs: a target that is gone is noticed all the same.
+                // Detects a lost target while it is idle.
                 connection.alive()?;
                 continue;
             }
         };
-        let (events, heard) = unbounded();
+        let (events, received_events) = unbounded();
         if let Some(folder) = order
             .recording
             .parent()
@@ -309,25 +321,25 @@ fn converse(
             && let Err(source) = std::fs::create_dir_all(folder)
         {
             let hint = "Choose another place to record to.";
-            told.tell(TargetNews::Ended(Err(Error::Io {
+            reporter.send(TargetNews::Ended(Err(Error::Io {
                 path: folder.to_path_buf(),
                 source,
                 hint,
             })));
             continue;
         }
-        let (mail, number) = (told.mail.clone(), told.number);
-        let into = Kept {
+        let (mail, number) = (reporter.mail.clone(), reporter.number);
+        let output = RunOutput {
             recording: order.recording.clone(),
-            to: order.to,
-            going: order.going,
+            sink: order.sink,
+            status: order.status,
             plan: Arc::clone(&order.plan),
             session: order.session.clone(),
         };
-        let (drained, all_told) = unbounded::<()>();
+        let (drained, all_sent) = unbounded::<()>();
         spawn("events", move || {
             let _dropped_at_the_end = drained;
-            pass_on(&heard, into, &mail, number);
+            pass_on(&received_events, output, &mail, number);
         });
         let (plan, session, recording) = (&order.plan, &order.session, &order.recording);
         let summary = match order.together {
@@ -338,64 +350,64 @@ fn converse(
             }
         };
         drop(events);
-        // The end is told after everything before it.
-        let _closed = all_told.recv();
+        // Sends the end after all earlier messages of the run.
+        let _closed = all_sent.recv();
         let lost = matches!(
             &summary,
             Err(ilk_driver::Error::Lost { .. } | ilk_driver::Error::LostRecording { .. })
         );
-        told.tell(TargetNews::Ended(
+        reporter.send(TargetNews::Ended(
             summary.map(Box::new).map_err(Error::from),
         ));
         if lost {
             return Err(End::Failed(Error::Driver(ilk_driver::Error::Target(
-                "The connection to the target is gone; choose Connect again in the Target menu."
+                "The connection to the target is lost; choose Reconnect in the Target menu."
                     .to_owned(),
             ))));
         }
-        told.go_on()?;
+        reporter.check_cancelled()?;
     }
 }
 
-/// Where what a run delivers goes.
-struct Kept {
+/// The destination of a run's output.
+struct RunOutput {
     recording: PathBuf,
-    to: To,
-    going: Going,
+    sink: SampleSink,
+    status: SharedStatus,
     plan: Arc<VerifiedPlan>,
     session: Session,
 }
 
-/// Adds samples to the index, which the window only looks at, and keeps how the run is going where the
-/// window looks: nothing waits for a window that does not draw.
-fn pass_on(heard: &Receiver<Event>, into: Kept, mail: &Mail, number: u64) {
-    let tell = |news| mail.send(Message::Target(number, news));
-    let Kept {
+/// Appends samples to the shared index and updates the shared status: neither waits for a window
+/// that does not draw.
+fn pass_on(received_events: &Receiver<Event>, output: RunOutput, mail: &Mail, number: u64) {
+    let send = |news| mail.send(Message::Target(number, news));
+    let RunOutput {
         recording,
-        mut to,
-        going,
+        mut sink,
+        status,
         plan,
         session,
-    } = into;
+    } = output;
     let duration = session.duration;
-    let mut looked = Instant::now();
-    let mut begun: Option<Clock> = None;
-    for event in heard {
+    let mut last_size_read = Instant::now();
+    let mut started: Option<Clock> = None;
+    for event in received_events {
         match event {
             Event::Samples(batch) => {
-                match &to {
-                    To::Alone(index, _) => index.append(&batch),
-                    To::Beside(lane) => lane.append(&batch),
+                match &sink {
+                    SampleSink::Alone(index, _) => index.append(&batch),
+                    SampleSink::Shared(lane) => lane.append(&batch),
                 }
-                going.change(|live| live.samples += batch.samples.len() as u64);
+                status.change(|live| live.samples += batch.samples.len() as u64);
                 mail.wake();
             }
-            Event::Missed(samples) => going.change(|live| {
+            Event::Missed(samples) => status.change(|live| {
                 live.samples += samples;
                 live.missed += samples;
             }),
-            Event::Started(clock) => match &to {
-                To::Alone(index, info) => {
+            Event::Started(clock) => match &sink {
+                SampleSink::Alone(index, info) => {
                     let empty = Index::limited(KEPT, (clock.start, clock.tsc(duration)));
                     let described = metadata(plan.plan(), &session, info, clock);
                     index.replace(match &described {
@@ -403,41 +415,41 @@ fn pass_on(heard: &Receiver<Event>, into: Kept, mail: &Mail, number: u64) {
                         Err(_) => empty,
                     });
                     let described = described.map(Box::new).map_err(Error::from);
-                    tell(TargetNews::Started(described));
+                    send(TargetNews::Started(described));
                 }
-                To::Beside(_) => begun = Some(clock),
+                SampleSink::Shared(_) => started = Some(clock),
             },
-            // The first, which comes behind the start and before all samples.
+            // The first reading, which arrives after the start and before all samples.
             Event::Clock(reading) => {
-                if let (Some(clock), To::Beside(lane)) = (begun.take(), &mut to) {
+                if let (Some(clock), SampleSink::Shared(lane)) = (started.take(), &mut sink) {
                     let alignment = Alignment::new([reading], clock);
                     let ends = [clock.start, clock.tsc(duration)].map(|tsc| alignment.unix_ns(tsc));
                     lane.begin(ends, alignment);
-                    tell(TargetNews::Begun(clock, reading));
+                    send(TargetNews::Begun(clock, reading));
                 }
             }
-            Event::Switched(switch) => going.change(|live| {
+            Event::Switched(switch) => status.change(|live| {
                 live.switched = live.switched.max(switch.batch + 1);
             }),
-            Event::Losses(losses) => going.change(|live| {
+            Event::Losses(losses) => status.change(|live| {
                 let unmatched = losses.iter().map(|cpu| cpu.unmatched).sum();
                 let lost: u64 = losses.iter().map(CpuLosses::lost).sum();
                 live.lost = (lost - unmatched, unmatched);
             }),
-            Event::Workload(line) => going.change(|live| live.said = Some(line)),
+            Event::Workload(line) => status.change(|live| live.last_line = Some(line)),
             _ => {}
         }
-        if looked.elapsed() > Duration::from_millis(300) {
-            looked = Instant::now();
+        if last_size_read.elapsed() > Duration::from_millis(300) {
+            last_size_read = Instant::now();
             if let Ok(metadata) = std::fs::metadata(&recording) {
-                going.change(|live| live.bytes = metadata.len());
+                status.change(|live| live.bytes = metadata.len());
             }
         }
     }
 }
 
 fn catalogue(image: Image) -> Arc<Catalogue> {
-    // They are indexed at the first question, which would be in the middle of a frame.
+    // Builds the index of types now rather than at the first lookup, in the middle of a frame.
     let _indexed = image.types();
     Arc::new(Catalogue::new(image))
 }
@@ -447,7 +459,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_for_the_lab_is_a_series_or_two_paths() {
+    fn lab_kernels_are_a_series_or_two_paths() {
         let series = with_kernel("6.12 rt");
         assert_eq!(series.series.as_deref(), Some("6.12"));
         assert_eq!(series.flavour.as_deref(), Some("rt"));

@@ -1,19 +1,19 @@
-//! The program in a window of its own on a display that nobody sees, driven by mouse and keys: it is
-//! known only by what is on its screen.
+//! Runs the program in a window on a virtual display, driven by mouse and keys; its contents are
+//! known only through the list of widgets it writes.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Pixels of the display and of the window.
+/// Size of the display and of the window, in pixels.
 pub(crate) const SIZE: (u32, u32) = (1600, 1000);
-/// How long anything may take that the lab has no part in.
+/// Time limit of anything that does not involve the lab.
 pub(crate) const SOON: Duration = Duration::from_secs(90);
-/// From how long a wait on it is told.
-const TOLD: Duration = Duration::from_secs(2);
+/// Duration from which a wait is logged.
+const LOGGED: Duration = Duration::from_secs(2);
 
-/// Something on the screen.
+/// A widget on the screen.
 #[derive(Clone, Debug)]
 pub(crate) struct Widget {
     left: f32,
@@ -44,17 +44,17 @@ impl Widget {
         })
     }
 
-    /// What it says: its name, or for plain text the text.
-    pub(crate) fn says(&self, words: &str) -> bool {
+    /// Returns whether its name or text contains `words`.
+    pub(crate) fn contains(&self, words: &str) -> bool {
         self.name.contains(words) || self.value.contains(words)
     }
 
-    /// Whether just this is its name, or for plain text the text.
+    /// Returns whether its name, or for plain text the text, is `name`.
     fn is_called(&self, name: &str) -> bool {
         self.name == name || self.role == "Label" && self.value == name
     }
 
-    /// The middle of its left edge.
+    /// Returns the middle of its left edge.
     pub(crate) fn left_middle(&self) -> (f32, f32) {
         (self.left, (self.top + self.bottom) / 2.0)
     }
@@ -67,12 +67,12 @@ impl Widget {
     }
 }
 
-/// The display and the program in it. Dropping it ends both.
+/// The display and the program on it. Dropping it ends both.
 pub(crate) struct Screen {
     display: String,
     xvfb: Child,
     gilk: Child,
-    seen: PathBuf,
+    widgets_path: PathBuf,
     pointer: (i32, i32),
 }
 
@@ -88,23 +88,23 @@ impl Screen {
             .spawn()
             .expect("Xvfb is installed");
         let mut number = String::new();
-        let mut said = xvfb.stdout.take().unwrap();
+        let mut stdout = xvfb.stdout.take().unwrap();
         let mut byte = [0];
-        while said.read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
+        while stdout.read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
             number.push(char::from(byte[0]));
         }
         let display = format!(":{}", number.trim());
-        let seen = folder.join("seen");
+        let widgets_path = folder.join("widgets");
         let gilk = Command::new(env!("CARGO_BIN_EXE_gilk"))
             .args(arguments)
-            .args(["--size", &format!("{width}x{height}"), "--seen"])
-            .arg(&seen)
+            .args(["--size", &format!("{width}x{height}"), "--widgets"])
+            .arg(&widgets_path)
             .arg("--state")
             .arg(folder.join("state"))
             .env("DISPLAY", &display)
             .env_remove("WAYLAND_DISPLAY")
             .env_remove("WAYLAND_SOCKET")
-            // Alike on every machine: drawn by Mesa's software renderer.
+            // Mesa's software renderer draws alike on every machine.
             .env("LIBGL_ALWAYS_SOFTWARE", "1")
             .current_dir(folder)
             .spawn()
@@ -113,13 +113,13 @@ impl Screen {
             display,
             xvfb,
             gilk,
-            seen,
+            widgets_path,
             pointer: (0, 0),
         };
         screen.wait("the window opens", SOON, |screen| {
             screen.find(|_| true).map(drop)
         });
-        // There is no window manager, which would give it the keys.
+        // Without a window manager, the window gets no focus by itself.
         screen.tool(&[
             "search",
             "--sync",
@@ -140,18 +140,18 @@ impl Screen {
         assert!(done.success(), "xdotool {arguments:?}: {done}");
     }
 
-    /// Everything on the screen.
+    /// Returns all widgets on the screen.
     pub(crate) fn all(&self) -> Vec<Widget> {
-        let text = std::fs::read_to_string(&self.seen).unwrap_or_default();
+        let text = std::fs::read_to_string(&self.widgets_path).unwrap_or_default();
         text.lines().filter_map(Widget::read).collect()
     }
 
-    /// The first thing on the screen of which something is so.
+    /// Returns the first widget for which a condition holds.
     pub(crate) fn find(&self, so: impl Fn(&Widget) -> bool) -> Option<Widget> {
         self.all().into_iter().find(|widget| so(widget))
     }
 
-    /// Looks again and again, for `long` at most.
+    /// Polls a condition, for at most `long`.
     pub(crate) fn wait<T>(
         &mut self,
         what: &str,
@@ -161,7 +161,7 @@ impl Screen {
         let began = Instant::now();
         loop {
             if let Some(found) = so(self) {
-                if began.elapsed() > TOLD {
+                if began.elapsed() > LOGGED {
                     eprintln!("{what} after {:.1} s", began.elapsed().as_secs_f32());
                 }
                 return found;
@@ -187,7 +187,7 @@ impl Screen {
         }
     }
 
-    /// Waits until what has just this name can be used, and stands still.
+    /// Waits for a widget with this name to be enabled and at rest, and returns it.
     pub(crate) fn named(&mut self, name: &str) -> Widget {
         let mut before = None;
         self.wait(&format!("{name:?} is on the screen"), SOON, |screen| {
@@ -197,17 +197,20 @@ impl Screen {
         })
     }
 
-    /// Waits until words are on the screen.
+    /// Waits until a widget contains `words`.
     pub(crate) fn words(&mut self, words: &str, long: Duration) -> Widget {
-        self.wait(&format!("{words:?} is said"), long, |screen| {
-            screen.find(|one| one.says(words))
+        self.wait(&format!("{words:?} is shown"), long, |screen| {
+            screen.find(|one| one.contains(words))
         })
     }
 
-    /// Waits until words are no longer on the screen.
+    /// Waits until no widget contains `words`.
     pub(crate) fn gone(&mut self, words: &str) {
         self.wait(&format!("{words:?} is gone"), SOON, |screen| {
-            screen.find(|one| one.says(words)).is_none().then_some(())
+            screen
+                .find(|one| one.contains(words))
+                .is_none()
+                .then_some(())
         });
     }
 
@@ -216,7 +219,7 @@ impl Screen {
         self.pointer = (x, y);
         let line = format!("{x}\t{y}\n");
         self.wait("the pointer moves", SOON, |screen| {
-            let text = std::fs::read_to_string(&screen.seen).unwrap_or_default();
+            let text = std::fs::read_to_string(&screen.widgets_path).unwrap_or_default();
             text.starts_with(&line).then_some(())
         });
     }
@@ -230,16 +233,16 @@ impl Screen {
         self.move_to((x, y));
     }
 
-    /// Waits until the window has drawn what came of all that was done. Events come in their order: a
-    /// pointer that has arrived says that those before it were heard, the second time that their
-    /// effects are drawn.
+    /// Waits until the window has drawn the effects of all input. Events arrive in order: once the
+    /// pointer has arrived, earlier events were handled; once it has arrived again, their effects
+    /// are drawn.
     fn settle(&mut self) {
         let (x, y) = self.pointer;
         self.move_to((x, y + 1));
         self.move_to((x, y));
     }
 
-    /// Clicks what has this name.
+    /// Clicks the widget with this name.
     pub(crate) fn click(&mut self, name: &str) {
         let at = self.named(name).middle();
         self.point(at);
@@ -247,7 +250,7 @@ impl Screen {
         self.settle();
     }
 
-    /// Drags what has the one name to the middle of what has the other once it is being dragged.
+    /// Drags a widget to the middle of another, which is located during the drag.
     pub(crate) fn drag(&mut self, from: &str, to: &str) {
         let from = self.named(from).middle();
         self.point(from);
@@ -266,7 +269,7 @@ impl Screen {
         self.settle();
     }
 
-    /// Presses keys: `ctrl+s`.
+    /// Presses keys, e.g. `ctrl+s`.
     pub(crate) fn press(&mut self, keys: &str) {
         self.tool(&["key", keys]);
         self.settle();
@@ -277,24 +280,24 @@ impl Screen {
         self.settle();
     }
 
-    /// Replaces what stands in a field.
+    /// Replaces the contents of a field.
     pub(crate) fn fill(&mut self, name: &str, text: &str) {
         self.click(name);
         self.press("ctrl+a");
         self.write(text);
     }
 
-    /// Finds a command by its letters and has it carried out.
-    pub(crate) fn say(&mut self, letters: &str) {
+    /// Executes a command through the palette.
+    pub(crate) fn run_command(&mut self, letters: &str) {
         self.press("ctrl+shift+p");
         self.named("Find command");
         self.write(letters);
         self.press("Return");
     }
 
-    /// Presses keys at which the program ends, and says whether it did so as it should.
+    /// Presses keys that end the program, and returns whether it exited successfully.
     pub(crate) fn ends_by(&mut self, keys: &str) -> bool {
-        // Nothing is drawn any more that could be waited for.
+        // No frame is drawn that could be waited for.
         self.tool(&["key", keys]);
         let began = Instant::now();
         loop {

@@ -1,15 +1,15 @@
-//! From an empty desk to exported samples, in a real window, by mouse and keys alone: the display is
-//! Xvfb's, the pointer moves by xdotool, the kernel is the lab's.
+//! From an empty window to exported samples, in a real window, by mouse and keys alone: the display
+//! is Xvfb, xdotool moves the pointer, the kernel is the lab's.
 //!
-//! With `GILK_PICTURES` the pictures that the program saves on the way go into that folder. By hand:
-//! `cargo test -p gilk-gui --test screen -- --ignored --nocapture`
+//! `GILK_PICTURES` names a folder for the pictures saved on the way. To run it by hand: `cargo test
+//! -p gilk-gui --test screen -- --ignored --nocapture`
 
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test stops where something is not as it should be"
+    reason = "a test stops at the first failure"
 )]
 
 mod display;
@@ -23,12 +23,12 @@ use gilk_engine::Session;
 use gilk_gui::theme::Palette;
 use gilk_samples::recording::Recording;
 
-/// How long the lab may take to be made and booted.
+/// Time limit for the lab to be prepared and booted.
 const BOOT: Duration = Duration::from_secs(600);
-/// How long the program that runs in it may take, which is done in 4 s where nothing else runs.
+/// Time limit of the workload, which takes 4 s on an idle machine.
 const RUN: Duration = Duration::from_secs(110);
 
-/// Waits until a file is whole: it is renamed into place, or does not grow any more.
+/// Waits until a file is complete: it no longer grows.
 fn written(screen: &mut Screen, path: &Path) {
     let mut before = 0;
     screen.wait(&format!("{} is written", path.display()), SOON, |_| {
@@ -47,23 +47,22 @@ fn open(screen: &mut Screen, letters: &str, name: &str) {
     screen.named(&format!("block 0 of {name}"));
 }
 
-/// Answers the question for a path.
+/// Fills in the path dialog.
 fn answer(screen: &mut Screen, path: &Path, verb: &str) {
     screen.fill("Path", &path.to_string_lossy());
     screen.click(verb);
     screen.gone("Browse…");
 }
 
-/// Has the window save a picture of itself, and looks whether it is one in these colours, with nothing
-/// before the window.
+/// Saves a picture of the window, and checks its colours and that no dialog covers the window.
 fn picture(screen: &mut Screen, path: &Path, colours: Palette) {
-    // One of an earlier journey is not this one.
+    // Removes the picture of an earlier run.
     let _none_there = std::fs::remove_file(path);
     let run = screen.named("Run session");
-    screen.say("save picture");
+    screen.run_command("save picture");
     answer(screen, path, "Save");
     screen.words(&format!("{} is written.", path.display()), SOON);
-    // What it told of the file is read.
+    // The notice about the file.
     screen.click("Dismiss message");
 
     let file = std::io::BufReader::new(std::fs::File::open(path).unwrap());
@@ -81,10 +80,10 @@ fn picture(screen: &mut Screen, path: &Path, colours: Palette) {
     let grounds = [tokens.canvas, tokens.panel].map(|ground| ground.to_array());
     assert!(
         grounds.iter().any(|ground| &ground[..3] == *most),
-        "most of {} is {most:?}, which is no ground of {colours:?}",
+        "most of {} is {most:?}, which is no background of {colours:?}",
         path.display()
     );
-    // A dialog would darken everything behind it, the strongest button too.
+    // A dialog would darken everything below it, including the accented button.
     let (left, middle) = run.left_middle();
     let inside = 3 * (middle as usize * SIZE.0 as usize + left as usize + 2);
     assert_eq!(bytes[inside..inside + 3], tokens.accent.to_array()[..3]);
@@ -95,57 +94,57 @@ mod live {
 
     #[test]
     #[ignore = "boots the lab in a window; run it by its name, with --ignored"]
-    fn a_person_places_runs_saves_reopens_and_exports() {
+    fn a_session_is_placed_run_saved_reopened_and_exported() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let pictures =
             std::env::var_os("GILK_PICTURES").map_or_else(|| at("pictures"), PathBuf::from);
         let mut screen = Screen::open(folder.path(), &["--theme", "dark"]);
 
-        // Nobody was here before: the tour is shown, and gets the lab.
+        // On the first start the tour is shown, and starts the lab.
         screen.words("tour 1 of 6", SOON);
         screen.click("tour: Start the lab");
         screen.words("· Linux ", BOOT);
 
         // A function by some letters, and its entry block.
         open(&mut screen, "x64sysclone", "__x64_sys_clone");
-        // An instrument from the list to the block's upper half: before it.
+        // An instrument dragged to the block's pre-hook.
         screen.click("Instruments tab");
         screen.drag("instrument timestamp", "pre-hook of block 0: can be hooked");
         screen.words("pre-hook of block 0: 1 instrument", SOON);
         screen.words("1 instrument, ", SOON);
 
-        // A program that makes something happen, and how long all of it lasts.
+        // A workload, and the session's duration.
         screen.fill("Session name", "forks");
         screen.click("Run a program");
         screen.fill("Program and arguments", "/bin/pulsar 500");
-        // Long enough for a computer that is busy with something else: it is stopped when it is done.
+        // Long enough for a busy machine: the run is stopped when the workload is done.
         screen.fill("Session duration", "120");
         screen.press("Return");
         screen.fill("Program start", "1");
         screen.press("Return");
         screen.fill("Recording path", "forks.arrow");
 
-        // How often that is hit is counted before anything else is added.
+        // The hits are counted before anything else is added.
         screen.click("block 0 of __x64_sys_clone");
         screen.click("Count hits first");
         screen.words("1 of 2 batches done", SOON);
         screen.words("samples are in forks-count.arrow", SOON);
-        screen.words(" hits a second in that run: these would cost ", SOON);
+        screen.words(" hits per second in that run: these would execute ", SOON);
 
-        // A second function, all of it.
+        // All blocks of a second function.
         open(&mut screen, "copy_process", "copy_process");
         screen.click("Instruments tab");
         screen.drag("instrument counter", "drop at before every block");
         screen.words("plan verified: 245 instruments", SOON);
-        // And how long it took, added up in the kernel.
+        // A histogram of its duration, aggregated in the kernel.
         screen.drag("instrument elapsed-histogram", "drop at entry");
         screen.words("plan verified: 246 instruments", SOON);
         screen.click("Functions tab");
 
         screen.click("Run session");
         screen.words("live", SOON);
-        // What is launched at 0 s is in place before the program begins.
+        // Instruments that launch at 0 s are in place before the workload starts.
         screen.words("1 of 2 batches done", SOON);
         screen.words("started at ", SOON);
         screen.words(" s: exit status: 0", RUN);
@@ -166,14 +165,14 @@ mod live {
             .parse()
             .unwrap();
         assert!(forks >= 160, "kernel threads are forked too: {forks}");
-        screen.words("That is all", SOON);
+        screen.words("Done", SOON);
         screen.words("@ticks of elapsed-histogram: ", SOON);
         screen.click("End the tour");
         screen.click("Dismiss message");
         screen.click("block 0 of copy_process");
         picture(&mut screen, &pictures.join("window.png"), Palette::Dark);
 
-        // Saved, closed, and opened again as it was.
+        // Saved, closed, and reopened unchanged.
         screen.press("ctrl+s");
         answer(&mut screen, &at("forks.ron"), "Save");
         written(&mut screen, &at("forks.ron"));
@@ -187,11 +186,11 @@ mod live {
         answer(&mut screen, &at("forks.ron"), "Open");
         screen.words("plan verified", SOON);
 
-        // Exported: the samples, and the graph.
-        screen.say("export recording");
+        // Exports of the samples and the graph.
+        screen.run_command("export recording");
         answer(&mut screen, &at("forks.csv"), "Save");
         written(&mut screen, &at("forks.csv"));
-        screen.say("export graph");
+        screen.run_command("export graph");
         answer(&mut screen, &at("copy_process.svg"), "Save");
         written(&mut screen, &at("copy_process.svg"));
         screen.words("copy_process.svg is written.", SOON);
@@ -208,8 +207,8 @@ mod live {
         let svg = std::fs::read_to_string(at("copy_process.svg")).unwrap();
         assert!(svg.starts_with("<svg") && svg.contains("block 0"));
 
-        // Light colours, with what is written to the kernel in front; the strongest, with the schedule.
-        screen.say("light colours");
+        // Light colours with the Patch pane; high contrast with the schedule.
+        screen.run_command("light colours");
         screen.click("Patch tab");
         screen.click("block 0 of copy_process");
         picture(
@@ -217,7 +216,7 @@ mod live {
             &pictures.join("window-light.png"),
             Palette::Light,
         );
-        screen.say("contrast");
+        screen.run_command("contrast");
         screen.click("Schedule tab");
         picture(
             &mut screen,
@@ -225,6 +224,6 @@ mod live {
             Palette::Contrast,
         );
 
-        assert!(screen.ends_by("ctrl+q"), "it ends as it should");
+        assert!(screen.ends_by("ctrl+q"), "it exits successfully");
     }
 }

@@ -25,7 +25,7 @@ use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Meta
 use gilk_samples::{Batch, Meaning, Sample};
 use raster::Rasteriser;
 
-/// The functions of kernel/fork.c of a stock kernel; `examples/trim_image.rs` says how it was made.
+/// The functions of kernel/fork.c of a stock kernel, made by `examples/trim_image.rs`.
 pub(crate) fn image_path() -> PathBuf {
     PathBuf::from(concat!(
         env!("CARGO_MANIFEST_DIR"),
@@ -33,14 +33,14 @@ pub(crate) fn image_path() -> PathBuf {
     ))
 }
 
-/// The same, read.
+/// Reads the small image.
 pub(crate) fn catalogue() -> Catalogue {
     let parts = postcard::from_bytes(&std::fs::read(image_path()).unwrap()).unwrap();
     Catalogue::new(Image::from_live(&parts).unwrap())
 }
 
-/// The same with one more function on the kernel's list of what may not be probed: of those in it
-/// there is a hook for every block.
+/// Writes the small image with one more function on the kprobes blacklist, because all other
+/// functions of it have a hook at every block.
 fn forbidding(function: &str) -> PathBuf {
     let mut parts: LiveParts = postcard::from_bytes(&std::fs::read(image_path()).unwrap()).unwrap();
     let span = Image::from_live(&parts)
@@ -55,7 +55,7 @@ fn forbidding(function: &str) -> PathBuf {
     path
 }
 
-/// The same with a function that is called as another.
+/// Writes the small image with a function renamed.
 pub(crate) fn renamed(function: &str, name: &str) -> PathBuf {
     let mut parts: LiveParts = postcard::from_bytes(&std::fs::read(image_path()).unwrap()).unwrap();
     let (old, new) = (format!(" {function}\n"), format!(" {name}\n"));
@@ -66,13 +66,14 @@ pub(crate) fn renamed(function: &str, name: &str) -> PathBuf {
     path
 }
 
-/// The same with the type of what `kernel_clone` takes, and with the one text in its read-only data that
-/// the function names.
+/// Writes the small image with the type of `kernel_clone`'s argument, and with the one string in
+/// read-only data that the function refers to.
 pub(crate) fn typed() -> PathBuf {
     let mut parts: LiveParts = postcard::from_bytes(&std::fs::read(image_path()).unwrap()).unwrap();
     let names = "\0u64\0kernel_clone_args\0flags\0pidfd\0child_tid\0parent_tid\0exit_signal\0int\0kernel_clone\0args\0";
     let name = |text: &str| names.find(&format!("\0{text}\0")).unwrap() as u32 + 1;
-    // Documentation/bpf/btf.rst: an integer, another, the structure, a pointer to it, prototype, function.
+    // Documentation/bpf/btf.rst: an integer, another, the structure, a pointer to it, prototype,
+    // function.
     let words: Vec<u32> = [
         vec![name("u64"), 1 << 24, 8, 64],
         vec![name("int"), 1 << 24, 4, 1 << 24 | 32],
@@ -137,8 +138,8 @@ pub(crate) fn typed() -> PathBuf {
     path
 }
 
-/// The small image with a build identifier, and a vmlinux of that build whose `kernel_clone` comes from
-/// `kernel/fork.c`.
+/// Writes the small image with a build identifier, and a vmlinux of that build whose `kernel_clone`
+/// comes from `kernel/fork.c`.
 pub(crate) fn with_debug_information() -> (PathBuf, PathBuf) {
     let mut parts: LiveParts = postcard::from_bytes(&std::fs::read(image_path()).unwrap()).unwrap();
     let catalogue = catalogue();
@@ -185,12 +186,12 @@ pub(crate) fn with_debug_information() -> (PathBuf, PathBuf) {
     (kernel, vmlinux)
 }
 
-/// A window of `size`.
+/// Opens a window of `size`.
 pub(crate) fn window(start: Start, size: [f32; 2]) -> Harness<'static, App> {
     window_at(start, size, 1.0)
 }
 
-/// The same on a screen of so many pixels a point.
+/// Opens a window at a number of pixels per point.
 pub(crate) fn window_at(start: Start, size: [f32; 2], pixels: f32) -> Harness<'static, App> {
     let theme = if start.theme == Some(ThemeChoice::Light) {
         egui::Theme::Light
@@ -207,17 +208,17 @@ pub(crate) fn window_at(start: Start, size: [f32; 2], pixels: f32) -> Harness<'s
         })
 }
 
-/// A window on the small image, with `function` open.
+/// Opens `function` of the small image.
 pub(crate) fn browsing(function: &str) -> Harness<'static, App> {
     browsing_in(image_path(), function)
 }
 
-/// The same, where the kernel forbids to probe the function.
+/// Opens `function` of an image that blacklists it.
 pub(crate) fn browsing_forbidden(function: &str) -> Harness<'static, App> {
     browsing_in(forbidding(function), function)
 }
 
-/// A window on an image, with `function` open.
+/// Opens `function` of an image.
 pub(crate) fn browsing_in(image: PathBuf, function: &str) -> Harness<'static, App> {
     let start = Start {
         image: Some(image),
@@ -233,12 +234,12 @@ pub(crate) fn browsing_in(image: PathBuf, function: &str) -> Harness<'static, Ap
     harness
 }
 
-/// Lets frames pass until something is so.
+/// Runs frames until a condition holds.
 pub(crate) fn until(harness: &mut Harness<'_, App>, what: &str, so: impl Fn(&State) -> bool) {
     until_within(harness, Duration::from_secs(60), what, so);
 }
 
-/// The same, for as long as it may take.
+/// Runs frames until a condition holds, for at most `limit`.
 pub(crate) fn until_within(
     harness: &mut Harness<'_, App>,
     limit: Duration,
@@ -254,20 +255,20 @@ pub(crate) fn until_within(
         }
         assert!(
             began.elapsed() < limit,
-            "{what}: not within {limit:?}; told: {:?}",
+            "{what}: not within {limit:?}; notices: {:?}",
             state.notices
         );
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// The open function.
+/// Returns the open function.
 pub(crate) fn scene(harness: &Window) -> &Arc<Scene> {
     let graph = &harness.state().state().graph;
     graph.scene.as_ref().expect("a function is open")
 }
 
-/// Lets frames pass until a function is open.
+/// Runs frames until a function is open.
 pub(crate) fn until_open(harness: &mut Window, function: &str) {
     until(harness, &format!("{function} is open"), |state| {
         let scene = state.graph.scene.as_ref();
@@ -275,24 +276,24 @@ pub(crate) fn until_open(harness: &mut Window, function: &str) {
     });
 }
 
-/// Lets frames pass until the list answers a filter.
+/// Runs frames until the list shows the result of a filter.
 pub(crate) fn until_filtered(harness: &mut Window, filter: &str) {
     until(harness, &format!("the list answers {filter}"), |state| {
         state.functions.answered.as_deref() == Some(filter)
     });
 }
 
-/// What the session has.
+/// Returns the session's placements.
 pub(crate) fn placements(harness: &Window) -> &[Placement] {
     &harness.state().state().document.session().placements
 }
 
-/// The middle of what has this name.
+/// Returns the centre of the widget with this name.
 pub(crate) fn middle(harness: &Window, name: &str) -> Pos2 {
     harness.get_by_label(name).rect().center()
 }
 
-/// Presses the mouse's first button, or lets it go.
+/// Presses or releases the primary mouse button.
 pub(crate) fn button(harness: &mut Window, pos: Pos2, pressed: bool) {
     harness.event(Event::PointerButton {
         pos,
@@ -303,7 +304,7 @@ pub(crate) fn button(harness: &mut Window, pos: Pos2, pressed: bool) {
     harness.run_steps(2);
 }
 
-/// Lets frames pass until workers have answered and nothing moves.
+/// Runs frames until all worker requests are answered.
 pub(crate) fn settle(harness: &mut Harness<'_, App>) {
     for _ in 0..3 {
         until(harness, "the session is planned", |state| {
@@ -313,14 +314,14 @@ pub(crate) fn settle(harness: &mut Harness<'_, App>) {
     }
 }
 
-/// Clicks what has this name.
+/// Clicks the widget with this name.
 pub(crate) fn click(harness: &mut Harness<'_, App>, name: &str) {
     harness.get_by_label(name).click();
     harness.run_steps(3);
     settle(harness);
 }
 
-/// Replaces what stands in a field.
+/// Replaces the contents of a field.
 pub(crate) fn fill(harness: &mut Harness<'_, App>, name: &str, text: &str) {
     let field = harness.get_by_label(name);
     field.click();
@@ -330,7 +331,7 @@ pub(crate) fn fill(harness: &mut Harness<'_, App>, name: &str, text: &str) {
     harness.run_steps(3);
 }
 
-/// The first block of the open function at which a rule refuses the hook.
+/// Returns the first block of the open function whose hook is refused.
 pub(crate) fn refused(state: &State, hook: HookType) -> BlockIndex {
     let scene = state.graph.scene.as_ref().unwrap();
     let is_refused = |block: &BlockIndex| scene.hook(*block, hook).unwrap().is_err();
@@ -398,14 +399,14 @@ pub(crate) fn record() -> Record {
 /// A window under test.
 pub(crate) type Window = Harness<'static, App>;
 
-/// Presses a key, and lets the window answer.
+/// Presses a key, and runs some frames.
 pub(crate) fn press(harness: &mut Window, modifiers: Modifiers, key: egui::Key) {
     harness.key_press_modifiers(modifiers, key);
     harness.run_steps(3);
 }
 
-/// Finds a command in the palette and chooses it.
-pub(crate) fn say(harness: &mut Window, letters: &str) {
+/// Executes a command through the palette.
+pub(crate) fn run_command(harness: &mut Window, letters: &str) {
     press(harness, Modifiers::COMMAND | Modifiers::SHIFT, egui::Key::P);
     harness.get_by_label("Find command").type_text(letters);
     harness.run_steps(3);

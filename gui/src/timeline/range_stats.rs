@@ -1,4 +1,4 @@
-//! What happened between the markers: a line for each instrument, and a histogram of the chosen one.
+//! Statistics between the markers: a line per instrument, and a histogram of the selected one.
 
 use egui::accesskit::Role;
 use egui::{Grid, Rect, RichText, ScrollArea, Sense, Ui, pos2, vec2};
@@ -16,25 +16,26 @@ use super::view::Timeline;
 use crate::theme::{Tokens, code, space, text};
 use crate::widgets;
 
-/// Width of the numbers beside the lanes.
+/// Width of the statistics panel.
 pub(super) const WIDTH: f32 = 300.0;
-/// Samples of which a histogram is made at once, at most; of more its first are taken, and that is said.
+/// Maximum number of samples in a histogram; with more, only the first are counted, and a note says
+/// so.
 const MOST: u64 = 4_000_000;
 
-/// A histogram that was made: of which lane, from which tick to which, of how many samples.
+/// A computed histogram, with its key: lane, first tick, last tick, number of samples.
 #[derive(Clone, Debug)]
-pub(super) struct Made {
+pub(super) struct CachedHistogram {
     of: (u64, u64, u64, u64),
     histogram: Histogram,
 }
 
-/// Points for the two columns of numbers.
+/// Width in points of the two columns of numbers.
 const NUMBERS: f32 = 120.0;
 
-/// What a level was: of which, from which tick to which, after how many samples.
-pub(super) type Averaged = ((u64, u64, u64, u64), Option<Average>);
+/// A computed average of a level, with its key: lane, first tick, last tick, number of samples.
+pub(super) type CachedAverage = ((u64, u64, u64, u64), Option<Average>);
 
-/// Draws the numbers.
+/// Draws the statistics.
 pub(super) fn show(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (a, b): (f64, f64)) {
     let tokens = Tokens::of(ui);
     let clock = record.metadata.clock;
@@ -49,13 +50,13 @@ pub(super) fn show(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (a, b)
             .id_salt("between")
             .auto_shrink(false)
             .show(ui, |ui| {
-                // Names have what the numbers beside them leave.
+                // Names use the width that the numbers leave.
                 let names = (ui.available_width() - NUMBERS).max(60.0);
                 Grid::new("between")
                     .num_columns(3)
                     .spacing([10.0, 2.0])
                     .show(ui, |ui| {
-                        for words in ["", "samples", "a second"] {
+                        for words in ["", "samples", "per second"] {
                             widgets::caption(ui, words);
                         }
                         ui.end_row();
@@ -93,26 +94,31 @@ pub(super) fn show(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (a, b)
     });
 }
 
-/// What each level is on average over time.
+/// Draws the average over time of each level.
 fn levels(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (from, to): (u64, u64)) {
     let tokens = Tokens::of(ui);
     let clock = record.metadata.clock;
-    // What is behind now is not known yet, nor behind the end of a session that was stopped.
+    // Levels after the current time, or after the end of a stopped session, are unknown.
     let until = tick(clock, record.now.unwrap_or(record.duration));
     let to = to.min(until.saturating_add(1));
     let index = record.index.look();
-    let Some(known) = index.levels() else { return };
+    let Some(levels_index) = index.levels() else {
+        return;
+    };
     let part = Owner::Level.part(&index);
-    let mut made = Vec::new();
-    let heads = record.lanes().iter();
-    for info in heads.filter(|info| known.head(info.id) == Some(info.id)) {
+    let mut cached = Vec::new();
+    let lanes = record.lanes().iter();
+    for info in lanes.filter(|info| levels_index.head(info.id) == Some(info.id)) {
         let of = (info.id, from, to, part.total(info.id, 0, to).count);
-        let known = timeline.averages.iter().find(|known| known.0 == of);
-        let average = match known {
+        let levels_index = timeline
+            .averages
+            .iter()
+            .find(|levels_index| levels_index.0 == of);
+        let average = match levels_index {
             Some((_, average)) => *average,
             None => level::average(part, &record.metadata, info, (from, to)),
         };
-        made.push((of, average));
+        cached.push((of, average));
         let too_many = part.is_coarse(info.id) || part.total(info.id, from, to).count > MOST_HELD;
         let words = match average {
             Some(average) => format!(
@@ -120,19 +126,17 @@ fn levels(ui: &mut Ui, timeline: &mut Timeline, record: &Record, (from, to): (u6
                 scale::mean(average.mean, &info.unit, &clock),
                 length(average.covered as f64 / clock.hz.max(1) as f64)
             ),
-            None if too_many => {
-                "too many samples for an average here; `ilk stats` has it".to_owned()
-            }
+            None if too_many => "too many samples for an average here; use `ilk stats`".to_owned(),
             None => continue,
         };
         let note = format!("{}: {words}", info.whole());
         let label = ui.label(RichText::new(&note).small().color(tokens.text));
         widgets::named(label, Role::Label, &note);
     }
-    timeline.averages = made;
+    timeline.averages = cached;
 }
 
-/// The lane whose histogram is drawn: the chosen one, or the first with values.
+/// Returns the lane of the histogram: the selected one, or the first with values.
 fn chosen<'a>(timeline: &Timeline, record: &'a Record) -> Option<&'a InstrumentInfo> {
     let lanes = record.lanes();
     let marked = lanes.iter().find(|info| Some(info.id) == timeline.chosen);
@@ -154,7 +158,11 @@ fn histogram(
         return;
     }
     let of = (info.id, from, to, total.count);
-    if timeline.made.as_ref().is_none_or(|made| made.of != of) {
+    if timeline
+        .histogram
+        .as_ref()
+        .is_none_or(|cached| cached.of != of)
+    {
         let mut histogram = Histogram::new();
         let mut left = MOST;
         let index = record.index.look();
@@ -164,9 +172,11 @@ fn histogram(
                 histogram.add(point.value);
             }
         });
-        timeline.made = Some(Made { of, histogram });
+        timeline.histogram = Some(CachedHistogram { of, histogram });
     }
-    let Some(made) = &timeline.made else { return };
+    let Some(cached) = &timeline.histogram else {
+        return;
+    };
     let hz = record.metadata.clock.hz.max(1) as f64;
     let words = |value: u64| match info.meaning {
         Meaning::Duration => length(value as f64 / hz),
@@ -174,10 +184,10 @@ fn histogram(
     };
     ui.label(RichText::new(&info.label).small().color(tokens.weak));
     let (rect, _) = ui.allocate_exact_size(vec2(ui.available_width(), 66.0), Sense::hover());
-    bars(ui, rect, &made.histogram, total.min, total.max);
-    let p = |share| words(made.histogram.quantile(share));
+    bars(ui, rect, &cached.histogram, total.min, total.max);
+    let p = |share| words(cached.histogram.quantile(share));
     let note = format!(
-        "least {}, median {}, p99 {}, greatest {}",
+        "minimum {}, median {}, p99 {}, maximum {}",
         words(total.min),
         p(0.5),
         p(0.99),
@@ -196,7 +206,7 @@ fn histogram(
     ui.add_space(space::TIGHT);
 }
 
-/// One bar a few points wide; on a logarithmic scale where values are far apart.
+/// Draws the bars of a histogram, on a logarithmic scale if the range of values is large.
 fn bars(ui: &Ui, rect: Rect, histogram: &Histogram, least: u64, most: u64) {
     let tokens = Tokens::of(ui);
     let painter = ui.painter();

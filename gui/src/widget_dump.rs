@@ -1,9 +1,10 @@
-//! What is on the screen, by name and place, in a file that follows it: a program that drives the
-//! window's mouse and keys finds its way by it, as people do by looking.
+//! Writes the accessibility tree of the window to a file, for programs that drive the window's
+//! mouse and keyboard.
 //!
-//! The first line says where the pointer was when it was drawn: who has moved it there knows that
-//! everything before was heard. Then one line a widget, with tabs between: left, top, right, bottom in pixels of the window, role,
-//! `on`, `off` or nothing, `disabled` or nothing, name, value. They are what AccessKit is told.
+//! The first line is the pointer's position at that frame: once it equals the position that a
+//! program moved the pointer to, all earlier input was handled. Each further line is a widget,
+//! separated by tabs: left, top, right, bottom in pixels of the window, role, `on`, `off` or empty,
+//! `disabled` or empty, name, value, as passed to AccessKit.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -11,16 +12,16 @@ use std::path::PathBuf;
 use egui::accesskit::{Node, Toggled, TreeUpdate};
 use egui::{Context, Event, FullOutput, Plugin, Pos2, RawInput};
 
-/// Keeps the file.
+/// Plugin that writes the file.
 #[derive(Debug)]
-pub(crate) struct Seen {
+pub(crate) struct WidgetDump {
     path: PathBuf,
     pointer: Pos2,
     last: String,
 }
 
-impl Seen {
-    /// Of a window, in the file at `path`.
+impl WidgetDump {
+    /// Creates the plugin for the file at `path`.
     pub(crate) fn at(path: PathBuf) -> Self {
         Self {
             path,
@@ -30,9 +31,9 @@ impl Seen {
     }
 }
 
-impl Plugin for Seen {
+impl Plugin for WidgetDump {
     fn debug_name(&self) -> &'static str {
-        "seen"
+        "widget dump"
     }
 
     fn setup(&mut self, ctx: &Context) {
@@ -48,7 +49,7 @@ impl Plugin for Seen {
     }
 
     fn output_hook(&mut self, ctx: &Context, output: &mut FullOutput) {
-        // Whoever else listens may have gone: this goes on.
+        // Keeps AccessKit enabled if another client disconnects.
         ctx.enable_accesskit();
         let Some(update) = &output.platform_output.accesskit_update else {
             return;
@@ -63,11 +64,11 @@ impl Plugin for Seen {
         if text == self.last {
             return;
         }
-        // Renamed into place, so that a reader never sees half of it.
-        let beside = self.path.with_extension("new");
-        let written = std::fs::write(&beside, &text);
+        // Renamed into place, so that a reader never sees a partial file.
+        let temporary = self.path.with_extension("new");
+        let written = std::fs::write(&temporary, &text);
         if written
-            .and_then(|()| std::fs::rename(&beside, &self.path))
+            .and_then(|()| std::fs::rename(&temporary, &self.path))
             .is_ok()
         {
             self.last = text;
@@ -86,7 +87,7 @@ fn lines(update: &TreeUpdate, scale: f64) -> String {
         else {
             continue;
         };
-        let _always = writeln!(
+        let _infallible = writeln!(
             text,
             "{:.0}\t{:.0}\t{:.0}\t{:.0}\t{:?}\t{}\t{}\t{name}\t{value}",
             at.x0 * scale,

@@ -1,4 +1,4 @@
-//! Recordings that are read from the disk.
+//! Opening of recordings.
 
 use std::path::{Path, PathBuf};
 
@@ -6,15 +6,15 @@ use ilk_driver::client::StopFlag;
 
 use crate::Error;
 use crate::app::App;
-use crate::state::{NoticeKind, Reading};
+use crate::state::{NoticeKind, RecordingTask};
 use crate::timeline::{Opened, Record};
 use crate::worker::files;
 
 impl App {
-    /// Reads a recording, or all of a folder, in place of what is being read.
+    /// Starts to read a recording, or all recordings of a folder, and stops the current read.
     pub(crate) fn read_recording(&mut self, path: PathBuf) {
         let stop = StopFlag::new();
-        let reading = Reading {
+        let reading = RecordingTask {
             done: 0,
             all: 0,
             stop: stop.clone(),
@@ -25,23 +25,22 @@ impl App {
         files::open_recording(self.workers.mail(), path, stop);
     }
 
-    /// Reads no more of it.
+    /// Stops the read in progress.
     pub(crate) fn stop_reading(&mut self) {
         if let Some(reading) = self.state.reading.take() {
             reading.stop.stop();
-            let words =
-                "Reading the recording was stopped; what was on the timeline is still there.";
-            self.state.tell(NoticeKind::Warning, words.to_owned());
+            let words = "Stopped reading the recording; the timeline is unchanged.";
+            self.state.notify(NoticeKind::Warning, words.to_owned());
         }
     }
 
-    /// Takes a recording that was read, or why it could not be.
+    /// Shows a recording that was read, or the error.
     pub(crate) fn recording_read(&mut self, path: &Path, opened: Result<Box<Opened>, Error>) {
         self.state.reading = None;
         match opened {
             Ok(opened) => {
                 for note in &opened.notes {
-                    self.state.tell(NoticeKind::Warning, note.clone());
+                    self.state.notify(NoticeKind::Warning, note.clone());
                 }
                 self.state.timeline.open(Record::of(*opened));
             }
@@ -53,7 +52,7 @@ impl App {
                 } else {
                     format!("{}: {named}", path.display())
                 };
-                self.state.tell(NoticeKind::Bad, words);
+                self.state.notify(NoticeKind::Bad, words);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Whatever commands do to the session, in any order, is undone and done again.
+//! Property test: any sequence of commands can be undone and redone.
 
 use std::sync::Mutex;
 
@@ -11,11 +11,12 @@ use proptest::prelude::*;
 
 use crate::app::App;
 use crate::args::Start;
-use crate::command::{At, Command};
+use crate::command::{Command, Destination};
 use crate::document::Document;
 use crate::timeline::notes::Note;
 
-/// Whether a command changes the session. Whoever adds one has to say so here.
+/// Returns whether a command can change the session. The match is exhaustive, so a new command must
+/// be classified here.
 fn edits(command: &Command) -> bool {
     match command {
         Command::AddInstrument
@@ -25,7 +26,7 @@ fn edits(command: &Command) -> bool {
         | Command::AddToEntry
         | Command::AddToReturns
         | Command::CountPaths
-        | Command::TellThreads
+        | Command::RecordThreads
         | Command::UseInstrument
         | Command::RemoveHere
         | Command::MovePlacement(..)
@@ -34,7 +35,7 @@ fn edits(command: &Command) -> bool {
         | Command::Style(_)
         | Command::WriteNote(..)
         | Command::RemoveNote(_) => true,
-        // Going from one state to another, and to another document.
+        // Commands that replace the state or the document.
         Command::Undo
         | Command::Redo
         | Command::NewSession
@@ -45,7 +46,7 @@ fn edits(command: &Command) -> bool {
         | Command::SaveAnd(_)
         | Command::UsePath(..)
         | Command::Quit => false,
-        // What is looked at, and how.
+        // Commands that change the view.
         Command::FocusFilter
         | Command::FitGraph
         | Command::ActualSize
@@ -83,7 +84,7 @@ fn edits(command: &Command) -> bool {
         | Command::SelectBlock(_)
         | Command::OpenSource(_)
         | Command::Dismiss(_) => false,
-        // The editor's text, which is an instrument of the session when it is used.
+        // Commands of the editor, whose text is part of the session only once it is used.
         Command::NewInstrument
         | Command::EditInstrument(_)
         | Command::OpenInstrument
@@ -91,7 +92,7 @@ fn edits(command: &Command) -> bool {
         | Command::UseNatives
         | Command::SaveInstrument
         | Command::FormatInstrument => false,
-        // Files and targets.
+        // Commands for files and targets.
         Command::OpenRecording
         | Command::ExportGraph
         | Command::ExportRecording
@@ -117,17 +118,17 @@ fn edits(command: &Command) -> bool {
     }
 }
 
-/// Commands of every kind that changes something.
+/// Generates commands of every kind that changes the session.
 fn change() -> impl Strategy<Value = Command> {
     let hook = || prop_oneof![Just(HookType::Pre), Just(HookType::Post)];
     let block = || (0u32..6).prop_map(BlockIndex);
     let at = prop_oneof![
-        (block(), hook()).prop_map(|(block, hook)| At::Hook(block, hook)),
-        (block(), block()).prop_map(|(from, to)| At::Edge(from, to)),
-        Just(At::Entry),
-        Just(At::Returns),
-        hook().prop_map(At::EveryBlock),
-        Just(At::Matching),
+        (block(), hook()).prop_map(|(block, hook)| Destination::Hook(block, hook)),
+        (block(), block()).prop_map(|(from, to)| Destination::Edge(from, to)),
+        Just(Destination::Entry),
+        Just(Destination::Returns),
+        hook().prop_map(Destination::EveryBlock),
+        Just(Destination::Matching),
     ];
     let name = prop::sample::select(vec!["timestamp", "counter", "branch", "elapsed", "none"]);
     let style = prop::sample::select(Style::ALL.to_vec());
@@ -144,7 +145,7 @@ fn change() -> impl Strategy<Value = Command> {
             Command::AddToEntry,
             Command::AddToReturns,
             Command::CountPaths,
-            Command::TellThreads,
+            Command::RecordThreads,
             Command::UseInstrument,
             Command::RemoveHere,
             Command::RemoveAll,
@@ -157,7 +158,7 @@ fn change() -> impl Strategy<Value = Command> {
     ]
 }
 
-/// What is done: mostly changes, and sometimes another block is chosen, or a step taken back and on.
+/// Generates steps: mostly changes, and sometimes a selection, an undo or a redo.
 fn step() -> impl Strategy<Value = Command> {
     prop_oneof![
         8 => change(),
@@ -166,7 +167,7 @@ fn step() -> impl Strategy<Value = Command> {
     ]
 }
 
-/// A window on the small image with a function open, and a text in its editor.
+/// Opens the small image with a function in the graph and a text in the editor.
 fn browsing() -> Harness<'static, App> {
     let image = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/fork.image");
     let start = Start {
@@ -184,7 +185,7 @@ fn browsing() -> Harness<'static, App> {
         assert!(began.elapsed().as_secs() < 60, "the function is not open");
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
-    // Few enough functions match to get an instrument each.
+    // A filter with few enough matches to instrument them all.
     harness.state_mut().state.functions.filter = "^mm".to_owned();
     while harness.state().state.functions.answered.as_deref() != Some("^mm") {
         harness.step();
@@ -197,7 +198,7 @@ fn browsing() -> Harness<'static, App> {
 }
 
 #[test]
-fn whatever_commands_do_is_undone_and_done_again() {
+fn every_change_can_be_undone_and_redone() {
     let harness = Mutex::new(browsing());
     let seen = Mutex::new(std::collections::BTreeSet::new());
     let config = ProptestConfig::with_cases(128);
@@ -221,7 +222,7 @@ fn whatever_commands_do_is_undone_and_done_again() {
             app.execute(Command::Undo, &ctx);
             prop_assert_eq!(&app.state.document.edited(), &before, "{:?} undone", command);
             app.execute(Command::Redo, &ctx);
-            prop_assert_eq!(&app.state.document.edited(), &after, "{:?} done again", command);
+            prop_assert_eq!(&app.state.document.edited(), &after, "{:?} redone", command);
         }
         while app.state.document.redo() {}
         let last = app.state.document.edited();
@@ -230,7 +231,7 @@ fn whatever_commands_do_is_undone_and_done_again() {
         while app.state.document.redo() {}
         prop_assert_eq!(app.state.document.edited(), last);
     });
-    // All of them did something; which thread runs nothing tells in this image.
+    // Each of them had an effect, except RecordThreads: this image lacks finish_task_switch.
     let seen = seen.into_inner().unwrap();
     let all = [
         Command::AddInstrument,
@@ -242,7 +243,7 @@ fn whatever_commands_do_is_undone_and_done_again() {
         Command::UseInstrument,
         Command::RemoveHere,
         Command::RemoveAll,
-        Command::Put(At::Entry, String::new()),
+        Command::Put(Destination::Entry, String::new()),
         Command::RemovePlacement(0),
         Command::MovePlacement(0, 0),
         Command::Style(Style::Whole),
@@ -252,20 +253,20 @@ fn whatever_commands_do_is_undone_and_done_again() {
     for command in all {
         assert!(
             seen.contains(command.name()),
-            "{} never did",
+            "{} had no effect",
             command.name()
         );
     }
 }
 
 #[test]
-fn what_only_looks_changes_nothing() {
+fn commands_that_do_not_edit_leave_the_session_unchanged() {
     let mut harness = browsing();
     let ctx = harness.ctx.clone();
     let app = harness.state_mut();
     app.execute(Command::AddInstrument, &ctx);
     let before = app.state.document.changes();
-    // Not those that leave the session, or get a target.
+    // Except those that replace the session or connect to a target.
     let looks = Command::listed().filter(|command| {
         !edits(command)
             && !matches!(

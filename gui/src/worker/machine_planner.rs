@@ -1,20 +1,20 @@
-//! Plans the session for a machine beside the target, on its own kernel.
+//! Worker that plans the session for an additional machine, on that machine's kernel.
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::planner::outcome;
 use super::{Mail, Message, Planning, spawn};
 
-/// A machine's planner. Its thread ends when this is dropped.
+/// Planner of a machine. Its thread ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Planner(Sender<Planning>);
 
 impl Planner {
-    /// Starts it; its answers come as messages with `number`.
+    /// Starts the planner; it replies with messages that have `number`.
     pub(crate) fn start(number: u64, mail: &Mail) -> Self {
         let (sender, requests) = unbounded();
         let mail = mail.clone();
-        spawn("planner beside", move || work(number, &requests, &mail));
+        spawn("machine planner", move || work(number, &requests, &mail));
         Self(sender)
     }
 
@@ -27,7 +27,7 @@ fn work(number: u64, requests: &Receiver<Planning>, mail: &Mail) {
     while let Ok(first) = requests.recv() {
         let newest = requests.try_iter().last().unwrap_or(first);
         if let Some(outcome) = outcome(&newest, requests) {
-            mail.send(Message::PlannedBeside(number, newest.revision, outcome));
+            mail.send(Message::PlannedForMachine(number, newest.revision, outcome));
         }
     }
 }

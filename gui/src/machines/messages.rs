@@ -1,4 +1,4 @@
-//! What the threads of machines beside the target say, and what becomes of it.
+//! Handling of messages from the threads of additional machines.
 
 use std::sync::Arc;
 
@@ -7,20 +7,20 @@ use gilk_engine::VerifiedPlan;
 use super::Machine;
 use crate::app::App;
 use crate::state::{NoticeKind, TargetState};
-use crate::worker::{TargetNews, beside};
+use crate::worker::{TargetNews, machine_planner};
 
 impl App {
-    /// Takes what a machine's thread has said.
-    pub(crate) fn news_beside(&mut self, number: u64, news: TargetNews) {
+    /// Handles a message from a machine's thread.
+    pub(crate) fn machine_message(&mut self, number: u64, news: TargetNews) {
         if self.state.machines.of(number).is_none() {
             return;
         }
         match news {
             TargetNews::Step(progress) => {
-                self.beside_is(number, TargetState::Busy(progress));
+                self.set_machine_target(number, TargetState::Busy(progress));
             }
             TargetNews::Image(catalogue) => {
-                let planner = beside::Planner::start(number, self.workers.mail());
+                let planner = machine_planner::Planner::start(number, self.workers.mail());
                 if let Some(machine) = self.state.machines.of(number) {
                     machine.catalogue = Some(catalogue);
                     machine.planner = Some(planner);
@@ -30,52 +30,53 @@ impl App {
                 let machine = self.state.machines.of(number);
                 let given = machine.and_then(|machine| machine.place.name.clone());
                 info.host = self.name_for(number, &given.unwrap_or(info.host));
-                self.beside_is(number, TargetState::Ready(info));
+                self.set_machine_target(number, TargetState::Ready(info));
             }
             TargetNews::Failed(error) => {
                 let words = error.to_string();
                 self.member_ended(number, Err(error));
                 let machine = self.state.machines.of(number);
                 let name = machine.map(|machine| machine.name()).unwrap_or_default();
-                self.state.tell(NoticeKind::Bad, format!("{name}: {words}"));
+                self.state
+                    .notify(NoticeKind::Bad, format!("{name}: {words}"));
                 self.lost(number, words);
             }
             TargetNews::Cancelled => {
                 self.member_left(number);
-                self.lost(number, "It was left.".to_owned());
+                self.lost(number, "It was disconnected.".to_owned());
             }
             TargetNews::Begun(clock, reading) => self.member_started(number, clock, reading),
             TargetNews::Ended(summary) => self.member_ended(number, summary),
-            // Machines beside the target run nothing alone, and are no labs.
+            // Additional machines have no runs of their own, and are not labs.
             TargetNews::Started(_) | TargetNews::Console(_) => {}
         }
     }
 
-    fn beside_is(&mut self, number: u64, state: TargetState) {
+    fn set_machine_target(&mut self, number: u64, state: TargetState) {
         if let Some(machine) = self.state.machines.of(number) {
             machine.target = state;
         }
     }
 
     fn lost(&mut self, number: u64, why: String) {
-        self.beside.remove(&number);
+        self.machine_threads.remove(&number);
         if let Some(machine) = self.state.machines.of(number) {
             machine.target = TargetState::Lost(why);
-            (machine.outcome, machine.asked) = (None, None);
+            (machine.outcome, machine.requested) = (None, None);
             (machine.catalogue, machine.planner) = (None, None);
         }
     }
 
-    /// A machine's plan, or what is wrong with the session there.
-    pub(crate) fn planned_beside(
+    /// Stores a machine's plan, or its errors.
+    pub(crate) fn machine_planned(
         &mut self,
         number: u64,
         revision: u64,
         outcome: Result<Arc<VerifiedPlan>, Vec<String>>,
     ) {
         let machine = self.state.machines.of(number);
-        let asked = |machine: &&mut Machine| machine.asked_as == revision;
-        if let Some(machine) = machine.filter(asked) {
+        let is_current = |machine: &&mut Machine| machine.request == revision;
+        if let Some(machine) = machine.filter(is_current) {
             machine.outcome = Some(outcome);
         }
     }

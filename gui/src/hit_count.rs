@@ -1,4 +1,5 @@
-//! A short run that only counts: how often a hook is hit, before anything dearer is put there.
+//! A short run that only counts how often a hook is hit, before an instrument that costs more is
+//! placed there.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,14 +11,14 @@ use crate::app::App;
 use crate::run::{default_path, free};
 use crate::state::{NoticeKind, State};
 
-/// Seconds that it lasts, and those of a session with a program, which has to begin first.
+/// Duration in seconds, without and with a workload, which has to start first.
 const LASTS: (f64, f64) = (2.0, 5.0);
-/// Seconds at which the program begins.
+/// Start of the workload in seconds.
 const BEGINS: f64 = 0.2;
-/// What counts.
+/// Name of the counting instrument.
 const COUNTER: &str = "counter";
 
-/// The session that counts what the inspector's hook is hit; nothing where there is no such hook.
+/// Returns the session that counts the hits of the inspector's hook, or `None` without such a hook.
 fn session(state: &State) -> Option<Session> {
     let block = state.graph.selected?;
     let scene = state.graph.scene.as_ref()?;
@@ -47,13 +48,13 @@ fn session(state: &State) -> Option<Session> {
     Some(session)
 }
 
-/// Whether hits at the inspector's hook can be counted now.
+/// Returns whether hits of the inspector's hook can be counted now.
 pub(crate) fn possible(state: &State) -> bool {
     state.target_hindrance().is_none() && session(state).is_some()
 }
 
 impl App {
-    /// Has the session planned that counts.
+    /// Requests a plan of the counting session.
     pub(crate) fn count_first(&self) {
         if let (Some(session), Some(catalogue)) = (session(&self.state), &self.state.catalogue)
             && possible(&self.state)
@@ -62,14 +63,14 @@ impl App {
         }
     }
 
-    /// Runs it.
+    /// Runs the counting session once it is planned.
     pub(crate) fn counting(
         &mut self,
         session: Session,
         planned: Result<Arc<VerifiedPlan>, Vec<String>>,
     ) {
         match planned {
-            // Another run may have begun meanwhile.
+            // Another run may have started since the request.
             Ok(plan) if self.state.target_hindrance().is_none() => {
                 let recording = self.recording_of(&session);
                 self.begin(&plan, session, recording);
@@ -77,17 +78,17 @@ impl App {
             Ok(_) => {}
             Err(wrong) => {
                 let words = wrong.first().cloned().unwrap_or_default();
-                self.state.tell(NoticeKind::Bad, words);
+                self.state.notify(NoticeKind::Bad, words);
             }
         }
     }
 
-    /// Beside where the session is recorded.
+    /// Returns a free path in the folder of the session's recording.
     fn recording_of(&self, session: &Session) -> PathBuf {
         let typed = PathBuf::from(self.state.run.path.trim());
         let own = default_path(session);
-        let beside = typed.parent().filter(|_| typed.file_name().is_some());
-        free(&match (beside, own.file_name()) {
+        let folder = typed.parent().filter(|_| typed.file_name().is_some());
+        free(&match (folder, own.file_name()) {
             (Some(folder), Some(name)) => folder.join(name),
             _ => own,
         })

@@ -1,4 +1,4 @@
-//! Paths that are asked for, and what becomes of them.
+//! Requests for paths, and the actions that use them.
 
 use std::path::PathBuf;
 
@@ -11,8 +11,8 @@ use crate::state::PathDialog;
 use crate::worker::files::{self, Purpose};
 
 impl App {
-    /// Asks for a path.
-    pub(crate) fn ask(&mut self, purpose: Purpose, then: Option<Command>) {
+    /// Opens the path dialog.
+    pub(crate) fn request_path(&mut self, purpose: Purpose, then: Option<Command>) {
         let text = match (purpose, self.state.document.path()) {
             (Purpose::SaveSession, Some(path)) => path.display().to_string(),
             (Purpose::SaveSession, None) => {
@@ -53,20 +53,20 @@ impl App {
         });
     }
 
-    /// Saves the session where it was, or asks where.
+    /// Saves the session to its file, or requests a path if it has none.
     pub(crate) fn save(&mut self, then: Option<Command>) {
         match self.state.document.path().map(PathBuf::from) {
             Some(path) => {
                 self.after_saving = then;
                 let edited = self.state.document.edited();
-                let desk = crate::keep::Beside::text(&self.state);
+                let desk = crate::persistence::Sidecar::text(&self.state);
                 files::write_session(self.workers.mail(), path, edited, desk);
             }
-            None => self.ask(Purpose::SaveSession, then),
+            None => self.request_path(Purpose::SaveSession, then),
         }
     }
 
-    /// Does what the path was asked for.
+    /// Executes the action for which the path was requested.
     pub(crate) fn use_path(&mut self, purpose: Purpose, path: PathBuf, then: Option<Command>) {
         let mail = self.workers.mail();
         match purpose {
@@ -75,7 +75,7 @@ impl App {
             Purpose::SaveSession => {
                 self.after_saving = then;
                 let edited = self.state.document.edited();
-                let desk = crate::keep::Beside::text(&self.state);
+                let desk = crate::persistence::Sidecar::text(&self.state);
                 files::write_session(mail, path, edited, desk);
             }
             Purpose::ExportGraph => self.export_graph(path),
@@ -85,7 +85,7 @@ impl App {
                 let text = self.state.editor.text.clone().unwrap_or_default();
                 files::write_source(mail, path, text);
             }
-            Purpose::Picture => self.want_picture(path),
+            Purpose::Picture => self.request_picture(path),
             Purpose::Socket => self.connect(Source::Socket(path)),
             Purpose::Machine => self.connect(Source::Ssh(path.display().to_string())),
             Purpose::Machines => self.add_typed(&path.display().to_string()),

@@ -1,39 +1,38 @@
-//! Holds mouse and keys back while a picture of the window is taken: what a person does meanwhile is no
-//! part of it, and happens when it is done, in its order.
+//! Holds input back while a picture of the window is taken, and replays it in order afterwards.
 
 use std::collections::VecDeque;
 
 use egui::{Context, Event, Plugin, Pos2, RawInput, Ui};
 
-/// What is held back.
+/// Plugin that holds input back.
 #[derive(Debug, Default)]
-pub(crate) struct Still {
+pub(crate) struct InputHold {
     holding: bool,
     held: VecDeque<Event>,
-    /// Where the pointer is for the window.
+    /// The pointer's position for the window.
     pointer: Option<Pos2>,
 }
 
-impl Still {
-    /// Lets nothing through, and has the pointer point at nothing.
+impl InputHold {
+    /// Starts to hold input back, and removes the pointer from the window.
     pub(crate) fn hold(ctx: &Context) {
-        ctx.with_plugin(|still: &mut Self| {
-            if !still.holding {
-                still.holding = true;
-                still.held.extend(still.pointer.map(Event::PointerMoved));
+        ctx.with_plugin(|hold: &mut Self| {
+            if !hold.holding {
+                hold.holding = true;
+                hold.held.extend(hold.pointer.map(Event::PointerMoved));
             }
         });
     }
 
-    /// Lets everything through again.
+    /// Starts to replay the input.
     pub(crate) fn release(ctx: &Context) {
-        ctx.with_plugin(|still: &mut Self| still.holding = false);
+        ctx.with_plugin(|hold: &mut Self| hold.holding = false);
     }
 }
 
-impl Plugin for Still {
+impl Plugin for InputHold {
     fn debug_name(&self) -> &'static str {
-        "still"
+        "input hold"
     }
 
     fn input_hook(&mut self, _ctx: &Context, input: &mut RawInput) {
@@ -46,8 +45,8 @@ impl Plugin for Still {
             return;
         }
         if !self.held.is_empty() {
-            // One at a time: a letter behind the keys that open a field is for that field, which gets
-            // the focus in the frame between.
+            // One event per frame: a letter typed after the shortcut that opens a field belongs to
+            // that field, which gets the focus in the next frame.
             self.held
                 .append(&mut std::mem::take(&mut input.events).into());
             input.events.extend(self.held.pop_front());

@@ -1,37 +1,37 @@
-//! What dragging a bar does to launch and splash.
+//! Effect of dragging a bar on launch and splash.
 
 use gilk_engine::Session;
 
-/// The shortest an instrument is in place, in seconds.
+/// Minimum time between launch and splash, in seconds.
 pub const SHORTEST: f64 = 0.001;
 
-/// Which part of a bar is dragged.
+/// The dragged part of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grip {
     /// Its left end: launch.
     Launch,
     /// Its right end: splash.
     Splash,
-    /// All of it.
+    /// The whole bar.
     Whole,
 }
 
-/// A drag: what it holds, and the times as they were.
+/// A drag: the dragged part, and the original times.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drag {
-    /// The row it began at, for the pane.
+    /// Key of the row on which it began.
     pub key: u64,
-    /// Which part is held.
+    /// The dragged part.
     pub grip: Grip,
     /// Seconds at the pointer when it began.
     pub from: f64,
-    /// Places of the instruments in the session, with launch and splash as they were.
+    /// Indices of the placements in the session, with their original launch and splash.
     pub bars: Vec<(usize, f64, f64)>,
 }
 
 impl Drag {
-    /// The times that the drag makes when the pointer is at `to`; ends within `reach` seconds of one of
-    /// `marks` go there.
+    /// Returns the times when the pointer is at `to`; ends within `reach` seconds of a mark snap to
+    /// it.
     #[must_use]
     pub fn times(
         &self,
@@ -51,7 +51,7 @@ impl Drag {
             Grip::Launch => snapped(first + moved, marks, reach).max(0.0) - first,
             Grip::Splash => snapped(last + moved, marks, reach).min(duration) - last,
             Grip::Whole => {
-                // The end that is nearer to a mark decides.
+                // The end nearer to a mark snaps.
                 let left = snapped(first + moved, marks, reach) - first;
                 let right = snapped(last + moved, marks, reach) - last;
                 let off = |by: f64| {
@@ -82,7 +82,7 @@ impl Drag {
     }
 }
 
-/// Times are kept to the microsecond: a drag makes no digits that nobody meant.
+/// Rounds to microseconds, so that a drag adds no meaningless digits.
 fn rounded(seconds: f64) -> f64 {
     (seconds * 1e6).round() / 1e6
 }
@@ -96,8 +96,8 @@ fn snapped(at: f64, marks: &[f64], reach: f64) -> f64 {
         .unwrap_or(at)
 }
 
-/// Where the ends of bars snap to: every launch and splash that the drag does not hold, the
-/// session's ends, and its program's start.
+/// Returns the snap marks: every launch and splash not being dragged, the session's start and end,
+/// and the start of its program.
 #[must_use]
 pub fn marks(session: &Session, held: &[usize]) -> Vec<f64> {
     let mut marks = vec![0.0, session.duration];
@@ -124,7 +124,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_dragged_stays_in_the_session(
+        fn dragged_bars_stay_inside_the_session(
             grip in grip(),
             bars in prop::collection::vec((0.0f64..9.0, 0.002f64..1.0), 1..6),
             from in 0.0f64..10.0,

@@ -1,4 +1,4 @@
-//! Where one machine's samples go beside those of others: an index that all of them share.
+//! The destination of one machine's samples: an index shared by all machines of the session.
 
 use std::sync::{Arc, OnceLock};
 
@@ -8,26 +8,27 @@ use gilk_samples::index::{Index, KEPT, Shared};
 use gilk_samples::joined::Turn;
 use gilk_samples::metadata::Metadata;
 
-/// What the machines of one session share.
+/// The state shared by the machines of one session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Common {
-    /// Everybody's samples.
+    /// The samples of all machines.
     pub(crate) index: Shared,
-    /// What all of it says of itself, with clocks that nobody has read yet.
+    /// The joint metadata, with clocks that were not read yet.
     pub(crate) described: Arc<OnceLock<Metadata>>,
-    /// Whether the index was made ready.
+    /// Set once the index is initialized.
     made: Arc<OnceLock<()>>,
 }
 
-/// A machine's lanes.
-pub(crate) struct Lane {
-    /// What turns its samples, but for its clock.
+/// A machine's access to the shared index.
+pub(crate) struct MachineLane {
+    /// Converts its samples to the joint clock and identifiers.
     pub(crate) turn: Turn,
     pub(crate) common: Common,
 }
 
-impl Lane {
-    /// With its clock read so, and the index made ready for that time by whoever comes first.
+impl MachineLane {
+    /// Sets the machine's clock; the first machine to start initializes the index for the session's
+    /// time range.
     pub(crate) fn begin(&mut self, ends: [u64; 2], alignment: Alignment) {
         let [first, last] = ends;
         let Common {
@@ -45,7 +46,7 @@ impl Lane {
         self.turn.align(alignment);
     }
 
-    /// Adds samples of the machine.
+    /// Appends samples of the machine.
     pub(crate) fn append(&self, batch: &Batch) {
         self.common.index.append(&self.turn.batch(batch));
     }
@@ -62,8 +63,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_of_one_machine_is_none_of_another() {
-        let tells = InstrumentInfo {
+    fn threads_of_different_machines_have_different_lanes() {
+        let recorder = InstrumentInfo {
             id: 0,
             label: "running-thread pre finish_task_switch block 0".to_owned(),
             instrument: "running-thread".to_owned(),
@@ -81,7 +82,7 @@ mod tests {
         let own = Metadata {
             clock,
             cpus: 2,
-            instruments: vec![tells],
+            instruments: vec![recorder],
             ..Metadata::default()
         };
         let (common, mut joint) = (Common::default(), Joint::default());
@@ -91,7 +92,7 @@ mod tests {
             let turn = joint.turn(&own, own.cpus, alignment()).unwrap();
             joint.describe(name, &own, &turn, None);
             let common = common.clone();
-            lanes.push(Lane { turn, common });
+            lanes.push(MachineLane { turn, common });
         }
         common.described.set(joint.finish()).unwrap();
         for (lane, cpu) in lanes.iter_mut().zip([0, 1]) {
@@ -108,7 +109,7 @@ mod tests {
         let described = common.described.get().unwrap();
         let ids: Vec<u64> = described.instruments.iter().map(|info| info.id).collect();
         let lanes = index.lanes_by(By::Thread, &ids);
-        let told: Vec<(usize, String, u64)> = lanes
+        let threads: Vec<(usize, String, u64)> = lanes
             .into_iter()
             .map(|(lane, owner)| {
                 assert_ne!(owner, Owner::All);
@@ -117,7 +118,7 @@ mod tests {
             })
             .collect();
         assert_eq!(
-            told,
+            threads,
             [
                 (0, "thread 40 of left".to_owned(), 1),
                 (1, "thread 40 of right".to_owned(), 2)

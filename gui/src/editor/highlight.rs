@@ -1,4 +1,4 @@
-//! A source in its colours, what is wrong underlined.
+//! Syntax highlighting of instrument sources, with errors underlined.
 
 use egui::text::LayoutJob;
 use egui::{Color32, Stroke, TextFormat};
@@ -22,7 +22,7 @@ const fn color(class: Class, tokens: &Tokens) -> Color32 {
     }
 }
 
-/// The text's layout.
+/// Lays out the text.
 pub(super) fn job(source: &str, edited: Option<&Edited>, tokens: &Tokens) -> LayoutJob {
     let mut cuts: Vec<usize> = vec![0, source.len()];
     let colours = edited.map_or(&[][..], |edited| &edited.colours);
@@ -42,7 +42,8 @@ pub(super) fn job(source: &str, edited: Option<&Edited>, tokens: &Tokens) -> Lay
         let Some(piece) = source.get(start..end) else {
             continue;
         };
-        // Both lists are short and in order; the first that reaches beyond has this piece or none.
+        // The spans are sorted: the first that ends after `start` contains this piece, or none
+        // does.
         let class = colours
             .get(colours.partition_point(|(span, _)| span.end as usize <= start))
             .filter(|(span, _)| span.start as usize <= start)
@@ -62,7 +63,7 @@ pub(super) fn job(source: &str, edited: Option<&Edited>, tokens: &Tokens) -> Lay
     job
 }
 
-/// What of the text a fault is about: at least a letter of it.
+/// Returns the range of a fault, at least one character.
 fn marked(fault: &Marked, source: &str) -> (usize, usize) {
     let span = fault.fault.span;
     let start = (span.start as usize).min(source.len());
@@ -85,7 +86,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_wrong_is_underlined_and_nothing_else() {
+    fn only_errors_are_underlined() {
         let text = "instrument mine \"Mine.\";\n\nhit { sample(czu) }\n";
         let edited = Edited::look(text, &Context::default());
         let made = job(text, Some(&edited), Palette::Dark.tokens());
@@ -103,7 +104,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whatever_is_typed_is_shown_whole(cut in 0usize..2000, letter in any::<char>(), which in 0usize..33) {
+        fn highlighting_covers_the_whole_text(cut in 0usize..2000, letter in any::<char>(), which in 0usize..33) {
             let library = Library::builtin().unwrap();
             let sources: Vec<&str> = library.iter().filter_map(|one| one.text()).collect();
             let mut text = sources[which % sources.len()].to_owned();

@@ -1,4 +1,4 @@
-//! The instruments at the chosen hook, in the order in which they run: identifier, cost, drag to reorder.
+//! The instruments at the selected hook in execution order: identifier, cost, drag to reorder.
 
 use egui::accesskit::Role;
 use egui::{CursorIcon, Id, Rect, RichText, Sense, Stroke, Ui, pos2, vec2};
@@ -15,14 +15,14 @@ use crate::widgets;
 /// Height of a row.
 const ROW: f32 = 26.0;
 
-/// Draws them, if there are any.
+/// Draws the list, if the hook has instruments.
 pub(crate) fn show(
     ui: &mut Ui,
     state: &State,
     scene: &Scene,
     block: BlockIndex,
     hook: HookType,
-    said: &mut Vec<Command>,
+    commands: &mut Vec<Command>,
 ) {
     let placements = &state.document.session().placements;
     let here = placements.iter().enumerate().filter(|(_, one)| {
@@ -42,7 +42,7 @@ pub(crate) fn show(
     let plan = plan
         .filter(|_| !state.plan.pending())
         .map(|plan| plan.plan());
-    widgets::caption(ui, "runs here, in this order");
+    widgets::caption(ui, "instruments at this hook, in execution order");
     let size = vec2(ui.available_width(), ROW * here.len() as f32);
     let (area, _) = ui.allocate_exact_size(size, Sense::hover());
     let row_at = |y: f32| {
@@ -63,7 +63,7 @@ pub(crate) fn show(
             && let Some(&(other, _)) = here.get(to)
             && other != place
         {
-            said.push(Command::MovePlacement(place, other));
+            commands.push(Command::MovePlacement(place, other));
         }
     }
     let all = here.iter().filter_map(|&(place, _)| {
@@ -75,8 +75,8 @@ pub(crate) fn show(
     ui.add_space(space::TIGHT);
 }
 
-/// What the plan says of instruments that stand here, or do something here, and that a person should know:
-/// of the session's, and of the one that would be added.
+/// Shows the plan's notes about instruments at this hook or with points in this block: those of the
+/// session, and of the instrument that would be added.
 fn notes(ui: &mut Ui, state: &State, scene: &Scene, block: BlockIndex, here: &[(usize, &str)]) {
     let span = scene.cfg.block(block).map(|block| block.span);
     let about = state.plan.notes().iter().filter(|note| {
@@ -95,13 +95,14 @@ fn notes(ui: &mut Ui, state: &State, scene: &Scene, block: BlockIndex, here: &[(
     }
 }
 
-/// What the inspector's instrument would cost, where the run on the timeline tells how often.
+/// Shows the predicted cost of the inspector's instrument, if the run on the timeline has hit
+/// counts.
 fn predicted(ui: &mut Ui, state: &State, block: BlockIndex) {
     let Some(Ok(plan)) = &state.preview.outcome else {
         return;
     };
     let plan = plan.plan();
-    // What is previewed stands behind the session's own.
+    // The previewed placement follows those of the session.
     let place = state.document.session().placements.len();
     let one = plan.instruments.iter().find(|one| one.placement == place);
     if let Some(cost) = one.and_then(|one| instructions(plan, one.id)) {
@@ -109,7 +110,7 @@ fn predicted(ui: &mut Ui, state: &State, block: BlockIndex) {
     }
 }
 
-/// What the last run's hits say this would cost a second.
+/// Shows the cost per second predicted from the hit count of the last run.
 fn overhead(ui: &mut Ui, state: &State, block: BlockIndex, what: &str, instructions: u32) {
     let (Some(record), Some(heat)) = (&state.timeline.record, &state.graph.heat) else {
         return;
@@ -122,14 +123,15 @@ fn overhead(ui: &mut Ui, state: &State, block: BlockIndex, what: &str, instructi
     let a_second = rate * f64::from(instructions);
     let share = 100.0 * a_second / record.metadata.clock.hz.max(1) as f64;
     let words = format!(
-        "{} hits a second in that run: {what} would cost {} instructions a second, {share:.2} % of a CPU that does one a tick",
+        "{} hits per second in that run: {what} would execute {} instructions per second, {share:.2} % of a CPU at one instruction per cycle",
         widgets::grouped(rate.round() as u64),
         widgets::grouped(a_second.round() as u64)
     );
     ui.label(RichText::new(words).small().color(Tokens::of(ui).weak));
 }
 
-/// Instructions that an instrument runs at a hit, in the dearest of its patches.
+/// Returns the number of instructions that an instrument executes at a hit, in the patch where it
+/// costs most.
 fn instructions(plan: &Plan, id: InstrumentId) -> Option<u32> {
     let one = plan.instrument(id)?;
     let sites: Vec<_> = one.points.iter().map(|&(site, _)| site).collect();
@@ -147,7 +149,7 @@ fn instructions(plan: &Plan, id: InstrumentId) -> Option<u32> {
         .max()
 }
 
-/// One of them. Returns the row to which it was dragged.
+/// Draws an instrument's row. Returns the row it was dragged to.
 fn line(
     ui: &Ui,
     rect: Rect,
@@ -224,7 +226,8 @@ fn line(
     }
     let dropped = response.drag_stopped();
     let at = ui.input(|input| input.pointer.latest_pos());
-    response
-        .on_hover_text("Drag it up or down to change the order; a hit costs so many instructions.");
+    response.on_hover_text(
+        "Drag up or down to change the order. The number is the instructions executed at a hit.",
+    );
     at.filter(|_| dropped).map(|at| row_at(at.y))
 }

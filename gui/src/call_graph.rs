@@ -1,4 +1,4 @@
-//! Who calls whom: every direct call and jump from one function to the start of another.
+//! Call graph: every direct call or jump from one function to the start of another.
 
 use std::collections::HashMap;
 
@@ -8,26 +8,26 @@ use gilk_engine::image::FunctionId;
 
 use crate::catalogue::Catalogue;
 
-/// The calls of a kernel.
+/// The call graph of a kernel.
 #[derive(Clone, Debug, Default)]
-pub struct Calls {
+pub struct CallGraph {
     into: HashMap<FunctionId, Vec<Call>>,
     out: HashMap<FunctionId, Vec<Call>>,
 }
 
-/// A call.
+/// A direct call or jump between functions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Call {
-    /// Where the call stands.
+    /// Address of the call instruction.
     pub at: Addr,
-    /// The function it stands in.
+    /// The calling function.
     pub from: FunctionId,
-    /// The function that is called.
+    /// The called function.
     pub to: FunctionId,
 }
 
-impl Calls {
-    /// Looks through all of a kernel's functions.
+impl CallGraph {
+    /// Finds the calls in all functions of a kernel.
     #[must_use]
     pub fn of(catalogue: &Catalogue) -> Self {
         let image = catalogue.image();
@@ -59,13 +59,13 @@ impl Calls {
         calls
     }
 
-    /// The calls of a function, in order of the callers' addresses.
+    /// Returns the calls to a function, ordered by the callers' addresses.
     #[must_use]
     pub fn of_callers(&self, function: FunctionId) -> &[Call] {
         self.into.get(&function).map_or(&[], Vec::as_slice)
     }
 
-    /// The calls in a function, in order of address.
+    /// Returns the calls in a function, ordered by address.
     #[must_use]
     pub fn out_of(&self, function: FunctionId) -> &[Call] {
         self.out.get(&function).map_or(&[], Vec::as_slice)

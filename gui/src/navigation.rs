@@ -1,4 +1,4 @@
-//! Goes from place to place in the kernel, and changes how the open graph is seen.
+//! Navigation in the kernel, folding, and exports of the open graph and recording.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use ilk_driver::client::StopFlag;
 
 use crate::app::App;
 use crate::graph::svg::svg;
-use crate::history::Place;
-use crate::palette::Palette;
+use crate::history::Location;
+use crate::palette::CommandPalette;
 use crate::state::Exporting;
 use crate::theme::{self, Colours};
-use crate::worker::{caller, files};
+use crate::worker::{call_finder, files};
 
 impl App {
-    pub(crate) fn here(&self) -> Option<Place> {
+    pub(crate) fn here(&self) -> Option<Location> {
         let scene = self.state.graph.scene.as_ref()?;
-        Some(Place {
+        Some(Location {
             function: scene.function(),
             block: self.state.graph.selected,
         })
@@ -31,7 +31,7 @@ impl App {
         }
     }
 
-    pub(crate) fn go(&mut self, place: Place) {
+    pub(crate) fn go(&mut self, place: Location) {
         let shown = self
             .state
             .graph
@@ -49,13 +49,13 @@ impl App {
     }
 
     pub(crate) fn references(&mut self) {
-        self.state.palette = Some(Palette::references());
+        self.state.palette = Some(CommandPalette::references());
         if let (None, Some(catalogue)) = (&self.state.calls, self.state.catalogue.clone()) {
-            caller::look(self.workers.mail(), self.targets, catalogue);
+            call_finder::look(self.workers.mail(), self.targets, catalogue);
         }
     }
 
-    /// Folds blocks; those that are folded all are shown whole again.
+    /// Folds blocks, or unfolds them if all of them are folded.
     pub(crate) fn fold(&mut self, blocks: &BTreeSet<BlockIndex>) {
         let (Some(scene), Some(metrics)) = (&self.state.graph.scene, self.state.metrics) else {
             return;
@@ -90,7 +90,7 @@ impl App {
         files::export(self.workers.mail(), path, text);
     }
 
-    /// Writes the recording for other programs.
+    /// Starts an export of the recording.
     pub(crate) fn export_recording(&mut self, path: PathBuf) {
         let record = self.state.timeline.record.as_ref();
         let Some(from) = record.and_then(|record| record.path.clone()) else {
@@ -105,12 +105,12 @@ impl App {
         files::export_recording(self.workers.mail(), from, path, stop);
     }
 
-    /// What was being written is written, or could not be.
+    /// Ends the export to `path`.
     pub(crate) fn exported(&mut self, path: &Path) {
         self.state.exporting.take_if(|one| one.path == path);
     }
 
-    /// To the block at an address.
+    /// Opens the block at an address.
     pub(crate) fn go_to(&mut self, at: Addr) {
         let Some(catalogue) = self.state.catalogue.clone() else {
             return;
@@ -120,7 +120,7 @@ impl App {
                 .block_at(at)
                 .map(|block| block.index);
             self.leave();
-            self.go(Place {
+            self.go(Location {
                 function: function.id,
                 block,
             });

@@ -1,4 +1,4 @@
-//! What follows from a change: workers are asked for the list's answer, the plan, the preview.
+//! Requests to workers after a change: the list of functions, the plan, the previews.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use crate::desk::Pane;
 use crate::functions::Scope;
 use crate::graph::marks::Hooked;
 use crate::panels;
-use crate::state::{Previewed, TargetState};
+use crate::state::{PreviewRequest, TargetState};
 use crate::worker::{Planning, Search, hookable};
 
-/// What the list was last asked for.
+/// A search request for the list.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Searched {
+pub(crate) struct SearchKey {
     filter: String,
     target: u64,
     modules: bool,
     among: Option<BTreeSet<FunctionId>>,
-    /// Whether files of sources are known.
+    /// True once source files are available.
     files: bool,
 }
 
 impl App {
-    /// Asks workers for whatever follows from a change: the list's answer, the plan, the marks.
-    pub(crate) fn keep_up(&mut self) {
-        self.keep_up_source();
-        self.keep_up_beside();
+    /// Requests from workers everything that a change made stale: the list, the plan, the marks.
+    pub(crate) fn request_updates(&mut self) {
+        self.update_source_check();
+        self.request_machine_plans();
         let Some(catalogue) = self.state.catalogue.clone() else {
             self.state.hooked = Hooked::default();
             return;
         };
-        self.look_for_hookable(&catalogue);
+        self.request_hookable(&catalogue);
         self.state.functions.filed = self.state.lines.files.is_some();
-        let wanted = Searched {
+        let wanted = SearchKey {
             filter: self.state.functions.filter.clone(),
             target: self.targets,
             modules: self.state.functions.scope == Scope::Modules,
@@ -67,29 +67,29 @@ impl App {
             self.planned = Some(state);
             self.state.hooked = Hooked::of(catalogue.image(), self.state.document.session());
             let sources = self.state.document.session().sources.iter();
-            self.state.own = sources
+            self.state.own_instruments = sources
                 .filter_map(|(name, text)| Definition::from_source(name, text).ok())
                 .collect();
-            self.state.plan.asked += 1;
+            self.state.plan.requested += 1;
             let session = self.state.document.session().clone();
             self.workers
-                .plan(self.planning(self.state.plan.asked, session, &catalogue));
+                .plan(self.planning(self.state.plan.requested, session, &catalogue));
         }
         self.preview(&catalogue);
         self.offer(&catalogue);
     }
 
-    /// Finds out which functions can be hooked, when that is first asked for.
-    fn look_for_hookable(&mut self, catalogue: &Arc<Catalogue>) {
+    /// Requests the set of functions that can be hooked when the list first needs it.
+    fn request_hookable(&mut self, catalogue: &Arc<Catalogue>) {
         let functions = &mut self.state.functions;
-        let asked = functions.scope == Scope::Hookable && self.state.hookable.is_none();
-        if asked && !functions.looking {
+        let request = functions.scope == Scope::Hookable && self.state.hookable.is_none();
+        if request && !functions.looking {
             functions.looking = true;
             hookable::look(self.workers.mail(), self.targets, Arc::clone(catalogue));
         }
     }
 
-    /// The functions that the list is narrowed to, if it is.
+    /// Returns the functions that the list's scope allows, or `None` for all.
     fn among(&self, catalogue: &Catalogue) -> Option<BTreeSet<FunctionId>> {
         let image = catalogue.image();
         match self.state.functions.scope {
@@ -137,7 +137,7 @@ impl App {
         }
     }
 
-    /// While the patch is looked at: asks what adding the inspector's instrument would write.
+    /// While the Patch pane is visible, requests a plan with the inspector's instrument added.
     fn preview(&mut self, catalogue: &Arc<Catalogue>) {
         let hook = self.state.draft.hook;
         let wanted = self.state.graph.selected.filter(|&block| {
@@ -149,13 +149,13 @@ impl App {
                     .and_then(|scene| scene.hook(block, hook))
                     .is_some_and(Result::is_ok)
         });
-        let asked = wanted.and_then(|block| {
-            Some(Previewed {
-                plan: self.state.plan.asked,
+        let request = wanted.and_then(|block| {
+            Some(PreviewRequest {
+                plan: self.state.plan.requested,
                 placement: self.state.drafted(block, hook)?,
             })
         });
-        if let Some((number, placement)) = self.state.preview.ask(asked) {
+        if let Some((number, placement)) = self.state.preview.request(request) {
             let mut session = self.state.document.session().clone();
             session.placements.push(placement);
             self.workers
@@ -163,25 +163,25 @@ impl App {
         }
     }
 
-    /// Asks whether the inspector's instrument can be had where it is pointed at.
+    /// Requests a verdict on whether the inspector's instrument can be placed at its hook.
     fn offer(&mut self, catalogue: &Arc<Catalogue>) {
         let hook = self.state.draft.hook;
         let selected = self.state.graph.selected;
-        let here = selected.filter(|&block| panels::stands(&self.state, block));
-        let asked = here.and_then(|block| {
-            Some(Previewed {
-                plan: self.state.plan.asked,
+        let here = selected.filter(|&block| panels::has_hook(&self.state, block));
+        let request = here.and_then(|block| {
+            Some(PreviewRequest {
+                plan: self.state.plan.requested,
                 placement: self.state.drafted(block, hook)?,
             })
         });
-        if let Some((number, placement)) = self.state.offer.ask(asked) {
-            let own = self.state.document.session();
+        if let Some((number, placement)) = self.state.offer.request(request) {
+            let edited = self.state.document.session();
             let session = Session {
-                duration: own.duration,
-                collection: own.collection,
-                sources: own.sources.clone(),
-                styles: own.styles.clone(),
-                save_all: own.save_all,
+                duration: edited.duration,
+                collection: edited.collection,
+                sources: edited.sources.clone(),
+                styles: edited.styles.clone(),
+                save_all: edited.save_all,
                 placements: vec![placement],
                 ..Session::empty()
             };

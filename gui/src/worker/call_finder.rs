@@ -1,0 +1,18 @@
+//! Worker that builds the call graph, on the first request for a kernel.
+
+use std::sync::Arc;
+
+use super::{Mail, Message, spawn};
+use crate::call_graph::CallGraph;
+use crate::catalogue::Catalogue;
+
+/// Starts to build the call graph of `catalogue`; `number` identifies the target.
+pub(crate) fn look(mail: &Mail, number: u64, catalogue: Arc<Catalogue>) {
+    let mail = mail.clone();
+    spawn("calls", move || {
+        mail.send(Message::CallGraph(
+            number,
+            Arc::new(CallGraph::of(&catalogue)),
+        ));
+    });
+}
