@@ -9,7 +9,8 @@ use std::time::Instant;
 use criterion::{Criterion, criterion_group, criterion_main};
 use gilk_engine::Image;
 use gilk_engine::cfg::Cfg;
-use gilk_engine::image::{Function, LiveParts};
+use gilk_engine::code::Function;
+use gilk_engine::kernel::LiveParts;
 use gilk_engine::liveness::{Analysis, Arguments, Liveness};
 
 fn saved() -> Option<LiveParts> {

@@ -4,20 +4,20 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// An address in the target's kernel.
+/// An address in the target.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Addr(pub u64);
 
 impl Addr {
-    /// The address `bytes` further on; wraps as the processor's adders do.
+    /// Returns the address `bytes` after this one; wraps as the processor's adders do.
     #[must_use]
     pub const fn add(self, bytes: u64) -> Self {
         Self(self.0.wrapping_add(bytes))
     }
 
-    /// The displacement that leads from `self` to `to`.
+    /// Returns the displacement from `self` to `to`.
     #[must_use]
     pub const fn to(self, to: Self) -> i64 {
         to.0.wrapping_sub(self.0).cast_signed()
@@ -57,21 +57,56 @@ impl Span {
         self.end.0.saturating_sub(self.start.0)
     }
 
-    /// Whether there is no byte in it.
+    /// Returns whether there is no byte in it.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.len() == 0
     }
 
-    /// Whether `at` is one of its bytes.
+    /// Returns whether `at` is one of its bytes.
     #[must_use]
     pub const fn contains(self, at: Addr) -> bool {
         self.start.0 <= at.0 && at.0 < self.end.0
     }
 
-    /// Whether the two have a byte in common.
+    /// Returns whether the two have a byte in common.
     #[must_use]
     pub const fn overlaps(self, other: Self) -> bool {
         self.start.0 < other.end.0 && other.start.0 < self.end.0
+    }
+
+    /// Sorts spans, and joins those that overlap or touch.
+    #[must_use]
+    pub fn merged(mut spans: Vec<Self>) -> Vec<Self> {
+        spans.sort_unstable();
+        let mut merged: Vec<Self> = Vec::with_capacity(spans.len());
+        for span in spans {
+            match merged.last_mut() {
+                Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
+                _ => merged.push(span),
+            }
+        }
+        merged
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn merged_spans_hold_the_same_bytes(pairs in proptest::collection::vec((0_u64..200, 1_u64..20), 0..20)) {
+            let spans: Vec<Span> = pairs.iter().map(|&(start, len)| Span::new(Addr(start), len)).collect();
+            let merged = Span::merged(spans.clone());
+            for at in (0..250).map(Addr) {
+                let before = spans.iter().any(|span| span.contains(at));
+                let after = merged.iter().filter(|span| span.contains(at)).count();
+                prop_assert_eq!(usize::from(before), after);
+            }
+            prop_assert!(merged.windows(2).all(|pair| pair[0].end < pair[1].start));
+        }
     }
 }

@@ -157,7 +157,7 @@ fn addresses(instruction: &Instruction) -> impl Iterator<Item = u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::fixture::Fixture;
+    use crate::kernel::fixture::Fixture;
 
     #[test]
     fn operands_have_the_kernels_names() {

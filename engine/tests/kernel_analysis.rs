@@ -9,7 +9,8 @@
 use std::collections::BTreeMap;
 
 use gilk_engine::cfg::{Block, BlockEnd, Cfg, EdgeKind, dot, text};
-use gilk_engine::image::{LiveParts, SiteKind, wanted};
+use gilk_engine::code::Why;
+use gilk_engine::kernel::{LiveParts, wanted};
 use gilk_engine::liveness::{Analysis, Arguments, Liveness, RegisterSet};
 use gilk_engine::remarks::Remarks;
 use gilk_engine::{Error, Image, Rule, Span};
@@ -189,9 +190,9 @@ fn every_graph_is_whole() {
 #[ignore = "needs GILK_IMAGE, a saved live image; cargo xtask test makes one"]
 fn what_the_kernel_patches_is_known() {
     let image = image();
-    let mut kinds: BTreeMap<SiteKind, usize> = BTreeMap::new();
-    for site in image.sites().iter() {
-        *kinds.entry(site.kind).or_default() += 1;
+    let mut kinds: BTreeMap<Why, usize> = BTreeMap::new();
+    for site in image.fixed().iter() {
+        *kinds.entry(site.why).or_default() += 1;
         let Some(function) = image.function_at(site.span.start) else {
             continue;
         };
@@ -202,14 +203,14 @@ fn what_the_kernel_patches_is_known() {
         let Some(block) = cfg.block_at(site.span.start) else {
             // In padding: only what was replaced at boot is there.
             assert!(
-                matches!(site.kind, SiteKind::Exception { .. }),
+                matches!(site.why, Why::Exception { .. }),
                 "{site:?} in {}",
                 cfg.name
             );
             continue;
         };
-        match site.kind {
-            SiteKind::StaticKey => {
+        match site.why {
+            Why::StaticKey => {
                 let last = block.instructions.last().unwrap();
                 assert_eq!(
                     last.ip(),
@@ -220,7 +221,7 @@ fn what_the_kernel_patches_is_known() {
                 );
                 assert_eq!(last.len() as u64, site.span.len());
             }
-            SiteKind::Exception { .. } => {
+            Why::Exception { .. } => {
                 if let Some(to) = site.target.filter(|to| cfg.span.contains(*to)) {
                     assert!(
                         cfg.block_at(to)
@@ -228,7 +229,7 @@ fn what_the_kernel_patches_is_known() {
                     );
                 }
             }
-            SiteKind::Bug { warn: false } => {
+            Why::Bug { warn: false } => {
                 let last = block.instructions.last().unwrap();
                 assert!(
                     last.ip() != site.span.start.0
@@ -241,19 +242,19 @@ fn what_the_kernel_patches_is_known() {
     }
     println!("{kinds:?}");
     for (kind, least) in [
-        (SiteKind::Ftrace, 30_000),
-        (SiteKind::StaticKey, 4_000),
-        (SiteKind::StaticCall, 3_000),
-        (SiteKind::Bug { warn: true }, 3_000),
-        (SiteKind::Bug { warn: false }, 1_000),
-        (SiteKind::Exception { handler: 3 }, 200),
+        (Why::Tracer, 30_000),
+        (Why::StaticKey, 4_000),
+        (Why::StaticCall, 3_000),
+        (Why::Bug { warn: true }, 3_000),
+        (Why::Bug { warn: false }, 1_000),
+        (Why::Exception { handler: 3 }, 200),
     ] {
         assert!(
             kinds.get(&kind).is_some_and(|&count| count >= least),
             "{kind:?}: {kinds:?}"
         );
     }
-    assert!(image.sites().blacklisted().count() > 10);
+    assert!(image.fixed().blacklisted().count() > 10);
 }
 
 #[test]
@@ -273,7 +274,7 @@ fn known_functions_are_analysed() {
         let cfg = Cfg::of(&image, function.id);
         assert_eq!(cfg.refusal, None, "{name}");
         assert!(
-            image.is_compiled(function.span.start),
+            image.keeps_convention(function.span.start),
             "{name} has an ftrace site"
         );
         assert!(!cfg.blocks.is_empty() && cfg.blocks[0].entered);

@@ -7,8 +7,9 @@
     reason = "what these tests share may fail a test"
 )]
 
-use gilk_engine::image::{Decision, LiveParts, SiteKind, Transfer};
+use gilk_engine::code::{Decision, Transfer, Why};
 use gilk_engine::isa::relocate::emulate;
+use gilk_engine::kernel::LiveParts;
 use gilk_engine::{Addr, Image, Span};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, RflagsBits};
 
@@ -45,11 +46,11 @@ fn name_of(image: &Image, at: u64) -> &str {
 fn keys_and_trampolines_decide_as_the_kernel_did() {
     let image = image();
     let (mut keys, mut judged, mut calls, mut led, mut unknown) = (0, 0, 0, 0, 0);
-    for site in image.sites().iter() {
+    for site in image.fixed().iter() {
         let trampoline = image
             .symbol_at(site.span.start)
             .is_some_and(|(name, behind)| behind == 0 && name.starts_with("__SCT__"));
-        let (SiteKind::StaticKey | SiteKind::StaticCall, false) = (site.kind, trampoline) else {
+        let (Why::StaticKey | Why::StaticCall, false) = (site.why, trampoline) else {
             continue;
         };
         let Some(decided) = image.decided(site.span.start) else {
@@ -67,7 +68,7 @@ fn keys_and_trampolines_decide_as_the_kernel_did() {
             } => {
                 keys += 1;
                 assert_eq!(Some(target), site.target);
-                assert!(image.kernel().contains(key), "{key} of {}", site.span.start);
+                assert!(image.extent().contains(key), "{key} of {}", site.span.start);
                 // Of keys that boot settles, the count is in read-only data.
                 let Some(&[a, b, c, d]) = image.bytes(Span::new(key, 4)) else {
                     continue;
@@ -117,8 +118,8 @@ fn keys_and_trampolines_decide_as_the_kernel_did() {
                 }
             }
         }
-        let patch = image.kernel().end.add(0x100_0000);
-        let done = emulate(decided, patch).expect("all of the kernel is within reach");
+        let patch = image.extent().end.add(0x100_0000);
+        let done = emulate(&decided, patch).expect("all of the kernel is within reach");
         assert!(done.bytes.len() <= 13);
     }
     println!(
@@ -137,8 +138,8 @@ fn keys_and_trampolines_decide_as_the_kernel_did() {
 fn no_flag_is_read_behind_a_static_key() {
     let image = image();
     let mut ways = 0;
-    for site in image.sites().iter() {
-        let (SiteKind::StaticKey, Some(target)) = (site.kind, site.target) else {
+    for site in image.fixed().iter() {
+        let (Why::StaticKey, Some(target)) = (site.why, site.target) else {
             continue;
         };
         for start in [site.span.end, target] {

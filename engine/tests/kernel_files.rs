@@ -10,7 +10,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
-use gilk_engine::image::{FileParts, LiveParts, SiteKind};
+use gilk_engine::code::Why;
+use gilk_engine::kernel::{FileParts, LiveParts};
 use gilk_engine::{Addr, Image};
 
 fn bytes(variable: &str) -> Vec<u8> {
@@ -165,23 +166,23 @@ fn a_vmlinuz_has_the_functions_and_sites_of_the_running_kernel() {
         .count();
     println!("functions that boot makes shorter: {shorter}");
 
-    type Kind = fn(SiteKind) -> bool;
+    type Kind = fn(Why) -> bool;
     let kinds: [(&str, Kind, usize); 4] = [
-        ("static keys", |kind| kind == SiteKind::StaticKey, 5_000),
-        ("static calls", |kind| kind == SiteKind::StaticCall, 1_000),
+        ("static keys", |kind| kind == Why::StaticKey, 5_000),
+        ("static calls", |kind| kind == Why::StaticCall, 1_000),
         (
             "exceptions",
-            |kind| matches!(kind, SiteKind::Exception { .. }),
+            |kind| matches!(kind, Why::Exception { .. }),
             500,
         ),
-        ("bugs", |kind| matches!(kind, SiteKind::Bug { .. }), 7_000),
+        ("bugs", |kind| matches!(kind, Why::Bug { .. }), 7_000),
     ];
     for (what, wanted, at_least) in kinds {
-        let of = |image: &Image, slide: u64| -> Vec<(u64, SiteKind, Option<u64>)> {
-            let sites = image.sites().iter().filter(|site| wanted(site.kind));
+        let of = |image: &Image, slide: u64| -> Vec<(u64, Why, Option<u64>)> {
+            let sites = image.fixed().iter().filter(|site| wanted(site.why));
             let moved = |at: Addr| at.0 - slide;
             sites
-                .map(|site| (moved(site.span.start), site.kind, site.target.map(moved)))
+                .map(|site| (moved(site.span.start), site.why, site.target.map(moved)))
                 .collect()
         };
         same(
@@ -196,7 +197,7 @@ fn a_vmlinuz_has_the_functions_and_sites_of_the_running_kernel() {
         let functions = image.functions().iter();
         functions
             .map(|function| function.span.start)
-            .filter(|&start| image.is_compiled(start))
+            .filter(|&start| image.keeps_convention(start))
             .map(|start| start.0 - slide)
             .collect()
     };

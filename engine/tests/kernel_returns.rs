@@ -9,7 +9,7 @@
 )]
 
 use gilk_engine::cfg::{BlockEnd, Cfg};
-use gilk_engine::image::Function;
+use gilk_engine::code::Function;
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::plan::{Plan, plan};
 use gilk_engine::session::Placement;

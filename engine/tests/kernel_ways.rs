@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use gilk_engine::cfg::{Block, BlockEnd, Cfg, Edge, EdgeKind};
-use gilk_engine::image::SiteKind;
+use gilk_engine::code::Why;
 use gilk_engine::{Addr, Image, Span};
 use iced_x86::{FlowControl, Instruction, OpKind};
 
@@ -28,9 +28,9 @@ fn branches(image: &Image, graphs: &[Cfg]) -> BTreeSet<(Addr, Addr)> {
         .flat_map(|block| &block.instructions)
         .filter_map(|instruction| Some((target(&instruction)?, Addr(instruction.ip()))));
     let keys = image
-        .sites()
+        .fixed()
         .iter()
-        .filter(|site| site.kind == SiteKind::StaticKey);
+        .filter(|site| site.why == Why::StaticKey);
     let keys = keys.filter_map(|site| Some((site.target?, site.span.start)));
     written.chain(keys).collect()
 }
@@ -157,7 +157,7 @@ fn no_function_runs_off_its_end() {
         }
         let next = image.function_at(cfg.span.end);
         assert!(
-            !image.is_compiled(cfg.span.start),
+            !image.keeps_convention(cfg.span.start),
             "{} runs off its end",
             cfg.name
         );

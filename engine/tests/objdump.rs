@@ -22,7 +22,8 @@ use std::collections::BTreeMap;
 
 use buffers::{Difference, Said, difference, newer, without_idle_rex};
 use gilk_engine::cfg::Cfg;
-use gilk_engine::image::{Function, LiveParts};
+use gilk_engine::code::Function;
+use gilk_engine::kernel::LiveParts;
 use gilk_engine::{Addr, Image, Span};
 use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind};
 use normal::{Notation, Writer, alike};

@@ -23,8 +23,8 @@ mod sequences;
 use std::collections::BTreeMap;
 
 use case::{Case, STEPPING_STONE, form, windows};
-use gilk_engine::image::LiveParts;
 use gilk_engine::isa::relocate::relocate;
+use gilk_engine::kernel::LiveParts;
 use gilk_engine::{Addr, Refusal, Rule};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind};
 use native::{Machine, ORIGINAL, PATCH, Random};

@@ -1,7 +1,7 @@
 //! Plans for the functions of a real kernel pass the reader.
 //!
 //! `GILK_IMAGE` names a file of what was read from a kernel, as `postcard` writes
-//! `gilk_engine::image::LiveParts`.
+//! `gilk_engine::kernel::LiveParts`.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::Instant;
 
 use gilk_engine::cfg::{BlockIndex, Cfg};
-use gilk_engine::image::{Function, LiveParts};
+use gilk_engine::code::Function;
+use gilk_engine::kernel::LiveParts;
 use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::placement::{Wanted, place};
 use gilk_engine::plan::{Plan, plan};

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use egui::{Context, RawInput, Rect, pos2, vec2};
 use gilk_engine::cfg::Cfg;
-use gilk_engine::image::LiveParts;
+use gilk_engine::kernel::LiveParts;
 use gilk_engine::{HookType, Image, InstrumentId, Span};
 use gilk_gui::app::App;
 use gilk_gui::args::{Start, ThemeChoice};

@@ -14,7 +14,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use gilk_engine::image::LiveParts;
+use gilk_engine::kernel::LiveParts;
 use gilk_engine::{Addr, Image};
 use iced_x86::{Decoder, DecoderOptions, OpKind};
 

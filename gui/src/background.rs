@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use gilk_engine::image::FunctionId;
+use gilk_engine::code::FunctionId;
 use gilk_engine::{InstrumentId, Session};
 use gilk_instruments::Definition;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use gilk_engine::Addr;
 use gilk_engine::cfg::Cfg;
-use gilk_engine::image::FunctionId;
+use gilk_engine::code::FunctionId;
 
 use crate::catalogue::Catalogue;
 

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use gilk_engine::Image;
-use gilk_engine::image::{Function, FunctionId};
+use gilk_engine::code::{Function, FunctionId};
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use egui::{Context, Key, KeyboardShortcut, Modifiers};
 use gilk_engine::cfg::BlockIndex;
-use gilk_engine::image::FunctionId;
+use gilk_engine::code::FunctionId;
 use gilk_engine::placement::Style;
 use gilk_engine::{Addr, HookType};
 use ilk_driver::sources::SourceLine;

@@ -6,7 +6,7 @@ use egui::text::LayoutJob;
 use egui::{
     Key, Modifiers, RichText, ScrollArea, Sense, TextEdit, TextFormat, Ui, accesskit::Role, vec2,
 };
-use gilk_engine::image::FunctionId;
+use gilk_engine::code::FunctionId;
 
 use crate::catalogue::{Catalogue, Finder};
 use crate::command::{Command, Destination};

@@ -1,7 +1,7 @@
 //! Navigation history.
 
 use gilk_engine::cfg::BlockIndex;
-use gilk_engine::image::FunctionId;
+use gilk_engine::code::FunctionId;
 
 /// A location in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

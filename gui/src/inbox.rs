@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use egui::Context;
 use gilk_engine::Session;
 use gilk_engine::cfg::BlockIndex;
-use gilk_engine::image::FunctionId;
+use gilk_engine::code::FunctionId;
 use gilk_samples::metadata::Metadata;
 use ilk_driver::client::Summary;
 

@@ -6,7 +6,7 @@ use egui::{
     Align2, Context, Frame, Id, Key, Modal, Modifiers, RichText, ScrollArea, TextEdit, Ui, vec2,
 };
 use gilk_engine::Addr;
-use gilk_engine::image::FunctionId;
+use gilk_engine::code::FunctionId;
 
 use crate::catalogue::{Catalogue, Finder};
 use crate::command::Command;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use gilk_engine::cfg::BlockIndex;
-use gilk_engine::image::FunctionId;
+use gilk_engine::code::FunctionId;
 use gilk_engine::listing::{Line, disassemble};
 use gilk_engine::patch::PieceKind;
 use gilk_engine::placement::{Point, SiteIndex, Slot, Splice};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gilk_engine::HookType;
 use gilk_engine::cfg::{BlockEnd, BlockIndex};
-use gilk_engine::image::FunctionId;
+use gilk_engine::code::FunctionId;
 use gilk_engine::session::Placement;
 use gilk_instruments::{Definition, Stand};
 

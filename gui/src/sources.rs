@@ -7,7 +7,7 @@ use std::sync::Arc;
 use egui::accesskit::Role;
 use egui::{Context, RichText, Ui};
 use gilk_engine::cfg::BlockIndex;
-use gilk_engine::image::FunctionId;
+use gilk_engine::code::FunctionId;
 use ilk_driver::client::StopFlag;
 use ilk_driver::sources::{SourceLine, Sources};
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use gilk_engine::cfg::BlockIndex;
-use gilk_engine::image::FunctionId;
+use gilk_engine::code::FunctionId;
 use gilk_engine::placement::Comparison;
 use gilk_engine::plan::Note;
 use gilk_engine::session::Placement;

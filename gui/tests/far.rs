@@ -15,7 +15,7 @@ use std::fmt::Write as _;
 use egui::{Key, Modifiers, Pos2, Rect, vec2};
 use egui_kittest::kittest::Queryable;
 use gilk_engine::cfg::BlockIndex;
-use gilk_engine::image::LiveParts;
+use gilk_engine::kernel::LiveParts;
 use gilk_gui::graph::Camera;
 use gilk_gui::theme::Palette;
 use support::{Window, browsing, browsing_in, press, scene, until, until_filtered, until_open};

@@ -94,7 +94,7 @@ fn notes_of_the_plan_are_shown_at_their_block() {
     let (name, jump) = image
         .functions()
         .iter()
-        .filter(|one| image.is_compiled(one.span.start))
+        .filter(|one| image.keeps_convention(one.span.start))
         .find_map(|one| {
             let cfg = gilk_engine::cfg::Cfg::of(image, one.id);
             let hookable = gilk_engine::placement::options(image, &cfg);

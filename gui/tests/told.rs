@@ -100,7 +100,7 @@ fn notes_of_a_plan_in_each_theme() {
             let mut ends = cfg.blocks.iter().zip(hooks);
             let is_it = |block: &gilk_engine::cfg::Block| block.end == BlockEnd::TailCall;
             let (block, _) = ends.find(|(block, hooks)| is_it(block) && hooks.post.is_ok())?;
-            let known = image.is_compiled(one.span.start);
+            let known = image.keeps_convention(one.span.start);
             Some((catalogue.name(one.id)?.to_owned(), block.index)).filter(|_| known)
         })
         .unwrap();

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use gilk_engine::cfg::Cfg;
-use gilk_engine::image::{FunctionId, LiveParts};
+use gilk_engine::code::FunctionId;
+use gilk_engine::kernel::LiveParts;
 use gilk_engine::layout::{CounterBank, Events, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::liveness::{Analysis, Liveness};
 use gilk_engine::placement::options;

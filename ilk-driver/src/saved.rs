@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use gilk_engine::Image;
-use gilk_engine::image::{FileParts, LiveParts, ModuleParts};
+use gilk_engine::kernel::{FileParts, LiveParts, ModuleParts};
 
 use crate::{Error, Result};
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use addr2line::Context;
-use gilk_engine::image::FunctionId;
+use gilk_engine::code::FunctionId;
 use gilk_engine::{Addr, Image};
 use gimli::{EndianArcSlice, Reader as _, RunTimeEndian, SectionId};
 use object::read::ReadCache;

@@ -5,11 +5,8 @@ use std::sync::Arc;
 use super::decode::{Decoded, Flow, Target, decode};
 use super::instructions::{Instructions, Text};
 use super::{Block, BlockEnd, BlockIndex, Cfg, Edge, EdgeKind};
-use crate::image::{FunctionId, SiteKind};
+use crate::code::{FunctionId, Why};
 use crate::{Addr, Image, Refusal, Rule, Span};
-
-/// The module that does the splicing.
-const OWN_MODULE: &str = "ilk";
 
 /// Analyses one function.
 pub(super) fn build(image: &Image, id: FunctionId) -> Cfg {
@@ -61,7 +58,7 @@ fn by_target(edges: &[Edge]) -> Vec<u32> {
 
 /// The refusal of a function that lies in text where the kernel forbids probes.
 fn forbidden(image: &Image, span: Span) -> Option<Refusal> {
-    if image.module_at(span.start) == Some(OWN_MODULE) {
+    if image.text_at(span.start).is_some_and(|text| text.own) {
         return Some(Refusal::new(
             Rule::OwnText,
             span.start,
@@ -69,9 +66,9 @@ fn forbidden(image: &Image, span: Span) -> Option<Refusal> {
         ));
     }
     let site = image
-        .sites()
+        .fixed()
         .overlapping(span)
-        .find(|site| site.kind == SiteKind::Blacklist)?;
+        .find(|site| site.why == Why::Forbidden)?;
     Some(Refusal::new(
         Rule::Blacklisted,
         span.start.max(site.span.start),

@@ -2,7 +2,7 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 
-use crate::image::{Function, SiteKind};
+use crate::code::{Contract, Function, Why};
 use crate::isa::decode::{branch_target, is_emulation_prefix, is_padding};
 use crate::{Addr, Image, Refusal, Rule, Span};
 
@@ -158,13 +158,13 @@ impl Decoded {
             let flow = flow(image, instruction, offsets)?;
             self.flows.push(flow);
         }
-        for site in image.sites().overlapping(function.span) {
+        for site in image.fixed().overlapping(function.span) {
             let index = offsets.index(site.span.start);
             let flow = index.and_then(|index| {
                 Some((self.instructions.get(index)?, self.flows.get_mut(index)?))
             });
-            match (site.kind, flow) {
-                (SiteKind::StaticKey, Some((instruction, flow))) => {
+            match (site.why, flow) {
+                (Why::StaticKey, Some((instruction, flow))) => {
                     let to = site.target.map_or(Ok(Target::Outside), |to| {
                         offsets.target(site.span.start, to)
                     })?;
@@ -173,17 +173,15 @@ impl Decoded {
                         instruction.flow_control() == FlowControl::UnconditionalBranch,
                     );
                 }
-                (SiteKind::StaticKey | SiteKind::StaticCall, None) => {
+                (Why::StaticKey | Why::StaticCall, None) => {
                     let why = "what the kernel rewrites there is not where an instruction begins";
                     return Err(Refusal::new(Rule::Undecodable, site.span.start, why));
                 }
-                (SiteKind::Bug { warn: true }, Some((instruction, flow)))
-                    if is_trap(instruction) =>
-                {
+                (Why::Bug { warn: true }, Some((instruction, flow))) if is_trap(instruction) => {
                     *flow = Flow::Next;
                 }
                 // One that is not at an instruction was replaced at boot, with its instruction.
-                (SiteKind::Exception { .. }, Some(_)) => {
+                (Why::Exception { .. }, Some(_)) => {
                     let fixup = site.target.and_then(|to| offsets.index(to));
                     self.fixups.extend(index.zip(fixup));
                 }
@@ -197,7 +195,7 @@ impl Decoded {
     fn end_calls(&mut self, image: &Image, function: &Function) {
         // Assembly may run on into the next symbol; what compilers make never does.
         let adjacent = image.function_at(function.span.end).is_some();
-        let compiled = image.is_compiled(function.span.start) || function.name.contains(".cold");
+        let compiled = function.contract == Contract::Believed || function.is_part();
         for index in 0..self.flows.len() {
             let Some(instruction) = self.instructions.get(index) else {
                 continue;
@@ -282,11 +280,7 @@ fn flow(image: &Image, instruction: &Instruction, offsets: &Offsets) -> Result<F
             match branch_target(instruction).filter(|_| target == Target::Outside) {
                 Some(to) if image.is_return_thunk(to) => Flow::Return,
                 Some(to) if image.is_indirect_thunk(to) => Flow::Indirect,
-                Some(to)
-                    if !image.kernel().contains(to)
-                        && image.module_at(to).is_none()
-                        && !is_static_call(image, at) =>
-                {
+                Some(to) if !image.contains(to) && !is_static_call(image, at) => {
                     let why = format!(
                         "it jumps out of the kernel, to {to}; it may be another tool's probe"
                     );
@@ -308,7 +302,7 @@ fn flow(image: &Image, instruction: &Instruction, offsets: &Offsets) -> Result<F
 
 fn is_static_call(image: &Image, at: Addr) -> bool {
     image
-        .sites()
+        .fixed()
         .overlapping(Span::new(at, 1))
-        .any(|site| site.kind == SiteKind::StaticCall)
+        .any(|site| site.why == Why::StaticCall)
 }

@@ -3,7 +3,7 @@
 use iced_x86::{Code, FlowControl};
 
 use super::decode::{Decoded, Flow, Offsets, Target};
-use crate::image::{Function, SiteKind};
+use crate::code::{Function, Why};
 use crate::isa::decode::branch_target;
 use crate::{Image, Refusal, Rule};
 
@@ -68,9 +68,9 @@ impl Decoded {
     pub(super) fn find_open(&mut self, image: &Image, function: &Function, offsets: &Offsets) {
         let entry = (!function.is_part()).then_some(function.span.start);
         let traced = image
-            .sites()
+            .fixed()
             .overlapping(function.span)
-            .filter(|site| site.kind == SiteKind::Ftrace)
+            .filter(|site| site.why == Why::Tracer)
             .map(|site| site.span.end);
         let pointed = image.pointed_at(function.span).iter().copied();
         let known = entry.into_iter().chain(traced).chain(pointed);

@@ -6,6 +6,7 @@ pub mod dot;
 mod instructions;
 mod leaders;
 mod outline;
+mod padding;
 #[cfg(test)]
 pub(crate) mod soup;
 #[cfg(test)]
@@ -14,11 +15,12 @@ pub mod text;
 
 use serde::{Deserialize, Serialize};
 
-use crate::image::{Branch, FunctionId};
+use crate::code::{Branch, FunctionId};
 use crate::{Addr, Image, Refusal, Span};
 
 pub use instructions::{Instructions, Iter};
 pub use outline::Outline;
+pub(crate) use padding::padding_after;
 
 /// Index of a block in its function's graph, in order of address: what sessions and identifiers name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

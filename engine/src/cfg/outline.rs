@@ -3,7 +3,7 @@
 
 use super::{BlockIndex, Cfg};
 use crate::Span;
-use crate::image::FunctionId;
+use crate::code::FunctionId;
 
 /// The outline of a graph.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,10 +5,10 @@ use iced_x86::code_asm::{CodeAssembler, CodeLabel, byte_ptr, eax, ecx, edx, rax,
 use proptest::prelude::*;
 
 use super::{BlockEnd, Cfg, EdgeKind};
-use crate::image::FunctionId;
-use crate::image::fixture::{FTRACE_NOP, Fixture};
+use crate::code::FunctionId;
 use crate::isa::abi::ARGUMENTS;
 use crate::isa::decode::branch_target;
+use crate::kernel::fixture::{FTRACE_NOP, Fixture};
 use crate::liveness::{Analysis, Arguments, Liveness, RegisterSet};
 use crate::{Addr, Image};
 

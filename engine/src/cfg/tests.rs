@@ -3,8 +3,9 @@
 use iced_x86::code_asm::{CodeAssembler, cr0, eax, ptr, rax, rbx, rdi};
 
 use super::{BlockEnd, BlockIndex, Cfg, EdgeKind, dot, text};
-use crate::image::fixture::Fixture;
-use crate::image::{FunctionId, Image};
+use crate::Image;
+use crate::code::FunctionId;
+use crate::kernel::fixture::Fixture;
 use crate::{Addr, Rule};
 
 fn first(fixture: &Fixture) -> (Image, Cfg) {

@@ -3,6 +3,7 @@
 use super::RegisterSet;
 use super::effect::Effects;
 use crate::cfg::Cfg;
+use crate::code::Function;
 use crate::isa::abi::ARGUMENTS;
 use crate::{Addr, Image};
 
@@ -38,7 +39,7 @@ impl Arguments {
             .collect();
 
         let all = RegisterSet::of(&ARGUMENTS);
-        let at_entry = if cfg.name.contains(".cold") {
+        let at_entry = if image.function(cfg.function).is_none_or(Function::is_part) {
             RegisterSet::EMPTY
         } else {
             all

@@ -6,7 +6,7 @@ use super::callees::DEPTH;
 use super::effect::{self, Effects};
 use super::{Analysis, Live};
 use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
-use crate::image::SiteKind;
+use crate::code::Why;
 use crate::isa::decode::branch_target;
 use crate::isa::effect::{Effect, Values, is_return};
 use crate::{Addr, Image};
@@ -87,9 +87,9 @@ impl Solved {
         };
         let mut effects = Effects::following(analysis, cfg.span, depth);
         let faults: Vec<Addr> = image
-            .sites()
+            .fixed()
             .overlapping(cfg.span)
-            .filter(|site| matches!(site.kind, SiteKind::Exception { .. }))
+            .filter(|site| matches!(site.why, Why::Exception { .. }))
             .map(|site| site.span.start)
             .collect();
         let steps: Vec<Vec<Step>> = cfg
@@ -180,7 +180,7 @@ fn outside(
 ) -> Values {
     let last = block.instructions.last();
     let after = match returns {
-        Returns::ToAnyone if image.is_compiled(cfg.span.start) => effect::returned(),
+        Returns::ToAnyone if image.keeps_convention(cfg.span.start) => effect::returned(),
         Returns::ToAnyone => Values::ALL,
         Returns::With { after, .. } => after,
     };

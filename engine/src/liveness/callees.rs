@@ -9,7 +9,7 @@ use super::RegisterSet;
 use super::backward::{self, Returns};
 use super::effect::passed;
 use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
-use crate::image::{Function, FunctionId};
+use crate::code::{Contract, Function, FunctionId};
 use crate::isa::effect::{Effect, Values, is_call, is_return};
 use crate::{Addr, Image};
 
@@ -48,7 +48,9 @@ impl<'i> Analysis<'i> {
     /// Returns the effect of a call to `to`, with calls followed `depth` levels deep. Only whole
     /// functions are read.
     pub(super) fn effect(&self, to: Addr, depth: usize) -> Effect {
-        let whole = |function: &&Function| function.span.start == to && !function.is_part();
+        let whole = |function: &&Function| {
+            function.span.start == to && function.contract != Contract::Unknown
+        };
         let function = self.image.function_at(to).filter(whole);
         let (Some(function), Some(depth)) = (function, depth.checked_sub(1)) else {
             return Effect::UNKNOWN;
@@ -75,7 +77,7 @@ impl<'i> Analysis<'i> {
     /// since an instrument may sample them at the callee's entry.
     fn read(&self, function: &Function, depth: usize) -> Effect {
         // No instruction is shorter than a byte; the average one has four.
-        if function.span.len() > 8 * LONGEST as u64 || self.image.is_thunk(function.span.start) {
+        if function.span.len() > 8 * LONGEST as u64 {
             return Effect::UNKNOWN;
         }
         let cfg = Cfg::of(self.image, function.id);

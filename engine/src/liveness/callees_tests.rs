@@ -8,9 +8,9 @@ use iced_x86::{IcedError, Register};
 use super::{Analysis, Live, Liveness, RegisterSet};
 use crate::Addr;
 use crate::cfg::Cfg;
-use crate::image::FunctionId;
-use crate::image::fixture::Fixture;
+use crate::code::FunctionId;
 use crate::isa::abi::ARGUMENTS;
+use crate::kernel::fixture::Fixture;
 
 type Write = fn(&mut CodeAssembler) -> Result<(), IcedError>;
 

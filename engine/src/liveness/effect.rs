@@ -4,7 +4,7 @@ use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Regis
 
 use super::{Analysis, RegisterSet};
 use crate::cfg::Block;
-use crate::image::SiteKind;
+use crate::code::Why;
 use crate::isa::abi::{ARGUMENTS, CALLEE_SAVED};
 use crate::isa::decode::branch_target;
 use crate::isa::effect::{Effect, STATUS, Values, is_opaque, plain};
@@ -42,7 +42,7 @@ pub(crate) struct Effects<'i> {
     image: &'i Image,
     factory: InstructionInfoFactory,
     /// Instructions that are not what they look like, by address.
-    special: Vec<(Addr, SiteKind)>,
+    special: Vec<(Addr, Why)>,
     /// Whether GCC compiled the function.
     compiled: bool,
     /// Where effects of callees without a convention come from, and how deep their calls are
@@ -55,21 +55,16 @@ impl<'i> Effects<'i> {
     /// taken to do anything.
     pub(crate) fn new(image: &'i Image, function: Span) -> Self {
         let special = image
-            .sites()
+            .fixed()
             .overlapping(function)
-            .filter(|site| {
-                matches!(
-                    site.kind,
-                    SiteKind::StaticCall | SiteKind::StaticKey | SiteKind::Ftrace
-                )
-            })
-            .map(|site| (site.span.start, site.kind))
+            .filter(|site| matches!(site.why, Why::StaticCall | Why::StaticKey | Why::Tracer))
+            .map(|site| (site.span.start, site.why))
             .collect();
         Self {
             image,
             factory: InstructionInfoFactory::new(),
             special,
-            compiled: image.is_compiled(function.start),
+            compiled: image.keeps_convention(function.start),
             callees: None,
         }
     }
@@ -119,7 +114,7 @@ impl<'i> Effects<'i> {
         let at = Addr(instruction.ip());
         let special = self.special.iter().find(|(known, _)| *known == at);
         match special {
-            Some((_, kind)) => *kind == SiteKind::StaticCall,
+            Some((_, kind)) => *kind == Why::StaticCall,
             None => {
                 instruction.flow_control() == FlowControl::IndirectCall
                     || (instruction.flow_control() == FlowControl::Call
@@ -133,7 +128,7 @@ impl<'i> Effects<'i> {
         let at = Addr(instruction.ip());
         match self.special.iter().find(|(known, _)| *known == at) {
             // The tracer saves what it uses, and shows all registers to whoever listens.
-            Some((_, SiteKind::Ftrace)) => {
+            Some((_, Why::Tracer)) => {
                 return Effect {
                     reads: Values::ALL,
                     kills: Values::NONE,
@@ -141,7 +136,7 @@ impl<'i> Effects<'i> {
                 };
             }
             // `asm goto` on x86 clobbers the flags, whatever it says: nothing is passed in them.
-            Some((_, SiteKind::StaticKey)) => {
+            Some((_, Why::StaticKey)) => {
                 return Effect {
                     reads: Values::NONE,
                     kills: Values {
@@ -178,7 +173,7 @@ impl<'i> Effects<'i> {
             Some(to) => self.callee(to),
             None => Effect::UNKNOWN,
         };
-        if to.is_some_and(|to| self.image.is_compiled(to)) || !self.compiled {
+        if to.is_some_and(|to| self.image.keeps_convention(to)) || !self.compiled {
             return called;
         }
         if flags_passed {
@@ -198,7 +193,7 @@ impl<'i> Effects<'i> {
     /// What the function at `to` does to its caller's values, by the convention or by its own code.
     /// Functions that never return are C, `panic` for example, though not all of them are traced.
     pub(super) fn callee(&self, to: Addr) -> Effect {
-        if self.image.is_compiled(to) || self.image.never_returns(to) {
+        if self.image.keeps_convention(to) || self.image.never_returns(to) {
             let clobbered = Values::ALL.without(callee_saved());
             return Effect {
                 reads: passed(),

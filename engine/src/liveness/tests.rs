@@ -11,9 +11,10 @@ use proptest::prelude::*;
 
 use super::{Analysis, Arguments, Live, Liveness, RegisterSet};
 use crate::Addr;
+use crate::Image;
 use crate::cfg::{BlockIndex, Cfg};
-use crate::image::fixture::Fixture;
-use crate::image::{FunctionId, Image};
+use crate::code::FunctionId;
+use crate::kernel::fixture::Fixture;
 
 fn analysed(fixture: &Fixture) -> (Image, Cfg, Liveness) {
     let image = fixture.image();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use iced_x86::{FlowControl, OpKind};
 
 use crate::cfg::Cfg;
-use crate::image::{FunctionId, SiteKind};
+use crate::code::{FunctionId, Why};
 use crate::{Addr, Image, Span};
 
 /// More functions below one are not followed.
@@ -46,8 +46,8 @@ pub(super) fn find(
             for instruction in &block.instructions {
                 let at = Addr(instruction.ip());
                 // The kernel makes a call of it, even if it is none now.
-                let static_call = { image.sites().overlapping(Span::new(at, 1)) }
-                    .any(|site| site.kind == SiteKind::StaticCall);
+                let static_call = { image.fixed().overlapping(Span::new(at, 1)) }
+                    .any(|site| site.why == Why::StaticCall);
                 let branches = !matches!(
                     instruction.flow_control(),
                     FlowControl::Next | FlowControl::Return

@@ -10,7 +10,7 @@ use object::{
 };
 
 use super::{NativeCode, callee};
-use crate::image::FunctionId;
+use crate::code::FunctionId;
 use crate::isa::encode::INT3;
 use crate::{Addr, Image};
 

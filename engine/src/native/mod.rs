@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use gilk_instruments::Native;
 
-use crate::image::FunctionId;
+use crate::code::FunctionId;
 use crate::{Addr, Image, Span};
 
 /// An object file's code and constants, where they go.

@@ -6,7 +6,7 @@ use std::process::Command;
 use gilk_instruments::Definition;
 
 use super::*;
-use crate::image::fixture::Fixture;
+use crate::kernel::fixture::Fixture;
 use crate::verify::tests::natives::comes_back;
 
 mod aligned;

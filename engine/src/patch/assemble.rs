@@ -6,7 +6,7 @@ use super::emit::{Emitter, Forward};
 use super::instrument::{Lost, emit, emit_lost};
 use super::registers::Registers;
 use super::{Code, Hooked, PieceKind};
-use crate::image::{Decided, Decision, SiteKind, Transfer};
+use crate::code::{Decided, Decision, Transfer, Why};
 use crate::isa::relocate::{emulate, relocate};
 use crate::layout::RuntimeLayout;
 use crate::liveness::Live;
@@ -21,7 +21,7 @@ pub trait Originals {
     /// The bytes of a span, if all of it is known.
     fn bytes(&self, span: Span) -> Option<&[u8]>;
     /// The static key or call at an address.
-    fn decided(&self, at: Addr) -> Option<&Decided>;
+    fn decided(&self, at: Addr) -> Option<Decided>;
     /// Whether the kernel's exception table has an entry of the instruction at an address.
     fn may_fault(&self, at: Addr) -> bool;
 }
@@ -31,13 +31,13 @@ impl Originals for Image {
         self.bytes(span)
     }
 
-    fn decided(&self, at: Addr) -> Option<&Decided> {
+    fn decided(&self, at: Addr) -> Option<Decided> {
         self.decided(at)
     }
 
     fn may_fault(&self, at: Addr) -> bool {
-        let sites = self.sites().overlapping(Span::new(at, 1));
-        { sites }.any(|site| matches!(site.kind, SiteKind::Exception { .. }))
+        let sites = self.fixed().overlapping(Span::new(at, 1));
+        { sites }.any(|site| matches!(site.why, Why::Exception { .. }))
     }
 }
 
@@ -301,14 +301,14 @@ impl Work<'_> {
             } else {
                 originals.decided(at)
             };
-            let (next, taken) = copying.step(at, emulated)?;
+            let (next, taken) = copying.step(at, emulated.as_ref())?;
             let taken = taken.map(|to| InsnEdge { from: at, to });
             let taken = taken.filter(|&edge| self.is_hooked(edge));
             last = at;
             at = next;
             if let Some(site) = emulated {
                 copying.copy_up_to(last, self.e)?;
-                self.emulate(site)?;
+                self.emulate(&site)?;
                 copying.copied(next, self.e)?;
             } else if taken.is_some() {
                 copying.copy_up_to(next, self.e)?;

@@ -8,6 +8,7 @@ use super::matching::{self, Matching};
 use super::segments::Number;
 use super::slots::{self, Hosts, Slot};
 use super::solve::{Part, Problem};
+use crate::cfg::padding_after;
 use crate::{Addr, Span};
 
 /// A short splice: where, of which part, and the first instruction of its site.
@@ -77,8 +78,7 @@ impl<'a> Problem<'_, 'a> {
             spans.extend(graphs.into_iter().flatten().map(|cfg| {
                 Span {
                     start: Addr(cfg.span.start.0.saturating_sub(REACH)),
-                    end: image
-                        .padding_behind(cfg.function)
+                    end: padding_after(image, cfg.function)
                         .end
                         .max(cfg.span.end)
                         .add(REACH),

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use iced_x86::Instruction;
 
 use crate::cfg::Cfg;
-use crate::image::{Decision, Function, FunctionId};
+use crate::code::{Decision, Function, FunctionId};
 use crate::{Addr, Image};
 
 /// Graphs that are looked at as one, and which of those given they are.

@@ -5,8 +5,8 @@ use std::cell::OnceCell;
 
 use iced_x86::{FlowControl, Instruction, Mnemonic};
 
-use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind};
-use crate::image::{FunctionId, Site, SiteKind};
+use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind, padding_after};
+use crate::code::{Fixed, FunctionId, Why};
 use crate::isa::relocate::{faults_alike, movable};
 use crate::liveness::{Analysis, Liveness};
 use crate::{Addr, Image, Refusal, Rule, Span};
@@ -84,9 +84,9 @@ fn number(position: usize) -> u32 {
 
 /// Whether a copy of the instruction does as well at the kernel's site. One that goes on at the same place
 /// whether it faults or not stays: its copy may run on into another, and a fault leads to the text.
-fn may_move(site: &Site, instruction: &Instruction) -> bool {
-    match site.kind {
-        SiteKind::Exception { handler } => {
+fn may_move(site: &Fixed, instruction: &Instruction) -> bool {
+    match site.why {
+        Why::Exception { handler } => {
             site.span.start.0 == instruction.ip()
                 && site.target != Some(Addr(instruction.next_ip()))
                 && faults_alike(handler, instruction)
@@ -96,15 +96,15 @@ fn may_move(site: &Site, instruction: &Instruction) -> bool {
 }
 
 /// The rule that keeps an instruction where a site of the kernel's is.
-fn rule_of(kind: SiteKind) -> Rule {
+fn rule_of(kind: Why) -> Rule {
     match kind {
-        SiteKind::StaticKey => Rule::StaticKey,
-        SiteKind::StaticCall => Rule::StaticCall,
-        SiteKind::Alternative => Rule::Alternative,
-        SiteKind::Ftrace => Rule::FtraceSite,
-        SiteKind::Exception { .. } => Rule::MayFault,
-        SiteKind::Bug { .. } => Rule::Trap,
-        SiteKind::Blacklist => Rule::Blacklisted,
+        Why::StaticKey => Rule::StaticKey,
+        Why::StaticCall => Rule::StaticCall,
+        Why::Alternative => Rule::Alternative,
+        Why::Tracer => Rule::FtraceSite,
+        Why::Exception { .. } => Rule::MayFault,
+        Why::Bug { .. } => Rule::Trap,
+        Why::Forbidden => Rule::Blacklisted,
     }
 }
 
@@ -209,8 +209,8 @@ impl<'a> Outline<'a> {
     }
 
     fn cut_graph(&mut self, cfg: &Cfg, start: Addr) {
-        let sites: Vec<Site> = (self.image.sites().overlapping(cfg.span).copied())
-            .filter(|site| site.kind != SiteKind::Blacklist)
+        let sites: Vec<Fixed> = (self.image.fixed().overlapping(cfg.span).copied())
+            .filter(|site| site.why != Why::Forbidden)
             .collect();
         let mut sites = sites.as_slice();
         let base = number(self.firsts.len());
@@ -241,11 +241,11 @@ impl<'a> Outline<'a> {
                     segment: NONE,
                     len: u8::try_from(span.len()).unwrap_or(u8::MAX),
                     stays: match site {
-                        Some(site) => Some(rule_of(site.kind)),
+                        Some(site) => Some(rule_of(site.why)),
                         None => stays(cfg, &instruction),
                     },
                 };
-                if site.is_some_and(|site| site.kind == SiteKind::Ftrace) {
+                if site.is_some_and(|site| site.why == Why::Tracer) {
                     // A sealed endbr64 is a nop, and stays too.
                     self.tracer = Some(number(cut.marks.len()));
                     for before in cut.marks.iter_mut().skip(first) {
@@ -262,7 +262,7 @@ impl<'a> Outline<'a> {
     /// Gives segments the padding behind them, and notes all other padding.
     fn find_room(&mut self) {
         for (cfg, &base) in self.graphs.iter().zip(&self.bases) {
-            let behind = self.image.padding_behind(cfg.function);
+            let behind = padding_after(self.image, cfg.function);
             let nexts = cfg.blocks.iter().skip(1).map(|block| block.span.start);
             for (block, next) in cfg.blocks.iter().zip(nexts.chain([behind.end])) {
                 let mut gap = Span {
@@ -273,7 +273,7 @@ impl<'a> Outline<'a> {
                     continue;
                 }
                 // A static call may be a return now, with padding behind it that is the kernel's.
-                let taken = (self.image.sites().overlapping(gap)).map(|site| site.span.end);
+                let taken = (self.image.fixed().overlapping(gap)).map(|site| site.span.end);
                 let entry = self.image.entry_in(gap).map(|entry| entry.end);
                 gap.start = taken.chain(entry).fold(gap.start, Addr::max);
                 if gap.is_empty() {
@@ -321,10 +321,8 @@ impl<'a> Outline<'a> {
     /// Whether a fault of the instruction leads to where it runs on too: then nothing tells the two apart.
     pub(super) fn faults_on(&self, at: Number) -> bool {
         let span = self.span(at, at + 1);
-        let mut sites = self.image.sites().overlapping(span);
-        sites.any(|site| {
-            matches!(site.kind, SiteKind::Exception { .. }) && site.target == Some(span.end)
-        })
+        let mut sites = self.image.fixed().overlapping(span);
+        sites.any(|site| matches!(site.why, Why::Exception { .. }) && site.target == Some(span.end))
     }
 
     pub(super) fn instruction(&self, at: Number) -> Option<Instruction> {

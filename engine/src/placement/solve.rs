@@ -18,7 +18,7 @@ use super::segments::{BlockNumber, Number, Outline};
 use super::slots::{self, Slot};
 use super::whole::Spread;
 use crate::cfg::Cfg;
-use crate::image::FunctionId;
+use crate::code::FunctionId;
 use crate::{Addr, HookType, Image, Refusal};
 
 /// Outlines of functions that nobody wants hooks in, made when room is looked for there.

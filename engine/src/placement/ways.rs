@@ -1,7 +1,7 @@
 //! How control comes to an instruction and goes on from it, and whether a patch may do the same.
 
 use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
-use crate::image::{Decision, Transfer};
+use crate::code::{Decision, Transfer};
 use crate::{Addr, Refusal, Rule};
 
 use super::segments::{BlockNumber, Number, Outline, is_call};

@@ -1,7 +1,7 @@
 //! Where control leaves a function for good.
 
 use crate::cfg::{Block, BlockEnd, BlockIndex, Cfg, EdgeKind};
-use crate::image::FunctionId;
+use crate::code::FunctionId;
 use crate::placement::{branch_target, parts};
 use crate::{Addr, Image, Refusal, Rule};
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::PlannedFunction;
 use crate::cfg::{BlockIndex, Cfg};
-use crate::image::FunctionId;
+use crate::code::FunctionId;
 use crate::liveness::{Analysis, Arguments, Live, Liveness, RegisterSet};
 use crate::placement::{InsnEdge, Point, Site, Splice};
 use crate::{Addr, HookType, Image, InstrumentId};

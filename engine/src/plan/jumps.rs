@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::exits::{Exit, Leaves, exits};
 use crate::cfg::Cfg;
-use crate::image::{FunctionId, handles_faults};
+use crate::code::FunctionId;
 use crate::placement::at_hook;
 use crate::{Addr, HookType, Image, Refusal};
 
@@ -178,7 +178,7 @@ impl Known {
         let entered = match &exits {
             Err(refusal) => Entered::Not(refusal.to_string()),
             Ok(exits) if exits.is_empty() => Entered::Never,
-            Ok(_) if handles_faults(&cfg.name) => {
+            Ok(_) if image.handles_faults(cfg.function) => {
                 Entered::Not(String::from("it is part of how the kernel handles faults"))
             }
             Ok(exits) => { exits.iter().find_map(|exit| closed(image, cfg, exit)) }

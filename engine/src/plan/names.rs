@@ -155,7 +155,8 @@ impl Planner<'_> {
                     return Err(refuse(Refusal::new(rule, at, why)));
                 }
                 let refusal = returned_is_known(cfg, probe, place);
-                if let Some(refusal) = refusal.or_else(|| faults_in_faults(cfg, probe)) {
+                if let Some(refusal) = refusal.or_else(|| faults_in_faults(self.image, cfg, probe))
+                {
                     return Err(refuse(refusal));
                 }
                 self.functions.sample_all(place.major, probed.reads());

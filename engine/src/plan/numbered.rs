@@ -7,7 +7,7 @@ use iced_x86::Register;
 use super::PlannedFunction;
 use super::functions::{Function, Functions};
 use crate::cfg::{Cfg, Outline};
-use crate::image::FunctionId;
+use crate::code::FunctionId;
 use crate::liveness::RegisterSet;
 use crate::placement::{Comparison, Style};
 use crate::{Image, Result};

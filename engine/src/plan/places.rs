@@ -10,7 +10,7 @@ use super::notes::Note;
 use super::numbered::Numbered;
 use super::probes::is_idle;
 use crate::cfg::BlockIndex;
-use crate::image::FunctionId;
+use crate::code::FunctionId;
 use crate::session::Placement;
 use crate::{Addr, HookType, Image, Refusal, Result, Rule};
 

@@ -8,7 +8,6 @@ use gilk_instruments::{Context, Definition, Library, Program};
 
 use super::places::Place;
 use crate::cfg::{BlockEnd, Cfg};
-use crate::image::handles_faults;
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::patch::{Home, Homes, may_fault};
 use crate::session::{Placement, Session};
@@ -238,8 +237,8 @@ pub(super) fn returned_is_known(cfg: &Cfg, probe: &Probe, place: Place) -> Optio
 }
 
 /// A read that fails would fail again where the kernel sees to that.
-pub(super) fn faults_in_faults(cfg: &Cfg, probe: &Probe) -> Option<Refusal> {
-    (may_fault(probe) && handles_faults(&cfg.name)).then(|| Refusal::new(Rule::ProgramUnsupported, cfg.span.start, "it reads kernel memory or a counter, and the kernel runs this function when such a read fails: it would fail again and again"))
+pub(super) fn faults_in_faults(image: &Image, cfg: &Cfg, probe: &Probe) -> Option<Refusal> {
+    (may_fault(probe) && image.handles_faults(cfg.function)).then(|| Refusal::new(Rule::ProgramUnsupported, cfg.span.start, "it reads kernel memory or a counter, and the kernel runs this function when such a read fails: it would fail again and again"))
 }
 
 /// What a probe reads of the machine.

@@ -11,7 +11,7 @@ use gilk_instruments::{Pointee, Types};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 use crate::cfg::Cfg;
-use crate::image::{FunctionId, SiteKind};
+use crate::code::{FunctionId, Why};
 use crate::isa::abi::ARGUMENTS;
 use crate::isa::decode::branch_target;
 use crate::liveness::{Effects, RegisterSet};
@@ -194,8 +194,8 @@ impl Fields<'_> {
         }
         if instruction.mnemonic() == Mnemonic::Call {
             let here = Span::new(Addr(instruction.ip()), 1);
-            let mut sites = self.image.sites().overlapping(here);
-            let plain = sites.all(|site| site.kind == SiteKind::Blacklist);
+            let mut sites = self.image.fixed().overlapping(here);
+            let plain = sites.all(|site| site.why == Why::Forbidden);
             if let Some(to) = branch_target(instruction).filter(|_| plain) {
                 set(&mut known, Register::RAX, self.returned(to));
             }

@@ -6,8 +6,8 @@ use iced_x86::{Code, IcedError, MemoryOperand};
 
 use super::*;
 use crate::cfg::Cfg;
-use crate::image::FunctionId;
-use crate::image::fixture::{DATA, Fixture};
+use crate::code::FunctionId;
+use crate::kernel::fixture::{DATA, Fixture};
 
 /// Type data of `struct inner { long a; }`, `struct outer { int count; int flags; struct outer *next; struct inner in; }`
 /// `void walk(struct outer *o, long n)` and `struct outer *made(void)`.

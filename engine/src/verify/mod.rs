@@ -92,7 +92,7 @@ pub fn verify(image: &Image, plan: Plan) -> Result<VerifiedPlan, Vec<Violation>>
     let mut violations = Vec::new();
     target::check(image, &plan, &mut violations);
     hooks::functions(image, &plan, &mut violations);
-    hooks::handlers(&plan, &mut violations);
+    hooks::handlers(image, &plan, &mut violations);
     let by_id = hooks::by_id(&plan, &mut violations);
     let originals = read(image, &plan, &mut violations);
     let mut reader = Reader {

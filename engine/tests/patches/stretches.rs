@@ -1,7 +1,7 @@
 //! Patches of several stretches, run beside the original: loops inside the patch, edges with lists,
 //! and a static key that is emulated.
 
-use gilk_engine::image::{Decided, Decision};
+use gilk_engine::code::{Decided, Decision};
 use gilk_engine::layout::CounterSlot;
 use gilk_engine::liveness::Live;
 use gilk_engine::patch::{Assembler, Hooked};

@@ -1,7 +1,7 @@
 //! Static keys and static calls, done elsewhere, against what the kernel would have written at the
 //! site for the same state of the key or of the trampoline.
 
-use gilk_engine::image::{Decided, Decision, Transfer};
+use gilk_engine::code::{Decided, Decision, Transfer};
 use gilk_engine::isa::relocate::emulate;
 use gilk_engine::{Addr, Rule, Span};
 use proptest::prelude::*;

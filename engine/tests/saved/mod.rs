@@ -2,7 +2,7 @@
 
 use gilk_engine::Image;
 use gilk_engine::cfg::Cfg;
-use gilk_engine::image::LiveParts;
+use gilk_engine::kernel::LiveParts;
 
 /// The parts in the file that `GILK_IMAGE` names: [`LiveParts`] as postcard writes them.
 pub(crate) fn parts() -> LiveParts {

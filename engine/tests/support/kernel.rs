@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what cannot run says so and ends")]
 
 use gilk_engine::cfg::Cfg;
-use gilk_engine::image::LiveParts;
+use gilk_engine::kernel::LiveParts;
 use gilk_engine::layout::{CounterBank, Events, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::{Addr, Image, Span};
 

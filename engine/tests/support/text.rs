@@ -1,6 +1,6 @@
 //! Original code of a test.
 
-use gilk_engine::image::Decided;
+use gilk_engine::code::Decided;
 use gilk_engine::patch::Originals;
 use gilk_engine::{Addr, Span};
 
@@ -16,8 +16,11 @@ impl Originals for Text<'_> {
         self.bytes.get(offset(span.start)?..offset(span.end)?)
     }
 
-    fn decided(&self, at: Addr) -> Option<&Decided> {
-        self.decided.iter().find(|site| site.span.start == at)
+    fn decided(&self, at: Addr) -> Option<Decided> {
+        self.decided
+            .iter()
+            .find(|site| site.span.start == at)
+            .copied()
     }
 
     fn may_fault(&self, _: Addr) -> bool {

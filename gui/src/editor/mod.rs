@@ -10,7 +10,7 @@ use std::sync::Arc;
 use gilk_engine::HookType;
 use gilk_engine::VerifiedPlan;
 use gilk_engine::cfg::BlockIndex;
-use gilk_engine::image::name_and_address;
+use gilk_engine::code::name_and_address;
 use gilk_engine::session::{Placement, Session};
 use gilk_instruments::editor::Edited;
 use gilk_instruments::{Context, Stand};

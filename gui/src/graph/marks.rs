@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use egui::Color32;
 use gilk_engine::cfg::BlockIndex;
-use gilk_engine::image::FunctionId;
+use gilk_engine::code::FunctionId;
 use gilk_engine::placement::Tactic;
 use gilk_engine::{HookType, Image, Refusal, Session};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use egui::{Vec2, vec2};
 use gilk_engine::cfg::{BlockEnd, BlockIndex, Cfg, EdgeKind};
-use gilk_engine::image::{FunctionId, name_and_address};
+use gilk_engine::code::{FunctionId, name_and_address};
 use gilk_engine::placement::{BlockOptions, Choice, options};
 use gilk_engine::remarks::Remarks;
 use gilk_engine::{HookType, Refusal, listing};

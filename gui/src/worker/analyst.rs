@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::Receiver;
 use gilk_engine::cfg::BlockIndex;
-use gilk_engine::image::FunctionId;
+use gilk_engine::code::FunctionId;
 
 use super::{Mail, Message};
 use crate::catalogue::Catalogue;

@@ -29,7 +29,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use gilk_engine::cfg::BlockIndex;
-use gilk_engine::image::FunctionId;
+use gilk_engine::code::FunctionId;
 use gilk_engine::placement::Comparison;
 use gilk_engine::{Session, VerifiedPlan};
 use gilk_instruments::Definition;

@@ -11,7 +11,7 @@ use egui::{Event, Modifiers, PointerButton, Pos2};
 use egui_kittest::kittest::Queryable;
 use egui_kittest::{Harness, LazyRenderer};
 use gilk_engine::cfg::{BlockIndex, Cfg};
-use gilk_engine::image::LiveParts;
+use gilk_engine::kernel::LiveParts;
 use gilk_engine::session::Placement;
 use gilk_engine::{Addr, HookType, Image, InstrumentId};
 use gilk_gui::app::App;
@@ -145,7 +145,7 @@ pub(crate) fn with_debug_information() -> (PathBuf, PathBuf) {
     let catalogue = catalogue();
     let image = catalogue.image();
     let place = image.function_named("kernel_clone").unwrap().span.start;
-    let notes = image.kernel().end.0 + 0x10_0000;
+    let notes = image.extent().end.0 + 0x10_0000;
     let mut note = Vec::new();
     for word in [4u32, 4, 3] {
         note.extend(word.to_le_bytes());

@@ -25,7 +25,7 @@ mod wire;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use gilk_engine::image::{LiveParts, ModuleParts};
+use gilk_engine::kernel::{LiveParts, ModuleParts};
 use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::{Addr, Span};
 
@@ -174,7 +174,7 @@ impl Connection {
         if !note.is_empty() {
             progress(SYMBOLS, &note);
         }
-        let wanted = gilk_engine::image::wanted(&kallsyms)?;
+        let wanted = gilk_engine::kernel::wanted(&kallsyms)?;
         let memory = self.memory(wanted, &mut |share| {
             progress(SYMBOLS + (1.0 - SYMBOLS) * share, "text and tables");
         })?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use gilk_engine::cfg::Cfg;
-use gilk_engine::image::Function;
+use gilk_engine::code::Function;
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::placement::{Wanted, place};
 use gilk_engine::session::{Placement, Session};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use gilk_engine::image::LiveParts;
+use gilk_engine::kernel::LiveParts;
 use gilk_engine::session::{Placement, Session, Workload};
 use gilk_engine::{Image, Plan, Span};
 use gilk_instruments::Library;

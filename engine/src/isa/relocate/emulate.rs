@@ -8,7 +8,7 @@
 //! the original.
 
 use super::Relocated;
-use crate::image::{Decided, Decision, Transfer};
+use crate::code::{Decided, Decision, Transfer};
 use crate::isa::encode::{INT3, rel32};
 use crate::{Addr, Refusal, Rule};
 

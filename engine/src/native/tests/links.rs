@@ -3,7 +3,7 @@
 use iced_x86::code_asm::registers::eax;
 
 use super::*;
-use crate::image::fixture::{FTRACE_NOP, TEXT};
+use crate::kernel::fixture::{FTRACE_NOP, TEXT};
 
 /// Where an object says `alignment` of a section of that name, or an offset of its relocation: changed.
 fn patched(source: &str, change: impl FnOnce(&mut Vec<u8>)) -> Result<NativeCode, String> {

@@ -6,16 +6,17 @@ use iced_x86::{FlowControl, Instruction};
 
 use super::super::*;
 use super::{Wrong, check};
+use crate::Image;
 use crate::cfg::Cfg;
-use crate::{Image, image};
+use crate::code::{Fixed, Why};
 
 fn splice(site: &Site) -> Span {
     Span::new(site.displaced.start, site.splice.bytes())
 }
 
 /// Whether a site of the kernel's is no more than an instruction whose copy may fault as it does.
-fn moves(special: &image::Site, instruction: &Instruction) -> bool {
-    let image::SiteKind::Exception { handler } = special.kind else {
+fn moves(special: &Fixed, instruction: &Instruction) -> bool {
+    let Why::Exception { handler } = special.why else {
         return false;
     };
     special.span.start.0 == instruction.ip()
@@ -85,7 +86,7 @@ pub(super) fn bytes(image: &Image, graphs: &[&Cfg], placement: &Solution) -> Res
                 end: Addr(instruction.next_ip()),
             };
             if site.splice != Splice::Tracer {
-                let mut special = image.sites().overlapping(span);
+                let mut special = image.fixed().overlapping(span);
                 check!(
                     special.all(|special| moves(special, instruction)),
                     "{site:?} displaces a site of the kernel's"

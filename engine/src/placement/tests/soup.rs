@@ -9,8 +9,8 @@ use super::super::*;
 use super::bytes::{bytes, order};
 use super::walk::{Double, Walks, all_ways};
 use crate::cfg::Cfg;
-use crate::image::FunctionId;
-use crate::image::fixture::{FTRACE_NOP, Fixture};
+use crate::code::FunctionId;
+use crate::kernel::fixture::{FTRACE_NOP, Fixture};
 use crate::{Image, Rule};
 
 #[derive(Clone, Copy, Debug)]

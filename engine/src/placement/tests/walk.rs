@@ -9,7 +9,7 @@ use super::super::*;
 use super::{Wrong, check};
 use crate::Image;
 use crate::cfg::{Block, BlockEnd, Cfg, EdgeKind};
-use crate::image::{Decision, SiteKind};
+use crate::code::{Decision, Why};
 
 /// One way to go on from an instruction: where to, and whether by the text alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,18 +55,16 @@ impl<'a> Walks<'a> {
             entries: Vec::new(),
         };
         for cfg in graphs {
-            let kinds = |kind: SiteKind| {
-                let sites = image.sites().overlapping(cfg.span);
+            let kinds = |kind: Why| {
+                let sites = image.fixed().overlapping(cfg.span);
                 sites
-                    .filter(move |site| site.kind == kind)
+                    .filter(move |site| site.why == kind)
                     .map(|site| site.span.start)
             };
-            let tracer = kinds(SiteKind::Ftrace).next().map(|at| at.0);
+            let tracer = kinds(Why::Tracer).next().map(|at| at.0);
             walks.tracer = walks.tracer.or(tracer);
-            walks
-                .key
-                .extend(kinds(SiteKind::StaticKey).map(|key| key.0));
-            for key in kinds(SiteKind::StaticKey) {
+            walks.key.extend(kinds(Why::StaticKey).map(|key| key.0));
+            for key in kinds(Why::StaticKey) {
                 if let Some(Decision::StaticKey { target, .. }) =
                     image.decided(key).map(|site| site.by)
                 {
@@ -89,7 +87,7 @@ impl<'a> Walks<'a> {
         }
         for block in graphs.iter().flat_map(|cfg| &cfg.blocks) {
             let branches = image.branches_into(Span::new(block.span.start, 1));
-            let elsewhere = |branch: &crate::image::Branch| {
+            let elsewhere = |branch: &crate::code::Branch| {
                 let source = walks.instructions.get(&branch.source.0);
                 source.is_none_or(|(instruction, ..)| {
                     matches!(

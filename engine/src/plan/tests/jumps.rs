@@ -6,7 +6,7 @@ use iced_x86::code_asm::registers::*;
 use iced_x86::{IcedError, code_asm::CodeAssembler};
 
 use super::layout;
-use crate::image::fixture::Fixture;
+use crate::kernel::fixture::Fixture;
 use crate::plan::jumps::MOST_PLACEMENTS;
 use crate::plan::report::report;
 use crate::plan::{Plan, plan};

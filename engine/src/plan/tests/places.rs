@@ -6,7 +6,7 @@ use iced_x86::Instruction;
 
 use super::choices::Choices;
 use crate::cfg::{Block, Cfg};
-use crate::image::{Decision, SiteKind, Transfer};
+use crate::code::{Decision, Transfer, Why};
 use crate::isa::relocate::movable;
 use crate::liveness::{Analysis, Liveness};
 use crate::placement::*;
@@ -90,7 +90,7 @@ pub(super) fn places(image: &Image, graphs: &[&Cfg], seed: u64) -> Places {
 impl Builder<'_> {
     fn may_displace(&self, instruction: &Instruction) -> bool {
         let span = Span::new(at(instruction), instruction.len() as u64);
-        movable(instruction).is_ok() && self.image.sites().overlapping(span).next().is_none()
+        movable(instruction).is_ok() && self.image.fixed().overlapping(span).next().is_none()
     }
 
     /// Perhaps a site in the block.
@@ -183,9 +183,9 @@ impl Builder<'_> {
         for cfg in self.graphs {
             let site = self
                 .image
-                .sites()
+                .fixed()
                 .overlapping(Span::new(cfg.span.start, 9))
-                .find(|site| site.kind == SiteKind::Ftrace);
+                .find(|site| site.why == Why::Tracer);
             if let Some(site) = site
                 && self.random.once_in(2)
             {
@@ -359,9 +359,8 @@ impl Builder<'_> {
 pub(super) fn begins(image: &Image, block: &Block) -> Option<Addr> {
     let stays = |one: &Instruction| {
         let span = Span::new(at(one), one.len() as u64);
-        let mut sites = image.sites().overlapping(span);
-        one.mnemonic() == iced_x86::Mnemonic::Endbr64
-            || sites.any(|site| site.kind == SiteKind::Ftrace)
+        let mut sites = image.fixed().overlapping(span);
+        one.mnemonic() == iced_x86::Mnemonic::Endbr64 || sites.any(|site| site.why == Why::Tracer)
     };
     Some(at(&block.instructions.iter().find(|one| !stays(one))?))
 }

@@ -12,7 +12,7 @@ use super::reached::ways_out;
 use super::walk::{Ran, Thread, World};
 use crate::cfg::soup::{Piece, kernel, pieces};
 use crate::cfg::{BlockEnd, Cfg};
-use crate::image::FunctionId;
+use crate::code::FunctionId;
 use crate::placement::{BounceIndex, Point, SiteIndex, Slot, Solution, Splice, Style};
 use crate::plan::build::{plan, plan_placed};
 use crate::plan::{Batch, Part, Plan, PlannedInstrument, PokeKind};

@@ -4,7 +4,7 @@ use gilk_instruments::Library;
 use iced_x86::code_asm::registers::*;
 
 use super::layout;
-use crate::image::fixture::Fixture;
+use crate::kernel::fixture::Fixture;
 use crate::layout::Gs;
 use crate::plan::{Plan, PokeKind, plan};
 use crate::session::{Placement, Session};

@@ -8,7 +8,7 @@ use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKi
 use super::choices::Choices;
 use super::places::at;
 use crate::cfg::Cfg;
-use crate::image::{Decision, SiteKind};
+use crate::code::{Decision, Why};
 use crate::patch::PieceKind;
 use crate::placement::Splice;
 use crate::plan::{Part, Plan, Poke};
@@ -318,6 +318,6 @@ impl Thread {
 
 /// Whether the kernel goes on behind the `ud2` there.
 fn warns(world: &World<'_>, at: Addr) -> bool {
-    let mut sites = world.image.sites().overlapping(Span::new(at, 1));
-    sites.any(|site| site.kind == SiteKind::Bug { warn: true })
+    let mut sites = world.image.fixed().overlapping(Span::new(at, 1));
+    sites.any(|site| site.why == Why::Bug { warn: true })
 }

@@ -10,7 +10,7 @@ use gilk_instruments::{Program, Sampled};
 use iced_x86::{FlowControl, Mnemonic};
 
 use crate::cfg::BlockIndex;
-use crate::image::{SiteKind, handles_faults};
+use crate::code::Why;
 use crate::patch::Probed;
 use crate::placement::{InsnEdge, Point, Splice};
 use crate::plan::{Patch, Plan, PlannedInstrument};
@@ -220,7 +220,7 @@ fn native(plan: &Plan, one: &PlannedInstrument) -> Result<Option<NativeCall>, Re
 }
 
 /// Checks that no program that loads memory is placed in the kernel's handlers of failed loads.
-pub(crate) fn handlers(plan: &Plan, violations: &mut Vec<Violation>) {
+pub(crate) fn handlers(image: &Image, plan: &Plan, violations: &mut Vec<Violation>) {
     for one in &plan.instruments {
         let Some(probe) = one.probe.as_deref().and_then(Probed::probe) else {
             continue;
@@ -236,7 +236,9 @@ pub(crate) fn handlers(plan: &Plan, violations: &mut Vec<Violation>) {
         };
         let function = plan.functions.get(one.id.major as usize);
         if let Some(function) = function
-            && handles_faults(&function.name)
+            && image
+                .function_at(function.outline.span.start)
+                .is_none_or(|function| function.handles_faults)
             && probe.expressions().any(load)
         {
             let why = Reason::LoadsInHandler { id: one.id };
@@ -385,7 +387,7 @@ fn way_out(routine: &Routine, last: &Decoded, hook: HookType) -> Result<Event, (
 fn ways_from(routine: &Routine, decoded: &Decoded) -> BTreeSet<Addr> {
     let key = routine
         .sites_in(decoded.span())
-        .find(|site| site.kind == SiteKind::StaticKey);
+        .find(|site| site.why == Why::StaticKey);
     let near = decoded.instruction.is_jcc_short_or_near()
         || decoded.instruction.is_jmp_short_or_near()
         || decoded.instruction.is_loop()
@@ -415,7 +417,7 @@ fn stands_at(plan: &Plan, one: &PlannedInstrument, at: u64) -> bool {
 fn faults_to(routine: &Routine, decoded: &Decoded, to: Addr) -> bool {
     routine
         .sites_in(decoded.span())
-        .any(|site| matches!(site.kind, SiteKind::Exception { .. }) && site.target == Some(to))
+        .any(|site| matches!(site.why, Why::Exception { .. }) && site.target == Some(to))
 }
 
 /// Returns whether the instruction precedes every pre hook of the function's entry: `endbr64`, the
@@ -426,7 +428,7 @@ fn stays_first(routine: &Routine, decoded: &Decoded) -> bool {
         || decoded.instruction.mnemonic() == Mnemonic::Endbr64
         || routine
             .sites_in(decoded.span())
-            .any(|site| site.kind == SiteKind::Ftrace)
+            .any(|site| site.why == Why::Tracer)
 }
 
 /// Checks that control enters the block at its first instruction only, and leaves it at its last
@@ -457,7 +459,7 @@ fn is_straight(
 fn terminates(routine: &Routine, decoded: &Decoded) -> bool {
     let key = routine
         .sites_in(decoded.span())
-        .any(|site| site.kind == SiteKind::StaticKey);
+        .any(|site| site.why == Why::StaticKey);
     let never_returns = decoded.is_call() && !decoded.runs_on;
     let comes_back = decoded.runs_on
         && matches!(

@@ -112,7 +112,7 @@ impl<'a> Reach<'a> {
         let image = self.meaning.originals.image;
         let part = image
             .function_at(routine.span.start)
-            .is_some_and(crate::image::Function::is_part);
+            .is_some_and(crate::code::Function::is_part);
         let start = (!part).then_some(routine.span.start);
         for &at in image.pointed_at(routine.span).iter().chain(&start) {
             self.by_text(None, at.0);

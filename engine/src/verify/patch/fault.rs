@@ -8,7 +8,7 @@ use super::phase::Goal;
 use super::state::State;
 use super::walk::Walk;
 use crate::Addr;
-use crate::image::SiteKind;
+use crate::code::Why;
 use crate::patch::Recovery;
 use crate::plan::{PatchFault, Plan};
 use crate::verify::text::decoded::Decoded;
@@ -23,12 +23,12 @@ use crate::verify::violation::Violation;
 fn fixup(routine: &Routine, original: &Decoded) -> Result<Option<Addr>, Reason> {
     let mut sites = routine
         .sites_in(original.span())
-        .filter(|site| matches!(site.kind, SiteKind::Exception { .. }));
+        .filter(|site| matches!(site.why, Why::Exception { .. }));
     let Some(site) = sites.next() else {
         return Ok(None);
     };
-    match (site.kind, site.target) {
-        (SiteKind::Exception { handler }, Some(target))
+    match (site.why, site.target) {
+        (Why::Exception { handler }, Some(target))
             if sites.next().is_none()
                 && site.span.start.0 == original.at()
                 && is_alike(handler, &original.instruction) =>

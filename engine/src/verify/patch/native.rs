@@ -13,7 +13,7 @@ use super::callee_contract;
 use super::hit::{Expected, Hit, Progress, Stage};
 use super::machine::Machine;
 use super::state::{Compare, RAX, Since, State};
-use crate::image::SiteKind;
+use crate::code::Why;
 use crate::native::NativeCode;
 use crate::plan::Plan;
 use crate::verify::symbolic::atom::{Atom, Value};
@@ -203,7 +203,7 @@ fn leads_to(image: &Image, routine: &Routine) -> Vec<Option<Addr>> {
         left.extend(decoded.leads_to.iter());
         let mut rewritten = false;
         for site in routine.sites_in(decoded.span()) {
-            rewritten |= site.kind == SiteKind::StaticCall;
+            rewritten |= site.why == Why::StaticCall;
             out.extend(
                 { site.target }
                     .filter(|to| !routine.span.contains(*to))

@@ -9,7 +9,7 @@ use super::phase::{By, Goal, Phase};
 use super::state::State;
 use super::walk::Walk;
 use crate::Addr;
-use crate::image::{Decision, SiteKind, Transfer};
+use crate::code::{Decision, Transfer, Why};
 use crate::verify::text::decoded::Decoded;
 use crate::verify::text::effects::{Mask, names};
 use crate::verify::text::routine::Routine;
@@ -285,7 +285,7 @@ fn decision(
 ) -> Result<Option<Decision>, Reason> {
     let rewritten = routine
         .sites_in(original.span())
-        .any(|site| matches!(site.kind, SiteKind::StaticKey | SiteKind::StaticCall));
+        .any(|site| matches!(site.why, Why::StaticKey | Why::StaticCall));
     if !rewritten {
         return Ok(None);
     }

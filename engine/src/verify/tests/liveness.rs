@@ -1,7 +1,7 @@
 //! The reader's liveness and the planner's, over a whole kernel.
 
 use super::*;
-use crate::image::LiveParts;
+use crate::kernel::LiveParts;
 use crate::liveness::{Analysis, Liveness, RegisterSet};
 use crate::verify::text::callee::Callees;
 use crate::verify::text::liveness::{Live, SampledAt};

@@ -31,7 +31,7 @@ use iced_x86::{Decoder, DecoderOptions, Instruction};
 
 use super::{Violation, verify};
 use crate::cfg::{BlockIndex, Cfg};
-use crate::image::fixture::{DATA, Fixture};
+use crate::kernel::fixture::{DATA, Fixture};
 use crate::layout::{CounterBank, EventCounter, Events, Gs, RuntimeLayout, Surroundings};
 use crate::placement::Wanted;
 use crate::plan::{Plan, plan_placed};

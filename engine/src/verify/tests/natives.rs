@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use iced_x86::{Code, IcedError, Mnemonic, Register};
 
 use super::*;
-use crate::image::fixture::TEXT;
+use crate::kernel::fixture::TEXT;
 use crate::native::NativeCode;
 use crate::native::tests::{definitions, may_be_called};
 use crate::patch::PieceKind;

@@ -329,7 +329,7 @@ fn of_the_fixture() {
 fn of_real_functions() {
     let file = std::env::var_os("GILK_IMAGE")
         .expect("GILK_IMAGE names no file; it should name an image read from a kernel");
-    let parts: crate::image::LiveParts =
+    let parts: crate::kernel::LiveParts =
         postcard::from_bytes(&std::fs::read(file).unwrap()).unwrap();
     let image = Image::from_live(&parts).unwrap();
     let number = |name: &str, default| std::env::var(name).map_or(default, |n| n.parse().unwrap());

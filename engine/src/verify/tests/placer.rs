@@ -27,7 +27,7 @@ fn segments(image: &Image, cfg: &Cfg) -> Vec<Vec<Instruction>> {
         }
         for instruction in &block.instructions {
             let span = Span::new(Addr(instruction.ip()), instruction.len() as u64);
-            let kernels = image.sites().overlapping(span).next().is_some();
+            let kernels = image.fixed().overlapping(span).next().is_some();
             if kernels || movable(&instruction).is_err() {
                 open = false;
                 continue;
@@ -96,7 +96,7 @@ pub(super) fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted], whole: bo
             let block = graphs[want.graph].block(want.block).unwrap();
             let stays = |one: &Instruction| {
                 let span = Span::new(Addr(one.ip()), one.len() as u64);
-                want.block.0 == 0 && image.sites().overlapping(span).next().is_some()
+                want.block.0 == 0 && image.fixed().overlapping(span).next().is_some()
             };
             let first = block.instructions.iter().find(|one| !stays(one));
             let last = block.instructions.last().unwrap();

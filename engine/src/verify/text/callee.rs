@@ -66,7 +66,7 @@ impl CallEffects for Callees<'_> {
     }
 
     fn call(&self, to: Addr, followed: u8) -> Call {
-        if self.image.is_compiled(to) || self.image.never_returns(to) {
+        if self.image.keeps_convention(to) || self.image.never_returns(to) {
             return Call::CONVENTION;
         }
         if followed == 0 {

@@ -13,7 +13,7 @@ use iced_x86::{
 use super::call::{CallEffects, FOLLOWED};
 use super::decoded::Decoded;
 use super::effects::{self, Mask};
-use crate::image::{Function, Site, SiteKind};
+use crate::code::{Fixed, Function, Why};
 use crate::{Addr, Few, Span};
 
 /// A decoded function.
@@ -30,9 +30,9 @@ pub(crate) struct Routine {
     /// Return addresses of calls.
     pub(crate) returns: BTreeSet<u64>,
     /// Fixed sites of one instruction, by address.
-    pub(crate) sites: Vec<Site>,
+    pub(crate) sites: Vec<Fixed>,
     /// Spans in which the kernel forbids probes.
-    forbidden: Vec<Site>,
+    forbidden: Vec<Fixed>,
     /// True if a branch targets the middle of an instruction, so that some code is decoded twice.
     pub(crate) strays: bool,
     /// True if it is compiled C that keeps the calling convention.
@@ -64,7 +64,7 @@ impl Routine {
         callees: &dyn CallEffects,
         function: &Function,
     ) -> Result<Self, (Addr, Reason)> {
-        let returns_with = if callees.image().is_compiled(function.span.start) {
+        let returns_with = if callees.image().keeps_convention(function.span.start) {
             Mask::RETURN
         } else {
             Mask::ALL
@@ -97,10 +97,10 @@ impl Routine {
                 name: function.name.to_string(),
             },
         ))?;
-        let (forbidden, mut sites): (Vec<Site>, Vec<Site>) = image
-            .sites()
+        let (forbidden, mut sites): (Vec<Fixed>, Vec<Fixed>) = image
+            .fixed()
             .overlapping(span)
-            .partition(|site| site.kind == SiteKind::Blacklist);
+            .partition(|site| site.why == Why::Forbidden);
         sites.sort_unstable_by_key(|site| (site.span.start, site.span.end));
         let mut routine = Self {
             name: function.name.clone(),
@@ -112,7 +112,7 @@ impl Routine {
             sites,
             forbidden,
             strays: false,
-            compiled: image.is_compiled(span.start),
+            compiled: image.keeps_convention(span.start),
             thunks: Vec::new(),
         };
         let mut info = InstructionInfoFactory::new();
@@ -200,7 +200,7 @@ impl Routine {
 
     fn is_static_call(&self, decoded: &Decoded) -> bool {
         self.sites_in(decoded.span())
-            .any(|site| site.kind == SiteKind::StaticCall)
+            .any(|site| site.why == Why::StaticCall)
     }
 
     /// Decodes the code of branches into the middle of instructions, which may branch and call too.
@@ -290,7 +290,7 @@ impl Routine {
                 decoded.runs_on = !image.never_returns(target);
                 decoded.reads = decoded.reads.union(call.reads);
                 decoded.kills = decoded.kills.union(call.kills);
-                decoded.changes = decoded.changes.union(if image.is_compiled(target) {
+                decoded.changes = decoded.changes.union(if image.keeps_convention(target) {
                     Mask::CLOBBERED
                 } else {
                     Mask::ALL
@@ -329,13 +329,13 @@ impl Routine {
     /// Adds the effects of fixed sites: other versions of the instruction, and its faults.
     fn add_sites(&self, decoded: &mut Decoded) {
         for site in self.sites_in(decoded.span()) {
-            match site.kind {
-                SiteKind::StaticKey | SiteKind::Exception { .. } => {
-                    if matches!(site.kind, SiteKind::Exception { .. }) {
+            match site.why {
+                Why::StaticKey | Why::Exception { .. } => {
+                    if matches!(site.why, Why::Exception { .. }) {
                         // The kernel's fault handlers may read any register.
                         decoded.reads = Mask::ALL;
                     }
-                    if site.kind == SiteKind::StaticKey {
+                    if site.why == Why::StaticKey {
                         decoded.runs_on = true;
                         // Every `asm` clobbers the flags, with labels too.
                         decoded.kills = decoded.kills.union(Mask::FLAGS);
@@ -347,19 +347,19 @@ impl Routine {
                         _ => decoded.leaves_with = Mask::ALL,
                     }
                 }
-                SiteKind::StaticCall => {
+                Why::StaticCall => {
                     // A nop, a jump or a return now; a call of any function later.
                     decoded.reads = Mask::ALL;
                     decoded.kills = Mask::NONE;
                     decoded.changes = Mask::ALL;
                 }
-                SiteKind::Ftrace => {
+                Why::Tracer => {
                     // The tracer's call saves every register.
                     decoded.reads = Mask::ALL;
                     decoded.kills = Mask::NONE;
                     decoded.changes = Mask::NONE;
                 }
-                SiteKind::Bug { warn } => decoded.runs_on = warn,
+                Why::Bug { warn } => decoded.runs_on = warn,
                 _ => {}
             }
         }
@@ -389,7 +389,7 @@ impl Routine {
     }
 
     /// Returns the fixed sites that overlap `span`.
-    pub(crate) fn sites_in(&self, span: Span) -> impl Iterator<Item = &Site> {
+    pub(crate) fn sites_in(&self, span: Span) -> impl Iterator<Item = &Fixed> {
         // No instruction is longer than 15 bytes.
         let from = self
             .sites

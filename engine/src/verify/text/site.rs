@@ -9,7 +9,7 @@ use super::exception::may_be_moved;
 use super::originals::Originals;
 use super::padding;
 use super::routine::Routine;
-use crate::image::{self, SiteKind};
+use crate::code::{Fixed, Why};
 use crate::placement::{Bounce, SPLICE_BYTES, Site, Slot, Splice};
 use crate::{Addr, Span};
 
@@ -106,7 +106,7 @@ pub(crate) fn judge(
     if site.splice == Splice::Tracer {
         let tracers = routine
             .sites_in(span)
-            .all(|own| own.kind == SiteKind::Ftrace && own.span == span);
+            .all(|own| own.why == Why::Tracer && own.span == span);
         if !tracers || routine.sites_in(span).next().is_none() || !hosted.is_empty() {
             fault(span.start, Reason::NotTracers);
         }
@@ -150,8 +150,8 @@ fn copied(
     for decoded in whole(routine, span)? {
         let mut emulated = false;
         for site in routine.sites_in(decoded.span()) {
-            match site.kind {
-                SiteKind::StaticKey | SiteKind::StaticCall => emulated = true,
+            match site.why {
+                Why::StaticKey | Why::StaticCall => emulated = true,
                 _ if !stays(routine, site) => {}
                 kind => faults.push((
                     site.span.start,
@@ -237,22 +237,22 @@ fn landings(routine: &Routine, touched: Span, faults: &mut Faults) {
     }
 }
 
-fn name(kind: SiteKind) -> &'static str {
+fn name(kind: Why) -> &'static str {
     match kind {
-        SiteKind::StaticKey => "a jump label",
-        SiteKind::StaticCall => "a static call",
-        SiteKind::Alternative => "an instruction that the kernel may rewrite",
-        SiteKind::Ftrace => "the function tracer's bytes",
-        SiteKind::Exception { .. } => "an instruction with an exception-table entry",
-        SiteKind::Bug { .. } => "an instruction of the bug table",
-        SiteKind::Blacklist => "text where the kernel forbids probes",
+        Why::StaticKey => "a jump label",
+        Why::StaticCall => "a static call",
+        Why::Alternative => "an instruction that the kernel may rewrite",
+        Why::Tracer => "the function tracer's bytes",
+        Why::Exception { .. } => "an instruction with an exception-table entry",
+        Why::Bug { .. } => "an instruction of the bug table",
+        Why::Forbidden => "text where the kernel forbids probes",
     }
 }
 
 /// Returns whether the fixed site must stay in place.
-fn stays(routine: &Routine, site: &image::Site) -> bool {
-    match site.kind {
-        SiteKind::Exception { handler } => !may_be_moved(routine, site.span, handler),
+fn stays(routine: &Routine, site: &Fixed) -> bool {
+    match site.why {
+        Why::Exception { handler } => !may_be_moved(routine, site.span, handler),
         _ => true,
     }
 }
@@ -262,7 +262,7 @@ fn kernel_sites(routine: &Routine, span: Span, action: &'static str, faults: &mu
         faults.push((
             site.span.start,
             Reason::FixedSite {
-                kind: name(site.kind),
+                kind: name(site.why),
                 action,
             },
         ));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use gilk_engine::Image;
 use gilk_engine::cfg::Cfg;
-use gilk_engine::image::FunctionId;
+use gilk_engine::code::FunctionId;
 use gilk_engine::placement::coverage::{self, Coverage};
 use gilk_engine::placement::{Wanted, options, place};
 use ilk_driver::spread::{spread, threads};

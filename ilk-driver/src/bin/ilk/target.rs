@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
-use gilk_engine::image::{LiveParts, ModuleParts};
+use gilk_engine::kernel::{LiveParts, ModuleParts};
 use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::{Addr, Image};
 use gilk_samples::joined::unused;

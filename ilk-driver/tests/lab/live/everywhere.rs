@@ -13,7 +13,7 @@ use std::fmt::Debug;
 use std::time::Instant;
 
 use gilk_engine::cfg::Cfg;
-use gilk_engine::image::Function;
+use gilk_engine::code::Function;
 use gilk_engine::session::Workload;
 use gilk_engine::{Plan, Session};
 use ilk_driver::client::Summary;

@@ -1,6 +1,6 @@
 //! Splices in the text of a module, and what becomes of them when it is unloaded.
 
-use gilk_engine::image::Function;
+use gilk_engine::code::Function;
 use gilk_engine::session::{Placement, Session, Workload};
 use gilk_engine::{HookType, Image, Plan};
 use gilk_instruments::Library;

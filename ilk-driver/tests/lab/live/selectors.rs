@@ -1,7 +1,7 @@
 //! Moved instructions that fault: the kernel goes on as if they stood where they stood.
 
 use gilk_engine::cfg::Cfg;
-use gilk_engine::image::SiteKind;
+use gilk_engine::code::Why;
 use gilk_engine::patch::Recovery;
 use gilk_engine::session::{Session, Workload};
 use gilk_engine::{Addr, Image, Span};
@@ -14,8 +14,8 @@ const ROUNDS: u64 = 200;
 /// The blocks of a function that begin with an instruction that may fault and is done again then.
 fn retried(image: &Image, cfg: &Cfg) -> Vec<u32> {
     let faults = |at: Addr| {
-        let mut sites = image.sites().overlapping(Span::new(at, 1));
-        sites.any(|site| matches!(site.kind, SiteKind::Exception { .. }) && site.target == Some(at))
+        let mut sites = image.fixed().overlapping(Span::new(at, 1));
+        sites.any(|site| matches!(site.why, Why::Exception { .. }) && site.target == Some(at))
     };
     let blocks = cfg.blocks.iter();
     let blocks = blocks.filter(|block| faults(block.span.start));

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use gilk_engine::cfg::Cfg;
-use gilk_engine::image::Decision;
+use gilk_engine::code::Decision;
 use gilk_engine::placement::Tactic;
 use gilk_engine::session::Workload;
 use gilk_engine::{Addr, HookType, Session};

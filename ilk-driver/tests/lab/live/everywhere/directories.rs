@@ -14,7 +14,7 @@
 //! | `fs` | `generic_file_open` | the first of `ipc/compat.c` |
 
 use gilk_engine::Image;
-use gilk_engine::image::Function;
+use gilk_engine::code::Function;
 
 /// Where a directory's functions are, and how that is known to be so.
 pub(super) struct Directory {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 
 use gilk_engine::cfg::{Block, Cfg, EdgeKind};
-use gilk_engine::image::{Decision, FunctionId, LiveParts};
+use gilk_engine::code::{Decision, FunctionId};
+use gilk_engine::kernel::LiveParts;
 use gilk_engine::{Addr, Image, Span};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 
 use super::super::fixture::{Fixture, TEXT};
 use super::FileParts;
-use crate::image::{ModuleParts, SiteKind};
+use crate::code::Why;
+use crate::kernel::ModuleParts;
 use crate::{Addr, Image, Span};
 
 /// Where the tables lie that boot frees, and the symbols.
@@ -199,20 +200,15 @@ fn a_kernel_is_read_from_every_form_of_file() {
         let names: Vec<&str> = image.functions().iter().map(|f| f.name.as_str()).collect();
         assert_eq!(names, ["f", "g"]);
         let rewritten: Vec<Span> = image
-            .sites()
+            .fixed()
             .iter()
-            .filter(|site| site.kind == SiteKind::Alternative)
+            .filter(|site| site.why == Why::Alternative)
             .map(|site| site.span)
             .collect();
         let replaced = Span::new(Addr(TEXT + 5), 3);
         assert_eq!(rewritten, [replaced, Span::new(Addr(TEXT + 8), 1)]);
         let g = Fixture::address(1);
-        assert!(
-            image
-                .sites()
-                .blacklisted()
-                .any(|span| span.contains(Addr(g)))
-        );
+        assert!(image.fixed().forbidden().any(|span| span.contains(Addr(g))));
     }
 }
 
@@ -266,6 +262,6 @@ proptest! {
             file[at] ^= 1 << bit;
         }
         // Either is right; it must not panic.
-        let _ = FileParts::read(&file).map(|parts| Image::build(&parts.parts, &ModuleParts::default(), Some(parts.boot)));
+        let _ = FileParts::read(&file).map(|parts| super::build::build(&parts.parts, &ModuleParts::default(), Some(parts.boot)));
     }
 }

@@ -3,13 +3,10 @@
 use std::collections::HashSet;
 
 use super::bounds::Bounds;
-use super::functions::Outline;
-use super::kallsyms::Symbols;
-use super::memory::Memory;
+use super::functions::Extent;
 use super::names;
-use super::sites::{Site, SiteKind};
 use super::tables::{self, ExceptionEntry, JumpEntry, StaticCallEntry};
-use super::texts::Texts;
+use crate::code::{Fixed, Memory, Symbols, Texts, Why};
 use crate::{Addr, Error, Result, Span};
 
 /// What the tables say about the text that stays.
@@ -18,15 +15,11 @@ pub(crate) struct Tables {
     pub(crate) jumps: Vec<JumpEntry>,
     pub(crate) static_calls: Vec<StaticCallEntry>,
     pub(crate) exceptions: Vec<ExceptionEntry>,
-    pub(crate) sites: Vec<Site>,
+    pub(crate) sites: Vec<Fixed>,
 }
 
-fn one(at: Addr, len: u64, kind: SiteKind) -> Site {
-    Site {
-        span: Span::new(at, len),
-        kind,
-        target: None,
-    }
+fn one(at: Addr, len: u64, why: Why) -> Fixed {
+    Fixed::new(Span::new(at, len), why)
 }
 
 impl Tables {
@@ -66,8 +59,8 @@ impl Tables {
                     _ => None,
                 };
                 check.count(len.is_some());
-                let site = one(entry.code, len.unwrap_or(5), SiteKind::StaticKey);
-                read.sites.push(Site {
+                let site = one(entry.code, len.unwrap_or(5), Why::StaticKey);
+                read.sites.push(Fixed {
                     target: Some(entry.target),
                     ..site
                 });
@@ -93,8 +86,7 @@ impl Tables {
                     _ => None,
                 };
                 check.count(len.is_some());
-                read.sites
-                    .push(one(at, len.unwrap_or(6), SiteKind::StaticCall));
+                read.sites.push(one(at, len.unwrap_or(6), Why::StaticCall));
                 read.static_calls.push(entry);
             }
         }
@@ -106,8 +98,8 @@ impl Tables {
         )? {
             if bounds.text.contains(entry.instruction) {
                 let handler = entry.handler;
-                let site = one(entry.instruction, 1, SiteKind::Exception { handler });
-                read.sites.push(Site {
+                let site = one(entry.instruction, 1, Why::Exception { handler });
+                read.sites.push(Fixed {
                     target: Some(entry.fixup),
                     ..site
                 });
@@ -120,7 +112,7 @@ impl Tables {
             if bounds.text.contains(entry.at) {
                 check.count(matches!(live(entry.at), [0x0f, 0x0b | 0xb9, ..]));
                 read.sites
-                    .push(one(entry.at, 2, SiteKind::Bug { warn: entry.warn }));
+                    .push(one(entry.at, 2, Why::Bug { warn: entry.warn }));
             }
         }
         check.finish()?;
@@ -176,7 +168,7 @@ pub(crate) fn blacklist(
     text: &str,
     bounds: &Bounds,
     symbols: &Symbols,
-    outlines: &[Outline],
+    extents: &[Extent],
 ) -> Result<Vec<Span>> {
     let mut spans = bounds.forbidden.clone();
     let before = spans.len();
@@ -222,13 +214,13 @@ pub(crate) fn blacklist(
         let whole = name.split_once('.').map(|(whole, _)| whole);
         whole.is_some_and(|whole| listed.contains(whole))
     };
-    let by_name = |outline: &&Outline| {
+    let by_name = |extent: &&Extent| {
         let mut names = symbols
-            .at(outline.span.start)
+            .at(extent.span.start)
             .map(|symbol| symbols.name(symbol));
         names.any(|name| names::is_forbidden(name) || is_part(name))
     };
-    spans.extend(outlines.iter().filter(by_name).map(|outline| outline.span));
+    spans.extend(extents.iter().filter(by_name).map(|extent| extent.span));
     spans.retain(|span| !span.is_empty());
     Ok(spans)
 }
@@ -236,22 +228,16 @@ pub(crate) fn blacklist(
 /// Trampolines of static calls: the first instruction of each is the kernel's to rewrite.
 pub(crate) fn trampolines<'a>(
     bounds: &'a Bounds,
-    outlines: &'a [Outline],
-) -> impl Iterator<Item = Site> + 'a {
-    outlines
+    extents: &'a [Extent],
+) -> impl Iterator<Item = Fixed> + 'a {
+    extents
         .iter()
-        .filter(|outline| {
+        .filter(|extent| {
             bounds
                 .trampolines
-                .is_some_and(|text| text.contains(outline.span.start))
+                .is_some_and(|text| text.contains(extent.span.start))
         })
-        .map(|outline| {
-            one(
-                outline.span.start,
-                outline.span.len().min(5),
-                SiteKind::StaticCall,
-            )
-        })
+        .map(|extent| one(extent.span.start, extent.span.len().min(5), Why::StaticCall))
 }
 
 /// The function tracer's site of a function: at its entry, or behind the `endbr64` there, a nop of
@@ -264,7 +250,7 @@ pub(crate) fn ftrace(
     texts: &Texts,
     symbols: &Symbols,
     taken: impl Fn(Addr) -> bool,
-) -> Option<Site> {
+) -> Option<Fixed> {
     // `endbr64`, and what the kernel writes over it where no indirect branch leads (6.2 and later).
     let (skipped, rest) = match bytes {
         [0xf3, 0x0f, 0x1e, 0xfa, rest @ ..]
@@ -287,5 +273,5 @@ pub(crate) fn ftrace(
         }
         _ => false,
     };
-    (traced && !taken(at)).then(|| one(at, 5, SiteKind::Ftrace))
+    (traced && !taken(at)).then(|| one(at, 5, Why::Tracer))
 }

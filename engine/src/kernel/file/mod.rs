@@ -16,11 +16,10 @@ mod tokens;
 use std::borrow::Cow;
 
 use super::bounds::Bounds;
-use super::kallsyms::Symbols;
-use super::memory::Memory;
 use super::modules::ModuleParts;
-use super::{Image, LiveParts};
-use crate::{Addr, Error, Result, Span};
+use super::{LiveParts, build, kallsyms};
+use crate::code::{Memory, Symbol, Symbols};
+use crate::{Addr, Error, Image, Result, Span};
 
 pub(super) use boot::Boot;
 
@@ -65,7 +64,7 @@ impl FileParts {
         };
         let segments = elf::segments(&kernel)?;
         let kallsyms = embedded::kallsyms(&segments)?;
-        let symbols = Symbols::parse(&kallsyms)?;
+        let symbols = kallsyms::parse(&kallsyms)?;
         let release = release(&segments)?;
         let memory = Memory::new(segments.iter().map(|segment| (segment.at, segment.bytes)));
         let bounds = Bounds::of(&symbols)?;
@@ -99,7 +98,7 @@ impl Image {
     /// [`Error::Image`] as of [`FileParts::read`] and [`Image::from_live`].
     pub fn from_file(bytes: &[u8]) -> Result<Self> {
         let FileParts { parts, boot } = FileParts::read(bytes)?;
-        Self::build(&parts, &ModuleParts::default(), Some(boot))
+        build::build(&parts, &ModuleParts::default(), Some(boot))
     }
 }
 
@@ -172,6 +171,6 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 
 /// The address of a symbol of the core kernel.
 fn address(symbols: &Symbols, name: &str) -> Option<Addr> {
-    let named = |symbol: &&super::kallsyms::Symbol| symbols.name(symbol) == name;
+    let named = |symbol: &&Symbol| symbols.name(symbol) == name;
     Some(symbols.entries().iter().find(named)?.at)
 }

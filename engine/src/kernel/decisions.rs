@@ -8,51 +8,8 @@
 use std::collections::HashMap;
 
 use super::collect::Tables;
-use super::kallsyms::Symbols;
-use super::memory::Memory;
+use crate::code::{Decided, Decision, Memory, Symbols, Transfer};
 use crate::{Addr, Span};
-
-/// What decides what stands at a site.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Decision {
-    /// A jump label: it leads to `target` or does nothing.
-    StaticKey {
-        /// The `struct static_key`; its first 32 bits count who has turned it on, and are not zero
-        /// while it is on.
-        key: Addr,
-        /// Whether it jumps while the key is off, and not while it is on.
-        inverted: bool,
-        /// Where it jumps.
-        target: Addr,
-    },
-    /// A static call.
-    StaticCall {
-        /// What the kernel keeps leading to the same function, or to a return if there is none.
-        trampoline: Addr,
-        /// How the site goes there.
-        transfer: Transfer,
-    },
-}
-
-/// How a static call goes to its function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Transfer {
-    /// By `call`.
-    Call,
-    /// By `jmp`, at the end of a function.
-    Jump,
-    /// By a conditional jump: the low four bits of its opcode.
-    Conditional(u8),
-}
-
-/// A site, and what decides what stands there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Decided {
-    /// The bytes that the kernel rewrites.
-    pub span: Span,
-    /// By what.
-    pub by: Decision,
-}
 
 /// All that can be told of the tables' sites, by address.
 pub(super) fn decided(tables: &Tables, symbols: &Symbols, memory: &Memory) -> Vec<Decided> {
@@ -162,7 +119,7 @@ mod tests {
                 span: Span::new(Addr(site), len),
                 by,
             });
-            assert_eq!(image.decided(Addr(site)).copied(), expected);
+            assert_eq!(image.decided(Addr(site)), expected);
         }
     }
 

@@ -3,22 +3,19 @@
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
 use super::super::bounds::Bounds;
-use super::super::entries::Branch;
-use super::super::functions::Outline;
-use super::super::kallsyms::Symbols;
-use super::super::memory::Memory;
-use super::super::sites::{LONGEST, Site, SiteKind};
+use super::super::functions::Extent;
 use super::{address, bad, u32_at, u64_at};
+use crate::code::{Branch, Fixed, LONGEST, Memory, Symbols, Why};
 use crate::isa::decode::branch_target;
 use crate::{Addr, Result, Span};
 
 /// What boot would do to the text of a file.
 #[derive(Clone, Debug, Default)]
-pub(in crate::image) struct Boot {
+pub(in crate::kernel) struct Boot {
     /// Instructions that it may replace.
-    pub(in crate::image) sites: Vec<Site>,
+    pub(in crate::kernel) sites: Vec<Fixed>,
     /// Where what it writes, or what it jumps to before it has written, leads.
-    pub(in crate::image) branches: Vec<Branch>,
+    pub(in crate::kernel) branches: Vec<Branch>,
 }
 
 /// Tables of distances from the entries themselves to instructions: retpolines, returns, `endbr64`s
@@ -86,12 +83,12 @@ impl Boot {
 
     /// Takes what looks like padding behind a function, and is not when boot has written there, for
     /// the function's.
-    pub(in crate::image) fn widen(&self, outlines: &[Outline], spans: &mut [Option<Span>]) {
+    pub(in crate::kernel) fn widen(&self, extents: &[Extent], spans: &mut [Option<Span>]) {
         let mut sites = self.sites.iter().map(|site| site.span).peekable();
-        for (outline, span) in outlines.iter().zip(spans) {
-            while let Some(site) = sites.next_if(|site| site.start < outline.span.end) {
+        for (extent, span) in extents.iter().zip(spans) {
+            while let Some(site) = sites.next_if(|site| site.start < extent.span.end) {
                 if let Some(span) = span.as_mut().filter(|span| span.start <= site.start) {
-                    span.end = span.end.max(site.end.min(outline.span.end));
+                    span.end = span.end.max(site.end.min(extent.span.end));
                 }
             }
         }
@@ -102,11 +99,8 @@ impl Boot {
         let mut start = span.start;
         while start < span.end {
             let end = span.end.min(start.add(LONGEST));
-            self.sites.push(Site {
-                span: Span { start, end },
-                kind: SiteKind::Alternative,
-                target: None,
-            });
+            self.sites
+                .push(Fixed::new(Span { start, end }, Why::Alternative));
             start = end;
         }
     }

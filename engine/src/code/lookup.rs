@@ -2,10 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::Function;
-use super::kallsyms::Symbols;
-use super::names;
-use super::texts::Texts;
+use super::symbols::Symbols;
+use super::{Function, FunctionId};
 use crate::{Addr, Error, Result};
 
 /// How many names a message lists.
@@ -22,27 +20,17 @@ pub fn name_and_address(asked: &str) -> (&str, Option<&str>) {
 
 /// Every name of every function.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Names {
+pub(crate) struct FunctionNames {
     /// Indexes of functions, by address.
     by_name: HashMap<String, Vec<u32>>,
 }
 
-impl Names {
-    pub(crate) fn new(symbols: &Symbols, functions: &[Function], texts: &Texts) -> Self {
-        let mut by_name: HashMap<String, Vec<u32>> = HashMap::with_capacity(functions.len());
-        for function in functions {
-            for symbol in symbols
-                .at(function.span.start)
-                .filter(|symbol| symbol.is_text() || symbol.is_module_text())
-            {
-                let name = symbols.name(symbol);
-                if !names::is_marker(name) {
-                    by_name
-                        .entry(texts.qualified(function.span.start, name))
-                        .or_default()
-                        .push(function.id.0);
-                }
-            }
+impl FunctionNames {
+    /// Takes the names of functions, the functions in order of address.
+    pub(crate) fn new(named: impl Iterator<Item = (String, FunctionId)>) -> Self {
+        let mut by_name: HashMap<String, Vec<u32>> = HashMap::new();
+        for (name, function) in named {
+            by_name.entry(name).or_default().push(function.0);
         }
         Self { by_name }
     }
@@ -176,25 +164,6 @@ fn distance(one: &str, other: &str, most: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::image::fixture::{FTRACE_NOP, Fixture, TEXT};
-    use crate::{Addr, Span};
-
-    #[test]
-    fn the_entry_of_a_function_without_a_symbol_is_found() {
-        let behind = [&[0xc3; 16][..], &FTRACE_NOP, &[0xcc; 29], &FTRACE_NOP].concat();
-        let sealed = [&[0xcc; 9][..], &[0x66, 0x0f, 0x1f, 0], &FTRACE_NOP].concat();
-        let bytes = [behind, sealed].concat();
-        let image = Fixture::new().bytes("f", &bytes).image();
-        let entry = |start, bytes| image.entry_in(Span::new(Addr(TEXT + start), bytes));
-        let span = |start, bytes| Some(Span::new(Addr(TEXT + start), bytes));
-        // Whole, or a byte of it.
-        assert_eq!(entry(1, 30), span(16, 5));
-        assert_eq!((entry(20, 1), entry(21, 11)), (span(16, 5), None));
-        // Of two the last, and behind what was `endbr64`.
-        assert_eq!(entry(1, 100), span(64, 9));
-        // A nop that begins where functions do not is padding.
-        assert_eq!((entry(50, 5), entry(32, 32)), (None, None));
-    }
 
     #[test]
     fn distances_between_names() {

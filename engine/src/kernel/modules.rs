@@ -3,9 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::bounds::Bounds;
-use super::functions::{self, Outline};
-use super::kallsyms::Symbols;
-use super::memory::Memory;
+use super::functions::{self, Extent};
+use crate::code::{Memory, Symbols, Text};
 use crate::{Addr, Error, Result, Span};
 
 /// What was read of a running kernel's modules. Their symbols stand in kallsyms.
@@ -18,6 +17,9 @@ pub struct ModuleParts {
     /// Memory as (address, bytes), at least the spans that [`ModuleParts::wanted`] asks for.
     pub memory: Vec<(Addr, Vec<u8>)>,
 }
+
+/// The name of the driver's module.
+const OWN: &str = "ilk";
 
 /// A section of a module, up to the next one.
 #[derive(Clone, Debug)]
@@ -50,7 +52,7 @@ impl ModuleParts {
             .into_iter()
             .filter(|section| is_text(section.name) || is_table(section.name))
             .map(|section| section.span);
-        Ok(super::bounds::merge(spans.collect()))
+        Ok(Span::merged(spans.collect()))
     }
 }
 
@@ -166,11 +168,20 @@ impl Module {
         })
     }
 
+    /// Its text, for the image.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = Text> {
+        self.texts.iter().map(|&span| Text {
+            span,
+            module: Some(self.name.clone()),
+            own: self.name == OWN,
+        })
+    }
+
     /// Its functions, by address.
-    pub(crate) fn outlines(&self, symbols: &Symbols) -> Vec<Outline> {
+    pub(crate) fn extents(&self, symbols: &Symbols) -> Vec<Extent> {
         let texts = self.texts.iter();
         texts
-            .flat_map(|&text| functions::module_outlines(symbols, text))
+            .flat_map(|&text| functions::module_extents(symbols, text))
             .collect()
     }
 }

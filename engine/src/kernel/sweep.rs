@@ -3,12 +3,8 @@
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
-use super::Function;
-use super::entries::Branch;
-use super::functions::Outline;
-use super::memory::Memory;
-use super::sites::{Site, SiteKind};
-use super::texts::Texts;
+use super::functions::Extent;
+use crate::code::{Branch, Fixed, Function, Memory, Texts, Why};
 use crate::isa::decode::{
     EMULATION, branch_target, is_direct_call, is_emulation_prefix, is_padding,
 };
@@ -17,34 +13,34 @@ use crate::{Addr, Span};
 /// What the pass found.
 #[derive(Debug, Default)]
 pub(crate) struct Swept {
-    /// For each outline, its bytes without the padding behind them; `None` if there is nothing else.
+    /// For each extent, its bytes without the padding behind them; `None` if there is nothing else.
     pub(crate) spans: Vec<Option<Span>>,
     /// Branches to other functions, and all calls: unsorted.
     pub(crate) branches: Vec<Branch>,
     /// Addresses that instructions make values of: control may be sent there.
     pub(crate) values: Vec<Addr>,
     /// Instructions that the kernel rewrites when a second CPU comes.
-    pub(crate) alternatives: Vec<Site>,
+    pub(crate) alternatives: Vec<Fixed>,
 }
 
 /// Decodes every function once.
-pub(crate) fn sweep(outlines: &[Outline], texts: &Texts, memory: &Memory) -> Swept {
+pub(crate) fn sweep(extents: &[Extent], texts: &Texts, memory: &Memory) -> Swept {
     let mut swept = Swept {
-        spans: Vec::with_capacity(outlines.len()),
+        spans: Vec::with_capacity(extents.len()),
         ..Swept::default()
     };
     let mut instruction = Instruction::default();
-    for outline in outlines {
-        let bytes = memory.bytes(outline.span).unwrap_or_default();
-        let mut decoder = Decoder::with_ip(64, bytes, outline.span.start.0, DecoderOptions::NONE);
-        let mut end = outline.span.start;
+    for extent in extents {
+        let bytes = memory.bytes(extent.span).unwrap_or_default();
+        let mut decoder = Decoder::with_ip(64, bytes, extent.span.start.0, DecoderOptions::NONE);
+        let mut end = extent.span.start;
         while decoder.can_decode() {
             decoder.decode_out(&mut instruction);
-            if is_padding(&instruction) || is_zero(bytes, outline.span.start, &instruction) {
+            if is_padding(&instruction) || is_zero(bytes, extent.span.start, &instruction) {
                 continue;
             }
             end = Addr(instruction.next_ip());
-            if is_emulation_prefix(bytes, outline.span.start, &instruction) {
+            if is_emulation_prefix(bytes, extent.span.start, &instruction) {
                 skip(&mut decoder, EMULATION);
                 continue;
             }
@@ -57,7 +53,7 @@ pub(crate) fn sweep(outlines: &[Outline], texts: &Texts, memory: &Memory) -> Swe
             } else {
                 let from_outside = |&to: &Addr| {
                     texts.contains(to)
-                        && (is_direct_call(&instruction) || !outline.span.contains(to))
+                        && (is_direct_call(&instruction) || !extent.span.contains(to))
                 };
                 let source = Addr(instruction.ip());
                 swept.branches.extend(
@@ -66,17 +62,13 @@ pub(crate) fn sweep(outlines: &[Outline], texts: &Texts, memory: &Memory) -> Swe
                         .map(|target| Branch { target, source }),
                 );
             }
-            if looks_unlocked(&instruction, bytes, outline.span.start) {
+            if looks_unlocked(&instruction, bytes, extent.span.start) {
                 let span = Span::new(Addr(instruction.ip()), instruction.len() as u64);
-                swept.alternatives.push(Site {
-                    span,
-                    kind: SiteKind::Alternative,
-                    target: None,
-                });
+                swept.alternatives.push(Fixed::new(span, Why::Alternative));
             }
         }
-        swept.spans.push((end > outline.span.start).then_some(Span {
-            start: outline.span.start,
+        swept.spans.push((end > extent.span.start).then_some(Span {
+            start: extent.span.start,
             end,
         }));
     }

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::kallsyms::Symbols;
+use crate::code::Symbols;
 use crate::{Addr, Error, Result, Span};
 
 /// The parts an image needs.
@@ -142,47 +142,13 @@ impl Bounds {
             .chain(self.read_only.iter().copied())
             .collect();
         spans.retain(|span| !span.is_empty());
-        merge(spans)
+        Span::merged(spans)
     }
 
     /// Everything to read, type data included: sorted, none touching another.
     pub(crate) fn wanted(&self) -> Vec<Span> {
         let mut spans = self.needed();
         spans.extend(self.types);
-        merge(spans)
-    }
-}
-
-/// Sorts spans, and joins those that overlap or touch.
-pub(crate) fn merge(mut spans: Vec<Span>) -> Vec<Span> {
-    spans.sort_unstable();
-    let mut merged: Vec<Span> = Vec::with_capacity(spans.len());
-    for span in spans {
-        match merged.last_mut() {
-            Some(last) if span.start <= last.end => last.end = last.end.max(span.end),
-            _ => merged.push(span),
-        }
-    }
-    merged
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn merged_spans_hold_the_same_bytes(pairs in proptest::collection::vec((0_u64..200, 1_u64..20), 0..20)) {
-            let spans: Vec<Span> = pairs.iter().map(|&(start, len)| Span::new(Addr(start), len)).collect();
-            let merged = merge(spans.clone());
-            for at in (0..250).map(Addr) {
-                let before = spans.iter().any(|span| span.contains(at));
-                let after = merged.iter().filter(|span| span.contains(at)).count();
-                prop_assert_eq!(usize::from(before), after);
-            }
-            prop_assert!(merged.windows(2).all(|pair| pair[0].end < pair[1].start));
-        }
+        Span::merged(spans)
     }
 }

@@ -3,8 +3,8 @@
 use iced_x86::IcedError;
 use iced_x86::code_asm::CodeAssembler;
 
-use super::{Image, LiveParts};
-use crate::{Addr, Result};
+use super::LiveParts;
+use crate::{Addr, Image, Result};
 
 /// Where its text begins.
 pub(crate) const TEXT: u64 = 0xffff_ffff_8100_0000;

@@ -1,12 +1,12 @@
 //! Which symbols are functions, and where each ends.
 
-use super::kallsyms::{Symbol, Symbols};
 use super::names;
+use crate::code::{Symbol, Symbols};
 use crate::{Addr, Span};
 
 /// A function as the symbols tell: its bytes still have the padding behind them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Outline {
+pub(crate) struct Extent {
     /// The symbol that names it.
     pub(crate) symbol: Symbol,
     /// Up to the next symbol of the text.
@@ -18,16 +18,16 @@ pub(crate) struct Outline {
 /// Every text symbol begins something: kallsyms has labels of assembly too, which are entered by
 /// branches from other functions, so that each is best taken for a function of its own. So are the
 /// parts `f.cold` that the compiler splits off.
-pub(crate) fn outlines(symbols: &Symbols, text: Span) -> Vec<Outline> {
-    outlined(symbols, text, Symbol::is_text)
+pub(crate) fn extents(symbols: &Symbols, text: Span) -> Vec<Extent> {
+    extents_of(symbols, text, Symbol::is_text)
 }
 
 /// The functions of a section of a module's text, by address.
-pub(crate) fn module_outlines(symbols: &Symbols, text: Span) -> Vec<Outline> {
-    outlined(symbols, text, Symbol::is_module_text)
+pub(crate) fn module_extents(symbols: &Symbols, text: Span) -> Vec<Extent> {
+    extents_of(symbols, text, Symbol::is_module_text)
 }
 
-fn outlined(symbols: &Symbols, text: Span, is_text: fn(&Symbol) -> bool) -> Vec<Outline> {
+fn extents_of(symbols: &Symbols, text: Span, is_text: fn(&Symbol) -> bool) -> Vec<Extent> {
     let mut starts: Vec<Symbol> = symbols
         .within(text)
         .filter(|symbol| is_text(symbol))
@@ -37,7 +37,7 @@ fn outlined(symbols: &Symbols, text: Span, is_text: fn(&Symbol) -> bool) -> Vec<
     starts.sort_by_cached_key(|symbol| {
         (
             symbol.at,
-            names::strangeness(symbols.name(symbol), matches!(symbol.kind, b'w' | b'W')),
+            names::strangeness(symbols.name(symbol), symbol.is_weak()),
         )
     });
     starts.dedup_by_key(|symbol| symbol.at);
@@ -51,7 +51,7 @@ fn outlined(symbols: &Symbols, text: Span, is_text: fn(&Symbol) -> bool) -> Vec<
         .into_iter()
         .zip(ends)
         .filter(|(symbol, _)| !names::is_marker(symbols.name(symbol)))
-        .map(|(symbol, end)| Outline {
+        .map(|(symbol, end)| Extent {
             symbol,
             span: Span {
                 start: symbol.at,

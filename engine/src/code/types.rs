@@ -1,4 +1,4 @@
-//! The kernel's types, indexed when somebody asks.
+//! The target's types, indexed at the first request.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,23 +7,23 @@ use gilk_instruments::Types;
 use super::memory::Memory;
 use crate::Span;
 
-/// Where the type data lies, and what it says.
+/// The span of the type data, and the types once they are indexed.
 #[derive(Clone, Debug)]
-pub(super) struct Typed {
+pub(crate) struct LazyTypes {
     span: Option<Span>,
     read: OnceLock<Option<Arc<Types>>>,
 }
 
-impl Typed {
-    pub(super) fn new(span: Option<Span>) -> Self {
+impl LazyTypes {
+    pub(crate) fn new(span: Option<Span>) -> Self {
         Self {
             span,
             read: OnceLock::new(),
         }
     }
 
-    /// The types; `None` if the kernel has none, or they were not read, or are damaged: an image does
-    /// without them.
+    /// The types; `None` if the target has none, or they were not read, or are damaged: they are
+    /// optional.
     pub(super) fn get(&self, memory: &Memory) -> Option<&Types> {
         let read = || {
             let bytes = memory.bytes(self.span?)?;

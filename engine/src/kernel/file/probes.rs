@@ -3,9 +3,8 @@
 
 use std::fmt::Write as _;
 
-use super::super::kallsyms::Symbols;
-use super::super::memory::Memory;
 use super::{address, bad, u64_at};
+use crate::code::{Memory, Symbols};
 use crate::{Addr, Result, Span};
 
 /// Bytes of an address in the table.

@@ -13,8 +13,13 @@ pub(crate) fn is_marker(name: &str) -> bool {
         || name.starts_with(".L")
 }
 
+/// Returns whether a function of this name is a part that the compiler split off another.
+pub(crate) fn is_part(name: &str) -> bool {
+    name.contains(".cold")
+}
+
 /// How far a name is from what a person would write, among names of one address; the least is best.
-pub(crate) fn strangeness(name: &str, weak: bool) -> impl Ord {
+pub(crate) fn strangeness(name: &str, weak: bool) -> impl Ord + use<> {
     let compiler_made = name.contains('.');
     // The system calls' entries have several names; the one of the table that 64-bit programs use is best.
     let second_choice = ["__ia32_", "__do_sys_", "__se_sys_", "__x32_"]

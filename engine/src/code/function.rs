@@ -1,0 +1,51 @@
+//! Functions of an image.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Span;
+
+/// Index of a function in its image.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct FunctionId(pub u32);
+
+/// The knowledge about a function's use of registers, and its source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Contract {
+    /// It keeps the System V calling convention. Of a kernel's functions, those with a tracer site: GCC
+    /// compiled them with `-pg`, and "-fipa-ra is disabled when generating code for profiling" (GCC's
+    /// manual).
+    Believed,
+    /// It may keep another convention; its code is read.
+    Read,
+    /// Nothing is known, and its code means nothing: thunks, and parts of functions.
+    Unknown,
+}
+
+/// A function symbol and its bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Function {
+    /// Its index in [`Image::functions`](crate::Image::functions).
+    pub id: FunctionId,
+    /// The symbol; of several at one address, the one that people write.
+    pub name: String,
+    /// Its bytes, without the padding after them.
+    pub span: Span,
+    /// Its use of registers.
+    pub contract: Contract,
+    /// Whether it is a part that the compiler split off a function, `f.cold`: entered only by
+    /// branches, without a convention.
+    pub part: bool,
+    /// Whether the target may execute it while it handles a fault: code there that faults each time
+    /// would never end.
+    pub handles_faults: bool,
+}
+
+impl Function {
+    /// Returns whether it is a part that the compiler split off a function.
+    #[must_use]
+    pub fn is_part(&self) -> bool {
+        self.part
+    }
+}

@@ -1,0 +1,272 @@
+//! The neutral form of a target: functions, bytes, fixed sites, and where functions are entered.
+//!
+//! A reader fills it: [`kernel`](crate::kernel) for Linux kernels. Every analysis starts from it.
+
+use crate::layout::RuntimeLayout;
+use crate::{Addr, Result, Span};
+
+mod entries;
+mod fixed;
+mod function;
+mod known;
+mod lookup;
+mod memory;
+mod symbols;
+mod text;
+mod types;
+
+pub use entries::Branch;
+pub use fixed::{Decided, Decision, Fixed, FixedSites, Transfer, Why};
+pub use function::{Contract, Function, FunctionId};
+pub use lookup::name_and_address;
+pub use text::Text;
+
+pub(crate) use entries::Entries;
+pub(crate) use fixed::LONGEST;
+pub(crate) use known::KnownFunctions;
+pub(crate) use lookup::FunctionNames;
+pub(crate) use memory::Memory;
+pub(crate) use symbols::{Symbol, Symbols};
+pub(crate) use text::Texts;
+pub(crate) use types::LazyTypes;
+
+/// A target's symbols, bytes and fixed sites.
+#[derive(Clone, Debug)]
+pub struct Image {
+    pub(crate) release: String,
+    pub(crate) live: bool,
+    pub(crate) texts: Texts,
+    pub(crate) extent: Span,
+    pub(crate) symbols: Symbols,
+    pub(crate) memory: Memory,
+    /// By address.
+    pub(crate) functions: Vec<Function>,
+    pub(crate) names: FunctionNames,
+    pub(crate) known: KnownFunctions,
+    pub(crate) fixed: FixedSites,
+    pub(crate) entries: Entries,
+    pub(crate) types: LazyTypes,
+    /// Read-only data without the types, of modules too; sorted.
+    pub(crate) read_only: Vec<Span>,
+    pub(crate) build_id: Option<Vec<u8>>,
+}
+
+impl Image {
+    /// Returns the image for a target with this layout: where instructions of the arena may not fault,
+    /// none that may is moved.
+    #[must_use]
+    pub fn on(mut self, layout: &RuntimeLayout) -> Self {
+        if layout.faults == 0 {
+            self.fixed.keep_faults();
+        }
+        self
+    }
+
+    /// The target's release, as `uname -r` prints it.
+    #[must_use]
+    pub fn release(&self) -> &str {
+        &self.release
+    }
+
+    /// Returns whether the bytes are those of a running target. Those of a file are the input of boot:
+    /// instructions that boot may rewrite are [`Why::Alternative`] there.
+    #[must_use]
+    pub fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// The identifier that the build gave the target, which its debug information has too; `None` if its
+    /// notes have none, or were not read.
+    #[must_use]
+    pub fn build_id(&self) -> Option<&[u8]> {
+        self.build_id.as_deref()
+    }
+
+    /// The text of the target's core: of a kernel, without what boot frees.
+    #[must_use]
+    pub fn text(&self) -> Span {
+        self.texts.core()
+    }
+
+    /// The addresses of the target's core: text, data, and what boot frees. Modules and code
+    /// generated at run time lie outside.
+    #[must_use]
+    pub fn extent(&self) -> Span {
+        self.extent
+    }
+
+    /// Returns whether `at` belongs to the target: to its core, or to the text of a module.
+    #[must_use]
+    pub fn contains(&self, at: Addr) -> bool {
+        self.extent.contains(at) || self.text_at(at).is_some()
+    }
+
+    /// The text that `at` lies in.
+    #[must_use]
+    pub fn text_at(&self, at: Addr) -> Option<&Text> {
+        self.texts.at(at)
+    }
+
+    /// The module in whose text `at` lies.
+    #[must_use]
+    pub fn module_at(&self, at: Addr) -> Option<&str> {
+        self.text_at(at)?.module.as_deref()
+    }
+
+    /// The bytes of the text that `at` lies in; of the core's, if it lies in none.
+    #[must_use]
+    pub fn text_of(&self, at: Addr) -> Span {
+        self.text_at(at).map_or(self.text(), |text| text.span)
+    }
+
+    /// The first symbol after `at` or at it.
+    pub(crate) fn next_symbol(&self, at: Addr) -> Option<Addr> {
+        let entries = self.symbols.entries();
+        let next = entries.partition_point(|symbol| symbol.at < at);
+        entries.get(next).map(|symbol| symbol.at)
+    }
+
+    /// The functions of the core's text and of modules, by address.
+    #[must_use]
+    pub fn functions(&self) -> &[Function] {
+        &self.functions
+    }
+
+    /// The function of an identifier.
+    #[must_use]
+    pub fn function(&self, id: FunctionId) -> Option<&Function> {
+        self.functions.get(id.0 as usize)
+    }
+
+    /// Finds a function by any of its symbols, or by `name@0xaddress` where several share the name.
+    /// Names in modules are `module:name`.
+    ///
+    /// # Errors
+    /// [`Error::NoFunction`](crate::Error::NoFunction) with near names, [`Error::Ambiguous`](crate::Error::Ambiguous) with what to write instead.
+    pub fn function_named(&self, name: &str) -> Result<&Function> {
+        self.names.find(name, &self.symbols, &self.functions)
+    }
+
+    /// The function that has a byte at `at`.
+    #[must_use]
+    pub fn function_at(&self, at: Addr) -> Option<&Function> {
+        let after = self
+            .functions
+            .partition_point(|function| function.span.start <= at);
+        self.functions
+            .get(after.checked_sub(1)?)
+            .filter(|function| function.span.contains(at))
+    }
+
+    /// The nearest symbol (text, data or module) at or before `at`, and its distance in bytes.
+    #[must_use]
+    pub fn symbol_at(&self, at: Addr) -> Option<(&str, u64)> {
+        let best = self.symbols.preferred(at)?;
+        Some((self.symbols.name(best), at.0 - best.at.0))
+    }
+
+    /// The bytes of `span`, if all of them were read.
+    #[must_use]
+    pub fn bytes(&self, span: Span) -> Option<&[u8]> {
+        self.memory.bytes(span)
+    }
+
+    /// `len` bytes from `at`, or as many as were read.
+    #[must_use]
+    pub fn bytes_from(&self, at: Addr, len: usize) -> Option<&[u8]> {
+        self.memory.bytes_from(at, len)
+    }
+
+    /// The target's types, if it has type data and that was read. The first call indexes them, which
+    /// takes some 50 ms.
+    #[must_use]
+    pub fn types(&self) -> Option<&gilk_instruments::Types> {
+        self.types.get(&self.memory)
+    }
+
+    /// The bytes of read-only data from `at` to its end; `None` if `at` is not in it.
+    pub(crate) fn read_only_from(&self, at: Addr) -> Option<&[u8]> {
+        let after = self.read_only.partition_point(|span| span.start <= at);
+        let span = self.read_only.get(after.checked_sub(1)?)?;
+        let rest = Span {
+            start: at,
+            end: span.end,
+        };
+        span.contains(at).then(|| self.memory.bytes(rest))?
+    }
+
+    /// The fixed sites.
+    #[must_use]
+    pub fn fixed(&self) -> &FixedSites {
+        &self.fixed
+    }
+
+    /// The decision of the static key or static call that begins at `at`, if it is known.
+    #[must_use]
+    pub fn decided(&self, at: Addr) -> Option<Decided> {
+        self.fixed.decided(at)
+    }
+
+    /// Addresses inside `span`, sorted, that are reached other than by branches of their own function:
+    /// by branches and calls of other functions, pointers in read-only data, exception fixups, static
+    /// keys of other functions, and values that an instruction of any function computes (`lea`,
+    /// `push`). Never the start of a function.
+    #[must_use]
+    pub fn entered(&self, span: Span) -> &[Addr] {
+        self.entries.entered(span)
+    }
+
+    /// The branches, calls and static keys of other functions that target `span`, and calls of a
+    /// function into itself, sorted by target; those to the start of a function only if it is a part
+    /// of one ([`Function::is_part`]).
+    #[must_use]
+    pub fn branches_into(&self, span: Span) -> &[Branch] {
+        self.entries.branches_into(span)
+    }
+
+    /// Addresses inside `span`, sorted, that may be reached from unknown sources: exception fixups, and
+    /// targets of read-only data or of values that instructions compute. Of the starts of functions,
+    /// only those of parts.
+    #[must_use]
+    pub fn pointed_at(&self, span: Span) -> &[Addr] {
+        self.entries.pointed_at(span)
+    }
+
+    /// The calling-convention contract of the function that begins at `entry`.
+    #[must_use]
+    pub fn contract(&self, entry: Addr) -> Contract {
+        let function = self.function_at(entry);
+        function
+            .filter(|function| function.span.start == entry)
+            .map_or(Contract::Unknown, |function| function.contract)
+    }
+
+    /// Returns whether the target may execute the function while it handles a fault; also of a function
+    /// that it does not have.
+    #[must_use]
+    pub fn handles_faults(&self, function: FunctionId) -> bool {
+        self.function(function)
+            .is_none_or(|function| function.handles_faults)
+    }
+
+    /// Returns whether the function that begins at `entry` is known to keep the calling convention.
+    #[must_use]
+    pub fn keeps_convention(&self, entry: Addr) -> bool {
+        self.contract(entry) == Contract::Believed
+    }
+
+    /// Returns whether a jump to `at` is a return.
+    pub(crate) fn is_return_thunk(&self, at: Addr) -> bool {
+        self.known.is_return_thunk(at)
+    }
+
+    /// Returns whether a jump to `at` is a jump through a register.
+    pub(crate) fn is_indirect_thunk(&self, at: Addr) -> bool {
+        self.known.is_indirect_thunk(at)
+    }
+
+    /// Returns whether a call to `at` never returns.
+    pub(crate) fn never_returns(&self, at: Addr) -> bool {
+        self.known.never_returns(at)
+    }
+}

@@ -1,0 +1,137 @@
+//! The symbols of an image.
+
+use crate::{Addr, Span};
+
+/// A symbol. Its name is kept by [`Symbols`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Symbol {
+    pub(crate) at: Addr,
+    /// The letter of nm(1): `t` and `T` text, `w` and `W` weak …
+    pub(crate) kind: u8,
+    /// Whether a module, or what registers as one (`bpf`, `__builtin__ftrace`), owns it.
+    pub(crate) module: bool,
+    /// Its preference among the symbols of its address, least first.
+    rank: u8,
+    start: u32,
+    len: u32,
+}
+
+impl Symbol {
+    /// Returns whether it is text of the core (of init text too, which only the address tells apart).
+    pub(crate) fn is_text(&self) -> bool {
+        !self.module && matches!(self.kind, b't' | b'T' | b'w' | b'W')
+    }
+
+    /// Returns whether it is text of a module.
+    pub(crate) fn is_module_text(&self) -> bool {
+        self.module && matches!(self.kind, b't' | b'T' | b'w' | b'W')
+    }
+
+    /// Returns whether it is weak.
+    pub(crate) fn is_weak(&self) -> bool {
+        matches!(self.kind, b'w' | b'W')
+    }
+}
+
+/// All symbols, sorted by address; those at one address in the order in which they were added.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Symbols {
+    names: String,
+    entries: Vec<Symbol>,
+}
+
+impl Symbols {
+    /// Symbols without names yet, whose names take up `bytes` bytes.
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        Self {
+            names: String::with_capacity(bytes),
+            entries: Vec::new(),
+        }
+    }
+
+    /// Adds a symbol; `None` if names take up more than 4 GiB.
+    pub(crate) fn push(&mut self, at: Addr, kind: u8, module: bool, name: &str) -> Option<()> {
+        let start = u32::try_from(self.names.len()).ok()?;
+        let len = u32::try_from(name.len()).ok()?;
+        self.names.push_str(name);
+        self.entries.push(Symbol {
+            at,
+            kind,
+            module,
+            rank: 0,
+            start,
+            len,
+        });
+        Some(())
+    }
+
+    /// Sorts the symbols, and ranks those that share an address by `preference`, least first.
+    pub(crate) fn sort<K: Ord>(&mut self, preference: impl Fn(&str, &Symbol) -> K) {
+        // Stable: aliases keep their order.
+        self.entries.sort_by_key(|symbol| symbol.at);
+        let Self { names, entries } = self;
+        for shared in entries.chunk_by_mut(|one, next| one.at == next.at) {
+            if shared.len() < 2 {
+                continue;
+            }
+            let key = |symbol: &Symbol| preference(name_of(names, symbol), symbol);
+            let mut ranked: Vec<usize> = (0..shared.len()).collect();
+            ranked.sort_by_cached_key(|&index| shared.get(index).map(key));
+            for (rank, index) in ranked.into_iter().enumerate() {
+                if let Some(symbol) = shared.get_mut(index) {
+                    symbol.rank = u8::try_from(rank).unwrap_or(u8::MAX);
+                }
+            }
+        }
+    }
+
+    /// Of all symbols at the nearest address at or before `at`, the preferred one.
+    pub(crate) fn preferred(&self, at: Addr) -> Option<&Symbol> {
+        self.at_or_before(at).min_by_key(|symbol| symbol.rank)
+    }
+
+    /// A symbol's name.
+    pub(crate) fn name(&self, symbol: &Symbol) -> &str {
+        name_of(&self.names, symbol)
+    }
+
+    /// All of them, by address.
+    pub(crate) fn entries(&self) -> &[Symbol] {
+        &self.entries
+    }
+
+    /// Those in `span`.
+    pub(crate) fn within(&self, span: Span) -> impl Iterator<Item = &Symbol> {
+        let first = self
+            .entries
+            .partition_point(|symbol| symbol.at < span.start);
+        let rest = self.entries.iter().skip(first);
+        rest.take_while(move |symbol| symbol.at < span.end)
+    }
+
+    /// Those at exactly `at`.
+    pub(crate) fn at(&self, at: Addr) -> impl Iterator<Item = &Symbol> {
+        let first = self.entries.partition_point(|symbol| symbol.at < at);
+        self.entries
+            .iter()
+            .skip(first)
+            .take_while(move |symbol| symbol.at == at)
+    }
+
+    /// All symbols at the nearest address at or before `at`.
+    pub(crate) fn at_or_before(&self, at: Addr) -> impl Iterator<Item = &Symbol> {
+        let behind = self.entries.partition_point(|symbol| symbol.at <= at);
+        let nearest = behind
+            .checked_sub(1)
+            .and_then(|last| self.entries.get(last))
+            .map(|symbol| symbol.at);
+        nearest.into_iter().flat_map(|nearest| self.at(nearest))
+    }
+}
+
+fn name_of<'n>(names: &'n str, symbol: &Symbol) -> &'n str {
+    let start = symbol.start as usize;
+    let name = names.get(start..start + symbol.len as usize);
+    debug_assert!(name.is_some(), "a symbol of other names");
+    name.unwrap_or_default()
+}

@@ -1,0 +1,199 @@
+//! Builds an image from its parts.
+
+use super::bounds::Bounds;
+use super::faulting::handles_faults;
+use super::file::Boot;
+use super::modules::{Module, ModuleParts};
+use super::{LiveParts, collect, decisions, functions, kallsyms, names, notes, sweep};
+use crate::code::{
+    Branch, Contract, Entries, FixedSites, Function, FunctionId, FunctionNames, KnownFunctions,
+    LazyTypes, Memory, Symbols, Texts,
+};
+use crate::{Addr, Error, Image, Result, Span};
+
+impl Image {
+    /// Builds the image: symbol table, special sites, and one pass over all of the text that finds
+    /// where functions are entered other than at their start.
+    ///
+    /// # Errors
+    /// [`Error::Image`] if a part is missing, damaged or of a layout that is not known.
+    pub fn from_live(parts: &LiveParts) -> Result<Self> {
+        build(parts, &ModuleParts::default(), None)
+    }
+
+    /// As [`Image::from_live`], with the functions of modules. A module whose tables are of a form
+    /// that is not known is left out.
+    ///
+    /// # Errors
+    /// As [`Image::from_live`].
+    pub fn with_modules(parts: &LiveParts, modules: &ModuleParts) -> Result<Self> {
+        build(parts, modules, None)
+    }
+}
+
+/// Builds the image; `boot` holds the changes that boot would still make to the text of a file.
+pub(super) fn build(parts: &LiveParts, modules: &ModuleParts, boot: Option<Boot>) -> Result<Image> {
+    let live = boot.is_none();
+    let boot = boot.unwrap_or_default();
+    let symbols = kallsyms::parse(&parts.kallsyms)?;
+    let bounds = Bounds::of(&symbols)?;
+    let text = bounds.text;
+    let memory = Memory::new(
+        parts
+            .memory
+            .iter()
+            .chain(&modules.memory)
+            .map(|(at, bytes)| (*at, bytes.as_slice())),
+    );
+    for span in bounds.needed() {
+        if memory.bytes(span).is_none() {
+            let reason = format!(
+                "the memory from {} to {} was not read from the target",
+                span.start, span.end
+            );
+            return Err(Error::Image { reason });
+        }
+    }
+    let mut tables = collect::Tables::read(&bounds, &memory)?;
+    let mut extents = functions::extents(&symbols, text);
+    tables.sites.extend(collect::trampolines(&bounds, &extents));
+    let mut blacklist = collect::blacklist(&parts.blacklist, &bounds, &symbols, &extents)?;
+    let mut texts = Texts::new(text);
+    let mut read_only = bounds.read_only.clone();
+    for module in Module::all(modules, &memory, bounds.kernel)? {
+        let own = module.extents(&symbols);
+        let Ok(read) = collect::Tables::read(&module.bounds, &memory) else {
+            continue;
+        };
+        tables.extend(read);
+        tables
+            .sites
+            .extend(collect::trampolines(&module.bounds, &own));
+        blacklist.extend(&module.bounds.forbidden);
+        read_only.extend(&module.bounds.read_only);
+        texts.add(module.texts());
+        extents.extend(own);
+    }
+    extents.sort_by_key(|extent| extent.span.start);
+    let decided = decisions::decided(&tables, &symbols, &memory);
+    let mut swept = sweep::sweep(&extents, &texts, &memory);
+    boot.widen(&extents, &mut swept.spans);
+
+    let mut small = tables.sites;
+    small.extend(swept.alternatives);
+    let sites = FixedSites::new(small.clone(), blacklist.clone());
+    let known = known(&symbols);
+    let mut functions = Vec::with_capacity(extents.len());
+    for (extent, span) in extents.iter().zip(&swept.spans) {
+        let Some(span) = *span else { continue };
+        // Functions that may not be traced may not be probed either: a nop there is something else.
+        let taken = |at: Addr| sites.overlapping(Span::new(at, 5)).next().is_some();
+        let head = memory.bytes_from(span.start, 9).unwrap_or_default();
+        let tracer = collect::ftrace(span.start, head, &texts, &symbols, taken);
+        let number = u32::try_from(functions.len()).map_err(|_| Error::Image {
+            reason: "it has more functions than can be numbered".to_owned(),
+        })?;
+        let name = texts.qualified(span.start, symbols.name(&extent.symbol));
+        let part = names::is_part(&name);
+        let thunk = known.is_return_thunk(span.start) || known.is_indirect_thunk(span.start);
+        let contract = match tracer {
+            Some(_) => Contract::Believed,
+            None if part || thunk => Contract::Unknown,
+            None => Contract::Read,
+        };
+        small.extend(tracer);
+        functions.push(Function {
+            id: FunctionId(number),
+            handles_faults: handles_faults(&name),
+            name,
+            span,
+            contract,
+            part,
+        });
+    }
+
+    let mut values = swept.values;
+    for span in &read_only {
+        values.extend(sweep::pointers(
+            *span,
+            memory.bytes(*span).unwrap_or_default(),
+            &texts,
+        ));
+    }
+    let mut pointed = sweep::plausible(values, &functions, &memory);
+    pointed.extend(tables.exceptions.iter().map(|entry| entry.fixup));
+    let owner =
+        |at: Addr| functions.partition_point(|function: &Function| function.span.start <= at);
+    let crossing = tables
+        .jumps
+        .iter()
+        .filter(|entry| owner(entry.code) != owner(entry.target));
+    let mut branches = swept.branches;
+    branches.extend(boot.branches);
+    branches.extend(crossing.map(|entry| Branch {
+        target: entry.target,
+        source: entry.code,
+    }));
+    let entries = Entries::new(branches, pointed, &functions);
+
+    read_only.sort_unstable();
+    let names = FunctionNames::new(named(&symbols, &functions, &texts));
+    // Last: an entry that boot would seal is still the tracer's.
+    small.extend(boot.sites);
+    let mut fixed = FixedSites::new(small, blacklist);
+    fixed.decide(&decided);
+    let build_id = bounds.notes.and_then(|notes| memory.bytes(notes));
+    let build_id = build_id.and_then(notes::build_id).map(<[u8]>::to_vec);
+    Ok(Image {
+        release: parts.release.clone(),
+        live,
+        texts,
+        extent: bounds.kernel,
+        symbols,
+        memory,
+        functions,
+        names,
+        known,
+        fixed,
+        entries,
+        types: LazyTypes::new(bounds.types),
+        read_only,
+        build_id,
+    })
+}
+
+/// The functions that mean something to control flow, by their names.
+fn known(symbols: &Symbols) -> KnownFunctions {
+    let mut known = KnownFunctions::default();
+    for symbol in symbols.entries() {
+        let name = symbols.name(symbol);
+        for (list, is_listed) in [
+            (&mut known.return_thunks, names::is_return_thunk(name)),
+            (&mut known.indirect_thunks, names::is_indirect_thunk(name)),
+            (&mut known.never_return, names::never_returns(name)),
+        ] {
+            if is_listed {
+                list.push(symbol.at);
+            }
+        }
+    }
+    known
+}
+
+/// All names of all functions.
+fn named<'a>(
+    symbols: &'a Symbols,
+    functions: &'a [Function],
+    texts: &'a Texts,
+) -> impl Iterator<Item = (String, FunctionId)> + 'a {
+    functions.iter().flat_map(move |function| {
+        let at = function.span.start;
+        let symbols_there = symbols
+            .at(at)
+            .filter(|symbol| symbol.is_text() || symbol.is_module_text());
+        let names = symbols_there.map(|symbol| symbols.name(symbol));
+        names
+            .filter(|name| !names::is_marker(name))
+            .map(move |name| (texts.qualified(at, name), function.id))
+    })
+}

@@ -1,0 +1,50 @@
+//! Reads Linux kernels, running or from a file, into the neutral [`Image`](crate::Image).
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Addr, Result, Span};
+
+mod bounds;
+mod build;
+mod collect;
+mod decisions;
+mod faulting;
+mod file;
+#[cfg(test)]
+pub(crate) mod fixture;
+mod functions;
+mod kallsyms;
+mod modules;
+mod names;
+mod notes;
+mod sweep;
+mod tables;
+mod weak;
+
+pub use file::FileParts;
+pub use modules::ModuleParts;
+
+use bounds::Bounds;
+
+/// Data read from a running kernel: everything that an [`Image`](crate::Image) is made of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveParts {
+    /// `uname -r`.
+    pub release: String,
+    /// `/proc/kallsyms`.
+    pub kallsyms: String,
+    /// `/sys/kernel/debug/kprobes/blacklist`.
+    pub blacklist: String,
+    /// Memory as (address, bytes), at least the spans that [`wanted`] asks for.
+    pub memory: Vec<(Addr, Vec<u8>)>,
+}
+
+/// Returns the memory to read for an image, given the text of `/proc/kallsyms`: text, read-only data, tables and types,
+/// about 25 MB; sorted, and no span touches another.
+///
+/// # Errors
+/// [`Error::Image`](crate::Error::Image) if a symbol that bounds the text or a table is missing, or all addresses are zero
+/// (kallsyms read without privilege).
+pub fn wanted(symbols: &str) -> Result<Vec<Span>> {
+    Ok(Bounds::of(&kallsyms::parse(symbols)?)?.wanted())
+}
