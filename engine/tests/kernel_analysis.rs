@@ -254,7 +254,7 @@ fn what_the_kernel_patches_is_known() {
             "{kind:?}: {kinds:?}"
         );
     }
-    assert!(image.fixed().blacklisted().count() > 10);
+    assert!(image.fixed().forbidden().count() > 10);
 }
 
 #[test]
