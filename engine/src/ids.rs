@@ -186,6 +186,62 @@ impl<K: Id, V: fmt::Debug> fmt::Debug for Ids<K, V> {
     }
 }
 
+/// A dense map from keys to slices, which share one allocation.
+#[derive(Clone, Debug)]
+pub struct Slices<K, T> {
+    /// End of each slice, which begins at the end of the previous one.
+    ends: Vec<usize>,
+    values: Vec<T>,
+    keys: PhantomData<K>,
+}
+
+impl<K: Id, T: Clone> Slices<K, T> {
+    /// An empty map.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            ends: Vec::new(),
+            values: Vec::new(),
+            keys: PhantomData,
+        }
+    }
+
+    /// Appends a slice; returns its key.
+    pub fn push(&mut self, slice: &[T]) -> K {
+        let key = K::new(self.ends.len());
+        self.values.extend_from_slice(slice);
+        self.ends.push(self.values.len());
+        key
+    }
+
+    /// Removes all slices from position `len` on.
+    pub fn truncate(&mut self, len: usize) {
+        self.ends.truncate(len);
+        self.values.truncate(self.ends.last().copied().unwrap_or(0));
+    }
+}
+
+impl<K: Id, T: Clone> Default for Slices<K, T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: Id, T> Index<K> for Slices<K, T> {
+    type Output = [T];
+
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "a key that is in no entry is a defect"
+    )]
+    fn index(&self, key: K) -> &[T] {
+        let index = key.index();
+        debug_assert!(index < self.ends.len(), "{key:?} of {}", self.ends.len());
+        let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
+        &self.values[start..self.ends[index]]
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,6 +259,19 @@ mod tests {
         assert_eq!((names[first], names[second]), ("first", "changed"));
         assert_eq!(names.keys().collect::<Vec<_>>(), [first, second]);
         assert_eq!(names.get(TestId::new(2)), None);
+    }
+
+    #[test]
+    fn slices_are_apart_and_truncated_from_the_end() {
+        let mut slices = Slices::<TestId, u8>::new();
+        let keys = [&[1, 2][..], &[], &[3]].map(|slice| slices.push(slice));
+        assert_eq!(
+            keys.map(|key| slices[key].to_vec()),
+            [vec![1, 2], vec![], vec![3]]
+        );
+        slices.truncate(1);
+        let again = slices.push(&[4]);
+        assert_eq!((again, &slices[again]), (keys[1], &[4][..]));
     }
 
     #[test]

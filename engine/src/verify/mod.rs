@@ -29,6 +29,7 @@
 //! [`Poke`](crate::plan::Poke) tells.
 
 mod hash;
+mod internal;
 mod meaning;
 mod patch;
 mod reason;
@@ -43,6 +44,7 @@ mod violation;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::hash::{Map, Set};
+use self::internal::Required;
 use self::meaning::hooks;
 use self::meaning::hooks::{ById, Event, Events};
 use self::meaning::state::Meaning;
@@ -107,9 +109,16 @@ pub fn verify(image: &Image, plan: Plan) -> Result<VerifiedPlan, Vec<Violation>>
     reader.exits(&facts);
     let events = reader.events();
     let mut violations = reader.violations;
+    let required = Required::default();
     let parts = Parts::of(&plan, &mut violations);
-    let mut meaning = Meaning::new(&plan, &originals, &by_id, &events, facts);
+    let mut meaning = Meaning::new(&plan, &originals, &by_id, &events, facts, &required);
     player::play(image, &plan, &by_id, &parts, &mut meaning, &mut violations);
+    // In a plan that breaks a rule, entries may be absent.
+    if violations.is_empty()
+        && let Some(why) = required.error()
+    {
+        violations.push(Violation::Plan { why });
+    }
     if violations.is_empty() {
         Ok(VerifiedPlan(plan))
     } else {
@@ -140,8 +149,8 @@ fn read<'a>(image: &'a Image, plan: &Plan, violations: &mut Vec<Violation>) -> O
     let mut touched: BTreeSet<usize> = BTreeSet::new();
     for at in sites.chain(bounces).chain(functions).chain(edges) {
         // Padding belongs to the function before it.
-        let behind = all.partition_point(|function| function.span.start <= at);
-        touched.extend(behind.checked_sub(1));
+        let after = all.partition_point(|function| function.span.start <= at);
+        touched.extend(after.checked_sub(1));
     }
     let callees = Callees::new(image);
     let mut routines = Vec::with_capacity(touched.len());
@@ -210,7 +219,7 @@ impl Reader<'_> {
     }
 
     /// Proves every patch. Returns the edges and calls of the patches of each site.
-    fn patches(&mut self) -> Vec<Facts> {
+    fn patches(&mut self) -> Vec<Option<Facts>> {
         let mut facts: Vec<Option<Facts>> = vec![None; self.plan.sites.len()];
         let mut tools = Tools::new();
         let mut faults = Vec::new();
@@ -249,7 +258,7 @@ impl Reader<'_> {
                 }));
         }
         fault::compare(self.plan, faults, &mut self.violations);
-        facts.into_iter().map(Option::unwrap_or_default).collect()
+        facts
     }
 
     fn patch(
@@ -286,12 +295,13 @@ impl Reader<'_> {
     }
 
     /// Checks that no patch leaves to bytes that another site displaces.
-    fn exits(&mut self, facts: &[Facts]) {
-        for (number, facts) in facts.iter().enumerate() {
+    fn exits(&mut self, facts: &[Option<Facts>]) {
+        let facts = facts.iter().enumerate();
+        for (number, facts) in facts.filter_map(|(number, facts)| Some((number, facts.as_ref()?))) {
             for (edge, _) in facts.edges.iter().filter(|(_, leaves)| *leaves) {
                 let sites = &self.plan.sites;
-                let behind = sites.partition_point(|site| site.displaced.start < edge.to);
-                let displacing = behind.checked_sub(1).and_then(|before| sites.get(before));
+                let after = sites.partition_point(|site| site.displaced.start < edge.to);
+                let displacing = after.checked_sub(1).and_then(|before| sites.get(before));
                 if displacing.is_some_and(|site| edge.to < site.displaced.end) {
                     self.violations.push(Violation::Site {
                         site: number,

@@ -248,8 +248,12 @@ proptest! {
             if other == good || good.patches.is_empty() {
                 continue;
             }
-            if let Ok(passed) = verify(&image, other) {
-                play(&image, passed.plan(), &graphs, &mut random);
+            match verify(&image, other) {
+                Ok(passed) => play(&image, passed.plan(), &graphs, &mut random),
+                Err(violations) => {
+                    let internal = violations.iter().find(|one| one.reason().is_internal());
+                    assert_eq!(internal, None);
+                }
             }
         }
     }

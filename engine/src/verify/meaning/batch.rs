@@ -1,6 +1,6 @@
 //! The hits between two batches, and while a batch is written.
 
-use super::reach::{Asked, Reach};
+use super::reach::{Reach, Requirement};
 use super::state::{Change, Meaning};
 use super::transition::Written;
 use crate::placement::SiteIndex;
@@ -24,10 +24,14 @@ impl Meaning<'_> {
         let mut functions: Vec<Addr> = Vec::new();
         for change in changes {
             let site = change.site.0 as usize;
-            if let Some(placed) = self.placed.get_mut(site) {
+            let placed = self.placed.get_mut(site);
+            if let Some(placed) = self.required.entry(placed, "the site of a change") {
                 *placed = change.after;
             }
-            functions.extend(self.leads.get(site).into_iter().flatten());
+            let leads = self
+                .required
+                .entry(self.leads.get(site), "the functions of a site");
+            functions.extend(leads.into_iter().flatten());
         }
         for &id in launched.iter().chain(splashed) {
             let first = self.events.partition_point(|(known, _)| *known < id);
@@ -49,7 +53,7 @@ impl Meaning<'_> {
         let written = Written::new(staged, changes);
         for function in functions {
             let want = self.want(function, |id| self.active.contains(&id));
-            let mut wrong = Reach::of(self, function, &want, Asked::Exactly, &Map::default());
+            let mut wrong = Reach::of(self, function, &want, Requirement::Exactly, &Map::default());
             let early = self.conditional(function, &written, &want);
             if wrong.is_empty() && !early.is_empty() {
                 let either = |id| self.active.contains(&id) || ended.contains(&id);

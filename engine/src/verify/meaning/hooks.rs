@@ -150,7 +150,7 @@ pub(crate) fn sampled_at(plan: &Plan) -> SampledAt {
                     None => continue,
                 },
                 Point::Before(at) => (&mut sampled_at.before, at),
-                Point::On(edge) => (&mut sampled_at.behind, edge.from),
+                Point::On(edge) => (&mut sampled_at.after, edge.from),
             };
             let mask = map.entry(at.0).or_default();
             *mask = mask.union(register);
@@ -235,13 +235,13 @@ pub(crate) fn handlers(image: &Image, plan: &Plan, violations: &mut Vec<Violatio
                     .any(|input| counters(input) || is_stacked(*input))
         };
         let function = plan.functions.get(one.id.major as usize);
-        if let Some(function) = function
-            && image
-                .function_at(function.outline.span.start)
-                .is_none_or(|function| function.handles_faults)
-            && probe.expressions().any(load)
-        {
-            let why = Reason::LoadsInHandler { id: one.id };
+        let known = function.map(|function| image.function_at(function.outline.span.start));
+        let refused = known.flatten().is_none_or(|function| function.handles_faults);
+        if refused && probe.expressions().any(load) {
+            let why = match function {
+                Some(_) => Reason::LoadsInHandler { id: one.id },
+                None => Reason::BlockNumber,
+            };
             violations.push(Violation::Plan { why });
         }
     }
@@ -292,7 +292,7 @@ pub(crate) fn event(
         return Err((span.start, Reason::BlockBoundary));
     };
     is_straight(routine, span, instructions)?;
-    let behind = Event::On(InsnEdge {
+    let after_block = Event::On(InsnEdge {
         from: Addr(last.at()),
         to: span.end,
     });
@@ -309,13 +309,13 @@ pub(crate) fn event(
             let first = instructions.iter().find(|decoded| !stays(decoded));
             chosen
                 .or(first)
-                .map_or(behind, |first| Event::At(Addr(first.at())))
+                .map_or(after_block, |first| Event::At(Addr(first.at())))
         }
         HookType::Post if terminates(routine, last) => Event::At(Addr(last.at())),
-        HookType::Post => behind,
+        HookType::Post => after_block,
         HookType::Taken | HookType::Untaken => way_out(routine, last, one.id.hook)?,
     };
-    if event == behind && faults_to(routine, last, span.end) {
+    if event == after_block && faults_to(routine, last, span.end) {
         let why = Reason::FaultsToNext;
         return Err((Addr(last.at()), why));
     }
@@ -346,11 +346,11 @@ pub(crate) fn event(
         return Err((span.start, why));
     }
     if let Some(register) = arguments(one) {
-        let (point, behind) = match event {
+        let (point, after_block) = match event {
             Event::At(at) if !by_ways => (at.0, Mask::NONE),
             _ => (last.at(), last.changes),
         };
-        let changed = changed.before(routine, point).union(behind);
+        let changed = changed.before(routine, point).union(after_block);
         let intact = changed.0 & register.0 == 0;
         if !intact {
             let why = Reason::ArgumentGone;

@@ -11,7 +11,7 @@ use crate::{Addr, InstrumentId};
 
 /// The requirement for the instruments that run on an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum Requirement {
     /// All instruments that the edge hits run, and no others.
     Exactly,
     /// Only instruments that the edge hits run.
@@ -23,12 +23,12 @@ pub(crate) struct Reach<'a> {
     meaning: &'a Meaning<'a>,
     routine: &'a Routine,
     want: &'a Want,
-    asked: Asked,
+    requirement: Requirement,
     /// Sites whose patch differs from the current one, for states within a batch.
     other: &'a Map<usize, Option<usize>>,
     /// Text instructions that were reached.
     seen: Vec<bool>,
-    to_do: Vec<usize>,
+    worklist: Vec<usize>,
     /// Sites whose patches were entered.
     entered: Set<usize>,
     wrong: Vec<(Addr, Reason)>,
@@ -41,25 +41,30 @@ impl<'a> Reach<'a> {
         meaning: &'a Meaning<'a>,
         function: Addr,
         want: &'a Want,
-        asked: Asked,
+        requirement: Requirement,
         other: &'a Map<usize, Option<usize>>,
     ) -> Vec<(Addr, Reason)> {
         let Some((routine, _)) = meaning.originals.around(function.0) else {
+            // Such a function has no sites: patches of others branch there, and nothing runs.
+            let nothing = (want.at.is_empty() && want.on.is_empty()).then_some(());
+            meaning
+                .required
+                .entry(nothing, "the code of a hooked function");
             return Vec::new();
         };
         let mut reach = Self {
             meaning,
             routine,
             want,
-            asked,
+            requirement,
             other,
             seen: vec![false; routine.instructions.len()],
-            to_do: Vec::new(),
+            worklist: Vec::new(),
             entered: Set::default(),
             wrong: Vec::new(),
         };
         reach.ways_in();
-        while let Some(index) = reach.to_do.pop() {
+        while let Some(index) = reach.worklist.pop() {
             reach.step(index);
         }
         reach.wrong
@@ -71,7 +76,8 @@ impl<'a> Reach<'a> {
             Some(other) => *other,
             None => self.meaning.placed(site),
         };
-        self.meaning.plan.patches.get(placed?)
+        let patch = self.meaning.plan.patches.get(placed?);
+        self.meaning.required.entry(patch, "a patch in place")
     }
 
     /// Returns the site in place that begins at `at`.
@@ -82,6 +88,7 @@ impl<'a> Reach<'a> {
 
     fn is_tracers(&self, site: usize) -> bool {
         let site = self.meaning.plan.sites.get(site);
+        let site = self.meaning.required.entry(site, "a site in place");
         site.is_some_and(|site| site.splice == Splice::Tracer)
     }
 
@@ -97,8 +104,8 @@ impl<'a> Reach<'a> {
     /// Returns whether a site in place displaces the instruction at `at`.
     fn is_displaced(&self, at: Addr) -> bool {
         let sites = &self.meaning.plan.sites;
-        let behind = sites.partition_point(|site| site.displaced.start <= at);
-        behind.checked_sub(1).is_some_and(|site| {
+        let after = sites.partition_point(|site| site.displaced.start <= at);
+        after.checked_sub(1).is_some_and(|site| {
             sites
                 .get(site)
                 .is_some_and(|site| site.displaced.contains(at))
@@ -159,17 +166,23 @@ impl<'a> Reach<'a> {
             self.wrong.push((Addr(to), why));
             return;
         };
-        if let Some(seen) = self.seen.get_mut(index)
+        let seen = self.seen.get_mut(index);
+        if let Some(seen) = self.meaning.required.entry(seen, "a reached instruction")
             && !*seen
         {
             *seen = true;
-            self.to_do.push(index);
+            self.worklist.push(index);
         }
     }
 
     /// Executes a text instruction: continues along its successors.
     fn step(&mut self, index: usize) {
-        let Some(decoded) = self.routine.instructions.get(index) else {
+        let decoded = self.routine.instructions.get(index);
+        let decoded = self
+            .meaning
+            .required
+            .entry(decoded, "a reached instruction");
+        let Some(decoded) = decoded else {
             return;
         };
         if decoded.runs_on {
@@ -185,7 +198,9 @@ impl<'a> Reach<'a> {
         if !self.entered.insert(site) {
             return;
         }
-        let Some(facts) = self.meaning.facts.get(site) else {
+        let facts = self.meaning.facts.get(site).and_then(Option::as_ref);
+        let facts = self.meaning.required.entry(facts, "the edges of a patch");
+        let Some(facts) = facts else {
             return;
         };
         let start = self.meaning.plan.sites.get(site);
@@ -196,19 +211,20 @@ impl<'a> Reach<'a> {
             } else {
                 &[]
             };
-            let behind = if leaves {
+            let list_at_end = if leaves {
                 self.entry(edge.to.0)
             } else {
                 Meaning::list(patch, Point::Before(edge.to))
             };
             let on = Meaning::list(patch, Point::On(edge));
-            self.owes(Some(edge.from.0), edge.to.0, [before, on, behind]);
+            self.owes(Some(edge.from.0), edge.to.0, [before, on, list_at_end]);
             if leaves {
                 self.arrive(edge.to.0);
             }
         }
         for &call in &facts.calls {
             let call = self.meaning.originals.instruction(call);
+            let call = self.meaning.required.entry(call, "a moved call");
             if let Some((_, call)) = call.filter(|(_, call)| call.runs_on) {
                 self.by_text(Some(call.at()), call.end());
             }
@@ -229,9 +245,9 @@ impl<'a> Reach<'a> {
         let at = self.want.at.get(&to);
         let runs = runs.iter().copied().flatten();
         let mut want = on.into_iter().chain(at).flatten();
-        let right = match self.asked {
-            Asked::Exactly => runs.clone().eq(want.clone()),
-            Asked::AtMost => { runs.clone() }.all(|id| want.any(|wanted| wanted == id)),
+        let right = match self.requirement {
+            Requirement::Exactly => runs.clone().eq(want.clone()),
+            Requirement::AtMost => { runs.clone() }.all(|id| want.any(|wanted| wanted == id)),
         };
         if !right {
             let names = |ids: Vec<&InstrumentId>| {

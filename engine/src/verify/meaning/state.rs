@@ -11,6 +11,7 @@ use super::hooks::{ById, Event, Events};
 use crate::placement::{InsnEdge, Point, SiteIndex};
 use crate::plan::{Patch, Plan};
 use crate::verify::hash::{Map, Set};
+use crate::verify::internal::Required;
 use crate::verify::patch::phase::Facts;
 use crate::verify::text::originals::Originals;
 use crate::{Addr, HookType, InstrumentId};
@@ -49,7 +50,7 @@ pub(crate) struct Meaning<'a> {
     pub(crate) by_id: &'a ById<'a>,
     pub(crate) events: &'a Events,
     /// By site: the edges and calls of its patches.
-    pub(crate) facts: Vec<Facts>,
+    pub(crate) facts: Vec<Option<Facts>>,
     /// By site: the patch in place.
     pub(crate) placed: Vec<Option<usize>>,
     /// Sites by start address.
@@ -61,6 +62,8 @@ pub(crate) struct Meaning<'a> {
     /// By function, sorted: the events that hit its instruments.
     owed: Map<Addr, Vec<Owed>>,
     pub(crate) active: Set<InstrumentId>,
+    /// Whether every entry was there.
+    pub(crate) required: &'a Required,
 }
 
 impl<'a> Meaning<'a> {
@@ -69,7 +72,8 @@ impl<'a> Meaning<'a> {
         originals: &'a Originals<'a>,
         by_id: &'a ById<'a>,
         events: &'a Events,
-        facts: Vec<Facts>,
+        facts: Vec<Option<Facts>>,
+        required: &'a Required,
     ) -> Self {
         let mut meaning = Self {
             plan,
@@ -85,6 +89,7 @@ impl<'a> Meaning<'a> {
             leads: Vec::with_capacity(plan.sites.len()),
             owed: Map::default(),
             active: Set::default(),
+            required,
         };
         for site in 0..plan.sites.len() {
             let functions = meaning.leads_into(site);
@@ -102,7 +107,8 @@ impl<'a> Meaning<'a> {
                 (Event::At(_), _) => 4,
             };
             let owed = Owed { event, turn, id };
-            if let Some(function) = meaning.function_of(event) {
+            let function = meaning.function_of(event);
+            if let Some(function) = meaning.required.entry(function, "the function of an event") {
                 meaning.owed.entry(function).or_default().push(owed);
             }
         }
@@ -124,14 +130,18 @@ impl<'a> Meaning<'a> {
     /// Returns the functions that a site is in or that its patches branch into.
     fn leads_into(&self, site: usize) -> Vec<Addr> {
         let start = self.plan.sites.get(site).map(|site| site.displaced.start);
-        let facts = self.facts.get(site);
+        // A site without facts has no patch, or one that breaks a rule.
+        let facts = self.facts.get(site).and_then(Option::as_ref);
         let edges = facts
             .into_iter()
             .flat_map(|facts| facts.edges.iter().map(|(edge, _)| edge.to));
         let calls = facts.into_iter().flat_map(|facts| facts.calls.iter());
-        let returns = calls.map(|&call| {
+        let returns = calls.filter_map(|&call| {
             let call = self.originals.instruction(call);
-            Addr(call.map_or(0, |(_, call)| call.end()))
+            let call = self
+                .required
+                .entry(call, "a moved call of the original code");
+            call.map(|(_, call)| Addr(call.end()))
         });
         let mut functions = Vec::with_capacity(1);
         let mut last = crate::Span::default();
@@ -156,15 +166,18 @@ impl<'a> Meaning<'a> {
 
     /// Returns the patch that a site branches to.
     pub(crate) fn placed(&self, site: usize) -> Option<usize> {
-        self.placed.get(site).copied().flatten()
+        let placed = self
+            .required
+            .entry(self.placed.get(site), "the patch of a site");
+        placed.copied().flatten()
     }
 
-    /// Returns the instruments of a function that its events should run, of those that `who`
-    /// selects.
-    pub(crate) fn want(&self, function: Addr, who: impl Fn(InstrumentId) -> bool) -> Want {
+    /// Returns the instruments of a function that its events should run, of those that `selected`
+    /// includes.
+    pub(crate) fn want(&self, function: Addr, selected: impl Fn(InstrumentId) -> bool) -> Want {
         let mut want = Want::default();
         let owed = self.owed.get(&function).into_iter().flatten();
-        for owed in owed.filter(|owed| who(owed.id)) {
+        for owed in owed.filter(|owed| selected(owed.id)) {
             match owed.event {
                 Event::At(at) => want.at.entry(at.0).or_default().push(owed.id),
                 Event::On(edge) => want.on.entry(edge).or_default().push(owed.id),

@@ -3,7 +3,7 @@
 use crate::verify::reason::Reason;
 use std::collections::BTreeSet;
 
-use super::reach::{Asked, Reach};
+use super::reach::{Reach, Requirement};
 use super::state::{Change, Meaning, Want};
 use crate::Addr;
 use crate::placement::{Point, SiteIndex, Splice};
@@ -66,9 +66,9 @@ impl Meaning<'_> {
     ) -> BTreeSet<usize> {
         let mut conditional = BTreeSet::new();
         let mut look = |site: usize, patch: usize| {
-            let (Some(known), Some(patch)) =
-                (self.plan.sites.get(site), self.plan.patches.get(patch))
-            else {
+            let site_and_patch = self.plan.sites.get(site).zip(self.plan.patches.get(patch));
+            let site_and_patch = self.required.entry(site_and_patch, "a changed site");
+            let Some((known, patch)) = site_and_patch else {
                 return;
             };
             let always = want.at.get(&known.displaced.start.0);
@@ -118,7 +118,7 @@ impl Meaning<'_> {
         let mut wrong = Vec::new();
         let mut look = |other: &Map<usize, Option<usize>>| {
             if wrong.is_empty() {
-                wrong = Reach::of(self, function, want, Asked::AtMost, other);
+                wrong = Reach::of(self, function, want, Requirement::AtMost, other);
             }
         };
         // A thread that has passed other sites of the batch may execute the first int3.
@@ -157,16 +157,22 @@ impl Meaning<'_> {
         for &site in early.iter().filter(|&&site| self.placed(site).is_some()) {
             let mut alone: Map<usize, Option<usize>> =
                 into.iter().map(|&site| (site, None)).collect();
-            let mut to_do = vec![site];
-            while let Some(site) = to_do.pop() {
+            let mut worklist = vec![site];
+            while let Some(site) = worklist.pop() {
                 let placed = self.placed(site);
                 if alone.insert(site, placed).flatten().is_some() {
                     continue;
                 }
-                let patch = placed.and_then(|at| self.plan.patches.get(at));
+                let patch = placed.and_then(|at| {
+                    self.required
+                        .entry(self.plan.patches.get(at), "a patch in place")
+                });
                 let ids = patch.map_or(&[][..], |patch| Self::list(patch, Point::Entry));
-                let ones = ids.iter().filter_map(|id| self.by_id.get(id));
-                to_do.extend(ones.flat_map(|one| &one.needs).map(|need| need.0 as usize));
+                let ones = ids.iter().filter_map(|id| {
+                    self.required
+                        .entry(self.by_id.get(id), "an instrument of a patch")
+                });
+                worklist.extend(ones.flat_map(|one| &one.needs).map(|need| need.0 as usize));
             }
             look(&alone);
         }

@@ -245,9 +245,9 @@ impl<'a> Machine<'a> {
         ) {
             (Location::Gs(word), _) => Err(Reason::WritesWord { word }),
             (Location::Stack(slot), _) => {
-                if let Some(word) = state.stack.get_mut(slot) {
-                    *word = value;
-                }
+                let missing = "a pushed word";
+                let word = state.stack.get_mut(slot);
+                *word.ok_or(Reason::Internal { missing })? = value;
                 Ok(Some(progress))
             }
             (Location::Memory(_), None) => Err(Reason::UnhookedStore),

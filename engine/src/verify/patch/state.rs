@@ -134,8 +134,12 @@ impl State {
 
     /// Sets a register other than rsp, which moves by pushes and pops only.
     pub(crate) fn set(&mut self, number: u8, value: Value) {
-        if let Some(register) = self.registers.get_mut(usize::from(number)) {
-            *register = value;
+        match self.registers.get_mut(usize::from(number)) {
+            Some(register) => *register = value,
+            None => {
+                debug_assert!(false, "register {number}");
+                self.registers = [Value::UNKNOWN; 16];
+            }
         }
     }
 

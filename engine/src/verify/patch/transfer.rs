@@ -31,7 +31,7 @@ impl Walk<'_> {
         let (routine, original) = originals
             .instruction(goal.at)
             .ok_or(Reason::NothingToCopy { at: Addr(goal.at) })?;
-        if !self.restored(state, originals.live_behind_hook(goal.at)) {
+        if !self.restored(state, originals.live_after_hook(goal.at)) {
             return Ok(false);
         }
         if let Some(decision) = decision(self, routine, original)? {
@@ -73,7 +73,7 @@ impl Walk<'_> {
                 self.may_fault(instruction, (routine, original), state, (goal, copy))?;
                 let state = self.relocated(original, state)?;
                 let way = self.cross(goal.at, original.end(), copy, true);
-                self.behind(instruction.next_ip(), way, state)?;
+                self.continue_at(instruction.next_ip(), way, state)?;
                 Ok(true)
             }
             FlowControl::Next | FlowControl::Return => Ok(false),
@@ -120,14 +120,14 @@ impl Walk<'_> {
         let taken = instruction.near_branch_target();
         let way = self.cross(original.at(), target, copy, runs_on(target));
         if self.span.contains(Addr(taken)) {
-            self.behind(taken, way, state.clone())?;
+            self.continue_at(taken, way, state.clone())?;
         } else if !self.leads_out(taken, way)? {
             return Err(other_target(taken, target));
         } else if !self.restored(&state, self.originals.live_on(original.at(), target)) {
             return Err(self.not_restored());
         }
         let way = self.cross(original.at(), next, copy, runs_on(next));
-        self.behind(instruction.next_ip(), way, state)
+        self.continue_at(instruction.next_ip(), way, state)
     }
 
     /// Checks the emulation of a static key or a static call, which reads the state that the kernel
@@ -231,7 +231,7 @@ impl Walk<'_> {
     /// Checks the jump to a callee.
     pub(crate) fn called(&mut self, instruction: &Instruction, target: u64) -> Result<(), Reason> {
         if instruction.is_jmp_short_or_near() && instruction.near_branch_target() == target {
-            self.check_behind(instruction)
+            self.check_after(instruction)
         } else {
             Err(Reason::OtherCallee)
         }
@@ -253,13 +253,13 @@ impl Walk<'_> {
         if target != to {
             return Err(other_target(target, to));
         }
-        self.check_behind(instruction)?;
+        self.check_after(instruction)?;
         Ok(true)
     }
 
     /// Checks that bytes follow the exit of the patch, code or int3, for processors that speculate
     /// past it.
-    fn check_behind(&self, instruction: &Instruction) -> Result<(), Reason> {
+    fn check_after(&self, instruction: &Instruction) -> Result<(), Reason> {
         match self.bytes_from(instruction.next_ip()).first() {
             Some(_) => Ok(()),
             None => Err(Reason::SpeculatesPastEnd),

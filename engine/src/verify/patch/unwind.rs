@@ -45,8 +45,8 @@ pub(crate) fn check(
     } else {
         original
     };
-    let behind = rows.partition_point(|row| u64::from(row.at) <= at.wrapping_sub(start.0));
-    let row = behind.checked_sub(1).and_then(|index| rows.get(index));
+    let after = rows.partition_point(|row| u64::from(row.at) <= at.wrapping_sub(start.0));
+    let row = after.checked_sub(1).and_then(|index| rows.get(index));
     let row = row.ok_or(Reason::NoRow)?;
     let pushed = 8 * (state.stack.len() as u64 + on_top);
     let stands = row.original == Addr(original) || leads(originals, row.original.0, original);

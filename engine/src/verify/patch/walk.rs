@@ -257,7 +257,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Continues after an original instruction: a loop from here is one of the original code.
-    pub(crate) fn behind(
+    pub(crate) fn continue_at(
         &mut self,
         to: u64,
         (point, goal): (Point, Goal),

@@ -1,5 +1,6 @@
 //! Replays the batches over the current text, in the order in which the driver writes.
 
+use crate::verify::internal::Required;
 use crate::verify::reason::Reason;
 use std::collections::BTreeMap;
 
@@ -23,12 +24,12 @@ pub(crate) fn bits(time: f64) -> i64 {
 }
 
 /// Replays every batch and records its violations.
-pub(crate) fn play(
-    image: &Image,
-    plan: &Plan,
-    by_id: &ById<'_>,
-    parts: &Parts,
-    meaning: &mut Meaning<'_>,
+pub(crate) fn play<'a>(
+    image: &'a Image,
+    plan: &'a Plan,
+    by_id: &'a ById<'a>,
+    parts: &'a Parts,
+    meaning: &mut Meaning<'a>,
     violations: &mut Vec<Violation>,
 ) {
     let mut times: BTreeMap<i64, [Vec<InstrumentId>; 2]> = BTreeMap::new();
@@ -47,6 +48,7 @@ pub(crate) fn play(
         times,
         in_place: Map::default(),
         running: Map::default(),
+        required: meaning.required,
         violations,
     };
     let mut last = f64::NEG_INFINITY;
@@ -91,6 +93,8 @@ pub(crate) struct Player<'a> {
     pub(crate) in_place: Map<Part, Here<'a>>,
     /// Number of points at which each instrument runs.
     pub(crate) running: Map<InstrumentId, usize>,
+    /// Whether every entry was there.
+    pub(crate) required: &'a Required,
     pub(crate) violations: &'a mut Vec<Violation>,
 }
 

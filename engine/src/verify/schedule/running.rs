@@ -15,8 +15,10 @@ impl Player<'_> {
     /// Updates the number of points at which instruments run.
     pub(crate) fn count(&mut self, change: &Change, touched: &mut Vec<InstrumentId>) {
         let plan = self.plan;
+        let required = self.required;
         let of = |patch: Option<usize>| {
-            let patch = patch.and_then(|patch| plan.patches.get(patch));
+            let patch =
+                patch.and_then(|patch| required.entry(plan.patches.get(patch), "a patch in place"));
             patch
                 .into_iter()
                 .flat_map(|patch| &patch.hooks)
@@ -24,7 +26,8 @@ impl Player<'_> {
         };
         for id in of(change.before) {
             touched.push(id);
-            if let Some(count) = self.running.get_mut(&id) {
+            let count = self.running.get_mut(&id).filter(|count| **count > 0);
+            if let Some(count) = required.entry(count, "a running instrument") {
                 *count = count.saturating_sub(1);
             }
         }

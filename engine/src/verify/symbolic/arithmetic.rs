@@ -6,7 +6,7 @@ use super::value::{MOST_TERMS, Values};
 
 impl Values {
     pub(crate) fn add(&mut self, a: Value, b: Value) -> Value {
-        let mut terms = self.room();
+        let mut terms = self.take_terms();
         let (Some(x), Some(y)) = (self.sum(a), self.sum(b)) else {
             return Value::UNKNOWN;
         };
@@ -21,7 +21,7 @@ impl Values {
     }
 
     pub(crate) fn scale(&mut self, a: Value, by: u64) -> Value {
-        let mut terms = self.room();
+        let mut terms = self.take_terms();
         let Some(sum) = self.sum(a) else {
             return Value::UNKNOWN;
         };
@@ -191,7 +191,7 @@ impl Values {
         if self.occupied(value).is_some() {
             return Some((sum.constant, sum.terms.to_vec()));
         }
-        let atom = self.atom_number(Atom::Whole(value));
+        let atom = self.atom_id(Atom::Whole(value))?;
         Some((
             0,
             vec![Term {

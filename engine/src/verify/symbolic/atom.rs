@@ -2,12 +2,13 @@
 
 use gilk_instruments::program::Event;
 
+use crate::ids::{Id, id};
 use crate::patch::Home;
 
 /// A symbolic value; values that are proven equal have the same identity. It belongs to a
 /// [`Values`](super::value::Values).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Value(pub(crate) u32);
+pub(crate) struct Value(u32);
 
 impl Value {
     /// The unknown value, which equals nothing, not even itself.
@@ -27,6 +28,23 @@ impl Value {
         (1..=u32::from(REGISTERS)).contains(&self.0)
     }
 }
+
+impl Id for Value {
+    fn new(index: usize) -> Self {
+        debug_assert!(u32::try_from(index).is_ok(), "{index} values");
+        // Beyond the limit of values it is unknown.
+        u32::try_from(index).map_or(Self::UNKNOWN, Self)
+    }
+
+    fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+id!(
+    /// The key of an atom in its [`Values`](super::value::Values).
+    pub(crate) AtomId
+);
 
 /// The origin of bits. A read of memory or of a clock is named by the instruction that executed it
 /// last: see [`State::forget`](crate::verify::patch::state::State::forget).

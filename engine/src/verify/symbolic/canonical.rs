@@ -24,22 +24,22 @@ impl Values {
                 term.lo,
                 term.lo.wrapping_add(term.len)
             );
-            let known = match self.atoms.get(term.atom as usize) {
-                Some(Atom::Task) => {
+            let known = match &self.atoms[term.atom] {
+                Atom::Task => {
                     inner.push_str("task");
                     true
                 }
-                Some(Atom::Stack) => {
+                Atom::Stack => {
                     inner.push_str("stack");
                     true
                 }
-                Some(Atom::Whole(part)) => {
+                Atom::Whole(part) => {
                     inner.push('(');
                     let known = self.describe(*part, depth - 1, &mut inner);
                     inner.push(')');
                     known
                 }
-                Some(Atom::Xor(parts)) => {
+                Atom::Xor(parts) => {
                     let mut all: Vec<String> = Vec::new();
                     for part in parts {
                         let mut one = String::new();

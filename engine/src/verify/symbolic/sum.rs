@@ -1,10 +1,12 @@
 //! Sums of bit fields of atoms modulo 2⁶⁴, in a normal form.
 
+use super::atom::AtomId;
+
 /// The `len` bits from bit `lo` of an atom, times `factor`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Term {
-    /// The atom.
-    pub(crate) atom: u32,
+    /// The source of the bits.
+    pub(crate) atom: AtomId,
     pub(crate) lo: u8,
     pub(crate) len: u8,
     pub(crate) factor: u64,
@@ -12,7 +14,7 @@ pub(crate) struct Term {
 
 impl Term {
     /// Returns the term of all 64 bits of an atom.
-    pub(crate) fn whole(atom: u32) -> Self {
+    pub(crate) fn whole(atom: AtomId) -> Self {
         Self {
             atom,
             lo: 0,
@@ -74,7 +76,7 @@ fn merge(terms: &mut Vec<Term>) -> bool {
                 break;
             }
             let same = (a.lo, a.len) == (b.lo, b.len);
-            let behind = u16::from(a.lo) + u16::from(a.len) == u16::from(b.lo)
+            let adjacent = u16::from(a.lo) + u16::from(a.len) == u16::from(b.lo)
                 && a.len < 64
                 && b.factor == a.factor << a.len;
             let merged = if same {
@@ -82,7 +84,7 @@ fn merge(terms: &mut Vec<Term>) -> bool {
                     factor: a.factor.wrapping_add(b.factor),
                     ..a
                 }
-            } else if behind {
+            } else if adjacent {
                 Term {
                     len: a.len.saturating_add(b.len),
                     ..a

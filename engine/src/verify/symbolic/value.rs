@@ -7,11 +7,11 @@
 //! becomes an atom, or the value is [`Value::UNKNOWN`], which equals no other.
 
 use std::hash::BuildHasher as _;
-use std::ops::Range;
 use std::slice::from_ref;
 
-use super::atom::{Atom, REGISTERS, Source, Value};
+use super::atom::{Atom, AtomId, REGISTERS, Source, Value};
 use super::sum::{Sum, Term, normal};
+use crate::ids::{Id, Ids, Slices};
 use crate::verify::hash::Map;
 
 /// Limit of terms of a value; beyond it the value is unknown.
@@ -19,47 +19,46 @@ pub(crate) const MOST_TERMS: usize = 16;
 /// Limit of atoms that a value depends on; beyond it the value is unknown.
 const MOST_LEAVES: usize = 32;
 
+/// Limit of atoms of one proof; beyond it values are unknown.
+const MOST_ATOMS: usize = 1 << 24;
+
 /// The values of one proof. The allocations are reused from proof to proof.
 #[derive(Debug)]
 pub(crate) struct Values {
-    sums: Vec<Kept>,
+    sums: Ids<Value, Interned>,
     /// Terms of each value.
-    terms: Vec<Term>,
+    terms: Slices<Value, Term>,
     /// Atoms that each value depends on, however deep, sorted.
-    leaves: Vec<u32>,
+    leaves: Slices<Value, AtomId>,
     /// The newest value of each hash.
     by_hash: Map<u64, Value>,
-    pub(crate) atoms: Vec<Atom>,
-    by_atom: Map<Atom, u32>,
+    pub(crate) atoms: Ids<AtomId, Atom>,
+    by_atom: Map<Atom, AtomId>,
     /// A buffer for terms.
     spare: Vec<Term>,
+    /// A buffer for leaves.
+    spare_leaves: Vec<AtomId>,
 }
 
 /// A value, except its terms and atoms.
 #[derive(Debug)]
-struct Kept {
+struct Interned {
     constant: u64,
-    terms: Range<u32>,
-    leaves: Range<u32>,
     /// The previous value of the same hash.
     older: Value,
-}
-
-fn part<'a, T>(all: &'a [T], range: &Range<u32>) -> &'a [T] {
-    let range = range.start as usize..range.end as usize;
-    all.get(range).unwrap_or_default()
 }
 
 impl Values {
     pub(crate) fn new() -> Self {
         let mut values = Self {
-            sums: Vec::new(),
-            terms: Vec::new(),
-            leaves: Vec::new(),
+            sums: Ids::new(),
+            terms: Slices::new(),
+            leaves: Slices::new(),
             by_hash: Map::default(),
-            atoms: Vec::new(),
+            atoms: Ids::new(),
             by_atom: Map::default(),
             spare: Vec::new(),
+            spare_leaves: Vec::new(),
         };
         values.add_registers();
         values
@@ -71,44 +70,37 @@ impl Values {
         self.by_hash.clear();
         self.by_atom.clear();
         self.sums.truncate(registers + 1);
-        self.terms.truncate(registers);
-        self.leaves.truncate(registers);
+        self.terms.truncate(registers + 1);
+        self.leaves.truncate(registers + 1);
         self.atoms.truncate(registers);
     }
 
     /// Adds the unknown value and the registers; called by `new` only.
     fn add_registers(&mut self) {
-        // The unknown value.
-        self.sums.push(Kept {
-            constant: 0,
-            terms: 0..0,
-            leaves: 0..0,
-            older: Value::UNKNOWN,
-        });
+        let unknown = self.push(0, &[], &[], Value::UNKNOWN);
+        debug_assert!(unknown.is_unknown(), "the first value is the unknown one");
         for number in 0..REGISTERS {
-            let atom = u32::from(number);
-            self.atoms.push(Atom::Register(number));
-            self.terms.push(Term::whole(atom));
-            self.leaves.push(atom);
-            self.sums.push(Kept {
-                constant: 0,
-                terms: atom..atom + 1,
-                leaves: atom..atom + 1,
-                older: Value::UNKNOWN,
-            });
+            let atom = self.atoms.push(Atom::Register(number));
+            let register = self.push(0, &[Term::whole(atom)], &[atom], Value::UNKNOWN);
+            debug_assert_eq!(register, Value::original(number));
         }
     }
 
+    fn push(&mut self, constant: u64, terms: &[Term], leaves: &[AtomId], older: Value) -> Value {
+        self.terms.push(terms);
+        self.leaves.push(leaves);
+        self.sums.push(Interned { constant, older })
+    }
+
     pub(crate) fn sum(&self, value: Value) -> Option<Sum<'_>> {
-        let kept = self.sums.get(value.0 as usize)?;
         (!value.is_unknown()).then(|| Sum {
-            constant: kept.constant,
-            terms: part(&self.terms, &kept.terms),
+            constant: self.sums[value].constant,
+            terms: &self.terms[value],
         })
     }
 
     /// Takes the buffer for terms, which [`Values::intern`] returns.
-    pub(crate) fn room(&mut self) -> Vec<Term> {
+    pub(crate) fn take_terms(&mut self) -> Vec<Term> {
         std::mem::take(&mut self.spare)
     }
 
@@ -130,7 +122,7 @@ impl Values {
     fn interned(&mut self, sum: Sum<'_>) -> Option<Value> {
         if let (0, &[term]) = (sum.constant, sum.terms)
             && term == Term::whole(term.atom)
-            && let Some(&Atom::Register(number)) = self.atoms.get(term.atom as usize)
+            && let Atom::Register(number) = self.atoms[term.atom]
         {
             return Some(Value::original(number));
         }
@@ -139,87 +131,71 @@ impl Values {
         }
         let hash = self.by_hash.hasher().hash_one(sum);
         let newest = self.by_hash.get(&hash).copied();
-        let mut known = newest.unwrap_or(Value::UNKNOWN);
+        let newest = newest.unwrap_or(Value::UNKNOWN);
+        let mut known = newest;
         while let Some(same) = self.sum(known) {
             if same == sum {
                 return Some(known);
             }
-            known = self.sums.get(known.0 as usize)?.older;
+            known = self.sums[known].older;
         }
-        let number = u32::try_from(self.sums.len()).ok()?;
-        let from = self.leaves.len();
+        u32::try_from(self.sums.len()).ok()?;
+        let mut leaves = std::mem::take(&mut self.spare_leaves);
+        leaves.clear();
         for term in sum.terms {
-            self.add_leaves(term.atom);
+            self.add_leaves(term.atom, &mut leaves);
         }
-        if let [_, _, ..] = self.leaves.get(from..).unwrap_or_default() {
-            let mut own = self.leaves.split_off(from);
-            own.sort_unstable();
-            own.dedup();
-            self.leaves.append(&mut own);
-        }
-        if self.leaves.len() - from > MOST_LEAVES {
-            self.leaves.truncate(from);
-            return None;
-        }
-        let to = |length: usize| u32::try_from(length).ok();
-        let first = to(self.terms.len())?;
-        self.terms.extend_from_slice(sum.terms);
-        self.sums.push(Kept {
-            constant: sum.constant,
-            terms: first..to(self.terms.len())?,
-            leaves: to(from)?..to(self.leaves.len())?,
-            older: newest.unwrap_or(Value::UNKNOWN),
-        });
-        self.by_hash.insert(hash, Value(number));
-        Some(Value(number))
+        leaves.sort_unstable();
+        leaves.dedup();
+        let fits = leaves.len() <= MOST_LEAVES;
+        let value = fits.then(|| self.push(sum.constant, sum.terms, &leaves, newest));
+        self.spare_leaves = leaves;
+        let value = value?;
+        self.by_hash.insert(hash, value);
+        Some(value)
     }
 
     /// Appends the atoms that an atom depends on.
-    fn add_leaves(&mut self, atom: u32) {
+    fn add_leaves(&self, atom: AtomId, leaves: &mut Vec<AtomId>) {
         let pair;
-        let (itself, inner): (bool, &[Value]) = match self.atoms.get(atom as usize) {
-            Some(Atom::Whole(inner)) => (false, from_ref(inner)),
-            Some(&Atom::Or(a, b)) => {
+        let (itself, inner): (bool, &[Value]) = match &self.atoms[atom] {
+            Atom::Whole(inner) => (false, from_ref(inner)),
+            &Atom::Or(a, b) => {
                 pair = [a, b];
                 (false, &pair)
             }
-            Some(Atom::Xor(parts)) => (false, parts),
-            Some(Atom::Made(_, parts)) => (false, parts),
-            Some(Atom::Timer { entry, .. }) => (true, from_ref(entry)),
-            Some(Atom::Read(Source::Memory { address, .. }, _)) => (true, from_ref(address)),
+            Atom::Xor(parts) => (false, parts),
+            Atom::Made(_, parts) => (false, parts),
+            Atom::Timer { entry, .. } => (true, from_ref(entry)),
+            Atom::Read(Source::Memory { address, .. }, _) => (true, from_ref(address)),
             _ => (true, &[]),
         };
         if itself {
-            self.leaves.push(atom);
+            leaves.push(atom);
         }
-        for value in inner {
-            if let Some(kept) = self.sums.get(value.0 as usize) {
-                let range = kept.leaves.start as usize..kept.leaves.end as usize;
-                self.leaves.extend_from_within(range);
-            }
+        for &value in inner {
+            leaves.extend_from_slice(&self.leaves[value]);
         }
     }
 
-    fn leaves_of(&self, value: Value) -> &[u32] {
-        let kept = self.sums.get(value.0 as usize);
-        kept.map_or(&[], |kept| part(&self.leaves, &kept.leaves))
-    }
-
-    pub(crate) fn atom_number(&mut self, atom: Atom) -> u32 {
+    /// Returns the key of an atom, or `None` beyond the limit of atoms.
+    pub(crate) fn atom_id(&mut self, atom: Atom) -> Option<AtomId> {
         if let Atom::Register(number) = atom {
-            return number.into();
+            return Some(AtomId::new(number.into()));
         }
         if let Some(&known) = self.by_atom.get(&atom) {
-            return known;
+            return Some(known);
         }
-        let number = u32::try_from(self.atoms.len()).unwrap_or(u32::MAX);
-        self.atoms.push(atom.clone());
-        self.by_atom.insert(atom, number);
-        number
+        if self.atoms.len() >= MOST_ATOMS {
+            return None;
+        }
+        let id = self.atoms.push(atom.clone());
+        self.by_atom.insert(atom, id);
+        Some(id)
     }
 
     pub(crate) fn constant(&mut self, constant: u64) -> Value {
-        let terms = self.room();
+        let terms = self.take_terms();
         self.intern(constant, terms)
     }
 
@@ -230,8 +206,10 @@ impl Values {
 
     /// Returns some bits of an atom, shifted right to bit 0.
     pub(crate) fn field(&mut self, atom: Atom, lo: u8, len: u8) -> Value {
-        let atom = self.atom_number(atom);
-        let mut terms = self.room();
+        let Some(atom) = self.atom_id(atom) else {
+            return Value::UNKNOWN;
+        };
+        let mut terms = self.take_terms();
         terms.push(Term {
             atom,
             lo,
@@ -274,7 +252,7 @@ impl Values {
                             factor: 1,
                         },
                     ],
-            } => self.atoms.get(*atom as usize),
+            } => Some(&self.atoms[*atom]),
             _ => None,
         }
     }
@@ -284,7 +262,7 @@ impl Values {
     pub(crate) fn meaning(&self, value: Value, atom: &dyn Fn(&Atom) -> u64) -> Option<u64> {
         let sum = self.sum(value)?;
         sum.terms.iter().try_fold(sum.constant, |total, term| {
-            let number = match self.atoms.get(term.atom as usize)? {
+            let number = match &self.atoms[term.atom] {
                 Atom::Whole(inner) => self.meaning(*inner, atom)?,
                 Atom::Or(a, b) => self.meaning(*a, atom)? | self.meaning(*b, atom)?,
                 Atom::Xor(parts) => parts
@@ -307,6 +285,6 @@ impl Values {
         // Registers of the original code are never read again.
         self.by_atom
             .get(atom)
-            .is_some_and(|number| self.leaves_of(value).binary_search(number).is_ok())
+            .is_some_and(|number| self.leaves[value].binary_search(number).is_ok())
     }
 }

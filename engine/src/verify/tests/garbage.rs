@@ -1,7 +1,8 @@
-//! Whatever a plan says, the reader answers.
+//! Random plans: the verifier never panics, accepts no harmful plan, and never finds itself defective.
 
 use proptest::prelude::*;
 
+use super::flips::{differs, first, live};
 use super::*;
 use crate::placement::{BounceIndex, SiteIndex};
 use crate::plan::{Part, PatchIndex, Poke, PokeBytes, PokeKind};
@@ -36,36 +37,54 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn random_bytes_for_patches(codes in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 3)) {
+    fn plans_with_random_patches_are_refused(codes in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 3)) {
         let image = kernel().image();
         let mut plan = example(&image);
         for (patch, code) in plan.patches.iter_mut().zip(codes) {
             patch.code = code.into();
         }
-        prop_assert!(verify(&image, plan).is_err());
+        let violations = verify(&image, plan).unwrap_err();
+        prop_assert!(violations.iter().all(|violation| !violation.reason().is_internal()));
     }
 
-    /// Code that begins as it should and goes on as it likes.
+    /// A patch with a correct beginning and a random end. What passes has the effect of the original.
     #[test]
-    fn good_beginnings(patch in 0_usize..3, keep in 0_usize..300, rest in proptest::collection::vec(any::<u8>(), 1..60)) {
-        let image = kernel().image();
-        let mut plan = example(&image);
-        let before = plan.patches[patch].code.to_vec();
-        let mut code = before.clone();
-        code.truncate(keep);
-        code.extend(rest);
-        code.truncate(before.len().max(keep));
-        prop_assume!(code != before && !code.starts_with(&before));
-        plan.patches[patch].code = code.into();
-        let _ = verify(&image, plan);
-    }
-
-    #[test]
-    fn random_pokes(pokes in proptest::collection::vec(
-        (any::<u64>(), proptest::collection::vec(any::<u8>(), 0..9), proptest::collection::vec(any::<u8>(), 0..9), 0_usize..5, any::<u32>(), 0_u8..3, any::<bool>(), any::<u8>()), 0..6)
+    fn an_accepted_patch_with_a_random_end_is_harmless(
+        instrument in any::<prop::sample::Index>(),
+        keep in 0_usize..300,
+        rest in proptest::collection::vec(any::<u8>(), 0..60),
+        nops: bool,
     ) {
         let image = kernel().image();
         let mut plan = example(&image);
+        // The plan with the patch of another instrument as the first.
+        let mut rotated = plan.clone();
+        rotated.instruments.rotate_left(instrument.index(plan.instruments.len()));
+        let patch = first(&rotated);
+        let before = plan.patches[patch].code.to_vec();
+        let mut code = before[..keep.min(before.len())].to_vec();
+        if nops {
+            // The bytes after the last exit have no effect.
+            code.extend(rest.iter().map(|_| 0xcc));
+        } else {
+            code.extend(rest);
+        }
+        code.truncate(before.len().max(keep));
+        prop_assume!(code != before);
+        plan.patches[patch].code = code.clone().into();
+        if verify(&image, plan).is_ok() {
+            let different = differs(&rotated, &live(&image, &rotated), &code);
+            prop_assert!(different.is_none(), "{code:02x?} passes: {different:x?}");
+        }
+    }
+
+    #[test]
+    fn plans_with_random_pokes_are_refused(pokes in proptest::collection::vec(
+        (any::<u64>(), proptest::collection::vec(any::<u8>(), 0..9), proptest::collection::vec(any::<u8>(), 0..9), 0_usize..5, any::<u32>(), 0_u8..3, any::<bool>(), any::<u8>()), 0..6)
+    ) {
+        let image = kernel().image();
+        let good = example(&image);
+        let mut plan = good.clone();
         let text = image.text();
         for (number, (at, expect, write, patch, overwritten, kind, near, rank)) in pokes.into_iter().enumerate() {
             let at = if near { Addr(text.start.0 + at % text.len()) } else { Addr(at) };
@@ -75,11 +94,43 @@ proptest! {
             let [expect, write] = [expect, write].map(|bytes| PokeBytes::new(&bytes).unwrap());
             plan.batches[number % 2].pokes.push(Poke { part, at, expect, write, kind, rank, patch, detour: patch, overwritten });
         }
-        let _ = verify(&image, plan);
+        let same = plan == good;
+        prop_assert_eq!(verify(&image, plan).is_ok(), same);
     }
 
     #[test]
-    fn random_places(numbers in proptest::collection::vec(any::<u64>(), 12), small in proptest::collection::vec(any::<u8>(), 8)) {
+    fn plans_with_a_changed_poke_are_refused(
+        batch in any::<prop::sample::Index>(),
+        poke in any::<prop::sample::Index>(),
+        field in 0_u8..8,
+        bit in 0_usize..64,
+        number in any::<u32>(),
+    ) {
+        let image = kernel().image();
+        let good = example(&image);
+        let mut plan = good.clone();
+        let batch = batch.get_mut(&mut plan.batches);
+        let poke = poke.get_mut(&mut batch.pokes);
+        let flip = |bytes: &mut [u8]| {
+            let bit = bit % (8 * bytes.len());
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        };
+        match field {
+            0 => poke.part = Part::Site(SiteIndex(number % 5)),
+            1 => poke.at.0 ^= 1 << bit,
+            2 => flip(&mut poke.expect),
+            3 => flip(&mut poke.write),
+            4 => poke.kind = [PokeKind::Install, PokeKind::Retarget, PokeKind::Remove][bit % 3],
+            5 => poke.rank ^= 1 << (bit % 8),
+            6 => poke.patch = PatchIndex(number % 5),
+            _ => poke.overwritten = number % 8,
+        }
+        let same = plan == good;
+        prop_assert_eq!(verify(&image, plan).is_ok(), same);
+    }
+
+    #[test]
+    fn plans_with_random_places_are_refused(numbers in proptest::collection::vec(any::<u64>(), 12), small in proptest::collection::vec(any::<u8>(), 8)) {
         let image = kernel().image();
         let mut plan = example(&image);
         let displaced = |a: u64, b: u64| Span { start: Addr(a), end: Addr(b) };
@@ -101,6 +152,7 @@ proptest! {
         plan.duration = f64::from_bits(numbers[1]);
         plan.batches[0].at = f64::from_bits(numbers[2]);
         plan.instruments[0].launch = f64::from_bits(numbers[3]);
-        prop_assert!(verify(&image, plan).is_err());
+        let violations = verify(&image, plan).unwrap_err();
+        prop_assert!(violations.iter().all(|violation| !violation.reason().is_internal()));
     }
 }

@@ -12,7 +12,7 @@ use crate::verify::hash::Map;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SampledAt {
     pub(crate) before: Map<u64, Mask>,
-    pub(crate) behind: Map<u64, Mask>,
+    pub(crate) after: Map<u64, Mask>,
 }
 
 /// Live sets of one function.
@@ -20,7 +20,7 @@ pub(crate) struct SampledAt {
 pub(crate) struct Live {
     before: Vec<Mask>,
     /// Live sets that exclude the instruments at that very point.
-    behind_hook: Vec<Mask>,
+    after_hook: Vec<Mask>,
 }
 
 impl Live {
@@ -29,7 +29,7 @@ impl Live {
     pub(crate) fn of(routine: &Routine, sampled: &SampledAt) -> Self {
         let count = routine.instructions.len();
         let mut before = vec![Mask::NONE; count];
-        let mut behind_hook = vec![Mask::NONE; count];
+        let mut after_hook = vec![Mask::NONE; count];
         let targets: Vec<Vec<Option<usize>>> = routine
             .instructions
             .iter()
@@ -59,22 +59,24 @@ impl Live {
                 }
                 let hooks =
                     |hooks: &Map<u64, Mask>| hooks.get(&decoded.at()).copied().unwrap_or_default();
-                after = after.union(hooks(&sampled.behind));
+                after = after.union(hooks(&sampled.after));
                 let unhooked = after.without(decoded.kills).union(decoded.reads);
                 let now = unhooked.union(hooks(&sampled.before));
-                if let (Some(known), Some(own)) =
-                    (before.get_mut(index), behind_hook.get_mut(index))
-                {
-                    changed |= *known != now;
-                    (*known, *own) = (now, unhooked);
-                }
+                let (known, own) = (before.get_mut(index), after_hook.get_mut(index));
+                let (Some(known), Some(own)) = (known, own) else {
+                    // Both have an entry for each instruction: without one nothing is dead.
+                    debug_assert!(false, "instruction {index} of {count}");
+                    return Self {
+                        before: Vec::new(),
+                        after_hook: Vec::new(),
+                    };
+                };
+                changed |= *known != now;
+                (*known, *own) = (now, unhooked);
                 next = now;
             }
             if !changed {
-                return Self {
-                    before,
-                    behind_hook,
-                };
+                return Self { before, after_hook };
             }
         }
     }
@@ -88,10 +90,10 @@ impl Live {
     }
 
     /// Returns the live set before an address, excluding the instruments at that very point.
-    pub(crate) fn behind_hook(&self, routine: &Routine, at: u64) -> Mask {
+    pub(crate) fn after_hook(&self, routine: &Routine, at: u64) -> Mask {
         routine
             .index(at)
-            .and_then(|index| self.behind_hook.get(index).copied())
+            .and_then(|index| self.after_hook.get(index).copied())
             .unwrap_or(Mask::ALL)
     }
 }
@@ -136,10 +138,10 @@ fn changed(routine: &Routine) -> Vec<Mask> {
             continue;
         }
         *known = Some(all);
-        let behind = all.union(decoded.changes);
-        ways.extend(decoded.runs_on.then_some((index + 1, behind)));
+        let after = all.union(decoded.changes);
+        ways.extend(decoded.runs_on.then_some((index + 1, after)));
         let targets = decoded.leads_to.iter();
-        ways.extend(targets.filter_map(|&to| Some((routine.index(to)?, behind))));
+        ways.extend(targets.filter_map(|&to| Some((routine.index(to)?, after))));
     }
     before.into_iter().map(Option::unwrap_or_default).collect()
 }

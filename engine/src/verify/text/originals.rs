@@ -37,10 +37,10 @@ impl<'a> Originals<'a> {
         if around(&last) {
             return Some(last);
         }
-        let behind = self
+        let after = self
             .routines
             .partition_point(|(routine, _)| routine.span.start.0 <= at);
-        let found = behind.checked_sub(1).filter(around)?;
+        let found = after.checked_sub(1).filter(around)?;
         self.last.set(found);
         Some(found)
     }
@@ -53,8 +53,8 @@ impl<'a> Originals<'a> {
     /// Returns the function at or before `at`, if it is decoded.
     pub(crate) fn before(&self, at: u64) -> Option<&(Routine, Live)> {
         let functions = self.image.functions();
-        let behind = functions.partition_point(|function| function.span.start.0 <= at);
-        let function = functions.get(behind.checked_sub(1)?)?;
+        let after = functions.partition_point(|function| function.span.start.0 <= at);
+        let function = functions.get(after.checked_sub(1)?)?;
         let known = self
             .routines
             .binary_search_by_key(&function.span.start, |(routine, _)| routine.span.start);
@@ -68,9 +68,9 @@ impl<'a> Originals<'a> {
     }
 
     /// Returns the live set at `at`, excluding the instruments at that very point.
-    pub(crate) fn live_behind_hook(&self, at: u64) -> Mask {
+    pub(crate) fn live_after_hook(&self, at: u64) -> Mask {
         self.around(at)
-            .map_or(Mask::ALL, |(routine, live)| live.behind_hook(routine, at))
+            .map_or(Mask::ALL, |(routine, live)| live.after_hook(routine, at))
     }
 
     /// Returns the live set on the edge from the instruction at `from` to the text at `to`.

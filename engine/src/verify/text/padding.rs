@@ -114,14 +114,14 @@ fn padding<'a>(originals: &'a Originals<'_>, span: Span) -> Result<(&'a Routine,
 
 /// Returns the start of the padding inside a function in which the span ends.
 fn inside(routine: &Routine, span: Span) -> Result<Addr, Reason> {
-    let behind = routine
+    let after = routine
         .instructions
         .partition_point(|decoded| decoded.at() < span.end.0);
     if routine.span.end < span.end {
         return Err(Reason::PastFunction);
     }
     let mut first = None;
-    for decoded in routine.instructions.iter().take(behind).rev() {
+    for decoded in routine.instructions.iter().take(after).rev() {
         if !is_padding(&decoded.instruction) {
             let begins = first.filter(|&first| first <= span.start);
             return match begins {

@@ -51,7 +51,7 @@ pub(crate) struct Reading {
 }
 
 /// Returns the three bytes after the instruction.
-fn behind(bytes: &[u8], decoder: &Decoder<'_>) -> Option<[u8; 3]> {
+fn following(bytes: &[u8], decoder: &Decoder<'_>) -> Option<[u8; 3]> {
     bytes.get(decoder.position()..)?.first_chunk().copied()
 }
 
@@ -146,7 +146,7 @@ impl Routine {
                 before.runs_on = false;
             }
             if instruction.code() == Code::Ud2
-                && behind(bytes, &decoder).is_some_and(|name| name == *b"xen" || name == *b"kvm")
+                && following(bytes, &decoder).is_some_and(|name| name == *b"xen" || name == *b"kvm")
             {
                 // A hypervisor emulates the instruction after these three letters
                 // (arch/x86/include/asm/xen/prefix.h), which are not an instruction.

@@ -214,10 +214,10 @@ pub(crate) fn judge_bounce(
             at,
         });
     }
-    let behind = sites.partition_point(|site| site.displaced.start < span.end);
+    let after = sites.partition_point(|site| site.displaced.start < span.end);
     let mut displacing = sites
         .iter()
-        .take(behind)
+        .take(after)
         .rev()
         .take_while(|site| site.displaced.end > span.start);
     if displacing.any(|site| host != Some(site)) {
@@ -228,11 +228,11 @@ pub(crate) fn judge_bounce(
 
 /// Checks that control never enters the bytes after the first.
 fn landings(routine: &Routine, touched: Span, faults: &mut Faults) {
-    let behind_first = touched.start.0.saturating_add(1)..touched.end.0;
-    for &target in routine.targets.range(behind_first.clone()) {
+    let after_first = touched.start.0.saturating_add(1)..touched.end.0;
+    for &target in routine.targets.range(after_first.clone()) {
         faults.push((Addr(target), Reason::TargetInside));
     }
-    for &back in routine.returns.range(behind_first) {
+    for &back in routine.returns.range(after_first) {
         faults.push((Addr(back), Reason::ReturnInside));
     }
 }
@@ -311,9 +311,9 @@ fn immovable(routine: &Routine, decoded: &Decoded) -> Option<&'static str> {
     };
     match instruction.mnemonic() {
         Mnemonic::Endbr64 | Mnemonic::Endbr32 => Some("it must stay where indirect branches land"),
-        Mnemonic::Sti => Some("interrupts are held off until the instruction behind it has run"),
+        Mnemonic::Sti => Some("interrupts are held off until the next instruction has executed"),
         Mnemonic::Mov | Mnemonic::Pop if target == Register::SS => {
-            Some("interrupts are held off until the instruction behind it has run")
+            Some("interrupts are held off until the next instruction has executed")
         }
         Mnemonic::Mov | Mnemonic::Pop if target == Register::GS => {
             Some("it moves the per-CPU data")
