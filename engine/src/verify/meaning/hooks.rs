@@ -236,7 +236,9 @@ pub(crate) fn handlers(image: &Image, plan: &Plan, violations: &mut Vec<Violatio
         };
         let function = plan.functions.get(one.id.major as usize);
         let known = function.map(|function| image.function_at(function.outline.span.start));
-        let refused = known.flatten().is_none_or(|function| function.handles_faults);
+        let refused = known
+            .flatten()
+            .is_none_or(|function| function.handles_faults);
         if refused && probe.expressions().any(load) {
             let why = match function {
                 Some(_) => Reason::LoadsInHandler { id: one.id },
