@@ -46,7 +46,6 @@ fn session(image: &Image, spread: bool) -> Session {
                     .into(),
                     launch: 0.0,
                     splash: 1.0,
-                    timer: 0,
                 }),
         );
         if placements.len() >= SPLICES {

@@ -49,8 +49,6 @@ pub struct RuntimeLayout {
     pub limit: Gs,
     /// Counts hits not sampled because the ring was full.
     pub lost_full: Gs,
-    /// Counts timer stops for which no start was found.
-    pub lost_unmatched: Gs,
     /// Pointer to the running task.
     pub current: Gs,
     /// Arrays of per-CPU counters, `u64` each.
@@ -159,7 +157,6 @@ impl RuntimeLayout {
             head: Gs(0x3_0000),
             limit: Gs(0x3_0008),
             lost_full: Gs(0x3_0010),
-            lost_unmatched: Gs(0x3_0018),
             current: Gs(0x3_0020),
             timers: Addr(0xffff_c900_2000_0000),
             timers_log2: 12,
@@ -223,7 +220,6 @@ impl RuntimeLayout {
             ("head", self.head),
             ("limit", self.limit),
             ("lost_full", self.lost_full),
-            ("lost_unmatched", self.lost_unmatched),
             ("current", self.current),
             ("cpu", self.surroundings.cpu),
         ] {
@@ -386,7 +382,7 @@ mod tests {
             assert!(supposed.shared(CounterSlot { bank, slot }).is_some());
         }
         type Change = fn(&mut RuntimeLayout);
-        let changes: [(&str, Change); 13] = [
+        let changes: [(&str, Change); 12] = [
             ("of cycles has 0 bits", |l| {
                 l.events.counters[0].width = 0;
             }),
@@ -401,7 +397,6 @@ mod tests {
             ("head", |l| l.head = Gs(1 << 31)),
             ("limit", |l| l.limit = Gs(1 << 31)),
             ("lost_full", |l| l.lost_full = Gs(1 << 31)),
-            ("lost_unmatched", |l| l.lost_unmatched = Gs(1 << 31)),
             ("current", |l| l.current = Gs(1 << 31)),
             ("cpu", |l| l.surroundings.cpu = Gs(1 << 31)),
             ("slots", |l| l.slots_log2 = 1),

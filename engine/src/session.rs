@@ -57,7 +57,7 @@ pub struct Workload {
 
 /// One instrument at one hook.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "SavedPlacement")]
 pub struct Placement {
     /// Kernel symbol. Placements of one function may share it.
     #[serde(with = "name")]
@@ -73,9 +73,53 @@ pub struct Placement {
     pub launch: f64,
     /// Seconds from the start.
     pub splash: f64,
-    /// Which of the thread's timers (0 to 63) `elapsed-start` and `elapsed-stop` mean.
+}
+
+/// A placement as files have it, those of earlier versions included.
+#[derive(Deserialize)]
+#[serde(rename = "Placement", deny_unknown_fields)]
+struct SavedPlacement {
+    #[serde(with = "name")]
+    function: Arc<str>,
+    block: u32,
+    hook: HookType,
+    #[serde(with = "name")]
+    instrument: Arc<str>,
+    launch: f64,
+    splash: f64,
+    /// Earlier versions numbered the timers of `elapsed-start` and `elapsed-stop`.
     #[serde(default)]
-    pub timer: u8,
+    timer: u8,
+}
+
+impl TryFrom<SavedPlacement> for Placement {
+    type Error = String;
+
+    /// Accepts timer 0, and a number that the instrument has no use for.
+    fn try_from(saved: SavedPlacement) -> std::result::Result<Self, String> {
+        let SavedPlacement {
+            function,
+            block,
+            hook,
+            instrument,
+            launch,
+            splash,
+            timer,
+        } = saved;
+        if timer != 0 && matches!(&*instrument, "elapsed-start" | "elapsed-stop") {
+            return Err(format!(
+                "{instrument} at {function} block {block} names timer {timer}, and timers have no numbers any more; for a second pair give copies of elapsed-start and elapsed-stop other names in `sources`, with another name for @timer in both"
+            ));
+        }
+        Ok(Self {
+            function,
+            block,
+            hook,
+            instrument,
+            launch,
+            splash,
+        })
+    }
 }
 
 /// Names as text.
@@ -96,8 +140,6 @@ mod name {
 impl Session {
     /// The format that this version writes.
     pub const VERSION: u32 = 1;
-    /// Timers a thread has.
-    pub const TIMERS: u8 = 64;
 
     /// A session with nothing in it.
     #[must_use]
@@ -192,12 +234,7 @@ impl Session {
                 "placement {number} ({} at {} block {})",
                 placement.instrument, placement.function, placement.block
             );
-            let Placement {
-                launch,
-                splash,
-                timer,
-                ..
-            } = *placement;
+            let Placement { launch, splash, .. } = *placement;
             if !(launch.is_finite()
                 && splash.is_finite()
                 && 0.0 <= launch
@@ -207,13 +244,6 @@ impl Session {
                 return wrong(format!(
                     "{named} launches at {launch} s and splashes at {splash} s; it must launch at 0 or later, splash after that, and not after the session's end at {} s",
                     self.duration
-                ));
-            }
-            if timer >= Self::TIMERS {
-                return wrong(format!(
-                    "{named} uses timer {timer}, and there are {} (0 to {})",
-                    Self::TIMERS,
-                    Self::TIMERS - 1
                 ));
             }
         }
@@ -235,9 +265,8 @@ mod tests {
             "[a-z-]{1,12}",
             0.0..50.0f64,
             0.001..50.0f64,
-            0u8..64,
         )
-            .prop_map(|(function, block, pre, instrument, launch, lasts, timer)| {
+            .prop_map(|(function, block, pre, instrument, launch, lasts)| {
                 Placement {
                     function: function.into(),
                     block,
@@ -245,7 +274,6 @@ mod tests {
                     instrument: instrument.into(),
                     launch,
                     splash: launch + lasts,
-                    timer,
                 }
             })
     }
@@ -279,7 +307,6 @@ mod tests {
             instrument: "counter".into(),
             launch: 1.0,
             splash: 2.0,
-            timer: 0,
         };
         let with = |change: fn(&mut Placement)| {
             let mut placement = good.clone();
@@ -291,14 +318,13 @@ mod tests {
             .check()
         };
         assert_eq!(with(|_| ()), Ok(()));
-        let wrong: [fn(&mut Placement); 7] = [
+        let wrong: [fn(&mut Placement); 6] = [
             |p| p.launch = -1.0,
             |p| p.launch = f64::NAN,
             |p| p.splash = f64::INFINITY,
             |p| p.splash = 1.0,
             |p| p.splash = 0.5,
             |p| p.splash = 10.5,
-            |p| p.timer = 64,
         ];
         for change in wrong {
             let error = with(change).unwrap_err().to_string();
@@ -355,6 +381,18 @@ mod tests {
         assert_eq!(
             Session::from_ron(&text).unwrap().style("kernel_clone"),
             Style::InPlace
+        );
+        let placed = |instrument: &str, timer: u8| {
+            let placed = format!(
+                "placements: [(function: \"f\", block: 2, hook: Pre, instrument: \"{instrument}\", launch: 0.0, splash: 1.0, timer: {timer})]"
+            );
+            Session::from_ron(&text.replace("placements: []", &placed))
+        };
+        assert!(placed("elapsed-stop", 0).is_ok() && placed("counter", 3).is_ok());
+        let numbered = placed("elapsed-stop", 3).unwrap_err().to_string();
+        assert!(
+            numbered.contains("names timer 3") && numbered.contains("sources"),
+            "{numbered}"
         );
         let unknown = Session::from_ron(&text.replace("duration", "length"))
             .unwrap_err()

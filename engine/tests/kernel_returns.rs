@@ -32,7 +32,6 @@ fn session(functions: &[&Function], instrument: &str) -> Session {
         instrument: instrument.into(),
         launch: 0.0,
         splash: 1.0,
-        timer: 0,
     };
     Session {
         placements: functions.iter().map(placement).collect(),

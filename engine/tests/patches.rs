@@ -12,6 +12,8 @@
 mod native;
 #[path = "patches/natives.rs"]
 mod natives;
+#[path = "patches/sources.rs"]
+mod sources;
 #[path = "patches/stretches.rs"]
 mod stretches;
 #[path = "patches/support.rs"]
@@ -24,19 +26,19 @@ use gilk_engine::HookType;
 use gilk_engine::liveness::{Live, RegisterSet};
 use gilk_engine::patch::{Hooked, PieceKind, TIMER_BYTES, TIMER_FACTOR};
 use gilk_engine::placement::{InsnEdge, Point};
-use gilk_instruments::{Program, Sampled};
 use native::{GS, Machine, ORIGINAL, PATCH, Random, STACK, State, TABLES};
 use proptest::prelude::*;
+use sources::{Kind, NO_ROOM, THREAD};
 use support::*;
 
-fn programs() -> impl Strategy<Value = Program> {
+fn kinds() -> impl Strategy<Value = Kind> {
     prop_oneof![
-        Just(Program::Count),
-        Just(Program::Sample(Sampled::Tsc)),
-        Just(Program::Sample(Sampled::BlockIndex)),
-        (0..6u8).prop_map(|number| Program::Sample(Sampled::Argument(number))),
-        Just(Program::StartTimer),
-        Just(Program::StopTimer),
+        Just(Kind::Count),
+        Just(Kind::Time),
+        Just(Kind::Block),
+        (0..6u8).prop_map(Kind::Argument),
+        Just(Kind::Start),
+        Just(Kind::Stop),
     ]
 }
 
@@ -51,7 +53,7 @@ proptest! {
     /// nothing else changes. A model of the rings and timers says what to expect.
     #[test]
     fn instruments_do_their_work_and_nothing_else(
-        programs in prop::collection::vec(programs(), 1..6),
+        kinds in prop::collection::vec(kinds(), 1..6),
         live in any::<u16>(),
         flags: bool,
         post: bool,
@@ -65,13 +67,13 @@ proptest! {
         let live = Live { registers: RegisterSet(live), flags };
         let hook = if post { HookType::Post } else { HookType::Pre };
         let instruments: Vec<Hooked<'_>> =
-            programs.iter().zip(0..).map(|(&program, order)| hooked(order, hook, program)).collect();
+            kinds.iter().zip(0..).map(|(kind, order)| hooked(order, hook, kind.program())).collect();
         let from = Addr(machine.address(ORIGINAL));
         let behind = Point::On(InsnEdge { from, to: from.add(NOP.len() as u64) });
         let point = if post { behind } else { Point::Entry };
         patch(&mut machine, &NOP, &[(point, &instruments)], live, &layout);
 
-        let key = TASK | 9;
+        let key = TASK | u64::from(THREAD);
         let entry = TIMER_TABLE + TIMER_BYTES * (key.wrapping_mul(TIMER_FACTOR) >> (64 - TIMERS_LOG2));
         let mut running = None;
         // Nobody's; its own; another thread's; another timer of the thread.
@@ -90,30 +92,24 @@ proptest! {
         prop_assert_eq!(&stack[..], &machine.memory()[STACK as usize..][..4096]);
 
         let mut taken = 0;
-        let (mut lost_full, mut lost_unmatched) = (0, 0);
+        let (mut lost_full, mut no_room) = (0, 0);
         let mut counters = [0u64; 4];
         let mut clock = 1000;
-        for one in &instruments {
-            let expected: Option<Option<u64>> = match one.program {
-                Program::Probe | Program::Native => unreachable!("none is asked for"),
-                Program::Count => {
+        for (kind, one) in kinds.iter().zip(&instruments) {
+            let expected: Option<Option<u64>> = match *kind {
+                Kind::Count => {
                     counters[one.counter.unwrap().slot as usize] += 1;
                     None
                 }
-                Program::Sample(Sampled::Tsc) => Some(None),
-                Program::Sample(Sampled::BlockIndex) => Some(Some(0x2_5a5a)),
-                Program::Sample(Sampled::Argument(number)) => Some(Some(argument(&before, number))),
-                Program::StartTimer => {
+                Kind::Time => Some(None),
+                Kind::Block => Some(Some(0x2_5a5a)),
+                Kind::Argument(number) => Some(Some(argument(&before, number))),
+                Kind::Start => {
+                    no_room += u64::from(others);
                     running = (!others).then_some(0);
                     None
                 }
-                Program::StopTimer => match running.take() {
-                    Some(_) => Some(None),
-                    None => {
-                        lost_unmatched += 1;
-                        None
-                    }
-                },
+                Kind::Stop => running.take().map(|_| None),
             };
             let Some(value) = expected else { continue };
             if taken == room {
@@ -125,9 +121,9 @@ proptest! {
             prop_assert_eq!((mark, id), (head(at), one.id.pack()));
             prop_assert!(tsc > clock, "samples are in order of time");
             clock = tsc;
-            match (one.program, value) {
+            match (*kind, value) {
                 (_, Some(value)) => prop_assert_eq!(got, value),
-                (Program::StopTimer, None) => prop_assert!(0 < got && got < tsc),
+                (Kind::Stop, None) => prop_assert!(0 < got && got < tsc),
                 (_, None) => prop_assert_eq!(got, tsc),
             }
             taken += 1;
@@ -135,7 +131,7 @@ proptest! {
         prop_assert_eq!(machine.word(GS + HEAD), head(serial + taken));
         prop_assert_eq!(machine.word(GS + LIMIT), head(serial + room));
         prop_assert_eq!(machine.word(GS + LOST_FULL), lost_full);
-        prop_assert_eq!(machine.word(GS.wrapping_add(LOST_UNMATCHED)), lost_unmatched);
+        prop_assert_eq!(machine.word(GS + COUNTERS + 8 * u64::from(NO_ROOM.slot)), no_room);
         for (number, count) in counters.into_iter().enumerate() {
             prop_assert_eq!(machine.word(GS + COUNTERS + 8 * number as u64), count);
         }
@@ -167,8 +163,8 @@ fn a_counter_is_one_instruction_and_a_sample_eighteen_where_nothing_is_live() {
         registers: RegisterSet::EMPTY,
         flags: false,
     };
-    let cost = |machine: &mut Machine, program, live| {
-        let instruments = [hooked(0, HookType::Pre, program)];
+    let cost = |machine: &mut Machine, kind: Kind, live| {
+        let instruments = [hooked(0, HookType::Pre, kind.program())];
         let code = patch(
             machine,
             &NOP,
@@ -179,11 +175,11 @@ fn a_counter_is_one_instruction_and_a_sample_eighteen_where_nothing_is_live() {
         // Without the relocated sequence and the branch back.
         code.pieces.iter().map(|piece| piece.executed).sum::<u32>() - 2
     };
-    assert_eq!(cost(&mut machine, Program::Count, nothing), 1);
+    assert_eq!(cost(&mut machine, Kind::Count, nothing), 1);
     assert_eq!(
         cost(
             &mut machine,
-            Program::Count,
+            Kind::Count,
             Live {
                 flags: true,
                 ..nothing
@@ -192,15 +188,15 @@ fn a_counter_is_one_instruction_and_a_sample_eighteen_where_nothing_is_live() {
         3
     );
     assert_eq!(
-        cost(&mut machine, Program::Sample(Sampled::Tsc), nothing),
+        cost(&mut machine, Kind::Time, nothing),
         18
     );
     assert_eq!(
-        cost(&mut machine, Program::Sample(Sampled::Argument(0)), nothing),
+        cost(&mut machine, Kind::Argument(0), nothing),
         18
     );
     assert_eq!(
-        cost(&mut machine, Program::Sample(Sampled::Tsc), Live::ALL),
+        cost(&mut machine, Kind::Time, Live::ALL),
         18 + 2 * 4 + 2
     );
 }
@@ -210,9 +206,10 @@ fn a_counter_is_one_instruction_and_a_sample_eighteen_where_nothing_is_live() {
 fn several_at_one_point_share_one_save() {
     let mut machine = ready(8, 8);
     let layout = layout(&machine, 0);
-    let mut pieces = |programs: &[Program]| {
-        let instruments: Vec<Hooked<'_>> = { (0..).zip(programs) }
-            .map(|(order, program)| hooked(order, HookType::Pre, *program))
+    let mut pieces = |kinds: &[Kind]| {
+        let numbered = (0..).zip(kinds);
+        let instruments: Vec<Hooked<'_>> = numbered
+            .map(|(order, kind)| hooked(order, HookType::Pre, kind.program()))
             .collect();
         let hooks = [(Point::Entry, &instruments[..])];
         let code = patch(&mut machine, &NOP, &hooks, Live::ALL, &layout);
@@ -221,24 +218,24 @@ fn several_at_one_point_share_one_save() {
             .collect();
         (code.pieces, ids)
     };
-    let programs = [
-        Program::Count,
-        Program::Sample(Sampled::Argument(1)),
-        Program::Count,
-        Program::StartTimer,
-        Program::Sample(Sampled::Tsc),
+    let kinds = [
+        Kind::Count,
+        Kind::Argument(1),
+        Kind::Count,
+        Kind::Start,
+        Kind::Time,
     ];
-    let (together, ids) = pieces(&programs);
-    let kinds = together.iter().map(|piece| piece.kind);
-    let kinds: Vec<PieceKind> = kinds.take(ids.len() + 2).collect();
+    let (together, ids) = pieces(&kinds);
+    let first = together.iter().map(|piece| piece.kind);
+    let first: Vec<PieceKind> = first.take(ids.len() + 2).collect();
     let expected = [&[PieceKind::Save][..], &ids, &[PieceKind::Restore]].concat();
-    assert_eq!(kinds, expected);
-    let rest = &together[kinds.len()..];
+    assert_eq!(first, expected);
+    let rest = &together[first.len()..];
     assert!(
         !{ rest.iter() }.any(|piece| matches!(piece.kind, PieceKind::Save | PieceKind::Restore))
     );
     // What they save together is what the one saves that needs most.
-    let alone = programs.map(|program| pieces(&[program]).0[0].executed);
+    let alone = kinds.map(|kind| pieces(&[kind]).0[0].executed);
     assert_eq!(Some(&together[0].executed), alone.iter().max());
     assert!(alone.iter().sum::<u32>() > together[0].executed);
 }
@@ -264,8 +261,8 @@ fn a_counter_out_of_reach_of_a_displacement_is_reached_through_a_register() {
             "the heap is far from the low 2 GiB"
         );
         let counter = Hooked {
-            counter: layout.nth_counter(6),
-            ..hooked(0, HookType::Pre, Program::Count)
+            counter: layout.nth_counter(7),
+            ..hooked(0, HookType::Pre, Kind::Count.program())
         };
         let instruments = [counter];
         let code = patch(
@@ -300,10 +297,10 @@ fn post_hook_instruments_run_before_the_branch_that_ends_the_block() {
     original.extend_from_slice(
         &((target as i64 - (machine.address(ORIGINAL) + 8) as i64) as i32).to_le_bytes(),
     );
-    let pre = [hooked(0, HookType::Pre, Program::Count)];
+    let pre = [hooked(0, HookType::Pre, Kind::Count.program())];
     let post = [
-        hooked(1, HookType::Post, Program::Count),
-        hooked(2, HookType::Post, Program::Sample(Sampled::Argument(2))),
+        hooked(1, HookType::Post, Kind::Count.program()),
+        hooked(2, HookType::Post, Kind::Argument(2).program()),
     ];
     let live = Live {
         registers: RegisterSet::ALL,
@@ -334,7 +331,7 @@ fn post_hook_instruments_run_before_the_branch_that_ends_the_block() {
 fn a_ring_is_filled_lap_by_lap_and_then_counts_what_it_loses() {
     let mut machine = ready(8, 8);
     let layout = layout(&machine, 0);
-    let instruments = [hooked(0, HookType::Pre, Program::Sample(Sampled::Tsc))];
+    let instruments = [hooked(0, HookType::Pre, Kind::Time.program())];
     let live = Live {
         registers: RegisterSet::ALL,
         flags: true,

@@ -11,6 +11,9 @@
 
 #[path = "relocation/native.rs"]
 mod native;
+#[path = "patches/sources.rs"]
+#[allow(dead_code, reason = "two of its instruments are used here")]
+mod sources;
 #[path = "support/text.rs"]
 mod text;
 
@@ -21,8 +24,8 @@ use gilk_engine::liveness::Live;
 use gilk_engine::patch::{Assembler, Hooked};
 use gilk_engine::placement::{Point, Site, Splice};
 use gilk_engine::{Addr, HookType, InstrumentId, Span};
-use gilk_instruments::{Program, Sampled};
 use native::{GS, Machine, ORIGINAL, PATCH, TABLES};
+use sources::Kind;
 use text::Text;
 
 const SLOTS_LOG2: u32 = 6;
@@ -114,7 +117,6 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
         head: Gs(HEAD),
         limit: Gs(LIMIT),
         lost_full: Gs(LOST_FULL),
-        lost_unmatched: Gs(0x118),
         current: Gs(0x120),
         counters: vec![CounterBank {
             base: Gs(COUNTER),
@@ -126,20 +128,17 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
         events: Events::default(),
     };
     layout.check().unwrap();
-    let hooked = |order, program| {
+    let hooked = |order, kind: Kind| {
         let id = InstrumentId::new(1, HookType::Pre, 2, order).unwrap();
         Hooked {
             id,
-            program,
-            timer: 0,
-            probe: None,
-            native: None,
+            program: kind.program(),
             counter: Some(CounterSlot { bank: 0, slot: 0 }),
         }
     };
     let instruments = [
-        hooked(0, Program::Sample(Sampled::Tsc)),
-        hooked(1, Program::Count),
+        hooked(0, Kind::Time),
+        hooked(1, Kind::Count),
     ];
     let displaced = Span::new(Addr(machine.address(ORIGINAL)), 5);
     let site = Site {

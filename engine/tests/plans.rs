@@ -39,7 +39,6 @@ fn placements(image: &Image, cfg: &Cfg, instrument: &str) -> Vec<Placement> {
             instrument: instrument.into(),
             launch: 0.0,
             splash: 1.0,
-            timer: 0,
         }));
     }
     placements

@@ -16,6 +16,9 @@ mod model;
 mod native;
 #[path = "programs/random.rs"]
 mod random;
+#[path = "patches/sources.rs"]
+#[allow(dead_code, reason = "only counters are used here")]
+mod sources;
 #[path = "patches/support.rs"]
 mod support;
 #[path = "support/text.rs"]
@@ -27,9 +30,8 @@ use faulting::take_faults;
 use gilk_engine::HookType;
 use gilk_engine::layout::READABLE_BELOW;
 use gilk_engine::liveness::{Live, RegisterSet};
-use gilk_engine::patch::{Code, Fault, Home, Hooked, Probed, Recovery};
+use gilk_engine::patch::{Code, Fault, Home, HookProgram, Hooked, Probed, Recovery};
 use gilk_engine::placement::Point;
-use gilk_instruments::Program;
 use gilk_instruments::interpret;
 use gilk_instruments::program::{
     Action, ActionKind, AggregateId, BinaryOp, Checked, Expr, ExprKind, Input, Span, Type,
@@ -37,6 +39,7 @@ use gilk_instruments::program::{
 use model::{Model, SERIAL};
 use native::{GS, Machine, PATCH, Random, STACK};
 use proptest::prelude::*;
+use sources::Kind;
 use support::*;
 
 fn probed(program: Checked) -> Probed {
@@ -69,10 +72,7 @@ fn in_a_process(machine: &mut Machine, code: &Code) {
 }
 
 fn as_hooked(probed: &Probed, order: u8) -> Hooked<'_> {
-    Hooked {
-        probe: Some(probed),
-        ..hooked(order, HookType::Pre, Program::Probe)
-    }
+    hooked(order, HookType::Pre, HookProgram::Probe(probed))
 }
 
 proptest! {
@@ -96,7 +96,7 @@ proptest! {
         let live = Live { registers: RegisterSet(live), flags };
         // A counter before and behind it: they share one save with it.
         let count = |order| Hooked { counter: layout.nth_counter(model::COUNTER + u64::from(order)),
-            ..hooked(order, HookType::Pre, Program::Count) };
+            ..hooked(order, HookType::Pre, Kind::Count.program()) };
         let instruments = [count(0), as_hooked(&probed, 1), count(2)];
         let point = Point::Entry;
         let code = patch(&mut machine, &NOP, &[(point, &instruments)], live, &layout);

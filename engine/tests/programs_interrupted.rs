@@ -28,9 +28,8 @@ use std::sync::{Arc, Once};
 
 use gilk_engine::HookType;
 use gilk_engine::liveness::Live;
-use gilk_engine::patch::{Home, Hooked, Probed, TIMER_BYTES};
+use gilk_engine::patch::{Home, HookProgram, Probed, TIMER_BYTES};
 use gilk_engine::placement::Point;
-use gilk_instruments::Program;
 use gilk_instruments::program::Hook;
 use iced_x86::code_asm::{CodeAssembler, qword_ptr, rsp};
 use model::SERIAL;
@@ -125,10 +124,8 @@ impl Placed {
         };
         let mut machine = ready(SERIAL, 4);
         let layout = model::layout(&mut machine, 1);
-        let instruments = [Hooked {
-            probe: Some(&probed),
-            ..support::hooked(1, HookType::Pre, Program::Probe)
-        }];
+        let program = HookProgram::Probe(&probed);
+        let instruments = [support::hooked(1, HookType::Pre, program)];
         let nop_and_return = [0x0f, 0x1f, 0x44, 0, 0, 0xc3];
         let hooks = [(Point::Entry, &instruments[..])];
         let code = support::patch(&mut machine, &nop_and_return, &hooks, Live::ALL, &layout);

@@ -22,7 +22,7 @@ use gilk_engine::plan::{Plan, plan};
 use gilk_engine::session::Placement;
 use gilk_engine::verify::verify;
 use gilk_engine::{Addr, Error, HookType, Image, Session, Span};
-use gilk_instruments::{Library, Program};
+use gilk_instruments::{Library, Stand};
 
 fn image() -> Image {
     let file = std::env::var_os("GILK_IMAGE")
@@ -59,7 +59,6 @@ fn placement(function: &str, block: u32, hook: HookType, instrument: &str) -> Pl
         instrument: instrument.into(),
         launch: 0.0,
         splash: 1.0,
-        timer: 5,
     }
 }
 
@@ -147,8 +146,8 @@ fn every_hook_of_many_functions_passes() {
     let image = image();
     let step = number("GILK_STEP", 197);
     let library = Library::builtin().unwrap();
-    let plain = library.iter().filter(|one| one.program != Program::Probe);
-    let kinds: Vec<String> = plain.map(|one| one.name.clone()).collect();
+    let hit = library.iter().filter(|one| one.stand() == Stand::Hook);
+    let kinds: Vec<String> = hit.map(|one| one.name.clone()).collect();
     let (mut hooks, mut splices, mut refused, mut verifying) = (0, 0, 0, 0.0);
     let mut tactics: BTreeMap<&str, usize> = BTreeMap::new();
     let mut failures = Vec::new();

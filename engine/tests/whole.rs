@@ -34,7 +34,6 @@ fn session(image: &Image, cfg: &Cfg, instrument: &str, style: Style) -> Session 
         instrument: instrument.into(),
         launch: 0.0,
         splash: 1.0,
-        timer: 0,
     });
     Session {
         placements: placements.collect(),

@@ -41,7 +41,6 @@ fn session(state: &State) -> Option<Session> {
         instrument: COUNTER.into(),
         launch: 0.0,
         splash: lasts,
-        timer: 0,
     }];
     session.styles.clear();
     session.sources.clear();

@@ -305,11 +305,6 @@ fn form(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
                 draft.splash = (draft.launch + 0.001).min(duration);
             }
         }
-        if draft.timed(&library) {
-            widgets::caption(ui, "timer");
-            let timer = ui.add(DragValue::new(&mut draft.timer).range(0..=Session::TIMERS - 1).speed(0.1));
-            widgets::named(timer, Role::SpinButton, "Timer").on_hover_text("The timer of the thread; elapsed-start and elapsed-stop with the same number form a pair.");
-        }
     });
     ui.add_space(space::SMALL);
     for why in state.offer.refused().unwrap_or_default() {

@@ -117,7 +117,7 @@ fn card(ui: &mut Ui, state: &State, definition: &Definition, commands: &mut Vec<
         tokens.strong,
     );
     let own = state.own_instruments.iter().any(|one| one.name == name);
-    let kind = match (own, &definition.native) {
+    let kind = match (own, definition.native()) {
         (true, _) => "of this session, ",
         (false, Some(_)) => "native, unverified, ",
         (false, None) => "",

@@ -167,11 +167,6 @@ impl App {
             instrument: name.into(),
             launch: draft.launch,
             splash: draft.splash,
-            timer: if draft.timed(&self.state.library) {
-                draft.timer
-            } else {
-                0
-            },
         }
     }
 

@@ -10,7 +10,7 @@ use gilk_engine::placement::Comparison;
 use gilk_engine::plan::Note;
 use gilk_engine::session::Placement;
 use gilk_engine::{HookType, Session, VerifiedPlan};
-use gilk_instruments::{Definition, Library, Program};
+use gilk_instruments::{Definition, Library};
 use gilk_samples::export::Progress;
 use ilk_driver::client::{StopFlag, TargetInfo};
 
@@ -247,11 +247,6 @@ impl State {
             instrument: draft.instrument.as_str().into(),
             launch: draft.launch,
             splash: draft.splash,
-            timer: if draft.timed(&self.library) {
-                draft.timer
-            } else {
-                0
-            },
         })
     }
 }
@@ -304,8 +299,6 @@ pub struct Draft {
     pub launch: f64,
     /// Splash in seconds.
     pub splash: f64,
-    /// The thread's timer, for instruments that use one.
-    pub timer: u8,
 }
 
 impl Draft {
@@ -320,16 +313,7 @@ impl Draft {
             instrument: instrument.unwrap_or_default(),
             launch: 0.0,
             splash: session.duration,
-            timer: 0,
         }
-    }
-
-    /// Returns whether the instrument starts or stops a timer.
-    #[must_use]
-    pub fn timed(&self, library: &Library) -> bool {
-        library
-            .get(&self.instrument)
-            .is_ok_and(|found| matches!(found.program, Program::StartTimer | Program::StopTimer))
     }
 
     /// Keeps launch and splash inside a session whose duration changed.
@@ -478,7 +462,6 @@ mod tests {
             instrument: "counter".into(),
             launch,
             splash,
-            timer: 0,
         };
         session.placements = vec![
             placement(0.0, 10.0),

@@ -36,7 +36,6 @@ fn described(placements: &[(&str, &str)]) -> Metadata {
         instrument: instrument.into(),
         launch: 0.0,
         splash: 9.0,
-        timer: 0,
     };
     let session = Session {
         duration: 9.0,

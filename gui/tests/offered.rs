@@ -37,7 +37,6 @@ fn gone() -> u32 {
                 instrument: "argument-0".into(),
                 launch: 0.0,
                 splash: 1.0,
-                timer: 0,
             }],
             ..Session::empty()
         };

@@ -116,7 +116,6 @@ fn measure(
         instrument: (*instrument).into(),
         launch: 0.0,
         splash: DURATION,
-        timer: 0,
     };
     let session = Session {
         name: "collection".into(),

@@ -170,7 +170,6 @@ fn session(image: &Image, known: &Known) -> Session {
             instrument: Arc::clone(&instrument),
             launch: 0.0,
             splash: 1.0,
-            timer: 0,
         };
         let mut placements = Vec::new();
         for option in options(image, &cfg) {
@@ -247,7 +246,6 @@ fn layout() -> RuntimeLayout {
         head: Gs(0x3_1000),
         limit: Gs(0x3_1008),
         lost_full: Gs(0x3_1010),
-        lost_unmatched: Gs(0x3_1018),
         current: Gs(0x1_fb80),
         counters: vec![CounterBank {
             base: Gs(0x4_0000),

@@ -1,69 +1,38 @@
-//! One instrument, as its file says.
+//! One instrument: its name, its texts, and the program of a hit.
 
 use std::fmt;
 use std::sync::Arc;
 
 use gilk_samples::Meaning;
-use serde::{Deserialize, Serialize};
 
 use crate::program::Hook;
-use crate::source::ast::{Node, Probe, StatementKind};
 use crate::{Error, Native, Result, Source};
 
-/// An instrument of the library.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+/// An instrument of the library, of a session, or of an object file.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
     /// How sessions name it: lower case, digits and dashes.
     pub name: String,
-    /// One sentence for a person who chooses.
+    /// One sentence for the person choosing an instrument.
     pub summary: String,
-    /// What runs at each hit.
+    /// The code of a hit.
     pub program: Program,
     /// How its samples are read and drawn.
     pub meaning: Meaning,
     /// Unit of the values; empty for none.
     pub unit: String,
-    /// What it was written as, if that was the language.
-    #[serde(skip)]
-    pub source: Option<Arc<Source>>,
-    /// The function of an object file that it calls.
-    #[serde(skip)]
-    pub native: Option<Arc<Native>>,
 }
 
-/// What runs at each hit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// The code of a hit.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Program {
-    /// Adds one to a counter of the CPU; read at intervals and at the end.
-    Count,
-    /// Puts a sample into the ring.
-    Sample(Sampled),
-    /// Starts a timer of the running thread.
-    StartTimer,
-    /// Samples the ticks since the running thread started the timer, and stops it.
-    StopTimer,
-    /// What a probe of an instrument in the language does; no file of this form says so.
-    #[serde(skip)]
-    Probe,
-    /// Calls a function of an object file; no file of this form says so.
-    #[serde(skip)]
-    Native,
+    /// A source in the language.
+    Source(Arc<Source>),
+    /// A function of an object file.
+    Native(Arc<Native>),
 }
 
-/// The value of a sample.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Sampled {
-    /// The TSC: what the report's timestamp instrument logs.
-    Tsc,
-    /// The index of the block.
-    BlockIndex,
-    /// An integer argument of the function by number, 0 (rdi) to 5 (r9), where no instruction on
-    /// the way from the entry can have changed it.
-    Argument(u8),
-}
-
-/// What a person points at to place an instrument.
+/// The position that an instrument is placed at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Stand {
     /// One hook, before or after a block.
@@ -89,17 +58,37 @@ impl fmt::Display for Stand {
 }
 
 impl Definition {
-    /// Whether it has a counter of its own.
+    /// Returns the source, unless the instrument is a native function.
+    #[must_use]
+    pub fn source(&self) -> Option<&Arc<Source>> {
+        match &self.program {
+            Program::Source(source) => Some(source),
+            Program::Native(_) => None,
+        }
+    }
+
+    /// Returns the native function, unless the instrument is a source.
+    #[must_use]
+    pub fn native(&self) -> Option<&Arc<Native>> {
+        match &self.program {
+            Program::Source(_) => None,
+            Program::Native(native) => Some(native),
+        }
+    }
+
+    /// Returns whether each of its hooks has a counter.
     #[must_use]
     pub fn counts(&self) -> bool {
-        let native = self.native.as_deref();
-        native.map_or(self.program == Program::Count, Native::counts)
+        match &self.program {
+            Program::Source(source) => source.is_counter(),
+            Program::Native(native) => native.counts(),
+        }
     }
 
     /// Where it is placed.
     #[must_use]
     pub fn stand(&self) -> Stand {
-        let Some(source) = &self.source else {
+        let Some(source) = self.source() else {
             return Stand::Hook;
         };
         let has = |hooks: &[Hook]| {
@@ -120,7 +109,7 @@ impl Definition {
     /// Its source as it was written, if that was the language.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
-        self.source.as_ref().map(|source| source.text())
+        self.source().map(|source| source.text())
     }
 
     /// More about it than the summary: the comments that its source begins with.
@@ -149,83 +138,9 @@ impl Definition {
         Ok(Self {
             name: source.name().to_owned(),
             summary: source.summary().to_owned(),
-            program: plain(&source).unwrap_or(Program::Probe),
             meaning: source.meaning(),
             unit: source.unit().to_owned(),
-            source: Some(Arc::new(source)),
-            native: None,
+            program: Program::Source(Arc::new(source)),
         })
-    }
-
-    /// Reads one instrument file.
-    ///
-    /// # Errors
-    /// [`Error::File`] with line and column if `text` is not an instrument, [`Error::Name`] and
-    /// [`Error::Argument`] if a field is out of range.
-    pub fn from_ron(file: &str, text: &str) -> Result<Self> {
-        let definition: Self = ron::from_str(text).map_err(|source| Error::File {
-            file: file.to_owned(),
-            reason: source.to_string(),
-        })?;
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        if definition.name.is_empty() || !definition.name.chars().all(plain) {
-            return Err(Error::Name {
-                file: file.to_owned(),
-                name: definition.name,
-            });
-        }
-        if let Program::Sample(Sampled::Argument(number)) = definition.program
-            && number > 5
-        {
-            return Err(Error::Argument {
-                file: file.to_owned(),
-                number,
-            });
-        }
-        Ok(definition)
-    }
-}
-
-/// The program of a source that does one of the things that need no compiler.
-fn plain(source: &Source) -> Option<Program> {
-    let [
-        Probe {
-            hook: Hook::Hit,
-            predicate: None,
-            statements,
-            ..
-        },
-    ] = source.parts.probes.as_slice()
-    else {
-        return None;
-    };
-    if source.once() || !source.parts.declarations.is_empty() {
-        return None;
-    }
-    let [statement] = statements.as_slice() else {
-        return None;
-    };
-    match &statement.kind {
-        StatementKind::Assign(_, value) => match &value.node {
-            Node::Call(word, arguments) if word.text == "count" && arguments.is_empty() => {
-                Some(Program::Count)
-            }
-            _ => None,
-        },
-        StatementKind::Sample(value) => match &value.node {
-            Node::Name(name) => Some(Program::Sample(match name.as_str() {
-                "tsc" => Sampled::Tsc,
-                "block" => Sampled::BlockIndex,
-                "arg0" => Sampled::Argument(0),
-                "arg1" => Sampled::Argument(1),
-                "arg2" => Sampled::Argument(2),
-                "arg3" => Sampled::Argument(3),
-                "arg4" => Sampled::Argument(4),
-                "arg5" => Sampled::Argument(5),
-                _ => return None,
-            })),
-            _ => None,
-        },
-        StatementKind::Add(..) => None,
     }
 }

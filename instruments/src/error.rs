@@ -6,16 +6,6 @@ use crate::Faults;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The file is not an instrument.
-    #[error(
-        "The instrument file {file} cannot be read: {reason}. Compare it with one under instruments/library/."
-    )]
-    File {
-        /// The file.
-        file: String,
-        /// Line, column and what was expected there.
-        reason: String,
-    },
     /// The file is not a source.
     #[error("The instrument file {file} cannot be read.\n{faults}")]
     Source {
@@ -43,16 +33,6 @@ pub enum Error {
         file: String,
         /// The name in it.
         name: String,
-    },
-    /// An argument that the calling convention does not keep in a register.
-    #[error(
-        "The instrument file {file} asks for argument {number}; only 0 (rdi) to 5 (r9) are passed in registers."
-    )]
-    Argument {
-        /// The file.
-        file: String,
-        /// The number asked for.
-        number: u8,
     },
     /// No such instrument.
     #[error("There is no instrument named {name:?}; the library has {known}.")]

@@ -14,7 +14,7 @@ pub mod source;
 mod types;
 
 pub use check::Context;
-pub use definition::{Definition, Program, Sampled, Stand};
+pub use definition::{Definition, Program, Stand};
 pub use error::{Error, Result};
 pub use fault::{Fault, Faults};
 pub use library::Library;

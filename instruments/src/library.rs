@@ -45,8 +45,8 @@ const FILES: &[(&str, &str)] = files![
     "caller.gilk",
     "elapsed-when-called.gilk",
     "call-trace.gilk",
-    "elapsed-start.ron",
-    "elapsed-stop.ron",
+    "elapsed-start.gilk",
+    "elapsed-stop.gilk",
 ];
 
 /// The instruments that can be attached.
@@ -70,16 +70,12 @@ impl Library {
         Ok(library)
     }
 
-    /// Adds an instrument from a file: a source (`.gilk`), or the older form (`.ron`).
+    /// Adds an instrument from the text of a file.
     ///
     /// # Errors
-    /// As [`Definition::from_source`], [`Definition::from_ron`] and [`Library::add`].
+    /// As [`Definition::from_source`] and [`Library::add`].
     pub fn add_file(&mut self, file: &str, text: &str) -> Result<()> {
-        if file.ends_with(".ron") {
-            self.add(Definition::from_ron(file, text)?)
-        } else {
-            self.add(Definition::from_source(file, text)?)
-        }
+        self.add(Definition::from_source(file, text)?)
     }
 
     /// Adds an instrument of the user's own.
@@ -100,7 +96,7 @@ impl Library {
     /// Takes the native instrument of that name out, if there is one: another build of it is to come.
     pub fn forget_native(&mut self, name: &str) {
         self.definitions
-            .retain(|known| known.name != name || known.native.is_none());
+            .retain(|known| known.name != name || known.native().is_none());
     }
 
     /// The instrument of that name.

@@ -77,7 +77,7 @@ impl Definition {
     /// The instruments of an object file. `file` is its name for people; nothing is read but `bytes`.
     ///
     /// # Errors
-    /// [`Error::File`] if it is no relocatable object for x86-64, lists no instruments, or lists one that
+    /// [`Error::Native`] if it is no relocatable object for x86-64, lists no instruments, or lists one that
     /// is wrong or is not in it.
     pub fn natives(file: &str, bytes: &[u8]) -> Result<Vec<Self>> {
         let wrong = |reason: String| Error::Native {
@@ -117,15 +117,13 @@ impl Definition {
             definitions.push(Self {
                 name: declared.name.to_owned(),
                 summary: declared.summary.to_owned(),
-                program: Program::Native,
                 meaning: if declared.unit.is_some() {
                     Meaning::Value
                 } else {
                     Meaning::Count
                 },
                 unit: declared.unit.unwrap_or_default().to_owned(),
-                source: None,
-                native: Some(Arc::new(Native {
+                program: Program::Native(Arc::new(Native {
                     file: Arc::clone(&file),
                     object: Arc::clone(&object),
                     function,

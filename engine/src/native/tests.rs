@@ -90,7 +90,7 @@ fn linked(
     touched: &dyn Fn(FunctionId) -> bool,
 ) -> Result<NativeCode, String> {
     let definitions = Definition::natives("own.o", object).unwrap();
-    let native = definitions[0].native.as_ref().unwrap();
+    let native = definitions[0].native().unwrap();
     let code = load(native, image, AT, touched)?;
     comes_back(&code).map_err(|why| format!("only the verifier refuses it: {why}"))?;
     Ok(code)
@@ -104,7 +104,7 @@ pub(crate) fn may_be_called(image: &Image, name: &str) -> bool {
 /// What the verifier says of the frames of the same source, whatever else is wrong with it.
 fn verified(source: &str) -> Result<(), String> {
     let definitions = definitions(source);
-    let native = definitions[0].native.as_ref().unwrap();
+    let native = definitions[0].native().unwrap();
     let linked = link::link(native, &kernel(), AT, &|_| false)?;
     comes_back(&linked.code)
 }
@@ -238,7 +238,7 @@ fn the_examples_in_c_and_rust_are_instruments() {
         (one.name.as_str(), one.unit.as_str()),
         ("pages-in-rust", "pages")
     );
-    let native = one.native.as_ref().unwrap();
+    let native = one.native().unwrap();
     let code = load(native, &kernel(), AT, &|_| false).unwrap();
     assert!(code.entry("pages_in_rust").is_some());
 }

@@ -1,13 +1,11 @@
 //! The code of each instrument. The rings, counters and timers it works on are laid out in
 //! `ilk-driver/kmod/ilk_abi.h`.
 
-use gilk_instruments::{Program, Sampled};
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
 use super::emit::{Emitter, Faulting, Forward, gs};
-use super::entry::{Kept, empty, find_entry, keep_entry, own_entry};
-use super::registers::{Registers, sampled_argument};
-use super::{Hooked, compile, native};
+use super::registers::Registers;
+use super::{HookProgram, Hooked, compile, native};
 use crate::Addr;
 use crate::isa::abi::low_byte;
 use crate::isa::encode::{at, indexed};
@@ -68,68 +66,17 @@ pub(super) fn emit(
     registers: &Registers,
     layout: &RuntimeLayout,
 ) -> Vec<(Lost, Addr)> {
-    if let Some(probed) = hooked.probe {
-        return compile::emit(e, hooked, probed, registers, layout);
-    }
-    if let Some(called) = hooked.native {
-        native::call(e, hooked, called, registers, layout);
-        if !called.native.samples {
-            return Vec::new();
-        }
-        let [value, a, b] = [0, 1, 2].map(|n| registers.work(n));
-        e.op(Instruction::with2(Code::Mov_r64_rm64, value, Register::RAX));
-        let lost = sample(e, hooked, layout, &Value::Register(value), [a, b]);
-        return vec![(lost, e.here())];
-    }
-    let lost = built_in(e, hooked, registers, layout);
-    let end = e.here();
-    lost.into_iter().map(|lost| (lost, end)).collect()
-}
-
-fn built_in(
-    e: &mut Emitter,
-    hooked: &Hooked<'_>,
-    registers: &Registers,
-    layout: &RuntimeLayout,
-) -> Vec<Lost> {
-    let [a, b, c] = [0, 1, 2].map(|n| registers.work(n));
     match hooked.program {
-        Program::Count => {
-            count(
-                e,
-                hooked
-                    .counter
-                    .and_then(|slot| layout.counter(slot))
-                    .unwrap_or_default(),
-                a,
-            );
-            Vec::new()
-        }
-        Program::Sample(sampled) => {
-            let value = match sampled {
-                Sampled::Tsc => Value::Tsc,
-                Sampled::BlockIndex => Value::Number(hooked.id.block),
-                Sampled::Argument(_) => {
-                    let register = sampled_argument(hooked.program).unwrap_or(Register::None);
-                    registers
-                        .slot(register)
-                        .map_or(Value::Register(register), Value::Saved)
-                }
-            };
-            vec![sample(e, hooked, layout, &value, [a, b])]
-        }
-        Program::StartTimer => {
-            start_timer(e, hooked, layout, [a, b, c]);
-            Vec::new()
-        }
-        // It has a probe or a function, or nothing to do.
-        Program::Probe | Program::Native => Vec::new(),
-        Program::StopTimer => {
-            let unmatched = stop_timer(e, hooked, layout, [a, b, c]);
-            vec![
-                unmatched,
-                sample(e, hooked, layout, &Value::Since(c), [a, b]),
-            ]
+        HookProgram::Probe(probed) => compile::emit(e, hooked, probed, registers, layout),
+        HookProgram::Native(called) => {
+            native::call(e, hooked, called, registers, layout);
+            if !called.native.samples {
+                return Vec::new();
+            }
+            let [value, a, b] = [0, 1, 2].map(|n| registers.work(n));
+            e.op(Instruction::with2(Code::Mov_r64_rm64, value, Register::RAX));
+            let lost = sample(e, hooked, layout, &Value::Register(value), [a, b]);
+            vec![(lost, e.here())]
         }
     }
 }
@@ -236,37 +183,6 @@ pub(super) fn sample(
     Lost::Sample {
         from: full,
         counter: layout.lost_full,
-    }
-}
-
-/// Where the entry is another's nothing is kept, and the stop finds none.
-fn start_timer(
-    e: &mut Emitter,
-    hooked: &Hooked<'_>,
-    layout: &RuntimeLayout,
-    [key, entry, tsc]: [Register; 3],
-) {
-    find_entry(e, hooked.timer, layout, [key, entry, tsc]);
-    read_tsc(e);
-    e.op(Instruction::with2(Code::Mov_r64_rm64, tsc, Register::RDX));
-    let full = keep_entry(e, Kept::Stored, [tsc, key, entry]);
-    e.land(full);
-}
-
-/// Leaves the TSC of the start in `start`, and the entry free.
-fn stop_timer(
-    e: &mut Emitter,
-    hooked: &Hooked<'_>,
-    layout: &RuntimeLayout,
-    [key, entry, start]: [Register; 3],
-) -> Lost {
-    find_entry(e, hooked.timer, layout, [key, entry, start]);
-    let unmatched = own_entry(e, [key, entry]);
-    e.op(Instruction::with2(Code::Mov_r64_rm64, start, at(entry, 8)));
-    empty(e, entry);
-    Lost::Sample {
-        from: unmatched,
-        counter: layout.lost_unmatched,
     }
 }
 

@@ -30,13 +30,13 @@ mod registers;
 
 use std::ops::Range;
 
-use gilk_instruments::{Native, Program};
+use gilk_instruments::Native;
 
 use crate::layout::CounterSlot;
 use crate::unwind::Row;
 use crate::{Addr, InstrumentId};
 
-pub(crate) use registers::{given, sampled_argument};
+pub(crate) use registers::given;
 
 pub use assemble::{Assembler, Hooks, Originals};
 pub use compile::{Home, Homes, Probed};
@@ -47,18 +47,21 @@ pub use pieces::{Packed, Pieces};
 /// One instrument at one hook, as the code generator needs it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hooked<'p> {
-    /// Its identifier: also says at which hook and of which block.
+    /// Its identifier, which also names the hook and the block.
     pub id: InstrumentId,
-    /// What runs at each hit.
-    pub program: Program,
-    /// The timer of the thread, 0 to 63.
-    pub timer: u8,
-    /// The counter, for [`Program::Count`].
+    /// The code of a hit.
+    pub program: HookProgram<'p>,
+    /// The counter of an instrument that counts its hits.
     pub counter: Option<CounterSlot>,
-    /// The probe, for [`Program::Probe`].
-    pub probe: Option<&'p Probed>,
-    /// The function, for [`Program::Native`].
-    pub native: Option<Called<'p>>,
+}
+
+/// The code of a hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HookProgram<'p> {
+    /// A probe of an instrument in the language.
+    Probe(&'p Probed),
+    /// A call of a native function.
+    Native(Called<'p>),
 }
 
 /// A function of an object file, and where it begins.

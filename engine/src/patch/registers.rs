@@ -1,11 +1,11 @@
 //! Which registers the instruments of one hook work in, and which of them must be saved.
 
-use gilk_instruments::{Native, Program, Sampled};
+use gilk_instruments::Native;
 use iced_x86::Register;
 
-use super::Hooked;
-use super::compile::{Demand, Probed};
-use crate::isa::abi::{CALLER_SAVED, argument, input_register};
+use super::compile::Demand;
+use super::{HookProgram, Hooked};
+use crate::isa::abi::{CALLER_SAVED, input_register};
 use crate::layout::RuntimeLayout;
 use crate::liveness::{Live, RegisterSet};
 
@@ -28,14 +28,6 @@ const PREFERRED: [Register; 14] = [
     Register::R15,
 ];
 
-/// The argument register that a program samples.
-pub(crate) fn sampled_argument(program: Program) -> Option<Register> {
-    match program {
-        Program::Sample(Sampled::Argument(number)) => argument(number),
-        _ => None,
-    }
-}
-
 /// What the instruments of one hook use, and what is saved around them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Registers {
@@ -56,12 +48,10 @@ impl Registers {
         let needs = hooked.iter().map(|hooked| needs(hooked, layout));
         let needs = needs.fold(Demand::default(), Demand::with);
         let read = hooked.iter().fold(RegisterSet::EMPTY, |read, hooked| {
-            let probe = hooked.probe.map_or(RegisterSet::EMPTY, Probed::reads);
-            let argument: RegisterSet = sampled_argument(hooked.program).into_iter().collect();
-            let given = hooked
-                .native
-                .map_or(RegisterSet::EMPTY, |called| given(called.native));
-            read.union(argument).union(probe).union(given)
+            read.union(match hooked.program {
+                HookProgram::Probe(probed) => probed.reads(),
+                HookProgram::Native(called) => given(called.native),
+            })
         });
 
         // Dead registers first; a register that is sampled is left alone where it can be.
@@ -83,7 +73,8 @@ impl Registers {
             .take(needs.registers)
             .collect();
         used.extend(&work);
-        if hooked.iter().any(|hooked| hooked.native.is_some()) {
+        let calls = |hooked: &Hooked<'_>| matches!(hooked.program, HookProgram::Native(_));
+        if hooked.iter().any(calls) {
             let changed = CALLER_SAVED.into_iter();
             let further: Vec<Register> = changed.filter(|one| !used.contains(one)).collect();
             used.extend(further);
@@ -120,28 +111,11 @@ impl Registers {
 }
 
 fn needs(hooked: &Hooked<'_>, layout: &RuntimeLayout) -> Demand {
-    let demand = |fixed, registers| Demand {
-        fixed,
-        registers,
-        ..Demand::default()
-    };
-    match (hooked.program, hooked.probe) {
-        (_, Some(probed)) => Demand::of_probe(probed, layout),
-        (Program::Count, None) => {
-            let near = hooked
-                .counter
-                .and_then(|slot| layout.counter(slot))
-                .is_none_or(|gs| gs.near().is_some());
-            demand(false, usize::from(!near))
-        }
-        (Program::Sample(_), None) => demand(true, 2),
-        (Program::StartTimer | Program::StopTimer, None) => demand(true, 3),
-        (Program::Native, None) => match hooked.native {
-            // What it returns is kept while a slot is reserved.
-            Some(called) if called.native.samples => demand(true, 3),
-            _ => Demand::default(),
-        },
-        (Program::Probe, None) => Demand::default(),
+    match hooked.program {
+        HookProgram::Probe(probed) => Demand::of_probe(probed, hooked.counter, layout),
+        // The returned value is kept while a slot is reserved.
+        HookProgram::Native(called) if called.native.samples => Demand::fixed(3),
+        HookProgram::Native(_) => Demand::default(),
     }
 }
 

@@ -161,7 +161,6 @@ pub(super) fn add(paths: &Paths, session: &mut Session, times: (f64, f64)) -> Re
             instrument: name.into(),
             launch: times.0,
             splash: times.1,
-            timer: 0,
         });
     }
     Ok(())

@@ -10,7 +10,7 @@ use super::{PlannedInstrument, probes};
 use crate::cfg::{BlockEnd, BlockIndex, Cfg};
 use crate::isa::abi::argument;
 use crate::liveness::{Arguments, RegisterSet};
-use crate::patch::{is_stacked, sampled_argument};
+use crate::patch::is_stacked;
 use crate::placement::{Point, Site};
 use crate::session::Session;
 use crate::{Addr, HookType, Image, Refusal, Result, Rule};
@@ -33,13 +33,13 @@ pub(super) fn check(
         {
             return Err(refused(session, one.placement, refusal));
         }
-        let given = { one.definition.native.iter() }.flat_map(|native| native.inputs());
+        let native = one.definition.native().into_iter();
+        let given = native.flat_map(|native| native.inputs());
         let arguments = read().chain(given).filter_map(|input| match input {
             Input::Argument(number) => argument(number),
             _ => None,
         });
-        let sampled = sampled_argument(one.definition.program);
-        let registers: Vec<_> = arguments.chain(sampled).collect();
+        let registers: Vec<_> = arguments.collect();
         if registers.is_empty() {
             continue;
         }

@@ -85,7 +85,7 @@ fn plan_styled(
         session,
         layout,
         functions: Numbered::new(image),
-        words: Words::new(layout, session),
+        words: Words::new(layout),
         notes: Vec::new(),
     };
     let named = planner.named(library, watch)?;
@@ -287,7 +287,6 @@ impl Planner<'_> {
                 tactic: reached.tactic,
                 points: reached.points,
                 needs: reached.needs,
-                timer: placement.timer,
                 probe: one.probe,
             });
         }

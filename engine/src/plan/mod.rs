@@ -111,7 +111,8 @@ pub struct PlannedInstrument {
     pub launch: f64,
     /// Seconds from the start.
     pub splash: f64,
-    /// Its counter, if it counts or has a function count; no two instruments have the same.
+    /// Its counter, if it only counts its hits or has a native function count; no two instruments have the
+    /// same.
     pub counter: Option<CounterSlot>,
     /// How it is reached.
     pub tactic: Tactic,
@@ -119,8 +120,6 @@ pub struct PlannedInstrument {
     pub points: Few<(SiteIndex, Point)>,
     /// Further sites that are in place whenever it runs. Sorted.
     pub needs: Few<SiteIndex>,
-    /// The timer of the thread that it starts or stops.
-    pub timer: u8,
     /// The probe that it runs, if it is an instrument in the language.
     pub probe: Option<Arc<Probed>>,
 }

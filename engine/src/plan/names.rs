@@ -6,13 +6,13 @@ use std::sync::Arc;
 use gilk_instruments::program::Checked;
 use gilk_instruments::{Definition, Library};
 
-use super::build::{Planner, refused};
+use super::build::{Planner, missing, refused};
 use super::jumps::Jumps;
-use super::places::{Places, returned};
+use super::places::{Place, Places, returned};
 use super::probes::{Instruments, faults_in_faults, is_idle, returned_is_known};
 use super::stage::{self, Stage, Watch};
 use crate::cfg::BlockIndex;
-use crate::patch::{Probed, given, sampled_argument};
+use crate::patch::{Probed, given};
 use crate::session::Session;
 use crate::{Error, HookType, Image, InstrumentId, Refusal, Result};
 
@@ -39,7 +39,7 @@ impl Planner<'_> {
         let mut orders: HashMap<Hook, u64> = HashMap::new();
         let mut named = Vec::with_capacity(self.session.placements.len());
         for (index, placement) in self.session.placements.iter().enumerate() {
-            let definition = instruments.definition(placement)?;
+            let (definition, prepared) = instruments.of(placement)?;
             let major = match majors.get(&*placement.function) {
                 Some(&known) => known,
                 None => {
@@ -49,31 +49,30 @@ impl Planner<'_> {
                     new
                 }
             };
-            if let Some(mut checked) = instruments.checked(placement, &definition)? {
-                let places = Places::new(self.image, placement, &checked, &mut jumps)?;
-                if places.follow() {
-                    checked = instruments.followed(placement, &checked);
-                }
-                let written = (&definition, &checked, &places);
-                self.probes(written, (index, major), &mut orders, &mut named)?;
-                continue;
+            let place = Place {
+                major,
+                block: BlockIndex(placement.block),
+                hook: placement.hook,
+            };
+            let from = (index, major);
+            match prepared {
+                Some(prepared) => match &prepared.shared {
+                    Some(probed) => {
+                        let probed = Some(probed);
+                        named.push(self.at(place, (&definition, probed), from, &mut orders)?);
+                    }
+                    None => {
+                        let mut checked = Arc::clone(&prepared.checked);
+                        let places = Places::new(self.image, placement, &checked, &mut jumps)?;
+                        if places.follow() {
+                            checked = instruments.followed(placement, &checked);
+                        }
+                        let written = (&definition, &checked, &places);
+                        self.probes(written, from, &mut orders, &mut named)?;
+                    }
+                },
+                None => named.push(self.at(place, (&definition, None), from, &mut orders)?),
             }
-            let block = BlockIndex(placement.block);
-            self.check_block(major, &placement.function, block)?;
-            if let Some(register) = sampled_argument(definition.program) {
-                self.functions.sample(major, register);
-            }
-            if let Some(native) = &definition.native {
-                self.functions.sample_all(major, given(native));
-            }
-            let id = self.number((major, block, placement.hook), &mut orders)?;
-            named.push(Named {
-                definition,
-                id,
-                placement: index,
-                origin: major,
-                probe: None,
-            });
         }
         Ok(named)
     }
@@ -129,10 +128,6 @@ impl Planner<'_> {
         orders: &mut HashMap<Hook, u64>,
         named: &mut Vec<Named>,
     ) -> Result<()> {
-        let Some(placement) = self.session.placements.get(index) else {
-            return Ok(());
-        };
-        let refuse = |refusal| refused(self.session, index, refusal);
         self.notes.extend(places.notes(index, &definition.name));
         let homes = Arc::new(self.words.homes(checked)?);
         for (number, probe) in (0..).zip(&checked.probes) {
@@ -144,12 +139,30 @@ impl Planner<'_> {
                 index: number,
                 homes: Arc::clone(&homes),
             });
-            let places = places.of(&mut self.functions, probe)?.map_err(refuse)?;
+            let places = places.of(&mut self.functions, probe)?;
+            let places = places.map_err(|refusal| refused(self.session, index, refusal))?;
             for place in places {
-                self.check_block(place.major, &placement.function, place.block)?;
-                let Some(cfg) = self.functions.graph(place.major) else {
-                    continue;
-                };
+                let instrument = (definition, Some(&probed));
+                named.push(self.at(place, instrument, (index, origin), orders)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// Numbers an instrument at a place, with the probe that it runs there.
+    fn at(
+        &mut self,
+        place: Place,
+        (definition, probed): (&Arc<Definition>, Option<&Arc<Probed>>),
+        (placement, origin): (usize, u32),
+        orders: &mut HashMap<Hook, u64>,
+    ) -> Result<Named> {
+        let named = self.session.placements.get(placement);
+        let function = &named.ok_or_else(|| missing("a placement"))?.function;
+        self.check_block(place.major, function, place.block)?;
+        if let Some(probed) = probed {
+            let refuse = |refusal| refused(self.session, placement, refusal);
+            if let (Some(cfg), Some(probe)) = (self.functions.graph(place.major), probed.probe()) {
                 if let Some((rule, why)) = probed.refusal(self.layout) {
                     let at = cfg.span.start;
                     return Err(refuse(Refusal::new(rule, at, why)));
@@ -159,17 +172,19 @@ impl Planner<'_> {
                 {
                     return Err(refuse(refusal));
                 }
-                self.functions.sample_all(place.major, probed.reads());
-                named.push(Named {
-                    definition: Arc::clone(definition),
-                    id: self.number((place.major, place.block, place.hook), orders)?,
-                    placement: index,
-                    origin,
-                    probe: Some(Arc::clone(&probed)),
-                });
             }
+            self.functions.sample_all(place.major, probed.reads());
         }
-        Ok(())
+        if let Some(native) = definition.native() {
+            self.functions.sample_all(place.major, given(native));
+        }
+        Ok(Named {
+            definition: Arc::clone(definition),
+            id: self.number((place.major, place.block, place.hook), orders)?,
+            placement,
+            origin,
+            probe: probed.map(Arc::clone),
+        })
     }
 }
 
@@ -181,10 +196,10 @@ fn jumps<'s>(
 ) -> Result<Jumps<'s>> {
     let mut jumps = Jumps::new(image);
     for placement in &session.placements {
-        let definition = instruments.definition(placement)?;
+        let (_, prepared) = instruments.of(placement)?;
         image.function_named(&placement.function)?;
-        if let Some(checked) = instruments.checked(placement, &definition)? {
-            let functions = returned(image, &checked, placement)?;
+        if let Some(prepared) = prepared.filter(|prepared| prepared.shared.is_none()) {
+            let functions = returned(image, &prepared.checked, placement)?;
             if !functions.is_empty() {
                 stage::told(watch, Stage::Graphs)?;
                 jumps.asked(functions);

@@ -1,6 +1,6 @@
 //! The code of native instruments: at the start of the arena, before all patches.
 
-use gilk_instruments::Definition;
+use gilk_instruments::Program;
 
 use super::PlannedInstrument;
 use super::build::{missing, refused};
@@ -8,7 +8,7 @@ use super::functions::Functions;
 use super::patches::PATCH_ALIGN;
 use crate::layout::RuntimeLayout;
 use crate::native::{NativeCode, load};
-use crate::patch::Called;
+use crate::patch::{Called, HookProgram};
 use crate::session::Session;
 use crate::{Error, Image, Refusal, Result, Rule};
 
@@ -35,7 +35,7 @@ impl Natives {
         let mut natives = Self::default();
         let touched = |id| functions.has(id);
         for one in instruments {
-            let Some(native) = &one.definition.native else {
+            let Some(native) = one.definition.native() else {
                 continue;
             };
             if natives.codes.iter().any(|known| known.is_of(native)) {
@@ -63,14 +63,19 @@ impl Natives {
         Ok(natives)
     }
 
-    /// What a patch calls for an instrument.
-    pub(super) fn call<'p>(&self, definition: &'p Definition) -> Result<Option<Called<'p>>> {
-        let Some(native) = &definition.native else {
-            return Ok(None);
-        };
-        let code = self.codes.iter().find(|code| code.is_of(native));
-        let entry = code.and_then(|code| code.entry(&native.function));
-        let entry = entry.ok_or_else(|| missing("a native function"))?;
-        Ok(Some(Called { native, entry }))
+    /// Returns the code of an instrument's hit.
+    pub(super) fn program<'p>(&self, one: &'p PlannedInstrument) -> Result<HookProgram<'p>> {
+        match &one.definition.program {
+            Program::Source(_) => {
+                let probed = one.probe.as_deref();
+                Ok(HookProgram::Probe(probed.ok_or_else(|| missing("a probe"))?))
+            }
+            Program::Native(native) => {
+                let code = self.codes.iter().find(|code| code.is_of(native));
+                let entry = code.and_then(|code| code.entry(&native.function));
+                let entry = entry.ok_or_else(|| missing("a native function"))?;
+                Ok(HookProgram::Native(Called { native, entry }))
+            }
+        }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-use iced_x86::Register;
 
 use super::PlannedFunction;
 use super::functions::{Function, Functions};
@@ -56,13 +55,6 @@ impl<'a> Numbered<'a> {
     /// All graphs, by major number.
     pub(super) fn graphs(&self) -> Vec<&Cfg> {
         self.graphs.iter().collect()
-    }
-
-    /// Notes that an instrument of the function reads the register.
-    pub(super) fn sample(&mut self, major: u32, register: Register) {
-        if let Some(sampled) = self.sampled.get_mut(major as usize) {
-            sampled.insert(register);
-        }
     }
 
     /// Notes that an instrument of the function reads the registers.

@@ -135,11 +135,8 @@ impl Maker<'_> {
             .map(|(_, one)| -> Result<Hooked<'_>> {
                 Ok(Hooked {
                     id: one.id,
-                    program: one.definition.program,
-                    timer: one.timer,
+                    program: self.natives.program(one)?,
                     counter: one.counter,
-                    probe: one.probe.as_deref(),
-                    native: self.natives.call(&one.definition)?,
                 })
             })
             .collect::<Result<_>>()?;

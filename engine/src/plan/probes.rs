@@ -1,37 +1,40 @@
 //! Placements of instruments in the language: their sources, and where they keep what they keep.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
-use gilk_instruments::program::{Checked, ExprKind, Input, Probe, Scope};
-use gilk_instruments::{Context, Definition, Library, Program};
+use gilk_instruments::program::{Checked, ExprKind, Hook, Input, Probe, Scope};
+use gilk_instruments::{Context, Definition, Library};
 
 use super::places::Place;
 use crate::cfg::{BlockEnd, Cfg};
 use crate::layout::{CounterSlot, RuntimeLayout};
-use crate::patch::{Home, Homes, may_fault};
+use crate::patch::{Home, Homes, Probed, may_fault};
 use crate::session::{Placement, Session};
 use crate::{Error, HookType, Image, Refusal, Result, Rule};
+
+/// Variables that a thread can have: their numbers fit into the low bits of a task's address.
+const THREAD_VARIABLES: u8 = 64;
 
 /// Words and numbers, each given once.
 pub(super) struct Words<'l> {
     layout: &'l RuntimeLayout,
     next: CounterSlot,
-    /// Timers of a thread that nobody has: the last is given first.
-    timers: Vec<u8>,
+    /// Variables of a thread that have a number.
+    threads: u8,
+    /// Variables of a call that have a number.
     calls: u16,
     shared: HashMap<(String, Scope), Home>,
 }
 
 impl<'l> Words<'l> {
-    /// All there are, but for the timers that the session's placements name.
-    pub(super) fn new(layout: &'l RuntimeLayout, session: &Session) -> Self {
-        let mut timers: Vec<u8> = (0..Session::TIMERS).collect();
-        timers.retain(|timer| session.placements.iter().all(|one| one.timer != *timer));
+    /// All words and numbers of a layout.
+    pub(super) fn new(layout: &'l RuntimeLayout) -> Self {
         Self {
             layout,
             next: CounterSlot { bank: 0, slot: 0 },
-            timers,
+            threads: 0,
             calls: 0,
             shared: HashMap::new(),
         }
@@ -122,11 +125,18 @@ impl<'l> Words<'l> {
                 })?;
                 Home::Shared(slot)
             }
-            Scope::Thread => Home::Thread(self.timers.pop().ok_or(Error::Full {
-                what: "variables of a thread",
-                needed: u64::from(Session::TIMERS) + 1,
-                available: u64::from(Session::TIMERS),
-            })?),
+            Scope::Thread => {
+                let number = self.threads;
+                if number >= THREAD_VARIABLES {
+                    return Err(Error::Full {
+                        what: "variables of a thread",
+                        needed: u64::from(THREAD_VARIABLES) + 1,
+                        available: u64::from(THREAD_VARIABLES),
+                    });
+                }
+                self.threads += 1;
+                Home::Thread(number)
+            }
             Scope::Call => {
                 self.calls = self.calls.checked_add(1).ok_or(Error::Full {
                     what: "variables of a call",
@@ -139,14 +149,52 @@ impl<'l> Words<'l> {
     }
 }
 
-/// Instruments by name, the session's own and the library's, and what sources are for each function.
+/// The instruments of a session by name, and their sources checked for each function.
 pub(super) struct Instruments<'s> {
     image: &'s Image,
     session: &'s Session,
     library: &'s Library,
-    definitions: HashMap<&'s str, Arc<Definition>>,
-    checked: HashMap<(&'s str, &'s str), Arc<Checked>>,
+    named: HashMap<&'s str, Instrument>,
+    /// Sources that depend on the function, by instrument and function.
+    prepared: HashMap<(&'s str, &'s str), Arc<Prepared>>,
     followed: HashMap<(&'s str, &'s str), Arc<Checked>>,
+}
+
+#[derive(Clone)]
+struct Instrument {
+    definition: Arc<Definition>,
+    /// The checked source, if it is the same for all functions.
+    everywhere: Option<Arc<Prepared>>,
+}
+
+/// A checked source.
+pub(super) struct Prepared {
+    pub(super) checked: Arc<Checked>,
+    /// The probe that all placements share: it runs at the hook of its placement, and keeps nothing between
+    /// hits except the counter of the instrument.
+    pub(super) shared: Option<Arc<Probed>>,
+}
+
+impl Prepared {
+    fn new(checked: Checked, counts: bool) -> Self {
+        let checked = Arc::new(checked);
+        let shared = match checked.probes.as_slice() {
+            [probe] => {
+                let keeps = !checked.variables.is_empty()
+                    || !checked.aggregates.is_empty() && !counts
+                    || may_fault(probe);
+                (probe.hook == Hook::Hit && !keeps && !is_idle(probe)).then(|| {
+                    Arc::new(Probed {
+                        checked: Arc::clone(&checked),
+                        index: 0,
+                        homes: Arc::default(),
+                    })
+                })
+            }
+            _ => None,
+        };
+        Self { checked, shared }
+    }
 }
 
 impl<'s> Instruments<'s> {
@@ -155,8 +203,8 @@ impl<'s> Instruments<'s> {
             image,
             session,
             library,
-            definitions: HashMap::new(),
-            checked: HashMap::new(),
+            named: HashMap::new(),
+            prepared: HashMap::new(),
             followed: HashMap::new(),
         }
     }
@@ -165,35 +213,45 @@ impl<'s> Instruments<'s> {
     ///
     /// # Errors
     /// [`Error::Instrument`] if there is none, or its source is wrong.
-    pub(super) fn definition(&mut self, placement: &'s Placement) -> Result<Arc<Definition>> {
+    fn instrument(&mut self, placement: &'s Placement) -> Result<&mut Instrument> {
         let name = &*placement.instrument;
-        if let Some(known) = self.definitions.get(name) {
-            return Ok(Arc::clone(known));
+        match self.named.entry(name) {
+            Entry::Occupied(known) => Ok(known.into_mut()),
+            Entry::Vacant(vacant) => {
+                let definition = match self.session.sources.get(name) {
+                    Some(text) => Definition::from_source(name, text)?,
+                    None => self.library.get(name)?.clone(),
+                };
+                Ok(vacant.insert(Instrument {
+                    definition: Arc::new(definition),
+                    everywhere: None,
+                }))
+            }
         }
-        let new = match self.session.sources.get(name) {
-            Some(text) => Definition::from_source(name, text)?,
-            None => self.library.get(name)?.clone(),
-        };
-        let new = Arc::new(new);
-        self.definitions.insert(name, Arc::clone(&new));
-        Ok(new)
     }
 
-    /// What its source is for the function of the placement; `None` if it needs no compiler.
+    /// Returns the instrument that a placement names, and its source checked for the placement's function
+    /// unless it is a native function.
     ///
     /// # Errors
-    /// [`Error::Program`] if it is wrong there.
-    pub(super) fn checked(
+    /// [`Error::Instrument`] if there is no such instrument or its source is wrong, [`Error::Program`] if it is
+    /// wrong for the function.
+    pub(super) fn of(
         &mut self,
         placement: &'s Placement,
-        definition: &Definition,
-    ) -> Result<Option<Arc<Checked>>> {
-        let (Program::Probe, Some(source)) = (definition.program, &definition.source) else {
-            return Ok(None);
+    ) -> Result<(Arc<Definition>, Option<Arc<Prepared>>)> {
+        let known = self.instrument(placement)?;
+        let definition = Arc::clone(&known.definition);
+        let Some(source) = definition.source() else {
+            return Ok((definition, None));
         };
+        if let Some(everywhere) = &known.everywhere {
+            return Ok((Arc::clone(&definition), Some(Arc::clone(everywhere))));
+        }
         let (name, function) = (&*placement.instrument, &*placement.function);
-        if let Some(known) = self.checked.get(&(name, function)) {
-            return Ok(Some(Arc::clone(known)));
+        if let Some(known) = self.prepared.get(&(name, function)) {
+            let prepared = Arc::clone(known);
+            return Ok((Arc::clone(&definition), Some(prepared)));
         }
         let context = Context {
             types: self.image.types(),
@@ -204,9 +262,14 @@ impl<'s> Instruments<'s> {
             function: function.to_owned(),
             faults: faults.to_string(),
         })?;
-        let checked = Arc::new(checked);
-        self.checked.insert((name, function), Arc::clone(&checked));
-        Ok(Some(checked))
+        let prepared = Arc::new(Prepared::new(checked, definition.counts()));
+        if source.depends_on_function() {
+            let key = (name, function);
+            self.prepared.insert(key, Arc::clone(&prepared));
+        } else {
+            self.instrument(placement)?.everywhere = Some(Arc::clone(&prepared));
+        }
+        Ok((Arc::clone(&definition), Some(prepared)))
     }
 
     /// The same for a function whose calls are followed by jumps.

@@ -170,9 +170,7 @@ reasons! {
     NotFailed = "it counts a load as failed that may have succeeded",
 
     // Patches: the effect of a hit.
-    CountsWithin = "it counts in the middle of another hit",
     CountsLoss = "it counts a sample as lost though the ring may have a free slot",
-    CountsUnmatched = "it counts a stop as unmatched before it has looked up the start",
     CountsForeign { word: u64 } = "it adds to gs:{word:#x}, which is not its counter",
     NeedlessSlot = "it reserves a slot that its instrument does not use",
     ReservesOtherHead = "rax is not the head that was read when it reserves a slot",
@@ -239,7 +237,7 @@ reasons! {
     NeedlessCounter = "it counts and has no counter, or has one and does not count",
     SameCounter = "another instrument has the same counter",
     CounterBank = "its counter is outside of the banks of counters",
-    TimerNumber { timer: u8 } = "it uses timer {timer}, and the last is 63",
+    TwoPrograms = "it runs a probe and a native function, or neither",
     InstrumentOrder = "its points and dependences are not sorted, or not on sites of the plan",
     LoadsInHandler { id: InstrumentId } = "instrument {id} reads memory where the kernel handles failed reads",
     BlockNumber = "its block is not in the function of its number",

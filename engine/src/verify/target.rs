@@ -52,7 +52,6 @@ fn per_cpu(layout: &RuntimeLayout, wrong: &mut impl FnMut(Reason)) {
         layout.head,
         layout.limit,
         layout.lost_full,
-        layout.lost_unmatched,
         layout.current,
     ];
     let banks = layout

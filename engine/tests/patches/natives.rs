@@ -1,6 +1,6 @@
 //! Calls of native functions: given what they ask for, and whatever they change has its value again.
 
-use gilk_engine::patch::Called;
+use gilk_engine::patch::{Called, HookProgram};
 use gilk_instruments::program::{Gpr, Input};
 use gilk_instruments::{Native, Parameter};
 use iced_x86::code_asm::{CodeAssembler, registers::*};
@@ -67,9 +67,9 @@ proptest! {
         let layout = layout(&machine, machine.address(GS + 0x1000));
         let entry = Addr(machine.address(FUNCTION));
         let instruments = [
-            hooked(0, HookType::Pre, Program::Count),
-            Hooked { native: Some(Called { native: &native, entry }), ..hooked(1, HookType::Pre, Program::Native) },
-            hooked(2, HookType::Pre, Program::Sample(Sampled::Argument(1))),
+            hooked(0, HookType::Pre, Kind::Count.program()),
+            hooked(1, HookType::Pre, HookProgram::Native(Called { native: &native, entry })),
+            hooked(2, HookType::Pre, Kind::Argument(1).program()),
         ];
         let live = Live { registers: RegisterSet(live), flags };
         patch(&mut machine, &NOP, &[(Point::Entry, &instruments)], live, &layout);

@@ -7,10 +7,10 @@ use gilk_engine::liveness::Live;
 use gilk_engine::patch::{Assembler, Hooked};
 use gilk_engine::placement::{Continuation, InsnEdge, Point, Site, Splice};
 use gilk_engine::{Addr, HookType, Span};
-use gilk_instruments::Program;
 use proptest::prelude::*;
 
 use super::native::{GS, Machine, ORIGINAL, PATCH, Random, TABLES};
+use super::sources::Kind;
 use super::support::{COUNTERS, hooked, layout, pieces_are_whole, random_state, ready};
 use super::text::Text;
 
@@ -86,7 +86,7 @@ proptest! {
         for (slot, &index) in (0..).zip(chosen.iter().filter(|&&index| points[index].1 <= count)) {
             let one = Hooked {
                 counter: Some(CounterSlot { bank: 0, slot }),
-                ..hooked(slot as u8, HookType::Pre, Program::Count)
+                ..hooked(slot as u8, HookType::Pre, Kind::Count.program())
             };
             hooks.push((points[index].0, vec![one], index));
         }

@@ -2,10 +2,9 @@
 
 use gilk_engine::layout::{CounterBank, CounterSlot, Events, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::liveness::Live;
-use gilk_engine::patch::{Assembler, Code, Hooked, Hooks, PieceKind};
+use gilk_engine::patch::{Assembler, Code, HookProgram, Hooked, Hooks, PieceKind};
 use gilk_engine::placement::{Site, Splice};
 use gilk_engine::{Addr, HookType, InstrumentId, Span};
-use gilk_instruments::Program;
 
 pub(crate) use super::text::Text;
 
@@ -21,8 +20,7 @@ pub(crate) const TASK: u64 = 0xffff_8881_0204_5640;
 pub(crate) const HEAD: u64 = 0x100;
 pub(crate) const LIMIT: u64 = 0x108;
 pub(crate) const LOST_FULL: u64 = 0x110;
-pub(crate) const LOST_UNMATCHED: u64 = (-0x20i64).cast_unsigned();
-pub(crate) const CURRENT: u64 = 0x120;
+pub(crate) const CURRENT: u64 = (-0x20i64).cast_unsigned();
 pub(crate) const COUNTERS: u64 = 0x200;
 
 /// A five-byte nop: instructions that touch nothing, so that all differences are the instruments'.
@@ -39,12 +37,11 @@ pub(crate) fn layout(machine: &Machine, far: u64) -> RuntimeLayout {
         head: Gs(HEAD),
         limit: Gs(LIMIT),
         lost_full: Gs(LOST_FULL),
-        lost_unmatched: Gs(LOST_UNMATCHED),
         current: Gs(CURRENT),
         counters: vec![
             CounterBank {
                 base: Gs(COUNTERS),
-                slots: 4,
+                slots: 5,
             },
             CounterBank {
                 base: Gs(far.wrapping_sub(machine.address(GS))),
@@ -62,18 +59,16 @@ pub(crate) fn ready(serial: u64, room: u64) -> Machine {
     let mut machine = Machine::new();
     machine.set_word(GS + HEAD, head(serial));
     machine.set_word(GS + LIMIT, head(serial + room));
-    machine.set_word(GS + CURRENT, TASK);
+    machine.set_word(GS.wrapping_add(CURRENT), TASK);
     machine
 }
 
-pub(crate) fn hooked(order: u8, hook: HookType, program: Program) -> Hooked<'static> {
+/// An instrument with a counter of its own.
+pub(crate) fn hooked(order: u8, hook: HookType, program: HookProgram<'_>) -> Hooked<'_> {
     let id = InstrumentId::new(0xabcde, hook, 0x2_5a5a, order).unwrap();
     Hooked {
         id,
         program,
-        timer: 9,
-        probe: None,
-        native: None,
         counter: Some(CounterSlot {
             bank: 0,
             slot: u32::from(order) % 4,

@@ -55,7 +55,7 @@ pub(crate) fn homes(program: &Checked) -> Homes {
 /// A layout with room for all of it, and a task that can be read.
 pub(crate) fn layout(machine: &mut Machine, seed: u64) -> RuntimeLayout {
     let task = machine.address(SCRATCH);
-    machine.set_word(GS + CURRENT, task);
+    machine.set_word(GS.wrapping_add(CURRENT), task);
     let mut random = Random(seed ^ 0x5555);
     for word in 0..64 {
         let bits = random.next();

@@ -29,7 +29,6 @@ pub(crate) fn layout() -> RuntimeLayout {
         head: Gs(0x3_1000),
         limit: Gs(0x3_1008),
         lost_full: Gs(0x3_1010),
-        lost_unmatched: Gs(0x3_1018),
         current: Gs(0x1_fb80),
         counters: vec![
             CounterBank {

@@ -115,7 +115,6 @@ impl State {
             instrument: good.definition.name.as_str().into(),
             launch: 0.0,
             splash: self.document.session().duration,
-            timer: 0,
         })
     }
 }

@@ -190,7 +190,6 @@ pub(crate) fn placement(
         instrument: instrument.into(),
         launch: 0.0,
         splash: LONGEST,
-        timer: 0,
     }
 }
 

@@ -30,7 +30,8 @@ fn owners(plan: &Plan) -> impl Iterator<Item = (&PlannedInstrument, &Probed)> {
         let probed = first.probe.as_deref()?;
         let homes = &probed.homes;
         let counted = homes.failed.is_some() || homes.no_room.is_some();
-        let any = !probed.checked.aggregates.is_empty() || counted;
+        // The counter of an instrument that only counts its hits is no aggregate's word.
+        let any = !homes.aggregates.is_empty() || counted;
         any.then_some((first, probed))
     })
 }

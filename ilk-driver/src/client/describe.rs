@@ -2,7 +2,6 @@
 
 use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::{Plan, Session};
-use gilk_instruments::Program;
 use gilk_instruments::program::{Action, ActionKind};
 use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata, Placed};
 
@@ -35,20 +34,16 @@ fn function(plan: &Plan, major: u32) -> &str {
 /// What an instrument delivers: of one in the language, the probe that it runs.
 fn delivers(instrument: &PlannedInstrument) -> Delivers {
     let samples = |action: &Action| matches!(action.kind, ActionKind::Sample(_));
-    match (instrument.definition.program, &instrument.probe) {
-        (Program::StartTimer, _) => Delivers::Nothing,
-        (Program::Probe, Some(probed)) => {
-            let checked = &probed.checked;
-            let probe = checked.probes.get(probed.index as usize);
-            if probe.is_none_or(|probe| probe.actions.iter().any(samples)) {
-                Delivers::Samples
-            } else if checked.aggregates.is_empty() {
-                Delivers::Nothing
-            } else {
-                Delivers::Totals
-            }
-        }
-        _ => Delivers::Samples,
+    let Some(probed) = instrument.probe.as_ref().filter(|_| instrument.counter.is_none()) else {
+        return Delivers::Samples;
+    };
+    let probe = probed.probe();
+    if probe.is_none_or(|probe| probe.actions.iter().any(samples)) {
+        Delivers::Samples
+    } else if probed.checked.aggregates.is_empty() {
+        Delivers::Nothing
+    } else {
+        Delivers::Totals
     }
 }
 

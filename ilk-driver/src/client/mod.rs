@@ -267,7 +267,6 @@ fn target_info(target: Target) -> TargetInfo {
         head: Gs(layout.head),
         limit: Gs(layout.limit),
         lost_full: Gs(layout.lost_full),
-        lost_unmatched: Gs(layout.lost_unmatched),
         current: Gs(layout.current),
         counters: layout
             .counters

@@ -113,7 +113,6 @@ impl Chosen {
                 instrument: "counter".into(),
                 launch: 0.0,
                 splash: duration,
-                timer: 0,
             }
         };
         self.wanted.iter().map(one).collect()

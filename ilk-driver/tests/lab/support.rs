@@ -346,7 +346,6 @@ pub(crate) fn placement(
         instrument: instrument.into(),
         launch,
         splash,
-        timer: 0,
     }
 }
 

@@ -1,11 +1,11 @@
 use super::*;
-use crate::{Context, Program, Sampled, Stand, trial};
+use crate::{Context, Stand, trial};
 
 #[test]
 fn the_builtin_files_are_good_and_named_as_their_instrument() {
     let library = Library::builtin().unwrap();
     for (file, text) in FILES {
-        let (name, form) = file.split_once('.').unwrap();
+        let name = file.strip_suffix(".gilk").unwrap();
         let definition = library
             .iter()
             .find(|definition| definition.name == name)
@@ -14,11 +14,8 @@ fn the_builtin_files_are_good_and_named_as_their_instrument() {
             definition.summary.ends_with('.'),
             "{file}: the summary is not a sentence"
         );
-        if form == "ron" {
-            continue;
-        }
         assert!(text.starts_with("// "), "{file} says no more of itself");
-        let source = definition.source.as_ref().unwrap();
+        let source = definition.source().unwrap();
         assert_eq!(source.formatted(), *text, "{file}");
         // None needs a kernel's types, so each is good on any kernel.
         let program = source
@@ -36,27 +33,33 @@ fn the_builtin_files_are_good_and_named_as_their_instrument() {
 }
 
 #[test]
-fn what_needs_no_compiler_has_none() {
+fn only_a_bare_count_of_hits_is_a_counter() {
     let library = Library::builtin().unwrap();
-    let program = |name: &str| library.get(name).unwrap().program;
-    assert_eq!(program("counter"), Program::Count);
-    assert_eq!(program("timestamp"), Program::Sample(Sampled::Tsc));
-    assert_eq!(program("block-trace"), Program::Sample(Sampled::BlockIndex));
-    assert_eq!(program("argument-3"), Program::Sample(Sampled::Argument(3)));
-    assert_eq!(program("elapsed-stop"), Program::StopTimer);
+    let counters = library.iter().filter(|known| known.counts());
+    let counters: Vec<&str> = counters.map(|known| known.name.as_str()).collect();
+    assert_eq!(counters, ["counter"]);
     for text in [
         "instrument x \"X.\"; pre { @hits = count() }",
         "instrument x \"X.\" once; hit { @hits = count() }",
         "instrument x \"X.\"; hit / cpu / { @hits = count() }",
-        "instrument x \"X.\"; hit { sample(tsc + 1) }",
-        "instrument x \"X.\"; hit { sample(tsc); sample(tsc) }",
-        "instrument x \"X.\"; hit { sample(arg6) }",
+        "instrument x \"X.\"; hit { @hits = sum(1) }",
+        "instrument x \"X.\"; hit { @a = count(); @b = count() }",
+        "instrument x \"X.\"; cpu @a; hit { @hits = count() } pre { @a = 1 }",
     ] {
-        assert_eq!(
-            Definition::from_source("x.gilk", text).unwrap().program,
-            Program::Probe,
-            "{text}"
-        );
+        let definition = Definition::from_source("x.gilk", text).unwrap();
+        assert!(!definition.counts(), "{text}");
+    }
+}
+
+#[test]
+fn sources_that_name_arguments_are_checked_for_each_function() {
+    let library = Library::builtin().unwrap();
+    let depends = |name: &str| library.get(name).unwrap().source().unwrap().depends_on_function();
+    for name in ["counter", "timestamp", "block-trace", "elapsed", "cache-misses", "register", "by-process"] {
+        assert!(!depends(name), "{name}");
+    }
+    for name in ["argument-0", "memory", "return-value", "errors", "histogram", "usage"] {
+        assert!(depends(name), "{name}");
     }
 }
 
@@ -103,10 +106,6 @@ fn what_is_wrong_is_named() {
         "{unknown}"
     );
 
-    let bad = Definition::from_ron("mine.ron", "(name: \"x\"")
-        .unwrap_err()
-        .to_string();
-    assert!(bad.contains("mine.ron") && bad.contains("1:"), "{bad}");
     let bad = Definition::from_source("mine.gilk", "entri { }")
         .unwrap_err()
         .to_string();
@@ -121,16 +120,6 @@ fn what_is_wrong_is_named() {
             file: "mine.gilk".into(),
             name: String::new()
         }
-    );
-
-    let seven =
-        include_str!("../../library/elapsed-stop.ron").replace("StopTimer", "Sample(Argument(7))");
-    assert_eq!(
-        Definition::from_ron("mine.ron", &seven),
-        Err(Error::Argument {
-            file: "mine.ron".into(),
-            number: 7
-        })
     );
 
     for name in ["counter", "elapsed"] {
@@ -187,6 +176,18 @@ fn times_are_right_under_recursion_and_preemption() {
          entry tid=1 tsc=90 -> @away = 0
          return tid=1 tsc=91 -> sample 1",
     );
+    // A pair of instruments shares the variable.
+    let pair = "instrument pair \"X.\"; shared thread @timer;
+        pre { @timer = tsc } post / @timer != 0 / { sample(tsc - @timer); @timer = 0 }";
+    trial::run(
+        &trial::check(pair, "nowhere").unwrap(),
+        "post tid=1 tsc=5 -> nothing
+         pre tid=1 tsc=10 -> @timer = 10
+         post tid=2 tsc=11 -> nothing
+         post tid=1 tsc=30 -> sample 20, @timer = 0",
+    );
+    tried("elapsed-start", "hit tsc=7 -> @timer = 7");
+    tried("elapsed-stop", "hit tsc=7 -> nothing");
     tried(
         "elapsed-histogram",
         "entry call=1 tsc=0x100 -> @start = 256

@@ -62,6 +62,42 @@ pub(crate) struct Expr {
     pub(crate) span: Span,
 }
 
+impl Statement {
+    /// The value that the statement computes.
+    pub(crate) fn value(&self) -> &Expr {
+        match &self.kind {
+            StatementKind::Sample(value)
+            | StatementKind::Assign(_, value)
+            | StatementKind::Add(_, value, _) => value,
+        }
+    }
+}
+
+impl Expr {
+    /// Returns whether `holds` is true of the expression or of one inside it.
+    pub(crate) fn any(&self, holds: &mut impl FnMut(&Node) -> bool) -> bool {
+        if holds(&self.node) {
+            return true;
+        }
+        match &self.node {
+            Node::Number(_) | Node::Text(_) | Node::Name(_) | Node::Variable(_) => false,
+            Node::Call(_, arguments) => arguments.iter().any(|argument| argument.any(holds)),
+            Node::Field(of, ..)
+            | Node::Unary(_, of)
+            | Node::Pointed(of)
+            | Node::Address(of)
+            | Node::Cast(_, of)
+            | Node::Group(of) => of.any(holds),
+            Node::Index(left, right) | Node::Binary(_, left, right) => {
+                left.any(holds) || right.any(holds)
+            }
+            Node::Select(condition, yes, no) => {
+                condition.any(holds) || yes.any(holds) || no.any(holds)
+            }
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Node {
     Number(u64),

@@ -22,7 +22,9 @@ pub use highlight::{Class, highlight};
 pub(crate) use parse::Parts;
 
 use crate::Faults;
-use ast::Header;
+use crate::program::{Event, Hook};
+use ast::{Header, Node, Probe, Statement, StatementKind};
+use words::{WORDS, WordKind};
 
 /// A source that could be parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,5 +105,53 @@ impl Source {
     #[must_use]
     pub fn once(&self) -> bool {
         self.header().is_some_and(|header| header.once)
+    }
+
+    /// Returns whether the source does nothing but count the hits of the hook where it is placed. The
+    /// counter of such an instrument is read while its session runs.
+    #[must_use]
+    pub fn is_counter(&self) -> bool {
+        let [
+            Probe {
+                hook: Hook::Hit,
+                predicate: None,
+                statements,
+                ..
+            },
+        ] = self.parts.probes.as_slice()
+        else {
+            return false;
+        };
+        let [
+            Statement {
+                kind: StatementKind::Assign(_, value),
+                ..
+            },
+        ] = statements.as_slice()
+        else {
+            return false;
+        };
+        let counts = matches!(&value.node, Node::Call(word, arguments) if word.text == "count" && arguments.is_empty());
+        counts && self.parts.declarations.is_empty() && !self.once()
+    }
+
+    /// Returns whether [`check`](Source::check) may give different programs for two functions: the source
+    /// names arguments, what a function returns, or a constant of the kernel.
+    #[must_use]
+    pub fn depends_on_function(&self) -> bool {
+        let mut depends = |node: &Node| match node {
+            Node::Name(name) => {
+                let word = WORDS.iter().find(|known| known.word == name);
+                let input = word.is_some_and(|known| known.kind == WordKind::Input);
+                name == "retval" || !input && Event::named(name).is_none()
+            }
+            _ => false,
+        };
+        let mut probes = self.parts.probes.iter();
+        probes.any(|probe| {
+            let values = probe.statements.iter().map(Statement::value);
+            let mut expressions = probe.predicate.iter().chain(values);
+            expressions.any(|expr| expr.any(&mut depends))
+        })
     }
 }

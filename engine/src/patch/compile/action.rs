@@ -6,6 +6,7 @@ use gilk_instruments::program::{
 };
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
+use super::demand::is_sampled_as_it_is;
 use super::expression::Operand;
 use super::{Compiler, Home, leaf};
 use crate::isa::encode::{at, indexed};
@@ -56,23 +57,23 @@ impl<'c> Compiler<'c> {
 
     fn sample(&mut self, expr: &Expr) {
         let value = self.sampled(expr);
-        // What is computed stands in the first register.
-        let registers = [self.work(1), self.work(2)];
+        // A computed value is in the first register.
+        let first = usize::from(!is_sampled_as_it_is(expr));
+        let registers = [self.work(first), self.work(first + 1)];
         let lost = sample(self.e, self.hooked, self.layout, &value, registers);
         let end = self.e.here();
         self.lost.push((lost, end));
     }
 
     fn sampled(&mut self, expr: &Expr) -> Value {
-        let tsc = |expr: &Expr| expr.kind == ExprKind::Input(Input::Tsc);
-        let clock = |expr: &Expr| expr.any(&mut |node| leaf(node) == Some(super::Leaf::Clock));
+        if let Some(start) = elapsed_since(expr) {
+            self.value(start, 0);
+            return Value::Since(self.work(0));
+        }
         match &expr.kind {
             // The time of the sample is read for it anyway.
-            _ if tsc(expr) => Value::Tsc,
-            ExprKind::Binary(BinaryOp::Subtract, left, right) if tsc(left) && !clock(right) => {
-                self.value(right, 0);
-                Value::Since(self.work(0))
-            }
+            ExprKind::Input(Input::Tsc) => Value::Tsc,
+            ExprKind::Input(Input::Block) => Value::Number(self.hooked.id.block),
             _ => match self.operand(expr, 0) {
                 Operand::Register(register) => Value::Register(register),
                 Operand::Saved(offset) => Value::Saved(offset),
@@ -128,10 +129,12 @@ impl<'c> Compiler<'c> {
     /// The first register goes into an entry of the running task, or of this call, or is added to what that has.
     /// Where it is another's the loss is counted.
     fn keep(&mut self, home: Home, kept: Kept) {
-        let [value, key, entry, through] = [0, 1, 2, 3].map(|number| self.work(number));
-        self.find(home, [key, entry, through]);
+        let [value, key, entry] = [0, 1, 2].map(|number| self.work(number));
+        self.find(home, [key, entry, Register::RDX]);
         let from = keep_entry(self.e, kept, [value, key, entry]);
         let (end, counter) = (self.e.here(), self.no_room());
+        // The key has been used.
+        let through = key;
         let full = Lost::Room {
             from,
             counter,
@@ -144,8 +147,8 @@ impl<'c> Compiler<'c> {
     /// The entry of the running task, or of this call, is free again, if there is one. Whoever is found writing
     /// to it has been interrupted, and goes on behind.
     fn forget(&mut self, home: Home) {
-        let [key, entry, spare] = [1, 2, 3].map(|number| self.work(number));
-        self.find(home, [key, entry, spare]);
+        let [key, entry] = [1, 2].map(|number| self.work(number));
+        self.find(home, [key, entry, Register::RDX]);
         let others = own_entry(self.e, [key, entry]);
         empty(self.e, entry);
         self.e.land(others);
@@ -188,18 +191,18 @@ impl<'c> Compiler<'c> {
     }
 
     fn update(&mut self, id: AggregateId, expr: Option<&Expr>) {
-        let Some((aggregate, first)) = self.probed.aggregate(id) else {
+        let Some((aggregate, first)) = self.probed.aggregate(id, self.hooked.counter) else {
             return;
         };
         match (aggregate.kind, expr) {
-            (AggregateKind::Count, _) => self.count(first),
+            (AggregateKind::Count, _) => self.count(first, 0),
             (AggregateKind::Sum, Some(expr)) => {
                 let codes = (Code::Add_rm64_r64, Code::Add_rm64_imm32);
                 self.put_in_word(Some(Home::Cpu(first)), expr, codes);
             }
             (AggregateKind::Average, Some(expr)) => {
                 self.value(expr, 0);
-                self.count(first);
+                self.count(first, 1);
                 let (value, through) = (self.work(0), self.work(1));
                 let word = self.cpu_word(first, 1, through);
                 self.e
@@ -226,8 +229,8 @@ impl<'c> Compiler<'c> {
         }
     }
 
-    fn count(&mut self, word: CounterSlot) {
-        let through = self.work(1);
+    fn count(&mut self, word: CounterSlot, spare: usize) {
+        let through = self.work(spare);
         let word = self.cpu_word(word, 0, through);
         self.e.op(Instruction::with1(Code::Inc_rm64, word));
     }
@@ -242,7 +245,7 @@ impl<'c> Compiler<'c> {
         if aggregate.kind == AggregateKind::Min {
             self.e.op(Instruction::with1(Code::Not_rm64, key));
         }
-        self.count(first);
+        self.count(first, 1);
         let word = self.cpu_word(first, 1, through);
         let rax = Register::RAX;
         self.e.op(Instruction::with2(Code::Mov_r64_rm64, rax, word));
@@ -360,6 +363,20 @@ impl<'c> Compiler<'c> {
     }
 }
 
-fn is_zero(expr: &Expr) -> bool {
+/// Returns the start of a time that ends with the sample: `start` of `tsc - start`, if it does not read the
+/// clock itself. The sample's own reading of the clock is the end.
+pub(super) fn elapsed_since(expr: &Expr) -> Option<&Expr> {
+    let clock = |expr: &Expr| expr.any(&mut |node| leaf(node) == Some(super::Leaf::Clock));
+    match &expr.kind {
+        ExprKind::Binary(BinaryOp::Subtract, end, start)
+            if end.kind == ExprKind::Input(Input::Tsc) && !clock(start) =>
+        {
+            Some(start)
+        }
+        _ => None,
+    }
+}
+
+pub(super) fn is_zero(expr: &Expr) -> bool {
     expr.kind == ExprKind::Constant(0)
 }

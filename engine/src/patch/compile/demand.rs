@@ -1,11 +1,12 @@
 //! What registers a probe needs.
 
+use super::action::elapsed_since;
 use super::{
     Action, ActionKind, AggregateKind, BinaryOp, Expr, ExprKind, Home, Input, Probed, Scope,
     repeated,
 };
 use crate::isa::abi::input_register;
-use crate::layout::RuntimeLayout;
+use crate::layout::{CounterSlot, RuntimeLayout};
 
 /// Registers that a probe works in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +27,8 @@ impl Demand {
         }
     }
 
-    fn fixed(registers: usize) -> Self {
+    /// rax, rdx and so many others.
+    pub(in crate::patch) fn fixed(registers: usize) -> Self {
         Self {
             fixed: true,
             ..Self::of(registers)
@@ -50,12 +52,17 @@ impl Demand {
     }
 
     /// For all of a probe.
-    pub(in crate::patch) fn of_probe(probed: &Probed, layout: &RuntimeLayout) -> Self {
+    pub(in crate::patch) fn of_probe(
+        probed: &Probed,
+        counter: Option<CounterSlot>,
+        layout: &RuntimeLayout,
+    ) -> Self {
         let Some(probe) = probed.probe() else {
             return Self::default();
         };
         let predicate = probe.predicate.iter().map(|expr| Self::step(probed, expr));
-        let actions = { probe.actions.iter() }.map(|one| Self::of_action(probed, one, layout));
+        let actions = probe.actions.iter();
+        let actions = actions.map(|action| Self::of_action(probed, action, counter, layout));
         predicate.chain(actions).fold(Self::default(), Self::with)
     }
 
@@ -64,7 +71,12 @@ impl Demand {
         Self::of_expr(probed, expr).behind(repeated(expr).len())
     }
 
-    fn of_action(probed: &Probed, action: &Action, layout: &RuntimeLayout) -> Self {
+    fn of_action(
+        probed: &Probed,
+        action: &Action,
+        counter: Option<CounterSlot>,
+        layout: &RuntimeLayout,
+    ) -> Self {
         let kept = { action.kind.value() }.map_or(0, |expr| repeated(expr).len());
         let far = |slot| {
             layout
@@ -73,25 +85,32 @@ impl Demand {
         };
         // A word that no displacement reaches is reached through the second register.
         let word = |slot| Self::of(if far(slot) { 2 } else { 0 });
-        let own = match action.kind {
+        let own = match &action.kind {
+            // A value that is at hand needs no register while a slot is reserved.
+            ActionKind::Sample(value) if is_sampled_as_it_is(value) => Self::fixed(2),
             ActionKind::Sample(_) => Self::fixed(3),
-            ActionKind::Store(id, _) | ActionKind::Add(id, _) => match probed.home(id) {
-                Some(Home::Thread(_) | Home::Call(_)) => Self::fixed(4),
+            ActionKind::Store(id, _) | ActionKind::Add(id, _) => match probed.home(*id) {
+                Some(Home::Thread(_) | Home::Call(_)) => Self::fixed(3),
                 Some(Home::Cpu(slot)) => word(slot),
                 _ => Self::of(2),
             },
-            ActionKind::Update(id, _) => match probed.aggregate(id) {
+            ActionKind::Update(id, _) => match probed.aggregate(*id, counter) {
                 Some((aggregate, first)) => match aggregate.kind {
                     AggregateKind::Min | AggregateKind::Max => Self::fixed(2),
                     AggregateKind::Linear { .. } => Self::fixed(3),
                     AggregateKind::Log2 => Self::of(3),
                     AggregateKind::Values { .. } => Self::of(4),
+                    AggregateKind::Count => Self::of(usize::from(far(first))),
                     _ => word(first),
                 },
                 None => Self::default(),
             },
         };
-        let value = action.kind.value();
+        let value = match &action.kind {
+            // The end of an elapsed time is read with the sample.
+            ActionKind::Sample(value) => Some(elapsed_since(value).unwrap_or(value)),
+            kind => kind.value(),
+        };
         let value = value.map_or(Self::default(), |expr| Self::of_expr(probed, expr));
         own.with(value).behind(kept)
     }
@@ -145,6 +164,17 @@ impl Demand {
                 { of(yes).with(of(no).behind(1)) }.with(of(condition).behind(2))
             }
         }
+    }
+}
+
+/// Returns whether a sample takes the value from a register of the code at the hook, from the clock, or from a
+/// constant, so that nothing is computed for it.
+pub(super) fn is_sampled_as_it_is(expr: &Expr) -> bool {
+    match expr.kind {
+        ExprKind::Constant(bits) => i32::try_from(bits).is_ok(),
+        ExprKind::Input(Input::Tsc | Input::Block) => true,
+        ExprKind::Input(input) => input_register(input).is_some(),
+        _ => false,
     }
 }
 

@@ -51,7 +51,8 @@ pub struct Probed {
 pub struct Homes {
     /// Of each variable.
     pub variables: Vec<Home>,
-    /// The first word of each aggregate; the others stand behind it in its bank.
+    /// The first word of each aggregate; its other words follow in the bank. Empty for an instrument that only
+    /// counts its hits: each of its hooks has a counter.
     pub aggregates: Vec<CounterSlot>,
     /// Where reads of memory that failed are counted, if there are any reads.
     pub failed: Option<CounterSlot>,
@@ -85,11 +86,18 @@ impl Probed {
         self.homes.variables.get(id.0 as usize).copied()
     }
 
-    /// An aggregate and its first word.
+    /// Returns an aggregate and its first word, which is `counter` where the placement has no words for
+    /// aggregates: the instrument only counts its hits.
     #[must_use]
-    pub fn aggregate(&self, id: AggregateId) -> Option<(&Aggregate, CounterSlot)> {
-        let slot = self.homes.aggregates.get(id.0 as usize)?;
-        Some((self.checked.aggregate(id)?, *slot))
+    pub fn aggregate(
+        &self,
+        id: AggregateId,
+        counter: Option<CounterSlot>,
+    ) -> Option<(&Aggregate, CounterSlot)> {
+        let slots = &self.homes.aggregates;
+        let slot = slots.get(id.0 as usize).copied();
+        let slot = slot.or(counter.filter(|_| slots.is_empty()))?;
+        Some((self.checked.aggregate(id)?, slot))
     }
 
     /// The registers of the code at the hook that the probe reads.
@@ -124,7 +132,7 @@ impl Probed {
             refused.next()
         };
         let why = no_counter().or_else(no_room).or_else(|| {
-            let deep = Demand::of_probe(self, layout).registers > Registers::MOST_WORK;
+            let deep = Demand::of_probe(self, None, layout).registers > Registers::MOST_WORK;
             deep.then(|| "its expressions need more registers than there are".to_owned())
         });
         why.map(|why| (Rule::ProgramUnsupported, why))

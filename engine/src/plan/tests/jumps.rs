@@ -58,7 +58,6 @@ fn session<'a>(placements: impl IntoIterator<Item = (&'a str, &'a str)>) -> Sess
                 instrument: instrument.into(),
                 launch: 0.0,
                 splash: 9.0,
-                timer: 0,
             })
             .collect(),
         ..Session::empty()

@@ -36,7 +36,6 @@ fn session(graphs: &[&Cfg], hooks: &[Hook], random: &mut Choices) -> Session {
                 instrument: ["timestamp", "block-trace", "elapsed-stop"][random.below(3)].into(),
                 launch: launch as f64,
                 splash: (launch + 1 + random.below(6)) as f64,
-                timer: 0,
             });
         }
     }

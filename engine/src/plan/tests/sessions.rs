@@ -62,7 +62,6 @@ fn placement(
         instrument: instrument.into(),
         launch,
         splash,
-        timer: 3,
     }
 }
 

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use gilk_instruments::program::{Expr, ExprKind, Gpr, Input, Probe};
-use gilk_instruments::{Program, Sampled};
 use iced_x86::{FlowControl, Mnemonic};
 
 use crate::cfg::BlockIndex;
@@ -70,6 +69,9 @@ pub(crate) fn by_id<'a>(plan: &'a Plan, violations: &mut Vec<Violation>) -> ById
         if one.definition.counts() != one.counter.is_some() {
             wrong(Reason::NeedlessCounter);
         }
+        if one.definition.native().is_some() == one.probe.is_some() {
+            wrong(Reason::TwoPrograms);
+        }
         if let Some(counter) = one.counter {
             if !counters.insert(counter) {
                 wrong(Reason::SameCounter);
@@ -77,9 +79,6 @@ pub(crate) fn by_id<'a>(plan: &'a Plan, violations: &mut Vec<Violation>) -> ById
             if counter_word(plan, one).is_none() {
                 wrong(Reason::CounterBank);
             }
-        }
-        if one.timer > 63 {
-            wrong(Reason::TimerNumber { timer: one.timer });
         }
         let sorted = one.points.is_sorted_by(|a, b| a < b) && one.needs.is_sorted_by(|a, b| a < b);
         let sites = one.points.iter().map(|(site, _)| site).chain(&one.needs);
@@ -121,9 +120,7 @@ pub(crate) fn expected(plan: &Plan, known: &ById<'_>, patch: &Patch) -> Result<L
             }
             list.push(Expected {
                 id,
-                program: one.definition.program,
-                timer: one.timer,
-                counter: counter_word(plan, one),
+                counter: one.counter,
                 probe: one.probe.clone(),
                 native: native(plan, one)?,
             });
@@ -176,16 +173,11 @@ fn sampled(one: &PlannedInstrument) -> Option<Mask> {
 
 /// Returns the argument registers that an instrument reads.
 fn arguments(one: &PlannedInstrument) -> Option<Mask> {
-    let sampled = match one.definition.program {
-        Program::Sample(Sampled::Argument(argument)) => argument_number(argument),
-        _ => None,
-    };
     let read = inputs(one).filter_map(|input| match input {
         Input::Argument(number) => argument_number(number),
         _ => None,
     });
-    let all = sampled.into_iter().chain(read);
-    all.map(Mask::of_register).reduce(Mask::union)
+    read.map(Mask::of_register).reduce(Mask::union)
 }
 
 /// Returns whether the input is an argument on the stack.
@@ -197,17 +189,14 @@ fn is_stacked(input: Input) -> bool {
 fn inputs(one: &PlannedInstrument) -> impl Iterator<Item = Input> {
     let probe = one.probe.as_deref().and_then(Probed::probe);
     let expressions = probe.into_iter().flat_map(Probe::expressions);
-    let given = one
-        .definition
-        .native
-        .iter()
-        .flat_map(|native| native.inputs());
+    let native = one.definition.native().into_iter();
+    let given = native.flat_map(|native| native.inputs());
     expressions.flat_map(|expr| expr.inputs()).chain(given)
 }
 
 /// Returns the native function of an instrument.
 fn native(plan: &Plan, one: &PlannedInstrument) -> Result<Option<NativeCall>, Reason> {
-    let Some(native) = &one.definition.native else {
+    let Some(native) = one.definition.native() else {
         return Ok(None);
     };
     let code = plan.natives.iter().find(|code| code.is_of(native));

@@ -58,7 +58,6 @@ impl<'a> Hit<'a> {
     pub(crate) fn next(&self, progress: Progress) -> Option<Progress> {
         let next = Progress {
             stage: Stage::Nothing,
-            cleared: false,
             steps: progress.steps.saturating_add(1),
         };
         let all = self.probe().map_or(0, steps);
@@ -101,7 +100,7 @@ impl<'a> Hit<'a> {
         let ActionKind::Update(id, expr) = &self.action(progress)?.kind else {
             return None;
         };
-        let (aggregate, first) = place.probed.aggregate(*id)?;
+        let (aggregate, first) = place.probed.aggregate(*id, self.expected.counter)?;
         let value = expr.as_ref().map(|expr| place.value(self.values, expr));
         Some((aggregate, first, value))
     }

@@ -2,7 +2,6 @@
 //! memory.
 
 use crate::verify::reason::Reason;
-use gilk_instruments::Program;
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
 use super::action::{Write, difference};
@@ -78,10 +77,7 @@ impl Machine<'_> {
         let refused = || not_allowed(instruction);
         let condition = instruction.condition_code();
         let mnemonic = instruction.mnemonic();
-        let starts = { self.expected }.is_some_and(|one| one.program == Program::StartTimer);
-        if !(starts && mnemonic == Mnemonic::Cmove) {
-            self.program().ok_or_else(refused)?;
-        }
+        self.program().ok_or_else(refused)?;
         match mnemonic {
             Mnemonic::Not if is_wide(instruction) => {
                 let value = self.operand(instruction, 0, state, progress)?;

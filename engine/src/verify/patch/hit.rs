@@ -4,24 +4,21 @@
 use crate::verify::reason::Reason;
 use std::sync::Arc;
 
-use gilk_instruments::{Native, Program, Sampled};
+use gilk_instruments::Native;
 
 use super::state::{Fact, State};
-use crate::layout::RuntimeLayout;
+use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::patch::Probed;
 use crate::verify::symbolic::atom::{Atom, Key, Value};
 use crate::verify::symbolic::value::Values;
-use crate::verify::text::effects::argument_number;
 use crate::{Addr, InstrumentId};
 
 /// An instrument of a list in the plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Expected {
     pub(crate) id: InstrumentId,
-    pub(crate) program: Program,
-    pub(crate) timer: u8,
-    /// Its per-CPU counter.
-    pub(crate) counter: Option<u64>,
+    /// The counter of an instrument that counts its hits.
+    pub(crate) counter: Option<CounterSlot>,
     /// The probe that it runs, if it is a program in the language.
     pub(crate) probe: Option<Arc<Probed>>,
     /// The native function that it calls.
@@ -39,8 +36,6 @@ pub(crate) struct NativeCall {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Progress {
     pub(crate) stage: Stage,
-    /// True if the timer is stopped.
-    pub(crate) cleared: bool,
     /// Number of completed steps of a program.
     pub(crate) steps: u16,
 }
@@ -71,8 +66,7 @@ pub(crate) enum Stage {
         entry: Value,
         written: Option<Value>,
     },
-    /// No entry is free for the value, or the timer to be stopped does not run: an overflow is to
-    /// be counted.
+    /// No entry is free for the value: an overflow is to be counted.
     Full,
     /// The first word of an aggregate of two words is updated.
     Counted,
@@ -136,7 +130,6 @@ impl Progress {
     /// Describes the missing effect in messages.
     pub(crate) fn missing(self) -> &'static str {
         match self.stage {
-            Stage::Nothing if self.cleared => "its timer is stopped and nothing is sampled",
             Stage::Nothing if self.steps > 0 => "some of its actions are not done",
             Stage::Nothing => "it has done nothing yet",
             Stage::Counted => "only the first word of its aggregate is written",
@@ -166,11 +159,7 @@ pub(crate) struct Hit<'a> {
 
 impl Hit<'_> {
     fn samples(&self, progress: Progress) -> bool {
-        match self.expected.program {
-            Program::Sample(_) => true,
-            Program::StopTimer => progress.cleared,
-            _ => self.is_sampling(progress) || self.has_returned(progress),
-        }
+        self.is_sampling(progress) || self.has_returned(progress)
     }
 
     /// Completes a sample, delivered or lost.
@@ -181,13 +170,6 @@ impl Hit<'_> {
     /// Checks an increment of the per-CPU word at `gs:[word]`.
     pub(crate) fn count(&mut self, progress: Progress, word: u64, state: &State) -> Step {
         let layout = self.layout;
-        if self.expected.counter == Some(word) && self.expected.program == Program::Count {
-            return if progress.is_nothing() {
-                Ok(None)
-            } else {
-                Err(Reason::CountsWithin)
-            };
-        }
         if progress.stage == Stage::Nothing && self.samples(progress) && word == layout.lost_full.0
         {
             let full = state.facts().any(|fact| matches!(fact, Fact::Full(_)));
@@ -195,13 +177,6 @@ impl Hit<'_> {
                 Ok(self.delivered(progress))
             } else {
                 Err(Reason::CountsLoss)
-            };
-        }
-        if self.expected.program == Program::StopTimer && word == layout.lost_unmatched.0 {
-            return if progress.stage == Stage::Full {
-                Ok(None)
-            } else {
-                Err(Reason::CountsUnmatched)
             };
         }
         Err(Reason::CountsForeign { word })
@@ -364,23 +339,9 @@ impl Hit<'_> {
         tsc: Value,
         state: &State,
     ) -> Result<(), Reason> {
-        let right = match self.expected.program {
-            Program::Sample(Sampled::Tsc) => stored == tsc,
-            Program::Sample(Sampled::BlockIndex) => {
-                self.values.as_constant(stored) == Some(self.expected.id.block.into())
-            }
-            Program::Sample(Sampled::Argument(argument)) => {
-                argument_number(argument).is_some_and(|register| {
-                    self.values.as_atom(stored) == Some(&Atom::Register(register))
-                })
-            }
-            Program::StopTimer => {
-                let started = self.values.sub(tsc, stored);
-                progress.cleared && state.knows(Fact::Mine(started))
-            }
-            Program::Probe => self.is_sampled(progress, stored, tsc, state),
-            Program::Native => self.is_returned(stored),
-            Program::Count | Program::StartTimer => false,
+        let right = match self.expected.native {
+            Some(_) => self.is_returned(stored),
+            None => self.is_sampled(progress, stored, tsc, state),
         };
         if right {
             Ok(())

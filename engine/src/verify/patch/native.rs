@@ -6,7 +6,7 @@ use crate::verify::reason::Reason;
 use std::collections::BTreeSet;
 
 use gilk_instruments::program::{Gpr, Input};
-use gilk_instruments::{Parameter, Program};
+use gilk_instruments::Parameter;
 use iced_x86::{FlowControl, Instruction, OpKind};
 
 use super::callee_contract;
@@ -73,7 +73,10 @@ impl<'a> Machine<'a> {
     fn is_given(&self, given: Value, parameter: Parameter, one: &Expected) -> bool {
         let constant = self.values.as_constant(given);
         let register = match parameter {
-            Parameter::Counter => return constant.is_some() && constant == one.counter,
+            Parameter::Counter => {
+                let word = one.counter.and_then(|slot| self.layout.counter(slot));
+                return constant.is_some() && constant == word.map(|word| word.0);
+            }
             Parameter::Input(Input::Identifier) => return constant == Some(one.id.pack()),
             Parameter::Input(Input::Block) => return constant == Some(one.id.block.into()),
             Parameter::Input(Input::Argument(number)) => argument_number(number),
@@ -91,7 +94,7 @@ impl<'a> Machine<'a> {
 impl Hit<'_> {
     /// Returns whether the function was called and its return value is to be sampled.
     pub(crate) fn has_returned(&self, progress: Progress) -> bool {
-        self.expected.program == Program::Native
+        self.expected.native.is_some()
             && progress.steps == 1
             && progress.stage == Stage::Nothing
     }
@@ -133,7 +136,8 @@ pub(crate) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
 
 /// Follows the functions that instruments name, and their callees.
 fn walk(image: &Image, plan: &Plan, code: &NativeCode) -> Result<(), Reason> {
-    let natives = { plan.instruments.iter() }.filter_map(|one| one.definition.native.as_ref());
+    let natives = plan.instruments.iter();
+    let natives = natives.filter_map(|one| one.definition.native());
     let named = natives.filter(|native| code.is_of(native));
     let mut left: Vec<Addr> = named
         .filter_map(|native| code.entry(&native.function))

@@ -5,7 +5,6 @@
 //! lost.
 
 use crate::verify::reason::Reason;
-use gilk_instruments::Program;
 use gilk_instruments::program::ActionKind;
 
 use super::hit::{Hit, Progress, Stage, Step};
@@ -18,8 +17,6 @@ use crate::verify::symbolic::value::Values;
 /// The value that an instrument stores in its entry.
 #[derive(Clone, Copy)]
 enum Kept {
-    /// Any reading of the clock.
-    Clock,
     Stored(Value),
     /// Added to the present value.
     Added(Value),
@@ -57,32 +54,20 @@ impl Hit<'_> {
     }
 
     fn keeping(&mut self, progress: Progress, state: &State) -> Option<(Key, Kept)> {
-        let timer = Key::Thread(self.expected.timer);
-        match self.expected.program {
-            Program::StartTimer => Some((timer, Kept::Clock)),
-            Program::StopTimer if !progress.cleared => {
-                Some((timer, Kept::Stored(self.values.constant(0))))
-            }
-            _ => {
-                let place = self.place(progress, state)?;
-                let (id, expr, kept): (_, _, fn(Value) -> Kept) = match &self.action(progress)?.kind
-                {
-                    ActionKind::Store(id, expr) => (id, expr, Kept::Stored),
-                    ActionKind::Add(id, expr) => (id, expr, Kept::Added),
-                    _ => return None,
-                };
-                let key = place.probed.home(*id).and_then(Key::of)?;
-                let value = place.value(self.values, expr);
-                (!value.is_unknown()).then(|| (key, kept(value)))
-            }
-        }
+        let place = self.place(progress, state)?;
+        let (id, expr, kept): (_, _, fn(Value) -> Kept) = match &self.action(progress)?.kind {
+            ActionKind::Store(id, expr) => (id, expr, Kept::Stored),
+            ActionKind::Add(id, expr) => (id, expr, Kept::Added),
+            _ => return None,
+        };
+        let key = place.probed.home(*id).and_then(Key::of)?;
+        let value = place.value(self.values, expr);
+        (!value.is_unknown()).then(|| (key, kept(value)))
     }
 
     /// Returns the truth value of whether the value to store or add is not 0.
     pub(crate) fn not_zero(&mut self, progress: Progress, state: &State) -> Option<Value> {
-        let (Kept::Stored(value) | Kept::Added(value)) = self.keeping(progress, state)?.1 else {
-            return None;
-        };
+        let (Kept::Stored(value) | Kept::Added(value)) = self.keeping(progress, state)?.1;
         let zero = self.values.constant(0);
         let none = self.values.equal(value, zero);
         Some(self.values.not(none)).filter(|truth| !truth.is_unknown())
@@ -113,8 +98,7 @@ impl Hit<'_> {
         };
         // A value that is always 0 is not worth a free entry.
         let zero = matches!(kept, Kept::Stored(value) if self.values.as_constant(value) == Some(0));
-        if !(free && self.expected.program != Program::StopTimer || old == key && (zero || !first))
-        {
+        if !(free || old == key && (zero || !first)) {
             return Err(Reason::ForeignEntry);
         }
         self.entries.push((owner, entry));
@@ -128,17 +112,18 @@ impl Hit<'_> {
             return Some(progress);
         };
         let to = |stage| Some(Progress { stage, ..progress });
-        match (self.expected.program, success) {
-            (_, true) => to(Stage::Owned {
+        if success {
+            to(Stage::Owned {
                 entry,
                 written: None,
-            }),
-            (_, false) if free => to(Stage::Taken { entry }),
-            (Program::StartTimer, false) => None,
-            (Program::StopTimer, false) => to(Stage::Full),
+            })
+        } else if free {
+            to(Stage::Taken { entry })
+        } else if first {
             // The key has no entry to clear.
-            (_, false) if first => self.next_of(progress),
-            (_, false) => to(Stage::Full),
+            self.next(progress)
+        } else {
+            to(Stage::Full)
         }
     }
 
@@ -164,7 +149,6 @@ impl Hit<'_> {
             (0, Some(value)) => value,
             (8, None) => {
                 let right = match kept {
-                    Kept::Clock => matches!(self.values.as_atom(stored), Some(Atom::Tsc(_))),
                     Kept::Stored(value) => value == stored,
                     Kept::Added(value) => {
                         let old = self.values.sub(stored, value);
@@ -187,19 +171,7 @@ impl Hit<'_> {
         if owner.is_unknown() || owner != stored {
             return Err(Reason::OtherOwner);
         }
-        Ok(match self.expected.program {
-            Program::StopTimer => Some(Progress {
-                stage: Stage::Nothing,
-                cleared: true,
-                ..progress
-            }),
-            _ => self.next_of(progress),
-        })
-    }
-
-    /// Completes the update of an entry.
-    fn next_of(&self, progress: Progress) -> Option<Progress> {
-        { self.expected.probe.as_ref() }.and_then(|_| self.next(progress))
+        Ok(self.next(progress))
     }
 }
 

@@ -7,7 +7,7 @@ use iced_x86::{Instruction, Mnemonic, OpKind};
 use super::interpreter::{Outcome, World, run};
 use super::*;
 use crate::liveness::{Analysis, Liveness, RegisterSet};
-use crate::patch::TIMER_FACTOR;
+use crate::patch::{Home, TIMER_FACTOR};
 use crate::verify::text::callee::Callees;
 use crate::verify::text::liveness::{Live, SampledAt};
 use crate::verify::text::routine::Routine;
@@ -37,8 +37,12 @@ fn world(plan: &Plan, number: u64) -> World {
         words.insert(layout.current.0, task);
     }
     let mut memory = HashMap::new();
-    for timer in plan.instruments.iter().map(|one| u64::from(one.timer)) {
-        let key = task | timer;
+    let probed = plan.instruments.iter().filter_map(|one| one.probe.as_ref());
+    for home in probed.flat_map(|probed| &probed.homes.variables) {
+        let Home::Thread(number) = *home else {
+            continue;
+        };
+        let key = task | u64::from(number);
         let entry =
             layout.timers.0 + 16 * (key.wrapping_mul(TIMER_FACTOR) >> (64 - layout.timers_log2));
         let started = random() >> 9;
@@ -202,6 +206,22 @@ fn harmless(before: &Instruction, after: &Instruction) -> Option<&'static str> {
             if before.op0_kind() == after.op1_kind() && before.op1_kind() == after.op0_kind() =>
         {
             Some("a comparison for equality, the other way round")
+        }
+        (Mnemonic::Mov, Mnemonic::Mov)
+            if before.immediate64() == TIMER_FACTOR
+                && before.op0_register() == after.op0_register()
+                && (before.immediate64() ^ after.immediate64()) << 6 == 0 =>
+        {
+            Some("the key of variable 0 has zeroes in its low six bits, which the factor moves to the top")
+        }
+        (Mnemonic::Mov, Mnemonic::Mov)
+            if before.code() == iced_x86::Code::Mov_r32_imm32
+                && before.code() == after.code()
+                && before.op0_register() == after.op0_register()
+                && before.immediate32() == 0
+                && after.immediate32() <= 0xff =>
+        {
+            Some("the low byte is set by the comparison that follows")
         }
         (a, b)
             if a == b

@@ -148,7 +148,6 @@ proptest! {
         plan.layout.stride_log2 = small[1].into();
         plan.layout.timers_log2 = small[2].into();
         plan.layout.head = Gs(numbers[0]);
-        plan.instruments[2].timer = small[3];
         plan.duration = f64::from_bits(numbers[1]);
         plan.batches[0].at = f64::from_bits(numbers[2]);
         plan.instruments[0].launch = f64::from_bits(numbers[3]);

@@ -146,7 +146,7 @@ fn a_counter() {
         a.lea(rax, ptr(rax + 9))?;
         leave(a)
     });
-    judged(Some("CountsForeign"), &|a| {
+    judged(Some("OtherAggregate"), &|a| {
         a.inc(qword_ptr(COUNTER + 8).gs())?;
         moved(a)?;
         leave(a)
@@ -156,12 +156,12 @@ fn a_counter() {
         moved(a)?;
         leave(a)
     });
-    judged(Some("Instruction"), &|a| {
+    judged(Some("OtherAmount"), &|a| {
         a.add(qword_ptr(COUNTER).gs(), 2)?;
         moved(a)?;
         leave(a)
     });
-    judged(Some("NarrowMemory"), &|a| {
+    judged(Some("Instruction"), &|a| {
         a.inc(dword_ptr(COUNTER).gs())?;
         moved(a)?;
         leave(a)
@@ -247,7 +247,7 @@ fn what_is_left_behind() {
     around(
         &|a| a.mov(qword_ptr(rdi), rax),
         &|_| Ok(()),
-        Some("StoresForeign"),
+        Some("AggregateWrite"),
     );
     around(
         &|a| a.mov(rcx, qword_ptr(rdi)),
@@ -262,7 +262,7 @@ fn what_is_left_behind() {
     around(
         &|a| a.mov(qword_ptr(0x3_0000).gs(), rax),
         &|_| Ok(()),
-        Some("WritesWord"),
+        Some("AggregateWrite"),
     );
     around(
         &|a| a.mov(rcx, qword_ptr(0x40).gs()),

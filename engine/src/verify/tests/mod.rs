@@ -52,7 +52,6 @@ fn layout() -> RuntimeLayout {
         head: Gs(0x3_0000),
         limit: Gs(0x3_0008),
         lost_full: Gs(0x3_0010),
-        lost_unmatched: Gs(0x3_0018),
         current: Gs(0x1_fbc0),
         counters: vec![
             CounterBank {
@@ -166,7 +165,6 @@ fn placement(function: &str, block: u32, hook: HookType, instrument: &str) -> Pl
         instrument: instrument.into(),
         launch: 1.0,
         splash: 2.0,
-        timer: 5,
     }
 }
 

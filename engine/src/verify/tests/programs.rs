@@ -12,7 +12,7 @@ use super::random;
 use super::*;
 use crate::layout::CounterSlot;
 use crate::liveness::{Live, RegisterSet};
-use crate::patch::{Assembler, Home, Homes, Hooked, Packed, PieceKind, Pieces, Probed, Recovery};
+use crate::patch::{Assembler, Home, HookProgram, Homes, Hooked, Packed, PieceKind, Pieces, Probed, Recovery};
 use crate::placement::Point;
 use crate::plan::PlannedInstrument;
 use crate::plan::faults;
@@ -64,11 +64,8 @@ fn with_program(image: &Image, plan: &Plan, program: Checked, live: Live) -> Opt
     let one = &mut plan.instruments[0];
     let hooked = Hooked {
         id: one.id,
-        program: one.definition.program,
-        timer: one.timer,
+        program: HookProgram::Probe(&probed),
         counter: None,
-        probe: Some(&probed),
-        native: None,
     };
     plan.faults.clear();
     for patch in &mut plan.patches {

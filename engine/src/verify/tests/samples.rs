@@ -136,7 +136,7 @@ fn a_sample() {
         ("no time", Some("EarlyMark")),
         ("mark twice", Some("UnhookedStore")),
         ("not counted", Some("Leaves: is not done here")),
-        ("wrong cause", Some("CountsForeign")),
+        ("wrong cause", Some("OutsideSample")),
     ] {
         println!("{part}");
         judged(&image, &plan, rule, &|a| sample(a, part, id));

@@ -228,7 +228,7 @@ fn identifiers_counters_and_the_target() {
     refused(&image, &plan, "UnplannedInstrument", |plan| {
         plan.patches[0].hooks[0].1[0].order = 9;
     });
-    refused(&image, &plan, "CountsForeign: Patch", |plan| {
+    refused(&image, &plan, "OutsideSample: Patch", |plan| {
         plan.patches
             .iter_mut()
             .flat_map(|patch| &mut patch.hooks)
@@ -253,13 +253,13 @@ fn identifiers_counters_and_the_target() {
         plan.layout.counters[0].base = Gs(plan.layout.limit.0 - 8);
     });
     refused(&image, &plan, "OverlappingWords", |plan| {
-        plan.layout.lost_full = plan.layout.lost_unmatched;
+        plan.layout.lost_full = plan.layout.current;
     });
     refused(&image, &plan, "RingSize", |plan| {
         plan.layout.stride_log2 = 20;
     });
     // The code is for one layout; with any other it counts and writes elsewhere.
-    refused(&image, &plan, "CountsForeign: Patch 0", |plan| {
+    refused(&image, &plan, "OutsideSample: Patch 0", |plan| {
         plan.layout.counters[0].base.0 += 8;
     });
     refused(&image, &plan, "EarlyMark: Patch", |plan| {
@@ -272,7 +272,7 @@ fn identifiers_counters_and_the_target() {
     refused(&image, &plan, "OtherExchange: Patch", |plan| {
         std::mem::swap(&mut plan.layout.head, &mut plan.layout.limit);
     });
-    refused(&image, &plan, "CountsForeign: Patch", |plan| {
-        std::mem::swap(&mut plan.layout.lost_full, &mut plan.layout.lost_unmatched);
+    refused(&image, &plan, "OutsideSample: Patch", |plan| {
+        std::mem::swap(&mut plan.layout.lost_full, &mut plan.layout.current);
     });
 }
