@@ -11,13 +11,13 @@ use crate::{Error, Native, Result, Source};
 /// An instrument of the library, of a session, or of an object file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// How sessions name it: lower case, digits and dashes.
+    /// Name in sessions: lower case, digits and dashes.
     pub name: String,
     /// One sentence for the person choosing an instrument.
     pub summary: String,
     /// The code of a hit.
     pub program: Program,
-    /// How its samples are read and drawn.
+    /// Meaning of its samples, for readers and charts.
     pub meaning: Meaning,
     /// Unit of the values; empty for none.
     pub unit: String,
@@ -85,7 +85,7 @@ impl Definition {
         }
     }
 
-    /// Where it is placed.
+    /// Returns the position that it is placed at.
     #[must_use]
     pub fn stand(&self) -> Stand {
         let Some(source) = self.source() else {

@@ -13,7 +13,7 @@ pub struct Edited {
     pub colours: Vec<(Span, Class)>,
     /// The instrument, if there is nothing wrong with it.
     pub good: Option<Good>,
-    /// What is wrong, in its order; empty if `good` is there.
+    /// Faults in the order of the source; empty if `good` is there.
     pub faults: Vec<Marked>,
 }
 
@@ -22,7 +22,7 @@ pub struct Edited {
 pub struct Good {
     /// As the library holds its own: name, summary, unit, meaning, where it stands.
     pub definition: Definition,
-    /// What it is for the function of the context.
+    /// The program for the function of the context.
     pub checked: Checked,
     /// Each probe's head (`entry:__schedule`) and what a hit of it costs at most.
     pub costs: Vec<(String, Cost)>,
@@ -37,7 +37,7 @@ pub struct Marked {
     pub line: usize,
     /// From 1, in characters.
     pub column: usize,
-    /// What is wrong and what to write instead; its span is what to mark.
+    /// The fault, with the span to mark and a suggestion.
     pub fault: Fault,
 }
 

@@ -2,16 +2,16 @@ use thiserror::Error;
 
 use crate::Faults;
 
-/// What can be wrong with an instrument.
+/// Errors of instruments and libraries.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The file is not a source.
     #[error("The instrument file {file} cannot be read.\n{faults}")]
     Source {
-        /// The file.
+        /// Its name.
         file: String,
-        /// What is wrong with it.
+        /// Every fault of the source.
         faults: Faults,
     },
     /// The object file does not give instruments.
@@ -19,9 +19,9 @@ pub enum Error {
         "The object file {file} gives no instruments: {reason}. instruments/native/gilk.h says how one is written and compiled."
     )]
     Native {
-        /// The file.
+        /// Its name.
         file: String,
-        /// What is wrong with it.
+        /// Clause that completes the message.
         reason: String,
     },
     /// A name that sessions could not write.
@@ -29,7 +29,7 @@ pub enum Error {
         "The instrument file {file} names itself {name:?}; use lower-case letters, digits and dashes."
     )]
     Name {
-        /// The file.
+        /// Its name.
         file: String,
         /// The name in it.
         name: String,
@@ -37,7 +37,7 @@ pub enum Error {
     /// No such instrument.
     #[error("There is no instrument named {name:?}; the library has {known}.")]
     Unknown {
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// The names there are.
         known: String,
@@ -47,13 +47,13 @@ pub enum Error {
         "The kernel's type data cannot be read: {reason}. Without it arguments are arg0, arg1 and so on, and fields have no names."
     )]
     Types {
-        /// What is wrong with it.
+        /// Clause that completes the message.
         reason: String,
     },
     /// Two files say they are the same instrument.
     #[error("The instrument {name:?} is defined twice; rename one of them.")]
     Twice {
-        /// The name.
+        /// Their common name.
         name: String,
     },
 }

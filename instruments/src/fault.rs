@@ -1,4 +1,4 @@
-//! What is wrong with a source, told to a person: where, what, and what to write instead.
+//! Faults of a source, for people: the span, a sentence, and a suggestion.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use crate::program::Span;
 /// One thing that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Where in the source.
+    /// Span in the source.
     pub span: Span,
-    /// What is wrong, a whole sentence.
+    /// Message, a whole sentence.
     pub message: String,
-    /// What to write instead, a whole sentence; empty if there is nothing to add.
+    /// Suggestion, a whole sentence; empty for none.
     pub help: String,
 }
 
@@ -49,7 +49,7 @@ impl Fault {
 pub struct Faults {
     /// The source.
     pub text: String,
-    /// What is wrong; at least one.
+    /// The faults; at least one.
     pub list: Vec<Fault>,
 }
 

@@ -5,7 +5,7 @@ use crate::program::{
     ActionKind, AggregateId, Checked, Expr, ExprKind, Input, Probe, VariableId, Width,
 };
 
-/// What a program reads and changes.
+/// The machine that a program runs on.
 pub trait Machine {
     /// An input. [`Input::Tsc`] and [`Input::Nsecs`] may be another number each time.
     fn input(&mut self, input: Input) -> u64;

@@ -26,23 +26,23 @@ pub struct Native {
     pub object: Arc<[u8]>,
     /// The function's symbol.
     pub function: String,
-    /// What it is called with, in order.
+    /// Its parameters, in order.
     pub parameters: Vec<Parameter>,
-    /// Whether what it returns is sampled.
+    /// True if the returned value is sampled.
     pub samples: bool,
 }
 
-/// What a native function is called with: each is 64 bits.
+/// A parameter of a native function, of 64 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parameter {
     /// Something of the machine at the hook.
     Input(Input),
-    /// Where the instrument's counter is, from the start of the CPU's own memory (`gs:`).
+    /// Offset of the instrument's counter from the start of the CPU's own memory (`gs:`).
     Counter,
 }
 
 impl Native {
-    /// What a C compiler is told so that its code can run in the kernel, as `gilk.h` says too.
+    /// Compiler flags for C code that can run in the kernel, as `gilk.h` lists them.
     pub const C_FLAGS: [&str; 10] = [
         "-c",
         "-O2",
@@ -66,7 +66,7 @@ impl Native {
             })
     }
 
-    /// Whether it counts for itself.
+    /// Returns whether the function increments a counter.
     #[must_use]
     pub fn counts(&self) -> bool {
         self.parameters.contains(&Parameter::Counter)
@@ -143,7 +143,7 @@ impl Definition {
 struct Declared<'l> {
     name: &'l str,
     parameters: Vec<Parameter>,
-    /// Of what it samples, if it does.
+    /// Unit of the samples, if it samples.
     unit: Option<&'l str>,
     summary: &'l str,
 }
@@ -216,9 +216,9 @@ mod tests {
     #[test]
     fn the_header_says_how_to_compile() {
         let header = include_str!("../native/gilk.h");
-        let told = header.split_once("\tcc ").unwrap().1;
-        let told = told.split_once(" *\n").unwrap().0;
-        let words = told.split_whitespace();
+        let command = header.split_once("\tcc ").unwrap().1;
+        let command = command.split_once(" *\n").unwrap().0;
+        let words = command.split_whitespace();
         let flags: Vec<&str> = words.filter(|word| word.starts_with('-')).collect();
         assert_eq!(flags, Native::C_FLAGS);
     }

@@ -5,7 +5,7 @@ use crate::{Context, Source, trial};
 
 const TEXT: &str = include_str!("../README.md");
 
-/// The blocks of the reference: what is behind the three marks, and the lines in between.
+/// Returns the code blocks of the reference: the word after the three marks, and the lines in between.
 fn blocks() -> Vec<(String, String)> {
     let mut blocks = Vec::new();
     let mut lines = TEXT.lines();
@@ -39,7 +39,7 @@ fn the_examples_do_what_they_say() {
                 assert_eq!(&(trial::check(text, function).unwrap_err() + "\n"), says);
                 tried += 1;
             }
-            ("gilk" | "wrong", other) => panic!("{other:?} stands behind\n{text}"),
+            ("gilk" | "wrong", other) => panic!("{other:?} follows\n{text}"),
             _ => {}
         }
     }

@@ -200,7 +200,7 @@ pub(crate) fn run(program: &Checked, lines: &str) {
     }
 }
 
-/// Whether the probe only sets variables to 0, as those do that the checker puts in front and behind.
+/// Returns whether the probe only sets variables to 0, as the checker's own probes do.
 fn is_put(probe: &Probe) -> bool {
     let zero = |action: &Action| match &action.kind {
         ActionKind::Store(_, value) => value.kind == ExprKind::Constant(0),
@@ -229,7 +229,7 @@ fn expect(tried: &mut Tried<'_>, ran: bool, expected: &str, line: &str) {
     assert_eq!(tried.faults, faults, "{line}: faults");
 }
 
-/// What a variable, an aggregate, or a part of one holds.
+/// Returns the value of a variable, an aggregate, or a part of one.
 fn kept(tried: &mut Tried<'_>, name: &str) -> String {
     let (name, part) = match name.split_once('[') {
         Some((name, part)) => (name, Some(part.trim_end_matches(']'))),

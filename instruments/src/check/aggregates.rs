@@ -139,7 +139,7 @@ fn values(room: u64, word: &Named) -> Result<AggregateKind, Fault> {
             room_log2: room.ilog2(),
         })
     } else {
-        Err(Fault::new(word.span, "There is no room of this size.")
+        Err(Fault::new(word.span, "A table cannot have this size.")
             .help("Write 2, 4, 8 and so on up to 1024."))
     }
 }

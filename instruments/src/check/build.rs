@@ -144,7 +144,7 @@ pub(super) fn load(address: Expr, width: Width, signed: bool, span: Span) -> Exp
     }
 }
 
-/// An address some bytes further on: one addition, however many fields led there.
+/// Returns the address some bytes further on: one addition, however many fields the path has.
 pub(super) fn further(address: Expr, bytes: u64, span: Span) -> Expr {
     match address.kind {
         ExprKind::Binary(BinaryOp::Add, base, last) if as_constant(&last).is_some() => {

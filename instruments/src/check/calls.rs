@@ -1,13 +1,14 @@
-//! Variables of a call begin at 0 and end with it. They are found by the stack pointer, which an earlier call
-//! had, too: where a source does not store into one at every entry, a probe is put in front that does; and where
-//! it does not set it to 0 at the exits, one behind, so that the room is others' again.
+//! Lifetime of variables of a call: they are 0 when the call begins, and their table entry is free when it ends.
+//! The key of an entry is made of the stack pointer, which an earlier call may have had too. Where a source does
+//! not store into such a variable at every entry, a probe that does is added before the others; where it does not
+//! set it to 0 at the exits, one that does is added after them.
 
 use crate::program::{
     Action, ActionKind, BinaryOp, Expr, ExprKind, Hook, Probe, Scope, Type, Variable, VariableId,
 };
 
-/// Puts a probe in front for each function whose calls would read what an earlier one left, and one behind for
-/// each whose calls would leave something.
+/// Adds a probe at the entry of each function whose calls would read values of an earlier call, and one at the
+/// exits of each whose calls would leave values.
 pub(super) fn begin_at_zero(variables: &[Variable], probes: &mut Vec<Probe>) {
     let mut functions: Vec<Option<String>> = Vec::new();
     for probe in probes.iter() {
@@ -58,7 +59,7 @@ pub(super) fn begin_at_zero(variables: &[Variable], probes: &mut Vec<Probe>) {
     probes.append(&mut last);
 }
 
-/// Which of a function's probes are the last of a call.
+/// Returns the hook of a function's last probes in a call.
 fn end(own: &[&Probe]) -> Hook {
     if own.iter().any(|probe| probe.hook == Hook::Return) {
         Hook::Return
@@ -67,8 +68,8 @@ fn end(own: &[&Probe]) -> Hook {
     }
 }
 
-/// Whether something may be kept in a variable when the function has returned. Without a probe at the exits
-/// there is no such place: it stays until the next call with that stack pointer.
+/// Returns whether a variable may still have a value when the function has returned. Without a probe at the
+/// exits that cannot be mended: the value stays until the next call with the same stack pointer.
 fn is_left(id: VariableId, own: &[&Probe]) -> bool {
     let to = |action: &&Action| match action.kind {
         ActionKind::Store(to, _) | ActionKind::Add(to, _) => to == id,
@@ -79,7 +80,7 @@ fn is_left(id: VariableId, own: &[&Probe]) -> bool {
     if !own.iter().any(|probe| is_exit(&probe)) || !own.iter().any(|probe| stores(&probe)) {
         return false;
     }
-    // Behind the last of all exits, of which some are not the end of the call.
+    // After the last of all exits, of which some are not the end of the call.
     let last = own.iter().rfind(|probe| is_exit(probe) && stores(probe));
     let Some(last) = last.filter(|last| last.hook == end) else {
         return true;
@@ -91,7 +92,7 @@ fn is_left(id: VariableId, own: &[&Probe]) -> bool {
     !(ends && runs_if_kept(id, last) && !last.reads_returned())
 }
 
-/// Whether a probe runs whenever a variable is not 0.
+/// Returns whether a probe runs whenever a variable is not 0.
 fn runs_if_kept(id: VariableId, probe: &Probe) -> bool {
     let is_variable = |expr: &Expr| expr.kind == ExprKind::Variable(id);
     let is_zero = |expr: &Expr| expr.kind == ExprKind::Constant(0);
@@ -104,7 +105,7 @@ fn runs_if_kept(id: VariableId, probe: &Probe) -> bool {
         })
 }
 
-/// Whether a function's probes use a variable before one has surely stored into it at the entry.
+/// Returns whether a function's probes may use a variable before one has stored into it at the entry.
 fn is_stale(id: VariableId, own: &[&Probe]) -> bool {
     let reads = |expr: &Expr| expr.any(&mut |node| node.kind == ExprKind::Variable(id));
     let uses = |probe: &&Probe| {

@@ -1,5 +1,5 @@
-//! What a source means for one function: names become inputs and variables, paths become loads at
-//! offsets, and what cannot be had is refused with the reason.
+//! The checker: gives a source its meaning for one function. Names become inputs and variables, paths become
+//! loads at offsets, constants are folded, and every fault is reported with its span and a suggestion.
 
 mod aggregates;
 mod build;
@@ -36,16 +36,16 @@ const REGISTERS: u32 = 10;
 /// Most instructions of one probe, by [`Cost`](crate::program::Cost).
 const INSTRUCTIONS: u32 = 2000;
 
-/// Where a source is to run.
+/// The place that a source is checked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Context<'a> {
-    /// The kernel's types, if it has told them.
+    /// The kernel's types, if it has type data.
     pub types: Option<&'a Types>,
     /// The function that the instrument is placed on, if that is known yet.
     pub function: Option<&'a str>,
 }
 
-/// What an expression may use.
+/// The names that an expression may use.
 pub(crate) struct Scope<'a> {
     hook: Hook,
     signature: Result<Signature<'a>, String>,
@@ -115,7 +115,7 @@ impl Source {
     }
 }
 
-/// Whether an instrument that takes itself out was hit is known by what it counts.
+/// Refuses an instrument that takes itself out and counts nothing: its count shows that it was hit.
 fn hits_are_counted(program: &Checked, faults: &mut Vec<Fault>) {
     let mut kinds = program.aggregates.iter().map(|aggregate| aggregate.kind);
     if program.once && !kinds.any(|kind| kind == AggregateKind::Count) {
@@ -126,9 +126,8 @@ fn hits_are_counted(program: &Checked, faults: &mut Vec<Fault>) {
     }
 }
 
-/// A level is one number of the placement, whoever samples it: a variable that is another on each processor, or
-/// in each thread or call, is no such number; and of one that other placements change, too, the samples of this one
-/// do not tell all changes.
+/// Refuses a level that is not one number of its placement: a variable with an instance for each processor,
+/// thread or call, and one that other placements change too, since the samples of this one would miss changes.
 fn levels_are_one(program: &Checked, faults: &mut Vec<Fault>) {
     let sampled = |action: &Action| match &action.kind {
         ActionKind::Sample(value) => Some(value.clone()),

@@ -11,7 +11,7 @@ use crate::source::words::{self, WordKind};
 const REGISTERS: u8 = 6;
 /// One more than the largest number of an argument.
 const ARGUMENTS: u8 = 32;
-/// What else `perf list` names, with `_` for `-`: not every processor counts it.
+/// Further events of `perf list`, with `_` for `-`; not every processor counts them.
 const OTHER_EVENTS: [&str; 4] = [
     "bus_cycles",
     "stalled_cycles",

@@ -1,5 +1,5 @@
-//! Calls that a function passes on by a jump to another one come back where that one returns. So do other calls
-//! of that one: which are meant, a variable of the call says, set before the jump and looked at behind.
+//! Tail calls. A call that a function passes on by a jump to another function ends where that one returns, and so
+//! do other calls of it. A variable of the call, set before the jump and tested at the return, tells them apart.
 
 use super::build::{and, binary, constant};
 use crate::program::{
@@ -8,10 +8,9 @@ use crate::program::{
 };
 
 impl Checked {
-    /// The program with what it takes to see calls come back that are passed on. The probes that it has stay
-    /// what and where they are. More are put behind them, for each function that has `return` probes: one
-    /// [`Hook::Onward`] that marks the call, the function's `return` probes again at [`Hook::Back`], for marked
-    /// calls only, and one there that takes the mark away.
+    /// Returns the program with probes that follow tail calls. Its own probes stay as they are. For each function
+    /// with `return` probes the program gets one at [`Hook::Onward`] that marks the call, the function's `return`
+    /// probes again at [`Hook::Back`], for marked calls only, and one there that removes the mark.
     #[must_use]
     pub fn followed(&self) -> Self {
         let mut followed = self.clone();
@@ -50,7 +49,7 @@ impl Checked {
             let back = own().map(|probe| {
                 let marked = is_marked(mark, number, probe.span);
                 let predicate = match probe.predicate.clone() {
-                    Some(asked) => and(marked, asked, probe.span),
+                    Some(predicate) => and(marked, predicate, probe.span),
                     None => marked,
                 };
                 Probe {

@@ -8,7 +8,7 @@ use crate::program::{BinaryOp, Expr, Span, Type, Width};
 use crate::source::ast::{self, Base, Named, Node, TypeName};
 
 impl Checker<'_> {
-    /// What an expression is.
+    /// Returns the meaning of an expression.
     pub(super) fn value(&mut self, expr: &ast::Expr, scope: &Scope<'_>) -> Result<Value, Fault> {
         let span = expr.span;
         match &expr.node {
@@ -179,8 +179,8 @@ impl Checker<'_> {
     }
 }
 
-/// What is wrong with dividing by nothing, shifting everything out, or asking whether a number without
-/// a sign is below zero.
+/// Returns the fault of an operation whose result is always the same: a division by zero, a shift by 64 or
+/// more, a comparison of an unsigned number with a negative one.
 fn pointless(op: BinaryOp, left: &Expr, right: &Expr, span: Span) -> Option<Fault> {
     let fixed = build::as_constant(right);
     match op.sign() {

@@ -86,7 +86,7 @@ impl Checker<'_> {
         }))
     }
 
-    /// Why fields of a number cannot be had.
+    /// Returns the reason why a number has no fields.
     fn untyped(&self, span: Span) -> Fault {
         let fault = Fault::new(span, "What this points to is not known.");
         if self.context.types.is_none() {
@@ -254,7 +254,7 @@ impl Checker<'_> {
         })
     }
 
-    /// Where text lies, and how much room it has, if that is known.
+    /// Returns the address of a text, and the size of its array if that is known.
     fn text_at(&self, value: Value) -> Result<(Expr, Option<u32>), Fault> {
         let span = value.span();
         let letter = |ty: &Ty| matches!(self.view(ty), View::Integer(Width::B1, _));
@@ -307,7 +307,7 @@ impl Checker<'_> {
         let Some(types) = self.context.types else {
             return Err(Fault::new(
                 span,
-                format!("What {kind} {name} is, is told by the kernel's type data (BTF), which is not there."),
+                format!("{kind} {name} needs the kernel's type data (BTF), which is not there."),
             )
             .help("Write `*(u64 *)(address + offset)`."));
         };
@@ -326,7 +326,7 @@ impl Checker<'_> {
     }
 }
 
-/// Bytes of a text as a little-endian number, with zeroes behind its end.
+/// Returns bytes of a text as a little-endian number, with zeroes after its end.
 fn little(text: &[u8], from: usize, count: usize) -> u64 {
     (0..count)
         .filter_map(|index| Some((index, *text.get(from + index)?)))

@@ -1,4 +1,4 @@
-//! What sources mean, by topic.
+//! The meaning of sources, by topic.
 
 mod calls;
 mod folding;

@@ -1,5 +1,5 @@
-//! What an expression of the source is, before it becomes a number: it may be a place in memory, or
-//! text, and it may point to something of a known type.
+//! Values of expressions before they become numbers: a number that may point to a known type, a place in memory,
+//! or text.
 
 use super::{Checker, build};
 use crate::Fault;
@@ -15,7 +15,7 @@ pub(super) enum Ty {
     Known(Id),
 }
 
-/// What a type is good for.
+/// The use of a type in an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum View {
     Void,
@@ -171,8 +171,8 @@ impl Checker<'_> {
                 Ok((build::load(place.address, width, signed, span), None))
             }
             View::Pointer(to) => Ok((build::load(place.address, Width::B8, false, span), Some(to))),
-            View::Fields(_) => refuse("a structure", "Write `.field` behind it, or `&` before it."),
-            View::Array(..) => refuse("an array", "Write `[0]` behind it, or `&` before it."),
+            View::Fields(_) => refuse("a structure", "Write `.field` after it, or `&` before it."),
+            View::Array(..) => refuse("an array", "Write `[0]` after it, or `&` before it."),
             View::Void => refuse("nothing", "Cast the pointer first: `*(u64 *)pointer`."),
             View::Other => refuse(
                 "something whose bytes are not known",

@@ -86,7 +86,7 @@ fn each_says_where_it_stands_and_more() {
 }
 
 #[test]
-fn every_file_of_the_folder_is_built_in_and_told_of() {
+fn every_file_of_the_folder_is_built_in_and_documented() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/library");
     assert_eq!(std::fs::read_dir(folder).unwrap().count(), FILES.len());
     let reference = include_str!("../../README.md");
@@ -275,7 +275,7 @@ fn values_are_those_of_the_machine() {
 }
 
 #[test]
-fn edges_and_callers_are_told_apart() {
+fn edges_and_callers_are_distinguished() {
     tried(
         "branch",
         "taken -> @taken = 1, @untaken = 0\nuntaken -> @untaken = 1",

@@ -10,20 +10,20 @@ use super::Type;
 pub struct Aggregate {
     /// Its name, without the `@`.
     pub name: String,
-    /// How values are added up.
+    /// The function that is computed.
     pub kind: AggregateKind,
-    /// Whether the values have a sign.
+    /// Type of the values.
     pub ty: Type,
 }
 
-/// How values are added up.
+/// The function that an aggregate computes.
 ///
-/// Each CPU has [`words`](Aggregate::words) of its own, all zero at the start. What a value does to them is
-/// [`update`](Aggregate::update); each step is one addition to one word, or (smallest and largest) one
-/// "keep the larger, without signs", so an interrupt in between loses nothing.
+/// Each CPU has [`words`](Aggregate::words) of its own, all zero at the start, and a value changes them by
+/// [`update`](Aggregate::update). Each step is one addition to one word, or (smallest and largest) one unsigned
+/// maximum, so an interrupt between two steps loses nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum AggregateKind {
-    /// How often: word 0.
+    /// The number of values: word 0.
     Count,
     /// The sum, wrapping: word 0.
     Sum,
@@ -42,18 +42,18 @@ pub enum AggregateKind {
         from: i64,
         /// The upper bound of the last.
         to: i64,
-        /// How wide a bucket is.
+        /// Width of a bucket.
         step: u64,
     },
-    /// How often each value. There are two tables of buckets, and a value goes into one bucket of each, by
-    /// [`place`](Aggregate::place). A bucket adds up how many values came, their lower and their upper
-    /// halves, and their [`mark`](Aggregate::mark): sums only, so that processors and interrupts do not
-    /// disturb each other. A bucket that only one value came to tells that value and how often it came;
-    /// taken out of the other table, more buckets may be left with one value (Goodrich and
-    /// Mitzenmacher, "Invertible Bloom lookup tables", 2011). Words: how many of all buckets, the lower
-    /// halves, the upper halves, the marks.
+    /// The number of occurrences of each value, in an invertible Bloom lookup table (Goodrich and Mitzenmacher,
+    /// 2011). There are two tables of buckets, and a value goes into one bucket of each, by
+    /// [`place`](Aggregate::place). A bucket has the number of its values, the sums of their lower and of their
+    /// upper halves, and the sum of their [`mark`](Aggregate::mark)s: sums only, so that processors and
+    /// interrupts do not disturb each other. A bucket with a single value yields that value and its count;
+    /// subtracted from the other table, it may leave further buckets with a single value. Words: the counts of
+    /// all buckets, the lower halves, the upper halves, the marks.
     Values {
-        /// How many buckets both tables have together, as a power of two.
+        /// Binary logarithm of the number of buckets in both tables together.
         room_log2: u32,
     },
 }
@@ -63,14 +63,14 @@ impl Aggregate {
     pub const LOG2_WORDS: u32 = 66;
     /// Most words of a linear histogram.
     pub const LINEAR_WORDS: u32 = 258;
-    /// What a value is multiplied with to find its bucket in each table: odd, and without a pattern.
+    /// Factors of the two hash functions: odd, and without a pattern.
     pub const FACTORS: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xd6e8_feb8_6659_fd93];
     /// Bits that a value is shifted by to be mixed with itself.
     pub const MIXED: u32 = 29;
     /// Sums that a bucket of values has.
     pub const SUMS: u32 = 4;
 
-    /// How many words each CPU needs.
+    /// Returns the number of words of each CPU.
     #[must_use]
     pub fn words(&self) -> u32 {
         match self.kind {
@@ -82,7 +82,7 @@ impl Aggregate {
         }
     }
 
-    /// What a value makes of the words of its CPU. Words that are missing are left out.
+    /// Adds a value to the words of its CPU. Missing words are left out.
     pub fn update(&self, words: &mut [u64], value: u64) {
         let flip = if self.ty.signed() { 1 << 63 } else { 0 };
         let mut add = |index: u32, amount: u64| {
@@ -132,13 +132,13 @@ impl Aggregate {
         u32::try_from(place.unwrap_or(0)).unwrap_or(0) + (table << half_log2)
     }
 
-    /// What a value adds to the sums of its bucket.
+    /// Returns the terms that a value adds to the sums of its bucket.
     #[must_use]
     pub fn parts(value: u64) -> [u64; 4] {
         [1, value & 0xffff_ffff, value >> 32, Self::mark(value)]
     }
 
-    /// What tells one value from several with the same mean.
+    /// Returns a hash that distinguishes one value from several with the same mean.
     #[must_use]
     pub fn mark(value: u64) -> u64 {
         let mixed = value ^ value >> Self::MIXED;
@@ -177,7 +177,7 @@ impl Aggregate {
         }
     }
 
-    /// What the words of all CPUs say together.
+    /// Returns the result from the words of all CPUs.
     #[must_use]
     pub fn read<'a>(&self, cpus: impl IntoIterator<Item = &'a [u64]>) -> Summary {
         let cpus: Vec<&[u64]> = cpus.into_iter().collect();
@@ -217,7 +217,7 @@ impl Aggregate {
             ),
             AggregateKind::Values { room_log2 } => {
                 let sums: Vec<u64> = (0..self.words()).map(sum).collect();
-                let (seen, other) = values::told(room_log2, &sums);
+                let (seen, other) = values::decode(room_log2, &sums);
                 let mut values: Vec<(i128, u64)> = seen
                     .into_iter()
                     .map(|(value, count)| (self.wide(value), count))

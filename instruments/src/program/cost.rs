@@ -1,4 +1,4 @@
-//! What a probe costs at worst, before any code is generated.
+//! An upper bound of a probe's cost, before any code is generated.
 
 use std::fmt;
 use std::ops::Add;
@@ -13,7 +13,7 @@ use super::{
 /// it; it depends on the place. There is no loop, so this is a bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cost {
-    /// Instructions.
+    /// Instructions executed, at most.
     pub instructions: u32,
     /// Reads of kernel memory and of counters among them that are looked after because they may fault.
     pub loads: u32,
@@ -69,7 +69,7 @@ fn stored(scope: Scope) -> Cost {
 }
 
 impl Checked {
-    /// What a hit of one probe costs.
+    /// Returns the cost of one hit of a probe.
     #[must_use]
     pub fn cost(&self, probe: &Probe) -> Cost {
         let predicate = probe.predicate.as_ref().map_or(Cost::default(), |expr| {
@@ -82,7 +82,7 @@ impl Checked {
             .fold(predicate, Add::add)
     }
 
-    /// What all probes of one kind of hook cost together.
+    /// Returns the cost of all probes of one kind of hook together.
     #[must_use]
     pub fn cost_at(&self, hook: Hook) -> Cost {
         self.probes
@@ -118,7 +118,7 @@ impl Checked {
             }
     }
 
-    /// What an expression costs.
+    /// Returns the cost of an expression.
     #[must_use]
     pub fn expression(&self, expr: &Expr) -> Cost {
         let operands = expr

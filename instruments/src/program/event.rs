@@ -1,4 +1,4 @@
-//! What the processor counts by itself.
+//! Events that the processor counts.
 
 /// An event that a counter of the processor's counts, by perf's names
 /// (`enum perf_hw_id` of include/uapi/linux/perf_event.h).

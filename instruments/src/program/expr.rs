@@ -2,8 +2,7 @@
 
 use super::{BinaryOp, Event, Span, UnaryOp, VariableId};
 
-/// How 64 bits are read. Narrower integers of C are extended when they are read, so nothing else is
-/// computed with; where a `u64` meets an `i64`, both are `u64`, as in C.
+/// The type of a value: 64 bits, with a sign or without. Narrower integers of C are extended when they are read; where a `u64` meets an `i64`, both are `u64`, as in C.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize,
 )]
@@ -26,7 +25,7 @@ impl Type {
         }
     }
 
-    /// Whether it has a sign.
+    /// Returns whether it has a sign.
     #[must_use]
     pub fn signed(self) -> bool {
         self == Self::I64
@@ -59,7 +58,7 @@ impl Width {
         }
     }
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     #[must_use]
     pub fn bytes(self) -> u32 {
         match self {
@@ -151,13 +150,13 @@ pub enum Half {
     Second,
 }
 
-/// What a program reads of the machine where it stands. All are `u64`.
+/// A value of the machine at the hook. All are `u64`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Input {
     /// An integer argument as the function was called with it. 0 to 5 are rdi, rsi, rdx, rcx, r8, r9;
     /// from 6 on they are on the stack, eight bytes each, above the return address.
     Argument(u8),
-    /// What the function returns: rax where a return leaves it.
+    /// The returned value: rax at a return.
     Returned,
     /// A register as the code at the hook has it.
     Register(Gpr),
@@ -168,60 +167,59 @@ pub enum Input {
     /// The thread's number (`pid` of its `task_struct`).
     Tid,
     /// Eight of the sixteen bytes of the thread's name, as a little-endian number. They are zero
-    /// behind the name's end.
+    /// after the name's end.
     Comm(Half),
     /// The number of the processor.
     Cpu,
     /// The time-stamp counter.
     Tsc,
-    /// Nanoseconds: the time-stamp counter times a factor that the target tells, `tsc * factor >> 32`.
+    /// Nanoseconds: the time-stamp counter times a factor of the target, `tsc * factor >> 32`.
     Nsecs,
     /// The index of the block at whose hook this runs.
     Block,
     /// The identifier of the instrument at this hook, as it stands in samples.
     Identifier,
-    /// How far the counter of an event is on this processor. Where there is none it reads 0, and counts
-    /// as a fault.
+    /// The count of an event on this processor. Without a counter it yields 0, and counts as a fault.
     Event(Event),
 }
 
 /// An expression: 64 bits when it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Expr {
-    /// What it is.
+    /// The operation.
     pub kind: ExprKind,
-    /// How its bits are to be read.
+    /// Type of the result.
     pub ty: Type,
-    /// Where it stands in the source.
+    /// Span in the source.
     pub span: Span,
 }
 
-/// What an expression is.
+/// The operation of an expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExprKind {
     /// These bits.
     Constant(u64),
     /// Something of the machine.
     Input(Input),
-    /// A variable.
+    /// The value of a variable.
     Variable(VariableId),
     /// Kernel memory, extended to 64 bits. An address that cannot be read reads as 0 and counts as a
     /// fault.
     Load {
         /// Where.
         address: Box<Expr>,
-        /// How many bytes.
+        /// Size of the access.
         width: Width,
-        /// Whether it is extended with its sign.
+        /// True if the value is extended with its sign.
         signed: bool,
     },
     /// The low bytes, extended: a cast to a narrower type.
     Extend {
-        /// Of what.
+        /// The operand.
         value: Box<Expr>,
-        /// How many bytes are kept.
+        /// Bytes that are kept.
         width: Width,
-        /// Whether they are extended with their sign.
+        /// True if they are extended with their sign.
         signed: bool,
     },
     /// An operator of one operand.
@@ -259,7 +257,7 @@ impl Expr {
         }
     }
 
-    /// Whether `is` holds for it or anything in it.
+    /// Returns whether `is` holds for the expression or a part of it.
     pub fn any(&self, is: &mut impl FnMut(&Self) -> bool) -> bool {
         is(self) || self.operands().iter().any(|operand| operand.any(is))
     }

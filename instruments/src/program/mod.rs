@@ -1,6 +1,6 @@
-//! What an instrument's source becomes when it has been checked: small trees of integers, one a
-//! probe, straight on from top to bottom. There is no loop and no call, and a program only skips
-//! forward: over a probe whose predicate does not hold, over what `&&`, `||` and `?:` leave out.
+//! The checked form of an instrument, an intermediate representation: expression trees of 64-bit integers, one
+//! list of actions a probe. There is no loop and no call, and control only branches forward: past a probe whose
+//! predicate does not hold, past the operands that `&&`, `||` and `?:` leave out.
 //!
 //! The meaning of every node is fixed by [`interpret`](crate::interpret); generated code has to do
 //! the same.
@@ -27,7 +27,7 @@ pub use ops::{BinaryOp, UnaryOp};
 pub struct Span {
     /// The first byte.
     pub start: u32,
-    /// The byte behind the last.
+    /// One past the last byte.
     pub end: u32,
 }
 
@@ -49,37 +49,37 @@ impl Span {
 /// zero when the session starts. Only [shared](Variable::shared) variables are the session's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checked {
-    /// How sessions name it: lower case, digits and dashes.
+    /// Name in sessions: lower case, digits and dashes.
     pub name: Arc<str>,
     /// One sentence for a person who chooses.
     pub summary: String,
     /// Unit of its samples and of the values in its aggregates; empty for none.
     pub unit: String,
-    /// How its samples are read and drawn.
+    /// Meaning of its samples, for readers and charts.
     pub meaning: Meaning,
-    /// Whether a placement is to be taken out once it has been hit.
+    /// True if a placement is removed at its first hit.
     pub once: bool,
-    /// What it keeps between hits.
+    /// State between hits.
     pub variables: Vec<Variable>,
-    /// What it adds up.
+    /// Aggregates in the order of the source.
     pub aggregates: Vec<Aggregate>,
-    /// What runs, in the order of the source: of two probes at one hook the first runs first.
+    /// Probes in the order of the source, which is the order in which they run at one hook.
     pub probes: Vec<Probe>,
 }
 
-/// How many of a variable there are.
+/// The instances of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// One.
     Global,
     /// One a CPU.
     Cpu,
-    /// One a thread. A thread that has not stored into it reads 0, and so does one that had to make
-    /// room for another: there may be more threads than room.
+    /// One a thread. It is 0 in a thread that has not stored into it, and in one whose entry of the table is
+    /// taken by another thread.
     Thread,
-    /// One an activation of the function, told by the stack pointer at its entry: right under
-    /// recursion, preemption and interrupts. Used in entry and return probes only; reads 0 where the
-    /// activation has not stored into it, as [`Thread`](Self::Thread) does.
+    /// One an activation of the function, identified by the stack pointer at its entry: right under recursion,
+    /// preemption and interrupts. Used in entry and return probes only; it is 0 where the activation has not
+    /// stored into it, as for [`Thread`](Self::Thread).
     Call,
 }
 
@@ -88,16 +88,16 @@ pub enum Scope {
 pub struct Variable {
     /// Its name, without the `@`.
     pub name: String,
-    /// How many there are of it.
+    /// Its instances.
     pub scope: Scope,
-    /// Whether all instruments of the session that declare a shared variable of this name and scope
-    /// mean the same one; otherwise it is the placement's own.
+    /// True if all instruments of the session that declare a shared variable of this name and scope have it in
+    /// common; otherwise it belongs to the placement.
     pub shared: bool,
-    /// Whether it reads as `i64` or `u64`.
+    /// Type of its value.
     pub ty: Type,
 }
 
-/// Where a probe runs.
+/// The kind of hook that a probe runs at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hook {
     /// At the hook that the placement names, before or after its block.
@@ -108,9 +108,9 @@ pub enum Hook {
     Post,
     /// Before the function's first instruction.
     Entry,
-    /// Where a call of the function comes back: before its returns, and before those of functions that it
-    /// ends by jumping to. Such a jump itself is one where it cannot be followed; what is returned is not
-    /// known there, so a probe that reads it runs at returns only.
+    /// The ends of a call: before the function's returns, and before those of functions that it tail-calls. A
+    /// tail call that cannot be followed is an end too; the returned value is not known there, so a probe that
+    /// reads it runs at returns only.
     Return,
     /// Before every instruction that leaves the function: returns, and jumps to other functions.
     Leave,
@@ -118,10 +118,10 @@ pub enum Hook {
     Taken,
     /// On the edge on which that branch is not taken.
     Untaken,
-    /// Before a jump to another function by which a call is passed on. No source has it:
+    /// Before a tail call. No source has it:
     /// [`Checked::followed`] does.
     Onward,
-    /// Where a call that was passed on comes back. No source has it either.
+    /// The return of a tail call. No source has it either.
     Back,
 }
 
@@ -155,13 +155,13 @@ impl Hook {
         }
     }
 
-    /// Whether the probe belongs to a function, not to one block of it.
+    /// Returns whether the probe belongs to a function, not to one block of it.
     #[must_use]
     pub fn of_function(self) -> bool {
         self == Self::Entry || self.is_exit()
     }
 
-    /// Whether the probe stands where calls of a function end.
+    /// Returns whether the probe runs at the ends of a function's calls.
     #[must_use]
     pub fn is_exit(self) -> bool {
         matches!(self, Self::Return | Self::Leave | Self::Onward | Self::Back)
@@ -174,16 +174,16 @@ impl fmt::Display for Hook {
     }
 }
 
-/// What runs at one kind of hook.
+/// One clause of an instrument: a hook, a predicate and actions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Probe {
-    /// Where.
+    /// Kind of hook.
     pub hook: Hook,
     /// Another function than the placement's (`entry:__schedule`), for entry and return probes.
     pub function: Option<String>,
-    /// Nothing else happens unless this is not 0.
+    /// The actions run if this is not 0.
     pub predicate: Option<Expr>,
-    /// What happens then, in order.
+    /// Actions in order.
     pub actions: Vec<Action>,
     /// All of the probe in the source.
     pub span: Span,
@@ -200,13 +200,13 @@ pub struct AggregateId(pub u32);
 /// One thing a probe does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Action {
-    /// What.
+    /// The operation.
     pub kind: ActionKind,
     /// Its statement in the source.
     pub span: Span,
 }
 
-/// What an action does.
+/// The operation of an action.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ActionKind {
     /// Delivers a sample with this value.
@@ -221,7 +221,7 @@ pub enum ActionKind {
 }
 
 impl ActionKind {
-    /// What it computes.
+    /// Returns the value that it computes.
     #[must_use]
     pub fn value(&self) -> Option<&Expr> {
         match self {
@@ -244,8 +244,8 @@ impl Checked {
         self.aggregates.get(id.0 as usize)
     }
 
-    /// Whether it is placed on a function as a whole: it has probes at the entry or the exits of
-    /// the placement's own function, and none at a block.
+    /// Returns whether it is placed on a function as a whole: it has probes at the entry or the exits of
+    /// the placement's function, and none at a block.
     #[must_use]
     pub fn of_function(&self) -> bool {
         self.probes
@@ -262,7 +262,7 @@ impl Probe {
             .chain(self.actions.iter().filter_map(|action| action.kind.value()))
     }
 
-    /// Whether it reads the returned value, so that it cannot run where a tail call leaves.
+    /// Returns whether it reads the returned value, which is not known at a tail call.
     #[must_use]
     pub fn reads_returned(&self) -> bool {
         self.expressions()

@@ -1,5 +1,5 @@
-//! Operators, and what they compute: the one place that says so, for the folding of constants, for
-//! the interpreter, and for whoever generates code.
+//! Operators and their results. Constant folding and the interpreter use this definition, and generated code is
+//! tested against it.
 
 /// An operator of one operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -13,7 +13,7 @@ pub enum UnaryOp {
 }
 
 impl UnaryOp {
-    /// What it computes.
+    /// Returns the result for 64-bit operands.
     #[must_use]
     pub fn apply(self, x: u64) -> u64 {
         match self {
@@ -113,7 +113,7 @@ impl BinaryOp {
         Self::GreaterOrEqualUnsigned,
     ];
 
-    /// What it computes.
+    /// Returns the result for 64-bit operands.
     #[must_use]
     pub fn apply(self, x: u64, y: u64) -> u64 {
         let (i, j) = (x.cast_signed(), y.cast_signed());
@@ -148,7 +148,7 @@ impl BinaryOp {
         }
     }
 
-    /// Whether it compares: its result is 1 or 0.
+    /// Returns whether it compares: its result is 1 or 0.
     #[must_use]
     pub fn compares(self) -> bool {
         matches!(self.sign(), "==" | "!=" | "<" | "<=" | ">" | ">=")

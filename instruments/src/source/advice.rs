@@ -1,4 +1,4 @@
-//! What to write instead of words of other languages, and of words typed wrong.
+//! Suggestions for words of other languages, and for misspelled words.
 
 use super::input::shown;
 use super::token::{Kind, Token};
@@ -6,7 +6,7 @@ use crate::Fault;
 use crate::fault::nearest;
 use crate::program::Hook;
 
-/// What is wrong with a token that begins nothing.
+/// Returns the fault of a token that begins no probe or declaration.
 pub(super) fn no_item(token: &Token<'_>, assigned: bool) -> Fault {
     let fault = Fault::new(
         token.span,
@@ -44,7 +44,7 @@ pub(super) fn no_item(token: &Token<'_>, assigned: bool) -> Fault {
     }
 }
 
-/// What is wrong with a token that begins no statement.
+/// Returns the fault of a token that begins no statement.
 pub(super) fn no_statement(token: &Token<'_>) -> Fault {
     let fault = Fault::new(
         token.span,

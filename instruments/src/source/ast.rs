@@ -1,4 +1,4 @@
-//! What was written, before names mean anything.
+//! The syntax tree, before names are resolved.
 
 use gilk_samples::Meaning;
 

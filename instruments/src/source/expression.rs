@@ -1,7 +1,7 @@
-//! Expressions, with C's operators and precedences, and without those of its traps that nobody means.
+//! The parser of expressions: C's operators and precedences, except for combinations that are mistakes in C.
 
 use super::ast::{Base, Expr, Node, TypeName};
-use super::input::{Input, Parsed, accept, ahead, behind, expect, name, nth, shown, stop, take};
+use super::input::{Input, Parsed, accept, ahead, end_of_last, expect, name, nth, shown, stop, take};
 use super::token::{Kind, number, unquote};
 use super::words;
 use crate::Fault;
@@ -107,7 +107,7 @@ fn unary(input: &mut Input<'_, '_>) -> Parsed<Expr> {
         "(" if begins_type(input) => {
             take(input)?;
             let name = type_name(input)?;
-            expect(input, ")", "behind the type")?;
+            expect(input, ")", "after the type")?;
             let of = unary(input)?;
             let span = token.span.to(of.span);
             return Ok(Expr {
@@ -135,7 +135,7 @@ fn unary(input: &mut Input<'_, '_>) -> Parsed<Expr> {
     })
 }
 
-/// Whether a type stands behind the bracket.
+/// Returns whether a type follows the bracket.
 fn begins_type(input: &Input<'_, '_>) -> bool {
     let token = nth(input, 1);
     let c_name = words::integer_of_c(token.text).is_some()
@@ -171,7 +171,7 @@ fn type_name(input: &mut Input<'_, '_>) -> Parsed<TypeName> {
         pointers,
         span: Span {
             start: token.span.start,
-            end: behind(input),
+            end: end_of_last(input),
         },
     })
 }
@@ -186,14 +186,14 @@ fn postfix(input: &mut Input<'_, '_>) -> Parsed<Expr> {
             Node::Field(Box::new(of), name(input, "The name of a field")?, true)
         } else if accept(input, "[").is_some() {
             let index = expression(input)?;
-            expect(input, "]", "behind the index")?;
+            expect(input, "]", "after the index")?;
             Node::Index(Box::new(of), Box::new(index))
         } else {
             return Ok(of);
         };
         let span = Span {
             start: start.start,
-            end: behind(input),
+            end: end_of_last(input),
         };
         of = Expr { node, span };
     }
@@ -260,7 +260,7 @@ fn primary(input: &mut Input<'_, '_>) -> Parsed<Expr> {
     let end = expect(
         input,
         ")",
-        &format!("behind what `{}` is given", token.text),
+        &format!("after the arguments of `{}`", token.text),
     )?;
     Ok(Expr {
         node: Node::Call(

@@ -1,6 +1,5 @@
-//! The text as everybody writes it. Works on tokens, so that it keeps comments and every bracket, and
-//! depends on nothing of the old layout but what stands on a line of its own and where one or more
-//! lines were left empty.
+//! The formatter. It works on tokens, so that it keeps comments and every bracket. Of the old layout only comments
+//! on lines of their own and empty lines matter.
 
 use super::token::{Kind, Token, tokens};
 use super::words;
@@ -23,20 +22,20 @@ pub(super) fn format(text: &str) -> String {
             rest = rest.get(1..).unwrap_or_default();
             continue;
         }
-        let (head, behind) = until(rest, &[";", "{"]);
-        rest = match behind.split_first() {
-            Some((open, behind)) if open.is("{") => {
-                let (inside, behind) = until(behind, &["}"]);
-                writer.probe(head, open, inside, behind.first());
-                behind.get(1..).unwrap_or_default()
+        let (head, after) = until(rest, &[";", "{"]);
+        rest = match after.split_first() {
+            Some((open, after)) if open.is("{") => {
+                let (inside, after) = until(after, &["}"]);
+                writer.probe(head, open, inside, after.first());
+                after.get(1..).unwrap_or_default()
             }
-            Some((semicolon, behind)) => {
+            Some((semicolon, after)) => {
                 writer.statement(head, Some(semicolon), "");
-                behind
+                after
             }
             None => {
                 writer.statement(head, None, "");
-                behind
+                after
             }
         };
     }
@@ -70,7 +69,7 @@ impl Writer<'_> {
             .map_or(0, |between| between.matches('\n').count())
     }
 
-    /// Begins a line for a token, behind an empty one if there was one.
+    /// Begins a line for a token, after an empty one if there was one.
     fn line(&mut self, token: &Token<'_>, indent: &str) {
         if !self.out.is_empty() {
             self.out.push('\n');
@@ -101,7 +100,7 @@ impl Writer<'_> {
             .is_some_and(|token| token.text.starts_with("//"))
     }
 
-    /// A statement or declaration with its semicolon; comments at its end go behind that.
+    /// Writes a statement or declaration with its semicolon, and comments at its end after that.
     fn statement(&mut self, tokens: &[Token<'_>], semicolon: Option<&Token<'_>>, indent: &str) {
         let end = tokens
             .iter()
@@ -163,14 +162,14 @@ impl Writer<'_> {
                 rest = rest.get(1..).unwrap_or_default();
                 continue;
             }
-            let (statement, behind) = until(rest, &[";"]);
-            self.statement(statement, behind.first(), INDENT);
-            rest = behind.get(1..).unwrap_or_default();
+            let (statement, after) = until(rest, &[";"]);
+            self.statement(statement, after.first(), INDENT);
+            rest = after.get(1..).unwrap_or_default();
         }
     }
 }
 
-/// What a token is for the one behind it.
+/// The role of a token for the space before the next one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Before {
     /// The first one.
@@ -179,7 +178,7 @@ enum Before {
     Operand,
     /// A sign of one operand: nothing may stand between.
     Prefix,
-    /// A bracket that opened, a dot, a colon of a probe: nothing stands behind.
+    /// An opening bracket, a dot, a colon of a probe: no space follows.
     Tight,
     /// The closing bracket of a cast.
     Cast,
@@ -240,12 +239,12 @@ fn joined(tokens: &[Token<'_>], indent: &str) -> String {
     out
 }
 
-/// Whether a type stands behind an opening bracket.
+/// Returns whether a word after an opening bracket begins a type.
 fn types(next: &str) -> bool {
     matches!(next, "struct" | "union" | "void") || words::integer(next).is_some()
 }
 
-/// Whether there is a space between two tokens of one statement.
+/// Returns whether there is a space between two tokens of one statement.
 fn spaced(
     before: Before,
     last: &Token<'_>,

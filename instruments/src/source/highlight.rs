@@ -1,10 +1,10 @@
-//! What an editor colours.
+//! Syntax highlighting.
 
 use super::token::{Kind, tokens};
 use super::words::{self, WordKind};
 use crate::program::Span;
 
-/// What a stretch of a source is, for its colour.
+/// The kind of a stretch of a source, for its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// A word of the language.
@@ -13,7 +13,7 @@ pub enum Class {
     Hook,
     /// A value of the machine, arguments among them.
     Input,
-    /// A word with brackets behind it.
+    /// A word before brackets.
     Function,
     /// A type.
     Type,
@@ -29,7 +29,7 @@ pub enum Class {
     Sign,
     /// A comment.
     Comment,
-    /// What means nothing.
+    /// Characters without a meaning.
     Bad,
 }
 
@@ -64,7 +64,7 @@ fn name(text: &str, next: Option<&str>) -> Class {
     let argument = text
         .strip_prefix("arg")
         .is_some_and(|digits| !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit()));
-    // Words with two uses are told apart by what follows.
+    // The next token distinguishes the uses of a word.
     let called = next == Some("(");
     let declares = next.is_some_and(|next| next.starts_with('@') || next == "s64" || next == "u64");
     match words::find(text).map(|word| word.kind) {

@@ -1,4 +1,4 @@
-//! What the parsers share: the stream of tokens, and small steps on it.
+//! The stream of tokens that the parsers share, and small steps on it.
 
 use winnow::error::{ErrMode, ParserError};
 use winnow::prelude::*;
@@ -29,7 +29,7 @@ impl<'t, 's> ParserError<Input<'t, 's>> for Fault {
     }
 }
 
-/// How a message calls a token.
+/// Returns the token's text for a message.
 pub(super) fn shown<'s>(token: &Token<'s>) -> &'s str {
     if token.text.is_empty() {
         "the end"
@@ -106,7 +106,7 @@ pub(super) fn name(input: &mut Input<'_, '_>, purpose: &str) -> Parsed<Named> {
 }
 
 /// The end of what was taken last.
-pub(super) fn behind(input: &Input<'_, '_>) -> u32 {
+pub(super) fn end_of_last(input: &Input<'_, '_>) -> u32 {
     input
         .previous_tokens()
         .next()

@@ -64,8 +64,8 @@ impl Source {
         &self.text
     }
 
-    /// The text as everybody writes it: spaces and lines as in the library. It has the same words and
-    /// signs in the same order, but for semicolons at the end of a probe.
+    /// Returns the text in the common layout. It has the same words and signs in the same order, except for
+    /// semicolons at the end of a probe.
     #[must_use]
     pub fn formatted(&self) -> String {
         format::format(&self.text)
@@ -75,7 +75,7 @@ impl Source {
         self.parts.header.as_ref()
     }
 
-    /// How sessions name it; empty for a source without a first statement.
+    /// Returns the name in sessions; empty for a source without a first statement.
     #[must_use]
     pub fn name(&self) -> &str {
         self.header().map_or("", |header| &header.name)
@@ -93,7 +93,7 @@ impl Source {
         self.header().map_or("", |header| &header.unit)
     }
 
-    /// How its samples are read and drawn.
+    /// Meaning of its samples, for readers and charts.
     #[must_use]
     pub fn meaning(&self) -> Meaning {
         self.header()
@@ -101,7 +101,7 @@ impl Source {
             .unwrap_or(Meaning::Value)
     }
 
-    /// Whether a placement is taken out once it has been hit.
+    /// Returns whether a placement is removed at its first hit.
     #[must_use]
     pub fn once(&self) -> bool {
         self.header().is_some_and(|header| header.once)

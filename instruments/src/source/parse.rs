@@ -1,5 +1,5 @@
-//! Tokens to what was written. After a fault the parser goes on with the next statement or probe, so
-//! that a person sees all faults at once.
+//! The parser, from tokens to the syntax tree. After a fault it continues with the next statement or probe, so that
+//! all faults are reported at once.
 
 use winnow::error::ErrMode;
 use winnow::stream::TokenSlice;
@@ -8,7 +8,7 @@ use super::advice::{no_item, no_statement};
 use super::ast::{Declaration, Expr, Header, Named, Node, Probe, Statement, StatementKind};
 use super::expression::expression;
 use super::input::{
-    Input, Parsed, accept, ahead, behind, ended, expect, name, nth, shown, stop, take,
+    Input, Parsed, accept, ahead, end_of_last, ended, expect, name, nth, shown, stop, take,
 };
 use super::token::{Kind, Token, unquote};
 use super::words;
@@ -16,7 +16,7 @@ use crate::Fault;
 use crate::fault::nearest;
 use crate::program::{Hook, Scope, Span};
 
-/// What a source says.
+/// The parts of a source.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Parts {
     pub(crate) header: Option<Header>,
@@ -55,7 +55,7 @@ fn inner(error: ErrMode<Fault>) -> Option<Fault> {
     }
 }
 
-/// Goes behind the `;` or the braces that end what was begun.
+/// Skips to the end of the statement or probe: past its `;` or braces.
 fn skip_item(input: &mut Input<'_, '_>) {
     let mut depth = 0u32;
     while !ended(input) {
@@ -287,7 +287,7 @@ fn probe(input: &mut Input<'_, '_>, faults: &mut Vec<Fault>) -> Parsed<Probe> {
                     .help("Write `==` to compare."),
             );
         }
-        expect(input, "/", "behind the predicate")?;
+        expect(input, "/", "after the predicate")?;
         Some(predicate)
     } else {
         None
@@ -300,7 +300,7 @@ fn probe(input: &mut Input<'_, '_>, faults: &mut Vec<Fault>) -> Parsed<Probe> {
         }
         let parsed = statement(input).and_then(|statement| {
             if !ahead(input).is("}") {
-                expect(input, ";", "behind the statement")?;
+                expect(input, ";", "after the statement")?;
             }
             Ok(statement)
         });
@@ -328,9 +328,9 @@ fn statement(input: &mut Input<'_, '_>) -> Parsed<Statement> {
         Kind::Variable => assignment(input)?,
         Kind::Name if first.is("sample") => {
             take(input)?;
-            expect(input, "(", "behind `sample`")?;
+            expect(input, "(", "after `sample`")?;
             let value = expression(input)?;
-            expect(input, ")", "behind the value of the sample")?;
+            expect(input, ")", "after the value of the sample")?;
             StatementKind::Sample(value)
         }
         _ => return stop(no_statement(&first)),
@@ -339,7 +339,7 @@ fn statement(input: &mut Input<'_, '_>) -> Parsed<Statement> {
         kind,
         span: Span {
             start: first.span.start,
-            end: behind(input),
+            end: end_of_last(input),
         },
     })
 }

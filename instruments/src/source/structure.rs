@@ -1,5 +1,5 @@
-//! What is looked at before parsing: what is no token, brackets that do not match, and limits. Within
-//! them no source, however strange, takes long or deep recursion.
+//! Checks before parsing: invalid tokens, brackets that do not match, and limits. The limits bound the time and the
+//! recursion of the parser.
 
 use super::token::{Kind, Token};
 use crate::Fault;
@@ -127,7 +127,7 @@ fn bad(token: &Token<'_>) -> Fault {
         Some('\'') => Fault::new(token.span, "`'` begins nothing here.")
             .help("Write strings in double quotes, and a character as its number."),
         Some('#') => {
-            Fault::new(token.span, "`#` begins nothing here.").help("Write comments behind `//`.")
+            Fault::new(token.span, "`#` begins nothing here.").help("Write comments after `//`.")
         }
         _ => Fault::new(token.span, format!("`{}` means nothing here.", token.text)),
     }

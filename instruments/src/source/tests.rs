@@ -40,7 +40,7 @@ fn format_holds(text: &str) {
     assert_eq!(shape(&source), shape(&again), "{text:?} became\n{once}");
 }
 
-/// What was written, without where.
+/// Returns the syntax tree without spans, as text.
 fn shape(source: &Source) -> String {
     let text = format!("{:?}", source.parts);
     let mut shape = String::new();
@@ -189,7 +189,7 @@ fn faults_say_where_what_and_what_to_write() {
         ),
         (
             "hit { sample(1) sample(2) }",
-            "1:17 A `;` is expected here behind the statement, not `sample`. ",
+            "1:17 A `;` is expected here after the statement, not `sample`. ",
         ),
     ] {
         assert_eq!(
@@ -204,7 +204,7 @@ fn faults_say_where_what_and_what_to_write() {
 fn one_go_finds_the_faults_of_several_statements() {
     let faults = Source::parse("hit { sample(; @x =; sample(1) }\nentri {}\nhit { sample(2 2) }")
         .unwrap_err();
-    // An open bracket is told alone: what follows it could mean anything.
+    // An open bracket is reported alone: the text after it could mean anything.
     assert_eq!(faults.list.len(), 1, "{faults}");
     let faults = Source::parse("hit { sample(); @x =; sample(1) }\nentri {}\nhit { sample(2 2) }")
         .unwrap_err();
@@ -345,7 +345,7 @@ proptest! {
     }
 
     #[test]
-    fn no_soup_of_words_panics(soup in proptest::collection::vec("[a-z0-9@(){};:/*\"<>=+-]{1,4}", 0..60)) {
+    fn random_words_do_not_panic(words in proptest::collection::vec("[a-z0-9@(){};:/*\"<>=+-]{1,4}", 0..60)) {
         let _ = Source::parse(&soup.join(" "));
     }
 

@@ -9,7 +9,7 @@ use winnow::token::{any, one_of, rest, take_until, take_while};
 
 use crate::program::Span;
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// A name or a word of the language.
@@ -171,7 +171,7 @@ pub(crate) fn number(text: &str) -> Result<u64, String> {
     })
 }
 
-/// What a string token says, without its quotes.
+/// Returns the text of a string token without its quotes.
 pub(crate) fn unquote(text: &str) -> Result<String, char> {
     let inside = text
         .strip_prefix('"')

@@ -5,7 +5,7 @@ use gilk_samples::Meaning;
 
 use crate::program::{Hook, Scope, Width};
 
-/// What a word is for.
+/// The use of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WordKind {
     /// Begins a statement of its own, or is a part of the first one.
@@ -14,7 +14,7 @@ pub enum WordKind {
     Hook,
     /// A value of the machine.
     Input,
-    /// What an aggregate does, or another word with brackets behind it.
+    /// An aggregate's function, or another word before brackets.
     Function,
     /// A type to cast to.
     Type,
@@ -23,9 +23,9 @@ pub enum WordKind {
 /// A word of the language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
-    /// The word.
+    /// Its text.
     pub word: &'static str,
-    /// What it is for.
+    /// Its use.
     pub kind: WordKind,
     /// One sentence for a person.
     pub says: &'static str,
@@ -126,7 +126,7 @@ pub const WORDS: &[Word] = &[
     word(
         "return",
         WordKind::Hook,
-        "Where the function returns to who called it, also by another one that it ends by jumping to.",
+        "Before every return to the function's caller, also of functions that it tail-calls.",
     ),
     word(
         "leave",
@@ -257,7 +257,7 @@ pub(crate) fn find(text: &str) -> Option<&'static Word> {
     WORDS.iter().find(|word| word.word == text)
 }
 
-/// The words that complete a beginning; arguments (`arg0`…) and what types tell are not among them.
+/// Returns the words that complete a beginning, without arguments (`arg0`…) and names of the kernel's types.
 pub fn complete(beginning: &str) -> impl Iterator<Item = &'static Word> {
     WORDS
         .iter()
@@ -307,7 +307,7 @@ pub(crate) fn integer(text: &str) -> Option<(Width, bool)> {
     Some((width, signed))
 }
 
-/// What to write for an integer type of C.
+/// Returns the language's name for an integer type of C.
 pub(crate) fn integer_of_c(text: &str) -> Option<&'static str> {
     Some(match text {
         "char" | "int8_t" | "__s8" => "s8",

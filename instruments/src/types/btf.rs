@@ -8,7 +8,7 @@ pub(crate) type Id = u32;
 
 const MAGIC: u16 = 0xeb9f;
 
-/// What a type is, with no names followed.
+/// The kind of a type, with no names followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
     Void,
@@ -63,7 +63,7 @@ struct Entry {
     info: u32,
     /// Size, or another type.
     value: u32,
-    /// Where what follows it begins.
+    /// Offset of the data after it.
     at: usize,
 }
 
@@ -98,7 +98,7 @@ impl Entry {
 #[derive(Clone)]
 pub(crate) struct Btf {
     bytes: Arc<[u8]>,
-    /// Where each type stands; the first is number 1.
+    /// Offset of each type; the first is number 1.
     entries: Vec<u32>,
     strings: std::ops::Range<usize>,
     big: bool,
@@ -205,7 +205,7 @@ impl Btf {
         self.entry(id).map_or("", |entry| self.string(entry.name))
     }
 
-    /// What the type is.
+    /// Returns the kind of a type.
     pub(crate) fn shape(&self, id: Id) -> Shape {
         let Some(entry) = self.entry(id) else {
             return if id == 0 { Shape::Void } else { Shape::Other };

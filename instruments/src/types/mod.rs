@@ -15,7 +15,7 @@ pub use walk::{Pointee, Reached};
 
 use crate::{Error, Result};
 
-/// How often a type may be another name of another, and how deep nameless structures lie in others.
+/// Limit of the chain of type names, and of the nesting of nameless structures.
 const DEEP: u32 = 32;
 
 /// The types of one kernel.
@@ -57,7 +57,7 @@ pub(crate) struct Parameter<'a> {
     pub(crate) number: Option<u8>,
 }
 
-/// What is known of a function.
+/// The parameters and the result of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Signature<'a> {
     pub(crate) parameters: Vec<Parameter<'a>>,
@@ -137,7 +137,7 @@ impl Types {
         self.constants.get(name).copied()
     }
 
-    /// What a type is, behind all other names of it.
+    /// Returns a type with all other names of it resolved.
     pub(crate) fn shape(&self, id: Id) -> (Id, Shape) {
         let mut id = id;
         for _ in 0..DEEP {
@@ -214,10 +214,10 @@ impl Types {
         names
     }
 
-    /// What is known of a function.
+    /// Returns the parameters and the result of a function.
     ///
     /// # Errors
-    /// A sentence that says why nothing is.
+    /// A sentence with the reason why they are not known.
     pub(crate) fn signature(&self, function: &str) -> std::result::Result<Signature<'_>, String> {
         let prototype = match self.functions.get(function) {
             Some(Some(prototype)) => *prototype,
@@ -227,20 +227,20 @@ impl Types {
                 ));
             }
             None if function.contains('@') => {
-                // It is asked for by its address since others have its name; the types have one of them at most.
+                // Its address is part of the name, since other functions have the same; the types have one at most.
                 let (name, _) = function.split_once('@').unwrap_or((function, ""));
                 return Err(format!(
-                    "The kernel has several functions {name}, and its types do not tell which of them takes what."
+                    "The kernel has several functions {name}, and its types do not distinguish their parameters."
                 ));
             }
             None if function.contains('.') => {
                 return Err(format!(
-                    "The compiler changed what {function} takes, so the kernel's types do not tell it."
+                    "The compiler changed the parameters of {function}, so the kernel's types do not have them."
                 ));
             }
             None => {
                 return Err(format!(
-                    "The kernel's types do not tell what {function} takes."
+                    "The kernel's types do not have the parameters of {function}."
                 ));
             }
         };
@@ -287,7 +287,7 @@ impl Types {
         })
     }
 
-    /// How C declares a function; `None` if the kernel's types do not tell, or tell of several.
+    /// Returns the C declaration of a function; `None` if the kernel's types have none, or several.
     #[must_use]
     pub fn prototype(&self, function: &str) -> Option<String> {
         let known = self.signature(function).ok()?;

@@ -270,7 +270,7 @@ fn functions_take_what_they_take() {
         types
             .signature("vfs_read@0xffffffff81000010")
             .unwrap_err()
-            .contains("several functions vfs_read, and its types do not tell")
+            .contains("several functions vfs_read, and its types do not distinguish")
     );
     assert!(
         types
@@ -282,7 +282,7 @@ fn functions_take_what_they_take() {
         types
             .signature("vfs_reed")
             .unwrap_err()
-            .contains("do not tell")
+            .contains("do not have")
     );
 }
 
@@ -308,7 +308,7 @@ fn what_is_no_type_data_is_refused() {
     );
 }
 
-/// Looks at everything that a source could ask for.
+/// Visits all types that a source could name.
 fn explore(types: &Types) -> usize {
     let mut seen = 0;
     for (name, &id) in types.structs.iter().chain(&types.unions) {
@@ -360,7 +360,7 @@ fn places_have_the_names_of_their_fields() {
     );
     assert_eq!(text(file, 34, 1), "file->f_tag[2]");
     assert_eq!(text(file, 44, 4), "file->f_list[1]");
-    // Bit fields, two fields at once, behind the end, and nothing that is a structure.
+    // Bit fields, two fields at once, past the end, and a type that is no structure.
     assert_eq!(said(file, 0, 1), None);
     assert_eq!(said(file, 36, 8), None);
     assert_eq!(said(file, 76, 8), None);

@@ -2,23 +2,23 @@
 
 use super::{Id, Shape, Types};
 
-/// How deep fields lie in fields, and how many are looked at for one place.
+/// Limits of the nesting of fields, and of the fields visited for one offset.
 const DEEP: u32 = 12;
 const BUDGET: u32 = 20_000;
-/// How many fields of a union are named for one place.
+/// Limit of a union's fields that are named for one offset.
 const NAMED: usize = 2;
 
-/// A structure or union that a pointer leads to.
+/// A structure or union that a pointer points to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Pointee(Id);
 
-/// What lies at a place within a structure.
+/// The field at an offset within a structure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reached {
-    /// As C writes it behind the structure's name: `dentry->d_name.len`. Where fields of a union lie
-    /// at one place, all of them, with "or".
+    /// Path as C writes it after the structure's name: `dentry->d_name.len`. If fields of a union are at one
+    /// offset, all of them, with "or".
     pub text: String,
-    /// What the field leads to, if it is a pointer and no other field is meant.
+    /// Type that the field points to, if it is a pointer and no other field is at the offset.
     pub leads: Option<Pointee>,
 }
 
@@ -26,11 +26,11 @@ pub struct Reached {
 struct Found {
     path: String,
     of: Id,
-    /// Whether the access is as large as the field.
+    /// True if the access is as large as the field.
     whole: bool,
 }
 
-/// What is looked for.
+/// The access that is looked up.
 #[derive(Clone, Copy)]
 enum Wanted {
     /// An access of so many bytes.
@@ -40,8 +40,8 @@ enum Wanted {
 }
 
 impl Types {
-    /// What the first six arguments of a function lead to, by register: pointers to structures and
-    /// unions whose fields are known. Nothing where the types do not tell what the function takes.
+    /// Returns the structures and unions with known fields that the first six arguments of a function point to,
+    /// by register. Empty if the types do not have its parameters.
     #[must_use]
     pub fn passed(&self, function: &str) -> [Option<Pointee>; 6] {
         let mut passed = [None; 6];
@@ -54,20 +54,20 @@ impl Types {
                 .number
                 .and_then(|number| passed.get_mut(usize::from(number)));
             if let Some(slot) = slot {
-                *slot = self.leads(parameter.of);
+                *slot = self.pointee(parameter.of);
             }
         }
         passed
     }
 
-    /// What the value that a function returns leads to.
+    /// Returns the type that a function's result points to.
     #[must_use]
     pub fn returned(&self, function: &str) -> Option<Pointee> {
-        self.leads(self.signature(function).ok()?.returns)
+        self.pointee(self.signature(function).ok()?.returns)
     }
 
-    /// What an access of `bytes` bytes, `offset` bytes into a structure, reads or writes: a field, or a part of
-    /// one. `None` if it is none of one field: outside, over several, or in bit fields.
+    /// Returns the field, or the part of one, that an access of `bytes` bytes at `offset` in a structure reads or
+    /// writes. `None` if that is not one field: outside, across several, or in bit fields.
     #[must_use]
     pub fn accessed(&self, of: Pointee, offset: u64, bytes: u64) -> Option<Reached> {
         self.reached(of, offset, Wanted::Bytes(bytes))
@@ -79,8 +79,8 @@ impl Types {
         self.reached(of, offset, Wanted::Address)
     }
 
-    /// What a value of a type leads to.
-    fn leads(&self, of: Id) -> Option<Pointee> {
+    /// Returns the type that a value of a type points to.
+    fn pointee(&self, of: Id) -> Option<Pointee> {
         let (_, Shape::Pointer(to)) = self.shape(of) else {
             return None;
         };
@@ -108,7 +108,7 @@ impl Types {
             })
             .collect();
         let leads = match found.as_slice() {
-            [one] if one.whole => self.leads(one.of),
+            [one] if one.whole => self.pointee(one.of),
             _ => None,
         };
         Some(Reached {

@@ -53,7 +53,7 @@ fn a_variable_of_a_call_ends_with_it() {
         (true, "return / @a > 5 / { @a = 0 }"),
         (true, "return / @a / { @a = 0; @a++ }"),
         (true, "return / @a / { @a = 0 } return { @a = 1 }"),
-        // Not behind the function's own return.
+        // Not after the function's own return.
         (true, "return / @a / { @a = 0 } leave { @a = 1 }"),
         (false, "leave { @a = 1 } return { sample(1); @a = 0 }"),
         (false, "leave / @a / { sample(@a); @a = 0 }"),
@@ -80,7 +80,7 @@ fn a_variable_of_a_call_ends_with_it() {
     }
 }
 
-/// Calls that a function passes on are told from others of the function that they are passed to.
+/// Tail calls are told apart from other calls of the function that they target.
 #[test]
 fn a_call_that_is_passed_on_comes_back_once() {
     let text = "instrument mine \"x.\"; call @start; entry { @start = tsc } \

@@ -58,7 +58,7 @@ fn expression() -> impl proptest::strategy::Strategy<Value = String> {
 proptest::proptest! {
     #![proptest_config(proptest::prelude::ProptestConfig::with_cases(2000))]
 
-    /// What is computed before anything runs is what would be computed then.
+    /// A folded constant is the value that the program would have computed.
     #[test]
     fn constants_come_out_as_if_they_ran(text in expression()) {
         let check = |text: &str| {
@@ -69,7 +69,7 @@ proptest::proptest! {
         let fixed = ARGUMENTS.iter().enumerate().fold(text.clone(), |text, (number, value)| {
             text.replace(&format!("arg{number}"), &format!("(u64){value:#x}"))
         });
-        // Some are refused: dividing by a zero that is known, asking whether no sign is below zero.
+        // Some are refused: a division by a constant zero, a comparison of an unsigned number with a negative one.
         if let (Some(open), Some(folded)) = (check(&text), check(&fixed)) {
             let bits = build::as_constant(&folded);
             proptest::prop_assert_eq!(

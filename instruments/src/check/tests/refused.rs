@@ -1,4 +1,4 @@
-//! What is refused, and in which words.
+//! Refused sources, and the messages.
 
 use super::{fault, show};
 use crate::{Context, Source};
@@ -48,11 +48,11 @@ fn what_cannot_be_had_is_refused_with_the_reason() {
         ),
         (
             "hit { sample(file->f_path) }",
-            "file->f_path: This is a structure (struct path), not a number. Write `.field` behind it, or `&` before it.",
+            "file->f_path: This is a structure (struct path), not a number. Write `.field` after it, or `&` before it.",
         ),
         (
             "hit { sample(file->f_list) }",
-            "file->f_list: This is an array (int[4]), not a number. Write `[0]` behind it, or `&` before it.",
+            "file->f_list: This is an array (int[4]), not a number. Write `[0]` after it, or `&` before it.",
         ),
         (
             "hit { sample(file->f_list[4]) }",
@@ -148,7 +148,7 @@ fn what_cannot_be_had_is_refused_with_the_reason() {
         ),
         (
             "hit { @n = values(count, 100) }",
-            "values: There is no room of this size. Write 2, 4, 8 and so on up to 1024.",
+            "values: A table cannot have this size. Write 2, 4, 8 and so on up to 1024.",
         ),
         (
             "hit { @n = count(); @n = sum(1) }",

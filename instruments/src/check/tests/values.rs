@@ -1,4 +1,4 @@
-//! What expressions become.
+//! The programs of expressions.
 
 use super::{checked, shown};
 use crate::program::{BinaryOp, ExprKind};

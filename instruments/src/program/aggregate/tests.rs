@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What comes of values that come on several processors.
+/// Returns the result of values that several processors add.
 fn summed(aggregate: &Aggregate, values: &[(usize, u64)]) -> Summary {
     let mut cpus = vec![vec![0; aggregate.words() as usize]; 4];
     for &(cpu, value) in values {
@@ -55,7 +55,7 @@ proptest! {
     }
 
     #[test]
-    fn every_value_is_in_the_one_bucket_whose_bounds_hold_it(
+    fn every_value_is_in_the_one_bucket_with_its_bounds(
         values in values(),
         signed: bool,
         linear in proptest::option::of((-200..200i64, 1..200i64, 1..60u64)),
@@ -113,9 +113,9 @@ fn what_fits_is_counted_exactly() {
     );
 }
 
-/// Of a quarter as many values as there is room for hardly one is not told.
+/// With a quarter as many values as buckets, hardly a value is not decoded.
 #[test]
-fn a_quarter_of_the_room_is_told() {
+fn a_quarter_of_the_capacity_is_decoded() {
     let counted = aggregate(AggregateKind::Values { room_log2: 9 }, false);
     for salt in 0..20u64 {
         let value = |number: u64| match salt % 3 {
@@ -129,7 +129,7 @@ fn a_quarter_of_the_room_is_told() {
         let Summary::Values(found, other) = summed(&counted, &values) else {
             panic!()
         };
-        assert!(other <= 8, "{other} of 128 are not told apart, salt {salt}");
+        assert!(other <= 8, "{other} of 128 are not decoded, salt {salt}");
         assert_eq!(found.len() as u64 + other, 128);
     }
 }

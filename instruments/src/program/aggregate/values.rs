@@ -1,4 +1,4 @@
-//! Which values came how often, out of the sums of their buckets.
+//! Decodes the values and their counts from the sums of their buckets.
 
 use std::collections::BTreeMap;
 
@@ -32,8 +32,8 @@ impl Bucket {
     }
 }
 
-/// Values and how often each came, and how many came that cannot be told apart.
-pub(super) fn told(room_log2: u32, sums: &[u64]) -> (BTreeMap<u64, u64>, u64) {
+/// Returns the values with their counts, and the number of occurrences that cannot be decoded.
+pub(super) fn decode(room_log2: u32, sums: &[u64]) -> (BTreeMap<u64, u64>, u64) {
     let room = 1_u32 << room_log2;
     let at = |place: u32, sum: u32| sums.get((place + (sum << room_log2)) as usize).copied();
     let bucket = |place| Bucket([0, 1, 2, 3].map(|sum| at(place, sum).unwrap_or(0)));
