@@ -5,7 +5,6 @@ use egui::{
     Button, ComboBox, DragValue, Frame, Grid, Margin, RichText, ScrollArea, Sense, Stroke, Ui,
 };
 use gilk_engine::cfg::{BlockEnd, BlockIndex};
-use gilk_engine::session::Session;
 use gilk_engine::{HookType, InstrumentId};
 
 use crate::command::Command;
@@ -264,7 +263,6 @@ fn both(ui: &mut Ui, scene: &Scene, block: BlockIndex) {
 
 fn form(ui: &mut Ui, state: &mut State, commands: &mut Vec<Command>) {
     let tokens = Tokens::of(ui);
-    let library = std::sync::Arc::clone(&state.library);
     let offered: Vec<_> = state.offered().cloned().collect();
     let chosen = state.definition(&state.draft.instrument).cloned();
     widgets::caption(ui, "instrument");

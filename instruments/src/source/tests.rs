@@ -346,7 +346,7 @@ proptest! {
 
     #[test]
     fn random_words_do_not_panic(words in proptest::collection::vec("[a-z0-9@(){};:/*\"<>=+-]{1,4}", 0..60)) {
-        let _ = Source::parse(&soup.join(" "));
+        let _ = Source::parse(&words.join(" "));
     }
 
     #[test]
