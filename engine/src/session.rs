@@ -266,16 +266,16 @@ mod tests {
             0.0..50.0f64,
             0.001..50.0f64,
         )
-            .prop_map(|(function, block, pre, instrument, launch, lasts)| {
-                Placement {
+            .prop_map(
+                |(function, block, pre, instrument, launch, lasts)| Placement {
                     function: function.into(),
                     block,
                     hook: if pre { HookType::Pre } else { HookType::Post },
                     instrument: instrument.into(),
                     launch,
                     splash: launch + lasts,
-                }
-            })
+                },
+            )
     }
 
     proptest! {

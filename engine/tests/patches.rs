@@ -187,18 +187,9 @@ fn a_counter_is_one_instruction_and_a_sample_eighteen_where_nothing_is_live() {
         ),
         3
     );
-    assert_eq!(
-        cost(&mut machine, Kind::Time, nothing),
-        18
-    );
-    assert_eq!(
-        cost(&mut machine, Kind::Argument(0), nothing),
-        18
-    );
-    assert_eq!(
-        cost(&mut machine, Kind::Time, Live::ALL),
-        18 + 2 * 4 + 2
-    );
+    assert_eq!(cost(&mut machine, Kind::Time, nothing), 18);
+    assert_eq!(cost(&mut machine, Kind::Argument(0), nothing), 18);
+    assert_eq!(cost(&mut machine, Kind::Time, Live::ALL), 18 + 2 * 4 + 2);
 }
 
 /// Instruments of one point run in their order, between one save of what all of them need and one restore.

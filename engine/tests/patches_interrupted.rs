@@ -136,10 +136,7 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
             counter: Some(CounterSlot { bank: 0, slot: 0 }),
         }
     };
-    let instruments = [
-        hooked(0, Kind::Time),
-        hooked(1, Kind::Count),
-    ];
+    let instruments = [hooked(0, Kind::Time), hooked(1, Kind::Count)];
     let displaced = Span::new(Addr(machine.address(ORIGINAL)), 5);
     let site = Site {
         splice: Splice::Jump,

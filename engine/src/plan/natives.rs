@@ -68,7 +68,9 @@ impl Natives {
         match &one.definition.program {
             Program::Source(_) => {
                 let probed = one.probe.as_deref();
-                Ok(HookProgram::Probe(probed.ok_or_else(|| missing("a probe"))?))
+                Ok(HookProgram::Probe(
+                    probed.ok_or_else(|| missing("a probe"))?,
+                ))
             }
             Program::Native(native) => {
                 let code = self.codes.iter().find(|code| code.is_of(native));

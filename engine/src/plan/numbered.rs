@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 
-
 use super::PlannedFunction;
 use super::functions::{Function, Functions};
 use crate::cfg::{Cfg, Outline};

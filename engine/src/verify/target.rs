@@ -48,12 +48,7 @@ pub(super) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>)
 
 /// Checks that no per-CPU word has two uses.
 fn per_cpu(layout: &RuntimeLayout, wrong: &mut impl FnMut(Reason)) {
-    let words = [
-        layout.head,
-        layout.limit,
-        layout.lost_full,
-        layout.current,
-    ];
+    let words = [layout.head, layout.limit, layout.lost_full, layout.current];
     let banks = layout
         .counters
         .iter()

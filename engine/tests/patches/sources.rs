@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock};
 
 use gilk_engine::layout::CounterSlot;
-use gilk_engine::patch::{Home, HookProgram, Homes, Probed};
+use gilk_engine::patch::{Home, Homes, HookProgram, Probed};
 use gilk_instruments::program::Scope;
 use gilk_instruments::{Context, Source};
 

@@ -34,7 +34,11 @@ fn function(plan: &Plan, major: u32) -> &str {
 /// What an instrument delivers: of one in the language, the probe that it runs.
 fn delivers(instrument: &PlannedInstrument) -> Delivers {
     let samples = |action: &Action| matches!(action.kind, ActionKind::Sample(_));
-    let Some(probed) = instrument.probe.as_ref().filter(|_| instrument.counter.is_none()) else {
+    let Some(probed) = instrument
+        .probe
+        .as_ref()
+        .filter(|_| instrument.counter.is_none())
+    else {
         return Delivers::Samples;
     };
     let probe = probed.probe();

@@ -54,11 +54,33 @@ fn only_a_bare_count_of_hits_is_a_counter() {
 #[test]
 fn sources_that_name_arguments_are_checked_for_each_function() {
     let library = Library::builtin().unwrap();
-    let depends = |name: &str| library.get(name).unwrap().source().unwrap().depends_on_function();
-    for name in ["counter", "timestamp", "block-trace", "elapsed", "cache-misses", "register", "by-process"] {
+    let depends = |name: &str| {
+        library
+            .get(name)
+            .unwrap()
+            .source()
+            .unwrap()
+            .depends_on_function()
+    };
+    for name in [
+        "counter",
+        "timestamp",
+        "block-trace",
+        "elapsed",
+        "cache-misses",
+        "register",
+        "by-process",
+    ] {
         assert!(!depends(name), "{name}");
     }
-    for name in ["argument-0", "memory", "return-value", "errors", "histogram", "usage"] {
+    for name in [
+        "argument-0",
+        "memory",
+        "return-value",
+        "errors",
+        "histogram",
+        "usage",
+    ] {
         assert!(depends(name), "{name}");
     }
 }

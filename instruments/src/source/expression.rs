@@ -1,7 +1,9 @@
 //! The parser of expressions: C's operators and precedences, except for combinations that are mistakes in C.
 
 use super::ast::{Base, Expr, Node, TypeName};
-use super::input::{Input, Parsed, accept, ahead, end_of_last, expect, name, nth, shown, stop, take};
+use super::input::{
+    Input, Parsed, accept, ahead, end_of_last, expect, name, nth, shown, stop, take,
+};
 use super::token::{Kind, number, unquote};
 use super::words;
 use crate::Fault;

@@ -5,8 +5,8 @@
 use crate::verify::reason::Reason;
 use std::collections::BTreeSet;
 
-use gilk_instruments::program::{Gpr, Input};
 use gilk_instruments::Parameter;
+use gilk_instruments::program::{Gpr, Input};
 use iced_x86::{FlowControl, Instruction, OpKind};
 
 use super::callee_contract;
@@ -94,9 +94,7 @@ impl<'a> Machine<'a> {
 impl Hit<'_> {
     /// Returns whether the function was called and its return value is to be sampled.
     pub(crate) fn has_returned(&self, progress: Progress) -> bool {
-        self.expected.native.is_some()
-            && progress.steps == 1
-            && progress.stage == Stage::Nothing
+        self.expected.native.is_some() && progress.steps == 1 && progress.stage == Stage::Nothing
     }
 
     /// Returns whether it is the return value of the function.

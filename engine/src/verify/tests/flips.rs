@@ -212,7 +212,9 @@ fn harmless(before: &Instruction, after: &Instruction) -> Option<&'static str> {
                 && before.op0_register() == after.op0_register()
                 && (before.immediate64() ^ after.immediate64()) << 6 == 0 =>
         {
-            Some("the key of variable 0 has zeroes in its low six bits, which the factor moves to the top")
+            Some(
+                "the key of variable 0 has zeroes in its low six bits, which the factor moves to the top",
+            )
         }
         (Mnemonic::Mov, Mnemonic::Mov)
             if before.code() == iced_x86::Code::Mov_r32_imm32

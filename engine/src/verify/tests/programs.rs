@@ -12,7 +12,9 @@ use super::random;
 use super::*;
 use crate::layout::CounterSlot;
 use crate::liveness::{Live, RegisterSet};
-use crate::patch::{Assembler, Home, HookProgram, Homes, Hooked, Packed, PieceKind, Pieces, Probed, Recovery};
+use crate::patch::{
+    Assembler, Home, Homes, HookProgram, Hooked, Packed, PieceKind, Pieces, Probed, Recovery,
+};
 use crate::placement::Point;
 use crate::plan::PlannedInstrument;
 use crate::plan::faults;
