@@ -1,4 +1,4 @@
-//! Installs missing packages by apt-get, after saying which.
+//! Installs missing packages with apt-get, after printing their names.
 
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -13,7 +13,7 @@ const LISTS: &str = "/var/lib/apt/lists";
 /// Older lists name packages that mirrors no longer hold.
 const STALE: Duration = Duration::from_secs(2 * 24 * 3600);
 
-/// Sees to it that a purpose has its packages, and that apt can find the lab's kernel.
+/// Installs the missing packages of a purpose, and updates apt's lists where the lab's kernel has to be found in them.
 pub(crate) fn provide(purpose: Purpose, yes: bool, own_kernel: bool) -> Result<()> {
     let missing = packages::missing(purpose);
     let needs_kernel = !own_kernel && !tool::cache().join("kernel/current").is_file();
@@ -93,7 +93,7 @@ fn apt_get(arguments: &[&str]) -> Result<()> {
     tool::run(&mut command)
 }
 
-/// Asks, unless that was settled.
+/// Requests permission on the terminal, unless it was given before.
 fn allowed(what: &str, yes: bool) -> Result<()> {
     if yes {
         println!("  Going to {what}.");
@@ -101,7 +101,7 @@ fn allowed(what: &str, yes: bool) -> Result<()> {
     }
     if !io::stdin().is_terminal() {
         return Err(Fail::new(format!(
-            "this would {what}, and nobody is there to be asked; give --yes to allow it"
+            "this would {what}, and standard input is no terminal to confirm it on; give --yes to allow it"
         )));
     }
     print!("  May I {what}? [Y/n] ");
@@ -119,7 +119,7 @@ fn allowed(what: &str, yes: bool) -> Result<()> {
     }
 }
 
-/// How long ago apt's lists were got; `None` when there are none.
+/// Returns the age of apt's lists; `None` if there are none.
 fn lists_age() -> Option<Duration> {
     let lists = fs::read_dir(LISTS).ok()?.flatten();
     if !lists
@@ -128,13 +128,13 @@ fn lists_age() -> Option<Duration> {
     {
         return None;
     }
-    // Lists keep the mirror's times; apt touches this directory when it asked.
-    let asked = ["/var/lib/apt/lists/partial", LISTS]
+    // Lists keep the mirror's times; apt touches this directory at every update.
+    let updated = ["/var/lib/apt/lists/partial", LISTS]
         .iter()
         .filter_map(|path| fs::metadata(path).ok()?.modified().ok())
         .max()?;
     SystemTime::now()
-        .duration_since(asked)
+        .duration_since(updated)
         .ok()
         .or(Some(Duration::ZERO))
 }

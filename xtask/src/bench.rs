@@ -1,20 +1,28 @@
 //! `cargo xtask bench`.
 
 use crate::fail::Result;
+use crate::log::Log;
 use crate::packages::Purpose;
 use crate::stages::Stages;
 use crate::{apt, kernels, python, tool};
 
-/// Runs the benchmarks on an image of the live kernel.
+/// Runs the benchmarks on images of live kernels.
 pub(crate) fn bench(yes: bool) -> Result<()> {
     let mut stages = Stages::new(10);
     stages.stage("system packages", || {
         apt::provide(Purpose::Headless, yes, false)
     })?;
     stages.stage("building ilk", || tool::build(&["ilk"]))?;
-    stages.stage("the lab's kernel, module and agent", kernels::prepare_lab)?;
-    let kernel = stages.stage("the live kernel, saved", kernels::saved)?;
-    let later = stages.stage("a later kernel, saved", kernels::saved_later)?;
+    stages.stage("the lab's kernel, module and agent", || {
+        kernels::prepare_lab(&Log::terminal())
+    })?;
+    let kernel = stages.stage(
+        "the live kernel, saved",
+        || kernels::saved(&Log::terminal()),
+    )?;
+    let later = stages.stage("a later kernel, saved", || {
+        kernels::saved_later(&Log::terminal())
+    })?;
     stages.stage("whole kernels", || {
         for kernel in [&kernel].into_iter().chain(&later) {
             let mut cargo =
@@ -24,7 +32,9 @@ pub(crate) fn bench(yes: bool) -> Result<()> {
         }
         Ok(())
     })?;
-    let python = stages.stage("programs that read recordings", python::provide)?;
+    let python = stages.stage("programs that read recordings", || {
+        python::provide(&Log::terminal())
+    })?;
     stages.stage("samples, as ratios", || {
         let mut cargo = tool::cargo(&["run", "--quiet", "--release", "--package", "gilk-samples"]);
         cargo.args(["--example", "ratios"]);
@@ -44,7 +54,7 @@ pub(crate) fn bench(yes: bool) -> Result<()> {
             "--exclude",
             "xtask",
         ]);
-        tool::run(kernel.name_to(&mut cargo))
+        tool::run(cargo.envs(kernel.variables()))
     })?;
     stages.finish();
     Ok(())

@@ -4,22 +4,26 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::fail::{Fail, Result};
+use crate::log::Log;
 use crate::packages::Purpose;
 use crate::stages::Stages;
 use crate::{apt, tool};
 
-/// Where recordings and all else go.
+/// Folder of recordings and figures.
 pub(crate) const PLACE: &str = "target/gilk/evaluation";
-/// The same, of a quick look.
+/// The same for short runs.
 const QUICK_PLACE: &str = "target/gilk/evaluation-quick";
-/// Where the text and its pictures go.
+/// Folder of the text and its pictures.
 const DOCS: &str = "docs";
 
-/// The experiments that measure what hits cost.
+/// The experiment that every test run has.
+const QUICKEST: [&str; 1] = ["hits"];
+
+/// Experiments that measure the cost of hits.
 pub(crate) const COSTS: [&str; 4] = ["hits", "grain", "inlining", "many"];
 
-/// Runs the papers' experiments, or those that are named, and writes what came of them into the text; of the others
-/// it says what it said. A quick look leaves the text as it is.
+/// Runs the papers' experiments, or the named ones, and writes their results into the text; sections of the others
+/// stay. A short run leaves the text as it is.
 pub(crate) fn evaluate(yes: bool, words: &[String]) -> Result<()> {
     if words.iter().any(|word| word == "--quick") {
         return experiments(QUICK_PLACE, words);
@@ -32,27 +36,26 @@ pub(crate) fn evaluate(yes: bool, words: &[String]) -> Result<()> {
     stages.stage("the experiments", || experiments(PLACE, words))?;
     stages.stage("the text and its pictures", shown)?;
     stages.finish();
-    println!("\nWhat came of it is {DOCS}/evaluation.md; recordings are in {PLACE}.");
+    println!("\nThe results are in {DOCS}/evaluation.md, the recordings in {PLACE}.");
     Ok(())
 }
 
-/// Less of everything, to see that every experiment works and that what is claimed of its figures holds.
-pub(crate) fn quickly() -> Result<()> {
-    // Of the whole workspace, as the tests are, so that it is built already.
-    let example = ["build", "--quiet", "--workspace", "--example", "evaluate"];
-    tool::run(&mut tool::cargo(&example))?;
+/// Runs short forms of the experiments, which check the claims about their figures: one of them, or all.
+pub(crate) fn quickly(all: bool, log: &Log) -> Result<()> {
+    // The tests' build has made it.
     let mut program = tool::program("examples/evaluate");
-    tool::run(program.args(["--out", QUICK_PLACE, "--quick"]))
+    program.args(["--out", QUICK_PLACE, "--quick"]);
+    log.run(program.args(QUICKEST.iter().filter(|_| !all)))
 }
 
 fn experiments(place: &str, words: &[String]) -> Result<()> {
-    // How fast the host's side is built to be makes no difference to what the guest executes.
+    // The guest executes the same instructions however the host's side is compiled.
     let mut cargo = tool::cargo(&["run", "--quiet", "--package", "ilk-driver"]);
     cargo.args(["--example", "evaluate", "--", "--out", place]);
     tool::run(cargo.args(words))
 }
 
-/// Brings figures and pictures of earlier runs to where those of these go, if none are there.
+/// Copies figures and pictures of earlier runs into the folder of results, if they are missing there.
 fn kept() -> Result<()> {
     let (from, to) = (
         tool::root().join(DOCS).join("evaluation"),
@@ -63,24 +66,24 @@ fn kept() -> Result<()> {
     })
 }
 
-/// Brings the text, its figures and its pictures to where they are shown.
+/// Copies the text, its figures and its pictures into the documentation.
 fn shown() -> Result<()> {
     let docs = tool::root().join(DOCS);
-    let beside = docs.join("evaluation");
-    copied(&tool::root().join(PLACE), &beside, |name| match name {
+    let pictures = docs.join("evaluation");
+    copied(&tool::root().join(PLACE), &pictures, |name| match name {
         "evaluation.md" => Some(docs.join(name)),
         shown
             if [".png", ".svg", ".ron", ".figures.json"]
                 .iter()
                 .any(|ending| shown.ends_with(ending)) =>
         {
-            Some(beside.join(name))
+            Some(pictures.join(name))
         }
         _ => None,
     })
 }
 
-/// Makes a folder, and copies the files of another to where each of that name belongs, if anywhere.
+/// Creates a folder, and copies the files of another to the paths that `target` returns for their names.
 fn copied(from: &Path, to: &Path, target: impl Fn(&str) -> Option<PathBuf>) -> Result<()> {
     let failed = |path: &Path, error: std::io::Error| {
         Fail::new(format!(

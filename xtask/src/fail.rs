@@ -1,8 +1,8 @@
-//! Why a command stopped, in a whole sentence.
+//! The error of a command, a whole sentence.
 
 use std::fmt;
 
-/// What is told when a command stops.
+/// Reason for which a command stopped.
 #[derive(Debug)]
 pub(crate) struct Fail(String);
 

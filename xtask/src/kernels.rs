@@ -1,4 +1,4 @@
-//! Stock kernels for tests on files: what the engine wants to know of each, saved from the lab.
+//! Images of stock kernels, saved from the lab, for tests and benchmarks that run no kernel.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,61 +6,64 @@ use std::process::Command;
 use std::time::SystemTime;
 
 use crate::fail::{Fail, Result};
+use crate::log::Log;
 use crate::tool;
 
 /// The series after Debian 12's own, from the same archive.
 pub(crate) const LATER: &str = "6.12";
 
-/// A kernel on files.
+/// Files of a kernel.
+#[derive(Clone, Debug)]
 pub(crate) struct Kernel {
-    /// What `ilk dump` saved of it while it ran.
+    /// The image that `ilk dump` saved while the kernel ran.
     pub(crate) dump: PathBuf,
     /// The file that was booted.
     pub(crate) vmlinuz: PathBuf,
 }
 
 impl Kernel {
-    /// What `uname -r` says of it: the ending of its file's name.
+    /// The release that `uname -r` prints: the ending of the file's name.
     pub(crate) fn release(&self) -> String {
         let name = self.vmlinuz.file_name().unwrap_or_default();
         let name = name.to_string_lossy();
         name.trim_start_matches("vmlinuz-").to_owned()
     }
 
-    /// Names it to a program.
-    pub(crate) fn name_to<'a>(&self, command: &'a mut Command) -> &'a mut Command {
-        command
-            .env("GILK_IMAGE", &self.dump)
-            .env("GILK_VMLINUZ", &self.vmlinuz)
+    /// Variables by which tests and benchmarks find the files.
+    pub(crate) fn variables(&self) -> [(&'static str, PathBuf); 2] {
+        [
+            ("GILK_IMAGE", self.dump.clone()),
+            ("GILK_VMLINUZ", self.vmlinuz.clone()),
+        ]
     }
 }
 
-/// Gets and builds what the lab is made of.
-pub(crate) fn prepare_lab() -> Result<()> {
-    tool::run(tool::program("ilk").args(["lab", "--prepare"]))
+/// Downloads and builds the parts of the lab.
+pub(crate) fn prepare_lab(log: &Log) -> Result<()> {
+    log.run(tool::program("ilk").args(["lab", "--prepare"]))
 }
 
-/// The kernel of the lab. It is booted once to save it, and again when `ilk` or the kernel has changed.
-pub(crate) fn saved() -> Result<Kernel> {
+/// Saves an image of the lab's kernel; boots it only if `ilk` or the kernel has changed since the last time.
+pub(crate) fn saved(log: &Log) -> Result<Kernel> {
     let choice = tool::cache().join("kernel/current");
-    save(None, &choice, "stock")
+    save(None, &choice, "stock", log)
 }
 
-/// The kernel of the later series, if this machine's archive has one.
-pub(crate) fn saved_later() -> Result<Option<Kernel>> {
+/// Saves an image of the later series' kernel, if this machine's archive has one.
+pub(crate) fn saved_later(log: &Log) -> Result<Option<Kernel>> {
     let package = format!("linux-image-{LATER}-cloud-amd64");
     let choice = tool::cache().join(format!("kernel/current-{LATER}"));
-    let known = choice.is_file()
+    let is_available = choice.is_file()
         || tool::output(Command::new("apt-cache").args(["show", &package])).is_some();
-    if !known {
-        println!("  skipped: apt knows no package {package} here");
+    if !is_available {
+        log.say(&format!("  skipped: apt knows no package {package} here"));
         return Ok(None);
     }
-    tool::run(tool::program("ilk").args(["lab", "--prepare", "--series", LATER]))?;
-    save(Some(LATER), &choice, LATER).map(Some)
+    log.run(tool::program("ilk").args(["lab", "--prepare", "--series", LATER]))?;
+    save(Some(LATER), &choice, LATER, log).map(Some)
 }
 
-fn save(series: Option<&str>, choice: &Path, name: &str) -> Result<Kernel> {
+fn save(series: Option<&str>, choice: &Path, name: &str, log: &Log) -> Result<Kernel> {
     let images = tool::cache().join("image");
     fs::create_dir_all(&images)
         .map_err(|error| Fail::new(format!("cannot create {}: {error}", images.display())))?;
@@ -75,7 +78,8 @@ fn save(series: Option<&str>, choice: &Path, name: &str) -> Result<Kernel> {
             ilk.env("GILK_SERIES", series);
         }
         let part = images.join(format!("{name}.part"));
-        tool::run(ilk.args(["dump", "--lab", "-o"]).arg(&part))?;
+        ilk.env("GILK_LAB_SNAPSHOT", "1");
+        log.run(ilk.args(["dump", "--lab", "-o"]).arg(&part))?;
         fs::rename(&part, &dump)
             .map_err(|error| Fail::new(format!("cannot rename {}: {error}", part.display())))?;
     }
@@ -85,12 +89,12 @@ fn save(series: Option<&str>, choice: &Path, name: &str) -> Result<Kernel> {
     })
 }
 
-/// When a file was last written; `None`, which is before every time, if it is not there.
+/// Returns the time of a file's last change; `None`, which sorts before every time, if there is no file.
 fn changed(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).ok()?.modified().ok()
 }
 
-/// The boot file of the kernel that the lab chose.
+/// Finds the boot file of the kernel that the lab chose.
 fn vmlinuz(choice: &Path) -> Result<PathBuf> {
     let find = || {
         let name = fs::read_to_string(choice).ok()?;

@@ -3,25 +3,31 @@
 //! | command | what it does |
 //! |---|---|
 //! | `run` | installs what is missing, builds, prepares the lab, opens the window (or, without a display, runs the demonstration) |
-//! | `test` | installs what tests need, then everything: format, lints, documentation, tests, the live kernel |
+//! | `test` | installs what tests need, then everything: format, lints, documentation, tests, the live kernel; `--quick` without the lab, `--long` with soaks |
+//! | `bare` | runs both commands in a Debian root that has nothing but Rust |
 //! | `language` | refuses the words that CODE_STYLE.md replaces |
 //! | `picture` | makes the README's picture of the window |
 //! | `bench` | the benchmarks |
 //! | `evaluate` | the papers' experiments in the lab; writes docs/evaluation.md |
 //!
-//! It needs nothing but the standard library, so that it is there at once.
+//! It uses nothing but the standard library, so that it compiles in seconds.
 
 mod apt;
+mod bare;
 mod bench;
+mod documentation;
 mod evaluate;
 mod fail;
+mod jobs;
 mod kernels;
 mod language;
+mod log;
 mod packages;
 mod picture;
 mod python;
 mod run;
 mod stages;
+mod suite;
 mod test;
 mod tool;
 
@@ -36,30 +42,37 @@ Usage: cargo xtask <command>
         Sets this machine up, prepares the lab and opens the window, connected to it.
         Without a display, or with --headless, it runs the demonstration session
         instead and leaves its recording and a picture of the timeline in target/gilk.
-  test [--yes]
+  test [--yes] [--quick | --long]
         Everything that must hold: format, lints, documentation, tests, and the tests
-        on a live kernel in the lab.
+        on live kernels in the lab. --quick leaves out all that needs a kernel, a display
+        or another program; --long adds soaks, every experiment, and `bare` for each release.
+  bare [--suite bookworm|trixie]
+        Makes a minimal Debian root with gcc, libc6-dev, git and this machine's Rust, and
+        runs `cargo xtask test` and `cargo xtask run` in a copy of the tree there. As root.
   bench [--yes]
         The benchmarks.
   bench lab [--yes]
-        What each hit costs in the lab, beside the kernel's own ways: the experiments hits,
+        The cost of a hit in the lab, next to the kernel's own tracers: the experiments hits,
         grain, inlining and many, with their tables.
   evaluate [--yes] [--quick] [--runs N] [PART...]
         The papers' experiments in the lab, or those named: correlation, overhead, hits,
-        grain, inlining, web, hunt, coverage, many. Checks what is claimed of them and writes docs/evaluation.md;
-        --quick does less of each, as the tests do, and writes nothing there.
+        grain, inlining, web, hunt, coverage, many. Checks the claims about them and writes docs/evaluation.md;
+        --quick runs short forms, as the tests do, and writes nothing there.
   language [PATH...]
         Refuses the words that CODE_STYLE.md replaces, in all tracked files or those below PATH.
   picture [--yes]
         Runs the demonstration and has the window draw docs/window.png, and docs/tour
         where `evaluate hunt` has been run.
 
-  --yes              installs missing system packages without asking (so does CI=true)
+  --yes              installs missing system packages without confirmation (so does CI=true)
   --series, --flavour  which of Debian's kernels, where it is not the cloud kernel of your release
   --kernel, --headers  a kernel image of yours and the headers to build modules for it,
                      instead of Debian's cloud kernel";
 
 fn main() -> ExitCode {
+    if let Some(status) = documentation::stand_in() {
+        return status;
+    }
     match dispatch(std::env::args().skip(1).collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fail) => {
@@ -96,8 +109,19 @@ fn dispatch(mut arguments: Vec<String>) -> Result<()> {
             run::run(&options)
         }
         "test" => {
+            let extent = match (given.flag("--quick"), given.flag("--long")) {
+                (true, true) => return Err(Fail::new("--quick and --long exclude each other")),
+                (true, false) => test::Extent::Quick,
+                (false, true) => test::Extent::Long,
+                (false, false) => test::Extent::Full,
+            };
             given.nothing_else()?;
-            test::test(yes)
+            test::test(yes, extent)
+        }
+        "bare" => {
+            let suite = given.value("--suite")?;
+            given.nothing_else()?;
+            bare::bare(suite.as_deref().unwrap_or(bare::SUITES[0]))
         }
         "language" => language::check(&given.rest),
         "picture" => {
@@ -120,7 +144,7 @@ fn dispatch(mut arguments: Vec<String>) -> Result<()> {
     }
 }
 
-/// Arguments that were given and not yet understood.
+/// Arguments that no option has claimed yet.
 struct Given {
     rest: Vec<String>,
 }
@@ -149,7 +173,7 @@ impl Given {
             return Ok(None);
         };
         if at + 1 >= self.rest.len() {
-            return Err(Fail::new(format!("{name} needs a word after it")));
+            return Err(Fail::new(format!("{name} needs a value")));
         }
         self.rest.remove(at);
         Ok(Some(self.rest.remove(at)))
@@ -159,7 +183,7 @@ impl Given {
         match self.rest.first() {
             None => Ok(()),
             Some(unknown) => Err(Fail::new(format!(
-                "\"{unknown}\" is not understood here.\n{USAGE}"
+                "\"{unknown}\" is no argument of this command.\n{USAGE}"
             ))),
         }
     }
@@ -176,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_values_are_taken_in_any_order() {
+    fn flags_and_values_are_accepted_in_any_order() {
         let mut some = given(&["--headers", "/h", "--yes", "--kernel=/k"]);
         assert!(some.flag("--yes") && !some.flag("--headless"));
         assert_eq!(some.value("--kernel").unwrap().as_deref(), Some("/k"));
@@ -185,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn an_unknown_argument_is_named() {
         assert!(given(&["--kernel"]).value("--kernel").is_err());
         assert!(
             given(&["--hedless"])

@@ -1,53 +1,59 @@
-//! Which system packages which command needs, and which of them are missing.
+//! System packages: the programs and libraries that this project starts and loads, and which of them are missing.
+//!
+//! This is the one list. A test searches the tree for programs that are started and stand in no entry.
 
 use std::process::Command;
 
 use crate::tool;
 
-/// How one tells that a package's contents are there.
-enum Sign {
-    /// A program that it brings.
-    Program(&'static str),
-    /// Nothing but the package manager knows.
-    Installed,
-}
-
-/// A package of Debian's, and what it is for.
+/// A package of Debian's, its programs that are started, and its use.
 struct Package {
     name: &'static str,
-    sign: Sign,
+    /// Empty for a library: only the package manager knows whether it is installed.
+    programs: &'static [&'static str],
     reason: &'static str,
 }
 
-const fn program(name: &'static str, program: &'static str, reason: &'static str) -> Package {
+const fn package(
+    name: &'static str,
+    programs: &'static [&'static str],
+    reason: &'static str,
+) -> Package {
     Package {
         name,
-        sign: Sign::Program(program),
+        programs,
         reason,
     }
 }
 
 const fn library(name: &'static str, reason: &'static str) -> Package {
-    Package {
-        name,
-        sign: Sign::Installed,
-        reason,
-    }
+    package(name, &[], reason)
 }
 
-/// What the lab needs. Building a module against unpacked headers takes a compiler, make, and the
+/// Needed by every command, Rust's own linking included.
+const BASE: &[Package] = &[
+    package(
+        "gcc",
+        &["gcc", "cc"],
+        "compiles the module and the workload",
+    ),
+    library("libc6-dev", "links the workload statically"),
+    package("coreutils", &["cat", "mkfifo"], "makes pipes for tests"),
+    package("dash", &["sh"], "runs the lab's scripts"),
+    package("git", &["git"], "lists the files of the tree"),
+];
+
+/// Needed by the lab. Building a module against unpacked headers takes a compiler, make, and the
 /// library that the kernel's objtool is linked to; not flex, bison or bc.
 const LAB: &[Package] = &[
-    program("gcc", "gcc", "compiles the module and the workload"),
-    program("make", "make", "builds the module"),
-    program("xz-utils", "xz", "unpacks the drivers of newer kernels"),
-    program("qemu-system-x86", "qemu-system-x86_64", "runs the lab"),
-    library("libc6-dev", "links the workload statically"),
+    package("make", &["make"], "builds the module"),
+    package("xz-utils", &["xz"], "unpacks the drivers of newer kernels"),
+    package("qemu-system-x86", &["qemu-system-x86_64"], "runs the lab"),
     library("busybox-static", "is the lab's user space"),
     library("libelf1", "is used by the kernel's objtool"),
 ];
 
-/// What the window opens at run time.
+/// Loaded by the window at run time.
 const WINDOW: &[Package] = &[
     library("libgl1", "draws the window"),
     library("libegl1", "draws the window"),
@@ -61,25 +67,63 @@ const WINDOW: &[Package] = &[
     library("libxkbcommon-x11-0", "reads the keyboard"),
 ];
 
-/// What tests need beside that.
+/// Needed by tests only.
 const TESTS: &[Package] = &[
-    program("binutils", "objdump", "is what the decoder is held against"),
-    program("xvfb", "Xvfb", "is a display for the window's tests"),
-    program("xauth", "xauth", "is a display for the window's tests"),
-    program("python3", "python3", "reads recordings and exports"),
+    package("binutils", &["objdump"], "is compared with the decoder"),
+    package(
+        "xvfb",
+        &["Xvfb", "xvfb-run"],
+        "is a display for the window's tests",
+    ),
+    package("xauth", &["xauth"], "is a display for the window's tests"),
+    package("python3", &["python3"], "reads recordings and exports"),
     library(
         "python3-venv",
-        "keeps what reads recordings to this project",
+        "keeps the readers of recordings inside this project",
     ),
-    program("babeltrace2", "babeltrace2", "reads exported traces"),
-    program(
+    package("babeltrace2", &["babeltrace2"], "reads exported traces"),
+    package(
         "xdotool",
-        "xdotool",
+        &["xdotool"],
         "moves the pointer in the window's tests",
     ),
 ];
 
-/// What is to be done on this machine.
+/// Programs that are started only where they are present, or only after a check that names them.
+#[cfg(test)]
+const OPTIONAL: &[(&str, &str)] = &[
+    (
+        "apt-cache",
+        "Debian's package manager finds the lab's kernel",
+    ),
+    (
+        "apt-get",
+        "Debian's package manager downloads the lab's kernel",
+    ),
+    (
+        "dpkg-deb",
+        "Debian's package manager unpacks the lab's kernel",
+    ),
+    (
+        "dpkg-query",
+        "Debian's package manager lists installed packages",
+    ),
+    ("sudo", "runs apt-get for users"),
+    ("ssh", "connects to a machine that a user has named"),
+    ("rustc", "is Rust"),
+    (
+        "debootstrap",
+        "makes the roots of `cargo xtask bare`, which names it if it is missing",
+    ),
+    ("unshare", "is in an essential package of Debian's"),
+    ("/bin/true", "is a program that a test sees refused"),
+    (
+        "no-such-tool-of-the-lab",
+        "is a program that a test does not find",
+    ),
+];
+
+/// Use of this machine, which decides on the packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// The lab and the terminal.
@@ -88,29 +132,32 @@ pub(crate) enum Purpose {
     Window,
     /// Every test.
     Tests,
+    /// The tests that need neither kernel nor display.
+    Quick,
 }
 
 impl Purpose {
     fn packages(self) -> impl Iterator<Item = &'static Package> {
         let groups: &[&[Package]] = match self {
-            Self::Headless => &[LAB],
-            Self::Window => &[LAB, WINDOW],
-            Self::Tests => &[LAB, WINDOW, TESTS],
+            Self::Quick => &[BASE],
+            Self::Headless => &[BASE, LAB],
+            Self::Window => &[BASE, LAB, WINDOW],
+            Self::Tests => &[BASE, LAB, WINDOW, TESTS],
         };
         groups.iter().copied().flatten()
     }
 }
 
-/// A package that is not there.
+/// A package that is not installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Missing {
     /// Its name in Debian.
     pub(crate) package: &'static str,
-    /// What it is for.
+    /// Its use.
     pub(crate) reason: &'static str,
 }
 
-/// Gives what is missing for a purpose. Without Debian's package manager only programs can be looked for.
+/// Returns the missing packages of a purpose. Without Debian's package manager only programs are looked for.
 pub(crate) fn missing(purpose: Purpose) -> Vec<Missing> {
     let installed = installed(
         &purpose
@@ -118,12 +165,12 @@ pub(crate) fn missing(purpose: Purpose) -> Vec<Missing> {
             .map(|package| package.name)
             .collect::<Vec<_>>(),
     );
-    let is_missing = |package: &&Package| match (&package.sign, &installed) {
-        (Sign::Program(program), _) => !tool::exists(program),
-        (Sign::Installed, Some(installed)) => {
-            !installed.iter().any(|name| is_called(name, package.name))
+    let is_missing = |package: &&Package| match &installed {
+        _ if !package.programs.is_empty() => {
+            !package.programs.iter().all(|program| tool::exists(program))
         }
-        (Sign::Installed, None) => false,
+        Some(installed) => !installed.iter().any(|name| is_called(name, package.name)),
+        None => false,
     };
     purpose
         .packages()
@@ -140,14 +187,14 @@ fn is_called(installed: &str, name: &str) -> bool {
     installed == name || installed.strip_suffix("t64") == Some(name)
 }
 
-/// Those of these packages that are installed; `None` where there is no dpkg.
+/// Returns the installed ones of some packages; `None` where there is no dpkg.
 fn installed(names: &[&str]) -> Option<Vec<String>> {
     if !tool::exists("dpkg-query") {
         return None;
     }
     let mut patterns: Vec<String> = names.iter().map(ToString::to_string).collect();
     patterns.extend(names.iter().map(|name| format!("{name}t64")));
-    // It fails when one of them is unknown, and lists the others all the same.
+    // It fails if one of them is unknown, and still lists the others.
     let answer = Command::new("dpkg-query")
         .args(["-W", "-f", "${db:Status-Status} ${Package}\n"])
         .args(patterns)
@@ -169,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_wholly_installed_counts() {
+    fn a_package_that_is_not_fully_installed_does_not_count() {
         assert_eq!(
             list("installed make\nnot-installed gcc\nconfig-files xvfb\n"),
             ["make"]
@@ -183,12 +230,54 @@ mod tests {
 
     #[test]
     fn a_package_is_named_once_for_each_purpose() {
-        for purpose in [Purpose::Headless, Purpose::Window, Purpose::Tests] {
+        for purpose in [
+            Purpose::Quick,
+            Purpose::Headless,
+            Purpose::Window,
+            Purpose::Tests,
+        ] {
             let mut names: Vec<_> = purpose.packages().map(|package| package.name).collect();
             let all = names.len();
             names.sort_unstable();
             names.dedup();
             assert_eq!(names.len(), all);
         }
+    }
+
+    /// Returns the names of programs that a source file starts.
+    fn started(text: &str) -> Vec<&str> {
+        let calls = text.split("Command::new(\"").skip(1);
+        calls
+            .filter_map(|call| call.split_once('"'))
+            .map(|(name, _)| name)
+            .collect()
+    }
+
+    #[test]
+    fn every_started_program_is_on_the_list() {
+        let mut folders = vec![tool::root()];
+        let mut unlisted = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().flatten() {
+                let (path, name) = (entry.path(), entry.file_name().into_string().unwrap());
+                if path.is_dir() && name != "target" && !name.starts_with('.') {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    let text = std::fs::read_to_string(&path).unwrap();
+                    let is_listed = |program: &&str| {
+                        let mut packages = Purpose::Tests.packages();
+                        packages.any(|package| package.programs.contains(program))
+                            || OPTIONAL.iter().any(|(name, _)| name == program)
+                            || program.contains(['{', '\\'])
+                    };
+                    let names = started(&text).into_iter().filter(|name| !is_listed(name));
+                    unlisted.extend(names.map(|name| format!("{name} in {}", path.display())));
+                }
+            }
+        }
+        assert!(
+            unlisted.is_empty(),
+            "add these to packages.rs: {unlisted:#?}"
+        );
     }
 }

@@ -1,30 +1,30 @@
-//! `cargo xtask picture`: the README's pictures of the window and the tour's, made by the window itself.
+//! `cargo xtask picture`: pictures of the window for the README and the tour, drawn by the window.
 
 use std::fs;
 use std::process::Command;
 
 use crate::fail::{Fail, Result};
+use crate::log::Log;
 use crate::packages::Purpose;
 use crate::stages::Stages;
 use crate::{apt, evaluate, kernels, tool};
 
-/// Where the README looks for those of the window: `window.png`, `window-light.png`, `window-contrast.png`.
+/// Folder of the README's pictures: `window.png`, `window-light.png`, `window-contrast.png`.
 const PICTURES: &str = "docs";
-/// The steps of the hunt that are shown, and the function and block looked at: at the end where the loop
-/// is.
+/// Steps of the hunt, and the function and the block that each picture shows; the last two show the loop.
 const TOUR: [(&str, &str, &str); 4] = [
     ("1-calls", "__x64_sys_accept", "0"),
     ("2-times", "handle_mm_fault", "0"),
     ("3-blocks", "filemap_map_pages", "62"),
     ("4-mended", "filemap_map_pages", "62"),
 ];
-/// Points of the window, and of the display that nobody sees.
+/// Size of the window and of its virtual display, in points.
 const SIZE: &str = "1600x1000";
 
-/// The test that goes from an empty desk to exported samples in a real window on a display of its own,
-/// and has it save pictures of itself on the way.
+/// Returns the test that operates a real window on a virtual display, from an empty desk to exported samples, and
+/// has it save pictures of itself.
 pub(crate) fn journey() -> Command {
-    // Of the whole workspace, so that nothing is built again with other features.
+    // The whole workspace is named, so that features are those of the tests' build.
     tool::cargo(&[
         "test",
         "--workspace",
@@ -36,8 +36,7 @@ pub(crate) fn journey() -> Command {
     ])
 }
 
-/// Has the window draw itself: on a journey from an empty desk to exported samples, and with the steps of
-/// the hunt.
+/// Makes all pictures: of the journey from an empty desk to exported samples, and of the steps of the hunt.
 pub(crate) fn picture(yes: bool) -> Result<()> {
     let mut stages = Stages::new(6);
     stages.stage("system packages", || {
@@ -47,19 +46,22 @@ pub(crate) fn picture(yes: bool) -> Result<()> {
         tool::build(&["ilk", "gilk"])
     })?;
     stages.stage("the lab's kernel, module and agent", || {
-        tool::run(tool::program("ilk").args(["lab", "--prepare"]))
+        kernels::prepare_lab(&Log::terminal())
     })?;
     stages.stage("the pictures of a journey through the window", || {
         tool::run(journey().env("GILK_PICTURES", tool::root().join(PICTURES)))
     })?;
-    let kernel = stages.stage("the live kernel, saved", kernels::saved)?;
-    let told = stages.stage("the pictures of docs/tour.md", || tour(&kernel))?;
+    let kernel = stages.stage(
+        "the live kernel, saved",
+        || kernels::saved(&Log::terminal()),
+    )?;
+    let note = stages.stage("the pictures of docs/tour.md", || tour(&kernel))?;
     stages.finish();
-    println!("\nThe pictures of the window are in {PICTURES}. {told}");
+    println!("\nThe pictures of the window are in {PICTURES}. {note}");
     Ok(())
 }
 
-/// The steps of the hunt, as the window shows them; and what to say of it.
+/// Draws the steps of the hunt, and returns a sentence about the pictures.
 fn tour(kernel: &kernels::Kernel) -> Result<String> {
     let dump = kernel.dump.to_string_lossy();
     let release = format!("-{}", kernel.release());
@@ -89,7 +91,7 @@ fn tour(kernel: &kernels::Kernel) -> Result<String> {
     Ok("Those of the tour are in docs/tour.".to_owned())
 }
 
-/// Has the window, on a display of its own, draw itself with what it is to show.
+/// Starts the window on a virtual display and has it save a picture.
 fn draw(shown: &[&str], picture: &str) -> Result<()> {
     let picture = tool::root().join(picture);
     let place = picture.parent().unwrap_or(&picture);
@@ -101,7 +103,7 @@ fn draw(shown: &[&str], picture: &str) -> Result<()> {
         .args(shown)
         .args(["--theme", "dark", "--size", SIZE, "--screenshot"])
         .arg(&picture);
-    // Alike on every machine: drawn by Mesa's software renderer.
+    // Mesa's software renderer draws the same picture on every machine.
     xvfb.env("LIBGL_ALWAYS_SOFTWARE", "1")
         .env_remove("WAYLAND_DISPLAY")
         .current_dir(tool::root());

@@ -1,13 +1,14 @@
-//! A Python of the project's own, in which recordings are read by programs that know nothing of gilk.
+//! A virtual environment of Python, whose packages read recordings and know nothing of gilk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::fail::{Fail, Result};
+use crate::log::Log;
 use crate::tool;
 
-/// What is installed, and what it is imported by.
+/// Packages, and the module that each is imported by.
 const READERS: [(&str, &str); 5] = [
     ("pyarrow", "pyarrow"),
     ("polars", "polars"),
@@ -19,8 +20,8 @@ const READERS: [(&str, &str); 5] = [
     ),
 ];
 
-/// Gives the interpreter of an environment that has them; made once, kept in the cache.
-pub(crate) fn provide() -> Result<PathBuf> {
+/// Returns the interpreter of an environment that has the packages; it is made once and stays in the cache.
+pub(crate) fn provide(log: &Log) -> Result<PathBuf> {
     let home = tool::cache().join("python");
     let python = home.join("bin/python");
     let names = READERS.map(|(name, _)| name);
@@ -38,8 +39,8 @@ pub(crate) fn provide() -> Result<PathBuf> {
     } else {
         Path::new("python3")
     };
-    tool::run(Command::new(maker).args(["-m", "venv"]).arg(&home))?;
-    tool::run(
+    log.run(Command::new(maker).args(["-m", "venv"]).arg(&home))?;
+    log.run(
         Command::new(&python)
             .args([
                 "-m",

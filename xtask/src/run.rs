@@ -8,30 +8,31 @@ use crate::packages::Purpose;
 use crate::stages::Stages;
 use crate::{apt, tool};
 
-/// The session that the demonstration runs.
+/// Session of the demonstration.
 const DEMONSTRATION: &str = "ilk-driver/sessions/pulsar.ron";
-/// What it leaves.
+/// Recording of the demonstration.
 const RECORDING: &str = "target/gilk/pulsar.arrow";
+/// Picture of the recording.
 const TIMELINE: &str = "target/gilk/pulsar.png";
 
-/// What was asked for.
+/// Options of the command.
 pub(crate) struct Options {
-    /// Install without asking.
+    /// Installs packages without confirmation.
     pub(crate) yes: bool,
-    /// No window.
+    /// Runs the demonstration instead of the window.
     pub(crate) headless: bool,
-    /// A kernel image instead of Debian's.
+    /// Kernel image to use instead of Debian's.
     pub(crate) kernel: Option<String>,
-    /// Its headers.
+    /// Kernel headers that belong to the image.
     pub(crate) headers: Option<String>,
-    /// Another series of Debian's kernels than its release's own.
+    /// Series of Debian's kernels; by default its release's.
     pub(crate) series: Option<String>,
-    /// Another flavour of Debian's kernel than cloud.
+    /// Flavour of Debian's kernel; by default `cloud`.
     pub(crate) flavour: Option<String>,
 }
 
 impl Options {
-    /// A kernel of one's own, as our programs are told of it.
+    /// Returns the variables by which programs find a kernel that is not Debian's.
     fn own_kernel(&self) -> Result<Vec<(&'static str, PathBuf)>> {
         let named = [
             ("--kernel", "GILK_KERNEL", &self.kernel),
@@ -40,7 +41,7 @@ impl Options {
         let mut variables = Vec::new();
         for (option, variable, path) in named {
             if let Some(path) = path {
-                // A program may be started in another directory than ours.
+                // Programs are started in another directory.
                 let whole = fs::canonicalize(path).map_err(|error| {
                     Fail::new(format!(
                         "{option} names {path}, which cannot be used: {error}"
@@ -57,7 +58,7 @@ impl Options {
         Ok(variables)
     }
 
-    /// Which of Debian's kernels is meant, as our programs are told of it.
+    /// Returns the variables that select one of Debian's kernels.
     fn stock_kernel(&self) -> Vec<(&'static str, PathBuf)> {
         [
             ("GILK_SERIES", &self.series),
@@ -69,7 +70,7 @@ impl Options {
     }
 }
 
-/// Sets up, prepares the lab and starts the window, or the demonstration.
+/// Sets up this machine, prepares the lab and starts the window, or the demonstration.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let own_kernel = options.own_kernel()?;
     let mut kernel = options.stock_kernel();
@@ -88,12 +89,24 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let (purpose, building, programs): (_, _, &[&str]) = if window {
         (
             Purpose::Window,
-            "building ilk and the window",
+            "building ilk and the window (cargo shows how far it is)",
             &["ilk", "gilk"],
         )
     } else {
-        (Purpose::Headless, "building ilk", &["ilk"])
+        (
+            Purpose::Headless,
+            "building ilk (cargo shows how far it is)",
+            &["ilk"],
+        )
     };
+    let aim = if window {
+        "opens the window on it"
+    } else {
+        "runs the demonstration in it"
+    };
+    println!(
+        "Builds gilk, boots a stock Linux in QEMU and {aim}. The first time takes some minutes."
+    );
     let mut stages = Stages::new(4);
     stages.stage("system packages", || {
         apt::provide(purpose, options.yes, !own_kernel.is_empty())
@@ -121,7 +134,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Runs the demonstration session in a lab of its own and leaves its recording and picture.
+/// Runs the demonstration session in the lab, and writes its recording and picture.
 fn demonstrate(kernel: &[(&'static str, PathBuf)]) -> Result<()> {
     tool::results()?;
     let mut ilk = tool::program("ilk");

@@ -1,123 +1,427 @@
-//! `cargo xtask test`: everything that must hold, cheapest first, stopping at the first failure.
+//! `cargo xtask test`: everything that must hold. One build, then jobs that keep every core busy.
 
-use crate::fail::Result;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use crate::fail::{Fail, Result};
+use crate::jobs::{Graph, Job, Outcome, Timed, slowest};
+use crate::kernels::{self, Kernel};
+use crate::log::Log;
 use crate::packages::Purpose;
-use crate::stages::Stages;
-use crate::{apt, evaluate, kernels, picture, python, tool};
+use crate::suite::{self, Binary, Times};
+use crate::{apt, bare, documentation, evaluate, python, tool};
 
-/// Tests on a live kernel are named `live::…` and have a stage of their own.
-const LIVE: &str = "live::";
-/// Those of them that hook ever more functions, up to whole directories of the kernel.
+/// Tests on a live kernel are named `live::…`; so is the test program of the window on the lab.
+const LIVE: &str = "live";
+/// Tests that hook whole directories of the kernel; on the later kernel a part of the long run.
+const DIRECTORIES: [&str; 2] = ["live::everywhere::", "director"];
+/// Tests that run on both kernels.
 const EVERYWHERE: &str = "live::everywhere::";
-/// In the names of tests that want what no machine of CI's has: their documentation says what.
+/// Part of the names of tests that need what no machine of CI's has: their documentation says what.
 const BY_HAND: &str = "by_hand::";
+/// Expected seconds of a job; test programs that take longer are divided.
+const PIECE: f32 = 40.0;
+/// Slowest tests in the final table.
+const SLOWEST: usize = 20;
+/// The test that operates a window by mouse and keys: it has its job to itself.
+const JOURNEY: &str = "screen";
 
-/// Runs every stage.
-pub(crate) fn test(yes: bool) -> Result<()> {
-    let mut stages = Stages::new(16);
-    stages.stage("system packages", || {
-        apt::provide(Purpose::Tests, yes, false)
-    })?;
-    stages.stage("format", || {
-        tool::run(&mut tool::cargo(&["fmt", "--all", "--check"]))
-    })?;
-    stages.stage("lints", || {
-        tool::run(&mut tool::cargo(&[
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "-D",
-            "warnings",
-        ]))
-    })?;
-    stages.stage("lints of the agent alone", || {
-        tool::run(&mut tool::cargo(&[
-            "clippy",
-            "--package",
-            "ilk-driver",
-            "--no-default-features",
-            "--bin",
-            "ilk",
-            "--",
-            "-D",
-            "warnings",
-        ]))
-    })?;
-    stages.stage("documentation", || {
-        let mut cargo = tool::cargo(&[
-            "doc",
-            "--workspace",
-            "--no-deps",
-            "--document-private-items",
-        ]);
-        tool::run(cargo.env("RUSTDOCFLAGS", "-D warnings"))
-    })?;
-    stages.stage("building the tests", || {
-        tool::run(&mut tool::cargo(&["test", "--workspace", "--no-run"]))
-    })?;
-    stages.stage("the lab's kernel, module and agent", kernels::prepare_lab)?;
-    let kernel = stages.stage("the live kernel, saved", kernels::saved)?;
-    let python = stages.stage("programs that read recordings", python::provide)?;
-    stages.stage("tests", || {
-        let mut cargo = tool::cargo(&[
-            "test",
-            "--workspace",
-            "--no-fail-fast",
-            "--",
-            "--include-ignored",
-            "--skip",
-            LIVE,
-            "--skip",
-            BY_HAND,
-        ]);
-        kernel.name_to(&mut cargo).env("GILK_PYTHON", &python);
-        tool::run(&mut cargo)
-    })?;
-    let later = stages.stage("a later kernel, saved", kernels::saved_later)?;
-    stages.stage("the engine's tests on the later kernel", || {
-        let Some(later) = &later else { return Ok(()) };
-        let mut cargo = tool::cargo(&["test", "--package", "gilk-engine", "--", "--ignored"]);
-        tool::run(later.name_to(&mut cargo))
-    })?;
-    stages.stage("tests on a live kernel", || {
-        let mut cargo = tool::cargo(&[
-            "test",
-            "--workspace",
-            "--test",
-            "lab",
-            "--test",
-            "machines",
-            "--test",
-            "remote",
-            "--",
-            "--include-ignored",
-            "--nocapture",
-        ]);
-        kernel.name_to(&mut cargo).env("GILK_PYTHON", &python);
-        tool::run(&mut cargo)
-    })?;
-    stages.stage("the window on a live kernel, by mouse and keys", || {
-        tool::run(&mut picture::journey())
-    })?;
-    stages.stage("everything at once on the later kernel, live", || {
-        if later.is_none() {
-            return Ok(());
+/// Extent of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    /// Tests that need no kernel, no display and no other program.
+    Quick,
+    /// Everything but soaks.
+    Full,
+    /// Soaks, all experiments and bare machines too.
+    Long,
+}
+
+/// Variables of a long run: tests read them and do more.
+const LONG: [(&str, &str); 6] = [
+    ("GILK_SOAK_CYCLES", "2000"),
+    ("GILK_FUZZ_CALLS", "200000"),
+    ("GILK_NONSENSE", "400"),
+    ("GILK_EVERY", "11"),
+    ("GILK_STEP", "3"),
+    ("PROPTEST_CASES", "2048"),
+];
+
+/// Results that jobs hand to later jobs.
+#[derive(Clone, Default)]
+struct Found {
+    kernel: Arc<OnceLock<Kernel>>,
+    later: Arc<OnceLock<Kernel>>,
+    python: Arc<OnceLock<PathBuf>>,
+}
+
+/// Requirements of a group of tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// None.
+    Plain,
+    /// An image of a kernel, and Python.
+    Image,
+    /// An image of the later kernel.
+    LaterImage,
+    /// The lab.
+    Live,
+    /// The lab with the later kernel.
+    LaterLive,
+}
+
+/// Runs every job.
+pub(crate) fn test(yes: bool, extent: Extent) -> Result<()> {
+    let is_quick = extent == Extent::Quick;
+    let purpose = if is_quick {
+        Purpose::Quick
+    } else {
+        Purpose::Tests
+    };
+    println!("System packages:");
+    apt::provide(purpose, yes, is_quick)?;
+    let logs = tool::results()?.join("test");
+    fs::create_dir_all(&logs)
+        .map_err(|error| Fail::new(format!("cannot create {}: {error}", logs.display())))?;
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    println!(
+        "Jobs on {cores} cores; their output is in {}:",
+        logs.display()
+    );
+    let tests = Graph::new(&logs, cores, jobs(extent, cores)).run();
+    if let Ok(tests) = &tests {
+        Times::read().keep(tests);
+        slowest(tests, SLOWEST);
+    }
+    tests?;
+    if extent == Extent::Long {
+        for suite in bare::SUITES {
+            bare::bare(suite)?;
         }
-        // Of the whole workspace, so that it is built with the same features and is the same program.
-        let mut cargo = tool::cargo(&[
-            "test",
-            "--workspace",
-            "--test",
-            "lab",
-            "--",
-            "--ignored",
-            "--nocapture",
-            EVERYWHERE,
-        ]);
-        tool::run(cargo.env("GILK_SERIES", kernels::LATER))
-    })?;
-    stages.stage("the papers' experiments, quickly", evaluate::quickly)?;
-    stages.finish();
+    }
     Ok(())
+}
+
+/// The jobs that exist from the start. The build adds those of the test programs.
+fn jobs(extent: Extent, cores: usize) -> Vec<Job> {
+    let found = Found::default();
+    let build = {
+        let found = found.clone();
+        move |log: &Log| {
+            let binaries = suite::build(log)?;
+            let jobs = divided(&binaries, extent, cores, &found)?;
+            Ok(Outcome {
+                jobs,
+                tests: Vec::new(),
+            })
+        }
+    };
+    let mut jobs = vec![
+        Job::new("build and lints", build)
+            .cores(cores)
+            .rank(9e9)
+            .on_terminal(),
+        Job::step("format", |log| {
+            log.run(&mut tool::cargo(&["fmt", "--all", "--check"]))
+        })
+        .cores(0),
+        Job::step("language", |log| {
+            log.run(Command::new(tool::target().join("debug/xtask")).arg("language"))
+        })
+        .after(&["build and lints"])
+        .rank(1.0),
+        Job::step("documentation and its examples", documentation::check)
+            .after(&["build and lints"])
+            .rank(60.0),
+        Job::step("lints of the agent alone", agent_lints)
+            .after(&["build and lints"])
+            .rank(20.0),
+    ];
+    if extent == Extent::Quick {
+        return jobs;
+    }
+    let Found {
+        kernel,
+        later,
+        python,
+    } = found;
+    let saved = move |log: &Log| kernels::saved(log).map(|found| drop(kernel.set(found)));
+    let saved_later = move |log: &Log| {
+        kernels::saved_later(log).map(|found| drop(found.map(|found| later.set(found))))
+    };
+    let provided = move |log: &Log| python::provide(log).map(|found| drop(python.set(found)));
+    jobs.extend([
+        Job::step("python", provided).cores(0),
+        Job::step("lab", kernels::prepare_lab)
+            .after(&["build and lints"])
+            .rank(9e8),
+        Job::step("kernel", saved).after(&["lab"]).rank(9e7),
+        Job::step("later kernel", saved_later)
+            .after(&["kernel"])
+            .rank(400.0),
+        Job::step("experiments", move |log| {
+            evaluate::quickly(extent == Extent::Long, log)
+        })
+        .after(&["kernel"])
+        .rank(90.0),
+    ]);
+    jobs
+}
+
+fn agent_lints(log: &Log) -> Result<()> {
+    log.run(&mut tool::cargo(&[
+        "clippy",
+        "--package",
+        "ilk-driver",
+        "--no-default-features",
+        "--bin",
+        "ilk",
+        "--",
+        "-D",
+        "warnings",
+    ]))
+}
+
+/// Tests of one program.
+struct Part {
+    binary: Binary,
+    tests: Vec<String>,
+    seconds: f32,
+}
+
+/// Divides the tests of all programs into jobs.
+fn divided(binaries: &[Binary], extent: Extent, cores: usize, found: &Found) -> Result<Vec<Job>> {
+    let times = Times::read();
+    let mut groups: BTreeMap<(Place, PathBuf), Vec<Part>> = BTreeMap::new();
+    for binary in binaries {
+        for (place, tests) in placed(binary, extent)? {
+            let prefix = place.prefix();
+            let title = format!("{prefix}{}", binary.title());
+            let estimate = |name: &str| place.estimate(name);
+            let parts = if place.is_live() {
+                cores
+            } else {
+                (times.sum(&title, &tests, estimate) / PIECE).ceil() as usize
+            };
+            let parts = if tests.len() == 1 { 1 } else { parts };
+            for (tests, seconds) in times.divide(&title, tests, parts, estimate) {
+                let part = Part {
+                    binary: binary.clone(),
+                    tests,
+                    seconds,
+                };
+                groups
+                    .entry((place, binary.home.clone()))
+                    .or_default()
+                    .push(part);
+            }
+        }
+    }
+    let mut jobs = Vec::new();
+    for ((place, home), parts) in groups {
+        let home = home
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        for (number, parts) in place.packed(parts).into_iter().enumerate() {
+            let name = format!("tests: {home}{} {}", place.suffix(), number + 1);
+            jobs.push(job(name, place, parts, extent, found.clone()));
+        }
+    }
+    Ok(jobs)
+}
+
+/// A program's tests by the place where they run.
+fn placed(binary: &Binary, extent: Extent) -> Result<Vec<(Place, Vec<String>)>> {
+    let [mut plain, mut ignored] = binary.tests()?;
+    for tests in [&mut plain, &mut ignored] {
+        tests.retain(|name| !name.contains(BY_HAND));
+    }
+    let mut placed = vec![(Place::Plain, plain)];
+    if extent != Extent::Quick {
+        let is_live = |name: &String| binary.name == LIVE || name.starts_with(LIVE);
+        let (live, image): (Vec<_>, Vec<_>) = ignored.into_iter().partition(is_live);
+        let is_engine = binary.home.ends_with("engine");
+        placed.push((
+            Place::LaterImage,
+            if is_engine { image.clone() } else { Vec::new() },
+        ));
+        placed.push((Place::Image, image));
+        let is_later = |name: &&String| {
+            name.starts_with(EVERYWHERE)
+                && (extent == Extent::Long || !DIRECTORIES.iter().all(|part| name.contains(part)))
+        };
+        placed.push((
+            Place::LaterLive,
+            live.iter().filter(is_later).cloned().collect(),
+        ));
+        placed.push((Place::Live, live));
+    }
+    placed.retain(|(_, tests)| !tests.is_empty());
+    Ok(placed)
+}
+
+impl Place {
+    fn is_live(self) -> bool {
+        matches!(self, Self::Live | Self::LaterLive)
+    }
+
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::LaterImage | Self::LaterLive => "6.12 ",
+            Self::Plain | Self::Image | Self::Live => "",
+        }
+    }
+
+    fn suffix(self) -> &'static str {
+        match self {
+            Self::Plain => "",
+            Self::Image => " on an image",
+            Self::LaterImage => " on an image of 6.12",
+            Self::Live => " on a live kernel",
+            Self::LaterLive => " on a live 6.12",
+        }
+    }
+
+    fn after(self) -> &'static [&'static str] {
+        match self {
+            Self::Plain => &[],
+            Self::Image => &["kernel", "python"],
+            Self::LaterImage => &["later kernel"],
+            Self::Live => &["kernel", "python"],
+            Self::LaterLive => &["later kernel"],
+        }
+    }
+
+    /// Seconds of a test that this machine has not run yet.
+    fn estimate(self, name: &str) -> f32 {
+        match self {
+            Self::Plain => 0.3,
+            Self::Image | Self::LaterImage => 5.0,
+            Self::Live | Self::LaterLive if name.starts_with(EVERYWHERE) => 60.0,
+            Self::Live | Self::LaterLive if name.contains("hostile") || name.contains("truth") => {
+                25.0
+            }
+            Self::Live | Self::LaterLive => 10.0,
+        }
+    }
+
+    /// Parts of test programs, as many in a job as take [`PIECE`] seconds. A program in the lab has a job to itself:
+    /// its tests share a boot.
+    fn packed(self, mut parts: Vec<Part>) -> Vec<Vec<Part>> {
+        parts.sort_by(|first, second| second.seconds.total_cmp(&first.seconds));
+        let mut jobs: Vec<(Vec<Part>, f32)> = Vec::new();
+        for part in parts {
+            let fits =
+                |(_, sum): &&mut (Vec<Part>, f32)| !self.is_live() && sum + part.seconds <= PIECE;
+            if let Some((job, sum)) = jobs.iter_mut().find(fits) {
+                *sum += part.seconds;
+                job.push(part);
+            } else {
+                jobs.push((vec![part], 0.0));
+                if let Some((job, sum)) = jobs.last_mut() {
+                    *sum = job.iter().map(|part| part.seconds).sum();
+                }
+            }
+        }
+        jobs.into_iter().map(|(job, _)| job).collect()
+    }
+}
+
+fn job(name: String, place: Place, parts: Vec<Part>, extent: Extent, found: Found) -> Job {
+    let seconds: f32 = parts.iter().map(|part| part.seconds).sum();
+    let screen = parts.iter().any(|part| part.binary.name == JOURNEY);
+    let run = move |log: &Log| {
+        let kernel = match place {
+            Place::LaterImage | Place::LaterLive => &found.later,
+            Place::Plain | Place::Image | Place::Live => &found.kernel,
+        };
+        if kernel.get().is_none() && place.prefix() != "" {
+            log.say("skipped: there is no later kernel");
+            return Ok(Outcome::default());
+        }
+        let mut variables: Vec<(&str, PathBuf)> = Vec::new();
+        if place != Place::Plain {
+            variables.extend(kernel.get().into_iter().flat_map(Kernel::variables));
+            variables.extend(
+                found
+                    .python
+                    .get()
+                    .map(|python| ("GILK_PYTHON", python.clone())),
+            );
+        }
+        if place.is_live() {
+            variables.push(("GILK_LAB_SNAPSHOT", "1".into()));
+        }
+        if place == Place::LaterLive {
+            variables.push(("GILK_SERIES", kernels::LATER.into()));
+        }
+        if extent == Extent::Long {
+            variables.extend(LONG.map(|(name, value)| (name, value.into())));
+        }
+        let mut tests: Vec<Timed> = Vec::new();
+        let mut failures = Vec::new();
+        for part in &parts {
+            match part
+                .binary
+                .run(&part.tests, place.prefix(), &variables, log)
+            {
+                Ok(timed) => tests.extend(timed),
+                Err(fail) => failures.push(fail.to_string()),
+            }
+        }
+        if failures.is_empty() {
+            Ok(Outcome {
+                jobs: Vec::new(),
+                tests,
+            })
+        } else {
+            Err(Fail::new(failures.join("; ")))
+        }
+    };
+    // Whatever can start late should be short, and the lab's jobs are the longest.
+    let rank = if place.is_live() {
+        1000.0 + seconds
+    } else {
+        seconds
+    };
+    Job::new(name, run)
+        .after(place.after())
+        .rank(if screen { rank + 1000.0 } else { rank })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn part(name: &str, seconds: f32) -> Part {
+        let binary = Binary {
+            name: name.to_owned(),
+            home: "/x/engine".into(),
+            path: "/x".into(),
+        };
+        Part {
+            binary,
+            tests: vec!["a".to_owned()],
+            seconds,
+        }
+    }
+
+    #[test]
+    fn short_programs_share_a_job_and_live_ones_do_not() {
+        let parts = || vec![part("a", 30.0), part("b", 20.0), part("c", 8.0)];
+        let names = |place: Place| -> Vec<Vec<String>> {
+            let jobs = place.packed(parts());
+            jobs.into_iter()
+                .map(|job| job.into_iter().map(|part| part.binary.name).collect())
+                .collect()
+        };
+        assert_eq!(names(Place::Plain), [vec!["a", "c"], vec!["b"]]);
+        assert_eq!(names(Place::Live), [["a"], ["b"], ["c"]]);
+    }
 }

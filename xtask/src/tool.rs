@@ -1,4 +1,4 @@
-//! Starting programs, and where this workspace has its things.
+//! Programs and paths of this workspace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,55 +6,52 @@ use std::process::{Command, Stdio};
 
 use crate::fail::{Fail, Result};
 
-/// The workspace's root.
+/// Root of the workspace.
 pub(crate) fn root() -> PathBuf {
-    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
-    own.parent().unwrap_or(own).to_path_buf()
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package).to_path_buf()
 }
 
-/// The cache that the lab uses too: `GILK_CACHE`, else `.cache` in the workspace.
+/// Cache that is shared with the lab: `GILK_CACHE`, else `.cache` in the workspace.
 pub(crate) fn cache() -> PathBuf {
     std::env::var_os("GILK_CACHE")
         .filter(|value| !value.is_empty())
         .map_or_else(|| root().join(".cache"), PathBuf::from)
 }
 
-/// Where cargo puts what it builds.
+/// Folder of cargo's products.
 pub(crate) fn target() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR")
         .filter(|value| !value.is_empty())
         .map_or_else(|| root().join("target"), |given| root().join(given))
 }
 
-/// The cargo that runs us, in the workspace's root.
+/// The cargo that started this program, in the workspace's root.
 pub(crate) fn cargo(arguments: &[&str]) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     cargo.args(arguments).current_dir(root());
     cargo
 }
 
-/// Builds programs of ours: `ilk`, and `gilk`, the window.
+/// Builds programs of the workspace: `ilk`, and `gilk`, the window.
+///
+/// Features are those of the whole workspace, so that the window, built after `ilk`, finds its dependencies compiled.
 pub(crate) fn build(programs: &[&str]) -> Result<()> {
-    let mut cargo = cargo(&["build"]);
+    let mut cargo = cargo(&["build", "--workspace"]);
     for program in programs {
-        let package = if *program == "gilk" {
-            "gilk-gui"
-        } else {
-            "ilk-driver"
-        };
-        cargo.args(["--package", package, "--bin", program]);
+        cargo.args(["--bin", program]);
     }
     run(&mut cargo)
 }
 
-/// A program of ours that was built, to be run in the workspace's root.
+/// A built program of the workspace, started in its root.
 pub(crate) fn program(name: &str) -> Command {
     let mut program = Command::new(target().join("debug").join(name));
     program.current_dir(root());
     program
 }
 
-/// Makes the directory for what runs leave behind, `target/gilk`.
+/// Creates the folder of results, `target/gilk`.
 pub(crate) fn results() -> Result<PathBuf> {
     let results = root().join("target/gilk");
     fs::create_dir_all(&results)
@@ -62,7 +59,7 @@ pub(crate) fn results() -> Result<PathBuf> {
     Ok(results)
 }
 
-/// Runs a program that prints what it does itself.
+/// Runs a program to its end. Its output is the caller's, unless `command` says otherwise.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);
     let status = command
@@ -76,7 +73,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     }
 }
 
-/// What a program writes to its standard output, if it succeeds.
+/// Returns the standard output of a program, if it succeeds.
 pub(crate) fn output(command: &mut Command) -> Option<String> {
     let output = command
         .stdin(Stdio::null())
@@ -89,12 +86,12 @@ pub(crate) fn output(command: &mut Command) -> Option<String> {
         .then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Whether a program of this name can be started.
+/// Returns whether a program of this name is installed.
 pub(crate) fn exists(program: &str) -> bool {
     let search = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&search)
         .chain(["/usr/sbin", "/sbin"].map(PathBuf::from))
-        .any(|place| place.join(program).is_file())
+        .any(|folder| folder.join(program).is_file())
 }
 
 fn show(command: &Command) -> String {

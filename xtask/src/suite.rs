@@ -1,0 +1,341 @@
+//! The test programs: builds them once, lists their tests, and runs parts of them with a time for each test.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use crate::fail::{Fail, Result};
+use crate::jobs::Timed;
+use crate::log::Log;
+use crate::tool;
+
+/// Separates arguments in the variable that `clippy-driver` reads.
+const HACKERY: &str = "__CLIPPY_HACKERY__";
+
+/// A test program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Binary {
+    /// The name of its target: of a file in `tests`, or of a library or a program for the tests within.
+    pub(crate) name: String,
+    /// The folder of its package, in which it runs.
+    pub(crate) home: PathBuf,
+    /// The program.
+    pub(crate) path: PathBuf,
+}
+
+/// Sets the variables by which cargo lints the workspace's crates while it compiles them.
+///
+/// `cargo clippy` would compile every dependency a second time, as metadata alone. As the compiler of the
+/// workspace's own crates `clippy-driver` produces both: warnings, which are errors, and programs.
+pub(crate) fn linted(cargo: &mut Command) -> &mut Command {
+    let sysroot = tool::output(
+        Command::new("rustc")
+            .args(["--print", "sysroot"])
+            .current_dir(tool::root()),
+    );
+    let beside = sysroot.map(|path| Path::new(path.trim()).join("bin/clippy-driver"));
+    let driver = beside
+        .filter(|path| path.is_file())
+        .unwrap_or_else(|| "clippy-driver".into());
+    cargo
+        .env("RUSTC_WORKSPACE_WRAPPER", driver)
+        .env("CLIPPY_ARGS", format!("-D{HACKERY}warnings{HACKERY}"))
+}
+
+/// Builds everything that has code (tests, programs, examples, benchmarks) with one set of features, and lints it.
+pub(crate) fn build(log: &Log) -> Result<Vec<Binary>> {
+    let mut cargo = tool::cargo(&[
+        "test",
+        "--workspace",
+        "--all-targets",
+        "--no-run",
+        "--message-format=json-render-diagnostics",
+    ]);
+    linted(&mut cargo)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log.stdio()?);
+    let mut child = cargo
+        .spawn()
+        .map_err(|error| Fail::new(format!("cannot start cargo: {error}")))?;
+    let messages = child
+        .stdout
+        .take()
+        .map(BufReader::new)
+        .into_iter()
+        .flat_map(BufRead::lines);
+    let binaries: Vec<Binary> = messages
+        .map_while(std::io::Result::ok)
+        .filter_map(|line| binary(&line))
+        .collect();
+    let status = child
+        .wait()
+        .map_err(|error| Fail::new(format!("cannot wait for cargo: {error}")))?;
+    if status.success() {
+        Ok(binaries)
+    } else {
+        Err(Fail::new("cargo found errors or lints, printed above"))
+    }
+}
+
+/// Reads a test program from a message of cargo's; benchmarks and examples are none.
+fn binary(message: &str) -> Option<Binary> {
+    let is_test =
+        message.contains(r#""reason":"compiler-artifact""#) && message.contains(r#""test":true},"#);
+    let target = message.split_once(r#""target":{"#)?.1;
+    if !is_test
+        || target.starts_with(r#""kind":["bench"]"#)
+        || target.starts_with(r#""kind":["example"]"#)
+    {
+        return None;
+    }
+    let manifest = PathBuf::from(text_of(message, "manifest_path")?);
+    Some(Binary {
+        name: text_of(target, "name")?,
+        home: manifest.parent()?.to_path_buf(),
+        path: text_of(message, "executable")?.into(),
+    })
+}
+
+/// The text of a field. Paths of this workspace have no letter that JSON escapes but these two.
+fn text_of(message: &str, field: &str) -> Option<String> {
+    let start = message.split_once(&format!(r#""{field}":""#))?.1;
+    let mut text = String::new();
+    let mut letters = start.chars();
+    loop {
+        match letters.next()? {
+            '"' => return Some(text),
+            '\\' => text.push(letters.next()?),
+            letter => text.push(letter),
+        }
+    }
+}
+
+impl Binary {
+    /// Its package's folder's name and its own.
+    pub(crate) fn title(&self) -> String {
+        let home = self.home.file_name().unwrap_or_default().to_string_lossy();
+        if self.name.replace('_', "-").ends_with(&*home) {
+            self.name.clone()
+        } else {
+            format!("{home}/{}", self.name)
+        }
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command
+            .current_dir(&self.home)
+            .env("CARGO_MANIFEST_DIR", &self.home);
+        command
+    }
+
+    fn listed(&self, arguments: &[&str]) -> Result<Vec<String>> {
+        let text = tool::output(self.command().arg("--list").args(arguments));
+        let text = text
+            .ok_or_else(|| Fail::new(format!("{} does not list its tests", self.path.display())))?;
+        let names = text.lines().filter_map(|line| line.strip_suffix(": test"));
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    /// The tests that plain `cargo test` runs, and those that it ignores.
+    pub(crate) fn tests(&self) -> Result<[Vec<String>; 2]> {
+        let ignored = self.listed(&["--ignored"])?;
+        let mut plain = self.listed(&[])?;
+        plain.retain(|name| !ignored.contains(name));
+        Ok([plain, ignored])
+    }
+
+    /// Runs some of its tests one after the other and records the time of each.
+    pub(crate) fn run(
+        &self,
+        tests: &[String],
+        prefix: &str,
+        variables: &[(&str, PathBuf)],
+        log: &Log,
+    ) -> Result<Vec<Timed>> {
+        let mut command = self.command();
+        command
+            .args([
+                "--include-ignored",
+                "--show-output",
+                "--test-threads=1",
+                "--exact",
+            ])
+            .args(tests)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log.stdio()?);
+        let failed = |error: std::io::Error| {
+            Fail::new(format!("cannot run {}: {error}", self.path.display()))
+        };
+        let mut child = command.spawn().map_err(failed)?;
+        let mut timed = Vec::new();
+        let mut last = Instant::now();
+        let lines = child
+            .stdout
+            .take()
+            .map(BufReader::new)
+            .into_iter()
+            .flat_map(|out| out.split(b'\n'));
+        for line in lines.map_while(std::io::Result::ok) {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            if let Some(name) = ended(&line) {
+                let time = last.elapsed();
+                last = Instant::now();
+                timed.push(Timed {
+                    name: format!("{prefix}{}::{name}", self.title()),
+                    time,
+                });
+                log.say(&format!("{line}  {:.1} s", time.as_secs_f32()));
+            } else {
+                log.say(&line);
+            }
+        }
+        let status = child.wait().map_err(failed)?;
+        if !status.success() {
+            return Err(Fail::new(format!("{} ({status})", self.title())));
+        }
+        if timed.len() != tests.len() {
+            let counts = format!("{} of {} tests", timed.len(), tests.len());
+            return Err(Fail::new(format!("{} reported {counts}", self.title())));
+        }
+        Ok(timed)
+    }
+}
+
+/// The name of a test that has just ended.
+fn ended(line: &str) -> Option<&str> {
+    let (name, result) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    let name = name.strip_suffix(" - should panic").unwrap_or(name);
+    let known = ["ok", "FAILED", "ignored"];
+    known
+        .iter()
+        .any(|word| result.starts_with(word))
+        .then_some(name)
+}
+
+/// Times of tests on this machine, by which the next run is divided among cores.
+#[derive(Default)]
+pub(crate) struct Times(BTreeMap<String, f32>);
+
+impl Times {
+    fn path() -> PathBuf {
+        tool::cache().join("test-times")
+    }
+
+    /// Reads the times of earlier runs; there are none on a new machine.
+    pub(crate) fn read() -> Self {
+        let text = fs::read_to_string(Self::path()).unwrap_or_default();
+        let parsed = text.lines().filter_map(|line| {
+            let (time, name) = line.split_once(' ')?;
+            Some((name.to_owned(), time.parse().ok()?))
+        });
+        Self(parsed.collect())
+    }
+
+    /// Keeps new times beside those of tests that were not run.
+    pub(crate) fn keep(mut self, tests: &[Timed]) {
+        self.0.extend(
+            tests
+                .iter()
+                .map(|test| (test.name.clone(), test.time.as_secs_f32())),
+        );
+        let lines: String = self
+            .0
+            .iter()
+            .map(|(name, time)| format!("{time:.2} {name}\n"))
+            .collect();
+        // Without them the next run is only divided worse.
+        let _ = fs::create_dir_all(tool::cache()).and_then(|()| fs::write(Self::path(), lines));
+    }
+
+    /// The time of a test, or an estimate.
+    fn of(&self, name: &str, estimate: f32) -> f32 {
+        self.0.get(name).copied().unwrap_or(estimate)
+    }
+
+    /// Divides tests into so many parts of about the same time, the longest first, and gives the time of each part.
+    pub(crate) fn divide(
+        &self,
+        title: &str,
+        tests: Vec<String>,
+        parts: usize,
+        estimate: impl Fn(&str) -> f32,
+    ) -> Vec<(Vec<String>, f32)> {
+        let time = |name: &String| self.of(&format!("{title}::{name}"), estimate(name));
+        let mut sorted: Vec<(f32, String)> =
+            tests.into_iter().map(|name| (time(&name), name)).collect();
+        sorted.sort_by(|first, second| second.0.total_cmp(&first.0));
+        let mut divided = vec![(Vec::new(), 0.0_f32); parts.max(1)];
+        for (time, name) in sorted {
+            if let Some((names, sum)) = divided
+                .iter_mut()
+                .min_by(|first, second| first.1.total_cmp(&second.1))
+            {
+                names.push(name);
+                *sum += time;
+            }
+        }
+        divided.retain(|(names, _)| !names.is_empty());
+        for (names, _) in &mut divided {
+            names.sort();
+        }
+        divided
+    }
+
+    /// The sum of times of tests.
+    pub(crate) fn sum(&self, title: &str, tests: &[String], estimate: impl Fn(&str) -> f32) -> f32 {
+        tests
+            .iter()
+            .map(|name| self.of(&format!("{title}::{name}"), estimate(name)))
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_program_is_read_from_a_message_and_a_benchmark_is_not() {
+        let message = |kind: &str| {
+            format!(
+                r#"{{"reason":"compiler-artifact","package_id":"path+file:///x/gui#gilk-gui@0.1.0","manifest_path":"/x/gui/Cargo.toml","target":{{"kind":["{kind}"],"crate_types":["bin"],"name":"live","src_path":"/x/gui/tests/live.rs","edition":"2024","doc":false,"doctest":false,"test":true}},"profile":{{"opt_level":"1","debuginfo":0,"debug_assertions":true,"overflow_checks":true,"test":true}},"features":[],"filenames":["/x/target/debug/deps/live-1"],"executable":"/x/target/debug/deps/live-1","fresh":false}}"#
+            )
+        };
+        let found = binary(&message("test")).unwrap();
+        assert_eq!(
+            (found.title().as_str(), found.path.to_str()),
+            ("gui/live", Some("/x/target/debug/deps/live-1"))
+        );
+        assert_eq!(binary(&message("bench")), None);
+        assert_eq!(
+            binary(r#"{"reason":"build-finished","success":true}"#),
+            None
+        );
+    }
+
+    #[test]
+    fn the_end_of_a_test_is_recognised() {
+        assert_eq!(ended("test a::b ... ok"), Some("a::b"));
+        assert_eq!(ended("test a::b - should panic ... ok"), Some("a::b"));
+        assert_eq!(ended("test a::b ... FAILED"), Some("a::b"));
+        assert_eq!(ended("test result: ok. 2 passed"), None);
+    }
+
+    #[test]
+    fn parts_have_about_the_same_time_and_every_test_once() {
+        let times = Times([("x::a".to_owned(), 9.0), ("x::b".to_owned(), 5.0)].into());
+        let names = ["a", "b", "c", "d"].map(str::to_owned).to_vec();
+        let parts = times.divide("x", names, 2, |_| 2.0);
+        let expected = [(vec!["a"], 9.0), (vec!["b", "c", "d"], 9.0)];
+        let expected =
+            expected.map(|(names, sum)| (names.into_iter().map(str::to_owned).collect(), sum));
+        assert_eq!(parts, expected);
+    }
+}
