@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::cache::Fingerprint;
 use super::host::{Result, on};
-use super::qemu::Machine;
+use super::qemu::{Machine, Start};
 use super::runtime::RunDirectory;
 
 /// How QEMU runs the guest's instructions.
@@ -142,6 +142,7 @@ fn trial(kernel: &Path, initramfs: &Path) -> Result<Option<String>> {
         cpus: 2,
         memory_mib: 512,
         directory: directory.path(),
+        start: Start::Boot,
     };
     let running = machine.start()?;
     let begin = Instant::now();

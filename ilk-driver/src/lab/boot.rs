@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 use super::accelerator::{self, Accelerator, Verdict};
 use super::cpio::Archive;
 use super::host::{Result as Outcome, Trouble, failed, on};
-use super::qemu::{Machine, Running};
+use super::qemu::{Machine, Running, Start};
 use super::runtime::RunDirectory;
+use super::snapshot::Snapshot;
 use super::steps::{At, Reporter};
 use super::{Prepared, Step};
 use crate::Result;
@@ -48,7 +49,21 @@ impl Lab {
             At::Accelerator,
             format!("{}: {}", verdict.accelerator.describe(), verdict.reason),
         );
-        boot(prepared, verdict, &mut reporter).map_err(|trouble| trouble.stopped("boot"))
+        let snapshot = Snapshot::of(prepared, verdict.accelerator)
+            .map_err(|trouble| trouble.stopped("look for a snapshot"))?;
+        if let Some(snapshot) = snapshot.as_ref().filter(|snapshot| snapshot.exists()) {
+            match restore(prepared, &verdict, snapshot, &mut reporter) {
+                Ok(lab) => return Ok(lab),
+                Err(trouble) => {
+                    snapshot.remove();
+                    let detail = format!("its snapshot could not be restored ({trouble}): booting");
+                    eprintln!("The lab: {detail}");
+                    reporter.tell(At::Boot, detail, None);
+                }
+            }
+        }
+        boot(prepared, verdict, snapshot.as_ref(), &mut reporter)
+            .map_err(|trouble| trouble.stopped("boot"))
     }
 
     /// The socket at which the agent answers.
@@ -116,50 +131,134 @@ fn choose(prepared: &Prepared, reporter: &mut Reporter<'_>) -> Outcome<Verdict> 
     )
 }
 
-fn boot(prepared: &Prepared, verdict: Verdict, reporter: &mut Reporter<'_>) -> Outcome<Lab> {
-    let options = &prepared.options;
-    let mut append = options.append.clone();
-    if !options.load_module {
-        append.push("gilk.module=off".into());
+/// QEMU's process for a lab, and the paths of its files.
+struct Launched {
+    running: Running,
+    directory: RunDirectory,
+    socket: PathBuf,
+    console: PathBuf,
+    monitor: PathBuf,
+}
+
+impl Launched {
+    fn start(
+        prepared: &Prepared,
+        accelerator: Accelerator,
+        start: Start,
+        console: Option<&Path>,
+    ) -> Outcome<Self> {
+        let options = &prepared.options;
+        let mut append = options.append.clone();
+        if !options.load_module {
+            append.push("gilk.module=off".into());
+        }
+        let directory = RunDirectory::create()?;
+        let initramfs = with_files(prepared, directory.path())?;
+        let machine = Machine {
+            kernel: &prepared.image,
+            initramfs: &initramfs,
+            append,
+            arguments: options.arguments.clone(),
+            accelerator,
+            cpus: options.cpus,
+            memory_mib: options.memory_mib,
+            directory: directory.path(),
+            start,
+        };
+        let (socket, path, monitor) = (machine.socket(), machine.console(), machine.monitor());
+        if let Some(console) = console {
+            fs::copy(console, &path).map_err(on("copy", console))?;
+        }
+        let running = machine.start()?;
+        Ok(Self {
+            running,
+            directory,
+            socket,
+            console: path,
+            monitor,
+        })
     }
-    let directory = RunDirectory::create()?;
-    let initramfs = with_files(prepared, directory.path())?;
-    let machine = Machine {
-        kernel: &prepared.image,
-        initramfs: &initramfs,
-        append,
-        arguments: options.arguments.clone(),
+
+    fn into_lab(self, verdict: Verdict) -> Lab {
+        let Verdict {
+            accelerator,
+            reason,
+        } = verdict;
+        Lab {
+            running: self.running,
+            directory: self.directory,
+            socket: self.socket,
+            console: self.console,
+            accelerator,
+            reason,
+        }
+    }
+}
+
+/// Restores a lab from its snapshot.
+fn restore(
+    prepared: &Prepared,
+    verdict: &Verdict,
+    snapshot: &Snapshot,
+    reporter: &mut Reporter<'_>,
+) -> Outcome<Lab> {
+    let begin = Instant::now();
+    reporter.tell(At::Boot, "restoring a snapshot", None);
+    let console = snapshot.console();
+    let launched = Launched::start(
+        prepared,
+        verdict.accelerator,
+        Start::Restore,
+        Some(&console),
+    )?;
+    snapshot.restore(&launched.monitor, &launched.running)?;
+    reporter.done(
+        At::Boot,
+        format!("restored after {:.1} s", begin.elapsed().as_secs_f32()),
+    );
+    Ok(launched.into_lab(Verdict {
         accelerator: verdict.accelerator,
-        cpus: options.cpus,
-        memory_mib: options.memory_mib,
-        directory: directory.path(),
+        reason: verdict.reason.clone(),
+    }))
+}
+
+fn boot(
+    prepared: &Prepared,
+    verdict: Verdict,
+    snapshot: Option<&Snapshot>,
+    reporter: &mut Reporter<'_>,
+) -> Outcome<Lab> {
+    let options = &prepared.options;
+    let start = if snapshot.is_some() {
+        Start::BootToSave
+    } else {
+        Start::Boot
     };
-    let (socket, console) = (machine.socket(), machine.console());
-    let running = machine.start()?;
+    let launched = Launched::start(prepared, verdict.accelerator, start, None)?;
     let usual = UsualTime::read(&options.cache, verdict.accelerator);
     let begin = Instant::now();
     loop {
-        let said = read(&console).unwrap_or_default();
-        if said.contains(READY) && socket.exists() {
+        let text = read(&launched.console).unwrap_or_default();
+        if text.contains(READY) && launched.socket.exists() {
             break;
         }
-        if let Some(reason) = said
+        if let Some(reason) = text
             .lines()
             .find_map(|line| line.split_once(FAILED))
             .map(|(_, reason)| reason.trim())
         {
             return Err(with_tail(
                 &format!("its first process gave up ({reason})"),
-                &said,
+                &text,
             ));
         }
-        if let Some(end) = running.end() {
-            return Err(with_tail(&format!("QEMU ended ({end})"), &said));
+        if let Some(end) = launched.running.end() {
+            return Err(with_tail(&format!("QEMU ended ({end})"), &text));
         }
         if begin.elapsed() > options.boot_limit {
             return Err(with_tail(
                 &format!("it was not up after {} s", options.boot_limit.as_secs()),
-                &said,
+                &text,
             ));
         }
         let what = format!(
@@ -171,22 +270,19 @@ fn boot(prepared: &Prepared, verdict: Verdict, reporter: &mut Reporter<'_>) -> O
         thread::sleep(LOOK);
     }
     usual.write(begin.elapsed());
+    if let Some(snapshot) = snapshot
+        && let Err(trouble) = snapshot.save(&launched.monitor, &launched.console)
+    {
+        // A machine that was stopped for its snapshot may not run any more.
+        eprintln!("The lab: no snapshot could be saved ({trouble}): booting without one");
+        drop(launched);
+        return boot(prepared, verdict, None, reporter);
+    }
     reporter.done(
         At::Boot,
         format!("up after {:.1} s", begin.elapsed().as_secs_f32()),
     );
-    let Verdict {
-        accelerator,
-        reason,
-    } = verdict;
-    Ok(Lab {
-        running,
-        directory,
-        socket,
-        console,
-        accelerator,
-        reason,
-    })
+    Ok(launched.into_lab(verdict))
 }
 
 /// The lab's file system, with further files behind it: Linux unpacks one archive after the other.

@@ -26,6 +26,7 @@ mod kernel;
 mod module;
 mod qemu;
 mod runtime;
+mod snapshot;
 mod steps;
 
 use std::path::{Path, PathBuf};
@@ -75,6 +76,9 @@ pub struct Options {
     pub files: Vec<(String, PathBuf)>,
     /// How long a boot may take before it counts as failed.
     pub boot_limit: Duration,
+    /// Restores a snapshot in the cache instead of booting, where that makes no difference to tests; a boot saves
+    /// one. `GILK_LAB_SNAPSHOT`, if set.
+    pub snapshot: bool,
 }
 
 impl Default for Options {
@@ -102,6 +106,7 @@ impl Default for Options {
             arguments: Vec::new(),
             files: Vec::new(),
             boot_limit: Duration::from_secs(180),
+            snapshot: set("GILK_LAB_SNAPSHOT").is_some(),
         }
     }
 }

@@ -24,8 +24,20 @@ pub(super) struct Machine<'a> {
     pub(super) accelerator: Accelerator,
     pub(super) cpus: u32,
     pub(super) memory_mib: u32,
-    /// Where the console, QEMU's own words and the agent's socket go.
+    /// The folder of the console, QEMU's messages and the agent's socket.
     pub(super) directory: &'a Path,
+    pub(super) start: Start,
+}
+
+/// How a machine starts, and what its monitor is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Start {
+    /// It boots, and has no monitor.
+    Boot,
+    /// It boots, and can be saved through its monitor.
+    BootToSave,
+    /// It waits until a snapshot is loaded through its monitor.
+    Restore,
 }
 
 impl Machine<'_> {
@@ -40,6 +52,11 @@ impl Machine<'_> {
     /// The file of the memory that the lab shares; it goes with its directory.
     fn shared(&self) -> PathBuf {
         self.socket().with_extension("shared")
+    }
+
+    /// The socket of QEMU's monitor, where a snapshot is saved or restored.
+    pub(super) fn monitor(&self) -> PathBuf {
+        self.directory.join("monitor")
     }
 
     fn complaints(&self) -> PathBuf {
@@ -90,10 +107,9 @@ impl Machine<'_> {
             .arg("-initrd")
             .arg(self.initramfs)
             .args(["-append", &append]);
-        qemu.args([
-            "-chardev",
-            &format!("file,id=console,path={}", value(&self.console())),
-        ]);
+        // A restored lab's console has the boot's text already.
+        let console = format!("file,id=console,append=on,path={}", value(&self.console()));
+        qemu.args(["-chardev", &console]);
         qemu.args(["-serial", "chardev:console"]);
         qemu.args(["-device", "virtio-serial-pci,max_ports=2"]);
         qemu.args([
@@ -115,7 +131,25 @@ impl Machine<'_> {
                 value(&self.shared())
             ),
         ]);
-        qemu.args(["-device", "ivshmem-plain,memdev=shared"]);
+        // The memory of a device that is no master stays out of a snapshot.
+        let master = if self.start == Start::Boot {
+            "off"
+        } else {
+            "on"
+        };
+        qemu.args([
+            "-device",
+            &format!("ivshmem-plain,memdev=shared,master={master}"),
+        ]);
+        if self.start != Start::Boot {
+            qemu.args([
+                "-qmp",
+                &format!("unix:{},server=on,wait=off", value(&self.monitor())),
+            ]);
+        }
+        if self.start == Start::Restore {
+            qemu.args(["-incoming", "defer"]);
+        }
         qemu.args(&self.arguments);
         // Ctrl-C in a terminal is for us: we end the session properly, and then QEMU.
         qemu.process_group(0);
