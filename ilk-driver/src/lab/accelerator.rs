@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::cache::Fingerprint;
 use super::host::{Result, on};
-use super::qemu::{Machine, Start};
+use super::qemu::{QemuMachine, Start};
 use super::runtime::RunDirectory;
 
 /// How QEMU runs the guest's instructions.
@@ -133,7 +133,7 @@ fn fingerprint(kernel: &Path) -> Result<String> {
 /// Boots as far as the module. Gives why that failed, if it did.
 fn trial(kernel: &Path, initramfs: &Path) -> Result<Option<String>> {
     let directory = RunDirectory::create()?;
-    let machine = Machine {
+    let machine = QemuMachine {
         kernel,
         initramfs,
         append: vec!["gilk.trial".into()],

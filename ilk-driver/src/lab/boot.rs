@@ -1,4 +1,4 @@
-//! From a prepared lab to one that answers.
+//! Starts a prepared lab and waits for its agent.
 
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
@@ -9,25 +9,25 @@ use std::time::{Duration, Instant};
 use super::accelerator::{self, Accelerator, Verdict};
 use super::cpio::Archive;
 use super::host::{Result as Outcome, Trouble, failed, on};
-use super::qemu::{Machine, Running, Start};
+use super::qemu::{QemuMachine, QemuProcess, Start};
 use super::runtime::RunDirectory;
 use super::snapshot::Snapshot;
 use super::steps::{At, Reporter};
 use super::{Prepared, Step};
 use crate::Result;
 
-/// What `init.sh` prints when the agent starts, and when it gave up.
+/// Lines of `init.sh`: it starts the agent, or it has failed.
 const READY: &str = "gilk-lab: ready";
 const FAILED: &str = "gilk-lab: failed: ";
 /// Lines of the console that an error quotes.
 const TAIL: usize = 25;
-/// How often the console is looked at.
+/// Interval at which the console is polled.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A running lab. Dropping it ends QEMU and removes its files.
 pub struct Lab {
     // Ended before its directory is removed: fields are dropped in this order.
-    running: Running,
+    running: QemuProcess,
     directory: RunDirectory,
     socket: PathBuf,
     console: PathBuf,
@@ -72,7 +72,7 @@ impl Lab {
         &self.socket
     }
 
-    /// What the kernel and the first process printed so far.
+    /// Returns the text that the kernel and the first process have printed.
     ///
     /// # Errors
     /// [`crate::Error::Lab`] if the console's file cannot be read.
@@ -80,7 +80,7 @@ impl Lab {
         read(&self.console).map_err(|trouble| trouble.stopped("show its console"))
     }
 
-    /// The lines that were printed, and ended, behind the first `seen` bytes, which are counted on.
+    /// Returns the complete lines after the first `seen` bytes, and advances `seen` past them.
     ///
     /// # Errors
     /// [`crate::Error::Lab`] if the console's file cannot be read.
@@ -88,7 +88,7 @@ impl Lab {
         read_since(&self.console, seen).map_err(|trouble| trouble.stopped("show its console"))
     }
 
-    /// How it is run, and why so.
+    /// Returns the accelerator, and the reason for its choice.
     #[must_use]
     pub fn accelerator(&self) -> (Accelerator, &str) {
         (self.accelerator, &self.reason)
@@ -100,13 +100,13 @@ impl Lab {
         self.running.process()
     }
 
-    /// How it ended, if it did: a kernel that panics takes the lab down.
+    /// Returns QEMU's exit status, once it has ended: a kernel that panics ends it.
     #[must_use]
     pub fn end(&self) -> Option<String> {
         self.running.end()
     }
 
-    /// The directory of its files, which goes with it.
+    /// Returns the directory of its files, which is removed with it.
     #[must_use]
     pub fn directory(&self) -> &Path {
         self.directory.path()
@@ -117,7 +117,7 @@ fn choose(prepared: &Prepared, reporter: &mut Reporter<'_>) -> Outcome<Verdict> 
     if let Some(accelerator) = prepared.options.accelerator {
         return Ok(Verdict {
             accelerator,
-            reason: "as was asked for".into(),
+            reason: "as requested".into(),
         });
     }
     reporter.tell(At::Accelerator, "looking at /dev/kvm", None);
@@ -133,7 +133,7 @@ fn choose(prepared: &Prepared, reporter: &mut Reporter<'_>) -> Outcome<Verdict> 
 
 /// QEMU's process for a lab, and the paths of its files.
 struct Launched {
-    running: Running,
+    running: QemuProcess,
     directory: RunDirectory,
     socket: PathBuf,
     console: PathBuf,
@@ -154,7 +154,7 @@ impl Launched {
         }
         let directory = RunDirectory::create()?;
         let initramfs = with_files(prepared, directory.path())?;
-        let machine = Machine {
+        let machine = QemuMachine {
             kernel: &prepared.image,
             initramfs: &initramfs,
             append,
@@ -285,7 +285,7 @@ fn boot(
     Ok(launched.into_lab(verdict))
 }
 
-/// The lab's file system, with further files behind it: Linux unpacks one archive after the other.
+/// Appends an archive of further files to the lab's file system: Linux unpacks one archive after the other.
 fn with_files(prepared: &Prepared, directory: &Path) -> Outcome<PathBuf> {
     let files = &prepared.options.files;
     if files.is_empty() {
@@ -322,8 +322,8 @@ fn read_since(console: &Path, seen: &mut u64) -> Outcome<Vec<String>> {
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-fn with_tail(what: &str, said: &str) -> Trouble {
-    let lines: Vec<&str> = said.lines().collect();
+fn with_tail(what: &str, text: &str) -> Trouble {
+    let lines: Vec<&str> = text.lines().collect();
     let tail = lines
         .get(lines.len().saturating_sub(TAIL)..)
         .unwrap_or_default();
@@ -337,7 +337,7 @@ fn with_tail(what: &str, said: &str) -> Trouble {
     }
 }
 
-/// How long the last boot took, to tell how far this one is.
+/// Duration of the last boot, by which the progress of this one is estimated.
 struct UsualTime {
     note: PathBuf,
     seconds: f32,
@@ -356,13 +356,13 @@ impl UsualTime {
         }
     }
 
-    /// Never quite 1: that is for the end.
+    /// Returns the estimated progress; less than 1, which only the end reports.
     fn share(&self, elapsed: Duration) -> f32 {
         (elapsed.as_secs_f32() / self.seconds).min(0.98)
     }
 
     fn write(&self, elapsed: Duration) {
-        // Only the bar's pace hangs on it.
+        // Without the note only the bar's pace is wrong.
         let _ = fs::write(&self.note, format!("{:.2}\n", elapsed.as_secs_f32()));
     }
 }

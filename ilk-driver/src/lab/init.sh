@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # First process of the lab: makes the kernel usable, loads the module, and keeps an agent
-# running behind the virtio port. Words of the kernel's command line that it knows:
+# running on the virtio port. Words of the kernel's command line that it knows:
 #   gilk.module=off   boots without the module
 #   ilk.NAME=VALUE    a parameter of the module
 #   gilk.run=off      the agent runs no workload, as on a machine of one's own

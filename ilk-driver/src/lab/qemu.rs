@@ -1,4 +1,4 @@
-//! One QEMU process: how it is started, and that it never outlives us.
+//! One QEMU process, which ends with the process that starts it.
 
 use std::fs;
 use std::io;
@@ -13,13 +13,13 @@ use std::time::Duration;
 use super::accelerator::Accelerator;
 use super::host::{Result, failed, on};
 
-/// Everything that one start of QEMU needs.
-pub(super) struct Machine<'a> {
+/// Parameters of one start of QEMU.
+pub(super) struct QemuMachine<'a> {
     pub(super) kernel: &'a Path,
     pub(super) initramfs: &'a Path,
-    /// Words for the kernel's command line, beside our own.
+    /// Words that are appended to the kernel's command line.
     pub(super) append: Vec<String>,
-    /// Further arguments, behind our own.
+    /// Arguments that are appended to QEMU's.
     pub(super) arguments: Vec<String>,
     pub(super) accelerator: Accelerator,
     pub(super) cpus: u32,
@@ -29,7 +29,7 @@ pub(super) struct Machine<'a> {
     pub(super) start: Start,
 }
 
-/// How a machine starts, and what its monitor is for.
+/// Kind of start, and use of the monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Start {
     /// It boots, and has no monitor.
@@ -40,7 +40,7 @@ pub(super) enum Start {
     Restore,
 }
 
-impl Machine<'_> {
+impl QemuMachine<'_> {
     pub(super) fn console(&self) -> PathBuf {
         self.directory.join("console")
     }
@@ -66,7 +66,7 @@ impl Machine<'_> {
     fn command(&self) -> Result<Command> {
         let log = self.complaints();
         let complaints = fs::File::create(&log).map_err(on("create", &log))?;
-        // On a busy host a timer may be late enough for the kernel to believe that it has none.
+        // On a busy host a timer may be so late that the kernel concludes that there is none.
         let mut append =
             String::from("console=ttyS0 loglevel=5 oops=panic panic=-1 no_timer_check");
         let cpus = match self.accelerator {
@@ -90,8 +90,8 @@ impl Machine<'_> {
             "-cpu",
             match self.accelerator {
                 Accelerator::Kvm => "max",
-                // QEMU 7.2 leaves nonsense in the flags behind an emulated cmpxchg16b, the trap flag
-                // among it: whoever pushes them then, an interrupt too, finds himself single-stepped.
+                // QEMU 7.2 leaves wrong flags after an emulated cmpxchg16b, the trap flag among them: code that
+                // pushes them then, an interrupt too, is single-stepped.
                 Accelerator::Emulate | Accelerator::CountInstructions => "max,-cx16",
             },
         ]);
@@ -151,7 +151,7 @@ impl Machine<'_> {
             qemu.args(["-incoming", "defer"]);
         }
         qemu.args(&self.arguments);
-        // Ctrl-C in a terminal is for us: we end the session properly, and then QEMU.
+        // Ctrl-C in a terminal ends the session first, and then QEMU.
         qemu.process_group(0);
         qemu.stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -160,8 +160,8 @@ impl Machine<'_> {
     }
 
     /// Starts QEMU.
-    pub(super) fn start(&self) -> Result<Running> {
-        Running::start(self.command()?, self.complaints())
+    pub(super) fn start(&self) -> Result<QemuProcess> {
+        QemuProcess::start(self.command()?, self.complaints())
     }
 }
 
@@ -170,11 +170,11 @@ fn value(path: &Path) -> String {
     path.to_string_lossy().replace(',', ",,")
 }
 
-/// A QEMU process. Dropping it ends the process; so does the end of ours, however that comes.
+/// A QEMU process. It ends when this value is dropped, and when the starting process ends in any way.
 ///
-/// A thread of its own starts QEMU and stays as long as QEMU does: Linux sends the signal of a
+/// A thread starts QEMU and exists as long as QEMU does: Linux sends the signal of a
 /// parent's death when the *thread* that forked ends, and a lab may be booted by one that ends soon.
-pub(super) struct Running {
+pub(super) struct QemuProcess {
     stop: Option<Sender<()>>,
     keeper: Option<JoinHandle<()>>,
     ended: Arc<Mutex<Option<String>>>,
@@ -182,22 +182,22 @@ pub(super) struct Running {
     process: u32,
 }
 
-impl Running {
+impl QemuProcess {
     fn start(mut command: Command, complaints: PathBuf) -> Result<Self> {
         die_with_parent(&mut command);
         let (stop, stopped) = mpsc::channel::<()>();
-        let (tell, told) = mpsc::channel();
+        let (sender, started) = mpsc::channel();
         let ended = Arc::new(Mutex::new(None));
         let note = Arc::clone(&ended);
         let keep = move || {
             let mut child = match command.spawn() {
                 Ok(child) => child,
                 Err(error) => {
-                    let _ = tell.send(Err(error));
+                    let _ = sender.send(Err(error));
                     return;
                 }
             };
-            let _ = tell.send(Ok(child.id()));
+            let _ = sender.send(Ok(child.id()));
             let status = loop {
                 match (
                     child.try_wait(),
@@ -220,7 +220,7 @@ impl Running {
             .name("qemu".into())
             .spawn(keep)
             .map_err(|error| failed(format!("cannot start a thread: {error}")))?;
-        match told.recv() {
+        match started.recv() {
             Ok(Ok(process)) => Ok(Self {
                 stop: Some(stop),
                 keeper: Some(keeper),
@@ -232,7 +232,7 @@ impl Running {
                 "there is no qemu-system-x86_64 on this machine; install the package qemu-system-x86",
             )),
             Ok(Err(error)) => Err(failed(format!("cannot start qemu-system-x86_64: {error}"))),
-            Err(_) => Err(failed("the thread that was to start QEMU ended")),
+            Err(_) => Err(failed("the thread that starts QEMU ended")),
         }
     }
 
@@ -241,24 +241,24 @@ impl Running {
         self.process
     }
 
-    /// How QEMU ended and what it had to say, if it did.
+    /// Returns QEMU's exit status and messages, once it has ended.
     pub(super) fn end(&self) -> Option<String> {
         let status = self
             .ended
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()?;
-        let said = fs::read_to_string(&self.complaints).unwrap_or_default();
-        let said = said.trim();
-        Some(if said.is_empty() {
+        let messages = fs::read_to_string(&self.complaints).unwrap_or_default();
+        let messages = messages.trim();
+        Some(if messages.is_empty() {
             status
         } else {
-            format!("{status}; it said: {said}")
+            format!("{status}; it printed: {messages}")
         })
     }
 }
 
-impl Drop for Running {
+impl Drop for QemuProcess {
     fn drop(&mut self) {
         drop(self.stop.take());
         if let Some(keeper) = self.keeper.take() {
@@ -271,25 +271,25 @@ impl Drop for Running {
 #[allow(unsafe_code, reason = "prctl between fork and exec has no safe face")]
 fn die_with_parent(command: &mut Command) {
     let parent = std::process::id();
-    let ask = move || {
-        // SAFETY: both calls are async-signal-safe system calls that touch no memory of ours, as is
+    let request = move || {
+        // SAFETY: both calls are async-signal-safe system calls that touch no memory of this process, as is
         // required between fork and exec.
-        let (asked, now) = unsafe {
+        let (outcome, parent_now) = unsafe {
             (
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL),
                 libc::getppid(),
             )
         };
-        if asked != 0 {
+        if outcome != 0 {
             return Err(io::Error::last_os_error());
         }
-        // The parent may have died before it could be asked about.
-        if now.cast_unsigned() == parent {
+        // The parent may have died before the request.
+        if parent_now.cast_unsigned() == parent {
             Ok(())
         } else {
             Err(io::Error::from_raw_os_error(libc::ESRCH))
         }
     };
-    // SAFETY: `ask` allocates nothing and calls nothing but two system calls; see above.
-    unsafe { command.pre_exec(ask) };
+    // SAFETY: `request` allocates nothing and calls nothing but two system calls; see above.
+    unsafe { command.pre_exec(request) };
 }

@@ -13,9 +13,9 @@ const PREFIX: &str = "gilk-lab-";
 pub(super) struct RunDirectory(PathBuf);
 
 impl RunDirectory {
-    /// Makes one with a short path: a unix socket's address has room for 107 bytes.
+    /// Creates one with a short path: a unix socket's address holds 107 bytes.
     ///
-    /// Also removes what labs left behind whose process was killed.
+    /// Also removes the directories of labs whose process was killed.
     pub(super) fn create() -> Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let base = std::env::var_os("XDG_RUNTIME_DIR")
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_goes_with_its_owner_and_with_its_process() {
+    fn a_directory_is_removed_with_its_owner_and_with_its_process() {
         let first = RunDirectory::create().unwrap();
         let second = RunDirectory::create().unwrap();
         assert_ne!(first.path(), second.path());

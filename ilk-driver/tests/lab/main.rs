@@ -1,19 +1,16 @@
-//! Tests on a live kernel: the lab is booted, real sessions run in it, and what comes back is held
-//! against what is known of the workload.
+//! Tests on a live kernel: real sessions run in the lab, and their samples are compared with what is known of the
+//! workload.
 //!
-//! They are ignored by a plain `cargo test`, for they download a kernel and boot it;
-//! `cargo xtask test` runs them. One boot serves as many of them as possible.
+//! Plain `cargo test` ignores them, since they download a kernel and boot it; `cargo xtask test` runs them. As many
+//! as possible share one boot.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test may fail where it likes"
+    reason = "a test may fail anywhere"
 )]
-#![allow(
-    missing_docs,
-    reason = "nobody reads the documentation of a test program"
-)]
+#![allow(missing_docs, reason = "a test program has no documentation")]
 
 mod chosen;
 mod circulation;

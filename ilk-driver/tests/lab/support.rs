@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use gilk_engine::kernel::LiveParts;
 use gilk_engine::session::{Placement, Session, Workload};
@@ -15,8 +15,8 @@ use ilk_driver::client::{Connection, Event, StopFlag, Summary};
 use ilk_driver::lab::{Lab, Options, Prepared, prepare};
 use tempfile::TempDir;
 
-/// What a kernel says when its emulated processor was left alone by the host: in the midst of a timer's
-/// interrupt, or for seconds.
+/// Kernel messages that appear when the host did not run the emulated processor for a while: in the middle of a
+/// timer's interrupt, or for seconds.
 const SLOW: [&str; 2] = [
     "hrtimer: interrupt took",
     "clocksource: Long readout interval",
@@ -33,19 +33,30 @@ pub(crate) struct Shared {
     turn: Mutex<()>,
 }
 
-/// The lab that is up, or one that is booted now. It ends with the last test that has it.
+/// The lab that tests share. It is up until this process ends, unless a test ended its kernel: then another one starts.
 pub(crate) fn shared() -> Arc<Shared> {
-    static UP: Mutex<Weak<Shared>> = Mutex::new(Weak::new());
+    static UP: Mutex<Option<Arc<Shared>>> = Mutex::new(None);
+    /// Ends the lab and removes its files, which nothing else does for a static.
+    extern "C" fn end() {
+        UP.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+    static ENDS: Once = Once::new();
+    ENDS.call_once(|| {
+        // SAFETY: the handler has no arguments and unwinds nowhere: what it drops does not panic.
+        #[allow(unsafe_code, reason = "atexit(3)")]
+        let outcome = unsafe { libc::atexit(end) };
+        assert_eq!(outcome, 0);
+    });
     let mut up = UP.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(shared) = up.upgrade() {
-        return shared;
+    if let Some(shared) = up.as_ref().filter(|shared| shared.lab.end().is_none()) {
+        return Arc::clone(shared);
     }
     let shared = shared_of(&prepared());
-    *up = Arc::downgrade(&shared);
+    *up = Some(Arc::clone(&shared));
     shared
 }
 
-/// A lab of one's own.
+/// Starts a lab for one test.
 pub(crate) fn shared_of(prepared: &Prepared) -> Arc<Shared> {
     let lab = Lab::boot(prepared, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"));
     let mut connection = Connection::connect(lab.socket())
@@ -64,7 +75,7 @@ pub(crate) fn shared_of(prepared: &Prepared) -> Arc<Shared> {
     })
 }
 
-/// The lab's files.
+/// Prepares the lab's files.
 pub(crate) fn prepared() -> Prepared {
     let options = Options {
         drivers: vec![DRIVER.to_owned()],
@@ -73,19 +84,19 @@ pub(crate) fn prepared() -> Prepared {
     prepare(&options, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A number that a variable asks for.
-pub(crate) fn asked(variable: &str) -> Option<u64> {
+/// Reads a number from an environment variable.
+pub(crate) fn number_in(variable: &str) -> Option<u64> {
     let value = std::env::var(variable).ok()?;
     Some(value.parse().expect("it should be a number"))
 }
 
-/// What came of a session.
+/// Results of a session.
 pub(crate) struct Outcome {
     pub(crate) plan: Plan,
     pub(crate) summary: Summary,
-    /// What the workload said.
+    /// Lines that the workload printed.
     pub(crate) said: Vec<String>,
-    /// In order of time.
+    /// Samples in order of time.
     pub(crate) samples: Vec<(u16, Sample)>,
     pub(crate) recording: PathBuf,
     _directory: TempDir,
@@ -97,15 +108,15 @@ impl Outcome {
         (tsc as f64 - self.summary.clock.start as f64) / self.summary.clock.hz as f64
     }
 
-    /// Fails unless times between are mostly moments, so many in a second: the middle one, for an emulated processor
-    /// may be taken away at any time.
+    /// Fails if the median of some intervals is longer than a second divided by `in_a_second`. Only the median is
+    /// checked, because the host may stop the emulated processor at any time.
     pub(crate) fn assert_moments(&self, mut ticks: Vec<u64>, in_a_second: u64) {
         ticks.sort_unstable();
         let middle = ticks.get(ticks.len() / 2).expect("there are times");
         assert!(middle * in_a_second < self.summary.clock.hz, "{ticks:?}");
     }
 
-    /// When the samples of a placement were taken, in seconds from the start.
+    /// Returns the times of a placement's samples, in seconds from the start.
     pub(crate) fn times(&self, placement: usize) -> Vec<f64> {
         let id = self.id(placement).pack();
         self.samples
@@ -124,16 +135,16 @@ impl Outcome {
             .id
     }
 
-    /// Hits that a counter counted.
+    /// Returns the hits that a counter has counted.
     pub(crate) fn total(&self, placement: usize) -> u64 {
         let id = self.id(placement).pack();
-        let told = self
+        let summary = self
             .summary
             .instruments
             .iter()
             .find(|instrument| instrument.id == id)
             .expect("every instrument is summed up");
-        told.total.expect("a counter tells its hits")
+        summary.total.expect("a counter has a total")
     }
 }
 
@@ -172,18 +183,18 @@ impl Turn<'_> {
         self.run_over(self.connect(), session)
     }
 
-    /// The same with instruments of one's own.
+    /// Runs a session with the instruments of another library.
     pub(crate) fn run_with(&self, library: &Library, session: &Session) -> Outcome {
         self.run_all(self.connect(), (library, false), session)
     }
 
-    /// The same with the library's, stopped when the workload ends.
+    /// Runs a session that is stopped when its workload ends.
     pub(crate) fn run_to_its_end(&self, session: &Session) -> Outcome {
         let library = Library::builtin().unwrap();
         self.run_all(self.connect(), (&library, true), session)
     }
 
-    /// The same over a connection of one's own.
+    /// Runs a session over a given connection.
     pub(crate) fn run_over(&self, connection: Connection, session: &Session) -> Outcome {
         self.run_all(connection, (&Library::builtin().unwrap(), false), session)
     }
@@ -206,11 +217,11 @@ impl Turn<'_> {
             panic!("{error}\nThe console ends with:\n{}", self.shared.console())
         });
         let opened = Recording::open(&recording).unwrap();
-        // A recording alone tells what the run told; means may differ in their last digit.
+        // The recording has the totals that the run reported; means may differ in their last digit.
         let totals = opened.totals();
-        let told = (&summary.aggregates, &summary.failed_reads, &summary.no_room);
+        let reported = (&summary.aggregates, &summary.failed_reads, &summary.no_room);
         let kept = (&totals.added_up, &totals.failed_reads, &totals.no_room);
-        assert_eq!(format!("{kept:.1?}"), format!("{told:.1?}"));
+        assert_eq!(format!("{kept:.1?}"), format!("{reported:.1?}"));
         let samples = opened.merged().collect::<Result<Vec<_>, _>>().unwrap();
         Outcome {
             plan,
@@ -222,7 +233,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Fails unless the kernel's text is what it was at the start, and the kernel has not said a word.
+    /// Fails unless the kernel's text is the same as at the start, and the kernel has printed nothing.
     pub(crate) fn assert_untouched(&self) {
         let now = self
             .connect()
@@ -253,10 +264,7 @@ impl Turn<'_> {
             .lines()
             .filter(|line| line.starts_with('[') && !SLOW.iter().any(|slow| line.contains(slow)))
             .collect();
-        assert!(
-            words.is_empty(),
-            "the kernel had something to say: {words:#?}"
-        );
+        assert!(words.is_empty(), "the kernel printed messages: {words:#?}");
     }
 }
 
@@ -271,7 +279,7 @@ pub(crate) fn run(
     run_with(connection, (image, &library), (session, false), recording)
 }
 
-/// The same with a library; stopped when the workload ends, if that is asked for.
+/// Plans, verifies and runs a session with a library; stops it when the workload ends, if `to_its_end`.
 pub(crate) fn run_with(
     connection: &mut Connection,
     (image, library): (&Image, &Library),
@@ -358,7 +366,7 @@ pub(crate) fn counts(outcome: &Outcome, session: &Session, function: &str) -> BT
         .collect()
 }
 
-/// The same, where other instruments stand at the blocks too.
+/// Counts of blocks of one function that also have other instruments.
 pub(crate) fn counts_of(
     outcome: &Outcome,
     session: &Session,

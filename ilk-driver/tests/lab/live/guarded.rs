@@ -13,7 +13,7 @@ use ilk_driver::protocol::{Opening, VERSION};
 
 use super::losses::{assert_balanced, only};
 use crate::nonsense::Random;
-use crate::support::{Turn, asked, placement, prepared, shared_of};
+use crate::support::{Turn, number_in, placement, prepared, shared_of};
 
 /// Runs on every CPU without anybody's doing.
 const INTERRUPTS: &str = "update_process_times";
@@ -56,7 +56,7 @@ fn nonsense_at_the_port_harms_neither_agent_nor_kernel() {
     serves(&turn);
     let mut random = Random(0x6761_7264);
     let mut pieces = 0;
-    for nonce in 0..asked("GILK_NONSENSE").unwrap_or(40) {
+    for nonce in 0..number_in("GILK_NONSENSE").unwrap_or(40) {
         let mut stream = UnixStream::connect(shared.lab.socket()).unwrap();
         let mut answers = stream.try_clone().unwrap();
         let reader = std::thread::spawn(move || {

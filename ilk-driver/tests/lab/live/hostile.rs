@@ -7,7 +7,7 @@ use std::time::Duration;
 use ilk_driver::lab::Lab;
 
 use crate::guest::{Guest, assert_passed};
-use crate::support::{asked, prepared};
+use crate::support::{number_in, prepared};
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
@@ -35,11 +35,11 @@ fn lock_prefixes_are_refused_where_one_processor_of_two_runs() {
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn requests_of_every_kind_do_no_harm() {
-    let calls = asked("GILK_FUZZ_CALLS");
+    let calls = number_in("GILK_FUZZ_CALLS");
     let seconds = if calls.is_some() { 100_000 } else { 30 };
     let (calls, seed) = (
         calls.unwrap_or(1_000_000),
-        asked("GILK_FUZZ_SEED").unwrap_or(1),
+        number_in("GILK_FUZZ_SEED").unwrap_or(1),
     );
     let script =
         format!("FUZZ_CALLS={calls} FUZZ_SEED={seed} FUZZ_SECONDS={seconds} /lab/assay fuzz");
@@ -51,7 +51,7 @@ fn requests_of_every_kind_do_no_harm() {
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn a_batch_that_fails_at_any_step_leaves_nothing() {
-    let most = asked("GILK_ROLLBACK_MOST").unwrap_or(1000);
+    let most = number_in("GILK_ROLLBACK_MOST").unwrap_or(1000);
     let guest = Guest::new(&prepared());
     let script = format!("ROLLBACK_MOST={most} /lab/assay rollback");
     let console = guest.run(&script, Duration::from_secs(300 + most / 20), |options| {

@@ -6,13 +6,13 @@
 use std::time::Duration;
 
 use crate::guest::{Guest, assert_passed};
-use crate::support::{asked, prepared};
+use crate::support::{number_in, prepared};
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
 fn batches_come_and_go_beside_everything_else() {
-    let cycles = asked("GILK_SOAK_CYCLES");
-    let step = asked("GILK_SINGLESTEP").is_some();
+    let cycles = number_in("GILK_SOAK_CYCLES");
+    let step = number_in("GILK_SINGLESTEP").is_some();
     let seconds = if cycles.is_some() { 100_000 } else { 40 };
     let cycles = cycles.unwrap_or(1000);
     let script = format!(
