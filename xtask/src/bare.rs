@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::fail::{Fail, Result};
+use crate::packages::Purpose;
 use crate::stages::Stages;
-use crate::tool;
+use crate::{apt, tool};
 
 /// Releases of Debian that are supported, by their archive's names: 12 and 13.
 pub(crate) const SUITES: [&str; 2] = ["bookworm", "trixie"];
@@ -18,21 +19,17 @@ const MIRROR: &str = "http://deb.debian.org/debian";
 const TREE: &str = "gilk";
 
 /// Makes a root of one release and runs both commands in it.
-pub(crate) fn bare(suite: &str) -> Result<()> {
+pub(crate) fn bare(suite: &str, yes: bool) -> Result<()> {
     if !SUITES.contains(&suite) {
         return Err(Fail::new(format!(
             "there is no suite \"{suite}\" here; the suites are {}",
             SUITES.join(", ")
         )));
     }
-    if !tool::exists("debootstrap") {
-        return Err(Fail::new(
-            "there is no debootstrap on this machine; install the package of that name",
-        ));
-    }
     let home = tool::root().join("target/gilk/bare").join(suite);
     let root = home.join("root");
-    let mut stages = Stages::new(4);
+    let mut stages = Stages::new(5);
+    stages.stage("system packages", || apt::provide(Purpose::Bare, yes, true))?;
     stages.stage("a minimal root", || install(suite, &root))?;
     stages.stage("the tree", || copy(&root))?;
     stages.stage("cargo xtask test", || {

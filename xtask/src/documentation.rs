@@ -57,6 +57,8 @@ fn pages(arguments: &[String]) -> Option<Vec<String>> {
     let mut pages = vec![
         "--document-private-items".to_owned(),
         "-Dwarnings".to_owned(),
+        // As in `cargo doc`: private items are on the pages, so links to them resolve.
+        "-Arustdoc::private-intra-doc-links".to_owned(),
     ];
     pages.extend([
         "-o".to_owned(),

@@ -148,8 +148,13 @@ impl<'a> Graph<'a> {
         }
     }
 
-    /// Runs all jobs. A failed job stops only the jobs that depend on it. Returns the tests' times.
-    pub(crate) fn run(mut self) -> Result<Vec<Timed>> {
+    /// Runs all jobs. A failed job stops only the jobs that depend on it. Returns the tests' times too.
+    pub(crate) fn run(mut self) -> (Vec<Timed>, Result<()>) {
+        let outcome = self.finish();
+        (self.tests, outcome)
+    }
+
+    fn finish(&mut self) -> Result<()> {
         loop {
             self.skip();
             while let Some(job) = self.next() {
@@ -178,7 +183,7 @@ impl<'a> Graph<'a> {
             )));
         }
         if self.failures.is_empty() {
-            return Ok(self.tests);
+            return Ok(());
         }
         Err(Fail::new(format!(
             "{} failed: {}",

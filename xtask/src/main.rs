@@ -121,7 +121,7 @@ fn dispatch(mut arguments: Vec<String>) -> Result<()> {
         "bare" => {
             let suite = given.value("--suite")?;
             given.nothing_else()?;
-            bare::bare(suite.as_deref().unwrap_or(bare::SUITES[0]))
+            bare::bare(suite.as_deref().unwrap_or(bare::SUITES[0]), yes)
         }
         "language" => language::check(&given.rest),
         "picture" => {

@@ -89,6 +89,13 @@ const TESTS: &[Package] = &[
     ),
 ];
 
+/// Needed by `cargo xtask bare`.
+const BARE: &[Package] = &[package(
+    "debootstrap",
+    &["debootstrap"],
+    "makes a minimal Debian root",
+)];
+
 /// Programs that are started only where they are present, or only after a check that names them.
 #[cfg(test)]
 const OPTIONAL: &[(&str, &str)] = &[
@@ -111,10 +118,6 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("sudo", "runs apt-get for users"),
     ("ssh", "connects to a machine that a user has named"),
     ("rustc", "is Rust"),
-    (
-        "debootstrap",
-        "makes the roots of `cargo xtask bare`, which names it if it is missing",
-    ),
     ("unshare", "is in an essential package of Debian's"),
     ("/bin/true", "is a program that a test sees refused"),
     (
@@ -134,12 +137,15 @@ pub(crate) enum Purpose {
     Tests,
     /// The tests that need neither kernel nor display.
     Quick,
+    /// A root of another Debian.
+    Bare,
 }
 
 impl Purpose {
     fn packages(self) -> impl Iterator<Item = &'static Package> {
         let groups: &[&[Package]] = match self {
             Self::Quick => &[BASE],
+            Self::Bare => &[BASE, BARE],
             Self::Headless => &[BASE, LAB],
             Self::Window => &[BASE, LAB, WINDOW],
             Self::Tests => &[BASE, LAB, WINDOW, TESTS],
@@ -232,6 +238,7 @@ mod tests {
     fn a_package_is_named_once_for_each_purpose() {
         for purpose in [
             Purpose::Quick,
+            Purpose::Bare,
             Purpose::Headless,
             Purpose::Window,
             Purpose::Tests,
@@ -265,7 +272,8 @@ mod tests {
                 } else if path.extension().is_some_and(|extension| extension == "rs") {
                     let text = std::fs::read_to_string(&path).unwrap();
                     let is_listed = |program: &&str| {
-                        let mut packages = Purpose::Tests.packages();
+                        let all = [Purpose::Tests, Purpose::Bare];
+                        let mut packages = all.into_iter().flat_map(Purpose::packages);
                         packages.any(|package| package.programs.contains(program))
                             || OPTIONAL.iter().any(|(name, _)| name == program)
                             || program.contains(['{', '\\'])

@@ -83,9 +83,9 @@ pub(crate) fn build(log: &Log) -> Result<Vec<Binary>> {
 
 /// Reads a test program from a message of cargo's; benchmarks and examples are none.
 fn binary(message: &str) -> Option<Binary> {
-    let is_test =
-        message.contains(r#""reason":"compiler-artifact""#) && message.contains(r#""test":true},"#);
     let target = message.split_once(r#""target":{"#)?.1;
+    let profile = message.split_once(r#""profile":{"#)?.1;
+    let is_test = profile.split_once('}')?.0.contains(r#""test":true"#);
     if !is_test
         || target.starts_with(r#""kind":["bench"]"#)
         || target.starts_with(r#""kind":["example"]"#)
@@ -314,6 +314,11 @@ mod tests {
             ("gui/live", Some("/x/target/debug/deps/live-1"))
         );
         assert_eq!(binary(&message("bench")), None);
+        let program = message("bin").replace(
+            r#"checks":true,"test":true"#,
+            r#"checks":true,"test":false"#,
+        );
+        assert_eq!(binary(&program), None);
         assert_eq!(
             binary(r#"{"reason":"build-finished","success":true}"#),
             None

@@ -92,15 +92,13 @@ pub(crate) fn test(yes: bool, extent: Extent) -> Result<()> {
         "Jobs on {cores} cores; their output is in {}:",
         logs.display()
     );
-    let tests = Graph::new(&logs, cores, jobs(extent, cores)).run();
-    if let Ok(tests) = &tests {
-        Times::read().keep(tests);
-        slowest(tests, SLOWEST);
-    }
-    tests?;
+    let (tests, outcome) = Graph::new(&logs, cores, jobs(extent, cores)).run();
+    Times::read().keep(&tests);
+    slowest(&tests, SLOWEST);
+    outcome?;
     if extent == Extent::Long {
         for suite in bare::SUITES {
-            bare::bare(suite)?;
+            bare::bare(suite, yes)?;
         }
     }
     Ok(())

@@ -300,8 +300,8 @@ impl Triangle {
                 0 if missing > 0 => return 0..0,
                 0 => (),
                 1.. => {
-                    start = start
-                        .max(missing.div_euclid(step) + i64::from(missing.rem_euclid(step) > 0))
+                    let first = -(-missing).div_euclid(step);
+                    start = start.max(first);
                 }
                 _ => end = end.min((-missing).div_euclid(-step) + 1),
             }
