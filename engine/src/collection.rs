@@ -1,29 +1,29 @@
-//! How what instruments measure comes out of the target: chosen by a session, for no way is the
-//! best one for all (GILK report, 5.2.1). `docs/collection.md` compares them.
+//! Collection of measurements from the target. A session chooses the strategy, since none is best for all
+//! (GILK report, 5.2.1). `docs/collection.md` compares them.
 
 use serde::{Deserialize, Serialize};
 
-/// How a session is collected.
+/// The collection of a session's measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Collection {
-    /// What becomes of samples.
+    /// The strategy for samples.
     pub samples: Strategy,
-    /// How often counters and histograms are read.
+    /// The interval at which counters and histograms are read.
     pub totals: Interval,
-    /// Seconds for which the target goes on, and keeps what it has collected, when whoever records is
-    /// lost. At 0 a lost client ends the session at once.
+    /// Seconds for which the target continues, and keeps its samples, after its client is lost. At 0 a
+    /// lost client ends the session at once.
     pub grace: f64,
 }
 
-/// What becomes of samples between the patch that takes them and the recording.
+/// The strategy for samples between the patch that takes them and the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub enum Strategy {
-    /// They are sent on as they come: as soon as a ring is an eighth full, or 20 ms later.
+    /// They are sent as they arrive: as soon as a ring is an eighth full, or 20 ms later.
     #[default]
     Stream,
-    /// They are sent on now and then, and nothing of ours runs in between.
+    /// They are sent at intervals, between which nothing is read.
     Periodic {
         /// Seconds from one time to the next.
         every: f64,
@@ -110,7 +110,7 @@ impl Collection {
         }
     }
 
-    /// Whether it is what a session has that says nothing of it.
+    /// Returns whether it is the default of sessions.
     #[must_use]
     pub fn is_default(&self) -> bool {
         *self == Self::default()

@@ -2,20 +2,20 @@ use thiserror::Error;
 
 use crate::{HookType, Refusal};
 
-/// What the engine can say no to.
+/// Errors of the engine.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The target's symbols or memory are not what an image needs.
     #[error("The kernel image cannot be used: {reason}.")]
     Image {
-        /// What is missing or wrong.
+        /// The part that is missing or wrong.
         reason: String,
     },
     /// No function of that name.
     #[error("The kernel has no function named {name:?}{hint}.")]
     NoFunction {
-        /// The name asked for.
+        /// The requested name.
         name: String,
         /// Names that are near, or empty.
         hint: String,
@@ -23,9 +23,9 @@ pub enum Error {
     /// Several functions of that name.
     #[error("{count} functions are named {name:?}; write one of {choices}.")]
     Ambiguous {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// How many there are.
+        /// The number of functions.
         count: usize,
         /// `name@address` for each.
         choices: String,
@@ -35,17 +35,17 @@ pub enum Error {
         "The function {function} has {blocks} blocks, and no block {block}; they are numbered from 0."
     )]
     NoBlock {
-        /// The function.
+        /// The function's name.
         function: String,
-        /// The index asked for.
+        /// The requested index.
         block: u32,
-        /// How many blocks there are.
+        /// The number of its blocks.
         blocks: usize,
     },
     /// The session's file or a field of it is wrong.
     #[error("The session cannot be used: {reason}.")]
     Session {
-        /// What and where.
+        /// The fault, with its position.
         reason: String,
     },
     /// A rule forbids a hook.
@@ -53,15 +53,15 @@ pub enum Error {
         "{instrument} cannot be placed at the {hook}-hook of block {block} of {function}: {refusal}."
     )]
     Refused {
-        /// The instrument.
+        /// Name of the instrument.
         instrument: String,
-        /// Which hook of the block.
+        /// The event of the block.
         hook: HookType,
-        /// The function.
+        /// The function's name.
         function: String,
-        /// The block.
+        /// Index of the block.
         block: u32,
-        /// The rule and why.
+        /// The rule and its reason.
         refusal: Refusal,
     },
     /// An instrument that the library does not have, or a bad one.
@@ -74,10 +74,10 @@ pub enum Error {
         name: String,
         /// The function it is placed on.
         function: String,
-        /// What is wrong where, in lines.
+        /// The faults, one a line with its position.
         faults: String,
     },
-    /// What the target gives to generated code is not what that code can work with.
+    /// Generated code cannot work with the target's run-time layout.
     #[error(
         "The target cannot run generated code: {reason}. The kernel module and this program are of different versions."
     )]
@@ -92,12 +92,12 @@ pub enum Error {
     Full {
         /// `bytes of patches`, `counters`.
         what: &'static str,
-        /// How many it needs.
+        /// The number that the session needs.
         needed: u64,
-        /// How many there are.
+        /// The number that the target has.
         available: u64,
     },
-    /// Whoever waited for a plan does not want it any more.
+    /// The client cancelled the plan.
     #[error("The plan was given up before it was done.")]
     GivenUp,
     /// An instruction could not be encoded at its new place.

@@ -1,4 +1,4 @@
-//! Where generated code finds its words and tables in one target, as `ilk.ko` reports them
+//! The run-time layout: addresses of the words and tables of generated code in a target, as `ilk.ko` reports them
 //! (`struct ilk_info` in `ilk-driver/kmod/ilk_abi.h`, which explains each).
 
 use gilk_instruments::program::Event;
@@ -21,27 +21,28 @@ impl Gs {
 /// Bytes of a slot, as a power of two (`struct ilk_slot`).
 pub const SLOT_LOG2: u32 = 5;
 
-/// What programs read lies below, and in the upper half of what addresses there are: the kernel's own
-/// memory, or none. Above is the page that processes may call into (`VSYSCALL_ADDR` of
-/// arch/x86/include/uapi/asm/vsyscall.h), and what a fault of the kernel on it, or on any of a process's, leads to
-/// is no fixup (`copy_from_kernel_nofault_allowed` of arch/x86/mm/maccess.c).
+/// The upper bound of addresses that programs read; the lower one is the upper half of the address space.
+/// Between them are the kernel's own memory and unmapped addresses. Above is the page that processes may
+/// call into (`VSYSCALL_ADDR` of arch/x86/include/uapi/asm/vsyscall.h): a fault of the kernel there, or in
+/// memory of a process, does not reach a fixup (`copy_from_kernel_nofault_allowed` of arch/x86/mm/maccess.c).
 pub const READABLE_BELOW: Addr = Addr(0xffff_ffff_ff60_0000 - 8);
 
-/// What the module gives to generated code.
+/// The run-time layout of a target, which generated code depends on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuntimeLayout {
     /// Executable memory for patches.
     pub arena: Span,
-    /// Whether the kernel unwinds stacks through it, told how by [rows](crate::unwind::Row).
+    /// True if the target unwinds stacks through the arena by [rows](crate::unwind::Row).
     pub unwinds: bool,
-    /// Instructions in it that may fault, all patches together: what reads the kernel's memory. 0 if none may.
+    /// The most instructions of the arena that may fault (loads from the target's memory), in all patches
+    /// together. 0 if none may.
     pub faults: u32,
-    /// Where the ring of CPU 0 begins.
+    /// The first byte of the ring of CPU 0.
     pub ring_base: Addr,
     /// The ring of CPU `n` begins at `ring_base + (n << stride_log2)`: slots of 32 bytes, one ring
-    /// behind the other.
+    /// after the other.
     pub stride_log2: u32,
-    /// Slots of a ring.
+    /// Slots of a ring, as a power of two.
     pub slots_log2: u32,
     /// `serial number of the next sample << (32 - slots_log2) | cpu`.
     pub head: Gs,
@@ -53,12 +54,12 @@ pub struct RuntimeLayout {
     pub current: Gs,
     /// Arrays of per-CPU counters, `u64` each.
     pub counters: Vec<CounterBank>,
-    /// Table of what threads and calls keep: entries of two words, the key of the owner, or 0, and what it
-    /// keeps, which is not 0. A thread's key is its task | number.
+    /// Storage of threads and calls: entries of two words, the key of the owner, or 0, and a value that is
+    /// not 0. A thread's key is its task | number.
     pub timers: Addr,
-    /// Entries of the table.
+    /// Entries of that table, as a power of two.
     pub timers_log2: u32,
-    /// What programs of instruments read of where they run.
+    /// Inputs of programs: the CPU, the thread and the clock.
     pub surroundings: Surroundings,
     /// The processor's counters of events.
     pub events: Events,
@@ -67,18 +68,18 @@ pub struct RuntimeLayout {
 /// The processor's counters of events, as programs of instruments may read them by `rdpmc`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Events {
-    /// What there is.
+    /// The counters that exist.
     pub counters: Box<[EventCounter]>,
-    /// What there is not, and why; for those that are in neither list nobody has looked.
+    /// Events without a counter, with the reason; those in neither list were not probed.
     pub refused: Box<[(Event, String)]>,
 }
 
 /// A counter that counts an event, the same one on every CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventCounter {
-    /// What it counts.
+    /// The event that it counts.
     pub event: Event,
-    /// What `rdpmc` is given in ecx.
+    /// Its number for `rdpmc`, in ecx.
     pub index: u32,
     /// Bits that the counter has.
     pub width: u8,
@@ -88,37 +89,37 @@ impl Events {
     /// The counter of an event.
     ///
     /// # Errors
-    /// A sentence that says why there is none.
+    /// The reason, as a sentence, if there is none.
     pub fn counter(&self, event: Event) -> std::result::Result<EventCounter, String> {
         let found = self.counters.iter().find(|one| one.event == event);
         found.copied().ok_or_else(|| {
             let known = self.refused.iter().find(|(refused, _)| *refused == event);
-            let why = known.map_or("nobody has looked for one", |(_, why)| why);
+            let why = known.map_or("it was not probed", |(_, why)| why);
             format!("there is no counter of {} here: {why}", event.word())
         })
     }
 }
 
-/// What programs of instruments read of where they run, and where words that all CPUs share are.
+/// Inputs of programs: the CPU, the thread and the clock; and the words that all CPUs share.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Surroundings {
     /// The number of the CPU: 32 bits.
     pub cpu: Gs,
-    /// Where a task has the number of its thread, in bytes: 32 bits.
+    /// Offset of the thread's number in a task, in bytes: 32 bits.
     pub thread: u32,
-    /// Where a task has the number of its process, in bytes: 32 bits.
+    /// Offset of the process's number in a task, in bytes: 32 bits.
     pub process: u32,
-    /// Where a task has its name, in bytes: 16 bytes.
+    /// Offset of the name in a task, in bytes: 16 bytes.
     pub comm: u32,
     /// TSC ticks a millisecond; 0 if the kernel does not know.
     pub tsc_khz: u32,
-    /// Where CPU 0 has the first counter of each bank: counters of CPU 0, addressed as what they are
-    /// in memory, are the words that all CPUs share.
+    /// Addresses of the first counter of each bank on CPU 0: the counters of CPU 0, addressed as
+    /// memory, are the words that all CPUs share.
     pub shared: Vec<Addr>,
 }
 
 impl Surroundings {
-    /// As a stock kernel might have them, for plans that are not sent to one.
+    /// Values as of a stock kernel, for plans that are never sent to one.
     #[must_use]
     pub fn supposed(banks: u64) -> Self {
         let first = Addr(0xffff_8880_7dc0_0000);
@@ -134,8 +135,8 @@ impl Surroundings {
 }
 
 impl RuntimeLayout {
-    /// Of a target that is not there, with its arena there: as many counters as `ilk.ko` has where nobody asks for
-    /// others, and words where a stock kernel might have them. A plan made with it is never sent to anything.
+    /// The layout of an imaginary target with this arena: the default number of counters of `ilk.ko`, and
+    /// addresses as of a stock kernel. A plan made with it is never sent to a target.
     #[must_use]
     pub fn supposed(arena: Addr) -> Self {
         let near = CounterBank {
@@ -166,14 +167,14 @@ impl RuntimeLayout {
         }
     }
 
-    /// Where a counter is, if its bank has it.
+    /// The offset of a counter, if its bank has it.
     #[must_use]
     pub fn counter(&self, slot: CounterSlot) -> Option<Gs> {
         let bank = self.counters.get(slot.bank as usize)?;
         (slot.slot < bank.slots).then(|| Gs(bank.base.0.wrapping_add(u64::from(slot.slot) * 8)))
     }
 
-    /// Where the word is that all CPUs share: the counter of CPU 0.
+    /// The address of a word that all CPUs share: the counter of CPU 0.
     #[must_use]
     pub fn shared(&self, slot: CounterSlot) -> Option<Addr> {
         self.counter(slot)?;
@@ -181,14 +182,14 @@ impl RuntimeLayout {
         Some(first.add(u64::from(slot.slot) * 8))
     }
 
-    /// What the TSC is multiplied with for nanoseconds: the upper 96 bits of 128 of the product, of which
-    /// the lower 64 are taken.
+    /// The factor from TSC ticks to nanoseconds: bits 32 to 95 of the product of 128 bits are the
+    /// nanoseconds.
     #[must_use]
     pub fn nsecs_factor(&self) -> Option<u64> {
         (1_000_000_u64 << 32).checked_div(self.surroundings.tsc_khz.into())
     }
 
-    /// Counters there are, in all banks.
+    /// The number of counters in all banks.
     #[must_use]
     pub fn counter_count(&self) -> u64 {
         self.counters.iter().map(|bank| u64::from(bank.slots)).sum()
@@ -197,15 +198,15 @@ impl RuntimeLayout {
     /// The counter of that number, counted through all banks.
     #[must_use]
     pub fn nth_counter(&self, number: u64) -> Option<CounterSlot> {
-        let mut left = number;
+        let mut rest_of_number = number;
         for (bank, slots) in (0..).zip(self.counters.iter().map(|bank| u64::from(bank.slots))) {
-            if left < slots {
+            if rest_of_number < slots {
                 return Some(CounterSlot {
                     bank,
-                    slot: u32::try_from(left).ok()?,
+                    slot: u32::try_from(rest_of_number).ok()?,
                 });
             }
-            left -= slots;
+            rest_of_number -= slots;
         }
         None
     }
@@ -357,7 +358,7 @@ mod tests {
             ),
             (
                 Event::CacheMisses,
-                "there is no counter of cache_misses here: nobody has looked for one",
+                "there is no counter of cache_misses here: it was not probed",
             ),
         ] {
             assert_eq!(events.counter(event).unwrap_err(), says);

@@ -13,17 +13,17 @@ use crate::{Addr, Image};
 /// One instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Where it is.
+    /// Its address in the target.
     pub at: Addr,
-    /// Its bytes.
+    /// Its encoding.
     pub bytes: Vec<u8>,
     /// The instruction, with names for addresses.
     pub text: String,
 }
 
-/// Disassembles `code` as it stands at `at`; names come from `image`, if there is one.
+/// Disassembles `code`, which is at `at`; names come from `image`, if there is one.
 ///
-/// What does not decode is one line a byte, `(bad)`.
+/// Bytes that do not decode are one line each, `(bad)`.
 #[must_use]
 pub fn disassemble(image: Option<&Image>, at: Addr, code: &[u8]) -> Vec<Line> {
     let mut lines = Vec::new();
@@ -63,14 +63,14 @@ pub fn disassemble(image: Option<&Image>, at: Addr, code: &[u8]) -> Vec<Line> {
 pub struct Printer<'i> {
     image: Option<&'i Image>,
     formatter: IntelFormatter,
-    names: Names,
+    names: PendingNames,
 }
 
 /// The names that the instruction being formatted needs: (address, symbol's address, name). The
 /// formatter owns its resolver, which therefore cannot borrow the image.
-type Names = Rc<RefCell<Vec<(u64, u64, String)>>>;
+type PendingNames = Rc<RefCell<Vec<(u64, u64, String)>>>;
 
-struct Resolver(Names);
+struct Resolver(PendingNames);
 
 impl SymbolResolver for Resolver {
     fn symbol(
@@ -82,19 +82,21 @@ impl SymbolResolver for Resolver {
         _: u32,
     ) -> Option<SymbolResult<'_>> {
         let names = self.0.borrow();
-        let (_, at, name) = names.iter().find(|(asked, _, _)| *asked == address)?;
+        let (_, at, name) = names
+            .iter()
+            .find(|(requested, _, _)| *requested == address)?;
         Some(SymbolResult::with_string(*at, name.clone()))
     }
 }
 
-/// A symbol further away than this names nothing: addresses behind the last symbol would get its name.
+/// The greatest distance from a symbol that names an address: addresses after the last symbol would get its name.
 const FAR: u64 = 1 << 24;
 
 impl<'i> Printer<'i> {
     /// A printer that takes names from `image`, if there is one.
     #[must_use]
     pub fn new(image: Option<&'i Image>) -> Self {
-        let names = Names::default();
+        let names = PendingNames::default();
         let mut formatter =
             IntelFormatter::with_options(Some(Box::new(Resolver(Rc::clone(&names)))), None);
         let options = formatter.options_mut();

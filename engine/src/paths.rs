@@ -1,10 +1,9 @@
 //! Path profiling (T. Ball and J. Larus, "Efficient Path Profiling", MICRO 1996): how often control takes
-//! each way through a function, from its entry or a loop's start to its exit or a loop's end.
+//! each path through a function, from its entry or a loop's start to its exit or a loop's end.
 //!
-//! Every such path has a number, and the number is the sum of what stands on the edges of a graph without
-//! cycles. Only edges outside of a spanning tree need an instrument ([`Numbered`]); which instruments those
-//! are is said as a session ([`Paths::add_to`]), and what they have counted becomes paths again
-//! ([`Paths::read`]).
+//! Every such path has a number, the sum of the increments on the edges of an acyclic graph. Only edges
+//! outside of a spanning tree need an instrument ([`Numbered`]). The instruments are added to a session
+//! ([`Paths::add_to`]), and the numbers that they have counted become paths again ([`Paths::read`]).
 
 mod graph;
 mod number;
@@ -27,36 +26,36 @@ use crate::{Refusal, Result, Session};
 pub struct Paths {
     function: String,
     numbered: Numbered,
-    /// Where chords are: what runs there.
+    /// The instrumented edges, with their actions.
     marks: Vec<session::Mark>,
 }
 
-/// How often control went one way.
+/// A path and the number of its executions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// Its number.
+    /// Its Ball-Larus number.
     pub number: u64,
     /// The blocks, in order.
     pub blocks: Vec<BlockIndex>,
-    /// How often.
+    /// The number of its executions.
     pub count: u64,
-    /// Whether it begins where the function does; otherwise it begins with a loop's next turn.
+    /// True if it begins at the function's entry; otherwise at a loop's next iteration.
     pub from_entry: bool,
-    /// Whether it ends where the function does; otherwise with a loop's turn.
+    /// True if it ends at an exit of the function; otherwise at the end of a loop's iteration.
     pub to_exit: bool,
 }
 
-/// What a run has counted.
+/// The path profile of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
-    /// Paths by how often control went them, most often first.
+    /// Executed paths, most frequent first.
     pub paths: Vec<Path>,
-    /// How many were counted, and cannot be told apart.
+    /// Executions that were counted without their number.
     pub others: u64,
 }
 
 impl Profile {
-    /// How often each block was passed, as far as the paths tell.
+    /// Executions of each block, as far as the paths cover them.
     #[must_use]
     pub fn blocks(&self) -> BTreeMap<BlockIndex, u64> {
         let mut counts = BTreeMap::new();
@@ -76,8 +75,8 @@ impl Paths {
     /// Numbers the paths of a function.
     ///
     /// # Errors
-    /// The rule and the place, where control comes or goes in ways that its graph has not, or an edge that
-    /// needs an instrument can have none, or there are more than [`Paths::MOST`] paths.
+    /// The rule and the address, if control enters or leaves by edges that its graph does not have, an edge
+    /// that needs an instrument can have none, or there are more than [`Paths::MOST`] paths.
     pub fn of(cfg: &Cfg) -> std::result::Result<Self, Refusal> {
         let graph = graph::of(cfg)?;
         let numbered = Numbered::of(graph).ok_or_else(|| graph::too_many(cfg))?;
@@ -89,7 +88,7 @@ impl Paths {
         })
     }
 
-    /// How many paths there are: their numbers are 0 to one less.
+    /// The number of paths; they are numbered from 0.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.numbered.count()
@@ -117,9 +116,9 @@ impl Paths {
         session::add(self, session, times)
     }
 
-    /// What the aggregates of a session's placements say: pairs of an instrument's name and a summary.
+    /// Reads a profile from the aggregates of a session's placements: pairs of an instrument's name and a summary.
     #[must_use]
-    pub fn read<'a>(&self, told: impl IntoIterator<Item = (&'a str, &'a Summary)>) -> Profile {
-        session::read(self, told)
+    pub fn read<'a>(&self, summaries: impl IntoIterator<Item = (&'a str, &'a Summary)>) -> Profile {
+        session::read(self, summaries)
     }
 }

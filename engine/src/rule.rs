@@ -1,4 +1,4 @@
-//! Why something may not be hooked: every refusal has a rule with a name, known before the click.
+//! Refusals: the named rules by which a hook cannot be had, known before the click.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Addr;
 
-/// The safety rules. Sources are kernel/kprobes.c and arch/x86/kernel/kprobes/{core,opt}.c of Linux
-/// unless said otherwise.
+/// The safety rules. Their sources are kernel/kprobes.c and arch/x86/kernel/kprobes/{core,opt}.c of
+/// Linux except where another is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Rule {
@@ -19,12 +19,10 @@ pub enum Rule {
     Blacklisted,
     /// The function's bytes do not decode as instructions from its start.
     Undecodable,
-    /// Another tool's probe stands in the function: an `int3` that is run, or a jump out of the kernel.
+    /// Another tool's probe is in the function: an `int3` that may execute, or a jump out of the kernel.
     Probed,
     /// Fewer than five bytes are left in the block for the splice.
     BlockTooShort,
-    /// A branch may land inside the bytes the splice would overwrite.
-    BranchTarget,
     /// The bytes hold a jump label (static key), which the kernel rewrites itself.
     StaticKey,
     /// The bytes hold a static call, which the kernel rewrites itself.
@@ -33,9 +31,9 @@ pub enum Rule {
     Alternative,
     /// The bytes are the function tracer's.
     FtraceSite,
-    /// The instruction may fault, and wait for a page of a process then: it has an entry in the exception table,
-    /// and [`faults_alike`](crate::isa::relocate::faults_alike) does not say that a copy may have one like it. Or a fault
-    /// leads to where it runs on.
+    /// The instruction may fault and then wait for a page of a process: it has an entry in the exception
+    /// table, and [`faults_alike`](crate::isa::relocate::faults_alike) does not allow a copy the same entry. Or it falls
+    /// through into a fixup.
     MayFault,
     /// The instruction is `ud1`/`ud2`: a BUG or WARN is known by its address.
     Trap,
@@ -43,44 +41,42 @@ pub enum Rule {
     Endbr,
     /// A system, far or interrupt-shadow instruction that is not moved.
     System,
-    /// A call among the displaced bytes would return into the splice.
-    ReturnInsideSplice,
-    /// The post-hook would stand behind a call that returns to the original text.
-    PostBehindCall,
+    /// The post-hook would be after a call that returns to the original text.
+    PostAfterCall,
     /// The block has no instruction that can be displaced for this hook.
     NothingToDisplace,
     /// The instruction refers to memory or a branch target out of reach from the patch.
     OutOfReach,
     /// A kind of instruction that cannot be relocated.
     Unrelocatable,
-    /// The value asked for may have been overwritten on the way from the function's entry.
+    /// The requested value may have been overwritten since the function's entry.
     ArgumentGone,
-    /// The program needs what no code is generated for yet, or more registers than there are.
+    /// The program uses an operation for which no code is generated yet, or more registers than there are.
     ProgramUnsupported,
-    /// Where control leaves the function, or what for, cannot be told.
+    /// An exit of the function, or its target, is unknown.
     ExitUnknown,
-    /// What the function returns is not known there.
+    /// The function's result is unknown at the hook.
     ReturnUnknown,
-    /// The block does not end with a branch whose ways could be told apart.
+    /// The block does not end with a conditional branch.
     NoBranch,
-    /// The object file of an instrument holds, or calls, what may not run in a patch.
+    /// The object file of an instrument has, or calls, code that may not execute in a patch.
     NativeUnsafe,
-    /// Two hooks want the same bytes with different splices.
+    /// Two hooks need the same bytes for different splices.
     Overlap,
-    /// Not all ways into the block are known, so its edges cannot stand for it.
+    /// Not all edges into the block are known.
     WaysUnknown,
-    /// Another function branches into the block, so the edges of its own cannot stand for it.
+    /// Another function branches into the block, so that its own function's edges are not all of them.
     EnteredFromElsewhere,
-    /// Nothing leads to the block.
+    /// The block is unreachable.
     Unreached,
     /// Every bounce slot that a two-byte splice here could reach is taken.
     NoSlot,
-    /// Too many copies of instructions would be needed to get there from where a splice fits.
+    /// The nearest splice would need copies of too many instructions.
     TooFar,
 }
 
 impl Rule {
-    /// The rule's name, as it stands on screens, in files and in the documentation.
+    /// The rule's name on screens, in files and in the documentation.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -90,7 +86,6 @@ impl Rule {
             Self::Undecodable => "undecodable",
             Self::Probed => "probed",
             Self::BlockTooShort => "block-too-short",
-            Self::BranchTarget => "branch-target",
             Self::StaticKey => "static-key",
             Self::StaticCall => "static-call",
             Self::Alternative => "alternative",
@@ -99,8 +94,7 @@ impl Rule {
             Self::Trap => "trap",
             Self::Endbr => "endbr",
             Self::System => "system",
-            Self::ReturnInsideSplice => "return-inside-splice",
-            Self::PostBehindCall => "post-behind-call",
+            Self::PostAfterCall => "post-after-call",
             Self::NothingToDisplace => "nothing-to-displace",
             Self::OutOfReach => "out-of-reach",
             Self::Unrelocatable => "unrelocatable",
@@ -126,14 +120,14 @@ impl fmt::Display for Rule {
     }
 }
 
-/// A refusal: the rule, where it bites, and a sentence for a person.
+/// A refusal: the rule, the address that it is about, and a sentence for people.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// The rule.
+    /// The rule that forbids the hook.
     pub rule: Rule,
     /// The instruction or byte that the rule is about.
     pub at: Addr,
-    /// One sentence that says what is in the way.
+    /// The obstacle, as a sentence.
     pub why: String,
 }
 

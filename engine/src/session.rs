@@ -1,4 +1,4 @@
-//! A session: which instruments go where, and when. Saved as RON.
+//! A session: placements of instruments with launch and splash. Saved as RON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,26 +17,26 @@ use crate::{Error, Result};
 pub struct Session {
     /// Format of the file: [`Session::VERSION`].
     pub version: u32,
-    /// What a person calls it.
+    /// Its name, for people.
     pub name: String,
     /// Seconds from the start to the end; every instrument has splashed by then.
     pub duration: f64,
-    /// A program of the lab to run meanwhile.
+    /// A program of the lab to run during the session.
     #[serde(default)]
     pub workload: Option<Workload>,
     /// The instruments, in the order in which they run where they share a hook.
     pub placements: Vec<Placement>,
-    /// How functions are instrumented, by symbol; [`Style::InPlace`] where nothing is said.
+    /// Styles of functions, by symbol; [`Style::InPlace`] by default.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub styles: BTreeMap<String, Style>,
     /// Instruments of the session's own, in the language, by name. The library has the others.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sources: BTreeMap<String, String>,
-    /// Whether instruments save every register they use and the flags even where those are dead: for
-    /// those who trust no analysis, and to measure what it gains.
+    /// True if instruments save every register that they use, and the flags, even where those are dead: to
+    /// do without the analysis, and to measure its gain.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub save_all: bool,
-    /// How what they measure is collected.
+    /// The collection of samples and totals.
     #[serde(default, skip_serializing_if = "Collection::is_default")]
     pub collection: Collection,
 }
@@ -47,7 +47,7 @@ pub struct Session {
 pub struct Workload {
     /// Path in the target: `/bin/pulsar`.
     pub program: String,
-    /// Its arguments.
+    /// Arguments of the program.
     #[serde(default)]
     pub arguments: Vec<String>,
     /// Seconds from the start of the session.
@@ -157,7 +157,7 @@ impl Session {
         }
     }
 
-    /// How a function is instrumented.
+    /// The style of a function.
     #[must_use]
     pub fn style(&self, function: &str) -> Style {
         self.styles.get(function).copied().unwrap_or_default()
@@ -176,7 +176,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Has equal names be one.
+    /// Interns equal names.
     fn share_names(&mut self) {
         let mut known: BTreeSet<Arc<str>> = BTreeSet::new();
         for placement in &mut self.placements {
@@ -201,7 +201,7 @@ impl Session {
             })
     }
 
-    /// Checks versions, times and numbers. Whether functions and blocks exist, only a plan can tell.
+    /// Checks versions, times and numbers. Only a plan checks that functions and blocks exist.
     ///
     /// # Errors
     /// [`Error::Session`], naming the field.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::decode::{Decoded, Flow, Target, decode};
-use super::instructions::{Instructions, Text};
+use super::instructions::{FunctionBytes, Instructions};
 use super::{Block, BlockEnd, BlockIndex, Cfg, Edge, EdgeKind};
 use crate::code::{FunctionId, Why};
 use crate::{Addr, Image, Refusal, Rule, Span};
@@ -28,7 +28,7 @@ pub(super) fn build(image: &Image, id: FunctionId) -> Cfg {
     };
     let (blocks, edges, refusal) = match decode(image, function) {
         Ok(decoded) => {
-            let text = Text {
+            let text = FunctionBytes {
                 start: function.span.start,
                 bytes: image.bytes(function.span).unwrap_or_default().into(),
             };
@@ -48,7 +48,7 @@ pub(super) fn build(image: &Image, id: FunctionId) -> Cfg {
     }
 }
 
-/// The numbers of the edges in order of where they lead.
+/// The numbers of the edges, sorted by target.
 fn by_target(edges: &[Edge]) -> Vec<u32> {
     let mut numbered: Vec<(BlockIndex, u32)> =
         edges.iter().map(|edge| edge.to).zip(0_u32..).collect();
@@ -76,7 +76,7 @@ fn forbidden(image: &Image, span: Span) -> Option<Refusal> {
     ))
 }
 
-/// A block while it is cut: the indexes of its first and last instruction.
+/// A block under construction: the indexes of its first and last instruction.
 #[derive(Clone, Copy)]
 struct Cut {
     first: usize,
@@ -109,7 +109,7 @@ fn cuts(decoded: &Decoded) -> Vec<Cut> {
     cuts
 }
 
-fn graph(decoded: &Decoded, text: &Arc<Text>) -> (Vec<Block>, Vec<Edge>) {
+fn graph(decoded: &Decoded, text: &Arc<FunctionBytes>) -> (Vec<Block>, Vec<Edge>) {
     let cuts = cuts(decoded);
     let number = |position: usize| BlockIndex(u32::try_from(position).unwrap_or(u32::MAX));
     // The block that has an instruction; for leaders, the one that begins there.

@@ -1,4 +1,4 @@
-//! A function's instructions, and what each does to the flow of control.
+//! Decodes a function, and classifies the flow of control after each instruction.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 
@@ -6,7 +6,7 @@ use crate::code::{Contract, Function, Why};
 use crate::isa::decode::{branch_target, is_emulation_prefix, is_padding};
 use crate::{Addr, Image, Refusal, Rule, Span};
 
-/// Where a branch leads.
+/// The target of a branch, seen from its function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// To this instruction of the function.
@@ -15,7 +15,7 @@ pub(super) enum Target {
     Outside,
 }
 
-/// What comes after an instruction.
+/// The flow of control after an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     /// The next instruction: calls too.
@@ -30,8 +30,8 @@ pub(super) enum Flow {
 }
 
 impl Flow {
-    /// Whether the next instruction may come after it.
-    pub(super) const fn goes_on(self) -> bool {
+    /// Returns whether control may fall through to the next instruction.
+    pub(super) const fn falls_through(self) -> bool {
         matches!(self, Self::Next | Self::Conditional(_) | Self::Key(..))
     }
 }
@@ -40,13 +40,13 @@ impl Flow {
 pub(super) struct Decoded {
     pub(super) instructions: Vec<Instruction>,
     pub(super) flows: Vec<Flow>,
-    /// Instructions that control comes to by a branch, a fixup or from outside.
+    /// Instructions reached by a branch, a fixup or from outside.
     pub(super) leaders: Vec<bool>,
-    /// Those to which control comes from outside, or by an instruction that is not a branch.
+    /// Those reached from outside, or by an instruction that is not a branch.
     pub(super) entered: Vec<bool>,
-    /// Those to which control may come from nobody knows where.
+    /// Those with entries from unknown sources.
     pub(super) open: Vec<bool>,
-    /// Padding that is never run.
+    /// Padding, which never executes.
     pub(super) padding: Vec<bool>,
     /// Instructions that may fault, and their fixups in the function.
     pub(super) fixups: Vec<(usize, usize)>,
@@ -70,14 +70,14 @@ impl Offsets {
             .map(|&index| index as usize)
     }
 
-    /// Where a branch to `to` leads.
+    /// The target of a branch to `to`.
     fn target(&self, from: Addr, to: Addr) -> Result<Target, Refusal> {
         match self.index(to) {
             Some(index) => Ok(Target::Inside(index)),
             None if self.span.contains(to) => Err(Refusal::new(
                 Rule::Undecodable,
                 from,
-                format!("it leads to {to}, the middle of an instruction"),
+                format!("it branches to {to}, the middle of an instruction"),
             )),
             None => Ok(Target::Outside),
         }
@@ -87,7 +87,7 @@ impl Offsets {
 /// Decodes a function from its first byte to its last.
 ///
 /// # Errors
-/// The refusal, if the bytes are no instructions, a branch leads between them, or another probe
+/// The refusal, if the bytes are no instructions, a branch targets the middle of one, or another probe
 /// hides some of them.
 pub(super) fn decode(image: &Image, function: &Function) -> Result<Decoded, Refusal> {
     let span = function.span;
@@ -132,7 +132,7 @@ fn instructions(span: Span, bytes: &[u8]) -> Result<(Vec<Instruction>, Offsets),
             ));
         }
         if is_emulation_prefix(bytes, span.start, &instruction) {
-            let why = "the letters behind this ud2 are no instruction: a hypervisor emulates what follows them";
+            let why = "the letters after this ud2 are no instruction: a hypervisor emulates what follows them";
             return Err(Refusal::new(Rule::Undecodable, Addr(instruction.ip()), why));
         }
         if let (Some(offset), Ok(index)) = (
@@ -147,7 +147,7 @@ fn instructions(span: Span, bytes: &[u8]) -> Result<(Vec<Instruction>, Offsets),
 }
 
 impl Decoded {
-    /// What comes after each instruction.
+    /// Finds the flow of control after each instruction.
     fn find_flows(
         &mut self,
         image: &Image,
@@ -191,9 +191,9 @@ impl Decoded {
         Ok(())
     }
 
-    /// Calls that end the path: of functions that never return, and those that nothing comes after.
+    /// Finds calls that end the path: of functions that never return, and calls without code after them.
     fn end_calls(&mut self, image: &Image, function: &Function) {
-        // Assembly may run on into the next symbol; what compilers make never does.
+        // Assembly may fall through into the next symbol; compiled code never does.
         let adjacent = image.function_at(function.span.end).is_some();
         let compiled = function.contract == Contract::Believed || function.is_part();
         for index in 0..self.flows.len() {
@@ -218,28 +218,31 @@ impl Decoded {
         }
     }
 
-    /// Whether there is nothing but `int3` from here to where a branch leads, or to the end.
+    /// Returns whether there is only `int3` from this instruction to the target of a branch, or to the end.
     fn is_gap(&self, from: usize) -> bool {
         let rest = self.instructions.iter().zip(&self.leaders).skip(from);
-        let behind =
+        let after_gap =
             rest.skip_while(|(instruction, leader)| instruction.code() == Code::Int3 && !**leader);
-        behind.map(|(_, leader)| *leader).next().unwrap_or(true)
+        after_gap.map(|(_, leader)| *leader).next().unwrap_or(true)
     }
 
-    /// Marks padding behind what does not go on, and refuses an `int3` that is run: it may be
-    /// another probe's, and then the bytes behind it are not instructions.
+    /// Marks padding after instructions that do not fall through, and refuses a reachable `int3`: it may
+    /// be another probe's, and then the bytes after it are not instructions.
     fn find_padding(&mut self) -> Result<(), Refusal> {
-        let mut goes_on = true;
+        let mut falls_through = true;
         for index in 0..self.instructions.len() {
             let (Some(instruction), Some(&flow)) =
                 (self.instructions.get(index), self.flows.get(index))
             else {
                 continue;
             };
-            let leads = self.leaders.get(index).copied().unwrap_or(true);
-            // The mark behind the trampoline of a static call (arch/x86/include/asm/static_call.h).
+            let is_leader = self.leaders.get(index).copied().unwrap_or(true);
+            // The mark after the trampoline of a static call (arch/x86/include/asm/static_call.h).
             let marks = instruction.code() == Code::Ud1_r32_rm32;
-            if !goes_on && !leads && (marks || is_padding(instruction) && flow == Flow::Next) {
+            if !falls_through
+                && !is_leader
+                && (marks || is_padding(instruction) && flow == Flow::Next)
+            {
                 if let Some(padding) = self.padding.get_mut(index) {
                     *padding = true;
                 }
@@ -249,10 +252,10 @@ impl Decoded {
                 let why = "there is an int3, which may be another tool's probe";
                 return Err(Refusal::new(Rule::Probed, Addr(instruction.ip()), why));
             }
-            if !goes_on {
+            if !falls_through {
                 self.lead(index);
             }
-            goes_on = flow.goes_on();
+            falls_through = flow.falls_through();
         }
         Ok(())
     }
@@ -263,7 +266,7 @@ fn is_trap(instruction: &Instruction) -> bool {
     instruction.flow_control() == FlowControl::Exception
 }
 
-/// What comes after an instruction, by itself.
+/// The flow of control after an instruction, by the instruction alone.
 fn flow(image: &Image, instruction: &Instruction, offsets: &Offsets) -> Result<Flow, Refusal> {
     let at = Addr(instruction.ip());
     let target = || match branch_target(instruction) {

@@ -1,5 +1,5 @@
-//! A block's instructions: their bytes, decoded whenever they are asked for. Decoded, all those of a kernel
-//! would take ten times the bytes.
+//! A block's instructions, kept as bytes and decoded at each use. Decoded instructions of a whole kernel would
+//! take ten times the memory.
 
 use std::fmt;
 use std::iter::FusedIterator;
@@ -11,7 +11,7 @@ use crate::Addr;
 
 /// The bytes of a function, which its blocks share.
 #[derive(PartialEq, Eq)]
-pub(super) struct Text {
+pub(super) struct FunctionBytes {
     pub(super) start: Addr,
     pub(super) bytes: Box<[u8]>,
 }
@@ -19,20 +19,20 @@ pub(super) struct Text {
 /// Instructions in a row. Their `ip` is the live address.
 #[derive(Clone)]
 pub struct Instructions {
-    text: Arc<Text>,
+    text: Arc<FunctionBytes>,
     /// Offset of the first.
     first: u32,
     /// Offset of the last.
     last: u32,
-    /// Offset behind the last.
-    behind: u32,
+    /// Offset of the end of the last.
+    end: u32,
     count: u32,
 }
 
 impl Instructions {
     /// `count` instructions of a text, from the first to the last.
     pub(super) fn new(
-        text: &Arc<Text>,
+        text: &Arc<FunctionBytes>,
         first: &Instruction,
         last: &Instruction,
         count: usize,
@@ -43,24 +43,24 @@ impl Instructions {
             text: Arc::clone(text),
             first: offset(first.ip()),
             last: offset(last.ip()),
-            behind: offset(last.next_ip()),
+            end: offset(last.next_ip()),
             count: number(count as u64),
         }
     }
 
-    /// How many.
+    /// The number of instructions.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.count as usize
     }
 
-    /// Whether there are none: not in a block.
+    /// Returns whether there are none, which no block is.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// In order.
+    /// Decodes the instructions in order.
     #[must_use]
     pub fn iter(&self) -> Iter<'_> {
         Iter {
@@ -75,28 +75,28 @@ impl Instructions {
         self.iter().collect()
     }
 
-    /// The first.
+    /// Decodes the first instruction.
     #[must_use]
     pub fn first(&self) -> Option<Instruction> {
         self.iter().next()
     }
 
-    /// The last.
+    /// Decodes the last instruction.
     #[must_use]
     pub fn last(&self) -> Option<Instruction> {
         (!self.is_empty()).then(|| self.decoder(self.last).decode())
     }
 
-    /// The one that begins at `at`, which must be where one of them does.
+    /// Decodes the instruction at `at`, which must be the start of one of them.
     #[must_use]
     pub fn starting_at(&self, at: Addr) -> Option<Instruction> {
         let offset = u32::try_from(at.0.checked_sub(self.text.start.0)?).ok()?;
-        let inside = (self.first..self.behind).contains(&offset);
+        let inside = (self.first..self.end).contains(&offset);
         inside.then(|| self.decoder(offset).decode())
     }
 
     fn bytes(&self, from: u32) -> &[u8] {
-        let range = from as usize..self.behind as usize;
+        let range = from as usize..self.end as usize;
         self.text.bytes.get(range).unwrap_or_default()
     }
 
@@ -130,7 +130,7 @@ impl<'i> IntoIterator for &'i Instructions {
     }
 }
 
-/// Decodes one after the other.
+/// Iterator that decodes instructions.
 pub struct Iter<'i> {
     decoder: Decoder<'i>,
     left: u32,

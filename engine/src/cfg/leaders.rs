@@ -1,4 +1,4 @@
-//! Where control comes to other than from the instruction before.
+//! Leaders: instructions reached other than by falling through.
 
 use iced_x86::{Code, FlowControl};
 
@@ -21,7 +21,7 @@ impl Decoded {
         }
     }
 
-    /// Where control comes to other than from the instruction before.
+    /// Finds the leaders: instructions reached other than by falling through.
     pub(super) fn find_leaders(&mut self, image: &Image, offsets: &Offsets) -> Result<(), Refusal> {
         self.enter(0);
         for index in 0..self.flows.len() {
@@ -55,16 +55,19 @@ impl Decoded {
         }
         for &at in image.entered(offsets.span) {
             let index = offsets.index(at).ok_or_else(|| {
-                Refusal::new(Rule::Undecodable, at, "control or a table from elsewhere leads there, to the middle of an instruction")
+                Refusal::new(
+                    Rule::Undecodable,
+                    at,
+                    "a branch or a pointer from elsewhere targets the middle of an instruction",
+                )
             })?;
             self.enter(index);
         }
         Ok(())
     }
 
-    /// Where control comes from nobody knows where: the entry, what pointers and fixups lead to, what
-    /// bears the processor's mark for indirect branches, and the point behind the function tracer's
-    /// site, to which trampolines jump.
+    /// Finds instructions with entries from unknown sources: the entry, targets of pointers, fixups,
+    /// `endbr64`, and the instruction after the function tracer's site, to which trampolines jump.
     pub(super) fn find_open(&mut self, image: &Image, function: &Function, offsets: &Offsets) {
         let entry = (!function.is_part()).then_some(function.span.start);
         let traced = image
@@ -76,17 +79,11 @@ impl Decoded {
         let known = entry.into_iter().chain(traced).chain(pointed);
         let mut open: Vec<usize> = known.filter_map(|at| offsets.index(at)).collect();
         open.extend(self.fixups.iter().map(|&(_, fixup)| fixup));
-        for (index, instruction) in self.instructions.iter().enumerate() {
-            if instruction.code() == Code::Endbr64 {
+        for index in 0..self.instructions.len() {
+            let instruction = self.instructions.get(index);
+            if instruction.is_some_and(|instruction| instruction.code() == Code::Endbr64) {
                 open.push(index);
-                self.leaders
-                    .get_mut(index)
-                    .into_iter()
-                    .for_each(|leader| *leader = true);
-                self.entered
-                    .get_mut(index)
-                    .into_iter()
-                    .for_each(|entered| *entered = true);
+                self.enter(index);
             }
         }
         for index in open {

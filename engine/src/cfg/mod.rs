@@ -8,7 +8,7 @@ mod leaders;
 mod outline;
 mod padding;
 #[cfg(test)]
-pub(crate) mod soup;
+pub(crate) mod random;
 #[cfg(test)]
 mod tests;
 pub mod text;
@@ -26,10 +26,10 @@ pub(crate) use padding::padding_after;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BlockIndex(pub u32);
 
-/// How control leaves a block. A call does not end a block, unless it never returns.
+/// The end of a block. A call does not end a block, unless it never returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum BlockEnd {
-    /// Runs on into the next block: the report's follow-on arc.
+    /// Falls through into the next block: the report's follow-on arc.
     FallThrough,
     /// An unconditional branch inside the function.
     Jump,
@@ -45,7 +45,7 @@ pub enum BlockEnd {
     NoReturn,
 }
 
-/// What an edge stands for.
+/// The reason for an edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum EdgeKind {
     /// Into the block that follows: not taken, or no branch at all.
@@ -54,7 +54,7 @@ pub enum EdgeKind {
     Taken,
     /// An unconditional branch.
     Jump,
-    /// A static key that is off or on: the way it does not go now.
+    /// A static key that is off or on: the edge that is not taken now.
     StaticKey,
     /// To the fixup of an instruction that faulted.
     Fixup,
@@ -67,51 +67,51 @@ pub struct Edge {
     pub from: BlockIndex,
     /// To the start of this one.
     pub to: BlockIndex,
-    /// Why.
+    /// The reason for it.
     pub kind: EdgeKind,
 }
 
 /// A basic block: entered only at its start, left only at its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
-    /// Its index.
+    /// Its index in the graph.
     pub index: BlockIndex,
     /// Its bytes.
     pub span: Span,
     /// Its instructions in order; never empty. `ip` is the live address.
     pub instructions: Instructions,
-    /// How control leaves it.
+    /// Its last instruction's flow of control.
     pub end: BlockEnd,
-    /// Whether control can come from outside the function (entry, other functions' branches, tables, fixups).
+    /// True if it is entered from outside the function (entry, other functions' branches, tables, fixups).
     pub entered: bool,
-    /// Whether control can come from nobody knows where: it begins a function, or behind the tracer's
-    /// site of one, it is a fixup, or its address may be in a pointer. If not, [`Cfg::ways_in`] has
-    /// every way into it.
+    /// True if it has entries from unknown sources: it begins a function, or follows the tracer's site of
+    /// one, it is a fixup, or its address may be in a pointer. If not, [`Cfg::ways_in`] has all entries.
     pub open: bool,
 }
 
-/// The ways into a block whose source is known.
+/// The entries into a block whose source is known.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WaysIn<'a> {
     /// Edges of its own function. All but fixups come from the last instruction of the block they leave.
     pub edges: Vec<&'a Edge>,
     /// Branches, calls and static keys of other functions, and calls of its own.
     pub branches: &'a [Branch],
-    /// Whether there is no other way. See [`Block::open`].
+    /// True if there are no others. See [`Block::open`].
     pub complete: bool,
 }
 
 /// The control-flow graph of one function.
 ///
-/// Padding (`int3` and nops behind a jump or return, that nothing leads to) belongs to no block;
-/// all other bytes belong to one. Every branch inside the function has its edge, both ways of every
-/// static key have, and so has every fixup. Not in the graph are indirect jumps: their targets are
-/// known, by the tables they are taken from, and are blocks with [`Block::entered`].
+/// Padding (unreachable `int3` and nops after a jump or return) belongs to no block; all other bytes
+/// belong to one. Every branch inside the function has its edge, both branches of every static key have,
+/// and so has every fixup. Indirect jumps have no edges: every 8-byte aligned value in read-only data and
+/// every value computed by an instruction that is the address of an instruction counts as a possible
+/// target, and its block has [`Block::entered`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cfg {
-    /// The function.
+    /// The function's identifier.
     pub function: FunctionId,
-    /// Its name.
+    /// The function's name.
     pub name: String,
     /// Its bytes.
     pub span: Span,
@@ -119,9 +119,9 @@ pub struct Cfg {
     pub blocks: Vec<Block>,
     /// Its edges, sorted by (from, to).
     pub edges: Vec<Edge>,
-    /// Numbers of edges, by where they lead.
+    /// Numbers of edges, sorted by target.
     by_target: Vec<u32>,
-    /// Why no block of it may be hooked, if so.
+    /// The refusal of all its blocks, if none may be hooked.
     pub refusal: Option<Refusal>,
 }
 
@@ -157,7 +157,7 @@ impl Cfg {
             .take_while(move |edge| edge.from == index)
     }
 
-    /// The edges that lead into a block, in order of where they come from.
+    /// The edges into a block, sorted by source.
     pub fn predecessors(&self, index: BlockIndex) -> impl Iterator<Item = &Edge> {
         let edge = |&number: &u32| self.edges.get(number as usize);
         let first = self
@@ -170,7 +170,7 @@ impl Cfg {
             .take_while(move |edge| edge.to == index)
     }
 
-    /// Every way into a block whose source is known, and whether there is no other.
+    /// The entries into a block whose source is known; `complete` if there are no others.
     #[must_use]
     pub fn ways_in<'a>(&'a self, image: &'a Image, index: BlockIndex) -> Option<WaysIn<'a>> {
         let block = self.block(index)?;
@@ -181,8 +181,8 @@ impl Cfg {
         })
     }
 
-    /// Whether control may leave the function at the end of a block: by a return, a branch to another
-    /// function (also the one way of a conditional branch), or by running on into it.
+    /// Returns whether control may leave the function at the end of a block: by a return, a branch to
+    /// another function (also as one edge of a conditional branch), or by falling through into it.
     #[must_use]
     pub fn exits(&self, index: BlockIndex) -> bool {
         let ways = self

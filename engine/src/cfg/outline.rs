@@ -1,5 +1,4 @@
-//! Where the blocks of a graph are and how they hang together, without what is in them: what a plan
-//! keeps of every function of a kernel.
+//! Blocks and edges of a graph without its instructions: a plan keeps the outline of each of its functions.
 
 use super::{BlockIndex, Cfg};
 use crate::Span;
@@ -8,7 +7,7 @@ use crate::code::FunctionId;
 /// The outline of a graph.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outline {
-    /// The function.
+    /// The function's identifier.
     pub function: FunctionId,
     /// Its bytes.
     pub span: Span,

@@ -19,7 +19,7 @@ fn ends(cfg: &Cfg) -> Vec<BlockEnd> {
 }
 
 #[test]
-fn a_call_ends_no_block_unless_nothing_comes_behind_it() {
+fn a_call_ends_a_block_only_without_code_after_it() {
     let callee = Fixture::address(1);
     let goes_on = Fixture::new().compiled("f", |a| {
         a.call(callee)?;
@@ -204,7 +204,7 @@ fn every_way_into_a_block_is_known_or_known_to_be_missing() {
     assert_eq!(
         ways(&cfg, 1),
         (vec![0, 3], vec![], false),
-        "behind the tracer's site"
+        "after the tracer's site"
     );
     assert_eq!(
         ways(&cfg, 2),
@@ -225,7 +225,7 @@ fn every_way_into_a_block_is_known_or_known_to_be_missing() {
     let ways = cfg.ways_in(&image, BlockIndex(3)).unwrap();
     assert!(
         !ways.complete && ways.branches.len() == known.len(),
-        "a table leads there"
+        "a table has its address"
     );
     let cold = Cfg::of(&image, FunctionId(1));
     assert!(cold.blocks[0].open);
@@ -278,7 +278,7 @@ fn code_that_cannot_be_read_with_certainty_is_refused() {
 
 #[test]
 fn padding_belongs_to_no_block() {
-    // ret; int3 ×4; nopw; xor eax, eax; ret, of which the last two begin where a branch leads.
+    // ret; int3 ×4; nopw; xor eax, eax; ret, of which the last two are targets of a branch.
     let code = [
         0x74, 0x0b, 0xc3, 0xcc, 0xcc, 0xcc, 0xcc, 0x66, 0x0f, 0x1f, 0x44, 0, 0, 0x31, 0xc0, 0xc3,
     ];
@@ -308,7 +308,7 @@ fn a_graph_can_be_read_and_drawn() {
         "3 blocks, 3 edges",
         "block 0",
         "branches to 1, 2; entry",
-        "runs on to 2",
+        "falls through to 2",
         "mov rbx, cr0",
         "returns",
     ] {

@@ -11,13 +11,13 @@ impl BlockEnd {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
-            Self::FallThrough => "runs on",
+            Self::FallThrough => "falls through",
             Self::Jump => "jumps",
             Self::Conditional => "branches",
             Self::Return => "returns",
             Self::TailCall => "tail call",
             Self::Indirect => "jumps indirectly",
-            Self::NoReturn => "never goes on",
+            Self::NoReturn => "never returns",
         }
     }
 }
@@ -46,20 +46,20 @@ pub fn lines(image: &Image, block: &Block) -> Vec<Line> {
         .instructions
         .iter()
         .map(|instruction| {
-            let (own, behind) = rest
+            let (first, after) = rest
                 .split_at_checked(instruction.len())
                 .unwrap_or((rest, &[]));
-            rest = behind;
+            rest = after;
             Line {
                 at: crate::Addr(instruction.ip()),
-                bytes: own.to_vec(),
+                bytes: first.to_vec(),
                 text: printer.text(&instruction),
             }
         })
         .collect()
 }
 
-/// One line that says what a block is and where it leads.
+/// One line with a block's bytes, end and edges.
 #[must_use]
 pub fn heading(cfg: &Cfg, block: &Block) -> String {
     let mut text = format!(
@@ -89,7 +89,7 @@ pub fn heading(cfg: &Cfg, block: &Block) -> String {
         text.push_str("; entered from elsewhere");
     } else if cfg.predecessors(block.index).next().is_none() {
         // Mostly code for processors that this one is not: the kernel patched the way to it at boot.
-        text.push_str("; nothing leads here");
+        text.push_str("; unreachable");
     }
     text
 }

@@ -1,18 +1,18 @@
-//! Where control comes into functions other than at their start and by branches of their own.
+//! Entries into functions, other than at their start and by branches of their own.
 
 use super::Function;
 use crate::{Addr, Span};
 
-/// A branch, a call or a static key that leads into a function from elsewhere.
+/// A branch, a call or a static key of another function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Branch {
-    /// Where it leads.
+    /// The address that control reaches.
     pub target: Addr,
-    /// The instruction that leads there.
+    /// The instruction.
     pub source: Addr,
 }
 
-/// Every such way, sorted by where it leads.
+/// All entries, sorted by target.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Entries {
     branches: Vec<Branch>,
@@ -24,13 +24,13 @@ pub(crate) struct Entries {
 /// The elements whose address is in `span`.
 fn within<T>(sorted: &[T], span: Span, at: impl Fn(&T) -> Addr) -> &[T] {
     let first = sorted.partition_point(|element| at(element) < span.start);
-    let behind = sorted.partition_point(|element| at(element) < span.end);
-    sorted.get(first..behind).unwrap_or_default()
+    let end = sorted.partition_point(|element| at(element) < span.end);
+    sorted.get(first..end).unwrap_or_default()
 }
 
 impl Entries {
-    /// Of `branches`, keeps what leads elsewhere than to the start of a whole function; `pointed` are
-    /// addresses to which control may be sent from anywhere.
+    /// Keeps the branches to other addresses than the starts of whole functions; `pointed` are addresses
+    /// that indirect branches may target.
     pub(crate) fn new(
         mut branches: Vec<Branch>,
         mut pointed: Vec<Addr>,

@@ -25,7 +25,7 @@ pub enum Why {
     },
     /// A `ud2` of the bug table. Execution continues after a `WARN` and ends at a `BUG`.
     Bug {
-        /// Whether it is a `WARN`.
+        /// True for a `WARN`.
         warn: bool,
     },
     /// Text in which probes are forbidden, or in which a splice could not work.
@@ -66,12 +66,12 @@ pub enum Decision {
     StaticKey {
         /// The `struct static_key`; its first 32 bits count its users, and are not zero while it is on.
         key: Addr,
-        /// Whether the jump is there while the key is off, not while it is on.
+        /// True if the jump is there while the key is off, not while it is on.
         inverted: bool,
         /// The target of the jump.
         target: Addr,
     },
-    /// A static call.
+    /// A call through a trampoline whose target changes.
     StaticCall {
         /// A trampoline that always jumps to the same function, or returns if there is none.
         trampoline: Addr,
@@ -83,7 +83,7 @@ pub enum Decision {
 /// The form of a static call's branch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Transfer {
-    /// A `call`.
+    /// `call rel32`.
     Call,
     /// A `jmp`, at the end of a function.
     Jump,

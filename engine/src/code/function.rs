@@ -19,7 +19,7 @@ pub enum Contract {
     Believed,
     /// It may keep another convention; its code is read.
     Read,
-    /// Nothing is known, and its code means nothing: thunks, and parts of functions.
+    /// Unknown, and not to be read from its code either: thunks, and parts of functions.
     Unknown,
 }
 
@@ -34,10 +34,10 @@ pub struct Function {
     pub span: Span,
     /// Its use of registers.
     pub contract: Contract,
-    /// Whether it is a part that the compiler split off a function, `f.cold`: entered only by
+    /// True for a part that the compiler split off a function, `f.cold`: entered only by
     /// branches, without a convention.
     pub part: bool,
-    /// Whether the target may execute it while it handles a fault: code there that faults each time
+    /// True if the target may execute it while it handles a fault: code there that faults each time
     /// would never end.
     pub handles_faults: bool,
 }

@@ -6,16 +6,16 @@ use super::symbols::Symbols;
 use super::{Function, FunctionId};
 use crate::{Addr, Error, Result};
 
-/// How many names a message lists.
+/// The most names that a message lists.
 const LISTED: usize = 4;
 
-/// The two parts of how a function is asked for: its own name, and the address behind the `@` that tells
-/// it from others of that name.
+/// Splits the designation of a function into its name, and the address after the `@` that distinguishes it
+/// from others of that name.
 #[must_use]
-pub fn name_and_address(asked: &str) -> (&str, Option<&str>) {
-    asked
+pub fn name_and_address(requested: &str) -> (&str, Option<&str>) {
+    requested
         .split_once('@')
-        .map_or((asked, None), |(name, address)| (name, Some(address)))
+        .map_or((requested, None), |(name, address)| (name, Some(address)))
 }
 
 /// Every name of every function.
@@ -38,19 +38,19 @@ impl FunctionNames {
     /// The function named `asked`: `name` or `name@0xaddress`.
     pub(crate) fn find<'f>(
         &self,
-        asked: &str,
+        requested: &str,
         symbols: &Symbols,
         functions: &'f [Function],
     ) -> Result<&'f Function> {
-        let (name, address) = match name_and_address(asked) {
+        let (name, address) = match name_and_address(requested) {
             (name, Some(address)) => {
                 let digits = address.trim_start_matches("0x");
                 let Ok(at) = u64::from_str_radix(digits, 16) else {
                     let hint = format!(
-                        "; what stands behind the @ must be an address such as 0xffffffff81000000, and is {address:?}"
+                        "; after the @ must follow an address such as 0xffffffff81000000, not {address:?}"
                     );
                     return Err(Error::NoFunction {
-                        name: asked.to_owned(),
+                        name: requested.to_owned(),
                         hint,
                     });
                 };
@@ -77,7 +77,7 @@ impl FunctionNames {
                     " at that address".to_owned()
                 };
                 Err(Error::NoFunction {
-                    name: asked.to_owned(),
+                    name: requested.to_owned(),
                     hint,
                 })
             }
@@ -95,7 +95,7 @@ impl FunctionNames {
         }
     }
 
-    /// What may have been meant.
+    /// Suggests names that may have been meant.
     fn hint(&self, name: &str, symbols: &Symbols) -> String {
         let same = symbols
             .entries()
@@ -103,8 +103,8 @@ impl FunctionNames {
             .find(|symbol| symbols.name(symbol) == name);
         match same {
             Some(symbol) if symbol.module => {
-                let behind = format!(":{name}");
-                let own = self.by_name.keys().find(|known| known.ends_with(&behind));
+                let suffix = format!(":{name}");
+                let own = self.by_name.keys().find(|known| known.ends_with(&suffix));
                 return own.map_or_else(
                     || "; a module has one, and its text was not read".to_owned(),
                     |own| format!("; a module has one, {own}"),
@@ -138,7 +138,7 @@ impl FunctionNames {
     }
 }
 
-/// How many letters must be put in, left out or changed to make one name of the other, if at most `most`.
+/// The edit distance between two names, if it is at most `most`.
 fn distance(one: &str, other: &str, most: usize) -> Option<usize> {
     if one.len().abs_diff(other.len()) > most {
         return None;

@@ -31,8 +31,8 @@ impl Memory {
 
     /// All bytes from `at` to the end of its region.
     fn rest(&self, at: Addr) -> Option<&[u8]> {
-        let behind = self.regions.partition_point(|(start, _)| *start <= at);
-        let (start, bytes) = self.regions.get(behind.checked_sub(1)?)?;
+        let after = self.regions.partition_point(|(start, _)| *start <= at);
+        let (start, bytes) = self.regions.get(after.checked_sub(1)?)?;
         bytes
             .get(usize::try_from(at.0 - start.0).ok()?..)
             .filter(|rest| !rest.is_empty())

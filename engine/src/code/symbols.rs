@@ -8,7 +8,7 @@ pub(crate) struct Symbol {
     pub(crate) at: Addr,
     /// The letter of nm(1): `t` and `T` text, `w` and `W` weak …
     pub(crate) kind: u8,
-    /// Whether a module, or what registers as one (`bpf`, `__builtin__ftrace`), owns it.
+    /// True if a module owns it, or what registers as one (`bpf`, `__builtin__ftrace`).
     pub(crate) module: bool,
     /// Its preference among the symbols of its address, least first.
     rank: u8,
@@ -17,7 +17,7 @@ pub(crate) struct Symbol {
 }
 
 impl Symbol {
-    /// Returns whether it is text of the core (of init text too, which only the address tells apart).
+    /// Returns whether it is text of the core (of init text too, which only the address distinguishes).
     pub(crate) fn is_text(&self) -> bool {
         !self.module && matches!(self.kind, b't' | b'T' | b'w' | b'W')
     }
@@ -85,7 +85,7 @@ impl Symbols {
         }
     }
 
-    /// Of all symbols at the nearest address at or before `at`, the preferred one.
+    /// The preferred symbol at the nearest address at or before `at`.
     pub(crate) fn preferred(&self, at: Addr) -> Option<&Symbol> {
         self.at_or_before(at).min_by_key(|symbol| symbol.rank)
     }
@@ -120,8 +120,8 @@ impl Symbols {
 
     /// All symbols at the nearest address at or before `at`.
     pub(crate) fn at_or_before(&self, at: Addr) -> impl Iterator<Item = &Symbol> {
-        let behind = self.entries.partition_point(|symbol| symbol.at <= at);
-        let nearest = behind
+        let after = self.entries.partition_point(|symbol| symbol.at <= at);
+        let nearest = after
             .checked_sub(1)
             .and_then(|last| self.entries.get(last))
             .map(|symbol| symbol.at);

@@ -9,7 +9,7 @@ pub struct Text {
     pub span: Span,
     /// The module that it belongs to; `None` for the core of the target.
     pub module: Option<String>,
-    /// Whether it belongs to the driver that writes the splices.
+    /// True if it belongs to the driver that writes the splices.
     pub own: bool,
 }
 

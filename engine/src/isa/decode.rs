@@ -5,22 +5,23 @@ use iced_x86::{Code, FlowControl, Instruction, OpKind};
 
 use crate::Addr;
 
-/// Bytes behind the `ud2` of a hypervisor's prefix.
+/// Bytes after the `ud2` of a hypervisor's prefix.
 pub(crate) const EMULATION: usize = 3;
 
-/// A `ud2` and the letters `xen` or `kvm`, by which a guest asks its hypervisor to emulate the
-/// instruction behind them (arch/x86/include/asm/xen/prefix.h): the letters are no instructions.
+/// Returns whether the instruction is a `ud2` before the letters `xen` or `kvm`: a guest's request that
+/// its hypervisor emulate the next instruction (arch/x86/include/asm/xen/prefix.h). The letters are no
+/// instructions.
 pub(crate) fn is_emulation_prefix(bytes: &[u8], start: Addr, instruction: &Instruction) -> bool {
-    let behind = || {
+    let rest = || {
         usize::try_from(instruction.next_ip() - start.0)
             .ok()
-            .and_then(|behind| bytes.get(behind..))
+            .and_then(|rest| bytes.get(rest..))
     };
     instruction.code() == Code::Ud2
-        && behind().is_some_and(|rest| rest.starts_with(b"xen") || rest.starts_with(b"kvm"))
+        && rest().is_some_and(|rest| rest.starts_with(b"xen") || rest.starts_with(b"kvm"))
 }
 
-/// What compilers and the linker put between functions and before loops.
+/// Returns whether compilers and linkers put the instruction between functions and before loops.
 pub(crate) fn is_padding(instruction: &Instruction) -> bool {
     matches!(
         instruction.code(),
@@ -34,7 +35,7 @@ pub(crate) fn is_padding(instruction: &Instruction) -> bool {
     )
 }
 
-/// The address that a direct branch or call leads to.
+/// The target of a direct branch or call.
 pub(crate) fn branch_target(instruction: &Instruction) -> Option<Addr> {
     match instruction.op0_kind() {
         OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64 => {

@@ -54,32 +54,32 @@ impl Values {
     }
 }
 
-/// What an instruction does to values: before = reads ∪ (after − kills).
+/// The transfer function of an instruction: before = reads ∪ (after − kills).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Effect {
     /// Values it may read.
     pub(crate) reads: Values,
-    /// Values that nobody can read after it, as it overwrites them wholly whenever it runs.
+    /// Values that are dead before it unless it reads them: it overwrites all of them whenever it executes.
     pub(crate) kills: Values,
     /// Registers of which it may change any part.
     pub(crate) writes: RegisterSet,
 }
 
 impl Effect {
-    /// Nothing is known: it may read all, and overwrite all.
+    /// The effect of unknown code: it may read everything, and overwrite everything.
     pub(crate) const UNKNOWN: Self = Self {
         reads: Values::ALL,
         kills: Values::NONE,
         writes: RegisterSet::ALL,
     };
 
-    /// What is live before, of what is live behind.
+    /// Live values before the instruction, from those after it.
     pub(crate) const fn before(&self, after: Values) -> Values {
         self.reads.union(after.without(self.kills))
     }
 }
 
-/// Whether it is a call, direct or not.
+/// Returns whether it is a call, direct or not.
 pub(crate) fn is_call(instruction: &Instruction) -> bool {
     matches!(
         instruction.flow_control(),
@@ -87,13 +87,13 @@ pub(crate) fn is_call(instruction: &Instruction) -> bool {
     )
 }
 
-/// Whether it is a return such as compilers write.
+/// Returns whether it is a return such as compilers write.
 pub(crate) fn is_return(instruction: &Instruction) -> bool {
     matches!(instruction.code(), Code::Retnq | Code::Retnq_imm16)
 }
 
 /// Instructions whose registers are more than their operands: firmware, hypervisors and enclaves
-/// answer them (VMware's port reads `rbx`, `rsi` and `rdi` behind an `in`), or they switch contexts.
+/// answer them (VMware's port reads `rbx`, `rsi` and `rdi` after an `in`), or they switch contexts.
 pub(crate) fn is_opaque(instruction: &Instruction) -> bool {
     use Mnemonic as M;
     matches!(

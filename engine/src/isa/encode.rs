@@ -4,7 +4,7 @@ use iced_x86::{MemoryOperand, Register};
 
 use crate::Addr;
 
-/// `int3`: what a processor that speculates past the end of a path finds.
+/// `int3`: stops a processor that speculates past the end of a path.
 pub(crate) const INT3: u8 = 0xcc;
 
 /// The recommended nops of one to nine bytes (Intel SDM 2B, NOP).
@@ -20,7 +20,7 @@ pub(crate) const NOPS: [&[u8]; 9] = [
     &[0x66, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0],
 ];
 
-/// The displacement of a `rel32` that ends at `end` and leads to `target`.
+/// The displacement of a `rel32` that ends at `end`, to `target`.
 pub(crate) fn rel32(end: Addr, target: Addr) -> Option<[u8; 4]> {
     i32::try_from(end.to(target)).ok().map(i32::to_le_bytes)
 }

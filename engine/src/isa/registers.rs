@@ -61,7 +61,7 @@ impl RegisterSet {
         self.0 &= !Self::bit(register);
     }
 
-    /// Whether the register that `register` is, or is a part of, is in the set.
+    /// Returns whether the register that `register` is, or is a part of, is in the set.
     #[must_use]
     pub fn contains(self, register: Register) -> bool {
         self.0 & Self::bit(register) != 0
@@ -85,13 +85,13 @@ impl RegisterSet {
         Self(self.0 & !other.0)
     }
 
-    /// How many registers there are in it.
+    /// The number of registers in it.
     #[must_use]
     pub const fn len(self) -> u32 {
         self.0.count_ones()
     }
 
-    /// Whether there is none.
+    /// Returns whether it has no register.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.0 == 0

@@ -1,4 +1,4 @@
-//! Where the parts of a kernel begin and end, by the symbols of its linker script
+//! Bounds of the parts of a kernel, by the symbols of its linker script
 //! (arch/x86/kernel/vmlinux.lds.S and include/asm-generic/vmlinux.lds.h of Linux).
 
 use std::collections::HashMap;
@@ -9,9 +9,9 @@ use crate::{Addr, Error, Result, Span};
 /// The parts an image needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Bounds {
-    /// Text that stays: boot frees what is outside.
+    /// Text that boot does not free.
     pub(crate) text: Span,
-    /// The whole kernel, init text included: what lies outside is a module's, or made at run time.
+    /// The whole kernel, init text included. Modules and code generated at run time lie outside.
     pub(crate) kernel: Span,
     /// Read-only data, without the type information in it: one or two spans.
     pub(crate) read_only: Vec<Span>,
@@ -47,7 +47,7 @@ const NOTES: (&str, &str) = ("__start_notes", "__stop_notes");
 const TYPES: (&str, &str) = ("__start_BTF", "__stop_BTF");
 
 impl Bounds {
-    /// Finds them.
+    /// Finds the bounds among the symbols.
     ///
     /// # Errors
     /// [`Error::Image`] that names the symbol which is missing.
@@ -79,7 +79,7 @@ impl Bounds {
             })?;
             if found.start > found.end {
                 return Err(Error::Image {
-                    reason: format!("in kallsyms, {start} lies behind {end}"),
+                    reason: format!("in kallsyms, {start} lies after {end}"),
                 });
             }
             Ok(found)

@@ -9,7 +9,7 @@ use super::tables::{self, ExceptionEntry, JumpEntry, StaticCallEntry};
 use crate::code::{Fixed, Memory, Symbols, Texts, Why};
 use crate::{Addr, Error, Result, Span};
 
-/// What the tables say about the text that stays.
+/// The entries of the tables about text that boot does not free.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) jumps: Vec<JumpEntry>,
@@ -23,7 +23,7 @@ fn one(at: Addr, len: u64, why: Why) -> Fixed {
 }
 
 impl Tables {
-    /// Adds what another part's tables say.
+    /// Adds the entries of another part.
     pub(crate) fn extend(&mut self, other: Self) {
         self.jumps.extend(other.jumps);
         self.exceptions.extend(other.exceptions);
@@ -34,7 +34,7 @@ impl Tables {
     ///
     /// # Errors
     /// [`Error::Image`] if a table was not read, or is not of the layout known: most of its
-    /// addresses must lead to instructions of the kind it lists.
+    /// addresses must be those of instructions of the kind it lists.
     pub(crate) fn read(bounds: &Bounds, memory: &Memory) -> Result<Self> {
         let table = |name: &str, span: Span| {
             if span.is_empty() {
@@ -120,7 +120,7 @@ impl Tables {
     }
 }
 
-/// Counts how many addresses of a table lead to what they should.
+/// Counts how many addresses of a table are those of instructions of its kind.
 struct Check {
     name: &'static str,
     right: usize,
@@ -149,7 +149,7 @@ impl Check {
         if self.wrong > 8 + self.right / 64 {
             return Err(Error::Image {
                 reason: format!(
-                    "{} of {} addresses in its {} do not lead to what that table lists; this kernel's layout of the table is not known",
+                    "{} of {} addresses in its {} are not those of instructions that the table lists; this kernel's layout of the table is not known",
                     self.wrong,
                     self.wrong + self.right,
                     self.name
@@ -240,7 +240,7 @@ pub(crate) fn trampolines<'a>(
         .map(|extent| one(extent.span.start, extent.span.len().min(5), Why::StaticCall))
 }
 
-/// The function tracer's site of a function: at its entry, or behind the `endbr64` there, a nop of
+/// The function tracer's site of a function: at its entry, or after the `endbr64` there, a nop of
 /// five bytes or a call to a trampoline (arch/x86/kernel/ftrace.c). The kernel's own list of them is
 /// gone after boot, so they are known by their bytes; `taken` says whether the bytes are another
 /// site's, which look alike.
@@ -251,7 +251,7 @@ pub(crate) fn ftrace(
     symbols: &Symbols,
     taken: impl Fn(Addr) -> bool,
 ) -> Option<Fixed> {
-    // `endbr64`, and what the kernel writes over it where no indirect branch leads (6.2 and later).
+    // `endbr64`, and the bytes that the kernel writes over it where no indirect branch may land (6.2 and later).
     let (skipped, rest) = match bytes {
         [0xf3, 0x0f, 0x1e, 0xfa, rest @ ..]
         | [0x66, 0x0f, 0x1f, 0x00, rest @ ..]

@@ -1,8 +1,8 @@
-//! What decides what the kernel writes at its static keys and static calls.
+//! The state that decides which bytes the kernel writes at static keys and static calls.
 //!
 //! A jump label jumps when its key is on, or when it is off: `jump_label_type` of
 //! kernel/jump_label.c, with the meaning of `entry->key` of include/linux/jump_label.h. A static call
-//! leads where its trampoline leads, which the kernel rewrites first: `arch_static_call_transform`
+//! has the target of its trampoline, which the kernel rewrites first: `arch_static_call_transform`
 //! of arch/x86/kernel/static_call.c.
 
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use super::collect::Tables;
 use crate::code::{Decided, Decision, Memory, Symbols, Transfer};
 use crate::{Addr, Span};
 
-/// All that can be told of the tables' sites, by address.
+/// Returns the decisions of the tables' sites as far as they are known, by address.
 pub(super) fn decided(tables: &Tables, symbols: &Symbols, memory: &Memory) -> Vec<Decided> {
     // Every jump label and static call was given a site when the tables were read.
     let spans: HashMap<Addr, Span> = tables
@@ -57,8 +57,8 @@ pub(super) fn decided(tables: &Tables, symbols: &Symbols, memory: &Memory) -> Ve
     decided
 }
 
-/// How a site that reads `live` leads to its function. What `__sc_insn` never writes for such a
-/// site is not known.
+/// Returns the form of a static call that has the bytes `live`; `None` for bytes that `__sc_insn` never
+/// writes for such a site.
 fn transfer(live: &[u8], tail: bool) -> Option<Transfer> {
     match (live, tail) {
         ([0x0f, condition @ 0x80..=0x8f, ..], true) => Some(Transfer::Conditional(condition & 15)),

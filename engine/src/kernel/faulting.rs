@@ -1,6 +1,6 @@
-//! Functions that the kernel runs between a fault of an instruction and the place where it goes on, as they are
-//! called in 6.1 and 6.12. Names that a kernel does not have harm nobody. ilk-driver's `live::executed::faulted` looks at
-//! what a processor really executes there, and that reads are refused in all of it.
+//! Functions that the kernel executes between the fault of an instruction and its fixup, by their names in 6.1
+//! and 6.12. Names that a kernel does not have do no harm. ilk-driver's `live::executed::faulted` compares them with
+//! what a processor executes there.
 
 /// Between the processor and the table, for an address where nothing is (arch/x86/mm/fault.c). Not all of it is in
 /// the section where nothing may be probed.
@@ -23,7 +23,7 @@ const PAGE_FAULT: [&str; 9] = [
 const PROTECTION: [&str; 2] = ["exc_general_protection", "gp_try_fixup_and_notify"];
 
 /// The same for an instruction that the processor does not have: QEMU's has no `rdpmc` (arch/x86/kernel/traps.c).
-/// Before the table is looked into, whoever wants to hear of traps is told (kernel/notifier.c), kprobes among
+/// Before the lookup in the table, the kernel calls the notifiers of traps (kernel/notifier.c), kprobes among
 /// them.
 const INVALID: [&str; 11] = [
     "atomic_notifier_call_chain",
@@ -64,8 +64,8 @@ const AROUND: [&str; 5] = [
     "rcu_read_unlock_special",
 ];
 
-/// Whether the kernel may run a function while it handles a fault. Code there that faults each time
-/// would never come to its end.
+/// Returns whether the kernel may execute a function while it handles a fault. Code there that faults
+/// each time would never end.
 pub(crate) fn handles_faults(function: &str) -> bool {
     let name = function.split('.').next().unwrap_or(function);
     let starts = ["ex_handler_", "preempt_schedule"];

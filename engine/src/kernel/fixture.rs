@@ -6,16 +6,16 @@ use iced_x86::code_asm::CodeAssembler;
 use super::LiveParts;
 use crate::{Addr, Image, Result};
 
-/// Where its text begins.
+/// The first byte of its text.
 pub(crate) const TEXT: u64 = 0xffff_ffff_8100_0000;
-/// Where its read-only data begins.
+/// The first byte of its read-only data.
 pub(crate) const DATA: u64 = 0xffff_ffff_8200_0000;
 /// From the start of one function to that of the next.
 pub(crate) const STRIDE: u64 = 0x400;
 /// The five bytes at the start of every compiled function.
 pub(crate) const FTRACE_NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
 
-/// What the kernel is made of.
+/// The parts of the kernel.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Fixture {
     functions: Vec<(String, Vec<u8>)>,
@@ -23,7 +23,7 @@ pub(crate) struct Fixture {
     pub(crate) symbols: Vec<(u64, char, String)>,
     /// Jump labels: code and target.
     pub(crate) jumps: Vec<(u64, u64)>,
-    /// Keys of the first jump labels, with flags; of the others, they are not told.
+    /// Keys of the first jump labels, with flags; the others have none.
     pub(crate) jump_keys: Vec<u64>,
     /// Static call sites.
     pub(crate) static_calls: Vec<u64>,
@@ -33,7 +33,7 @@ pub(crate) struct Fixture {
     pub(crate) exceptions: Vec<(u64, u64)>,
     /// The handlers of the first exceptions; of the others they are of no known kind.
     pub(crate) handlers: Vec<u8>,
-    /// `ud2`s: address and whether it goes on.
+    /// `ud2`s: address, and whether it is a `WARN`.
     pub(crate) bugs: Vec<(u64, bool)>,
     /// Values in read-only data.
     pub(crate) pointers: Vec<u64>,
@@ -47,7 +47,7 @@ impl Fixture {
         Self::default()
     }
 
-    /// Where the function added as number `number` is.
+    /// The address of the function that was added as number `number`.
     pub(crate) fn address(number: usize) -> u64 {
         TEXT + STRIDE * number as u64
     }
@@ -73,7 +73,7 @@ impl Fixture {
         self.bytes(name, &bytes)
     }
 
-    /// Adds a function that begins with an ftrace site: the rest is assembled behind it.
+    /// Adds a function that begins with an ftrace site: the rest is assembled after it.
     pub(crate) fn compiled(
         self,
         name: &str,
@@ -85,7 +85,7 @@ impl Fixture {
         })
     }
 
-    /// What would be read from it.
+    /// The data that would be read from it.
     pub(crate) fn parts(&self) -> LiveParts {
         let end = TEXT + STRIDE * self.functions.len() as u64;
         let mut text = vec![0xcc; (end - TEXT) as usize];
@@ -161,12 +161,12 @@ impl Fixture {
         }
     }
 
-    /// Its image.
+    /// Reads the image; an error if the kernel is damaged.
     pub(crate) fn try_image(&self) -> Result<Image> {
         Image::from_live(&self.parts())
     }
 
-    /// Its image, which must be right.
+    /// Reads the image of an intact kernel.
     pub(crate) fn image(&self) -> Image {
         self.try_image().unwrap()
     }

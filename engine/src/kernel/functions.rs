@@ -1,10 +1,10 @@
-//! Which symbols are functions, and where each ends.
+//! Functions among the symbols, and their ends.
 
 use super::names;
 use crate::code::{Symbol, Symbols};
 use crate::{Addr, Span};
 
-/// A function as the symbols tell: its bytes still have the padding behind them.
+/// The extent of a function by the symbols alone: the padding after it is included.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extent {
     /// The symbol that names it.
@@ -15,9 +15,9 @@ pub(crate) struct Extent {
 
 /// The functions of `text`, by address.
 ///
-/// Every text symbol begins something: kallsyms has labels of assembly too, which are entered by
-/// branches from other functions, so that each is best taken for a function of its own. So are the
-/// parts `f.cold` that the compiler splits off.
+/// Every text symbol begins a function here. kallsyms has labels of assembly too; they are entered by
+/// branches from other functions, so that each is a function of its own. So are the parts `f.cold`
+/// that the compiler splits off.
 pub(crate) fn extents(symbols: &Symbols, text: Span) -> Vec<Extent> {
     extents_of(symbols, text, Symbol::is_text)
 }

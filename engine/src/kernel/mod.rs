@@ -35,7 +35,7 @@ pub struct LiveParts {
     pub kallsyms: String,
     /// `/sys/kernel/debug/kprobes/blacklist`.
     pub blacklist: String,
-    /// Memory as (address, bytes), at least the spans that [`wanted`] asks for.
+    /// Memory as (address, bytes), at least the spans that [`wanted`] returns.
     pub memory: Vec<(Addr, Vec<u8>)>,
 }
 

@@ -1,4 +1,4 @@
-//! Modules: where their text and tables lie, by the sections that the kernel says each has.
+//! Modules: the bounds of their text and tables, by the sections that the kernel lists.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,14 +7,14 @@ use super::functions::{self, Extent};
 use crate::code::{Memory, Symbols, Text};
 use crate::{Addr, Error, Result, Span};
 
-/// What was read of a running kernel's modules. Their symbols stand in kallsyms.
+/// Data read from the modules of a running kernel. Their symbols are in kallsyms.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ModuleParts {
     /// A line for each section of each module: the module's name, the bytes it has in all
     /// (`/proc/modules`), the section's name, and its address in hexadecimal
     /// (`/sys/module/NAME/sections`).
     pub sections: String,
-    /// Memory as (address, bytes), at least the spans that [`ModuleParts::wanted`] asks for.
+    /// Memory as (address, bytes), at least the spans that [`ModuleParts::wanted`] returns.
     pub memory: Vec<(Addr, Vec<u8>)>,
 }
 
@@ -29,12 +29,12 @@ struct Section<'p> {
     span: Span,
 }
 
-/// Text that is there as long as the module is.
+/// Returns whether a section is text that stays as long as the module.
 fn is_text(name: &str) -> bool {
     name.contains("text")
 }
 
-/// Tables that an image needs, and data that may hold addresses of text.
+/// Returns whether a section is a table that an image needs, or data that may hold addresses of text.
 fn is_table(name: &str) -> bool {
     matches!(
         name,
@@ -56,8 +56,8 @@ impl ModuleParts {
     }
 }
 
-/// Reads the list, by address. The kernel does not say where a section ends: where the next begins, or
-/// where the module must end at the latest; what lies between is zero.
+/// Reads the list, by address. The kernel does not list the ends of sections: one ends at the next
+/// section, or at the last possible end of its module; bytes between are zero.
 fn parse(list: &str) -> Result<Vec<Section<'_>>> {
     let mut sections = Vec::new();
     for (number, line) in list.lines().enumerate() {
@@ -77,8 +77,8 @@ fn parse(list: &str) -> Result<Vec<Section<'_>>> {
             );
             return Err(Error::Image { reason });
         };
-        // What was freed when the module had begun may be said to be at zero, or where it was and something else
-        // is now.
+        // Sections that were freed after the module's start may be listed at zero, or at their former address,
+        // which other data may have now.
         let freed = |name: &str| name.starts_with(".init") || matches!(name, ".symtab" | ".strtab");
         if section.span.start != Addr(0) && !freed(section.name) {
             sections.push(section);
@@ -87,8 +87,8 @@ fn parse(list: &str) -> Result<Vec<Section<'_>>> {
     sections.sort_by_key(|section| section.span.start);
     let starts: Vec<Addr> = sections.iter().map(|section| section.span.start).collect();
     for section in &mut sections {
-        let behind = starts.partition_point(|&start| start <= section.span.start);
-        if let Some(&next) = starts.get(behind) {
+        let after = starts.partition_point(|&start| start <= section.span.start);
+        if let Some(&next) = starts.get(after) {
             section.span.end = section.span.end.min(next);
         }
     }
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_ends_behind_its_last_entry() {
+    fn a_table_ends_after_its_last_entry() {
         let mut bytes = vec![0; 64];
         bytes[23] = 1; // in the second entry of 16
         let at = Addr(0xffff_ffff_c000_0000);

@@ -1,13 +1,13 @@
-//! What the names of symbols tell.
+//! Facts about symbols by their names.
 
-/// Symbols of the linker script and of assembly that mark a place in the text and are no functions.
+/// Returns whether a symbol of the linker script or of assembly marks a place in the text and is no function.
 pub(crate) fn is_marker(name: &str) -> bool {
     matches!(name, "_text" | "_stext" | "_etext" | "_sinittext" | "_einittext")
         || name.starts_with("__") && (name.ends_with("_text_start") || name.ends_with("_text_end"))
         || matches!(name, "__indirect_thunk_start" | "__indirect_thunk_end")
         || matches!(name, "__x86_indirect_thunk_array" | "__x86_indirect_its_thunk_array")
         || matches!(name, "__x86_indirect_call_thunk_array" | "__x86_indirect_jump_thunk_array")
-        // Room before an entry that call depth tracking and kCFI use: not run as a function.
+        // Space before an entry that call depth tracking and kCFI use: not executed as a function.
         || name.starts_with("__pfx_")
         || name.starts_with("__cfi_")
         || name.starts_with(".L")
@@ -18,7 +18,7 @@ pub(crate) fn is_part(name: &str) -> bool {
     name.contains(".cold")
 }
 
-/// How far a name is from what a person would write, among names of one address; the least is best.
+/// Orders the names of one address by how unlikely people are to write them.
 pub(crate) fn strangeness(name: &str, weak: bool) -> impl Ord + use<> {
     let compiler_made = name.contains('.');
     // The system calls' entries have several names; the one of the table that 64-bit programs use is best.
@@ -37,22 +37,22 @@ pub(crate) fn strangeness(name: &str, weak: bool) -> impl Ord + use<> {
     )
 }
 
-/// A return thunk: a jump to it is a return (arch/x86/lib/retpoline.S).
+/// Returns whether it is a return thunk: a jump to it is a return (arch/x86/lib/retpoline.S).
 pub(crate) fn is_return_thunk(name: &str) -> bool {
     name.ends_with("return_thunk") || name == "srso_safe_ret" || name == "srso_alias_safe_ret"
 }
 
-/// A thunk of an indirect branch: a jump to it is a jump through a register (arch/x86/lib/retpoline.S).
+/// Returns whether it is a thunk of an indirect branch: a jump to it is a jump through a register (arch/x86/lib/retpoline.S).
 pub(crate) fn is_indirect_thunk(name: &str) -> bool {
     name.starts_with("__x86_indirect_")
 }
 
-/// Text that is outside the sections in which Linux forbids probes, and is still no place for a splice.
+/// Returns whether text outside the sections in which Linux forbids probes can have no splice either.
 pub(crate) fn is_forbidden(name: &str) -> bool {
     is_return_thunk(name)
         || is_indirect_thunk(name)
         || name.ends_with("_untrain_ret")
-        // Runs while `gs` is not the kernel's yet, or on other page tables (head_64.S, wakeup_64.S).
+        // Executes while `gs` is not the kernel's yet, or on other page tables (head_64.S, wakeup_64.S).
         || matches!(
             name,
             "startup_64"
@@ -74,7 +74,7 @@ pub(crate) fn is_forbidden(name: &str) -> bool {
                 | "wakeup_long64"
                 | "do_suspend_lowlevel"
         )
-        // Is copied, and runs where a relative jump leads elsewhere (relocate_kernel_64.S, hibernate_asm_64.S,
+        // Is copied, and executes at an address where relative jumps are wrong (relocate_kernel_64.S, hibernate_asm_64.S,
         // ftrace_64.S, kprobes/opt.c, mem_encrypt_boot.S).
         || matches!(
             name,
@@ -103,7 +103,7 @@ pub(crate) fn is_forbidden(name: &str) -> bool {
                 | "__enc_copy"
         )
         || name.starts_with("optprobe_template_")
-        // Switches stacks, or runs with the user's (entry_64.S, xen-asm.S).
+        // Switches stacks, or executes with the user's (entry_64.S, xen-asm.S).
         || matches!(
             name,
             "__switch_to_asm"
@@ -116,7 +116,7 @@ pub(crate) fn is_forbidden(name: &str) -> bool {
                 | "xen_entry_SYSCALL_compat"
                 | "xen_entry_SYSENTER_compat"
         )
-        // Runs between an int3 and the driver's handler, where an int3 would meet itself without
+        // Executes between an int3 and the driver's handler, where an int3 would recurse without
         // end; the driver refuses these too (kmod/check.c).
         || matches!(
             name,
@@ -164,7 +164,7 @@ const NEVER_RETURN: [&str; 30] = [
     "xen_start_kernel",
 ];
 
-/// Whether a function of this name never returns.
+/// Returns whether a function of this name never returns.
 pub(crate) fn never_returns(name: &str) -> bool {
     NEVER_RETURN.binary_search(&name).is_ok()
 }

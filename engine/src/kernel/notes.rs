@@ -14,11 +14,11 @@ pub(super) fn build_id(mut notes: &[u8]) -> Option<&[u8]> {
         };
         let (name, content) = (word(0)? as usize, word(4)? as usize);
         let owner = rest.get(..name)?;
-        let behind = rest.get(name.next_multiple_of(4)..)?;
+        let after_name = rest.get(name.next_multiple_of(4)..)?;
         if word(8)? == BUILD_ID && owner == b"GNU\0" {
-            return behind.get(..content);
+            return after_name.get(..content);
         }
-        notes = behind.get(content.next_multiple_of(4)..)?;
+        notes = after_name.get(content.next_multiple_of(4)..)?;
     }
 }
 

@@ -1,5 +1,4 @@
-//! One pass over all of the text: where functions end, and where they are entered other than at
-//! their start.
+//! One pass over all of the text: the ends of functions, and entries into them other than their start.
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
 
@@ -10,14 +9,14 @@ use crate::isa::decode::{
 };
 use crate::{Addr, Span};
 
-/// What the pass found.
+/// The results of the pass.
 #[derive(Debug, Default)]
 pub(crate) struct Swept {
-    /// For each extent, its bytes without the padding behind them; `None` if there is nothing else.
+    /// For each extent, its bytes without the padding after them; `None` if it is all padding.
     pub(crate) spans: Vec<Option<Span>>,
     /// Branches to other functions, and all calls: unsorted.
     pub(crate) branches: Vec<Branch>,
-    /// Addresses that instructions make values of: control may be sent there.
+    /// Addresses that instructions compute: indirect branches may target them.
     pub(crate) values: Vec<Addr>,
     /// Instructions that the kernel rewrites when a second CPU comes.
     pub(crate) alternatives: Vec<Fixed>,
@@ -44,8 +43,8 @@ pub(crate) fn sweep(extents: &[Extent], texts: &Texts, memory: &Memory) -> Swept
                 skip(&mut decoder, EMULATION);
                 continue;
             }
-            // What does not decode is stepped over: Cfg::of refuses the function, and what is behind
-            // it may still lead elsewhere.
+            // Bytes that do not decode are skipped: Cfg::of refuses the function, and the instructions after
+            // them may still branch to other functions.
             if instruction.flow_control() == FlowControl::Next {
                 swept
                     .values
@@ -91,13 +90,13 @@ fn bytes_of<'b>(bytes: &'b [u8], start: Addr, instruction: &Instruction) -> &'b 
         .unwrap_or_default()
 }
 
-/// Zeros between sections decode as `add [rax], al`.
+/// Returns whether the bytes are zero: zeros between sections decode as `add [rax], al`.
 fn is_zero(bytes: &[u8], start: Addr, instruction: &Instruction) -> bool {
     instruction.code() == Code::Add_rm8_r8 && bytes_of(bytes, start, instruction) == [0, 0]
 }
 
-/// An address in the text that an instruction makes a value of: `lea`, `push imm32` and `mov`, as in
-/// `push 1f; iretq; 1:` of sync_core(). Somewhere, control may be sent there.
+/// Returns an address in the text that an instruction computes: `lea`, `push imm32` and `mov`, as in
+/// `push 1f; iretq; 1:` of sync_core(). An indirect branch may target it.
 fn taken(instruction: &Instruction) -> Option<Addr> {
     match instruction.code() {
         Code::Lea_r64_m => match (instruction.memory_base(), instruction.memory_index()) {
@@ -131,9 +130,9 @@ pub(crate) fn pointers(span: Span, bytes: &[u8], texts: &Texts) -> impl Iterator
         .filter(move |&at| texts.contains(at))
 }
 
-/// Of values that look like addresses inside functions, those where an instruction begins that may be
-/// run: identifiers of devices, masks and the like look so by chance. Pointers to functions are left
-/// out, those to parts of them are not.
+/// Returns the values at which an instruction begins that may execute, of those that look like addresses
+/// inside functions: identifiers of devices, masks and the like do by chance. Pointers to functions are
+/// left out, those to parts of them are not.
 pub(crate) fn plausible(
     mut values: Vec<Addr>,
     functions: &[Function],

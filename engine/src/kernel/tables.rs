@@ -11,7 +11,7 @@ pub(crate) struct JumpEntry {
     pub(crate) target: Addr,
     /// The `struct static_key`.
     pub(crate) key: Addr,
-    /// Whether the code jumps while the key is off (`jump_entry_is_branch`).
+    /// True if the code jumps while the key is off (`jump_entry_is_branch`).
     pub(crate) inverted: bool,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct BugEntry {
     pub(crate) warn: bool,
 }
 
-/// `BUGFLAG_WARNING`: the trap's handler goes on behind the `ud2`.
+/// `BUGFLAG_WARNING`: the trap's handler continues after the `ud2`.
 const WARNING: u16 = 1;
 /// The low bits of a jump label's key are `jump_entry_is_branch` and `jump_entry_is_init`, those of
 /// a static call's `STATIC_CALL_SITE_TAIL` and `STATIC_CALL_SITE_INIT`.
@@ -65,7 +65,7 @@ fn entries<const SIZE: usize>(
     Ok(addresses.zip(entries.iter().copied()).collect())
 }
 
-/// The address that a distance at byte `OFFSET` of an entry leads to.
+/// The address at the distance that an entry has at byte `OFFSET`.
 fn relative<const OFFSET: u64, const SIZE: usize>(entry: Addr, bytes: &[u8; SIZE]) -> Addr {
     let field = bytes
         .get(OFFSET as usize..)
@@ -112,7 +112,7 @@ fn last_chunk<const LEN: usize>(entry: &[u8]) -> [u8; LEN] {
     entry.last_chunk().copied().unwrap_or([0; LEN])
 }
 
-/// Where the distance to a key, written at `field` with flags in its low bits, leads.
+/// The address of a key, whose distance is written at `field` with flags in its low bits.
 fn key(field: Addr, distance: u64) -> Addr {
     field.add(distance & !FLAGS)
 }

@@ -3,9 +3,9 @@
 use crate::{Addr, Image, Span};
 
 impl Image {
-    /// Where, among padding, the kernel's tracer may write all the same. A weak function that another took
-    /// the place of keeps its code and the tracer's five bytes at its entry, and loses its symbol: then
-    /// its entry looks like padding. But padding does not begin where functions do.
+    /// Returns bytes of padding that the kernel's tracer may still write. A weak function that another
+    /// definition replaced keeps its code and the tracer's five bytes at its entry, but loses its symbol,
+    /// so that its entry looks like padding; but padding is not aligned as functions are.
     #[must_use]
     pub fn entry_in(&self, padding: Span) -> Option<Span> {
         const NOP: &[u8] = &[0x0f, 0x1f, 0x44, 0, 0];
@@ -19,8 +19,8 @@ impl Image {
         aligned
             .filter_map(|at| {
                 let bytes = self.bytes_from(at, 9)?;
-                let behind = |sealed: &&&[u8]| bytes.starts_with(&[**sealed, NOP].concat());
-                let sealed = SEALED.iter().find(behind)?;
+                let begins = |sealed: &&&[u8]| bytes.starts_with(&[**sealed, NOP].concat());
+                let sealed = SEALED.iter().find(begins)?;
                 Some(Span::new(at, (sealed.len() + NOP.len()) as u64))
             })
             .filter(|entry| entry.start < padding.end && padding.start < entry.end)
@@ -35,16 +35,16 @@ mod tests {
 
     #[test]
     fn the_entry_of_a_function_without_a_symbol_is_found() {
-        let behind = [&[0xc3; 16][..], &FTRACE_NOP, &[0xcc; 29], &FTRACE_NOP].concat();
+        let begins = [&[0xc3; 16][..], &FTRACE_NOP, &[0xcc; 29], &FTRACE_NOP].concat();
         let sealed = [&[0xcc; 9][..], &[0x66, 0x0f, 0x1f, 0], &FTRACE_NOP].concat();
-        let bytes = [behind, sealed].concat();
+        let bytes = [begins, sealed].concat();
         let image = Fixture::new().bytes("f", &bytes).image();
         let entry = |start, bytes| image.entry_in(Span::new(Addr(TEXT + start), bytes));
         let span = |start, bytes| Some(Span::new(Addr(TEXT + start), bytes));
         // Whole, or a byte of it.
         assert_eq!(entry(1, 30), span(16, 5));
         assert_eq!((entry(20, 1), entry(21, 11)), (span(16, 5), None));
-        // Of two the last, and behind what was `endbr64`.
+        // Of two the last, and after a sealed `endbr64`.
         assert_eq!(entry(1, 100), span(64, 9));
         // A nop that begins where functions do not is padding.
         assert_eq!((entry(50, 5), entry(32, 32)), (None, None));

@@ -8,8 +8,8 @@ use crate::isa::abi::ARGUMENTS;
 use crate::{Addr, Image};
 
 /// Arguments that still have the value the caller passed, at each point: no instruction on any way
-/// from the entry has written a part of the register. Where control comes from elsewhere, and where
-/// nothing leads, there are none.
+/// from the entry has written a part of the register. Where control comes from elsewhere, and in
+/// unreachable code, there are none.
 #[derive(Clone, Debug)]
 pub struct Arguments {
     /// By address.

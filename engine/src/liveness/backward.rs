@@ -1,4 +1,4 @@
-//! Live sets: from the ends of the function backward, until nothing changes.
+//! Backward data-flow analysis: live sets, iterated from the ends of the function to a fixpoint.
 
 use iced_x86::{Instruction, Mnemonic};
 
@@ -20,34 +20,34 @@ impl From<Values> for Live {
     }
 }
 
-/// An instruction as the analysis needs it.
-struct Step {
+/// The transfer function of an instruction.
+struct Transferred {
     at: Addr,
     effect: Effect,
-    /// Whether it has an entry in the exception table.
+    /// True if it has an entry in the exception table.
     may_fault: bool,
 }
 
-/// What is live where a function returns.
+/// The live values at the returns of a function.
 #[derive(Clone, Copy)]
 pub(super) enum Returns {
-    /// What its callers may use: by the convention if they were compiled to it, else everything.
+    /// Values that any caller may use: by the convention if the function keeps it, else everything.
     ToAnyone,
-    /// What is live behind one call of it.
+    /// Values that are live after one call.
     With {
         after: Values,
-        /// How deep calls in it are followed.
+        /// The depth to which its calls are followed.
         depth: usize,
     },
 }
 
-/// Live before every instruction, by address, and behind every block.
+/// Returns live values before every instruction, by address, and after every block.
 pub(super) fn analyse(analysis: &Analysis<'_>, cfg: &Cfg) -> (Vec<(Addr, Live)>, Vec<Live>) {
     let solved = Solved::of(analysis, cfg, Returns::ToAnyone);
     let mut all = Vec::new();
     let mut after_blocks = Vec::with_capacity(solved.steps.len());
     for (index, steps) in solved.steps.iter().enumerate() {
-        let mut live = solved.behind(index);
+        let mut live = solved.after(index);
         after_blocks.push(Live::from(live));
         let first = all.len();
         for step in steps.iter().rev() {
@@ -67,11 +67,11 @@ pub(super) fn at_entry(analysis: &Analysis<'_>, cfg: &Cfg, returns: Returns) -> 
     solved.starts.first().copied().unwrap_or(Values::ALL)
 }
 
-/// A function's equations, and their solution.
+/// The data-flow equations of a function, and their least fixpoint.
 struct Solved {
     /// The instructions of each block.
-    steps: Vec<Vec<Step>>,
-    /// What is live on the ways that leave the function at the end of each block.
+    steps: Vec<Vec<Transferred>>,
+    /// Live values on the exits of the function at the end of each block.
     leaving: Vec<Values>,
     successors: Vec<Vec<usize>>,
     /// Live at the start of each block.
@@ -92,13 +92,13 @@ impl Solved {
             .filter(|site| matches!(site.why, Why::Exception { .. }))
             .map(|site| site.span.start)
             .collect();
-        let steps: Vec<Vec<Step>> = cfg
+        let steps: Vec<Vec<Transferred>> = cfg
             .blocks
             .iter()
             .map(|block| {
                 let step = |(instruction, effect): (Instruction, Effect)| {
                     let at = Addr(instruction.ip());
-                    Step {
+                    Transferred {
                         at,
                         effect,
                         may_fault: faults.binary_search(&at).is_ok(),
@@ -137,12 +137,12 @@ impl Solved {
         solved
     }
 
-    /// Goes over all blocks once; whether anything changed.
+    /// Visits all blocks once, and returns whether anything changed.
     fn improve(&mut self) -> bool {
         let mut changed = false;
         for index in (0..self.steps.len()).rev() {
             let steps = self.steps.get(index).into_iter().flatten().rev();
-            let start = steps.fold(self.behind(index), |after, step| Self::before(step, after));
+            let start = steps.fold(self.after(index), |after, step| Self::before(step, after));
             if let Some(known) = self.starts.get_mut(index).filter(|known| **known != start) {
                 *known = start;
                 changed = true;
@@ -151,7 +151,7 @@ impl Solved {
         changed
     }
 
-    fn behind(&self, index: usize) -> Values {
+    fn after(&self, index: usize) -> Values {
         let next = self.successors.get(index).into_iter().flatten();
         let inside = next
             .filter_map(|&to| self.starts.get(to))
@@ -159,8 +159,8 @@ impl Solved {
         inside.union(self.leaving.get(index).copied().unwrap_or(Values::ALL))
     }
 
-    fn before(step: &Step, after: Values) -> Values {
-        // A fault changes nothing on its own, but the kernel's handlers may read what they like
+    fn before(step: &Transferred, after: Values) -> Values {
+        // A fault changes nothing on its own, but the kernel's handlers may read any register
         // (`ex_handler_ucopy_len` of arch/x86/mm/extable.c).
         if step.may_fault {
             Values::ALL
@@ -170,7 +170,7 @@ impl Solved {
     }
 }
 
-/// What is live on the ways that leave the function at the end of a block.
+/// Live values on the exits of the function at the end of a block.
 fn outside(
     image: &Image,
     cfg: &Cfg,
@@ -190,7 +190,7 @@ fn outside(
                 last.is_some_and(|last| is_return(&last) || last.mnemonic() == Mnemonic::Jmp);
             if ordinary { after } else { Values::ALL }
         }
-        // A call after which our caller goes on. Into the middle of another function, or into one of
+        // A tail call, whose caller continues after it. Of a branch into the middle of another function, or into one of
         // its parts, nothing is known.
         BlockEnd::TailCall | BlockEnd::Conditional | BlockEnd::Jump if cfg.exits(block.index) => {
             match last.as_ref().and_then(branch_target) {
@@ -200,7 +200,7 @@ fn outside(
         }
         BlockEnd::Indirect => Values::ALL,
         BlockEnd::FallThrough if cfg.exits(block.index) => Values::ALL,
-        // Nothing comes behind it: a trap, or a call whose arguments are live by what the call reads.
+        // Nothing executes after a trap, or after such a call, whose arguments are live because it reads them.
         BlockEnd::NoReturn => Values::NONE,
         BlockEnd::FallThrough | BlockEnd::TailCall | BlockEnd::Conditional | BlockEnd::Jump => {
             Values::NONE

@@ -1,4 +1,4 @@
-//! What a call does to registers when its callee keeps no convention: read from the callee's code.
+//! Effects of calls on registers, read from the code of callees that keep no convention.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,10 @@ use crate::code::{Contract, Function, FunctionId};
 use crate::isa::effect::{Effect, Values, is_call, is_return};
 use crate::{Addr, Image};
 
-/// How deep calls are followed: a callee's callees, and theirs.
+/// The depth to which calls are followed: a callee's callees, and theirs.
 pub(super) const DEPTH: usize = 3;
 
-/// Longer callees are not read: they do so much that little would be left to find.
+/// The most instructions of a callee that is read: longer ones use most registers anyway.
 const LONGEST: usize = 256;
 
 /// An image under liveness analysis: caches the effects of calls of functions that keep no calling
@@ -39,7 +39,7 @@ impl<'i> Analysis<'i> {
         }
     }
 
-    /// The image.
+    /// The image under analysis.
     #[must_use]
     pub fn image(&self) -> &'i Image {
         self.image
@@ -95,14 +95,14 @@ impl<'i> Analysis<'i> {
     }
 }
 
-/// Whether the function returns to where it was called from, and nowhere else: the stack pointer is
-/// back where it was, and nothing writes over the return address.
+/// Returns whether the function returns to its caller only: at its returns the stack pointer has the value
+/// that it had at the entry, and no instruction overwrites the return address.
 fn returns_to_its_caller(cfg: &Cfg) -> bool {
     let mut factory = InstructionInfoFactory::new();
     // The stack pointer at the start of each block, as a distance from the return address.
     let mut starts: Vec<Option<i64>> = vec![None; cfg.blocks.len()];
-    let mut to_see = vec![(0_usize, 0_i64)];
-    while let Some((index, start)) = to_see.pop() {
+    let mut worklist = vec![(0_usize, 0_i64)];
+    while let Some((index, start)) = worklist.pop() {
         let (Some(block), Some(known)) = (cfg.blocks.get(index), starts.get_mut(index)) else {
             return false;
         };
@@ -123,14 +123,14 @@ fn returns_to_its_caller(cfg: &Cfg) -> bool {
             if edge.kind == EdgeKind::Fixup && start != end {
                 return false;
             }
-            to_see.push((edge.to.0 as usize, end));
+            worklist.push((edge.to.0 as usize, end));
         }
     }
     true
 }
 
-/// The stack pointer at the end of a block, before a return; nothing if it cannot be followed, or the
-/// return address is written.
+/// Returns the stack pointer at the end of a block, before a return; `None` if it cannot be followed, or
+/// the return address is written.
 fn through(factory: &mut InstructionInfoFactory, block: &Block, start: i64) -> Option<i64> {
     let mut at = start;
     for instruction in &block.instructions {
@@ -143,9 +143,10 @@ fn through(factory: &mut InstructionInfoFactory, block: &Block, start: i64) -> O
         };
         for memory in info.used_memory() {
             let first = at.wrapping_add(memory.displacement().cast_signed());
-            let behind = first.wrapping_add(i64::try_from(memory.memory_size().size()).ok()?);
+            let end_of_access =
+                first.wrapping_add(i64::try_from(memory.memory_size().size()).ok()?);
             let own = memory.base() == Register::RSP && memory.index() == Register::None;
-            if own && writes(memory.access()) && first < 8 && behind > 0 {
+            if own && writes(memory.access()) && first < 8 && end_of_access > 0 {
                 return None;
             }
         }
@@ -160,8 +161,8 @@ fn through(factory: &mut InstructionInfoFactory, block: &Block, start: i64) -> O
     Some(at)
 }
 
-/// How far an instruction moves the stack pointer, if that can be told from itself. Calls come back,
-/// and returns are looked at where they stand.
+/// Returns the distance by which an instruction moves the stack pointer, if it is a constant. Calls
+/// restore it, and returns are checked at the end of their block.
 fn moved(instruction: &Instruction) -> Option<i64> {
     let own = |operand| instruction.op_register(operand) == Register::RSP;
     match instruction.code() {

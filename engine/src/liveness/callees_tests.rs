@@ -1,4 +1,4 @@
-//! What is believed of callees that keep no convention.
+//! Effects of callees that keep no convention.
 
 use iced_x86::code_asm::{
     CodeAssembler, eax, ecx, qword_ptr, r10, r11, rax, rbx, rcx, rdi, rdx, rsi, rsp,
@@ -14,17 +14,17 @@ use crate::kernel::fixture::Fixture;
 
 type Write = fn(&mut CodeAssembler) -> Result<(), IcedError>;
 
-/// Live before a call from compiled code to an untraced function; behind it, `behind` is written.
-fn before_call_of(callee: Write, behind: Write) -> RegisterSet {
-    before(&[callee], behind).registers
+/// Live before a call from compiled code to an untraced function; `after` is assembled after it.
+fn before_call_of(callee: Write, after: Write) -> RegisterSet {
+    before(&[callee], after).registers
 }
 
 /// The same, of a callee that may have callees of its own, at `Fixture::address(2)` and on.
-fn before(callees: &[Write], behind: Write) -> Live {
+fn before(callees: &[Write], after: Write) -> Live {
     let to = Fixture::address(1);
     let mut fixture = Fixture::new().compiled("f", |a| {
         a.call(to)?;
-        behind(a)
+        after(a)
     });
     for (number, callee) in callees.iter().enumerate() {
         fixture = fixture.asm(&format!("g{number}"), callee);

@@ -1,4 +1,4 @@
-//! What one instruction reads and writes.
+//! Effects of instructions in their function: of calls, fixed sites and special instructions.
 
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, Register};
 
@@ -10,8 +10,8 @@ use crate::isa::decode::branch_target;
 use crate::isa::effect::{Effect, STATUS, Values, is_opaque, plain};
 use crate::{Addr, Image, Span};
 
-/// What stays alive in any compiled function: a stack is unwound by these two, whenever an
-/// interrupt or a trap comes.
+/// Values that are always live in compiled functions: stacks are unwound by these two at any interrupt or
+/// trap.
 pub(super) fn always() -> Values {
     Values::of(&[Register::RSP, Register::RBP])
 }
@@ -21,9 +21,9 @@ fn callee_saved() -> Values {
     Values::of(&CALLEE_SAVED)
 }
 
-/// What a compiled callee may read of its caller's registers: arguments, `rax` (how many vector
-/// registers a variadic call passes) and `r10` (static chain). What it saves and restores it does not
-/// read; so those stay as live as they are behind the call.
+/// Registers of its caller that a compiled callee may read: arguments, `rax` (the number of vector
+/// registers of a variadic call) and `r10` (static chain). Saving and restoring a register is no read;
+/// those are live before the call if they are live after it.
 pub(super) fn passed() -> Values {
     let mut passed = Values::of(&ARGUMENTS);
     passed.registers.insert(Register::RAX);
@@ -31,8 +31,8 @@ pub(super) fn passed() -> Values {
     passed
 }
 
-/// What is live at the return of a compiled function: its value in `rax` and `rdx`, and what it had
-/// to save. Flags are not: the convention leaves them undefined.
+/// Live values at the return of a compiled function: its result in `rax` and `rdx`, and callee-saved
+/// registers. Flags are not: the convention leaves them undefined.
 pub(super) fn returned() -> Values {
     callee_saved().union(Values::of(&[Register::RAX, Register::RDX]))
 }
@@ -43,15 +43,15 @@ pub(crate) struct Effects<'i> {
     factory: InstructionInfoFactory,
     /// Instructions that are not what they look like, by address.
     special: Vec<(Addr, Why)>,
-    /// Whether GCC compiled the function.
+    /// True if the function keeps the calling convention.
     compiled: bool,
-    /// Where effects of callees without a convention come from, and how deep their calls are
-    /// followed; none are read without it.
+    /// The source of effects of callees without a convention, and the depth to which their calls are
+    /// followed; without it none are read.
     callees: Option<(&'i Analysis<'i>, usize)>,
 }
 
 impl<'i> Effects<'i> {
-    /// The effects of instructions of `function`; calls of functions that keep no convention are
+    /// Prepares effects of the instructions of `function`; calls of functions that keep no convention are
     /// taken to do anything.
     pub(crate) fn new(image: &'i Image, function: Span) -> Self {
         let special = image
@@ -127,7 +127,7 @@ impl<'i> Effects<'i> {
     fn of(&mut self, instruction: &Instruction, flags_passed: bool) -> Effect {
         let at = Addr(instruction.ip());
         match self.special.iter().find(|(known, _)| *known == at) {
-            // The tracer saves what it uses, and shows all registers to whoever listens.
+            // The tracer saves the registers that it uses, and its callbacks may read all of them.
             Some((_, Why::Tracer)) => {
                 return Effect {
                     reads: Values::ALL,
@@ -190,7 +190,7 @@ impl<'i> Effects<'i> {
         }
     }
 
-    /// What the function at `to` does to its caller's values, by the convention or by its own code.
+    /// Effect of the function at `to` on its caller's values, by the convention or by its own code.
     /// Functions that never return are C, `panic` for example, though not all of them are traced.
     pub(super) fn callee(&self, to: Addr) -> Effect {
         if self.image.keeps_convention(to) || self.image.never_returns(to) {

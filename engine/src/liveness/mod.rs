@@ -1,6 +1,6 @@
-//! Registers and flags whose value nobody reads again, and arguments that nobody has overwritten.
+//! Liveness of registers and flags, and arguments that are still intact: two data-flow analyses.
 //!
-//! Both analyses take the worst where they cannot know. Of a call they believe:
+//! Both analyses are conservative. Of a call they assume:
 //!
 //! - the System V calling convention, of functions that have a tracer's site at their entry, and only
 //!   of them: GCC compiled those with `-pg`, and "-fipa-ra is disabled when generating code for
@@ -8,7 +8,7 @@
 //! - what its code says, of any other function that is called by its name, is short, and returns to its
 //!   caller: what it may read, and what it overwrites on every way to its returns (`callees`). So
 //!   `__sw_hweight64`, `__get_user_4` and the thunks of preempt_schedule keep what they do keep;
-//! - nothing, of static calls and their trampolines, which may lead to any function a moment later, of
+//! - nothing, of static calls and their trampolines, which may target any function a moment later, of
 //!   paravirtual and other indirect calls, which inline assembly makes with registers of its own
 //!   choice, and of the function tracer's site, whose listeners may look at all registers. They read
 //!   everything, and keep everything.
@@ -37,13 +37,13 @@ pub use arguments::Arguments;
 pub use callees::Analysis;
 pub(crate) use effect::Effects;
 
-/// What is live at a point.
+/// The live registers and flags at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
     /// Registers whose value may be read again. The stack and the frame pointer always are: stacks
     /// are unwound by them.
     pub registers: RegisterSet,
-    /// Whether a status flag (OF, SF, ZF, AF, CF, PF) may be read again.
+    /// True if a status flag (OF, SF, ZF, AF, CF, PF) may be read again.
     pub flags: bool,
 }
 
@@ -84,7 +84,7 @@ impl Liveness {
         found.map_or(Live::ALL, |(_, live)| *live)
     }
 
-    /// At the end of a block, behind its last instruction, whichever way control goes.
+    /// Live values at the end of a block, after its last instruction, on all its edges.
     #[must_use]
     pub fn after_block(&self, index: BlockIndex) -> Live {
         self.after

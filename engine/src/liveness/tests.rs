@@ -1,4 +1,4 @@
-//! What is live, case by case, and against an interpreter.
+//! Liveness, case by case, and against an interpreter.
 
 use std::collections::HashMap;
 
@@ -90,7 +90,7 @@ fn only_calls_between_compiled_functions_follow_the_convention() {
         a.ret()
     };
     assert_eq!(before(&caller.clone().asm("g", strange), 1), unknown);
-    // The same call, but the kernel may make it lead to anything.
+    // The same call, but the kernel may redirect it to any function.
     let mut switched = caller.compiled("g", CodeAssembler::ret);
     switched.static_calls.push(Fixture::address(0) + 5);
     assert_eq!(before(&switched, 1), unknown);
@@ -185,7 +185,7 @@ fn arguments_are_intact_until_a_way_overwrites_them() {
         a.xor(eax, eax)?; // 4
         a.mov(rsi, rax)?;
         a.set_label(&mut join)?;
-        a.mov(rax, rdi)?; // 6: rsi is gone on one of two ways
+        a.mov(rax, rdi)?; // 6: rsi is overwritten on one of two ways
         a.call(callee)?; // 7
         a.mov(dword_ptr(rax), 1_i32)?; // 8: all are gone
         a.ret()

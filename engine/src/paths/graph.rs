@@ -1,4 +1,4 @@
-//! A function's graph without cycles, with one start and one end.
+//! A function's graph made acyclic, with one start and one end.
 
 use crate::cfg::{BlockEnd, BlockIndex, Cfg, EdgeKind};
 use crate::{Addr, Refusal, Rule};
@@ -6,33 +6,32 @@ use crate::{Addr, Refusal, Rule};
 /// An arc; `None` stands for the start, or the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Arc {
-    /// Where it comes from; `None` for the start.
+    /// Its source; `None` for the start.
     pub from: Option<u32>,
-    /// Where it leads; `None` for the end.
+    /// Its target; `None` for the end.
     pub to: Option<u32>,
-    /// Whether control goes there. Otherwise it stands for one side of an edge that closes a loop, and
-    /// `loops` says which.
+    /// True if it is an edge of the function. Otherwise it stands for one half of the back edge in `loops`.
     pub is_real: bool,
-    /// The edge that closes a loop, as its blocks.
+    /// The back edge of a loop, as its blocks.
     pub loops: Option<(u32, u32)>,
-    /// How much it is to be left without an instrument.
+    /// Its weight for the spanning tree: the heaviest arcs get no instrument.
     pub weight: u32,
 }
 
-/// Blocks and the arcs between them. Without cycles, if it is made by [`Graph::new`].
+/// Blocks and the arcs between them; acyclic, if [`Graph::new`] made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Graph {
-    /// How many blocks there are.
+    /// The number of blocks.
     pub blocks: u32,
-    /// In order of where they come from, the start first.
+    /// The arcs by source, those of the start first.
     pub arcs: Vec<Arc>,
-    /// Blocks that can be reached, each behind all that lead to it.
+    /// The reachable blocks in topological order.
     pub order: Vec<u32>,
 }
 
 impl Graph {
-    /// Makes a graph of edges (from, to, weight), and of blocks that leave. Each edge that closes a loop
-    /// becomes one from its block to the end, and one from the start to where it leads.
+    /// Makes a graph of edges (from, to, weight), and of exit blocks. Each back edge becomes an arc from its
+    /// source to the end, and one from the start to its target.
     #[must_use]
     pub fn new(blocks: u32, edges: &[(u32, u32, u32)], exits: &[u32]) -> Self {
         let arc = |from, to| Arc {
@@ -64,7 +63,7 @@ impl Graph {
         let exits = exits.iter().filter(|block| reached(block));
         arcs.extend(exits.map(|block| arc(Some(*block), None)));
         arcs.sort_unstable();
-        // Two edges may lead back to one block, and one start of its is enough.
+        // Several back edges to one block share the arc from the start.
         arcs.dedup();
         Self {
             blocks,
@@ -81,7 +80,7 @@ impl Graph {
     }
 }
 
-/// Blocks that are reached, each behind all that lead to it but for loops, and the edges that close these.
+/// Depth-first search: the reachable blocks in topological order, back edges aside, and the back edges.
 fn search(blocks: u32, edges: &[(u32, u32, u32)]) -> (Vec<u32>, Vec<(u32, u32)>) {
     let ways = |block: u32| -> Vec<u32> {
         let own = edges.iter().filter(|(from, ..)| *from == block);
@@ -174,7 +173,7 @@ pub(super) fn of(cfg: &Cfg) -> Result<Graph, Refusal> {
     Ok(Graph::new(blocks, &edges, &exits))
 }
 
-/// Where what stands on an edge can run without a hook on the edge itself.
+/// Returns the hook of a block that is equivalent to an edge, if there is one.
 pub(super) fn hook(
     cfg: &Cfg,
     from: BlockIndex,
@@ -202,7 +201,7 @@ pub(super) fn refusal(cfg: &Cfg, block: BlockIndex, why: &str) -> Refusal {
     Refusal::new(
         Rule::ExitUnknown,
         at,
-        format!("its paths cannot be told: {why} (block {})", block.0),
+        format!("its paths cannot be numbered: {why} (block {})", block.0),
     )
 }
 

@@ -7,11 +7,11 @@ use super::graph::{Arc, Graph};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbered {
     graph: Graph,
-    /// By arc: what its place adds to the number of a path.
+    /// By arc: its share of the number of a path.
     values: Vec<u64>,
-    /// By arc: what has to be added there, modulo 2^64. Zero on the tree's.
+    /// By arc: its increment, modulo 2^64. Zero on arcs of the tree.
     increments: Vec<u64>,
-    /// By block: how many ways lead from it to the end; none if it never returns.
+    /// By block: the number of paths from it to the end; 0 if it never returns.
     from_here: Vec<u64>,
     count: u64,
 }
@@ -26,16 +26,16 @@ impl Numbered {
         let blocks = graph.order.iter().rev().map(|block| Some(*block));
         let mut count = 0;
         for from in blocks.chain(starts) {
-            // Each way has the numbers behind those of the ways before.
+            // The numbers of each arc's paths follow those of the arcs before it.
             let mut paths = 0_u64;
             for (index, arc) in graph.leaving(from) {
                 *values.get_mut(index)? = paths;
-                let behind = match arc.to {
+                let paths_after = match arc.to {
                     Some(to) => *from_here.get(to as usize)?,
                     None => 1,
                 };
                 paths = paths
-                    .checked_add(behind)
+                    .checked_add(paths_after)
                     .filter(|all| *all <= Paths::MOST)?;
             }
             match from {
@@ -53,7 +53,7 @@ impl Numbered {
         })
     }
 
-    /// How many paths there are.
+    /// The number of paths.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
@@ -71,26 +71,27 @@ impl Numbered {
         if number >= self.count {
             return None;
         }
-        let mut left = number;
+        let mut rest_of_number = number;
         let mut from = None;
         let mut path = Vec::new();
         loop {
-            // The last way whose numbers do not begin behind it. A block that never returns has no path.
+            // The last arc whose numbers do not begin after it. A block that never returns has no path.
             let value = |index: usize| self.values.get(index).copied().unwrap_or(u64::MAX);
             let ways = self.graph.leaving(from);
-            let fit = ways.filter(|(index, arc)| value(*index) <= left && self.leads(arc));
+            let fit = ways
+                .filter(|(index, arc)| value(*index) <= rest_of_number && self.reaches_end(arc));
             let (index, arc) = fit.last()?;
-            left -= value(index);
+            rest_of_number -= value(index);
             path.push(*arc);
             from = arc.to;
             if from.is_none() {
-                return (left == 0).then_some(path);
+                return (rest_of_number == 0).then_some(path);
             }
         }
     }
 
-    /// Whether an arc leads to the end at all.
-    fn leads(&self, arc: &Arc) -> bool {
+    /// Returns whether the end is reachable through an arc.
+    fn reaches_end(&self, arc: &Arc) -> bool {
         let ways = |block: u32| self.from_here.get(block as usize);
         arc.to
             .is_none_or(|block| ways(block).is_some_and(|ways| *ways > 0))
@@ -118,12 +119,12 @@ impl Forest {
     }
 }
 
-/// What is to be added where: the values, less what a spanning tree of the arcs that weigh most makes
-/// superfluous. Each block has a potential, the difference of which its tree's arcs have as their values; the
-/// start's and the end's are equal, so along a path all potentials cancel.
+/// Moves the values to the arcs outside of a maximum spanning tree. Each block has a potential; the value of
+/// an arc of the tree is the difference of its blocks' potentials. Those of the start and the end are equal,
+/// so that along a path all potentials cancel.
 fn increments(graph: &Graph, values: &[u64]) -> Vec<u64> {
     let blocks = graph.blocks as usize;
-    // The start and the end are one.
+    // The start and the end are one node.
     let place = |block: Option<u32>| block.map_or(blocks, |block| block as usize);
     let mut forest = Forest((0..=blocks).collect());
     let mut by_weight: Vec<usize> = (0..graph.arcs.len()).collect();
@@ -134,7 +135,7 @@ fn increments(graph: &Graph, values: &[u64]) -> Vec<u64> {
         let (Some(arc), Some(&value)) = (graph.arcs.get(index), values.get(index)) else {
             continue;
         };
-        // What stands for a loop's edge has an instrument anyway, and so have the entry and the exits.
+        // Halves of back edges have an instrument anyway, and so have the entry and the exits.
         let joins = arc.weight > 0;
         let (from, to) = (place(arc.from), place(arc.to));
         if joins && forest.connect(from, to) {

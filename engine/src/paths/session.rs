@@ -11,7 +11,7 @@ use crate::cfg::{BlockIndex, Cfg, EdgeKind};
 use crate::session::Placement;
 use crate::{Error, Refusal, Result, Session};
 
-/// What runs at one place.
+/// The action at one instrumented edge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mark {
     /// The hook's word.
@@ -26,16 +26,16 @@ enum Does {
     Begin(u64),
     /// The number grows.
     Add(u64),
-    /// A path ends; what is to be added to its number.
+    /// A path ends; the increment of its number.
     End(u64),
-    /// A path ends, and the next turn of the loop begins one.
+    /// A path ends, and the loop's next iteration begins one.
     Turn(u64, u64),
 }
 
 /// Most paths that each have a bucket of their own.
 const BUCKETS: u64 = 256;
 
-/// What has to run where.
+/// The actions of all instrumented edges.
 pub(super) fn marks(cfg: &Cfg, numbered: &Numbered) -> std::result::Result<Vec<Mark>, Refusal> {
     let begins: BTreeMap<Option<u32>, u64> = { numbered.increments() }
         .filter(|(arc, _)| arc.from.is_none() && !arc.is_real)
@@ -67,8 +67,8 @@ pub(super) fn marks(cfg: &Cfg, numbered: &Numbered) -> std::result::Result<Vec<M
     Ok(marks)
 }
 
-/// What runs on an edge: at the end of its block or the start of the next one where only it passes, else on
-/// the edge of a conditional branch.
+/// Places an action on an edge: at the end of its source or the start of its target where these have no other
+/// edge, else on the edge of a conditional branch.
 fn edge(cfg: &Cfg, from: u32, to: u32, does: Does) -> std::result::Result<Mark, Refusal> {
     let (from, to) = (BlockIndex(from), BlockIndex(to));
     if let Some((block, hook)) = hook(cfg, from, to) {
@@ -123,7 +123,7 @@ impl Paths {
         );
         let hook = mark.hook;
         match mark.does {
-            // What was counted of an outer call goes on when this one is over.
+            // The number of an outer call is restored at the return.
             Does::Begin(number) => format!(
                 "{begin}call @outer;\n\nentry {{\n    @outer = {at};\n    {at} = {};\n}}\nreturn {{ {at} = @outer }}\n",
                 plain(number)
@@ -166,10 +166,10 @@ pub(super) fn add(paths: &Paths, session: &mut Session, times: (f64, f64)) -> Re
     Ok(())
 }
 
-/// Adds up what the instruments of a function's paths tell.
+/// Adds up the aggregates of the instruments of a function's paths.
 pub(super) fn read<'a>(
     paths: &Paths,
-    told: impl IntoIterator<Item = (&'a str, &'a Summary)>,
+    summaries: impl IntoIterator<Item = (&'a str, &'a Summary)>,
 ) -> Profile {
     let begin = paths.name(0);
     let begin = begin.trim_end_matches('0');
@@ -179,7 +179,7 @@ pub(super) fn read<'a>(
         let number = name.strip_prefix(begin);
         number.is_some_and(|number| number.parse::<usize>().is_ok())
     };
-    for (_, summary) in told.into_iter().filter(|(name, _)| own(name)) {
+    for (_, summary) in summaries.into_iter().filter(|(name, _)| own(name)) {
         match summary {
             Summary::Buckets(buckets) => {
                 for bucket in buckets {

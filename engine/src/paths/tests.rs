@@ -11,7 +11,7 @@ fn graphs(acyclic: bool) -> impl Strategy<Value = Graph> {
         let edges = proptest::collection::vec((0..blocks, 0..blocks, 1_u32..3), 0..16);
         let exits = proptest::collection::btree_set(0..blocks, 1..4);
         (edges, exits).prop_map(move |(mut edges, exits)| {
-            // Control runs on to the next block, so that most are reached.
+            // Control falls through to the next block, so that most are reachable.
             edges.extend((1..blocks).map(|block| (block - 1, block, 1)));
             if acyclic {
                 edges.retain(|(from, to, _)| from < to);
@@ -72,14 +72,14 @@ proptest! {
 
     /// Control that wanders through the graph leaves the numbers of the paths it went.
     #[test]
-    fn a_walk_is_told_by_its_numbers(graph in graphs(false), choices in proptest::collection::vec(any::<prop::sample::Index>(), 1..200)) {
+    fn a_walk_has_its_paths_numbers(graph in graphs(false), choices in proptest::collection::vec(any::<prop::sample::Index>(), 1..200)) {
         let numbered = Numbered::of(graph).unwrap();
         let increments: Vec<(Arc, u64)> = numbered.increments().map(|(arc, n)| (*arc, n)).collect();
         let increment = |wanted: &dyn Fn(&Arc) -> bool| increments.iter().find(|(arc, _)| wanted(arc)).unwrap().1;
         let begin = |block: u32, real: bool| increment(&|arc| arc.from.is_none() && arc.to == Some(block) && arc.is_real == real);
         let mut at = 0;
         let mut number = begin(0, true);
-        let (mut walked, mut told) = (vec![0], Vec::new());
+        let (mut walked, mut numbers) = (vec![0], Vec::new());
         for choice in choices {
             let ways: Vec<&(Arc, u64)> = increments.iter().filter(|(arc, _)| arc.from == Some(at)).collect();
             if ways.is_empty() {
@@ -95,10 +95,10 @@ proptest! {
                 }
                 (None, closes) => {
                     let path = numbered.arcs(number).unwrap();
-                    told.extend(path.iter().filter_map(|arc| arc.to));
+                    numbers.extend(path.iter().filter_map(|arc| arc.to));
                     let entered = closes.map_or(0, |(_, to)| to);
                     number = begin(entered, closes.is_none());
-                    prop_assert_eq!(&told, &walked);
+                    prop_assert_eq!(&numbers, &walked);
                     walked.push(entered);
                     at = entered;
                 }

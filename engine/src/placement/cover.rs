@@ -155,7 +155,7 @@ impl<'o, 'a> Cover<'o, 'a> {
     pub(super) fn leaving(&mut self, from: Number) -> Result<(), Refusal> {
         if self.outline.returns(from) {
             return Err(Refusal::new(
-                Rule::PostBehindCall,
+                Rule::PostAfterCall,
                 self.outline.start(from),
                 "what is behind this call is returned to in the text",
             ));

@@ -165,7 +165,7 @@ fn post(outline: &Outline<'_>, dead: &Dead, block: BlockNumber) -> Result<Way, R
     match cover.leaving(before) {
         Ok(()) => Ok(on(outline, dead, cover, before, outline.start(last))),
         Err(why) => arrivals::out_of(outline, dead, block, last).map_err(|no| {
-            let why = if why.rule == Rule::PostBehindCall {
+            let why = if why.rule == Rule::PostAfterCall {
                 why
             } else {
                 because(refusal(outline, last), &why)

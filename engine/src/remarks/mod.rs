@@ -1,11 +1,11 @@
-//! What a person wants to know of an instruction and its operands do not say: which field of which
-//! structure it reads or writes, and which text it points at.
+//! Remarks on instructions, for people: the field of a structure that an instruction accesses, and the text
+//! that its operand points at.
 //!
-//! A remark is a fact, not a guess. The arguments that the kernel's types name are in their registers
-//! at the entry, and what a function returns behind its calls; from there they are followed through
-//! moves, additions of constants, and loads of fields that are pointers, as long as every way to an instruction brings the same. What is believed:
-//! that pointers lead to what C declares, and that what compiled C calls keeps the calling
-//! convention. Where several functions have one name nothing is said, for types know names alone.
+//! A remark is a fact, not a guess. A forward data-flow analysis propagates typed pointers: arguments, in
+//! their registers at the entry, and results, after calls, through moves, additions of constants, and loads
+//! of fields that are pointers. Where paths meet, only pointers that are equal on all of them remain.
+//! Assumptions: pointers have the types that C declares, and functions that compiled C calls keep the
+//! calling convention. Functions that share their name have no remarks, since types are found by name.
 
 use gilk_instruments::{Pointee, Types};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
@@ -21,10 +21,10 @@ mod strings;
 #[cfg(test)]
 mod tests;
 
-/// Letters of a text that are shown.
+/// The most letters of a text that are shown.
 const SHOWN: usize = 48;
 
-/// What a register holds: the address of a structure, and so many bytes more.
+/// A typed pointer: the address of a structure, plus an offset in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pointer {
     to: Pointee,
@@ -40,8 +40,8 @@ impl Pointer {
     }
 }
 
-/// What is known of each register, by its number.
-type Registers = [Option<Pointer>; 16];
+/// The known pointers, by number of the register that holds them.
+type KnownPointers = [Option<Pointer>; 16];
 
 /// Remarks on the instructions of one function.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ pub struct Remarks {
 }
 
 impl Remarks {
-    /// Looks through one function.
+    /// Analyses one function.
     #[must_use]
     pub fn of(image: &Image, cfg: &Cfg) -> Self {
         let mut texts: Vec<(Addr, String)> = cfg
@@ -70,7 +70,7 @@ impl Remarks {
         Self { texts }
     }
 
-    /// What there is to say of the instruction at `at`.
+    /// The remark on the instruction at `at`.
     #[must_use]
     pub fn at(&self, at: Addr) -> Option<&str> {
         let found = self
@@ -98,8 +98,8 @@ fn quoted(text: &str) -> String {
     format!("\"{}\"", shown.replace('\n', "\\n").replace('\t', "\\t"))
 }
 
-/// One instruction and the registers that it may change.
-type Step = (Instruction, RegisterSet);
+/// An instruction and the registers that it may change.
+type Writing = (Instruction, RegisterSet);
 
 /// Finds the fields that instructions name.
 struct Fields<'i> {
@@ -108,10 +108,10 @@ struct Fields<'i> {
 }
 
 impl Fields<'_> {
-    /// Adds what is known of one function's.
+    /// Adds the remarks on the instructions of one function.
     fn remark(&self, cfg: &Cfg, texts: &mut Vec<(Addr, String)>) {
         let mut effects = Effects::new(self.image, cfg.span);
-        let steps: Vec<Vec<Step>> = cfg
+        let steps: Vec<Vec<Writing>> = cfg
             .blocks
             .iter()
             .map(|block| {
@@ -120,7 +120,7 @@ impl Fields<'_> {
             })
             .collect();
         // Known at the start of each block; `None` until a way to it has been found.
-        let mut starts: Vec<Option<Registers>> = cfg
+        let mut starts: Vec<Option<KnownPointers>> = cfg
             .blocks
             .iter()
             .map(|block| match block.index.0 {
@@ -159,15 +159,15 @@ impl Fields<'_> {
         }
     }
 
-    /// Whether no other function has the name.
+    /// Returns whether no other function has the name.
     fn alone(&self, name: &str, function: FunctionId) -> bool {
         self.image
             .function_named(name)
             .is_ok_and(|found| found.id == function)
     }
 
-    /// What registers hold when a function is entered.
-    fn at_entry(&self, cfg: &Cfg) -> Registers {
+    /// The pointers in registers at a function's entry.
+    fn at_entry(&self, cfg: &Cfg) -> KnownPointers {
         let mut known = [None; 16];
         if self.alone(&cfg.name, cfg.function) {
             let passed = self.types.passed(&cfg.name);
@@ -178,7 +178,7 @@ impl Fields<'_> {
         known
     }
 
-    /// What a call returns.
+    /// The pointer that a call returns.
     fn returned(&self, to: Addr) -> Option<Pointer> {
         let called = self.image.function_at(to)?;
         let whole = called.span.start == to && self.alone(&called.name, called.id);
@@ -186,8 +186,8 @@ impl Fields<'_> {
         Some(Pointer { to, offset: 0 })
     }
 
-    /// What registers hold behind an instruction.
-    fn after(&self, (instruction, written): &Step, before: &Registers) -> Registers {
+    /// Transfer function: the pointers in registers after an instruction.
+    fn after(&self, (instruction, written): &Writing, before: &KnownPointers) -> KnownPointers {
         let mut known = *before;
         for register in written.iter() {
             set(&mut known, register, None);
@@ -211,8 +211,8 @@ impl Fields<'_> {
         known
     }
 
-    /// What an instruction leaves in the whole register that it writes.
-    fn made(&self, instruction: &Instruction, before: &Registers) -> Option<Pointer> {
+    /// The pointer in the whole register that an instruction writes.
+    fn made(&self, instruction: &Instruction, before: &KnownPointers) -> Option<Pointer> {
         let first = instruction.op0_register();
         match (instruction.mnemonic(), instruction.op1_kind()) {
             (Mnemonic::Mov, OpKind::Register) => get(before, instruction.op1_register()),
@@ -234,8 +234,8 @@ impl Fields<'_> {
     }
 }
 
-/// What two ways agree on.
-fn both(one: &Registers, other: &Registers) -> Registers {
+/// Meet: the pointers that two paths agree on.
+fn both(one: &KnownPointers, other: &KnownPointers) -> KnownPointers {
     let mut met = *one;
     for (met, other) in met.iter_mut().zip(other) {
         if met != other {
@@ -245,14 +245,14 @@ fn both(one: &Registers, other: &Registers) -> Registers {
     met
 }
 
-fn set(known: &mut Registers, register: Register, value: Option<Pointer>) {
+fn set(known: &mut KnownPointers, register: Register, value: Option<Pointer>) {
     if let Some(slot) = known.get_mut(register.number()) {
         *slot = value;
     }
 }
 
-/// What a whole register holds.
-fn get(known: &Registers, register: Register) -> Option<Pointer> {
+/// The pointer in a whole register.
+fn get(known: &KnownPointers, register: Register) -> Option<Pointer> {
     let whole = register.is_gpr64();
     known
         .get(register.number())
@@ -261,16 +261,16 @@ fn get(known: &Registers, register: Register) -> Option<Pointer> {
         .filter(|_| whole)
 }
 
-/// Where an operand in memory is, if that is a known pointer and a constant.
-fn place(instruction: &Instruction, known: &Registers) -> Option<Pointer> {
+/// The pointer that an operand in memory refers to, if its base is a known pointer with a constant offset.
+fn place(instruction: &Instruction, known: &KnownPointers) -> Option<Pointer> {
     let plain = instruction.memory_index() == Register::None
         && !matches!(instruction.segment_prefix(), Register::FS | Register::GS);
     let base = get(known, instruction.memory_base()).filter(|_| plain)?;
     base.moved(instruction.memory_displacement64().cast_signed())
 }
 
-/// What an instruction's operand in memory is.
-fn said(types: &Types, instruction: &Instruction, known: &Registers) -> Option<String> {
+/// The remark on an instruction's operand in memory.
+fn said(types: &Types, instruction: &Instruction, known: &KnownPointers) -> Option<String> {
     let at = place(instruction, known)?;
     let offset = u64::try_from(at.offset).ok()?;
     let reached = if instruction.mnemonic() == Mnemonic::Lea {

@@ -1,4 +1,4 @@
-//! What boot rewrites in the text, from the tables it goes by and frees afterwards.
+//! Instructions that boot rewrites in the text, from the tables that it frees afterwards.
 
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
@@ -9,12 +9,12 @@ use crate::code::{Branch, Fixed, LONGEST, Memory, Symbols, Why};
 use crate::isa::decode::branch_target;
 use crate::{Addr, Result, Span};
 
-/// What boot would do to the text of a file.
+/// The changes that boot would make to the text of a file.
 #[derive(Clone, Debug, Default)]
 pub(in crate::kernel) struct Boot {
     /// Instructions that it may replace.
     pub(in crate::kernel) sites: Vec<Fixed>,
-    /// Where what it writes, or what it jumps to before it has written, leads.
+    /// The branches that it writes, and those that execute before it has.
     pub(in crate::kernel) branches: Vec<Branch>,
 }
 
@@ -81,8 +81,7 @@ impl Boot {
         Ok(boot)
     }
 
-    /// Takes what looks like padding behind a function, and is not when boot has written there, for
-    /// the function's.
+    /// Extends functions over bytes that look like padding after them and that boot rewrites.
     pub(in crate::kernel) fn widen(&self, extents: &[Extent], spans: &mut [Option<Span>]) {
         let mut sites = self.sites.iter().map(|site| site.span).peekable();
         for (extent, span) in extents.iter().zip(spans) {
@@ -105,7 +104,7 @@ impl Boot {
         }
     }
 
-    /// Notes the branches among these instructions that lead to the text.
+    /// Notes the branches among these instructions that target the text.
     fn follow(&mut self, memory: &Memory, span: Span, bounds: &Bounds) {
         let bytes = memory.bytes(span).unwrap_or_default();
         let decoder = Decoder::with_ip(64, bytes, span.start.0, DecoderOptions::NONE);
@@ -140,7 +139,7 @@ impl Boot {
     }
 }
 
-/// The address that the distance at `offset` of a table leads to.
+/// The address at the distance that a table has at `offset`.
 fn distance(table: Addr, bytes: &[u8], offset: usize) -> Option<Addr> {
     let distance = i64::from(u32_at(bytes, offset)?.cast_signed());
     Some(table.add(offset as u64).add(distance.cast_unsigned()))

@@ -9,7 +9,7 @@ use crate::{Error, Result};
 
 /// No kernel is larger, in bytes: one with all of its drivers built in has some 150 MB.
 const LARGEST: usize = 512 << 20;
-/// What a decompressor may use besides, in KiB: kernels are packed with windows of 128 MiB at most.
+/// The memory that a decompressor may use in addition, in KiB: kernels are packed with windows of 128 MiB at most.
 const WORKING_KIB: u32 = 160 << 10;
 /// The binary logarithm of the largest window of zstd, in bytes.
 const WINDOW_LOG: u32 = 27;
@@ -55,7 +55,7 @@ pub(super) fn decompress(payload: &[u8]) -> Result<Cow<'_, [u8]>> {
     Ok(Cow::Owned(unpacked))
 }
 
-/// What else kernels can be packed with (`CONFIG_KERNEL_BZIP2` and so on).
+/// Other formats that kernels can be packed with (`CONFIG_KERNEL_BZIP2` and so on).
 fn name(payload: &[u8]) -> &'static str {
     match payload {
         [b'B', b'Z', b'h', ..] => "bzip2",
@@ -93,7 +93,7 @@ fn read(method: &str, reader: impl Read, stated: usize) -> Result<Vec<u8>> {
     Err(damaged(method, &"its size is not the one it states"))
 }
 
-/// LZ4's older format, which the kernel's build uses: blocks, each behind its size.
+/// LZ4's older format, which the kernel's build uses: blocks, each after its size.
 fn lz4(mut blocks: &[u8], stated: usize) -> Result<Vec<u8>> {
     let mut unpacked = Vec::new();
     let mut room = vec![0; LZ4_BLOCK.min(stated)];

@@ -7,13 +7,13 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use super::bad;
 use crate::{Addr, Result};
 
-/// How ELF files begin.
+/// The first bytes of ELF files.
 pub(super) const MAGIC: &[u8] = b"\x7fELF";
 
 /// Kernels live in the upper half; what is below is the template of per-CPU data.
 const UPPER_HALF: u64 = 1 << 63;
 
-/// A run of memory.
+/// A stretch of memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Segment<'b> {
     pub(super) at: Addr,
@@ -57,7 +57,7 @@ pub(super) fn segments(file: &[u8]) -> Result<Vec<Segment<'_>>> {
         }
         let bytes = program.data(LittleEndian, file).map_err(|()| {
             bad(format!(
-                "it is cut off: its memory at {at:#x} lies behind its {} bytes",
+                "it is cut off: its memory at {at:#x} lies after its {} bytes",
                 file.len()
             ))
         })?;

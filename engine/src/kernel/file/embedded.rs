@@ -1,9 +1,9 @@
 //! The symbols that a kernel carries for itself (`CONFIG_KALLSYMS`): tables in its read-only data,
 //! without a name or a mark, that are known by what stands in them (scripts/kallsyms.c of Linux).
 //!
-//! Names are packed with [`Tokens`]; before them stands how many there are, behind them, for every
-//! 256th, where it begins. Addresses are distances of 32 bits from a base: before the names up to
-//! Linux 6.3, behind the index of the tokens since.
+//! Names are packed with [`Tokens`]; their number precedes them, and for every 256th its position
+//! follows them. Addresses are distances of 32 bits from a base: before the names up to Linux 6.3,
+//! after the index of the tokens since.
 
 use std::fmt::Write as _;
 
@@ -16,8 +16,8 @@ use crate::Result;
 const MARKED: usize = 256;
 /// More symbols than any kernel has.
 const MOST: usize = 1 << 24;
-/// How many names may be looked at while the tables are searched: some hundred times as many as
-/// there are in any kernel, so that a file made for it cannot keep the search going.
+/// The most names that the search for the tables may read: some hundred times as many as any kernel
+/// has, so that a hostile file cannot keep the search busy.
 const PATIENCE: usize = 1 << 26;
 
 /// The text that `/proc/kallsyms` would be, without modules.
@@ -28,7 +28,7 @@ pub(super) fn kallsyms(segments: &[Segment<'_>]) -> Result<String> {
     let mut patience = PATIENCE;
     for segment in segments {
         for tokens in Tokens::all(segment.bytes) {
-            let Some(names) = Names::before(segment.bytes, tokens, &mut patience) else {
+            let Some(names) = PackedNames::before(segment.bytes, tokens, &mut patience) else {
                 continue;
             };
             return match names.addresses(segment.bytes, segments) {
@@ -44,17 +44,17 @@ pub(super) fn kallsyms(segments: &[Segment<'_>]) -> Result<String> {
     ))
 }
 
-/// The names' table.
+/// The table of names.
 #[derive(Debug)]
-struct Names<'b> {
+struct PackedNames<'b> {
     tokens: Tokens<'b>,
-    /// Where their number stands.
+    /// The position of their number.
     start: usize,
     /// Each, packed, with the letter of its kind in front.
     packed: Vec<&'b [u8]>,
 }
 
-impl<'b> Names<'b> {
+impl<'b> PackedNames<'b> {
     /// The table that belongs to `tokens`, which stands before them.
     fn before(memory: &'b [u8], tokens: Tokens<'b>, patience: &mut usize) -> Option<Self> {
         let starts = (0..tokens.start)
@@ -87,8 +87,8 @@ impl<'b> Names<'b> {
             let base = self.start.checked_sub(ALIGN)?;
             Some((base.checked_sub(len)?, base))
         };
-        let behind = || Some((self.tokens.end, self.tokens.end + len));
-        for (offsets, base) in [before(), behind()].into_iter().flatten() {
+        let after = || Some((self.tokens.end, self.tokens.end + len));
+        for (offsets, base) in [before(), after()].into_iter().flatten() {
             let Some(base) = u64_at(memory, base) else {
                 continue;
             };
@@ -113,7 +113,7 @@ impl<'b> Names<'b> {
         None
     }
 
-    /// Whether the addresses are in order, and the symbol of the kernel's first byte is there.
+    /// Returns whether the addresses are in order, and the symbol of the kernel's first byte is there.
     fn is_right(&self, addresses: &[u64], segments: &[Segment<'_>]) -> bool {
         let first = self
             .packed
@@ -146,7 +146,7 @@ impl<'b> Names<'b> {
     }
 }
 
-/// `count` names from `start`, if that is what stands there, with right marks behind them.
+/// Returns `count` packed names from `start`, if they are there and the right marks follow them.
 fn unpacked<'b>(
     memory: &'b [u8],
     start: usize,

@@ -1,7 +1,7 @@
 //! A kernel from a file: an ELF `vmlinux`, or a `vmlinuz` as it stands in `/boot`.
 //!
-//! The text of a file is not the text that runs: boot rewrites alternatives, returns and retpolines.
-//! What it would rewrite becomes sites, so that nothing is planned over it.
+//! The text of a file is not the text that executes: boot rewrites alternatives, returns and retpolines.
+//! They become fixed sites, so that nothing is planned over them.
 
 mod boot;
 mod bzimage;
@@ -23,8 +23,8 @@ use crate::{Addr, Error, Image, Result, Span};
 
 pub(super) use boot::Boot;
 
-/// What a file holds, in the form in which it would be read from the running kernel, at the
-/// addresses it was linked for.
+/// The contents of a kernel's file, in the form in which they would be read from the running kernel, at
+/// the addresses that it was linked for.
 #[derive(Clone, Debug)]
 pub struct FileParts {
     /// Symbols, blacklist and memory; the text as boot finds it.
@@ -39,8 +39,8 @@ fn bad(reason: impl Into<String>) -> Error {
 }
 
 impl FileParts {
-    /// Whether the bytes begin as a `vmlinux` or a `vmlinuz` does, so that [`FileParts::read`] has
-    /// something to say about them.
+    /// Returns whether the bytes begin as a `vmlinux` or a `vmlinuz` does, so that [`FileParts::read`]
+    /// can name what is wrong with them.
     #[must_use]
     pub fn knows(bytes: &[u8]) -> bool {
         bytes.starts_with(elf::MAGIC) || !matches!(bzimage::payload(bytes), Ok(None))
@@ -126,7 +126,7 @@ fn padded(memory: &Memory, span: Span) -> Result<Vec<u8>> {
         .collect())
 }
 
-/// What `uname -r` would say, from the line that the kernel greets with (init/version.c).
+/// The release as `uname -r` prints it, from the kernel's banner (init/version.c).
 fn release(segments: &[elf::Segment<'_>]) -> Result<String> {
     const BANNER: &[u8] = b"Linux version ";
     /// Bytes of a release at most: `struct new_utsname` of include/uapi/linux/utsname.h.
@@ -150,7 +150,7 @@ fn release(segments: &[elf::Segment<'_>]) -> Result<String> {
     ))
 }
 
-/// Where `wanted` begins in `bytes`.
+/// The positions of `wanted` in `bytes`.
 fn positions<'b>(bytes: &'b [u8], wanted: &'b [u8]) -> impl Iterator<Item = usize> + 'b {
     let first = wanted.first().copied().unwrap_or_default();
     let candidates = bytes.iter().enumerate().filter(move |&(_, &b)| b == first);

@@ -1,4 +1,4 @@
-//! Where a kernel forbids probes, from the tables that boot makes its list of (`init_kprobes` of
+//! The text in which a kernel forbids probes, from the tables that boot makes its list of (`init_kprobes` of
 //! kernel/kprobes.c, `arch_populate_kprobe_blacklist` of arch/x86/kernel/kprobes/core.c).
 
 use std::fmt::Write as _;
@@ -53,8 +53,8 @@ fn span(symbols: &Symbols, (start, end): (&str, &str)) -> Option<Span> {
 /// Adds the symbol at `at`, up to the next one, where the answer is.
 fn add(list: &mut String, symbols: &Symbols, at: Addr) -> Option<Addr> {
     let own = symbols.at(at).next()?;
-    let behind = symbols.entries().partition_point(|symbol| symbol.at <= at);
-    let end = symbols.entries().get(behind)?.at;
+    let next = symbols.entries().partition_point(|symbol| symbol.at <= at);
+    let end = symbols.entries().get(next)?.at;
     // Writing to a string does not fail.
     let _ = writeln!(
         list,

@@ -10,7 +10,7 @@ use crate::code::Why;
 use crate::kernel::ModuleParts;
 use crate::{Addr, Image, Span};
 
-/// Where the tables lie that boot frees, and the symbols.
+/// The address of the tables that boot frees, and of the symbols.
 const INIT: u64 = 0xffff_ffff_8300_0000;
 
 /// Two functions, with an alternative and a return in the first, and the second on the blacklist.
@@ -26,7 +26,7 @@ fn padded(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 /// The tables of scripts/kallsyms.c, with every letter standing for itself.
-fn tables(symbols: &[(u64, String)], behind: bool) -> Vec<u8> {
+fn tables(symbols: &[(u64, String)], after: bool) -> Vec<u8> {
     let letters = |byte: u8| if byte.is_ascii_graphic() { byte } else { b'?' };
     let (mut texts, mut index) = (Vec::new(), Vec::new());
     for byte in 0..=u8::MAX {
@@ -48,7 +48,7 @@ fn tables(symbols: &[(u64, String)], behind: bool) -> Vec<u8> {
     let addresses = [padded(addresses), TEXT.to_le_bytes().to_vec()].concat();
     let count = (symbols.len() as u64).to_le_bytes().to_vec();
     let names = [count, padded(names), padded(marks), padded(texts), index].concat();
-    let order = if behind {
+    let order = if after {
         [names, addresses]
     } else {
         [addresses, names]
@@ -79,7 +79,7 @@ fn elf(segments: &[(u64, Vec<u8>)]) -> Vec<u8> {
     file
 }
 
-fn vmlinux(behind: bool) -> Vec<u8> {
+fn vmlinux(after: bool) -> Vec<u8> {
     let parts = fixture().parts();
     let mut symbols: Vec<(u64, String)> = parts
         .kallsyms
@@ -131,7 +131,7 @@ fn vmlinux(behind: bool) -> Vec<u8> {
         symbols.push((filler, format!("dfiller{filler:x}")));
     }
     symbols.sort_by_key(|(at, _)| *at);
-    init.extend(tables(&symbols, behind));
+    init.extend(tables(&symbols, after));
     let memory = parts.memory.into_iter().map(|(at, bytes)| (at.0, bytes));
     let mut segments: Vec<(u64, Vec<u8>)> = memory.collect();
     segments.push((INIT, init));
@@ -213,7 +213,7 @@ fn a_kernel_is_read_from_every_form_of_file() {
 }
 
 #[test]
-fn what_is_no_such_kernel_is_told_apart() {
+fn files_that_are_no_such_kernel_have_errors_of_their_own() {
     assert!(refused(b"").contains("neither"));
     assert!(refused(b"#!/bin/sh\n").contains("neither"));
     let of = |at: usize, to: u8| {

@@ -6,13 +6,13 @@
 pub(super) struct Tokens<'b> {
     texts: &'b [u8],
     index: &'b [u8],
-    /// Where the texts begin in the memory that was searched.
+    /// The position of the texts in the memory that was searched.
     pub(super) start: usize,
-    /// Where what follows the index begins.
+    /// The position after the index.
     pub(super) end: usize,
 }
 
-/// How many texts there are: one for each value of a byte.
+/// The number of texts: one for each value of a byte.
 const COUNT: usize = 256;
 /// The linker aligns each table to this.
 pub(super) const ALIGN: usize = 8;
@@ -59,17 +59,17 @@ impl<'b> Tokens<'b> {
         tables.into_iter().find(Self::is_whole)
     }
 
-    /// Whether every text is one: printable, and ended by a zero where the next begins.
+    /// Returns whether every text is one: printable, and ended by a zero where the next begins.
     fn is_whole(&self) -> bool {
-        let mut behind = 0;
+        let mut after = 0;
         for byte in 0..=u8::MAX {
             let text = self.text(byte);
-            if self.place(byte) != behind || !text.iter().all(u8::is_ascii_graphic) {
+            if self.place(byte) != after || !text.iter().all(u8::is_ascii_graphic) {
                 return false;
             }
-            behind += text.len() + 1;
+            after += text.len() + 1;
         }
-        let padding = self.texts.get(behind..);
+        let padding = self.texts.get(after..);
         padding.is_some_and(|rest| rest.len() < ALIGN && rest.iter().all(|&byte| byte == 0))
     }
 
@@ -79,7 +79,7 @@ impl<'b> Tokens<'b> {
         place.map_or(0, |place| usize::from(u16::from_le_bytes(*place)))
     }
 
-    /// What `byte` stands for.
+    /// The text of `byte`.
     pub(super) fn text(&self, byte: u8) -> &'b [u8] {
         let rest = self.texts.get(self.place(byte)..).unwrap_or_default();
         let end = rest.iter().position(|&byte| byte == 0);

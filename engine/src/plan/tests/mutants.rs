@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::choices::Choices;
 use super::random::{made, play};
 use crate::cfg::Cfg;
-use crate::cfg::soup::pieces;
+use crate::cfg::random::pieces;
 use crate::placement::{BounceIndex, InsnEdge, Point, Site, SiteIndex, Slot, Splice};
 use crate::plan::{Batch, Part, PatchIndex, Plan, PlannedInstrument, Poke, PokeKind};
 use crate::verify::verify;

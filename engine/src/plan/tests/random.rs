@@ -10,7 +10,7 @@ use super::layout;
 use super::places::{Places, at, begins, places};
 use super::reached::ways_out;
 use super::walk::{Ran, Thread, World};
-use crate::cfg::soup::{Piece, kernel, pieces};
+use crate::cfg::random::{Piece, kernel, pieces};
 use crate::cfg::{BlockEnd, Cfg};
 use crate::code::FunctionId;
 use crate::placement::{BounceIndex, Point, SiteIndex, Slot, Solution, Splice, Style};

@@ -12,14 +12,14 @@ use crate::kernel::fixture::{FTRACE_NOP, Fixture};
 use crate::liveness::{Analysis, Arguments, Liveness, RegisterSet};
 use crate::{Addr, Image};
 
-/// How one piece of the soup ends.
+/// The end of a piece.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ending {
     RunsOn,
     Branches(usize),
     Jumps(usize),
     Returns,
-    /// Returns, with what a return thunk leaves behind it.
+    /// Returns, with the bytes after a return thunk.
     ReturnsPadded,
     /// A static key, off or on.
     Key(usize, bool),
@@ -65,8 +65,8 @@ pub(crate) fn pieces() -> impl Strategy<Value = Vec<Piece>> {
     })
 }
 
-/// The kernel with the soup as function 0 and a compiled function behind it; and the address of each
-/// piece, and of its last instruction.
+/// The kernel with the random code as function 0 and a compiled function after it; and the address of
+/// each piece, and of its last instruction.
 pub(crate) fn kernel(pieces: &[Piece]) -> (Fixture, Vec<u64>, Vec<u64>) {
     let base = Fixture::address(0);
     let callee = Fixture::address(1);
@@ -107,7 +107,7 @@ pub(crate) fn kernel(pieces: &[Piece]) -> (Fixture, Vec<u64>, Vec<u64>) {
             Ending::Faults(_) => a.mov(byte_ptr(rdi), 1_i32).unwrap(),
         }
     }
-    // What runs on from the last piece has to end.
+    // Code after the last piece must end.
     a.ret().unwrap();
     let result = a
         .assemble_options(
@@ -147,7 +147,7 @@ pub(crate) fn kernel(pieces: &[Piece]) -> (Fixture, Vec<u64>, Vec<u64>) {
     (fixture, at, last)
 }
 
-/// Everything that has to hold of any graph.
+/// The properties of every graph.
 pub(super) fn check_graph(image: &Image, cfg: &Cfg) -> std::result::Result<(), TestCaseError> {
     let function = image.function(cfg.function).unwrap();
     prop_assert_eq!(cfg.span, function.span);
@@ -206,7 +206,7 @@ pub(super) fn check_graph(image: &Image, cfg: &Cfg) -> std::result::Result<(), T
         if let Some(to) = block.instructions.last().as_ref().and_then(branch_target) {
             let inside = cfg.block_at(to).map(|block| block.span.start);
             if cfg.span.contains(to) {
-                prop_assert_eq!(inside, Some(to), "a branch leads to the start of a block");
+                prop_assert_eq!(inside, Some(to), "a branch targets the start of a block");
                 let flow = block.instructions.last().unwrap().flow_control();
                 if flow != FlowControl::Call {
                     prop_assert!(
