@@ -1,7 +1,60 @@
-//! The heart of GILK: given an image and a session it yields the same plan every time, on any
-//! machine, without a kernel. No I/O, no threads of its own, no unsafe.
+//! Plans and proves the instrumentation of a running x86-64 Linux kernel by basic block.
 //!
-//! [`kernel`] → [`code`] → [`cfg`](mod@cfg) → [`liveness`] → [`placement`] → [`isa::relocate`] → [`patch`] → [`plan`] → [`verify`](mod@verify)
+//! Given an [`Image`] (symbols, live bytes, tables) and a [`Session`] (which instrument is launched
+//! at which block, when), [`plan`](plan::plan) computes every byte to write and the order of writes,
+//! and [`verify`](verify::verify) proves the result independently. The crate does no I/O, starts no
+//! thread and uses no `unsafe`; the same input gives the same plan on every machine.
+//!
+//! Its layers, each of which uses only those above it:
+//!
+//! | layer | modules | contents |
+//! |---|---|---|
+//! | vocabulary | [`addr`], [`ids`], [`rule`], [`layout`], [`session`], [`collection`], [`unwind`] | addresses, typed ids, named refusals, the run-time layout of a target, the session file |
+//! | target | [`code`], [`kernel`] | the neutral [`Image`]: functions, bytes, fixed sites, entries; its reader for Linux kernels, running or from a file |
+//! | machine | [`isa`], [`listing`] | decoding, effects, encoding and relocation of instructions; disassembly |
+//! | analysis | [`cfg`](mod@cfg), [`liveness`], [`native`], [`paths`], [`remarks`] | control-flow graphs, dead registers and flags, object files, path numbers, fields and texts that instructions refer to |
+//! | decisions | [`placement`] | the cheapest tactic that reaches each hook, or the rule that refuses it |
+//! | code | [`patch`] | instruments at points, copies of displaced code, exits |
+//! | schedule | [`plan`](mod@plan) | versions of patches, dependences, and batches of writes |
+//! | proof | [`verify`](mod@verify) | a [`VerifiedPlan`], the only form that can be sent to a target |
+//!
+//! `verify` shares nothing with the layers of the planner except decoding.
+//!
+//! # Examples
+//! Plan a counter before the first block of a function, and prove the plan. The image in the tree
+//! has the functions of `kernel/fork.c`; `ilk dump` saves a whole kernel.
+//!
+//! ```
+//! use gilk_engine::layout::RuntimeLayout;
+//! use gilk_engine::session::Placement;
+//! use gilk_engine::{Addr, HookType, Image, Session};
+//! use gilk_instruments::Library;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let saved = include_bytes!("../tests/data/fork.image");
+//! let image = Image::from_live(&postcard::from_bytes(saved)?)?;
+//! let mut session = Session::empty();
+//! session.placements.push(Placement {
+//!     function: "kernel_clone".into(),
+//!     block: 0,
+//!     hook: HookType::Pre,
+//!     instrument: "counter".into(),
+//!     launch: 0.0,
+//!     splash: 1.0,
+//!     timer: 0,
+//! });
+//! // A target reports its layout; a supposed one serves to look at plans.
+//! let layout = RuntimeLayout::supposed(Addr(0xffff_ffff_c000_0000));
+//! let plan = gilk_engine::plan::plan(&image, &session, &Library::builtin()?, &layout)?;
+//! assert_eq!(plan.sites.len(), 1);
+//! let verified = gilk_engine::verify::verify(&image, plan).map_err(|all| format!("{all:?}"))?;
+//! assert_eq!(verified.plan().batches.len(), 2);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `examples/graph.rs` and `examples/plan.rs` do the same from a file, and `tests/filetests` shows
+//! each tactic and each typical instrument as text.
 #![forbid(unsafe_code)]
 
 pub mod addr;

@@ -169,7 +169,10 @@ fn step() -> impl Strategy<Value = Command> {
 
 /// Opens the small image with a function in the graph and a text in the editor.
 fn browsing() -> Harness<'static, App> {
-    let image = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/fork.image");
+    let image = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../engine/tests/data/fork.image"
+    );
     let start = Start {
         image: Some(image.into()),
         function: Some("kernel_clone".into()),

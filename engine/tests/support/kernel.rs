@@ -1,23 +1,38 @@
-//! The kernel that `GILK_IMAGE` names, and a layout as the module gives it.
+//! The kernel that `GILK_IMAGE` names or the trimmed one, and a layout as the module reports it.
 
-#![allow(clippy::unwrap_used, reason = "what cannot run says so and ends")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test's helpers fail the test by panicking"
+)]
 
 use gilk_engine::cfg::Cfg;
 use gilk_engine::kernel::LiveParts;
 use gilk_engine::layout::{CounterBank, Events, Gs, RuntimeLayout, Surroundings};
 use gilk_engine::{Addr, Image, Span};
 
-/// The kernel that `GILK_IMAGE` names, or `None` with a message.
-pub(crate) fn image() -> Option<Image> {
-    let Ok(path) = std::env::var("GILK_IMAGE") else {
-        eprintln!("skipped: GILK_IMAGE names no kernel image");
-        return None;
+/// The functions of kernel/fork.c of a stock kernel (`examples/trim_image.rs`).
+const TRIMMED: &[u8] = include_bytes!("../data/fork.image");
+
+/// Returns the kernel that `GILK_IMAGE` names, or the trimmed one of the tree.
+pub(crate) fn image() -> Image {
+    let parts: LiveParts = match std::env::var_os("GILK_IMAGE") {
+        Some(path) => postcard::from_bytes(&std::fs::read(path).unwrap()).unwrap(),
+        None => postcard::from_bytes(TRIMMED).unwrap(),
     };
-    let parts: LiveParts = postcard::from_bytes(&std::fs::read(path).unwrap()).unwrap();
-    Some(Image::from_live(&parts).unwrap())
+    Image::from_live(&parts).unwrap()
 }
 
-/// With room for every hook of a kernel.
+/// Returns the step between the functions that a test looks at: `GILK_EVERY`, or `of_whole` in a
+/// whole kernel, and 1 in the trimmed one.
+pub(crate) fn step(of_whole: usize) -> usize {
+    match std::env::var("GILK_EVERY") {
+        Ok(step) => step.parse().unwrap(),
+        Err(_) if std::env::var_os("GILK_IMAGE").is_some() => of_whole,
+        Err(_) => 1,
+    }
+}
+
+/// Returns a layout with counters for every hook of a kernel.
 pub(crate) fn layout() -> RuntimeLayout {
     RuntimeLayout {
         arena: Span::new(Addr(0xffff_ffff_c010_0000), 0x2000_0000),
@@ -47,7 +62,7 @@ pub(crate) fn layout() -> RuntimeLayout {
     }
 }
 
-/// How a session names a function: where its name is another's too, the address says which.
+/// Returns the name of a function in a session, with its address where the name is ambiguous.
 pub(crate) fn name(image: &Image, cfg: &Cfg) -> String {
     let by_name = image.function_named(&cfg.name);
     if by_name.is_ok_and(|function| function.id == cfg.function) {

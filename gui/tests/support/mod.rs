@@ -25,11 +25,12 @@ use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Meta
 use gilk_samples::{Batch, Meaning, Sample};
 use raster::Rasteriser;
 
-/// The functions of kernel/fork.c of a stock kernel, made by `examples/trim_image.rs`.
+/// Returns the path of the functions of kernel/fork.c of a stock kernel, made by the engine\'s
+/// example `trim_image`.
 pub(crate) fn image_path() -> PathBuf {
     PathBuf::from(concat!(
         env!("CARGO_MANIFEST_DIR"),
-        "/tests/data/fork.image"
+        "/../engine/tests/data/fork.image"
     ))
 }
 
