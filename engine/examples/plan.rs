@@ -63,7 +63,6 @@ fn counters(image: &Image, name: &str) -> Result<Session, Box<dyn Error>> {
             instrument: "counter".into(),
             launch: 0.0,
             splash: 1.0,
-            timer: 0,
         })
         .collect();
     Ok(Session {

@@ -233,7 +233,6 @@ fn is_planned(image: &Image, function: &Function) -> bool {
             instrument: "counter".into(),
             launch: 0.0,
             splash: 1.0,
-            timer: 0,
         })
         .collect();
     if placements.is_empty() {

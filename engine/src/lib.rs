@@ -41,7 +41,6 @@
 //!     instrument: "counter".into(),
 //!     launch: 0.0,
 //!     splash: 1.0,
-//!     timer: 0,
 //! });
 //! // A target reports its layout; a supposed one serves to look at plans.
 //! let layout = RuntimeLayout::supposed(Addr(0xffff_ffff_c000_0000));

@@ -249,7 +249,6 @@ fn session_line(session: &mut Session, line: &str) -> Option<()> {
                 instrument: (*instrument).into(),
                 launch,
                 splash,
-                timer: 0,
             });
         }
         _ => return None,

@@ -96,7 +96,6 @@ fn a_plan_of_each_function_is_verified() {
                 instrument: instrument.into(),
                 launch: 0.0,
                 splash: 1.0,
-                timer: 0,
             });
             let session = Session {
                 placements: placements.collect(),
