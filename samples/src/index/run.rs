@@ -1,4 +1,9 @@
 //! A sorted run of samples of one CPU, with a pyramid of aggregates.
+//!
+//! The pyramid is not redundant next to the tree of a lane, which answers for all CPUs together: a
+//! view of one CPU or thread has only its runs. Of 100 million samples on eight CPUs such a view
+//! takes 0.13 ms with the pyramid; a scan of the CPU's samples, at 3 ns each (0.2 ms for 65,536),
+//! would take 38 ms. The pyramid costs 1.6 bytes a sample.
 
 use std::ops::Range;
 
