@@ -45,7 +45,7 @@ fn the_kernel_has_about_the_blocks_that_were_counted() {
         blocks.len()
     );
     // Counted over the debug symbols of Debian's 6.1 and 6.12: 46,349 and 52,927 functions, init text
-    // included; 545,697 and 644,438 blocks, int3 behind returns included; 19.6 and 19.7 bytes a block.
+    // included; 545,697 and 644,438 blocks, int3 after returns included; 19.6 and 19.7 bytes a block.
     assert!(
         (38_000..62_000).contains(&graphs.len()),
         "{} functions",
@@ -179,7 +179,7 @@ fn every_graph_is_whole() {
     }
     // What the kernel patched away at boot: code for other processors.
     share(
-        "blocks to which nothing leads",
+        "blocks that nothing reaches",
         unreachable,
         blocks,
         0.0..=1.0,
@@ -347,7 +347,7 @@ fn most_blocks_begin_with_something_dead() {
     let analysis = Analysis::new(&image);
     for cfg in graphs(&image) {
         let liveness = Liveness::of(&analysis, &cfg);
-        // Not the entry: everything is live at the function tracer's site, behind which hooks go.
+        // Not the entry: everything is live at the function tracer's site, which hooks follow.
         for block in cfg.blocks.iter().skip(1) {
             let live = liveness.before(block.span.start);
             assert!(live.registers.contains(Register::RSP));
@@ -449,7 +449,7 @@ fn disassemblies_name_fields_and_texts() {
         functions += usize::from(all.iter().next().is_some());
     }
     println!(
-        "{functions} of {} functions have remarks: {fields} on fields, {texts} on texts; {:?} behind {apart:?} for the graphs",
+        "{functions} of {} functions have remarks: {fields} on fields, {texts} on texts; {:?} after {apart:?} for the graphs",
         graphs.len(),
         start.elapsed() - apart,
     );

@@ -1,5 +1,4 @@
-//! What decides what a real kernel writes at its static keys and static calls, against what it has
-//! written there.
+//! Static keys and static calls of a real kernel: the bytes that their decisions imply, against the bytes there.
 
 #![allow(
     clippy::expect_used,
@@ -13,7 +12,7 @@ use gilk_engine::kernel::LiveParts;
 use gilk_engine::{Addr, Image, Span};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, RflagsBits};
 
-/// What a comparison sets.
+/// Flags that a comparison sets.
 const STATUS: u32 = RflagsBits::OF
     | RflagsBits::SF
     | RflagsBits::ZF
@@ -45,11 +44,11 @@ fn name_of(image: &Image, at: u64) -> &str {
 #[ignore = "needs GILK_IMAGE, a saved live image; cargo xtask test makes one"]
 fn keys_and_trampolines_decide_as_the_kernel_did() {
     let image = image();
-    let (mut keys, mut judged, mut calls, mut led, mut unknown) = (0, 0, 0, 0, 0);
+    let (mut keys, mut judged, mut calls, mut targeted, mut unknown) = (0, 0, 0, 0, 0);
     for site in image.fixed().iter() {
         let trampoline = image
             .symbol_at(site.span.start)
-            .is_some_and(|(name, behind)| behind == 0 && name.starts_with("__SCT__"));
+            .is_some_and(|(name, offset)| offset == 0 && name.starts_with("__SCT__"));
         let (Why::StaticKey | Why::StaticCall, false) = (site.why, trampoline) else {
             continue;
         };
@@ -106,7 +105,7 @@ fn keys_and_trampolines_decide_as_the_kernel_did() {
                         assert_eq!(name, "__static_call_return0", "{}", site.span.start);
                     }
                     Code::Jmp_rel32_64 => {
-                        led += 1;
+                        targeted += 1;
                         assert_eq!(
                             live.near_branch_target(),
                             there.near_branch_target(),
@@ -123,10 +122,10 @@ fn keys_and_trampolines_decide_as_the_kernel_did() {
         assert!(done.bytes.len() <= 13);
     }
     println!(
-        "{keys} static keys, {judged} judged; {calls} static calls, {led} lead somewhere; {unknown} unknown"
+        "{keys} static keys, {judged} judged; {calls} static calls, {targeted} with a target; {unknown} unknown"
     );
     // Few keys lie in data that is saved: 10 of 6.1, 113 of 6.12.
-    assert!(keys > 4_000 && judged >= 10 && calls > 3_000 && led > 300);
+    assert!(keys > 4_000 && judged >= 10 && calls > 3_000 && targeted > 300);
     assert!(unknown < 40);
 }
 
@@ -135,7 +134,7 @@ fn keys_and_trampolines_decide_as_the_kernel_did() {
 /// reads them. Looked at until the first call, jump or return, where another rule takes over.
 #[test]
 #[ignore = "needs GILK_IMAGE, a saved live image; cargo xtask test makes one"]
-fn no_flag_is_read_behind_a_static_key() {
+fn no_flag_is_read_after_a_static_key() {
     let image = image();
     let mut ways = 0;
     for site in image.fixed().iter() {
@@ -147,7 +146,7 @@ fn no_flag_is_read_behind_a_static_key() {
             let mut unset = STATUS;
             for next in Decoder::with_ip(64, bytes, start.0, DecoderOptions::NONE) {
                 let reads = next.rflags_read() & unset != 0 && next.code() != Code::Pushfq;
-                assert!(!reads, "{:#x} behind {}", next.ip(), site.span.start);
+                assert!(!reads, "{:#x} after {}", next.ip(), site.span.start);
                 unset &= !next.rflags_modified();
                 if next.flow_control() != FlowControl::Next {
                     break;

@@ -158,7 +158,7 @@ fn a_vmlinuz_has_the_functions_and_sites_of_the_running_kernel() {
             let less = file.span.end.to(live.span.end) - slide.cast_signed();
             assert!(
                 (-15..=0).contains(&less),
-                "{} ends {less} bytes behind",
+                "{} ends {less} bytes later",
                 file.name
             );
             less != 0

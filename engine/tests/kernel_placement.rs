@@ -19,7 +19,7 @@ fn share(counts: &Counts) -> f64 {
     counts.reached() as f64 / counts.all() as f64
 }
 
-/// What is to be reached: a share of all, less than one in a thousand of them by an `int3`.
+/// Checks the share of hooks that are reached, less than one in a thousand of them by an `int3`.
 fn enough(name: &str, counts: &Counts, least: f64) {
     let (reached, all) = (counts.reached(), counts.all());
     assert!(share(counts) >= least, "{name}: {reached} of {all}");

@@ -1,5 +1,5 @@
-//! Where calls of a real kernel's functions come back: whatever can be timed to where it leaves can be followed
-//! to there, and the plan is proven.
+//! Ends of calls of a real kernel's functions: a call that can be timed to its exits can be followed through its
+//! tail calls, and the plan is verified.
 
 #![allow(
     clippy::expect_used,
@@ -67,14 +67,14 @@ fn what_can_be_timed_is_timed_until_it_comes_back() {
         .filter(|function| !function.is_part())
         .step_by(step)
         .collect();
-    let (mut timed, mut followed, mut short, mut behind) = (0, 0, 0, 0);
+    let (mut timed, mut followed, mut short, mut callees) = (0, 0, 0, 0);
     let (mut returns, mut never) = (0, 0);
     for function in &some {
         match planned(&image, &session(&[function], "elapsed")) {
             Ok(plan) => {
                 timed += 1;
                 followed += usize::from(probes(&plan, Hook::Onward) > 0);
-                behind += probes(&plan, Hook::Back);
+                callees += probes(&plan, Hook::Back);
                 short += usize::from(
                     plan.notes
                         .iter()
@@ -105,7 +105,7 @@ fn what_can_be_timed_is_timed_until_it_comes_back() {
         }
     }
     println!(
-        "{} functions that jump to others: {timed} timed, {followed} followed, by {behind} probes elsewhere; {short} end at a jump in part; {returns} say what they return, and {never} never do",
+        "{} functions that jump to others: {timed} timed, {followed} followed, by {callees} probes elsewhere; {short} end at a jump in part; {returns} say what they return, and {never} never do",
         some.len()
     );
     assert!(followed * 10 > some.len() * 8, "most calls are followed");

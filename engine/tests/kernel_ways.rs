@@ -19,8 +19,7 @@ fn target(instruction: &Instruction) -> Option<Addr> {
     (instruction.op0_kind() == OpKind::NearBranch64).then(|| Addr(instruction.near_branch_target()))
 }
 
-/// Where each instruction may send control by what it says, and by what the jump table says of it:
-/// (target, source).
+/// Returns the branches of all instructions and of the jump table: (target, source).
 fn branches(image: &Image, graphs: &[Cfg]) -> BTreeSet<(Addr, Addr)> {
     let written = graphs
         .iter()
@@ -73,7 +72,7 @@ fn every_branch_is_a_way_into_the_block_it_leads_to_and_there_are_no_others() {
                         || image.function_at(branch.source).is_some_and(|function| {
                             graphs[function.id.0 as usize].blocks.is_empty()
                         }),
-                    "{}: nothing at {} leads to {start}",
+                    "{}: nothing at {} branches to {start}",
                     cfg.name,
                     branch.source
                 );
@@ -81,7 +80,7 @@ fn every_branch_is_a_way_into_the_block_it_leads_to_and_there_are_no_others() {
                 others += 1;
             }
             outside += others;
-            // A static key that does not jump now leads on into the next block.
+            // A static key that does not jump now falls through to the next block.
             let expected: BTreeSet<Addr> = branches
                 .range((start, Addr(0))..=(start, Addr(u64::MAX)))
                 .map(|&(_, source)| source)
@@ -94,7 +93,7 @@ fn every_branch_is_a_way_into_the_block_it_leads_to_and_there_are_no_others() {
                 let call = of.get(source).is_some_and(|&other| other == number);
                 assert!(
                     found.contains(source),
-                    "{}: {source} leads to {start}, unknown (own function: {call})",
+                    "{}: {source} branches to {start}, unknown (own function: {call})",
                     cfg.name
                 );
             }
@@ -109,14 +108,14 @@ fn every_branch_is_a_way_into_the_block_it_leads_to_and_there_are_no_others() {
     }
     let blocks: usize = graphs.iter().map(|cfg| cfg.blocks.len()).sum();
     println!(
-        "of {blocks} blocks, every way into {complete} is known, {outside} of them from other functions; nothing leads to {dead}"
+        "of {blocks} blocks, every way into {complete} is known, {outside} of them from other functions; nothing branches to {dead}"
     );
     let open = blocks - complete;
     assert!(
         open < graphs.len() + 2_000,
         "{open} can be entered by ways that are not known"
     );
-    assert!(dead * 200 < blocks, "nothing leads to {dead} blocks");
+    assert!(dead * 200 < blocks, "nothing branches to {dead} blocks");
 }
 
 #[test]
@@ -138,8 +137,7 @@ fn edges_are_found_from_both_of_their_ends() {
     }
 }
 
-/// Symbols of assembly follow one another, and code runs on from one to the next; nothing that a
-/// compiler made runs off its end.
+/// Code of one assembly symbol may fall through into the next; compiled code does not fall off its end.
 #[test]
 #[ignore = "needs GILK_IMAGE, a saved live image; cargo xtask test makes one"]
 fn no_function_runs_off_its_end() {
@@ -163,21 +161,23 @@ fn no_function_runs_off_its_end() {
         );
         assert!(
             cfg.refusal.is_some() || next.is_some(),
-            "{} runs on into what is no function",
+            "{} falls through into bytes of no function",
             cfg.name
         );
-        *ends.entry("runs on into the next".to_owned()).or_default() += 1;
+        *ends
+            .entry("falls through into the next".to_owned())
+            .or_default() += 1;
         println!(
-            "{} runs on into {:?}",
+            "{} falls through into {:?}",
             cfg.name,
             next.map(|next| &next.name)
         );
     }
     println!("{ends:?}");
-    assert!(ends["runs on into the next"] < 40);
+    assert!(ends["falls through into the next"] < 40);
 }
 
-/// Whether the last block's branch has its other way inside of the function.
+/// Returns whether the last block's branch has its other target inside the function.
 fn branches_both_ways(cfg: &Cfg, block: &Block) -> bool {
     let taken = block.instructions.last().as_ref().and_then(target);
     let inside = taken.is_some_and(|to| cfg.span.contains(to));

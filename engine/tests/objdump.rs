@@ -37,7 +37,7 @@ fn set(name: &str, otherwise: u64) -> u64 {
     })
 }
 
-/// What came of a comparison of text.
+/// Tally of a comparison of text.
 #[derive(Default)]
 struct Compared {
     functions: usize,
@@ -207,7 +207,7 @@ fn random_bytes_read_as_objdump_reads_them() {
     let mut tally: BTreeMap<Option<Difference>, usize> = BTreeMap::new();
     let mut wrong = Vec::new();
     let again = judge(&buffers, &mut tally, &mut wrong);
-    // What objdump stumbles over is taken away, and the rest is read once more.
+    // Bytes that confuse objdump are removed, and the rest is read again.
     judge(&again, &mut tally, &mut wrong);
     println!("seed {seed}: {tally:?}");
     assert!(
@@ -220,13 +220,13 @@ fn random_bytes_read_as_objdump_reads_them() {
     assert!(same * 100 > buffers.len() * 90, "{tally:?}");
 }
 
-/// Gives the buffers to read once more.
+/// Returns the buffers to read again.
 fn judge(
     buffers: &[Vec<u8>],
     tally: &mut BTreeMap<Option<Difference>, usize>,
     wrong: &mut Vec<String>,
 ) -> Vec<Vec<u8>> {
-    // Behind every buffer a nop, so that it ends at a round address.
+    // A nop follows every buffer, so that it ends at a round address.
     const SLOT: usize = 16;
     let mut text = vec![0x90; buffers.len() * SLOT];
     for (slot, bytes) in text.chunks_mut(SLOT).zip(buffers) {

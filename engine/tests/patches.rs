@@ -1,4 +1,4 @@
-//! Instrument code run natively: what it leaves behind, and what it leaves alone.
+//! Instrument code run natively: its effects, and the state that it must preserve.
 
 #![allow(
     clippy::expect_used,
@@ -69,8 +69,8 @@ proptest! {
         let instruments: Vec<Hooked<'_>> =
             kinds.iter().zip(0..).map(|(kind, order)| hooked(order, hook, kind.program())).collect();
         let from = Addr(machine.address(ORIGINAL));
-        let behind = Point::On(InsnEdge { from, to: from.add(NOP.len() as u64) });
-        let point = if post { behind } else { Point::Entry };
+        let after_nop = Point::On(InsnEdge { from, to: from.add(NOP.len() as u64) });
+        let point = if post { after_nop } else { Point::Entry };
         patch(&mut machine, &NOP, &[(point, &instruments)], live, &layout);
 
         let key = TASK | u64::from(THREAD);

@@ -46,11 +46,11 @@ fn head_of(cpu: u64, serial: u64) -> u64 {
 static CODE: AtomicU64 = AtomicU64::new(0);
 /// The words of CPU 0.
 static WORDS: AtomicU64 = AtomicU64::new(0);
-/// How often the handler ran the patch.
+/// Number of times the handler ran the patch.
 static NESTED: AtomicU64 = AtomicU64::new(0);
 static ROUND: AtomicU64 = AtomicU64::new(0);
 
-fn run_on(cpu: u64) {
+fn migrate_to(cpu: u64) {
     native::set_gs(WORDS.load(Ordering::Relaxed) + cpu * CPU_WORDS);
 }
 
@@ -64,17 +64,17 @@ fn hit() {
     }
 }
 
-/// An interrupt: samples, and now and then the thread goes on elsewhere.
+/// An interrupt: samples, and now and then the thread migrates.
 extern "C" fn interrupt(_signal: libc::c_int) {
     NESTED.fetch_add(1, Ordering::Relaxed);
     hit();
     let round = ROUND.fetch_add(1, Ordering::Relaxed);
     if round.is_multiple_of(3) {
-        run_on(round / 3 % 2);
+        migrate_to(round / 3 % 2);
     }
 }
 
-/// What a reader does: takes whole samples off both rings and makes room.
+/// Takes whole samples off both rings, as a reader does.
 fn drain(machine: &mut Machine, id: u64, tails: &mut [u64; 2], last: &mut [u64; 2]) -> u64 {
     let mut taken = 0;
     for cpu in 0..2u64 {
@@ -164,7 +164,7 @@ fn every_hit_is_delivered_or_counted_whatever_comes_between() {
     }
     CODE.store(at.0, Ordering::Relaxed);
     WORDS.store(machine.address(GS), Ordering::Relaxed);
-    run_on(0);
+    migrate_to(0);
 
     #[allow(unsafe_code, reason = "sets a signal handler")]
     // SAFETY: the handler calls only what may be called in a handler: atomics, a system call, the patch.

@@ -51,8 +51,8 @@ fn probed(program: Checked) -> Probed {
     }
 }
 
-/// What the kernel has in its upper half of addresses a process has in its lower half: the test of each
-/// address is turned round, and faults are taken.
+/// Adapts code for a process, whose addresses are in the lower half: the test of each address is inverted, and faults
+/// are handled.
 fn in_a_process(machine: &mut Machine, code: &Code) {
     let mut compared = false;
     for one in iced_x86::Decoder::with_ip(64, &code.bytes, 0, 0) {
@@ -94,7 +94,7 @@ proptest! {
         let layout = model::layout(&mut machine, seed);
         prop_assume!(probed.refusal(&layout).is_none());
         let live = Live { registers: RegisterSet(live), flags };
-        // A counter before and behind it: they share one save with it.
+        // A counter before and one after it: they share one save with it.
         let count = |order| Hooked { counter: layout.nth_counter(model::COUNTER + u64::from(order)),
             ..hooked(order, HookType::Pre, Kind::Count.program()) };
         let instruments = [count(0), as_hooked(&probed, 1), count(2)];
@@ -135,7 +135,7 @@ fn expr(kind: ExprKind) -> Expr {
     }
 }
 
-/// What is straight on takes no more instructions than is printed of it, where nothing has to be saved.
+/// A probe executes at most as many instructions as its printed cost, where nothing has to be saved.
 #[test]
 fn no_more_is_executed_than_the_cost_that_is_printed() {
     let emitted = |statements: &str| {
@@ -203,7 +203,7 @@ fn no_more_is_executed_than_the_cost_that_is_printed() {
             let (all, cost) = emitted(&statement);
             assert!(
                 all - around < cost,
-                "{statement}: {} where {cost} are told",
+                "{statement}: {} executed, {cost} printed",
                 all - around + 1
             );
         }
@@ -276,7 +276,7 @@ fn clocks_are_those_of_the_sample_or_read_just_before() {
     );
 }
 
-/// Where the processor would fault there is a result too, and it is the language's.
+/// An operation that the processor faults on has the language's result.
 #[test]
 fn numbers_with_signs_are_divided_whatever_they_are() {
     let numbers = [0, 1, 7, -1, -7, 1 << 40, i64::MAX, i64::MIN, i64::MIN + 1];

@@ -36,11 +36,11 @@ use model::SERIAL;
 use native::{GS, Machine, PATCH};
 use support::{COUNTERS, HEAD, LOST_FULL, TIMER_TABLE, TIMERS_LOG2, ready, slot};
 
-/// Where the code is that runs the patch step by step.
+/// Address of the code that runs the patch step by step.
 const STEPPED: u64 = 0x4_0000;
 const TRAP: i64 = 1 << 8;
 
-/// What the handler does on this thread.
+/// State of the handler on this thread.
 #[derive(Clone, Copy, Default)]
 struct Stepping {
     /// The patch, as a function that changes nothing its caller could see.
@@ -72,7 +72,7 @@ extern "C" fn on_trap(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_voi
         unsafe_code,
         reason = "what the kernel hands to a handler is a pointer"
     )]
-    // SAFETY: with SA_SIGINFO it points to the context of the thread that trapped, which nobody else has.
+    // SAFETY: with SA_SIGINFO it points to the context of the thread that trapped, which is not shared.
     let context = unsafe { &mut *context.cast::<libc::ucontext_t>() };
     let registers = &mut context.uc_mcontext.gregs;
     let mut stepping = STEPPING.get();
@@ -147,7 +147,7 @@ impl Placed {
         Self { machine, probed }
     }
 
-    /// Runs it, and once more before the instruction that is come to so many steps on. How many there are.
+    /// Runs it, with a nested run before the instruction after so many steps. Returns the number of steps.
     fn run(&self, interrupt: Option<usize>) -> usize {
         let stepping = Stepping {
             steps: 0,
@@ -163,7 +163,7 @@ impl Placed {
         self.machine.word(GS + COUNTERS + 8 * u64::from(slot))
     }
 
-    /// What the table keeps, and how many entries are somebody's.
+    /// Returns the sum of the table's values, and the number of entries with an owner.
     fn table(&mut self) -> (u64, usize) {
         let (mut sum, mut owned) = (0u64, 0);
         for entry in 0..1u64 << TIMERS_LOG2 {
@@ -179,7 +179,7 @@ impl Placed {
     }
 }
 
-/// What is added in all, of a program's first variable or aggregate; and what was counted as lost.
+/// Returns the total of a program's first variable or aggregate, and the count of losses.
 fn added(statements: &str, interrupt: Option<usize>) -> (u64, u64, usize) {
     let mut placed = Placed::new(statements);
     let steps = placed.run(interrupt);

@@ -142,7 +142,7 @@ fn with_known(parts: &LiveParts) -> Vec<Vec<u8>> {
     })
 }
 
-/// What became of forms.
+/// Tally of forms.
 #[derive(Debug, Default)]
 struct Tally {
     ran: usize,
@@ -217,7 +217,7 @@ fn every_form_of_instruction_in_the_image_does_the_same_in_a_patch() {
     assert!(tally.ran * 100 > forms.len() * 95, "{tally:#?}");
 }
 
-/// Adds the forms of the image to the file, if asked.
+/// Adds the forms of the image to the file, if requested.
 #[test]
 #[ignore = "needs GILK_IMAGE, and writes forms.txt if GILK_WRITE_FORMS is set"]
 fn corpus_has_the_forms_of_the_image() {
@@ -268,7 +268,7 @@ fn refers_alike(instruction: &Instruction, bytes: &[u8]) -> Result<(), Refusal> 
                 "{text}"
             );
         }
-        // What ends in the upper half of a cache line stays in one, behind nothing but nops.
+        // A return that ends in the upper half of a cache line stays in one, after nothing but nops.
         FlowControl::Return => {
             let before = usize::try_from(last.ip() - to.0).unwrap();
             assert_eq!(&done.bytes[before..][..bytes.len()], bytes);
@@ -338,7 +338,7 @@ fn what_cannot_be_moved_is_refused_by_name() {
     ] {
         assert_eq!(rule(code, near), Err((expected, far)), "{}", hex(code));
     }
-    // Something behind what never runs on, and a call that is not the last.
+    // An instruction after one that does not fall through, and a call that is not the last.
     assert_eq!(
         rule(&[0xeb, 0, 0x90], near),
         Err((Rule::Unrelocatable, far.add(2)))
@@ -371,8 +371,8 @@ fn what_cannot_be_moved_is_refused_by_name() {
     );
 }
 
-/// A return that ends in the upper half of a cache line does so wherever it is moved, behind nothing but
-/// nops, and no place makes it longer than another.
+/// A return that ends in the upper half of a cache line does so at every address, after nothing but
+/// nops, and has the same length everywhere.
 #[test]
 fn returns_keep_the_upper_half_of_a_cache_line() {
     let base = 0xffff_ffff_8100_0000_u64;
@@ -389,7 +389,7 @@ fn returns_keep_the_upper_half_of_a_cache_line() {
                 let ret = moved.next().unwrap();
                 assert_eq!(ret.mnemonic(), Mnemonic::Ret);
                 assert!(upper(ret.next_ip()) || !upper(from.0 + original.len() as u64));
-                assert!(moved.all(|behind| behind.code() == Code::Int3));
+                assert!(moved.all(|next| next.code() == Code::Int3));
             }
             lengths.dedup();
             assert_eq!(lengths.len(), 1);

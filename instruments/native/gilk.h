@@ -10,8 +10,8 @@
  *		return (address % 4096 + length + 4095) / 4096;
  *	}
  *
- * A line of the list is a name, what the function is called with, `samples` and a unit if what it returns
- * is sampled, and behind a colon what it is for. The function has the same name, with `_` for `-`. It is
+ * A line of the list is a name, the function's parameters, `samples` and a unit if the returned value is
+ * sampled, and after a colon a description. The function has the same name, with `_` for `-`. It is
  * called with up to six of:
  *
  *	arg0 … arg5	the arguments that the kernel's function was called with
@@ -29,10 +29,10 @@
  *
  * It runs at every hit, in whatever the kernel is doing, interrupts and locked sections included: it must
  * not sleep, not wait for a lock, and not use an address that may not be there. Data that changes has no
- * place in it. It may call functions of the kernel by name, if all that they lead to is known and has no
+ * place in it. It may call functions of the kernel by name, if all functions that they reach are known and have no
  * instruments in the session. Inline assembly has to name every register that it changes: a function from
  * which rbx, rbp, r12 to r15 or rsp may come back changed is refused. An index has to stay in its array: that
- * is yours to see to.
+ * is not checked.
  */
 #ifndef GILK_H
 #define GILK_H

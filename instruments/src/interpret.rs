@@ -1,11 +1,11 @@
-//! Runs a checked program as it stands: what its meaning is. Pure: everything it reads comes from a
-//! [`Machine`], everything it does goes there.
+//! The interpreter of checked programs, which defines their meaning. It is pure: all inputs come from a [`Machine`],
+//! and all effects go there.
 
 use crate::program::{
     ActionKind, AggregateId, Checked, Expr, ExprKind, Input, Probe, VariableId, Width,
 };
 
-/// The machine that a program runs on.
+/// The machine that executes a program.
 pub trait Machine {
     /// An input. [`Input::Tsc`] and [`Input::Nsecs`] may be another number each time.
     fn input(&mut self, input: Input) -> u64;

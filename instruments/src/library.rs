@@ -49,7 +49,16 @@ const FILES: &[(&str, &str)] = files![
     "elapsed-stop.gilk",
 ];
 
-/// The instruments that can be attached.
+/// The instruments that can be placed.
+///
+/// ```
+/// use gilk_instruments::{Library, Stand};
+///
+/// let mut library = Library::builtin()?;
+/// library.add_file("mine.gilk", "instrument mine \"Samples the CPU.\"; hit { sample(cpu) }")?;
+/// assert_eq!(library.get("mine")?.stand(), Stand::Hook);
+/// # Ok::<(), gilk_instruments::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
     definitions: Vec<Definition>,

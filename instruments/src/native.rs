@@ -148,9 +148,9 @@ struct Declared<'l> {
     summary: &'l str,
 }
 
-type Parsed<T> = winnow::Result<T, ContextError>;
+type Listed<T> = winnow::Result<T, ContextError>;
 
-fn declaration<'l>(line: &mut &'l str) -> Parsed<Declared<'l>> {
+fn declaration<'l>(line: &mut &'l str) -> Listed<Declared<'l>> {
     let name = take_while(1.., |c: char| {
         c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-'
     })
@@ -180,7 +180,7 @@ fn declaration<'l>(line: &mut &'l str) -> Parsed<Declared<'l>> {
     })
 }
 
-fn parameter(line: &mut &str) -> Parsed<Parameter> {
+fn parameter(line: &mut &str) -> Listed<Parameter> {
     let argument = preceded("arg", digit1).try_map(|number: &str| match number.parse::<u8>() {
         Ok(number @ ..=5) => Ok(Input::Argument(number)),
         _ => Err(Unfit),

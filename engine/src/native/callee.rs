@@ -11,7 +11,7 @@ use crate::{Addr, Image, Span};
 /// More functions below one are not followed.
 const MOST_FUNCTIONS: usize = 64;
 
-/// Where the function of that name begins, if it may be called.
+/// Returns the address of the function of that name, if it may be called.
 pub(super) fn find(
     image: &Image,
     name: &str,
@@ -31,7 +31,7 @@ pub(super) fn find(
             if function == called.id {
                 format!("it calls {name}, which {what}")
             } else {
-                format!("it calls {name}, which leads to {}, which {what}", cfg.name)
+                format!("it calls {name}, which reaches {}, which {what}", cfg.name)
             }
         };
         if touched(function) {
@@ -59,7 +59,9 @@ pub(super) fn find(
                     || static_call
                     || image.decided(at).is_some()
                 {
-                    return Err(below("leads where nobody knows before it runs"));
+                    return Err(below(
+                        "branches to an address that is computed when it runs",
+                    ));
                 }
                 let to = Addr(instruction.near_branch_target());
                 if cfg.span.contains(to) || image.is_return_thunk(to) {
@@ -67,7 +69,7 @@ pub(super) fn find(
                 }
                 let to = image
                     .function_at(to)
-                    .ok_or_else(|| below("leads out of the kernel's text"))?;
+                    .ok_or_else(|| below("branches out of the kernel's text"))?;
                 if known.insert(to.id) {
                     left.push(to.id);
                 }
@@ -75,7 +77,7 @@ pub(super) fn find(
         }
         if known.len() > MOST_FUNCTIONS {
             return Err(format!(
-                "it calls {name}, which leads to more than {MOST_FUNCTIONS} functions"
+                "it calls {name}, which reaches more than {MOST_FUNCTIONS} functions"
             ));
         }
     }

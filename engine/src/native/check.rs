@@ -1,4 +1,4 @@
-//! What native code may be made of.
+//! The instructions that native code may have.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,8 +16,8 @@ use crate::{Addr, Span};
 /// 16 KiB, and a hook may be anywhere on it.
 const MOST_STACK: u64 = 1024;
 
-/// Instructions for whatever privilege that change what the kernel counts on: the segments, the flags that
-/// are no results, the stack as nobody reckons it, or for how long the processor stands still.
+/// Instructions of any privilege that change state which the kernel relies on: segments, control flags, the stack
+/// by an amount that is not analysed, or the time for which the processor waits.
 const CHANGES: [Mnemonic; 22] = [
     Mnemonic::Cld,
     Mnemonic::Enter,
@@ -43,8 +43,8 @@ const CHANGES: [Mnemonic; 22] = [
     Mnemonic::Wrpkru,
 ];
 
-/// Of these, all that read and write general registers, flags and memory may be there. Of others, some have
-/// registers or modes of their own, and more are to come.
+/// Features whose instructions on general registers, flags and memory are permitted. Other features have registers
+/// or modes of their own.
 const PLAIN: [CpuidFeature; 25] = [
     CpuidFeature::ADX,
     CpuidFeature::BMI1,
@@ -103,11 +103,11 @@ pub(super) fn check(
     );
     let mut all = BTreeMap::new();
     let mut left: BTreeSet<Addr> = functions.iter().copied().collect();
-    let mut runs_on = false;
+    let mut falls_through = false;
     while decoder.can_decode() {
         let instruction = decoder.decode();
         let at = Addr(instruction.ip());
-        let filler = instruction.code() == Code::Int3 && !runs_on;
+        let filler = instruction.code() == Code::Int3 && !falls_through;
         if !filler && let Some(why) = forbidden(&instruction) {
             let name = format!("{:?}", instruction.mnemonic()).to_lowercase();
             return Err(format!("{} ({name}) {why}", place(code, at)));
@@ -116,20 +116,20 @@ pub(super) fn check(
             let fits = text.contains(to) || called.contains(&to);
             if !fits {
                 return Err(format!(
-                    "{} leads to {to}, which is not code of its own",
+                    "{} branches to {to}, which is not code of its own",
                     place(code, at)
                 ));
             }
             let calls = instruction.is_call_near() && text.contains(to);
             left.extend(calls.then_some(to));
         }
-        runs_on = !matches!(
+        falls_through = !matches!(
             instruction.flow_control(),
             FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::Interrupt
         );
         all.insert(at, instruction);
     }
-    if runs_on {
+    if falls_through {
         return Err("it runs off its end".into());
     }
     let mut frames = BTreeMap::new();
@@ -140,12 +140,8 @@ pub(super) fn check(
     }
     let mut depths = BTreeMap::new();
     for &function in &left {
-        let deep = depth(&frames, function, &mut depths).ok_or_else(|| {
-            format!(
-                "{} may call itself, and nobody knows how often",
-                place(code, function)
-            )
-        })?;
+        let deep = depth(&frames, function, &mut depths)
+            .ok_or_else(|| format!("{} may call itself without a bound", place(code, function)))?;
         if deep > MOST_STACK {
             return Err(format!(
                 "{} takes {deep} bytes of the stack, and {MOST_STACK} are allowed",
@@ -179,13 +175,13 @@ fn depth(
     Some(deepest)
 }
 
-/// Where a direct branch or call leads.
+/// Returns the target of a direct branch or call.
 pub(super) fn branch(instruction: &Instruction) -> Option<Addr> {
     let direct = instruction.op0_kind() == OpKind::NearBranch64;
     direct.then(|| Addr(instruction.near_branch_target()))
 }
 
-/// Why an instruction may not be there.
+/// Returns the reason why an instruction is forbidden.
 fn forbidden(instruction: &Instruction) -> Option<&'static str> {
     if instruction.is_invalid() {
         return Some("is not an instruction");
@@ -196,9 +192,9 @@ fn forbidden(instruction: &Instruction) -> Option<&'static str> {
         FlowControl::UnconditionalBranch if branch(instruction).is_some() => None,
         FlowControl::Call if branch(instruction).is_some() => None,
         FlowControl::Return if instruction.code() == Code::Retnq => None,
-        FlowControl::IndirectBranch | FlowControl::IndirectCall => {
-            Some("leads where nobody knows; compile it with -fno-jump-tables, and call by name")
-        }
+        FlowControl::IndirectBranch | FlowControl::IndirectCall => Some(
+            "branches to a computed address; compile it with -fno-jump-tables, and call by name",
+        ),
         FlowControl::Exception => Some("stops the kernel (a trap, or a panic of Rust)"),
         _ => Some("enters or leaves the kernel"),
     };
@@ -222,7 +218,7 @@ fn forbidden(instruction: &Instruction) -> Option<&'static str> {
     }
     if instruction.is_string_instruction() {
         return Some(
-            "copies or fills by a string instruction, whose direction nobody has set; compile it with -mstringop-strategy=loop",
+            "copies or fills by a string instruction, whose direction is not set; compile it with -mstringop-strategy=loop",
         );
     }
     if writes_constant(instruction) {
@@ -232,7 +228,7 @@ fn forbidden(instruction: &Instruction) -> Option<&'static str> {
     fs.then_some("uses fs:, which is the user's; compile it with -fno-stack-protector")
 }
 
-/// Whether it writes where only code and constants are: at an address that stands in it.
+/// Returns whether it writes to a constant address, where only code and constants are.
 fn writes_constant(instruction: &Instruction) -> bool {
     let named = (0..instruction.op_count()).any(|op| instruction.op_kind(op) == OpKind::Memory)
         && matches!(instruction.memory_base(), Register::None | Register::RIP)

@@ -1,5 +1,5 @@
-//! What a function of an object file does to the stack and to the registers that its caller counts on: told
-//! by following its control flow.
+//! The frame of a native function: its effect on the stack and on callee-saved registers, by abstract
+//! interpretation of its control flow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use super::check::branch;
 use super::state::State;
 use crate::Addr;
 
-/// What a function takes of the stack, and what it calls.
+/// The stack usage of a function, and its calls.
 #[derive(Debug, Default)]
 pub(super) struct Frame {
     /// The most bytes below the return address.
     pub(super) bytes: u64,
-    /// What it calls, and the most bytes below the return address where it does.
+    /// Functions that it calls, with the stack depth below the return address, at most, at the call.
     pub(super) calls: BTreeMap<Addr, u64>,
 }
 
@@ -36,7 +36,7 @@ impl Frame {
             let wrong = |why: &str| (at, why.to_owned());
             let instruction = code
                 .get(&at)
-                .ok_or_else(|| wrong("is led to, and no instruction begins there"))?;
+                .ok_or_else(|| wrong("is a branch target, and no instruction begins there"))?;
             let Some(mut state) = known.get(&at).cloned() else {
                 continue;
             };
@@ -48,8 +48,8 @@ impl Frame {
                     on.clear();
                 }
                 FlowControl::Call => {
-                    let to =
-                        branch(instruction).ok_or_else(|| wrong("leads where nobody knows"))?;
+                    let to = branch(instruction)
+                        .ok_or_else(|| wrong("branches to a computed address"))?;
                     let deepest = frame.calls.entry(to).or_default();
                     *deepest = depth.max(*deepest);
                     state.called();
@@ -62,7 +62,7 @@ impl Frame {
                     frame.bytes = frame.bytes.max(state.depth().map_err(wrong)?);
                     on.extend(branch(instruction));
                 }
-                _ => return Err(wrong("leads where nobody knows")),
+                _ => return Err(wrong("branches to a computed address")),
             }
             for to in on {
                 if kernel.contains(&to) {

@@ -1,4 +1,4 @@
-//! Sections one behind the other, and their references to each other and to the kernel filled in.
+//! The linker: lays the sections out one after the other, and resolves references to each other and to the kernel.
 
 use std::collections::BTreeSet;
 
@@ -20,16 +20,16 @@ type File<'f> = object::File<'f>;
 /// better uses for the room between.
 const MOST_ALIGN: u64 = 2048;
 
-/// What came of it, and what the check wants to know.
+/// The linked code, with the data that the check uses.
 pub(super) struct Linked {
     pub(super) code: NativeCode,
-    /// Where functions begin that a list may name: sorted.
+    /// Addresses of functions that a list may name, sorted.
     pub(super) functions: Vec<Addr>,
     /// Functions of the kernel that it may call.
     pub(super) called: BTreeSet<Addr>,
 }
 
-/// Where a section goes.
+/// A section with its address.
 struct Placed {
     index: SectionIndex,
     offset: usize,
@@ -64,7 +64,7 @@ pub(super) fn link(
                 RelocationTarget::Symbol(index) => file.symbol_by_index(index).ok(),
                 _ => None,
             };
-            let symbol = symbol.ok_or("a reference of it leads to nothing")?;
+            let symbol = symbol.ok_or("a reference of it has no target")?;
             let name = symbol.name().unwrap_or("something without a name");
             let target = match symbol.section_index().and_then(base) {
                 Some(base) => base.add(symbol.address()),
@@ -94,8 +94,8 @@ pub(super) fn link(
         if let Some(base) = symbol.section_index().and_then(base) {
             let at = base.add(symbol.address());
             let name = symbol.name().unwrap_or_default();
-            // Parts that the compiler makes of functions have a dot in their names: they go on where
-            // another began, and are looked at from there.
+            // Parts that the compiler makes of functions have a dot in their names. They continue other functions,
+            // and are analysed with those.
             functions.extend((!name.contains('.')).then_some(at));
             entries.push((name.to_owned(), at));
         }

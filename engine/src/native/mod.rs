@@ -1,10 +1,9 @@
-//! Instrument functions that a person compiled: from an object file to code in the arena.
+//! Native functions of instruments: from an object file to code in the arena.
 //!
-//! What they compute is theirs to answer for, and no proof says it; that is why they stand behind a switch.
-//! What can be told from the bytes is: that they change nothing but general registers and what they have an
-//! address for, come back with all that their callers count on, take little of the stack, and call nothing of
-//! the kernel that a session has instruments in, or that may not be called from everywhere. One thing is taken
-//! for granted in that: a pointer that is not known to the byte stays in what it points into (`state`).
+//! The result of a native function is not verified, and native instruments need a switch. The bytes are checked:
+//! the code changes only general registers and memory that it has an address of, preserves callee-saved registers,
+//! uses little of the stack, and calls no kernel function that the session instruments or that may not be called
+//! in every context. One assumption remains: a pointer that is not known to the byte stays in its object (`state`).
 
 mod callee;
 mod check;
@@ -27,7 +26,7 @@ pub struct NativeCode {
     pub file: Arc<str>,
     /// The object file that it was linked from: others may have the same name.
     pub object: Arc<[u8]>,
-    /// Where it goes: in the arena.
+    /// Its address in the arena.
     pub address: Addr,
     /// Code, then constants.
     pub bytes: Box<[u8]>,
@@ -44,13 +43,13 @@ impl NativeCode {
         Span::new(self.address, self.bytes.len() as u64)
     }
 
-    /// Whether it is of that function's file.
+    /// Returns whether the function is of this object file.
     #[must_use]
     pub fn is_of(&self, native: &Native) -> bool {
         self.file == native.file && self.object == native.object
     }
 
-    /// Where a function of it begins.
+    /// Returns the address of a function.
     #[must_use]
     pub fn entry(&self, function: &str) -> Option<Addr> {
         let found = self.entries.iter().find(|(name, _)| name == function);

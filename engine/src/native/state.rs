@@ -1,12 +1,11 @@
-//! What is known of registers and of the stack while a function of an object file is followed.
+//! The abstract state of registers and of the stack of a native function.
 //!
-//! A place on the stack is known if numbers in instructions alone lead to it from where the stack pointer was
-//! at the start: what is stored there is proven to leave the return address, what the caller has above it
-//! and the saved registers alone, or these count as lost. A place that an index, another register or another
-//! way leads to (`Within`) is not: `table[it % 10]` is ordinary C, and no bound of its index stands in the code.
-//! Of it is taken for granted what C and Rust promise, that a pointer stays in what it points into; it is
-//! refused only where whatever it may be is somebody else's. So is an address of the stack that comes back from
-//! memory or from a call: nothing is known of it.
+//! A stack address is known if it is the initial stack pointer plus constants of the code. A store to it is proven
+//! to leave the return address, the caller's frame above that and the saved registers alone, or these count as
+//! lost. An address that depends on an index, on another register or on the path (`Within`) is not known:
+//! `table[it % 10]` is ordinary C, and the code has no bound of its index. It is assumed to stay in its object, as
+//! C and Rust promise; it is refused only if every possible target is outside the frame. Nothing is known of a stack
+//! address that is loaded from memory or returned by a call.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +15,7 @@ use iced_x86::{
 
 use super::value::{Range, Value};
 
-/// What a function has to leave as it was, besides rsp (System V ABI, 3.2.1).
+/// Callee-saved registers, besides rsp (System V ABI, 3.2.1).
 const KEPT: [Register; 6] = [
     Register::RBX,
     Register::RBP,
@@ -26,12 +25,12 @@ const KEPT: [Register; 6] = [
     Register::R15,
 ];
 
-/// What is known before an instruction.
+/// The abstract state before an instruction.
 #[derive(Clone, Debug)]
 pub(super) struct State {
     /// By number.
     registers: [Value; 16],
-    /// Which registers' first values are on the stack, each eight bytes, by bytes above the return address.
+    /// Registers whose initial values are on the stack, each eight bytes, by bytes above the return address.
     saved: BTreeMap<i64, Register>,
 }
 
@@ -49,7 +48,7 @@ impl State {
         state
     }
 
-    /// What a register has; of the lower half of one, what is known of a number; of less, nobody knows.
+    /// Returns the value of a register; for the lower half of one, its number; for less, nothing is known.
     fn get(&self, register: Register) -> Value {
         let known = self.registers.get(register.full_register().number());
         let known = known.copied().unwrap_or_default();
@@ -69,12 +68,12 @@ impl State {
         }
     }
 
-    /// Where rsp is, in bytes above the return address.
+    /// Returns the stack pointer in bytes above the return address.
     fn stack(&self) -> Result<Range, &'static str> {
         match self.get(Register::RSP) {
             Value::Stack(at) if at.to <= 0 => Ok(at),
             Value::Stack(_) => Err("takes more from the stack than it has put there"),
-            _ => Err("changes the stack pointer so that nobody knows by how much"),
+            _ => Err("changes the stack pointer by an unknown amount"),
         }
     }
 
@@ -83,7 +82,7 @@ impl State {
         Ok(self.stack()?.from.unsigned_abs())
     }
 
-    /// Whether all is as it was before, where control goes back to the caller.
+    /// Checks at a return that callee-saved registers and the stack pointer have their initial values.
     pub(super) fn comes_back(&self) -> Result<(), String> {
         match self.stack()?.exact() {
             Some(0) => {}
@@ -100,7 +99,7 @@ impl State {
         let changed = { KEPT.into_iter() }.find(|&one| self.get(one) != Value::Original(one));
         changed.map_or(Ok(()), |register| {
             Err(format!(
-                "goes back where {register:?} may not have its caller's value; tell the compiler what assembly changes"
+                "returns where {register:?} may not have its caller's value; list what assembly changes in its clobbers"
             ))
         })
     }
@@ -119,7 +118,7 @@ impl State {
         Ok(self.registers != before.registers || self.saved.len() != before.saved.len())
     }
 
-    /// Behind a call: what it may change is not known.
+    /// Sets the state after a call: caller-saved registers are not known.
     pub(super) fn called(&mut self) {
         for (number, known) in self.registers.iter_mut().enumerate() {
             let kept = KEPT.iter().any(|one| one.number() == number);
@@ -129,7 +128,7 @@ impl State {
         }
     }
 
-    /// An instruction behind which control runs on.
+    /// Executes an instruction that falls through.
     pub(super) fn step(
         &mut self,
         instruction: &Instruction,
@@ -193,7 +192,7 @@ impl State {
         Ok(self.loaded(Value::Stack(from)))
     }
 
-    /// What eight bytes at an address are.
+    /// Returns the eight bytes at an address.
     fn loaded(&self, address: Value) -> Value {
         let Value::Stack(at) = address else {
             return Value::Unknown;
@@ -202,7 +201,7 @@ impl State {
         saved.map_or(Value::Unknown, |register| Value::Original(*register))
     }
 
-    /// What comes into which register, of what can be told.
+    /// Returns the register that an instruction writes and its value, if that is known.
     fn result(&self, instruction: &Instruction) -> Option<(Register, Value)> {
         let to = instruction.op0_register();
         let whole = to.is_gpr64();
@@ -265,7 +264,7 @@ impl State {
         Some((to, if whole { value } else { value.word() }))
     }
 
-    /// What the memory operand of an instruction leads to.
+    /// Returns the address of an instruction's memory operand.
     fn address(&self, instruction: &Instruction) -> Value {
         let part = |register: Register| match register {
             Register::None => Some(Value::number(0)),
@@ -338,7 +337,7 @@ impl State {
         Ok(())
     }
 
-    /// Whether a place may be below the stack pointer.
+    /// Returns whether an address may be below the stack pointer.
     fn is_below(&self, at: Range) -> Result<bool, &'static str> {
         let stack = self.stack()?;
         // Both from where the stack was aligned, or not.
@@ -346,7 +345,7 @@ impl State {
         Ok(at.from < if alike { stack.from } else { stack.to })
     }
 
-    /// A write to one of many places: is there one that is nobody else's?
+    /// Checks a write to one of many addresses: one of them must be in the function's own frame.
     fn write_within(&self, at: Range, size: i64) -> Result<(), &'static str> {
         if at.to < self.stack()?.from {
             return Err(BELOW);
@@ -371,7 +370,7 @@ const OTHERS: &str =
     "writes over what its caller has on the stack, or what it has saved there itself";
 const BELOW: &str = "keeps what is below the stack pointer; compile it with -mno-red-zone";
 
-/// Whether an operand may be written.
+/// Returns whether an operand may be written.
 pub(super) fn is_write(access: OpAccess) -> bool {
     matches!(
         access,

@@ -53,7 +53,7 @@ pub(crate) fn definitions(source: &str) -> Vec<Definition> {
 
 const AT: Addr = Addr(0xffff_ffff_c010_0000);
 
-/// A kernel with a function that computes, one that calls it, and one that leads where a register says.
+/// A kernel with a function that computes, one that calls it, and one that branches to a register's value.
 fn kernel() -> Image {
     use iced_x86::code_asm::registers::*;
     let leaf = Fixture::address(0);
@@ -96,12 +96,12 @@ fn linked(
     Ok(code)
 }
 
-/// Whether native code may call that function, in a session with no instruments of others.
+/// Returns whether native code may call that function, in a session without other instruments.
 pub(crate) fn may_be_called(image: &Image, name: &str) -> bool {
     callee::find(image, name, &|_| false).is_ok()
 }
 
-/// What the verifier says of the frames of the same source, whatever else is wrong with it.
+/// Returns the verifier's result for the frames of the same source, whatever else is wrong with it.
 fn verified(source: &str) -> Result<(), String> {
     let definitions = definitions(source);
     let native = definitions[0].native().unwrap();
@@ -121,7 +121,7 @@ fn code_and_constants_are_linked_to_each_other_and_to_the_kernel() {
     .unwrap();
     let one = code.entry("one").unwrap();
     assert!(code.span().contains(one) && code.text > 0 && code.text < code.bytes.len() as u64);
-    // The calls lead to what they name, and the table is read where it lies.
+    // The calls target the functions that they name, and the table is read at its address.
     let bytes = &code.bytes[..code.text as usize];
     let decoder = iced_x86::Decoder::with_ip(64, bytes, AT.0, iced_x86::DecoderOptions::NONE);
     let calls: Vec<u64> = { decoder.into_iter() }
@@ -150,11 +150,11 @@ fn what_may_not_run_in_a_patch_is_refused_and_why() {
         ),
         (
             "gilk_word one(gilk_word it) { return ((gilk_word (*)(void))it)(); }",
-            "leads where nobody knows",
+            "branches to a computed address",
         ),
         (
             "gilk_word wanders(gilk_word); gilk_word one(gilk_word it) { return wanders(it) + 1; }",
-            "wanders, which leads where nobody knows",
+            "wanders, which branches to an address that is computed",
         ),
         (
             "gilk_word absent(gilk_word); gilk_word one(gilk_word it) { return absent(it) + 1; }",
@@ -210,7 +210,7 @@ fn nothing_is_called_that_leads_to_an_instrument() {
         ("above", "it calls above, which has instruments"),
         (
             "leaf",
-            "it calls above, which leads to leaf, which has instruments",
+            "it calls above, which reaches leaf, which has instruments",
         ),
     ] {
         let refused = loaded_beside(source, Some(touched)).unwrap_err();

@@ -1,4 +1,4 @@
-//! What is known of one value while a function of an object file is followed.
+//! Abstract values of a native function's registers and stack slots.
 
 use iced_x86::Register;
 
@@ -14,7 +14,7 @@ impl Range {
         from: i64::MIN,
         to: i64::MAX,
     };
-    /// What a write of 32 bits leaves in a register.
+    /// The numbers that a write of 32 bits leaves in a register.
     pub(super) const WORD: Self = Self::up_to(u32::MAX as i64);
 
     pub(super) const fn exactly(number: i64) -> Self {
@@ -85,21 +85,20 @@ impl Range {
     }
 }
 
-/// What a register or a place on the stack has.
+/// The value of a register or of a stack slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Value {
-    /// Nobody knows.
+    /// The top of the lattice: any value.
     #[default]
     Unknown,
-    /// What that register had at the function's start.
+    /// The initial value of a register.
     Original(Register),
     /// One of these numbers.
     Number(Range),
-    /// An address on the stack, so many bytes above the return address: told by numbers in the
-    /// instructions alone. It is in a range only where the stack was aligned.
+    /// An address on the stack, in bytes above the return address, computed from constants of the code alone. It is
+    /// a range only after the stack was aligned.
     Stack(Range),
-    /// An address that was computed from one on the stack and from what is in a register, or that differs by
-    /// the way that led here: where it may be.
+    /// A range of stack addresses: computed from a stack address and a register, or different by the path.
     Within(Range),
 }
 
@@ -119,7 +118,7 @@ impl Value {
         }
     }
 
-    /// More by a number in a register, or by what nobody knows.
+    /// Returns the sum with a number, or with an unknown value.
     pub(super) fn plus(self, other: Self) -> Self {
         match (self, other) {
             (Self::Number(one), Self::Number(other)) => Self::Number(one.plus(other)),
@@ -174,7 +173,7 @@ impl Value {
         }
     }
 
-    /// What is known if it is one or the other.
+    /// Returns the meet in the lattice: facts that hold for both values.
     pub(super) fn meet(self, other: Self) -> Self {
         match (self, other) {
             _ if self == other => self,

@@ -16,13 +16,13 @@ use crate::{Addr, Image, InstrumentId, Refusal, Rule, Span};
 /// Instruments by point, each list in the order in which it runs; sorted, no two for one point.
 pub type Hooks<'h> = [(Point, &'h [Hooked<'h>])];
 
-/// What patches are copied from: an [`Image`], or less.
+/// The original code that patches copy: an [`Image`], or less.
 pub trait Originals {
     /// The bytes of a span, if all of it is known.
     fn bytes(&self, span: Span) -> Option<&[u8]>;
     /// The static key or call at an address.
     fn decided(&self, at: Addr) -> Option<Decided>;
-    /// Whether the kernel's exception table has an entry of the instruction at an address.
+    /// Returns whether the kernel's exception table has an entry for the instruction at an address.
     fn may_fault(&self, at: Addr) -> bool;
 }
 
@@ -61,8 +61,8 @@ impl<'a> Assembler<'a> {
         }
     }
 
-    /// Whether instruments save all that they change, live or not. Copies are as they were: what they do
-    /// depends on what is live.
+    /// Sets whether instruments save every register that they change, live or not. Copies do not change: an
+    /// emulation is refused where flags are live.
     #[must_use]
     pub fn saving_all(self, save_all: bool) -> Self {
         Self { save_all, ..self }
@@ -115,12 +115,23 @@ struct Work<'w> {
     /// Lists that have been emitted, by bit; those from the 64th on are not watched.
     passed: u64,
     lost: Vec<(InstrumentId, Lost, Addr, (Addr, u32))>,
-    /// Copies that branches of the patch may go on with, and where they begin.
+    /// Copies that branches of the patch may target, with their addresses.
     copies: Vec<(Span, Addr)>,
-    /// What is done on an edge and behind it, and where that begins.
+    /// Stubs of edges, with their addresses.
     stubs: Vec<(InsnEdge, Addr)>,
     /// Branches to stubs.
     branches: Vec<(InsnEdge, Forward)>,
+}
+
+/// The destination of control at the end of a copy. A code cache would add exits that look their target up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    /// The original code at an address.
+    Text(Addr),
+    /// Code of the same patch at an address: a copy that has been emitted.
+    Patch(Addr),
+    /// The copy of a continuation, emitted next, so that control falls through.
+    Continuation(Span),
 }
 
 impl Work<'_> {
@@ -141,7 +152,7 @@ impl Work<'_> {
         let mut done = 0;
         loop {
             while let Some(edge) = end {
-                end = self.go_on(edge)?;
+                end = self.leave(edge)?;
             }
             let Some(&(edge, _)) = self.branches.get(done) else {
                 break;
@@ -187,15 +198,15 @@ impl Work<'_> {
         found.map(|(_, at)| *at)
     }
 
-    fn run_on(&self, edge: InsnEdge) -> Option<Span> {
+    fn continuation(&self, edge: InsnEdge) -> Option<Span> {
         let continuations = &self.site.continuations;
-        let found = continuations.binary_search_by_key(&edge, |run_on| run_on.edge);
+        let found = continuations.binary_search_by_key(&edge, |known| known.edge);
         Some(continuations.get(found.ok()?)?.copied)
     }
 
-    /// Whether something stands between the ends of an edge.
+    /// Returns whether an edge has instruments or a continuation.
     fn is_hooked(&self, edge: InsnEdge) -> bool {
-        self.list(Point::On(edge)).is_some() || self.run_on(edge).is_some()
+        self.list(Point::On(edge)).is_some() || self.continuation(edge).is_some()
     }
 
     /// The instruments of one point between one save and one restore.
@@ -210,7 +221,7 @@ impl Work<'_> {
             .checked_shl(index.try_into().unwrap_or(64))
             .unwrap_or(0);
         self.e.stands_for(match point {
-            // The tracer was called from its site: what comes next is behind it.
+            // The tracer was called from its site: the next instruction follows that.
             Point::Entry if self.site.splice == Splice::Tracer => self.site.displaced.end,
             Point::Entry => self.site.displaced.start,
             Point::Before(at) => at,
@@ -246,18 +257,24 @@ impl Work<'_> {
         self.e.piece(PieceKind::Restore);
     }
 
-    /// What is done on an edge, and behind it: if that is a copy, the edge at its end.
-    fn go_on(&mut self, edge: InsnEdge) -> Result<Option<InsnEdge>, Refusal> {
+    /// Returns the exit of a copy that ends at an edge.
+    fn exit(&self, edge: InsnEdge) -> Exit {
+        let Some(copied) = self.continuation(edge) else {
+            return Exit::Text(edge.to);
+        };
+        let emitted = self.copies.iter().find(|(known, _)| *known == copied);
+        emitted.map_or(Exit::Continuation(copied), |&(_, at)| Exit::Patch(at))
+    }
+
+    /// Emits the instruments of an edge and its exit. Returns the edge at the end of a continuation's copy.
+    fn leave(&mut self, edge: InsnEdge) -> Result<Option<InsnEdge>, Refusal> {
         self.hook(Point::On(edge));
-        let target = match self.run_on(edge) {
-            None => edge.to,
-            Some(copied) => match self.copies.iter().find(|(known, _)| *known == copied) {
-                Some(&(_, at)) => at,
-                None => {
-                    self.copies.push((copied, self.e.here()));
-                    return self.copy(copied, false);
-                }
-            },
+        let target = match self.exit(edge) {
+            Exit::Text(at) | Exit::Patch(at) => at,
+            Exit::Continuation(copied) => {
+                self.copies.push((copied, self.e.here()));
+                return self.copy(copied, false);
+            }
         };
         self.e.stands_for(edge.to);
         self.e.jump(target);
@@ -266,8 +283,8 @@ impl Work<'_> {
         Ok(None)
     }
 
-    /// Copies instructions, with what stands before and between them. Returns the edge at the end, if
-    /// what is done there comes next.
+    /// Copies instructions, with the instruments before and between them. Returns the edge at the end, if control
+    /// falls through there.
     fn copy(&mut self, span: Span, displaced: bool) -> Result<Option<InsnEdge>, Refusal> {
         let originals = self.originals;
         let Some(bytes) = originals.bytes(span).filter(|bytes| !bytes.is_empty()) else {
@@ -315,12 +332,12 @@ impl Work<'_> {
             } else {
                 continue;
             }
-            let runs_on = self.e.runs_on();
+            let falls_through = self.e.falls_through();
             if let Some(edge) = taken {
                 let forward = self.e.last_branch();
                 self.branches.push((edge, forward));
-                // Nothing comes between a jump and what is done on its way.
-                if !runs_on && self.stub(edge).is_none() {
+                // A jump and the code of its edge are adjacent.
+                if !falls_through && self.stub(edge).is_none() {
                     self.stubs.push((edge, self.e.here()));
                     return Ok(Some(edge));
                 }
@@ -331,7 +348,7 @@ impl Work<'_> {
             from: last,
             to: span.end,
         };
-        Ok(self.e.runs_on().then_some(end))
+        Ok(self.e.falls_through().then_some(end))
     }
 
     fn emulate(&mut self, site: &Decided) -> Result<(), Refusal> {
@@ -341,7 +358,7 @@ impl Work<'_> {
             return Err(Refusal::new(
                 Rule::Unrelocatable,
                 at,
-                "the flags may be read behind it, and testing the static key changes them",
+                "the flags may be read after it, and testing the static key changes them",
             ));
         }
         let done = emulate(site, self.e.here())?;
@@ -366,7 +383,7 @@ impl Copying<'_> {
         self.bytes.get(offset(from)..offset(to)).unwrap_or_default()
     }
 
-    /// Where the instruction behind the one at `at` begins, and where that one may branch to.
+    /// Returns the address of the instruction after the one at `at`, and the target of that one if it branches.
     fn step(&self, at: Addr, emulated: Option<&Decided>) -> Result<(Addr, Option<Addr>), Refusal> {
         if let Some(site) = emulated {
             let target = match site.by {
@@ -404,14 +421,14 @@ impl Copying<'_> {
         self.copied(end, e)
     }
 
-    /// Goes on behind what has been written.
+    /// Continues after the code that has been written.
     fn copied(&mut self, end: Addr, e: &Emitter) -> Result<(), Refusal> {
         self.next = end;
-        if end != self.span.start && end != self.span.end && !e.runs_on() {
+        if end != self.span.start && end != self.span.end && !e.falls_through() {
             return Err(Refusal::new(
                 Rule::Unrelocatable,
                 end,
-                "an instruction follows one that never runs on",
+                "an instruction follows one that does not fall through",
             ));
         }
         Ok(())

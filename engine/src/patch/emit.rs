@@ -1,4 +1,4 @@
-//! Writes instructions one behind the other, remembers what is what, and closes forward branches.
+//! The emitter: appends instructions, records pieces, rows and faults, and resolves forward branches.
 
 use iced_x86::{Code, Encoder, Instruction, MemoryOperand, Register};
 
@@ -12,11 +12,11 @@ use crate::{Addr, Refusal, Rule};
 /// A forward branch whose target is not known yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Forward {
-    /// Where its displacement ends.
+    /// Offset of the end of its displacement.
     end: usize,
 }
 
-/// An instruction that may fault, where to go on then not known yet: its number among those of its patch.
+/// An instruction that may fault, with its recovery address to be set: its index among those of its patch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Faulting(usize);
 
@@ -27,7 +27,7 @@ pub(super) struct Emitter {
     encoder: Encoder,
     bytes: Vec<u8>,
     pieces: Vec<Piece>,
-    /// Whether rows are wanted.
+    /// True if rows are recorded.
     unwinds: bool,
     rows: Vec<Row>,
     faults: Vec<Fault>,
@@ -36,7 +36,7 @@ pub(super) struct Emitter {
     started: usize,
     executed: u32,
     usual: bool,
-    runs_on: bool,
+    falls_through: bool,
     failure: Option<Refusal>,
 }
 
@@ -55,7 +55,7 @@ impl Emitter {
             started: 0,
             executed: 0,
             usual: true,
-            runs_on: true,
+            falls_through: true,
             failure: None,
         }
     }
@@ -71,11 +71,11 @@ impl Emitter {
         self.started = 0;
         self.executed = 0;
         self.usual = true;
-        self.runs_on = true;
+        self.falls_through = true;
         self.failure = None;
     }
 
-    /// From here on a hit does not come by the usual way.
+    /// Marks the following code as rare: it does not count as executed.
     pub(super) fn unusual(&mut self) {
         self.usual = false;
     }
@@ -85,17 +85,17 @@ impl Emitter {
         self.at.add(self.bytes.len() as u64)
     }
 
-    /// What is written from here on is done in place of the original instruction there, or before it.
+    /// Sets the original instruction that the following code replaces or precedes.
     pub(super) fn stands_for(&mut self, original: Addr) {
         self.original = original;
     }
 
-    /// Where the code that is being written stands: what it is done in place of, and bytes pushed.
+    /// Returns the frame of the current position: the original instruction, and bytes pushed.
     pub(super) fn frame(&self) -> (Addr, u32) {
         (self.original, self.pushed)
     }
 
-    /// Goes on in another place of the patch.
+    /// Sets the frame for code elsewhere in the patch.
     pub(super) fn set_frame(&mut self, frame: (Addr, u32)) {
         (self.original, self.pushed) = frame;
     }
@@ -113,13 +113,13 @@ impl Emitter {
         }
     }
 
-    /// A push.
+    /// Emits a push and records its row.
     pub(super) fn push(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) {
         self.op(instruction);
         self.pushed += 8;
     }
 
-    /// A pop.
+    /// Emits a pop and records its row.
     pub(super) fn pop(&mut self, instruction: Result<Instruction, iced_x86::IcedError>) {
         self.op(instruction);
         self.pushed = self.pushed.saturating_sub(8);
@@ -159,7 +159,7 @@ impl Emitter {
         }
     }
 
-    /// One instruction on the usual way that may fault; [`Emitter::recover`] says where to go on then.
+    /// Emits an instruction that may fault; [`Emitter::recover`] sets its recovery address.
     pub(super) fn faulting(
         &mut self,
         instruction: Result<Instruction, iced_x86::IcedError>,
@@ -172,7 +172,7 @@ impl Emitter {
         Faulting(self.faults.len() - 1)
     }
 
-    /// Whoever faults there goes on with the next byte.
+    /// Sets the recovery address of an instruction to the next byte.
     pub(super) fn recover(&mut self, faulting: Faulting) {
         let here = to_u32(self.bytes.len());
         if let Some(fault) = self.faults.get_mut(faulting.0) {
@@ -194,12 +194,12 @@ impl Emitter {
         }
     }
 
-    /// Makes `forward` lead to the next byte.
+    /// Resolves `forward` to the next byte.
     pub(super) fn land(&mut self, forward: Forward) {
         self.land_at(forward, self.here());
     }
 
-    /// Makes `forward` lead to `target`.
+    /// Resolves `forward` to `target`.
     pub(super) fn land_at(&mut self, forward: Forward, target: Addr) {
         let displacement = rel32(self.at.add(forward.end as u64), target);
         let field = self
@@ -214,11 +214,14 @@ impl Emitter {
         }
     }
 
-    /// The branch that has just been written, for [`Emitter::land_at`] to lead elsewhere.
+    /// Returns the branch that has just been written, for [`Emitter::land_at`] to resolve.
     pub(super) fn last_branch(&self) -> Forward {
-        // An int3 stands behind one that is always taken.
+        // An int3 follows one that is always taken.
         Forward {
-            end: self.bytes.len().saturating_sub(usize::from(!self.runs_on)),
+            end: self
+                .bytes
+                .len()
+                .saturating_sub(usize::from(!self.falls_through)),
         }
     }
 
@@ -237,12 +240,12 @@ impl Emitter {
         self.bytes.extend_from_slice(&relocated.bytes);
         self.executed += relocated.executed;
         self.piece(PieceKind::Relocated);
-        self.runs_on = relocated.falls_through;
+        self.falls_through = relocated.falls_through;
     }
 
-    /// Whether control comes to the end of what was relocated last.
-    pub(super) fn runs_on(&self) -> bool {
-        self.runs_on
+    /// Returns whether control falls through the end of the code that was relocated last.
+    pub(super) fn falls_through(&self) -> bool {
+        self.falls_through
     }
 
     /// `jmp rel32`.
@@ -260,7 +263,7 @@ impl Emitter {
         }
     }
 
-    /// A byte that nobody runs.
+    /// Emits a byte that is never executed.
     pub(super) fn stop(&mut self) {
         self.bytes.push(INT3);
     }

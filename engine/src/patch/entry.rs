@@ -1,4 +1,4 @@
-//! Entries of the table of what threads and calls keep: where they are, and how one is made one's own.
+//! Entries of the table of storage for threads and calls: their addresses, and the protocol of changes.
 
 use iced_x86::{Code, Instruction, Register};
 
@@ -62,7 +62,7 @@ pub(super) fn place_of(
     e.op(Instruction::with2(Code::Add_r64_rm64, entry, spare));
 }
 
-/// What becomes of a value that is kept.
+/// The use of a value for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kept {
     /// It takes the place of what was kept.
@@ -71,11 +71,11 @@ pub(super) enum Kept {
     Added,
 }
 
-/// Stores or adds `value` in the key's entry, and makes that free where it has 0 then. An entry that is free or
-/// the key's own is made busy first: then nobody else touches it, no other CPU and no interrupt of the same
-/// thread, and what is another's is never written over. What is added to is read only then, so that whatever an
-/// interrupt adds is in it, or was counted as lost; a free entry has 0. Through rax and rdx; value and key are
-/// used up. Returns the way on which the entry is another's, or busy, and the value what it was.
+/// Stores `value` in the key's entry or adds it there, and frees the entry if the result is 0. An entry that is free
+/// or the key's own is locked first, against other CPUs and interrupts of the same thread, so that no entry of
+/// another key is overwritten. An addition reads the old value only then, so that an interrupt's addition is in it
+/// or was counted as lost; a free entry has 0. Uses rax and rdx; overwrites value and key. Returns the branch for an
+/// entry of another key, or a busy one, where the value is unchanged.
 pub(super) fn keep_entry(
     e: &mut Emitter,
     kept: Kept,
@@ -110,7 +110,7 @@ pub(super) fn own_entry(e: &mut Emitter, [key, entry]: [Register; 2]) -> Forward
     e.branch_forward(Code::Jne_rel32_64)
 }
 
-/// Makes a busy entry free: what it keeps goes first, so that whoever owns it next begins with 0.
+/// Frees a busy entry. Its value is cleared first, so that its next owner begins with 0.
 pub(super) fn empty(e: &mut Emitter, entry: Register) {
     for word in [8, 0] {
         e.op(Instruction::with2(Code::Mov_rm64_imm32, at(entry, word), 0));

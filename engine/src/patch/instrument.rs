@@ -11,18 +11,18 @@ use crate::isa::abi::low_byte;
 use crate::isa::encode::{at, indexed};
 use crate::layout::{Gs, RuntimeLayout, SLOT_LOG2};
 
-/// Where the parts of a slot are (`struct ilk_slot`).
+/// Offsets of the parts of a slot (`struct ilk_slot`).
 const SLOT_MARK: i64 = 0;
 const SLOT_VALUE: i64 = 8;
 const SLOT_TSC: i64 = 16;
 const SLOT_ID: i64 = 24;
 
-/// A way that is not the usual one: counted behind the patch, out of the way of that.
+/// A rare path: its code counts the event, and is placed after the other code of the patch.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lost {
     /// A sample is lost.
     Sample { from: Forward, counter: Gs },
-    /// A value finds no room: its entry in the table of timers is another's, or busy. It is counted unless it
+    /// A value is not stored: its entry in the table belongs to another key, or is busy. It is counted unless it
     /// is 0.
     Room {
         from: Forward,
@@ -30,7 +30,7 @@ pub(super) enum Lost {
         value: Register,
         through: Register,
     },
-    /// What cannot be read is 0.
+    /// A load fails: its value is 0.
     Read {
         by: Failing,
         counter: Gs,
@@ -38,7 +38,7 @@ pub(super) enum Lost {
     },
 }
 
-/// Why memory cannot be read. Each way has code of its own: whoever reads it knows there why it counts.
+/// The cause of a failed load. Each cause has code of its own, so that the proof knows the cause there.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Failing {
     /// The address is none of the kernel's.
@@ -47,8 +47,8 @@ pub(super) enum Failing {
     Fault(Faulting),
 }
 
-/// What a sample's value is.
-pub(super) enum Value {
+/// The source of the value in a sample's slot.
+pub(super) enum SampleValue {
     Tsc,
     Number(u32),
     Register(Register),
@@ -58,8 +58,8 @@ pub(super) enum Value {
     Since(Register),
 }
 
-/// Emits the code of one instrument; the caller saves, restores, and emits what is lost: each with the
-/// address where it goes on.
+/// Emits the code of one instrument; the caller saves, restores, and emits the rare paths, which are returned with
+/// the address where each continues.
 pub(super) fn emit(
     e: &mut Emitter,
     hooked: &Hooked<'_>,
@@ -75,7 +75,7 @@ pub(super) fn emit(
             }
             let [value, a, b] = [0, 1, 2].map(|n| registers.work(n));
             e.op(Instruction::with2(Code::Mov_r64_rm64, value, Register::RAX));
-            let lost = sample(e, hooked, layout, &Value::Register(value), [a, b]);
+            let lost = sample(e, hooked, layout, &SampleValue::Register(value), [a, b]);
             vec![(lost, e.here())]
         }
     }
@@ -110,13 +110,13 @@ pub(super) fn whole(e: &mut Emitter) {
 
 /// Reserves a slot and fills it. The clock is read between loading the head and reserving: an
 /// interrupt that samples in between makes the reservation fail, so samples are in order of time.
-/// From the reservation on only the reserved word says which ring and slot, wherever the thread
-/// goes on. It is also the mark, which is written last: it is what makes the slot a sample.
+/// After the reservation the reserved word alone identifies ring and slot, on whichever CPU the thread continues.
+/// It is also the mark, which is written last and makes the slot a sample.
 pub(super) fn sample(
     e: &mut Emitter,
     hooked: &Hooked<'_>,
     layout: &RuntimeLayout,
-    value: &Value,
+    value: &SampleValue,
     [a, b]: [Register; 2],
 ) -> Lost {
     use Register::{EAX, RAX, RDX};
@@ -156,10 +156,12 @@ pub(super) fn sample(
     e.op(Instruction::with2(Code::Mov_rm64_r64, part(SLOT_TSC), RDX));
     let slot = part(SLOT_VALUE);
     match *value {
-        Value::Tsc => e.op(Instruction::with2(Code::Mov_rm64_r64, slot, RDX)),
-        Value::Number(number) => e.op(Instruction::with2(Code::Mov_rm64_imm32, slot, number)),
-        Value::Register(register) => e.op(Instruction::with2(Code::Mov_rm64_r64, slot, register)),
-        Value::Saved(offset) => {
+        SampleValue::Tsc => e.op(Instruction::with2(Code::Mov_rm64_r64, slot, RDX)),
+        SampleValue::Number(number) => e.op(Instruction::with2(Code::Mov_rm64_imm32, slot, number)),
+        SampleValue::Register(register) => {
+            e.op(Instruction::with2(Code::Mov_rm64_r64, slot, register))
+        }
+        SampleValue::Saved(offset) => {
             e.op(Instruction::with2(
                 Code::Mov_r64_rm64,
                 RDX,
@@ -167,7 +169,7 @@ pub(super) fn sample(
             ));
             e.op(Instruction::with2(Code::Mov_rm64_r64, slot, RDX));
         }
-        Value::Since(start) => {
+        SampleValue::Since(start) => {
             e.op(Instruction::with2(Code::Sub_r64_rm64, RDX, start));
             e.op(Instruction::with2(Code::Mov_rm64_r64, slot, RDX));
         }
@@ -186,7 +188,7 @@ pub(super) fn sample(
     }
 }
 
-/// Counts what is lost and goes back to `end`, where the usual way goes on.
+/// Emits a rare path: counts the event and branches back to `end`.
 pub(super) fn emit_lost(e: &mut Emitter, lost: Lost, end: Addr) {
     match lost {
         Lost::Sample { from, counter } => {
@@ -224,7 +226,7 @@ pub(super) fn emit_lost(e: &mut Emitter, lost: Lost, end: Addr) {
     e.jump(end);
 }
 
-/// Counts a read that failed, and has it read 0.
+/// Counts a failed load and yields 0.
 pub(super) fn count_failed(e: &mut Emitter, counter: Gs, into: Register) {
     count(e, counter, into);
     let short = into.full_register32();

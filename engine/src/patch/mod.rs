@@ -2,22 +2,23 @@
 //!
 //! ```text
 //! entry                    instruments of Point::Entry: save, code in order, restore
-//! relocated sequence       copy of what is displaced, with the instruments of Point::Before
-//!                          and, where it runs on, of Point::On in the line
-//! terminating branch       or more original code: a run-on's copy, like the relocated sequence
-//! stubs                    for branches of the copies with instruments or a run-on on their way:
-//!                          the instruments, then a terminating branch or a run-on's copy
-//! lost                     the rare ways of the instruments: count the loss and jump back
+//! relocated sequence       copy of the displaced instructions, with the instruments of Point::Before
+//!                          and of Point::On for edges that fall through
+//! terminating branch       or the copy of a continuation, like the relocated sequence
+//! stubs                    for branches of the copies with instruments or a continuation on their edge:
+//!                          the instruments, then a terminating branch or the copy of a continuation
+//! lost                     the rare paths of the instruments: count the loss and jump back
 //! ```
 //!
-//! A branch with nothing on its way leads to the text at once. There is one stub an edge, and one copy
-//! a span: a run-on to what is copied already jumps there, so a patch may have a loop of the original.
+//! A branch with no instruments on its edge targets the text directly. There is one stub an edge, and one copy a
+//! span: a continuation whose code has been copied jumps there, so a patch may contain a loop of the original. The
+//! end of a copy is an `Exit`: to the text, to another copy of the patch, or to a continuation that follows.
 //!
-//! What generated code touches, besides saved registers on the stack (pushes and pops balance, the
-//! kernel has no red zone): `gs:` words of the layout, the slot of the ring that it has just
-//! reserved, and the entry of its timer. It takes no lock, and calls nothing but native instruments. The instruments' only cycle is
-//! the retry of a reservation, which fails only if an interrupt, or a migration, came between:
-//! whoever came has made progress.
+//! Besides saved registers on the stack (pushes and pops balance, the kernel has no red zone), generated code
+//! accesses `gs:` words of the layout, the slot of the ring that it has just reserved, and entries of the table of
+//! storage. It takes no lock, and calls only native instruments. The instruments' only loop is the retry of a
+//! reservation, which fails only if an interrupt or a migration came between: the interrupting writer made
+//! progress (lock-free).
 
 mod assemble;
 mod compile;
@@ -67,13 +68,13 @@ pub enum HookProgram<'p> {
 /// A function of an object file, and where it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Called<'p> {
-    /// What it is called with.
+    /// The function and its parameters.
     pub native: &'p Native,
-    /// Where it begins, in the arena.
+    /// Its address in the arena.
     pub entry: Addr,
 }
 
-/// What a stretch of a patch is, for screens; [`verify`](mod@crate::verify) does not believe it.
+/// The kind of a stretch of a patch, for screens; [`verify`](mod@crate::verify) does not use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PieceKind {
     /// Saves registers and flags that are live.
@@ -93,7 +94,7 @@ pub enum PieceKind {
 /// A stretch of a patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// What it is.
+    /// Kind of the stretch.
     pub kind: PieceKind,
     /// Its bytes, from the start of the patch.
     pub range: Range<u32>,
@@ -107,14 +108,14 @@ pub struct Piece {
 pub struct Fault {
     /// Bytes from the start of the patch.
     pub at: u32,
-    /// What the kernel does then.
+    /// Recovery from the fault.
     pub recovery: Recovery<u32>,
 }
 
-/// What the kernel does when an instruction of a patch faults.
+/// Recovery from a fault of an instruction in a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery<Place = Addr> {
-    /// It goes on elsewhere in the same patch, registers as they are.
+    /// Execution continues elsewhere in the same patch, with the same registers.
     At(Place),
     /// All that it does when the original instruction there faults, whose copy this one is: it goes by
     /// that one's entry in the exception table.
@@ -126,7 +127,7 @@ pub enum Recovery<Place = Addr> {
 pub struct Code {
     /// The bytes, for the address they were assembled for.
     pub bytes: Vec<u8>,
-    /// Rows from the first byte on, in order; none where the layout says that nobody unwinds.
+    /// Rows from the first byte on, in order; none if the layout has no unwinding.
     pub rows: Vec<Row>,
     /// Instructions that may fault, in order.
     pub faults: Vec<Fault>,

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use super::{Piece, PieceKind};
 use crate::InstrumentId;
 
-/// Stretches of a patch. What they say of instruments, they say by number in the patch's lists.
+/// Packed stretches of a patch. Instruments are numbers in the patch's lists.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Pieces(Arc<[u8]>);
 
-/// Those that were packed so far, for equal ones to be one.
+/// An interner of packed stretches.
 #[derive(Debug, Default)]
 pub struct Packed(HashSet<Arc<[u8]>>);
 
@@ -68,8 +68,8 @@ impl Pieces {
         let mut rest = &*self.0;
         let mut start = 0_u32;
         std::iter::from_fn(move || {
-            let (&kind, behind) = rest.split_first()?;
-            rest = behind;
+            let (&kind, tail) = rest.split_first()?;
+            rest = tail;
             let mut of = || ids(take(&mut rest)? as usize);
             let kind = match kind {
                 INSTRUMENT => PieceKind::Instrument(of()?),
@@ -109,8 +109,8 @@ fn put(packed: &mut Vec<u8>, mut number: u32) {
 fn take(packed: &mut &[u8]) -> Option<u32> {
     let mut number = 0;
     for place in (0..).step_by(7) {
-        let (&byte, behind) = packed.split_first()?;
-        *packed = behind;
+        let (&byte, tail) = packed.split_first()?;
+        *packed = tail;
         number |= u32::from(byte & 0x7f).checked_shl(place)?;
         if byte <= 0x7f {
             break;

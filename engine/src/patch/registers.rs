@@ -1,4 +1,4 @@
-//! Which registers the instruments of one hook work in, and which of them must be saved.
+//! Register allocation for the instruments of one hook: working registers, and the saved ones among them.
 
 use gilk_instruments::Native;
 use iced_x86::Register;
@@ -28,14 +28,14 @@ const PREFERRED: [Register; 14] = [
     Register::R15,
 ];
 
-/// What the instruments of one hook use, and what is saved around them.
+/// Registers that the instruments of one hook use, and those saved around them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Registers {
     /// Registers to work in besides rax and rdx: `work[0]` first.
     pub(super) work: Vec<Register>,
     /// Registers to push, in order.
     pub(super) saved: Vec<Register>,
-    /// Whether the flags are pushed, behind the registers.
+    /// True if the flags are pushed, after the registers.
     pub(super) flags: bool,
 }
 
@@ -79,7 +79,7 @@ impl Registers {
             let further: Vec<Register> = changed.filter(|one| !used.contains(one)).collect();
             used.extend(further);
         }
-        // What is sampled is kept even if nobody else reads it: the next instrument may.
+        // A sampled register is saved even if it is dead: the next instrument may sample it.
         let kept = live.registers.union(read);
         let saved = used
             .into_iter()
@@ -97,12 +97,12 @@ impl Registers {
         self.work.get(number).copied().unwrap_or(Register::None)
     }
 
-    /// Bytes that are pushed behind all saves.
+    /// Returns the bytes pushed after all saves.
     pub(super) fn pushed(&self) -> i64 {
         i64::try_from((self.saved.len() + usize::from(self.flags)) * 8).unwrap_or(0)
     }
 
-    /// Bytes from the stack pointer, behind all saves, to the saved value of `register`.
+    /// Returns the offset of the saved value of `register` from the stack pointer after all saves.
     pub(super) fn slot(&self, register: Register) -> Option<i64> {
         let index = self.saved.iter().position(|&saved| saved == register)?;
         let above = self.saved.len() - 1 - index + usize::from(self.flags);

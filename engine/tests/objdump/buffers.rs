@@ -1,4 +1,4 @@
-//! Where the decoder and objdump read bytes that no compiler writes differently, and why.
+//! Differences between the decoder and objdump on bytes that no compiler writes, with their reasons.
 
 use iced_x86::{Code, CpuidFeature, Instruction, Mnemonic};
 
@@ -19,7 +19,7 @@ pub(crate) enum Difference {
     /// A branch with an operand-size prefix has a target of 32 bits on Intel's processors, of 16 on
     /// AMD's, as which objdump reads it.
     ShortBranch,
-    /// VEX, EVEX and XOP behind REX, 66, f2, f3 or lock raise #UD; objdump reads on. So do fields of them
+    /// VEX, EVEX and XOP after REX, 66, f2, f3 or lock raise #UD; objdump continues. So do fields of them
     /// that must have one value.
     Vector,
     /// 66, f2 or f3 in front of an opcode for which the manual says NP (no prefix). One of the two refuses
@@ -35,7 +35,7 @@ pub(crate) enum Difference {
     PadLock,
 }
 
-/// What objdump says of a buffer.
+/// Objdump's output for a buffer.
 pub(crate) struct Said<'a> {
     pub(crate) len: usize,
     pub(crate) text: &'a str,
@@ -58,7 +58,7 @@ const NEWER: [CpuidFeature; 7] = [
     CpuidFeature::AMX_COMPLEX,
 ];
 
-/// Whether binutils 2.40 does not know the instruction.
+/// Returns whether binutils 2.40 does not know the instruction.
 pub(crate) fn newer(instruction: &Instruction) -> bool {
     instruction.code() == Code::Pbndkb
         || instruction
@@ -105,7 +105,7 @@ pub(crate) fn without_idle_rex(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(kept)
 }
 
-/// Why the two may differ over these bytes, if there is a reason.
+/// Returns the reason why the two may differ over these bytes, if there is one.
 pub(crate) fn difference(
     bytes: &[u8],
     ours: &Instruction,

@@ -1,4 +1,4 @@
-//! What objdump makes of some bytes.
+//! Disassembly by objdump.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 pub(crate) struct Line<'a> {
     pub(crate) at: u64,
     pub(crate) len: usize,
-    /// Mnemonic and operands, without what it says of symbols and addresses behind them.
+    /// Mnemonic and operands, without the symbols and addresses after them.
     pub(crate) text: &'a str,
 }
 
-/// Has objdump disassemble `text`, which begins at `base`, and start anew at each of `starts` (offsets,
+/// Has objdump disassemble `text`, which begins at `base`, and start again at each of `starts` (offsets,
 /// sorted); every instruction is given to `visit`.
 pub(crate) fn disassemble(
     base: u64,

@@ -61,8 +61,8 @@ fn tokens(text: &str) -> Vec<Token> {
             rest = &rest[first.len_utf8()..];
             continue;
         }
-        let (piece, behind) = rest.split_at(len);
-        rest = behind;
+        let (piece, tail) = rest.split_at(len);
+        rest = tail;
         // Targets of branches have no 0x in objdump's text.
         let digits = piece.strip_prefix("0x").or_else(|| {
             let bare = first.is_ascii_digit() || piece.len() >= 8;
@@ -103,14 +103,14 @@ fn without_segments(tokens: &[Token]) -> Vec<Token> {
     while let [first, following @ ..] = rest {
         match following {
             // objdump writes an address without brackets where there is no register in it.
-            [Token::Mark(':'), number @ Token::Number(_), behind @ ..] => {
+            [Token::Mark(':'), number @ Token::Number(_), tail @ ..] => {
                 if !idle(first) {
                     kept.extend([first.clone(), Token::Mark(':')]);
                 }
                 kept.extend([Token::Mark('['), number.clone(), Token::Mark(']')]);
-                rest = behind;
+                rest = tail;
             }
-            [Token::Mark(':'), behind @ ..] if idle(first) => rest = behind,
+            [Token::Mark(':'), tail @ ..] if idle(first) => rest = tail,
             _ => {
                 kept.push(first.clone());
                 rest = following;
@@ -120,12 +120,12 @@ fn without_segments(tokens: &[Token]) -> Vec<Token> {
     kept
 }
 
-/// Where the two write one thing differently.
+/// A difference of notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Notation {
     /// Nowhere.
     Same,
-    /// String instructions: iced puts the size behind the name (`movsd`), objdump only before the operands.
+    /// String instructions: iced puts the size after the name (`movsd`), objdump only before the operands.
     StringSize,
     /// `movabs`, `pushf`, `popf`, `retfq`, `sysretd`: other names.
     Name,
@@ -141,7 +141,7 @@ pub(crate) enum Notation {
     Implied,
 }
 
-/// How the two texts of an instruction are the same, if they are.
+/// Returns the notation by which two texts of an instruction are equal, if they are.
 pub(crate) fn alike(instruction: &Instruction, iced: &str, objdump: &str) -> Option<Notation> {
     let (mut ours, mut theirs) = (tokens(iced), tokens(objdump));
     if ours == theirs {

@@ -1,4 +1,4 @@
-//! Calls of native functions: given what they ask for, and whatever they change has its value again.
+//! Calls of native functions: they get their parameters, and all registers that they change are restored.
 
 use gilk_engine::patch::{Called, HookProgram};
 use gilk_instruments::program::{Gpr, Input};
@@ -7,10 +7,10 @@ use iced_x86::code_asm::{CodeAssembler, registers::*};
 
 use super::*;
 
-/// Where the function is put, behind the patch.
+/// Address of the function, after the patch.
 const FUNCTION: u64 = PATCH + 0x4000;
 
-/// What the function returns of its parameters.
+/// Returns the function's result for its parameters.
 fn mixed(parameters: [u64; 6]) -> u64 {
     parameters
         .iter()
@@ -48,8 +48,8 @@ fn parameter(number: u8) -> Parameter {
 proptest! {
     /// Any parameters in any order, between instruments that count and sample, whatever is live.
     #[test]
-    fn a_native_function_is_given_what_it_asks_for_and_changes_nothing(
-        asked in prop::array::uniform6(0u8..13),
+    fn a_native_function_gets_its_parameters_and_changes_nothing(
+        parameters in prop::array::uniform6(0u8..13),
         samples: bool,
         live in any::<u16>(),
         flags: bool,
@@ -59,7 +59,7 @@ proptest! {
             file: "own.o".into(),
             object: [].into(),
             function: "mixed".into(),
-            parameters: asked.map(parameter).into(),
+            parameters: parameters.map(parameter).into(),
             samples,
         };
         let mut machine = ready(40, 4);
@@ -78,7 +78,7 @@ proptest! {
         prop_assert_eq!(after.exit, 0);
         untouched(live, &before, &after);
         prop_assert_eq!(machine.word(GS + COUNTERS), 1);
-        let given = asked.map(|number| match number {
+        let given = parameters.map(|number| match number {
             0..=5 => argument(&before, number),
             6..=9 => before.registers[[3, 10, 15, 0][usize::from(number) - 6]],
             10 => instruments[1].id.pack(),

@@ -34,7 +34,7 @@ pub(crate) fn probed(source: &str) -> Probed {
     }
 }
 
-/// What the tests run at a hook.
+/// Programs that the tests run at a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Count,

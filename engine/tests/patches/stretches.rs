@@ -57,7 +57,7 @@ proptest! {
         let at = |offset| base.add(offset);
         let edge = |from, to| InsnEdge { from: at(from), to: at(to) };
         let out = |from, exit: usize| InsnEdge { from: at(from), to: exits[exit - 1] };
-        // Each goes on where the one before it ends, so a part of them are the first of them.
+        // Each starts where the one before it ends, so any number of them are the first ones.
         let spans = [(edge(3, 5), 5, 12), (edge(10, 5), 5, 12), (edge(10, 12), 12, 21), (edge(15, 21), 21, 29)];
         let mut continuations: Vec<Continuation> = spans[..count]
             .iter()
@@ -70,7 +70,7 @@ proptest! {
             overwritten: 2,
             continuations: continuations.into(),
         };
-        // A point, run-ons without which it is not passed, and how often it is.
+        // A point, continuations without which it is not passed, and how often it is.
         let points = [
             (Point::Entry, 0),
             (Point::Before(at(3)), 0),
@@ -127,7 +127,7 @@ proptest! {
             }
             prop_assert_eq!(&plain, &patched);
             let loops = (before.registers[1] & 7) + 1;
-            // Without the second run-on, the loop goes on in the text.
+            // Without the second continuation, the loop continues in the text.
             let inside = if count >= 2 { loops } else { 1 };
             // Whether the loop ends inside the patch.
             let ends = u64::from(count >= 2 || loops == 1);

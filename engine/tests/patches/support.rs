@@ -107,8 +107,8 @@ pub(crate) fn patch(
     code
 }
 
-/// Pieces cover the code without gaps, and counts are those of a decoder: up to where only branches
-/// of the copies lead, and nothing from there on.
+/// Pieces cover the code without gaps, and counts are those of a decoder: up to code that
+/// only branches of the copies reach, and nothing from there on.
 pub(crate) fn pieces_are_whole(code: &Code) {
     let mut end = 0;
     let mut usual = true;
@@ -154,7 +154,7 @@ pub(crate) fn random_state(machine: &Machine, random: &mut Random) -> State {
     state
 }
 
-/// What is live after a run is what it was before; the stack from rsp on too.
+/// Checks that live state is the same before and after a run, and the stack from rsp on too.
 pub(crate) fn untouched(live: Live, before: &State, after: &State) {
     for number in 0..16 {
         if live.registers.0 >> number & 1 == 1 || number == 4 {

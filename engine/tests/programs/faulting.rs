@@ -1,10 +1,10 @@
-//! Faults of a process, taken as the kernel takes its own: by a table of where to go on.
+//! Faults of a process, handled like those of the kernel: by a table of recovery addresses.
 
 use std::cell::Cell;
 use std::sync::Once;
 
 thread_local! {
-    /// Instructions that may fault, and where to go on then.
+    /// Instructions that may fault, with their recovery addresses.
     static TABLE: Cell<&'static [(u64, u64)]> = const { Cell::new(&[]) };
 }
 
@@ -35,7 +35,7 @@ extern "C" fn on_fault(_: i32, _: *mut libc::siginfo_t, context: *mut libc::c_vo
         unsafe_code,
         reason = "what the kernel hands to a handler is a pointer"
     )]
-    // SAFETY: with SA_SIGINFO it points to the context of the thread that faulted, which nobody else has.
+    // SAFETY: with SA_SIGINFO it points to the context of the thread that faulted, which is not shared.
     unsafe {
         let context = &mut *context.cast::<libc::ucontext_t>();
         let rip = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];

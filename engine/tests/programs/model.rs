@@ -1,4 +1,4 @@
-//! What a program's hits leave behind, worked out by the interpreter.
+//! A model of a program's effects, by the interpreter.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ const COMM: u32 = 0x50;
 /// Bytes of the task.
 const MEMORY: usize = 0x200;
 
-/// Variables first, aggregates behind them.
+/// Storage: variables first, aggregates after them.
 pub(crate) fn homes(program: &Checked) -> Homes {
     let mut next = 0;
     let mut take = |words| {
@@ -186,8 +186,8 @@ impl Model {
         assert_eq!(machine.word(GS + LOST_FULL), lost);
     }
 
-    /// What is read twice in one step is read once, and a side of `&&`, `||` and `?:` may be read that nobody
-    /// asks for.
+    /// A leaf that occurs twice in one step is read once, and an operand of `&&`, `||` and `?:` may be read
+    /// although it is not needed.
     fn compare_failed(&self, found: u64) {
         let expressions = || self.program.probes.iter().flat_map(Probe::expressions);
         let loads = |expr: &Expr| {

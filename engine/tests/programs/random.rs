@@ -101,13 +101,13 @@ pub(crate) const TASK_BYTES: u64 = 0x200;
 
 /// An address made of a number: of the running task's memory, of the first page, where nothing is, or of
 /// the upper half.
-fn memory(number: Expr, whose: u8) -> Expr {
+fn memory(number: Expr, kind: u8) -> Expr {
     let with = |op, left, right| expr(ExprKind::Binary(op, Box::new(left), Box::new(right)));
     let constant = |bits| expr(ExprKind::Constant(bits));
     let task = || expr(ExprKind::Input(Input::Task));
     // Whose address it is must not be known from how it is made: then a part of the code would never run.
     let any = |number| with(BinaryOp::Add, task(), number);
-    match whose {
+    match kind {
         0 => {
             let offset = with(BinaryOp::And, number, constant(TASK_BYTES - 8));
             with(BinaryOp::Add, task(), offset)
@@ -140,8 +140,8 @@ pub(crate) fn expressions() -> impl Strategy<Value = Expr> {
             }),
             (unary, inner.clone()).prop_map(|(op, one)| ExprKind::Unary(op, one)),
             (inner.clone(), load_widths, any::<bool>(), 0..3u8).prop_map(
-                |(address, width, signed, whose)| ExprKind::Load {
-                    address: Box::new(memory(*address, whose)),
+                |(address, width, signed, kind)| ExprKind::Load {
+                    address: Box::new(memory(*address, kind)),
                     width,
                     signed,
                 }

@@ -8,7 +8,7 @@ use iced_x86::{
 use super::native::{GS, Machine, ORIGINAL, Random, SCRATCH, SCRATCH_BYTES, STACK, STATUS, State};
 use super::runnable::runs_here;
 
-/// Where short branches lead: a jump to exit 1.
+/// Target of short branches: a jump to exit 1.
 pub(crate) const STEPPING_STONE: u64 = ORIGINAL - 16;
 
 /// An instruction at its original place, and what to run it with.
@@ -17,7 +17,7 @@ pub(crate) struct Case {
     pub(crate) code: Vec<u8>,
     /// Registers and flags.
     pub(crate) state: State,
-    /// What stands on top of the stack.
+    /// The word on top of the stack.
     pub(crate) top: u64,
 }
 
@@ -259,8 +259,8 @@ pub(crate) fn windows() -> [std::ops::Range<usize>; 3] {
     ]
 }
 
-/// Whether two instructions look the same to a processor but for registers' names and numbers: one
-/// of each is enough.
+/// Returns the form of an instruction: the same for instructions that differ only in registers and numbers. One of
+/// each is tested.
 pub(crate) fn form(instruction: &Instruction) -> impl Ord + use<> {
     let shape = |register: Register| match register {
         Register::None => 0,

@@ -8,9 +8,9 @@ use proptest::prelude::*;
 
 use super::native::{Machine, ORIGINAL, PATCH, Random, SCRATCH, STACK, STATUS, State};
 
-/// Where the `struct static_key` is.
+/// Address of the `struct static_key`.
 const KEY: u64 = SCRATCH + 0x8000;
-/// Where the trampoline is.
+/// Address of the trampoline.
 const TRAMPOLINE: u64 = ORIGINAL + 0x800;
 
 fn start(machine: &Machine, random: &mut Random) -> State {
@@ -54,7 +54,7 @@ fn both(
     })
 }
 
-/// What `__sc_insn` writes: for a function, for one that returns 0, for none.
+/// Returns the bytes that `__sc_insn` writes: for a function, for one that returns 0, for none.
 fn written(machine: &Machine, transfer: Transfer, function: Function) -> Vec<u8> {
     let to = |opcode: &[u8], target| jump(machine, opcode, ORIGINAL, target);
     let (function, return_0) = match function {
@@ -122,7 +122,7 @@ proptest! {
         };
         let [mut original, mut moved] = both(&mut machine, &site, &written, &state);
         prop_assert_eq!(original.0.exit, u64::from(enabled ^ inverted));
-        // Nothing reads the status flags behind a static key.
+        // Nothing reads the status flags after a static key.
         original.0.flags &= !STATUS;
         moved.0.flags &= !STATUS;
         prop_assert_eq!(original, moved);

@@ -29,13 +29,13 @@ const YMM: [AsmRegisterYmm; 16] = [
     ymm15,
 ];
 
-/// Where original code is put.
+/// Address of original code.
 pub(crate) const ORIGINAL: u64 = 0x1_0000;
-/// Where patches are put.
+/// Address of patches.
 pub(crate) const PATCH: u64 = 0x2_0000;
 /// Memory that code may read and write: 64 KiB, with 64 KiB more on either side.
 pub(crate) const SCRATCH: u64 = 0x5_0000;
-/// Bytes of [`SCRATCH`].
+/// Size of the memory at [`SCRATCH`] that tests may change.
 pub(crate) const SCRATCH_BYTES: usize = 0x1_0000;
 /// The stack pointer at entry; 4 KiB below and 4 KiB above are looked at.
 pub(crate) const STACK: u64 = 0x8_0000;
@@ -58,13 +58,13 @@ pub(crate) const STATUS: u64 = 0x8d5;
 /// Sets where per-CPU words are, for this thread.
 pub(crate) fn set_gs(base: u64) {
     const ARCH_SET_GS: i32 = 0x1001;
-    #[allow(unsafe_code, reason = "tells the processor where per-CPU words are")]
+    #[allow(unsafe_code, reason = "sets the base of per-CPU words")]
     // SAFETY: user space on x86-64 Linux reaches thread-local data by fs; nothing but the code under test uses gs.
     let set = unsafe { libc::syscall(libc::SYS_arch_prctl, ARCH_SET_GS, base) };
     assert_eq!(set, 0);
 }
 
-/// What a run starts with, and what it ends with.
+/// Machine state before or after a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
     /// By number: rax 0, rcx 1, rdx 2, rbx 3, rsp 4 …

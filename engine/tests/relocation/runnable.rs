@@ -1,8 +1,8 @@
-//! Which instructions can be run in this process, and why the others cannot.
+//! Instructions that can be run in this process, and the reasons for the others.
 
 use iced_x86::{CpuidFeature, Instruction, Mnemonic, OpKind, Register};
 
-/// What any x86-64 processor runs in user space, as far as registers, flags and plain memory go.
+/// Features that every x86-64 processor has in user space, for registers, flags and plain memory.
 const FEATURES: [CpuidFeature; 18] = [
     CpuidFeature::INTEL8086,
     CpuidFeature::INTEL186,
@@ -25,7 +25,7 @@ const FEATURES: [CpuidFeature; 18] = [
     CpuidFeature::LZCNT,
 ];
 
-/// What only some processors run.
+/// Returns whether the processor has an optional feature.
 fn detected(feature: CpuidFeature) -> bool {
     match feature {
         CpuidFeature::BMI1 => std::arch::is_x86_feature_detected!("bmi1"),
@@ -40,7 +40,7 @@ fn detected(feature: CpuidFeature) -> bool {
     }
 }
 
-/// Whether the instruction can be run here with a result that only depends on the state.
+/// Returns whether the instruction can be run here with a result that only depends on the state.
 pub(crate) fn runs_here(instruction: &Instruction) -> bool {
     let allowed = instruction
         .cpuid_features()
@@ -68,7 +68,7 @@ pub(crate) fn runs_here(instruction: &Instruction) -> bool {
         && instruction.memory_index().size() != 4
 }
 
-/// Why an instruction that may be moved cannot be run in user space to see what it does.
+/// Returns the reason why a movable instruction cannot be run in user space.
 pub(crate) fn system(instruction: &Instruction) -> Option<&'static str> {
     Some(match instruction.mnemonic() {
         Mnemonic::In

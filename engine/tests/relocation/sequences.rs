@@ -12,7 +12,7 @@ use super::native::{
     GS, Machine, ORIGINAL, PATCH, Random, SCRATCH, SCRATCH_BYTES, STACK, STATUS, State,
 };
 
-/// How a sequence ends.
+/// The end of a sequence.
 #[derive(Clone, Copy, Debug)]
 enum End {
     FallThrough,
@@ -67,7 +67,7 @@ fn instruction(a: &mut CodeAssembler, machine: &Machine, kind: u8, random: &mut 
         5 => add(Instruction::with2(Code::Lea_r64_m, x_register, relative)),
         6 => add(Instruction::with2(Code::Mov_r64_rm64, x_register, per_cpu)),
         7 => add(Instruction::with1(Code::Inc_rm64, per_cpu)),
-        // An immediate stands behind the displacement.
+        // An immediate follows the displacement.
         8 => add(Instruction::with2(Code::Cmp_rm64_imm8, relative, 7)),
         9 => a.test(x, y),
         10 => a.cmovb(x, y),

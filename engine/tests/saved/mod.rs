@@ -14,7 +14,7 @@ pub(crate) fn parts() -> LiveParts {
         .unwrap_or_else(|error| panic!("{} is no saved image: {error}", path.display()))
 }
 
-/// Its image.
+/// Reads the saved image of the kernel under test.
 pub(crate) fn image() -> Image {
     Image::from_live(&parts()).expect("the saved image is a kernel's")
 }

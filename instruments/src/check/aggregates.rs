@@ -1,6 +1,6 @@
 //! Statements that add up.
 
-use super::{Checker, Scope, build};
+use super::{Checker, HookScope, build};
 use crate::Fault;
 use crate::program::{ActionKind, Aggregate, AggregateId, AggregateKind, Expr, Type};
 use crate::source::ast::{self, Named};
@@ -13,8 +13,8 @@ impl Checker<'_> {
         &mut self,
         name: &Named,
         word: &Named,
-        arguments: &[ast::Expr],
-        scope: &Scope<'_>,
+        arguments: &[ast::ExprNode],
+        scope: &HookScope<'_>,
     ) -> Result<ActionKind, Fault> {
         if self.variables.contains_key(&name.text) {
             self.stored.push(name.text.clone());
@@ -83,7 +83,7 @@ impl Checker<'_> {
     }
 
     /// A number that has to be known before anything runs.
-    fn fixed(&mut self, expr: &ast::Expr, scope: &Scope<'_>) -> Result<i64, Fault> {
+    fn fixed(&mut self, expr: &ast::ExprNode, scope: &HookScope<'_>) -> Result<i64, Fault> {
         let value = self.numeric(expr, scope)?;
         build::as_constant(&value)
             .map(u64::cast_signed)
@@ -92,11 +92,11 @@ impl Checker<'_> {
 
     fn linear(
         &mut self,
-        from: &ast::Expr,
-        to: &ast::Expr,
-        step: &ast::Expr,
+        from: &ast::ExprNode,
+        to: &ast::ExprNode,
+        step: &ast::ExprNode,
         word: &Named,
-        scope: &Scope<'_>,
+        scope: &HookScope<'_>,
     ) -> Result<AggregateKind, Fault> {
         let bounds = (
             self.fixed(from, scope)?,

@@ -46,7 +46,7 @@ pub struct Context<'a> {
 }
 
 /// The names that an expression may use.
-pub(crate) struct Scope<'a> {
+pub(crate) struct HookScope<'a> {
     hook: Hook,
     signature: Result<Signature<'a>, String>,
 }
@@ -252,7 +252,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn probe(&mut self, probe: &ast::Probe) -> Probe {
+    fn probe(&mut self, probe: &ast::ProbeNode) -> Probe {
         let function = probe.function.as_ref().map(|named| named.text.as_str());
         let signature = match (self.context.types, function.or(self.context.function)) {
             (None, _) => Err(
@@ -264,7 +264,7 @@ impl<'a> Checker<'a> {
             }
             (Some(types), Some(function)) => types.signature(function),
         };
-        let scope = Scope {
+        let scope = HookScope {
             hook: probe.hook,
             signature,
         };
@@ -303,7 +303,11 @@ impl<'a> Checker<'a> {
         checked.map_err(|fault| self.faults.push(fault)).ok()
     }
 
-    fn statement(&mut self, kind: &StatementKind, scope: &Scope<'_>) -> Result<ActionKind, Fault> {
+    fn statement(
+        &mut self,
+        kind: &StatementKind,
+        scope: &HookScope<'_>,
+    ) -> Result<ActionKind, Fault> {
         match kind {
             StatementKind::Sample(value) => Ok(ActionKind::Sample(self.numeric(value, scope)?)),
             StatementKind::Assign(name, value) => {
@@ -332,7 +336,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The variable that is stored into.
-    fn target(&mut self, name: &Named, scope: &Scope<'_>) -> Result<VariableId, Fault> {
+    fn target(&mut self, name: &Named, scope: &HookScope<'_>) -> Result<VariableId, Fault> {
         let Some((id, variable)) = self.variables.get(&name.text) else {
             let fault = Fault::new(name.span, format!("@{} is an aggregate.", name.text));
             return Err(if self.aggregates.contains_key(&name.text) {

@@ -1,7 +1,7 @@
 //! Names: words of the language, arguments, and what the kernel's types name.
 
 use super::value::{Ty, Value, View};
-use super::{Checker, Scope, build};
+use super::{Checker, HookScope, build};
 use crate::Fault;
 use crate::fault::nearest;
 use crate::program::{self, Event, Expr, ExprKind, Gpr, Hook, Input, Span, Type, Variable, Width};
@@ -20,7 +20,12 @@ const OTHER_EVENTS: [&str; 4] = [
 ];
 
 impl Checker<'_> {
-    pub(super) fn name(&self, name: &str, scope: &Scope<'_>, span: Span) -> Result<Value, Fault> {
+    pub(super) fn name(
+        &self,
+        name: &str,
+        scope: &HookScope<'_>,
+        span: Span,
+    ) -> Result<Value, Fault> {
         let number = |input| Ok(Value::Number(build::input(input, span), None));
         match name {
             "pid" => return number(Input::Pid),
@@ -72,7 +77,7 @@ impl Checker<'_> {
         Err(self.unknown(name, scope, span))
     }
 
-    fn unknown(&self, name: &str, scope: &Scope<'_>, span: Span) -> Fault {
+    fn unknown(&self, name: &str, scope: &HookScope<'_>, span: Span) -> Fault {
         let fault = Fault::new(span, format!("There is no value named {name}."));
         if self.variables.contains_key(name) || self.aggregates.contains_key(name) {
             return fault.help(format!("Write `@{name}`."));
@@ -130,7 +135,7 @@ impl Checker<'_> {
         }
     }
 
-    fn argument(&self, number: u8, scope: &Scope<'_>, span: Span) -> Result<Value, Fault> {
+    fn argument(&self, number: u8, scope: &HookScope<'_>, span: Span) -> Result<Value, Fault> {
         if scope.hook.is_exit() {
             return Err(Fault::new(
                 span,
@@ -194,7 +199,7 @@ impl Checker<'_> {
         }
     }
 
-    fn returned(&self, scope: &Scope<'_>, span: Span) -> Result<Value, Fault> {
+    fn returned(&self, scope: &HookScope<'_>, span: Span) -> Result<Value, Fault> {
         if !scope.hook.is_exit() {
             return Err(Fault::new(
                 span,
@@ -251,7 +256,7 @@ impl Checker<'_> {
     pub(super) fn of_call(
         &self,
         variable: &Variable,
-        scope: &Scope<'_>,
+        scope: &HookScope<'_>,
         span: Span,
     ) -> Result<(), Fault> {
         if variable.scope != program::Scope::Call || scope.hook.of_function() {
@@ -270,7 +275,7 @@ impl Checker<'_> {
     pub(super) fn variable(
         &self,
         name: &str,
-        scope: &Scope<'_>,
+        scope: &HookScope<'_>,
         span: Span,
     ) -> Result<Value, Fault> {
         if let Some((id, variable)) = self.variables.get(name) {

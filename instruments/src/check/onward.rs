@@ -1,5 +1,5 @@
 //! Tail calls. A call that a function passes on by a jump to another function ends where that one returns, and so
-//! do other calls of it. A variable of the call, set before the jump and tested at the return, tells them apart.
+//! do other calls of it. A variable of the call, set before the jump and tested at the return, distinguishes them.
 
 use super::build::{and, binary, constant};
 use crate::program::{

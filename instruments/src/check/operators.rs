@@ -1,15 +1,19 @@
 //! Operators, casts and calls.
 
 use super::value::{Ty, Value, View};
-use super::{Checker, Scope, build};
+use super::{Checker, HookScope, build};
 use crate::Fault;
 use crate::fault::nearest;
-use crate::program::{BinaryOp, Expr, Span, Type, Width};
+use crate::program::{BinaryOp, Expr, Operator, Span, Type, Width};
 use crate::source::ast::{self, Base, Named, Node, TypeName};
 
 impl Checker<'_> {
     /// Returns the meaning of an expression.
-    pub(super) fn value(&mut self, expr: &ast::Expr, scope: &Scope<'_>) -> Result<Value, Fault> {
+    pub(super) fn value(
+        &mut self,
+        expr: &ast::ExprNode,
+        scope: &HookScope<'_>,
+    ) -> Result<Value, Fault> {
         let span = expr.span;
         match &expr.node {
             Node::Number(bits) => {
@@ -34,8 +38,8 @@ impl Checker<'_> {
                 let of = self.numeric(of, scope)?;
                 Ok(Value::Number(build::unary(*op, of, span), None))
             }
-            Node::Binary(sign, left, right) => self
-                .binary(sign, left, right, scope, span)
+            Node::Binary(operator, left, right) => self
+                .binary(operator, left, right, scope, span)
                 .map(|expr| Value::Number(expr, None)),
             Node::Select(condition, yes, no) => {
                 let condition = self.numeric(condition, scope)?;
@@ -47,15 +51,19 @@ impl Checker<'_> {
     }
 
     /// An expression's number.
-    pub(super) fn numeric(&mut self, expr: &ast::Expr, scope: &Scope<'_>) -> Result<Expr, Fault> {
+    pub(super) fn numeric(
+        &mut self,
+        expr: &ast::ExprNode,
+        scope: &HookScope<'_>,
+    ) -> Result<Expr, Fault> {
         let value = self.value(expr, scope)?;
         self.number(value)
     }
 
-    fn call(&self, name: &Named, arguments: &[ast::Expr], span: Span) -> Result<Value, Fault> {
+    fn call(&self, name: &Named, arguments: &[ast::ExprNode], span: Span) -> Result<Value, Fault> {
         if name.text == "reg" {
             let [
-                ast::Expr {
+                ast::ExprNode {
                     node: Node::Text(register),
                     span: at,
                 },
@@ -84,8 +92,8 @@ impl Checker<'_> {
     fn cast(
         &mut self,
         to: &TypeName,
-        of: &ast::Expr,
-        scope: &Scope<'_>,
+        of: &ast::ExprNode,
+        scope: &HookScope<'_>,
         span: Span,
     ) -> Result<Value, Fault> {
         let of = self.numeric(of, scope)?;
@@ -118,37 +126,39 @@ impl Checker<'_> {
 
     fn binary(
         &mut self,
-        sign: &'static str,
-        left: &ast::Expr,
-        right: &ast::Expr,
-        scope: &Scope<'_>,
+        operator: &Operator,
+        left: &ast::ExprNode,
+        right: &ast::ExprNode,
+        scope: &HookScope<'_>,
         span: Span,
     ) -> Result<Expr, Fault> {
         let left = self.value(left, scope)?;
         let right = self.value(right, scope)?;
-        let equality = matches!(sign, "==" | "!=");
+        let equality = [Some(BinaryOp::Equal), Some(BinaryOp::Unequal)].contains(&operator.signed);
         match (left, right) {
             (Value::Text(..), Value::Text(_, at)) => Err(Fault::new(
                 at,
                 "Two strings of the source are always the same or never.",
             )),
             (value, Value::Text(text, at)) | (Value::Text(text, at), value) if equality => {
-                self.compare_text(value, &text, at, sign == "==", span)
+                let equal = operator.signed == Some(BinaryOp::Equal);
+                self.compare_text(value, &text, at, equal, span)
             }
-            (left, right) => self.arithmetic(sign, left, right, span),
+            (left, right) => self.arithmetic(operator, left, right, span),
         }
     }
 
     fn arithmetic(
         &mut self,
-        sign: &'static str,
+        operator: &Operator,
         left: Value,
         right: Value,
         span: Span,
     ) -> Result<Expr, Fault> {
         let (left, left_to) = self.pointer(left)?;
         let (right, right_to) = self.pointer(right)?;
-        if matches!(sign, "+" | "-")
+        let counts = matches!(operator.signed, Some(BinaryOp::Add | BinaryOp::Subtract));
+        if counts
             && let Some(to) = left_to.or(right_to)
             && self.view(&to) != View::Integer(Width::B1, false)
         {
@@ -158,18 +168,21 @@ impl Checker<'_> {
             )
             .help("Write `pointer[n]`, or `(u64)pointer + bytes`."));
         }
-        match sign {
-            "&&" => return Ok(build::and(left, right, span)),
-            "||" => return Ok(build::or(left, right, span)),
-            _ => {}
-        }
-        let common = if matches!(sign, "<<" | ">>") {
+        let shifts = matches!(
+            operator.signed,
+            Some(BinaryOp::ShiftLeft | BinaryOp::ShiftRightSigned)
+        );
+        let common = if shifts {
             left.ty
         } else {
             left.ty.with(right.ty)
         };
-        let Some(op) = BinaryOp::of(sign, common.signed()) else {
-            return Err(Fault::new(span, format!("There is no operator {sign}.")));
+        let Some(op) = operator.operation(common.signed()) else {
+            // `&&` and `||` have no operation on numbers.
+            return Ok(match operator.sign {
+                "&&" => build::and(left, right, span),
+                _ => build::or(left, right, span),
+            });
         };
         if let Some(fault) = pointless(op, &left, &right, span) {
             return Err(fault);

@@ -1,7 +1,7 @@
 //! Paths through memory: fields, elements, what a pointer points to, and text that lies there.
 
 use super::value::{Place, Ty, Value, View};
-use super::{Checker, Scope, build};
+use super::{Checker, HookScope, build};
 use crate::Fault;
 use crate::fault::nearest;
 use crate::program::{BinaryOp, Expr, Half, Input, Span, Type, UnaryOp, Width};
@@ -15,10 +15,10 @@ const COMM: usize = 15;
 impl Checker<'_> {
     pub(super) fn field(
         &mut self,
-        of: &ast::Expr,
+        of: &ast::ExprNode,
         name: &Named,
         arrow: bool,
-        scope: &Scope<'_>,
+        scope: &HookScope<'_>,
         span: Span,
     ) -> Result<Value, Fault> {
         let of = self.value(of, scope)?;
@@ -98,9 +98,9 @@ impl Checker<'_> {
 
     pub(super) fn element(
         &mut self,
-        of: &ast::Expr,
-        index: &ast::Expr,
-        scope: &Scope<'_>,
+        of: &ast::ExprNode,
+        index: &ast::ExprNode,
+        scope: &HookScope<'_>,
         span: Span,
     ) -> Result<Value, Fault> {
         let of = self.value(of, scope)?;
@@ -153,8 +153,8 @@ impl Checker<'_> {
 
     pub(super) fn pointed(
         &mut self,
-        of: &ast::Expr,
-        scope: &Scope<'_>,
+        of: &ast::ExprNode,
+        scope: &HookScope<'_>,
         span: Span,
     ) -> Result<Value, Fault> {
         let of = self.value(of, scope)?;
@@ -174,8 +174,8 @@ impl Checker<'_> {
 
     pub(super) fn address(
         &mut self,
-        of: &ast::Expr,
-        scope: &Scope<'_>,
+        of: &ast::ExprNode,
+        scope: &HookScope<'_>,
         span: Span,
     ) -> Result<Value, Fault> {
         match self.value(of, scope)? {

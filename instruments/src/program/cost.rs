@@ -4,8 +4,7 @@ use std::fmt;
 use std::ops::Add;
 
 use super::{
-    ActionKind, AggregateKind, BinaryOp, Checked, Expr, ExprKind, Hook, Input, Probe, Scope,
-    UnaryOp,
+    ActionKind, AggregateKind, BinaryOp, Checked, Expr, ExprKind, Input, Probe, Scope, UnaryOp,
 };
 
 /// Instructions that a straightforward translation runs at worst: every value in a register of its
@@ -80,16 +79,6 @@ impl Checked {
             .iter()
             .map(|action| self.action(&action.kind))
             .fold(predicate, Add::add)
-    }
-
-    /// Returns the cost of all probes of one kind of hook together.
-    #[must_use]
-    pub fn cost_at(&self, hook: Hook) -> Cost {
-        self.probes
-            .iter()
-            .filter(|probe| probe.hook == hook)
-            .map(|probe| self.cost(probe))
-            .fold(Cost::default(), Add::add)
     }
 
     fn action(&self, kind: &ActionKind) -> Cost {

@@ -20,7 +20,7 @@ pub use aggregate::{Aggregate, AggregateKind, Bucket, Summary};
 pub use cost::Cost;
 pub use event::Event;
 pub use expr::{Expr, ExprKind, Gpr, Half, Input, Type, Width};
-pub use ops::{BinaryOp, UnaryOp};
+pub use ops::{BinaryOp, Operator, UnaryOp};
 
 /// A stretch of the source, in bytes from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

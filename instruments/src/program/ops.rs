@@ -151,42 +151,128 @@ impl BinaryOp {
     /// Returns whether it compares: its result is 1 or 0.
     #[must_use]
     pub fn compares(self) -> bool {
-        matches!(self.sign(), "==" | "!=" | "<" | "<=" | ">" | ">=")
+        self.operator().is_some_and(|operator| operator.compares)
     }
 
-    /// The sign in the source.
+    /// Returns its sign in the source.
     #[must_use]
     pub fn sign(self) -> &'static str {
-        match self {
-            Self::Add => "+",
-            Self::Subtract => "-",
-            Self::Multiply => "*",
-            Self::DivideSigned | Self::DivideUnsigned => "/",
-            Self::RemainderSigned | Self::RemainderUnsigned => "%",
-            Self::And => "&",
-            Self::Or => "|",
-            Self::Xor => "^",
-            Self::ShiftLeft => "<<",
-            Self::ShiftRightSigned | Self::ShiftRightUnsigned => ">>",
-            Self::Equal => "==",
-            Self::Unequal => "!=",
-            Self::LessSigned | Self::LessUnsigned => "<",
-            Self::LessOrEqualSigned | Self::LessOrEqualUnsigned => "<=",
-            Self::GreaterSigned | Self::GreaterUnsigned => ">",
-            Self::GreaterOrEqualSigned | Self::GreaterOrEqualUnsigned => ">=",
+        self.operator().map_or("", |operator| operator.sign)
+    }
+
+    /// Returns its entry in the table, which a test finds for each.
+    fn operator(self) -> Option<&'static Operator> {
+        let has = |operator: &&Operator| [operator.signed, operator.unsigned].contains(&Some(self));
+        let found = Operator::ALL.iter().find(has);
+        debug_assert!(found.is_some(), "{self:?} is not in the table of operators");
+        found
+    }
+}
+
+/// A binary operator of the language. The lexer, the parser and the checker work by this table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operator {
+    /// Its sign in the source.
+    pub sign: &'static str,
+    /// Precedence: a higher number binds tighter.
+    pub power: u8,
+    /// The operation on signed operands; `None` for `&&` and `||`, which have expressions of their own.
+    pub signed: Option<BinaryOp>,
+    /// The operation on unsigned operands; `None` for `&&` and `||`.
+    pub unsigned: Option<BinaryOp>,
+    /// True if the result is 1 or 0, whatever the operands' type is.
+    pub compares: bool,
+}
+
+impl Operator {
+    /// All operators, with C's precedences.
+    pub const ALL: [Self; 18] = {
+        use BinaryOp as Op;
+        [
+            Self::logical("||", 1),
+            Self::logical("&&", 2),
+            Self::new("|", 3, Op::Or, Op::Or),
+            Self::new("^", 4, Op::Xor, Op::Xor),
+            Self::new("&", 5, Op::And, Op::And),
+            Self::comparison("==", 6, Op::Equal, Op::Equal),
+            Self::comparison("!=", 6, Op::Unequal, Op::Unequal),
+            Self::comparison("<", 7, Op::LessSigned, Op::LessUnsigned),
+            Self::comparison("<=", 7, Op::LessOrEqualSigned, Op::LessOrEqualUnsigned),
+            Self::comparison(">", 7, Op::GreaterSigned, Op::GreaterUnsigned),
+            Self::comparison(
+                ">=",
+                7,
+                Op::GreaterOrEqualSigned,
+                Op::GreaterOrEqualUnsigned,
+            ),
+            Self::new("<<", 8, Op::ShiftLeft, Op::ShiftLeft),
+            Self::new(">>", 8, Op::ShiftRightSigned, Op::ShiftRightUnsigned),
+            Self::new("+", 9, Op::Add, Op::Add),
+            Self::new("-", 9, Op::Subtract, Op::Subtract),
+            Self::new("*", 10, Op::Multiply, Op::Multiply),
+            Self::new("/", 10, Op::DivideSigned, Op::DivideUnsigned),
+            Self::new("%", 10, Op::RemainderSigned, Op::RemainderUnsigned),
+        ]
+    };
+
+    const fn new(sign: &'static str, power: u8, signed: BinaryOp, unsigned: BinaryOp) -> Self {
+        Self {
+            sign,
+            power,
+            signed: Some(signed),
+            unsigned: Some(unsigned),
+            compares: false,
         }
     }
 
-    /// The operator of that sign for operands that together are of a type.
+    const fn comparison(
+        sign: &'static str,
+        power: u8,
+        signed: BinaryOp,
+        unsigned: BinaryOp,
+    ) -> Self {
+        Self {
+            compares: true,
+            ..Self::new(sign, power, signed, unsigned)
+        }
+    }
+
+    const fn logical(sign: &'static str, power: u8) -> Self {
+        Self {
+            sign,
+            power,
+            signed: None,
+            unsigned: None,
+            compares: false,
+        }
+    }
+
+    /// Returns the operation on operands that together are signed or unsigned.
     #[must_use]
-    pub fn of(sign: &str, signed: bool) -> Option<Self> {
-        // In `ALL` the one with signs stands before the one without.
-        let mut both = Self::ALL.iter().filter(|op| op.sign() == sign);
-        let first = both.next()?;
-        Some(*if signed {
-            first
-        } else {
-            both.next().unwrap_or(first)
-        })
+    pub fn operation(&self, signed: bool) -> Option<BinaryOp> {
+        if signed { self.signed } else { self.unsigned }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_has_one_operator_and_every_sign_one_entry() {
+        for op in BinaryOp::ALL {
+            let has =
+                |operator: &&Operator| [operator.signed, operator.unsigned].contains(&Some(op));
+            assert_eq!(Operator::ALL.iter().filter(has).count(), 1, "{op:?}");
+        }
+        for operator in Operator::ALL {
+            let same = |other: &&Operator| other.sign == operator.sign;
+            assert_eq!(
+                Operator::ALL.iter().filter(same).count(),
+                1,
+                "{}",
+                operator.sign
+            );
+        }
     }
 }

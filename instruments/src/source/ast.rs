@@ -2,7 +2,7 @@
 
 use gilk_samples::Meaning;
 
-use crate::program::{Hook, Scope, Span, UnaryOp, Width};
+use crate::program::{Hook, Operator, Scope, Span, UnaryOp, Width};
 
 /// A name and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,10 +32,10 @@ pub(crate) struct Declaration {
 
 /// `hook:function / predicate / { statements }`
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Probe {
+pub(crate) struct ProbeNode {
     pub(crate) hook: Hook,
     pub(crate) function: Option<Named>,
-    pub(crate) predicate: Option<Expr>,
+    pub(crate) predicate: Option<ExprNode>,
     pub(crate) statements: Vec<Statement>,
     pub(crate) span: Span,
 }
@@ -49,22 +49,22 @@ pub(crate) struct Statement {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StatementKind {
     /// `sample(value)`
-    Sample(Expr),
+    Sample(ExprNode),
     /// `@name = value`, which may be an aggregate's `hist(value)`.
-    Assign(Named, Expr),
+    Assign(Named, ExprNode),
     /// `@name += value`, or the other way with `true`.
-    Add(Named, Expr, bool),
+    Add(Named, ExprNode, bool),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Expr {
+pub(crate) struct ExprNode {
     pub(crate) node: Node,
     pub(crate) span: Span,
 }
 
 impl Statement {
     /// The value that the statement computes.
-    pub(crate) fn value(&self) -> &Expr {
+    pub(crate) fn value(&self) -> &ExprNode {
         match &self.kind {
             StatementKind::Sample(value)
             | StatementKind::Assign(_, value)
@@ -73,7 +73,7 @@ impl Statement {
     }
 }
 
-impl Expr {
+impl ExprNode {
     /// Returns whether `holds` is true of the expression or of one inside it.
     pub(crate) fn any(&self, holds: &mut impl FnMut(&Node) -> bool) -> bool {
         if holds(&self.node) {
@@ -104,20 +104,20 @@ pub(crate) enum Node {
     Text(String),
     Name(String),
     Variable(String),
-    Call(Named, Vec<Expr>),
+    Call(Named, Vec<ExprNode>),
     /// `of.name`, or `of->name` with `true`.
-    Field(Box<Expr>, Named, bool),
-    Index(Box<Expr>, Box<Expr>),
-    Unary(UnaryOp, Box<Expr>),
+    Field(Box<ExprNode>, Named, bool),
+    Index(Box<ExprNode>, Box<ExprNode>),
+    Unary(UnaryOp, Box<ExprNode>),
     /// `*p`
-    Pointed(Box<Expr>),
+    Pointed(Box<ExprNode>),
     /// `&place`
-    Address(Box<Expr>),
-    Binary(&'static str, Box<Expr>, Box<Expr>),
-    Select(Box<Expr>, Box<Expr>, Box<Expr>),
-    Cast(TypeName, Box<Expr>),
+    Address(Box<ExprNode>),
+    Binary(&'static Operator, Box<ExprNode>, Box<ExprNode>),
+    Select(Box<ExprNode>, Box<ExprNode>, Box<ExprNode>),
+    Cast(TypeName, Box<ExprNode>),
     /// `(inside)`
-    Group(Box<Expr>),
+    Group(Box<ExprNode>),
 }
 
 /// `struct file *`, `s32`

@@ -1,39 +1,16 @@
 //! The parser of expressions: C's operators and precedences, except for combinations that are mistakes in C.
 
-use super::ast::{Base, Expr, Node, TypeName};
+use super::ast::{Base, ExprNode, Node, TypeName};
 use super::input::{
-    Input, Parsed, accept, ahead, end_of_last, expect, name, nth, shown, stop, take,
+    Parsed, TokenInput, accept, ahead, end_of_last, expect, name, nth, shown, stop, take,
 };
 use super::token::{Kind, number, unquote};
 use super::words;
 use crate::Fault;
-use crate::program::{Span, UnaryOp};
-
-/// Operators of two operands and how tightly they bind.
-const BINARY: [(&str, u8); 18] = [
-    ("||", 1),
-    ("&&", 2),
-    ("|", 3),
-    ("^", 4),
-    ("&", 5),
-    ("==", COMPARE),
-    ("!=", COMPARE),
-    ("<", COMPARE + 1),
-    ("<=", COMPARE + 1),
-    (">", COMPARE + 1),
-    (">=", COMPARE + 1),
-    ("<<", 8),
-    (">>", 8),
-    ("+", 9),
-    ("-", 9),
-    ("*", 10),
-    ("/", 10),
-    ("%", 10),
-];
-const COMPARE: u8 = 6;
+use crate::program::{Operator, Span, UnaryOp};
 
 /// An expression: `condition ? yes : no`, or an operator's.
-pub(super) fn expression(input: &mut Input<'_, '_>) -> Parsed<Expr> {
+pub(super) fn expression(input: &mut TokenInput<'_, '_>) -> Parsed<ExprNode> {
     let condition = binary(input, 0)?;
     if accept(input, "?").is_none() {
         return Ok(condition);
@@ -42,33 +19,32 @@ pub(super) fn expression(input: &mut Input<'_, '_>) -> Parsed<Expr> {
     expect(input, ":", "between the two values of `?`")?;
     let no = expression(input)?;
     let span = condition.span.to(no.span);
-    Ok(Expr {
+    Ok(ExprNode {
         node: Node::Select(Box::new(condition), Box::new(yes), Box::new(no)),
         span,
     })
 }
 
-fn compares(expr: &Expr) -> bool {
-    matches!(&expr.node, Node::Binary(sign, ..) if matches!(*sign, "==" | "!=" | "<" | "<=" | ">" | ">="))
+fn compares(expr: &ExprNode) -> bool {
+    matches!(&expr.node, Node::Binary(operator, ..) if operator.compares)
 }
 
-fn binary(input: &mut Input<'_, '_>, least: u8) -> Parsed<Expr> {
+fn binary(input: &mut TokenInput<'_, '_>, least: u8) -> Parsed<ExprNode> {
     let mut left = unary(input)?;
     loop {
         let token = ahead(input);
-        let known = BINARY
+        let known = Operator::ALL
             .iter()
-            .find(|(sign, power)| token.is(sign) && *power >= least);
+            .find(|operator| token.is(operator.sign) && operator.power >= least);
         // A slash before the braces ends a predicate.
-        let Some(&(sign, power)) = known.filter(|_| !(token.is("/") && nth(input, 1).is("{")))
-        else {
+        let Some(operator) = known.filter(|_| !(token.is("/") && nth(input, 1).is("{"))) else {
             return Ok(left);
         };
         take(input)?;
-        let right = binary(input, power + 1)?;
+        let right = binary(input, operator.power + 1)?;
         let span = left.span.to(right.span);
         let compared = compares(&left) || compares(&right);
-        if compared && matches!(sign, "==" | "!=" | "<" | "<=" | ">" | ">=") {
+        if compared && operator.compares {
             return stop(
                 Fault::new(
                     span,
@@ -77,6 +53,7 @@ fn binary(input: &mut Input<'_, '_>, least: u8) -> Parsed<Expr> {
                 .help("Write `a < b && b < c`, or brackets around one of them."),
             );
         }
+        let sign = operator.sign;
         if compared && matches!(sign, "&" | "|" | "^") {
             return stop(
                 Fault::new(
@@ -88,19 +65,19 @@ fn binary(input: &mut Input<'_, '_>, least: u8) -> Parsed<Expr> {
                 )),
             );
         }
-        left = Expr {
-            node: Node::Binary(sign, Box::new(left), Box::new(right)),
+        left = ExprNode {
+            node: Node::Binary(operator, Box::new(left), Box::new(right)),
             span,
         };
     }
 }
 
-fn unary(input: &mut Input<'_, '_>) -> Parsed<Expr> {
+fn unary(input: &mut TokenInput<'_, '_>) -> Parsed<ExprNode> {
     let token = ahead(input);
     if token.kind != Kind::Sign {
         return postfix(input);
     }
-    let build: fn(Box<Expr>) -> Node = match token.text {
+    let build: fn(Box<ExprNode>) -> Node = match token.text {
         "-" => |of| Node::Unary(UnaryOp::Negate, of),
         "~" => |of| Node::Unary(UnaryOp::Invert, of),
         "!" => |of| Node::Unary(UnaryOp::Not, of),
@@ -112,7 +89,7 @@ fn unary(input: &mut Input<'_, '_>) -> Parsed<Expr> {
             expect(input, ")", "after the type")?;
             let of = unary(input)?;
             let span = token.span.to(of.span);
-            return Ok(Expr {
+            return Ok(ExprNode {
                 node: Node::Cast(name, Box::new(of)),
                 span,
             });
@@ -131,14 +108,14 @@ fn unary(input: &mut Input<'_, '_>) -> Parsed<Expr> {
     take(input)?;
     let of = unary(input)?;
     let span = token.span.to(of.span);
-    Ok(Expr {
+    Ok(ExprNode {
         node: build(Box::new(of)),
         span,
     })
 }
 
 /// Returns whether a type follows the bracket.
-fn begins_type(input: &Input<'_, '_>) -> bool {
+fn begins_type(input: &TokenInput<'_, '_>) -> bool {
     let token = nth(input, 1);
     let c_name = words::integer_of_c(token.text).is_some()
         && (nth(input, 2).is(")") || nth(input, 2).is("*") || nth(input, 2).kind == Kind::Name);
@@ -148,7 +125,7 @@ fn begins_type(input: &Input<'_, '_>) -> bool {
             || c_name)
 }
 
-fn type_name(input: &mut Input<'_, '_>) -> Parsed<TypeName> {
+fn type_name(input: &mut TokenInput<'_, '_>) -> Parsed<TypeName> {
     let token = take(input)?;
     let base = match token.text {
         "void" => Base::Void,
@@ -178,7 +155,7 @@ fn type_name(input: &mut Input<'_, '_>) -> Parsed<TypeName> {
     })
 }
 
-fn postfix(input: &mut Input<'_, '_>) -> Parsed<Expr> {
+fn postfix(input: &mut TokenInput<'_, '_>) -> Parsed<ExprNode> {
     let mut of = primary(input)?;
     loop {
         let start = of.span;
@@ -197,11 +174,11 @@ fn postfix(input: &mut Input<'_, '_>) -> Parsed<Expr> {
             start: start.start,
             end: end_of_last(input),
         };
-        of = Expr { node, span };
+        of = ExprNode { node, span };
     }
 }
 
-fn primary(input: &mut Input<'_, '_>) -> Parsed<Expr> {
+fn primary(input: &mut TokenInput<'_, '_>) -> Parsed<ExprNode> {
     let token = ahead(input);
     let node = match token.kind {
         Kind::Number => match number(token.text) {
@@ -230,7 +207,7 @@ fn primary(input: &mut Input<'_, '_>) -> Parsed<Expr> {
             take(input)?;
             let inside = expression(input)?;
             let end = expect(input, ")", "to close the bracket")?;
-            return Ok(Expr {
+            return Ok(ExprNode {
                 node: Node::Group(Box::new(inside)),
                 span: token.span.to(end.span),
             });
@@ -247,7 +224,7 @@ fn primary(input: &mut Input<'_, '_>) -> Parsed<Expr> {
     };
     take(input)?;
     let (Node::Name(_), Some(_)) = (&node, accept(input, "(")) else {
-        return Ok(Expr {
+        return Ok(ExprNode {
             node,
             span: token.span,
         });
@@ -264,7 +241,7 @@ fn primary(input: &mut Input<'_, '_>) -> Parsed<Expr> {
         ")",
         &format!("after the arguments of `{}`", token.text),
     )?;
-    Ok(Expr {
+    Ok(ExprNode {
         node: Node::Call(
             super::ast::Named {
                 text: token.text.to_owned(),

@@ -15,19 +15,19 @@ pub enum Class {
     Input,
     /// A word before brackets.
     Function,
-    /// A type.
+    /// The name of an integer type.
     Type,
     /// `@name`.
     Variable,
     /// Any other name: of a field, of a function, of what types name.
     Name,
-    /// A number.
+    /// A literal number.
     Number,
     /// A string.
     Text,
     /// An operator or a bracket.
     Sign,
-    /// A comment.
+    /// Text from `//` to the end of a line, or within `/* */`.
     Comment,
     /// Characters without a meaning.
     Bad,

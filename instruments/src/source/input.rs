@@ -11,13 +11,13 @@ use crate::Fault;
 use crate::program::Span;
 
 /// Tokens without comments; the last one says where the text ends.
-pub(super) type Input<'t, 's> = TokenSlice<'t, Token<'s>>;
+pub(super) type TokenInput<'t, 's> = TokenSlice<'t, Token<'s>>;
 pub(super) type Parsed<T> = Result<T, ErrMode<Fault>>;
 
-impl<'t, 's> ParserError<Input<'t, 's>> for Fault {
+impl<'t, 's> ParserError<TokenInput<'t, 's>> for Fault {
     type Inner = Self;
 
-    fn from_input(input: &Input<'t, 's>) -> Self {
+    fn from_input(input: &TokenInput<'t, 's>) -> Self {
         let (span, found) = input.first().map_or((Span::default(), "the end"), |token| {
             (token.span, shown(token))
         });
@@ -43,11 +43,11 @@ pub(super) fn stop<T>(fault: Fault) -> Parsed<T> {
 }
 
 /// The next token, which stays.
-pub(super) fn ahead<'s>(input: &Input<'_, 's>) -> Token<'s> {
+pub(super) fn ahead<'s>(input: &TokenInput<'_, 's>) -> Token<'s> {
     nth(input, 0)
 }
 
-pub(super) fn nth<'s>(input: &Input<'_, 's>, index: usize) -> Token<'s> {
+pub(super) fn nth<'s>(input: &TokenInput<'_, 's>, index: usize) -> Token<'s> {
     input.get(index).or(input.last()).copied().unwrap_or(Token {
         kind: Kind::Comment,
         text: "",
@@ -55,24 +55,24 @@ pub(super) fn nth<'s>(input: &Input<'_, 's>, index: usize) -> Token<'s> {
     })
 }
 
-pub(super) fn ended(input: &Input<'_, '_>) -> bool {
+pub(super) fn ended(input: &TokenInput<'_, '_>) -> bool {
     input.eof_offset() <= 1
 }
 
 /// Takes the next token.
-pub(super) fn take<'s>(input: &mut Input<'_, 's>) -> Parsed<Token<'s>> {
+pub(super) fn take<'s>(input: &mut TokenInput<'_, 's>) -> Parsed<Token<'s>> {
     any.parse_next(input).copied()
 }
 
 /// Takes the next token if it is that sign or word.
-pub(super) fn accept<'s>(input: &mut Input<'_, 's>, sign: &str) -> Option<Token<'s>> {
+pub(super) fn accept<'s>(input: &mut TokenInput<'_, 's>, sign: &str) -> Option<Token<'s>> {
     let token = ahead(input);
     token.is(sign).then(|| take(input).ok()).flatten()
 }
 
 /// Takes that sign, or says what it is expected for.
 pub(super) fn expect<'s>(
-    input: &mut Input<'_, 's>,
+    input: &mut TokenInput<'_, 's>,
     sign: &str,
     purpose: &str,
 ) -> Parsed<Token<'s>> {
@@ -90,7 +90,7 @@ pub(super) fn expect<'s>(
 }
 
 /// Takes a name.
-pub(super) fn name(input: &mut Input<'_, '_>, purpose: &str) -> Parsed<Named> {
+pub(super) fn name(input: &mut TokenInput<'_, '_>, purpose: &str) -> Parsed<Named> {
     let token = ahead(input);
     if token.kind != Kind::Name {
         return stop(Fault::new(
@@ -106,7 +106,7 @@ pub(super) fn name(input: &mut Input<'_, '_>, purpose: &str) -> Parsed<Named> {
 }
 
 /// The end of what was taken last.
-pub(super) fn end_of_last(input: &Input<'_, '_>) -> u32 {
+pub(super) fn end_of_last(input: &TokenInput<'_, '_>) -> u32 {
     input
         .previous_tokens()
         .next()

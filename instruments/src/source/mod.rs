@@ -23,7 +23,7 @@ pub(crate) use parse::Parts;
 
 use crate::Faults;
 use crate::program::{Event, Hook};
-use ast::{Header, Node, Probe, Statement, StatementKind};
+use ast::{Header, Node, ProbeNode, Statement, StatementKind};
 use words::{WORDS, WordKind};
 
 /// A source that could be parsed.
@@ -112,7 +112,7 @@ impl Source {
     #[must_use]
     pub fn is_counter(&self) -> bool {
         let [
-            Probe {
+            ProbeNode {
                 hook: Hook::Hit,
                 predicate: None,
                 statements,

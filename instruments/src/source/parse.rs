@@ -5,10 +5,10 @@ use winnow::error::ErrMode;
 use winnow::stream::TokenSlice;
 
 use super::advice::{no_item, no_statement};
-use super::ast::{Declaration, Expr, Header, Named, Node, Probe, Statement, StatementKind};
+use super::ast::{Declaration, ExprNode, Header, Named, Node, ProbeNode, Statement, StatementKind};
 use super::expression::expression;
 use super::input::{
-    Input, Parsed, accept, ahead, end_of_last, ended, expect, name, nth, shown, stop, take,
+    Parsed, TokenInput, accept, ahead, end_of_last, ended, expect, name, nth, shown, stop, take,
 };
 use super::token::{Kind, Token, unquote};
 use super::words;
@@ -21,7 +21,7 @@ use crate::program::{Hook, Scope, Span};
 pub(crate) struct Parts {
     pub(crate) header: Option<Header>,
     pub(crate) declarations: Vec<Declaration>,
-    pub(crate) probes: Vec<Probe>,
+    pub(crate) probes: Vec<ProbeNode>,
 }
 
 /// Parses tokens that [`structure`](super::structure) found nothing wrong with.
@@ -56,7 +56,7 @@ fn inner(error: ErrMode<Fault>) -> Option<Fault> {
 }
 
 /// Skips to the end of the statement or probe: past its `;` or braces.
-fn skip_item(input: &mut Input<'_, '_>) {
+fn skip_item(input: &mut TokenInput<'_, '_>) {
     let mut depth = 0u32;
     while !ended(input) {
         let Ok(token) = take(input) else { return };
@@ -71,7 +71,7 @@ fn skip_item(input: &mut Input<'_, '_>) {
 }
 
 /// Goes before the `;` or the brace that ends the statement.
-fn skip_statement(input: &mut Input<'_, '_>) {
+fn skip_statement(input: &mut TokenInput<'_, '_>) {
     let mut depth = 0u32;
     while !ended(input) {
         match ahead(input).text {
@@ -84,7 +84,7 @@ fn skip_statement(input: &mut Input<'_, '_>) {
     }
 }
 
-fn item(input: &mut Input<'_, '_>, parts: &mut Parts, faults: &mut Vec<Fault>) -> Parsed<()> {
+fn item(input: &mut TokenInput<'_, '_>, parts: &mut Parts, faults: &mut Vec<Fault>) -> Parsed<()> {
     let token = ahead(input);
     if token.is("instrument") {
         let header = header(input)?;
@@ -107,7 +107,7 @@ fn item(input: &mut Input<'_, '_>, parts: &mut Parts, faults: &mut Vec<Fault>) -
     Ok(())
 }
 
-fn string(input: &mut Input<'_, '_>, purpose: &str) -> Parsed<String> {
+fn string(input: &mut TokenInput<'_, '_>, purpose: &str) -> Parsed<String> {
     let token = ahead(input);
     match (token.kind, unquote(token.text)) {
         (Kind::Text, Ok(text)) => {
@@ -124,7 +124,7 @@ fn string(input: &mut Input<'_, '_>, purpose: &str) -> Parsed<String> {
     }
 }
 
-fn header(input: &mut Input<'_, '_>) -> Parsed<Header> {
+fn header(input: &mut TokenInput<'_, '_>) -> Parsed<Header> {
     let word = take(input)?;
     let mut header = Header::default();
     let first = ahead(input);
@@ -185,7 +185,7 @@ fn header(input: &mut Input<'_, '_>) -> Parsed<Header> {
     Ok(header)
 }
 
-fn variable(input: &mut Input<'_, '_>) -> Parsed<Named> {
+fn variable(input: &mut TokenInput<'_, '_>) -> Parsed<Named> {
     let token = ahead(input);
     if token.kind != Kind::Variable {
         return stop(
@@ -211,7 +211,7 @@ fn variable(input: &mut Input<'_, '_>) -> Parsed<Named> {
     })
 }
 
-fn declaration(input: &mut Input<'_, '_>) -> Parsed<Declaration> {
+fn declaration(input: &mut TokenInput<'_, '_>) -> Parsed<Declaration> {
     let shared = accept(input, "shared").is_some();
     let token = ahead(input);
     let Some(scope) = words::scope(token.text) else {
@@ -261,7 +261,7 @@ fn declaration(input: &mut Input<'_, '_>) -> Parsed<Declaration> {
     })
 }
 
-fn probe(input: &mut Input<'_, '_>, faults: &mut Vec<Fault>) -> Parsed<Probe> {
+fn probe(input: &mut TokenInput<'_, '_>, faults: &mut Vec<Fault>) -> Parsed<ProbeNode> {
     let start = take(input)?;
     let hook = words::hook(start.text).unwrap_or(Hook::Hit);
     let function = if accept(input, ":").is_some() {
@@ -313,7 +313,7 @@ fn probe(input: &mut Input<'_, '_>, faults: &mut Vec<Fault>) -> Parsed<Probe> {
         }
     }
     let end = expect(input, "}", "to end the probe")?;
-    Ok(Probe {
+    Ok(ProbeNode {
         hook,
         function,
         predicate,
@@ -322,7 +322,7 @@ fn probe(input: &mut Input<'_, '_>, faults: &mut Vec<Fault>) -> Parsed<Probe> {
     })
 }
 
-fn statement(input: &mut Input<'_, '_>) -> Parsed<Statement> {
+fn statement(input: &mut TokenInput<'_, '_>) -> Parsed<Statement> {
     let first = ahead(input);
     let kind = match first.kind {
         Kind::Variable => assignment(input)?,
@@ -344,10 +344,10 @@ fn statement(input: &mut Input<'_, '_>) -> Parsed<Statement> {
     })
 }
 
-fn assignment(input: &mut Input<'_, '_>) -> Parsed<StatementKind> {
+fn assignment(input: &mut TokenInput<'_, '_>) -> Parsed<StatementKind> {
     let named = variable(input)?;
     let sign = ahead(input);
-    let one = |span| Expr {
+    let one = |span| ExprNode {
         node: Node::Number(1),
         span,
     };

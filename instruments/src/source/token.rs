@@ -7,7 +7,7 @@ use winnow::prelude::*;
 use winnow::stream::LocatingSlice;
 use winnow::token::{any, one_of, rest, take_until, take_while};
 
-use crate::program::Span;
+use crate::program::{Operator, Span};
 
 /// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
     Bad,
 }
 
-/// A token.
+/// A word, a sign, a literal or a comment of the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'s> {
     pub(crate) kind: Kind,
@@ -42,17 +42,16 @@ impl Token<'_> {
     }
 }
 
-/// Signs, longest first.
-const SIGNS: [&str; 44] = [
-    "<<=", ">>=", "->", "++", "--", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "<<", ">>",
-    "<=", ">=", "==", "!=", "&&", "||", "<", ">", "+", "-", "*", "/", "%", "&", "|", "^", "~", "!",
-    "=", "?", ":", ";", ",", ".", "(", ")", "{", "}", "[",
+/// Signs besides those of [`Operator::ALL`].
+const SIGNS: [&str; 27] = [
+    "<<=", ">>=", "->", "++", "--", "+=", "-=", "*=", "/=", "%=", "&=", "|=", "^=", "~", "!", "=",
+    "?", ":", ";", ",", ".", "(", ")", "{", "}", "[", "]",
 ];
 
-type Input<'s> = LocatingSlice<&'s str>;
+type CharInput<'s> = LocatingSlice<&'s str>;
 type Lexed<T> = Result<T, EmptyError>;
 
-fn name<'s>(input: &mut Input<'s>) -> Lexed<&'s str> {
+fn name<'s>(input: &mut CharInput<'s>) -> Lexed<&'s str> {
     (
         one_of(|c: char| c.is_ascii_alphabetic() || c == '_'),
         take_while(0.., |c: char| c.is_ascii_alphanumeric() || c == '_'),
@@ -61,7 +60,7 @@ fn name<'s>(input: &mut Input<'s>) -> Lexed<&'s str> {
         .parse_next(input)
 }
 
-fn comment<'s>(input: &mut Input<'s>) -> Lexed<(Kind, &'s str)> {
+fn comment<'s>(input: &mut CharInput<'s>) -> Lexed<(Kind, &'s str)> {
     alt((
         ("//", take_while(0.., |c| c != '\n'))
             .take()
@@ -74,7 +73,7 @@ fn comment<'s>(input: &mut Input<'s>) -> Lexed<(Kind, &'s str)> {
     .parse_next(input)
 }
 
-fn text<'s>(input: &mut Input<'s>) -> Lexed<(Kind, &'s str)> {
+fn text<'s>(input: &mut CharInput<'s>) -> Lexed<(Kind, &'s str)> {
     let inside = repeat::<_, _, (), _, _>(
         0..,
         alt((
@@ -96,7 +95,7 @@ fn text<'s>(input: &mut Input<'s>) -> Lexed<(Kind, &'s str)> {
         .parse_next(input)
 }
 
-fn token<'s>(input: &mut Input<'s>) -> Lexed<(Kind, &'s str)> {
+fn token<'s>(input: &mut CharInput<'s>) -> Lexed<(Kind, &'s str)> {
     alt((
         comment,
         text,
@@ -114,12 +113,13 @@ fn token<'s>(input: &mut Input<'s>) -> Lexed<(Kind, &'s str)> {
     .parse_next(input)
 }
 
-fn sign<'s>(input: &mut Input<'s>) -> Lexed<&'s str> {
-    let known = SIGNS
-        .iter()
-        .chain(["]"].iter())
-        .find(|sign| input.starts_with(**sign));
-    match known.copied() {
+fn sign<'s>(input: &mut CharInput<'s>) -> Lexed<&'s str> {
+    let operators = Operator::ALL.iter().map(|operator| operator.sign);
+    let known = SIGNS.into_iter().chain(operators);
+    let longest = known
+        .filter(|sign| input.starts_with(*sign))
+        .max_by_key(|sign| sign.len());
+    match longest {
         Some(mut sign) => sign.parse_next(input),
         None => Err(EmptyError),
     }

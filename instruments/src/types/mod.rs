@@ -48,9 +48,9 @@ pub(crate) struct Field {
     pub(crate) bits: u32,
 }
 
-/// A parameter of a function.
+/// Name, type and place of an argument, by the kernel's type data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Parameter<'a> {
+pub(crate) struct FunctionParameter<'a> {
     pub(crate) name: &'a str,
     pub(crate) of: Id,
     /// The argument by number that it arrives in; `None` if it takes more than one, or none.
@@ -60,7 +60,7 @@ pub(crate) struct Parameter<'a> {
 /// The parameters and the result of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Signature<'a> {
-    pub(crate) parameters: Vec<Parameter<'a>>,
+    pub(crate) parameters: Vec<FunctionParameter<'a>>,
     pub(crate) returns: Id,
 }
 
@@ -274,7 +274,7 @@ impl Types {
                         None
                     }
                 };
-                Parameter {
+                FunctionParameter {
                     name,
                     of,
                     number: number.filter(|_| words == Some(1)),

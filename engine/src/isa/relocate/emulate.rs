@@ -1,10 +1,10 @@
-//! Static keys and static calls done at another address.
+//! Emulation of static keys and static calls at another address.
 //!
-//! Their bytes cannot be copied: the kernel rewrites the original and would not know the copy. What
-//! it goes by when it rewrites can be read instead. A key's count is set before the text follows
+//! Their bytes cannot be copied: the kernel rewrites the original and would not find the copy. The data that it
+//! rewrites by can be read instead. A key's count is set before the text follows
 //! (kernel/jump_label.c: `static_key_enable_cpuslocked`, `__static_key_slow_inc_cpuslocked`,
 //! `__static_key_slow_dec_cpuslocked`), a call's trampoline is rewritten before the sites are
-//! (`__static_call_update` of kernel/static_call_inline.c), so what stands here is at no time behind
+//! (`__static_call_update` of kernel/static_call_inline.c), so the emulation is never older than
 //! the original.
 
 use super::Relocated;
@@ -12,11 +12,11 @@ use crate::code::{Decided, Decision, Transfer};
 use crate::isa::encode::{INT3, rel32};
 use crate::{Addr, Refusal, Rule};
 
-/// Does at `to` what the kernel's instruction at the site does, whatever that is at the time.
+/// Emulates at `to` the kernel's instruction at the site, in whichever state that is.
 ///
 /// A static key overwrites the status flags. Its compiler's statement does too (on x86 every `asm`
-/// does), so nothing reads them behind a site, but liveness of the live bytes, a nop, cannot know:
-/// let it judge the flags there before this is used. A call pushes the original return address.
+/// does), so nothing reads them after a site, but liveness of the live bytes, a nop, does not show
+/// that: check the flags there before this is used. A call pushes the original return address.
 ///
 /// # Errors
 /// [`Rule::OutOfReach`] if the key, the trampoline or the target cannot be reached from `to`.
@@ -61,7 +61,7 @@ pub fn emulate(site: &Decided, to: Addr) -> Result<Relocated, Refusal> {
     Ok(done)
 }
 
-/// Appends an instruction that leads or refers to `target` by its 32 bits between `opcode` and `rest`.
+/// Appends an instruction that branches or refers to `target` by its 32 bits between `opcode` and `rest`.
 fn near(
     done: &mut Relocated,
     to: Addr,

@@ -1,22 +1,22 @@
-//! Which instructions with an exception-table entry may fault elsewhere, under an entry like their own.
+//! Relocation of instructions with an exception-table entry: the patch gets an entry like the original's.
 
 use iced_x86::{FlowControl, Instruction, OpKind};
 
-/// Where it faults by a bad FPU state (`EX_TYPE_FPU_RESTORE` of
+/// Handler type for a bad FPU state (`EX_TYPE_FPU_RESTORE` of
 /// arch/x86/include/asm/extable_fixup_types.h).
 const FPU_RESTORE: u8 = 6;
-/// Where it reads past the end of a page of the kernel's (`EX_TYPE_ZEROPAD`).
+/// Handler type for a read past the end of a kernel page (`EX_TYPE_ZEROPAD`).
 const ZEROPAD: u8 = 20;
 /// Entries of programs that the kernel compiles itself (`EX_TYPE_BPF`).
 const BPF: u8 = 7;
 /// The last kind that is known.
 const LAST: u8 = 20;
 
-/// Whether an instruction whose entry has a handler of this kind may stand in a patch with an entry
-/// like that one: the handlers know of the instruction what is in its entry and in its bytes.
+/// Returns whether an instruction whose entry has a handler of this type may be copied to a patch with an entry
+/// like that one: the handlers use only the entry and the bytes of the instruction.
 ///
-/// What reads or writes memory of a process may not. A fault there may wait until a page comes, the
-/// thread asleep meanwhile and its instruction pointer in the patch, and no wait tells when it has left.
+/// An access to memory of a process may not. Its fault may sleep until a page is read, with the instruction pointer
+/// in the patch, and no wait for quiescence covers that thread.
 #[must_use]
 pub fn faults_alike(handler: u8, instruction: &Instruction) -> bool {
     let memory = (0..instruction.op_count()).any(|operand| {

@@ -24,7 +24,7 @@ pub use movable::movable;
 /// Half of a cache line, bytes.
 const HALF_LINE: usize = 32;
 
-/// Whether a byte is in the second half of its cache line.
+/// Returns whether a byte is in the second half of its cache line.
 const fn is_upper_half(at: Addr) -> bool {
     at.0 & HALF_LINE as u64 != 0
 }
@@ -34,16 +34,16 @@ const fn is_upper_half(at: Addr) -> bool {
 pub struct Relocated {
     /// The bytes for the new address.
     pub bytes: Vec<u8>,
-    /// Whether control can come to the end of `bytes`.
+    /// True if control can fall through the end of `bytes`.
     pub falls_through: bool,
     /// Instructions run from the start to the end where no conditional branch is taken.
     pub executed: u32,
-    /// How the kernel finds the callers, from the first byte on.
+    /// Unwind rows from the first byte on.
     pub rows: Vec<Row>,
 }
 
 impl Relocated {
-    /// What follows is done in place of the instruction at `original`.
+    /// Starts a row: the following code replaces the instruction at `original`.
     fn row(&mut self, original: Addr, pushed: u32) {
         self.rows.push(Row {
             at: u32::try_from(self.bytes.len()).unwrap_or(u32::MAX),
@@ -82,7 +82,7 @@ pub fn relocate(code: &[u8], from: Addr, to: Addr) -> Result<Relocated, Refusal>
             return Err(Refusal::new(
                 Rule::Unrelocatable,
                 at,
-                "an instruction follows one that never runs on",
+                "an instruction follows one that does not fall through",
             ));
         }
         movable(&instruction)?;
@@ -170,10 +170,10 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Where processors mispredict returns in the lower half of a cache line (ITS), the kernel leaves
-    /// bare returns in upper halves only (`cpu_wants_rethunk_at` of arch/x86/kernel/alternative.c): what
-    /// ends in an upper half does so wherever it is moved. Gives the bytes of room that are left behind
-    /// it, so that the length is the same everywhere.
+    /// Pads a return so that it ends in the upper half of a cache line if the original does. On processors that
+    /// mispredict returns in lower halves (ITS) the kernel has bare returns in upper halves only
+    /// (`cpu_wants_rethunk_at` of arch/x86/kernel/alternative.c). Returns the bytes of padding to append, so that
+    /// the length is the same at every address.
     fn keep_half(&mut self, at: Addr, len: usize) -> usize {
         let last = (len as u64).saturating_sub(1);
         if !is_upper_half(at.add(last)) {
@@ -195,7 +195,7 @@ impl Writer<'_> {
         left
     }
 
-    /// Nothing runs on from here; int3 keeps speculation from what follows.
+    /// Ends the code: control does not fall through, and an int3 stops speculation.
     fn ends(&mut self) {
         self.out.bytes.push(INT3);
         self.out.falls_through = false;

@@ -1,11 +1,11 @@
-//! Which instructions work at another address at all.
+//! The instructions that can be executed at another address.
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 use crate::{Addr, Refusal, Rule};
 
-/// Whether the instruction may be moved into a patch, by what it is. Where it stands (sites of the
-/// kernel's own patching, exception entries) is for [`placement`](crate::placement) to judge.
+/// Checks whether the instruction, by its kind, may be copied to a patch. Its surroundings (fixed sites, exception
+/// entries) are checked by [`placement`](crate::placement).
 ///
 /// # Errors
 /// [`Rule::Undecodable`], [`Rule::Endbr`], [`Rule::Trap`], [`Rule::System`] or

@@ -1,4 +1,4 @@
-//! What functions do to the stack and to the registers that their callers count on.
+//! The stack and the callee-saved registers of native functions.
 
 use super::*;
 
@@ -7,7 +7,7 @@ pub(super) fn assembled(instructions: &str) -> Result<NativeCode, String> {
     beside(instructions, "")
 }
 
-/// What refuses a function, and the verifier of its own too.
+/// Returns the reason why a function is refused, by the planner and by the verifier.
 pub(super) fn refused_by_both(instructions: &str) -> String {
     let refused = assembled(instructions).map(|_| instructions).unwrap_err();
     verified(&source(instructions, ""))
@@ -126,7 +126,7 @@ fn what_callers_count_on_has_its_value_again() {
 }
 
 #[test]
-fn what_a_compiler_is_not_told_is_found_in_a_function_of_c() {
+fn a_clobber_that_the_compiler_does_not_know_is_found_in_a_function_of_c() {
     let source = "GILK_INSTRUMENT(\"one(arg0) samples things: One.\");
         gilk_word one(gilk_word it) { __asm__ volatile(\"xor %%ebx, %%ebx\" : : : REST); return it; }";
     let refused = loaded(&source.replace(": REST", "")).unwrap_err();

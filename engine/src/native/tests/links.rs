@@ -5,7 +5,7 @@ use iced_x86::code_asm::registers::eax;
 use super::*;
 use crate::kernel::fixture::{FTRACE_NOP, TEXT};
 
-/// Where an object says `alignment` of a section of that name, or an offset of its relocation: changed.
+/// Links an object whose bytes are changed first: the `alignment` of a section, or an offset of its relocation.
 fn patched(source: &str, change: impl FnOnce(&mut Vec<u8>)) -> Result<NativeCode, String> {
     let mut bytes = compiled(&format!(
         "GILK_INSTRUMENT(\"one(arg0) samples things: One.\");\n{source}"
@@ -89,7 +89,7 @@ fn code_stays_in_its_own_text() {
     }
 }
 
-/// Why the first function of a kernel may not be called.
+/// Returns the reason why the first function of a kernel may not be called.
 fn uncalled(kernel: &Fixture) -> String {
     let image = kernel.image();
     callee::find(&image, "first", &|_| false).unwrap_err()
@@ -114,32 +114,32 @@ fn functions_that_may_lead_anywhere_are_not_called() {
         .push((Fixture::address(1), Fixture::address(1) + 16));
     let refused = uncalled(&forbidden);
     assert!(
-        refused.contains("leads to second, which may not be called from everywhere"),
+        refused.contains("reaches second, which may not be called from everywhere"),
         "{refused}"
     );
 
     let outside = plain().compiled("second", |a| a.jmp(TEXT - 0x1_0000));
     let refused = uncalled(&outside);
     assert!(
-        refused.contains("leads to second, which may not be called from everywhere (probed"),
+        refused.contains("reaches second, which may not be called from everywhere (probed"),
         "{refused}"
     );
 
     // A call of what another tool has made, and a branch to what is no function's.
-    let behind = Fixture::address(2) + 0x100;
+    let outside = Fixture::address(2) + 0x100;
     let called = plain().compiled("second", |a| {
         a.call(TEXT - 0x1_0000)?;
         a.ret()
     });
     let branched = plain().compiled("second", |a| {
         a.test(eax, eax)?;
-        a.je(behind)?;
+        a.je(outside)?;
         a.ret()
     });
-    let jumped = plain().compiled("second", |a| a.jmp(behind));
+    let jumped = plain().compiled("second", |a| a.jmp(outside));
     for strays in [called, branched, jumped] {
         let strays = strays.compiled("third", |a| a.ret());
-        let why = "it calls first, which leads to second, which leads out of the kernel's text";
+        let why = "it calls first, which reaches second, which branches out of the kernel's text";
         assert_eq!(uncalled(&strays), why);
         let source = CALLS.replace("above", "first");
         let object = compiled(&format!(
@@ -164,7 +164,7 @@ fn functions_that_may_lead_anywhere_are_not_called() {
         decided.static_call_keys.push(Fixture::address(2));
         let refused = uncalled(&decided);
         assert!(
-            refused.contains("second, which leads where nobody knows"),
+            refused.contains("second, which branches to an address that is computed"),
             "{refused}"
         );
     }

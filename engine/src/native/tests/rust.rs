@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What [`example.rs`](../../../../instruments/native/example.rs) tells the compiler.
+/// Compiler flags of [`example.rs`](../../../../instruments/native/example.rs).
 pub(super) const FLAGS: &str = "--edition 2024 --crate-type lib --emit obj -C opt-level=2 -C panic=abort \
     -C relocation-model=static -C code-model=kernel -C no-redzone=yes -C force-unwind-tables=no";
 

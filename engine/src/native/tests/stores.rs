@@ -97,7 +97,7 @@ fn a_place_that_instructions_tell_is_known_however_it_is_made() {
 }
 
 #[test]
-fn an_index_is_refused_where_all_it_may_lead_to_is_somebody_elses() {
+fn an_index_is_refused_if_every_possible_target_is_outside_the_frame() {
     for wrong in [
         // A number in a register.
         "push %rbx; mov $1, %ebx; sub $64, %rsp; mov $8, %eax; mov %rdi, (%rsp,%rax,8); add $64, %rsp; pop %rbx; ret",
@@ -166,8 +166,8 @@ const LOCALS: &str = "
 #[test]
 fn arrays_and_structures_of_c_are_ordinary() {
     let line = "GILK_INSTRUMENT(\"one(arg0) samples things: One.\");";
-    // GCC fills what is large by a string instruction, if it is not told otherwise.
-    let told = |source: &str| {
+    // GCC fills large arrays by a string instruction, unless a flag forbids it.
+    let flagged = |source: &str| {
         let source = format!("{line}\n{source}");
         if let Ok(code) = loaded(&source) {
             return Ok(code);
@@ -175,13 +175,13 @@ fn arrays_and_structures_of_c_are_ordinary() {
         let object = compiled_with(&source, &["-mstringop-strategy=loop"]);
         linked(&kernel(), &object, &|_| false)
     };
-    told(LOCALS).unwrap();
+    flagged(LOCALS).unwrap();
     // An array that is filled in line, through a pointer to it.
     let fills = "gilk_word leaf(gilk_word); gilk_word one(gilk_word it) {
         char room[40]; __builtin_memset(room, (int)it, leaf(it) % 40);
         return room[it % 40];
     }";
-    told(fills).unwrap();
+    flagged(fills).unwrap();
 }
 
 #[test]

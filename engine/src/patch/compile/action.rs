@@ -1,4 +1,4 @@
-//! What a probe does with its values.
+//! The code of a probe's actions.
 
 use gilk_instruments::program::{
     Action, ActionKind, Aggregate, AggregateId, AggregateKind, BinaryOp, Expr, ExprKind, Input,
@@ -13,7 +13,7 @@ use crate::isa::encode::{at, indexed};
 use crate::layout::{CounterSlot, Gs};
 use crate::patch::emit::gs;
 use crate::patch::entry::{Kept, empty, find_entry, keep_entry, own_entry, place_of};
-use crate::patch::instrument::{Lost, Value, sample};
+use crate::patch::instrument::{Lost, SampleValue, sample};
 
 impl<'c> Compiler<'c> {
     pub(super) fn action(&mut self, action: &'c Action) {
@@ -65,23 +65,23 @@ impl<'c> Compiler<'c> {
         self.lost.push((lost, end));
     }
 
-    fn sampled(&mut self, expr: &Expr) -> Value {
+    fn sampled(&mut self, expr: &Expr) -> SampleValue {
         if let Some(start) = elapsed_since(expr) {
             self.value(start, 0);
-            return Value::Since(self.work(0));
+            return SampleValue::Since(self.work(0));
         }
         match &expr.kind {
             // The time of the sample is read for it anyway.
-            ExprKind::Input(Input::Tsc) => Value::Tsc,
-            ExprKind::Input(Input::Block) => Value::Number(self.hooked.id.block),
+            ExprKind::Input(Input::Tsc) => SampleValue::Tsc,
+            ExprKind::Input(Input::Block) => SampleValue::Number(self.hooked.id.block),
             _ => match self.operand(expr, 0) {
-                Operand::Register(register) => Value::Register(register),
-                Operand::Saved(offset) => Value::Saved(offset),
+                Operand::Register(register) => SampleValue::Register(register),
+                Operand::Saved(offset) => SampleValue::Saved(offset),
                 Operand::Number(number) => match u32::try_from(number) {
-                    Ok(number) => Value::Number(number),
+                    Ok(number) => SampleValue::Number(number),
                     Err(_) => {
                         self.value(expr, 0);
-                        Value::Register(self.work(0))
+                        SampleValue::Register(self.work(0))
                     }
                 },
             },
@@ -144,8 +144,8 @@ impl<'c> Compiler<'c> {
         self.lost.push((full, end));
     }
 
-    /// The entry of the running task, or of this call, is free again, if there is one. Whoever is found writing
-    /// to it has been interrupted, and goes on behind.
+    /// Frees the entry of the running task, or of this call, if there is one. A busy entry is being written by the
+    /// interrupted code, which continues afterwards.
     fn forget(&mut self, home: Home) {
         let [key, entry] = [1, 2].map(|number| self.work(number));
         self.find(home, [key, entry, Register::RDX]);
@@ -154,7 +154,7 @@ impl<'c> Compiler<'c> {
         self.e.land(others);
     }
 
-    /// The word that values are counted in that found no room.
+    /// Returns the counter of values that were not stored because their entry was taken.
     fn no_room(&self) -> Gs {
         let word = self.probed.homes.no_room;
         let word = word.and_then(|slot| self.layout.counter(slot));
@@ -325,14 +325,14 @@ impl<'c> Compiler<'c> {
         self.count_at(first, 1, place, other);
     }
 
-    /// Counts in the word that is so many and `place` words behind the first.
+    /// Increments the word at index `further` + `place` after the first.
     fn count_at(&mut self, first: CounterSlot, further: u32, place: Register, through: Register) {
         let word = self.word_at(first, further, place, through);
         self.e.op(Instruction::with1(Code::Inc_rm64, word));
     }
 
-    /// The word that is so many and `place` words behind the first. One that no displacement reaches is
-    /// reached through `through`.
+    /// Returns the word at index `further` + `place` after the first. One outside the range of displacements is
+    /// addressed by `through`.
     pub(super) fn word_at(
         &mut self,
         first: CounterSlot,

@@ -1,13 +1,13 @@
-//! Whether two expressions are the same wherever they stand in the source.
+//! Structural equality of expressions, wherever they are in the source.
 
 use gilk_instruments::program::{BinaryOp, Expr, ExprKind};
 
-/// Where memory is read; equal if it is written the same, but for the order of what is added.
+/// The address of a load; equal to another up to the order of the operands of additions and the like.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Address<'e>(pub(super) &'e Expr);
 
 impl Address<'_> {
-    /// How large it is.
+    /// Returns the number of its nodes.
     pub(super) fn nodes(self) -> usize {
         let mut nodes = 0;
         self.0.any(&mut |_| {
@@ -68,7 +68,7 @@ fn alike(one: &Expr, other: &Expr) -> bool {
     }
 }
 
-/// Whether it is the same with its operands the other way round.
+/// Returns whether its operands may be swapped.
 fn commutes(expr: &Expr) -> bool {
     let of_two = |op: BinaryOp| {
         matches!(

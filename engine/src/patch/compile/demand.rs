@@ -1,4 +1,4 @@
-//! What registers a probe needs.
+//! Register demand of a probe.
 
 use super::action::elapsed_since;
 use super::{
@@ -35,7 +35,7 @@ impl Demand {
         }
     }
 
-    /// What two need that share their registers.
+    /// Returns the demand of two users that share their registers.
     pub(in crate::patch) fn with(self, other: Self) -> Self {
         Self {
             fixed: self.fixed || other.fixed,
@@ -44,7 +44,7 @@ impl Demand {
         }
     }
 
-    fn behind(self, kept: usize) -> Self {
+    fn above(self, kept: usize) -> Self {
         Self {
             registers: self.registers + kept,
             ..self
@@ -68,7 +68,7 @@ impl Demand {
 
     /// An expression, and what is mentioned more than once in it.
     fn step(probed: &Probed, expr: &Expr) -> Self {
-        Self::of_expr(probed, expr).behind(repeated(expr).len())
+        Self::of_expr(probed, expr).above(repeated(expr).len())
     }
 
     fn of_action(
@@ -112,7 +112,7 @@ impl Demand {
             kind => kind.value(),
         };
         let value = value.map_or(Self::default(), |expr| Self::of_expr(probed, expr));
-        own.with(value).behind(kept)
+        own.with(value).above(kept)
     }
 
     fn of_expr(probed: &Probed, expr: &Expr) -> Self {
@@ -136,7 +136,7 @@ impl Demand {
                 let both = if at_hand(right) {
                     of(left)
                 } else {
-                    of(left).with(of(right).behind(1))
+                    of(left).with(of(right).above(1))
                 };
                 match op {
                     BinaryOp::DivideSigned
@@ -151,17 +151,17 @@ impl Demand {
                         // The count is computed even where it is at hand.
                         Self {
                             counts: true,
-                            ..both.with(of(right).behind(1))
+                            ..both.with(of(right).above(1))
                         }
                     }
                     _ => both,
                 }
             }
             ExprKind::And(left, right) | ExprKind::Or(left, right) => {
-                of(left).with(of(right).behind(1))
+                of(left).with(of(right).above(1))
             }
             ExprKind::Select { condition, yes, no } => {
-                { of(yes).with(of(no).behind(1)) }.with(of(condition).behind(2))
+                { of(yes).with(of(no).above(1)) }.with(of(condition).above(2))
             }
         }
     }
@@ -178,7 +178,7 @@ pub(super) fn is_sampled_as_it_is(expr: &Expr) -> bool {
     }
 }
 
-/// Whether an instruction can have it as its second operand as it is.
+/// Returns whether the expression can be the second operand of an instruction as it is.
 fn at_hand(expr: &Expr) -> bool {
     match expr.kind {
         ExprKind::Constant(bits) => i32::try_from(bits.cast_signed()).is_ok(),
@@ -187,7 +187,7 @@ fn at_hand(expr: &Expr) -> bool {
     }
 }
 
-/// Whether the expression is 1 or 0.
+/// Returns whether the expression is always 1 or 0.
 pub(super) fn is_truth(expr: &Expr) -> bool {
     match &expr.kind {
         ExprKind::And(..) | ExprKind::Or(..) => true,

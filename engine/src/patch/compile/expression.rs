@@ -13,7 +13,7 @@ use crate::layout::{Gs, READABLE_BELOW};
 use crate::patch::emit::gs;
 use crate::patch::instrument::{Failing, Lost, count_failed, read_tsc, whole};
 
-/// What stands on the right of an instruction.
+/// The second operand of an instruction.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Operand {
     Register(Register),
@@ -48,7 +48,7 @@ impl Compiler<'_> {
         });
     }
 
-    /// Reads something into a register, working in it and those behind it.
+    /// Reads a leaf into a register; uses it and the following ones.
     pub(super) fn read(&mut self, leaf: Leaf<'_>, into: usize) {
         let to = self.work(into);
         if let Some(&(_, from)) = self.pinned.iter().find(|(known, _)| *known == leaf) {
@@ -129,7 +129,7 @@ impl Compiler<'_> {
         }
     }
 
-    /// Computes into a register, working in it and those behind it.
+    /// Computes an expression into a register; uses it and the following ones.
     pub(super) fn value(&mut self, expr: &Expr, into: usize) {
         let to = self.work(into);
         match &expr.kind {
@@ -210,7 +210,7 @@ impl Compiler<'_> {
         word.unwrap_or_default()
     }
 
-    /// Reads what a register points to into it, behind a test of the address if it must be `tested`.
+    /// Loads from the address in a register into the register, after a test of the address if it must be `tested`.
     fn guarded(&mut self, width: Width, into: usize, tested: bool) {
         let (to, counter) = (self.work(into), self.failures());
         let from = tested.then(|| {
@@ -234,8 +234,8 @@ impl Compiler<'_> {
         self.lost.extend(lost);
     }
 
-    /// How far a counter of the processor's is. Where there is none the instruction faults (Intel SDM, vol. 2B,
-    /// RDPMC): then it is 0, and counted.
+    /// Reads an event counter of the processor. Without a counter the instruction faults (Intel SDM, vol. 2B,
+    /// RDPMC): the value is 0, and a failed read is counted.
     fn event(&mut self, event: Event, to: Register) {
         let Ok(known) = self.layout.events.counter(event) else {
             self.constant(to, 0);
@@ -322,7 +322,7 @@ impl Compiler<'_> {
         self.e.op(Instruction::with1(code, low_byte(to)));
     }
 
-    /// What stands on the right: computed behind `into` unless it is at hand.
+    /// Returns the second operand; computes it into `into` unless it is at hand.
     pub(super) fn operand(&mut self, expr: &Expr, into: usize) -> Operand {
         match expr.kind {
             ExprKind::Constant(bits) => {

@@ -42,25 +42,26 @@ pub struct Probed {
     pub checked: Arc<Checked>,
     /// Index of the probe in it.
     pub index: u32,
-    /// Where its placement keeps what it keeps.
+    /// Storage of its placement.
     pub homes: Arc<Homes>,
 }
 
-/// Where a placement keeps its variables and aggregates.
+/// Storage of a placement's variables and aggregates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Homes {
-    /// Of each variable.
+    /// Storage of each variable.
     pub variables: Vec<Home>,
     /// The first word of each aggregate; its other words follow in the bank. Empty for an instrument that only
     /// counts its hits: each of its hooks has a counter.
     pub aggregates: Vec<CounterSlot>,
-    /// Where reads of memory that failed are counted, if there are any reads.
+    /// Counter of failed reads of memory, if there are any reads.
     pub failed: Option<CounterSlot>,
-    /// Where values are counted that found no room in the table of timers, if any variable is kept there.
+    /// Counter of values that were not stored because their entry of the table was taken, if any variable is
+    /// stored there.
     pub no_room: Option<CounterSlot>,
 }
 
-/// Where a variable is.
+/// Storage of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Home {
     /// A per-CPU word.
@@ -74,13 +75,13 @@ pub enum Home {
 }
 
 impl Probed {
-    /// The probe.
+    /// Returns the probe of the checked instrument.
     #[must_use]
     pub fn probe(&self) -> Option<&Probe> {
         self.checked.probes.get(self.index as usize)
     }
 
-    /// Where a variable is.
+    /// Storage of a variable.
     #[must_use]
     pub fn home(&self, id: VariableId) -> Option<Home> {
         self.homes.variables.get(id.0 as usize).copied()
@@ -114,7 +115,7 @@ impl Probed {
         read
     }
 
-    /// Why it cannot be compiled, if it cannot.
+    /// Returns the reason why it cannot be compiled, if there is one.
     #[must_use]
     pub fn refusal(&self, layout: &RuntimeLayout) -> Option<(Rule, String)> {
         let probe = self.probe()?;
@@ -139,7 +140,7 @@ impl Probed {
     }
 }
 
-/// Whether a probe reads what may not be there: memory of the kernel's, or a counter.
+/// Returns whether a probe has loads that may fault: kernel memory, or an event counter.
 pub(crate) fn may_fault(probe: &Probe) -> bool {
     let reads = |node: &Expr| match node.kind {
         ExprKind::Input(Input::Event(_)) | ExprKind::Load { .. } => true,
@@ -150,12 +151,12 @@ pub(crate) fn may_fault(probe: &Probe) -> bool {
     expressions.any(|expr| expr.any(&mut |node| reads(node)))
 }
 
-/// Whether an input is an argument on the stack.
+/// Returns whether an input is an argument on the stack.
 pub(crate) fn is_stacked(input: Input) -> bool {
     matches!(input, Input::Argument(number) if argument(number).is_none())
 }
 
-/// What is read once in a predicate or action.
+/// An operand that is read once in a predicate or action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Leaf<'e> {
     Thread,
@@ -190,7 +191,7 @@ fn leaf(expr: &Expr) -> Option<Leaf<'_>> {
     })
 }
 
-/// What is mentioned more than once.
+/// Returns the leaves that occur more than once.
 fn repeated(expr: &Expr) -> Vec<Leaf<'_>> {
     let mut seen = Vec::new();
     let mut twice = Vec::new();
@@ -220,12 +221,12 @@ struct Compiler<'c> {
     probed: &'c Probed,
     registers: &'c Registers,
     layout: &'c RuntimeLayout,
-    /// What is read already, and the register that has it.
+    /// Leaves that have been read, with their registers.
     pinned: Vec<(Leaf<'c>, Register)>,
     lost: Vec<(Lost, Addr)>,
 }
 
-/// Emits a probe. Returns the ways on which samples are lost, and where each goes on.
+/// Emits a probe. Returns its rare paths, with the address where each continues.
 pub(super) fn emit(
     e: &mut Emitter,
     hooked: &Hooked<'_>,

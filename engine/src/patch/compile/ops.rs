@@ -16,7 +16,7 @@ pub(super) fn extension(width: Width, signed: bool) -> Option<Code> {
     })
 }
 
-/// Of a comparison: the instruction that sets a byte, and the branch that is taken if it fails.
+/// Returns the instruction that sets a byte by a comparison, and the branch that is taken if it does not hold.
 pub(super) fn condition(op: BinaryOp) -> Option<(Code, Code)> {
     Some(match op {
         BinaryOp::Equal => (Code::Sete_rm8, Code::Jne_rel32_64),
@@ -33,8 +33,8 @@ pub(super) fn condition(op: BinaryOp) -> Option<(Code, Code)> {
     })
 }
 
-/// Of an operator of one instruction with two operands: that with a register or memory on the right,
-/// and that with a constant of 32 bits.
+/// Returns the instructions of an operator that is one instruction: with a register or memory as the second
+/// operand, and with a 32-bit constant.
 pub(super) fn plain(op: BinaryOp) -> Option<(Code, Code)> {
     Some(match op {
         BinaryOp::Add => (Code::Add_r64_rm64, Code::Add_rm64_imm32),
@@ -47,7 +47,7 @@ pub(super) fn plain(op: BinaryOp) -> Option<(Code, Code)> {
     })
 }
 
-/// Of a shift: by a constant, and by cl.
+/// Returns the instructions of a shift: by a constant, and by cl.
 pub(super) fn shift(op: BinaryOp) -> Option<(Code, Code)> {
     Some(match op {
         BinaryOp::ShiftLeft => (Code::Shl_rm64_imm8, Code::Shl_rm64_CL),

@@ -38,7 +38,7 @@ impl<'c> Compiler<'c> {
 
     fn test(&mut self, expr: &Expr, skip: Code, skips: &mut Vec<Forward>) {
         self.value(expr, 0);
-        if !tells(expr) {
+        if !sets_zero_flag(expr) {
             let value = self.work(0);
             self.op(Code::Test_rm64_r64, value, value);
         }
@@ -46,8 +46,8 @@ impl<'c> Compiler<'c> {
     }
 }
 
-/// Whether the last instruction of the expression says by the flags whether it is zero.
-fn tells(expr: &Expr) -> bool {
+/// Returns whether the last instruction of the expression sets the zero flag by its value.
+fn sets_zero_flag(expr: &Expr) -> bool {
     match &expr.kind {
         ExprKind::And(..) | ExprKind::Or(..) => true,
         ExprKind::Binary(op, ..) => !op.compares() && ops::plain(*op).is_some(),

@@ -157,24 +157,22 @@ fn outside_of_windows_hits_are_counted_as_such() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn a_timer_started_within_itself_loses_the_outer_stop() {
+fn a_timer_started_within_itself_is_sampled_once() {
     let shared = shared();
     let turn = shared.turn();
-    // As of a function that calls itself: started twice, stopped twice. Each pair is one hit that samples, and
-    // one whose start the inner one took.
+    // As of a function that calls itself: started twice, stopped twice. The first stop samples and empties the
+    // timer; the second finds none, and samples nothing.
     let nested = [
         "counter",
         "elapsed-start",
         "elapsed-start",
-        "counter",
         "elapsed-stop",
         "elapsed-stop",
     ];
     let nested = nested.map(|it| placement(CALLED, 0, it, WHOLE));
-    let (outcome, lost) = balance(&turn, Strategy::Stream, nested.into());
-    assert_eq!(lost.unmatched, outcome.total(0));
+    let (_, lost) = balance(&turn, Strategy::Stream, nested.into());
     // On a busy host the agent may be late.
-    only(lost, |lost| (lost.unmatched, lost.full) = (0, 0));
+    only(lost, |lost| lost.full = 0);
     turn.assert_untouched();
 }
 

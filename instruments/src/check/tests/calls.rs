@@ -80,7 +80,7 @@ fn a_variable_of_a_call_ends_with_it() {
     }
 }
 
-/// Tail calls are told apart from other calls of the function that they target.
+/// Tail calls are distinguished from other calls of the function that they target.
 #[test]
 fn a_call_that_is_passed_on_comes_back_once() {
     let text = "instrument mine \"x.\"; call @start; entry { @start = tsc } \

@@ -1,9 +1,7 @@
 //! A whole instrument, and what it costs.
 
 use super::{checked, show};
-use crate::program::{
-    ActionKind, AggregateKind, Expr, ExprKind, Gpr, Hook, Input, Scope, Type, Width,
-};
+use crate::program::{ActionKind, AggregateKind, Expr, ExprKind, Gpr, Input, Scope, Type, Width};
 
 #[test]
 fn a_whole_instrument_is_checked() {
@@ -51,11 +49,8 @@ fn a_whole_instrument_is_checked() {
         [Input::Tsc, Input::Tsc]
     );
     let load = checked("hit { sample(file->f_path.dentry->d_flags) }", "vfs_read");
-    assert_eq!(load.cost_at(Hook::Hit).loads, 2);
-    assert_eq!(
-        load.cost_at(Hook::Hit).to_string(),
-        "at most 34 instructions, 2 guarded loads"
-    );
+    let cost = load.cost(&load.probes[0]);
+    assert_eq!(cost.to_string(), "at most 34 instructions, 2 guarded loads");
     let register = checked("hit { sample(reg(\"r15\")) }", "vfs_read");
     assert_eq!(
         register.probes[0].actions[0].kind.value().unwrap().kind,
