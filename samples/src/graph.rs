@@ -69,10 +69,10 @@ pub fn blocks(
         };
         let counts = known.counts_its_block() && known.meaning != Meaning::Duration;
         if id.hook == HookType::Pre && counts {
-            let block = stats.get_mut(id.block as usize);
-            block.into_iter().for_each(|block| {
+            // A file may name blocks that it does not have.
+            if let Some(block) = stats.get_mut(id.block as usize) {
                 block.hits.get_or_insert(0);
-            });
+            }
         }
     }
     stats

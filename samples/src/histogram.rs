@@ -64,10 +64,10 @@ impl Histogram {
         if at >= self.counts.len() {
             self.counts.resize(at + 1, 0);
         }
-        self.counts
-            .get_mut(at)
-            .into_iter()
-            .for_each(|of| *of += count);
+        match self.counts.get_mut(at) {
+            Some(bucket) => *bucket += count,
+            None => debug_assert!(false, "bucket {at} is beyond the counts"),
+        }
         self.total += count;
     }
 

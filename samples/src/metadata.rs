@@ -41,7 +41,8 @@ impl Metadata {
             .filter(|info| info.delivers.is_samples());
         let mut reported: HashSet<u32> = sampling.filter_map(placement).collect();
         let has_lane = |(_, info): &(usize, &InstrumentInfo)| {
-            info.delivers.is_samples() || placement(info).is_none_or(|one| reported.insert(one))
+            info.delivers.is_samples()
+                || placement(info).is_none_or(|placement| reported.insert(placement))
         };
         let all = self.instruments.iter().enumerate();
         all.filter(has_lane).map(|(place, _)| place).collect()

@@ -27,9 +27,9 @@ impl Totals {
 
     /// Keeps the entries of instruments whose name is `wanted`.
     pub fn retain(&mut self, wanted: impl Fn(&str) -> bool) {
-        self.added_up.retain(|one| wanted(&one.instrument));
-        self.failed_reads.retain(|one| wanted(&one.instrument));
-        self.no_room.retain(|one| wanted(&one.instrument));
+        self.added_up.retain(|total| wanted(&total.instrument));
+        self.failed_reads.retain(|reads| wanted(&reads.instrument));
+        self.no_room.retain(|values| wanted(&values.instrument));
     }
 }
 

@@ -78,10 +78,9 @@ fn ranks(a: &[f64], b: &[f64]) -> (Vec<f64>, f64) {
         let t = equal.len() as f64;
         ties += t * t * t - t;
         for &(_, place) in equal {
-            ranks
-                .get_mut(place)
-                .into_iter()
-                .for_each(|rank| *rank = before + (t + 1.0) / 2.0);
+            if let Some(rank) = ranks.get_mut(place) {
+                *rank = before + (t + 1.0) / 2.0;
+            }
         }
         before += t;
     }

@@ -27,8 +27,8 @@ const fn entered(value: u64) -> (u64, bool) {
 /// function, which differs from its own where a tail call returns.
 pub(super) fn traces(metadata: &Metadata) -> impl Iterator<Item = (u64, u32)> {
     let instruments = metadata.instruments.iter();
-    let traces = instruments.filter(|one| one.instrument == INSTRUMENT);
-    traces.filter_map(|one| Some((one.id, one.about()?)))
+    let traces = instruments.filter(|info| info.instrument == INSTRUMENT);
+    traces.filter_map(|info| Some((info.id, info.about()?)))
 }
 
 /// A function in a stack, with its callees.
@@ -69,7 +69,7 @@ impl Calls {
             traces,
             // Separators of the folded format may not occur in a name.
             names: functions
-                .map(|one| (one.major, one.name.replace([';', ' ', '\n'], "_")))
+                .map(|function| (function.major, function.name.replace([';', ' ', '\n'], "_")))
                 .collect(),
         }
     }
@@ -86,8 +86,10 @@ impl Calls {
         let top = thread.stack.last().copied().unwrap_or(0);
         if top != 0 {
             let passed = sample.tsc.saturating_sub(thread.last);
-            let call = self.all.get_mut(top);
-            call.into_iter().for_each(|call| call.own += passed);
+            match self.all.get_mut(top) {
+                Some(call) => call.own += passed,
+                None => debug_assert!(false, "call {top} of a stack does not exist"),
+            }
         }
         thread.last = sample.tsc;
         if is_entry {
@@ -117,8 +119,10 @@ impl Calls {
             let (Some(call), Some(&total)) = (self.all.get(at), totals.get(at)) else {
                 continue;
             };
-            let caller = totals.get_mut(call.parent);
-            caller.into_iter().for_each(|caller| *caller += total);
+            match totals.get_mut(call.parent) {
+                Some(caller) => *caller += total,
+                None => debug_assert!(false, "caller {} does not exist", call.parent),
+            }
         }
         totals
     }
@@ -143,8 +147,9 @@ fn enter(all: &mut Vec<Call>, by: usize, major: u32) -> usize {
             next
         }
     };
-    let call = all.get_mut(at);
-    call.into_iter().for_each(|call| call.count += 1);
+    if let Some(call) = all.get_mut(at) {
+        call.count += 1;
+    }
     at
 }
 

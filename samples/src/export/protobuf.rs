@@ -35,9 +35,9 @@ pub(super) fn message(out: &mut Vec<u8>, field: u32, fill: impl FnOnce(&mut Vec<
     fill(out);
     let length = (out.len() - at - 1) as u64;
     if length < 0x80 {
-        out.get_mut(at)
-            .into_iter()
-            .for_each(|byte| *byte = length as u8);
+        if let Some(byte) = out.get_mut(at) {
+            *byte = length as u8;
+        }
     } else {
         let mut head = Vec::new();
         varint(&mut head, length);

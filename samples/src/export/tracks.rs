@@ -166,9 +166,9 @@ impl<'a> Tracks<'a> {
             ends.push(0);
             ends.len() - 1
         });
-        ends.get_mut(slot)
-            .into_iter()
-            .for_each(|end| *end = sample.tsc);
+        if let Some(end) = ends.get_mut(slot) {
+            *end = sample.tsc;
+        }
         slot as u32
     }
 }

@@ -109,10 +109,12 @@ pub fn svg(metadata: &Metadata, function: &FunctionInfo, profiles: &[Profile]) -
 
 /// Returns the row of each block, and which edges are back edges.
 fn rows(blocks: usize, edges: &[(usize, usize)]) -> (Vec<usize>, Vec<bool>) {
-    let mut leads: Vec<Vec<(usize, usize)>> = vec![Vec::new(); blocks];
+    let mut successors: Vec<Vec<(usize, usize)>> = vec![Vec::new(); blocks];
     for (number, &(from, to)) in edges.iter().enumerate() {
-        let leads = leads.get_mut(from);
-        leads.into_iter().for_each(|leads| leads.push((number, to)));
+        // A file may name blocks that it does not have.
+        if let Some(successors) = successors.get_mut(from) {
+            successors.push((number, to));
+        }
     }
     let mut is_back = vec![false; edges.len()];
     // 0: not visited; 1: on the stack; 2: finished.
@@ -130,23 +132,23 @@ fn rows(blocks: usize, edges: &[(usize, usize)]) -> (Vec<usize>, Vec<bool>) {
                 }
                 *seen = 1;
             }
-            match leads.get(block).and_then(|leads| leads.get(next)) {
+            match successors.get(block).and_then(|edges| edges.get(next)) {
                 Some(&(edge, to)) => {
                     open.push((block, next + 1));
                     match state.get(to) {
                         Some(0) => open.push((to, 0)),
-                        Some(1) => is_back
-                            .get_mut(edge)
-                            .into_iter()
-                            .for_each(|back| *back = true),
+                        Some(1) => {
+                            if let Some(back) = is_back.get_mut(edge) {
+                                *back = true;
+                            }
+                        }
                         _ => {}
                     }
                 }
                 None => {
-                    state
-                        .get_mut(block)
-                        .into_iter()
-                        .for_each(|state| *state = 2);
+                    if let Some(state) = state.get_mut(block) {
+                        *state = 2;
+                    }
                     order.push(block);
                 }
             }
@@ -155,7 +157,7 @@ fn rows(blocks: usize, edges: &[(usize, usize)]) -> (Vec<usize>, Vec<bool>) {
     let mut rows = vec![0usize; blocks];
     for &block in order.iter().rev() {
         let below = rows.get(block).copied().unwrap_or(0) + 1;
-        for &(edge, to) in leads.get(block).into_iter().flatten() {
+        for &(edge, to) in successors.get(block).into_iter().flatten() {
             if is_back.get(edge) == Some(&false)
                 && let Some(row) = rows.get_mut(to)
             {
@@ -181,8 +183,9 @@ fn places(blocks: &[Drawn], rows: &[usize], edges: &[(usize, usize)]) -> Vec<Blo
     let last = rows.iter().max().map_or(0, |row| row + 1);
     let mut by_row: Vec<Vec<usize>> = vec![Vec::new(); last];
     for (block, &row) in rows.iter().enumerate() {
-        let row = by_row.get_mut(row);
-        row.into_iter().for_each(|row| row.push(block));
+        if let Some(row) = by_row.get_mut(row) {
+            row.push(block);
+        }
     }
     let mut top = 2.0 * MARGIN;
     for row in &by_row {

@@ -31,8 +31,10 @@ impl Coarse {
     pub(super) fn add(&mut self, tsc: u64, value: u64) {
         let most = self.spans.len().saturating_sub(1);
         let at = usize::try_from(tsc.saturating_sub(self.start) >> self.shift).unwrap_or(most);
-        let span = self.spans.get_mut(at.min(most));
-        span.into_iter().for_each(|span| span.add(value));
+        match self.spans.get_mut(at.min(most)) {
+            Some(span) => span.add(value),
+            None => debug_assert!(false, "a coarse lane has no spans"),
+        }
     }
 
     /// Adds to each of `out` the spans whose middle is in its part of the time from `t0` to `t1`
@@ -51,8 +53,9 @@ impl Coarse {
                 continue;
             }
             let column = u128::from(middle - t0) * columns / width;
-            let out = out.get_mut(column as usize);
-            out.into_iter().for_each(|column| column.merge(span));
+            if let Some(column) = out.get_mut(column as usize) {
+                column.merge(span);
+            }
         }
     }
 }
