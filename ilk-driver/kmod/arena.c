@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * The arena: memory for code, within +-2 GiB of the kernel's text, executable and read-only, int3
- * wherever nothing was written. It is part of the module's text (arena_text.S), so that stacks can be
- * unwound through it; or, if another size is asked for, memory where modules have theirs.
+ * The arena: memory for code, within +-2 GiB of the kernel's text, executable and read-only, filled
+ * with int3. It is part of the module's text (arena_text.S), so that stacks can be unwound through
+ * it; if another size is requested, it is memory from the modules' range.
  *
- * Each write is remembered as a block; a splice may lead only into a block, and pins all of
- * it for as long as a thread may run there. Writes come with the device's mutex held.
+ * Each write is recorded as a block; a splice may only branch into a block, and pins all of it as
+ * long as a thread may execute there. Writes are serialized by the device's mutex.
  */
 #include <linux/version.h>
 
@@ -14,10 +14,10 @@
 static unsigned int arena_mib;
 module_param(arena_mib, uint, 0444);
 MODULE_PARM_DESC(arena_mib,
-		 "MiB for code patches (1 to 512), through which stacks are not unwound; "
-		 "0, the default: what ilk.ko was built with");
+		 "MiB for patches (1 to 512), through which stacks are not unwound; "
+		 "0, the default: the arena of ilk.ko itself");
 
-/* Not there if ilk.ko was linked without arena_text.o. */
+/* Absent if ilk.ko was linked without arena_text.o. */
 extern u8 ilk_arena_text[] __weak, ilk_arena_text_end[] __weak;
 
 unsigned long ilk_arena, ilk_arena_size;
@@ -49,7 +49,7 @@ static int ilk_arena_alloc(void)
 int ilk_arena_init(void)
 {
 	if (arena_mib > 512) {
-		pr_err("arena_mib=%u is not within 0 to 512\n", arena_mib);
+		pr_err("arena_mib=%u is not in 0 to 512\n", arena_mib);
 		return -EINVAL;
 	}
 	if (!arena_mib && !ilk_arena_text)
@@ -77,10 +77,10 @@ void ilk_arena_exit(void)
 	ilk_code_free((void *)ilk_arena);
 }
 
-/* Memory where modules have theirs, to be written. */
+/* Allocates writable memory from the modules' range. */
 void *ilk_code_alloc(unsigned long size)
 {
-	/* The type of modules' text is 0 where there are types. */
+	/* The type of modules' text is 0 in kernels with types. */
 	bool typed = LINUX_VERSION_CODE >= KERNEL_VERSION(6, 10, 0);
 
 	return (void *)ilk_call(ilk_sym.code_alloc, typed ? 0 : size, typed ? size : 0, 0, 0, 0);
@@ -108,7 +108,7 @@ struct ilk_block *ilk_next_block(struct ilk_block *block)
 	return node ? container_of(node, struct ilk_block, node) : NULL;
 }
 
-/* Whether the kernel finds the module by an address of the arena. */
+/* Returns whether a lookup of an address in the arena finds this module. */
 bool ilk_arena_is_text(void)
 {
 	return !ilk_arena_allocated;
@@ -167,7 +167,7 @@ int ilk_arena_write(const struct ilk_arena_write *request)
 		kfree(block);
 		return err;
 	}
-	/* What is left of a block written over in part is no code to lead to. */
+	/* A partly overwritten block is no valid branch target. */
 	while ((node = interval_tree_iter_first(&ilk_blocks, first, last)))
 		ilk_block_free(node);
 	ilk_call(ilk_sym.text_poke_copy, first, (unsigned long)code, request->len, 0, 0);
@@ -176,7 +176,7 @@ int ilk_arena_write(const struct ilk_arena_write *request)
 	return 0;
 }
 
-/* Forgets every block no splice leads to; no thread runs in those any more. */
+/* Drops every block without pins; no thread executes in those any more. */
 void ilk_arena_forget(void)
 {
 	struct interval_tree_node *node, *next;

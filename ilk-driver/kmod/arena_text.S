@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
 /*
- * The arena as part of the module's text, and so found by whoever asks which module an
- * address is of: the unwinder, first of all. It has no bytes in ilk.ko, and is
- * linked to it last (see Makefile), for objtool would look for functions in it.
+ * The arena as part of the module's text, so that a lookup of the module of an address finds it:
+ * the
+ * unwinder's, above all. It has no bytes in ilk.ko, and is linked last (see Makefile), because
+ * objtool
+ * would search it for functions.
  */
 	.section .ilk_arena, "ax", @nobits
 	.balign	4096

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * A batch of pokes, all or nothing: the steps of struct ilk_batch in ilk_abi.h, in order. What each
- * writes is in steps.c.
+ * A batch of pokes, applied completely or not at all: the steps of struct ilk_batch in ilk_abi.h,
+ * in
+ * order. Their writes are in steps.c.
  */
 #include <linux/sort.h>
 #include <asm/tsc.h>
@@ -9,17 +10,17 @@
 #include "ilk.h"
 
 /*
- * Where a batch can be made to fail, with half of the step done: everything up to the first byte of
- * step 4. From there on nothing can fail but what someone else does to the text.
+ * The points at which a batch can be made to fail, with half of the step done: all before the first
+ * write of step 4. After that the only possible failure is a foreign write to the text.
  */
 enum ilk_fail_step {
-	ILK_FAIL_PREPARE = 1,	/* sites are made and put in the tree */
-	ILK_FAIL_CONNECT,	/* and know what they are on */
-	ILK_FAIL_CHECK,		/* the text is looked at */
-	ILK_FAIL_INT3S,		/* int3s are written */
-	ILK_FAIL_TRACER,	/* and the tracer leads to detours */
-	ILK_FAIL_WAIT,		/* and threads were waited for */
-	ILK_FAIL_LOOK,		/* and the text is looked at again */
+	ILK_FAIL_PREPARE = 1,	/* while sites are created and inserted in the tree */
+	ILK_FAIL_CONNECT,	/* while sites are connected to their bounces and hosts */
+	ILK_FAIL_CHECK,		/* while the text is checked */
+	ILK_FAIL_INT3S,		/* while int3s are written */
+	ILK_FAIL_TRACER,	/* after the tracer branches to detours */
+	ILK_FAIL_WAIT,		/* after the wait */
+	ILK_FAIL_LOOK,		/* while the text is checked again */
 };
 static unsigned int fail_step;
 module_param(fail_step, uint, 0600);
@@ -51,7 +52,7 @@ static int ilk_by_stage(const void *a, const void *b)
 	return one != other ? (int)one - (int)other : ilk_by_address(a, b);
 }
 
-/* Most clients give pokes in the order in which they are wanted; to sort takes long and gives way to nobody. */
+/* Most clients send pokes in the required order; sort() takes long and does not reschedule. */
 static void ilk_sort(struct ilk_job *jobs, u32 count, cmp_func_t order)
 {
 	for (u32 i = 1; i < count; i++)
@@ -61,7 +62,7 @@ static void ilk_sort(struct ilk_job *jobs, u32 count, cmp_func_t order)
 		}
 }
 
-/* Where the jobs of the same stage as the one at `first` end. */
+/* Returns the end of the jobs with the same stage as the one at `first`. */
 static u32 ilk_stage_end(const struct ilk_job *jobs, u32 first, u32 count)
 {
 	u32 end = first;
@@ -71,7 +72,7 @@ static u32 ilk_stage_end(const struct ilk_job *jobs, u32 first, u32 count)
 	return end;
 }
 
-/* A site for an install, in the tree; what it is on is not known yet. */
+/* Creates a site for an install and inserts it in the tree; it is not connected yet. */
 static struct ilk_site *ilk_site_new(const struct ilk_job *job, u8 span)
 {
 	struct ilk_site *site = ILK_TRY(kzalloc(sizeof(*site), GFP_KERNEL));
@@ -92,7 +93,7 @@ static struct ilk_site *ilk_site_new(const struct ilk_job *job, u8 span)
 	return site;
 }
 
-/* Looks at the request and not at the text. Leaves the place of what it refuses in *at. */
+/* Checks the request without the text. Stores the index of a refused job in *at. */
 static enum ilk_reason ilk_prepare(struct ilk_job *jobs, u32 count, u32 *at)
 {
 	for (*at = 0; *at < count; ++*at) {
@@ -120,7 +121,7 @@ static enum ilk_reason ilk_prepare(struct ilk_job *jobs, u32 count, u32 *at)
 	return ILK_OK;
 }
 
-/* Finds what each new site is on, and checks the order in which they come and go. */
+/* Connects each new site to its bounce or host, and counts leaving users. */
 static enum ilk_reason ilk_connect(struct ilk_job *jobs, u32 count, u32 *at)
 {
 	for (*at = 0; *at < count; ++*at) {
@@ -129,7 +130,7 @@ static enum ilk_reason ilk_connect(struct ilk_job *jobs, u32 count, u32 *at)
 		struct ilk_site *site = jobs[*at].site;
 
 		cond_resched();
-		jobs[*at].site->job = &jobs[*at];	/* they were sorted */
+		jobs[*at].site->job = &jobs[*at];	/* the sort moved it */
 		if (ilk_failing(ILK_FAIL_CONNECT) && *at == count / 2)
 			return ILK_INJECTED;
 		if (jobs[*at].action == ILK_REMOVE && site->on)
@@ -168,7 +169,7 @@ static enum ilk_reason ilk_check_all(const struct ilk_job *jobs, u32 count, u32 
 static enum ilk_reason ilk_check_again(const struct ilk_job *jobs, u32 count, u32 *at)
 {
 	for (*at = 0; *at < count; ++*at) {
-		if (!ilk_as_left(&jobs[*at]))
+		if (!ilk_text_is_unchanged(&jobs[*at]))
 			return ILK_MISMATCH;
 		if (ilk_failing(ILK_FAIL_LOOK) && *at == count / 2)
 			return ILK_INJECTED;
@@ -177,22 +178,22 @@ static enum ilk_reason ilk_check_again(const struct ilk_job *jobs, u32 count, u3
 	return ILK_OK;
 }
 
-/* Step 4. Returns whether anything stopped leading to where it led. */
+/* Performs step 4. Returns whether a splice was retargeted. */
 static bool ilk_write_installs(struct ilk_job *jobs, u32 count)
 {
-	bool left = false;
+	bool retargeted = false;
 
 	for (u32 i = 0; i < count; i++) {
 		if (i && ilk_stage(&jobs[i]) != ilk_stage(&jobs[i - 1]))
 			ilk_poke_finish();
 		ilk_write_install(&jobs[i]);
-		left |= jobs[i].action == ILK_RETARGET;
+		retargeted |= jobs[i].action == ILK_RETARGET;
 	}
 	ilk_poke_finish();
-	return left;
+	return retargeted;
 }
 
-/* Step 5. */
+/* Performs step 5. */
 static enum ilk_reason ilk_remove_all(struct ilk_job *jobs, u32 first, u32 count,
 				      unsigned long *sites, u32 *at)
 {
@@ -218,9 +219,9 @@ static enum ilk_reason ilk_remove_all(struct ilk_job *jobs, u32 first, u32 count
 	return reason;
 }
 
-/* Steps 1 to 4, under kprobe_mutex. */
+/* Performs steps 1 to 4, with kprobe_mutex held. */
 static enum ilk_reason ilk_begin(struct ilk_job *jobs, u32 count, u32 installs, unsigned long *sites,
-				 struct ilk_batch *batch, u32 *at, bool *left)
+				 struct ilk_batch *batch, u32 *at, bool *must_wait)
 {
 	enum ilk_reason reason;
 	bool int3s;
@@ -248,50 +249,50 @@ static enum ilk_reason ilk_begin(struct ilk_job *jobs, u32 count, u32 installs, 
 		ilk_text_lock();
 		reason = ilk_check_again(jobs, count, at);
 		if (!reason)
-			*left = ilk_write_installs(jobs, installs);
+			*must_wait = ilk_write_installs(jobs, installs);
 		ilk_text_unlock();
 	}
 	if (reason) {
 		ilk_roll_back(jobs, installs);
-		*left = true;
+		*must_wait = true;
 	}
 	return reason;
 }
 
-/* All steps. Jobs are in the order of stages. */
+/* Performs all steps. The jobs are sorted by stage. */
 static enum ilk_reason ilk_commit(struct ilk_job *jobs, u32 count, struct ilk_batch *batch, u32 *at)
 {
 	enum ilk_reason reason;
 	unsigned long *sites;
 	u32 installs = 0, tracers = 0;
-	bool left = false;
+	bool must_wait = false;
 
 	while (installs < count && jobs[installs].action != ILK_REMOVE)
 		installs++;
 	for (u32 i = 0; i < count; i++)
 		tracers += jobs[i].poke->kind == ILK_TRACER;
-	/* Now: when the first byte is written it is too late for want of memory. */
+	/* Allocated before the first write, after which it is too late to fail. */
 	sites = ILK_TRY(kvcalloc(tracers, sizeof(*sites), GFP_KERNEL));
 	if (!sites)
 		return ILK_NO_MEMORY;
 
 	mutex_lock(ilk_sym.kprobe_mutex);
-	reason = ilk_begin(jobs, count, installs, sites, batch, at, &left);
+	reason = ilk_begin(jobs, count, installs, sites, batch, at, &must_wait);
 	if (!reason && installs < count) {
 		reason = ilk_remove_all(jobs, installs, count, sites, at);
-		left = true;
+		must_wait = true;
 	}
 	batch->tsc_end = rdtsc_ordered();
 	mutex_unlock(ilk_sym.kprobe_mutex);
 	kvfree(sites);
 	if (reason)
 		batch->tsc_begin = batch->tsc_end = 0;
-	if (left)
+	if (must_wait)
 		ilk_wait_for_tasks();
 	return reason;
 }
 
-/* Lets go of what nothing leads to any more, and of what was never written. */
+/* Releases sites that nothing branches to any more, and those never written. */
 static void ilk_settle(struct ilk_job *jobs, u32 count)
 {
 	for (u32 i = 0; i < count && jobs[i].ready; i++) {
@@ -304,7 +305,7 @@ static void ilk_settle(struct ilk_job *jobs, u32 count)
 		for (int k = 0; job->action == ILK_RETARGET && k < ARRAY_SIZE(job->blocks); k++)
 			job->blocks[k]->pins--;
 		if (job->action == ILK_INSTALL && !job->done) {
-			/* An int3 that could not be taken back stays, and is on nothing. */
+			/* An int3 that could not be rolled back stays, unconnected. */
 			ilk_site_leave(job->site);
 			job->site->out = !job->begun;
 		}
@@ -316,7 +317,7 @@ static void ilk_settle(struct ilk_job *jobs, u32 count)
 	}
 }
 
-/* Whether a poke is of a module's text that may not be there any more, or may be another's. */
+/* Returns whether a poke is in text of a module that may have been unloaded or replaced. */
 static bool ilk_is_gone(const struct ilk_poke *poke, u32 modules)
 {
 	return modules != ilk_modules_gone && !ilk_is_core(poke->addr) &&
@@ -324,8 +325,9 @@ static bool ilk_is_gone(const struct ilk_poke *poke, u32 modules)
 }
 
 /*
- * 0 if the batch was carried out or refused: batch->reason tells which. An error if the
- * request itself cannot be read.
+ * Returns 0 if the batch was applied or refused: batch->reason is the result. Returns an error if
+ * the
+ * request itself is invalid.
  */
 int ilk_batch_run(struct ilk_batch *batch)
 {
@@ -359,7 +361,7 @@ int ilk_batch_run(struct ilk_batch *batch)
 		if (!ilk_is_gone(&pokes[i], batch->modules))
 			jobs[count++].poke = &pokes[i];
 	batch->gone = batch->count - count;
-	/* By address, so that an overlap is named at the later of two. */
+	/* Sorted by address, so that an overlap is reported at the higher address. */
 	ilk_sort(jobs, count, ilk_by_address);
 	batch->reason = ilk_prepare(jobs, count, &at);
 	if (!batch->reason) {

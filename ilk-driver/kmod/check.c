@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * Why a poke may not be done. Nothing is written from here.
+ * The reasons to refuse a poke. Nothing is written here.
  *
- * The kernel has functions that answer for one address by going through a whole
- * table, or through all of kallsyms. A batch has thousands of addresses: the tables of
- * what the kernel may rewrite, which never change for the core kernel, are
- * sorted here once, when the module is loaded. That makes a check 40 times shorter.
+ * The kernel's functions for these checks walk a whole table, or all of kallsyms, for each address.
+ * A
+ * batch has thousands of addresses. Therefore the tables of text that the kernel may rewrite, which
+ * never change for the core kernel, are sorted here once, at load. That makes a check 40 times
+ * faster.
  */
 #include <linux/jhash.h>
 #include <linux/jump_label.h>
@@ -19,10 +20,11 @@
 #include "ilk.h"
 
 /*
- * Functions that are not on the kprobe blacklist and still not for us. Those on the path from
- * an int3 to ilk_die() or back (kprobes are served before it begins): a lone int3
- * in there would meet itself without end. And the return thunks outside the
- * range of thunks, which every ret of the kernel goes through.
+ * Functions that are not on the kprobe blacklist and still refused. First, those on the path from
+ * an
+ * int3 to ilk_die() or back (kprobes run before it): a lone int3 in them would recurse without end.
+ * Second, the return thunks outside the range of thunks, which every ret of the kernel passes
+ * through.
  */
 static const struct {
 	const char *function;
@@ -37,7 +39,7 @@ static const struct {
 	{ "srso_alias_safe_ret", false },
 };
 
-/* A place the kernel itself rewrites: a jump label or a call to a static call. */
+/* Text that the kernel itself rewrites: a jump label or a call to a static call. */
 struct ilk_reserved {
 	unsigned long addr;
 	enum ilk_reason reason;
@@ -45,7 +47,7 @@ struct ilk_reserved {
 static struct ilk_reserved *ilk_reserved;
 static size_t ilk_reserved_count;
 
-/* Hashes of the names of the functions on the kprobe blacklist: some 400. */
+/* Hashes of the names of the functions on the kprobe blacklist, about 400. */
 static u32 ilk_black_names[8192];
 static size_t ilk_black_count;
 
@@ -75,7 +77,7 @@ int ilk_check_init(void)
 	}
 	mutex_unlock(ilk_sym.kprobe_mutex);
 	if (ilk_black_count > ARRAY_SIZE(ilk_black_names)) {
-		pr_err("the kprobe blacklist has more names than ilk has room for\n");
+		pr_err("the kprobe blacklist has more names than ilk's table\n");
 		return -E2BIG;
 	}
 
@@ -99,8 +101,9 @@ void ilk_check_exit(void)
 }
 
 /*
- * The length of the branch that `write` makes with the text behind it; 0 if that is not of the
- * poke's kind or does not lead to its target.
+ * Returns the length of the branch that `write` forms with the following text; 0 if it is not of
+ * the
+ * poke's kind or does not branch to its target.
  */
 static u8 ilk_branch_span(const struct ilk_poke *poke)
 {
@@ -114,7 +117,7 @@ static u8 ilk_branch_span(const struct ilk_poke *poke)
 	if ((int)ilk_call(ilk_sym.insn_decode, (unsigned long)&insn, (unsigned long)bytes,
 			  readable, INSN_MODE_KERN, 0) < 0)
 		return 0;
-	/* Of what may stand before a jmp, this alone changes it, on some processors. */
+		/* The one prefix that changes a jmp, on some processors. */
 	for (int i = 0; i < insn.prefixes.nbytes && i < 4; i++)
 		if (insn.prefixes.bytes[i] == 0x66)
 			return 0;
@@ -125,8 +128,8 @@ static u8 ilk_branch_span(const struct ilk_poke *poke)
 	return insn.length;
 }
 
-/* Where an install or a retarget leads, and the bytes it takes. */
-static enum ilk_reason ilk_check_leads(struct ilk_job *job, u8 *span)
+/* Checks the target of an install or a retarget, and determines the length of its instruction. */
+static enum ilk_reason ilk_check_target(struct ilk_job *job, u8 *span)
 {
 	const struct ilk_poke *poke = job->poke;
 
@@ -143,7 +146,7 @@ static enum ilk_reason ilk_check_leads(struct ilk_job *job, u8 *span)
 	return *span ? ILK_OK : ILK_BAD_DETOUR;
 }
 
-/* Tells what a poke is by what is in place, and checks all but the text. */
+/* Determines the action of a poke from the installed sites, and checks everything but the text. */
 enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span)
 {
 	static const struct {
@@ -180,7 +183,7 @@ enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span)
 		return poke->len != site->len || memcmp(poke->write, site->original, site->len) ?
 		       ILK_MISMATCH : ILK_OK;
 	}
-	reason = ilk_check_leads(job, span);
+	reason = ilk_check_target(job, span);
 	if (reason)
 		return reason;
 	site = ilk_site_find(poke->addr, poke->addr + *span - 1);
@@ -193,7 +196,7 @@ enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span)
 	return poke->kind == ILK_SHORT || poke->len != site->len ? ILK_BAD_REQUEST : ILK_OK;
 }
 
-/* Whether what a site is on comes before it, and what is on it goes before it. */
+/* Checks that a bounce or host is installed before its users and removed after them. */
 enum ilk_reason ilk_check_chain(const struct ilk_job *job)
 {
 	const struct ilk_site *on = job->site->on;
@@ -218,8 +221,9 @@ static bool ilk_on_blacklist(unsigned long first, unsigned long last)
 }
 
 /*
- * Refusals by the function's name. What gcc split off a function has its name and a dot; behind that of a
- * module's function is a space and the module.
+ * Refuses by the function's name. A part that gcc split off a function has the function's name with
+ * a
+ * dot and a suffix; a space and the module follow the name of a module's function.
  */
 static bool ilk_name_denied(unsigned long addr, bool int3)
 {
@@ -241,17 +245,17 @@ static bool ilk_name_denied(unsigned long addr, bool int3)
 	return false;
 }
 
-/* Whether what the kernel itself rewrites at an address, which is not behind `last`, has the byte `first`. */
+/* Returns whether text that the kernel rewrites at an address up to `last` extends to the byte `first`. */
 static bool ilk_reaches(unsigned long addr, enum ilk_reason reason, unsigned long first)
 {
 	u8 byte = *(const u8 *)addr;
-	/* A jump label has two bytes, unless it is jmp rel32 or the nop of five. */
+	/* A jump label has two bytes, unless it is a jmp rel32 or a nop of five bytes. */
 	bool small = reason == ILK_JUMP_LABEL && byte != JMP32_INSN_OPCODE && byte != 0x0f;
 
 	return addr + (small ? 2 : ILK_JMP) > first;
 }
 
-/* What a module brought with it, which is little; the trampolines of its static calls have only names. */
+/* Checks a module's own tables, which are small; trampolines of its static calls only have names. */
 static enum ilk_reason ilk_check_module(const struct module *module, unsigned long first,
 					unsigned long last)
 {
@@ -302,7 +306,7 @@ static enum ilk_reason ilk_check_reserved(unsigned long first, unsigned long las
 
 static bool ilk_kprobe_near(unsigned long first, unsigned long last)
 {
-	/* An optimized kprobe is a jmp of five bytes: it may begin before ours. */
+	/* An optimized kprobe is a jmp of five bytes, which may begin before the poke. */
 	for (unsigned long at = first - ILK_JMP + 1; at <= last; at++)
 		if (ilk_call(ilk_sym.get_kprobe, at, 0, 0, 0, 0))
 			return true;
@@ -320,7 +324,7 @@ static bool ilk_decode(unsigned long addr, struct insn *insn)
 			     INSN_MODE_KERN, 0) >= 0;
 }
 
-static bool ilk_runs_on(const struct insn *insn)
+static bool ilk_falls_through(const struct insn *insn)
 {
 	switch (insn->opcode.bytes[0]) {
 	case RET_INSN_OPCODE:
@@ -342,7 +346,7 @@ static bool ilk_is_padding(const struct insn *insn)
 	       (opcode == 0x0f && insn->opcode.bytes[1] == 0x1f);
 }
 
-/* Whether `len` bytes are of one instruction, and padding where that does not run on. */
+/* Returns whether `len` bytes are one instruction, or one that does not fall through and padding. */
 static bool ilk_one_instruction(unsigned long addr, u32 len)
 {
 	struct insn insn;
@@ -350,7 +354,7 @@ static bool ilk_one_instruction(unsigned long addr, u32 len)
 
 	if (!ilk_decode(addr, &insn))
 		return false;
-	if (insn.length < len && ilk_runs_on(&insn))
+	if (insn.length < len && ilk_falls_through(&insn))
 		return false;
 	for (at = insn.length; at < len; at += insn.length)
 		if (!ilk_decode(addr + at, &insn) || !ilk_is_padding(&insn))
@@ -358,14 +362,14 @@ static bool ilk_one_instruction(unsigned long addr, u32 len)
 	return true;
 }
 
-/* What the kernel itself may write, or must not be interfered with. */
+/* Checks against text that the kernel itself writes or that must not be changed. */
 static enum ilk_reason ilk_check_place(const struct ilk_poke *poke, unsigned long last)
 {
 	unsigned long addr = poke->addr;
 	bool int3 = poke->flags & ILK_POKE_MULTI || poke->kind == ILK_TRAP;
 	enum ilk_reason reason;
 
-	/* Nobody runs the bytes of a bounce. */
+	/* No thread executes the bytes of a bounce. */
 	if (poke->kind != ILK_BOUNCE &&
 	    (ilk_on_blacklist(addr, last) || ilk_name_denied(addr, int3)))
 		return ILK_BLACKLISTED;
@@ -388,7 +392,7 @@ static enum ilk_reason ilk_check_place(const struct ilk_poke *poke, unsigned lon
 	return ILK_OK;
 }
 
-/* What only the text can tell; with ilk_text_lock() held. */
+/* Performs the checks that depend on the text; with ilk_text_lock() held. */
 enum ilk_reason ilk_check_text(const struct ilk_job *job)
 {
 	const struct ilk_poke *poke = job->poke;

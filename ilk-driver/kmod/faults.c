@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * Code of the arena that may fault and go on. What the kernel's fault handler knows of a module is a
- * sorted table of instructions and where to go on behind each: ours is replaced by one that has those of every
- * block besides.
+ * Exception table entries of the arena. For a module the kernel's fault handler has a sorted table
+ * of
+ * instructions, each with the address at which execution continues: this module's table is replaced
+ * by one that also has the entries of every block.
  *
- * No moment may be without a table while patches run. So all of ours are equally long, filled up with
- * entries of an address where nobody runs, and from one to the next only a pointer changes.
+ * Patches must never execute without a table. So all tables have the same length, padded with
+ * entries
+ * for an address that is never executed, and a replacement only changes a pointer.
  */
 #include <linux/extable.h>
 #include <linux/rcupdate.h>
@@ -42,7 +44,7 @@ void ilk_faults_init(void)
 	ilk_own_count = THIS_MODULE->num_exentries;
 }
 
-/* Nothing of ours may fault any more but what the module came with. Lookups run with preemption off. */
+/* Allowed while no patch may fault; the module's own entries are used meanwhile. Lookups run with preemption off. */
 static void ilk_faults_use(ilk_entry *entries, unsigned int count)
 {
 	WRITE_ONCE(THIS_MODULE->num_exentries, 0);
@@ -61,19 +63,19 @@ void ilk_faults_exit(void)
 	ilk_published = NULL;
 }
 
-/* How many a block list may have at once: none where the kernel does not know the arena as a module's. */
+/* Returns the limit on faults in all blocks: 0 if a lookup in the arena does not find this module. */
 u32 ilk_faults_most(void)
 {
 	return ilk_arena_is_text() && ilk_own_count < ILK_MAX_FAULTS ? ILK_MAX_FAULTS - ilk_own_count : 0;
 }
 
-/* The kernel's own entry for an instruction of its text, or a module's; none once that is gone. */
+/* Returns the entry of an instruction in text of the kernel or a module; NULL after the module's unload. */
 static const ilk_entry *ilk_entry_of(u64 original)
 {
 	return (const ilk_entry *)ilk_call(ilk_sym.exception_entry, original, 0, 0, 0, 0);
 }
 
-static bool ilk_fault_is_good(const struct ilk_fault *fault, u32 len)
+static bool ilk_fault_is_valid(const struct ilk_fault *fault, u32 len)
 {
 	if (fault->offset >= len)
 		return false;
@@ -82,7 +84,7 @@ static bool ilk_fault_is_good(const struct ilk_fault *fault, u32 len)
 	return fault->fixup < len;
 }
 
-/* What a fault of a block becomes: an entry like the original's, or one that goes on in the block. */
+/* Builds the entry of a block's fault: a copy of the original's, or one that continues in the block. */
 static void ilk_entry_make(ilk_entry *entry, unsigned long block, const struct ilk_fault *fault)
 {
 	const ilk_entry *like = fault->original ? ilk_entry_of(fault->original) : NULL;
@@ -90,13 +92,13 @@ static void ilk_entry_make(ilk_entry *entry, unsigned long block, const struct i
 	if (like)
 		ilk_entry_set(entry, block + fault->offset,
 			      (unsigned long)&like->fixup + like->fixup, like->data);
-	else if (fault->original)	/* of a module that went: nobody runs it */
+	else if (fault->original)	/* of an unloaded module: no thread executes it */
 		ilk_entry_set(entry, block + fault->offset, block + fault->offset, EX_TYPE_DEFAULT);
 	else
 		ilk_entry_set(entry, block + fault->offset, block + fault->fixup, EX_TYPE_DEFAULT);
 }
 
-/* Reads the faults that come with a block's code. */
+/* Reads the faults of a block. */
 int ilk_faults_read(struct ilk_block *block, const struct ilk_arena_write *request)
 {
 	struct ilk_fault *faults;
@@ -112,7 +114,7 @@ int ilk_faults_read(struct ilk_block *block, const struct ilk_arena_write *reque
 	if (IS_ERR(faults))
 		return PTR_ERR(faults);
 	for (u32 i = 0; i < request->fault_count; i++)
-		if (!ilk_fault_is_good(&faults[i], request->len) ||
+		if (!ilk_fault_is_valid(&faults[i], request->len) ||
 		    (i && faults[i].offset <= faults[i - 1].offset)) {
 			kvfree(faults);
 			return -EINVAL;
@@ -123,7 +125,7 @@ int ilk_faults_read(struct ilk_block *block, const struct ilk_arena_write *reque
 	return 0;
 }
 
-/* Tells the fault handler of what was written since it was last called. */
+/* Publishes the faults written since the last call to the fault handler. */
 int ilk_faults_publish(void)
 {
 	size_t needed = ilk_own_count, count = 0, own = 0;
@@ -157,7 +159,7 @@ int ilk_faults_publish(void)
 		ilk_faults_use(entries, ILK_MAX_FAULTS);
 		return 0;
 	}
-	/* Whoever reads the old table finds all of it until this wait is over. */
+	/* A concurrent reader of the old table may use it until this wait is over. */
 	WRITE_ONCE(THIS_MODULE->extable, entries);
 	synchronize_rcu_expedited();
 	ilk_code_free(old);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
-/* What the files of ilk.ko share. What user space sees is in ilk_abi.h. */
+/* Declarations shared by the files of ilk.ko. The interface to user space is in ilk_abi.h. */
 #ifndef ILK_H
 #define ILK_H
 
@@ -20,15 +20,16 @@
 
 #include "ilk_abi.h"
 
-#define ILK_JMP 5u	/* bytes of jmp rel32, the longest that is written */
+#define ILK_JMP 5u	/* bytes of jmp rel32, the longest write */
 #define ILK_INT3 0xcc
 
 /*
- * main.c: tests have the allocations of a request fail one by one. What stands behind ILK_TRY is then not
- * done; it gives a pointer.
+ * main.c: tests make the allocations of a request fail one by one. ILK_TRY evaluates an allocation,
+ * which
+ * yields a pointer, unless it must fail.
  */
 bool ilk_starved(void);
-extern struct mutex ilk_mutex;	/* the device's: one request at a time */
+extern struct mutex ilk_mutex;	/* serializes the device's requests */
 #define ILK_TRY(allocation) (ilk_starved() ? NULL : (allocation))
 #define ILK_TRY_USER(copy) (ilk_starved() ? ERR_PTR(-ENOMEM) : (copy))
 
@@ -53,27 +54,27 @@ struct ilk_symbols {
 	struct jump_entry *jump_labels, *jump_labels_end;
 	struct static_call_site *static_calls, *static_calls_end;
 	char *stext, *etext;
-	char *tracer_start, *tracer_end;		/* what the function tracer copies and rewrites */
+	char *tracer_start, *tracer_end;		/* copied and rewritten by the function tracer */
 	char *static_call_start, *static_call_end;	/* trampolines; optional */
 	char *thunk_start, *thunk_end;			/* optional */
-	int *orc_ip, *orc_ip_end;			/* how to unwind from where; optional */
+	int *orc_ip, *orc_ip_end;			/* the kernel's ORC table; optional */
 	struct orc_entry *orc;
 };
 extern struct ilk_symbols ilk_sym;
 int ilk_symbols_resolve(void);
 
-/* call.S: calls one of them; unused arguments are zero. */
+/* call.S: calls such a function; unused arguments are zero. */
 unsigned long ilk_call(void *function, unsigned long a, unsigned long b,
 		       unsigned long c, unsigned long d, unsigned long e);
 
-/* arena.c: what was written where in the arena, one block a write. */
+/* arena.c: a write to the arena. */
 struct ilk_block {
 	struct interval_tree_node node;	/* first and last address */
-	unsigned int pins;		/* splices that lead into it */
+	unsigned int pins;		/* splices that branch into it */
 	u32 row_count;
-	struct ilk_unwind *rows;	/* how to unwind from it */
+	struct ilk_unwind *rows;	/* unwind rows */
 	u32 fault_count;
-	struct ilk_fault *faults;	/* what may fault in it */
+	struct ilk_fault *faults;	/* instructions that may fault */
 };
 extern unsigned long ilk_arena, ilk_arena_size;
 extern struct rb_root_cached ilk_blocks;
@@ -81,20 +82,20 @@ int ilk_arena_init(void);
 void ilk_arena_exit(void);
 int ilk_arena_write(const struct ilk_arena_write *request);
 struct ilk_block *ilk_arena_block(unsigned long address);
-struct ilk_block *ilk_next_block(struct ilk_block *block);	/* by address; after NULL the first */
+struct ilk_block *ilk_next_block(struct ilk_block *block);	/* in order of address; the first after NULL */
 bool ilk_arena_is_text(void);
 void ilk_arena_forget(void);
 void *ilk_code_alloc(unsigned long size);
 void ilk_code_free(void *code);
 
-/* unwind.c: stacks are unwound through the arena. */
+/* unwind.c: unwind rows of the arena. */
 extern bool ilk_unwinds;
 void ilk_unwind_init(void);
 void ilk_unwind_exit(void);
 int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *request);
 int ilk_unwind_publish(void);
 
-/* faults.c: what of the arena's code may fault and go on. */
+/* faults.c: exception table entries of the arena. */
 void ilk_faults_init(void);
 void ilk_faults_exit(void);
 u32 ilk_faults_most(void);
@@ -102,25 +103,26 @@ int ilk_faults_read(struct ilk_block *block, const struct ilk_arena_write *reque
 int ilk_faults_publish(void);
 
 /*
- * sites.c: what is in place. A site is in the tree from before anything leads from it until
- * after the wait that follows its removal.
+ * sites.c: the installed splices. A site is in the tree from before its first write until after the
+ * wait
+ * that follows its removal.
  */
 struct ilk_job;
 struct ilk_site {
 	struct latch_tree_node node;
 	struct rcu_head rcu;
 	unsigned long addr;
-	unsigned long detour;		/* where an int3 or the tracer leads; `target` once that is written */
+	unsigned long detour;		/* target of an int3 or the tracer; equals `target` after the write */
 	unsigned long target;
-	struct ilk_block *blocks[2];	/* what detour and target lie in; pinned */
-	struct ilk_site *on;		/* the bounce it leads over, or the host it lies in */
-	struct ilk_job *job;		/* what the batch under way does with it */
+	struct ilk_block *blocks[2];	/* the blocks of detour and target; pinned */
+	struct ilk_site *on;		/* the bounce that it branches to, or the host that it lies in */
+	struct ilk_job *job;		/* its job in the current batch */
 	u32 users;			/* sites that are `on` this one */
-	u32 leaving;			/* those of them that the batch under way removes */
+	u32 leaving;			/* those of them that the current batch removes */
 	u8 kind;
 	u8 len;				/* bytes written */
-	u8 span;			/* bytes that nobody else may write */
-	bool out;			/* the original bytes are back */
+	u8 span;			/* bytes that no other poke may write */
+	bool out;			/* the original bytes are restored */
 	u8 original[ILK_JMP];
 	u8 written[ILK_JMP];
 };
@@ -136,16 +138,16 @@ void ilk_text_lock(void);
 void ilk_text_unlock(void);
 void ilk_poke_finish(void);
 void ilk_wait_for_tasks(void);
-extern u32 ilk_waits;		/* how often that was called; changes with the device's mutex held */
+extern u32 ilk_waits;		/* number of calls; protected by ilk_mutex */
 
-/* modules.c: text of modules. What is asked for is there until the device's mutex is let go of. */
-extern u32 ilk_modules_gone;	/* how many have been unloaded */
+/* modules.c: text of modules. Results are valid until ilk_mutex is released. */
+extern u32 ilk_modules_gone;	/* number of unloaded modules */
 extern struct notifier_block ilk_module_block;
 struct module *ilk_module_of(unsigned long first, unsigned long last);
 bool ilk_is_core(unsigned long address);
 u32 ilk_readable(unsigned long address);
 
-/* tracer.c: sites that the kernel's function tracer leads from. */
+/* tracer.c: splices by the kernel's function tracer. */
 int ilk_tracer_add(unsigned long *sites, u32 count);
 void ilk_tracer_remove(unsigned long *sites, u32 count);
 void ilk_tracer_clear(void);
@@ -155,34 +157,35 @@ enum ilk_action { ILK_INSTALL, ILK_RETARGET, ILK_REMOVE };
 struct ilk_job {
 	const struct ilk_poke *poke;
 	struct ilk_site *site;
-	struct ilk_block *blocks[2];	/* of a retarget: the new ones, the old ones when it is written */
+	struct ilk_block *blocks[2];	/* of a retarget: the new blocks; after the write the old ones */
 	enum ilk_action action;
-	bool ready;			/* it and its site know each other */
-	bool begun;			/* an int3 or the tracer leads to the detour */
+	bool ready;			/* connected with its site */
+	bool begun;			/* an int3 or the tracer branches to the detour */
 	bool done;			/* written */
 };
 int ilk_batch_run(struct ilk_batch *batch);
 
 /*
- * steps.c: what a batch writes; with ilk_text_lock() held, but where they take it themselves:
+ * steps.c: the writes of a batch; with ilk_text_lock() held, except for those that take it
+ * themselves:
  * ilk_trace_all(), ilk_roll_back(), ilk_write_removals().
  */
 bool ilk_write_int3s(struct ilk_job *jobs, u32 count);
 enum ilk_reason ilk_trace_all(struct ilk_job *jobs, u32 count, unsigned long *sites, u32 *at);
-bool ilk_as_left(const struct ilk_job *job);
+bool ilk_text_is_unchanged(const struct ilk_job *job);
 void ilk_roll_back(struct ilk_job *jobs, u32 count);
 void ilk_write_install(struct ilk_job *job);
 enum ilk_reason ilk_write_removals(struct ilk_job *jobs, u32 first, u32 end, unsigned long *sites,
 				   u32 *at);
 
-/* check.c: why a poke may not be done. */
+/* check.c: the reasons to refuse a poke. */
 int ilk_check_init(void);
 void ilk_check_exit(void);
 enum ilk_reason ilk_check_fields(struct ilk_job *job, u8 *span);
 enum ilk_reason ilk_check_chain(const struct ilk_job *job);
 enum ilk_reason ilk_check_text(const struct ilk_job *job);
 
-/* ring.c: everything generated code writes to. */
+/* ring.c: all data written by generated code. */
 int ilk_ring_init(void);
 void ilk_ring_exit(void);
 void ilk_ring_open(void);

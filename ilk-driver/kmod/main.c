@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * ilk.ko: writes splices into the text of a running kernel for one owner at a time,
- * and takes all of them out when the owner's file closes, however that comes about.
- * This file: the device /dev/ilk. What it says is in ilk_abi.h.
+ * ilk.ko: writes splices into the text of a running kernel for one owner at a time, and removes all
+ * of
+ * them when the owner's file closes, for whatever reason. This file: the device /dev/ilk, whose
+ * interface is ilk_abi.h.
  */
 #include <linux/capability.h>
 #include <linux/kdebug.h>
@@ -14,12 +15,12 @@
 
 DEFINE_MUTEX(ilk_mutex);
 static unsigned long ilk_open_bit;
-static bool ilk_greeted;	/* the owner has named the right version */
+static bool ilk_greeted;	/* the owner has sent the right version */
 
 static unsigned int fail_alloc;
 module_param(fail_alloc, uint, 0600);
-MODULE_PARM_DESC(fail_alloc, "for tests: which allocation of each request, and of the load, fails (0: none)");
-static unsigned int ilk_allocations;	/* of the request under way */
+MODULE_PARM_DESC(fail_alloc, "for tests: the number of the allocation of each request, and of the load, that fails (0: none)");
+static unsigned int ilk_allocations;	/* of the current request */
 
 bool ilk_starved(void)
 {
@@ -27,15 +28,15 @@ bool ilk_starved(void)
 }
 
 /*
- * A kernel whose integrity is locked down has its memory written by nobody: that is the
- * rule for /dev/mem, and it is ours, at load and, as there, at each open.
+ * A kernel locked down for integrity permits no writes to its memory. The rule for /dev/mem applies
+ * here too, at load and at each open.
  */
 static int ilk_locked_down(void)
 {
 	int err = security_locked_down(LOCKDOWN_DEV_MEM);
 
 	if (err)
-		pr_err("this kernel is locked down (see /sys/kernel/security/lockdown): nothing may be spliced\n");
+		pr_err("this kernel is locked down (see /sys/kernel/security/lockdown): no splice is permitted\n");
 	return err;
 }
 
@@ -52,7 +53,7 @@ static int ilk_open(struct inode *inode, struct file *file)
 		return -EBUSY;
 
 	mutex_lock(&ilk_mutex);
-	err = ilk_sites_clear();	/* what the last owner could not be rid of */
+	err = ilk_sites_clear();	/* splices that the last owner could not remove */
 	if (!err) {
 		ilk_arena_forget();
 		ilk_ring_open();
@@ -97,7 +98,7 @@ static long ilk_info(struct ilk_info __user *user)
 	return 0;
 }
 
-/* What a request comes to, and its answer if that is 0. */
+/* Returns the error of a request, or copies its answer. */
 static long ilk_answer(int err, const void *answer, size_t size, void __user *user)
 {
 	return err ? err : copy_to_user(user, answer, size) ? -EFAULT : 0;
@@ -228,7 +229,7 @@ no_arena:
 	return err;
 }
 
-/* No file is open and no splice is in place: either would hold the module. */
+/* No file is open and no splice is installed: either would pin the module. */
 static void __exit ilk_exit(void)
 {
 	misc_deregister(&ilk_device);

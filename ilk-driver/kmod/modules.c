@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * Text of modules. A module that goes tells before its text does, and waits: the splices in it come out
- * first. What is found here with the device's mutex held is a module that has not told yet.
+ * Text of modules. The notifier of an unloading module runs before its text is freed, and waits
+ * until
+ * the splices in it are removed. So a module found here with the device's mutex held stays loaded
+ * until
+ * the mutex is released.
  */
 #include "ilk.h"
 
@@ -12,7 +15,7 @@ bool ilk_is_core(unsigned long address)
 	return address >= (unsigned long)ilk_sym.stext && address < (unsigned long)ilk_sym.etext;
 }
 
-/* The module, other than this one, that these bytes are text of as long as it is loaded. */
+/* Returns the module, other than this one, that owns these bytes of text; valid while ilk_mutex is held. */
 struct module *ilk_module_of(unsigned long first, unsigned long last)
 {
 	struct module *found, *other;
@@ -27,7 +30,7 @@ struct module *ilk_module_of(unsigned long first, unsigned long last)
 	return found;
 }
 
-/* How many bytes of an instruction in text can be read: behind a module's text there may be no page. */
+/* Returns the number of readable bytes at an address of text: no page may follow a module's text. */
 u32 ilk_readable(unsigned long address)
 {
 	u32 left = PAGE_SIZE - offset_in_page(address), most = MAX_INSN_SIZE;
@@ -48,7 +51,7 @@ static int ilk_module_notify(struct notifier_block *block, unsigned long state, 
 	return NOTIFY_OK;
 }
 
-/* Before kprobes, jump labels and the tracer forget what they know of the module. */
+/* Runs before kprobes, jump labels and the tracer drop their records of the module. */
 struct notifier_block ilk_module_block = {
 	.notifier_call = ilk_module_notify,
 	.priority = INT_MAX,

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * Everything generated code writes to: the ring of each CPU and its words, counters
- * and running timers. Generated code never calls in here; a timer looks at the rings
- * for whoever polls.
+ * All data written by generated code: the ring of each CPU and its words, counters and running
+ * timers.
+ * Generated code never calls functions of this file; a timer polls the rings for waiting readers.
  *
- * A ring is switched by the two words that generated code compares, and by nothing else: the
- * limit is out of reach where the oldest samples may be overwritten, and both words are one
- * value while it is off. No code changes, so it takes microseconds.
+ * The mode of a ring is determined only by the two words that generated code compares: the limit is
+ * out of
+ * reach if the oldest samples may be overwritten, and both words have the same value while the ring
+ * is
+ * off. No code changes, so a switch takes microseconds.
  */
 #include <linux/cpu.h>
 #include <linux/percpu.h>
@@ -28,8 +30,8 @@
 #endif
 
 #define ILK_SLOT_LOG2 5u
-#define ILK_NEAR_COUNTERS 512u	/* what fits modules' share of static per-CPU memory */
-#define ILK_BANK_COUNTERS 4096u	/* the most one dynamic per-CPU allocation can hold */
+#define ILK_NEAR_COUNTERS 512u	/* number that fits the modules' share of static per-CPU memory */
+#define ILK_BANK_COUNTERS 4096u	/* the largest dynamic per-CPU allocation */
 #define ILK_TIMERS_LOG2 16u
 #define ILK_POLL_PERIOD msecs_to_jiffies(3)
 
@@ -43,9 +45,9 @@ MODULE_PARM_DESC(counters_log2, "counters of a CPU, as a power of two (12 to 20)
 
 static DEFINE_PER_CPU(u64, ilk_head);
 static DEFINE_PER_CPU(u64, ilk_limit);
-static DEFINE_PER_CPU(u64, ilk_lost_full);	/* while off: hits that came by then, too */
-static DEFINE_PER_CPU(u64, ilk_lost_off);	/* how much of ilk_lost_full came by while off */
-static DEFINE_PER_CPU(u64, ilk_lost_before);	/* ilk_lost_full when it was switched off */
+static DEFINE_PER_CPU(u64, ilk_lost_full);	/* includes the hits while off */
+static DEFINE_PER_CPU(u64, ilk_lost_off);	/* the part of ilk_lost_full counted while off */
+static DEFINE_PER_CPU(u64, ilk_lost_before);	/* ilk_lost_full at the last switch to off */
 static DEFINE_PER_CPU(u64, ilk_tail);		/* every sample before this was read */
 static DEFINE_PER_CPU(u64, ilk_parked);		/* the head while off */
 static DEFINE_PER_CPU(u64, ilk_lost_unmatched);
@@ -59,9 +61,9 @@ static void ilk_poll_tick(struct timer_list *timer);
 static DECLARE_WAIT_QUEUE_HEAD(ilk_readers);
 static DEFINE_TIMER(ilk_poll_timer, ilk_poll_tick);
 
-static bool ilk_overwrite;	/* for the oldest samples, else new ones are lost */
+static bool ilk_overwrite;	/* full rings overwrite their oldest samples */
 static bool ilk_off;
-static u64 ilk_off_word;	/* another one each time: who still has the last in a register fails */
+static u64 ilk_off_word;	/* different each time, so that a stale copy in a register fails its cmpxchg */
 static u32 ilk_watermark;
 
 static u64 ilk_slots;
@@ -73,7 +75,7 @@ static u32 ilk_bank_slots(u32 bank)
 	return bank ? ILK_BANK_COUNTERS : ILK_NEAR_COUNTERS;
 }
 
-/* Bank 0 is near, the others have as many counters as were asked for. */
+/* Bank 0 is static; the others provide the requested number of counters. */
 static bool ilk_banks_alloc(void)
 {
 	u32 wanted = 1 + (1u << counters_log2) / ILK_BANK_COUNTERS;
@@ -99,7 +101,7 @@ int ilk_ring_init(void)
 		return -EINVAL;
 	}
 	if (nr_cpu_ids > 1u << (30 - slots_log2)) {
-		pr_err("slots_log2=%u leaves no room in a head for %u CPUs\n", slots_log2, nr_cpu_ids);
+		pr_err("slots_log2=%u leaves too few bits of a head for %u CPUs\n", slots_log2, nr_cpu_ids);
 		return -EINVAL;
 	}
 	BUILD_BUG_ON(sizeof(struct ilk_slot) != 1 << ILK_SLOT_LOG2);
@@ -109,7 +111,7 @@ int ilk_ring_init(void)
 	ilk_rings = ILK_TRY(vmalloc_user(ilk_rings_size));
 	if (ilk_rings && ilk_banks_alloc())
 		return 0;
-	pr_err("no memory for rings of %zu bytes in all and 2^%u counters of each CPU: lower slots_log2 or counters_log2\n",
+	pr_err("no memory for rings of %zu bytes in total and 2^%u counters of each CPU: lower slots_log2 or counters_log2\n",
 	       ilk_rings_size, counters_log2);
 	ilk_ring_exit();
 	return -ENOMEM;
@@ -123,7 +125,7 @@ void ilk_ring_exit(void)
 		free_percpu(ilk_banks[bank]);
 }
 
-/* Zeroes counters, losses and timers. No splice is in place. */
+/* Zeroes counters, losses and timers. No splice is installed. */
 void ilk_ring_zero_tables(void)
 {
 	int cpu;
@@ -140,7 +142,7 @@ void ilk_ring_zero_tables(void)
 	memset(ilk_timers, 0, sizeof(ilk_timers));
 }
 
-/* Below the serial number a head has its CPU. */
+/* Returns the shift of the serial number in a head, above the CPU. */
 static unsigned int ilk_serial_shift(void)
 {
 	return 32 - slots_log2;
@@ -151,7 +153,7 @@ static u64 ilk_head_at(int cpu, u64 serial)
 	return serial << ilk_serial_shift() | cpu;
 }
 
-/* Empties everything for a new owner. */
+/* Resets everything for a new owner. */
 void ilk_ring_open(void)
 {
 	int cpu;
@@ -191,7 +193,7 @@ void ilk_ring_describe(struct ilk_info *info)
 	info->timers_log2 = ILK_TIMERS_LOG2;
 }
 
-/* The whole area, for reading, and for this process alone. */
+/* Maps all rings, read-only, for this process only. */
 int ilk_ring_mmap(struct vm_area_struct *vma)
 {
 	if (vma->vm_pgoff || vma->vm_end - vma->vm_start != ilk_rings_size)
@@ -206,8 +208,8 @@ int ilk_ring_mmap(struct vm_area_struct *vma)
 	return remap_vmalloc_range(vma, ilk_rings, 0);
 }
 
-/* In place of a CPU, where its number could not be: who still has such a word reserves nothing. */
-static u64 ilk_nobody(void)
+/* Returns a value that is no CPU's number: a patch with a word of it in a register reserves no slot. */
+static u64 ilk_no_cpu(void)
 {
 	return (1ull << ilk_serial_shift()) - 1;
 }
@@ -216,7 +218,7 @@ static u64 ilk_next(int cpu)
 {
 	u64 head = READ_ONCE(per_cpu(ilk_head, cpu));
 
-	if ((head & ilk_nobody()) == ilk_nobody())
+	if ((head & ilk_no_cpu()) == ilk_no_cpu())
 		head = READ_ONCE(per_cpu(ilk_parked, cpu));
 	return head >> ilk_serial_shift();
 }
@@ -224,11 +226,11 @@ static u64 ilk_next(int cpu)
 static u64 ilk_limit_of(int cpu)
 {
 	if (ilk_overwrite)
-		return ilk_nobody() - 1;
+		return ilk_no_cpu() - 1;
 	return ilk_head_at(cpu, per_cpu(ilk_tail, cpu) + ilk_slots);
 }
 
-/* Whether a ring has as many samples to read as the reader wants to be woken for. */
+/* Returns whether a ring has reached the watermark. */
 static bool ilk_unread(void)
 {
 	int cpu;
@@ -240,9 +242,11 @@ static bool ilk_unread(void)
 }
 
 /*
- * Runs on `cpu` with interrupts off, or anywhere if `cpu` is offline. A patch that was interrupted
- * with the head in a register finds another head when it reserves, and looks again. Only an NMI may
- * come between the two words: it takes slots for free ones, which they are unless the ring is full.
+ * Runs on `cpu` with interrupts off, or anywhere if `cpu` is offline. A patch interrupted with the
+ * head in
+ * a register finds a different head when it reserves, and retries. Only an NMI can execute between
+ * the
+ * two writes: it treats slots as free, which they are unless the ring is full.
  */
 static void ilk_park(void *argument)
 {
@@ -268,7 +272,7 @@ static void ilk_switch(bool off)
 
 	if (off == ilk_off)
 		return;
-	ilk_off_word = (ilk_off_word + (1ull << ilk_serial_shift())) | ilk_nobody();
+	ilk_off_word = (ilk_off_word + (1ull << ilk_serial_shift())) | ilk_no_cpu();
 	cpus_read_lock();
 	for_each_possible_cpu(cpu) {
 		smp_call_func_t turn = off ? ilk_park : ilk_unpark;
@@ -280,7 +284,7 @@ static void ilk_switch(bool off)
 	ilk_off = off;
 }
 
-/* Another mode forgets what is unread; it takes a kernel without splices, where no head moves. */
+/* A change of the mode discards unread samples; it requires that no splice is installed, so no head moves. */
 int ilk_ring_rings(const struct ilk_rings *request)
 {
 	bool overwrite = request->flags & ILK_RINGS_OVERWRITE;
@@ -330,7 +334,7 @@ int ilk_ring_consume(const struct ilk_consume *request)
 	    request->tail < per_cpu(ilk_tail, cpu) || request->tail > ilk_next(cpu))
 		return -EINVAL;
 	WRITE_ONCE(per_cpu(ilk_tail, cpu), request->tail);
-	/* The samples were read before their slots are given back. */
+	/* Reads of the samples complete before their slots are freed. */
 	smp_mb();
 	if (!ilk_off)
 		WRITE_ONCE(per_cpu(ilk_limit, cpu), ilk_limit_of(cpu));

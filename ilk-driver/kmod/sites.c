@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * The splices in place, and the few primitives that write text.
+ * The installed splices, and the primitives that write text.
  *
- * The sites stand in a latch tree, which the int3 handler and the tracer's callback can search
- * whatever they interrupt.
+ * The sites are in a latch tree, which the int3 handler and the tracer's callback can search in any
+ * context.
  */
 #include <linux/cpu.h>
 #include <linux/kdebug.h>
@@ -13,7 +13,7 @@
 #include "ilk.h"
 
 static struct latch_tree_root ilk_sites;
-static bool ilk_stuck;	/* a splice could not be taken out: the module is kept */
+static bool ilk_stuck;	/* a splice could not be removed: the module stays loaded */
 
 static __always_inline bool ilk_site_less(struct latch_tree_node *a, struct latch_tree_node *b)
 {
@@ -21,7 +21,7 @@ static __always_inline bool ilk_site_less(struct latch_tree_node *a, struct latc
 	       container_of(b, struct ilk_site, node)->addr;
 }
 
-/* The key is the address of the first and of the last byte looked for. */
+/* The key is the range of addresses to find, both inclusive. */
 static __always_inline int ilk_site_compare(void *key, struct latch_tree_node *node)
 {
 	const struct ilk_site *site = container_of(node, struct ilk_site, node);
@@ -37,7 +37,7 @@ static const struct latch_tree_ops ilk_site_ops = {
 	.comp = ilk_site_compare,
 };
 
-/* A site that shares a byte with those from `first` to `last`. */
+/* Returns a site that shares a byte with the range from `first` to `last`. */
 notrace struct ilk_site *ilk_site_find(unsigned long first, unsigned long last)
 {
 	unsigned long range[] = { first, last };
@@ -55,7 +55,7 @@ void ilk_site_enter(struct ilk_site *site)
 	latch_tree_insert(&site->node, &ilk_sites, &ilk_site_ops);
 }
 
-/* To be called when its original bytes are back: what it was on need not stay for it. */
+/* Called when its original bytes are restored: its bounce or host has one user less. */
 void ilk_site_leave(struct ilk_site *site)
 {
 	site->out = true;
@@ -64,7 +64,7 @@ void ilk_site_leave(struct ilk_site *site)
 	site->on = NULL;
 }
 
-/* To be called when no thread can be in the code patch any more. */
+/* Called when no thread can be in the patch any more. */
 void ilk_site_drop(struct ilk_site *site)
 {
 	for (int i = 0; i < ARRAY_SIZE(site->blocks); i++)
@@ -74,7 +74,7 @@ void ilk_site_drop(struct ilk_site *site)
 	kfree_rcu(site, rcu);
 }
 
-/* A thread met an int3: if it is one of ours, it goes on in the code patch. */
+/* Handles an int3: if it is a site's, execution continues in the patch. */
 static notrace int ilk_die(struct notifier_block *block, unsigned long event, void *data)
 {
 	struct pt_regs *regs = ((struct die_args *)data)->regs;
@@ -96,9 +96,11 @@ struct notifier_block ilk_die_block = {
 };
 
 /*
- * The order is the kernel's own: kprobe_mutex comes before these. With that, which is held for all
- * of a batch, no kprobe is half set. These cannot be held while waiting for tasks, which needs CPUs to
- * come and go.
+ * The lock order is the kernel's own: kprobe_mutex is taken before these. It is held for the whole
+ * batch,
+ * so that no kprobe is half installed. These locks are released while waiting for tasks, which
+ * requires
+ * CPU hotplug to make progress.
  */
 void ilk_text_lock(void)
 {
@@ -113,22 +115,23 @@ void ilk_text_unlock(void)
 }
 
 /*
- * Queues a write. A thread that comes by while it happens goes to the detour. Fast when called
- * in order of addresses.
+ * Queues a write. A thread that reaches the bytes during the write continues at the detour. Fast
+ * when
+ * called in order of addresses.
  */
 void ilk_site_poke(const struct ilk_site *site, const u8 *bytes, u32 len)
 {
-	/* The kernel counts a jmp that it emulates from the end of what is written. */
-	s32 from_here = (s32)(site->detour - site->addr - len);
+	/* The kernel computes the target of an emulated jmp from the end of the write. */
+	s32 displacement = (s32)(site->detour - site->addr - len);
 	u8 emulate[MAX_INSN_SIZE] = { JMP32_INSN_OPCODE };
 
-	memcpy(emulate + 1, &from_here, sizeof(from_here));
+	memcpy(emulate + 1, &displacement, sizeof(displacement));
 	ilk_call(ilk_sym.text_poke_queue, site->addr, (unsigned long)bytes, len,
 		 (unsigned long)emulate, 0);
 	cond_resched();
 }
 
-/* Carries out what is queued; every CPU sees it when this returns. */
+/* Applies queued writes; every CPU sees them when this returns. */
 void ilk_poke_finish(void)
 {
 	ilk_call(ilk_sym.text_poke_finish, 0, 0, 0, 0, 0);
@@ -137,8 +140,9 @@ void ilk_poke_finish(void)
 u32 ilk_waits;
 
 /*
- * Returns when every thread has left the code it was in: rude waits for each CPU to
- * schedule, the other for each thread to sleep of its own will or be in user space.
+ * Waits for quiescence: every thread has left the code that it was in. Rude RCU waits for each CPU
+ * to
+ * schedule, tasks RCU for each thread to sleep voluntarily or be in user space.
  */
 void ilk_wait_for_tasks(void)
 {
@@ -148,8 +152,9 @@ void ilk_wait_for_tasks(void)
 }
 
 /*
- * Whether the original may be written: what we wrote is there, or the original, with or
- * without the int3 of a batch that could not be taken back.
+ * Returns whether the original may be restored: the text is the written splice or the original,
+ * with or
+ * without the int3 of a batch that could not be rolled back.
  */
 static bool ilk_site_ours(const struct ilk_site *site)
 {
@@ -171,8 +176,9 @@ static struct ilk_site *ilk_site_next(struct ilk_site *site)
 }
 
 /*
- * Takes out, of these kinds, what is ours and nothing in place is on; of a module that goes, only its, and
- * what someone else wrote over goes with it. Returns whether there was any.
+ * Removes the unmodified sites of these kinds that have no users; for an unloading module only its
+ * own,
+ * including overwritten ones. Returns whether there was any.
  */
 static bool ilk_clear_kinds(unsigned int kinds, const struct module *going)
 {
@@ -197,7 +203,7 @@ static bool ilk_clear_kinds(unsigned int kinds, const struct module *going)
 	return any;
 }
 
-/* Bounces come out when nothing leads over them: no thread may be in one when its bytes change. */
+/* Bounces are removed after their users: no thread may be in a bounce when its bytes change. */
 static void ilk_clear_all(const struct module *going)
 {
 	if (ilk_clear_kinds(BIT(ILK_SHORT), going))
@@ -206,7 +212,7 @@ static void ilk_clear_all(const struct module *going)
 	ilk_clear_kinds(BIT(ILK_JUMP) | BIT(ILK_TRAP) | BIT(ILK_TRACER), going);
 }
 
-/* Takes out every splice in the text of a module that goes. */
+/* Removes every splice in the text of an unloading module. */
 void ilk_sites_leave(const struct module *going)
 {
 	struct ilk_site *site = NULL, *next;
@@ -234,8 +240,9 @@ void ilk_sites_leave(const struct module *going)
 }
 
 /*
- * Takes every splice out. One that someone else has written over (a kprobe was set
- * on it) stays with what it is on, and the module stays loaded; the next call tries again.
+ * Removes every splice. One that was overwritten by something else (a kprobe set on it) stays with
+ * the
+ * sites that it depends on, and the module stays loaded; the next call retries.
  */
 int ilk_sites_clear(void)
 {
@@ -260,7 +267,7 @@ int ilk_sites_clear(void)
 			stuck++;
 	}
 	if (stuck)
-		pr_warn("%u splices were overwritten by someone else and stay\n", stuck);
+		pr_warn("%u splices were overwritten by something else and stay\n", stuck);
 	if (stuck && !ilk_stuck)
 		__module_get(THIS_MODULE);
 	if (!stuck && ilk_stuck)

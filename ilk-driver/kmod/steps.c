@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
-/* What the steps of a batch write, and how that is taken back. batch.c tells when. */
+/* The writes of a batch's steps, and their rollback. batch.c determines their order. */
 #include "ilk.h"
 
 static const u8 ilk_int3 = ILK_INT3;
@@ -10,7 +10,7 @@ static bool ilk_uses_int3(const struct ilk_job *job)
 	       (job->poke->flags & ILK_POKE_MULTI || job->poke->kind == ILK_TRAP);
 }
 
-/* Step 2, as far as it is text. Returns whether there are int3s. */
+/* Writes the int3s of step 2. Returns whether there are any. */
 bool ilk_write_int3s(struct ilk_job *jobs, u32 count)
 {
 	bool int3s = false;
@@ -26,7 +26,7 @@ bool ilk_write_int3s(struct ilk_job *jobs, u32 count)
 	return int3s;
 }
 
-/* The tracer's sites among some jobs, and the last of them in *at. */
+/* Collects the tracer's sites of some jobs; stores the index of the last in *at. */
 static u32 ilk_traced_among(const struct ilk_job *jobs, u32 count, enum ilk_action action,
 			    unsigned long *sites, u32 *at)
 {
@@ -41,7 +41,7 @@ static u32 ilk_traced_among(const struct ilk_job *jobs, u32 count, enum ilk_acti
 	return found;
 }
 
-/* Step 2, as far as it is the tracer's. */
+/* Registers the tracer's sites of step 2. */
 enum ilk_reason ilk_trace_all(struct ilk_job *jobs, u32 count, unsigned long *sites, u32 *at)
 {
 	u32 found = ilk_traced_among(jobs, count, ILK_INSTALL, sites, at);
@@ -52,8 +52,8 @@ enum ilk_reason ilk_trace_all(struct ilk_job *jobs, u32 count, unsigned long *si
 	return err ? err == -ENOMEM ? ILK_NO_MEMORY : ILK_TRACER_REFUSED : ILK_OK;
 }
 
-/* Whether the text of a job is as the steps before left it. */
-bool ilk_as_left(const struct ilk_job *job)
+/* Returns whether the text of a job is as the earlier steps left it. */
+bool ilk_text_is_unchanged(const struct ilk_job *job)
 {
 	const struct ilk_poke *poke = job->poke;
 	const u8 *text = (const u8 *)poke->addr;
@@ -65,7 +65,7 @@ bool ilk_as_left(const struct ilk_job *job)
 	return text[0] == ILK_INT3 && !memcmp(text + 1, poke->expect + 1, poke->len - 1);
 }
 
-/* Step 3's way out: takes back the tracer's sites, and every int3 that is still ours to take back. */
+/* Rolls back step 2: the tracer's sites, and every int3 that was not overwritten. */
 void ilk_roll_back(struct ilk_job *jobs, u32 count)
 {
 	for (u32 i = 0; i < count; i++)
@@ -75,7 +75,7 @@ void ilk_roll_back(struct ilk_job *jobs, u32 count)
 		}
 	ilk_text_lock();
 	for (u32 i = 0; i < count; i++)
-		if (jobs[i].begun && ilk_as_left(&jobs[i])) {
+		if (jobs[i].begun && ilk_text_is_unchanged(&jobs[i])) {
 			ilk_site_poke(jobs[i].site, jobs[i].poke->expect, 1);
 			jobs[i].begun = false;
 		}
@@ -83,7 +83,7 @@ void ilk_roll_back(struct ilk_job *jobs, u32 count)
 	ilk_text_unlock();
 }
 
-/* A site leads to its target from here on, and so does whoever still meets an int3. */
+/* Makes a site branch to its target, also for threads that still execute an int3. */
 void ilk_write_install(struct ilk_job *job)
 {
 	const struct ilk_poke *poke = job->poke;
@@ -102,7 +102,7 @@ void ilk_write_install(struct ilk_job *job)
 	job->done = true;
 }
 
-/* Step 5 for one rank. What someone wrote over meanwhile stays. */
+/* Performs step 5 for one rank. A splice overwritten by something else stays. */
 enum ilk_reason ilk_write_removals(struct ilk_job *jobs, u32 first, u32 end, unsigned long *sites,
 				   u32 *at)
 {
@@ -116,7 +116,7 @@ enum ilk_reason ilk_write_removals(struct ilk_job *jobs, u32 first, u32 end, uns
 	for (u32 i = first; i < end; i++) {
 		struct ilk_site *site = jobs[i].site;
 
-		if (!ilk_as_left(&jobs[i]) || site->users) {
+		if (!ilk_text_is_unchanged(&jobs[i]) || site->users) {
 			reason = ILK_MISMATCH;
 			*at = i;
 			continue;

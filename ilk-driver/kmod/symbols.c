@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * The one table of what this module needs of the kernel and cannot link to. A new
- * kernel is a change here. The address of kallsyms_lookup_name is had from a kprobe, which may
- * point behind the function's endbr64: that is as good an address to go to.
+ * The one table of the kernel's symbols that this module cannot link to. Support for a new kernel
+ * is a
+ * change here. The address of kallsyms_lookup_name comes from a kprobe; it may be after the
+ * function's
+ * endbr64, which makes no difference for a call.
  */
 #include <linux/version.h>
 
@@ -20,7 +22,7 @@ struct ilk_symbols ilk_sym;
 
 static char *without;
 module_param(without, charp, 0);
-MODULE_PARM_DESC(without, "for tests: do as if this kernel had no symbol of this name");
+MODULE_PARM_DESC(without, "for tests: simulates a kernel without the symbol of this name");
 
 static const struct {
 	const char *name;
@@ -84,7 +86,7 @@ int ilk_symbols_resolve(void)
 		if (without && !strcmp(without, name))
 			found = NULL;
 		if (!found && ilk_wanted[i].required) {
-			pr_err("this kernel has no symbol %s, which ilk needs\n", name);
+			pr_err("this kernel has no symbol %s, which ilk requires\n", name);
 			return -ENOENT;
 		}
 		*ilk_wanted[i].where = found;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * Sites that the kernel's function tracer leads from: one ftrace_ops for all of them, whose
- * callback changes where the traced function goes on, as that of a live patch does
- * (kernel/livepatch/patch.c). Called without text_mutex, which the tracer takes itself.
+ * Splices by the kernel's function tracer: one ftrace_ops for all of them, whose callback changes
+ * the
+ * address at which the traced function continues, like that of a live patch
+ * (kernel/livepatch/patch.c).
+ * Called without text_mutex, which the tracer takes itself.
  */
 #include <linux/ftrace.h>
 
@@ -12,7 +14,7 @@
 #define ftrace_regs_set_instruction_pointer ftrace_instruction_pointer_set
 #endif
 
-/* It calls nothing that is traced, so the tracer need not keep it from recursion and lose hits. */
+/* Calls no traced function, so the tracer's recursion protection, which would lose hits, is not needed. */
 static notrace void ilk_trace(unsigned long ip, unsigned long parent, struct ftrace_ops *ops,
 			      struct ftrace_regs *regs)
 {
@@ -32,7 +34,7 @@ static struct ftrace_ops ilk_ops = {
 };
 static u32 ilk_traced;
 
-/* All of them or, with an error, none. */
+/* Adds all of them or, with an error, none. */
 int ilk_tracer_add(unsigned long *sites, u32 count)
 {
 	int err = ftrace_set_filter_ips(&ilk_ops, sites, count, 0, 0);
@@ -47,7 +49,7 @@ int ilk_tracer_add(unsigned long *sites, u32 count)
 	return err;
 }
 
-/* An ops without a filter would trace all functions: the last site ends it first. */
+/* An ops without a filter would trace all functions, so it is unregistered before the last site is removed. */
 void ilk_tracer_remove(unsigned long *sites, u32 count)
 {
 	if (count == ilk_traced) {

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * Stacks are unwound through the arena. What the kernel's unwinder knows of a module is a table (ORC) of
- * addresses, sorted, and how to find the caller's frame from each up to the next: ours is
- * replaced by one that has the rows of every block besides. A row of a block is the kernel's own row
- * of the instruction that the code stands for, with what the code has pushed added.
+ * Unwind rows of the arena. For a module the kernel's unwinder has a sorted table (ORC) of
+ * addresses, each
+ * with the rule to find the caller's frame up to the next address: this module's table is replaced
+ * by one
+ * that also has the rows of every block. A row of a block is the kernel's own row of the
+ * represented
+ * instruction, adjusted by the pushed bytes.
  */
 #include <linux/rcupdate.h>
 #include <linux/vmalloc.h>
@@ -20,7 +23,7 @@ struct ilk_unwind {
 	struct orc_entry orc;
 };
 
-/* A table that the unwinder may be told of. Addresses are relative to where they stand. */
+/* A table for the unwinder. Addresses are relative to their own location. */
 struct ilk_table {
 	int *ip;
 	struct orc_entry *orc;
@@ -50,8 +53,9 @@ static void ilk_table_free(struct ilk_table *table)
 }
 
 /*
- * Unwinders run with preemption off, so none is left after each wait that has seen the old words. They
- * find nothing between the waits, and go by guesses for that millisecond.
+ * Unwinders run with preemption off, so after each wait none uses the old words. Between the waits
+ * they
+ * find no row, and fall back to guesses for that millisecond.
  */
 static void ilk_table_use(const struct ilk_table *table)
 {
@@ -81,7 +85,7 @@ void ilk_unwind_exit(void)
 	ilk_table_free(&ilk_published);
 }
 
-/* The row of an address in a sorted table: the last that is not behind it. */
+/* Returns the row of an address in a sorted table: the last one at or below it. */
 static struct orc_entry ilk_orc_in(const int *ip, const struct orc_entry *orc, size_t count,
 				   unsigned long address)
 {
@@ -98,7 +102,7 @@ static struct orc_entry ilk_orc_in(const int *ip, const struct orc_entry *orc, s
 	return orc[first - ip];
 }
 
-/* The row of an address in the kernel's text or a module's. Returns whether it is. */
+/* Determines the row of an address. Returns whether it is text of the kernel or a module. */
 static bool ilk_orc_of(unsigned long address, struct orc_entry *orc)
 {
 	const struct module *module;
@@ -116,7 +120,7 @@ static bool ilk_orc_of(unsigned long address, struct orc_entry *orc)
 	return module;
 }
 
-/* Below so many bytes pushed. What is found from rbp stays where it is. */
+/* Adjusts a row for bytes pushed. Rules relative to rbp are unaffected. */
 static struct orc_entry ilk_orc_below(struct orc_entry orc, u32 pushed)
 {
 	int offset = orc.sp_offset + (int)pushed;
@@ -124,14 +128,14 @@ static struct orc_entry ilk_orc_below(struct orc_entry orc, u32 pushed)
 	if (!pushed || orc.sp_reg == ORC_REG_BP || orc.sp_reg == ORC_REG_BP_INDIRECT ||
 	    orc.sp_reg == ORC_REG_UNDEFINED)
 		return orc;
-	/* From other registers, which a patch may work in: no stack is better than a wrong one. */
+		/* A patch may use the other registers: no row is better than a wrong one. */
 	if (orc.sp_reg != ORC_REG_SP || offset != (s16)offset)
 		return (struct orc_entry){};
 	orc.sp_offset = (s16)offset;
 	return orc;
 }
 
-/* Reads the rows that come with a block's code; they are the block's also if some are wrong. */
+/* Reads the rows of a block; the caller frees them with the block, also after an error. */
 int ilk_unwind_read(struct ilk_block *block, const struct ilk_arena_write *request)
 {
 	struct ilk_row *rows;
@@ -171,7 +175,7 @@ out:
 	return err;
 }
 
-/* Adds the rows of every block, those like the one before left out; nothing is known in between. */
+/* Adds the rows of every block, without repetitions; there are no rows between blocks. */
 static void ilk_table_add_arena(struct ilk_table *table)
 {
 	const struct orc_entry unknown = {};
@@ -189,20 +193,20 @@ static void ilk_table_add_arena(struct ilk_table *table)
 	}
 }
 
-/* Tells the unwinder of what was written since it was last called. */
+/* Publishes the rows written since the last call to the unwinder. */
 int ilk_unwind_publish(void)
 {
-	/* A row before the first block, and one behind each. */
-	size_t room = ilk_own.count + 1, i = 0;
+	/* A row before the first block, and one after each. */
+	size_t capacity = ilk_own.count + 1, i = 0;
 	struct ilk_table table = {}, old = ilk_published;
 	struct ilk_block *block = NULL;
 
 	if (!ilk_unwinds || !ilk_rows_changed)
 		return 0;
 	while ((block = ilk_next_block(block)))
-		room += block->row_count + 1;
-	table.ip = ILK_TRY(ilk_code_alloc(room * sizeof(*table.ip)));
-	table.orc = ILK_TRY(vmalloc(room * sizeof(*table.orc)));
+		capacity += block->row_count + 1;
+	table.ip = ILK_TRY(ilk_code_alloc(capacity * sizeof(*table.ip)));
+	table.orc = ILK_TRY(vmalloc(capacity * sizeof(*table.orc)));
 	if (!table.ip || !table.orc) {
 		ilk_table_free(&table);
 		return -ENOMEM;
