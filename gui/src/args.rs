@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Parser, ValueEnum};
-use ilk_driver::client::Place;
+use ilk_driver::client::TargetAddress;
 
 use crate::theme::Colours;
 
@@ -25,7 +25,7 @@ pub struct Start {
     /// name may precede it: web1=/run/a.sock. The first machine's kernel is shown unless another
     /// option selects one.
     #[arg(long, value_name = "MACHINE", value_delimiter = ',')]
-    pub target: Vec<Place>,
+    pub target: Vec<TargetAddress>,
     /// Open a kernel from a file: an image saved by `ilk dump`, a vmlinuz, or a vmlinux; sessions
     /// cannot run on it.
     #[arg(long, value_name = "FILE")]

@@ -221,7 +221,7 @@ fn on_cpu() -> Duration {
 
 /// Does it, and begins anew with the peak of memory.
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
-    memory::forget_peak();
+    memory::reset_peak();
     let begin = Instant::now();
     let result = work();
     (result, begin.elapsed())

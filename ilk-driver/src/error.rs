@@ -2,8 +2,8 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// What can go wrong between a person and a target. Every message is one sentence, or two, that
-/// name the thing and say what to do.
+/// Failures between a user and a target. Every message is one or two sentences that name the object
+/// and state what to do.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -12,18 +12,18 @@ pub enum Error {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
-        /// What to do next.
+        /// Advice to the user.
         hint: &'static str,
     },
-    /// What came over the wire is not what this version says.
+    /// Bytes received over the connection are invalid in this version of the protocol.
     #[error(
         "The other end of the connection sent {what}; both ends must be the same version of ilk, \
          so rebuild the lab or install the same version on both."
     )]
     Protocol {
-        /// What was wrong with it.
+        /// The invalid part.
         what: String,
     },
     /// The two ends are of different versions.
@@ -37,7 +37,7 @@ pub enum Error {
         /// This program's version.
         own: u32,
     },
-    /// Somebody else is connected to the agent.
+    /// Another client is connected to the agent.
     #[error(
         "Another program is using the target at {target} ({by}); close it, or boot a lab of your \
          own with --lab."
@@ -45,7 +45,7 @@ pub enum Error {
     Busy {
         /// The socket.
         target: String,
-        /// Who, as far as is known.
+        /// The other client, as far as the system reports it.
         by: String,
     },
     /// The agent answered with a refusal.
@@ -66,10 +66,10 @@ pub enum Error {
     NoAgent {
         /// The socket.
         target: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The agent accepted the connection and then said nothing.
+    /// The agent accepted the connection but sent no answer.
     #[cfg(feature = "client")]
     #[error(
         "The target at {target} did not answer within {seconds} s; it may still be booting or \
@@ -78,19 +78,19 @@ pub enum Error {
     Silent {
         /// The socket.
         target: String,
-        /// How long was waited.
+        /// Length of the wait.
         seconds: u64,
     },
-    /// The target went away.
+    /// The connection to the target broke.
     #[cfg(feature = "client")]
     #[error("The target was lost {doing}: {reason}. Start it again and connect again.")]
     Lost {
-        /// What was being done.
+        /// The interrupted operation, as in `while reading`.
         doing: String,
-        /// How it showed.
+        /// The symptom.
         reason: String,
     },
-    /// The target went away in the middle of a recording.
+    /// The connection to the target broke during a recording.
     #[cfg(feature = "client")]
     #[error(
         "The target was lost in the middle of the session ({reason}); {path} holds the {samples} \
@@ -101,10 +101,10 @@ pub enum Error {
         path: PathBuf,
         /// Samples in it.
         samples: u64,
-        /// How it showed.
+        /// The symptom.
         reason: String,
     },
-    /// A recording is not one of a session that may go on.
+    /// A recording belongs to no session that can be resumed.
     #[cfg(feature = "client")]
     #[error(
         "The session of {path} cannot be resumed ({reason}): it was over, or had no grace (`collection: \
@@ -113,34 +113,34 @@ pub enum Error {
     NothingToResume {
         /// The recording.
         path: PathBuf,
-        /// What was looked for.
+        /// The failed condition.
         reason: String,
     },
-    /// The recording could not be written on; the session was stopped, or not begun.
+    /// Writing to the recording failed; the session was stopped or not begun.
     #[cfg(feature = "client")]
-    #[error("The recording could not be written, so no instrument is in place any more: {source}")]
+    #[error("The recording could not be written, so all instruments were removed: {source}")]
     Recording {
-        /// What the writer said.
+        /// The writer's error.
         source: gilk_samples::Error,
     },
-    /// A session was not started, because another machine of it could not.
+    /// A session was not started because it could not start on another of its machines.
     #[cfg(feature = "client")]
-    #[error("Nothing was started here, because another machine could not start; see what it says.")]
+    #[error("Nothing was started here, because another machine could not start; see its message.")]
     NotTogether,
     /// A session was stopped before it was started.
     #[cfg(feature = "client")]
     #[error("The session was stopped before it began; nothing was written.")]
     NotBegun,
-    /// The way to another machine could not be made.
+    /// The ssh tunnel to another machine could not be opened.
     #[cfg(feature = "client")]
     #[error(
         "The machine {host} could not be reached: {reason}. Check that `ssh {host}` works without a \
          password and that `sudo ilk agent` runs there."
     )]
     Ssh {
-        /// As ssh knows it.
+        /// Host name as given to ssh.
         host: String,
-        /// What ssh said.
+        /// ssh's error output.
         reason: String,
     },
     /// A plan was made for another target.
@@ -150,34 +150,34 @@ pub enum Error {
          image."
     )]
     Plan {
-        /// What differs.
+        /// The difference.
         reason: String,
     },
-    /// A file is not one that a kernel can be read from.
+    /// A file holds no kernel that can be read.
     #[cfg(feature = "client")]
     #[error("{path}: {reason}")]
     Saved {
         /// The file.
         path: PathBuf,
-        /// What it is instead, or what is wrong with it.
+        /// The file's actual kind, or the damage.
         reason: String,
     },
-    /// A file has no debug information of the kernel at hand.
+    /// A file has no debug information of the current kernel.
     #[cfg(feature = "client")]
-    #[error("{path} does not tell this kernel's source lines. {reason}")]
+    #[error("{path} has no source lines of this kernel. {reason}")]
     Sources {
         /// The file.
         path: PathBuf,
-        /// What it is instead, as whole sentences.
+        /// The file's actual kind, as whole sentences.
         reason: String,
     },
     /// The lab could not be prepared or booted.
     #[cfg(feature = "client")]
     #[error("The lab could not {step}: {reason}")]
     Lab {
-        /// What it was at: `build the module`.
+        /// The failed step: `build the module`.
         step: String,
-        /// Why, and what to do, as a whole sentence.
+        /// The cause and advice, as a whole sentence.
         reason: String,
     },
     /// From the engine.
@@ -193,7 +193,7 @@ pub enum Error {
 pub type Result<T> = std::result::Result<T, Error>;
 
 impl Error {
-    /// For `map_err` on something done to the file at `path`.
+    /// Returns a converter for `map_err` on an operation on the file at `path`.
     pub fn io(path: impl Into<PathBuf>, hint: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::Io { path, source, hint }

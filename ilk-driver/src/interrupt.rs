@@ -1,4 +1,4 @@
-//! Ctrl-C as a flag: a session that is interrupted still ends properly. A second Ctrl-C ends the
+//! Ctrl-C as a flag, so that an interrupted session still ends properly. A second Ctrl-C ends the
 //! program at once.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ extern "C" fn note(_signal: libc::c_int) {
     INTERRUPTED.store(true, Ordering::Release);
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP set the flag, the first time that each comes.
+/// Makes SIGINT, SIGTERM and SIGHUP set the flag on first arrival.
 pub fn watch() {
     let handler: extern "C" fn(libc::c_int) = note;
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
@@ -25,16 +25,16 @@ pub fn watch() {
     }
 }
 
-/// From now on a file that may not grow any further (`ulimit -f`) is an error where it is written, as a full
-/// disk is, and not the end of the program.
+/// Ignores SIGXFSZ, so that exceeding the file size limit (`ulimit -f`) is a write error, like a
+/// full disk, instead of the end of the program.
 pub fn outlive_limits() {
-    // SAFETY: no handler of ours runs.
+    // SAFETY: no handler is installed.
     #[allow(unsafe_code, reason = "signal(2)")]
     let _before = unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
-/// Whether one of them came.
+/// Returns whether one of the signals arrived.
 #[must_use]
-pub fn came() -> bool {
+pub fn arrived() -> bool {
     INTERRUPTED.load(Ordering::Acquire)
 }

@@ -1,8 +1,8 @@
 //! Everything that touches a target.
 //!
-//! [`protocol`] is what is said; [`agent`] says it beside the kernel, as root; `client` says it
-//! for the window and the terminal program, as anyone; `lab` is a kernel to try things on;
-//! `saved` is a kernel on a file; `sources` which lines of source its code comes from.
+//! [`protocol`] defines the messages between client and agent; [`agent`] runs on the target as
+//! root; `client` serves the window and the terminal program and needs no privilege; `lab` boots a
+//! kernel in QEMU; `saved` reads kernels from files; `sources` maps code to source lines.
 
 pub mod agent;
 #[cfg(feature = "client")]

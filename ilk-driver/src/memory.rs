@@ -1,4 +1,4 @@
-//! How much memory this process takes.
+//! The memory use of this process.
 
 use std::fs;
 #[cfg(feature = "client")]
@@ -7,21 +7,22 @@ use std::ops::ControlFlow;
 #[cfg(feature = "client")]
 use gilk_engine::plan::Stage;
 
-/// Has glibc give back lists of a MiB and more as soon as they are done with. By itself it keeps up to
-/// 32 MiB of each for whoever comes next, who, in a plan of a whole kernel, needs lists of other lengths.
+/// Makes glibc return lists of a MiB and more to the system as soon as they are freed. By default
+/// it keeps up to 32 MiB of each for reuse, but a plan of a whole kernel needs lists of different
+/// lengths later.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     {
         #[allow(unsafe_code, reason = "mallopt(3)")]
-        // SAFETY: it sets a number of the allocator's.
+        // SAFETY: it sets a parameter of the allocator.
         unsafe {
             libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
         }
     }
 }
 
-/// A watch over a plan that has glibc give back what a stage has left behind, before the next takes more: of
-/// a whole kernel 130 MB when every hook has its site.
+/// Returns a watch over a plan that makes glibc return the memory freed by a stage before the next
+/// stage allocates: for a whole kernel 130 MB when every hook has its site.
 #[cfg(feature = "client")]
 pub fn between_stages() -> impl FnMut(Stage) -> ControlFlow<()> {
     let mut last = None;
@@ -30,7 +31,7 @@ pub fn between_stages() -> impl FnMut(Stage) -> ControlFlow<()> {
             #[cfg(target_env = "gnu")]
             {
                 #[allow(unsafe_code, reason = "malloc_trim(3)")]
-                // SAFETY: it only touches memory that nobody has.
+                // SAFETY: it only touches unallocated memory.
                 unsafe {
                     libc::malloc_trim(0);
                 }
@@ -40,8 +41,8 @@ pub fn between_stages() -> impl FnMut(Stage) -> ControlFlow<()> {
     }
 }
 
-/// The most bytes that this process ever had in memory, or since [`forget_peak`]. `None` where the
-/// system does not tell.
+/// Returns the peak resident memory of this process in bytes, since its start or the last
+/// [`reset_peak`]. `None` if the system does not report it.
 #[must_use]
 pub fn peak() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
@@ -52,9 +53,9 @@ pub fn peak() -> Option<u64> {
     Some(kib * 1024)
 }
 
-/// Begins anew with [`peak`], where the system allows it (proc(5), `clear_refs`).
-pub fn forget_peak() {
-    let _ = fs::write("/proc/self/clear_refs", "5");
+/// Resets [`peak`], where the system supports it (proc(5), `clear_refs`).
+pub fn reset_peak() {
+    let _unsupported = fs::write("/proc/self/clear_refs", "5");
 }
 
 #[cfg(test)]
@@ -62,14 +63,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_peak_is_of_what_was_there() {
+    fn the_peak_includes_freed_memory_until_reset() {
         give_back();
         let before = peak().unwrap();
         let list = vec![1_u8; 64 << 20];
         assert!(list.iter().all(|&byte| byte == 1));
         assert!(peak().unwrap() >= before.max(64 << 20));
         drop(list);
-        forget_peak();
+        reset_peak();
         assert!(peak().unwrap() > 0);
     }
 }

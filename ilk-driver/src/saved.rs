@@ -1,4 +1,4 @@
-//! Kernels on files: what `ilk dump` saved of a running one, a `vmlinux`, a `vmlinuz`.
+//! Kernels in files: the output of `ilk dump`, a `vmlinux`, a `vmlinuz`.
 
 use std::path::Path;
 
@@ -7,12 +7,12 @@ use gilk_engine::kernel::{FileParts, LiveParts, ModuleParts};
 
 use crate::{Error, Result};
 
-/// Writes what was read from a running kernel, for [`open`].
+/// Writes the parts of a running kernel to a file for [`open`].
 ///
 /// # Errors
 /// [`Error::Io`].
 pub fn save(parts: &LiveParts, modules: &ModuleParts, path: &Path) -> Result<()> {
-    // What is saved of modules stands behind the kernel, where older versions do not look.
+    // Modules follow the kernel: older versions ignore trailing bytes.
     let bytes = postcard::to_allocvec(&(parts, modules)).map_err(|error| Error::Saved {
         path: path.to_path_buf(),
         reason: format!("The kernel cannot be saved: {error}."),
@@ -24,10 +24,11 @@ pub fn save(parts: &LiveParts, modules: &ModuleParts, path: &Path) -> Result<()>
     })
 }
 
-/// Reads a kernel from a file of any kind. What it is shows in what it begins with, not in its name.
+/// Reads a kernel from a file of any supported kind, recognised by its first bytes, not by its
+/// name.
 ///
 /// # Errors
-/// [`Error::Io`], or [`Error::Saved`] if it is of no such kind, damaged, or cut off.
+/// [`Error::Io`], or [`Error::Saved`] if the file is of no such kind, damaged, or truncated.
 pub fn open(path: &Path) -> Result<Image> {
     let bytes = std::fs::read(path).map_err(|source| Error::Io {
         path: path.to_path_buf(),
@@ -62,23 +63,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_kernel_is_refused_by_name() {
+    fn a_file_without_a_kernel_is_refused_with_its_kind() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kernel");
         assert!(open(&path).unwrap_err().to_string().contains("ilk dump"));
-        for (bytes, said) in [
+        for (bytes, expected) in [
             (&b""[..], "neither"),
             (b"hello, this is text", "neither"),
             (b"\x7fELF\x01", "64 bits"),
         ] {
             std::fs::write(&path, bytes).unwrap();
             let error = open(&path).unwrap_err().to_string();
-            assert!(error.contains(said) && error.contains("kernel"), "{error}");
+            assert!(error.contains(expected) && error.contains("kernel"), "{error}");
         }
     }
 
     #[test]
-    fn what_was_saved_is_read_but_must_be_a_kernel() {
+    fn a_saved_file_without_symbols_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kernel");
         save(&LiveParts::default(), &ModuleParts::default(), &path).unwrap();

@@ -1,10 +1,10 @@
-//! Memory that agent and client share, where the target is a virtual machine on the client's own: a ring
-//! of bytes from the one to the other, for more than a virtio port carries.
+//! Memory shared by agent and client when the target is a virtual machine on the client's host: a
+//! byte ring from agent to client with a higher throughput than a virtio port.
 //!
-//! The memory is a device of the machine (`ivshmem-plain`, docs/specs/ivshmem-spec of QEMU), which needs
-//! no driver, and a file beside the socket. The client writes a number at its beginning and tells it by
-//! the port: so the agent knows that it has the same memory before it. Nothing wakes the other side;
-//! both look again.
+//! The memory is a PCI device of the machine (`ivshmem-plain`, docs/specs/ivshmem-spec of QEMU),
+//! which needs no driver, and a file next to the socket. The client writes a number at its start
+//! and sends the number over the port; a matching number proves to the agent that both map the same
+//! memory. Neither side wakes the other; both poll.
 
 #![cfg_attr(
     not(feature = "client"),
@@ -18,25 +18,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of the memory in the lab.
 pub(crate) const BYTES: usize = 16 << 20;
-/// The client's number; bytes ever written; bytes ever read: each in a cache line of its own.
+/// Offsets of the client's number, the count of bytes written and the count of bytes read, each in
+/// a cache line of its own.
 const NUMBER: usize = 0;
 const WRITTEN: usize = 64;
 const READ: usize = 128;
-/// Where the ring begins.
+/// Offset of the ring.
 const DATA: usize = 4096;
-/// Bytes copied at a time. Of more, the C library's copy is one instruction that goes byte by byte, which
-/// an emulated processor does word for word: a tenth of the speed.
+/// Bytes copied at a time. For longer copies the C library uses one `rep movsb`, which an emulated
+/// processor executes byte by byte at a tenth of the speed.
 const PIECE: usize = 1024;
 
-/// The memory, mapped.
+/// The mapped memory.
 #[derive(Debug)]
 pub(crate) struct Shared {
     base: *mut u8,
     length: usize,
 }
 
-// SAFETY: the words are only used as atomics, and the bytes of the ring only by the side whose they are by
-// the words.
+// SAFETY: the words are only used as atomics, and each byte of the ring only by the side that owns
+// it according to the words.
 #[allow(unsafe_code, reason = "a raw pointer is not Send by itself")]
 unsafe impl Send for Shared {}
 // SAFETY: as above; each side has one thread that writes or reads.
@@ -44,7 +45,7 @@ unsafe impl Send for Shared {}
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Maps all of a file, which is to be of some pages.
+    /// Maps a whole file, which must have at least two pages.
     pub(crate) fn map(file: &File) -> io::Result<Self> {
         let length = usize::try_from(file.metadata()?.len()).unwrap_or(0);
         if length <= DATA || length % DATA != 0 {
@@ -71,31 +72,31 @@ impl Shared {
         })
     }
 
-    /// The client's beginning: an empty ring, and its number.
+    /// Resets the ring and stores the client's number.
     pub(crate) fn begin(&self, number: u64) {
         self.word(WRITTEN).store(0, Ordering::Relaxed);
         self.word(READ).store(0, Ordering::Relaxed);
         self.word(NUMBER).store(number, Ordering::SeqCst);
     }
 
-    /// Whether the client began with this number.
+    /// Returns whether the client stored this number.
     pub(crate) fn has(&self, number: u64) -> bool {
         self.word(NUMBER).load(Ordering::SeqCst) == number
     }
 
-    /// Writes as much as there is room for, and returns how much that was.
+    /// Writes as many bytes as are free and returns their count.
     pub(crate) fn write(&self, bytes: &[u8]) -> usize {
         let written = self.word(WRITTEN).load(Ordering::Relaxed);
         let read = self.word(READ).load(Ordering::Acquire);
-        // Whatever stands in the other's word, nothing outside of the ring is written.
+        // Nothing outside the ring is written, whatever value the other side's word has.
         let used = usize::try_from(written.wrapping_sub(read)).unwrap_or(usize::MAX);
         let count = self.ring().saturating_sub(used).min(bytes.len());
         let (first, second) = self.split(written, count);
-        let (one, two) = bytes.split_at(first.1.min(bytes.len()));
-        let two = two.get(..second.1).unwrap_or_default();
-        for (part, at) in [(one, first.0), (two, second.0)] {
+        let (head, tail) = bytes.split_at(first.1.min(bytes.len()));
+        let tail = tail.get(..second.1).unwrap_or_default();
+        for (part, at) in [(head, first.0), (tail, second.0)] {
             for (piece, at) in part.chunks(PIECE).zip((at..).step_by(PIECE)) {
-                // SAFETY: both parts lie in the ring by `split`, and are free: the reader is past them.
+                // SAFETY: both parts lie in the ring by `split`, and are free: the reader has consumed them.
                 #[allow(unsafe_code, reason = "memory shared with the client")]
                 unsafe {
                     std::ptr::copy_nonoverlapping(piece.as_ptr(), self.base.add(at), piece.len());
@@ -107,19 +108,19 @@ impl Shared {
         count
     }
 
-    /// Reads as much as there is and fits, and returns how much that was.
+    /// Reads as many bytes as are available and fit, and returns their count.
     pub(crate) fn read(&self, into: &mut [u8]) -> usize {
         let read = self.word(READ).load(Ordering::Relaxed);
         let written = self.word(WRITTEN).load(Ordering::Acquire);
-        let there = usize::try_from(written.wrapping_sub(read)).unwrap_or(0);
-        let count = there.min(self.ring()).min(into.len());
+        let available = usize::try_from(written.wrapping_sub(read)).unwrap_or(0);
+        let count = available.min(self.ring()).min(into.len());
         let (first, second) = self.split(read, count);
-        let (one, two) = into.split_at_mut(first.1.min(count));
-        // SAFETY: both parts lie in the ring by `split`, and are written: the writer stays off them.
+        let (head, tail) = into.split_at_mut(first.1.min(count));
+        // SAFETY: both parts lie in the ring by `split`, and are written: the writer does not touch them.
         #[allow(unsafe_code, reason = "memory shared with the agent")]
         unsafe {
-            std::ptr::copy_nonoverlapping(self.base.add(first.0), one.as_mut_ptr(), first.1);
-            std::ptr::copy_nonoverlapping(self.base.add(second.0), two.as_mut_ptr(), second.1);
+            std::ptr::copy_nonoverlapping(self.base.add(first.0), head.as_mut_ptr(), first.1);
+            std::ptr::copy_nonoverlapping(self.base.add(second.0), tail.as_mut_ptr(), second.1);
         }
         self.word(READ)
             .store(read.wrapping_add(count as u64), Ordering::Release);
@@ -130,8 +131,8 @@ impl Shared {
         self.length - DATA
     }
 
-    /// `count` bytes of the ring from byte number `from` on: offset and length up to its end, and of what
-    /// goes on at its beginning.
+    /// Splits `count` bytes of the ring from stream position `from` into two ranges (offset,
+    /// length): up to the ring's end, and from its start.
     fn split(&self, from: u64, count: usize) -> ((usize, usize), (usize, usize)) {
         let at = (from % self.ring() as u64) as usize;
         let first = count.min(self.ring() - at);
@@ -150,7 +151,7 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping made in `map`, of which nothing is left.
+        // SAFETY: this is the mapping made in `map`, and no reference into it remains.
         #[allow(unsafe_code, reason = "munmap(2)")]
         let _never_fails = unsafe { libc::munmap(self.base.cast(), self.length) };
     }
@@ -167,28 +168,28 @@ mod tests {
     }
 
     #[test]
-    fn what_one_side_writes_the_other_reads_around_and_around() {
+    fn bytes_arrive_in_order_across_wraparound() {
         let (agent, client) = memory(8192);
         client.begin(42);
         assert!(agent.has(42) && !agent.has(41));
         let all: Vec<u8> = (0..100_000_u32).map(|n| (n / 3) as u8).collect();
-        let (mut sent, mut got) = (0, Vec::new());
+        let (mut sent, mut received) = (0, Vec::new());
         let mut buffer = [0; 1000];
         let mut turn = 0;
-        while got.len() < all.len() {
+        while received.len() < all.len() {
             turn += 1;
             let most = (sent + 1 + turn * 37 % 5000).min(all.len());
             sent += agent.write(&all[sent..most]);
-            assert!(sent - got.len() <= 4096);
+            assert!(sent - received.len() <= 4096);
             let count = client.read(&mut buffer);
-            got.extend_from_slice(&buffer[..count]);
+            received.extend_from_slice(&buffer[..count]);
         }
-        assert_eq!(got, all);
+        assert_eq!(received, all);
         assert_eq!((agent.write(&[0; 5000]), agent.write(&[1])), (4096, 0));
     }
 
     #[test]
-    fn nonsense_in_the_words_harms_nobody() {
+    fn invalid_counters_never_exceed_the_ring() {
         let (agent, client) = memory(8192);
         for word in [1, 4095, 4096, 4097, u64::MAX / 2, u64::MAX] {
             client.begin(1);
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_has_no_room_is_refused() {
+    fn a_file_without_space_for_a_ring_is_refused() {
         let file = tempfile::tempfile().unwrap();
         for bytes in [0, 4096, 5000] {
             file.set_len(bytes).unwrap();

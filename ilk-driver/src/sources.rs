@@ -1,8 +1,9 @@
-//! Which line of which source file an address comes from, by a kernel's debug information (DWARF).
+//! Source lines of addresses, by a kernel's debug information (DWARF).
 //!
-//! That lies in a `vmlinux` that is no part of what boots; Debian's packages `linux-image-…-dbg` and their like
-//! put it below `/usr/lib/debug`. It is this kernel's if both have one build identifier, and its
-//! addresses are the link's: where the kernel runs is told by the symbol `_stext` of either.
+//! The debug information is in a `vmlinux` that is not part of what boots; Debian's packages
+//! `linux-image-…-dbg` and similar ones install it below `/usr/lib/debug`. It belongs to a kernel
+//! if the build identifiers are equal. Its addresses are those of the link; the slide to the
+//! running kernel follows from the symbol `_stext` of both.
 
 use std::fs::File;
 use std::io::Read;
@@ -20,10 +21,10 @@ use crate::{Error, Result};
 
 type Reader = EndianArcSlice<RunTimeEndian>;
 
-/// A place in a source file.
+/// A line of a source file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceLine {
-    /// The file in its tree: `kernel/fork.c`.
+    /// The file's path in its tree: `kernel/fork.c`.
     pub file: String,
     /// The line, from 1.
     pub line: u32,
@@ -35,28 +36,28 @@ impl std::fmt::Display for SourceLine {
     }
 }
 
-/// Somebody who is told how far something is, from 0 to 1, and says whether to go on.
+/// A progress callback: receives the finished share, from 0 to 1, and returns whether to continue.
 pub type Watch<'w> = dyn Fn(f32) -> bool + 'w;
 
-/// How far reading is when all sections are read.
+/// Finished share when all sections are read.
 const SECTIONS: f32 = 0.8;
 
-/// Why reading ends early.
+/// The reason why reading ends early.
 enum Halt {
-    /// Nobody wants it any more.
-    Unwanted,
+    /// The callback ended it.
+    Cancelled,
     Failed(Error),
 }
 
-/// What tells a kernel's debug information from another's.
-struct Kernel<'i> {
+/// The identity and location of a kernel.
+struct KernelIdentity<'i> {
     release: &'i str,
     build_id: Option<&'i [u8]>,
-    /// Where its text begins.
+    /// Start of its text.
     text: Addr,
 }
 
-impl<'i> Kernel<'i> {
+impl<'i> KernelIdentity<'i> {
     fn of(image: &'i Image) -> Self {
         Self {
             release: image.release(),
@@ -70,10 +71,10 @@ impl<'i> Kernel<'i> {
 pub struct Sources {
     path: PathBuf,
     context: Mutex<Context<Reader>>,
-    /// From an address of the running kernel to that of the link, by wrapping addition.
+    /// Difference from an address of the running kernel to that of the link, added with wraparound.
     slide: u64,
-    /// The folders that held the source files where the kernel was built: that of all whose paths begin
-    /// at `/`, and that of all others.
+    /// Folders of the source files on the machine of the build: one for all paths that begin at
+    /// `/`, and one for all others.
     roots: Vec<String>,
 }
 
@@ -86,8 +87,9 @@ impl std::fmt::Debug for Sources {
     }
 }
 
-/// Where distributions put a kernel's debug information below `root`, which is `/` but in tests.
-fn usual(root: &Path, release: &str, build_id: &[u8]) -> Vec<PathBuf> {
+/// Returns the usual paths of a kernel's debug information below `root`, which is `/` except in
+/// tests.
+fn usual_paths(root: &Path, release: &str, build_id: &[u8]) -> Vec<PathBuf> {
     let debug = root.join("usr/lib/debug");
     let mut paths = vec![
         debug.join(format!("boot/vmlinux-{release}")),
@@ -102,39 +104,42 @@ fn usual(root: &Path, release: &str, build_id: &[u8]) -> Vec<PathBuf> {
 }
 
 impl Sources {
-    /// The debug information of `image`, if it lies where distributions put it; `None` if nothing does, or
-    /// `watch` ended it.
+    /// Finds the debug information of `image` at the usual paths; returns `None` if there is none,
+    /// or `watch` ended the search.
     ///
     /// # Errors
-    /// [`Error::Sources`] if what lies there is of another build, or damaged; [`Error::Io`].
+    /// [`Error::Sources`] if a file there is of another build, or damaged; [`Error::Io`].
     pub fn find(image: &Image, watch: &Watch<'_>) -> Result<Option<Self>> {
-        Self::find_below(Path::new("/"), &Kernel::of(image), watch)
+        Self::find_below(Path::new("/"), &KernelIdentity::of(image), watch)
     }
 
-    fn find_below(root: &Path, kernel: &Kernel<'_>, watch: &Watch<'_>) -> Result<Option<Self>> {
+    fn find_below(root: &Path, kernel: &KernelIdentity<'_>, watch: &Watch<'_>) -> Result<Option<Self>> {
         let mut wrong = None;
-        for path in usual(root, kernel.release, kernel.build_id.unwrap_or_default()) {
+        let build_id = kernel.build_id.unwrap_or_default();
+        for path in usual_paths(root, kernel.release, build_id) {
             if !path.is_file() {
                 continue;
             }
             match Self::read(&path, kernel, watch) {
                 Ok(found) => return Ok(found),
-                // Another place may have the right one.
+                // A later path may have the right file.
                 Err(error) => wrong = wrong.or(Some(error)),
             }
         }
         wrong.map_or(Ok(None), Err)
     }
 
-    /// The debug information of `image` in the file at `path`; `None` if `watch` ended it.
+    /// Reads the debug information of `image` from the file at `path`; returns `None` if `watch`
+    /// ended it.
     ///
     /// # Errors
-    /// [`Error::Sources`] if it is of another build, has no debug information, or is damaged; [`Error::Io`].
+    /// [`Error::Sources`] if the file is of another build, has no debug information, or is damaged;
+    /// [`Error::Io`].
     pub fn open(path: &Path, image: &Image, watch: &Watch<'_>) -> Result<Option<Self>> {
-        Self::read(path, &Kernel::of(image), watch)
+        Self::read(path, &KernelIdentity::of(image), watch)
     }
 
-    fn read(path: &Path, kernel: &Kernel<'_>, watch: &Watch<'_>) -> Result<Option<Self>> {
+    fn read(path: &Path, kernel: &KernelIdentity<'_>, watch: &Watch<'_>) -> Result<Option<Self>> {
         let wrong = |reason: String| Error::Sources {
             path: path.to_path_buf(),
             reason,
@@ -145,22 +150,22 @@ impl Sources {
         ))?;
         let cache = ReadCache::new(file);
         let object = object::File::parse(&cache)
-            .map_err(|error| wrong(format!("It is no vmlinux: {error}.")))?;
-        let Some(own) = kernel.build_id else {
+            .map_err(|error| wrong(format!("It is not a vmlinux: {error}.")))?;
+        let Some(kernel_id) = kernel.build_id else {
             return Err(wrong(
-                "This kernel does not tell its build identifier, so nothing tells whether the file is its own."
+                "This kernel has no build identifier, so the file cannot be matched with it."
                     .to_owned(),
             ));
         };
         match object.build_id() {
-            Ok(Some(id)) if id == own => {}
+            Ok(Some(id)) if id == kernel_id => {}
             Ok(Some(id)) => {
                 return Err(wrong(format!(
                     "It is of another build: its identifier is {}, and that of this kernel, {}, is {}. Install the \
                      debug package of exactly this kernel.",
                     hex(id),
                     kernel.release,
-                    hex(own)
+                    hex(kernel_id)
                 )));
             }
             _ => return Err(wrong("It has no build identifier.".to_owned())),
@@ -182,7 +187,7 @@ impl Sources {
         let mut done = 0;
         let read = |id: SectionId| -> std::result::Result<Reader, Halt> {
             if !watch(SECTIONS * done as f32 / all.max(1) as f32) {
-                return Err(Halt::Unwanted);
+                return Err(Halt::Cancelled);
             }
             let bytes = if WANTED.contains(&id) {
                 done += size(&id);
@@ -194,7 +199,7 @@ impl Sources {
         };
         let dwarf = match gimli::Dwarf::load(read) {
             Ok(dwarf) => dwarf,
-            Err(Halt::Unwanted) => return Ok(None),
+            Err(Halt::Cancelled) => return Ok(None),
             Err(Halt::Failed(error)) => return Err(error),
         };
         let damaged =
@@ -215,14 +220,14 @@ impl Sources {
         }))
     }
 
-    /// The file that has it.
+    /// Returns the path of the file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Where a source file is on this machine, if the kernel was built here or its sources lie where
-    /// they lay then.
+    /// Returns the path of a source file on this machine, if the kernel was built here or its
+    /// sources are at the same path.
     #[must_use]
     pub fn local(&self, line: &SourceLine) -> Option<PathBuf> {
         self.roots
@@ -232,7 +237,7 @@ impl Sources {
             .find(|path| path.is_file())
     }
 
-    /// The line that the instruction at an address comes from; `None` where nothing is known.
+    /// Returns the source line of the instruction at an address, if known.
     #[must_use]
     pub fn line(&self, at: Addr) -> Option<SourceLine> {
         let context = self.context.lock().unwrap_or_else(PoisonError::into_inner);
@@ -251,22 +256,21 @@ impl Sources {
         })
     }
 
-    /// The file of every function of `image`, by its number; empty where none is known. `None` if `watch`
-    /// ended it.
+    /// Returns the file of every function of `image`, by the function's number; empty if unknown.
+    /// Returns `None` if `watch` ended it.
     #[must_use]
     pub fn files(&self, image: &Image, watch: &Watch<'_>) -> Option<Vec<Arc<str>>> {
-        let mut known: std::collections::HashMap<String, Arc<str>> = Default::default();
+        let mut names: std::collections::HashMap<String, Arc<str>> = Default::default();
         let mut files = Vec::with_capacity(image.functions().len());
         for (number, function) in image.functions().iter().enumerate() {
             if number % 512 == 0 && !watch(number as f32 / image.functions().len() as f32) {
                 return None;
             }
             debug_assert_eq!(function.id, FunctionId(u32::try_from(number).unwrap_or(0)));
-            let file = self
-                .line(function.span.start)
-                .map(|line| line.file)
-                .unwrap_or_default();
-            let shared = known
+            // A function without line information has an empty file name.
+            let line = self.line(function.span.start);
+            let file = line.map(|line| line.file).unwrap_or_default();
+            let shared = names
                 .entry(file)
                 .or_insert_with_key(|file| Arc::from(file.as_str()));
             files.push(Arc::clone(shared));
@@ -275,7 +279,7 @@ impl Sources {
     }
 }
 
-/// The sections that lines are found by.
+/// The sections needed to find lines.
 const WANTED: [SectionId; 10] = [
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
@@ -293,7 +297,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A section's bytes; none if there is no such section.
+/// Returns a section's bytes; empty if there is no such section.
 fn section<'d, R: object::ReadRef<'d>>(
     object: &object::File<'d, R>,
     name: &str,
@@ -316,18 +320,19 @@ fn section<'d, R: object::ReadRef<'d>>(
                 .take(packed.uncompressed_size)
                 .read_to_end(&mut bytes)
         }),
-        _ => return Err(damaged(&"it is packed in a way that is not known")),
+        _ => return Err(damaged(&"its compression is not supported")),
     };
     read.map_err(|error| damaged(&error))?;
     if bytes.len() == size {
         Ok(bytes)
     } else {
-        Err(damaged(&"it is shorter than it says"))
+        Err(damaged(&"it is shorter than its header states"))
     }
 }
 
-/// The folders that units' files lie in, with a `/` behind each: of those whose paths begin at `/`, and of
-/// the others, as the kernel's build shortens some. None if there is no unit.
+/// Returns the common folders of the units' files, each with a trailing `/`: one of paths that
+/// begin at `/`, and one of the others, which the kernel's build shortens. Empty if there is no
+/// unit.
 fn roots(dwarf: &gimli::Dwarf<Reader>) -> gimli::Result<Vec<String>> {
     let mut roots: [Option<String>; 2] = [None, None];
     let mut headers = dwarf.units();
@@ -347,11 +352,12 @@ fn roots(dwarf: &gimli::Dwarf<Reader>) -> gimli::Result<Vec<String>> {
         let folder = path
             .rfind('/')
             .map_or("", |at| path.get(..=at).unwrap_or(""));
-        // Files of one folder alone, assembly for example, do not tell where the tree begins.
+        // Files of a single folder, for example assembly, do not determine the start of the tree.
         let folder = match built.starts_with('/') && path.starts_with('/') {
             true => common(folder, &built),
             false => folder,
         };
+        // The index is 0 or 1.
         if let Some(root) = roots.get_mut(usize::from(!path.starts_with('/'))) {
             *root = Some(match root {
                 None => folder.to_owned(),
@@ -362,18 +368,18 @@ fn roots(dwarf: &gimli::Dwarf<Reader>) -> gimli::Result<Vec<String>> {
     Ok(roots.into_iter().flatten().collect())
 }
 
-/// The folder that two folders have in common, with the `/` behind it.
-fn common<'a>(one: &'a str, other: &str) -> &'a str {
-    let same = one
+/// Returns the common parent of two folders, with its trailing `/`.
+fn common<'a>(folder: &'a str, other: &str) -> &'a str {
+    let same = folder
         .bytes()
         .zip(other.bytes())
         .take_while(|(a, b)| a == b)
         .count();
-    let same = one.get(..same).unwrap_or("");
+    let same = folder.get(..same).unwrap_or("");
     same.rfind('/').and_then(|at| same.get(..=at)).unwrap_or("")
 }
 
-/// A path without `.` and `..`, as text.
+/// Returns a path without `.` and `..`, as text.
 fn normal(path: &str) -> String {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/') {

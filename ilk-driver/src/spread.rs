@@ -1,21 +1,21 @@
-//! Work on each of many things, on all CPUs.
+//! Parallel map over a slice, on all CPUs.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-/// Things that a thread takes at once: enough that taking costs nothing, few enough that all
-/// threads end at about the same time.
-const TAKEN: usize = 64;
+/// Items that a thread claims at a time: enough to make claiming cheap, few enough that all threads
+/// finish at about the same time.
+const CLAIMED: usize = 64;
 
-/// How many threads are worth starting.
+/// Returns the number of threads worth starting.
 #[must_use]
 pub fn threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Does `work` on each of `items` in so many threads and gives the results in the items' order.
-/// Meanwhile `progress` is told here how many are done.
+/// Maps `items` through `work` in `threads` threads and returns the results in the order of the
+/// items. Concurrently calls `progress` on this thread with the number of finished items.
 pub fn spread<T: Sync, R: Send>(
     items: &[T],
     threads: usize,
@@ -24,7 +24,7 @@ pub fn spread<T: Sync, R: Send>(
 ) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let (sender, receiver) = mpsc::channel();
-    let mut done: Vec<(usize, Vec<R>)> = Vec::with_capacity(items.len().div_ceil(TAKEN));
+    let mut done: Vec<(usize, Vec<R>)> = Vec::with_capacity(items.len().div_ceil(CLAIMED));
     thread::scope(|scope| {
         let (next, work) = (&next, &work);
         for _ in 0..threads.max(1) {
@@ -32,12 +32,12 @@ pub fn spread<T: Sync, R: Send>(
             scope.spawn(move || {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(taken) = items.chunks(TAKEN).nth(number) else {
+                    let Some(claimed) = items.chunks(CLAIMED).nth(number) else {
                         return;
                     };
-                    // Nobody receives any more only if the caller is being unwound.
+                    // The receiver is gone only if the caller is unwinding.
                     if sender
-                        .send((number, taken.iter().map(work).collect()))
+                        .send((number, claimed.iter().map(work).collect()))
                         .is_err()
                     {
                         return;
@@ -62,7 +62,7 @@ mod tests {
     use super::spread;
 
     #[test]
-    fn results_are_in_order_and_every_one_is_told() {
+    fn results_keep_their_order_and_progress_counts_all() {
         let items: Vec<usize> = (0..1000).collect();
         for threads in [0, 1, 3] {
             let mut last = 0;

@@ -1,4 +1,4 @@
-//! The way to an agent on another machine: its socket, forwarded by the system's own ssh.
+//! A tunnel to an agent on another machine: its socket, forwarded by the system's ssh.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::{Error, Result};
 
-/// How long ssh may take to be there.
+/// Limit on the time that ssh takes to connect.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A forwarded socket. Dropping it ends ssh and takes the socket away.
+/// A forwarded socket. Dropping it ends ssh and removes the socket.
 #[derive(Debug)]
 pub struct Tunnel {
     ssh: Child,
@@ -18,11 +18,11 @@ pub struct Tunnel {
 }
 
 impl Tunnel {
-    /// Has `ssh` forward the agent's socket on `host`; keys and names are those of the user's own ssh.
-    /// `go_on` is asked while waiting.
+    /// Starts `ssh` to forward the agent's socket on `host`, with the user's own ssh keys and
+    /// configuration. `go_on` is polled while waiting.
     ///
     /// # Errors
-    /// [`Error::Ssh`] if ssh cannot be started, ends, or takes too long; with what it said.
+    /// [`Error::Ssh`] with ssh's output if ssh cannot be started, ends, or takes too long.
     pub fn open(host: &str, go_on: &dyn Fn() -> bool) -> Result<Self> {
         let failed = |reason: String| Error::Ssh {
             host: host.to_owned(),
@@ -30,7 +30,7 @@ impl Tunnel {
         };
         if host.is_empty() || host.starts_with('-') {
             return Err(failed(
-                "that is no host; write one as user@machine".to_owned(),
+                "the host name is empty or begins with '-'; write it as user@machine".to_owned(),
             ));
         }
         let base =
@@ -39,7 +39,7 @@ impl Tunnel {
         let folder = (0..1000u32)
             .map(|number| folder.with_extension(number.to_string()))
             .find(|folder| private(folder).is_ok())
-            .ok_or_else(|| failed(format!("no folder could be made in {}", base.display())))?;
+            .ok_or_else(|| failed(format!("no folder could be created in {}", base.display())))?;
         let socket = folder.join("ilk.sock");
         let forward = format!("{}:{}", socket.display(), crate::agent::SOCKET);
         let ssh = Command::new("ssh")
@@ -61,15 +61,15 @@ impl Tunnel {
         let began = Instant::now();
         while !socket.exists() {
             if let Ok(Some(_)) = tunnel.ssh.try_wait() {
-                let mut said = String::new();
+                let mut output = String::new();
                 if let Some(mut stderr) = tunnel.ssh.stderr.take() {
-                    let _as_far_as_it_goes = stderr.read_to_string(&mut said);
+                    let _partial = stderr.read_to_string(&mut output);
                 }
-                let said = said.trim();
-                return Err(failed(if said.is_empty() {
+                let output = output.trim();
+                return Err(failed(if output.is_empty() {
                     "ssh ended at once".to_owned()
                 } else {
-                    format!("ssh said: {said}")
+                    format!("ssh reports: {output}")
                 }));
             }
             if began.elapsed() > PATIENCE || !go_on() {
@@ -95,7 +95,7 @@ impl Drop for Tunnel {
     }
 }
 
-/// A new folder that nobody else may look into.
+/// Creates a folder that is accessible to this user only.
 fn private(folder: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     std::fs::DirBuilder::new().mode(0o700).create(folder)

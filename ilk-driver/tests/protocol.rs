@@ -10,7 +10,7 @@ use ilk_driver::protocol::{
     ArenaWrite, Batch, Bytes, Collection, Counter, CpuLosses, Decoder, EVENTS, EventCounter,
     EventFound, Fault, Finished, Incoming, Interval, Layout, MAGIC, MAX_COUNTERS, MAX_FRAME,
     MAX_ITEMS, MAX_POKES, Message, OPENING_BYTES, Opening, Poke, Recovery, Refusal, RefusalKind,
-    Request, Retire, Row, Schedule, Started, Strategy as Samples, Switched, Target, Total, Way,
+    Request, Retire, Row, Schedule, Started, Strategy as Samples, Switched, Target, Total, SpliceKind,
     Workload, WorkloadEvent, encode,
 };
 use proptest::collection::vec;
@@ -22,11 +22,11 @@ fn bytes(most: usize) -> impl Strategy<Value = Bytes> {
 
 fn poke() -> impl Strategy<Value = Poke> {
     let way = prop_oneof![
-        Just(Way::Jump),
-        Just(Way::Short),
-        Just(Way::Bounce),
-        Just(Way::Trap),
-        Just(Way::Tracer)
+        Just(SpliceKind::Jump),
+        Just(SpliceKind::Short),
+        Just(SpliceKind::Bounce),
+        Just(SpliceKind::Trap),
+        Just(SpliceKind::Tracer)
     ];
     (
         any::<[u64; 4]>(),
@@ -127,10 +127,10 @@ fn request() -> impl Strategy<Value = Request> {
                     token,
                 })
             }),
-        any::<u64>().prop_map(Request::Taken),
+        any::<u64>().prop_map(Request::Confirm),
         any::<u64>().prop_map(Request::Share),
         any::<u32>().prop_map(Request::Flood),
-        any::<(u64, u64)>().prop_map(|(token, taken)| Request::Resume { token, taken }),
+        any::<(u64, u64)>().prop_map(|(token, confirmed)| Request::Resume { token, confirmed }),
     ]
 }
 
@@ -544,7 +544,7 @@ fn numbers_out_of_bounds_are_refused_by_name() {
         detour: 0,
         target: 0,
         host: 0,
-        way: Way::Jump,
+        kind: SpliceKind::Jump,
         rank: 0,
         length: 5,
         multi: false,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use gilk_engine::VerifiedPlan;
 use gilk_samples::joined::unused;
-use ilk_driver::client::{Place, Way};
+use ilk_driver::client::{Route, TargetAddress};
 
 use crate::app::App;
 use crate::args::Source;
@@ -39,7 +39,7 @@ pub struct Machine {
     /// Number of its thread, unique among all targets.
     pub number: u64,
     /// Address of its agent.
-    pub place: Place,
+    pub place: TargetAddress,
     /// Status of its target.
     pub target: TargetState,
     /// Its image, once it is loaded.
@@ -97,14 +97,14 @@ impl Machines {
 
 fn source(way: &Way) -> Source {
     match way {
-        Way::Socket(path) => Source::Socket(path.clone()),
-        Way::Ssh(host) => Source::Ssh(host.clone()),
+        Route::Socket(path) => Source::Socket(path.clone()),
+        Route::Ssh(host) => Source::Ssh(host.clone()),
     }
 }
 
 impl App {
     /// Connects to machines: the first becomes the target if there is none.
-    pub(crate) fn add_machines(&mut self, places: Vec<Place>) {
+    pub(crate) fn add_machines(&mut self, places: Vec<TargetAddress>) {
         let mut places = places.into_iter();
         if matches!(self.state.target, TargetState::None | TargetState::Lost(_))
             && let Some(first) = places.next()
@@ -135,13 +135,13 @@ impl App {
 
     /// Adds the machines in a typed list.
     pub(crate) fn add_typed(&mut self, typed: &str) {
-        match Place::several(typed) {
+        match TargetAddress::parse_list(typed) {
             Ok(places) => self.add_machines(places),
             Err(wrong) => self.state.notify(NoticeKind::Bad, format!("{wrong}.")),
         }
     }
 
-    fn add_thread(&mut self, place: &Place) -> u64 {
+    fn add_thread(&mut self, place: &TargetAddress) -> u64 {
         self.machines += 1;
         // Counts down from the top, because numbers of targets count up.
         let number = u64::MAX - self.machines;

@@ -309,7 +309,7 @@ fn run_connection(
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {
                 // Detects a lost target while it is idle.
-                connection.alive()?;
+                connection.ping()?;
                 continue;
             }
         };
@@ -345,7 +345,7 @@ fn run_connection(
         let summary = match order.together {
             None => connection.run(plan, session, recording, &events, &order.stop),
             Some((seat, name)) => {
-                connection.call(&name);
+                connection.set_name(&name);
                 connection.run_together(plan, session, recording, &events, &order.stop, seat)
             }
         };

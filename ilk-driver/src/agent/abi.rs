@@ -1,44 +1,44 @@
-//! What the module and the agent say to each other: `kmod/ilk_abi.h` in Rust. A test compiles the
-//! header and compares every size, offset and number.
+//! The interface of module and agent: `kmod/ilk_abi.h` in Rust. A test compiles the header and
+//! compares every size, offset and number.
 
 use std::mem::size_of;
 
-/// The version of the header this mirrors.
+/// Version of the mirrored header.
 pub const ABI_VERSION: u32 = 7;
-/// Pokes in one batch.
+/// Limit on the pokes in one batch.
 pub const MAX_POKES: u32 = 1 << 20;
-/// Room for the bytes of one poke.
+/// Limit on the bytes of one poke.
 pub const POKE_MAX: usize = 8;
 
-/// More than one instruction of text is overwritten or restored.
+/// Flag: several instructions of text are overwritten or restored.
 pub const POKE_MULTI: u8 = 1;
-/// Puts original bytes back.
+/// Flag: the poke restores original bytes.
 pub const POKE_REMOVE: u8 = 2;
 
 /// `jmp rel32`, or its first bytes.
 pub const KIND_JUMP: u8 = 0;
 /// `jmp rel8` to a bounce.
 pub const KIND_SHORT: u8 = 1;
-/// `jmp rel32` in bytes that nobody runs.
+/// `jmp rel32` in bytes that no thread executes.
 pub const KIND_BOUNCE: u8 = 2;
-/// An `int3` that stays.
+/// A permanent `int3`.
 pub const KIND_TRAP: u8 = 3;
-/// The function tracer leads from its site.
+/// A call by the function tracer.
 pub const KIND_TRACER: u8 = 4;
 
 /// `struct ilk_info`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
-pub struct Info {
+pub struct IlkInfo {
     /// In: the caller's version; out: the module's.
     pub abi: u32,
-    /// Bytes of this struct, by the module.
+    /// Size of this struct in the module.
     pub size: u32,
-    /// Rings there are.
+    /// Number of rings.
     pub cpus: u32,
     /// Slots of a ring, as a power of two.
     pub slots_log2: u32,
-    /// From one ring to the next, as a power of two.
+    /// Distance between rings, as a power of two.
     pub stride_log2: u32,
     /// TSC ticks a millisecond, by the kernel's calibration.
     pub tsc_khz: u32,
@@ -60,45 +60,45 @@ pub struct Info {
     pub gs_current: u64,
     /// Address of the table of timers.
     pub timers: u64,
-    /// Its entries, as a power of two.
+    /// Entries of that table, as a power of two.
     pub timers_log2: u32,
     /// Banks of counters.
     pub counter_banks: u32,
-    /// 1 if stacks are unwound through the arena.
+    /// 1 if the kernel's unwinder accepts rows for the arena.
     pub unwinds: u32,
-    /// Bytes from a task to the number of its thread.
+    /// Offset in a task of the thread's number.
     pub task_pid: u32,
-    /// Bytes from a task to the number of its process.
+    /// Offset in a task of the process's number.
     pub task_tgid: u32,
-    /// Bytes from a task to its name.
+    /// Offset in a task of its name.
     pub task_comm: u32,
-    /// `gs:` offset of the number of the CPU.
+    /// `gs:` offset of the CPU's number.
     pub gs_cpu: u64,
-    /// Instructions of the arena that may fault, at most.
+    /// Limit on the instructions in the arena that may fault.
     pub faults: u32,
-    /// Modules that have been unloaded since this one was loaded.
+    /// Number of modules unloaded since this one was loaded.
     pub modules: u32,
-    /// The release the module was built for, ended by a zero.
+    /// The kernel release that the module was built for, terminated by zero.
     pub release: [u8; 64],
 }
 
 /// `struct ilk_arena_write`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ArenaWrite {
-    /// From the arena's start.
+pub struct IlkArenaWrite {
+    /// Offset in the arena.
     pub offset: u64,
     /// Pointer to the bytes.
     pub data: u64,
-    /// Pointer to the [`Row`]s.
+    /// Pointer to the [`IlkRow`]s.
     pub rows: u64,
-    /// Pointer to the [`Fault`]s.
+    /// Pointer to the [`IlkFault`]s.
     pub faults: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub len: u32,
-    /// How many rows.
+    /// Number of rows.
     pub row_count: u32,
-    /// How many faults.
+    /// Number of faults.
     pub fault_count: u32,
     /// Zero.
     pub reserved: u32,
@@ -107,102 +107,102 @@ pub struct ArenaWrite {
 /// `struct ilk_fault`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Fault {
-    /// The instruction, from the start of the write.
+pub struct IlkFault {
+    /// Offset of the instruction in the write.
     pub offset: u32,
-    /// Where to go on; 0 with `original`.
+    /// Offset at which execution continues; 0 with `original`.
     pub fixup: u32,
-    /// The instruction of the kernel's text whose entry in the exception table it has one like; or 0.
+    /// Address of the instruction in the kernel's text whose exception table entry is copied; or 0.
     pub original: u64,
 }
 
 /// `struct ilk_row`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Row {
-    /// The instruction of the kernel's text that the code stands for.
+pub struct IlkRow {
+    /// Address of the instruction in the kernel's text that the code represents to the unwinder.
     pub original: u64,
-    /// From the start of the write.
+    /// Offset in the write.
     pub offset: u32,
-    /// Bytes that the code has pushed.
+    /// Bytes pushed by the code.
     pub pushed: u32,
 }
 
 /// `struct ilk_poke`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Poke {
+pub struct IlkPoke {
     /// First byte.
     pub addr: u64,
-    /// Where a thread goes that comes by while bytes change.
+    /// Patch for threads that reach the splice while bytes change.
     pub detour: u64,
-    /// Where it leads then.
+    /// The splice's branch target.
     pub target: u64,
-    /// What keeps threads away from the bytes of a bounce, or 0.
+    /// The splice that keeps threads out of the bytes of a bounce, or 0.
     pub host: u64,
     /// One of the `KIND_`s.
     pub kind: u8,
-    /// Bytes that count.
+    /// Number of bytes used in `expect` and `write`.
     pub len: u8,
     /// [`POKE_MULTI`], [`POKE_REMOVE`].
     pub flags: u8,
-    /// Those of a lower rank come first.
+    /// Topological rank: lower ranks are installed first.
     pub rank: u8,
     /// Zero.
     pub reserved: u32,
-    /// What must stand there.
+    /// The bytes required before the write.
     pub expect: [u8; POKE_MAX],
-    /// What is to stand there.
+    /// The bytes to write.
     pub write: [u8; POKE_MAX],
 }
 
 /// `struct ilk_batch`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Batch {
+pub struct IlkBatch {
     /// Pointer to the pokes.
     pub pokes: u64,
-    /// How many.
+    /// Number of pokes.
     pub count: u32,
-    /// Out: index of the poke refused.
+    /// Out: index of the refused poke.
     pub failed: u32,
-    /// Out: why, 0 for done.
+    /// Out: reason of the refusal; 0 for success.
     pub reason: u32,
-    /// In: zero; out: how often it waited for all threads.
+    /// In: zero; out: number of waits for all threads.
     pub waits: u32,
-    /// In: [`Info::modules`] when modules' text was looked at.
+    /// In: [`IlkInfo::modules`] when the modules' text was read.
     pub modules: u32,
-    /// In: zero; out: pokes left out, whose module may be gone.
+    /// In: zero; out: pokes left out because their module may have been unloaded.
     pub gone: u32,
-    /// Out: when the first byte was written.
+    /// Out: time of the first write.
     pub tsc_begin: u64,
-    /// Out: when every CPU sees the last.
+    /// Out: time when every CPU sees the last write.
     pub tsc_end: u64,
 }
 
 /// `struct ilk_bank`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Bank {
-    /// In: which.
+pub struct IlkBank {
+    /// In: the bank's number.
     pub bank: u32,
-    /// Out: counters in it.
+    /// Out: number of counters in it.
     pub slots: u32,
-    /// Out: `gs:` offset of the first.
+    /// Out: `gs:` offset of its first counter.
     pub gs: u64,
-    /// Out: address of the first of CPU 0.
+    /// Out: address of CPU 0's first counter.
     pub shared: u64,
 }
 
 /// `struct ilk_counters`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Counters {
-    /// Which bank.
+pub struct IlkCounters {
+    /// The bank's number.
     pub bank: u32,
-    /// First counter.
+    /// Index of the first counter.
     pub first: u32,
-    /// How many.
+    /// Number of counters.
     pub count: u32,
     /// Zero.
     pub reserved: u32,
@@ -213,24 +213,24 @@ pub struct Counters {
 /// `struct ilk_cpu_state`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CpuState {
+pub struct IlkCpuState {
     /// Serial number of the next sample.
     pub head: u64,
-    /// Hits not sampled: ring full.
+    /// Hits lost because the ring was full.
     pub lost_full: u64,
-    /// Timer stops not sampled: no start found.
+    /// Timer stops lost for want of a start.
     pub lost_unmatched: u64,
-    /// Hits not sampled: ring off.
+    /// Hits lost because the ring was off.
     pub lost_off: u64,
 }
 
 /// `struct ilk_losses`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Losses {
+pub struct IlkLosses {
     /// Pointer to `struct ilk_cpu_state[cpus]`.
     pub out: u64,
-    /// How many.
+    /// Number of CPUs.
     pub cpus: u32,
     /// Zero.
     pub reserved: u32,
@@ -239,33 +239,33 @@ pub struct Losses {
 /// `struct ilk_consume`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Consume {
-    /// Every sample before this serial number was read.
+pub struct IlkConsume {
+    /// Serial number up to which all samples were read.
     pub tail: u64,
-    /// Of this CPU.
+    /// The ring's CPU.
     pub cpu: u32,
     /// Zero.
     pub reserved: u32,
 }
 
-/// When a ring is full the oldest samples are lost, else new ones.
+/// Flag: a full ring overwrites its oldest samples instead of losing new ones.
 pub const RINGS_OVERWRITE: u32 = 1;
-/// Hits are counted as lost, and nothing else.
+/// Flag: hits are only counted as lost.
 pub const RINGS_OFF: u32 = 2;
 
 /// `struct ilk_rings`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Rings {
+pub struct IlkRings {
     /// [`RINGS_OVERWRITE`], [`RINGS_OFF`].
     pub flags: u32,
-    /// Samples of one ring to wake the reader for.
+    /// Number of samples in a ring that wakes the reader.
     pub watermark: u32,
     /// Zero.
     pub reserved: u64,
 }
 
-/// What the numbers of all requests have in their second byte.
+/// Second byte of all request numbers.
 pub const IOC_TYPE: u8 = b'i';
 
 /// `_IOC` of include/uapi/asm-generic/ioctl.h, for [`IOC_TYPE`].
@@ -277,53 +277,54 @@ const fn number(read: bool, write: bool, nr: u32, size: usize) -> u32 {
         | nr
 }
 
-/// Describes the module, and greets it: nothing else works before.
-pub const IOC_INFO: u32 = number(true, true, 0, size_of::<Info>());
+/// Describes the module and checks versions; must be the first request.
+pub const IOC_INFO: u32 = number(true, true, 0, size_of::<IlkInfo>());
 /// Writes code.
-pub const IOC_ARENA: u32 = number(false, true, 1, size_of::<ArenaWrite>());
-/// Does a batch of pokes.
-pub const IOC_BATCH: u32 = number(true, true, 2, size_of::<Batch>());
+pub const IOC_ARENA: u32 = number(false, true, 1, size_of::<IlkArenaWrite>());
+/// Applies a batch of pokes.
+pub const IOC_BATCH: u32 = number(true, true, 2, size_of::<IlkBatch>());
 /// Reads counters.
-pub const IOC_COUNTERS: u32 = number(true, true, 3, size_of::<Counters>());
+pub const IOC_COUNTERS: u32 = number(true, true, 3, size_of::<IlkCounters>());
 /// Reads heads and losses.
-pub const IOC_LOSSES: u32 = number(true, true, 4, size_of::<Losses>());
-/// Gives slots back.
-pub const IOC_CONSUME: u32 = number(false, true, 5, size_of::<Consume>());
-/// Takes every splice out and zeroes the tables.
+pub const IOC_LOSSES: u32 = number(true, true, 4, size_of::<IlkLosses>());
+/// Frees consumed slots.
+pub const IOC_CONSUME: u32 = number(false, true, 5, size_of::<IlkConsume>());
+/// Removes every splice and zeroes the tables.
 pub const IOC_RESET: u32 = number(false, false, 6, 0);
 /// Describes a bank of counters.
-pub const IOC_BANK: u32 = number(true, true, 7, size_of::<Bank>());
-/// Says how rings take samples.
-pub const IOC_RINGS: u32 = number(false, true, 10, size_of::<Rings>());
+pub const IOC_BANK: u32 = number(true, true, 7, size_of::<IlkBank>());
+/// Configures the rings.
+pub const IOC_RINGS: u32 = number(false, true, 10, size_of::<IlkRings>());
 
-/// Why a batch was refused (`enum ilk_reason`), as a sentence's end.
+/// Returns the reason of a batch's refusal (`enum ilk_reason`), as the end of a sentence.
 #[must_use]
 pub fn reason(code: u32) -> &'static str {
     match code {
-        0 => "nothing was wrong",
+        0 => "there is no error",
         1 => "a field is out of range",
-        2 => "the address is not text of the kernel, nor of a module that is loaded",
+        2 => "the address is not text of the kernel or of a loaded module",
         3 => "the kernel forbids probes there (kprobe blacklist)",
-        4 => "the bytes hold a jump label, which the kernel rewrites itself",
-        5 => "the bytes hold a static call, which the kernel rewrites itself",
-        6 => "the bytes hold an alternative, which the kernel rewrites itself",
-        7 => "the bytes are the function tracer's",
+        4 => "the bytes contain a jump label, which the kernel rewrites itself",
+        5 => "the bytes contain a static call, which the kernel rewrites itself",
+        6 => "the bytes contain an alternative, which the kernel rewrites itself",
+        7 => "the bytes belong to the function tracer",
         8 => "a kprobe is armed there",
         9 => {
-            "other bytes stand there than the plan was made for; read the image again and plan anew"
+            "the bytes there differ from those that the plan was made for; read the image again \
+             and repeat the plan"
         }
-        10 => "it overlaps another poke or a splice in place",
-        11 => "the kernel has no memory left for it",
-        12 => "no splice of this session is in place there",
-        13 => "its code patch was not loaded into the arena, or it does not lead there",
-        14 => "the bounce or the splice that it needs is not in place before it",
-        15 => "another splice still needs it",
+        10 => "it overlaps another poke or an installed splice",
+        11 => "the kernel is out of memory for it",
+        12 => "no splice of this session is installed there",
+        13 => "its patch was not loaded into the arena, or it does not branch there",
+        14 => "the bounce or splice that it depends on is not installed before it",
+        15 => "another splice still depends on it",
         16 => {
-            "the kernel's function tracer refuses it: it has no site there, or a live patch or \
-             another program changes that function already"
+            "the kernel's function tracer refuses it: the function has no tracer call, or a live \
+             patch or another program already changes that function"
         }
-        17 => "the module was told to fail there (its parameter fail_step, for tests)",
-        _ => "the module gave a reason this agent does not know",
+        17 => "the module was configured to fail there (its parameter fail_step, for tests)",
+        _ => "the module returned a reason that this agent does not know",
     }
 }
 
@@ -335,9 +336,9 @@ mod tests {
 
     use super::*;
 
-    /// Compiles a C program with the header that prints the same list as `expected`.
+    /// Compiles a C program with the header; its output must equal `expected`.
     #[test]
-    fn the_header_says_the_same() {
+    fn the_c_header_has_the_same_layout() {
         let mut expected = String::new();
         let mut c = String::from(
             "#include <stdio.h>\n#include <stddef.h>\n#include \"ilk_abi.h\"\nint main(void) {\n",
@@ -364,7 +365,7 @@ mod tests {
             ($($rust:ident $c:literal),+) => { $(same($c, $c, u64::from($rust as u32));)+ };
         }
         layout!(
-            Info,
+            IlkInfo,
             "ilk_info",
             abi,
             size,
@@ -393,7 +394,7 @@ mod tests {
             release
         );
         layout!(
-            ArenaWrite,
+            IlkArenaWrite,
             "ilk_arena_write",
             offset,
             data,
@@ -404,15 +405,15 @@ mod tests {
             fault_count,
             reserved
         );
-        layout!(Fault, "ilk_fault", offset, fixup, original);
-        layout!(Row, "ilk_row", original, offset, pushed);
+        layout!(IlkFault, "ilk_fault", offset, fixup, original);
+        layout!(IlkRow, "ilk_row", original, offset, pushed);
         layout!(
-            Poke, "ilk_poke", addr, detour, target, host, kind, len, flags, rank, reserved, expect,
+            IlkPoke, "ilk_poke", addr, detour, target, host, kind, len, flags, rank, reserved, expect,
             write
         );
-        layout!(Bank, "ilk_bank", bank, slots, gs, shared);
+        layout!(IlkBank, "ilk_bank", bank, slots, gs, shared);
         layout!(
-            Batch,
+            IlkBatch,
             "ilk_batch",
             pokes,
             count,
@@ -424,18 +425,18 @@ mod tests {
             tsc_begin,
             tsc_end
         );
-        layout!(Counters, "ilk_counters", bank, first, count, reserved, out);
+        layout!(IlkCounters, "ilk_counters", bank, first, count, reserved, out);
         layout!(
-            CpuState,
+            IlkCpuState,
             "ilk_cpu_state",
             head,
             lost_full,
             lost_unmatched,
             lost_off
         );
-        layout!(Rings, "ilk_rings", flags, watermark, reserved);
-        layout!(Losses, "ilk_losses", out, cpus, reserved);
-        layout!(Consume, "ilk_consume", tail, cpu, reserved);
+        layout!(IlkRings, "ilk_rings", flags, watermark, reserved);
+        layout!(IlkLosses, "ilk_losses", out, cpus, reserved);
+        layout!(IlkConsume, "ilk_consume", tail, cpu, reserved);
         same(
             "slot",
             "sizeof(struct ilk_slot)",
@@ -467,12 +468,12 @@ mod tests {
                 .expect("gcc is needed to build the module and this test")
                 .success()
         );
-        let told = Command::new(&program).output().unwrap();
-        assert_eq!(String::from_utf8(told.stdout).unwrap(), expected);
+        let output = Command::new(&program).output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
     }
 
     #[test]
-    fn every_reason_of_the_header_has_words() {
+    fn every_reason_of_the_header_has_a_text() {
         let unknown = reason(u32::MAX);
         assert!((0..=17).all(|code| reason(code) != unknown));
         assert_eq!(reason(18), unknown);

@@ -1,4 +1,4 @@
-//! One client: its requests, its device, its session.
+//! A client's connection: its requests, its device, its session.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -7,19 +7,19 @@ use std::time::Duration;
 use super::device::Device;
 use super::kernel::{self, Memory};
 use super::outbox::{Gone, Outbox};
-use super::session::{Loaded, Running};
+use super::session::{Loaded, RunningSession};
 use super::stream::Stream;
-use super::{abi, clock, device, events, modules, sys};
+use super::{abi, clock, events, modules, sys};
 use crate::protocol::{
     self, Bytes, CHUNK, EventFound, Message, Opening, Recovery, Refusal, RefusalKind, Request,
     SAMPLE_BYTES, Schedule, Target,
 };
 
-/// A client that has opened a connection. Dropping it takes everything out.
-pub(super) struct Served {
+/// A connection opened by a client. Dropping it removes all of its splices.
+pub(super) struct Connection {
     outbox: Arc<Outbox>,
     writer: Option<JoinHandle<()>>,
-    session: Option<Running>,
+    session: Option<RunningSession>,
     device: Option<Arc<Device>>,
     memory: Option<Memory>,
     batches: Vec<protocol::Batch>,
@@ -27,18 +27,19 @@ pub(super) struct Served {
     retire: Vec<protocol::Retire>,
     allow_run: bool,
     tsc_hz: u64,
-    /// Counters of events, once somebody has looked, and those that the session has open.
+    /// Availability of the processor's events, cached after the first request, and the events that
+    /// the session keeps open.
     events: Option<Vec<EventFound>>,
-    held: events::Held,
-    /// Of the session: its token, and how long it goes on without its client.
+    open_events: events::OpenEvents,
+    /// The session's token, and the time for which it continues without its client.
     token: u64,
     grace: Duration,
 }
 
-/// How long a client may take to read the answer to [`Request::Resume`].
+/// Time limit for a client to read the answer to [`Request::Resume`].
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl Served {
+impl Connection {
     /// Answers an opening.
     pub(super) fn open(
         stream: Arc<Stream>,
@@ -65,16 +66,16 @@ impl Served {
             allow_run,
             tsc_hz: 0,
             events: None,
-            held: events::Held::default(),
+            open_events: events::OpenEvents::default(),
             token: 0,
             grace: Duration::ZERO,
         })
     }
 
-    /// The client is lost. Whether its session is to go on for a while, with nobody to hear of it.
+    /// Detaches from a lost client. Returns whether its session continues for its grace.
     pub(super) fn detach(&mut self) -> bool {
-        let ended = self.session.as_ref().is_none_or(Running::has_ended);
-        if self.grace.is_zero() || (ended && self.outbox.is_safe()) {
+        let ended = self.session.as_ref().is_none_or(RunningSession::has_ended);
+        if self.grace.is_zero() || (ended && self.outbox.is_confirmed()) {
             return false;
         }
         self.outbox.detach();
@@ -82,23 +83,25 @@ impl Served {
         true
     }
 
-    /// Whether it is that session, and `taken` may be gone on from.
-    pub(super) fn continues(&self, token: u64, taken: u64) -> bool {
-        self.token == token && self.outbox.has_from(taken)
+    /// Returns whether the session has this token and can be resumed after `confirmed` messages.
+    pub(super) fn can_resume(&self, token: u64, confirmed: u64) -> bool {
+        self.token == token && self.outbox.holds_from(confirmed)
     }
 
-    /// How long the session goes on without its client.
+    /// Returns the time for which the session continues without its client.
     pub(super) fn grace(&self) -> Duration {
         self.grace
     }
 
-    /// The client is back: it is told all that it has not safe.
-    pub(super) fn attach(&mut self, stream: Arc<Stream>, taken: u64) -> std::io::Result<()> {
-        self.writer = Some(self.outbox.attach(stream, taken)?);
+    /// Attaches the stream of the returned client, and sends all messages that the client has not
+    /// confirmed.
+    pub(super) fn attach(&mut self, stream: Arc<Stream>, confirmed: u64) -> std::io::Result<()> {
+        self.writer = Some(self.outbox.attach(stream, confirmed)?);
         Ok(())
     }
 
-    /// Says yes, and sends everything behind that by memory that the client wrote `number` in.
+    /// Accepts, and sends everything after that through the memory in which the client wrote
+    /// `number`.
     pub(super) fn share(&self, stream: &Stream, number: u64) -> Result<(), Gone> {
         let shared = Stream::find_shared(number);
         let answer = match shared {
@@ -113,15 +116,16 @@ impl Served {
         Ok(())
     }
 
-    /// Says yes to a client that goes on with another's session, and leaves it to that.
+    /// Accepts the resumption of another connection's session, which continues in place of this
+    /// connection.
     pub(super) fn leave(self) {
-        self.outbox.tell(&Message::Accepted);
+        self.outbox.post(&Message::Accepted);
         self.outbox.flush(PATIENCE);
     }
 
-    /// Says no.
+    /// Sends a refusal.
     pub(super) fn refuse(&self, refusal: Refusal) {
-        self.outbox.tell(&Message::Refused(refusal));
+        self.outbox.post(&Message::Refused(refusal));
     }
 
     fn join_writer(&mut self) {
@@ -130,12 +134,12 @@ impl Served {
         }
     }
 
-    /// Does what was asked and answers.
+    /// Carries out a request and answers it.
     pub(super) fn serve(&mut self, request: Request) -> Result<(), Gone> {
         if let Err(refusal) = request.check() {
             return self.outbox.send(&Message::Refused(refusal));
         }
-        if self.session.as_ref().is_some_and(Running::is_over) {
+        if self.session.as_ref().is_some_and(RunningSession::is_over) {
             self.end_session();
         }
         let answer = match request {
@@ -143,13 +147,13 @@ impl Served {
                 number,
                 tsc: sys::tsc(),
             }),
-            Request::Taken(count) => {
-                self.outbox.taken(count);
+            Request::Confirm(count) => {
+                self.outbox.confirm(count);
                 return Ok(());
             }
-            // Whoever was to be found was looked for before.
+            // Valid forms of these requests were handled by the server loop.
             Request::Resume { .. } | Request::Share(_) => {
-                Err(wrong("That is not to be asked for now."))
+                Err(wrong("This request is invalid in the current state."))
             }
             Request::Stop => {
                 if let Some(session) = &self.session {
@@ -174,7 +178,7 @@ impl Served {
             }),
             Request::Pokes(pokes) => Request::check_more(&self.batches, &pokes).map(|()| {
                 if let Some(last) = self.batches.last_mut() {
-                    last.pokes.extend(pokes);
+                    last.pokes.extend(pokes); // `check_more` requires a last batch.
                 }
                 Message::Accepted
             }),
@@ -196,15 +200,15 @@ impl Served {
         self.outbox.send(&answer.unwrap_or_else(Message::Refused))
     }
 
-    /// Tells the client that what it sent makes no sense.
+    /// Reports to the client that its bytes were invalid.
     pub(super) fn complain(&self, error: &crate::Error) {
-        self.outbox.tell(&Message::Refused(Refusal::new(
+        self.outbox.post(&Message::Refused(Refusal::new(
             RefusalKind::Request,
             error.to_string(),
         )));
     }
 
-    /// The device, opened when it is first needed.
+    /// Returns the device, and opens it on first use.
     fn device(&mut self) -> Result<Arc<Device>, Refusal> {
         if let Some(device) = &self.device {
             return Ok(Arc::clone(device));
@@ -220,17 +224,17 @@ impl Served {
             self.tsc_hz = clock::tsc_hz(device.tsc_hz());
         }
         Ok(Target {
-            host: device::host(),
+            host: kernel::host(),
             release: kernel::release(),
             cpus: device.cpus(),
             tsc_hz: self.tsc_hz,
             runs_programs: self.allow_run,
             layout: device.layout(),
-            events: self.events.get_or_insert_with(events::look).clone(),
+            events: self.events.get_or_insert_with(events::probe).clone(),
         })
     }
 
-    /// A fresh device: no splice, empty rings, every count zero.
+    /// Reopens the device: no splice, empty rings, all counters zero.
     fn clear(&mut self) -> Result<(), Refusal> {
         self.batches.clear();
         self.counters.clear();
@@ -248,7 +252,7 @@ impl Served {
                     Recovery::At(fixup) => (fixup, 0),
                     Recovery::Like(original) => (0, original),
                 };
-                abi::Fault {
+                abi::IlkFault {
                     offset: fault.offset,
                     fixup,
                     original,
@@ -261,7 +265,7 @@ impl Served {
 
     fn start(&mut self, schedule: Schedule) -> Result<(), Refusal> {
         if schedule.workload.is_some() && !self.allow_run {
-            let host = device::host();
+            let host = kernel::host();
             let text = format!(
                 "The agent on {host} runs no programs, and the session has a workload; start the \
                  agent with --allow-run, or take the workload out of the session."
@@ -270,7 +274,7 @@ impl Served {
         }
         self.info()?;
         let device = self.device()?;
-        self.held = events::hold(&schedule.events)?;
+        self.open_events = events::hold(&schedule.events)?;
         let loaded = Loaded {
             batches: std::mem::take(&mut self.batches),
             counters: std::mem::take(&mut self.counters),
@@ -279,7 +283,7 @@ impl Served {
         self.token = schedule.token;
         self.grace = Duration::from_secs_f64(schedule.collection.grace);
         self.outbox.begin(!self.grace.is_zero());
-        self.session = Some(Running::start(
+        self.session = Some(RunningSession::start(
             device,
             loaded,
             schedule,
@@ -289,7 +293,7 @@ impl Served {
         Ok(())
     }
 
-    /// Messages of samples, as full as they ever are.
+    /// Sends full messages of meaningless samples.
     fn flood(&self, messages: u32) -> Result<(), Gone> {
         let records = Bytes(vec![0x5a; CHUNK / SAMPLE_BYTES * SAMPLE_BYTES]);
         let message = Message::Samples { cpu: 0, records };
@@ -312,15 +316,14 @@ impl Served {
     }
 
     fn send_memory(&mut self, address: u64, length: u64) -> Result<(), Gone> {
-        if self.memory.is_none() {
-            match Memory::open() {
-                Ok(memory) => self.memory = Some(memory),
+        let memory = match self.memory.take() {
+            Some(memory) => memory,
+            None => match Memory::open() {
+                Ok(memory) => memory,
                 Err(refusal) => return self.outbox.send(&Message::Refused(refusal)),
-            }
-        }
-        let Some(memory) = &self.memory else {
-            return Ok(());
+            },
         };
+        let memory = self.memory.insert(memory);
         let mut sent = 0;
         while sent < length {
             let mut chunk = vec![0; usize::try_from(length - sent).unwrap_or(CHUNK).min(CHUNK)];
@@ -337,11 +340,11 @@ impl Served {
         if let Some(session) = self.session.take() {
             session.abandon();
         }
-        self.held = events::Held::default();
+        self.open_events = events::OpenEvents::default();
     }
 }
 
-impl Drop for Served {
+impl Drop for Connection {
     fn drop(&mut self) {
         self.outbox.close();
         self.end_session();
@@ -354,8 +357,8 @@ fn wrong(text: &str) -> Refusal {
     Refusal::new(RefusalKind::Request, text)
 }
 
-fn raw_row(row: &protocol::Row) -> abi::Row {
-    abi::Row {
+fn raw_row(row: &protocol::Row) -> abi::IlkRow {
+    abi::IlkRow {
         original: row.original,
         offset: row.offset,
         pushed: row.pushed,

@@ -1,44 +1,45 @@
-//! Counters of a session: where they are, and what was last told of them.
+//! A session's counters: their ranges in the module's banks, and their last reported values.
 
 use super::device::Device;
 use crate::protocol::{Counter, Total};
 
+/// The counters of a session.
 pub(super) struct Counters {
-    /// By bank.
-    banks: Vec<Bank>,
+    ranges: Vec<CounterRange>,
 }
 
-struct Bank {
+/// The counters of one bank, which are read by one request.
+struct CounterRange {
     bank: u32,
-    /// The first counter wanted, and how many from there.
+    /// The first requested slot, and the number of slots from there.
     first: u32,
     count: u32,
-    /// What was last told of each.
-    wanted: Vec<(Counter, u64)>,
+    /// The requested counters with their last reported values.
+    requested: Vec<(Counter, u64)>,
 }
 
 impl Counters {
-    pub(super) fn new(mut wanted: Vec<Counter>) -> Self {
-        wanted.sort_by_key(|counter| counter.bank);
-        let banks = wanted.chunk_by(|one, next| one.bank == next.bank);
+    pub(super) fn new(mut requested: Vec<Counter>) -> Self {
+        requested.sort_by_key(|counter| counter.bank);
+        let banks = requested.chunk_by(|counter, next| counter.bank == next.bank);
         Self {
-            banks: banks.filter_map(Bank::new).collect(),
+            ranges: banks.filter_map(CounterRange::new).collect(),
         }
     }
 
     pub(super) fn count(&self) -> usize {
-        self.banks.iter().map(|bank| bank.wanted.len()).sum()
+        self.ranges.iter().map(|range| range.requested.len()).sum()
     }
 
-    /// Reads all of them, and returns those that have changed since they were last read.
+    /// Reads all counters, and returns those that have changed since the last call.
     pub(super) fn changed(&mut self, device: &Device) -> std::io::Result<Vec<Total>> {
         let mut changed = Vec::new();
-        for bank in &mut self.banks {
-            let words = device.counters(bank.bank, bank.first, bank.count)?;
-            for (counter, last) in &mut bank.wanted {
-                let Some(word) = words.get((counter.slot - bank.first) as usize) else {
-                    continue;
-                };
+        for range in &mut self.ranges {
+            let words = device.counters(range.bank, range.first, range.count)?;
+            for (counter, last) in &mut range.requested {
+                let word = words
+                    .get((counter.slot - range.first) as usize)
+                    .ok_or_else(|| std::io::Error::other("a counter is outside its range"))?;
                 let hits = if counter.largest {
                     word.largest
                 } else {
@@ -57,16 +58,16 @@ impl Counters {
     }
 }
 
-impl Bank {
-    /// Counters of one bank; `None` if there are none.
-    fn new(wanted: &[Counter]) -> Option<Self> {
-        let slots = || wanted.iter().map(|counter| counter.slot);
+impl CounterRange {
+    /// Covers the counters of one bank; `None` if there are none.
+    fn new(requested: &[Counter]) -> Option<Self> {
+        let slots = || requested.iter().map(|counter| counter.slot);
         let (first, last) = (slots().min()?, slots().max()?);
         Some(Self {
-            bank: wanted.first()?.bank,
+            bank: requested.first()?.bank,
             first,
             count: (last - first).saturating_add(1),
-            wanted: wanted.iter().map(|counter| (*counter, 0)).collect(),
+            requested: requested.iter().map(|counter| (*counter, 0)).collect(),
         })
     }
 }
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_bank_is_read_in_one_piece() {
+    fn each_bank_is_read_by_one_request() {
         let counter = |bank, slot| Counter {
             id: 0,
             bank,
@@ -84,9 +85,9 @@ mod tests {
             largest: false,
         };
         let counters = Counters::new(vec![counter(1, 7), counter(0, 3), counter(1, 5)]);
-        let ranges = |bank: &Bank| (bank.bank, bank.first, bank.count);
+        let range = |range: &CounterRange| (range.bank, range.first, range.count);
         assert_eq!(
-            counters.banks.iter().map(ranges).collect::<Vec<_>>(),
+            counters.ranges.iter().map(range).collect::<Vec<_>>(),
             [(0, 3, 1), (1, 5, 3)]
         );
         assert_eq!(counters.count(), 3);

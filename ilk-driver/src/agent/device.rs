@@ -1,4 +1,4 @@
-//! `/dev/ilk`: the module's device, by its requests.
+//! The module's device `/dev/ilk`, a method per request.
 
 use std::fs::File;
 use std::io;
@@ -6,42 +6,44 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::time::Duration;
 
-use super::rings::Mapping;
-use super::{abi, sys};
-use crate::protocol::{Layout, Poke, Refusal, RefusalKind, Surroundings, Way};
+use super::mapping::Mapping;
+use super::{abi, kernel, sys};
+use crate::protocol::{Layout, Poke, Refusal, RefusalKind, SpliceKind, Surroundings};
 
 const PATH: &str = "/dev/ilk";
 
-/// The device, open: closing it takes every splice out.
+/// The open device: closing it removes every splice.
 pub(super) struct Device {
-    // Unmapped before the file closes: a mapping keeps the file, and with it the splices, alive.
+    // Declared before the file, so that it is unmapped first: a mapping keeps the file, and so the
+    // splices, alive.
     rings: Mapping,
     file: File,
-    info: abi::Info,
-    /// `gs:` offset and counters of each bank.
+    info: abi::IlkInfo,
+    /// `gs:` offset of each bank, and its number of counters.
     banks: Vec<(u64, u32)>,
     /// Address of CPU 0's first counter of each bank.
     shared: Vec<u64>,
 }
 
-/// What a per-CPU word has on all CPUs.
+/// A per-CPU word, combined over all CPUs.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Word {
+pub(super) struct CounterValue {
     pub(super) sum: u64,
     pub(super) largest: u64,
 }
 
-/// When a batch was done, in TSC ticks.
+/// The times of an applied batch, in TSC ticks.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Done {
+pub(super) struct BatchTimes {
     pub(super) begin: u64,
     pub(super) end: u64,
-    /// Pokes left out: they are of a module's text, and a module has gone since it was looked at.
+    /// Pokes left out because they are in text of modules, of which one has been unloaded since it
+    /// was read.
     pub(super) gone: u32,
 }
 
 impl Device {
-    /// Opens the device and shakes hands with the module.
+    /// Opens the device and checks the module's version.
     pub(super) fn open() -> Result<Self, Refusal> {
         let file = File::options()
             .read(true)
@@ -49,7 +51,7 @@ impl Device {
             .custom_flags(libc::O_CLOEXEC)
             .open(PATH)
             .map_err(|e| no_device(&e))?;
-        let mut info = abi::Info {
+        let mut info = abi::IlkInfo {
             abi: abi::ABI_VERSION,
             size: 0,
             cpus: 0,
@@ -76,31 +78,31 @@ impl Device {
             modules: 0,
             release: [0; 64],
         };
-        // SAFETY: the request's number says that `info` is read and written, and how large it is.
+        // SAFETY: the request reads and writes `info`, and its number states the size.
         #[allow(unsafe_code, reason = "ioctl(2)")]
-        let greeted = unsafe { ioctl(&file, abi::IOC_INFO, &raw mut info) };
-        if greeted.is_err() && info.abi != abi::ABI_VERSION {
+        let result = unsafe { ioctl(&file, abi::IOC_INFO, &raw mut info) };
+        if result.is_err() && info.abi != abi::ABI_VERSION {
             return Err(module(&format!(
                 "The module ilk on {} speaks version {} and this agent version {}; build both \
                  from the same source",
-                host(),
+                kernel::host(),
                 info.abi,
                 abi::ABI_VERSION
             )));
         }
-        greeted.map_err(|e| {
+        result.map_err(|e| {
             module(&format!(
                 "The module ilk on {} does not answer ({e}); load it again",
-                host()
+                kernel::host()
             ))
         })?;
-        if info.size as usize != size_of::<abi::Info>()
+        if info.size as usize != size_of::<abi::IlkInfo>()
             || info.cpus == 0
             || info.slots_log2 > info.stride_log2
         {
             return Err(module(&format!(
-                "The module ilk on {} describes itself wrongly; build it from this source",
-                host()
+                "The module ilk on {} has an invalid description of itself; build it from this source",
+                kernel::host()
             )));
         }
         let length = (info.cpus as usize)
@@ -112,21 +114,21 @@ impl Device {
                  ({e}); load it with a lower slots_log2"
             ))
         })?;
-        let described = (0..info.counter_banks)
+        let banks = (0..info.counter_banks)
             .map(|bank| describe_bank(&file, bank))
-            .collect::<io::Result<Vec<abi::Bank>>>()
+            .collect::<io::Result<Vec<abi::IlkBank>>>()
             .map_err(|e| {
                 module(&format!(
-                    "The module ilk on {} does not tell where its counters are ({e}); load it again",
-                    host()
+                    "The module ilk on {} does not report its counters ({e}); load it again",
+                    kernel::host()
                 ))
             })?;
         Ok(Self {
             rings,
             file,
             info,
-            banks: described.iter().map(|bank| (bank.gs, bank.slots)).collect(),
-            shared: described.iter().map(|bank| bank.shared).collect(),
+            banks: banks.iter().map(|bank| (bank.gs, bank.slots)).collect(),
+            shared: banks.iter().map(|bank| bank.shared).collect(),
         })
     }
 
@@ -134,12 +136,12 @@ impl Device {
         self.info.cpus
     }
 
-    /// TSC ticks a second by the kernel's calibration; 0 if it has none.
+    /// Returns the TSC ticks per second by the kernel's calibration; 0 if it has none.
     pub(super) fn tsc_hz(&self) -> u64 {
         u64::from(self.info.tsc_khz) * 1000
     }
 
-    /// The rings in memory, and from one to the next as a power of two.
+    /// Returns the mapped rings, and the distance between rings as a power of two.
     pub(super) fn rings(&self) -> (&Mapping, u32) {
         (&self.rings, self.info.stride_log2)
     }
@@ -177,13 +179,13 @@ impl Device {
         }
     }
 
-    /// Copies one piece of code into the arena, and tells how stacks are unwound through it and what of it may fault.
+    /// Copies code into the arena, with its unwind rows and its instructions that may fault.
     pub(super) fn write_arena(
         &self,
         offset: u64,
         code: &[u8],
-        rows: &[abi::Row],
-        faults: &[abi::Fault],
+        rows: &[abi::IlkRow],
+        faults: &[abi::IlkFault],
     ) -> Result<(), Refusal> {
         let fits = offset
             .checked_add(code.len() as u64)
@@ -197,11 +199,11 @@ impl Device {
                     RefusalKind::Batch,
                     format!(
                         "The patch at {offset:#x} does not fit the \
-                         arena of {all} bytes; take some instruments out."
+                         arena of {all} bytes; remove some instruments."
                     ),
                 )
             })?;
-        let mut request = abi::ArenaWrite {
+        let mut request = abi::IlkArenaWrite {
             offset,
             data: code.as_ptr() as u64,
             rows: rows.as_ptr() as u64,
@@ -211,7 +213,7 @@ impl Device {
             fault_count: u32::try_from(faults.len()).unwrap_or(u32::MAX),
             reserved: 0,
         };
-        // SAFETY: the pointers are to as much as the counts say, which is only read, and lives until the call returns.
+        // SAFETY: each pointer is valid for reads of its count of elements until the call returns.
         #[allow(unsafe_code, reason = "ioctl(2)")]
         let result = unsafe { ioctl(&self.file, abi::IOC_ARENA, &raw mut request) };
         result.map_err(|e| {
@@ -225,17 +227,17 @@ impl Device {
         })
     }
 
-    /// Does all of the pokes or none. Takes up to some hundred milliseconds.
-    pub(super) fn batch(&self, pokes: &[Poke]) -> Result<Done, Refusal> {
-        let raw: Vec<abi::Poke> = pokes.iter().map(raw_poke).collect();
+    /// Applies all of the pokes or none. Takes up to some hundred milliseconds.
+    pub(super) fn batch(&self, pokes: &[Poke]) -> Result<BatchTimes, Refusal> {
+        let raw: Vec<abi::IlkPoke> = pokes.iter().map(raw_poke).collect();
         let count = u32::try_from(raw.len()).unwrap_or(u32::MAX);
-        let mut request = abi::Batch {
+        let mut request = abi::IlkBatch {
             pokes: raw.as_ptr() as u64,
             count,
             modules: self.info.modules,
-            ..abi::Batch::default()
+            ..abi::IlkBatch::default()
         };
-        // SAFETY: `pokes` points to `count` pokes, which are only read, and live until the call returns.
+        // SAFETY: `pokes` is valid for reads of `count` pokes until the call returns.
         #[allow(unsafe_code, reason = "ioctl(2)")]
         let result = unsafe { ioctl(&self.file, abi::IOC_BATCH, &raw mut request) };
         let refused = |what: String| Refusal::new(RefusalKind::Batch, what);
@@ -250,57 +252,57 @@ impl Device {
         }
         result.map_err(|e| {
             refused(format!(
-                "The module could not do a batch of {count} splices \
+                "The module could not apply a batch of {count} splices \
                  ({e}); look at the target's dmesg."
             ))
         })?;
-        Ok(Done {
+        Ok(BatchTimes {
             begin: request.tsc_begin,
             end: request.tsc_end,
             gone: request.gone,
         })
     }
 
-    /// Counters `first..first + count` of a bank, each over all CPUs.
-    pub(super) fn counters(&self, bank: u32, first: u32, count: u32) -> io::Result<Vec<Word>> {
+    /// Returns counters `first..first + count` of a bank, each combined over all CPUs.
+    pub(super) fn counters(&self, bank: u32, first: u32, count: u32) -> io::Result<Vec<CounterValue>> {
         let mut out = vec![0_u64; (count as usize).saturating_mul(self.info.cpus as usize)];
-        let mut request = abi::Counters {
+        let mut request = abi::IlkCounters {
             bank,
             first,
             count,
             reserved: 0,
             out: out.as_mut_ptr() as u64,
         };
-        // SAFETY: `out` has room for `count` words of every CPU, which is all that the module writes.
+        // SAFETY: `out` is valid for writes of `count` words per CPU, which the module writes.
         #[allow(unsafe_code, reason = "ioctl(2)")]
         unsafe { ioctl(&self.file, abi::IOC_COUNTERS, &raw mut request) }?;
-        let mut words = vec![Word::default(); count as usize];
+        let mut values = vec![CounterValue::default(); count as usize];
         for row in out.chunks(count.max(1) as usize) {
-            for (all, one) in words.iter_mut().zip(row) {
-                all.sum = all.sum.wrapping_add(*one);
-                all.largest = all.largest.max(*one);
+            for (value, word) in values.iter_mut().zip(row) {
+                value.sum = value.sum.wrapping_add(*word);
+                value.largest = value.largest.max(*word);
             }
         }
-        Ok(words)
+        Ok(values)
     }
 
-    /// Heads and losses of every CPU.
-    pub(super) fn states(&self) -> io::Result<Vec<abi::CpuState>> {
-        let mut out = vec![abi::CpuState::default(); self.info.cpus as usize];
-        let mut request = abi::Losses {
+    /// Returns the head and losses of every CPU.
+    pub(super) fn states(&self) -> io::Result<Vec<abi::IlkCpuState>> {
+        let mut out = vec![abi::IlkCpuState::default(); self.info.cpus as usize];
+        let mut request = abi::IlkLosses {
             out: out.as_mut_ptr() as u64,
             cpus: self.info.cpus,
             reserved: 0,
         };
-        // SAFETY: `out` has room for a state of every CPU, which is all that the module writes.
+        // SAFETY: `out` is valid for writes of a state per CPU, which the module writes.
         #[allow(unsafe_code, reason = "ioctl(2)")]
         unsafe { ioctl(&self.file, abi::IOC_LOSSES, &raw mut request) }?;
         Ok(out)
     }
 
-    /// Gives back the slots of every sample before serial number `tail`.
+    /// Frees the slots of every sample before serial number `tail`.
     pub(super) fn consume(&self, cpu: u32, tail: u64) -> io::Result<()> {
-        let mut request = abi::Consume {
+        let mut request = abi::IlkConsume {
             tail,
             cpu,
             reserved: 0,
@@ -312,11 +314,11 @@ impl Device {
         }
     }
 
-    /// Says how rings take samples from now on. `overwrite` changes only while no splice is in place.
+    /// Configures the rings. `overwrite` may change only while no splice is installed.
     pub(super) fn set_rings(&self, overwrite: bool, on: bool, watermark: u32) -> io::Result<()> {
         let overwrite = if overwrite { abi::RINGS_OVERWRITE } else { 0 };
         let off = if on { 0 } else { abi::RINGS_OFF };
-        let mut request = abi::Rings {
+        let mut request = abi::IlkRings {
             flags: overwrite | off,
             watermark,
             reserved: 0,
@@ -328,7 +330,7 @@ impl Device {
         }
     }
 
-    /// Takes every splice out, at once and whatever stands where.
+    /// Removes every splice at once, without checking the bytes at its place.
     pub(super) fn reset(&self) -> io::Result<()> {
         // SAFETY: the request has no argument.
         #[allow(unsafe_code, reason = "ioctl(2)")]
@@ -337,17 +339,17 @@ impl Device {
         }
     }
 
-    /// Waits until a ring has as many samples as its watermark says, or `wait` is over.
+    /// Waits until a ring reaches its watermark, or `wait` is over.
     pub(super) fn wait(&self, wait: Duration) -> io::Result<()> {
         sys::poll(self.file.as_fd(), sys::READABLE, wait).map(drop)
     }
 }
 
-/// Where a bank of counters is, and how many it has.
-fn describe_bank(file: &File, bank: u32) -> io::Result<abi::Bank> {
-    let mut request = abi::Bank {
+/// Returns the location and size of a bank of counters.
+fn describe_bank(file: &File, bank: u32) -> io::Result<abi::IlkBank> {
+    let mut request = abi::IlkBank {
         bank,
-        ..abi::Bank::default()
+        ..abi::IlkBank::default()
     };
     // SAFETY: the request holds numbers only.
     #[allow(unsafe_code, reason = "ioctl(2)")]
@@ -356,10 +358,10 @@ fn describe_bank(file: &File, bank: u32) -> io::Result<abi::Bank> {
 }
 
 /// # Safety
-/// `argument` must be what the module takes `request` to be, and so must every pointer in it.
+/// `argument` and every pointer in it must be valid for the module's `request`.
 #[allow(unsafe_code, reason = "ioctl(2)")]
 unsafe fn ioctl<T>(file: &File, request: u32, argument: *mut T) -> io::Result<()> {
-    // SAFETY: by the caller's word.
+    // SAFETY: guaranteed by the caller.
     let result = unsafe { libc::ioctl(file.as_raw_fd(), libc::Ioctl::from(request), argument) };
     if result < 0 {
         Err(io::Error::last_os_error())
@@ -368,17 +370,17 @@ unsafe fn ioctl<T>(file: &File, request: u32, argument: *mut T) -> io::Result<()
     }
 }
 
-fn raw_poke(poke: &Poke) -> abi::Poke {
+fn raw_poke(poke: &Poke) -> abi::IlkPoke {
     let multi = if poke.multi { abi::POKE_MULTI } else { 0 };
     let remove = if poke.remove { abi::POKE_REMOVE } else { 0 };
-    let kind = match poke.way {
-        Way::Jump => abi::KIND_JUMP,
-        Way::Short => abi::KIND_SHORT,
-        Way::Bounce => abi::KIND_BOUNCE,
-        Way::Trap => abi::KIND_TRAP,
-        Way::Tracer => abi::KIND_TRACER,
+    let kind = match poke.kind {
+        SpliceKind::Jump => abi::KIND_JUMP,
+        SpliceKind::Short => abi::KIND_SHORT,
+        SpliceKind::Bounce => abi::KIND_BOUNCE,
+        SpliceKind::Trap => abi::KIND_TRAP,
+        SpliceKind::Tracer => abi::KIND_TRACER,
     };
-    abi::Poke {
+    abi::IlkPoke {
         addr: poke.address,
         detour: poke.detour,
         target: poke.target,
@@ -398,7 +400,7 @@ fn module(what: &str) -> Refusal {
 }
 
 fn no_device(error: &io::Error) -> Refusal {
-    let host = host();
+    let host = kernel::host();
     module(&match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENXIO | libc::ENODEV) => {
             format!(
@@ -414,12 +416,4 @@ fn no_device(error: &io::Error) -> Refusal {
         }
         _ => format!("{PATH} on {host} cannot be opened ({error}); look at the target's dmesg"),
     })
-}
-
-/// The target's name, for messages.
-pub(super) fn host() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(
-        |_| String::from("the target"),
-        |name| name.trim().to_owned(),
-    )
 }

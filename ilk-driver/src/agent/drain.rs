@@ -1,6 +1,6 @@
-//! The way up: rings are emptied as the session's strategy says, counters and losses read, all of it
-//! for the client, who may be slow. Then this waits, the rings fill, and the module counts what they
-//! lose.
+//! The flow from rings to the client: empties the rings by the session's strategy, and reads
+//! counters and losses. If the client is slow, the drain waits, the rings fill, and the module
+//! counts the losses (back-pressure).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,42 +8,42 @@ use std::time::{Duration, Instant};
 
 use gilk_samples::Sample;
 
-use super::abi::CpuState;
+use super::abi::IlkCpuState;
 use super::counters::Counters;
 use super::device::Device;
 use super::outbox::{Gone, Outbox};
-use super::rhythm::Rhythm;
+use super::ticker::Ticker;
 use super::rings::Rings;
 use super::sys;
 use crate::protocol::{
     Bytes, CHUNK, Collection, Counter, CpuLosses, Interval, MAX_ITEMS, Message, Strategy,
 };
 
-/// The longest that streamed samples are left to gather. Without it the agent would be woken for every
-/// few of them, and an instrument of the scheduler would sample mostly the agent.
+/// Longest time for which streamed samples accumulate. Without it a few samples would wake the
+/// agent each time, and an instrument of the scheduler would mostly sample the agent.
 const GATHER: Duration = Duration::from_millis(20);
-/// The part of a ring that wakes the stream before that: 1/8, as a power of two.
+/// Fill level of a ring that wakes the stream earlier: 1/8, as a power of two.
 const WATERMARK_LOG2: u32 = 3;
-/// Counters that can be read ten times a second. Of more, reading and telling would be much of what
-/// the target does: they are read the more rarely the more there are.
-const FEW: usize = 4096;
-const FEW_EVERY: f64 = 0.1;
-/// Samples taken from a ring at a time.
+/// Number of counters that can be read ten times a second. With more of them the interval grows in
+/// proportion, because reading and reporting would dominate the target's load.
+const FAST_COUNTERS: usize = 4096;
+const FAST_INTERVAL: f64 = 0.1;
+/// Limit on the samples taken from a ring at a time.
 const TAKE: usize = CHUNK / 24;
-/// How long the last samples are waited for.
-const LAST: Duration = Duration::from_secs(5);
+/// Time limit for the last samples.
+const LAST_SAMPLES: Duration = Duration::from_secs(5);
 
-/// What is drained, and for whom.
+/// The parts of a session that the drain shares with the scheduler.
 pub(super) struct Drain {
     device: Arc<Device>,
     outbox: Arc<Outbox>,
     collection: Collection,
     counters: Mutex<Counters>,
-    /// Every splice is out: what is in the rings now is the last.
+    /// Every splice is removed: the rings hold the last samples.
     over: Mutex<bool>,
     ended: Condvar,
     sent: AtomicU64,
-    /// By CPU, known when its ring was read that overwrites.
+    /// Overtaken samples by CPU, determined when an overwriting ring is read.
     overtaken: Mutex<Vec<u64>>,
 }
 
@@ -66,7 +66,7 @@ impl Drain {
         }
     }
 
-    /// Has the rings take samples as the session wants it. No splice is in place yet.
+    /// Enables the rings as the session's strategy requires. No splice is installed yet.
     pub(super) fn prepare(&self) -> std::io::Result<()> {
         self.switch(true)
     }
@@ -80,13 +80,14 @@ impl Drain {
         self.collection.samples == Strategy::Newest
     }
 
-    /// Held while a batch is done, so that totals are told in the order of their times.
+    /// Locks the counters. The lock is held during a batch, so that totals are reported in the
+    /// order of their times.
     pub(super) fn counters(&self) -> MutexGuard<'_, Counters> {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells the totals that have changed, as those of `tsc`, else of now.
-    pub(super) fn tell_totals(
+    /// Reports the totals that have changed, with time `tsc` or the current time.
+    pub(super) fn report_totals(
         &self,
         counters: &mut Counters,
         tsc: Option<u64>,
@@ -95,7 +96,7 @@ impl Drain {
         let tsc = tsc.unwrap_or_else(sys::tsc);
         for totals in totals.chunks(MAX_ITEMS) {
             let totals = totals.to_vec();
-            self.outbox.tell(&Message::Totals { tsc, totals });
+            self.outbox.post(&Message::Totals { tsc, totals });
         }
         Ok(())
     }
@@ -106,7 +107,7 @@ impl Drain {
             .overtaken
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let of = |(cpu, state): (u16, &CpuState)| {
+        let of = |(cpu, state): (u16, &IlkCpuState)| {
             // The first sample of a ring has serial number `slots`.
             let taken = state.head.saturating_sub(slots);
             CpuLosses {
@@ -120,24 +121,25 @@ impl Drain {
                 } else {
                     0
                 },
+                // Empty until the rings were read for the last time.
                 overtaken: overtaken.get(usize::from(cpu)).copied().unwrap_or_default(),
             }
         };
         Ok((0_u16..).zip(&self.device.states()?).map(of).collect())
     }
 
-    /// Samples handed to the outbox.
+    /// Returns the number of samples handed to the outbox.
     pub(super) fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// Every splice is out: [`run`](Self::run) ends when the rings are empty.
+    /// Marks that every splice is removed: [`run`](Self::run) ends when the rings are empty.
     pub(super) fn set_over(&self) {
         *self.over.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.ended.notify_all();
     }
 
-    /// Waits for the end, at most so long, and says whether it has come.
+    /// Waits up to `time` for the end, and returns whether it has come.
     fn wait_for_end(&self, time: Duration) -> bool {
         let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.ended.wait_timeout_while(over, time, |over| !*over);
@@ -156,26 +158,26 @@ impl Drain {
 
     /// Empties the rings until the session is over, the client is gone, or the module fails.
     pub(super) fn run(&self, rings: Rings) -> std::io::Result<()> {
-        let mut work = Work {
+        let mut work = DrainLoop {
             drain: self,
             rings,
-            looks: Rhythm::new(Interval {
+            reports: Ticker::new(Interval {
                 every: self
                     .collection
                     .totals
                     .every
-                    .max(FEW_EVERY * (self.counters().count() / FEW) as f64),
+                    .max(FAST_INTERVAL * (self.counters().count() / FAST_COUNTERS) as f64),
                 ..self.collection.totals
             }),
-            told: 0,
+            reported: 0,
         };
-        let there = match self.collection.samples {
+        let connected = match self.collection.samples {
             Strategy::Stream => work.stream()?,
             Strategy::Periodic(interval) => work.periodic(interval)?,
             Strategy::Windows(interval, length) => work.windows(interval, length)?,
             Strategy::Oldest | Strategy::Newest => work.keep()?,
         };
-        match there {
+        match connected {
             Err(Gone) => Ok(()),
             Ok(()) if self.overwrites() => {
                 let mut gone = Ok(());
@@ -193,33 +195,33 @@ impl Drain {
     }
 }
 
-/// Whether the client is there.
-type There = Result<(), Gone>;
+/// `Err` if the client is gone.
+type Connected = Result<(), Gone>;
 
-struct Work<'a> {
+struct DrainLoop<'a> {
     drain: &'a Drain,
     rings: Rings,
-    looks: Rhythm,
-    /// Losses that were last told.
-    told: u64,
+    reports: Ticker,
+    /// Losses at the last report.
+    reported: u64,
 }
 
-impl Work<'_> {
-    fn stream(&mut self) -> std::io::Result<There> {
+impl DrainLoop<'_> {
+    fn stream(&mut self) -> std::io::Result<Connected> {
         while !self.drain.wait_for_end(Duration::ZERO) {
             match self.round()? {
                 Err(Gone) => return Ok(Err(Gone)),
                 Ok(most) if most >= TAKE => {}
-                Ok(_) => self.drain.device.wait(self.looks.left().min(GATHER))?,
+                Ok(_) => self.drain.device.wait(self.reports.remaining().min(GATHER))?,
             }
         }
         Ok(Ok(()))
     }
 
-    fn periodic(&mut self, interval: Interval) -> std::io::Result<There> {
-        let mut rhythm = Rhythm::new(interval);
-        while !self.rest(rhythm.left())? {
-            rhythm.step();
+    fn periodic(&mut self, interval: Interval) -> std::io::Result<Connected> {
+        let mut ticker = Ticker::new(interval);
+        while !self.rest(ticker.remaining())? {
+            ticker.advance();
             if self.empty()?.is_err() {
                 return Ok(Err(Gone));
             }
@@ -227,8 +229,8 @@ impl Work<'_> {
         Ok(Ok(()))
     }
 
-    fn windows(&mut self, interval: Interval, length: f64) -> std::io::Result<There> {
-        let mut rhythm = Rhythm::new(interval);
+    fn windows(&mut self, interval: Interval, length: f64) -> std::io::Result<Connected> {
+        let mut ticker = Ticker::new(interval);
         let length = Duration::from_secs_f64(length);
         loop {
             if self.rest(length)? {
@@ -238,16 +240,16 @@ impl Work<'_> {
             if self.empty()?.is_err() {
                 return Ok(Err(Gone));
             }
-            if self.rest(rhythm.left())? {
+            if self.rest(ticker.remaining())? {
                 return Ok(Ok(()));
             }
-            rhythm.step();
+            ticker.advance();
             self.drain.switch(true)?;
         }
     }
 
-    fn keep(&mut self) -> std::io::Result<There> {
-        while !self.rest(LAST)? {
+    fn keep(&mut self) -> std::io::Result<Connected> {
+        while !self.rest(LAST_SAMPLES)? {
             if self.drain.outbox.is_closed() {
                 return Ok(Err(Gone));
             }
@@ -255,10 +257,10 @@ impl Work<'_> {
         Ok(Ok(()))
     }
 
-    /// Takes what there is, but not more of any CPU than it takes to send it; returns the most that
-    /// one had.
+    /// Takes samples from each CPU's ring, but not more than one message's worth; returns the
+    /// largest count of a CPU.
     fn round(&mut self) -> std::io::Result<Result<usize, Gone>> {
-        self.look_if_due()?;
+        self.report_if_due()?;
         let mut gone = Ok(());
         let most = self.rings.drain(TAKE, |cpu, samples| {
             gone = gone.and_then(|()| self.drain.send(cpu, samples));
@@ -266,8 +268,8 @@ impl Work<'_> {
         Ok(gone.map(|()| most))
     }
 
-    /// Takes all that there is.
-    fn empty(&mut self) -> std::io::Result<There> {
+    /// Empties the rings.
+    fn empty(&mut self) -> std::io::Result<Connected> {
         loop {
             match self.round()? {
                 Err(Gone) => return Ok(Err(Gone)),
@@ -279,42 +281,42 @@ impl Work<'_> {
 
     /// Empties the rings for the last time.
     fn last(mut self) -> std::io::Result<()> {
-        let until = Instant::now() + LAST;
+        let until = Instant::now() + LAST_SAMPLES;
         while self.empty()?.is_ok() && !self.rings.is_drained()? && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(())
     }
 
-    /// Lets time pass, with looks at totals and losses; whether the end has come.
+    /// Waits for `time` while reporting totals and losses; returns whether the end has come.
     fn rest(&mut self, time: Duration) -> std::io::Result<bool> {
         let until = Instant::now() + time;
         loop {
-            self.look_if_due()?;
-            let left = until.saturating_duration_since(Instant::now());
-            if self.drain.wait_for_end(left.min(self.looks.left())) {
+            self.report_if_due()?;
+            let remaining = until.saturating_duration_since(Instant::now());
+            if self.drain.wait_for_end(remaining.min(self.reports.remaining())) {
                 return Ok(true);
             }
-            if left.is_zero() {
+            if remaining.is_zero() {
                 return Ok(false);
             }
         }
     }
 
-    /// Tells totals, unless a batch is being done, and losses, if there are more than were told.
-    fn look_if_due(&mut self) -> std::io::Result<()> {
-        if !self.looks.left().is_zero() {
+    /// Reports totals, unless a batch is in progress, and losses, if they have changed.
+    fn report_if_due(&mut self) -> std::io::Result<()> {
+        if !self.reports.remaining().is_zero() {
             return Ok(());
         }
-        self.looks.step();
+        self.reports.advance();
         if let Ok(mut counters) = self.drain.counters.try_lock() {
-            self.drain.tell_totals(&mut counters, None)?;
+            self.drain.report_totals(&mut counters, None)?;
         }
         let cpus = self.drain.losses()?;
         let lost = cpus.iter().map(CpuLosses::lost).sum();
-        if std::mem::replace(&mut self.told, lost) != lost {
+        if std::mem::replace(&mut self.reported, lost) != lost {
             let tsc = sys::tsc();
-            self.drain.outbox.tell(&Message::Losses { tsc, cpus });
+            self.drain.outbox.post(&Message::Losses { tsc, cpus });
         }
         Ok(())
     }

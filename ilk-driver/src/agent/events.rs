@@ -1,134 +1,126 @@
-//! Counters of the processor's events, which perf sets and keeps while they are open: perf_event_open(2), and
-//! the first page of what it maps (`struct perf_event_mmap_page` of include/uapi/linux/perf_event.h), which
-//! tells what number `rdpmc` is to be given.
+//! Counters of the processor's events, which perf assigns and keeps while they are open:
+//! perf_event_open(2), and the first page of its mapping (`struct perf_event_mmap_page` of
+//! include/uapi/linux/perf_event.h), which holds the operand for `rdpmc`.
 
 use std::fs::File;
 use std::io;
 
-use super::sys;
+use super::sys::{self, PerfCounter};
 use crate::protocol::{EVENTS, EventCounter, EventFound, Refusal, RefusalKind};
 
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-/// Where a CPU has an event's counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    /// What `rdpmc` is to be given, and 1 more; 0 if it may not be read so.
-    pub(super) index: u32,
-    /// Its bits.
-    pub(super) width: u16,
-}
 
-/// Events that are being counted: as long as this is there.
+/// Events that are counted until this is dropped.
 #[derive(Default)]
-pub(super) struct Held {
+pub(super) struct OpenEvents {
     open: Vec<(u8, Vec<File>)>,
 }
 
-/// Looks which events there are counters of, by opening all of them for a moment: so each has the
+/// Determines which events have counters by opening all of them briefly, so that each has the
 /// counter that it has when all are open.
-pub(super) fn look() -> Vec<EventFound> {
+pub(super) fn probe() -> Vec<EventFound> {
     open_all().0
 }
 
-/// Has these events counted.
+/// Starts counting these events.
 ///
 /// # Errors
-/// If one has another counter by now, or none.
-pub(super) fn hold(wanted: &[EventCounter]) -> Result<Held, Refusal> {
-    if wanted.is_empty() {
-        return Ok(Held::default());
+/// If the counter of an event has changed since the probe, or it has none.
+pub(super) fn hold(requested: &[EventCounter]) -> Result<OpenEvents, Refusal> {
+    if requested.is_empty() {
+        return Ok(OpenEvents::default());
     }
-    let (found, mut held) = open_all();
-    for one in wanted {
-        let now = found.iter().find(|found| found.event == one.event);
-        let why = match now {
-            Some(now) if now.index == one.index && now.refused.is_empty() => continue,
-            Some(now) if now.refused.is_empty() => "perf has it counted elsewhere by now",
-            Some(now) => &now.refused,
+    let (found, mut events) = open_all();
+    for wanted in requested {
+        let current = found.iter().find(|found| found.event == wanted.event);
+        let why = match current {
+            Some(current) if current.index == wanted.index && current.refused.is_empty() => continue,
+            Some(current) if current.refused.is_empty() => "perf has moved it to another counter",
+            Some(current) => &current.refused,
             None => "there is no such event",
         };
         let text = format!(
-            "The processor's counter {:#x} of event {} is not there any more ({why}); connect again and \
+            "The processor's counter {:#x} of event {} is no longer available ({why}); connect again and \
              start the session again.",
-            one.index, one.event
+            wanted.index, wanted.event
         );
         return Err(Refusal::new(RefusalKind::Request, text));
     }
-    let is_wanted = |event| wanted.iter().any(|one| one.event == event);
-    held.open.retain(|(event, _)| is_wanted(*event));
-    Ok(held)
+    let is_requested = |event| requested.iter().any(|wanted| wanted.event == event);
+    events.open.retain(|(event, _)| is_requested(*event));
+    Ok(events)
 }
 
-/// Opens every event on every CPU, one event after the other.
-fn open_all() -> (Vec<EventFound>, Held) {
-    let cpus = std::fs::read_to_string(ONLINE).map(|text| listed(&text));
-    let mut held = Held::default();
+/// Opens every event on every CPU, one event after another.
+fn open_all() -> (Vec<EventFound>, OpenEvents) {
+    let cpus = std::fs::read_to_string(ONLINE).map(|text| parse_list(&text));
+    let mut events = OpenEvents::default();
     let mut found = Vec::new();
     for event in EVENTS {
         let opened = match &cpus {
             Ok(cpus) => open(event, cpus),
             Err(error) => Err(format!("{ONLINE} cannot be read ({error})")),
         };
-        let (place, refused) = match opened {
-            Ok((files, place)) => {
-                held.open.push((event, files));
-                (place, String::new())
+        let (counter, refused) = match opened {
+            Ok((files, counter)) => {
+                events.open.push((event, files));
+                (counter, String::new())
             }
-            Err(why) => (Place { index: 1, width: 0 }, why),
+            Err(why) => (PerfCounter { index: 1, width: 0 }, why),
         };
         found.push(EventFound {
             event,
-            index: place.index.saturating_sub(1),
-            width: u8::try_from(place.width).unwrap_or(0),
+            index: counter.index.saturating_sub(1),
+            width: u8::try_from(counter.width).unwrap_or(0),
             refused,
         });
     }
-    (found, held)
+    (found, events)
 }
 
 /// Opens one event on all of these CPUs.
 ///
 /// # Errors
-/// Why it cannot be read, or not by the same number everywhere.
-fn open(event: u8, cpus: &[u32]) -> Result<(Vec<File>, Place), String> {
+/// The reason why the event cannot be read by the same operand on all CPUs.
+fn open(event: u8, cpus: &[u32]) -> Result<(Vec<File>, PerfCounter), String> {
     let mut files = Vec::new();
-    let mut places = Vec::new();
+    let mut counters = Vec::new();
     for &cpu in cpus {
         let file = sys::open_event(event, cpu).map_err(|error| refused(&error))?;
-        let place = sys::event_place(&file);
-        places.push((cpu, place.map_err(|error| refused(&error))?));
+        let counter = sys::perf_counter(&file);
+        counters.push((cpu, counter.map_err(|error| refused(&error))?));
         files.push(file);
     }
-    Ok((files, same(&places)?))
+    Ok((files, same(&counters)?))
 }
 
-/// What all CPUs have in common.
-fn same(places: &[(u32, Place)]) -> Result<Place, String> {
-    let &(first, place) = places.first().ok_or("the kernel names no processor")?;
-    if let Some((cpu, _)) = places.iter().find(|(_, place)| place.index == 0) {
+/// Returns the counter if it is the same on all CPUs.
+fn same(counters: &[(u32, PerfCounter)]) -> Result<PerfCounter, String> {
+    let &(first, counter) = counters.first().ok_or("the kernel names no processor")?;
+    if let Some((cpu, _)) = counters.iter().find(|(_, counter)| counter.index == 0) {
         return Err(format!(
             "no counter is free for it on CPU {cpu}, or /sys/devices/cpu/rdpmc is 0"
         ));
     }
-    if let Some((cpu, _)) = places.iter().find(|(_, other)| *other != place) {
+    if let Some((cpu, _)) = counters.iter().find(|(_, other)| *other != counter) {
         return Err(format!(
-            "CPU {first} and CPU {cpu} have it in different counters"
+            "CPU {first} and CPU {cpu} use different counters for it"
         ));
     }
-    if !(1..=64).contains(&place.width) {
-        return Err(format!("its counter has {} bits", place.width));
+    if !(1..=64).contains(&counter.width) {
+        return Err(format!("its counter has {} bits", counter.width));
     }
-    Ok(place)
+    Ok(counter)
 }
 
 fn refused(error: &io::Error) -> String {
     let why = match error.raw_os_error() {
         Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::EINVAL) => {
-            "the processor, or what emulates it, does not count it"
+            "the processor or its emulator does not count it"
         }
         Some(libc::EACCES | libc::EPERM) => {
-            "the kernel lets nobody count it but whoever may do anything: set kernel.perf_event_paranoid to 2"
+            "the kernel permits it to no unprivileged process: set kernel.perf_event_paranoid to 2"
         }
         Some(libc::ENOSYS) => "the kernel was built without perf",
         _ => "perf does not count it",
@@ -136,13 +128,14 @@ fn refused(error: &io::Error) -> String {
     format!("{why} ({error})")
 }
 
-/// The numbers of a list like `0-3,6`.
-fn listed(text: &str) -> Vec<u32> {
+/// Parses a list like `0-3,6`.
+fn parse_list(text: &str) -> Vec<u32> {
     let range = |part: &str| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         Some(from.parse::<u32>().ok()?..=to.parse().ok()?)
     };
-    { text.trim().split(',') }
+    text.trim()
+        .split(',')
         .filter_map(range)
         .flatten()
         .collect()
@@ -152,42 +145,43 @@ fn listed(text: &str) -> Vec<u32> {
 mod tests {
     use super::*;
 
-    fn place(index: u32, width: u16) -> Place {
-        Place { index, width }
+    fn counter(index: u32, width: u16) -> PerfCounter {
+        PerfCounter { index, width }
     }
 
     #[test]
-    fn lists_of_processors_are_read() {
-        assert_eq!(listed("0-3,6\n"), [0, 1, 2, 3, 6]);
-        assert_eq!(listed("0\n"), [0]);
-        assert!(listed("").is_empty());
+    fn processor_lists_are_parsed() {
+        assert_eq!(parse_list("0-3,6\n"), [0, 1, 2, 3, 6]);
+        assert_eq!(parse_list("0\n"), [0]);
+        assert!(parse_list("").is_empty());
     }
 
     #[test]
     fn a_counter_is_the_same_everywhere_or_refused() {
-        let good = place(0x4000_0001, 48);
+        let good = counter(0x4000_0001, 48);
         assert_eq!(same(&[(0, good), (2, good)]), Ok(good));
-        for (places, says) in [
-            (vec![(0, good), (2, place(3, 48))], "CPU 0 and CPU 2"),
-            (vec![(0, good), (1, place(0, 48))], "free for it on CPU 1"),
-            (vec![(0, place(1, 0))], "has 0 bits"),
+        for (counters, expected) in [
+            (vec![(0, good), (2, counter(3, 48))], "CPU 0 and CPU 2"),
+            (vec![(0, good), (1, counter(0, 48))], "free for it on CPU 1"),
+            (vec![(0, counter(1, 0))], "has 0 bits"),
             (Vec::new(), "names no processor"),
         ] {
-            let why = same(&places).unwrap_err();
-            assert!(why.contains(says), "{why}");
+            let why = same(&counters).unwrap_err();
+            assert!(why.contains(expected), "{why}");
         }
     }
 
-    /// Whatever this machine has: each event is there, or it is said why not, and what is there can be held.
+    /// Holds on any machine: each event is available or has a reason, and available ones can be
+    /// opened.
     #[test]
-    fn every_event_is_found_or_refused_with_a_reason() {
-        let found = look();
+    fn every_event_is_available_or_refused_with_a_reason() {
+        let found = probe();
         assert_eq!(
-            found.iter().map(|one| one.event).collect::<Vec<_>>(),
+            found.iter().map(|event| event.event).collect::<Vec<_>>(),
             EVENTS
         );
-        for one in &found {
-            assert_eq!(one.refused.is_empty(), one.width > 0, "{one:?}");
+        for event in &found {
+            assert_eq!(event.refused.is_empty(), event.width > 0, "{event:?}");
         }
         let none = EventCounter {
             event: 0,

@@ -1,7 +1,7 @@
-//! What the agent may ask of the kernel once it serves: to read and write what is open, to open what is there,
-//! to speak to the module, to have memory and threads. Not to run or make anything, to write code, or to
-//! reach another machine. Everything else is refused (EPERM), for good and for every thread
-//! (`Documentation/userspace-api/seccomp_filter.rst`).
+//! The seccomp filter of the agent. It permits reading and writing open files, opening existing
+//! ones, requests to the module, memory and threads; not running programs, creating files, writing
+//! code, or reaching another machine. Every other system call fails with EPERM, permanently and for
+//! every thread (`Documentation/userspace-api/seccomp_filter.rst`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,9 +13,9 @@ use seccompiler::{
 
 use super::abi;
 
-/// Calls allowed whatever they are given.
+/// System calls allowed with any arguments.
 const ALLOWED: &[i64] = &[
-    // What is open, and what is there.
+    // Open and existing files.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_readv,
@@ -62,7 +62,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_tgkill,
     // Counters of the processor's events.
     libc::SYS_perf_event_open,
-    // Time, and who one is.
+    // Time and identity.
     libc::SYS_nanosleep,
     libc::SYS_clock_nanosleep,
     libc::SYS_clock_gettime,
@@ -76,9 +76,10 @@ const ALLOWED: &[i64] = &[
     libc::SYS_sysinfo,
 ];
 
-/// Filters what this thread, and those it starts from now on, may ask for.
+/// Filters the system calls of this thread and of those it starts later.
 pub(super) fn apply() -> io::Result<()> {
-    // Its flags lie in memory, where a filter does not look: whoever is told that there is no clone3 takes clone.
+    // The flags of clone3 are in memory, which a filter cannot read; after ENOSYS the C library
+    // uses clone.
     let clone3 = BTreeMap::from([(libc::SYS_clone3, vec![])]);
     let no_such = SeccompAction::Errno(libc::ENOSYS as u32);
     load(clone3, SeccompAction::Allow, no_such)?;
@@ -118,7 +119,7 @@ pub(super) fn apply() -> io::Result<()> {
     )
 }
 
-/// A rule that these bits of an argument are just so.
+/// Returns a rule that the masked bits of an argument equal `bits`.
 fn only(argument: u8, mask: u64, bits: u64) -> io::Result<SeccompRule> {
     let equal = SeccompCmpOp::MaskedEq(mask);
     SeccompCondition::new(argument, SeccompCmpArgLen::Dword, equal, bits)
@@ -128,10 +129,10 @@ fn only(argument: u8, mask: u64, bits: u64) -> io::Result<SeccompRule> {
 
 fn load(
     rules: BTreeMap<i64, Vec<SeccompRule>>,
-    others: SeccompAction,
-    these: SeccompAction,
+    otherwise: SeccompAction,
+    matching: SeccompAction,
 ) -> io::Result<()> {
-    let filter = SeccompFilter::new(rules, others, these, TargetArch::x86_64);
+    let filter = SeccompFilter::new(rules, otherwise, matching, TargetArch::x86_64);
     let program = filter.and_then(BpfProgram::try_from);
     apply_filter(&program.map_err(io::Error::other)?).map_err(io::Error::other)
 }
@@ -146,8 +147,8 @@ mod tests {
     use crate::agent::sys;
 
     #[test]
-    fn what_is_not_needed_is_refused_and_the_rest_goes_on() {
-        // A filter is for good: it is one for a thread that ends.
+    fn unneeded_calls_are_refused_and_needed_ones_still_work() {
+        // A filter is permanent, so it is applied to a thread that ends.
         let filtered = std::thread::spawn(|| {
             sys::control(libc::PR_SET_NO_NEW_PRIVS, 1).unwrap();
             apply().unwrap();
@@ -164,16 +165,16 @@ mod tests {
             refused(sys::set_capabilities(0).unwrap_err());
             refused(sys::control(libc::PR_SET_DUMPABLE, 1).unwrap_err());
             let mut terminal = 0_u64;
-            // SAFETY: whatever the answer, it is of less than the bytes that are there for it.
+            // SAFETY: the kernel writes at most an int, which fits.
             #[allow(unsafe_code, reason = "ioctl(2)")]
-            let asked = unsafe { libc::ioctl(0, libc::FIONREAD, &raw mut terminal) };
+            let result = unsafe { libc::ioctl(0, libc::FIONREAD, &raw mut terminal) };
             assert_eq!(
-                (asked, io::Error::last_os_error().raw_os_error()),
+                (result, io::Error::last_os_error().raw_os_error()),
                 (-1, Some(libc::EPERM))
             );
 
             assert!(!std::fs::read("/proc/self/status").unwrap().is_empty());
-            let named = std::thread::Builder::new().name(String::from("one more"));
+            let named = std::thread::Builder::new().name(String::from("another"));
             let started = named.spawn(|| vec![1_u8; 1 << 24].len()).unwrap();
             assert_eq!(started.join().unwrap(), 1 << 24);
         });

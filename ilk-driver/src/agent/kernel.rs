@@ -1,4 +1,4 @@
-//! What the agent reads of its kernel: symbols, the probe blacklist, memory.
+//! The kernel data that the agent reads: symbols, the probe blacklist, memory.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,9 +15,9 @@ const KALLSYMS: &str = "/proc/kallsyms";
 const DEBUGFS: &str = "/sys/kernel/debug";
 const BLACKLIST: &str = "/sys/kernel/debug/kprobes/blacklist";
 const KCORE: &str = "/proc/kcore";
-/// Bytes of an ELF-64 file header.
+/// Size of an ELF-64 file header.
 const HEADER: usize = size_of::<FileHeader64<LittleEndian>>();
-/// Program headers a core file may have; Linux writes some tens.
+/// Limit on the program headers of a core file; Linux writes some tens.
 const MAX_SEGMENTS: usize = 4096;
 
 /// `uname -r`.
@@ -32,15 +32,14 @@ pub(super) fn kallsyms() -> Result<Vec<u8>, Refusal> {
     std::fs::read(KALLSYMS).map_err(|e| unreadable(KALLSYMS, &e))
 }
 
-/// Has the blacklist stand where it is read. It is there already, or the kernel has none, or it cannot
-/// be had: reading it tells.
+/// Mounts debugfs if the blacklist is missing. A failure shows when the blacklist is read.
 pub(super) fn mount_debugfs() {
     if !std::path::Path::new(BLACKLIST).exists() {
         let _tried = sys::mount(c"debugfs", c"/sys/kernel/debug");
     }
 }
 
-/// The blacklist and a note for a person where there is none.
+/// Returns the blacklist, or a note for the user if it cannot be read.
 pub(super) fn blacklist() -> (Vec<u8>, String) {
     match std::fs::read(BLACKLIST) {
         Ok(list) => (list, String::new()),
@@ -55,7 +54,7 @@ pub(super) fn blacklist() -> (Vec<u8>, String) {
     }
 }
 
-/// The kernel's memory, by way of its core file.
+/// The kernel's memory, read through its core file.
 pub(super) struct Memory {
     core: File,
     segments: Vec<Segment>,
@@ -121,7 +120,7 @@ impl Memory {
     }
 }
 
-/// Where the program headers end, by the file's header.
+/// Returns the end of the program headers according to the file header.
 fn headers_end(head: &[u8]) -> Option<usize> {
     let header = FileHeader64::<LittleEndian>::parse(head).ok()?;
     let count = usize::from(header.e_phnum.get(LittleEndian));
@@ -131,7 +130,7 @@ fn headers_end(head: &[u8]) -> Option<usize> {
         .then_some(end)
 }
 
-/// The segments that hold memory, by everything up to the end of the program headers.
+/// Returns the loaded segments, given the file up to the end of the program headers.
 fn segments(head: &[u8]) -> Option<Vec<Segment>> {
     let header = FileHeader64::<LittleEndian>::parse(head).ok()?;
     let programs = header.program_headers(LittleEndian, head).ok()?;
@@ -152,8 +151,16 @@ fn unreadable(path: &str, error: &std::io::Error) -> Refusal {
         format!(
             "{path} cannot be read on {} ({error}); run the agent as root, on a kernel that is \
              not locked down.",
-            super::device::host()
+            host()
         ),
+    )
+}
+
+/// Returns the target's name, for messages.
+pub(super) fn host() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").map_or_else(
+        |_| String::from("the target"),
+        |name| name.trim().to_owned(),
     )
 }
 

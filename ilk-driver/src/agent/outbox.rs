@@ -1,10 +1,10 @@
-//! What is to be sent to one client, and the thread that sends it.
+//! The queue of messages to one client, and the thread that sends them.
 //!
-//! Whoever tells of a batch or an end never waits. Whoever sends samples or files waits while too
-//! much is under way: then the rings fill, and the module counts what they lose.
+//! Reports of batches and ends are queued without waiting. Samples and files wait while the queue
+//! is over its limit (back-pressure): then the rings fill, and the module counts the losses.
 //!
-//! Where a session has a grace, what is told of it is kept until the client says that it has it
-//! safe, and sent again to the client that comes back ([`Outbox::attach`]).
+//! In a session with a grace, its messages are kept until the client confirms them, and are sent
+//! again to a client that resumes the session ([`Outbox::attach`]).
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -16,49 +16,51 @@ use super::stream::Stream;
 use super::sys;
 use crate::protocol::{Message, encode};
 
-/// Bytes under way above which samples wait.
+/// Queued bytes above which samples wait.
 const BULK: usize = 8 << 20;
-/// The same where they are kept until the client has them safe: seconds of a fast session.
-const KEPT: usize = 64 << 20;
+/// The same for a session with a grace, whose messages are kept until confirmed: seconds of a fast
+/// session.
+const KEPT_BULK: usize = 64 << 20;
 
-/// The client is gone, or has been replaced by another.
+/// The client is gone, or has been replaced by another client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gone;
 
 struct Frame {
     bytes: Arc<Vec<u8>>,
-    /// Its place among what is told of the session; nothing else is sent again.
+    /// The message's number in its session; messages without a number are never sent again.
     number: Option<u64>,
 }
 
 #[derive(Default)]
-struct State {
-    /// Those sent and not yet safe, then those to be sent.
+struct OutboxState {
+    /// Messages that are sent but not confirmed, followed by unsent ones.
     queue: VecDeque<Frame>,
-    /// How many were sent.
+    /// Number of sent messages in the queue.
     sent: usize,
     bytes: usize,
-    /// The number of the next message of the session.
+    /// Number of the next message of the session.
     next: u64,
-    /// Whether they are kept, until the client has said that so many are safe.
+    /// Messages of the session are kept until confirmed.
     keep: bool,
-    safe: u64,
-    /// The writer that may take from the queue: each has a number of its own.
+    /// Number of confirmed messages.
+    confirmed: u64,
+    /// The writer that may take from the queue: writers are numbered.
     writer: u64,
     closed: bool,
 }
 
-impl State {
-    /// Bytes under way above which samples wait.
-    fn most(&self) -> usize {
-        if self.keep { KEPT } else { BULK }
+impl OutboxState {
+    /// Returns the number of queued bytes above which samples wait.
+    fn limit(&self) -> usize {
+        if self.keep { KEPT_BULK } else { BULK }
     }
 
-    /// Drops what was sent and is safe.
-    fn forget(&mut self) {
+    /// Drops messages that are sent and need no confirmation any more.
+    fn drop_confirmed(&mut self) {
         while self.sent > 0
             && let Some(frame) = self.queue.front()
-            && frame.number.is_none_or(|number| number < self.safe)
+            && frame.number.is_none_or(|number| number < self.confirmed)
         {
             self.bytes = self.bytes.saturating_sub(frame.bytes.len());
             self.queue.pop_front();
@@ -67,14 +69,14 @@ impl State {
     }
 }
 
-/// Where everybody puts messages.
+/// The message queue shared by all threads of a connection.
 pub(super) struct Outbox {
-    state: Mutex<State>,
+    state: Mutex<OutboxState>,
     changed: Condvar,
 }
 
 impl Outbox {
-    /// An outbox and the thread that empties it into `stream`.
+    /// Creates an outbox and starts the thread that writes it to `stream`.
     pub(super) fn start(stream: Arc<Stream>) -> std::io::Result<(Arc<Self>, JoinHandle<()>)> {
         let outbox = Arc::new(Self {
             state: Mutex::default(),
@@ -90,78 +92,83 @@ impl Outbox {
         let writer = state.writer;
         drop(state);
         self.changed.notify_all();
-        let own = Arc::clone(self);
+        let outbox = Arc::clone(self);
         std::thread::Builder::new()
             .name(String::from("writer"))
-            .spawn(move || own.write_to(&stream, writer))
+            .spawn(move || outbox.write_to(&stream, writer))
     }
 
-    /// A session begins. If it is to be kept, what is told of it stays until it is
-    /// [`taken`](Self::taken).
+    /// Begins a session. With `keep` its messages stay queued until they are
+    /// [confirmed](Self::confirm).
     pub(super) fn begin(&self, keep: bool) {
         let mut state = self.lock();
         for frame in &mut state.queue {
             frame.number = None;
         }
-        (state.next, state.safe) = (0, 0);
+        (state.next, state.confirmed) = (0, 0);
         state.keep = keep;
-        state.forget();
+        state.drop_confirmed();
     }
 
-    /// The client has so many messages of the session safe.
-    pub(super) fn taken(&self, count: u64) {
+    /// Records that the client has stored the first `count` messages of the session.
+    pub(super) fn confirm(&self, count: u64) {
         let mut state = self.lock();
-        // The client may be faster than the writer, who has yet to say that it was sent.
-        state.safe = state.safe.max(count.min(state.next));
-        state.forget();
+        // The confirmation may arrive before the writer has marked the message as sent.
+        state.confirmed = state.confirmed.max(count.min(state.next));
+        state.drop_confirmed();
         drop(state);
         self.changed.notify_all();
     }
 
-    /// No writer takes from the queue any more; what is kept waits for [`attach`](Self::attach).
+    /// Stops the writer; kept messages wait for [`attach`](Self::attach).
     pub(super) fn detach(&self) {
         self.lock().writer += 1;
         self.changed.notify_all();
     }
 
-    /// Sends everything of the session from message `taken` on to another client. What that has already is
-    /// kept all the same, until it says that it is safe.
+    /// Sends the session's messages from number `confirmed` on to another client. Earlier ones stay
+    /// queued until that client confirms them.
     pub(super) fn attach(
         self: &Arc<Self>,
         stream: Arc<Stream>,
-        taken: u64,
+        confirmed: u64,
     ) -> std::io::Result<JoinHandle<()>> {
         let mut state = self.lock();
-        // Answers were for the client before.
+        // Answers to requests were for the previous client.
         state.queue.retain(|frame| frame.number.is_some());
-        let has = |frame: &Frame| frame.number.is_some_and(|number| number < taken);
-        state.sent = state.queue.partition_point(has);
+        let is_stored = |frame: &Frame| frame.number.is_some_and(|number| number < confirmed);
+        state.sent = state.queue.partition_point(is_stored);
         state.bytes = state.queue.iter().map(|frame| frame.bytes.len()).sum();
         drop(state);
         self.write_into(stream)
     }
 
-    /// Whether the client has everything safe that was told of the session.
-    pub(super) fn is_safe(&self) -> bool {
+    /// Returns whether the client has confirmed every message of the session.
+    pub(super) fn is_confirmed(&self) -> bool {
         let state = self.lock();
         state.queue.iter().all(|frame| frame.number.is_none())
     }
 
-    /// Whether messages from number `taken` on are all still there.
-    pub(super) fn has_from(&self, taken: u64) -> bool {
+    /// Returns whether all messages from number `confirmed` on are still queued.
+    pub(super) fn holds_from(&self, confirmed: u64) -> bool {
         let state = self.lock();
         let first = state.queue.iter().find_map(|frame| frame.number);
-        !state.closed && (first.unwrap_or(state.next)..=state.next).contains(&taken)
+        !state.closed && (first.unwrap_or(state.next)..=state.next).contains(&confirmed)
     }
 
-    /// Queues a message whatever else is queued.
-    pub(super) fn tell(&self, message: &Message) {
-        if let Ok(frame) = encode(message) {
-            self.put(frame, message.is_of_session());
+    /// Queues a message regardless of the limit.
+    pub(super) fn post(&self, message: &Message) {
+        match encode(message) {
+            Ok(frame) => self.put(frame, message.is_of_session()),
+            // Every message is split below the limit of a frame.
+            Err(error) => {
+                debug_assert!(false, "{error}");
+                eprintln!("A message to the client was dropped: {error}");
+            }
         }
     }
 
-    /// Queues bytes that are no message.
+    /// Queues bytes that are not a message.
     pub(super) fn raw(&self, bytes: Vec<u8>) {
         self.put(bytes, false);
     }
@@ -180,10 +187,10 @@ impl Outbox {
         }
     }
 
-    /// Queues a message when there is room for it.
+    /// Queues a message, after waiting while the queue is over its limit.
     pub(super) fn send(&self, message: &Message) -> Result<(), Gone> {
         let mut state = self.lock();
-        while state.bytes > state.most() && !state.closed {
+        while state.bytes > state.limit() && !state.closed {
             state = self
                 .changed
                 .wait(state)
@@ -194,22 +201,22 @@ impl Outbox {
         if gone {
             return Err(Gone);
         }
-        self.tell(message);
+        self.post(message);
         Ok(())
     }
 
-    /// Waits until everything was sent, at most so long.
+    /// Waits up to `time` until every message was sent.
     pub(super) fn flush(&self, time: Duration) {
-        let waiting = |state: &mut State| state.sent < state.queue.len() && !state.closed;
-        let _late = self.changed.wait_timeout_while(self.lock(), time, waiting);
+        let is_pending = |state: &mut OutboxState| state.sent < state.queue.len() && !state.closed;
+        let _late = self.changed.wait_timeout_while(self.lock(), time, is_pending);
     }
 
-    /// Whether the client is gone.
+    /// Returns whether the client is gone.
     pub(super) fn is_closed(&self) -> bool {
         self.lock().closed
     }
 
-    /// Drops what is queued and wakes everybody who waits.
+    /// Drops all queued messages and wakes all waiting threads.
     pub(super) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -219,7 +226,7 @@ impl Outbox {
         self.changed.notify_all();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, OutboxState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -231,7 +238,7 @@ impl Outbox {
                     drop(state);
                     self.close();
                 } else if state.writer == writer {
-                    // Nobody else goes on with it before the client is back.
+                    // Until a client resumes the session no writer may continue.
                     state.writer += 1;
                 }
                 return;
@@ -239,13 +246,13 @@ impl Outbox {
             let mut state = self.lock();
             if state.writer == writer && !state.closed {
                 state.sent += 1;
-                state.forget();
+                state.drop_confirmed();
             }
             self.changed.notify_all();
         }
     }
 
-    /// What this writer is to send next; `None` if it is to end.
+    /// Returns the next bytes for this writer; `None` if it must end.
     fn next(&self, writer: u64) -> Option<Arc<Vec<u8>>> {
         let mut state = self.lock();
         while state.writer == writer && !state.closed {
@@ -260,19 +267,23 @@ impl Outbox {
         None
     }
 
-    fn is_mine(&self, writer: u64) -> bool {
+    fn is_current(&self, writer: u64) -> bool {
         let state = self.lock();
         state.writer == writer && !state.closed
     }
 
     fn write(&self, stream: &Stream, mut bytes: &[u8], writer: u64) -> Result<(), Gone> {
         while !bytes.is_empty() {
-            if !self.is_mine(writer) {
+            if !self.is_current(writer) {
                 return Err(Gone);
             }
             match stream.write(bytes) {
                 Ok(0) => return Err(Gone),
-                Ok(written) => bytes = bytes.get(written..).unwrap_or_default(),
+                Ok(written) => {
+                    // write(2) returns at most the slice's length.
+                    debug_assert!(written <= bytes.len());
+                    bytes = bytes.get(written..).unwrap_or_default();
+                }
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
                     let ready = sys::poll(
@@ -282,7 +293,7 @@ impl Outbox {
                     )
                     .map_err(|_| Gone)?;
                     if ready & sys::WRITABLE == 0 && ready != 0 {
-                        // Hung up: the reader notices too, and closes this outbox.
+                        // Hung up: the reader detects this too, and closes this outbox.
                         std::thread::sleep(Duration::from_millis(5));
                     }
                 }
@@ -296,30 +307,28 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
-    use std::time::Instant;
-
     use super::*;
     use crate::protocol::{Bytes, Decoder};
 
     fn pair() -> (Arc<Stream>, UnixStream) {
-        let (one, other) = UnixStream::pair().unwrap();
-        (Arc::new(Stream::socket(one).unwrap()), other)
+        let (agent, client) = UnixStream::pair().unwrap();
+        (Arc::new(Stream::socket(agent).unwrap()), client)
     }
 
     #[test]
-    fn telling_never_waits_for_a_client_that_does_not_read() {
+    fn post_ignores_the_limit_that_send_waits_for() {
         let (stream, client) = pair();
         let (outbox, writer) = Outbox::start(stream).unwrap();
         let chunk = Message::Chunk(Bytes(vec![7; 1 << 20]));
         for _ in 0..8 {
             assert_eq!(outbox.send(&chunk), Ok(()));
         }
-        let begun = Instant::now();
-        outbox.tell(&Message::Accepted);
-        assert!(begun.elapsed() < Duration::from_secs(1));
+        // The client reads nothing, so a call that waited would never return.
+        outbox.post(&Message::Accepted);
+        assert!(outbox.lock().bytes > BULK);
 
-        let own = Arc::clone(&outbox);
-        let waiting = std::thread::spawn(move || own.send(&Message::Accepted));
+        let sending = Arc::clone(&outbox);
+        let waiting = std::thread::spawn(move || sending.send(&Message::Accepted));
         std::thread::sleep(Duration::from_millis(50));
         assert!(
             !waiting.is_finished(),
@@ -345,71 +354,71 @@ mod tests {
         let mut decoder = Decoder::frames_only();
         for n in 0..1000 {
             let mut bytes = [0; 100];
-            let told = loop {
+            let received = loop {
                 if let Some(message) = decoder.take::<Message>().unwrap() {
                     break message;
                 }
                 let count = std::io::Read::read(&mut client, &mut bytes).unwrap();
                 decoder.push(&bytes[..count]);
             };
-            assert_eq!(told, pong(n));
+            assert_eq!(received, pong(n));
         }
         outbox.close();
         writer.join().unwrap();
     }
 
-    /// So many pongs, which are of no session, and the losses of a session, numbered by their times.
+    /// Reads `count` losses, numbered by their times, and skips pongs, which belong to no session.
     fn read(client: &mut UnixStream, count: usize) -> Vec<u64> {
         let mut decoder = Decoder::frames_only();
-        let mut told = Vec::new();
+        let mut times = Vec::new();
         let mut bytes = [0; 100];
-        while told.len() < count {
+        while times.len() < count {
             while let Some(message) = decoder.take::<Message>().unwrap() {
                 match message {
-                    Message::Losses { tsc, .. } => told.push(tsc),
+                    Message::Losses { tsc, .. } => times.push(tsc),
                     Message::Pong { .. } => {}
                     other => panic!("{other:?}"),
                 }
             }
-            if told.len() < count {
-                let got = std::io::Read::read(client, &mut bytes).unwrap();
-                decoder.push(&bytes[..got]);
+            if times.len() < count {
+                let length = std::io::Read::read(client, &mut bytes).unwrap();
+                decoder.push(&bytes[..length]);
             }
         }
-        told
+        times
     }
 
     #[test]
-    fn what_is_not_safe_is_sent_again_to_who_comes_back() {
+    fn unconfirmed_messages_are_sent_again_on_resume() {
         let (stream, mut client) = pair();
         let (outbox, writer) = Outbox::start(stream).unwrap();
         outbox.begin(true);
-        let tell = |numbers: std::ops::Range<u64>| {
+        let send = |numbers: std::ops::Range<u64>| {
             for tsc in numbers {
                 let cpus = Vec::new();
                 outbox.send(&Message::Losses { tsc, cpus }).unwrap();
-                outbox.tell(&pong(tsc));
+                outbox.post(&pong(tsc));
             }
         };
-        tell(0..10);
+        send(0..10);
         assert_eq!(read(&mut client, 10), (0..10).collect::<Vec<_>>());
-        outbox.taken(4);
-        assert!(!outbox.is_safe() && outbox.has_from(4) && !outbox.has_from(3));
+        outbox.confirm(4);
+        assert!(!outbox.is_confirmed() && outbox.holds_from(4) && !outbox.holds_from(3));
         drop(client);
         outbox.detach();
         writer.join().unwrap();
-        tell(10..15);
-        assert!(outbox.has_from(15) && !outbox.has_from(16));
+        send(10..15);
+        assert!(outbox.holds_from(15) && !outbox.holds_from(16));
 
-        let (stream, mut back) = pair();
+        let (stream, mut resumed) = pair();
         let writer = outbox.attach(stream, 7).unwrap();
-        tell(15..20);
-        assert_eq!(read(&mut back, 13), (7..20).collect::<Vec<_>>());
-        // Whoever comes for a client that is gone may have less than that had.
-        assert!(outbox.has_from(4));
-        outbox.taken(20);
+        send(15..20);
+        assert_eq!(read(&mut resumed, 13), (7..20).collect::<Vec<_>>());
+        // Another client may resume from an earlier message.
+        assert!(outbox.holds_from(4));
+        outbox.confirm(20);
         outbox.flush(Duration::from_secs(5));
-        assert!(outbox.is_safe());
+        assert!(outbox.is_confirmed());
         assert_eq!(outbox.lock().bytes, 0);
         outbox.close();
         writer.join().unwrap();

@@ -1,109 +1,109 @@
-//! A session whose client was lost, for as long as its grace lasts.
+//! Sessions whose client was lost, kept for their grace.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::served::Served;
+use super::connection::Connection;
 use super::stream::Stream;
 use crate::protocol::{Refusal, RefusalKind};
 
-/// Where there is room for one.
+/// A place for at most one such session.
 #[derive(Default)]
 pub(super) struct Parking {
-    place: Mutex<Option<Parked>>,
+    parked: Mutex<Option<Parked>>,
     changed: Condvar,
 }
 
 struct Parked {
-    served: Served,
+    connection: Connection,
     until: Instant,
 }
 
 impl Parking {
-    /// Keeps the session of a lost client, if it has a grace, and takes everything out when that is
-    /// over. Without one it is over now.
-    pub(super) fn park(self: &Arc<Self>, served: Option<Served>) {
-        let Some(mut served) = served else {
+    /// Keeps the session of a lost client for its grace, then removes its splices. A session
+    /// without a grace ends now.
+    pub(super) fn park(self: &Arc<Self>, connection: Option<Connection>) {
+        let Some(mut connection) = connection else {
             return;
         };
-        if !served.detach() {
+        if !connection.detach() {
             return;
         }
-        let until = Instant::now() + served.grace();
-        *self.lock() = Some(Parked { served, until });
-        let own = Arc::clone(self);
+        let until = Instant::now() + connection.grace();
+        *self.lock() = Some(Parked { connection, until });
+        let parking = Arc::clone(self);
         let watch = std::thread::Builder::new()
             .name(String::from("grace"))
-            .spawn(move || own.watch());
+            .spawn(move || parking.watch());
         if watch.is_err() {
             drop(self.lock().take());
         }
     }
 
-    /// Ends what is parked in its time.
+    /// Ends the parked session when its grace is over.
     fn watch(&self) {
-        let mut place = self.lock();
-        while let Some(parked) = &*place {
-            let left = parked.until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                let parked = place.take();
-                // Taking everything out may last, and nobody is to wait for the lock meanwhile.
-                drop(place);
+        let mut slot = self.lock();
+        while let Some(parked) = &*slot {
+            let remaining = parked.until.saturating_duration_since(Instant::now());
+            if remaining.is_zero() {
+                let parked = slot.take();
+                // Removing the splices takes time; other clients need the lock.
+                drop(slot);
                 drop(parked);
                 return;
             }
-            let waited = self.changed.wait_timeout(place, left);
-            place = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.changed.wait_timeout(slot, remaining);
+            slot = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
-    /// Gives a client that comes back the session that it means, in place of the new one. One that it
-    /// does not mean stays.
+    /// Exchanges the new connection of a returned client for the parked one with its session. A
+    /// session with another token stays parked.
     pub(super) fn resume(
         &self,
-        new: Served,
+        new: Connection,
         stream: &Arc<Stream>,
         token: u64,
-        taken: u64,
-    ) -> std::io::Result<Served> {
-        let mut place = self.lock();
-        let meant = |parked: &mut Parked| parked.served.continues(token, taken);
-        let Some(Parked { mut served, .. }) = place.take_if(meant) else {
-            drop(place);
+        confirmed: u64,
+    ) -> std::io::Result<Connection> {
+        let mut slot = self.lock();
+        let matches = |parked: &mut Parked| parked.connection.can_resume(token, confirmed);
+        let Some(Parked { mut connection, .. }) = slot.take_if(matches) else {
+            drop(slot);
             new.refuse(Refusal::new(
                 RefusalKind::Request,
-                "The session is over, and what it had collected is gone; its grace was too short.",
+                "The session is over, and the samples that it kept were discarded; its grace was too short.",
             ));
             return Ok(new);
         };
-        drop(place);
+        drop(slot);
         self.changed.notify_all();
         new.leave();
-        served.attach(Arc::clone(stream), taken)?;
-        Ok(served)
+        connection.attach(Arc::clone(stream), confirmed)?;
+        Ok(connection)
     }
 
-    /// Why nobody else can be served just now.
+    /// Returns a refusal for other clients while a session is parked.
     pub(super) fn occupied(&self) -> Option<Refusal> {
-        let place = self.lock();
-        let left = place
+        let slot = self.lock();
+        let remaining = slot
             .as_ref()?
             .until
             .saturating_duration_since(Instant::now());
         Some(Refusal::new(
             RefusalKind::Busy,
             format!(
-                "a session whose client was lost goes on for {} s more",
-                left.as_secs() + 1
+                "a session whose client was lost continues for {} s",
+                remaining.as_secs() + 1
             ),
         ))
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Parked>> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How long nobody must be at a port before its client counts as gone. The news that a client has
-/// come travels beside the data, and may arrive after the client's first words.
-pub(super) const ALONE: Duration = Duration::from_millis(200);
+/// Time after which a disconnected port means that the client is gone. A port's notification of a
+/// new client travels separately from its data, and may arrive after the first bytes.
+pub(super) const DISCONNECT_DELAY: Duration = Duration::from_millis(200);

@@ -1,21 +1,21 @@
-//! What the agent may do: what it needs to open the device and to read the kernel, and no more.
+//! The agent's privileges: those needed to open the device and to read the kernel, and no others.
 
 use std::io;
 
 use super::{filter, kernel, sys};
 
-/// Opening `/dev/ilk`, which is done anew for each session (`CAP_SYS_MODULE`), `/proc/kcore`
-/// (`CAP_SYS_RAWIO`), addresses in `/proc/kallsyms` (`CAP_SYSLOG`), and counters of the processor's events
-/// (`CAP_PERFMON`); numbers of include/uapi/linux/capability.h.
+/// Capabilities for opening `/dev/ilk`, once per session (`CAP_SYS_MODULE`), `/proc/kcore`
+/// (`CAP_SYS_RAWIO`), addresses in `/proc/kallsyms` (`CAP_SYSLOG`), and counters of the processor's
+/// events (`CAP_PERFMON`); numbers of include/uapi/linux/capability.h.
 const NEEDED: u64 = 1 << 16 | 1 << 17 | 1 << 34 | 1 << 38;
 
-/// Gives up every capability but those, for good. Where the agent runs no programs, none can be had
-/// again by starting one either, and whatever it has no use for is [refused](filter); a workload is started
-/// as root is, for that is what was allowed.
+/// Drops every other capability permanently. An agent that runs no programs also gives up regaining
+/// them through exec, and applies a [filter] of system calls; a workload runs with root's
+/// privileges, because `--allow-run` permits that.
 ///
-/// To be called before any other thread is started: capabilities are each thread's own.
+/// Must be called before any other thread is started: capabilities are per thread.
 pub(super) fn drop_all_but_needed(allow_run: bool) -> io::Result<()> {
-    // The one thing that takes another capability.
+    // The only step that needs another capability.
     kernel::mount_debugfs();
     let have = permitted()?;
     if !allow_run {
@@ -26,16 +26,16 @@ pub(super) fn drop_all_but_needed(allow_run: bool) -> io::Result<()> {
     }
     sys::set_capabilities(have & NEEDED)?;
     if allow_run {
-        // It would be the workload's too.
+        // A workload would inherit the filter.
         return Ok(());
     }
     filter::apply()
 }
 
-/// The capabilities that this thread has.
+/// Returns the permitted capabilities of this thread.
 fn permitted() -> io::Result<u64> {
     let status = std::fs::read_to_string("/proc/thread-self/status")?;
     let set = status.lines().find_map(|line| line.strip_prefix("CapPrm:"));
     set.and_then(|set| u64::from_str_radix(set.trim(), 16).ok())
-        .ok_or_else(|| io::Error::other("the kernel does not tell this process's capabilities"))
+        .ok_or_else(|| io::Error::other("the kernel does not report this process's capabilities"))
 }

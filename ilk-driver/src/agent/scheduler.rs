@@ -1,5 +1,5 @@
-//! What a session does and when: batches and the workload at their times, in order; everything out
-//! at the end.
+//! A session's schedule: applies batches and starts the workload at their times, in order, and
+//! removes all splices at the end.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,30 +8,31 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::clock::Clock;
-use super::device::{Device, Done};
+use super::device::{BatchTimes, Device};
 use super::drain::Drain;
 use super::outbox::Outbox;
 use super::retire::Retiring;
 use super::rings::Rings;
-use super::session::{End, Signal};
-use super::{sys, workload};
+use super::signal::{End, Signal};
+use super::sys;
+use super::workload::RunningWorkload;
 use crate::protocol::{Batch, Finished, Message, Poke, Refusal, RefusalKind, Switched, Workload};
 
-/// What a batch of removals takes at most, as a rule.
-const LONGEST: Duration = Duration::from_millis(500);
+/// Usual upper bound on the time that a batch of removals takes.
+const BATCH_TIME: Duration = Duration::from_millis(500);
 
-/// The clock's thread.
-pub(super) struct Clockwork {
+/// The state of the clock's thread.
+pub(super) struct Scheduler {
     device: Arc<Device>,
     outbox: Arc<Outbox>,
     drain: Arc<Drain>,
     signal: Arc<Signal>,
     clock: Clock,
-    in_place: InPlace,
+    installed: InstalledSplices,
     retiring: Retiring,
 }
 
-impl Clockwork {
+impl Scheduler {
     pub(super) fn new(
         device: Arc<Device>,
         outbox: Arc<Outbox>,
@@ -46,7 +47,7 @@ impl Clockwork {
             drain,
             signal,
             clock,
-            in_place: InPlace::default(),
+            installed: InstalledSplices::default(),
             retiring,
         }
     }
@@ -58,7 +59,7 @@ impl Clockwork {
         program: Option<Workload>,
         duration: f64,
     ) {
-        self.outbox.tell(&Message::Started(self.clock.started));
+        self.outbox.post(&Message::Started(self.clock.started));
         let prepared = self.drain.prepare();
         let drain = Arc::clone(&self.drain);
         let thread = std::thread::Builder::new().name(String::from("drain"));
@@ -73,9 +74,9 @@ impl Clockwork {
             }
         };
         if self.signal.get() == End::Abandon {
-            // The device is closed next, which takes everything out faster than a batch would.
+            // The device is closed next, which removes everything faster than a batch would.
             self.outbox.close();
-        } else if let Err(refusal) = self.take_out(batches.len() as u32) {
+        } else if let Err(refusal) = self.remove_all(batches.len() as u32) {
             failed.get_or_insert(refusal);
         }
         let stopped = self.signal.get() != End::Never;
@@ -87,7 +88,13 @@ impl Clockwork {
         if let Some(Ok(Err(e))) = drained.ok().map(JoinHandle::join) {
             failed.get_or_insert(unreadable("rings", &e));
         }
-        let losses = self.drain.losses().unwrap_or_default();
+        let losses = match self.drain.losses() {
+            Ok(losses) => losses,
+            Err(e) => {
+                failed.get_or_insert(unreadable("losses", &e));
+                Vec::new()
+            }
+        };
         let sent = self.drain.sent();
         let finished = Finished {
             tsc,
@@ -98,17 +105,17 @@ impl Clockwork {
         };
         let Self { outbox, signal, .. } = self;
         signal.set_over();
-        outbox.tell(&Message::Finished(finished));
+        outbox.post(&Message::Finished(finished));
     }
 
-    /// Does what is due until all is done, something fails, or somebody ends it. Returns the program
-    /// if it was started, and what failed.
+    /// Applies batches until the schedule is complete, a step fails, or an end is requested.
+    /// Returns the program if it was started, and the failure.
     fn play(
         &mut self,
         batches: &[Batch],
         mut program: Option<Workload>,
         duration: f64,
-    ) -> (Option<workload::Running>, Option<Refusal>) {
+    ) -> (Option<RunningWorkload>, Option<Refusal>) {
         let mut running = None;
         let mut batches = (0..).zip(batches).peekable();
         loop {
@@ -129,7 +136,7 @@ impl Clockwork {
                 Err(refusal) => return (running, Some(refusal)),
             }
             if let Some(workload) = due {
-                running = workload::Running::start(&workload, &self.outbox);
+                running = RunningWorkload::start(&workload, &self.outbox);
             } else if let Some((index, batch)) = batches.next() {
                 if let Err(refusal) = self.switch(index, batch.at, &batch.pokes) {
                     return (running, Some(refusal));
@@ -140,13 +147,13 @@ impl Clockwork {
         }
     }
 
-    /// Waits for second `at`, or for an end; meanwhile takes out what has been hit and need not stay.
+    /// Waits for second `at`, or for an end; retires splices while waiting.
     fn wait(&mut self, at: f64) -> Result<End, Refusal> {
         loop {
-            let until = match (self.clock.until(at), self.retiring.left()) {
-                // What is due next would have to wait for the module.
-                (Some(left), Some(look)) if look + LONGEST < left => {
-                    self.clock.now() + look.as_secs_f64()
+            let until = match (self.clock.until(at), self.retiring.until_poll()) {
+                // Retiring must not delay the next batch.
+                (Some(remaining), Some(poll)) if poll + BATCH_TIME < remaining => {
+                    self.clock.now() + poll.as_secs_f64()
                 }
                 _ => return Ok(self.signal.wait(&self.clock, at)),
             };
@@ -157,39 +164,40 @@ impl Clockwork {
         }
     }
 
-    /// Takes out the splices whose instruments have been hit, all that they are there for.
+    /// Removes the splices whose instruments have all been hit.
     fn retire(&mut self) -> Result<(), Refusal> {
         let Self {
             retiring,
-            in_place,
+            installed,
             device,
             ..
         } = self;
-        let splices = retiring.look(device, |splice| in_place.0.contains_key(&splice));
+        let splices = retiring.poll(device, |splice| installed.0.contains_key(&splice));
         let splices = splices.map_err(|e| unreadable("counters", &e))?;
-        let pokes: Vec<Poke> = { splices.iter() }
-            .filter_map(|splice| in_place.0.get(splice).copied())
+        let pokes: Vec<Poke> = splices
+            .iter()
+            .filter_map(|splice| installed.0.get(splice).copied())
             .collect();
         if pokes.is_empty() {
             return Ok(());
         }
         let done = device.batch(&pokes)?;
-        in_place.remember(&pokes);
-        self.outbox.tell(&Message::Retired {
+        installed.record(&pokes);
+        self.outbox.post(&Message::Retired {
             tsc: done.end,
             splices: pokes.len() as u32,
         });
         Ok(())
     }
 
-    /// Does a batch and tells of it.
-    fn switch(&mut self, batch: u32, asked: f64, pokes: &[Poke]) -> Result<(), Refusal> {
-        let pokes = &*self.in_place.left_of(pokes);
+    /// Applies a batch and reports its outcome.
+    fn switch(&mut self, batch: u32, scheduled: f64, pokes: &[Poke]) -> Result<(), Refusal> {
+        let pokes = &*self.installed.remaining(pokes);
         let drain = Arc::clone(&self.drain);
         let mut counters = drain.counters();
         let now = sys::tsc();
         let done = match pokes {
-            [] => Ok(Done {
+            [] => Ok(BatchTimes {
                 begin: now,
                 end: now,
                 gone: 0,
@@ -198,37 +206,37 @@ impl Clockwork {
         };
         let (tsc_begin, tsc_end, gone) = match &done {
             Ok(done) => {
-                self.in_place.remember(pokes);
+                self.installed.record(pokes);
                 (done.begin, done.end, done.gone)
             }
             Err(_) => (now, sys::tsc(), 0),
         };
-        // What was splashed counts no more, so this is its last and exact total.
-        let told = drain.tell_totals(&mut counters, Some(tsc_end));
+        // Splashed instruments count no further, so these are their last and exact totals.
+        let reported = drain.report_totals(&mut counters, Some(tsc_end));
         let refused = done.err();
         let switched = Switched {
             batch,
-            asked,
+            scheduled,
             tsc_begin,
             tsc_end,
             gone,
             refused: refused.clone(),
         };
-        self.outbox.tell(&Message::Switched(switched));
+        self.outbox.post(&Message::Switched(switched));
         match refused {
             Some(refusal) => Err(refusal),
-            None => told.map_err(|e| unreadable("counters", &e)),
+            None => reported.map_err(|e| unreadable("counters", &e)),
         }
     }
 
-    /// Takes out whatever is in, by a batch of its own, else by force.
-    fn take_out(&mut self, batch: u32) -> Result<(), Refusal> {
-        let pokes = self.in_place.pokes();
+    /// Removes all installed splices by a batch, or by a reset if the batch fails.
+    fn remove_all(&mut self, batch: u32) -> Result<(), Refusal> {
+        let pokes = self.installed.pokes();
         if pokes.is_empty() {
             return Ok(());
         }
         let result = self.switch(batch, self.clock.now(), &pokes);
-        if self.in_place.pokes().is_empty() {
+        if self.installed.pokes().is_empty() {
             return result;
         }
         let why = result
@@ -236,11 +244,11 @@ impl Clockwork {
             .map_or_else(String::new, |refusal| format!(" ({refusal})"));
         let what = match self.device.reset() {
             Ok(()) => format!(
-                "The splices in place had to be taken out by force{why}; the last totals of \
-                 counters are missing."
+                "The splices in place were removed by a reset of the module{why}; the last totals of \
+                 counters are lost."
             ),
             Err(e) => format!(
-                "Splices could not be taken out ({e}){why}; look at the target's dmesg and \
+                "Splices could not be removed ({e}){why}; look at the target's dmesg and \
                  restart it."
             ),
         };
@@ -254,19 +262,19 @@ fn unreadable(what: &str, error: &std::io::Error) -> Refusal {
     Refusal::new(RefusalKind::Module, text)
 }
 
-/// The pokes that would take out what is in, by address.
+/// The pokes that would remove the installed splices, by address.
 #[derive(Debug, Default)]
-struct InPlace(BTreeMap<u64, Poke>);
+struct InstalledSplices(BTreeMap<u64, Poke>);
 
-impl InPlace {
-    /// Takes note of pokes that were done.
-    fn remember(&mut self, pokes: &[Poke]) {
+impl InstalledSplices {
+    /// Records pokes that were applied.
+    fn record(&mut self, pokes: &[Poke]) {
         for poke in pokes {
             if poke.remove {
                 self.0.remove(&poke.address);
                 continue;
             }
-            // An install says what was there before; a retarget only what it replaced.
+            // An install states the original bytes; a retarget only those it replaces.
             let first = Poke {
                 remove: true,
                 write: poke.expect,
@@ -277,8 +285,8 @@ impl InPlace {
         }
     }
 
-    /// The pokes, without removals of what has been taken out before its time.
-    fn left_of<'p>(&self, pokes: &'p [Poke]) -> Cow<'p, [Poke]> {
+    /// Returns the pokes except removals of splices that are retired already.
+    fn remaining<'p>(&self, pokes: &'p [Poke]) -> Cow<'p, [Poke]> {
         let gone = |poke: &Poke| poke.remove && !self.0.contains_key(&poke.address);
         if pokes.iter().any(gone) {
             pokes.iter().filter(|poke| !gone(poke)).copied().collect()
@@ -295,16 +303,16 @@ impl InPlace {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::protocol::Way;
+    use crate::protocol::SpliceKind;
 
     #[test]
-    fn what_is_in_place_is_undone_to_the_original() {
+    fn removal_restores_the_original_bytes() {
         let poke = |remove, expect, write, multi| Poke {
             address: 0x500,
             detour: 0x10,
             target: 0x10,
             host: 0x4f0,
-            way: Way::Bounce,
+            kind: SpliceKind::Bounce,
             rank: 1,
             length: 5,
             multi,
@@ -312,18 +320,18 @@ mod tests {
             expect: [expect; 8],
             write: [write; 8],
         };
-        let mut in_place = InPlace::default();
-        in_place.remember(&[poke(false, 1, 2, true)]);
-        assert_eq!(in_place.pokes(), [poke(true, 2, 1, true)]);
-        in_place.remember(&[poke(false, 2, 3, false)]);
-        assert_eq!(in_place.pokes(), [poke(true, 3, 1, true)]);
+        let mut installed = InstalledSplices::default();
+        installed.record(&[poke(false, 1, 2, true)]);
+        assert_eq!(installed.pokes(), [poke(true, 2, 1, true)]);
+        installed.record(&[poke(false, 2, 3, false)]);
+        assert_eq!(installed.pokes(), [poke(true, 3, 1, true)]);
         let removal = [poke(true, 3, 1, true)];
-        assert_eq!(*in_place.left_of(&removal), removal);
-        in_place.remember(&removal);
-        assert!(in_place.pokes().is_empty());
+        assert_eq!(*installed.remaining(&removal), removal);
+        installed.record(&removal);
+        assert!(installed.pokes().is_empty());
         assert!(
-            in_place.left_of(&removal).is_empty(),
-            "it is gone before its time"
+            installed.remaining(&removal).is_empty(),
+            "it is retired already"
         );
     }
 }

@@ -1,4 +1,4 @@
-//! The agent at a unix socket: one client is served, others are told so at once.
+//! The agent's unix socket: serves one client at a time and refuses others at once.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -9,15 +9,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::parking::Parking;
+use super::server::serve_stream;
 use super::stream::Stream;
-use super::{device, privileges, serve_stream, sys};
+use super::{kernel, privileges, sys};
 use crate::protocol::{self, Message, OPENING_BYTES, Opening, Refusal, RefusalKind};
 use crate::{Error, Result};
 
-/// How long a client that is turned away may take to say hello.
+/// Time limit for a refused client to send its opening.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Listens at `path` for ever.
+/// Listens at `path` forever.
 pub(super) fn serve(path: &Path, allow_run: bool) -> Result<()> {
     let listener = listen(path)?;
     privileges::drop_all_but_needed(allow_run).map_err(Error::io(
@@ -45,15 +46,15 @@ pub(super) fn serve(path: &Path, allow_run: bool) -> Result<()> {
                 });
             }
         };
-        let taken = busy.swap(true, Ordering::AcqRel);
+        let is_busy = busy.swap(true, Ordering::AcqRel);
         let flag = Arc::clone(&busy);
         let parking = Arc::clone(&parking);
         let spawned = std::thread::Builder::new()
             .name(String::from("client"))
             .spawn(move || {
-                if let Some(refusal) = unwelcome(&client, taken) {
-                    let _left = turn_away(client, refusal);
-                    if !taken {
+                if let Some(refusal) = refusal_of(&client, is_busy) {
+                    let _client_gone = refuse(client, refusal);
+                    if !is_busy {
                         flag.store(false, Ordering::Release);
                     }
                     return;
@@ -65,15 +66,15 @@ pub(super) fn serve(path: &Path, allow_run: bool) -> Result<()> {
                 }
                 flag.store(false, Ordering::Release);
             });
-        if spawned.is_err() && !taken {
+        if spawned.is_err() && !is_busy {
             busy.store(false, Ordering::Release);
         }
     }
 }
 
-/// Makes the socket, for its owner only: root, or who called sudo.
+/// Creates the socket with access for its owner only: root, or the user that called sudo.
 fn listen(path: &Path) -> Result<UnixListener> {
-    let hint = "Choose another place with --socket, or run the agent as root";
+    let hint = "Choose another path with --socket, or run the agent as root";
     if UnixStream::connect(path).is_ok() {
         return Err(Error::Busy {
             target: path.display().to_string(),
@@ -89,26 +90,26 @@ fn listen(path: &Path) -> Result<UnixListener> {
             return Err(Error::Io {
                 path: path.to_owned(),
                 source,
-                hint: "It is no socket; choose another place with --socket",
+                hint: "It is not a socket; choose another path with --socket",
             });
         }
         Err(_) => {}
     }
-    // Made inside a folder nobody else can enter, so that there is no moment of wider access.
+    // Created inside a folder that no other user can enter, so that access is never wider.
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
         .unwrap_or(Path::new("."));
     let private = folder.join(format!(".ilk-{}", std::process::id()));
     std::fs::create_dir(&private).map_err(Error::io(&private, hint))?;
-    let made = make(&private, path);
+    let created = create(&private, path);
     let removed = std::fs::remove_dir_all(&private);
-    let listener = made.map_err(Error::io(path, hint))?;
+    let listener = created.map_err(Error::io(path, hint))?;
     removed.map_err(Error::io(&private, hint))?;
     Ok(listener)
 }
 
-fn make(private: &Path, path: &Path) -> std::io::Result<UnixListener> {
+fn create(private: &Path, path: &Path) -> std::io::Result<UnixListener> {
     std::fs::set_permissions(private, std::fs::Permissions::from_mode(0o700))?;
     let inside = private.join("s");
     let listener = UnixListener::bind(&inside)?;
@@ -120,32 +121,33 @@ fn make(private: &Path, path: &Path) -> std::io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Who called sudo.
+/// Returns the user that called sudo.
 fn invoker() -> Option<u32> {
     std::env::var("SUDO_UID").ok()?.parse().ok()
 }
 
-/// Why this client is not served: another one is, or it is of a user that the socket is not for. (Its
-/// mode says so already; a socket that was moved, or passed on, may be reached all the same.)
-fn unwelcome(client: &UnixStream, taken: bool) -> Option<Refusal> {
-    let host = device::host();
+/// Returns a refusal if another client is served, or if the client's user has no right to the
+/// socket. (The socket's mode excludes other users, but a socket that was moved or passed on can
+/// still be reached.)
+fn refusal_of(client: &UnixStream, is_busy: bool) -> Option<Refusal> {
+    let host = kernel::host();
     let text = match sys::peer_user(client) {
         Ok(user) if user == 0 || user == sys::own_user() || Some(user) == invoker() => {
-            if !taken {
+            if !is_busy {
                 return None;
             }
             format!("Another program is using the agent on {host}; close it and try again.")
         }
         Ok(user) => format!(
-            "The agent on {host} does not serve user {user}; connect as root, or as who started it."
+            "The agent on {host} does not serve user {user}; connect as root or as the user that started it."
         ),
-        Err(e) => format!("The agent on {host} cannot tell who connects ({e}); start it again."),
+        Err(e) => format!("The agent on {host} cannot determine the client's user ({e}); start it again."),
     };
     Some(Refusal::new(RefusalKind::Busy, text))
 }
 
-/// One clear sentence for a client that is not served.
-fn turn_away(mut client: UnixStream, refusal: Refusal) -> std::io::Result<()> {
+/// Sends a refusal to a client that is not served.
+fn refuse(mut client: UnixStream, refusal: Refusal) -> std::io::Result<()> {
     client.set_read_timeout(Some(PATIENCE))?;
     client.set_write_timeout(Some(PATIENCE))?;
     let mut hello = [0; OPENING_BYTES];
@@ -162,7 +164,7 @@ fn turn_away(mut client: UnixStream, refusal: Refusal) -> std::io::Result<()> {
     )?;
     let refused = Message::Refused(refusal);
     client.write_all(&protocol::encode(&refused).map_err(std::io::Error::other)?)?;
-    // Read what was asked meanwhile: closing on unread bytes would throw the answer away.
+    // Read pending requests: closing a socket with unread bytes would discard the answer.
     let mut rest = [0; 4096];
     while client.read(&mut rest)? != 0 {}
     Ok(())

@@ -1,5 +1,5 @@
-//! The way to the client: a unix socket, or a virtio port whose other end comes and goes. What goes
-//! to the client may go by memory that is shared with it.
+//! The connection to the client: a unix socket, or a virtio port whose other end can disconnect and
+//! reconnect. Bytes for the client can go through memory shared with it instead.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -14,35 +14,35 @@ use super::sys;
 use crate::shared::Shared;
 use crate::{Error, Result};
 
-/// How often a port is asked whether somebody has connected: it cannot be waited for.
-const KNOCK: Duration = Duration::from_millis(20);
+/// Interval at which a port is polled for a client: a connection cannot be waited for.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Bytes both ways, never blocking.
+/// A non-blocking byte stream in both directions.
 pub(super) struct Stream {
     pub(super) file: File,
-    /// Where bytes for the client go instead.
+    /// Replaces the stream for bytes to the client.
     shared: Mutex<Option<Shared>>,
 }
 
-/// How soon memory that is full is looked at again.
-const SOON: Duration = Duration::from_micros(200);
-/// Vendor and device of shared memory (QEMU's `PCI_DEVICE_ID_IVSHMEM`), and its second region's file.
+/// Interval at which full shared memory is polled.
+const FULL_POLL_INTERVAL: Duration = Duration::from_micros(200);
+/// Vendor and device number of shared memory (QEMU's `PCI_DEVICE_ID_IVSHMEM`).
 const IVSHMEM: (&str, &str) = ("0x1af4", "0x1110");
 const DEVICES: &str = "/sys/bus/pci/devices";
 
-/// What a read brought.
+/// The outcome of a read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Read1 {
-    /// So many bytes.
+pub(super) enum Received {
+    /// The number of bytes read.
     Bytes(usize),
-    /// Nobody is at the other end.
-    Nobody,
+    /// No client is at the other end.
+    Disconnected,
 }
 
 impl Stream {
-    /// A virtio port.
+    /// Opens a virtio port.
     pub(super) fn port(path: &Path) -> Result<Self> {
-        let hint = "Name the port's device with --port, for example /dev/vport0p1, and see that \
+        let hint = "Name the port's device with --port, for example /dev/vport0p1, and check that \
             the module virtio_console is loaded";
         let file = File::options()
             .read(true)
@@ -56,7 +56,7 @@ impl Stream {
         })
     }
 
-    /// A client that was accepted.
+    /// Wraps an accepted client.
     pub(super) fn socket(stream: UnixStream) -> std::io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self {
@@ -65,19 +65,19 @@ impl Stream {
         })
     }
 
-    /// The memory that the client with this number shares, if it is this machine's.
+    /// Returns the memory in which the client wrote this number, if this machine has it.
     pub(super) fn find_shared(number: u64) -> Option<Shared> {
         let devices = std::fs::read_dir(DEVICES).ok()?.flatten();
         let mut found = devices.filter_map(|device| shared_of(&device.path()));
         found.find(|shared| shared.has(number))
     }
 
-    /// From now on what goes to the client goes by there; or by the stream again.
+    /// Directs bytes for the client into shared memory, or back to the stream.
     pub(super) fn share(&self, shared: Option<Shared>) {
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = shared;
     }
 
-    /// Writes what there is room for now; as `write(2)` on a stream that does not block.
+    /// Writes as much as fits now, like `write(2)` on a non-blocking stream.
     pub(super) fn write(&self, bytes: &[u8]) -> std::io::Result<usize> {
         let shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(shared) = &*shared else {
@@ -85,51 +85,51 @@ impl Stream {
         };
         match shared.write(bytes) {
             0 => {
-                std::thread::sleep(SOON);
-                // By which the caller looks whether it still has anything to write.
+                std::thread::sleep(FULL_POLL_INTERVAL);
+                // Makes the caller check whether it still has something to write.
                 Err(std::io::Error::from(std::io::ErrorKind::Interrupted))
             }
             count => Ok(count),
         }
     }
 
-    /// Waits for bytes, or for the other end to go.
-    pub(super) fn read(&self, buffer: &mut [u8]) -> std::io::Result<Read1> {
+    /// Waits for bytes, or for the disconnection of the other end.
+    pub(super) fn read(&self, buffer: &mut [u8]) -> std::io::Result<Received> {
         loop {
             match (&self.file).read(buffer) {
-                Ok(0) => return Ok(Read1::Nobody),
-                Ok(bytes) => return Ok(Read1::Bytes(bytes)),
+                Ok(0) => return Ok(Received::Disconnected),
+                Ok(bytes) => return Ok(Received::Bytes(bytes)),
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
                     let ready =
                         sys::poll(self.file.as_fd(), sys::READABLE, Duration::from_secs(60))?;
                     if ready != 0 && ready & sys::READABLE == 0 {
-                        std::thread::sleep(KNOCK);
+                        std::thread::sleep(POLL_INTERVAL);
                     }
                 }
                 Err(e) if matches!(e.raw_os_error(), Some(libc::ECONNRESET | libc::EPIPE)) => {
-                    return Ok(Read1::Nobody);
+                    return Ok(Received::Disconnected);
                 }
                 Err(e) => return Err(e),
             }
         }
     }
 
-    /// Between two looks at a port with nobody at the other end.
+    /// Sleeps between two polls of a disconnected port.
     pub(super) fn pause() {
-        std::thread::sleep(KNOCK);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 
-/// The memory of a PCI device, if it is one that has memory to share.
+/// Maps the memory of a PCI device if it is a shared memory device.
 fn shared_of(device: &Path) -> Option<Shared> {
-    let is = |name: &str, what: &str| {
-        std::fs::read_to_string(device.join(name)).is_ok_and(|read| read.trim() == what)
+    let is = |name: &str, expected: &str| {
+        std::fs::read_to_string(device.join(name)).is_ok_and(|read| read.trim() == expected)
     };
     if !is("vendor", IVSHMEM.0) || !is("device", IVSHMEM.1) {
         return None;
     }
-    // Written together where the machine has that for it, else each byte by itself.
+    // The write-combining mapping is preferred where the machine offers it.
     let regions: [PathBuf; 2] = ["resource2_wc", "resource2"].map(|name| device.join(name));
     let region = regions.iter().find(|region| region.exists())?;
     let file = File::options().read(true).write(true).open(region).ok()?;

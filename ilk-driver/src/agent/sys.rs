@@ -1,4 +1,4 @@
-//! The few calls of the operating system that the standard library does not have.
+//! System calls that the standard library lacks.
 
 use std::ffi::CStr;
 use std::fs::File;
@@ -7,26 +7,24 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use super::events::Place;
-
-/// Something to read.
+/// Poll event: bytes to read.
 pub(super) const READABLE: i16 = libc::POLLIN;
-/// Room to write.
+/// Poll event: space to write.
 pub(super) const WRITABLE: i16 = libc::POLLOUT;
 
-/// Waits until `file` is ready for one of `events`, hung up or broken, or `wait` is over.
+/// Waits until `file` is ready for one of `events`, is hung up or broken, or `wait` is over.
 pub(super) fn poll(file: BorrowedFd<'_>, events: i16, wait: Duration) -> io::Result<i16> {
-    let mut ask = libc::pollfd {
+    let mut entry = libc::pollfd {
         fd: file.as_raw_fd(),
         events,
         revents: 0,
     };
     let milliseconds = i32::try_from(wait.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: `ask` is one pollfd, and lives until the call returns.
+    // SAFETY: `entry` is one pollfd, and lives until the call returns.
     #[allow(unsafe_code, reason = "poll(2)")]
-    let ready = unsafe { libc::poll(&raw mut ask, 1, milliseconds) };
+    let ready = unsafe { libc::poll(&raw mut entry, 1, milliseconds) };
     match ready {
-        0.. => Ok(ask.revents),
+        0.. => Ok(entry.revents),
         _ => match io::Error::last_os_error() {
             error if error.kind() == io::ErrorKind::Interrupted => Ok(0),
             error => Err(error),
@@ -34,16 +32,16 @@ pub(super) fn poll(file: BorrowedFd<'_>, events: i16, wait: Duration) -> io::Res
     }
 }
 
-/// The processor's time-stamp counter.
+/// Returns the processor's time-stamp counter.
 pub(super) fn tsc() -> u64 {
-    // SAFETY: every x86-64 processor has rdtsc, and Linux leaves it to everyone.
+    // SAFETY: every x86-64 processor has rdtsc, and Linux permits it in user mode.
     #[allow(unsafe_code, unused_unsafe, reason = "rdtsc")]
     unsafe {
         std::arch::x86_64::_rdtsc()
     }
 }
 
-/// The user at the other end of a unix socket, when it was connected (`SO_PEERCRED`).
+/// Returns the user at the other end of a unix socket at connection time (`SO_PEERCRED`).
 pub(super) fn peer_user(stream: &UnixStream) -> io::Result<u32> {
     let mut peer = libc::ucred {
         pid: 0,
@@ -51,7 +49,7 @@ pub(super) fn peer_user(stream: &UnixStream) -> io::Result<u32> {
         gid: u32::MAX,
     };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: `peer` has room for `length` bytes, and both live until the call returns.
+    // SAFETY: `peer` is valid for writes of `length` bytes, and both live until the call returns.
     #[allow(unsafe_code, reason = "getsockopt(2)")]
     let result = unsafe {
         libc::getsockopt(
@@ -69,7 +67,7 @@ pub(super) fn peer_user(stream: &UnixStream) -> io::Result<u32> {
     }
 }
 
-/// The user that this process acts for.
+/// Returns the effective user of this process.
 pub(super) fn own_user() -> u32 {
     // SAFETY: geteuid(2) takes nothing and never fails.
     #[allow(unsafe_code, reason = "geteuid(2)")]
@@ -78,14 +76,14 @@ pub(super) fn own_user() -> u32 {
     }
 }
 
-/// Lowers the capabilities of this thread, and of those it starts from now on, to these; gives up any
-/// that programs might inherit.
+/// Limits the capabilities of this thread, and of those it starts later, to `keep`; clears the
+/// inheritable set.
 pub(super) fn set_capabilities(keep: u64) -> io::Result<()> {
     // struct __user_cap_header_struct and __user_cap_data_struct of include/uapi/linux/capability.h
     let header: [u32; 2] = [0x2008_0522, 0];
     let (low, high) = (keep as u32, (keep >> 32) as u32);
     let data: [u32; 6] = [low, low, 0, high, high, 0];
-    // SAFETY: version 3 of capset(2) reads a header of two words and twice three words.
+    // SAFETY: version 3 of capset(2) reads a header of two words and two entries of three words.
     #[allow(unsafe_code, reason = "capset(2)")]
     let result = unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) };
     if result == 0 {
@@ -95,9 +93,9 @@ pub(super) fn set_capabilities(keep: u64) -> io::Result<()> {
     }
 }
 
-/// One of prctl(2)'s requests that take a number, or none.
+/// Calls prctl(2) with a request that takes a number or nothing.
 pub(super) fn control(request: i32, number: u64) -> io::Result<()> {
-    // SAFETY: the requests that this is called with take numbers only.
+    // SAFETY: all callers pass requests that take numbers only.
     #[allow(unsafe_code, reason = "prctl(2)")]
     let result = unsafe { libc::prctl(request, number, 0_u64, 0_u64, 0_u64) };
     if result == 0 {
@@ -107,8 +105,16 @@ pub(super) fn control(request: i32, number: u64) -> io::Result<()> {
     }
 }
 
-/// Has a CPU count an event of its processor (by its number in `enum perf_hw_id`) while the kernel runs, in a
-/// counter that no other takes from it.
+/// The counter of an event on a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PerfCounter {
+    /// Operand of `rdpmc` plus 1; 0 if `rdpmc` cannot read it.
+    pub(super) index: u32,
+    /// Number of its bits.
+    pub(super) width: u16,
+}
+/// Makes a CPU count an event of its processor (by its number in `enum perf_hw_id`) while the
+/// kernel executes, in a counter that perf does not multiplex.
 pub(super) fn open_event(event: u8, cpu: u32) -> io::Result<File> {
     /// `PERF_ATTR_SIZE_VER0`
     const SIZE: u32 = 64;
@@ -116,11 +122,11 @@ pub(super) fn open_event(event: u8, cpu: u32) -> io::Result<File> {
     const FLAGS: u64 = 1 << 2 | 1 << 4 | 1 << 6;
     /// `PERF_FLAG_FD_CLOEXEC`
     const CLOEXEC: u64 = 1 << 3;
-    // struct perf_event_attr of include/uapi/linux/perf_event.h: type `PERF_TYPE_HARDWARE` (0) and size; config;
-    // sample_period, sample_type, read_format; flags; what nobody needs.
+    // struct perf_event_attr of include/uapi/linux/perf_event.h: type `PERF_TYPE_HARDWARE` (0) and
+    // size; config; sample_period, sample_type, read_format; flags; unused fields.
     let attributes: [u64; 8] = [u64::from(SIZE) << 32, event.into(), 0, 0, 0, FLAGS, 0, 0];
     let cpu = i32::try_from(cpu).map_err(io::Error::other)?;
-    // SAFETY: the kernel reads as many bytes as the structure says it has, and they are there.
+    // SAFETY: the kernel reads the number of bytes that the structure states, which is its size.
     #[allow(unsafe_code, reason = "perf_event_open(2)")]
     let opened = unsafe {
         libc::syscall(
@@ -133,17 +139,17 @@ pub(super) fn open_event(event: u8, cpu: u32) -> io::Result<File> {
         )
     };
     match i32::try_from(opened) {
-        // SAFETY: it was just opened, and nobody else has it.
+        // SAFETY: the descriptor was just opened and has no other owner.
         #[allow(unsafe_code, reason = "a descriptor becomes a file")]
         Ok(number @ 0..) => Ok(unsafe { File::from_raw_fd(number) }),
         _ => Err(io::Error::last_os_error()),
     }
 }
 
-/// Which counter an event has where it is counted now, by the page that perf keeps of it.
-pub(super) fn event_place(event: &File) -> io::Result<Place> {
+/// Returns the counter that an event currently has, read from perf's mapped page.
+pub(super) fn perf_counter(event: &File) -> io::Result<PerfCounter> {
     const PAGE: usize = 4096;
-    // SAFETY: a new mapping anywhere, of which one page is read and which is taken away again.
+    // SAFETY: a new mapping at an address of the kernel's choice.
     #[allow(unsafe_code, reason = "mmap(2)")]
     let page = unsafe {
         libc::mmap(
@@ -159,8 +165,9 @@ pub(super) fn event_place(event: &File) -> io::Result<Place> {
         return Err(io::Error::last_os_error());
     }
     let page = page.cast::<u8>();
-    // SAFETY: struct perf_event_mmap_page is 1,088 bytes and aligned as a page is; the kernel writes it at
-    // any time, so each field is read once and not by reference. Nobody has the page behind the last line.
+    // SAFETY: struct perf_event_mmap_page is 1,088 bytes, aligned to a page; the kernel writes it
+    // at any time, so each field is read once and not by reference. The page is not used after
+    // munmap.
     #[allow(unsafe_code, reason = "memory that the kernel shares")]
     let (index, width) = unsafe {
         let index = page.add(12).cast::<u32>().read_volatile();
@@ -170,24 +177,24 @@ pub(super) fn event_place(event: &File) -> io::Result<Place> {
         // `cap_user_rdpmc`
         (if abilities & 1 << 2 == 0 { 0 } else { index }, width)
     };
-    Ok(Place { index, width })
+    Ok(PerfCounter { index, width })
 }
 
-/// Ends every process of the group.
+/// Kills every process of the group.
 pub(super) fn kill_group(leader: u32) {
     let Ok(leader) = i32::try_from(leader) else {
         return;
     };
     if leader > 1 {
-        // SAFETY: kill(2) takes numbers only; the group is one that this agent made for a workload.
+        // SAFETY: kill(2) takes numbers only; this agent created the group for a workload.
         #[allow(unsafe_code, reason = "kill(2)")]
         let _gone_already = unsafe { libc::kill(-leader, libc::SIGKILL) };
     }
 }
 
-/// Mounts a file system that has no device.
+/// Mounts a file system without a device.
 pub(super) fn mount(kind: &CStr, at: &CStr) -> io::Result<()> {
-    // SAFETY: three strings that end with a zero, and no data.
+    // SAFETY: three zero-terminated strings, and no data.
     #[allow(unsafe_code, reason = "mount(2)")]
     let result = unsafe {
         libc::mount(
@@ -215,23 +222,23 @@ mod tests {
 
     #[test]
     fn poll_sees_data_and_time_passing() {
-        let (mut one, other) = UnixStream::pair().unwrap();
-        assert_eq!(poll(other.as_fd(), READABLE, Duration::ZERO).unwrap(), 0);
-        one.write_all(b"x").unwrap();
+        let (mut sender, receiver) = UnixStream::pair().unwrap();
+        assert_eq!(poll(receiver.as_fd(), READABLE, Duration::ZERO).unwrap(), 0);
+        sender.write_all(b"x").unwrap();
         assert_eq!(
-            poll(other.as_fd(), READABLE, Duration::from_secs(5)).unwrap(),
+            poll(receiver.as_fd(), READABLE, Duration::from_secs(5)).unwrap(),
             READABLE
         );
     }
 
     #[test]
-    fn the_other_end_is_this_user() {
-        let (one, _other) = UnixStream::pair().unwrap();
-        assert_eq!(peer_user(&one).unwrap(), own_user());
+    fn the_peer_of_an_own_socket_is_this_user() {
+        let (socket, _peer) = UnixStream::pair().unwrap();
+        assert_eq!(peer_user(&socket).unwrap(), own_user());
     }
 
     #[test]
-    fn the_counter_counts() {
+    fn the_tsc_advances() {
         let before = tsc();
         std::thread::sleep(Duration::from_millis(1));
         assert!(tsc() > before);

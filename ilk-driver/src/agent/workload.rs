@@ -1,4 +1,5 @@
-//! The program that a session runs: started on the session's clock, heard, and ended with it.
+//! The program that a session runs: started on the session's clock and killed at its end; its
+//! output goes to the client.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::process::CommandExt;
@@ -11,20 +12,20 @@ use super::outbox::Outbox;
 use super::sys;
 use crate::protocol::{Message, Workload, WorkloadEvent};
 
-/// Bytes of a line that are sent on; the rest of a longer line makes lines of its own.
+/// Limit on the bytes of a line; a longer line is split.
 const LINE: u64 = 4096;
 
-/// A workload that was started.
-pub(super) struct Running {
+/// A started workload.
+pub(super) struct RunningWorkload {
     group: u32,
     ended: Arc<AtomicBool>,
     waiter: JoinHandle<()>,
 }
 
-impl Running {
-    /// Starts it and tells so, or tells why not.
+impl RunningWorkload {
+    /// Starts the program and reports its start or its failure.
     pub(super) fn start(workload: &Workload, outbox: &Arc<Outbox>) -> Option<Self> {
-        let failed = |what: String| outbox.tell(&Message::Workload(WorkloadEvent::Failed(what)));
+        let failed = |what: String| outbox.post(&Message::Workload(WorkloadEvent::Failed(what)));
         let mut command = Command::new(&workload.program);
         command
             .args(&workload.arguments)
@@ -44,15 +45,15 @@ impl Running {
             }
         };
         let group = child.id();
-        outbox.tell(&Message::Workload(WorkloadEvent::Started {
+        outbox.post(&Message::Workload(WorkloadEvent::Started {
             tsc,
             pid: group,
         }));
         let ended = Arc::new(AtomicBool::new(false));
-        let (own, flag) = (Arc::clone(outbox), Arc::clone(&ended));
+        let (own_outbox, flag) = (Arc::clone(outbox), Arc::clone(&ended));
         match std::thread::Builder::new()
             .name(String::from("workload"))
-            .spawn(move || wait(child, &own, &flag))
+            .spawn(move || wait(child, &own_outbox, &flag))
         {
             Ok(waiter) => Some(Self {
                 group,
@@ -62,7 +63,7 @@ impl Running {
             Err(e) => {
                 sys::kill_group(group);
                 failed(format!(
-                    "{} was ended, because the agent could not listen to it: {e}.",
+                    "{} was killed, because the agent could not read its output: {e}.",
                     workload.program
                 ));
                 None
@@ -70,7 +71,8 @@ impl Running {
         }
     }
 
-    /// Ends it if it still runs, with everything it started, and waits until all it said is queued.
+    /// Kills the program and its process group if it still runs, and waits until its output is
+    /// queued.
     pub(super) fn end(self) {
         if !self.ended.load(Ordering::Acquire) {
             sys::kill_group(self.group);
@@ -82,7 +84,7 @@ impl Running {
 fn wait(mut child: Child, outbox: &Arc<Outbox>, ended: &AtomicBool) {
     let listen = |source: Option<Box<dyn Read + Send>>| {
         let outbox = Arc::clone(outbox);
-        source.map(|source| std::thread::spawn(move || tell_lines(source, &outbox)))
+        source.map(|source| std::thread::spawn(move || send_lines(source, &outbox)))
     };
     let out = listen(
         child
@@ -109,13 +111,13 @@ fn wait(mut child: Child, outbox: &Arc<Outbox>, ended: &AtomicBool) {
             success: status.success(),
         },
         Err(e) => {
-            WorkloadEvent::Failed(format!("The workload's end could not be waited for: {e}."))
+            WorkloadEvent::Failed(format!("Waiting for the workload's end failed: {e}."))
         }
     };
-    outbox.tell(&Message::Workload(event));
+    outbox.post(&Message::Workload(event));
 }
 
-fn tell_lines(source: impl Read, outbox: &Outbox) {
+fn send_lines(source: impl Read, outbox: &Outbox) {
     let mut source = BufReader::new(source);
     let mut line = Vec::new();
     loop {
@@ -124,7 +126,7 @@ fn tell_lines(source: impl Read, outbox: &Outbox) {
             Ok(0) | Err(_) => return,
             Ok(_) => {
                 let text = String::from_utf8_lossy(&line).trim_end().to_owned();
-                // A workload that talks more than the client reads is made to wait in its pipe.
+                // If the client is slow, the workload blocks on its pipe (back-pressure).
                 if outbox
                     .send(&Message::Workload(WorkloadEvent::Line(text)))
                     .is_err()

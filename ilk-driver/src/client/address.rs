@@ -1,75 +1,75 @@
-//! Where an agent is, as a person says it.
+//! Addresses of agents in the user's notation.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::agent::SOCKET;
 
-/// What this machine is called as a target.
+/// The notation for this machine as a target.
 const HERE: &str = "here";
 
-/// Where an agent is: `root@web1`, a socket's path, or `here`; and a name may stand before it, as in
+/// The address of an agent: `root@web1`, a socket's path, or `here`, with an optional name as in
 /// `web1=/run/a.sock`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
-    /// Its name in recordings, where that is not the machine's own.
+pub struct TargetAddress {
+    /// Its name in recordings, if that is not the machine's own.
     pub name: Option<String>,
-    /// How to come there.
-    pub way: Way,
+    /// The route to it.
+    pub route: Route,
 }
 
-/// How to come to an agent.
+/// A route to an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// By a unix socket.
+pub enum Route {
+    /// A unix socket.
     Socket(PathBuf),
-    /// Over ssh.
+    /// A host for ssh.
     Ssh(String),
 }
 
-impl FromStr for Place {
+impl FromStr for TargetAddress {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let (name, place) = match text.split_once('=') {
-            Some((name, place)) => (Some(name.trim().to_owned()), place.trim()),
+        let (name, address) = match text.split_once('=') {
+            Some((name, address)) => (Some(name.trim().to_owned()), address.trim()),
             None => (None, text.trim()),
         };
-        // A recording is a file of this name.
+        // A recording's file name contains this name.
         let bad = |name: &String| name.is_empty() || name.contains('/') || name.starts_with('.');
-        if place.is_empty() || name.as_ref().is_some_and(bad) {
+        if address.is_empty() || name.as_ref().is_some_and(bad) {
             return Err(format!(
-                "{text:?} is no machine; write user@machine, a socket's path, {HERE}, or NAME=one of these"
+                "{text:?} is not a machine; write user@machine, a socket's path, {HERE}, or NAME=one of these"
             ));
         }
-        let way = if place == HERE {
-            Way::Socket(PathBuf::from(SOCKET))
-        } else if place.contains('/') {
-            Way::Socket(PathBuf::from(place))
+        let route = if address == HERE {
+            Route::Socket(PathBuf::from(SOCKET))
+        } else if address.contains('/') {
+            Route::Socket(PathBuf::from(address))
         } else {
-            Way::Ssh(place.to_owned())
+            Route::Ssh(address.to_owned())
         };
-        Ok(Self { name, way })
+        Ok(Self { name, route })
     }
 }
 
-impl Place {
-    /// Several, with commas between.
+impl TargetAddress {
+    /// Parses a list separated by commas.
     ///
     /// # Errors
-    /// A sentence on the first that is none.
-    pub fn several(text: &str) -> Result<Vec<Self>, String> {
+    /// A sentence on the first invalid address.
+    pub fn parse_list(text: &str) -> Result<Vec<Self>, String> {
         text.split(',').map(str::parse).collect()
     }
 
-    /// What it is called until it has told its name.
+    /// Returns the name to display before the machine has reported its own.
     #[must_use]
-    pub fn called(&self) -> String {
-        match (&self.name, &self.way) {
+    pub fn display_name(&self) -> String {
+        match (&self.name, &self.route) {
             (Some(name), _) => name.clone(),
-            (None, Way::Ssh(host)) => host.clone(),
-            (None, Way::Socket(path)) if path == Path::new(SOCKET) => HERE.to_owned(),
-            (None, Way::Socket(path)) => path.display().to_string(),
+            (None, Route::Ssh(host)) => host.clone(),
+            (None, Route::Socket(path)) if path == Path::new(SOCKET) => HERE.to_owned(),
+            (None, Route::Socket(path)) => path.display().to_string(),
         }
     }
 }
@@ -79,26 +79,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn machines_are_read_or_refused() {
-        let place = |name: Option<&str>, way| Place {
+    fn addresses_are_parsed_or_refused() {
+        let address = |name: Option<&str>, route| TargetAddress {
             name: name.map(str::to_owned),
-            way,
+            route,
         };
-        let socket = Way::Socket(PathBuf::from("/run/x.sock"));
-        assert_eq!("/run/x.sock".parse(), Ok(place(None, socket.clone())));
-        assert_eq!("a=/run/x.sock".parse(), Ok(place(Some("a"), socket)));
-        let host = || Way::Ssh("root@web1".to_owned());
-        assert_eq!("root@web1".parse(), Ok(place(None, host())));
-        assert_eq!("b = root@web1".parse(), Ok(place(Some("b"), host())));
-        let here: Place = "here".parse().unwrap();
-        assert_eq!(here, place(None, Way::Socket(PathBuf::from(SOCKET))));
-        assert_eq!(here.called(), "here");
+        let socket = Route::Socket(PathBuf::from("/run/x.sock"));
+        assert_eq!("/run/x.sock".parse(), Ok(address(None, socket.clone())));
+        assert_eq!("a=/run/x.sock".parse(), Ok(address(Some("a"), socket)));
+        let host = || Route::Ssh("root@web1".to_owned());
+        assert_eq!("root@web1".parse(), Ok(address(None, host())));
+        assert_eq!("b = root@web1".parse(), Ok(address(Some("b"), host())));
+        let local: TargetAddress = "here".parse().unwrap();
+        assert_eq!(local, address(None, Route::Socket(PathBuf::from(SOCKET))));
+        assert_eq!(local.display_name(), "here");
         for wrong in ["", "=web1", "a=", "a/b=web1", "..=web1"] {
-            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+            assert!(wrong.parse::<TargetAddress>().is_err(), "{wrong}");
         }
-        let all = Place::several("a=/run/x.sock, root@web1").unwrap();
-        let called: Vec<String> = all.iter().map(Place::called).collect();
-        assert_eq!(called, ["a", "root@web1"]);
-        assert!(Place::several("a=/run/x.sock,").is_err());
+        let all = TargetAddress::parse_list("a=/run/x.sock, root@web1").unwrap();
+        let names: Vec<String> = all.iter().map(TargetAddress::display_name).collect();
+        assert_eq!(names, ["a", "root@web1"]);
+        assert!(TargetAddress::parse_list("a=/run/x.sock,").is_err());
     }
 }

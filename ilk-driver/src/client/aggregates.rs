@@ -1,4 +1,4 @@
-//! Aggregates of instruments in the language: which words they are, and what these say at the end.
+//! Aggregates of instruments: the words that hold them, and their values at the end.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 use super::event::{AggregateSummary, Counted};
 use crate::protocol::Counter;
 
-/// Bits of an instrument's identifier.
+/// Number of bits in a packed instrument identifier.
 const ID_BITS: u32 = 48;
 
-/// Whether a total is of a word of an aggregate, not of a counter.
-pub(super) fn is_word(id: u64) -> bool {
+/// Returns whether a total belongs to a word of an aggregate instead of a counter.
+pub(super) fn is_aggregate_word(id: u64) -> bool {
     id >> ID_BITS != 0
 }
 
-/// The first instrument of each placement that adds something up.
+/// Returns the first instrument of each placement that has aggregates or counts failures.
 fn owners(plan: &Plan) -> impl Iterator<Item = (&PlannedInstrument, &Probed)> {
     let placements = plan
         .instruments
-        .chunk_by(|one, next| one.placement == next.placement);
+        .chunk_by(|instrument, next| instrument.placement == next.placement);
     placements.filter_map(|all| {
         let first = all.first()?;
         let probed = first.probe.as_deref()?;
@@ -36,54 +36,55 @@ fn owners(plan: &Plan) -> impl Iterator<Item = (&PlannedInstrument, &Probed)> {
     })
 }
 
-/// The aggregates of a placement, and the words of each: its place, and the name it is told by.
-fn of<'p>(
+/// Returns the aggregates of a placement, each with its words: their keys in [`Counter::id`] and
+/// their slots.
+fn aggregates_of<'p>(
     owner: &'p PlannedInstrument,
     probed: &'p Probed,
 ) -> impl Iterator<Item = (&'p Aggregate, Vec<(u64, CounterSlot)>)> {
-    let mut names = (1_u64..).map(move |number| owner.id.pack() | number << ID_BITS);
+    let mut keys = (1_u64..).map(move |number| owner.id.pack() | number << ID_BITS);
     let homes = probed.homes.aggregates.iter();
     let aggregates = probed.checked.aggregates.iter().zip(homes);
     aggregates.map(move |(aggregate, first)| {
-        let place = |word| CounterSlot {
+        let slot_of = |word| CounterSlot {
             slot: first.slot.saturating_add(word),
             ..*first
         };
-        let words = (0..aggregate.words()).map(place);
-        let named = words.filter_map(|word| Some((names.next()?, word)));
-        (aggregate, named.collect())
+        let words = (0..aggregate.words()).map(slot_of);
+        let keyed = words.filter_map(|word| Some((keys.next()?, word)));
+        (aggregate, keyed.collect())
     })
 }
 
-/// The name that the word of that number behind those of all aggregates is told by.
-fn behind(owner: &PlannedInstrument, probed: &Probed, number: u64) -> u64 {
+/// Returns the key of the extra word `number`, which follows the words of all aggregates.
+fn extra_key(owner: &PlannedInstrument, probed: &Probed, number: u64) -> u64 {
     let words = probed.checked.aggregates.iter();
     let words: u64 = words.map(|aggregate| u64::from(aggregate.words())).sum();
     owner.id.pack() | (words + number) << ID_BITS
 }
 
-/// Where reads of memory and counters are counted that fail, and the name that this is told by.
-fn failed(owner: &PlannedInstrument, probed: &Probed) -> Option<(u64, CounterSlot)> {
-    Some((behind(owner, probed, 1), probed.homes.failed?))
+/// Returns the word that counts failed reads of memory and counters, with its key.
+fn failed_reads_word(owner: &PlannedInstrument, probed: &Probed) -> Option<(u64, CounterSlot)> {
+    Some((extra_key(owner, probed, 1), probed.homes.failed?))
 }
 
-/// Where values are counted that find no room, and the name that this is told by.
-fn crowded_out(owner: &PlannedInstrument, probed: &Probed) -> Option<(u64, CounterSlot)> {
-    Some((behind(owner, probed, 2), probed.homes.no_room?))
+/// Returns the word that counts values without storage, with its key.
+fn storage_full_word(owner: &PlannedInstrument, probed: &Probed) -> Option<(u64, CounterSlot)> {
+    Some((extra_key(owner, probed, 2), probed.homes.no_room?))
 }
 
-/// Every word that is to be read.
+/// Returns every word to read.
 pub(super) fn words(plan: &Plan) -> Vec<Counter> {
     let mut all = Vec::new();
     for (owner, probed) in owners(plan) {
-        let counted = [failed(owner, probed), crowded_out(owner, probed)];
+        let counted = [failed_reads_word(owner, probed), storage_full_word(owner, probed)];
         all.extend(counted.into_iter().flatten().map(|(id, slot)| Counter {
             id,
             bank: slot.bank,
             slot: slot.slot,
             largest: false,
         }));
-        for (aggregate, words) in of(owner, probed) {
+        for (aggregate, words) in aggregates_of(owner, probed) {
             let keeps = matches!(aggregate.kind, AggregateKind::Min | AggregateKind::Max);
             for (number, (id, slot)) in words.into_iter().enumerate() {
                 all.push(Counter {
@@ -98,9 +99,9 @@ pub(super) fn words(plan: &Plan) -> Vec<Counter> {
     all
 }
 
-/// An aggregate, and the names that its words are told by.
+/// An aggregate, and the keys of its words.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Known {
+pub(super) struct AggregateWords {
     placement: usize,
     instrument: String,
     unit: String,
@@ -108,12 +109,12 @@ pub(super) struct Known {
     words: Vec<u64>,
 }
 
-/// Every aggregate, in the order of the session.
-pub(super) fn known(plan: &Plan) -> Vec<Known> {
+/// Returns every aggregate, in the order of the session.
+pub(super) fn aggregate_words(plan: &Plan) -> Vec<AggregateWords> {
     let mut all = Vec::new();
     for (owner, probed) in owners(plan) {
-        for (aggregate, words) in of(owner, probed) {
-            all.push(Known {
+        for (aggregate, words) in aggregates_of(owner, probed) {
+            all.push(AggregateWords {
                 placement: owner.placement,
                 instrument: owner.definition.name.clone(),
                 unit: owner.definition.unit.clone(),
@@ -125,61 +126,65 @@ pub(super) fn known(plan: &Plan) -> Vec<Known> {
     all
 }
 
-/// What the words say that were told last, by name.
-pub(super) fn read(known: &[Known], told: &BTreeMap<u64, u64>) -> Vec<AggregateSummary> {
-    let read = |known: &Known| {
-        let word = |id| told.get(id).copied().unwrap_or(0);
-        let words: Vec<u64> = known.words.iter().map(word).collect();
+/// Returns the values of aggregates according to the last totals by key.
+pub(super) fn summaries(
+    aggregates: &[AggregateWords],
+    totals: &BTreeMap<u64, u64>,
+) -> Vec<AggregateSummary> {
+    let summary = |aggregate: &AggregateWords| {
+        // A word without a total is still zero: only changes are reported.
+        let word = |key| totals.get(key).copied().unwrap_or(0);
+        let words: Vec<u64> = aggregate.words.iter().map(word).collect();
         AggregateSummary {
-            placement: known.placement,
-            instrument: known.instrument.clone(),
-            name: known.aggregate.name.clone(),
-            unit: known.unit.clone(),
-            value: known.aggregate.read([words.as_slice()]),
+            placement: aggregate.placement,
+            instrument: aggregate.instrument.clone(),
+            name: aggregate.aggregate.name.clone(),
+            unit: aggregate.unit.clone(),
+            value: aggregate.aggregate.read([words.as_slice()]),
         }
     };
-    known.iter().map(read).collect()
+    aggregates.iter().map(summary).collect()
 }
 
-/// Where something of a placement is counted.
+/// A word that counts failures of a placement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(super) struct Word {
+pub(super) struct FailureWord {
     placement: usize,
     instrument: String,
     word: u64,
 }
 
-/// Finds a word of a placement, and the name that it is told by.
+/// Selects a word of a placement, with its key.
 type Find = fn(&PlannedInstrument, &Probed) -> Option<(u64, CounterSlot)>;
 
-/// Every word that failed reads are counted in, in the order of the session.
-pub(super) fn failures(plan: &Plan) -> Vec<Word> {
-    found(plan, failed)
+/// Returns every word that counts failed reads, in the order of the session.
+pub(super) fn failed_reads(plan: &Plan) -> Vec<FailureWord> {
+    failure_words(plan, failed_reads_word)
 }
 
-/// Every word that values are counted in that find no room, in the order of the session.
-pub(super) fn crowded(plan: &Plan) -> Vec<Word> {
-    found(plan, crowded_out)
+/// Returns every word that counts values without storage, in the order of the session.
+pub(super) fn storage_full(plan: &Plan) -> Vec<FailureWord> {
+    failure_words(plan, storage_full_word)
 }
 
-fn found(plan: &Plan, find: Find) -> Vec<Word> {
-    let known = |(owner, probed): (&PlannedInstrument, &Probed)| {
+fn failure_words(plan: &Plan, find: Find) -> Vec<FailureWord> {
+    let failure_word = |(owner, probed): (&PlannedInstrument, &Probed)| {
         let (word, _) = find(owner, probed)?;
-        Some(Word {
+        Some(FailureWord {
             placement: owner.placement,
             instrument: owner.definition.name.clone(),
             word,
         })
     };
-    owners(plan).filter_map(known).collect()
+    owners(plan).filter_map(failure_word).collect()
 }
 
-/// What these words say that were told last.
-pub(super) fn counted(known: &[Word], told: &BTreeMap<u64, u64>) -> Vec<Counted> {
-    let read = |known: &Word| Counted {
-        placement: known.placement,
-        instrument: known.instrument.clone(),
-        count: told.get(&known.word).copied().unwrap_or(0),
+/// Returns the counts in these words according to the last totals by key.
+pub(super) fn counts(words: &[FailureWord], totals: &BTreeMap<u64, u64>) -> Vec<Counted> {
+    let count = |failure: &FailureWord| Counted {
+        placement: failure.placement,
+        instrument: failure.instrument.clone(),
+        count: totals.get(&failure.word).copied().unwrap_or(0),
     };
-    known.iter().map(read).collect()
+    words.iter().map(count).collect()
 }

@@ -1,25 +1,24 @@
-//! The target's clock beside ours, by asking and waiting
-//! ([`gilk_samples::clocks`]).
+//! Comparison of the target's clock with the client's by round trips ([`gilk_samples::clocks`]).
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use gilk_samples::clocks::Reading;
 
-use super::PATIENCE;
-use super::wire::{Wire, unexpected, unguessable};
+use super::wire::{PATIENCE, Wire, random_number, unexpected};
 use crate::Result;
 use crate::protocol::{Message, Request};
 
-/// Questions of which the one that was answered first counts.
+/// Number of round trips, of which the shortest counts.
 const ROUNDS: u32 = 16;
-/// How often the clock is read in a session: so often that what warmth does to quartz stays below what
-/// the way there costs.
-const OFTEN: Duration = Duration::from_secs(5);
-/// Silence after which the agent is asked whether it is there.
+/// Interval of clock readings in a session: short enough that the drift of a quartz with
+/// temperature stays below the error of a round trip.
+const READING_INTERVAL: Duration = Duration::from_secs(5);
+/// Silence after which the agent is pinged.
 const QUIET: Duration = Duration::from_secs(2);
 
-/// Our clock, in nanoseconds since 1970. It never goes back: the system's clock is looked at once.
+/// Returns the client's clock in nanoseconds since 1970. It is monotonic: the system's clock is
+/// read once.
 pub(super) fn now() -> u64 {
     static BEGUN: OnceLock<(Instant, u64)> = OnceLock::new();
     let (begun, unix_ns) = BEGUN.get_or_init(|| {
@@ -33,11 +32,11 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Reads the target's clock, as exactly as the way there allows.
+/// Reads the target's clock by the shortest of several round trips.
 pub(super) fn read(wire: &mut Wire) -> Result<Reading> {
-    let first = ask(wire)?;
+    let first = round_trip(wire)?;
     (1..ROUNDS).try_fold(first, |best, _| {
-        let next = ask(wire)?;
+        let next = round_trip(wire)?;
         Ok(if next.error_ns < best.error_ns {
             next
         } else {
@@ -46,14 +45,14 @@ pub(super) fn read(wire: &mut Wire) -> Result<Reading> {
     })
 }
 
-fn ask(wire: &mut Wire) -> Result<Reading> {
-    let mut question = Question::new();
-    wire.send(&question.ask())?;
+fn round_trip(wire: &mut Wire) -> Result<Reading> {
+    let mut pinger = Pinger::new();
+    wire.send(&pinger.ping())?;
     loop {
         match wire.answer(PATIENCE, "while its clock was read")? {
-            // It may be the answer to an older one.
+            // Other pongs answer earlier pings.
             Message::Pong { number, tsc } => {
-                if let Some(reading) = question.answered(number, tsc) {
+                if let Some(reading) = pinger.reading(number, tsc) {
                     return Ok(reading);
                 }
             }
@@ -62,37 +61,37 @@ fn ask(wire: &mut Wire) -> Result<Reading> {
     }
 }
 
-/// What the agent is asked now and then: whether it is there, and what its clock shows.
-pub(super) struct Question {
-    asked: Instant,
-    /// Its number, and what our clock showed.
+/// Periodic pings, which check the connection and read the target's clock.
+pub(super) struct Pinger {
+    sent: Instant,
+    /// The number of the unanswered ping, and the client's clock when it was sent.
     open: Option<(u64, u64)>,
 }
 
-impl Question {
+impl Pinger {
     pub(super) fn new() -> Self {
         Self {
-            asked: Instant::now(),
+            sent: Instant::now(),
             open: None,
         }
     }
 
-    /// Whether it is time to ask again, with something heard last at that time.
-    pub(super) fn is_due(&self, heard: Instant) -> bool {
-        let since = self.asked.elapsed();
-        since > OFTEN || heard.elapsed().min(since) > QUIET
+    /// Returns whether another ping is due, given the time of the last received message.
+    pub(super) fn is_due(&self, received: Instant) -> bool {
+        let since = self.sent.elapsed();
+        since > READING_INTERVAL || received.elapsed().min(since) > QUIET
     }
 
-    pub(super) fn ask(&mut self) -> Request {
-        let number = unguessable();
-        self.asked = Instant::now();
+    pub(super) fn ping(&mut self) -> Request {
+        let number = random_number();
+        self.sent = Instant::now();
         self.open = Some((number, now()));
         Request::Ping(number)
     }
 
-    /// What an answer tells, if it is one to the last question.
-    pub(super) fn answered(&mut self, number: u64, tsc: u64) -> Option<Reading> {
-        let (_, before) = self.open.take_if(|(asked, _)| *asked == number)?;
+    /// Returns the reading if a pong answers the last ping.
+    pub(super) fn reading(&mut self, number: u64, tsc: u64) -> Option<Reading> {
+        let (_, before) = self.open.take_if(|(sent, _)| *sent == number)?;
         Some(Reading::between(before, now(), tsc))
     }
 }

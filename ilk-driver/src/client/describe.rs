@@ -1,15 +1,16 @@
-//! What a recording says of itself.
+//! The metadata of recordings, and the labels of instruments.
 
 use gilk_engine::plan::PlannedInstrument;
 use gilk_engine::{Plan, Session};
 use gilk_instruments::program::{Action, ActionKind};
 use gilk_samples::metadata::{Clock, Delivers, FunctionInfo, InstrumentInfo, Metadata, Placed};
 
-use super::TargetInfo;
-use crate::Result;
+use super::connection::TargetInfo;
+use crate::{Error, Result};
 
-/// What a person reads of an instrument: `timestamp pre __x64_sys_clone block 0`. Where it stands in another
-/// function than the one where it was placed, that one is told, too: `elapsed of mmput, post __mmput block 9`.
+/// Returns an instrument's label: `timestamp pre __x64_sys_clone block 0`. An instrument that was
+/// moved to another function than that of its placement names both: `elapsed of mmput, post __mmput
+/// block 9`.
 #[must_use]
 pub fn label(plan: &Plan, instrument: &PlannedInstrument) -> String {
     let (name, id) = (&instrument.definition.name, instrument.id);
@@ -27,11 +28,11 @@ pub fn label(plan: &Plan, instrument: &PlannedInstrument) -> String {
 }
 
 fn function(plan: &Plan, major: u32) -> &str {
-    let known = plan.function(major);
-    known.map_or("?", |function| function.name.as_str())
+    let planned = plan.function(major);
+    planned.map_or("?", |function| function.name.as_str())
 }
 
-/// What an instrument delivers: of one in the language, the probe that it runs.
+/// Returns the kind of an instrument's results; for an instrument in the language, of its probe.
 fn delivers(instrument: &PlannedInstrument) -> Delivers {
     let samples = |action: &Action| matches!(action.kind, ActionKind::Sample(_));
     let Some(probed) = instrument
@@ -51,37 +52,37 @@ fn delivers(instrument: &PlannedInstrument) -> Delivers {
     }
 }
 
-/// Everything that is needed to read a recording of this session with no other file at hand.
+/// Returns the metadata with which a recording of this session can be read without any other file.
 ///
 /// # Errors
-/// [`crate::Error::Engine`] if the session is not one that can be written down.
+/// [`crate::Error::Engine`] if the session cannot be serialised; [`crate::Error::Plan`] if a block
+/// is outside its function.
 pub fn metadata(
     plan: &Plan,
     session: &Session,
     info: &TargetInfo,
     clock: Clock,
 ) -> Result<Metadata> {
-    let offset = |from: gilk_engine::Addr, at: gilk_engine::Addr| {
-        u32::try_from(from.to(at)).unwrap_or_default()
-    };
-    let functions = plan
-        .functions
-        .iter()
-        .map(|function| {
-            let start = function.outline.span.start;
-            let blocks = function.outline.blocks.iter();
-            let edges = function.outline.edges.iter();
-            FunctionInfo {
-                major: function.major,
-                name: function.name.clone(),
-                address: start.0,
-                blocks: blocks
-                    .map(|block| (offset(start, block.start), offset(start, block.end)))
-                    .collect(),
-                edges: edges.map(|(from, to)| (from.0, to.0)).collect(),
-            }
+    let functions = plan.functions.iter().map(|function| {
+        let start = function.outline.span.start;
+        let offset = |at: gilk_engine::Addr| {
+            u32::try_from(start.to(at)).map_err(|_| Error::Plan {
+                reason: format!("the block at {at} is outside of {}", function.name),
+            })
+        };
+        let blocks = function.outline.blocks.iter();
+        let edges = function.outline.edges.iter();
+        Ok(FunctionInfo {
+            major: function.major,
+            name: function.name.clone(),
+            address: start.0,
+            blocks: blocks
+                .map(|block| Ok((offset(block.start)?, offset(block.end)?)))
+                .collect::<Result<_>>()?,
+            edges: edges.map(|(from, to)| (from.0, to.0)).collect(),
         })
-        .collect();
+    });
+    let functions = functions.collect::<Result<_>>()?;
     let instruments = plan
         .instruments
         .iter()

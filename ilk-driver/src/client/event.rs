@@ -1,4 +1,4 @@
-//! What a run tells while it lasts and when it is over.
+//! Events of a run, and its summary.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,18 +10,19 @@ pub use gilk_samples::totals::{Counted, Total as AggregateSummary};
 
 use crate::protocol::CpuLosses;
 
-/// What a run tells as it happens; the same as what is recorded.
+/// An event of a run, as it is recorded.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
     /// Second 0.
     Started(Clock),
-    /// The target's clock was read: after the start, now and then, and at the end.
+    /// The target's clock was read: after the start, periodically, and at the end.
     Clock(Reading),
-    /// Samples of a CPU; totals of counters come as samples of
+    /// Samples of a CPU. Totals of counters are samples of
     /// [`ALL_CPUS`](gilk_samples::record::ALL_CPUS).
     Samples(Arc<Batch>),
-    /// So many samples were recorded and are not told, because those before them had not been taken here.
+    /// Number of samples that were recorded but not sent, because earlier ones had not been
+    /// received.
     Missed(u64),
     /// A batch of pokes is in effect.
     Switched(Switch),
@@ -29,63 +30,66 @@ pub enum Event {
     Losses(Vec<CpuLosses>),
     /// The session's program started, printed a line, or ended.
     Workload(String),
-    /// The session is over and recorded, and every splice is out.
+    /// The session is over and recorded, and every splice is removed.
     Finished(Box<Summary>),
 }
 
 /// A batch of pokes, with times in seconds from the start.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Switch {
-    /// Its index in the plan; one more than the last for what a stop took out.
+    /// Its index in the plan; one more than the last for the removal by a stop.
     pub batch: usize,
-    /// For when it was planned.
-    pub asked: f64,
-    /// When the first byte was written.
+    /// Scheduled time.
+    pub scheduled: f64,
+    /// Time of the first write.
     pub begun: f64,
-    /// When every CPU saw the last.
+    /// Time when every CPU saw the last write.
     pub done: f64,
-    /// Splices it left out: a module has been unloaded since its text was read, and took its splices along.
+    /// Splices left out because a module has been unloaded, together with its splices, since its
+    /// text was read.
     pub gone: u32,
 }
 
-/// How a session went.
+/// The summary of a session.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Summary {
-    /// The file, and what is in it.
+    /// The recording's path and contents.
     pub recording: gilk_samples::recording::Summary,
-    /// Its clock.
+    /// The session's clock.
     pub clock: Clock,
-    /// Whether it was stopped before its time.
+    /// The session was stopped before its end.
     pub stopped: bool,
-    /// Samples that patches put into rings: all of them were recorded, but for those that a ring has
-    /// overwritten ([`CpuLosses::gone`]), or [`Summary::missing`] says how many were not.
+    /// Samples put into rings by patches. All of them were recorded, except those overwritten in a
+    /// ring ([`CpuLosses::gone`]) and the [`missing`](Self::missing) ones.
     pub taken: u64,
-    /// Samples that were taken and did not arrive. More than 0 is a fault of the agent or the module.
+    /// Samples put into rings that did not arrive. More than 0 is a fault of the agent or the
+    /// module.
     pub missing: u64,
-    /// Per CPU.
+    /// Losses per CPU.
     pub losses: Vec<CpuLosses>,
-    /// In the order of the session.
+    /// Results of instruments, in the order of the session.
     pub instruments: Vec<InstrumentSummary>,
-    /// What instruments have added up, in the order of the session.
+    /// Values of aggregates, in the order of the session.
     pub aggregates: Vec<AggregateSummary>,
-    /// Reads of the kernel's memory by instruments that failed and gave 0, in the order of the session.
+    /// Reads of the kernel's memory by instruments that failed and yielded 0, in the order of the
+    /// session.
     pub failed_reads: Vec<Counted>,
-    /// Values of threads' and calls' variables that found no room, in the order of the session.
+    /// Values of thread and call variables that got no storage, in the order of the session.
     pub no_room: Vec<Counted>,
-    /// In order of time.
+    /// Batches in order of time.
     pub switches: Vec<Switch>,
-    /// How the session's program ended, or that it did not; `None` if there was none.
+    /// Exit of the session's program, or the fact that it was killed; `None` if there was none.
     pub workload: Option<String>,
-    /// Splices that were taken out before their time: what stood there `once` had been hit.
+    /// Number of retired splices.
     pub retired: u64,
 }
 
-/// What one instrument delivered.
+/// The results of one instrument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InstrumentSummary {
     /// The packed identifier.
     pub id: u64,
-    /// What a person reads.
+    /// The [label](super::label).
     pub label: String,
     /// Samples recorded.
     pub samples: u64,
@@ -94,14 +98,14 @@ pub struct InstrumentSummary {
 }
 
 impl Summary {
-    /// Writes of splices that were left out, because a module had been unloaded meanwhile.
+    /// Returns the number of splices left out because a module had been unloaded.
     #[must_use]
     pub fn gone(&self) -> u64 {
         let gone = self.switches.iter().map(|switch| u64::from(switch.gone));
         gone.sum()
     }
 
-    /// Hits that were not sampled: (ring full, timer stop without a start).
+    /// Returns the hits that were not sampled: (ring full, timer stop without a start).
     #[must_use]
     pub fn lost(&self) -> (u64, u64) {
         (
@@ -110,8 +114,8 @@ impl Summary {
         )
     }
 
-    /// What was lost over all CPUs, by cause. Always: hits of instruments that sample = samples recorded
-    /// + [`CpuLosses::lost`].
+    /// Returns the losses of all CPUs by cause. Hits of sampling instruments = recorded samples +
+    /// [`CpuLosses::lost`].
     #[must_use]
     pub fn lost_by_cause(&self) -> CpuLosses {
         let sum = |of: fn(&CpuLosses) -> u64| self.losses.iter().map(of).sum();
@@ -126,7 +130,7 @@ impl Summary {
         }
     }
 
-    /// The longest that a batch took, in seconds.
+    /// Returns the longest duration of a batch in seconds.
     #[must_use]
     pub fn longest_switch(&self) -> f64 {
         self.switches
@@ -135,12 +139,12 @@ impl Summary {
             .fold(0.0, f64::max)
     }
 
-    /// The longest that a batch came after its time, in seconds.
+    /// Returns the longest delay of a batch in seconds.
     #[must_use]
     pub fn lateness(&self) -> f64 {
         self.switches
             .iter()
-            .map(|switch| switch.begun - switch.asked)
+            .map(|switch| switch.begun - switch.scheduled)
             .fold(0.0, f64::max)
     }
 }
@@ -150,18 +154,18 @@ impl Summary {
 pub struct StopFlag(Arc<AtomicBool>);
 
 impl StopFlag {
-    /// One that is not set.
+    /// Creates a flag that is not set.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Has every splice taken out and the recording ended properly. Returns at once; the run ends soon.
+    /// Requests the removal of every splice and the proper end of the recording. Returns at once.
     pub fn stop(&self) {
         self.0.store(true, Ordering::Release);
     }
 
-    /// Whether it was set.
+    /// Returns whether the flag is set.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.0.load(Ordering::Acquire)

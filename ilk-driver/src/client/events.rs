@@ -1,4 +1,5 @@
-//! Counters of the processor's events: what an agent says there is, and what a plan reads.
+//! Counters of the processor's events: those available by the agent's report, and those used by a
+//! plan.
 
 use gilk_engine::Plan;
 use gilk_engine::layout::{EventCounter, Events};
@@ -6,21 +7,21 @@ use gilk_instruments::program::{Event, Input};
 
 use crate::protocol;
 
-/// What an agent has found. Events that nobody here knows are left out.
-pub(super) fn known(found: Vec<protocol::EventFound>) -> Events {
+/// Converts an agent's report. Events unknown to this version are left out.
+pub(super) fn available(found: Vec<protocol::EventFound>) -> Events {
     let (mut counters, mut refused) = (Vec::new(), Vec::new());
-    for one in found {
-        let Some(event) = Event::numbered(one.event) else {
+    for report in found {
+        let Some(event) = Event::numbered(report.event) else {
             continue;
         };
-        if one.refused.is_empty() {
+        if report.refused.is_empty() {
             counters.push(EventCounter {
                 event,
-                index: one.index,
-                width: one.width,
+                index: report.index,
+                width: report.width,
             });
         } else {
-            refused.push((event, one.refused));
+            refused.push((event, report.refused));
         }
     }
     Events {
@@ -29,9 +30,10 @@ pub(super) fn known(found: Vec<protocol::EventFound>) -> Events {
     }
 }
 
-/// What a plan's programs read, and where it was planned to be.
-pub(super) fn counted(plan: &Plan) -> Vec<protocol::EventCounter> {
-    let probes = { plan.instruments.iter() }.filter_map(|one| one.probe.as_ref()?.probe());
+/// Returns the events that a plan's programs read, with their planned counters.
+pub(super) fn used(plan: &Plan) -> Vec<protocol::EventCounter> {
+    let instruments = plan.instruments.iter();
+    let probes = instruments.filter_map(|instrument| instrument.probe.as_ref()?.probe());
     let inputs = probes.flat_map(|probe| probe.expressions().flat_map(|expr| expr.inputs()));
     let mut events: Vec<Event> = inputs
         .filter_map(|input| match input {
@@ -41,8 +43,7 @@ pub(super) fn counted(plan: &Plan) -> Vec<protocol::EventCounter> {
         .collect();
     events.sort();
     events.dedup();
-    let counters =
-        { events.into_iter() }.filter_map(|event| plan.layout.events.counter(event).ok());
+    let counters = events.into_iter().filter_map(|event| plan.layout.events.counter(event).ok());
     let counters = counters.map(|counter| protocol::EventCounter {
         event: counter.event.number(),
         index: counter.index,
@@ -55,19 +56,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agent_and_client_know_the_same_events_in_the_same_order() {
+    fn agent_and_client_have_the_same_events_in_the_same_order() {
         assert_eq!(Event::ALL.map(Event::number), protocol::EVENTS);
     }
 
     #[test]
-    fn what_was_found_is_there_and_the_rest_refused_with_the_reason() {
+    fn events_are_available_or_refused_with_a_reason() {
         let found = |event, width, refused: &str| protocol::EventFound {
             event,
             index: 2,
             width,
             refused: refused.to_owned(),
         };
-        let events = known(vec![
+        let events = available(vec![
             found(3, 48, ""),
             found(0, 0, "none is free"),
             found(200, 48, ""),

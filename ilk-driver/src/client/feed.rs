@@ -1,31 +1,32 @@
-//! What whoever looks on is told, in memory that is bounded however long they take.
+//! The feed of events to a listener, in bounded memory.
 //!
-//! The recording has everything. Of samples, so many batches wait for whoever looks; what comes while these
-//! are not taken is only counted for them ([`Event::Missed`]), and they find it in the recording. What is a
-//! running total replaces the one before it.
+//! The recording holds everything. A limited number of batches of samples waits for the listener;
+//! further samples are only counted ([`Event::Missed`]) until it catches up, and can be read from
+//! the recording. A newer running total replaces an undelivered one.
 
 use crossbeam_channel::Sender;
 
 use super::event::Event;
 use crate::protocol::CpuLosses;
 
-/// Events that wait until samples are only counted: with batches as an agent drains them 24 MB.
-const WAITING: usize = 64;
-/// Events that wait until lines of the workload are only counted.
-const LINES: usize = 4096;
+/// Number of waiting events above which samples are only counted: 24 MB with batches of the agent's
+/// size.
+const SAMPLES_LIMIT: usize = 64;
+/// Number of waiting events above which lines of the workload are only counted.
+const LINES_LIMIT: usize = 4096;
 
-/// The way to whoever looks on, who never keeps the recording waiting.
-pub(super) struct Outlet<'a> {
+/// The sender of events, which never blocks the recording.
+pub(super) struct EventFeed<'a> {
     events: &'a Sender<Event>,
-    /// Samples that were not told.
+    /// Number of undelivered samples.
     missed: u64,
-    /// The newest totals that were not.
+    /// The newest undelivered losses.
     losses: Option<Vec<CpuLosses>>,
-    /// Lines of the workload that were not.
+    /// Number of undelivered lines of the workload.
     lines: u64,
 }
 
-impl<'a> Outlet<'a> {
+impl<'a> EventFeed<'a> {
     pub(super) const fn new(events: &'a Sender<Event>) -> Self {
         Self {
             events,
@@ -35,44 +36,44 @@ impl<'a> Outlet<'a> {
         }
     }
 
-    /// Tells it, or keeps what it comes to until there is room.
-    pub(super) fn tell(&mut self, event: Event) {
+    /// Delivers an event, or keeps its summary until the listener catches up.
+    pub(super) fn send(&mut self, event: Event) {
         let waiting = self.events.len();
         match event {
-            Event::Samples(batch) if waiting >= WAITING => {
+            Event::Samples(batch) if waiting >= SAMPLES_LIMIT => {
                 self.missed += batch.samples.len() as u64;
             }
-            Event::Losses(losses) if waiting >= WAITING => self.losses = Some(losses),
-            Event::Workload(_) if waiting >= LINES => self.lines += 1,
-            // The recording has them, and one more comes soon.
-            Event::Clock(_) if waiting >= WAITING => {}
+            Event::Losses(losses) if waiting >= SAMPLES_LIMIT => self.losses = Some(losses),
+            Event::Workload(_) if waiting >= LINES_LIMIT => self.lines += 1,
+            // The recording has the reading, and the next one follows soon.
+            Event::Clock(_) if waiting >= SAMPLES_LIMIT => {}
             event => {
-                if waiting < WAITING || matches!(event, Event::Finished(_)) {
+                if waiting < SAMPLES_LIMIT || matches!(event, Event::Finished(_)) {
                     self.catch_up();
                 }
-                self.send(event);
+                self.deliver(event);
             }
         }
     }
 
-    /// Tells what had no room.
+    /// Delivers the summaries of undelivered events.
     pub(super) fn catch_up(&mut self) {
         let missed = std::mem::take(&mut self.missed);
         let lines = std::mem::take(&mut self.lines);
         if missed > 0 {
-            self.send(Event::Missed(missed));
+            self.deliver(Event::Missed(missed));
         }
         if let Some(losses) = self.losses.take() {
-            self.send(Event::Losses(losses));
+            self.deliver(Event::Losses(losses));
         }
         if lines > 0 {
-            let words = format!("{lines} more lines came faster than they were taken");
-            self.send(Event::Workload(words));
+            let text = format!("{lines} more lines were printed too fast to be shown");
+            self.deliver(Event::Workload(text));
         }
     }
 
-    fn send(&self, event: Event) {
-        let _nobody_listens = self.events.send(event);
+    fn deliver(&self, event: Event) {
+        let _no_listener = self.events.send(event);
     }
 }
 
@@ -106,37 +107,37 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_take_it_costs_bounded_memory_and_is_told_how_much_they_missed() {
+    fn a_slow_listener_costs_bounded_memory_and_learns_the_number_of_missed_samples() {
         let (sender, events) = unbounded();
-        let mut outlet = Outlet::new(&sender);
+        let mut feed = EventFeed::new(&sender);
         for number in 1..=10_000 {
-            outlet.tell(batch(3));
-            outlet.tell(losses(number));
+            feed.send(batch(3));
+            feed.send(losses(number));
         }
-        assert!(events.len() <= WAITING, "{} events wait", events.len());
-        let (mut told, mut missed, mut lost) = (0, 0, 0);
+        assert!(events.len() <= SAMPLES_LIMIT, "{} events wait", events.len());
+        let (mut delivered, mut missed, mut lost) = (0, 0, 0);
         let mut take = |event| match event {
-            Event::Samples(batch) => told += batch.samples.len() as u64,
+            Event::Samples(batch) => delivered += batch.samples.len() as u64,
             Event::Missed(samples) => missed += samples,
             Event::Losses(losses) => lost = losses[0].full,
             other => panic!("{other:?}"),
         };
         events.try_iter().for_each(&mut take);
-        outlet.tell(batch(3));
+        feed.send(batch(3));
         events.try_iter().for_each(&mut take);
-        assert!(told > 0 && missed > 0);
-        assert_eq!((told + missed, lost), (3 * 10_001, 10_000));
+        assert!(delivered > 0 && missed > 0);
+        assert_eq!((delivered + missed, lost), (3 * 10_001, 10_000));
     }
 
     #[test]
-    fn lines_of_a_program_that_never_ends_are_counted() {
+    fn lines_over_the_limit_are_counted() {
         let (sender, events) = unbounded();
-        let mut outlet = Outlet::new(&sender);
-        for number in 0..LINES + 7 {
-            outlet.tell(Event::Workload(number.to_string()));
+        let mut feed = EventFeed::new(&sender);
+        for number in 0..LINES_LIMIT + 7 {
+            feed.send(Event::Workload(number.to_string()));
         }
-        assert_eq!(events.try_iter().count(), LINES);
-        outlet.tell(Event::Workload("last".to_owned()));
+        assert_eq!(events.try_iter().count(), LINES_LIMIT);
+        feed.send(Event::Workload("last".to_owned()));
         let lines: Vec<String> = events
             .try_iter()
             .map(|event| match event {

@@ -1,111 +1,115 @@
-//! How a session is held on to: what came is told to be safe once it is, and a connection that breaks is
-//! made anew as long as the session's grace lasts.
+//! The lease on a session: confirms stored messages to the agent, and reconnects a broken
+//! connection within the session's grace.
 //!
-//! Safe is what the recording's file has, with a note beside it ([`mod@super::resume`]) that says how much
-//! that is: so whoever comes after this process can go on from there.
+//! A message is stored when it is in the recording's file and the sidecar next to it
+//! ([`mod@super::sidecar`]) counts it, so that a later process can resume after it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::wire::{Wire, unguessable};
+use super::wire::{Wire, random_number};
 use crate::protocol::{Message, Request};
 use crate::{Error, Result};
 
-/// Messages, and time, after which a note is due: the agent keeps what came since the last.
-const MANY: u64 = 64;
-const OFTEN: Duration = Duration::from_millis(500);
-/// Notes may take this share of the time.
-const SHARE: u32 = 20;
-/// Between two tries.
-const AGAIN: Duration = Duration::from_millis(100);
-/// How long an agent may take to answer a client that is back.
+/// Number of messages, and time, after which a sidecar is due: the agent keeps the messages since
+/// the last one.
+const SIDECAR_MESSAGES: u64 = 64;
+const SIDECAR_INTERVAL: Duration = Duration::from_millis(500);
+/// Sidecars may take one part in so many of the time.
+const SIDECAR_SHARE: u32 = 20;
+/// Interval of attempts to reconnect.
+const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// Time limit for an agent to answer a reconnecting client.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What was written, told by the thread that writes.
+/// The progress of the thread that writes the recording and its sidecar.
 #[derive(Debug, Default)]
-pub(super) struct Written {
-    /// So many messages are safe.
-    pub(super) safe: AtomicU64,
-    /// How long the last note took, in microseconds.
-    pub(super) cost: AtomicU64,
+pub(super) struct StoredProgress {
+    /// Number of stored messages.
+    pub(super) messages: AtomicU64,
+    /// Duration of the last write of a sidecar, in microseconds.
+    pub(super) cost_us: AtomicU64,
 }
 
-/// One session's.
-pub(super) struct Hold {
+/// The client's hold on a running session.
+pub(super) struct Lease {
     pub(super) token: u64,
     pub(super) grace: Duration,
-    /// Messages of the session that came.
-    pub(super) taken: u64,
-    /// How many of them the last note is about.
+    /// Number of received messages of the session.
+    pub(super) received: u64,
+    /// Number of messages counted by the last sidecar, and the time of that sidecar.
     noted: u64,
-    when: Instant,
-    told: u64,
-    pub(super) written: Arc<Written>,
+    noted_at: Instant,
+    /// Number of messages confirmed to the agent.
+    confirmed: u64,
+    pub(super) stored: Arc<StoredProgress>,
 }
 
-impl Hold {
+impl Lease {
     pub(super) fn new(grace: f64) -> Self {
-        Self::from(unguessable(), Duration::from_secs_f64(grace), 0)
+        Self::from(random_number(), Duration::from_secs_f64(grace), 0)
     }
 
-    /// Goes on where another one was: `taken` messages are safe.
-    pub(super) fn from(token: u64, grace: Duration, taken: u64) -> Self {
-        let written = Written::default();
-        written.safe.store(taken, Ordering::Release);
+    /// Takes over another client's session, of which `received` messages are stored.
+    pub(super) fn from(token: u64, grace: Duration, received: u64) -> Self {
+        let stored = StoredProgress::default();
+        stored.messages.store(received, Ordering::Release);
         Self {
             token,
             grace,
-            taken,
-            noted: taken,
-            when: Instant::now(),
-            told: taken,
-            written: Arc::new(written),
+            received,
+            noted: received,
+            noted_at: Instant::now(),
+            confirmed: received,
+            stored: Arc::new(stored),
         }
     }
 
-    /// A message was taken in.
-    pub(super) fn took(&mut self, message: &Message) {
-        self.taken += u64::from(message.is_of_session());
+    /// Counts a received message.
+    pub(super) fn count(&mut self, message: &Message) {
+        self.received += u64::from(message.is_of_session());
     }
 
-    /// Whether a note is to be made of how far it has come; if so, it is taken for made.
-    pub(super) fn is_due(&mut self) -> bool {
-        let passed = self.when.elapsed();
-        let cost = Duration::from_micros(self.written.cost.load(Ordering::Acquire));
+    /// Returns whether a sidecar is due; if so, it counts as written.
+    pub(super) fn is_sidecar_due(&mut self) -> bool {
+        let passed = self.noted_at.elapsed();
+        let cost = Duration::from_micros(self.stored.cost_us.load(Ordering::Acquire));
         let due = !self.grace.is_zero()
-            && self.written.safe.load(Ordering::Acquire) == self.noted
-            && passed >= cost * SHARE
-            && self.taken > self.noted
-            && (self.noted == 0 || self.taken - self.noted >= MANY || passed >= OFTEN);
+            && self.stored.messages.load(Ordering::Acquire) == self.noted
+            && passed >= cost * SIDECAR_SHARE
+            && self.received > self.noted
+            && (self.noted == 0
+                || self.received - self.noted >= SIDECAR_MESSAGES
+                || passed >= SIDECAR_INTERVAL);
         if due {
-            (self.noted, self.when) = (self.taken, Instant::now());
+            (self.noted, self.noted_at) = (self.received, Instant::now());
         }
         due
     }
 
-    /// Tells the agent what is safe, so that it need not keep it.
+    /// Confirms stored messages to the agent, which then drops them.
     pub(super) fn confirm(&mut self, wire: &mut Wire) {
-        let safe = self.written.safe.load(Ordering::Acquire);
-        if safe > self.told {
-            self.told = safe;
-            // If it is lost, so is the connection, which is found out next.
-            let _lost = wire.send(&Request::Taken(safe));
+        let stored = self.stored.messages.load(Ordering::Acquire);
+        if stored > self.confirmed {
+            self.confirmed = stored;
+            // A failure means that the connection is lost, which the next read reports.
+            let _lost = wire.send(&Request::Confirm(stored));
         }
     }
 
-    /// Everything is safe: the recording is finished.
+    /// Confirms everything: the recording is finished.
     pub(super) fn finish(&mut self, wire: &mut Wire) {
-        self.written.safe.store(self.taken, Ordering::Release);
+        self.stored.messages.store(self.received, Ordering::Release);
         if !self.grace.is_zero() {
             self.confirm(wire);
         }
     }
 
-    /// Finds the session again over a new connection.
+    /// Reconnects to the session after a failure.
     ///
     /// # Errors
-    /// What had gone wrong, if it is no connection that broke, or cannot be had again in time.
+    /// The failure `lost` if it is not a broken connection, or if no reconnection succeeds in time.
     pub(super) fn regain(&mut self, wire: &mut Wire, lost: Error) -> Result<()> {
         if self.grace.is_zero() || !matches!(lost, Error::Lost { .. }) {
             return Err(lost);
@@ -114,19 +118,19 @@ impl Hold {
         while Instant::now() < until {
             match wire.reopen(PATIENCE).and_then(|()| self.resume(wire)) {
                 Ok(()) => return Ok(()),
-                // It is over there.
+                // The session is over.
                 Err(Error::Refused(_)) => return Err(lost),
-                // Nobody is there for now, or the agent has not noticed yet that we were lost.
-                Err(_) => std::thread::sleep(AGAIN),
+                // No agent listens yet, or it has not detected the loss of this client.
+                Err(_) => std::thread::sleep(RETRY_INTERVAL),
             }
         }
         Err(lost)
     }
 
-    /// Finds the session of a process that is gone.
+    /// Connects to the session of an earlier process.
     ///
     /// # Errors
-    /// [`Error::Refused`] if it is over; why nobody could be reached, if not in time.
+    /// [`Error::Refused`] if the session is over; otherwise the last failure to connect in time.
     pub(super) fn find(&mut self, socket: &std::path::Path) -> Result<Wire> {
         let until = Instant::now() + self.grace;
         loop {
@@ -134,19 +138,19 @@ impl Hold {
                 .and_then(|mut wire| self.resume(&mut wire).map(|()| wire));
             match found {
                 Err(error) if !matches!(error, Error::Refused(_)) && Instant::now() < until => {
-                    std::thread::sleep(AGAIN);
+                    std::thread::sleep(RETRY_INTERVAL);
                 }
                 found => return found,
             }
         }
     }
 
-    /// Names the session, and what is there of it already.
+    /// Resumes the session after the messages that were received.
     fn resume(&self, wire: &mut Wire) -> Result<()> {
-        wire.ask(
+        wire.request(
             &Request::Resume {
                 token: self.token,
-                taken: self.taken,
+                confirmed: self.received,
             },
             "while the session was resumed",
         )

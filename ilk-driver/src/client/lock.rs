@@ -1,5 +1,5 @@
-//! One client at a time: a lock on a file beside the socket, so that a second one knows at once.
-//! (Behind a virtio port there is nobody who could tell it.)
+//! Mutual exclusion of clients by a lock on a file next to the socket, so that a second client is
+//! refused at once. (A virtio port offers no way to refuse it.)
 
 use std::fs::{File, TryLockError};
 use std::io::{Read, Write};
@@ -8,18 +8,19 @@ use std::path::Path;
 
 use crate::{Error, Result};
 
-/// Held while the connection lives.
+/// A lock held while the connection lives.
 #[derive(Debug)]
 pub(super) struct Lock {
     _file: Option<File>,
 }
 
 impl Lock {
-    /// Takes the lock of `socket`, or says who has it.
+    /// Takes the lock of `socket`, or reports its holder.
     pub(super) fn take(socket: &Path) -> Result<Self> {
         let mut name = socket.as_os_str().to_owned();
         name.push(".lock");
-        // Where the folder is another user's, the agent itself is at the socket and tells a second client.
+        // If the folder belongs to another user, the agent itself is at the socket and refuses a
+        // second client.
         let opened = File::options()
             .read(true)
             .write(true)
@@ -32,23 +33,20 @@ impl Lock {
         };
         match file.try_lock() {
             Ok(()) => {
-                let own = std::env::current_exe()
+                let program = std::env::current_exe()
                     .ok()
                     .and_then(|exe| Some(exe.file_name()?.to_string_lossy().into_owned()));
-                let who = format!(
-                    "{}, process {}",
-                    own.unwrap_or_default(),
-                    std::process::id()
-                );
-                // Only a message hangs on it.
+                let program = program.unwrap_or_else(|| String::from("a program"));
+                let holder = format!("{program}, process {}", std::process::id());
+                // A failure only makes a message less exact.
                 let _note = file
                     .set_len(0)
-                    .and_then(|()| file.write_all(who.as_bytes()));
+                    .and_then(|()| file.write_all(holder.as_bytes()));
                 Ok(Self { _file: Some(file) })
             }
             Err(TryLockError::WouldBlock) => {
                 let mut by = String::new();
-                let _read = (&mut file).take(200).read_to_string(&mut by);
+                let _best_effort = (&mut file).take(200).read_to_string(&mut by);
                 let by = if by.is_empty() {
                     String::from("another program")
                 } else {
@@ -69,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_second_is_told_who_is_first() {
+    fn a_second_client_is_refused_with_the_first_ones_process() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
         let first = Lock::take(&socket).unwrap();

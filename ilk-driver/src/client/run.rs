@@ -1,4 +1,4 @@
-//! A session from its upload to its recording.
+//! The execution of a session, from upload to recording.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,29 +12,30 @@ use gilk_samples::metadata::Clock;
 use gilk_samples::recording::Writer;
 use gilk_samples::totals::Totals;
 
-use super::clock::{self, Question};
+use super::clock::{self, Pinger};
+use super::connection::Connection;
 use super::event::{Event, InstrumentSummary, StopFlag, Summary};
-use super::hold::Hold;
-use super::outlet::Outlet;
-use super::resume::Keeper;
+use super::feed::EventFeed;
+use super::lease::Lease;
+use super::sidecar::SidecarWriter;
 use super::tally::{Outline, Tally};
-use super::wire::{Wire, unexpected};
-use super::{Connection, PATIENCE, describe, label, upload};
+use super::wire::{PATIENCE, Wire, unexpected};
+use super::{describe, upload};
 use crate::protocol::{Finished, Message, Request, WorkloadEvent};
 use crate::{Error, Result};
 
 const DOING: &str = "in the middle of the session";
 
 impl Connection {
-    /// Carries a plan out: loads it, starts the agent's clock, records everything to `recording` and
-    /// passes it on to `events`, as far as they are taken there: the recording waits for nobody
-    /// ([`Event::Missed`]). Blocks until the session ends or `stop` is set.
+    /// Executes a plan: loads it, starts the agent's clock, writes everything to `recording` and
+    /// sends it to `events`; the recording never waits for the listener ([`Event::Missed`]). Blocks
+    /// until the session ends or `stop` is set.
     ///
     /// # Errors
     /// [`Error::Plan`] if the plan is for another target; [`Error::Refused`] if the agent or the
-    /// module refuses it; [`Error::Recording`] if the file cannot be written (every splice is out
-    /// then); [`Error::LostRecording`] if the target is lost meanwhile, and for longer than the session's
-    /// grace: the recording is whole up to that point.
+    /// module refuses it; [`Error::Recording`] if the file cannot be written (every splice is
+    /// removed then); [`Error::LostRecording`] if the target is lost for longer than the session's
+    /// grace: the recording is complete up to that point.
     pub fn run(
         &mut self,
         plan: &VerifiedPlan,
@@ -46,8 +47,8 @@ impl Connection {
         self.run_when(plan, session, recording, events, stop, |_| Ok(None))
     }
 
-    /// As [`run`](Self::run), asking `when` with everything loaded and the clocks compared: at which TSC of
-    /// the target second 0 is to be, if not at once.
+    /// Executes a plan as [`run`](Self::run) does. When everything is loaded and the clocks are
+    /// compared, `when` returns the target's TSC at second 0, or `None` for now.
     pub(super) fn run_when(
         &mut self,
         plan: &VerifiedPlan,
@@ -57,15 +58,15 @@ impl Connection {
         stop: &StopFlag,
         when: impl FnOnce(&Reading) -> Result<Option<u64>>,
     ) -> Result<Summary> {
-        let retirements = upload::retirements(plan);
+        let retirements = upload::retirements(plan)?;
         let plan = plan.plan();
         for request in upload::requests(plan, &self.info)?
             .iter()
             .chain(&retirements)
         {
-            self.wire.ask(request, "while the plan was loaded")?;
+            self.wire.request(request, "while the plan was loaded")?;
         }
-        // A file that cannot be made is found out before anything is spliced.
+        // An error in creating the file must show before the first splice.
         drop(
             Writer::create(
                 recording,
@@ -73,10 +74,10 @@ impl Connection {
             )
             .map_err(|source| Error::Recording { source })?,
         );
-        let mut hold = Hold::new(session.collection.grace);
+        let mut lease = Lease::new(session.collection.grace);
         let reading = clock::read(&mut self.wire)?;
-        let mut schedule = upload::schedule(plan, session, when(&reading)?, hold.token);
-        if self.supposed {
+        let mut schedule = upload::schedule(plan, session, when(&reading)?, lease.token);
+        if self.events_assumed {
             schedule.events.clear();
         }
         self.wire.send(&Request::Start(schedule))?;
@@ -89,59 +90,60 @@ impl Connection {
             start: started.tsc,
             start_unix_ns: started.unix_ns,
         };
-        hold.took(&answer);
+        lease.count(&answer);
         let writer = Writer::create(
             recording,
             &describe::metadata(plan, session, &self.info, clock)?,
         );
-        let _nobody_listens = events.send(Event::Started(clock));
+        let _no_listener = events.send(Event::Started(clock));
         let outline = Outline::of(plan);
-        let mut run = Run {
+        let mut run = SessionRun {
             tally: Tally::new(clock),
-            names: Names::Planned(plan),
+            labels: Labels::Planned(plan),
             collector: None,
-            trouble: None,
-            outlet: Outlet::new(events),
-            keeper: Keeper::new(recording, self.wire.socket(), &hold, &outline)?,
+            failure: None,
+            feed: EventFeed::new(events),
+            sidecar: SidecarWriter::new(recording, self.wire.socket(), &lease, &outline)?,
             outline,
-            hold,
+            lease,
         };
         match writer.and_then(Collector::start) {
             Ok(collector) => run.collector = Some(collector),
-            Err(source) => run.trouble = Some(Error::Recording { source }),
+            Err(source) => run.failure = Some(Error::Recording { source }),
         }
-        run.read(reading);
-        run.carry_out(&mut self.wire, stop)
+        run.clock_reading(reading);
+        run.execute(&mut self.wire, stop)
     }
 }
 
-/// What instruments are called.
-pub(super) enum Names<'a> {
+/// The labels of instruments.
+pub(super) enum Labels<'a> {
     Planned(&'a Plan),
-    Kept(Vec<(u64, String)>),
+    Recorded(Vec<(u64, String)>),
 }
 
-pub(super) struct Run<'a> {
+/// A session in execution.
+pub(super) struct SessionRun<'a> {
     pub(super) tally: Tally,
     pub(super) outline: Outline,
-    pub(super) names: Names<'a>,
-    /// A thread of its own, so that neither the disk nor compression keeps the wire waiting. Gone when
-    /// it could not write.
+    pub(super) labels: Labels<'a>,
+    /// Writes the recording in a thread of its own, so that neither the disk nor compression blocks
+    /// the wire. `None` after a failure to write.
     pub(super) collector: Option<Collector>,
-    pub(super) trouble: Option<Error>,
-    pub(super) outlet: Outlet<'a>,
-    pub(super) hold: Hold,
-    /// Behind the collector, which writes its notes.
-    pub(super) keeper: Option<Keeper>,
+    pub(super) failure: Option<Error>,
+    pub(super) feed: EventFeed<'a>,
+    pub(super) lease: Lease,
+    /// Declared after the collector, whose thread writes its sidecars.
+    pub(super) sidecar: Option<SidecarWriter>,
 }
 
-impl Run<'_> {
-    pub(super) fn carry_out(mut self, wire: &mut Wire, stop: &StopFlag) -> Result<Summary> {
+impl SessionRun<'_> {
+    pub(super) fn execute(mut self, wire: &mut Wire, stop: &StopFlag) -> Result<Summary> {
         match self.listen(wire, stop) {
             Ok(finished) => {
-                // Without it times are a little less exact.
+                // Without the last reading, times are slightly less exact.
                 if let Ok(reading) = clock::read(wire) {
-                    self.read(reading);
+                    self.clock_reading(reading);
                 }
                 self.finish(wire, &finished)
             }
@@ -149,67 +151,68 @@ impl Run<'_> {
         }
     }
 
-    /// Takes in everything until the agent has finished, over one connection after the other.
+    /// Processes messages until the agent has finished, with reconnections.
     fn listen(&mut self, wire: &mut Wire, stop: &StopFlag) -> Result<Finished> {
         loop {
             match self.listen_on(wire, stop) {
-                Err(lost) => self.hold.regain(wire, lost)?,
+                Err(lost) => self.lease.regain(wire, lost)?,
                 finished => return finished,
             }
         }
     }
 
     fn listen_on(&mut self, wire: &mut Wire, stop: &StopFlag) -> Result<Finished> {
-        let mut asked_to_stop = false;
-        let (mut heard, mut question) = (Instant::now(), Question::new());
+        let mut stop_requested = false;
+        let (mut received, mut pinger) = (Instant::now(), Pinger::new());
         loop {
-            if !asked_to_stop && (stop.is_stopped() || self.trouble.is_some()) {
-                asked_to_stop = true;
+            if !stop_requested && (stop.is_stopped() || self.failure.is_some()) {
+                stop_requested = true;
                 wire.send(&Request::Stop)?;
             }
-            if question.is_due(heard) {
-                wire.send(&question.ask())?;
+            if pinger.is_due(received) {
+                wire.send(&pinger.ping())?;
             }
-            let message = wire.glance(DOING)?;
+            let message = wire.poll(DOING)?;
             match message {
                 Some(message) => {
-                    heard = Instant::now();
-                    self.hold.took(&message);
+                    received = Instant::now();
+                    self.lease.count(&message);
                     match message {
                         Message::Finished(finished) => return Ok(finished),
                         Message::Pong { number, tsc } => {
-                            let reading = question.answered(number, tsc);
-                            reading.into_iter().for_each(|reading| self.read(reading));
+                            if let Some(reading) = pinger.reading(number, tsc) {
+                                self.clock_reading(reading);
+                            }
                         }
                         message => self.take(message)?,
                     }
                 }
                 None => {
                     self.notice_failure();
-                    if heard.elapsed() > PATIENCE {
+                    if received.elapsed() > PATIENCE {
                         return Err(wire.silent(PATIENCE));
                     }
                 }
             }
-            self.keep(wire)?;
+            self.confirm(wire)?;
         }
     }
 
-    /// Notes how far it has come, now and then, and tells the agent what is safe.
-    fn keep(&mut self, wire: &mut Wire) -> Result<()> {
-        if let (Some(keeper), Some(collector)) = (&self.keeper, &self.collector)
-            && self.hold.is_due()
+    /// Writes a sidecar if one is due, and confirms stored messages to the agent.
+    fn confirm(&mut self, wire: &mut Wire) -> Result<()> {
+        if let (Some(sidecar), Some(collector)) = (&self.sidecar, &self.collector)
+            && self.lease.is_sidecar_due()
         {
-            keeper.note(&self.hold, &self.tally, collector)?;
+            sidecar.write_after(&self.lease, &self.tally, collector)?;
         }
-        self.hold.confirm(wire);
+        self.lease.confirm(wire);
         Ok(())
     }
 
-    /// Records what the clocks show, the target's and ours.
-    fn read(&mut self, reading: Reading) {
+    /// Records a comparison of the clocks.
+    fn clock_reading(&mut self, reading: Reading) {
         self.record(|collector| collector.marks(vec![reading.into()]));
-        self.tell(Event::Clock(reading));
+        self.feed.send(Event::Clock(reading));
     }
 
     fn take(&mut self, message: Message) -> Result<()> {
@@ -217,7 +220,7 @@ impl Run<'_> {
             Message::Samples { cpu, records } => {
                 let whole = self.tally.samples(cpu, &records.0);
                 let batch = whole.ok_or_else(|| Error::Protocol {
-                    what: String::from("a piece of a sample"),
+                    what: String::from("a part of a sample"),
                 })?;
                 self.samples(batch);
             }
@@ -228,9 +231,9 @@ impl Run<'_> {
             Message::Switched(switched) if switched.refused.is_none() => {
                 let (switch, marks) = self.tally.switched(&self.outline, &switched);
                 self.record(|collector| collector.marks(marks));
-                self.tell(Event::Switched(switch));
+                self.feed.send(Event::Switched(switch));
             }
-            // The end says why.
+            // `Finished` contains the reason.
             Message::Switched(_) => {}
             Message::Retired { splices, .. } => self.tally.retired += u64::from(splices),
             Message::Losses { tsc, cpus } => self.losses(tsc, &cpus),
@@ -244,13 +247,13 @@ impl Run<'_> {
     fn samples(&mut self, batch: gilk_samples::Batch) {
         let batch = Arc::new(batch);
         self.record(|collector| collector.samples(&batch));
-        self.tell(Event::Samples(batch));
+        self.feed.send(Event::Samples(batch));
     }
 
     fn losses(&mut self, tsc: u64, losses: &[crate::protocol::CpuLosses]) {
-        let news = self.tally.losses(tsc, losses);
-        self.record(|collector| collector.losses(news));
-        self.tell(Event::Losses(losses.to_vec()));
+        let new_losses = self.tally.losses(tsc, losses);
+        self.record(|collector| collector.losses(new_losses));
+        self.feed.send(Event::Losses(losses.to_vec()));
     }
 
     fn workload(&mut self, event: WorkloadEvent) {
@@ -258,7 +261,7 @@ impl Run<'_> {
         let (line, state) = match event {
             WorkloadEvent::Started { tsc, pid } => (
                 format!("started at {:.3} s as process {pid}", at(tsc)),
-                Some("it was ended with the session"),
+                Some("it was killed at the end of the session"),
             ),
             WorkloadEvent::Line(line) => (line, None),
             WorkloadEvent::Ended { tsc, status, .. } => {
@@ -273,29 +276,25 @@ impl Run<'_> {
                 state.to_owned()
             });
         }
-        self.tell(Event::Workload(line));
+        self.feed.send(Event::Workload(line));
     }
 
-    /// Hands something to the recording.
-    fn record(&mut self, what: impl FnOnce(&Collector)) {
+    /// Passes data to the recording.
+    fn record(&mut self, write: impl FnOnce(&Collector)) {
         if let Some(collector) = &self.collector {
-            what(collector);
+            write(collector);
         }
         self.notice_failure();
     }
 
-    /// A recording that failed stops the session, so that every splice comes out.
+    /// Detects a failed recording, which stops the session and removes every splice.
     fn notice_failure(&mut self) {
-        let failed = Collector::has_failed;
-        if let Some(collector) = self.collector.take_if(|collector| failed(collector))
+        let has_failed = |collector: &mut Collector| collector.has_failed();
+        if let Some(collector) = self.collector.take_if(has_failed)
             && let Err(source) = collector.finish()
         {
-            self.trouble = Some(Error::Recording { source });
+            self.failure = Some(Error::Recording { source });
         }
-    }
-
-    fn tell(&mut self, event: Event) {
-        self.outlet.tell(event);
     }
 
     fn finish(mut self, wire: &mut Wire, finished: &Finished) -> Result<Summary> {
@@ -306,14 +305,17 @@ impl Run<'_> {
             no_room: self.tally.no_room(&self.outline),
         };
         self.record(|collector| collector.totals(totals.clone()));
-        let recording = match (self.trouble.take(), self.collector.take()) {
+        let recording = match (self.failure.take(), self.collector.take()) {
             (None, Some(collector)) => collector
                 .finish()
                 .map_err(|source| Error::Recording { source })?,
-            (Some(trouble), _) => return Err(trouble),
-            (None, None) => gilk_samples::recording::Summary::default(),
+            (Some(failure), _) => return Err(failure),
+            (None, None) => {
+                debug_assert!(false, "a recording without a collector has failed");
+                gilk_samples::recording::Summary::default()
+            }
         };
-        self.hold.finish(wire);
+        self.lease.finish(wire);
         if let Some(refusal) = &finished.failed {
             return Err(Error::Refused(refusal.clone()));
         }
@@ -335,29 +337,30 @@ impl Run<'_> {
             workload: self.tally.workload.clone(),
             retired: self.tally.retired,
         };
-        self.tell(Event::Finished(Box::new(summary.clone())));
+        self.feed.send(Event::Finished(Box::new(summary.clone())));
         Ok(summary)
     }
 
     fn instruments(&self) -> Vec<InstrumentSummary> {
-        match &self.names {
-            Names::Planned(plan) => {
-                let named = plan.instruments.iter();
-                let named = named.map(|one| (one.id.pack(), label(plan, one)));
-                self.tally.instruments(&self.outline, named)
+        match &self.labels {
+            Labels::Planned(plan) => {
+                let instruments = plan.instruments.iter();
+                let labels = instruments
+                    .map(|instrument| (instrument.id.pack(), describe::label(plan, instrument)));
+                self.tally.instruments(&self.outline, labels)
             }
-            Names::Kept(names) => {
-                let named = names.iter().cloned();
-                self.tally.instruments(&self.outline, named)
+            Labels::Recorded(labels) => {
+                let labels = labels.iter().cloned();
+                self.tally.instruments(&self.outline, labels)
             }
         }
     }
 
-    /// The recording as far as it goes, and an error that says so.
+    /// Completes the recording up to the failure, and returns an error that names it.
     fn lost(mut self, error: Error) -> Error {
-        self.outlet.catch_up();
-        if let Some(trouble) = self.trouble.take() {
-            return trouble;
+        self.feed.catch_up();
+        if let Some(failure) = self.failure.take() {
+            return failure;
         }
         let Some(collector) = self.collector.take() else {
             return error;
@@ -365,7 +368,7 @@ impl Run<'_> {
         let finished = collector.finish();
         let reason = match error {
             Error::Lost { reason, .. } => reason,
-            Error::Silent { seconds, .. } => format!("it said nothing for {seconds} s"),
+            Error::Silent { seconds, .. } => format!("it sent nothing for {seconds} s"),
             other => return other,
         };
         match finished {

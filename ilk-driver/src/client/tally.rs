@@ -1,4 +1,4 @@
-//! What has come of a session so far, instrument by instrument.
+//! The running totals of a session, by instrument.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,35 +13,37 @@ use super::aggregates;
 use super::event::{AggregateSummary, Counted, InstrumentSummary, Switch};
 use crate::protocol::{CpuLosses, Switched, Total};
 
-/// What a plan says that is needed to understand what comes: small enough to be kept in a file.
+/// The part of a plan needed to interpret the agent's messages, small enough for a sidecar.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Outline {
-    /// Instruments that count.
+    /// Instruments with a counter.
     counting: Vec<u64>,
-    /// What each batch launches and splashes.
+    /// Instruments launched and splashed by each batch.
     batches: Vec<(Vec<u64>, Vec<u64>)>,
-    aggregates: Vec<aggregates::Known>,
-    failures: Vec<aggregates::Word>,
-    no_room: Vec<aggregates::Word>,
+    aggregates: Vec<aggregates::AggregateWords>,
+    failed_reads: Vec<aggregates::FailureWord>,
+    storage_full: Vec<aggregates::FailureWord>,
 }
 
 impl Outline {
     pub(super) fn of(plan: &Plan) -> Self {
         let ids = |ids: &[InstrumentId]| ids.iter().map(|id| id.pack()).collect();
-        let counting = plan.instruments.iter().filter(|one| one.counter.is_some());
+        let instruments = plan.instruments.iter();
+        let counting = instruments.filter(|instrument| instrument.counter.is_some());
         let batches = plan.batches.iter();
         Self {
-            counting: counting.map(|one| one.id.pack()).collect(),
+            counting: counting.map(|instrument| instrument.id.pack()).collect(),
             batches: batches
                 .map(|batch| (ids(&batch.launched), ids(&batch.splashed)))
                 .collect(),
-            aggregates: aggregates::known(plan),
-            failures: aggregates::failures(plan),
-            no_room: aggregates::crowded(plan),
+            aggregates: aggregates::aggregate_words(plan),
+            failed_reads: aggregates::failed_reads(plan),
+            storage_full: aggregates::storage_full(plan),
         }
     }
 }
 
+/// The running totals of a session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Tally {
     pub(super) clock: Clock,
@@ -49,10 +51,10 @@ pub(super) struct Tally {
     totals: BTreeMap<u64, u64>,
     pub(super) received: u64,
     losses: BTreeMap<u16, CpuLosses>,
-    in_place: BTreeSet<u64>,
+    launched: BTreeSet<u64>,
     pub(super) switches: Vec<Switch>,
     pub(super) workload: Option<String>,
-    /// Splices taken out before their time.
+    /// Number of retired splices.
     pub(super) retired: u64,
 }
 
@@ -64,14 +66,14 @@ impl Tally {
             totals: BTreeMap::new(),
             received: 0,
             losses: BTreeMap::new(),
-            in_place: BTreeSet::new(),
+            launched: BTreeSet::new(),
             switches: Vec::new(),
             workload: None,
             retired: 0,
         }
     }
 
-    /// Samples as they came: 24 bytes each. `None` if the bytes are no whole samples.
+    /// Decodes samples of 24 bytes each. Returns `None` if the length is no multiple of that.
     pub(super) fn samples(&mut self, cpu: u16, records: &[u8]) -> Option<Batch> {
         let (words, []) = records.as_chunks::<8>() else {
             return None;
@@ -94,18 +96,18 @@ impl Tally {
         Some(Batch { cpu, samples })
     }
 
-    /// Totals of counters, as samples of no CPU.
+    /// Converts totals of counters to samples of no CPU.
     pub(super) fn totals(&mut self, tsc: u64, totals: &[Total]) -> Batch {
         for total in totals {
             self.totals.insert(total.id, total.hits);
-            if aggregates::is_word(total.id) {
+            if aggregates::is_aggregate_word(total.id) {
                 continue;
             }
             *self.samples.entry(total.id).or_default() += 1;
         }
         let samples = totals
             .iter()
-            .filter(|total| !aggregates::is_word(total.id))
+            .filter(|total| !aggregates::is_aggregate_word(total.id))
             .map(|total| Sample {
                 id: total.id,
                 value: total.hits,
@@ -118,14 +120,14 @@ impl Tally {
         }
     }
 
-    /// Losses since they were last told.
+    /// Returns the losses since the last call.
     pub(super) fn losses(&mut self, tsc: u64, losses: &[CpuLosses]) -> Vec<Loss> {
-        let mut news = Vec::new();
+        let mut new_losses = Vec::new();
         for now in losses {
             let before = self.losses.insert(now.cpu, *now).unwrap_or_default();
-            let mut note = |cause, count| {
+            let mut add = |cause, count| {
                 if count > 0 {
-                    news.push(Loss {
+                    new_losses.push(Loss {
                         cpu: now.cpu,
                         tsc,
                         cause,
@@ -140,13 +142,14 @@ impl Tally {
                 (LossCause::Overwritten, now.overwritten, before.overwritten),
                 (LossCause::Overtaken, now.overtaken, before.overtaken),
             ] {
-                note(cause, now.saturating_sub(before));
+                add(cause, now.saturating_sub(before));
             }
         }
-        news
+        new_losses
     }
 
-    /// A batch that was done: what to tell, and a mark for each instrument that came or went.
+    /// Records an applied batch; returns its event, and a mark for each instrument launched or
+    /// splashed.
     pub(super) fn switched(
         &mut self,
         outline: &Outline,
@@ -154,7 +157,7 @@ impl Tally {
     ) -> (Switch, Vec<Mark>) {
         let Switched {
             batch,
-            asked,
+            scheduled,
             tsc_begin,
             tsc_end,
             gone,
@@ -162,7 +165,7 @@ impl Tally {
         } = *switched;
         let switch = Switch {
             batch: batch as usize,
-            asked,
+            scheduled,
             begun: self.clock.seconds(tsc_begin),
             done: self.clock.seconds(tsc_end),
             gone,
@@ -177,16 +180,16 @@ impl Tally {
         let mut marks = Vec::new();
         if let Some((launched, splashed)) = outline.batches.get(switch.batch) {
             for &id in splashed {
-                self.in_place.remove(&id);
+                self.launched.remove(&id);
                 marks.push(mark(MarkKind::Splash, id));
             }
             for &id in launched {
-                self.in_place.insert(id);
+                self.launched.insert(id);
                 marks.push(mark(MarkKind::Launch, id));
             }
         } else {
             marks.extend(
-                std::mem::take(&mut self.in_place)
+                std::mem::take(&mut self.launched)
                     .into_iter()
                     .map(|id| mark(MarkKind::Splash, id)),
             );
@@ -194,30 +197,30 @@ impl Tally {
         (switch, marks)
     }
 
-    /// Reads of memory that failed.
+    /// Returns the counts of failed reads of memory.
     pub(super) fn failed_reads(&self, outline: &Outline) -> Vec<Counted> {
-        aggregates::counted(&outline.failures, &self.totals)
+        aggregates::counts(&outline.failed_reads, &self.totals)
     }
 
-    /// Values that found no room.
+    /// Returns the counts of values without storage.
     pub(super) fn no_room(&self, outline: &Outline) -> Vec<Counted> {
-        aggregates::counted(&outline.no_room, &self.totals)
+        aggregates::counts(&outline.storage_full, &self.totals)
     }
 
-    /// What aggregates have come to.
+    /// Returns the values of aggregates.
     pub(super) fn aggregates(&self, outline: &Outline) -> Vec<AggregateSummary> {
-        aggregates::read(&outline.aggregates, &self.totals)
+        aggregates::summaries(&outline.aggregates, &self.totals)
     }
 
-    /// What became of instruments, given what each is called.
+    /// Returns the results of instruments, given their labels.
     pub(super) fn instruments(
         &self,
         outline: &Outline,
-        named: impl Iterator<Item = (u64, String)>,
+        labels: impl Iterator<Item = (u64, String)>,
     ) -> Vec<InstrumentSummary> {
         let counting: BTreeSet<u64> = outline.counting.iter().copied().collect();
         let summary = |(id, label)| {
-            let count = |of: &BTreeMap<u64, u64>| of.get(&id).copied().unwrap_or_default();
+            let count = |of: &BTreeMap<u64, u64>| of.get(&id).copied().unwrap_or(0);
             InstrumentSummary {
                 id,
                 label,
@@ -225,7 +228,7 @@ impl Tally {
                 total: counting.contains(&id).then(|| count(&self.totals)),
             }
         };
-        named.map(summary).collect()
+        labels.map(summary).collect()
     }
 }
 
@@ -243,7 +246,7 @@ mod tests {
     fn switched(batch: u32, tsc_begin: u64) -> Switched {
         Switched {
             batch,
-            asked: 0.5,
+            scheduled: 0.5,
             tsc_begin,
             tsc_end: tsc_begin + 10,
             gone: 0,
@@ -258,7 +261,7 @@ mod tests {
     };
 
     #[test]
-    fn losses_become_differences() {
+    fn losses_are_reported_as_differences() {
         let mut tally = Tally::new(CLOCK);
         let lost = |full, unmatched| {
             [CpuLosses {
@@ -284,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_are_whole_or_nothing() {
+    fn partial_samples_are_refused() {
         let mut tally = Tally::new(CLOCK);
         let sample = Sample {
             id: 1,
@@ -308,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_follow_the_plan_and_a_stop_splashes_what_is_in_place() {
+    fn marks_follow_the_plan_and_a_stop_splashes_launched_instruments() {
         let mut tally = Tally::new(CLOCK);
         let outline = outline();
         let (switch, marks) = tally.switched(&outline, &switched(0, 1100));
@@ -316,7 +319,7 @@ mod tests {
             switch,
             Switch {
                 batch: 0,
-                asked: 0.5,
+                scheduled: 0.5,
                 begun: 1.0,
                 done: 1.1,
                 gone: 0,

@@ -1,8 +1,9 @@
 //! One session on several machines, begun at the same moment.
 //!
-//! Each machine is loaded, and its clock read, by a thread of its own. When all are ready, second 0
-//! is set a little ahead on our clock, and each agent is told it in ticks of its own: so they begin
-//! together as exactly as clocks could be read, however long the ways are.
+//! A thread per machine loads the plan and reads the target's clock. When all machines are ready,
+//! second 0 is set slightly ahead on the client's clock, and each agent receives it in ticks of its
+//! own TSC. So they begin together with the precision of the clock readings, regardless of the
+//! latency of the connections.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -13,33 +14,35 @@ use gilk_engine::{Session, VerifiedPlan};
 use gilk_samples::clocks::Reading;
 
 use super::event::{Event, StopFlag, Summary};
-use super::{Connection, clock};
+use super::clock;
+use super::connection::Connection;
 use crate::{Error, Result};
 
-/// How far ahead second 0 is set, in nanoseconds: longer than any message is under way.
+/// Distance of second 0 in nanoseconds: longer than the latency of a message.
 const AHEAD: u64 = 500_000_000;
-/// How often whoever waits looks whether the session was stopped.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which a waiting machine checks for a stop.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A machine that takes part.
-pub struct Machine<'a> {
-    /// The way to it.
+/// A machine that takes part in a session.
+pub struct Participant<'a> {
+    /// The connection to it.
     pub connection: &'a mut Connection,
-    /// The session, planned for its kernel.
+    /// The session's plan for its kernel.
     pub plan: &'a VerifiedPlan,
-    /// Where its samples are recorded.
+    /// The file of its recording.
     pub recording: PathBuf,
-    /// What is told of it.
+    /// The listener to its events.
     pub events: Sender<Event>,
 }
 
-/// Runs a session on all of these machines, with one second 0. Blocks until it has ended on each, or
-/// `stop` is set. If one cannot begin, none does; one that is lost later does not end the others.
+/// Runs a session on all of these machines, with a common second 0. Blocks until it has ended on
+/// each, or `stop` is set. If one machine cannot begin, none does; one that is lost later does not
+/// end the others.
 ///
 /// The results are in the order of the machines, and as those of [`Connection::run`];
-/// [`Error::NotTogether`] for a machine that had to stay behind because of another.
+/// [`Error::NotTogether`] for a machine that did not begin because of another.
 pub fn together(
-    machines: Vec<Machine<'_>>,
+    machines: Vec<Participant<'_>>,
     session: &Session,
     stop: &StopFlag,
 ) -> Vec<Result<Summary>> {
@@ -50,16 +53,20 @@ pub fn together(
             .zip(seats)
             .map(|(machine, seat)| scope.spawn(move || run(machine, session, stop, seat)))
             .collect();
-        let broken = |_| Err(Error::NotTogether);
-        let joined = threads.into_iter();
+        let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
         joined
-            .map(|thread| thread.join().unwrap_or_else(broken))
+            .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     })
 }
 
-fn run(machine: Machine<'_>, session: &Session, stop: &StopFlag, seat: Seat) -> Result<Summary> {
-    let Machine {
+fn run(
+    machine: Participant<'_>,
+    session: &Session,
+    stop: &StopFlag,
+    seat: Seat,
+) -> Result<Summary> {
+    let Participant {
         connection,
         plan,
         recording,
@@ -69,11 +76,12 @@ fn run(machine: Machine<'_>, session: &Session, stop: &StopFlag, seat: Seat) -> 
 }
 
 impl Connection {
-    /// Runs a session as [`run`](Self::run) does, beginning when everybody is ready who has a seat at the
-    /// same table; for machines whose connections belong to threads of their own.
+    /// Runs a session as [`run`](Self::run) does, but begins when the holders of all seats are
+    /// ready; for machines whose connections belong to threads of their own.
     ///
     /// # Errors
-    /// As [`run`](Self::run); [`Error::NotTogether`] if another's seat was left before all were ready.
+    /// As [`run`](Self::run); [`Error::NotTogether`] if another seat was dropped before all were
+    /// ready.
     pub fn run_together(
         &mut self,
         plan: &VerifiedPlan,
@@ -91,7 +99,7 @@ impl Connection {
     }
 }
 
-/// What the target's TSC will show when our clock is at `unix_ns`.
+/// Returns the target's TSC at time `unix_ns` of the client's clock.
 fn tsc_at(unix_ns: u64, reading: &Reading, hz: u64) -> u64 {
     let ahead = u128::from(unix_ns.saturating_sub(reading.unix_ns));
     let ticks = ahead * u128::from(hz) / 1_000_000_000;
@@ -100,34 +108,34 @@ fn tsc_at(unix_ns: u64, reading: &Reading, hz: u64) -> u64 {
         .saturating_add(u64::try_from(ticks).unwrap_or(u64::MAX))
 }
 
-/// Where machines wait for each other.
+/// The barrier at which machines wait for each other.
 #[derive(Debug)]
-struct Gate {
-    state: Mutex<State>,
+struct StartBarrier {
+    state: Mutex<BarrierState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct BarrierState {
     missing: usize,
-    gone: bool,
-    /// Second 0 on our clock, once it is known.
+    cancelled: bool,
+    /// Second 0 on the client's clock, valid when no machine is missing.
     start: u64,
 }
 
-impl Gate {
+impl StartBarrier {
     fn new(machines: usize) -> Self {
         Self {
-            state: Mutex::new(State {
+            state: Mutex::new(BarrierState {
                 missing: machines,
-                gone: false,
+                cancelled: false,
                 start: 0,
             }),
             changed: Condvar::new(),
         }
     }
 
-    /// Waits for all others, and tells second 0.
+    /// Waits for all others, and returns second 0.
     fn pass(&self, stop: &StopFlag) -> Result<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.missing = state.missing.saturating_sub(1);
@@ -136,7 +144,7 @@ impl Gate {
             self.changed.notify_all();
         }
         loop {
-            if state.gone {
+            if state.cancelled {
                 return Err(Error::NotTogether);
             }
             if state.missing == 0 {
@@ -145,49 +153,48 @@ impl Gate {
             if stop.is_stopped() {
                 return Err(Error::NotBegun);
             }
-            let waited = self.changed.wait_timeout(state, LOOK);
+            let waited = self.changed.wait_timeout(state, STOP_POLL_INTERVAL);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
-/// One machine's place among those that begin together. The others wait for it; dropping it tells them
-/// not to, and none begins.
+/// One machine's place at the start barrier. Dropping it cancels the start of all machines.
 #[derive(Debug)]
 pub struct Seat {
-    gate: Arc<Gate>,
-    /// Whether it is no longer missed by the others.
-    taken: bool,
+    barrier: Arc<StartBarrier>,
+    /// The machine has passed the barrier.
+    passed: bool,
 }
 
 impl Seat {
-    /// As many as there are machines.
+    /// Creates a seat for each machine.
     #[must_use]
     pub fn for_all(machines: usize) -> Vec<Self> {
-        let gate = Arc::new(Gate::new(machines));
+        let barrier = Arc::new(StartBarrier::new(machines));
         let seat = || Self {
-            gate: Arc::clone(&gate),
-            taken: false,
+            barrier: Arc::clone(&barrier),
+            passed: false,
         };
         std::iter::repeat_with(seat).take(machines).collect()
     }
 
-    /// Waits for all others, and tells second 0 on our clock.
+    /// Waits for all others, and returns second 0 on the client's clock.
     fn take(mut self, stop: &StopFlag) -> Result<u64> {
-        let start = self.gate.pass(stop)?;
-        self.taken = true;
+        let start = self.barrier.pass(stop)?;
+        self.passed = true;
         Ok(start)
     }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        if self.taken {
+        if self.passed {
             return;
         }
-        let state = self.gate.state.lock();
-        state.unwrap_or_else(PoisonError::into_inner).gone = true;
-        self.gate.changed.notify_all();
+        let state = self.barrier.state.lock();
+        state.unwrap_or_else(PoisonError::into_inner).cancelled = true;
+        self.barrier.changed.notify_all();
     }
 }
 
@@ -196,26 +203,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_pass_at_once_or_none_does() {
+    fn all_machines_pass_the_barrier_together_or_none_does() {
         let stop = StopFlag::new();
+        let begun = clock::now();
         let passed: Vec<u64> = std::thread::scope(|scope| {
             let waiting: Vec<_> = Seat::for_all(3)
                 .into_iter()
                 .map(|seat| scope.spawn(|| seat.take(&stop).unwrap()))
                 .collect();
-            waiting.into_iter().map(|one| one.join().unwrap()).collect()
+            waiting
+                .into_iter()
+                .map(|thread| thread.join().unwrap())
+                .collect()
         });
         assert!(
-            passed[0] > clock::now() && passed.iter().all(|at| *at == passed[0]),
+            passed[0] >= begun + AHEAD && passed.iter().all(|at| *at == passed[0]),
             "{passed:?}"
         );
 
         let mut seats = Seat::for_all(2);
         std::thread::scope(|scope| {
-            let left = seats.pop();
+            let dropped = seats.pop();
             let waiting = seats.pop().unwrap();
             let waiting = scope.spawn(|| waiting.take(&stop));
-            drop(left);
+            drop(dropped);
             assert!(matches!(waiting.join().unwrap(), Err(Error::NotTogether)));
         });
 
@@ -226,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn second_0_is_told_in_ticks_of_the_target() {
+    fn second_0_is_converted_to_ticks_of_the_target() {
         let reading = Reading {
             tsc: 1000,
             unix_ns: 5_000_000_000,

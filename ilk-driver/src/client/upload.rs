@@ -1,4 +1,4 @@
-//! A verified plan as requests.
+//! Conversion of a verified plan to requests.
 
 use gilk_engine::collection;
 use gilk_engine::layout::RuntimeLayout;
@@ -7,18 +7,20 @@ use gilk_engine::plan::{Patch, PlannedInstrument};
 use gilk_engine::{Addr, Plan, Session, VerifiedPlan};
 
 use super::poke::poke;
-use super::{TargetInfo, aggregates, events};
+use super::{aggregates, events};
+use super::connection::TargetInfo;
 use crate::protocol::{
     ArenaWrite, Batch, Bytes, CHUNK, Collection, Counter, Fault, Interval, MAX_ITEMS, Recovery,
     Request, Retire, Row, Schedule, Strategy, Workload,
 };
 use crate::{Error, Result};
 
-/// Patches begin at multiples of this.
+/// Alignment of patches.
 const PATCH_ALIGN: i64 = 16;
 const INT3: u8 = 0xcc;
 
-/// What loads the plan into the agent, in order. Each is answered with a yes or a no.
+/// Returns the requests that load the plan into the agent, in order. Each is answered by acceptance
+/// or refusal.
 pub(super) fn requests(plan: &Plan, info: &TargetInfo) -> Result<Vec<Request>> {
     if plan.release != info.release {
         return Err(misfit(format!(
@@ -26,9 +28,9 @@ pub(super) fn requests(plan: &Plan, info: &TargetInfo) -> Result<Vec<Request>> {
             plan.release, info.release
         )));
     }
-    if plan.layout.events != info.layout.events && !events::counted(plan).is_empty() {
+    if plan.layout.events != info.layout.events && !events::used(plan).is_empty() {
         return Err(misfit(String::from(
-            "the processor's counters are for other events by now",
+            "the processor's counters are used for other events now",
         )));
     }
     let same = RuntimeLayout {
@@ -37,15 +39,15 @@ pub(super) fn requests(plan: &Plan, info: &TargetInfo) -> Result<Vec<Request>> {
     };
     if same != info.layout {
         return Err(misfit(String::from(
-            "the module was loaded again since, at another address",
+            "the module was loaded again at another address",
         )));
     }
     let mut requests = vec![Request::Clear];
     for code in &plan.natives {
         requests.push(Request::Arena(vec![native_write(code, info)?]));
     }
-    for stretch in stretches(&plan.patches) {
-        requests.push(Request::Arena(vec![arena_write(plan, stretch, info)?]));
+    for run in runs(&plan.patches) {
+        requests.push(Request::Arena(vec![arena_write(plan, run, info)?]));
     }
     for batch in &plan.batches {
         requests.push(Request::Batch(Batch {
@@ -64,35 +66,37 @@ pub(super) fn requests(plan: &Plan, info: &TargetInfo) -> Result<Vec<Request>> {
     Ok(requests)
 }
 
-/// What of a plan may go before its time, as messages that are not too long.
-pub(super) fn retirements(plan: &VerifiedPlan) -> Vec<Request> {
+/// Returns the retirements of a plan, in messages below the limit.
+pub(super) fn retirements(plan: &VerifiedPlan) -> Result<Vec<Request>> {
     let mut requests = Vec::new();
     let (mut part, mut words) = (Vec::new(), 0);
-    for one in plan.retirements() {
-        let Some(site) = plan.plan().sites.get(one.site.0 as usize) else {
-            continue;
-        };
-        if words + one.hits.len() > MAX_ITEMS {
+    for retirement in plan.retirements() {
+        let site = plan.plan().sites.get(retirement.site.0 as usize);
+        let site = site.ok_or_else(|| misfit(String::from("it retires a site that it lacks")))?;
+        if words + retirement.hits.len() > MAX_ITEMS {
             requests.push(Request::Retire(std::mem::take(&mut part)));
             words = 0;
         }
-        words += one.hits.len();
+        words += retirement.hits.len();
+        let hits = retirement.hits.iter();
         part.push(Retire {
             address: site.displaced.start.0,
-            hits: one.hits.iter().map(|word| (word.bank, word.slot)).collect(),
+            hits: hits.map(|word| (word.bank, word.slot)).collect(),
         });
     }
     if !part.is_empty() {
         requests.push(Request::Retire(part));
     }
-    requests
+    Ok(requests)
 }
 
-/// Patches in runs that nothing but the rest of an alignment parts, of about [`CHUNK`] bytes each:
-/// the module takes a run at once.
-fn stretches(patches: &[Patch]) -> Vec<&[Patch]> {
+/// Splits patches into runs that are contiguous except for alignment, of about [`CHUNK`] bytes
+/// each: the module takes one run per request.
+fn runs(patches: &[Patch]) -> Vec<&[Patch]> {
     let mut runs = Vec::new();
-    for run in patches.chunk_by(|one, next| (0..PATCH_ALIGN).contains(&end(one).to(next.address))) {
+    let is_adjacent =
+        |patch: &Patch, next: &Patch| (0..PATCH_ALIGN).contains(&end(patch).to(next.address));
+    for run in patches.chunk_by(is_adjacent) {
         let mut rest = run;
         while let Some(first) = rest.first() {
             let within =
@@ -109,11 +113,11 @@ fn end(patch: &Patch) -> Addr {
     patch.address.add(patch.code.len() as u64)
 }
 
-/// Code of an object file. Nobody knows how stacks are unwound from the midst of it.
+/// Converts the code of an object file. It has no unwind rows.
 fn native_write(code: &NativeCode, info: &TargetInfo) -> Result<ArenaWrite> {
     if code.bytes.len() > CHUNK {
         return Err(misfit(format!(
-            "{} has {} bytes of code, and {CHUNK} are sent at once",
+            "{} has {} bytes of code, and the limit is {CHUNK}",
             code.file,
             code.bytes.len()
         )));
@@ -126,20 +130,23 @@ fn native_write(code: &NativeCode, info: &TargetInfo) -> Result<ArenaWrite> {
     })
 }
 
-/// Bytes from the start of the arena.
+/// Returns an address's offset in the arena.
 fn offset(at: Addr, info: &TargetInfo) -> Result<u64> {
     let offset = info.layout.arena.start.to(at);
     u64::try_from(offset).map_err(|_| misfit(format!("it has a patch at {at}, outside the arena")))
 }
 
-/// Patches with `int3` between them.
+/// Converts a run of patches, with `int3` in the gaps.
 fn arena_write(plan: &Plan, patches: &[Patch], info: &TargetInfo) -> Result<ArenaWrite> {
+    debug_assert!(!patches.is_empty(), "a run has patches");
     let start = patches.first().map_or(Addr(0), |patch| patch.address);
     let offset = offset(start, info)?;
     let mut code = Vec::new();
     let mut rows = Vec::new();
     for patch in patches {
-        let gap = usize::try_from(start.add(code.len() as u64).to(patch.address)).unwrap_or(0);
+        let gap = start.add(code.len() as u64).to(patch.address);
+        let gap = usize::try_from(gap)
+            .map_err(|_| misfit(format!("its patch at {} overlaps another", patch.address)))?;
         code.resize(code.len() + gap, INT3);
         let before = u32::try_from(code.len()).unwrap_or(u32::MAX);
         rows.extend(patch.rows.iter().map(|row| Row {
@@ -157,10 +164,12 @@ fn arena_write(plan: &Plan, patches: &[Patch], info: &TargetInfo) -> Result<Aren
     })
 }
 
-/// What may fault in a write of so many bytes.
+/// Returns the instructions that may fault in a write of `length` bytes.
 fn faults(plan: &Plan, start: Addr, length: u64) -> Vec<Fault> {
-    let behind = |at: Addr| plan.faults.partition_point(|fault| fault.at < at);
-    let within = plan.faults.get(behind(start)..behind(start.add(length)));
+    let index = |at: Addr| plan.faults.partition_point(|fault| fault.at < at);
+    // The faults are sorted by address, so the range is valid.
+    let within = plan.faults.get(index(start)..index(start.add(length)));
+    debug_assert!(within.is_some(), "faults are sorted by address");
     let offset = |at: Addr| u32::try_from(start.to(at)).unwrap_or(u32::MAX);
     let within = within.unwrap_or_default().iter();
     let within = within.map(|fault| Fault {
@@ -173,7 +182,7 @@ fn faults(plan: &Plan, start: Addr, length: u64) -> Vec<Fault> {
     within.collect()
 }
 
-/// What is to be read for an instrument that counts.
+/// Returns the counter of an instrument that counts.
 fn counter(instrument: &PlannedInstrument) -> Option<Counter> {
     let counter = instrument.counter?;
     Some(Counter {
@@ -184,7 +193,7 @@ fn counter(instrument: &PlannedInstrument) -> Option<Counter> {
     })
 }
 
-/// What starts it.
+/// Returns the schedule that starts the session.
 pub(super) fn schedule(plan: &Plan, session: &Session, start: Option<u64>, token: u64) -> Schedule {
     let workload = session.workload.as_ref().map(|workload| Workload {
         program: workload.program.clone(),
@@ -192,16 +201,16 @@ pub(super) fn schedule(plan: &Plan, session: &Session, start: Option<u64>, token
         at: workload.start,
     });
     Schedule {
-        events: events::counted(plan),
+        events: events::used(plan),
         duration: plan.duration,
         workload,
-        collection: collected(session.collection),
+        collection: collection(session.collection),
         start,
         token,
     }
 }
 
-fn collected(collection: collection::Collection) -> Collection {
+fn collection(collection: collection::Collection) -> Collection {
     let interval = |every, jitter| Interval { every, jitter };
     Collection {
         samples: match collection.samples {
@@ -236,7 +245,7 @@ mod tests {
     use gilk_engine::{Addr, Few, Span};
 
     use super::*;
-    use crate::protocol::Way;
+    use crate::protocol::SpliceKind;
 
     fn target() -> TargetInfo {
         let layout = RuntimeLayout {
@@ -253,7 +262,7 @@ mod tests {
         }
     }
 
-    fn held(bytes: &[u8]) -> PokeBytes {
+    fn poke_bytes(bytes: &[u8]) -> PokeBytes {
         PokeBytes::new(bytes).unwrap()
     }
 
@@ -276,7 +285,7 @@ mod tests {
         }
     }
 
-    /// A splice at 0x500 that exposes a bounce for the short one at 0x520.
+    /// A plan with a splice at 0x500 that exposes a bounce for the short one at 0x520.
     fn plan() -> Plan {
         let site = |splice, start, bytes| Site {
             splice,
@@ -287,8 +296,8 @@ mod tests {
         let poke = |part, at, kind, rank, patch, bytes, overwritten| PlannedPoke {
             part,
             at: Addr(at),
-            expect: held(&vec![1; bytes]),
-            write: held(&vec![2; bytes]),
+            expect: poke_bytes(&vec![1; bytes]),
+            write: poke_bytes(&vec![2; bytes]),
             kind,
             rank,
             patch: PatchIndex(patch),
@@ -356,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_is_cleared_for_loaded_and_batched_in_order() {
+    fn requests_clear_then_load_patches_then_load_batches() {
         let requests = requests(&plan(), &target()).unwrap();
         let [
             Request::Clear,
@@ -367,8 +376,8 @@ mod tests {
         else {
             panic!("{requests:?}")
         };
-        // Patches that stand together travel together, with int3 between them.
-        let told = |offset| Row {
+        // Adjacent patches share a write, with int3 between them.
+        let row = |offset| Row {
             offset,
             pushed: 8,
             original: 0x500,
@@ -380,7 +389,7 @@ mod tests {
                 &[ArenaWrite {
                     offset: 0x40,
                     code: Bytes(code),
-                    rows: vec![told(3), told(0x20 + 3)],
+                    rows: vec![row(3), row(0x20 + 3)],
                     faults: vec![Fault {
                         offset: 0x24,
                         recovery: Recovery::At(0x28),
@@ -389,7 +398,7 @@ mod tests {
                 &[ArenaWrite {
                     offset: 0x1000,
                     code: Bytes(vec![0x90]),
-                    rows: vec![told(3)],
+                    rows: vec![row(3)],
                     faults: Vec::new(),
                 }][..]
             )
@@ -412,28 +421,28 @@ mod tests {
             panic!("{batches:?}")
         };
         assert_eq!(
-            (host.way, host.target, host.host, host.multi, host.rank),
-            (Way::Jump, 0x1040, 0, true, 0)
+            (host.kind, host.target, host.host, host.multi, host.rank),
+            (SpliceKind::Jump, 0x1040, 0, true, 0)
         );
         assert_eq!(
             (
-                bounce.way,
+                bounce.kind,
                 bounce.target,
                 bounce.detour,
                 bounce.host,
                 bounce.multi
             ),
-            (Way::Bounce, 0x1060, 0x1040, 0x500, false)
+            (SpliceKind::Bounce, 0x1060, 0x1040, 0x500, false)
         );
         assert_eq!(
             (
-                short.way,
+                short.kind,
                 short.target,
                 short.length,
                 short.multi,
                 short.remove
             ),
-            (Way::Short, 0x506, 2, true, false)
+            (SpliceKind::Short, 0x506, 2, true, false)
         );
         assert_eq!((retarget.target, retarget.multi), (0x2000, false));
         assert!(remove.remove && remove.write == [2, 2, 0, 0, 0, 0, 0, 0]);
@@ -441,46 +450,50 @@ mod tests {
     }
 
     #[test]
-    fn every_other_way_is_told_too() {
+    fn tracer_trap_and_padding_splices_are_converted() {
         let mut plan = plan();
-        let ways = |plan: &Plan| -> Vec<_> {
+        let kinds = |plan: &Plan| -> Vec<_> {
             let pokes = plan.batches[0].pokes.iter();
             pokes
-                .map(|planned| poke(plan, planned).map(|poke| (poke.way, poke.host, poke.length)))
+                .map(|planned| poke(plan, planned).map(|poke| (poke.kind, poke.host, poke.length)))
                 .collect()
         };
-        let [one, two, three] = &mut plan.batches[0].pokes[..] else {
+        let [tracer, trap, bounce] = &mut plan.batches[0].pokes[..] else {
             panic!()
         };
-        one.part = Part::Site(SiteIndex(2));
-        (one.expect, one.write) = (held(&[]), held(&[]));
-        two.part = Part::Site(SiteIndex(3));
-        (two.expect, two.write) = (held(&[1]), held(&[0xcc]));
-        three.part = Part::Bounce(BounceIndex(1));
-        let told: Vec<_> = ways(&plan).into_iter().map(Result::unwrap).collect();
+        tracer.part = Part::Site(SiteIndex(2));
+        (tracer.expect, tracer.write) = (poke_bytes(&[]), poke_bytes(&[]));
+        trap.part = Part::Site(SiteIndex(3));
+        (trap.expect, trap.write) = (poke_bytes(&[1]), poke_bytes(&[0xcc]));
+        bounce.part = Part::Bounce(BounceIndex(1));
+        let converted: Vec<_> = kinds(&plan).into_iter().map(Result::unwrap).collect();
         assert_eq!(
-            told,
-            [(Way::Tracer, 0, 0), (Way::Trap, 0, 1), (Way::Bounce, 0, 2)]
+            converted,
+            [
+                (SpliceKind::Tracer, 0, 0),
+                (SpliceKind::Trap, 0, 1),
+                (SpliceKind::Bounce, 0, 2)
+            ]
         );
         plan.batches[0].pokes[0].part = Part::Site(SiteIndex(9));
         plan.batches[0].pokes[1].detour = PatchIndex(9);
-        plan.batches[0].pokes[2].write = held(&[0; 8]);
-        let errors = ways(&plan)
+        plan.batches[0].pokes[2].write = poke_bytes(&[0; 8]);
+        let errors = kinds(&plan)
             .into_iter()
-            .map(|way| way.unwrap_err().to_string());
+            .map(|kind| kind.unwrap_err().to_string());
         for (error, named) in errors.zip(["does not have", "no patch", "more or fewer"]) {
             assert!(error.contains(named), "{error}");
         }
     }
 
     #[test]
-    fn long_runs_of_patches_are_sent_in_parts() {
+    fn long_runs_of_patches_are_split() {
         let patches: Vec<_> = (0..5)
             .map(|n| patch(0, 0x1000 + n * 0x7000, 0x6ff5))
             .collect();
-        let lengths: Vec<_> = stretches(&patches).iter().map(|run| run.len()).collect();
+        let lengths: Vec<_> = runs(&patches).iter().map(|run| run.len()).collect();
         assert_eq!(lengths, [3, 2]);
-        assert!(stretches(&[]).is_empty());
+        assert!(runs(&[]).is_empty());
     }
 
     #[test]
@@ -512,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn the_demonstration_is_a_good_session() {
+    fn the_demonstration_is_a_valid_session() {
         let text = include_str!("../../sessions/pulsar.ron");
         let session = Session::from_ron(text).unwrap();
         assert_eq!(session.workload.unwrap().program, "/bin/pulsar");

@@ -1,4 +1,4 @@
-//! The stream to an agent: the opening, then frames.
+//! The connection to an agent: the opening, then frames.
 
 use std::fs::File;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -14,11 +14,14 @@ use crate::protocol::{
 use crate::shared::Shared;
 use crate::{Error, Result};
 
-/// How soon memory that is empty is looked at again.
-const SOON: Duration = Duration::from_micros(500);
-/// The longest wait in one read.
-const GLANCE: Duration = Duration::from_millis(50);
+/// Time limit for an agent to answer.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+/// Interval at which empty shared memory is polled.
+const EMPTY_POLL_INTERVAL: Duration = Duration::from_micros(500);
+/// Time limit of one read.
+const READ_TIMEOUT: Duration = Duration::from_millis(50);
 
+/// A stream of frames to and from an agent.
 #[derive(Debug)]
 pub(super) struct Wire {
     stream: UnixStream,
@@ -26,24 +29,24 @@ pub(super) struct Wire {
     buffer: Vec<u8>,
     target: String,
     socket: PathBuf,
-    /// What the agent sends comes by there, if it is there.
+    /// Replaces the stream for bytes from the agent.
     shared: Option<Shared>,
     _lock: Lock,
 }
 
 impl Wire {
-    /// Connects, takes the lock, and waits for the agent's answer to an opening. Then `share` has the
-    /// agent send by memory, where there is some.
+    /// Connects, takes the lock, and waits for the agent's answer to an opening. With `share` the
+    /// agent then sends through shared memory if it exists.
     pub(super) fn open(socket: &Path, patience: Duration, share: bool) -> Result<Self> {
-        // A link to a lab's socket has the lock of the lab.
+        // A link to a lab's socket must use the lock of the lab.
         let socket = std::fs::canonicalize(socket).unwrap_or_else(|_| socket.to_owned());
         let target = socket.display().to_string();
-        let nobody = |source| Error::NoAgent {
+        let no_agent = |source| Error::NoAgent {
             target: target.clone(),
             source,
         };
         if !socket.exists() {
-            return Err(nobody(std::io::Error::from(ErrorKind::NotFound)));
+            return Err(no_agent(std::io::Error::from(ErrorKind::NotFound)));
         }
         let lock = Lock::take(&socket)?;
         let mut wire = Self {
@@ -55,35 +58,35 @@ impl Wire {
             shared: None,
             _lock: lock,
         };
-        wire.shake_hands(patience)?;
+        wire.handshake(patience)?;
         if share {
             wire.share()?;
         }
         Ok(wire)
     }
 
-    /// Opens a connection in place of one that was lost.
+    /// Opens a connection to replace a lost one.
     pub(super) fn reopen(&mut self, patience: Duration) -> Result<()> {
         self.stream = connect(&self.socket, &self.target, patience)?;
         self.decoder = Decoder::frames_only();
         self.shared = None;
-        self.shake_hands(patience)?;
+        self.handshake(patience)?;
         self.share()
     }
 
-    /// Has the agent send by memory, where a lab shares some.
+    /// Makes the agent send through shared memory if the lab offers it.
     fn share(&mut self) -> Result<()> {
         let path = self.socket.with_extension("shared");
         let file = File::options().read(true).write(true).open(path);
         let Some(shared) = file.ok().and_then(|file| Shared::map(&file).ok()) else {
             return Ok(());
         };
-        let number = unguessable();
+        let number = random_number();
         shared.begin(number);
         self.send(&Request::Share(number))?;
-        match self.answer(super::PATIENCE, "at the handshake") {
+        match self.answer(PATIENCE, "at the handshake") {
             Ok(Message::Accepted) => self.shared = Some(shared),
-            // Its kernel does not show the memory, or its agent may not use it.
+            // The target's kernel lacks the device, or its agent may not use it.
             Err(Error::Refused(_)) => {}
             Ok(other) => return Err(unexpected(&other)),
             Err(error) => return Err(error),
@@ -91,18 +94,18 @@ impl Wire {
         Ok(())
     }
 
-    /// Where the agent is.
+    /// Returns the agent's socket.
     pub(super) fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// Whether the agent's messages come by memory.
+    /// Returns whether the agent's messages come through shared memory.
     pub(super) fn is_shared(&self) -> bool {
         self.shared.is_some()
     }
 
-    fn shake_hands(&mut self, patience: Duration) -> Result<()> {
-        let nonce = unguessable();
+    fn handshake(&mut self, patience: Duration) -> Result<()> {
+        let nonce = random_number();
         self.write(
             &Opening {
                 version: protocol::VERSION,
@@ -116,8 +119,8 @@ impl Wire {
             let Some(count) = self.read("at the handshake")? else {
                 continue;
             };
-            stale.extend_from_slice(self.buffer.get(..count).unwrap_or_default());
-            if let Some((answer, end)) = find(&stale, nonce) {
+            stale.extend_from_slice(self.received(count));
+            if let Some((answer, end)) = find_answer(&stale, nonce) {
                 if answer.version != protocol::VERSION {
                     return Err(Error::Version {
                         agent: answer.version,
@@ -127,7 +130,7 @@ impl Wire {
                 self.decoder.push(stale.get(end..).unwrap_or_default());
                 return Ok(());
             }
-            // What the last client left unread.
+            // Bytes that the previous client did not read.
             let keep = stale.len().min(OPENING_BYTES - 1);
             stale.drain(..stale.len() - keep);
         }
@@ -139,8 +142,15 @@ impl Wire {
         self.write(&frame)
     }
 
-    /// The next message, if one comes within the blink of an eye.
-    pub(super) fn glance(&mut self, doing: &str) -> Result<Option<Message>> {
+    /// Returns the first `count` bytes of the buffer, the result of a read.
+    fn received(&self, count: usize) -> &[u8] {
+        // A read returns at most the buffer's length.
+        debug_assert!(count <= self.buffer.len());
+        self.buffer.get(..count).unwrap_or(&self.buffer)
+    }
+
+    /// Returns the next message, if one arrives within the read timeout.
+    pub(super) fn poll(&mut self, doing: &str) -> Result<Option<Message>> {
         if !self.decoder.at_opening()
             && let Some(message) = self.decoder.take()?
         {
@@ -149,23 +159,23 @@ impl Wire {
         let Some(count) = self.read(doing)? else {
             return Ok(None);
         };
-        self.decoder
-            .push(self.buffer.get(..count).unwrap_or_default());
+        let received = self.buffer.get(..count).unwrap_or(&self.buffer);
+        self.decoder.push(received);
         if self.decoder.at_opening() {
             return Err(Error::Lost {
                 doing: doing.to_owned(),
-                reason: String::from("its agent ended and was started again"),
+                reason: String::from("its agent was restarted"),
             });
         }
         self.decoder.take()
     }
 
-    /// The answer to a request; a refusal is an error.
+    /// Returns the answer to a request; a refusal is an error.
     pub(super) fn answer(&mut self, patience: Duration, doing: &str) -> Result<Message> {
         let mut until = Instant::now() + patience;
         while Instant::now() < until {
             let waiting = self.decoder.waiting();
-            match self.glance(doing)? {
+            match self.poll(doing)? {
                 Some(Message::Refused(refusal)) if refusal.kind == RefusalKind::Busy => {
                     return Err(Error::Busy {
                         target: self.target.clone(),
@@ -173,10 +183,10 @@ impl Wire {
                     });
                 }
                 Some(Message::Refused(refusal)) => return Err(Error::Refused(refusal)),
-                // A run asks so whether the agent is there, and may be over before the answer comes.
+                // A pong to a ping of a session that has ended.
                 Some(Message::Pong { number: 0, .. }) => {}
                 Some(message) => return Ok(message),
-                // A long message on a slow way is no silence.
+                // Progress of a long message over a slow connection restarts the time limit.
                 None if waiting != self.decoder.waiting() => until = Instant::now() + patience,
                 None => {}
             }
@@ -184,7 +194,7 @@ impl Wire {
         Err(self.silent(patience))
     }
 
-    /// Takes chunks up to their end, at most `limit` bytes, and returns the agent's note.
+    /// Receives chunks up to their end, at most `limit` bytes, and returns the agent's note.
     pub(super) fn chunks(
         &mut self,
         limit: u64,
@@ -193,16 +203,16 @@ impl Wire {
     ) -> Result<String> {
         let begun = into.len();
         loop {
-            match self.answer(super::PATIENCE, "while reading the kernel")? {
+            match self.answer(PATIENCE, "while reading the kernel")? {
                 Message::Chunk(chunk) => {
                     into.extend_from_slice(&chunk.0);
-                    let got = into.len() - begun;
-                    if got as u64 > limit {
+                    let length = into.len() - begun;
+                    if length as u64 > limit {
                         return Err(Error::Protocol {
-                            what: format!("more than the {limit} bytes that were asked for"),
+                            what: format!("more than the {limit} bytes that were requested"),
                         });
                     }
-                    progress(got);
+                    progress(length);
                 }
                 Message::End(note) => return Ok(note),
                 other => return Err(unexpected(&other)),
@@ -210,10 +220,10 @@ impl Wire {
         }
     }
 
-    /// Sends a request that is answered with a plain yes.
-    pub(super) fn ask(&mut self, request: &Request, doing: &str) -> Result<()> {
+    /// Sends a request that is answered by plain acceptance.
+    pub(super) fn request(&mut self, request: &Request, doing: &str) -> Result<()> {
         self.send(request)?;
-        match self.answer(super::PATIENCE, doing)? {
+        match self.answer(PATIENCE, doing)? {
             Message::Accepted => Ok(()),
             other => Err(unexpected(&other)),
         }
@@ -221,17 +231,17 @@ impl Wire {
 
     fn write(&mut self, bytes: &[u8]) -> Result<()> {
         self.stream.write_all(bytes).map_err(|e| Error::Lost {
-            doing: String::from("while a request was sent"),
+            doing: String::from("while sending a request"),
             reason: match e.kind() {
                 ErrorKind::WouldBlock | ErrorKind::TimedOut => {
-                    String::from("it takes no more bytes")
+                    String::from("it accepts no more bytes")
                 }
                 _ => e.to_string(),
             },
         })
     }
 
-    /// Bytes read into the buffer, or `None` if there are none for now.
+    /// Reads bytes into the buffer; returns their count, or `None` if none arrived in time.
     fn read(&mut self, doing: &str) -> Result<Option<usize>> {
         let lost = |reason: String| {
             Err(Error::Lost {
@@ -240,15 +250,15 @@ impl Wire {
             })
         };
         if let Some(shared) = &self.shared {
-            let until = Instant::now() + GLANCE;
+            let until = Instant::now() + READ_TIMEOUT;
             loop {
                 match shared.read(&mut self.buffer) {
                     0 if Instant::now() > until => break,
-                    0 => std::thread::sleep(SOON),
+                    0 => std::thread::sleep(EMPTY_POLL_INTERVAL),
                     count => return Ok(Some(count)),
                 }
             }
-            // Nothing comes by there but the news that the agent is gone or was started again.
+            // The stream now only carries the news that the agent is gone or was restarted.
         }
         match self.stream.read(&mut self.buffer) {
             Ok(0) => lost(String::from("the connection was closed")),
@@ -282,19 +292,18 @@ fn connect(socket: &Path, target: &str, patience: Duration) -> Result<UnixStream
         target: target.to_owned(),
         source,
     })?;
-    stream.set_read_timeout(Some(GLANCE)).map_err(lost)?;
+    stream.set_read_timeout(Some(READ_TIMEOUT)).map_err(lost)?;
     stream.set_write_timeout(Some(patience)).map_err(lost)?;
     Ok(stream)
 }
 
-/// A number that nobody guesses, nor has had before.
-pub(super) fn unguessable() -> u64 {
-    // Two words of the system's randomness, mixed: made for tables that strangers may not break.
-    RandomState::new().build_hasher().finish()
+/// Returns an unpredictable and practically unique number.
+pub(super) fn random_number() -> u64 {
+    // The standard library keys its hasher with the system's randomness, against collision attacks.
 }
 
-/// The answer with this nonce, and where it ends.
-fn find(stream: &[u8], nonce: u64) -> Option<(Opening, usize)> {
+/// Returns the answer with this nonce, and the position of its end.
+fn find_answer(stream: &[u8], nonce: u64) -> Option<(Opening, usize)> {
     let starts = stream
         .windows(OPENING_BYTES)
         .enumerate()
@@ -304,11 +313,11 @@ fn find(stream: &[u8], nonce: u64) -> Option<(Opening, usize)> {
     answers.find(|(answer, _)| answer.nonce == nonce)
 }
 
-/// For an answer that fits no question.
+/// Returns the error for a message that answers no request.
 pub(super) fn unexpected(message: &Message) -> Error {
     let mut what = format!("{message:?}");
     what.truncate(what.char_indices().nth(60).map_or(what.len(), |(at, _)| at));
     Error::Protocol {
-        what: format!("an answer that fits no question ({what})"),
+        what: format!("an answer that fits no request ({what})"),
     }
 }

@@ -1,19 +1,19 @@
-//! Builds what runs in the lab as programs: the agent and the workloads, all linked statically.
+//! Builds the programs of the lab: the agent and the workloads, all linked statically.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Options;
+use super::options::Options;
 use super::cache::{Fingerprint, is_fresh, mark_fresh};
-use super::host::{Result, failed, on, run};
+use super::host::{StepResult, failed, on, run};
 use super::steps::{At, Reporter};
 
-/// The target whose C library can be linked in whole; musl's cannot be had on every machine.
+/// The target with a C library that links statically; musl's is not available on every machine.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Gives a static `ilk` that holds the agent and nothing of the client. Cargo knows whether it is fresh.
-pub(super) fn built(options: &Options, reporter: &mut Reporter<'_>) -> Result<PathBuf> {
+/// Builds a static `ilk` with the agent but without the client, unless cargo finds it fresh.
+pub(super) fn build(options: &Options, reporter: &mut Reporter<'_>) -> StepResult<PathBuf> {
     let manifest = options.source.join("Cargo.toml");
     if !manifest.is_file() {
         return Err(failed(format!(
@@ -39,7 +39,7 @@ pub(super) fn built(options: &Options, reporter: &mut Reporter<'_>) -> Result<Pa
         .arg(&manifest)
         .arg("--target-dir")
         .arg(&target);
-    // What a cargo above us was told is not meant for this build.
+    // Settings of an outer cargo do not apply to this build.
     for name in [
         "CARGO_ENCODED_RUSTFLAGS",
         "CARGO_BUILD_RUSTFLAGS",
@@ -56,21 +56,21 @@ pub(super) fn built(options: &Options, reporter: &mut Reporter<'_>) -> Result<Pa
         .env("CARGO_TERM_PROGRESS_WHEN", "never")
         .env("CARGO_TERM_COLOR", "never");
     run(&mut cargo, &mut |line| {
-        reporter.tell(At::Agent, line.trim(), None);
+        reporter.report(At::Agent, line.trim(), None);
     })?;
     Ok(target.join(TARGET).join("release/ilk"))
 }
 
-/// A program for sessions to run.
-pub(super) struct Workload {
+/// A program for the lab's file system.
+pub(super) struct GuestProgram {
     /// Its name in the lab's `/bin`.
     pub(super) name: String,
-    /// The static program.
+    /// The static executable.
     pub(super) path: PathBuf,
 }
 
-/// Compiles every C file of the workloads, each into a static program, anew when it changed.
-pub(super) fn workloads(options: &Options, reporter: &mut Reporter<'_>) -> Result<Vec<Workload>> {
+/// Compiles every C file of the workloads that has changed, each into a static program.
+pub(super) fn workloads(options: &Options, reporter: &mut Reporter<'_>) -> StepResult<Vec<GuestProgram>> {
     let sources = options.source.join("ilk-driver/workload");
     let home = options.cache.join("workload");
     fs::create_dir_all(&home).map_err(on("create", &home))?;
@@ -88,24 +88,24 @@ pub(super) fn workloads(options: &Options, reporter: &mut Reporter<'_>) -> Resul
                 .into_owned();
             let path = home.join(&name);
             compile(&[source], &path, reporter)?;
-            workloads.push(Workload { name, path });
+            workloads.push(GuestProgram { name, path });
         }
     }
     if options.rivals {
         let path = home.join("rivals");
         compile(&rivals(options)?, &path, reporter)?;
-        workloads.push(Workload {
+        workloads.push(GuestProgram {
             name: "rivals".into(),
             path,
         });
     }
-    // The order of a directory is nobody's promise, and equal file systems should be equal bytes.
+    // The order of a directory is unspecified, and equal file systems should have equal bytes.
     workloads.sort_by(|first, second| first.name.cmp(&second.name));
     Ok(workloads)
 }
 
-/// The sources and headers of the program that measures what ilk stands beside.
-fn rivals(options: &Options) -> Result<Vec<PathBuf>> {
+/// Returns the sources and headers of the program that measures ilk's rivals.
+fn rivals(options: &Options) -> StepResult<Vec<PathBuf>> {
     let home = options.source.join("ilk-driver/rivals");
     let mut sources = vec![home.join("module/rivals.h")];
     let program = home.join("program");
@@ -115,8 +115,8 @@ fn rivals(options: &Options) -> Result<Vec<PathBuf>> {
     Ok(sources)
 }
 
-/// Makes one program of some sources; of headers it only looks whether they changed.
-fn compile(sources: &[PathBuf], product: &Path, reporter: &mut Reporter<'_>) -> Result<()> {
+/// Compiles sources into one program; headers only count for freshness.
+fn compile(sources: &[PathBuf], product: &Path, reporter: &mut Reporter<'_>) -> StepResult<()> {
     let mut fingerprint = Fingerprint::default();
     for source in sources {
         fingerprint.contents_of(source)?;
@@ -133,6 +133,6 @@ fn compile(sources: &[PathBuf], product: &Path, reporter: &mut Reporter<'_>) -> 
                 .iter()
                 .filter(|source| source.extension().is_some_and(|extension| extension == "c")),
         );
-    run(&mut gcc, &mut |line| reporter.tell(At::Agent, line, None))?;
+    run(&mut gcc, &mut |line| reporter.report(At::Agent, line, None))?;
     mark_fresh(product, &fingerprint)
 }

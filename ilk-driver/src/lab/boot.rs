@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::accelerator::{self, Accelerator, Verdict};
+use super::accelerator::Accelerator;
 use super::cpio::Archive;
-use super::host::{Result as Outcome, Trouble, failed, on};
+use super::host::{Failure, StepResult as Outcome, failed, on};
+use super::prepare::Prepared;
 use super::qemu::{QemuMachine, QemuProcess, Start};
 use super::runtime::RunDirectory;
 use super::snapshot::Snapshot;
-use super::steps::{At, Reporter};
-use super::{Prepared, Step};
+use super::steps::{At, Reporter, Step};
+use super::trial::{self, Verdict};
 use crate::Result;
 
 /// Lines of `init.sh`: it starts the agent, or it has failed.
@@ -44,26 +45,26 @@ impl Lab {
     pub fn boot(prepared: &Prepared, progress: &mut dyn FnMut(&Step)) -> Result<Self> {
         let mut reporter = Reporter::new(progress);
         let verdict = choose(prepared, &mut reporter)
-            .map_err(|trouble| trouble.stopped("choose how to run the kernel"))?;
+            .map_err(|failure| failure.at_step("choose how to run the kernel"))?;
         reporter.done(
             At::Accelerator,
             format!("{}: {}", verdict.accelerator.describe(), verdict.reason),
         );
         let snapshot = Snapshot::of(prepared, verdict.accelerator)
-            .map_err(|trouble| trouble.stopped("look for a snapshot"))?;
+            .map_err(|failure| failure.at_step("look for a snapshot"))?;
         if let Some(snapshot) = snapshot.as_ref().filter(|snapshot| snapshot.exists()) {
             match restore(prepared, &verdict, snapshot, &mut reporter) {
                 Ok(lab) => return Ok(lab),
-                Err(trouble) => {
+                Err(failure) => {
                     snapshot.remove();
-                    let detail = format!("its snapshot could not be restored ({trouble}): booting");
+                    let detail = format!("its snapshot could not be restored ({failure}): booting");
                     eprintln!("The lab: {detail}");
-                    reporter.tell(At::Boot, detail, None);
+                    reporter.report(At::Boot, detail, None);
                 }
             }
         }
         boot(prepared, verdict, snapshot.as_ref(), &mut reporter)
-            .map_err(|trouble| trouble.stopped("boot"))
+            .map_err(|failure| failure.at_step("boot"))
     }
 
     /// The socket at which the agent answers.
@@ -77,7 +78,7 @@ impl Lab {
     /// # Errors
     /// [`crate::Error::Lab`] if the console's file cannot be read.
     pub fn console(&self) -> Result<String> {
-        read(&self.console).map_err(|trouble| trouble.stopped("show its console"))
+        read(&self.console).map_err(|failure| failure.at_step("show its console"))
     }
 
     /// Returns the complete lines after the first `seen` bytes, and advances `seen` past them.
@@ -85,7 +86,7 @@ impl Lab {
     /// # Errors
     /// [`crate::Error::Lab`] if the console's file cannot be read.
     pub fn console_since(&self, seen: &mut u64) -> Result<Vec<String>> {
-        read_since(&self.console, seen).map_err(|trouble| trouble.stopped("show its console"))
+        read_since(&self.console, seen).map_err(|failure| failure.at_step("show its console"))
     }
 
     /// Returns the accelerator, and the reason for its choice.
@@ -120,13 +121,13 @@ fn choose(prepared: &Prepared, reporter: &mut Reporter<'_>) -> Outcome<Verdict> 
             reason: "as requested".into(),
         });
     }
-    reporter.tell(At::Accelerator, "looking at /dev/kvm", None);
-    accelerator::chosen(
+    reporter.report(At::Accelerator, "looking at /dev/kvm", None);
+    trial::choose(
         &prepared.options.cache,
         &prepared.image,
         &prepared.initramfs,
         &mut || {
-            reporter.tell(At::Accelerator, "trying a boot under KVM", None);
+            reporter.report(At::Accelerator, "trying a boot under KVM", None);
         },
     )
 }
@@ -203,7 +204,7 @@ fn restore(
     reporter: &mut Reporter<'_>,
 ) -> Outcome<Lab> {
     let begin = Instant::now();
-    reporter.tell(At::Boot, "restoring a snapshot", None);
+    reporter.report(At::Boot, "restoring a snapshot", None);
     let console = snapshot.console();
     let launched = Launched::start(
         prepared,
@@ -266,15 +267,15 @@ fn boot(
             prepared.release,
             verdict.accelerator.describe()
         );
-        reporter.tell(At::Boot, what, Some(usual.share(begin.elapsed())));
+        reporter.report(At::Boot, what, Some(usual.share(begin.elapsed())));
         thread::sleep(LOOK);
     }
     usual.write(begin.elapsed());
     if let Some(snapshot) = snapshot
-        && let Err(trouble) = snapshot.save(&launched.monitor, &launched.console)
+        && let Err(failure) = snapshot.save(&launched.monitor, &launched.console)
     {
         // A machine that was stopped for its snapshot may not run any more.
-        eprintln!("The lab: no snapshot could be saved ({trouble}): booting without one");
+        eprintln!("The lab: no snapshot could be saved ({failure}): booting without one");
         drop(launched);
         return boot(prepared, verdict, None, reporter);
     }
@@ -322,7 +323,7 @@ fn read_since(console: &Path, seen: &mut u64) -> Outcome<Vec<String>> {
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-fn with_tail(what: &str, text: &str) -> Trouble {
+fn with_tail(what: &str, text: &str) -> Failure {
     let lines: Vec<&str> = text.lines().collect();
     let tail = lines
         .get(lines.len().saturating_sub(TAIL)..)

@@ -1,20 +1,21 @@
-//! Where the lab keeps what it made, and how it knows that something must be made again.
+//! The lab's cache, and the freshness of its products.
 
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
-use super::host::{Result, on};
+use super::host::{StepResult, on};
 
-/// The cache: `GILK_CACHE`, else `.cache` in the source tree where there is one, else the user's cache directory.
+/// Returns the cache's folder: `GILK_CACHE`, otherwise `.cache` in the source tree if it exists,
+/// otherwise the user's cache directory.
 pub(super) fn default_directory(source: &Path) -> PathBuf {
     let set = |name: &str| {
         std::env::var_os(name)
             .filter(|value| !value.is_empty())
             .map(PathBuf::from)
     };
-    if let Some(own) = set("GILK_CACHE") {
-        return own;
+    if let Some(directory) = set("GILK_CACHE") {
+        return directory;
     }
     if source.join("Cargo.toml").is_file() {
         return source.join(".cache");
@@ -25,8 +26,8 @@ pub(super) fn default_directory(source: &Path) -> PathBuf {
         .join("gilk")
 }
 
-/// Keeps two programs from preparing the same cache at once: the second waits. Released on drop.
-pub(super) fn lock(cache: &Path) -> Result<File> {
+/// Locks the cache, so that only one program prepares it at a time. Released on drop.
+pub(super) fn lock(cache: &Path) -> StepResult<File> {
     fs::create_dir_all(cache).map_err(on("create the cache", cache))?;
     let path = cache.join("lock");
     let file = File::create(&path).map_err(on("create", &path))?;
@@ -34,54 +35,54 @@ pub(super) fn lock(cache: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// What something is made from, as one number: equal fingerprints, equal inputs.
+/// A hash of a product's inputs.
 ///
-/// Only ever compared with one that the same program wrote before, so another number from another
-/// version of the standard library costs a build and nothing else.
+/// It is only compared with hashes written by the same program, so a change of the hash function in
+/// another version of the standard library costs one rebuild.
 #[derive(Default)]
 pub(super) struct Fingerprint(DefaultHasher);
 
 impl Fingerprint {
-    /// Adds some text: a version, a path, an option.
+    /// Adds a text: a version, a path, an option.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
         text.hash(&mut self.0);
         self
     }
 
-    /// Adds a file's name, length and time of change, without reading it.
-    pub(super) fn state_of(&mut self, path: &Path) -> Result<&mut Self> {
-        let about = fs::metadata(path).map_err(on("look at", path))?;
+    /// Adds a file's name, length and modification time, without reading it.
+    pub(super) fn state_of(&mut self, path: &Path) -> StepResult<&mut Self> {
+        let metadata = fs::metadata(path).map_err(on("read the metadata of", path))?;
         path.hash(&mut self.0);
-        about.len().hash(&mut self.0);
-        about
+        metadata.len().hash(&mut self.0);
+        metadata
             .modified()
-            .map_err(on("look at", path))?
+            .map_err(on("read the metadata of", path))?
             .hash(&mut self.0);
         Ok(self)
     }
 
-    /// Adds a file's name and everything in it.
-    pub(super) fn contents_of(&mut self, path: &Path) -> Result<&mut Self> {
+    /// Adds a file's name and contents.
+    pub(super) fn contents_of(&mut self, path: &Path) -> StepResult<&mut Self> {
         let bytes = fs::read(path).map_err(on("read", path))?;
         path.file_name().hash(&mut self.0);
         bytes.hash(&mut self.0);
         Ok(self)
     }
 
-    /// The number, as text.
+    /// Returns the hash as text.
     pub(super) fn finish(&self) -> String {
         format!("{:016x}", self.0.finish())
     }
 }
 
-/// Whether `product` was made from inputs with this fingerprint.
+/// Returns whether `product` was built from inputs with this fingerprint.
 pub(super) fn is_fresh(product: &Path, fingerprint: &str) -> bool {
     product.is_file()
         && fs::read_to_string(stamp_of(product)).is_ok_and(|stamp| stamp == fingerprint)
 }
 
-/// Notes that `product` has just been made from inputs with this fingerprint.
-pub(super) fn mark_fresh(product: &Path, fingerprint: &str) -> Result<()> {
+/// Records that `product` was built from inputs with this fingerprint.
+pub(super) fn mark_fresh(product: &Path, fingerprint: &str) -> StepResult<()> {
     let stamp = stamp_of(product);
     fs::write(&stamp, fingerprint).map_err(on("write", &stamp))
 }
@@ -97,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_product_is_fresh_only_with_its_own_inputs_and_while_it_is_there() {
+    fn a_product_is_fresh_while_it_exists_and_its_inputs_are_unchanged() {
         let directory = tempfile::tempdir().unwrap();
         let input = directory.path().join("input");
         let product = directory.path().join("product");

@@ -1,12 +1,13 @@
-//! Writes a cpio archive in the format that Linux unpacks at boot
+//! Writer of cpio archives in the format that Linux unpacks at boot
 //! (Documentation/driver-api/early-userspace/buffer-format.rst: "newc").
 
-/// What kind of entry, as the bits of a file's mode.
+/// File types, as the bits of a mode.
 const DIRECTORY: u32 = 0o040_000;
 const FILE: u32 = 0o100_000;
 const CHARACTER_DEVICE: u32 = 0o020_000;
 
-/// An archive as it grows. Entries have no owner but root and no time, so equal contents are equal bytes.
+/// An archive under construction. Entries belong to root and have no time, so equal contents yield
+/// equal bytes.
 #[derive(Default)]
 pub(super) struct Archive {
     bytes: Vec<u8>,
@@ -14,27 +15,27 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// Adds a directory. Its parent must be there already.
+    /// Adds a directory. Its parent must exist already.
     pub(super) fn directory(&mut self, path: &str) {
         self.entry(path, DIRECTORY | 0o755, (0, 0), &[]);
     }
 
-    /// Adds a file that may be run.
+    /// Adds an executable file.
     pub(super) fn program(&mut self, path: &str, contents: &[u8]) {
         self.entry(path, FILE | 0o755, (0, 0), contents);
     }
 
-    /// Adds a file that may be read.
+    /// Adds a readable file.
     pub(super) fn file(&mut self, path: &str, contents: &[u8]) {
         self.entry(path, FILE | 0o644, (0, 0), contents);
     }
 
-    /// Adds a character device, which only root may use.
+    /// Adds a character device with access for root only.
     pub(super) fn character_device(&mut self, path: &str, major: u32, minor: u32) {
         self.entry(path, CHARACTER_DEVICE | 0o600, (major, minor), &[]);
     }
 
-    /// The whole archive.
+    /// Completes the archive and returns its bytes.
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry("TRAILER!!!", 0, (0, 0), &[]);
         self.bytes
@@ -58,7 +59,7 @@ impl Archive {
         self.pad();
     }
 
-    /// Headers and contents begin at multiples of four.
+    /// Pads to a multiple of four, at which headers and contents begin.
     fn pad(&mut self) {
         let length = self.bytes.len().next_multiple_of(4);
         self.bytes.resize(length, 0);
@@ -70,7 +71,7 @@ mod tests {
     use super::Archive;
     use std::collections::BTreeMap;
 
-    /// A reader of its own: names, modes and contents.
+    /// Parses an archive independently of the writer: names, modes and contents.
     fn read(bytes: &[u8]) -> BTreeMap<String, (u32, Vec<u8>)> {
         let mut entries = BTreeMap::new();
         let mut at = 0;
@@ -95,19 +96,19 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn what_goes_in_comes_out(contents: Vec<Vec<u8>>) {
+        fn entries_round_trip(contents: Vec<Vec<u8>>) {
             let mut archive = Archive::default();
             archive.directory("/lab");
             archive.character_device("dev/console", 5, 1);
             for (number, content) in contents.iter().enumerate() {
                 archive.file(&format!("lab/{number}"), content);
             }
-            let back = read(&archive.finish());
-            assert_eq!(back["lab"].0, 0o040_755);
-            assert_eq!(back["dev/console"].0, 0o020_600);
-            assert_eq!(back.len(), contents.len() + 2);
+            let entries = read(&archive.finish());
+            assert_eq!(entries["lab"].0, 0o040_755);
+            assert_eq!(entries["dev/console"].0, 0o020_600);
+            assert_eq!(entries.len(), contents.len() + 2);
             for (number, content) in contents.iter().enumerate() {
-                assert_eq!(&back[&format!("lab/{number}")].1, content);
+                assert_eq!(&entries[&format!("lab/{number}")].1, content);
             }
         }
     }

@@ -1,33 +1,34 @@
-//! Debian's own kernel: downloaded by apt, unpacked into the cache, never installed on the host.
+//! Debian's kernels: downloaded by apt, unpacked into the cache, never installed on the host.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::host::{Result, failed, on, output, run};
+use super::host::{StepResult, failed, on, output, run};
 use super::steps::{At, Reporter};
 
-/// The flavours: small and made to run as a guest; for every machine; for every machine, and all of
-/// the kernel preemptible. Each with the end of its packages' names.
+/// The flavours with the suffixes of their packages' names: a small one for guests; one for every
+/// machine; a fully preemptible one for every machine.
 const FLAVOURS: [(&str, &str); 3] = [
     ("cloud", "cloud-amd64"),
     ("full", "amd64"),
     ("rt", "rt-amd64"),
 ];
-/// Where apt keeps its lists; newer than our choice of a kernel, they are asked again.
+/// The folder of apt's lists. If it is newer than the cached choice of a kernel, apt is queried
+/// again.
 const APT_LISTS: &str = "/var/lib/apt/lists";
 
-/// Gives the directory into which the newest stock kernel of a flavour (and of a series like 6.12, or
-/// of all) and its headers are unpacked.
+/// Returns the directory into which the newest stock kernel of a flavour (and of a series like
+/// 6.12, or of all) and its headers are unpacked.
 ///
-/// Asks apt only when its lists changed since the last time, and falls back to the kernel it has
-/// when apt cannot give a newer one (no network, for example).
-pub(super) fn unpacked(
+/// Queries apt only if its lists have changed since the last time, and keeps the cached kernel if
+/// apt cannot deliver a newer one (without a network, for example).
+pub(super) fn unpack(
     cache: &Path,
     series: Option<&str>,
     flavour: &str,
     reporter: &mut Reporter<'_>,
-) -> Result<PathBuf> {
+) -> StepResult<PathBuf> {
     let (_, suffix) = FLAVOURS
         .iter()
         .find(|(name, _)| *name == flavour)
@@ -56,17 +57,17 @@ pub(super) fn unpacked(
     {
         return Ok(root.clone());
     }
-    reporter.tell(
+    reporter.report(
         At::Kernel,
-        format!("asking apt for the newest {flavour} kernel"),
+        format!("looking for the newest {flavour} kernel with apt"),
         None,
     );
     let newest = match (newest(&home, series, suffix, reporter), &chosen) {
         (Ok(root), _) => root,
         (Err(error), Some(root)) => {
-            reporter.tell(
+            reporter.report(
                 At::Kernel,
-                format!("keeping the kernel there is: {error}"),
+                format!("keeping the cached kernel: {error}"),
                 None,
             );
             root.clone()
@@ -80,8 +81,8 @@ pub(super) fn unpacked(
         .into_owned();
     fs::write(&choice, name).map_err(on("write", &choice))?;
     if let Some(old) = chosen.filter(|old| *old != newest) {
-        // Best effort: an old kernel left behind costs room and nothing else.
-        let _ = fs::remove_dir_all(old);
+        // Best effort: an old kernel only costs space.
+        let _best_effort = fs::remove_dir_all(old);
     }
     Ok(newest)
 }
@@ -91,16 +92,18 @@ fn is_newer(first: &Path, second: &Path) -> bool {
     matches!((changed(first), changed(second)), (Ok(first), Ok(second)) if first > second)
 }
 
-/// Finds out which packages make the newest kernel, and downloads and unpacks what is not there yet.
+/// Determines the packages of the newest kernel, and downloads and unpacks it if it is not cached.
 fn newest(
     home: &Path,
     series: Option<&str>,
     suffix: &str,
     reporter: &mut Reporter<'_>,
-) -> Result<PathBuf> {
+) -> StepResult<PathBuf> {
     let packages = resolve(series, suffix)?;
-    let image = packages.first().cloned().unwrap_or_default();
-    let root = home.join(format!("{image}_{}", version_of(&image)?));
+    let image = packages
+        .first()
+        .ok_or_else(|| failed("a kernel has no packages"))?;
+    let root = home.join(format!("{image}_{}", version_of(image)?));
     if root.is_dir() {
         return Ok(root);
     }
@@ -129,7 +132,7 @@ fn newest(
     }
     for (number, file) in files.iter().enumerate() {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
-        reporter.tell(
+        reporter.report(
             At::Kernel,
             format!("unpacking {name}"),
             Some(0.7 + 0.3 * number as f32 / files.len() as f32),
@@ -140,12 +143,13 @@ fn newest(
         )?;
     }
     fs::rename(&part, &root).map_err(on("rename", &part))?;
-    let _ = fs::remove_dir_all(&debs);
+    let _best_effort = fs::remove_dir_all(&debs);
     Ok(root)
 }
 
-/// The real packages: image, headers of the flavour, headers common to all, and kbuild.
-fn resolve(series: Option<&str>, suffix: &str) -> Result<Vec<String>> {
+/// Returns the real packages: image, headers of the flavour, headers common to all flavours, and
+/// kbuild.
+fn resolve(series: Option<&str>, suffix: &str) -> StepResult<Vec<String>> {
     let newest_of = |part: &str| newest_of(part, series, suffix);
     let image = one_dependency(&newest_of("image"), &["linux-image-"])?;
     let headers = one_dependency(&newest_of("headers"), &["linux-headers-"])?;
@@ -154,7 +158,7 @@ fn resolve(series: Option<&str>, suffix: &str) -> Result<Vec<String>> {
     Ok(vec![image, headers, common, kbuild])
 }
 
-/// The package that always depends on the newest stock kernel, or on its headers.
+/// Returns the metapackage that depends on the newest stock kernel, or on its headers.
 fn newest_of(part: &str, series: Option<&str>, suffix: &str) -> String {
     series.map_or_else(
         || format!("linux-{part}-{suffix}"),
@@ -162,10 +166,10 @@ fn newest_of(part: &str, series: Option<&str>, suffix: &str) -> String {
     )
 }
 
-fn one_dependency(package: &str, prefixes: &[&str]) -> Result<String> {
+fn one_dependency(package: &str, prefixes: &[&str]) -> StepResult<String> {
     let answer = output(Command::new("apt-cache").args(["depends", "--important", package]).env("LC_ALL", "C")).map_err(|error| {
         failed(format!(
-            "apt does not know the package {package} ({error}). Run `apt-get update` as root; on a system without Debian's packages name a kernel of yours with --kernel FILE and --headers DIR"
+            "apt has no package {package} ({error}). Run `apt-get update` as root; on a system without Debian's packages name a kernel with --kernel FILE and --headers DIR"
         ))
     })?;
     dependencies(&String::from_utf8_lossy(&answer))
@@ -173,13 +177,13 @@ fn one_dependency(package: &str, prefixes: &[&str]) -> Result<String> {
         .map(str::to_owned)
         .ok_or_else(|| {
             failed(format!(
-                "the package {package} depends on no package named {}*, which the lab needs",
+                "the package {package} depends on no package {}*, which the lab needs",
                 prefixes.join("* or ")
             ))
         })
 }
 
-/// Names in the answer of `apt-cache depends`.
+/// Parses the names in the output of `apt-cache depends`.
 fn dependencies(answer: &str) -> impl Iterator<Item = &str> {
     answer
         .lines()
@@ -190,7 +194,7 @@ fn dependencies(answer: &str) -> impl Iterator<Item = &str> {
         .map(str::trim)
 }
 
-fn version_of(package: &str) -> Result<String> {
+fn version_of(package: &str) -> StepResult<String> {
     let answer = output(
         Command::new("apt-cache")
             .args(["show", "--no-all-versions", package])
@@ -202,15 +206,16 @@ fn version_of(package: &str) -> Result<String> {
         .map(|version| version.trim().replace([':', '/', ' '], "_"))
         .ok_or_else(|| {
             failed(format!(
-                "apt names no version of {package}; run `apt-get update` as root"
+                "apt reports no version of {package}; run `apt-get update` as root"
             ))
         })
 }
 
-fn download(packages: &[String], into: &Path, reporter: &mut Reporter<'_>) -> Result<()> {
-    let mut got = 0_usize;
+fn download(packages: &[String], into: &Path, reporter: &mut Reporter<'_>) -> StepResult<()> {
+    let mut received = 0_usize;
     let mut command = Command::new("apt-get");
-    // As root apt would fetch as the user `_apt`, who may not write to the cache, and warn of it.
+    // As root, apt would download as the user `_apt`, which may not write to the cache, and print a
+    // warning.
     command
         .args(["-o", "APT::Sandbox::User=root", "download"])
         .args(packages)
@@ -218,13 +223,13 @@ fn download(packages: &[String], into: &Path, reporter: &mut Reporter<'_>) -> Re
         .env("LC_ALL", "C");
     run(&mut command, &mut |line| {
         if line.starts_with("Get:") {
-            got += 1;
-            let done = 0.7 * got.saturating_sub(1) as f32 / packages.len().max(1) as f32;
+            received += 1;
+            let done = 0.7 * received.saturating_sub(1) as f32 / packages.len().max(1) as f32;
             let what = line.split_whitespace().nth(4).unwrap_or("a package");
-            reporter.tell(At::Kernel, format!("downloading {what}"), Some(done));
+            reporter.report(At::Kernel, format!("downloading {what}"), Some(done));
         }
     })
-    .map_err(|error| failed(format!("cannot download the kernel's packages: {error}\nCheck the network, and that `apt-get update` ran lately")))
+    .map_err(|error| failed(format!("cannot download the kernel's packages: {error}\nCheck the network, and that `apt-get update` ran recently")))
 }
 
 #[cfg(test)]
@@ -232,7 +237,7 @@ mod tests {
     use super::dependencies;
 
     #[test]
-    fn dependencies_are_read_from_apts_answer() {
+    fn dependencies_are_parsed_from_the_output_of_apt() {
         let answer = "linux-headers-6.1.0-56-cloud-amd64\n  Depends: linux-headers-6.1.0-56-common\n |Depends: linux-kbuild-6.1\n  Recommends: other\n";
         assert_eq!(
             dependencies(answer).collect::<Vec<_>>(),

@@ -1,16 +1,16 @@
-//! The drivers that bring the agent's port up: which of them this kernel has as modules, and in what order.
+//! The drivers of the agent's port: those that this kernel has as modules, in load order.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::host::{Result, failed, on, output};
+use super::host::{StepResult, failed, on, output};
 
-/// What the lab needs; what these need in turn is read from them.
+/// Modules needed by the lab; their dependencies are read from them.
 const WANTED: [&str; 2] = ["virtio_pci", "virtio_console"];
 
-/// A driver's module, ready for a plain insmod.
+/// A module for a plain insmod.
 pub(super) struct Driver {
     /// `virtio_pci.ko`.
     pub(super) file: String,
@@ -18,22 +18,23 @@ pub(super) struct Driver {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Gives the modules that the port needs, and `further` ones, each after those it depends on. Built-in ones are not among them.
+/// Returns the modules needed by the port and the `further` ones, each after its dependencies,
+/// without built-in ones.
 pub(super) fn needed(
     modules: Option<&Path>,
     release: &str,
     further: &[String],
-) -> Result<Vec<Driver>> {
+) -> StepResult<Vec<Driver>> {
     let Some(modules) = modules else {
         return Err(failed(format!(
-            "there is no directory of modules for {release}: neither beside its headers, nor beside its image, nor in /lib/modules"
+            "there is no directory of modules for {release}: neither next to its headers, nor next to its image, nor in /lib/modules"
         )));
     };
     let builtin = builtin(&modules.join("modules.builtin"))?;
     let mut loading = Loading {
         files: files(&modules.join("kernel"))?,
         builtin,
-        seen: BTreeSet::new(),
+        visited: BTreeSet::new(),
         drivers: Vec::new(),
     };
     let further = further.iter().map(String::as_str);
@@ -46,13 +47,13 @@ pub(super) fn needed(
 struct Loading {
     files: Vec<PathBuf>,
     builtin: BTreeSet<String>,
-    seen: BTreeSet<String>,
+    visited: BTreeSet<String>,
     drivers: Vec<Driver>,
 }
 
 impl Loading {
-    fn add(&mut self, name: &str) -> Result<()> {
-        if self.builtin.contains(name) || !self.seen.insert(name.to_owned()) {
+    fn add(&mut self, name: &str) -> StepResult<()> {
+        if self.builtin.contains(name) || !self.visited.insert(name.to_owned()) {
             return Ok(());
         }
         let file = self
@@ -73,8 +74,8 @@ impl Loading {
     }
 }
 
-/// Names in `modules.builtin`; some old kernels have none there.
-fn builtin(list: &Path) -> Result<BTreeSet<String>> {
+/// Parses the names in `modules.builtin`.
+fn builtin(list: &Path) -> StepResult<BTreeSet<String>> {
     let text = fs::read_to_string(list).map_err(on("read", list))?;
     Ok(text
         .lines()
@@ -82,18 +83,19 @@ fn builtin(list: &Path) -> Result<BTreeSet<String>> {
         .collect())
 }
 
-/// All modules under a directory that could be meant, so that a module is found wherever a version puts it.
-fn files(directory: &Path) -> Result<Vec<PathBuf>> {
+/// Returns all driver modules under a directory: their subfolders differ between versions.
+fn files(directory: &Path) -> StepResult<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let mut waiting = vec![directory.join("drivers")];
-    while let Some(directory) = waiting.pop() {
+    let mut worklist = vec![directory.join("drivers")];
+    while let Some(directory) = worklist.pop() {
+        // A kernel may have no such folder; the list must not be empty in the end.
         let Ok(entries) = fs::read_dir(&directory) else {
             continue;
         };
         for entry in entries.flatten() {
             let path = entry.path();
             if path.is_dir() {
-                waiting.push(path);
+                worklist.push(path);
             } else if module_name(&path).is_some() {
                 found.push(path);
             }
@@ -109,13 +111,14 @@ fn files(directory: &Path) -> Result<Vec<PathBuf>> {
     }
 }
 
-/// `virtio_pci` of `…/virtio-pci.ko.xz`: the kernel writes dashes as underscores.
+/// Returns a module's name, `virtio_pci` for `…/virtio-pci.ko.xz`: the kernel writes dashes as
+/// underscores.
 fn module_name(path: &Path) -> Option<String> {
     let (name, _) = path.file_name()?.to_str()?.split_once(".ko")?;
     Some(name.replace('-', "_"))
 }
 
-fn decompressed(path: &Path) -> Result<Vec<u8>> {
+fn decompressed(path: &Path) -> StepResult<Vec<u8>> {
     let tool = match path.extension().and_then(|extension| extension.to_str()) {
         Some("xz") => "xz",
         Some("zst") => "zstd",
@@ -125,7 +128,7 @@ fn decompressed(path: &Path) -> Result<Vec<u8>> {
     output(Command::new(tool).arg("-dc").arg(path))
 }
 
-/// Names after `depends=` in a module's `.modinfo`, which is text between zeroes.
+/// Parses the names after `depends=` in a module's `.modinfo`, a sequence of zero-terminated texts.
 fn dependencies(module: &[u8]) -> Vec<String> {
     const KEY: &[u8] = b"\0depends=";
     let Some(at) = module.windows(KEY.len()).position(|window| window == KEY) else {
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_comes_after_what_it_depends_on_and_once() {
+    fn a_driver_is_loaded_once_and_after_its_dependencies() {
         let root = tempfile::tempdir().unwrap();
         let home = root.path().join("kernel/drivers/virtio");
         fs::create_dir_all(&home).unwrap();
@@ -171,7 +174,7 @@ mod tests {
         )
         .unwrap();
         let files: Vec<_> = needed(Some(root.path()), "test", &[])
-            .map_err(|trouble| trouble.to_string())
+            .map_err(|failure| failure.to_string())
             .unwrap()
             .into_iter()
             .map(|driver| driver.file)
@@ -180,16 +183,16 @@ mod tests {
     }
 
     #[test]
-    fn a_kernel_without_the_driver_is_refused_by_name() {
+    fn a_kernel_without_a_driver_is_refused_with_its_name() {
         let root = tempfile::tempdir().unwrap();
         let home = root.path().join("kernel/drivers");
         fs::create_dir_all(&home).unwrap();
         module(&home, "other", "");
         fs::write(root.path().join("modules.builtin"), "").unwrap();
-        let trouble = needed(Some(root.path()), "test", &[])
+        let failure = needed(Some(root.path()), "test", &[])
             .err()
             .unwrap()
             .to_string();
-        assert!(trouble.contains("virtio_pci"), "{trouble}");
+        assert!(failure.contains("virtio_pci"), "{failure}");
     }
 }

@@ -1,4 +1,4 @@
-//! Running the host's tools, and saying plainly what went wrong with one.
+//! Execution of the host's tools, with error messages that contain their output.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -8,19 +8,19 @@ use std::process::{Command, Stdio};
 
 use crate::Error;
 
-/// Lines of a failed tool's output that go into the error.
+/// Lines of a failed tool's output in the error.
 const TAIL: usize = 20;
 
-/// Why something was not done, before it is known which step of the lab that stops.
+/// The reason of a failure, without the step of the lab that failed.
 #[derive(Debug)]
-pub(super) struct Trouble(String);
+pub(super) struct Failure(String);
 
-/// The lab's own result.
-pub(super) type Result<T> = std::result::Result<T, Trouble>;
+/// The result of a part of a step.
+pub(super) type StepResult<T> = std::result::Result<T, Failure>;
 
-impl Trouble {
-    /// The crate's error, once the step is known: `build the module`.
-    pub(super) fn stopped(self, step: &str) -> Error {
+impl Failure {
+    /// Adds the failed step, as in `build the module`.
+    pub(super) fn at_step(self, step: &str) -> Error {
         Error::Lab {
             step: step.to_owned(),
             reason: self.0,
@@ -28,35 +28,35 @@ impl Trouble {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0)
     }
 }
 
-/// Trouble in words: why, and what to do about it.
-pub(super) fn failed(reason: impl Into<String>) -> Trouble {
-    Trouble(reason.into())
+/// Creates a failure from its cause and advice.
+pub(super) fn failed(reason: impl Into<String>) -> Failure {
+    Failure(reason.into())
 }
 
-/// Turns an [`io::Error`] into words that say what was tried with which file.
-pub(super) fn on(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Trouble {
+/// Returns a converter for an [`io::Error`] of an action on a file.
+pub(super) fn on(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Failure {
     move |source| failed(format!("cannot {action} {}: {source}", path.display()))
 }
 
-/// Runs a tool to its end and passes each line it prints (to either output) to `line`.
-pub(super) fn run(command: &mut Command, line: &mut dyn FnMut(&str)) -> Result<()> {
+/// Runs a tool and passes each line of its output (standard output and error) to `line`.
+pub(super) fn run(command: &mut Command, line: &mut dyn FnMut(&str)) -> StepResult<()> {
     let tool = name(command);
     let (reader, writer) =
-        io::pipe().map_err(|source| failed(format!("cannot make a pipe for {tool}: {source}")))?;
+        io::pipe().map_err(|source| failed(format!("cannot create a pipe for {tool}: {source}")))?;
     let second = writer
         .try_clone()
-        .map_err(|source| failed(format!("cannot make a pipe for {tool}: {source}")))?;
+        .map_err(|source| failed(format!("cannot create a pipe for {tool}: {source}")))?;
     command.stdin(Stdio::null()).stdout(writer).stderr(second);
     let mut child = command
         .spawn()
         .map_err(|source| not_started(&tool, &source))?;
-    // The command holds the pipe's writing ends: as long as it does, reading never ends.
+    // The command owns the pipe's writing ends; the reader only sees the end when they are closed.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut tail = VecDeque::with_capacity(TAIL);
     for text in BufReader::new(reader).split(b'\n') {
@@ -74,15 +74,15 @@ pub(super) fn run(command: &mut Command, line: &mut dyn FnMut(&str)) -> Result<(
     if status.success() {
         return Ok(());
     }
-    let said: Vec<String> = tail.into();
+    let last_lines: Vec<String> = tail.into();
     Err(failed(format!(
-        "{tool} failed ({status}). It said last:\n{}",
-        said.join("\n")
+        "{tool} failed ({status}). Its last output:\n{}",
+        last_lines.join("\n")
     )))
 }
 
-/// Runs a tool to its end and returns what it wrote to its standard output.
-pub(super) fn output(command: &mut Command) -> Result<Vec<u8>> {
+/// Runs a tool and returns its standard output.
+pub(super) fn output(command: &mut Command) -> StepResult<Vec<u8>> {
     let tool = name(command);
     let output = command
         .stdin(Stdio::null())
@@ -91,11 +91,11 @@ pub(super) fn output(command: &mut Command) -> Result<Vec<u8>> {
     if output.status.success() {
         return Ok(output.stdout);
     }
-    let said = String::from_utf8_lossy(&output.stderr);
+    let errors = String::from_utf8_lossy(&output.stderr);
     Err(failed(format!(
-        "{tool} failed ({}). It said: {}",
+        "{tool} failed ({}). Its error output: {}",
         output.status,
-        said.trim()
+        errors.trim()
     )))
 }
 
@@ -103,10 +103,10 @@ fn name(command: &Command) -> String {
     command.get_program().to_string_lossy().into_owned()
 }
 
-fn not_started(tool: &str, source: &io::Error) -> Trouble {
+fn not_started(tool: &str, source: &io::Error) -> Failure {
     if source.kind() == io::ErrorKind::NotFound {
         failed(format!(
-            "the lab needs the program {tool}, and it is not installed; on Debian `cargo xtask run` installs what is missing"
+            "the lab needs the program {tool}, which is not installed; on Debian `cargo xtask run` installs missing programs"
         ))
     } else {
         failed(format!("cannot start {tool}: {source}"))
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_outputs_are_passed_on_and_a_failure_quotes_them() {
+    fn a_failure_quotes_standard_output_and_errors() {
         let mut lines = Vec::new();
         let mut command = Command::new("sh");
         command.args(["-c", "echo one; echo two >&2; exit 3"]);

@@ -1,17 +1,17 @@
 #!/bin/busybox sh
-# First process of the lab: makes the kernel usable, loads the module, and keeps an agent
-# running on the virtio port. Words of the kernel's command line that it knows:
+# First process of the lab: mounts file systems, loads the module, and keeps an agent running
+# at the virtio port. It evaluates these words of the kernel's command line:
 #   gilk.module=off   boots without the module
 #   ilk.NAME=VALUE    a parameter of the module
-#   gilk.run=off      the agent runs no workload, as on a machine of one's own
-#   gilk.trial        only shows that this far everything works, and switches off
-# What it prints with "gilk-lab:" in front is read by the host.
+#   gilk.run=off      the agent runs no workload, as on a machine outside the lab
+#   gilk.trial        powers off after the module is loaded: a trial boot
+# The host reads the lines that begin with "gilk-lab:".
 
 /bin/busybox mkdir -p /proc /sys /dev /tmp /run
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sysfs /sys
 /bin/busybox mount -t devtmpfs devtmpfs /dev
-# With more than this, as Debian has it, the agent's capability is not enough to have events counted.
+# At Debian's higher level the agent's capability does not permit counting events.
 echo 2 > /proc/sys/kernel/perf_event_paranoid
 /bin/busybox mount -t debugfs debugfs /sys/kernel/debug
 /bin/busybox mount -t tmpfs tmpfs /tmp
@@ -43,7 +43,7 @@ for driver in $(cat /lab/drivers); do
 	insmod "/lab/$driver" || failed "insmod $driver"
 done
 if [ $module = on ]; then
-	# Each is a word of its own.
+	# Unquoted: each parameter is a word.
 	insmod /lab/ilk.ko $parameters || failed "insmod ilk.ko"
 fi
 if [ $trial = yes ]; then
@@ -71,7 +71,7 @@ if [ -x /lab/run ]; then
 	poweroff -f
 fi
 while true; do
-	# An emulated processor copies byte by byte where the C library thinks that is fast.
+	# An emulated processor copies byte by byte where the C library uses rep movsb.
 	GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=0x10000000 \
 		/bin/ilk agent --port "/dev/$port" $run
 	echo "gilk-lab: the agent ended with status $?"

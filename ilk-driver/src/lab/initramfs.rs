@@ -1,41 +1,42 @@
-//! Packs the lab's file system: busybox, drivers, module, agent, workload and the first process.
+//! Packs the lab's file system: busybox, drivers, module, agent, workloads and the first process.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::Options;
-use super::agent::Workload;
+use super::options::Options;
+use super::agent::GuestProgram;
 use super::cpio::Archive;
 use super::drivers;
-use super::host::{Result, failed, on};
-use super::kernel::Kernel;
+use super::host::{StepResult, failed, on};
+use super::kernel::LabKernel;
 
 const INIT: &str = include_str!("init.sh");
 
-/// What the lab runs, as files of the host.
+/// The contents of the file system, as files of the host.
 pub(super) struct Contents<'a> {
     /// `ilk.ko`.
     pub(super) module: &'a Path,
-    /// `rivals.ko`, if it is wanted.
+    /// `rivals.ko`, if requested.
     pub(super) rivals: Option<&'a Path>,
     /// The static `ilk`.
     pub(super) agent: &'a Path,
     /// Static programs for sessions to run.
-    pub(super) workloads: &'a [Workload],
+    pub(super) workloads: &'a [GuestProgram],
 }
 
-/// Packs the archive, not compressed: an emulated CPU takes longer to inflate it than QEMU to pass it on.
-pub(super) fn packed(
+/// Packs the archive uncompressed: inflating it on an emulated CPU takes longer than loading it by
+/// QEMU.
+pub(super) fn pack(
     options: &Options,
-    kernel: &Kernel,
+    kernel: &LabKernel,
     contents: &Contents<'_>,
-) -> Result<PathBuf> {
+) -> StepResult<PathBuf> {
     let read = |path: &Path| fs::read(path).map_err(on("read", path));
     let mut archive = Archive::default();
     for directory in ["bin", "dev", "lab"] {
         archive.directory(directory);
     }
-    // Before devtmpfs is mounted the kernel opens this for the first process.
+    // The kernel opens this for the first process before devtmpfs is mounted.
     archive.character_device("dev/console", 5, 1);
     archive.program("init", INIT.as_bytes());
     archive.program("bin/busybox", &read(&busybox()?)?);
@@ -58,33 +59,32 @@ pub(super) fn packed(
     fs::create_dir_all(&home).map_err(on("create", &home))?;
     let rivals = contents.rivals.map(|_| "rivals");
     let further = options.drivers.iter().map(String::as_str);
-    let kind: String = { rivals.into_iter().chain(further) }
-        .map(|part| format!("-{part}"))
-        .collect();
+    let suffixes = rivals.into_iter().chain(further);
+    let kind: String = suffixes.map(|part| format!("-{part}")).collect();
     let product = home.join(format!("{}{kind}.cpio", kernel.release));
     let bytes = archive.finish();
     if fs::read(&product).is_ok_and(|old| old == bytes) {
         return Ok(product);
     }
-    // Renamed into place: a lab that boots meanwhile sees the old one or the new one.
+    // Renamed into place, so that a lab that boots concurrently gets the old file or the new one.
     let part = product.with_extension("part");
     fs::write(&part, bytes).map_err(on("write", &part))?;
     fs::rename(&part, &product).map_err(on("rename", &part))?;
     Ok(product)
 }
 
-/// A busybox that needs no library.
-fn busybox() -> Result<PathBuf> {
+/// Finds a statically linked busybox.
+fn busybox() -> StepResult<PathBuf> {
     let search = std::env::var_os("PATH").unwrap_or_default();
     let places = ["/bin", "/usr/bin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     let found = places
         .into_iter()
         .chain(std::env::split_paths(&search))
-        .flat_map(|place| {
+        .flat_map(|folder| {
             [
-                place.join("busybox"),
-                place.join("busybox.static"),
-                place.join("busybox-static"),
+                folder.join("busybox"),
+                folder.join("busybox.static"),
+                folder.join("busybox-static"),
             ]
         });
     found
@@ -93,7 +93,8 @@ fn busybox() -> Result<PathBuf> {
         .ok_or_else(|| failed("there is no statically linked busybox on this machine; install the package busybox-static"))
 }
 
-/// Whether an ELF file of 64 bits asks for no interpreter (ELF specification, program header type `PT_INTERP`).
+/// Returns whether a 64-bit ELF file requests no interpreter (ELF specification, program header
+/// type `PT_INTERP`); `None` if it is no such file.
 fn is_static(elf: &[u8]) -> Option<bool> {
     const PT_INTERP: [u8; 4] = [3, 0, 0, 0];
     if elf.get(..5)? != b"\x7fELF\x02" {
@@ -112,10 +113,10 @@ mod tests {
     use super::is_static;
 
     #[test]
-    fn this_test_is_linked_dynamically_and_text_is_no_program() {
-        let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        assert_eq!(is_static(&own), Some(false));
+    fn dynamic_static_and_invalid_files_are_distinguished() {
+        let dynamic = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(is_static(&dynamic), Some(false));
         assert_eq!(is_static(b"#!/bin/sh\n"), None);
-        assert_eq!(is_static(&own[..0x38]), None);
+        assert_eq!(is_static(&dynamic[..0x38]), None);
     }
 }

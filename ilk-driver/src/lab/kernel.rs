@@ -1,48 +1,49 @@
-//! Which kernel the lab boots: its image, its headers, its modules.
+//! The lab's kernel: its image, its headers, its modules.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::host::{Result, failed, on};
+use super::host::{StepResult, failed, on};
 use super::steps::Reporter;
-use super::{Options, debs};
+use super::debs;
+use super::options::Options;
 
-/// A kernel and what belongs to it.
+/// A kernel with its headers and modules.
 #[derive(Clone, Debug)]
-pub(super) struct Kernel {
+pub(super) struct LabKernel {
     /// The image that QEMU boots.
     pub(super) image: PathBuf,
-    /// `uname -r` of it.
+    /// Its release, as `uname -r` reports it.
     pub(super) release: String,
-    /// Where modules are built against it.
+    /// The headers for building modules.
     pub(super) headers: PathBuf,
-    /// `lib/modules/RELEASE`, where it has one.
+    /// `lib/modules/RELEASE`, if it exists.
     pub(super) modules: Option<PathBuf>,
 }
 
-/// Finds the kernel that was asked for, or gets Debian's own.
-pub(super) fn locate(options: &Options, reporter: &mut Reporter<'_>) -> Result<Kernel> {
+/// Finds the requested kernel, or downloads Debian's.
+pub(super) fn locate(options: &Options, reporter: &mut Reporter<'_>) -> StepResult<LabKernel> {
     match (&options.kernel, &options.headers) {
-        (None, None) => stock(&debs::unpacked(
+        (None, None) => stock(&debs::unpack(
             &options.cache,
             options.series.as_deref(),
             options.flavour.as_deref().unwrap_or("cloud"),
             reporter,
         )?),
-        (Some(image), Some(headers)) => own(image, headers),
+        (Some(image), Some(headers)) => custom(image, headers),
         (Some(image), None) => Err(failed(format!(
-            "a kernel of yours was named ({}), but not its headers; name the directory that modules are built against with --headers, often /lib/modules/RELEASE/build",
+            "a kernel was given ({}) without its headers; name their directory with --headers, often /lib/modules/RELEASE/build",
             image.display()
         ))),
         (None, Some(headers)) => Err(failed(format!(
-            "headers were named ({}), but not the kernel they belong to; name its image with --kernel, often /boot/vmlinuz-RELEASE",
+            "headers were given ({}) without their kernel; name its image with --kernel, often /boot/vmlinuz-RELEASE",
             headers.display()
         ))),
     }
 }
 
-/// Debian's packages, unpacked side by side under `root`.
-fn stock(root: &Path) -> Result<Kernel> {
+/// Returns the kernel of Debian's packages, unpacked under `root`.
+fn stock(root: &Path) -> StepResult<LabKernel> {
     let boot = root.join("boot");
     let image = fs::read_dir(&boot)
         .map_err(on("list", &boot))?
@@ -53,7 +54,7 @@ fn stock(root: &Path) -> Result<Kernel> {
         })
         .ok_or_else(|| {
             failed(format!(
-                "there is no vmlinuz in {}; delete {} to get the kernel again",
+                "there is no vmlinuz in {}; delete {} to download the kernel again",
                 boot.display(),
                 root.display()
             ))
@@ -65,9 +66,9 @@ fn stock(root: &Path) -> Result<Kernel> {
     point_to_common_headers(&headers.join("Makefile"), root)?;
     let modules = ["lib/modules", "usr/lib/modules"]
         .iter()
-        .map(|place| root.join(place).join(&release))
+        .map(|folder| root.join(folder).join(&release))
         .find(|path| path.is_dir());
-    Ok(Kernel {
+    Ok(LabKernel {
         image,
         release,
         headers,
@@ -75,15 +76,16 @@ fn stock(root: &Path) -> Result<Kernel> {
     })
 }
 
-/// Someone's own kernel and headers.
-fn own(image: &Path, headers: &Path) -> Result<Kernel> {
+/// Returns a kernel and headers named by the user.
+fn custom(image: &Path, headers: &Path) -> StepResult<LabKernel> {
     let release = release_of(image)?;
-    let said = headers.join("include/generated/utsrelease.h");
-    let text = fs::read_to_string(&said).map_err(on("read", &said))?;
-    let of_headers = text.split('"').nth(1).unwrap_or_default();
+    let header = headers.join("include/generated/utsrelease.h");
+    let text = fs::read_to_string(&header).map_err(on("read", &header))?;
+    // A file without a quoted release differs from every kernel.
+    let of_headers = text.split('"').nth(1).unwrap_or("of no release");
     if of_headers != release {
         return Err(failed(format!(
-            "the kernel {} is {release}, and the headers in {} are those of {of_headers}; name a pair that belongs together",
+            "the kernel {} is {release}, but the headers in {} are {of_headers}; name a matching pair",
             image.display(),
             headers.display()
         )));
@@ -101,7 +103,7 @@ fn own(image: &Path, headers: &Path) -> Result<Kernel> {
         .flatten()
         .find(|path| path.join("modules.builtin").is_file());
     let absolute = |path: &Path| fs::canonicalize(path).map_err(on("find", path));
-    Ok(Kernel {
+    Ok(LabKernel {
         image: absolute(image)?,
         release,
         headers: absolute(headers)?,
@@ -109,9 +111,9 @@ fn own(image: &Path, headers: &Path) -> Result<Kernel> {
     })
 }
 
-/// Debian's headers of a flavour include those common to all by their absolute path, which is
-/// wrong where packages are unpacked and not installed.
-fn point_to_common_headers(makefile: &Path, root: &Path) -> Result<()> {
+/// Corrects the include in the headers of a flavour, which names the common headers by the absolute
+/// path of installed packages.
+fn point_to_common_headers(makefile: &Path, root: &Path) -> StepResult<()> {
     let text = fs::read_to_string(makefile).map_err(on("read", makefile))?;
     let moved = move_includes(&text, root);
     if moved == text {
@@ -135,8 +137,9 @@ fn move_includes(makefile: &str, root: &Path) -> String {
         .join("\n")
 }
 
-/// `uname -r` of a bzImage, from its header (Documentation/arch/x86/boot.rst: `kernel_version`).
-fn release_of(image: &Path) -> Result<String> {
+/// Reads the release of a bzImage from its header (Documentation/arch/x86/boot.rst:
+/// `kernel_version`).
+fn release_of(image: &Path) -> StepResult<String> {
     let bytes = fs::read(image).map_err(on("read the kernel", image))?;
     release_in(&bytes).ok_or_else(|| {
         failed(format!(
@@ -169,16 +172,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn common_headers_are_included_from_the_cache_however_often_it_moves() {
+    fn common_headers_are_included_from_the_cache_after_every_move() {
         let fresh = "include /usr/src/linux-headers-6.1.0-56-common/Makefile\n";
-        let once = move_includes(fresh, Path::new("/first/place"));
+        let first = move_includes(fresh, Path::new("/first/place"));
         assert_eq!(
-            once,
+            first,
             "include /first/place/usr/src/linux-headers-6.1.0-56-common/Makefile\n"
         );
-        let twice = move_includes(&once, Path::new("/second"));
+        let second = move_includes(&first, Path::new("/second"));
         assert_eq!(
-            twice,
+            second,
             "include /second/usr/src/linux-headers-6.1.0-56-common/Makefile\n"
         );
         assert_eq!(

@@ -5,40 +5,40 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use super::Options;
+use super::options::Options;
 use super::cache::{Fingerprint, is_fresh, mark_fresh};
-use super::host::{Result, failed, on, run};
-use super::kernel::Kernel;
+use super::host::{StepResult, failed, on, run};
+use super::kernel::LabKernel;
 use super::steps::{At, Reporter};
 
-/// Gives the module `name`, built anew when its sources or the headers changed.
+/// Builds the module `name` if its sources or the headers have changed.
 ///
-/// It is built in the cache, so that the source tree stays clean and modules for several kernels stand side by side.
-pub(super) fn built(
+/// It is built in the cache, so that the source tree stays clean and modules for several kernels
+/// can coexist.
+pub(super) fn build(
     options: &Options,
-    kernel: &Kernel,
+    kernel: &LabKernel,
     source: &Path,
     name: &str,
     reporter: &mut Reporter<'_>,
-) -> Result<PathBuf> {
+) -> StepResult<PathBuf> {
     let sources = sources(source)?;
-    let mut home = options.cache.join("module").join(&kernel.release);
-    if name != "ilk" {
-        home = options
-            .cache
-            .join("module")
-            .join(format!("{}-{name}", kernel.release));
-    }
+    let folder = if name == "ilk" {
+        kernel.release.clone()
+    } else {
+        format!("{}-{name}", kernel.release)
+    };
+    let home = options.cache.join("module").join(folder);
     let product = home.join(format!("{name}.ko"));
     let fingerprint = fingerprint(&sources, kernel)?;
     if is_fresh(&product, &fingerprint) {
         return Ok(product);
     }
-    for place in [&home, &kernel.headers] {
-        if place.to_string_lossy().contains([' ', ':', '\t']) {
+    for folder in [&home, &kernel.headers] {
+        if folder.to_string_lossy().contains([' ', ':', '\t']) {
             return Err(failed(format!(
                 "the kernel's makefiles cannot work in {}, whose path has a space or a colon; name another cache with GILK_CACHE",
-                place.display()
+                folder.display()
             )));
         }
     }
@@ -54,7 +54,7 @@ pub(super) fn built(
     let mut assignment = std::ffi::OsString::from("HEADERS=");
     assignment.push(&kernel.headers);
     let mut make = Command::new("make");
-    // A make that started us must not lend this one its job server or its flags.
+    // The job server and flags of an outer make do not apply to this one.
     make.env_remove("MAKEFLAGS")
         .env_remove("MFLAGS")
         .env_remove("MAKELEVEL")
@@ -65,11 +65,11 @@ pub(super) fn built(
         .arg(assignment)
         .arg("modules");
     run(&mut make, &mut |line| {
-        reporter.tell(At::Module, line.trim(), None);
+        reporter.report(At::Module, line.trim(), None);
     })?;
     if !product.is_file() {
         return Err(failed(format!(
-            "make succeeded and left no {}",
+            "make succeeded but did not create {}",
             product.display()
         )));
     }
@@ -77,7 +77,7 @@ pub(super) fn built(
     Ok(product)
 }
 
-fn sources(directory: &Path) -> Result<Vec<PathBuf>> {
+fn sources(directory: &Path) -> StepResult<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> = fs::read_dir(directory)
         .map_err(on("find the module's sources in", directory))?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
@@ -88,14 +88,14 @@ fn sources(directory: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn is_source(path: &Path) -> bool {
-    let named = |name: &str| path.file_name().is_some_and(|own| own == name);
-    let ends = |extension: &str| path.extension().is_some_and(|own| own == extension);
-    // kbuild leaves NAME.mod.c behind where someone built in place.
+    let named = |name: &str| path.file_name().is_some_and(|file| file == name);
+    let ends = |extension: &str| path.extension().is_some_and(|actual| actual == extension);
+    // kbuild creates NAME.mod.c in a source tree that was built in place.
     let generated = path.to_string_lossy().ends_with(".mod.c");
     (named("Makefile") || named("Kbuild") || ends("c") || ends("h") || ends("S")) && !generated
 }
 
-fn fingerprint(sources: &[PathBuf], kernel: &Kernel) -> Result<String> {
+fn fingerprint(sources: &[PathBuf], kernel: &LabKernel) -> StepResult<String> {
     let mut fingerprint = Fingerprint::default();
     fingerprint
         .text(&kernel.release)

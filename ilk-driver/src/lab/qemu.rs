@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use super::accelerator::Accelerator;
-use super::host::{Result, failed, on};
+use super::host::{StepResult as Result, failed, on};
 
 /// Parameters of one start of QEMU.
 pub(super) struct QemuMachine<'a> {

@@ -5,7 +5,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::host::{Result, on};
+use super::host::{StepResult as Result, on};
 
 const PREFIX: &str = "gilk-lab-";
 

@@ -1,6 +1,6 @@
-//! What is told while a lab is prepared and booted.
+//! The progress of the preparation and boot of a lab.
 
-/// Names of the steps from nothing to a lab that answers, in order.
+/// Names of the steps, in order.
 pub const STEPS: [&str; 6] = [
     "kernel",
     "module",
@@ -10,23 +10,25 @@ pub const STEPS: [&str; 6] = [
     "boot",
 ];
 
-/// How far a lab has come. [`super::prepare`] does the first four of [`STEPS`], [`super::Lab::boot`] the rest.
+/// Progress of a lab. [`super::prepare`] performs the first four of [`STEPS`], [`super::Lab::boot`]
+/// the rest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// Index in [`STEPS`].
     pub index: usize,
-    /// How many steps there are.
+    /// Number of steps.
     pub of: usize,
     /// `STEPS[index]`.
     pub name: &'static str,
-    /// What is being done, for a person: a line a tool printed, or a sentence of ours.
+    /// Current activity, for the user: a line of a tool's output, or a phrase.
     pub detail: String,
-    /// Share of this step that is done (0 to 1), where that can be told.
+    /// Finished share of this step (0 to 1), if known.
     pub fraction: Option<f32>,
 }
 
 impl Step {
-    /// Share of all steps that is done (0 to 1), each counted alike: the length of a progress bar.
+    /// Returns the finished share of all steps (0 to 1), weighted equally: the length of a progress
+    /// bar.
     #[must_use]
     pub fn overall(&self) -> f32 {
         let done = self.index as f32 + self.fraction.unwrap_or(0.0).clamp(0.0, 1.0);
@@ -34,7 +36,7 @@ impl Step {
     }
 }
 
-/// One of [`STEPS`], as the code names it.
+/// A step of [`STEPS`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
     Kernel,
@@ -45,7 +47,7 @@ pub(super) enum At {
     Boot,
 }
 
-/// Passes steps on to whoever watches.
+/// Passes progress to a callback.
 pub(super) struct Reporter<'a> {
     watcher: &'a mut dyn FnMut(&Step),
 }
@@ -55,9 +57,10 @@ impl<'a> Reporter<'a> {
         Self { watcher }
     }
 
-    /// Tells what is being done in a step.
-    pub(super) fn tell(&mut self, at: At, detail: impl Into<String>, fraction: Option<f32>) {
+    /// Reports the activity in a step.
+    pub(super) fn report(&mut self, at: At, detail: impl Into<String>, fraction: Option<f32>) {
         let index = at as usize;
+        debug_assert!(index < STEPS.len(), "every step has a name");
         let name = STEPS.get(index).copied().unwrap_or("lab");
         (self.watcher)(&Step {
             index,
@@ -68,9 +71,9 @@ impl<'a> Reporter<'a> {
         });
     }
 
-    /// Tells that a step is done.
+    /// Reports the end of a step.
     pub(super) fn done(&mut self, at: At, detail: impl Into<String>) {
-        self.tell(at, detail, Some(1.0));
+        self.report(at, detail, Some(1.0));
     }
 }
 
@@ -79,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_step_has_its_name_and_the_bar_never_shrinks() {
+    fn every_step_has_a_name_and_progress_never_decreases() {
         let mut seen = Vec::new();
         let mut watcher = |step: &Step| seen.push((step.name, step.overall()));
         let mut reporter = Reporter::new(&mut watcher);
@@ -91,7 +94,7 @@ mod tests {
             At::Accelerator,
             At::Boot,
         ] {
-            reporter.tell(at, "begins", None);
+            reporter.report(at, "begins", None);
             reporter.done(at, "ends");
         }
         let names: Vec<_> = seen.iter().step_by(2).map(|(name, _)| *name).collect();

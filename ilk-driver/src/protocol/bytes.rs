@@ -3,7 +3,7 @@ use std::fmt;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Bytes that travel as they are. A plain `Vec<u8>` would be read one element at a time.
+/// Bytes serialised as one unit. A plain `Vec<u8>` would be read one element at a time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Bytes(pub Vec<u8>);
 

@@ -1,4 +1,4 @@
-//! Frames and openings, cut out of a stream of bytes.
+//! Frames and openings, extracted from a byte stream.
 
 use std::collections::VecDeque;
 
@@ -8,10 +8,10 @@ use serde::de::DeserializeOwned;
 use super::{MAGIC, MAX_FRAME, OPENING_BYTES, Opening};
 use crate::{Error, Result};
 
-/// One message as a frame.
+/// Encodes a message as a frame.
 ///
 /// # Errors
-/// [`Error::Protocol`] if it is larger than [`MAX_FRAME`].
+/// [`Error::Protocol`] if the message is larger than [`MAX_FRAME`].
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>> {
     let framed = postcard::to_extend(message, vec![0; 4])
         .map_err(|e| wrong(format!("a message that cannot be encoded ({e})")))?;
@@ -28,35 +28,37 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>> {
     Ok(framed)
 }
 
-/// What a stream held.
+/// An item of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Incoming<T> {
-    /// A client opens a new connection: everything before is void.
+    /// A client opens a new connection: everything before it is void.
     Opening(Opening),
     /// A message.
     Message(T),
 }
 
-/// Cuts a stream into openings and messages. Holds at most one frame and what came with it.
+/// Splits a stream into openings and messages. Buffers at most one frame and the bytes received
+/// with it.
 #[derive(Debug, Default)]
 pub struct Decoder {
     buffer: VecDeque<u8>,
-    /// Whether an opening was seen: nothing is a frame before it.
+    /// An opening was received: bytes before the first opening are no frames.
     open: bool,
     pending: Option<Opening>,
-    /// The last bytes of the stream, in which an opening may have begun, whatever else they were
-    /// taken for.
+    /// The last bytes of the stream, in which an opening may have begun, even if they were also
+    /// decoded as part of a frame.
     tail: Vec<u8>,
 }
 
 impl Decoder {
-    /// For the end that waits for openings, of which a stream may hold several.
+    /// Creates a decoder for the end that accepts openings, of which a stream may hold several.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// For a stream whose opening or answer was read already: nothing in it is an opening.
+    /// Creates a decoder for a stream whose opening or answer was read already: nothing in it is an
+    /// opening.
     #[must_use]
     pub fn frames_only() -> FrameDecoder {
         FrameDecoder(Self {
@@ -65,7 +67,7 @@ impl Decoder {
         })
     }
 
-    /// Takes in what was read.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         let mut stream = std::mem::take(&mut self.tail);
         stream.extend_from_slice(bytes);
@@ -82,11 +84,11 @@ impl Decoder {
         self.tail = stream;
     }
 
-    /// The next thing in the stream, if all of it is there.
+    /// Returns the next item of the stream if it is complete.
     ///
     /// # Errors
-    /// [`Error::Protocol`] if a frame is too long or is no message; the stream cannot be read on, up to
-    /// the next opening.
+    /// [`Error::Protocol`] if a frame is too long or is no message; the rest of the stream up to
+    /// the next opening is discarded.
     pub fn take<T: DeserializeOwned>(&mut self) -> Result<Option<Incoming<T>>> {
         if let Some(opening) = self.pending.take() {
             return Ok(Some(Incoming::Opening(opening)));
@@ -126,18 +128,18 @@ impl Decoder {
     }
 }
 
-/// A [`Decoder`] that takes every byte for part of a frame.
+/// A [`Decoder`] that treats every byte as part of a frame.
 #[derive(Debug)]
 pub struct FrameDecoder(Decoder);
 
 impl FrameDecoder {
-    /// Takes in what was read.
+    /// Appends received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.0.buffer.extend(bytes);
     }
 
-    /// Whether an opening stands where a message should: another agent than before is at the other
-    /// end. (As the length of a frame, its first bytes are over the limit.)
+    /// Returns whether an opening is in the place of a message: the other end is a new agent. (As
+    /// the length of a frame, its first bytes are over the limit.)
     #[must_use]
     pub fn at_opening(&self) -> bool {
         self.0.buffer.len() >= 4
@@ -147,16 +149,16 @@ impl FrameDecoder {
                 .iter()
                 .zip(MAGIC)
                 .take(4)
-                .all(|(is, magic)| *is == magic)
+                .all(|(byte, magic)| *byte == magic)
     }
 
-    /// Bytes that are there of messages not taken yet.
+    /// Returns the number of buffered bytes of messages not taken yet.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.0.buffer.len()
     }
 
-    /// The next message, if all of it is there.
+    /// Returns the next message if it is complete.
     ///
     /// # Errors
     /// As [`Decoder::take`].

@@ -1,4 +1,4 @@
-//! What may be asked for: checked once, where a request comes in.
+//! Limits of requests, checked once on receipt.
 
 use super::{
     ArenaWrite, Batch, Collection, Counter, EVENTS, Interval, MAX_ARGUMENTS, MAX_BATCHES,
@@ -7,16 +7,16 @@ use super::{
 };
 
 impl Request {
-    /// Checks every number against its limit, so that nothing behind it has to.
+    /// Checks every number against its limit, so that later code need not.
     ///
     /// # Errors
     /// A [`Refusal`] that names the field.
     pub fn check(&self) -> Result<(), Refusal> {
-        let within = |what: &str, is: usize, limit: usize| {
-            if is <= limit {
+        let within = |what: &str, count: usize, limit: usize| {
+            if count <= limit {
                 Ok(())
             } else {
-                Err(wrong(&format!("{is} {what}, and the limit is {limit}")))
+                Err(wrong(&format!("{count} {what}, and the limit is {limit}")))
             }
         };
         let time = |what: &str, seconds: f64| {
@@ -35,7 +35,7 @@ impl Request {
             | Self::Modules
             | Self::Clear
             | Self::Stop
-            | Self::Taken(_)
+            | Self::Confirm(_)
             | Self::Share(_)
             | Self::Resume { .. }
             | Self::Ping(_) => Ok(()),
@@ -52,10 +52,10 @@ impl Request {
                 if writes.iter().any(|write| write.code.0.is_empty()) {
                     return Err(wrong("a write of no bytes"));
                 }
-                let crowded = |write: &ArenaWrite| {
+                let too_many = |write: &ArenaWrite| {
                     write.rows.len().max(write.faults.len()) > write.code.0.len()
                 };
-                if writes.iter().any(crowded) {
+                if writes.iter().any(too_many) {
                     return Err(wrong("a write of more rows or faults than bytes"));
                 }
                 Ok(())
@@ -83,7 +83,7 @@ impl Request {
         }
     }
 
-    /// Checks that more pokes may be added to the batch loaded last.
+    /// Checks that more pokes may be added to the last loaded batch.
     ///
     /// # Errors
     /// A [`Refusal`] if there is none, or it would have more than [`MAX_POKES`].
@@ -108,10 +108,10 @@ impl Request {
         Ok(())
     }
 
-    /// Checks that more splices may go before their time.
+    /// Checks that more splices may be retired.
     ///
     /// # Errors
-    /// A [`Refusal`] if there would be more than a batch may have.
+    /// A [`Refusal`] if there would be more than the limit of a batch.
     pub fn check_retire(loaded: &[Retire], more: &[Retire]) -> Result<(), Refusal> {
         if loaded.len().saturating_add(more.len()) > MAX_POKES {
             return Err(wrong(&format!("more than {MAX_POKES} splices to retire")));
@@ -119,7 +119,7 @@ impl Request {
         Ok(())
     }
 
-    /// Checks that one more batch may be loaded.
+    /// Checks that another batch may be loaded.
     ///
     /// # Errors
     /// A [`Refusal`] if there are [`MAX_BATCHES`] already, or it is earlier than the last.
@@ -194,6 +194,6 @@ fn check_pokes(pokes: &[Poke]) -> Result<(), Refusal> {
 fn wrong(what: &str) -> Refusal {
     Refusal::new(
         RefusalKind::Request,
-        format!("The agent was asked for {what}."),
+        format!("The agent refused a request for {what}."),
     )
 }

@@ -4,234 +4,238 @@ use serde::{Deserialize, Serialize};
 
 use super::{Bytes, Schedule};
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Request {
-    /// What the target is. Opens the module's device.
+    /// Requests the description of the target. Opens the module's device.
     Info,
-    /// All of `/proc/kallsyms`.
+    /// Requests all of `/proc/kallsyms`.
     Kallsyms,
-    /// All of the kernel's list of functions that must not be probed.
+    /// Requests the kernel's kprobe blacklist.
     Blacklist,
-    /// A line for each section of each module: module, bytes of the module, section, address.
+    /// Requests a line for each section of each module: module, bytes of the module, section,
+    /// address.
     Modules,
-    /// Kernel memory.
+    /// Reads kernel memory.
     Read {
         /// First address.
         address: u64,
         /// Bytes, at most [`MAX_READ`](super::MAX_READ).
         length: u64,
     },
-    /// Forgets what was loaded and takes every splice out.
+    /// Discards loaded batches and counters and removes every splice.
     Clear,
-    /// Code for the arena.
+    /// Writes code to the arena.
     Arena(Vec<ArenaWrite>),
-    /// The next batch of the session, in order of time.
+    /// Loads the next batch of the session, in order of time.
     Batch(Batch),
-    /// More pokes of the batch loaded last.
+    /// Appends pokes to the last loaded batch.
     Pokes(Vec<Poke>),
-    /// More counters to read, before the start.
+    /// Loads more counters to read, before the start.
     Counters(Vec<Counter>),
-    /// More splices that are to go before their time, before the start.
+    /// Loads more splices to retire, before the start.
     Retire(Vec<Retire>),
-    /// Starts the clock over what was loaded.
+    /// Starts the session's clock.
     Start(Schedule),
-    /// Takes every splice out and ends the session.
+    /// Removes every splice and ends the session.
     Stop,
-    /// So many messages of the session are safe with the client. Nothing answers.
-    Taken(u64),
-    /// Goes on with the session of a client that was lost, before anything else is asked.
+    /// Confirms that the client has stored so many messages of the session. Has no answer.
+    Confirm(u64),
+    /// Resumes the session of a client that was lost, before any other request.
     Resume {
         /// The session's [`Schedule::token`].
         token: u64,
-        /// Messages of it that the client has safe.
-        taken: u64,
+        /// Messages of it that the client has stored.
+        confirmed: u64,
     },
-    /// Whether anyone is there, and what its clock shows.
+    /// Requests the target's clock.
     Ping(u64),
-    /// Sends everything from the answer on by memory that both have, at whose beginning the client wrote
-    /// this number.
+    /// Requests that everything from the answer on is sent through shared memory, at whose start
+    /// the client wrote this number.
     Share(u64),
-    /// So many messages of samples that mean nothing, to see what the way carries.
+    /// Requests so many messages of meaningless samples, to measure the throughput of the
+    /// connection.
     Flood(u32),
 }
 
-/// One code patch, or several that stand together.
+/// A patch, or several adjacent ones.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArenaWrite {
-    /// From the arena's start.
+    /// Offset in the arena.
     pub offset: u64,
     /// The code.
     pub code: Bytes,
-    /// How stacks are unwound through it, in order; none unless the layout says that they are.
+    /// Unwind rows in order of offset; empty unless [`Layout::unwinds`].
     pub rows: Vec<Row>,
-    /// What of it may fault, in order.
+    /// Instructions that may fault, in order of offset.
     pub faults: Vec<Fault>,
 }
 
 /// An instruction of a patch that may fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// Where it is, from the start of the write.
+        /// Offset in the write.
     pub offset: u32,
-    /// What the kernel does then.
+    /// The kernel's reaction.
     pub recovery: Recovery,
 }
 
-/// What the kernel does when an instruction of a patch faults.
+/// The kernel's reaction to a fault of an instruction in a patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Recovery {
-    /// It goes on there, from the start of the write.
+    /// Execution continues at this offset in the write.
     At(u32),
-    /// What it does when the instruction of its text there faults.
+    /// The kernel reacts as to a fault of the instruction of its text at this address.
     Like(u64),
 }
 
-/// From here up to the next row, a patch stands for one instruction of the kernel's text.
+/// A range of a patch, up to the next row, that the unwinder treats as one instruction of the
+/// kernel's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// From the start of the write.
+    /// Offset in the write.
     pub offset: u32,
-    /// Bytes that the patch has pushed.
+    /// Bytes pushed by the patch.
     pub pushed: u32,
     /// The instruction.
     pub original: u64,
 }
 
-/// Pokes that are done together or not at all.
+/// Pokes that are applied together or not at all.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Batch {
     /// Seconds from the start.
     pub at: f64,
-    /// In any order.
+    /// The pokes, in any order.
     pub pokes: Vec<Poke>,
 }
 
-/// One write of text, as the module takes it.
+/// One write of text, in the module's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Poke {
     /// First byte.
     pub address: u64,
-    /// The code patch that a thread goes to which comes by while bytes change.
+    /// The patch that a thread executes if it reaches the splice while bytes change.
     pub detour: u64,
-    /// Where it leads then: the code patch, or for [`Way::Short`] its bounce.
+    /// The splice's branch target: the patch, or for [`SpliceKind::Short`] its bounce.
     pub target: u64,
-    /// The splice that keeps threads away from the bytes of a [`Way::Bounce`]; 0 if they are padding.
+    /// The splice that keeps threads out of the bytes of a [`SpliceKind::Bounce`]; 0 if they are
+    /// padding.
     pub host: u64,
-    /// How it leads there.
-    pub way: Way,
-    /// Pokes of a lower rank come first, and are taken out last.
+    /// The kind of branch.
+    pub kind: SpliceKind,
+    /// Topological rank: lower ranks are installed first and removed last.
     pub rank: u8,
-    /// Bytes of `expect` and `write` that count.
+    /// Number of bytes used in `expect` and `write`.
     pub length: u8,
-    /// More than one instruction is overwritten.
+    /// Several instructions are overwritten.
     pub multi: bool,
-    /// Puts original bytes back.
+    /// The poke restores original bytes.
     pub remove: bool,
-    /// What must stand there.
+    /// The bytes required at the address before the write.
     pub expect: [u8; 8],
-    /// What is to stand there.
+    /// The bytes to write.
     pub write: [u8; 8],
 }
 
-/// How a splice leads to its code patch.
+/// The kind of branch from a splice to its patch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Way {
-    /// `jmp rel32`, whose last bytes may be those that stand there.
+pub enum SpliceKind {
+    /// `jmp rel32`, whose last bytes may equal the original ones.
     Jump,
     /// `jmp rel8` to a bounce.
     Short,
-    /// The bounce: `jmp rel32` in bytes that nobody runs.
+    /// The bounce: `jmp rel32` in bytes that no thread executes.
     Bounce,
-    /// An `int3` that stays.
+    /// A permanent `int3`.
     Trap,
-    /// Nothing is written: the kernel's function tracer leads from its site.
+    /// No write: the kernel's function tracer calls the patch.
     Tracer,
 }
 
-/// A word of each CPU that is read now and then.
+/// A per-CPU word that is read periodically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
-    /// By what it is told: packed instrument identifier, and above its 48 bits 0 for a counter, or 1 and
-    /// the number of a word of the instrument's aggregates.
+    /// Key of its totals: the packed instrument identifier, and above its 48 bits 0 for a counter,
+    /// or 1 and the number of a word of the instrument's aggregates.
     pub id: u64,
     /// Bank of per-CPU counters.
     pub bank: u32,
     /// Index in the bank.
     pub slot: u32,
-    /// Whether the largest word of all CPUs is told, not their sum.
+    /// The total is the largest word of all CPUs, not their sum.
     pub largest: bool,
 }
 
-/// A splice that is taken out as soon as each of its words has counted.
+/// A splice that is retired as soon as each of its words is non-zero.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Retire {
-    /// Its first byte.
+    /// Address of its first byte.
     pub address: u64,
-    /// The words, each by its bank and its index there.
+    /// The words, each by bank and index in the bank.
     pub hits: Vec<(u32, u32)>,
 }
 
-/// What an agent says.
+/// A message of an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Message {
-    /// To [`Request::Info`].
+    /// The answer to [`Request::Info`].
     Info(Target),
-    /// Part of what was asked for.
+    /// A part of the requested data.
     Chunk(Bytes),
-    /// All of it was sent; a note for a person, or empty.
+    /// The end of the requested data, with a note for the user or an empty text.
     End(String),
-    /// Done.
+    /// The request was carried out.
     Accepted,
-    /// Not done, and nothing was changed.
+    /// The request was refused, and nothing was changed.
     Refused(Refusal),
-    /// To [`Request::Ping`].
+    /// The answer to [`Request::Ping`].
     Pong {
-        /// The number that was asked with.
+        /// The number in the request.
         number: u64,
-        /// The target's TSC at that moment, by which its clock is laid beside the client's.
+        /// The target's TSC at that moment, for the comparison of the clocks.
         tsc: u64,
     },
-    /// The clock runs.
+    /// The session's clock started.
     Started(Started),
     /// Samples of one CPU: id, value and TSC, `u64` each, little-endian.
     Samples {
         /// The ring's CPU.
         cpu: u16,
-        /// 24 bytes each.
+        /// The records, 24 bytes each.
         records: Bytes,
     },
-    /// Totals that have changed since they were last told.
+    /// Totals that changed since the last report.
     Totals {
-        /// When they were read.
+        /// The time of the reading.
         tsc: u64,
-        /// Over all CPUs.
+        /// The totals over all CPUs.
         totals: Vec<Total>,
     },
-    /// A batch was done, or refused.
+    /// A batch was applied or refused.
     Switched(Switched),
-    /// Splices were taken out before their time.
+    /// Splices were retired.
     Retired {
-        /// When that was done.
+        /// The time of their removal.
         tsc: u64,
-        /// How many.
+        /// The number of splices.
         splices: u32,
     },
-    /// Losses of all CPUs, as running totals, when they have changed.
+    /// Losses of all CPUs as running totals, sent when they change.
     Losses {
-        /// When they were read.
+        /// The time of the reading.
         tsc: u64,
-        /// Every CPU.
+        /// The losses of every CPU.
         cpus: Vec<CpuLosses>,
     },
     /// The workload started, printed something or ended.
     Workload(WorkloadEvent),
-    /// The session is over and every splice is out.
+    /// The session is over and every splice is removed.
     Finished(Finished),
 }
 
 impl Message {
-    /// Whether it tells of a session, rather than answer a request.
+    /// Returns whether this message belongs to a session instead of answering a request.
     #[must_use]
     pub fn is_of_session(&self) -> bool {
         matches!(
@@ -248,39 +252,39 @@ impl Message {
     }
 }
 
-/// What the target is.
+/// The description of a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// `uname -n`.
     pub host: String,
     /// `uname -r`.
     pub release: String,
-    /// Rings, one a possible CPU.
+    /// Number of rings, one per possible CPU.
     pub cpus: u32,
     /// TSC ticks a second.
     pub tsc_hz: u64,
-    /// Whether the agent runs a session's workload.
+    /// The agent may run a session's workload.
     pub runs_programs: bool,
-    /// Where generated code finds its words.
+    /// Addresses and sizes for generated code.
     pub layout: Layout,
-    /// Which events the processor counts, and which not.
+    /// Events, each with its counter or the reason why it has none.
     pub events: Vec<EventFound>,
 }
 
-/// `struct ilk_info` of the module, as far as generated code needs it.
+/// The part of the module's `struct ilk_info` that generated code needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layout {
     /// Address of the arena.
     pub arena: u64,
-    /// Its bytes.
+    /// Bytes of the arena.
     pub arena_size: u64,
-    /// Whether stacks are unwound through it.
+    /// The kernel's unwinder accepts rows for the arena.
     pub unwinds: bool,
-    /// Instructions in it that may fault, at most.
+    /// Limit on the instructions in the arena that may fault.
     pub faults: u32,
     /// Address of CPU 0's ring.
     pub ring_base: u64,
-    /// From one ring to the next, as a power of two.
+    /// Distance between rings, as a power of two.
     pub stride_log2: u32,
     /// Slots of a ring, as a power of two.
     pub slots_log2: u32,
@@ -298,39 +302,39 @@ pub struct Layout {
     pub counters: Vec<(u64, u32)>,
     /// Address of the table of running timers.
     pub timers: u64,
-    /// Its entries, as a power of two.
+    /// Entries of that table, as a power of two.
     pub timers_log2: u32,
-    /// What programs of instruments read.
+    /// Addresses that programs of instruments read.
     pub surroundings: Surroundings,
 }
 
-/// An event of the processor's.
+/// The availability of an event of the processor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventFound {
     /// Its number in `enum perf_hw_id`.
     pub event: u8,
-    /// What `rdpmc` is given for its counter.
+    /// Operand of `rdpmc` for its counter.
     pub index: u32,
     /// Bits of the counter.
     pub width: u8,
-    /// Why it has none; empty if it has one.
+    /// Reason why it has no counter; empty if it has one.
     pub refused: String,
 }
 
-/// What programs of instruments read of where they run.
+/// Addresses and constants that programs of instruments read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Surroundings {
-    /// `gs:` offset of the number of the CPU.
+    /// `gs:` offset of the CPU's number.
     pub cpu: u64,
-    /// Bytes from a task to the number of its thread.
+    /// Offset in a task of the thread's number.
     pub thread: u32,
-    /// Bytes from a task to the number of its process.
+    /// Offset in a task of the process's number.
     pub process: u32,
-    /// Bytes from a task to its name.
+    /// Offset in a task of its name.
     pub comm: u32,
     /// TSC ticks a millisecond.
     pub tsc_khz: u32,
-    /// Address of the first counter of CPU 0 in each bank.
+    /// Address of CPU 0's first counter in each bank.
     pub shared: Vec<u64>,
 }
 
@@ -345,116 +349,117 @@ pub struct Started {
     pub unix_ns: u64,
 }
 
-/// A counter over all CPUs.
+/// The total of a counter over all CPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Total {
-    /// As it was asked for ([`Counter::id`]).
+    /// Key of the counter ([`Counter::id`]).
     pub id: u64,
-    /// Hits since the start, or what the word of an aggregate has.
+    /// Hits since the start, or the value of a word of an aggregate.
     pub hits: u64,
 }
 
-/// How a batch went.
+/// The outcome of a batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Switched {
-    /// Its index among the session's batches; one more than the last for what a stop took out.
+    /// Its index among the session's batches; one more than the last for the removal by a stop.
     pub batch: u32,
-    /// Second for which it was asked.
-    pub asked: f64,
+    /// Scheduled time in seconds.
+    pub scheduled: f64,
     /// TSC when its first byte was written.
     pub tsc_begin: u64,
-    /// TSC when every CPU saw the last.
+    /// TSC after every CPU has seen the last write.
     pub tsc_end: u64,
-    /// Pokes left out: a module has been unloaded since its text was read, and took its splices along.
+    /// Pokes left out because a module has been unloaded, together with its splices, since its text
+    /// was read.
     pub gone: u32,
-    /// Why it was refused, if it was: the session ends then.
+    /// Reason for a refusal; the session ends then.
     pub refused: Option<Refusal>,
 }
 
-/// What a CPU did not sample.
+/// Losses of a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuLosses {
     /// The CPU.
+    /// The CPU.
     pub cpu: u16,
-    /// Samples put into its ring since the start.
     pub taken: u64,
-    /// Hits that found the ring full.
+    /// Hits lost because the ring was full.
     pub full: u64,
-    /// Timer stops for which there was no start.
+    /// Timer stops without a start.
     pub unmatched: u64,
     /// Hits while the ring was off.
     pub disabled: u64,
-    /// Samples taken, and overwritten by newer ones before anyone read them.
+    /// Samples overwritten by newer ones before they were read.
     pub overwritten: u64,
-    /// Samples taken, and overwritten by an older one: its hit was interrupted before it was written, and
-    /// meanwhile the ring came around.
+    /// Samples overwritten by an older one: the older hit was interrupted before its write, and the
+    /// ring wrapped around before it resumed.
     pub overtaken: u64,
 }
 
 impl CpuLosses {
-    /// Samples that were put into the ring and can never arrive.
+    /// Returns the number of samples that were put into the ring and can never arrive.
     #[must_use]
     pub fn gone(&self) -> u64 {
         self.overwritten + self.overtaken
     }
 
-    /// Hits that became no sample, and samples that can never arrive.
+    /// Returns the number of hits without a sample and of samples that can never arrive.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.full + self.unmatched + self.disabled + self.gone()
     }
 }
 
-/// What a workload did.
+/// An event of the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkloadEvent {
-    /// It runs.
+    /// It started.
     Started {
-        /// When, in TSC ticks.
+        /// The TSC at that moment.
         tsc: u64,
         /// Its process.
         pid: u32,
     },
     /// It printed a line.
     Line(String),
-    /// It ended; `exit status: 0`.
+    /// It ended.
     Ended {
-        /// When, in TSC ticks.
+        /// The TSC at that moment.
         tsc: u64,
-        /// As the system words it.
+        /// The system's wording, as in `exit status: 0`.
         status: String,
-        /// Whether it said it succeeded.
+        /// The status means success.
         success: bool,
     },
     /// It could not be started.
     Failed(String),
 }
 
-/// How a session ended.
+/// The outcome of a session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Finished {
-    /// TSC after the last splice was out.
+    /// TSC after the removal of the last splice.
     pub tsc: u64,
-    /// Whether it was stopped before its time.
+    /// The session was stopped before its end.
     pub stopped: bool,
-    /// Why it ended early, if something went wrong.
+    /// The error that ended it early.
     pub failed: Option<Refusal>,
-    /// Of every CPU, at the very end.
+    /// Losses of every CPU at the very end.
     pub losses: Vec<CpuLosses>,
-    /// Samples sent.
+    /// Number of samples sent.
     pub sent: u64,
 }
 
-/// A no, for a person and for a program.
+/// A refused request, with a kind for programs and a text for users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// For a program.
+    /// The kind.
     pub kind: RefusalKind,
-    /// For a person: whole sentences that say what to do.
+    /// Whole sentences with advice.
     pub text: String,
 }
 
-/// What a refusal is about.
+/// The subject of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum RefusalKind {
@@ -462,7 +467,7 @@ pub enum RefusalKind {
     Busy,
     /// The module is not there or not usable.
     Module,
-    /// The request makes no sense now, or is out of bounds.
+    /// The request is invalid in the current state, or out of bounds.
     Request,
     /// A file of the target cannot be read.
     Read,
@@ -479,7 +484,7 @@ impl fmt::Display for Refusal {
 }
 
 impl Refusal {
-    /// A refusal of that kind.
+    /// Creates a refusal.
     pub fn new(kind: RefusalKind, text: impl Into<String>) -> Self {
         Self {
             kind,

@@ -1,7 +1,7 @@
-//! The first bytes of a connection. Their layout may never change: it is how two versions find
-//! out that they differ.
+//! The first bytes of a connection. Their layout may never change: through it two versions detect
+//! that they differ.
 
-/// Stands before an opening and before an answer, and nowhere else on purpose.
+/// Begins an opening and an answer, and occurs nowhere else on purpose.
 pub const MAGIC: [u8; 16] = [
     0x9d, b'G', b'I', b'L', b'K', 0xf4, 0x1b, 0xe7, 0x53, 0xc8, 0x0e, 0xa2, 0x76, 0xdf, 0x31, 0x8c,
 ];
@@ -9,20 +9,20 @@ pub const MAGIC: [u8; 16] = [
 /// Bytes of an opening or an answer.
 pub const OPENING_BYTES: usize = 28;
 
-/// What a client says first: the magic, its version, a number of its own choice.
+/// A client's first bytes: the magic, its version, a number of its own choice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Opening {
-    /// The protocol version that is spoken.
+    /// The sender's protocol version.
     pub version: u32,
-    /// Makes the answer the client's own.
+    /// Identifies the answer to this client's opening.
     pub nonce: u64,
 }
 
-/// What the agent says to that: the magic, its own version, the client's number.
+/// The agent's reply: the magic, its own version, the client's number.
 pub type Answer = Opening;
 
 impl Opening {
-    /// As it travels.
+    /// Encodes the opening.
     #[must_use]
     pub fn to_bytes(self) -> Vec<u8> {
         [
@@ -33,7 +33,8 @@ impl Opening {
         .concat()
     }
 
-    /// Finds the last whole opening in `stream`: it, and how many bytes up to its end are void.
+    /// Finds the last complete opening in `stream`; returns it and the number of bytes up to its
+    /// end, which are void.
     #[must_use]
     pub fn find_last(stream: &[u8]) -> Option<(Self, usize)> {
         let mut windows = stream.windows(OPENING_BYTES);

@@ -1,32 +1,32 @@
 use serde::{Deserialize, Serialize};
 
-/// How a session goes, beside its batches.
+/// The parameters of a session besides its batches.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schedule {
     /// Seconds from the start to the end.
     pub duration: f64,
     /// A program to run.
     pub workload: Option<Workload>,
-    /// How what is measured is collected.
+    /// How samples and totals are collected.
     pub collection: Collection,
-    /// The target's TSC at second 0; left out, or gone by, it is at once.
+    /// The target's TSC at second 0; if absent or in the past, second 0 is now.
     pub start: Option<u64>,
-    /// Events that the processor is to count meanwhile, and in which counters.
+    /// Events that the processor counts during the session, with their counters.
     pub events: Vec<EventCounter>,
-    /// By which a client that was lost finds it again: a number that nobody guesses.
+    /// Secret random number by which a client resumes the session.
     pub token: u64,
 }
 
-/// An event that is counted, and the counter that was planned for.
+/// An event and its planned counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EventCounter {
     /// Its number in `enum perf_hw_id`.
     pub event: u8,
-    /// What `rdpmc` is given.
+    /// Operand of `rdpmc`.
     pub index: u32,
 }
 
-/// A program to run while the session lasts.
+/// A program to run during the session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
     /// Its path in the target.
@@ -37,37 +37,37 @@ pub struct Workload {
     pub at: f64,
 }
 
-/// How what is measured is collected.
+/// The collection of samples and totals.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Collection {
-    /// What becomes of samples.
+    /// The strategy for samples.
     pub samples: Strategy,
-    /// How often totals are told.
+    /// The interval of reports of totals.
     pub totals: Interval,
-    /// Seconds for which a session goes on without its client.
+    /// Seconds for which a session continues without its client.
     pub grace: f64,
 }
 
-/// What becomes of samples.
+/// The strategy for samples.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Strategy {
-    /// They are told as they come.
+    /// Samples are sent as they arrive.
     Stream,
-    /// They are told now and then.
+    /// Samples are sent periodically.
     Periodic(Interval),
-    /// They are taken now and then for so many seconds, and told after that.
+    /// Samples are taken periodically for so many seconds, and sent after each window.
     Windows(Interval, f64),
-    /// They stay in the rings to the end; what comes when a ring is full is lost.
+    /// Samples stay in the rings to the end; when a ring is full, further hits are lost.
     Oldest,
-    /// They stay in the rings to the end; new ones overwrite the oldest.
+    /// Samples stay in the rings to the end; new ones overwrite the oldest.
     Newest,
 }
 
-/// A time that comes again, in seconds.
+/// The interval of a periodic action, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// From one time to the next.
+    /// Mean interval.
     pub every: f64,
-    /// By which this varies, either way.
+    /// Largest deviation of an interval, in either direction.
     pub jitter: f64,
 }

@@ -4,8 +4,8 @@ use super::*;
 
 const ID: [u8; 4] = [0xc0, 0xff, 0xee, 0x01];
 
-/// A little kernel of two files in two folders, linked at `0xffffffff81000000`.
-fn built(folder: &Path, options: &[&str]) -> PathBuf {
+/// Builds a small kernel of two files in two folders, linked at `0xffffffff81000000`.
+fn build(folder: &Path, options: &[&str]) -> PathBuf {
     for (name, text) in [
         (
             "mm/slab.c",
@@ -42,66 +42,66 @@ fn built(folder: &Path, options: &[&str]) -> PathBuf {
     out
 }
 
-fn kernel(id: &[u8]) -> Kernel<'_> {
-    Kernel {
+fn kernel(id: &[u8]) -> KernelIdentity<'_> {
+    KernelIdentity {
         release: "6.1.0-test",
         build_id: Some(id),
         text: Addr(0xffff_ffff_a600_0000),
     }
 }
 
-/// Reads all of it.
-fn read(path: &Path, kernel: &Kernel<'_>) -> Result<Sources> {
-    Sources::read(path, kernel, &|_| true).map(|read| read.expect("nobody ended it"))
+/// Reads a file without cancellation.
+fn read(path: &Path, kernel: &KernelIdentity<'_>) -> Result<Sources> {
+    Sources::read(path, kernel, &|_| true).map(|read| read.expect("it was not cancelled"))
 }
 
-/// Where a symbol is in the running kernel.
-fn place(vmlinux: &Path, name: &str) -> Addr {
+/// Returns a symbol's address in the running kernel.
+fn address_of(vmlinux: &Path, name: &str) -> Addr {
     let bytes = std::fs::read(vmlinux).unwrap();
     let object = object::File::parse(&*bytes).unwrap();
     Addr(object.symbol_by_name(name).unwrap().address() + 0x2500_0000)
 }
 
 #[test]
-fn lines_are_found_wherever_the_kernel_runs() {
+fn lines_are_found_in_a_relocated_kernel() {
     let folder = tempfile::tempdir().unwrap();
     for options in [&["-g"][..], &["-g", "-gz=zlib"], &["-gdwarf-4"]] {
-        let path = built(folder.path(), options);
+        let path = build(folder.path(), options);
         let sources = read(&path, &kernel(&ID)).unwrap();
-        let line = |name| sources.line(place(&path, name)).unwrap().to_string();
+        let line = |name| sources.line(address_of(&path, name)).unwrap().to_string();
         assert_eq!(line("take"), "mm/slab.c:4", "{options:?}");
         assert_eq!(line("fork_it"), "kernel/fork.c:4", "{options:?}");
-        let there = sources.local(&sources.line(place(&path, "take")).unwrap());
-        assert!(there.unwrap().ends_with("mm/slab.c"));
+        let local = sources.local(&sources.line(address_of(&path, "take")).unwrap());
+        assert!(local.unwrap().ends_with("mm/slab.c"));
         assert_eq!(sources.line(Addr(0xffff_ffff_8100_0000)), None);
     }
 }
 
 #[test]
-fn what_is_of_another_build_is_refused_by_name() {
+fn a_file_of_another_build_is_refused_with_both_identifiers() {
     let folder = tempfile::tempdir().unwrap();
-    let path = built(folder.path(), &["-g"]);
-    let said = |path: &Path, id: &[u8]| {
+    let path = build(folder.path(), &["-g"]);
+    let refusal = |path: &Path, id: &[u8]| {
         let error = read(path, &kernel(id)).unwrap_err();
         assert!(matches!(error, Error::Sources { .. }));
         error.to_string()
     };
-    let error = said(&path, &[1, 2]);
+    let error = refusal(&path, &[1, 2]);
     assert!(
         error.contains("c0ffee01") && error.contains("0102") && error.contains("vmlinux"),
         "{error}"
     );
-    let bare = built(folder.path(), &["-g0"]);
-    assert!(said(&bare, &ID).contains("no debug information"));
+    let bare = build(folder.path(), &["-g0"]);
+    assert!(refusal(&bare, &ID).contains("no debug information"));
     std::fs::write(&bare, b"no program").unwrap();
-    assert!(said(&bare, &ID).contains("no vmlinux"));
-    let unknown = Kernel {
+    assert!(refusal(&bare, &ID).contains("not a vmlinux"));
+    let unknown = KernelIdentity {
         build_id: None,
         ..kernel(&ID)
     };
     assert!(read(&path, &unknown).is_err());
-    // Cut off or damaged, it is an error and no panic.
-    let whole = std::fs::read(built(folder.path(), &["-g"])).unwrap();
+    // A truncated or damaged file is an error, not a panic.
+    let whole = std::fs::read(build(folder.path(), &["-g"])).unwrap();
     for cut in (0..whole.len()).step_by(701) {
         std::fs::write(&path, &whole[..cut]).unwrap();
         let _refused = read(&path, &kernel(&ID));
@@ -117,12 +117,12 @@ fn what_is_of_another_build_is_refused_by_name() {
 }
 
 #[test]
-fn whoever_watches_hears_how_far_it_is_and_can_end_it() {
+fn progress_is_reported_and_reading_can_be_cancelled() {
     let folder = tempfile::tempdir().unwrap();
-    let path = built(folder.path(), &["-g"]);
-    let told = std::cell::RefCell::new(Vec::new());
+    let path = build(folder.path(), &["-g"]);
+    let shares = std::cell::RefCell::new(Vec::new());
     let watch = |share| {
-        told.borrow_mut().push(share);
+        shares.borrow_mut().push(share);
         true
     };
     assert!(
@@ -130,60 +130,61 @@ fn whoever_watches_hears_how_far_it_is_and_can_end_it() {
             .unwrap()
             .is_some()
     );
-    let told = told.into_inner();
+    let shares = shares.into_inner();
     assert!(
-        told.is_sorted() && told.first() == Some(&0.0) && told.last() == Some(&1.0),
-        "{told:?}"
+        shares.is_sorted() && shares.first() == Some(&0.0) && shares.last() == Some(&1.0),
+        "{shares:?}"
     );
-    // Wherever it is ended, nothing comes of it.
-    for end in 0..told.len() {
-        let heard = std::cell::Cell::new(0);
-        let watch = |_| heard.replace(heard.get() + 1) < end;
+    // A cancellation at any point yields no result.
+    for end in 0..shares.len() {
+        let calls = std::cell::Cell::new(0);
+        let watch = |_| calls.replace(calls.get() + 1) < end;
         assert!(
             Sources::read(&path, &kernel(&ID), &watch)
                 .unwrap()
                 .is_none()
         );
-        assert_eq!(heard.get(), end + 1);
+        assert_eq!(calls.get(), end + 1);
     }
 }
 
 #[test]
-fn the_usual_places_are_looked_at() {
+fn the_usual_paths_are_searched_past_a_wrong_file() {
     let root = tempfile::tempdir().unwrap();
     let below = |id: &[u8]| Sources::find_below(root.path(), &kernel(id), &|_| true);
     assert!(below(&ID).unwrap().is_none());
-    let built = built(root.path(), &["-g"]);
+    let vmlinux = build(root.path(), &["-g"]);
     let last = root.path().join("usr/lib/debug/.build-id/c0/ffee01.debug");
     std::fs::create_dir_all(last.parent().unwrap()).unwrap();
-    std::fs::copy(&built, &last).unwrap();
+    std::fs::copy(&vmlinux, &last).unwrap();
     assert_eq!(below(&ID).unwrap().unwrap().path(), last);
-    // One of another build in a better place does not hide it.
+    // A wrong file at an earlier path does not hide the right one.
     let first = root.path().join("usr/lib/debug/boot/vmlinux-6.1.0-test");
     std::fs::create_dir_all(first.parent().unwrap()).unwrap();
     std::fs::write(&first, b"none").unwrap();
     assert_eq!(below(&ID).unwrap().unwrap().path(), last);
-    std::fs::rename(&built, &first).unwrap();
+    std::fs::rename(&vmlinux, &first).unwrap();
     assert_eq!(below(&ID).unwrap().unwrap().path(), first);
     assert!(below(&[9, 9, 9]).is_err());
 }
 
 #[test]
-fn paths_are_made_plain() {
+fn paths_are_normalized() {
     assert_eq!(normal("/a/./b//c/../d.c"), "/a/b/d.c");
     assert_eq!(normal("../x/y.c"), "../x/y.c");
     assert_eq!(common("/a/bc/", "/a/bd/"), "/a/");
     assert_eq!(common("a/", "b/"), "");
 }
 
-/// What needs more than a machine of ours has: `cargo xtask test` leaves it out.
+/// Tests that need files of a real kernel; `cargo xtask test` leaves them out.
 mod by_hand {
     use super::*;
 
-    /// By hand: `GILK_VMLINUX=… GILK_IMAGE=… cargo test -p ilk-driver --lib -- --ignored --nocapture debug_package`.
+    /// Reads a whole kernel's debug package: `GILK_VMLINUX=… GILK_IMAGE=… cargo test -p ilk-driver
+    /// --lib -- --ignored --nocapture debug_package`.
     #[test]
     #[ignore = "needs GILK_VMLINUX, a vmlinux with debug information, and GILK_IMAGE, a saved image of that kernel"]
-    fn a_debug_package_tells_the_lines_of_a_whole_kernel() {
+    fn a_debug_package_has_the_lines_of_a_whole_kernel() {
         let path = |name: &str| PathBuf::from(std::env::var_os(name).unwrap());
         let image = crate::saved::open(&path("GILK_IMAGE")).unwrap();
         let start = std::time::Instant::now();
@@ -192,21 +193,21 @@ mod by_hand {
         println!("opened in {:?}: {sources:?}", start.elapsed());
         let start = std::time::Instant::now();
         let files = sources.files(&image, &|_| true).unwrap();
-        let known = files.iter().filter(|file| !file.is_empty()).count();
+        let with_file = files.iter().filter(|file| !file.is_empty()).count();
         println!(
-            "{known} of {} functions have a file, in {:?}",
+            "{with_file} of {} functions have a file, in {:?}",
             files.len(),
             start.elapsed()
         );
-        let of = |name: &str| sources.line(image.function_named(name).unwrap().span.start);
+        let line_of = |name: &str| sources.line(image.function_named(name).unwrap().span.start);
         for (name, file) in [
             ("kernel_clone", "kernel/fork.c"),
             ("vfs_read", "fs/read_write.c"),
         ] {
-            let line = of(name).unwrap();
+            let line = line_of(name).unwrap();
             println!("{name}: {line}");
             assert_eq!(line.file, file);
         }
-        assert!(known * 100 > files.len() * 95);
+        assert!(with_file * 100 > files.len() * 95);
     }
 }

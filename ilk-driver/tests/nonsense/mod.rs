@@ -2,7 +2,7 @@
 
 use ilk_driver::protocol::{
     self, ArenaWrite, Batch, Bytes, Collection, Counter, EventCounter, Fault, Interval, Opening,
-    Poke, Recovery, Request, Retire, Row, Schedule, Strategy, Way, encode,
+    Poke, Recovery, Request, Retire, Row, Schedule, Strategy, SpliceKind, encode,
 };
 
 /// Numbers that are the same every time (xorshift; Marsaglia, 2003).
@@ -82,7 +82,7 @@ impl Random {
                 token: word,
             }),
             9 => Request::Stop,
-            10 => Request::Taken(word),
+            10 => Request::Confirm(word),
             11 => Request::Retire(vec![Retire {
                 address: word << 24,
                 hits: vec![(word as u32, word as u32)],
@@ -96,7 +96,7 @@ impl Random {
 
     /// Of places all over the upper half.
     fn pokes(&mut self) -> Vec<Poke> {
-        const WAYS: [Way; 5] = [Way::Jump, Way::Short, Way::Bounce, Way::Trap, Way::Tracer];
+        const WAYS: [SpliceKind; 5] = [SpliceKind::Jump, SpliceKind::Short, SpliceKind::Bounce, SpliceKind::Trap, SpliceKind::Tracer];
         let poke = |random: &mut Self| {
             let mut address = || !(random.below(1 << 32) as u64);
             let [address, detour, target, host] = std::array::from_fn(|_| address());

@@ -3,18 +3,18 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use ilk_driver::agent::{Listen, Options, SOCKET, serve};
+use ilk_driver::agent::{Listen, SOCKET, ServeOptions, serve};
 
 /// Serve this machine's kernel (as root) to the window and to `ilk` elsewhere.
 #[derive(Args)]
 pub(crate) struct Agent {
-    /// A virtio port's device to serve, as in the lab.
+    /// The device of a virtio port to serve, as in the lab.
     #[arg(long, value_name = "DEVICE", conflicts_with = "socket")]
     port: Option<PathBuf>,
-    /// The unix socket to make and listen at. It is for root, or for whoever called sudo.
+    /// The unix socket to create and listen at, with access for root or the user that called sudo.
     #[arg(long, value_name = "PATH", default_value = SOCKET)]
     socket: PathBuf,
-    /// Run the workload of a session. Whoever may connect may then run programs as root.
+    /// Run the workload of a session. Every user that may connect can then run programs as root.
     #[arg(long)]
     allow_run: bool,
 }
@@ -32,7 +32,7 @@ impl Agent {
                 Listen::Socket(self.socket)
             }
         };
-        Ok(serve(&Options {
+        Ok(serve(&ServeOptions {
             listen,
             allow_run: self.allow_run,
         })?)

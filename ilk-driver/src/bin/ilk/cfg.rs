@@ -1,4 +1,4 @@
-//! `ilk cfg`: one function's graph, and what can be hooked.
+//! `ilk cfg`: a function's graph and its hooks.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -12,19 +12,19 @@ use ilk_driver::sources::Sources;
 
 use crate::target::ImageArgs;
 
-/// Show a function's control-flow graph: blocks, edges, and what can be hooked.
+/// Show a function's control-flow graph: blocks, edges, and available hooks.
 #[derive(Args)]
 pub(crate) struct CfgCommand {
-    /// The function, or name@0xaddress where several have the name.
+    /// The function, or name@0xaddress if several have the name.
     function: String,
-    /// Print it for Graphviz instead.
+    /// Print the graph for Graphviz instead.
     #[arg(long, conflicts_with = "costs")]
     dot: bool,
-    /// Print instead what its hooks cost together, in place and with the function relocated whole, and
-    /// which of the two a session's `Auto` takes.
+    /// Print instead the cost of all its hooks together, in place and with the function relocated
+    /// whole, and which of the two a session's `Auto` chooses.
     #[arg(long)]
     costs: bool,
-    /// Name lines of source, by the debug information of this kernel in a vmlinux.
+    /// Print source lines from the debug information of this kernel in a vmlinux.
     #[arg(long, value_name = "VMLINUX", conflicts_with_all = ["dot", "costs"])]
     debug: Option<PathBuf>,
     #[command(flatten)]
@@ -67,7 +67,7 @@ fn print(
     );
     writeln!(
         out,
-        "{} at {}, {} bytes: {} blocks, {} edges; a pre-hook fits {pre} blocks and a post-hook \
+        "{} at {}, {} bytes: {} blocks, {} edges; a pre-hook is available at {pre} blocks and a post-hook at \
          {post}",
         cfg.name,
         cfg.span.start,
@@ -76,7 +76,7 @@ fn print(
         cfg.edges.len()
     )?;
     if let Some(refusal) = &cfg.refusal {
-        writeln!(out, "no block of it may be hooked: {refusal}")?;
+        writeln!(out, "no block of it can be hooked: {refusal}")?;
     }
     for block in &cfg.blocks {
         writeln!(out, "\n{}", text::heading(cfg, block))?;
@@ -104,17 +104,17 @@ fn print(
     Ok(())
 }
 
-/// What all its hooks cost together, in either style.
+/// Prints the cost of all its hooks together, in both styles.
 fn costs(out: &mut impl Write, image: &Image, cfg: &Cfg) -> std::io::Result<()> {
     if let Some(refusal) = &cfg.refusal {
-        return writeln!(out, "no block of {} may be hooked: {refusal}", cfg.name);
+        return writeln!(out, "no block of {} can be hooked: {refusal}", cfg.name);
     }
-    let wanted = coverage::wanted(0, image, cfg);
-    let hooks: Vec<_> = wanted.iter().map(|one| (one.block, one.hook)).collect();
+    let requested = coverage::requested(0, image, cfg);
+    let hooks: Vec<_> = requested.iter().map(|hook| (hook.block, hook.hook)).collect();
     let compared = compare(image, cfg, &hooks);
     writeln!(
         out,
-        "{}: {} hooks, of which {} are reached in place; the cheaper is {}",
+        "{}: {} hooks, of which {} are reached in place; the cheaper style is {}",
         cfg.name,
         compared.hooks,
         compared.in_place.reached,

@@ -1,4 +1,4 @@
-//! `ilk coverage`: how every block of a kernel can be hooked, counted by method and by rule.
+//! `ilk coverage`: the hooks of every block of a kernel, counted by tactic and by rule.
 
 mod table;
 
@@ -18,21 +18,21 @@ use crate::progress::Progress;
 use crate::target::{ImageArgs, TargetArgs};
 use table::Table;
 
-/// Count what of a kernel can be hooked: by which method, or refused by which rule.
+/// Count a kernel's hooks: by tactic, or by the rule that refuses them.
 #[derive(Args)]
 pub(crate) struct CoverageCommand {
-    /// A kernel that `ilk dump` saved, a vmlinux or a vmlinuz. Left out: the running kernel of --socket or --lab.
+    /// A kernel that `ilk dump` saved, a vmlinux or a vmlinuz. Default: the running kernel of --socket or --lab.
     #[arg(conflicts_with_all = ["socket", "lab"])]
     image: Option<PathBuf>,
-    /// Print it for programs.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
     #[command(flatten)]
     target: TargetArgs,
 }
 
-/// Says what is being done, once that takes longer than a second.
-struct Patience {
+/// Progress that is shown only after a second.
+struct DelayedProgress {
     progress: Progress,
     begun: Instant,
 }
@@ -53,17 +53,17 @@ impl CoverageCommand {
 }
 
 fn table(image: &Image) -> Table {
-    let mut patience = Patience {
+    let mut progress = DelayedProgress {
         progress: Progress::new(),
         begun: Instant::now(),
     };
-    let ids: Vec<FunctionId> = image.functions().iter().map(|one| one.id).collect();
+    let ids: Vec<FunctionId> = image.functions().iter().map(|function| function.id).collect();
     let all = ids.len();
     let each = spread(
         &ids,
         threads(),
         &mut |done| {
-            patience.share(done as f32 / all as f32, "looking at every block");
+            progress.share(done as f32 / all as f32, "analysing every block");
         },
         |&id| {
             let cfg = Cfg::of(image, id);
@@ -72,14 +72,14 @@ fn table(image: &Image) -> Table {
         },
     );
     let mut alone = Coverage::default();
-    each.iter().for_each(|(_, one)| alone.merge(one));
+    each.iter().for_each(|(_, coverage)| alone.merge(coverage));
     let graphs: Vec<&Cfg> = each.iter().map(|(cfg, _)| cfg).collect();
     let wanted: Vec<Wanted> = graphs
         .iter()
         .enumerate()
         .flat_map(|(graph, cfg)| coverage::wanted(graph, image, cfg))
         .collect();
-    patience.share(1.0, "placing every hook at once");
+    progress.share(1.0, "placing every hook at once");
     let placement = place(image, &graphs, &wanted);
     let (pre, post) = coverage::of_placement(&wanted, &placement);
     Table {
@@ -93,7 +93,7 @@ fn table(image: &Image) -> Table {
     }
 }
 
-impl Patience {
+impl DelayedProgress {
     fn share(&mut self, share: f32, what: &str) {
         if self.begun.elapsed() > Duration::from_secs(1) {
             self.progress.share(share, what);

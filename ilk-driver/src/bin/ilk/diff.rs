@@ -13,26 +13,27 @@ use crate::span::Span;
 
 /// Compare two recordings, instrument by instrument: before and after a change.
 ///
-/// Each side is cut into forty slices of time, and a test asks whether slices differ, allowing for
-/// slices that are like their neighbours and for the number of questions asked. What differs between any
-/// two runs differs here too: compare two recordings of the same first.
+/// Each side is divided into forty intervals of time, and a statistical test determines whether
+/// they differ, corrected for correlation between neighbouring intervals and for multiple
+/// comparisons. Differences between any two runs show here too: compare two recordings of the same
+/// system first.
 #[derive(Args)]
 pub(crate) struct Diff {
-    /// The recording before.
+    /// The first recording.
     before: PathBuf,
-    /// The recording after. Left out: the same one, of which two spans are compared.
+    /// The second recording. Default: the first one, of which two spans are compared.
     #[arg(required_unless_present_all = ["span", "after_span"])]
     after: Option<PathBuf>,
-    /// Only this span of the first, in seconds from its start: 0..5.
+    /// Only this span of the first recording, in seconds from its start: 0..5.
     #[arg(long, value_name = "FROM..TO")]
     span: Option<Span>,
-    /// Only this span of the second.
+    /// Only this span of the second recording.
     #[arg(long, value_name = "FROM..TO")]
     after_span: Option<Span>,
-    /// What does not differ, too.
+    /// Also print instruments without a difference.
     #[arg(long)]
     all: bool,
-    /// Write it as JSON: rates a second, values as they are, times in nanoseconds.
+    /// Print JSON: rates per second, values as recorded, times in nanoseconds.
     #[arg(long)]
     json: bool,
 }
@@ -90,24 +91,24 @@ fn text(compared: &Compared, all: bool) -> String {
             out.push_str(&lines(of));
         }
     }
-    // A String takes what it is given.
-    let _ = writeln!(
+    // Writing to a String cannot fail.
+    let _infallible = writeln!(
         out,
-        "{} instruments on both sides, {} comparisons: {} differ, {same} do not as far as can be told, \
-         of {unknown} there is too little.",
+        "{} instruments on both sides, {} comparisons: {} differ, {same} show no difference, {unknown} have \
+         too few samples.",
         compared.instruments.len(),
         compared.tests,
         compared.instruments.len() - same - unknown,
     );
     for (labels, which) in [(&compared.only_a, "first"), (&compared.only_b, "second")] {
         if !labels.is_empty() {
-            let _ = writeln!(out, "Only in the {which}: {}.", labels.join("; "));
+            let _infallible = writeln!(out, "Only in the {which}: {}.", labels.join("; "));
         }
     }
     out
 }
 
-/// What one instrument says.
+/// Returns the lines of one instrument.
 fn lines(of: &Comparison) -> String {
     let mut out = format!("{}\n", of.label);
     let value = |number: f64| {
@@ -122,7 +123,7 @@ fn lines(of: &Comparison) -> String {
     }
     if let Some(change) = &of.value {
         line(&mut out, "value", change, &value);
-        let _ = writeln!(
+        let _infallible = writeln!(
             out,
             "         all values: median {} → {}, 99 % {} → {}{}",
             value(of.a.median as f64),
@@ -133,9 +134,9 @@ fn lines(of: &Comparison) -> String {
         );
     }
     if of.rate.is_none() && of.value.is_none() {
-        let _ = writeln!(
+        let _infallible = writeln!(
             out,
-            "  {} and {} samples: too few slices of time have any",
+            "  {} and {} samples: too few intervals have samples",
             scale::grouped(of.a.count),
             scale::grouped(of.b.count)
         );
@@ -159,21 +160,21 @@ fn line(out: &mut String, what: &str, change: &Change, words: &dyn Fn(f64) -> St
     let verdict = if change.differs() {
         "differs"
     } else {
-        "no difference told"
+        "no difference"
     };
-    let chance = match change.chance {
+    let p_value = match change.p_value {
         p if p < 1e-4 => "below 0.0001".to_owned(),
         p => format!("{p:.4}"),
     };
-    let _ = writeln!(
+    let _infallible = writeln!(
         out,
-        "  {what:<6} {} → {}, {by}; {verdict}, chance {chance}",
+        "  {what:<6} {} → {}, {by}; {verdict}, p {p_value}",
         words(change.before),
         words(change.after)
     );
 }
 
-/// How great a difference is, in the words of Vargha and Delaney.
+/// Describes the size of an effect in the terms of Vargha and Delaney.
 fn effect(superiority: f64) -> String {
     let size = match (superiority - 0.5).abs() {
         d if d < 0.06 => "negligible",
@@ -182,7 +183,7 @@ fn effect(superiority: f64) -> String {
         _ => "large",
     };
     format!(
-        "; a second is greater than a first {:.0} of 100 times ({size})",
+        "; a second value exceeds a first one {:.0} of 100 times ({size})",
         superiority * 100.0
     )
 }

@@ -15,13 +15,13 @@ use crate::progress::Progress;
 /// Export a recording to the format of another program, in order of time.
 #[derive(Args)]
 pub(crate) struct Export {
-    /// The recording; for a folder, any number of them.
+    /// The recording; for a folder, any number of recordings.
     #[arg(required = true)]
     recordings: Vec<PathBuf>,
     /// The format. Without it, the extension of the output selects one.
     #[arg(long, value_parser = destinations())]
     to: Option<To>,
-    /// The file to write; for ctf and folder, the directory.
+    /// The output file; for ctf and folder, the directory.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
 }
@@ -60,7 +60,7 @@ impl Export {
         };
         if format.is_some() && self.recordings.len() > 1 {
             bail!(
-                "Only a folder takes several recordings (--to folder); make one of them first with \
+                "Only a folder accepts several recordings (--to folder); combine them first with \
                  `ilk join`."
             );
         }
@@ -73,7 +73,7 @@ impl Export {
             let mut progress = Progress::new();
             let mut report = |at: gilk_samples::export::Progress| {
                 progress.share(at.samples as f32 / at.of.max(1) as f32, "exporting");
-                if interrupt::came() {
+                if interrupt::arrived() {
                     ControlFlow::Break(())
                 } else {
                     ControlFlow::Continue(())

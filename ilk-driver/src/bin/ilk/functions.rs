@@ -1,4 +1,4 @@
-//! `ilk functions`: what there is to look at.
+//! `ilk functions`: the list of functions.
 
 use std::io::Write;
 
@@ -10,7 +10,7 @@ use crate::target::ImageArgs;
 /// List the kernel's functions: address, bytes, name.
 #[derive(Args)]
 pub(crate) struct Functions {
-    /// Only those whose name holds this, upper or lower case.
+    /// Only functions whose name contains this, ignoring case.
     filter: Option<String>,
     #[command(flatten)]
     image: ImageArgs,
@@ -20,13 +20,13 @@ impl Functions {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let (image, _) = self.image.image()?;
         let filter = self.filter.unwrap_or_default();
-        let wanted = filter.to_lowercase();
+        let pattern = filter.to_lowercase();
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
         let mut found = 0_usize;
         for function in image
             .functions()
             .iter()
-            .filter(|function| function.name.to_lowercase().contains(&wanted))
+            .filter(|function| function.name.to_lowercase().contains(&pattern))
         {
             found += 1;
             writeln!(
@@ -40,7 +40,7 @@ impl Functions {
         out.flush()?;
         if found == 0 {
             bail!(
-                "No function of Linux {} has {filter:?} in its name; use fewer letters of it.",
+                "No function of Linux {} has {filter:?} in its name; try a shorter filter.",
                 image.release()
             );
         }

@@ -1,4 +1,4 @@
-//! `ilk import`: what others have recorded, as a recording.
+//! `ilk import`: recordings of other tools, converted.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -11,23 +11,23 @@ use gilk_samples::recording::Recording;
 
 /// Import the text of ftrace (`trace`, `trace_pipe`, `trace-cmd report`) or of `perf script`.
 ///
-/// With --beside, times are put on the timeline of a recording of the same machine and boot. Best is a
-/// trace taken with `echo x86-tsc > trace_clock`: --tsc then needs no more.
-/// Otherwise say with --at what the other clock showed at the recording's second 0.
+/// With --beside, times are converted to the timeline of a recording of the same machine and boot.
+/// A trace taken with `echo x86-tsc > trace_clock` is best: it only needs --tsc. Otherwise state
+/// with --at the other clock's time at the recording's second 0.
 #[derive(Args)]
 pub(crate) struct Import {
-    /// The text.
+    /// The text file.
     text: PathBuf,
     /// The recording to write.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// A recording of GILK's, whose clock is taken.
+    /// A recording of GILK's that provides the clock.
     #[arg(long, value_name = "RECORDING")]
     beside: Option<PathBuf>,
-    /// The text's times are those of the time-stamp counter.
+    /// The text's times are readings of the time-stamp counter.
     #[arg(long, requires = "beside", conflicts_with = "at")]
     tsc: bool,
-    /// What the text's clock showed at second 0 of the other recording, in seconds.
+    /// The time of the text's clock at second 0 of the other recording, in seconds.
     #[arg(long, value_name = "SECONDS", requires = "beside")]
     at: Option<f64>,
 }
@@ -42,7 +42,7 @@ impl Import {
             (Some(clock), true, _) => Aligned::Tsc(clock),
             (Some(clock), false, Some(seconds)) => Aligned::At { clock, seconds },
             (Some(_), false, None) => anyhow::bail!(
-                "How the two clocks stand to each other is not known; say --tsc or --at SECONDS."
+                "The relation of the two clocks is unknown; pass --tsc or --at SECONDS."
             ),
             (None, ..) => Aligned::Alone,
         };
@@ -50,7 +50,7 @@ impl Import {
         let done = import(open, &self.text, aligned, &self.output)?;
         if let Some(first) = &done.first_skipped {
             eprintln!(
-                "{} lines were no events and were left out, the first: {first}",
+                "{} lines are not events and were left out, the first: {first}",
                 done.skipped
             );
         }

@@ -1,4 +1,4 @@
-//! `ilk instrument`: the language at hand: the library, one source, what it costs, its layout.
+//! `ilk instrument`: the instrument language: the library, a source, its cost, its layout.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,29 +10,29 @@ use gilk_instruments::{Context, Library, Source};
 
 use crate::target::ImageArgs;
 
-/// List the library's instruments, and check and format your own.
+/// List the library's instruments, and check and format custom ones.
 #[derive(Args)]
 pub(crate) struct Instrument {
     #[command(subcommand)]
-    command: Command,
+    command: InstrumentCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
-    /// List the instruments of the library: name, unit, what they do.
+enum InstrumentCommand {
+    /// List the instruments of the library: name, unit, summary.
     List,
     /// Print the source of an instrument of the library.
     Show {
         /// Its name.
         name: String,
     },
-    /// Check a source, and print what its probes cost.
+    /// Check a source, and print the cost of its probes.
     Check(Check),
-    /// Print a source in the common layout.
+    /// Print a source in the standard layout.
     Format {
         /// The source.
         file: PathBuf,
-        /// Write it back instead.
+    /// Rewrite the file instead.
         #[arg(long)]
         write: bool,
     },
@@ -42,8 +42,8 @@ enum Command {
 struct Check {
     /// The source.
     file: PathBuf,
-    /// The function it is to be placed on: its arguments have names then, and fields of structures can
-    /// be reached. Needs a kernel.
+    /// The function of its placement: arguments then have names, and fields of structures are
+    /// available. Needs a kernel.
     #[arg(long, value_name = "NAME")]
     function: Option<String>,
     #[command(flatten)]
@@ -54,13 +54,14 @@ impl Instrument {
     pub(crate) fn run(self) -> anyhow::Result<()> {
         let mut out = std::io::stdout().lock();
         match self.command {
-            Command::List => {
+            InstrumentCommand::List => {
                 let library = Library::builtin()?;
-                for one in library.iter() {
-                    writeln!(out, "{:<20} {:<8} {}", one.name, one.unit, one.summary)?;
+                for instrument in library.iter() {
+                    let (name, unit) = (&instrument.name, &instrument.unit);
+                    writeln!(out, "{name:<20} {unit:<8} {}", instrument.summary)?;
                 }
             }
-            Command::Show { name } => {
+            InstrumentCommand::Show { name } => {
                 let library = Library::builtin()?;
                 let found = library.get(&name)?;
                 let Some(text) = found.text() else {
@@ -70,8 +71,8 @@ impl Instrument {
                 };
                 write!(out, "{text}")?;
             }
-            Command::Check(check) => write!(out, "{}", check.run()?)?,
-            Command::Format { file, write } => {
+            InstrumentCommand::Check(check) => write!(out, "{}", check.run()?)?,
+            InstrumentCommand::Format { file, write } => {
                 let text = parse(&file)?.formatted();
                 if write {
                     std::fs::write(&file, text)
@@ -88,7 +89,7 @@ impl Instrument {
 fn parse(file: &Path) -> anyhow::Result<Source> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("{} cannot be read", file.display()))?;
-    Source::parse(&text).map_err(|faults| anyhow::anyhow!("{} is wrong.\n{faults}", file.display()))
+    Source::parse(&text).map_err(|faults| anyhow::anyhow!("{} has errors.\n{faults}", file.display()))
 }
 
 impl Check {
@@ -108,24 +109,24 @@ impl Check {
         };
         let program = source
             .check(&context)
-            .map_err(|faults| anyhow::anyhow!("{} is wrong.\n{faults}", self.file.display()))?;
-        Ok(told(&program))
+            .map_err(|faults| anyhow::anyhow!("{} has errors.\n{faults}", self.file.display()))?;
+        Ok(describe(&program))
     }
 }
 
-/// What a person wants to know of a checked program.
-fn told(program: &Checked) -> String {
-    let mut told = String::new();
+/// Returns the costs of a checked program's probes and aggregates.
+fn describe(program: &Checked) -> String {
+    let mut text = String::new();
     for probe in &program.probes {
-        let place = probe
+        let function = probe
             .function
             .as_ref()
             .map_or_else(String::new, |name| format!(":{name}"));
-        told += &format!("{}{place}: {}\n", probe.hook, program.cost(probe));
+        text += &format!("{}{function}: {}\n", probe.hook, program.cost(probe));
     }
     for aggregate in &program.aggregates {
         let bytes = aggregate.words() * 8;
-        told += &format!("@{}: {bytes} bytes a processor\n", aggregate.name);
+        text += &format!("@{}: {bytes} bytes per CPU\n", aggregate.name);
     }
-    told
+    text
 }

@@ -12,7 +12,7 @@ use crate::progress::Progress;
 
 /// Join recordings of several machines into one, on one timeline.
 ///
-/// Times become nanoseconds by the clock of whoever recorded, and so do values that are ticks.
+/// Times are converted to nanoseconds of the recording machine's clock, and so are values in ticks.
 #[derive(Args)]
 pub(crate) struct Join {
     /// The recordings.
@@ -28,7 +28,7 @@ impl Join {
         let same = |path: &PathBuf| path.canonicalize().ok() == self.output.canonicalize().ok();
         if self.output.exists() && self.recordings.iter().any(same) {
             bail!(
-                "{} is one of those to be joined; write to another file.",
+                "{} is one of the inputs; write to another file.",
                 self.output.display()
             );
         }
@@ -49,17 +49,17 @@ impl Join {
     }
 }
 
-/// Says how the machines' clocks stand to each other.
+/// Prints the relation of the machines' clocks.
 pub(crate) fn print_clocks(metadata: &Metadata) {
     let first = metadata.clock.start_unix_ns;
     for machine in &metadata.machines {
         let later = machine.start_unix_ns.saturating_sub(first) as f64 / 1e9;
         let exact = match machine.error_ns {
             Some(error) => format!(
-                "times are right to ±{}",
+                "times are accurate to ±{}",
                 scale::duration(error as f64 / 1e9)
             ),
-            None => "times are by its own clock, and nobody knows how right that is".to_owned(),
+            None => "times are by its own clock, with unknown accuracy".to_owned(),
         };
         eprintln!(
             "{}: Linux {}, second 0 {} after the first; {exact}.",

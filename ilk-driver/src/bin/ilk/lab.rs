@@ -16,19 +16,19 @@ use crate::target::boot;
 /// Boot a stock kernel in QEMU with the module and the agent in it, and keep it until Ctrl-C.
 #[derive(Args)]
 pub(crate) struct LabCommand {
-    /// Only get and build what a lab needs.
+    /// Only download and build the parts of a lab.
     #[arg(long)]
     prepare: bool,
-    /// A kernel image of your own instead of Debian's.
+    /// A kernel image to use instead of Debian's.
     #[arg(long, value_name = "FILE", requires = "headers")]
     kernel: Option<PathBuf>,
-    /// The headers that belong to it.
+    /// The headers of that kernel.
     #[arg(long, value_name = "DIRECTORY", requires = "kernel")]
     headers: Option<PathBuf>,
-    /// Another of Debian's kernels, like 6.12, where your release has several.
+    /// Another series of Debian's kernels, like 6.12, if your release has several.
     #[arg(long, value_name = "VERSION", conflicts_with = "kernel")]
     series: Option<String>,
-    /// Which of its flavours: cloud (if left out), full or rt.
+    /// The flavour: cloud (the default), full or rt.
     #[arg(long, value_name = "FLAVOUR", conflicts_with = "kernel")]
     flavour: Option<String>,
     /// CPUs of the lab.
@@ -37,15 +37,15 @@ pub(crate) struct LabCommand {
     /// Memory of the lab in MiB.
     #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u32).range(128..))]
     memory: Option<u32>,
-    /// A further module of the kernel to load, with what it needs; more than one may be named.
+    /// A further module of the kernel to load, with its dependencies; may be repeated.
     #[arg(long = "load", value_name = "MODULE")]
     drivers: Vec<String>,
-    /// Leave the module out, to see what is said then.
+    /// Do not load the module, to test the behaviour without it.
     #[arg(long)]
     no_module: bool,
 }
 
-/// The link by which other commands find this lab; removed with it.
+/// The link by which other commands find this lab; removed on drop.
 struct Link(PathBuf);
 
 impl LabCommand {
@@ -69,10 +69,10 @@ impl LabCommand {
         }
         interrupt::watch();
         let lab = boot(&options)?;
-        let link = Link::make(&options.cache, lab.socket())?;
+        let link = Link::create(&options.cache, lab.socket())?;
         println!("{}", lab.socket().display());
-        eprintln!("The lab runs; other commands find it by themselves. Ctrl-C ends it.");
-        while !interrupt::came() {
+        eprintln!("The lab runs; other commands find it automatically. Ctrl-C ends it.");
+        while !interrupt::arrived() {
             if let Some(end) = lab.end() {
                 let console = lab.console().unwrap_or_default();
                 let lines: Vec<&str> = console.lines().collect();
@@ -90,11 +90,11 @@ impl LabCommand {
 }
 
 impl Link {
-    fn make(cache: &Path, socket: &Path) -> anyhow::Result<Self> {
+    fn create(cache: &Path, socket: &Path) -> anyhow::Result<Self> {
         let link = lab_link(cache);
         if link.exists() {
             eprintln!(
-                "Another lab runs from {}; name this one with --socket {}.",
+                "Another lab runs from {}; select this one with --socket {}.",
                 cache.display(),
                 socket.display()
             );
@@ -106,7 +106,7 @@ impl Link {
         }
         symlink(socket, &link).with_context(|| {
             format!(
-                "{} cannot be made; set GILK_CACHE to a place that you may write",
+                "{} cannot be created; set GILK_CACHE to a writable folder",
                 link.display()
             )
         })?;
@@ -117,8 +117,8 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         if !self.0.as_os_str().is_empty() {
-            // The next lab replaces a link that leads nowhere.
-            let _ = std::fs::remove_file(&self.0);
+            // The next lab replaces a dangling link.
+            let _best_effort = std::fs::remove_file(&self.0);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `ilk`: the terminal face of the workbench. One file a command.
+//! `ilk`: the terminal program. One file per command.
 
 mod agent;
 #[cfg(feature = "client")]
@@ -135,7 +135,7 @@ fn main() -> ExitCode {
     ilk_driver::interrupt::outlive_limits();
     match Ilk::parse().command.run() {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output has read enough: `ilk functions | head`.
+        // The reader of the output has closed it: `ilk functions | head`.
         Err(error)
             if error
                 .downcast_ref::<std::io::Error>()
@@ -150,14 +150,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// The error and its causes, without those that it quotes itself.
+/// Returns the error and its causes, without causes that it already quotes.
 fn sentence(error: &anyhow::Error) -> String {
     error
         .chain()
         .map(ToString::to_string)
-        .fold(String::new(), |said, cause| match said {
-            said if said.is_empty() => cause,
-            said if said.contains(&cause) => said,
-            said => format!("{said}: {cause}"),
+        .fold(String::new(), |text, cause| match text {
+            text if text.is_empty() => cause,
+            text if text.contains(&cause) => text,
+            text => format!("{text}: {cause}"),
         })
 }

@@ -1,11 +1,11 @@
-//! Pictures: SVG if the file's name ends so, else PNG.
+//! Pictures: SVG by the file's extension, otherwise PNG.
 
 use std::path::Path;
 
 use anyhow::Context as _;
 use gilk_samples::chart::png;
 
-/// Writes a picture that is SVG.
+/// Writes an SVG picture in the format of the file's extension.
 pub(crate) fn write(path: &Path, svg: String) -> anyhow::Result<()> {
     let is_svg = path
         .extension()
@@ -16,5 +16,5 @@ pub(crate) fn write(path: &Path, svg: String) -> anyhow::Result<()> {
         png(&svg, 1.0)?
     };
     std::fs::write(path, bytes)
-        .with_context(|| format!("{} cannot be written; choose another place", path.display()))
+        .with_context(|| format!("{} cannot be written; choose another path", path.display()))
 }

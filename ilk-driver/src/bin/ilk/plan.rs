@@ -1,4 +1,4 @@
-//! `ilk plan`: what a session would write into the kernel.
+//! `ilk plan`: the writes of a session.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use ilk_driver::memory;
 
 use crate::target::ImageArgs;
 
-/// Show what a session would write: every site, every code patch, every batch.
+/// Show the writes of a session: every site, every patch, every batch.
 #[derive(Args)]
 pub(crate) struct PlanCommand {
     /// The session's file.
@@ -24,17 +24,17 @@ pub(crate) struct PlanCommand {
     image: ImageArgs,
 }
 
-/// The switch in front of code that nothing proves.
+/// The switch for object code, which is not verified.
 #[derive(Args)]
 pub(crate) struct Natives {
-    /// An object file with instruments of your own (instruments/native/gilk.h). It runs inside the kernel, and
-    /// what it computes is yours to answer for: a mistake in it can stop the machine.
+    /// An object file with native instruments (instruments/native/gilk.h). It executes inside the
+    /// kernel without verification: an error in it can crash the machine.
     #[arg(long = "native", value_name = "FILE.o")]
     files: Vec<PathBuf>,
 }
 
 impl Natives {
-    /// The library, with these instruments.
+    /// Returns the library with these instruments.
     pub(crate) fn library(&self) -> anyhow::Result<Library> {
         let mut library = Library::builtin()?;
         for file in &self.files {
@@ -56,7 +56,7 @@ impl PlanCommand {
         let (image, layout) = self.image.image()?;
         let plan = planned(&image, &session, &self.natives.library()?, &layout)?;
         if self.image.is_saved() {
-            eprintln!("No target is at hand: the arena's address is a supposition.");
+            eprintln!("No target is connected: the arena's address is an assumption.");
         }
         let mut out = std::io::stdout().lock();
         out.write_all(plan::report::report(&image, plan.plan()).as_bytes())?;
@@ -75,7 +75,7 @@ pub(crate) fn open(file: &Path) -> anyhow::Result<Session> {
     Session::from_ron(&text).with_context(|| file.display().to_string())
 }
 
-/// Works a session out and proves it.
+/// Plans a session and verifies the plan.
 pub(crate) fn planned(
     image: &Image,
     session: &Session,
@@ -92,7 +92,7 @@ pub(crate) fn planned(
                 .map(|violation| format!("  {violation}"))
                 .collect();
             bail!(
-                "The plan was refused by its verification, which is a fault of ours; nothing was \
+                "The plan failed its verification, which is a bug in gilk; nothing was \
                  sent:\n{}",
                 list.join("\n")
             )

@@ -1,4 +1,4 @@
-//! How far something is: one line that changes on a terminal, one line a step elsewhere.
+//! Progress: one changing line on a terminal, one line per step elsewhere.
 
 use std::io::{IsTerminal, Write};
 
@@ -22,7 +22,7 @@ impl Progress {
         }
     }
 
-    /// A share (0 to 1) of something, and what is being done.
+    /// Shows a finished share (0 to 1) and the current activity.
     pub(crate) fn share(&mut self, share: f32, what: &str) {
         if !self.live {
             return;
@@ -35,7 +35,7 @@ impl Progress {
         ));
     }
 
-    /// A step of the lab.
+    /// Shows a step of the lab.
     pub(crate) fn step(&mut self, step: &Step) {
         if self.live {
             self.share(step.overall(), &format!("{}: {}", step.name, step.detail));
@@ -45,7 +45,7 @@ impl Progress {
         }
     }
 
-    /// A line that replaces the last one; nothing where there is no terminal.
+    /// Replaces the last line; does nothing without a terminal.
     pub(crate) fn draw(&mut self, line: &str) {
         if !self.live {
             return;
@@ -53,19 +53,19 @@ impl Progress {
         let width = columns().saturating_sub(1);
         let cut: String = line.chars().take(width).collect();
         self.shown = true;
-        // A terminal that has gone away is no reason to stop.
-        let _ = write!(std::io::stderr(), "\r\x1b[2K{cut}");
+        // A closed terminal must not stop the command.
+        let _closed = write!(std::io::stderr(), "\r\x1b[2K{cut}");
     }
 
-    /// A line that stays.
-    pub(crate) fn say(&mut self, line: &str) {
+    /// Prints a permanent line.
+    pub(crate) fn print(&mut self, line: &str) {
         self.clear();
         eprintln!("{line}");
     }
 
     pub(crate) fn clear(&mut self) {
         if std::mem::take(&mut self.shown) {
-            let _ = write!(std::io::stderr(), "\r\x1b[2K");
+            let _closed = write!(std::io::stderr(), "\r\x1b[2K");
         }
     }
 }
@@ -76,7 +76,7 @@ impl Drop for Progress {
     }
 }
 
-/// Characters in a line of the terminal, as the shell says, else 100.
+/// Returns the width of the terminal according to the shell, otherwise 100.
 pub(crate) fn columns() -> usize {
     std::env::var("COLUMNS")
         .ok()

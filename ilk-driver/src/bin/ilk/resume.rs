@@ -1,4 +1,4 @@
-//! `ilk resume`: a session whose client was killed, gone on with.
+//! `ilk resume`: continuation of a session whose client was killed.
 
 use std::path::PathBuf;
 
@@ -9,27 +9,27 @@ use ilk_driver::{client, interrupt};
 
 use crate::{run, show};
 
-/// Go on with a session whose `ilk run` has ended in the midst of it, and complete its recording. It must have a
-/// grace (`collection: (grace: …)`), and that not be over yet.
+/// Continue a session whose `ilk run` ended early, and complete its recording. The session must
+/// have a grace (`collection: (grace: …)`) that is not over yet.
 #[derive(Args)]
 pub(crate) struct Resume {
     /// The recording.
     recording: PathBuf,
-    /// The socket of the agent, if it is not where it was.
+    /// The socket of the agent, if it has changed.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Write a picture of the recording there.
+    /// Write a picture of the recording to this file.
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
 }
 
 impl Resume {
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        let said = Recording::open(&self.recording)?;
-        let session = Session::from_ron(&said.metadata().session)?;
-        drop(said);
+        let recording = Recording::open(&self.recording)?;
+        let session = Session::from_ron(&recording.metadata().session)?;
+        drop(recording);
         interrupt::watch();
-        let resumed = run::watched(&session, &self.recording, |events, stop| {
+        let resumed = run::run_watched(&session, &self.recording, |events, stop| {
             client::resume(&self.recording, self.socket.as_deref(), events, stop)
         })?;
         show::draw(std::slice::from_ref(&self.recording), self.png.as_deref())?;

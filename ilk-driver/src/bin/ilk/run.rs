@@ -1,4 +1,4 @@
-//! `ilk run`: a session from its file to its recording.
+//! `ilk run`: the execution of a session.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -9,19 +9,19 @@ use crossbeam_channel::{Receiver, Select, Sender, TryRecvError, unbounded};
 use gilk_engine::{Image, Session, VerifiedPlan};
 use gilk_instruments::Library;
 use gilk_samples::totals::Totals;
-use ilk_driver::client::{Connection, CpuLosses, Event, Machine, StopFlag, Summary, together};
+use ilk_driver::client::{Connection, CpuLosses, Event, Participant, StopFlag, Summary, together};
 use ilk_driver::interrupt;
 
 use crate::progress::Progress;
 use crate::{plan, show, target, totals};
 
-/// How often Ctrl-C is looked for.
-const LOOK: Duration = Duration::from_millis(100);
+/// Interval at which Ctrl-C is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Run a session and record it. Ctrl-C takes every splice out and ends the recording properly.
+/// Run a session and record it. Ctrl-C removes every splice and ends the recording properly.
 ///
-/// With several machines after --target, it begins on all of them at the same moment, each is recorded to
-/// a file with its name in the folder --output, and all are shown on one timeline.
+/// With several machines after --target, it begins on all of them at the same moment, writes a
+/// recording per machine to the folder --output, and shows all of them on one timeline.
 #[derive(Args)]
 pub(crate) struct Run {
     /// The session's file.
@@ -29,7 +29,7 @@ pub(crate) struct Run {
     /// The recording to write; for several machines, the folder.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Write a picture of the recording there.
+    /// Write a picture of the recording to this file.
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
     #[command(flatten)]
@@ -49,7 +49,7 @@ impl Run {
         let mut connected = self.target.connect()?;
         let connection = &mut connected.connection;
         let planned = prepare(connection, &session, &library)?;
-        let summary = watched(&session, &self.output, |events, stop| {
+        let summary = run_watched(&session, &self.output, |events, stop| {
             connection.run(&planned, &session, &self.output, events, stop)
         })?;
         show::draw(std::slice::from_ref(&self.output), self.png.as_deref())?;
@@ -57,30 +57,30 @@ impl Run {
         Ok(())
     }
 
-    /// On several machines at once, each recorded to a file with its name.
+    /// Runs the session on several machines, each with a recording of its name.
     fn run_together(&self, session: &Session, library: &Library) -> anyhow::Result<()> {
         std::fs::create_dir_all(&self.output).with_context(|| {
             format!(
-                "{} cannot be a folder for the machines' recordings; choose another with -o",
+                "{} cannot be created as the folder of the machines' recordings; choose another with -o",
                 self.output.display()
             )
         })?;
         let mut connected = self.target.connect_all()?;
         let mut plans = Vec::new();
-        for one in &mut connected {
-            let host = one.connection.info().host.clone();
-            let planned = prepare(&mut one.connection, session, library);
+        for machine in &mut connected {
+            let host = machine.connection.info().host.clone();
+            let planned = prepare(&mut machine.connection, session, library);
             plans.push(planned.with_context(|| format!("On {host}"))?);
         }
         let (mut machines, mut events, mut names) = (Vec::new(), Vec::new(), Vec::new());
-        for (one, plan) in connected.iter_mut().zip(&plans) {
+        for (machine, plan) in connected.iter_mut().zip(&plans) {
             let (sender, received) = unbounded();
             events.push(received);
-            let name = one.connection.info().host.clone();
+            let name = machine.connection.info().host.clone();
             let recording = self.output.join(format!("{name}.arrow"));
             names.push((name, recording.clone()));
-            machines.push(Machine {
-                connection: &mut one.connection,
+            machines.push(Participant {
+                connection: &mut machine.connection,
                 plan,
                 recording,
                 events: sender,
@@ -92,7 +92,7 @@ impl Run {
             watch(events, session, &stop);
             runner
                 .join()
-                .map_err(|_| anyhow!("The run broke off by a fault of ours."))
+                .map_err(|_| anyhow!("The run ended by a bug in gilk."))
         })?;
         let recorded = names.iter().zip(&outcomes);
         let recorded = recorded.filter(|((_, path), _)| path.exists());
@@ -132,8 +132,8 @@ fn prepare(
     Ok(planned)
 }
 
-/// Shows what happens while something runs that tells of it.
-pub(crate) fn watched(
+/// Runs a session while showing its events.
+pub(crate) fn run_watched(
     session: &Session,
     recording: &Path,
     run: impl FnOnce(&Sender<Event>, &StopFlag) -> ilk_driver::Result<Summary> + Send,
@@ -148,7 +148,7 @@ pub(crate) fn watched(
         watch(vec![events], session, &stop);
         runner.join().map_err(|_| {
             anyhow!(
-                "The run broke off by a fault of ours; what it recorded is in {}.",
+                "The run ended by a bug in gilk; the samples up to then are in {}.",
                 recording.display()
             )
         })
@@ -156,33 +156,35 @@ pub(crate) fn watched(
     Ok(summary)
 }
 
-/// Shows what happens on all machines until nobody tells any more.
+/// Shows the events of all machines until their runs have ended.
 fn watch(mut events: Vec<Receiver<Event>>, session: &Session, stop: &StopFlag) {
     let mut progress = Progress::new();
     let mut begun: Option<Instant> = None;
     let mut samples = 0;
     let mut lost = vec![0; events.len()];
     while !events.is_empty() {
-        if interrupt::came() && !stop.is_stopped() {
-            progress.say("Stopping.");
+        if interrupt::arrived() && !stop.is_stopped() {
+            progress.print("Stopping.");
             stop.stop();
         }
         let mut choice = Select::new();
         events.iter().for_each(|events| {
             choice.recv(events);
         });
-        let ready = choice.ready_timeout(LOOK);
-        let told = ready
+        let ready = choice.ready_timeout(POLL_INTERVAL);
+        let received = ready
             .ok()
             .and_then(|at| Some((at, events.get(at)?.try_recv())));
-        match told {
+        match received {
             Some((_, Ok(Event::Started(_)))) => begun = Some(Instant::now()),
             Some((_, Ok(Event::Samples(batch)))) => samples += batch.samples.len(),
             Some((at, Ok(Event::Losses(losses)))) => {
                 let sum = losses.iter().map(CpuLosses::lost).sum();
-                lost.get_mut(at).into_iter().for_each(|lost| *lost = sum);
+                if let Some(lost) = lost.get_mut(at) {
+                    *lost = sum;
+                }
             }
-            Some((_, Ok(Event::Workload(line)))) => progress.say(&format!("workload: {line}")),
+            Some((_, Ok(Event::Workload(line)))) => progress.print(&format!("workload: {line}")),
             Some((at, Err(TryRecvError::Disconnected))) => {
                 events.swap_remove(at);
                 lost.swap(at, events.len());
@@ -225,7 +227,7 @@ pub(crate) fn print(summary: &Summary) {
         ""
     };
     println!(
-        "{} samples taken, {} lost to full rings, {} timer stops without a start; batches came \
+        "{} samples taken, {} lost to full rings, {} timer stops without a start; batches were \
          up to {:.1} ms late and took up to {:.1} ms.{stopped}",
         summary.taken,
         lost.full,
@@ -234,16 +236,13 @@ pub(crate) fn print(summary: &Summary) {
         summary.longest_switch() * 1e3
     );
     for (count, what) in [
-        (lost.disabled, "hits while no samples were taken"),
+        (lost.disabled, "hits while the ring was off"),
         (lost.overwritten, "samples overwritten by newer ones"),
         (lost.overtaken, "samples overwritten by interrupted ones"),
-        (
-            summary.retired,
-            "splices taken out before their time, for what stood there had been hit",
-        ),
+        (summary.retired, "splices retired after their instruments were hit"),
         (
             summary.gone(),
-            "writes of splices left out, for a module has been unloaded since its text was read, and took its splices along",
+            "writes of splices left out because a module was unloaded, together with its splices, after its text was read",
         ),
     ] {
         if count > 0 {
@@ -252,7 +251,7 @@ pub(crate) fn print(summary: &Summary) {
     }
     if summary.missing > 0 {
         println!(
-            "{} samples were taken and did not arrive; that is a fault of ours.",
+            "{} samples were taken but did not arrive, which is a bug in gilk.",
             summary.missing
         );
     }

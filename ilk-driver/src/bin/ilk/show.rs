@@ -16,8 +16,8 @@ use crate::progress::{Progress, columns};
 use crate::span::Span;
 use crate::{join, pager, picture, totals};
 
-/// Show a recording: what it is, and a lane an instrument, or one for each CPU or thread of it. `ilk stats`
-/// has the numbers.
+/// Show a recording: its description, and a lane per instrument, or per CPU or thread of it. `ilk
+/// stats` prints the numbers.
 ///
 /// Several recordings, of several machines, are shown on one timeline.
 #[derive(Args)]
@@ -31,64 +31,64 @@ pub(crate) struct Show {
     /// Only instruments whose label contains this.
     #[arg(long, value_name = "TEXT")]
     instrument: Option<String>,
-    /// Lanes of what: of each CPU, or of each thread, where running-thread has told which one ran.
+    /// Split lanes by CPU, or by thread if running-thread was placed.
     #[arg(long, value_name = "WHAT")]
-    by: Option<Apart>,
-    /// Lanes at most, in a picture.
+    by: Option<LaneKey>,
+    /// Limit on the lanes of a picture.
     #[arg(long, default_value_t = 40)]
     lanes: usize,
-    /// Write the picture of it there: PNG, or SVG if the name ends so.
+    /// Write a picture to this file: PNG, or SVG by the extension.
     #[arg(long, alias = "svg", value_name = "FILE")]
     png: Option<PathBuf>,
 }
 
-/// What lanes are told apart by.
+/// The key that lanes are split by.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum Apart {
+enum LaneKey {
     Cpu,
     Thread,
 }
 
 impl Show {
     pub(crate) fn run(self) -> anyhow::Result<()> {
-        let looked = Looked {
+        let selection = Selection {
             span: self.span,
             instrument: self.instrument.as_deref(),
             by: self.by.map(|by| match by {
-                Apart::Cpu => By::Cpu,
-                Apart::Thread => By::Thread,
+                LaneKey::Cpu => By::Cpu,
+                LaneKey::Thread => By::Thread,
             }),
             lanes: self.lanes,
         };
-        show(Shown::open(&self.recordings)?, &looked, self.png.as_deref())
+        show(Shown::open(&self.recordings)?, &selection, self.png.as_deref())
     }
 }
 
-/// What of a recording is looked at.
-struct Looked<'a> {
+/// The selected part of a recording.
+struct Selection<'a> {
     span: Option<Span>,
-    /// A part of the labels.
+    /// Part of a label.
     instrument: Option<&'a str>,
     by: Option<By>,
-    /// Lanes of a picture.
+    /// Limit on the lanes of a picture.
     lanes: usize,
 }
 
-/// Prints the chart of recordings, and writes its picture if asked to.
+/// Prints the chart of recordings, and writes its picture if requested.
 pub(crate) fn draw(paths: &[PathBuf], picture: Option<&Path>) -> anyhow::Result<()> {
-    let looked = Looked {
+    let selection = Selection {
         span: None,
         instrument: None,
         by: None,
         lanes: 40,
     };
     let mut shown = Shown::open(paths)?;
-    // The run tells them itself.
+    // The command that ran the session prints the totals itself.
     shown.totals = Totals::default();
-    show(shown, &looked, picture)
+    show(shown, &selection, picture)
 }
 
-/// What is shown of a recording, or of several joined.
+/// The contents of a recording, or of several joined ones.
 struct Shown {
     metadata: Metadata,
     index: Index,
@@ -99,10 +99,10 @@ struct Shown {
 }
 
 impl Shown {
-    /// Reads them with their progress on standard error.
+    /// Reads recordings, with progress on standard error.
     fn open(paths: &[PathBuf]) -> anyhow::Result<Self> {
         let mut progress = Progress::new();
-        let told = |samples: u64, of: u64| samples as f32 / of.max(1) as f32;
+        let share = |samples: u64, of: u64| samples as f32 / of.max(1) as f32;
         let within = match paths {
             [folder] if folder.is_dir() => joined::files(folder)?,
             paths => paths.to_vec(),
@@ -113,7 +113,7 @@ impl Shown {
             recovered(&recording);
             let of = recording.samples();
             let read = Index::of(&recording, |samples| {
-                progress.share(told(samples, of), "reading");
+                progress.share(share(samples, of), "reading");
                 ControlFlow::Continue(())
             });
             return Ok(Self {
@@ -129,7 +129,7 @@ impl Shown {
         joined.recordings().for_each(recovered);
         let of = joined.samples();
         let read = joined.index(|samples| {
-            progress.share(told(samples, of), "reading");
+            progress.share(share(samples, of), "reading");
             ControlFlow::Continue(())
         });
         progress.clear();
@@ -145,14 +145,14 @@ impl Shown {
     }
 }
 
-/// Says what is missing.
+/// Warns that a recording is incomplete.
 fn recovered(recording: &Recording) {
     if let Some(why) = recording.recovered() {
         eprintln!("{}: {why}", recording.path().display());
     }
 }
 
-/// The index, after what could not be read was said.
+/// Returns the index after printing the parts that could not be read.
 fn whole((index, damaged): (Index, Vec<gilk_samples::Error>)) -> Index {
     for damage in &damaged {
         eprintln!("{damage}");
@@ -160,7 +160,7 @@ fn whole((index, damaged): (Index, Vec<gilk_samples::Error>)) -> Index {
     index
 }
 
-fn show(shown: Shown, looked: &Looked<'_>, picture: Option<&Path>) -> anyhow::Result<()> {
+fn show(shown: Shown, selection: &Selection<'_>, picture: Option<&Path>) -> anyhow::Result<()> {
     let Shown {
         mut metadata,
         index,
@@ -169,12 +169,12 @@ fn show(shown: Shown, looked: &Looked<'_>, picture: Option<&Path>) -> anyhow::Re
         mut totals,
         title,
     } = shown;
-    if looked.by == Some(By::Thread) && index.threads().is_none() {
+    if selection.by == Some(By::Thread) && index.threads().is_none() {
         bail!(
-            "No instrument of this recording tells which thread ran. running-thread does, at the entry of finish_task_switch: place it too, and record again."
+            "No instrument of this recording records the running thread. Place running-thread at the entry of finish_task_switch and record again."
         );
     }
-    if let Some(wanted) = looked.instrument {
+    if let Some(wanted) = selection.instrument {
         metadata
             .instruments
             .retain(|instrument| instrument.label.contains(wanted));
@@ -183,22 +183,22 @@ fn show(shown: Shown, looked: &Looked<'_>, picture: Option<&Path>) -> anyhow::Re
     let mut chart = Chart::new(&metadata, &index);
     chart.losses = &losses;
     chart.marks = &marks;
-    chart.range = looked.span.map(|span| {
+    chart.range = selection.span.map(|span| {
         let clock = &metadata.clock;
         let (first, last) = index.span().unwrap_or_default();
         span.ticks(clock, (first.min(clock.start), last.saturating_add(1)))
     });
     chart.title = title;
-    chart.by = looked.by;
-    // With instruments picked, others are no unknown ones.
-    chart.only_known = looked.instrument.is_some();
+    chart.by = selection.by;
+    // With a selection of instruments, the others are not unknown ones.
+    chart.only_known = selection.instrument.is_some();
     chart.max_lanes = usize::MAX;
     let lanes = terminal(&chart, columns());
     pager::print(&format!("{}\n{}", lanes.trim_end(), totals::text(&totals)))?;
     let Some(to) = picture else {
         return Ok(());
     };
-    chart.max_lanes = looked.lanes;
+    chart.max_lanes = selection.lanes;
     picture::write(to, svg(&chart))
 }
 

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use gilk_samples::metadata::Clock;
 
-/// `FROM..TO` in seconds from the start of the instrumentation; either may be left out.
+/// A span `FROM..TO` in seconds from the start of the session; either end may be left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Span {
     from: Option<f64>,
@@ -16,7 +16,7 @@ impl FromStr for Span {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let refuse =
-            || format!("{text} is no span of time; write seconds as in 1.5..2, ..2 or 1.5..");
+            || format!("{text} is not a span of time; write seconds as in 1.5..2, ..2 or 1.5..");
         let (from, to) = text.split_once("..").ok_or_else(refuse)?;
         let part = |text: &str| match text.trim() {
             "" => Ok(None),
@@ -37,7 +37,7 @@ impl FromStr for Span {
 }
 
 impl Span {
-    /// In TSC ticks, within `whole` where an end was left out.
+    /// Converts the span to TSC ticks; an end that was left out is that of `whole`.
     pub(crate) fn ticks(self, clock: &Clock, whole: (u64, u64)) -> (u64, u64) {
         (
             self.from.map_or(whole.0, |from| clock.tsc(from)),
@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spans_are_read_or_refused() {
+    fn spans_are_parsed_or_refused() {
         let clock = Clock {
             hz: 10,
             start: 1000,

@@ -1,4 +1,4 @@
-//! `ilk stats`: what a recording says of each instrument, in numbers.
+//! `ilk stats`: statistics of a recording's instruments.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -17,7 +17,8 @@ use crate::progress::Progress;
 use crate::span::Span;
 use crate::{pager, picture, totals};
 
-/// Print numbers about each instrument of a recording: counts, rates, percentiles, times between samples.
+/// Print statistics of each instrument of a recording: counts, rates, percentiles, times between
+/// samples.
 #[derive(Args)]
 pub(crate) struct Stats {
     /// The recording.
@@ -28,21 +29,21 @@ pub(crate) struct Stats {
     /// Only instruments whose label contains this.
     #[arg(long, value_name = "TEXT")]
     instrument: Option<String>,
-    /// All there is to say: every percentile, the most frequent values, CPUs, a histogram.
+    /// Print everything: every percentile, the most frequent values, CPUs, a histogram.
     #[arg(long)]
     long: bool,
-    /// Write it as JSON; times are in TSC ticks.
+    /// Print JSON; times are in TSC ticks.
     #[arg(long, conflicts_with = "long")]
     json: bool,
     /// Print the graph of this function in DOT, with the hits and times of its blocks.
     #[arg(long, value_name = "FUNCTION", conflicts_with_all = ["long", "json"])]
     graph: Option<String>,
-    /// Write that graph there as a picture: PNG, or SVG if the name ends so.
+    /// Write that graph to this file: PNG, or SVG by the extension.
     #[arg(long, value_name = "FILE", requires = "graph")]
     picture: Option<PathBuf>,
 }
 
-/// The most frequent values that are shown.
+/// Number of most frequent values shown.
 const TOP: usize = 8;
 
 impl Stats {
@@ -70,7 +71,7 @@ impl Stats {
         let mut lost = recording.losses()?;
         lost.retain(|loss| (span.0..span.1).contains(&loss.tsc) || self.span.is_none());
         let lost = Loss::summed(&lost);
-        // They are of the whole run, and of no part of it.
+        // Totals cover the whole run, and no part of it.
         let mut totals = recording.totals().clone();
         if self.span.is_some() {
             totals = Totals::default();
@@ -84,7 +85,7 @@ impl Stats {
                 .iter()
                 .find(|function| function.name == *name);
             let function = function.with_context(|| {
-                format!("The recording knows no function {name}; `ilk show` names those it knows.")
+                format!("The recording has no function {name}; `ilk show` lists its functions.")
             })?;
             return match &self.picture {
                 Some(picture) => {
@@ -101,7 +102,7 @@ impl Stats {
                 "instruments": found.instruments,
                 "levels": found.levels,
                 "totals": totals,
-                "lost": lost.iter().map(told).collect::<Vec<_>>(),
+                "lost": lost.iter().map(loss_json).collect::<Vec<_>>(),
             });
             return pager::print(&format!("{about:#}\n"));
         }
@@ -123,8 +124,8 @@ impl Stats {
     }
 }
 
-/// What a CPU lost, for JSON.
-fn told(loss: &Loss) -> serde_json::Value {
+/// Returns the JSON of a CPU's loss.
+fn loss_json(loss: &Loss) -> serde_json::Value {
     serde_json::json!({
         "cpu": loss.cpu,
         "kind": RowKind::Loss(loss.cause).number(),
@@ -139,15 +140,15 @@ fn read(recording: &Recording, span: (u64, u64)) -> anyhow::Result<Profiles> {
     let of = recording.samples().max(1);
     let found = profiles(recording, Some(span), TOP, |samples| {
         progress.share(samples as f32 / of as f32, "reading");
-        !interrupt::came()
+        !interrupt::arrived()
     });
-    if interrupt::came() {
-        bail!("It was stopped.");
+    if interrupt::arrived() {
+        bail!("Interrupted.");
     }
     Ok(found)
 }
 
-/// A line an instrument.
+/// Returns a table with a line per instrument.
 fn table(found: &Profiles, metadata: &Metadata) -> String {
     let head = [
         "samples",
@@ -181,10 +182,10 @@ fn table(found: &Profiles, metadata: &Metadata) -> String {
         out.push_str(&line(row, &profile.label));
     }
     let seconds = |tsc| metadata.clock.seconds(tsc);
-    // A String takes what it is given.
-    let _ = writeln!(
+    // Writing to a String cannot fail.
+    let _infallible = writeln!(
         out,
-        "{} samples from {:.3} s to {:.3} s. A ~ is up to 1.6 % too great.",
+        "{} samples from {:.3} s to {:.3} s. Values marked ~ are up to 1.6 % too large.",
         scale::grouped(
             found
                 .instruments
@@ -222,7 +223,7 @@ fn row(profile: &Profile, clock: &Clock) -> [String; 7] {
     ]
 }
 
-/// A line a level: what it was over time.
+/// Returns a line per level: its average over time.
 fn levels(levels: &[LevelProfile], clock: &Clock, is_whole: bool) -> String {
     let mut out = String::new();
     for LevelProfile {
@@ -236,20 +237,20 @@ fn levels(levels: &[LevelProfile], clock: &Clock, is_whole: bool) -> String {
         let bounds =
             [average.least, average.greatest].map(|bound| scale::mean(bound as f64, unit, clock));
         let covered = scale::duration(average.covered as f64 / clock.hz.max(1) as f64);
-        // A String takes what it is given.
-        let _ = writeln!(
+        // Writing to a String cannot fail.
+        let _infallible = writeln!(
             out,
             "{label}: {mean} on average over time, {} to {}, known for {covered}",
             bounds[0], bounds[1]
         );
     }
     if !levels.is_empty() && !is_whole {
-        out.push_str("Where samples were lost, the level before is taken to hold on.\n");
+        out.push_str("While samples are lost, the previous level is assumed to persist.\n");
     }
     out
 }
 
-/// Everything about one instrument.
+/// Returns all statistics of one instrument.
 fn long(profile: &Profile, metadata: &Metadata) -> String {
     let clock = &metadata.clock;
     let mut out = format!(
@@ -266,8 +267,8 @@ fn long(profile: &Profile, metadata: &Metadata) -> String {
             format!("{cpu}: {count}")
         }
     });
-    // A String takes what it is given.
-    let _ = writeln!(out, "  by CPU   {}", cpus.collect::<Vec<_>>().join("  "));
+    // Writing to a String cannot fail.
+    let _infallible = writeln!(out, "  by CPU   {}", cpus.collect::<Vec<_>>().join("  "));
     for (name, of, unit) in [
         ("values ", &profile.values, profile.unit.as_str()),
         ("between", &profile.gaps, "ticks"),
@@ -280,7 +281,7 @@ fn long(profile: &Profile, metadata: &Metadata) -> String {
         let percentiles = gilk_samples::profile::PERCENTS.iter().zip(of.percentiles);
         let percentiles =
             percentiles.map(|(percent, value)| format!("{percent} % {about}{}", words(value)));
-        let _ = writeln!(
+        let _infallible = writeln!(
             out,
             "  {name}  min {}  {}  max {}\n           mean {}  deviation {}",
             words(of.min),
@@ -304,26 +305,26 @@ fn long(profile: &Profile, metadata: &Metadata) -> String {
         0 => String::new(),
         error => format!(" (each up to {} more)", scale::grouped(error)),
     };
-    let _ = writeln!(out, "  often    {}{error}", top.join(", "));
+    let _infallible = writeln!(out, "  often    {}{error}", top.join(", "));
     out.push_str(&histogram(&profile.histogram, &profile.unit, clock));
     out
 }
 
-/// A line for each of a dozen ranges of equal width on a scale of logarithms.
+/// Returns a histogram with a dozen ranges of equal width on a logarithmic scale.
 fn histogram(of: &Histogram, unit: &str, clock: &Clock) -> String {
     const LINES: usize = 12;
     const BAR: usize = 40;
     let (Some(first), Some(last)) = (of.buckets().next(), of.buckets().last()) else {
         return String::new();
     };
-    let place = |value: u64| (value as f64).ln_1p();
+    let position = |value: u64| (value as f64).ln_1p();
     let (low, high) = (
-        place(first.from),
-        place(last.to).max(place(first.from) + 1e-9),
+        position(first.from),
+        position(last.to).max(position(first.from) + 1e-9),
     );
     let mut lines = vec![(None::<(u64, u64)>, 0u64); LINES];
     for bucket in of.buckets() {
-        let at = ((place(bucket.from) - low) / (high - low) * LINES as f64) as usize;
+        let at = ((position(bucket.from) - low) / (high - low) * LINES as f64) as usize;
         if let Some((range, count)) = lines.get_mut(at.min(LINES - 1)) {
             let from = range.map_or(bucket.from, |(from, _)| from);
             *range = Some((from, bucket.to));
@@ -341,10 +342,10 @@ fn histogram(of: &Histogram, unit: &str, clock: &Clock) -> String {
         let Some((from, to)) = range else { continue };
         let eighths = (count as f64 / most as f64 * (BAR * 8) as f64).ceil() as usize;
         let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
-        let rest = part.get(eighths % 8).copied().unwrap_or_default();
+        let rest = part.get(eighths % 8).copied().unwrap_or("");
         let words = |value| scale::value(value, unit, clock);
         let range = format!("{} – {}", words(from), words(to));
-        let _ = writeln!(
+        let _infallible = writeln!(
             out,
             "  {range:>36} │{}{rest} {}",
             "█".repeat(eighths / 8),

@@ -1,4 +1,4 @@
-//! Which kernel a command is about: an agent's, a lab's, or one that was saved.
+//! The kernel of a command: an agent's, a lab's, or a saved one.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use gilk_engine::layout::RuntimeLayout;
 use gilk_engine::{Addr, Image};
 use gilk_samples::joined::unused;
 use ilk_driver::agent::SOCKET;
-use ilk_driver::client::{Connection, Place, Way, lab_link};
+use ilk_driver::client::{Connection, Route, TargetAddress, lab_link};
 use ilk_driver::lab::{Lab, Options, prepare};
 use ilk_driver::ssh::Tunnel;
 use ilk_driver::{interrupt, saved};
@@ -19,34 +19,35 @@ use crate::progress::Progress;
 /// A running kernel.
 #[derive(Args)]
 pub(crate) struct TargetArgs {
-    /// The socket of an agent. Left out: the lab that `ilk lab` runs, else the agent of this machine.
+    /// The socket of an agent. Default: the lab that `ilk lab` runs, otherwise the agent of this
+    /// machine.
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Boot a lab for this command alone.
     #[arg(long, conflicts_with = "socket")]
     lab: bool,
-    /// A machine on which an agent runs: as ssh knows it (user@web1), a socket's path, or here. `ilk run`
-    /// takes several, with commas between, and a name may stand before each: web1=/run/a.sock.
+    /// A machine with an agent: a host for ssh (user@web1), a socket's path, or here. `ilk run`
+    /// accepts several, separated by commas, each with an optional name: web1=/run/a.sock.
     #[arg(
         long,
         value_name = "MACHINE",
         value_delimiter = ',',
         conflicts_with_all = ["socket", "lab"]
     )]
-    target: Vec<Place>,
+    target: Vec<TargetAddress>,
 }
 
-/// Connects to the agent there.
-fn connect(place: &Place) -> anyhow::Result<Connected> {
-    let (mut connection, tunnel) = match &place.way {
-        Way::Socket(socket) => (Connection::connect(socket)?, None),
-        Way::Ssh(host) => {
-            let tunnel = Tunnel::open(host, &|| !interrupt::came())?;
+/// Connects to the agent at an address.
+fn connect(address: &TargetAddress) -> anyhow::Result<Connected> {
+    let (mut connection, tunnel) = match &address.route {
+        Route::Socket(socket) => (Connection::connect(socket)?, None),
+        Route::Ssh(host) => {
+            let tunnel = Tunnel::open(host, &|| !interrupt::arrived())?;
             (Connection::connect(&tunnel.socket())?, Some(tunnel))
         }
     };
-    if let Some(name) = &place.name {
-        connection.call(name);
+    if let Some(name) = &address.name {
+        connection.set_name(name);
     }
     Ok(Connected {
         connection,
@@ -60,33 +61,33 @@ fn connect(place: &Place) -> anyhow::Result<Connected> {
 pub(crate) struct ImageArgs {
     #[command(flatten)]
     target: TargetArgs,
-    /// A kernel on a file: one that `ilk dump` saved, a vmlinuz, or a vmlinux.
+    /// A kernel in a file: saved by `ilk dump`, a vmlinuz, or a vmlinux.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "lab", "target"])]
     image: Option<PathBuf>,
 }
 
-/// A connection, and what it leads through: a lab that this command has booted, or ssh.
+/// A connection, with the lab or the ssh tunnel that it uses.
 pub(crate) struct Connected {
-    // Closed before the lab ends.
+    // Declared first, so that it is closed before the lab ends.
     pub(crate) connection: Connection,
     _tunnel: Option<Tunnel>,
     _lab: Option<Lab>,
 }
 
 impl TargetArgs {
-    /// Whether it is several machines.
+    /// Returns whether several machines are named.
     pub(crate) fn is_several(&self) -> bool {
         self.target.len() > 1
     }
 
-    /// Connects to each of several machines. Those of one name are told apart by numbers.
+    /// Connects to each of several machines. Equal names are distinguished by numbers.
     pub(crate) fn connect_all(&self) -> anyhow::Result<Vec<Connected>> {
         let mut all: Vec<Connected> = Vec::new();
-        for place in &self.target {
-            let mut next = connect(place)?;
+        for address in &self.target {
+            let mut next = connect(address)?;
             let name = next.connection.info().host.clone();
-            let taken = |name: &str| all.iter().any(|one| one.connection.info().host == name);
-            next.connection.call(&unused(&name, taken));
+            let taken = |name: &str| all.iter().any(|other| other.connection.info().host == name);
+            next.connection.set_name(&unused(&name, taken));
             all.push(next);
         }
         Ok(all)
@@ -95,8 +96,8 @@ impl TargetArgs {
     pub(crate) fn connect(&self) -> anyhow::Result<Connected> {
         match self.target.as_slice() {
             [] => {}
-            [place] => return connect(place),
-            _ => anyhow::bail!("This is about one machine; name one with --target."),
+            [address] => return connect(address),
+            _ => anyhow::bail!("This command needs a single machine; name one with --target."),
         }
         if self.lab {
             let lab = boot(&Options::default())?;
@@ -119,28 +120,28 @@ impl TargetArgs {
             return Ok(socket.clone());
         }
         let link = lab_link(&Options::default().cache);
-        // A link whose lab is gone leads nowhere.
+        // A dangling link belongs to a lab that has ended.
         let found = [link, PathBuf::from(SOCKET)]
             .into_iter()
             .find(|socket| socket.exists());
         found.context(
-            "No lab is running and no agent on this machine; start one with `ilk lab`, \
+            "Neither a lab nor an agent runs on this machine; start one with `ilk lab`, \
              or boot one for this command with --lab.",
         )
     }
 }
 
 impl ImageArgs {
-    /// A file, or else a running kernel.
+    /// Selects a file, otherwise a running kernel.
     pub(crate) const fn of(target: TargetArgs, image: Option<PathBuf>) -> Self {
         Self { target, image }
     }
 
-    /// The kernel, and where generated code would find its words there.
+    /// Returns the kernel's image, and the layout for generated code.
     pub(crate) fn image(&self) -> anyhow::Result<(Image, RuntimeLayout)> {
         if let Some(file) = &self.image {
             let image = saved::open(file)?;
-            let layout = supposed_layout(&image);
+            let layout = assumed_layout(&image);
             return Ok((image, layout));
         }
         let mut connected = self.target.connect()?;
@@ -150,20 +151,20 @@ impl ImageArgs {
         Ok((image, layout))
     }
 
-    /// Whether it is one that was saved.
+    /// Returns whether the kernel is in a file.
     pub(crate) fn is_saved(&self) -> bool {
         self.image.is_some()
     }
 }
 
-/// Prepares and boots a lab with its progress on standard error.
+/// Prepares and boots a lab, with progress on standard error.
 pub(crate) fn boot(options: &Options) -> anyhow::Result<Lab> {
     let mut progress = Progress::new();
     let prepared = prepare(options, &mut |step| progress.step(step))?;
     Ok(Lab::boot(&prepared, &mut |step| progress.step(step))?)
 }
 
-/// Reads the running kernel with its progress on standard error.
+/// Reads the running kernel, with progress on standard error.
 pub(crate) fn read(connection: &mut Connection) -> anyhow::Result<(LiveParts, ModuleParts)> {
     let mut progress = Progress::new();
     let mut note = String::new();
@@ -174,14 +175,14 @@ pub(crate) fn read(connection: &mut Connection) -> anyhow::Result<(LiveParts, Mo
         progress.share(share, what);
     })?;
     if !note.is_empty() {
-        progress.say(&note);
+        progress.print(&note);
     }
     Ok((parts, connection.modules()?))
 }
 
-/// A layout like that of the module, for looking at plans with no target at hand.
-fn supposed_layout(image: &Image) -> RuntimeLayout {
-    // Modules are loaded from here on (Documentation/arch/x86/x86_64/mm.rst).
+/// Returns an assumed layout for plans without a target.
+fn assumed_layout(image: &Image) -> RuntimeLayout {
+    // Start of the modules' address range (Documentation/arch/x86/x86_64/mm.rst).
     let modules = Addr(0xffff_ffff_c000_0000);
     let text = image.text().start;
     let arena = if modules.to(text).unsigned_abs() < 1 << 31 {

@@ -1,40 +1,40 @@
-//! What instruments have added up, in words: as a run ends, and of a recording.
+//! The text of instruments' totals, at the end of a run and of a recording.
 
 use std::fmt::Write as _;
 
 use gilk_samples::totals::{Total, TotalBucket, TotalValue, Totals};
 
-/// Columns of the longest bar.
+/// Length of the longest bar.
 const BAR: u64 = 40;
 
-/// A line for each number, and a line for each bucket and each value.
+/// Returns a line per number, and a line per bucket and per value.
 pub(crate) fn text(totals: &Totals) -> String {
     let mut out = String::new();
-    for one in &totals.added_up {
-        // A string takes everything.
-        let _ = put(&mut out, one);
+    for total in &totals.added_up {
+        // Writing to a String cannot fail.
+        let _infallible = put(&mut out, total);
     }
-    for failed in totals.failed_reads.iter().filter(|one| one.count > 0) {
-        let _ = writeln!(
+    for failed in totals.failed_reads.iter().filter(|failed| failed.count > 0) {
+        let _infallible = writeln!(
             out,
-            "{:>12} reads by {} failed and gave 0",
+            "{:>12} reads by {} failed and yielded 0",
             failed.count, failed.instrument
         );
     }
-    for lost in totals.no_room.iter().filter(|one| one.count > 0) {
-        let _ = writeln!(
+    for lost in totals.no_room.iter().filter(|lost| lost.count > 0) {
+        let _infallible = writeln!(
             out,
-            "{:>12} values of {} found no room and are lost",
+            "{:>12} values of {} were lost for want of storage",
             lost.count, lost.instrument
         );
     }
     out
 }
 
-fn put(out: &mut String, one: &Total) -> std::fmt::Result {
-    let named = format!("@{} of {}", one.name, one.instrument);
-    let unit = &one.unit;
-    match &one.value {
+fn put(out: &mut String, total: &Total) -> std::fmt::Result {
+    let named = format!("@{} of {}", total.name, total.instrument);
+    let unit = &total.unit;
+    match &total.value {
         TotalValue::Number(number) => writeln!(out, "{number:>12} {unit:<8} {named}"),
         TotalValue::Mean(mean) => writeln!(out, "{mean:>12.1} {unit:<8} {named}"),
         TotalValue::Nothing => writeln!(out, "{:>12} {:<8} {named}", "none", ""),
@@ -53,8 +53,8 @@ fn put(out: &mut String, one: &Total) -> std::fmt::Result {
             let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0);
             let is_empty = |bucket: &&TotalBucket| bucket.count == 0;
             let from = buckets.iter().take_while(is_empty).count();
-            let behind = buckets.iter().rev().take_while(is_empty).count();
-            let shown = buckets.len().saturating_sub(from + behind);
+            let trailing = buckets.iter().rev().take_while(is_empty).count();
+            let shown = buckets.len().saturating_sub(from + trailing);
             for bucket in buckets.iter().skip(from).take(shown) {
                 let length =
                     (u128::from(bucket.count) * u128::from(BAR)).div_ceil(most.max(1).into());
@@ -79,7 +79,7 @@ mod tests {
     use gilk_samples::totals::Counted;
 
     #[test]
-    fn what_was_added_up_is_told_line_by_line() {
+    fn totals_are_printed_line_by_line() {
         let total = |name: &str, value| Total {
             placement: 0,
             instrument: "sizes".to_owned(),
@@ -128,8 +128,8 @@ mod tests {
                 &[
                     "41   7",
                     "5   of other values",
-                    "3 reads by sizes failed and gave 0",
-                    "2 values of sizes found no room and are lost"
+                    "3 reads by sizes failed and yielded 0",
+                    "2 values of sizes were lost for want of storage"
                 ][..]
             )
         );

@@ -56,7 +56,7 @@ fn a_counter_that_is_not_there_is_refused_by_name_and_survived_where_it_was_beli
     }
 
     let supposed = [(Event::Cycles, 1 << 30, 48), (Event::CacheMisses, 1, 48)];
-    connection.suppose(Events {
+    connection.assume_events(Events {
         counters: supposed
             .map(|(event, index, width)| EventCounter {
                 event,

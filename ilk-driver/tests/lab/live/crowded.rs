@@ -19,7 +19,7 @@ fn each_call_is_timed_rightly_or_counted_as_having_found_no_room() {
     let mut connection = turn.connect();
     let hz = connection.info().tsc_hz as f64;
     // Two entries, whoever comes.
-    connection.crowd(1);
+    connection.limit_storage(1);
     let at = |name| placement(SLEEP, 0, name, (0.0, DURATION));
     let session = Session {
         name: "crowded".into(),

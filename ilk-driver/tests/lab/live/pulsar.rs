@@ -99,12 +99,12 @@ fn no_instrument_samples_outside_its_times() {
     let outcome = turn.run(&pulsar(8.0, 500, placements));
     assert_eq!(outcome.times(0).len(), 160);
     let switches = &outcome.summary.switches;
-    let asked: Vec<f64> = switches.iter().map(|switch| switch.asked).collect();
+    let asked: Vec<f64> = switches.iter().map(|switch| switch.scheduled).collect();
     assert!(
         asked.is_sorted()
             && switches
                 .iter()
-                .all(|switch| switch.asked <= switch.begun && switch.begun <= switch.done),
+                .all(|switch| switch.scheduled <= switch.begun && switch.begun <= switch.done),
         "{switches:?}"
     );
     let all = outcome.times(0);
@@ -112,7 +112,7 @@ fn no_instrument_samples_outside_its_times() {
         let at = |time: f64| {
             switches
                 .iter()
-                .find(|switch| (switch.asked - time).abs() < 1e-9)
+                .find(|switch| (switch.scheduled - time).abs() < 1e-9)
                 .expect("every time has a switch")
         };
         let times = outcome.times(index);
@@ -164,7 +164,7 @@ fn assert_lateness_is_recorded(outcome: &Outcome) {
             let switch = switch.expect("a mark is at the end of a batch");
             let ticks = (switch.done - switch.begun) * outcome.summary.clock.hz as f64;
             assert!(
-                (switch.asked - asked).abs() < 1e-9
+                (switch.scheduled - asked).abs() < 1e-9
                     && done >= asked
                     && (ticks - took as f64).abs() < 1e3
             );

@@ -3,14 +3,14 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use ilk_driver::client::{Carried, measure_way};
+use ilk_driver::client::{Throughput, measure_throughput};
 
 use crate::support::{ilk, shared};
 
 /// Of 64 KiB each.
 const MESSAGES: u32 = 1000;
 
-fn tell(way: &str, carried: &Carried) {
+fn tell(way: &str, carried: &Throughput) {
     println!(
         "{way:<40} {:>6.2} million samples/s {:>7.1} MB/s",
         carried.samples_per_second() / 1e6,
@@ -25,9 +25,9 @@ fn each_carries_all_that_is_sent() {
     let _turn = shared.turn();
     let socket = shared.lab.socket();
     // Everything is warm then.
-    measure_way(socket, 10, false).unwrap();
-    let port = measure_way(socket, MESSAGES, false).unwrap_or_else(|error| panic!("{error}"));
-    let memory = measure_way(socket, MESSAGES, true).unwrap_or_else(|error| panic!("{error}"));
+    measure_throughput(socket, 10, false).unwrap();
+    let port = measure_throughput(socket, MESSAGES, false).unwrap_or_else(|error| panic!("{error}"));
+    let memory = measure_throughput(socket, MESSAGES, true).unwrap_or_else(|error| panic!("{error}"));
     tell("virtio-serial, from the lab", &port);
     tell("shared memory (ivshmem), from the lab", &memory);
     assert!(memory.shared && !port.shared);
@@ -46,7 +46,7 @@ fn each_carries_all_that_is_sent() {
     while !socket.exists() && begun.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let own = measure_way(&socket, MESSAGES, true);
+    let own = measure_throughput(&socket, MESSAGES, true);
     let _ended = agent.kill().and_then(|()| agent.wait());
     let own = own.unwrap_or_else(|error| panic!("{error}"));
     tell("unix socket, from this machine", &own);

@@ -1,4 +1,4 @@
-//! The table of a kernel's coverage, for people and for programs.
+//! The table of a kernel's coverage, as text and JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -6,31 +6,31 @@ use std::fmt::Write as _;
 use gilk_engine::placement::coverage::{Counts, Coverage};
 use serde_json::{Value, json};
 
-/// What was counted.
+/// The counts of a kernel.
 pub(super) struct Table {
-    /// `uname -r`.
+    /// The kernel's release.
     pub(super) release: String,
-    /// Whether it ran when it was read.
+    /// The image was read from a running kernel.
     pub(super) live: bool,
-    /// Each point as if it were alone.
+    /// Each hook by itself.
     pub(super) alone: Coverage,
-    /// Pre-hooks, all at once with all post-hooks.
+    /// Pre-hooks, together with all post-hooks.
     pub(super) pre: Counts,
-    /// Post-hooks, all at once with all pre-hooks.
+    /// Post-hooks, together with all pre-hooks.
     pub(super) post: Counts,
-    /// Splices of all at once.
+    /// Number of splices for all hooks together.
     pub(super) sites: u64,
-    /// Bounces of all at once.
+    /// Number of bounces for all hooks together.
     pub(super) bounces: u64,
 }
 
-/// Characters before the first column.
+/// Width of the row labels.
 const LABEL: usize = 22;
-/// Characters of a column.
+/// Width of a column.
 const COLUMN: usize = 20;
 
 impl Table {
-    /// What stands in the columns: two words of heading, the counts.
+    /// Returns the columns: two lines of heading, and the counts.
     fn columns(&self) -> [(&'static str, &'static str, &Counts); 5] {
         [
             ("pre-hooks", "one at a time", &self.alone.pre),
@@ -41,11 +41,11 @@ impl Table {
         ]
     }
 
-    /// For people.
+    /// Returns the table as text.
     pub(super) fn text(&self) -> String {
         let mut out = String::new();
-        // Writing to a string does not fail.
-        let _ = self.write(&mut out);
+        // Writing to a String cannot fail.
+        let _infallible = self.write(&mut out);
         out
     }
 
@@ -53,7 +53,7 @@ impl Table {
         let alone = &self.alone;
         writeln!(
             out,
-            "Linux {}: {} functions, {} blocks that can be reached, {} instructions in them.",
+            "Linux {}: {} functions, {} reachable blocks, {} instructions in them.",
             self.release,
             grouped(alone.functions),
             grouped(alone.pre.all()),
@@ -62,8 +62,8 @@ impl Table {
         if !self.live {
             writeln!(
                 out,
-                "This is a file that does not run: what boot would rewrite, returns for example, counts \
-                 as refused. A kernel that `ilk dump` saved has more."
+                "This kernel is read from a file: code that boot would rewrite, for example returns, counts \
+                 as refused. A kernel saved by `ilk dump` has fewer refusals."
             )?;
         }
         for (rule, refused) in &alone.refused {
@@ -85,7 +85,7 @@ impl Table {
         )?;
         writeln!(
             out,
-            "Left out: {} blocks that nothing leads to.",
+            "Left out: {} unreachable blocks.",
             grouped(alone.unreachable)
         )?;
         writeln!(
@@ -134,12 +134,12 @@ impl Table {
     ) -> std::fmt::Result {
         write!(out, "{label:LABEL$}")?;
         for (_, _, counts) in self.columns() {
-            let some = count(counts);
-            let cell = match (some, counts.all()) {
+            let number = count(counts);
+            let cell = match (number, counts.all()) {
                 (0, _) | (_, 0) => "·".to_owned(),
                 (_, all) => {
-                    let percent = some as f64 * 100.0 / all as f64;
-                    format!("{} {percent:>7.3} %", grouped(some))
+                    let percent = number as f64 * 100.0 / all as f64;
+                    format!("{} {percent:>7.3} %", grouped(number))
                 }
             };
             write!(out, "{cell:>COLUMN$}")?;
@@ -147,7 +147,7 @@ impl Table {
         writeln!(out)
     }
 
-    /// For programs. Names are those of the table, numbers are counts.
+    /// Returns the table as JSON. Keys are the names in the table, values are counts.
     pub(super) fn json(&self) -> Value {
         let alone = &self.alone;
         let left_out: BTreeMap<&str, Value> = alone
@@ -192,12 +192,12 @@ fn counts(counts: &Counts) -> Value {
     })
 }
 
-/// A number with a comma between its thousands.
+/// Formats a number with commas between thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut out = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_has_every_method_and_every_rule() {
+    fn the_text_has_every_tactic_and_every_rule() {
         let text = example().text();
         let row = |label: &str| {
             let line = text.lines().find(|line| line.starts_with(label));
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_read_the_same_numbers() {
+    fn the_json_has_the_same_numbers() {
         let json = example().json();
         assert_eq!(json["pre"]["all_at_once"]["tactics"]["int3"], 1);
         assert_eq!(json["pre"]["one_at_a_time"]["hookable"], 1501);
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_are_set_apart() {
+    fn thousands_are_separated_by_commas() {
         assert_eq!(
             [0, 999, 1000, 1_234_567].map(grouped),
             ["0", "999", "1,000", "1,234,567"]

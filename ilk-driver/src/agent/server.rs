@@ -1,0 +1,99 @@
+//! The loop that serves the clients of one stream.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::connection::Connection;
+use super::parking::{DISCONNECT_DELAY, Parking};
+use super::stream::{Received, Stream};
+use crate::protocol::{Decoder, Incoming, Request};
+
+/// Serves the clients of a stream: a single one, or forever if the stream `reconnects` to others.
+pub(super) fn serve_stream(
+    stream: &Arc<Stream>,
+    allow_run: bool,
+    parking: &Arc<Parking>,
+    reconnects: bool,
+) -> std::io::Result<()> {
+    let mut connection: Option<Connection> = None;
+    let result = serve_clients(stream, allow_run, parking, reconnects, &mut connection);
+    parking.park(connection);
+    result
+}
+
+fn serve_clients(
+    stream: &Arc<Stream>,
+    allow_run: bool,
+    parking: &Arc<Parking>,
+    reconnects: bool,
+    connection: &mut Option<Connection>,
+) -> std::io::Result<()> {
+    let mut decoder = Decoder::new();
+    let mut buffer = vec![0; 256 << 10];
+    let mut disconnected: Option<Instant> = None;
+    loop {
+        let count = match stream.read(&mut buffer)? {
+            Received::Bytes(count) => count,
+            Received::Disconnected if !reconnects => return Ok(()),
+            Received::Disconnected => {
+                let since = disconnected.get_or_insert_with(Instant::now);
+                if since.elapsed() > DISCONNECT_DELAY {
+                    parking.park(connection.take());
+                }
+                Stream::pause();
+                continue;
+            }
+        };
+        disconnected = None;
+        // read(2) returns at most the buffer's length.
+        debug_assert!(count <= buffer.len());
+        decoder.push(buffer.get(..count).unwrap_or(&buffer));
+        loop {
+            match decoder.take::<Request>() {
+                Ok(None) => break,
+                Ok(Some(Incoming::Opening(opening))) => {
+                    // The previous client's splices are removed before the next client is
+                    // answered, unless its session is parked.
+                    parking.park(connection.take());
+                    stream.share(None);
+                    *connection = Some(Connection::open(Arc::clone(stream), opening, allow_run)?);
+                }
+                Ok(Some(Incoming::Message(request))) => {
+                    *connection = match connection.take() {
+                        Some(client) => answer(client, request, stream, parking)?,
+                        None => None,
+                    };
+                }
+                Err(error) => {
+                    if let Some(client) = &connection {
+                        client.complain(&error);
+                    }
+                    break;
+                }
+            }
+        }
+    }
+}
+
+/// Carries out a request; returns `None` if the client is gone.
+fn answer(
+    mut client: Connection,
+    request: Request,
+    stream: &Arc<Stream>,
+    parking: &Arc<Parking>,
+) -> std::io::Result<Option<Connection>> {
+    match request {
+        Request::Resume { token, confirmed } => {
+            parking.resume(client, stream, token, confirmed).map(Some)
+        }
+        Request::Share(number) => Ok(client.share(stream, number).is_ok().then_some(client)),
+        Request::Ping(_) | Request::Flood(_) => Ok(client.serve(request).is_ok().then_some(client)),
+        _ => {
+            if let Some(refusal) = parking.occupied() {
+                client.refuse(refusal);
+                return Ok(Some(client));
+            }
+            Ok(client.serve(request).is_ok().then_some(client))
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! A connection to an agent, and the parts of the image read through it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use gilk_engine::kernel::{LiveParts, ModuleParts};
+use gilk_engine::layout::{CounterBank, Gs, RuntimeLayout, Surroundings};
+use gilk_engine::{Addr, Span};
+
+use super::events;
+use super::wire::{PATIENCE, Wire, random_number, unexpected};
+use crate::protocol::{MAX_READ, Message, Request, Target};
+use crate::{Error, Result};
+
+/// Share of the symbols in the progress of [`Connection::live_parts`].
+const SYMBOLS: f32 = 0.2;
+/// Approximate size of `/proc/kallsyms`, for its progress.
+const KALLSYMS: f32 = 4e6;
+
+/// The description of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetInfo {
+    /// `uname -n`.
+    pub host: String,
+    /// `uname -r`.
+    pub release: String,
+    /// Number of possible CPUs; each has a ring.
+    pub cpus: u32,
+    /// TSC ticks a second.
+    pub tsc_hz: u64,
+    /// Addresses and sizes for generated code.
+    pub layout: RuntimeLayout,
+    /// The agent may run a session's workload.
+    pub runs_programs: bool,
+}
+
+/// A connection to an agent. Dropping it makes the agent remove every splice.
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) wire: Wire,
+    info: TargetInfo,
+    /// The event counters are [assumed](Self::assume_events), so the agent does not open them.
+    pub(super) events_assumed: bool,
+}
+
+impl Connection {
+    /// Connects to an agent's unix socket (in the lab, the host's end of a virtio port).
+    ///
+    /// # Errors
+    /// [`Error::NoAgent`] if no agent listens, [`Error::Busy`] if another client is connected,
+    /// [`Error::Silent`] if no answer arrived within [`PATIENCE`], [`Error::Version`] if the
+    /// versions differ, [`Error::Refused`] if the agent has no module.
+    pub fn connect(socket: &Path) -> Result<Self> {
+        Self::connect_within(socket, PATIENCE)
+    }
+
+    /// Connects as [`connect`](Self::connect) does, with another time limit for an answer.
+    ///
+    /// # Errors
+    /// As [`connect`](Self::connect).
+    pub fn connect_within(socket: &Path, patience: Duration) -> Result<Self> {
+        let mut wire = Wire::open(socket, patience, true)?;
+        wire.send(&Request::Info)?;
+        let info = match wire.answer(patience, "at the handshake")? {
+            Message::Info(target) => target_info(target),
+            other => return Err(unexpected(&other)),
+        };
+        Ok(Self {
+            wire,
+            info,
+            events_assumed: false,
+        })
+    }
+
+    /// Returns the description of the target.
+    #[must_use]
+    pub fn info(&self) -> &TargetInfo {
+        &self.info
+    }
+
+    /// Assumes these event counters, which the agent is not requested to open: for tests of
+    /// programs whose counter is missing.
+    #[doc(hidden)]
+    pub fn assume_events(&mut self, events: gilk_engine::layout::Events) {
+        self.info.layout.events = events;
+        self.events_assumed = true;
+    }
+
+    /// Limits plans to 2^`log2` entries in the table of thread and call variables: for tests of
+    /// values without storage.
+    #[doc(hidden)]
+    pub fn limit_storage(&mut self, log2: u32) {
+        self.info.layout.timers_log2 = log2.min(self.info.layout.timers_log2);
+    }
+
+    /// Sets the target's name in recordings.
+    pub fn set_name(&mut self, name: &str) {
+        name.clone_into(&mut self.info.host);
+    }
+
+    /// Checks that the agent still answers. While nothing runs, this detects a lost target.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the connection is closed, [`Error::Silent`] if no answer arrived within
+    /// [`PATIENCE`].
+    pub fn ping(&mut self) -> Result<()> {
+        let number = random_number();
+        self.wire.send(&Request::Ping(number))?;
+        loop {
+            match self.wire.answer(PATIENCE, "between sessions")? {
+                Message::Pong {
+                    number: answered, ..
+                } if answered == number => return Ok(()),
+                // The answer to an earlier ping: a run's last ping may be answered after its end.
+                Message::Pong { .. } => {}
+                other => return Err(unexpected(&other)),
+            }
+        }
+    }
+
+    /// Reads symbols, the probe blacklist, text and tables of the running kernel. `progress`
+    /// receives the finished share (0 to 1) and the kind of data.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the agent cannot read them, [`Error::Lost`], [`Error::Engine`] if the
+    /// symbols are not a kernel's.
+    pub fn live_parts(&mut self, progress: &mut dyn FnMut(f32, &str)) -> Result<LiveParts> {
+        progress(0.0, "symbols");
+        let kallsyms = self
+            .text(&Request::Kallsyms, &mut |bytes| {
+                progress(SYMBOLS * (bytes as f32 / KALLSYMS).min(1.0), "symbols");
+            })?
+            .0;
+        let (blacklist, note) = self.text(&Request::Blacklist, &mut |_| {})?;
+        if !note.is_empty() {
+            progress(SYMBOLS, &note);
+        }
+        let wanted = gilk_engine::kernel::wanted(&kallsyms)?;
+        let memory = self.memory(wanted, &mut |share| {
+            progress(SYMBOLS + (1.0 - SYMBOLS) * share, "text and tables");
+        })?;
+        progress(1.0, "done");
+        Ok(LiveParts {
+            release: self.info.release.clone(),
+            kallsyms,
+            blacklist,
+            memory,
+        })
+    }
+
+    /// Reads the sections of the running kernel's modules, and their text and tables.
+    ///
+    /// # Errors
+    /// As [`Connection::live_parts`].
+    pub fn modules(&mut self) -> Result<ModuleParts> {
+        let (sections, _) = self.text(&Request::Modules, &mut |_| {})?;
+        let wanted = ModuleParts::wanted(&sections)?;
+        let memory = self.memory(wanted, &mut |_| {})?;
+        Ok(ModuleParts { sections, memory })
+    }
+
+    fn memory(
+        &mut self,
+        wanted: Vec<Span>,
+        progress: &mut dyn FnMut(f32),
+    ) -> Result<Vec<(Addr, Vec<u8>)>> {
+        let all: u64 = wanted.iter().map(|span| span.len()).sum();
+        let mut memory = Vec::new();
+        let mut done = 0;
+        for span in wanted {
+            let mut bytes = Vec::new();
+            while (bytes.len() as u64) < span.len() {
+                let at = bytes.len() as u64;
+                let length = (span.len() - at).min(MAX_READ);
+                let request = Request::Read {
+                    address: span.start.add(at).0,
+                    length,
+                };
+                self.wire.send(&request)?;
+                self.wire.chunks(length, &mut bytes, &mut |bytes| {
+                    let share = (done + bytes as u64) as f32 / all.max(1) as f32;
+                    progress(share.min(1.0));
+                })?;
+                if bytes.len() as u64 != at + length {
+                    return Err(Error::Protocol {
+                        what: format!(
+                            "{} bytes of memory where {length} were requested",
+                            bytes.len() as u64 - at
+                        ),
+                    });
+                }
+            }
+            done += span.len();
+            memory.push((span.start, bytes));
+        }
+        Ok(memory)
+    }
+
+    fn text(
+        &mut self,
+        request: &Request,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<(String, String)> {
+        self.wire.send(request)?;
+        let mut bytes = Vec::new();
+        let note = self.wire.chunks(MAX_READ, &mut bytes, progress)?;
+        Ok((String::from_utf8_lossy(&bytes).into_owned(), note))
+    }
+}
+
+fn target_info(target: Target) -> TargetInfo {
+    let Target {
+        host,
+        release,
+        cpus,
+        tsc_hz,
+        runs_programs,
+        layout,
+        events,
+    } = target;
+    let layout = RuntimeLayout {
+        arena: Span::new(Addr(layout.arena), layout.arena_size),
+        unwinds: layout.unwinds,
+        faults: layout.faults,
+        ring_base: Addr(layout.ring_base),
+        stride_log2: layout.stride_log2,
+        slots_log2: layout.slots_log2,
+        head: Gs(layout.head),
+        limit: Gs(layout.limit),
+        lost_full: Gs(layout.lost_full),
+        current: Gs(layout.current),
+        counters: layout
+            .counters
+            .into_iter()
+            .map(|(base, slots)| CounterBank {
+                base: Gs(base),
+                slots,
+            })
+            .collect(),
+        timers: Addr(layout.timers),
+        timers_log2: layout.timers_log2,
+        surroundings: Surroundings {
+            cpu: Gs(layout.surroundings.cpu),
+            thread: layout.surroundings.thread,
+            process: layout.surroundings.process,
+            comm: layout.surroundings.comm,
+            tsc_khz: layout.surroundings.tsc_khz,
+            shared: layout.surroundings.shared.into_iter().map(Addr).collect(),
+        },
+        events: events::available(events),
+    };
+    TargetInfo {
+        host,
+        release,
+        cpus,
+        tsc_hz,
+        layout,
+        runs_programs,
+    }
+}

@@ -1,0 +1,87 @@
+//! The options of a lab.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::accelerator::Accelerator;
+use super::cache;
+
+/// The options of a lab. [`Options::default`] is the lab of `cargo xtask run`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// gilk's source tree, from which the module, the agent and the workloads are built:
+    /// `GILK_SOURCE`, otherwise the tree that this program was built from.
+    pub source: PathBuf,
+    /// The cache of built products: `GILK_CACHE`, otherwise `.cache` in the source tree, otherwise
+    /// the user's cache.
+    pub cache: PathBuf,
+    /// A kernel image to use instead of Debian's: `GILK_KERNEL`, if set. Needs `headers`.
+    pub kernel: Option<PathBuf>,
+    /// The headers of `kernel`: `GILK_HEADERS`, if set.
+    pub headers: Option<PathBuf>,
+    /// The series of Debian's kernels, like `6.12`, if there are several: `GILK_SERIES`, if set;
+    /// otherwise the release's own.
+    pub series: Option<String>,
+    /// Its flavour: `cloud`, `full` or `rt`: `GILK_FLAVOUR`, if set; otherwise `cloud`.
+    pub flavour: Option<String>,
+    /// Number of CPUs. Two show most races, and a laptop has them.
+    pub cpus: u32,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// The accelerator; `None` chooses KVM if a trial boot passes, otherwise emulation.
+    pub accelerator: Option<Accelerator>,
+    /// Packs ilk's rivals for measurements: `/lab/rivals.ko` and `/bin/rivals`.
+    pub rivals: bool,
+    /// Further modules of the kernel to load, each with its dependencies; they stay in `/lab`.
+    pub drivers: Vec<String>,
+    /// Loads `ilk.ko`. Without it the agent answers that it is missing.
+    pub load_module: bool,
+    /// Further words of the kernel's command line.
+    pub append: Vec<String>,
+    /// Further arguments for QEMU.
+    pub arguments: Vec<String>,
+    /// Further executable files of the lab's file system, each with its path there. `lab/run` is
+    /// executed instead of the agent, and the lab ends with it.
+    pub files: Vec<(String, PathBuf)>,
+    /// Time limit of a boot.
+    pub boot_limit: Duration,
+    /// Restores a snapshot from the cache instead of booting, if tests cannot observe the difference; a boot
+    /// saves one. `GILK_LAB_SNAPSHOT`, if set.
+    pub snapshot: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        let set = |name: &str| {
+            std::env::var_os(name)
+                .filter(|value| !value.is_empty())
+                .map(PathBuf::from)
+        };
+        let source = set("GILK_SOURCE").unwrap_or_else(built_from);
+        Self {
+            cache: cache::default_directory(&source),
+            source,
+            kernel: set("GILK_KERNEL"),
+            headers: set("GILK_HEADERS"),
+            series: set("GILK_SERIES").map(|series| series.to_string_lossy().into_owned()),
+            flavour: set("GILK_FLAVOUR").map(|flavour| flavour.to_string_lossy().into_owned()),
+            cpus: 2,
+            memory_mib: 1024,
+            accelerator: None,
+            rivals: false,
+            drivers: Vec::new(),
+            load_module: true,
+            append: Vec::new(),
+            arguments: Vec::new(),
+            files: Vec::new(),
+            boot_limit: Duration::from_secs(180),
+            snapshot: set("GILK_LAB_SNAPSHOT").is_some(),
+        }
+    }
+}
+
+/// Returns the workspace that this program was built in.
+fn built_from() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package).to_path_buf()
+}
