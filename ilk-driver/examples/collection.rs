@@ -1,9 +1,10 @@
-//! What each strategy of collection delivers, loses and costs, in one run: the table of
+//! Measures the delivery, losses and costs of each collection strategy in one run: the table of
 //! `docs/collection.md`.
 //!
-//! Boots the lab on one emulated processor whose time stamp counter counts instructions, and has Strobe
-//! call one system call two million times. What a call took beyond the same without an instrument is all that
-//! the instrument, the agent and the way to the client took of the only processor there is.
+//! Boots the lab on one emulated processor whose time stamp counter counts instructions, and makes
+//! Strobe call one system call two million times. The instructions of a call beyond those without
+//! an instrument are all that the instrument, the agent and the connection to the client cost on
+//! the only processor.
 //!
 //! `cargo run --release -p ilk-driver --example collection`
 
@@ -17,7 +18,7 @@ use gilk_instruments::Library;
 use ilk_driver::client::{Connection, Event, StopFlag, Summary};
 use ilk_driver::lab::{Accelerator, Lab, Options, prepare};
 
-/// The function that serves what Strobe calls.
+/// The function that serves Strobe's calls.
 const FUNCTION: &str = "__x64_sys_getppid";
 const CALLS: u64 = 1000;
 const BURSTS: u64 = 2000;
@@ -101,7 +102,8 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How the session went, and the instructions of one call with everything that ran beside it.
+/// Returns the summary of a session, and the instructions of one call including everything that ran
+/// concurrently.
 fn measure(
     connection: &mut Connection,
     image: &Image,
@@ -137,7 +139,7 @@ fn measure(
     )?;
     let verified = match gilk_engine::verify::verify(image, plan) {
         Ok(verified) => verified,
-        Err(violations) => bail!("the plan did not pass: {violations:?}"),
+        Err(violations) => bail!("the plan failed its verification: {violations:?}"),
     };
     let (events, heard) = crossbeam_channel::unbounded();
     let summary = connection.run(&verified, &session, recording, &events, &StopFlag::new())?;

@@ -1,7 +1,8 @@
-//! How long the engine takes for a whole kernel, how much memory at most in each stage, and objdump beside it.
+//! Measures the time of the engine for a whole kernel and its peak memory in each stage, next to
+//! objdump.
 //!
-//! `cargo run --release --example whole-kernel -- FILE`, a kernel that `ilk dump` saved. `cargo xtask
-//! bench` runs this.
+//! `cargo run --release --example whole-kernel -- FILE` with a kernel saved by `ilk dump`. `cargo
+//! xtask bench` runs this.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -29,7 +30,7 @@ fn main() -> anyhow::Result<()> {
         .next()
         .context("Name a kernel that `ilk dump` saved")?;
     let parts: LiveParts = postcard::from_bytes(&std::fs::read(&file)?)
-        .with_context(|| format!("{} is no saved kernel", file.display()))?;
+        .with_context(|| format!("{} is not a saved kernel", file.display()))?;
     let (image, time) = timed(|| Image::from_live(&parts));
     let image = image?;
     if let Some(which) = arguments.next() {
@@ -49,7 +50,7 @@ fn main() -> anyhow::Result<()> {
     analysis(&image);
     objdump(&image)?;
     drop(image);
-    // Each in a process of its own: what others have left behind is no part of its memory.
+    // Each in a process of its own, so that its peak memory includes nothing of the others.
     for known in &PLANS {
         let mut own = Command::new(std::env::current_exe()?);
         let status = own.arg(&file).arg(known.name).status()?;
@@ -60,9 +61,9 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A plan of every block at once.
+/// A kind of plan of every block at once.
 struct Known {
-    /// As told to a process of its own.
+    /// Command-line argument of its process.
     name: &'static str,
     instrument: &'static str,
     types: &'static [HookType],
@@ -120,7 +121,7 @@ fn analysis(image: &Image) {
     }
 }
 
-/// The instrument at every hook of these types that can have one, for the whole session.
+/// Plans the instrument at every hook of these types that can have one, for the whole session.
 fn everything(image: &Image, known: &Known) -> anyhow::Result<()> {
     let session = session(image, known);
     let count = session.placements.len();
@@ -151,7 +152,7 @@ fn everything(image: &Image, known: &Known) -> anyhow::Result<()> {
         for violation in violations.iter().take(20) {
             eprintln!("{violation}");
         }
-        bail!("The plan is not right, in {} places", violations.len());
+        bail!("The plan failed its verification in {} places", violations.len());
     }
     Ok(())
 }
@@ -159,7 +160,7 @@ fn everything(image: &Image, known: &Known) -> anyhow::Result<()> {
 fn session(image: &Image, known: &Known) -> Session {
     let instrument: Arc<str> = known.instrument.into();
     let ids: Vec<FunctionId> = image.functions().iter().map(|one| one.id).collect();
-    // In one thread: what others leave behind is never given back.
+    // In one thread: memory freed by other threads is never returned to the system.
     let of_functions = ids.iter().map(|&id| {
         let cfg = Cfg::of(image, id);
         let function: Arc<str> = format!("{}@{:#x}", cfg.name, cfg.span.start.0).into();
@@ -192,7 +193,7 @@ fn session(image: &Image, known: &Known) -> Session {
     }
 }
 
-/// The same text from a raw file, so that it decodes the bytes that we decode and nothing else.
+/// Disassembles the same text from a raw file, so that objdump decodes exactly the same bytes.
 fn objdump(image: &Image) -> anyhow::Result<()> {
     let text = image.bytes(image.text()).context("The image has no text")?;
     let mut file = tempfile::NamedTempFile::new()?;
@@ -212,14 +213,14 @@ fn objdump(image: &Image) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// How long this thread has run, without waiting for others on the machine (proc(5), `schedstat`).
+/// Returns the CPU time of this thread (proc(5), `schedstat`).
 fn on_cpu() -> Duration {
-    let told = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
-    let nanoseconds = told.split(' ').next().and_then(|first| first.parse().ok());
+    let schedstat = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
+    let nanoseconds = schedstat.split(' ').next().and_then(|first| first.parse().ok());
     Duration::from_nanos(nanoseconds.unwrap_or_default())
 }
 
-/// Does it, and begins anew with the peak of memory.
+/// Runs a stage after a reset of the peak memory, and measures its time.
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     memory::reset_peak();
     let begin = Instant::now();
@@ -227,17 +228,18 @@ fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (result, begin.elapsed())
 }
 
-/// What a stage took, and the most memory that this process had in it, whatever was there before included.
+/// Prints the time of a stage and the peak memory of this process in it, including memory allocated
+/// before.
 fn row(what: &str, time: Duration) {
     let peak = memory::peak().map_or(0, |bytes| bytes / 1_000_000);
     println!("  {:>8.3} s  {peak:>5} MB  {what}", time.as_secs_f64());
 }
 
-/// An arena with room for everything, where modules are.
+/// Returns a layout with an arena large enough for everything, in the modules' range.
 fn layout() -> RuntimeLayout {
     RuntimeLayout {
         arena: Span::new(Addr(0xffff_ffff_c000_0000), 512 << 20),
-        // An arena of that size is allocated.
+        // The module allocates an arena of that size.
         unwinds: true,
         faults: 1 << 16,
         ring_base: Addr(0xffff_c900_1234_0000),

@@ -57,7 +57,7 @@ pub enum Error {
     /// The kernel or the machine is not one the agent can serve.
     #[error("{0}")]
     Target(String),
-    /// Nothing listens at the socket.
+    /// No agent listens at the socket.
     #[cfg(feature = "client")]
     #[error(
         "No agent listens at {target} ({source}); start one with `ilk lab`, or with `sudo ilk \

@@ -1,9 +1,9 @@
-//! The protocol holds against anything: what is said arrives, and garbage does no harm.
+//! Properties of the protocol: messages round-trip, and invalid bytes do no harm.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test that panics has failed, as it should"
+    reason = "a panic is a test's failure"
 )]
 
 use ilk_driver::protocol::{
@@ -211,10 +211,10 @@ fn message() -> impl Strategy<Value = Message> {
         -1e9..1e9,
         proptest::option::of(refusal()),
     )
-        .prop_map(|((batch, gone, tsc_begin, tsc_end), asked, refused)| {
+        .prop_map(|((batch, gone, tsc_begin, tsc_end), scheduled, refused)| {
             Message::Switched(Switched {
                 batch,
-                asked,
+                scheduled,
                 tsc_begin,
                 tsc_end,
                 gone,
@@ -274,7 +274,8 @@ fn message() -> impl Strategy<Value = Message> {
     ]
 }
 
-/// Cuts `stream` at the given places and feeds it piece by piece, taking out all there is each time.
+/// Cuts `stream` at the given positions, feeds it piece by piece, and takes all available items
+/// each time.
 fn fed(stream: &[u8], cuts: &[prop::sample::Index]) -> Vec<Incoming<Request>> {
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(stream.len() + 1)).collect();
     cuts.extend([0, stream.len()]);
@@ -283,7 +284,7 @@ fn fed(stream: &[u8], cuts: &[prop::sample::Index]) -> Vec<Incoming<Request>> {
     let mut all = Vec::new();
     for piece in cuts.windows(2) {
         decoder.push(&stream[piece[0]..piece[1]]);
-        // What is wrong is void up to the next opening.
+            // After an error everything up to the next opening is void.
         while let Ok(Some(incoming)) = decoder.take() {
             all.push(incoming);
         }
@@ -299,7 +300,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn requests_arrive_as_they_were_sent_however_the_stream_is_cut(
+    fn requests_round_trip_however_the_stream_is_cut(
         requests in vec(request(), 1..6), cuts in vec(any::<prop::sample::Index>(), 0..20), stale in vec(any::<u8>(), 0..200)
     ) {
         let mut stream = stale;
@@ -313,7 +314,7 @@ proptest! {
     }
 
     #[test]
-    fn messages_arrive_as_they_were_sent(messages in vec(message(), 1..6), piece in 1_usize..5000) {
+    fn messages_round_trip(messages in vec(message(), 1..6), piece in 1_usize..5000) {
         let stream: Vec<u8> = messages.iter().flat_map(|message| encode(message).unwrap()).collect();
         let mut decoder = Decoder::frames_only();
         let mut got = Vec::new();
@@ -327,9 +328,9 @@ proptest! {
         prop_assert_eq!(decoder.waiting(), 0);
     }
 
-    /// The next client may come in the middle of the last one's frame.
+    /// Covers a client that is replaced in the middle of a frame.
     #[test]
-    fn an_opening_voids_what_stands_before_it(
+    fn an_opening_voids_everything_before_it(
         torn in request(), keep in any::<prop::sample::Index>(), cuts in vec(any::<prop::sample::Index>(), 0..20), request in request()
     ) {
         let frame = encode(&torn).unwrap();
@@ -361,7 +362,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_frame_is_refused_or_another_message_and_never_too_large(request in request(), at in any::<prop::sample::Index>(), to in any::<u8>()) {
+    fn a_damaged_frame_is_refused_or_decodes_within_limits(request in request(), at in any::<prop::sample::Index>(), to in any::<u8>()) {
         let mut frame = encode(&request).unwrap();
         let at = 4 + at.index(frame.len() - 4);
         frame[at] = to;
@@ -384,7 +385,7 @@ proptest! {
 }
 
 #[test]
-fn a_frame_over_the_limit_is_refused_before_it_is_waited_for() {
+fn a_frame_over_the_limit_is_refused_before_its_bytes_arrive() {
     let mut decoder = Decoder::frames_only();
     decoder.push(&(MAX_FRAME as u32 + 1).to_le_bytes());
     let refused = decoder.take::<Message>().unwrap_err().to_string();
@@ -396,8 +397,8 @@ fn a_frame_over_the_limit_is_refused_before_it_is_waited_for() {
 }
 
 #[test]
-fn a_length_inside_a_frame_is_not_believed() {
-    // A chunk that says it is 2^60 bytes long.
+fn a_length_inside_a_frame_is_checked() {
+    // A chunk with a stated length of 2^60 bytes.
     let mut body = postcard::to_stdvec(&Message::Chunk(Bytes(Vec::new()))).unwrap();
     body.pop();
     body.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x0f]);
@@ -409,7 +410,7 @@ fn a_length_inside_a_frame_is_not_believed() {
 }
 
 #[test]
-fn after_nonsense_only_an_opening_counts() {
+fn after_an_error_only_an_opening_is_accepted() {
     let mut decoder = Decoder::new();
     decoder.push(&opening(1).to_bytes());
     decoder.push(&[3, 0, 0, 0, 0xff, 0xff, 0xff]);
@@ -445,7 +446,7 @@ fn an_opening_has_the_layout_that_may_never_change() {
 }
 
 #[test]
-fn numbers_out_of_bounds_are_refused_by_name() {
+fn numbers_out_of_bounds_are_refused_with_the_field() {
     let refused = |request: Request| request.check().unwrap_err().text;
     assert!(
         refused(Request::Read {
@@ -579,7 +580,7 @@ fn numbers_out_of_bounds_are_refused_by_name() {
         ..early
     };
     assert!(Request::check_more(&[full], &[poke]).is_err());
-    // The most that is sent at once fits a frame.
+    // The largest messages fit a frame.
     let worst = Poke {
         address: u64::MAX,
         detour: u64::MAX,

@@ -1,9 +1,9 @@
-//! The real agent at a unix socket on this machine, whose kernel has no module `ilk`.
+//! The real agent at a unix socket on this machine, whose kernel lacks the module `ilk`.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "a test that panics has failed, as it should"
+    reason = "a panic is a test's failure"
 )]
 
 use std::io::{Read, Write};
@@ -44,7 +44,7 @@ impl Agent {
         while !socket.exists() {
             assert!(
                 begun.elapsed() < Duration::from_secs(60),
-                "the agent made no socket"
+                "the agent created no socket"
             );
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -110,13 +110,13 @@ impl Client {
         }
     }
 
-    /// Whether the next message answers the ping of this number, by a clock that goes.
-    fn is_pong(&mut self, asked: u64) -> bool {
-        matches!(self.next(), Message::Pong { number, tsc } if number == asked && tsc > 0)
+    /// Returns whether the next message answers this ping, with a clock that advances.
+    fn is_pong(&mut self, ping: u64) -> bool {
+        matches!(self.next(), Message::Pong { number, tsc } if number == ping && tsc > 0)
     }
 
-    fn pong(&mut self, asked: u64) {
-        assert!(self.is_pong(asked));
+    fn pong(&mut self, ping: u64) {
+        assert!(self.is_pong(ping));
     }
 
     fn refused(&mut self, request: &Request) -> (RefusalKind, String) {
@@ -129,13 +129,13 @@ impl Client {
 }
 
 #[test]
-fn without_the_module_the_agent_says_so_and_serves_on() {
+fn an_agent_without_the_module_reports_it_and_still_serves() {
     let agent = Agent::start();
     let mode = std::fs::metadata(&agent.socket)
         .unwrap()
         .permissions()
         .mode();
-    assert_eq!(mode & 0o777, 0o600, "others may connect");
+    assert_eq!(mode & 0o777, 0o600, "other users could connect");
 
     let mut client = Client::open(&agent.socket, 1);
     let (kind, text) = client.refused(&Request::Info);
@@ -172,7 +172,7 @@ fn without_the_module_the_agent_says_so_and_serves_on() {
 }
 
 #[test]
-fn a_second_client_is_turned_away_and_the_next_is_served() {
+fn a_second_client_is_refused_and_the_next_one_is_served() {
     let agent = Agent::start();
     let mut first = Client::open(&agent.socket, 1);
     let mut second = Client::open(&agent.socket, 2);
@@ -203,7 +203,7 @@ fn a_second_client_is_turned_away_and_the_next_is_served() {
 }
 
 #[test]
-fn nonsense_is_answered_and_a_new_opening_goes_on() {
+fn invalid_bytes_are_refused_and_a_new_opening_is_accepted() {
     let agent = Agent::start();
     let mut client = Client::open(&agent.socket, 1);
     client.stream.write_all(&[0xff; 64]).unwrap();
@@ -224,7 +224,7 @@ fn nonsense_is_answered_and_a_new_opening_goes_on() {
 }
 
 #[test]
-fn an_agent_does_not_take_anothers_socket_nor_a_file() {
+fn an_agent_replaces_neither_a_used_socket_nor_a_file() {
     let agent = Agent::start();
     let second = Command::new(env!("CARGO_BIN_EXE_ilk"))
         .args(["agent", "--socket"])
@@ -242,12 +242,12 @@ fn an_agent_does_not_take_anothers_socket_nor_a_file() {
         .output()
         .unwrap();
     assert!(!third.status.success());
-    assert!(String::from_utf8_lossy(&third.stderr).contains("is no socket"));
+    assert!(String::from_utf8_lossy(&third.stderr).contains("is not a socket"));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
 }
 
 #[test]
-fn whatever_comes_the_agent_serves_on() {
+fn random_input_does_not_end_the_agent() {
     let agent = Agent::start();
     let mut random = Random(0x6769_6c6b);
     for round in 0..60 {
@@ -263,7 +263,7 @@ fn whatever_comes_the_agent_serves_on() {
         };
         stream.write_all(&opening.to_bytes()).unwrap();
         for _ in 0..random.below(60) {
-            // Who is turned away, because the last client is still being seen off, may be cut off.
+            // A client refused while the previous one is disconnected may lose its connection.
             let _cut_off = stream.write_all(&random.piece());
         }
         let _gone = stream.shutdown(Shutdown::Both);
@@ -283,7 +283,7 @@ fn whatever_comes_the_agent_serves_on() {
     }
 }
 
-/// Whether this test may do what only root may.
+/// Returns whether this test runs as root.
 fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }
@@ -316,7 +316,7 @@ fn the_agent_keeps_only_the_capabilities_and_calls_that_it_needs() {
 #[test]
 fn another_user_is_not_served_even_if_it_can_connect() {
     if !is_root() {
-        eprintln!("Only root can try to be somebody else.");
+        eprintln!("Skipped: only root can act as another user.");
         return;
     }
     let agent = Agent::start();
@@ -324,7 +324,7 @@ fn another_user_is_not_served_even_if_it_can_connect() {
     for (path, mode) in [(folder, 0o755), (agent.socket.as_path(), 0o666)] {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
     }
-    // Where nobody else may enter the folder of the program.
+    // The folder of the program may be inaccessible to other users.
     let program = folder.join("ilk");
     std::fs::copy(env!("CARGO_BIN_EXE_ilk"), &program).unwrap();
     let output = Command::new(&program)
@@ -338,7 +338,7 @@ fn another_user_is_not_served_even_if_it_can_connect() {
         !output.status.success() && said.contains("does not serve user 65534"),
         "{said}"
     );
-    // Root is.
+    // Root is served.
     let mut client = Client::open(&agent.socket, 1);
     let (kind, _) = client.refused(&Request::Info);
     assert!(matches!(kind, RefusalKind::Module | RefusalKind::Busy));

@@ -59,7 +59,7 @@ impl Machine {
     pub fn name(&self) -> String {
         match &self.target {
             TargetState::Ready(info) => info.host.clone(),
-            _ => self.place.called(),
+            _ => self.place.display_name(),
         }
     }
 
@@ -109,13 +109,13 @@ impl App {
         if matches!(self.state.target, TargetState::None | TargetState::Lost(_))
             && let Some(first) = places.next()
         {
-            self.connect(source(&first.way));
+            self.connect(source(&first.route));
             self.state.machines.first = first.name;
         }
         for place in places {
-            let known = |one: &Machine| one.place.way == place.way;
+            let known = |one: &Machine| one.place.route == place.route;
             if self.state.machines.others.iter().any(known) {
-                let words = format!("{} is already connected.", place.called());
+                let words = format!("{} is already connected.", place.display_name());
                 self.state.notify(NoticeKind::Warning, words);
                 continue;
             }
@@ -145,7 +145,7 @@ impl App {
         self.machines += 1;
         // Counts down from the top, because numbers of targets count up.
         let number = u64::MAX - self.machines;
-        let thread = Target::start(source(&place.way), number, self.workers.mail());
+        let thread = Target::start(source(&place.route), number, self.workers.mail());
         self.machine_threads.insert(number, thread);
         number
     }

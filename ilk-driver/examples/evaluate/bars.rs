@@ -1,4 +1,4 @@
-//! Bars side by side, as SVG and PNG.
+//! Bar charts, as SVG and PNG.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use gilk_samples::chart::png;
 const INK: &str = "#1f2933";
 const QUIET: &str = "#667482";
 const GRID: &str = "#e6eaee";
-/// Told apart by most eyes, dark enough on white (after Okabe and Ito).
+/// Distinguishable colours, dark enough on white (after Okabe and Ito).
 const COLOURS: [&str; 4] = ["#0b6bb3", "#12876b", "#c4561a", "#a23b8f"];
 const WIDTH: f64 = 900.0;
 const LEFT: f64 = 190.0;
@@ -18,16 +18,16 @@ const TOP: f64 = 84.0;
 const BAR: f64 = 9.0;
 const GAP: f64 = 8.0;
 
-/// Groups of bars, one under the other, each with a bar for each name.
+/// Groups of bars, one below the other, each with a bar per name.
 #[derive(Debug)]
 pub(crate) struct Bars {
     pub(crate) title: String,
-    /// What the lengths are.
+    /// Unit of the lengths.
     pub(crate) unit: &'static str,
-    /// What the bars of each group are, in order.
+    /// Names of the bars of each group, in order.
     pub(crate) names: Vec<&'static str>,
     pub(crate) groups: Vec<(String, Vec<f64>)>,
-    /// Whether ten times as much is one step longer.
+    /// The scale is logarithmic.
     pub(crate) logarithmic: bool,
 }
 
@@ -35,7 +35,7 @@ impl Bars {
     /// Writes `FILE.svg` and `FILE.png`.
     pub(crate) fn draw(&self, file: &Path) -> anyhow::Result<()> {
         let drawn = self.svg();
-        // Releases have points of their own: the ending is added, not replaced.
+        // Releases contain points, so the extension is appended, not replaced.
         let named = |ending: &str| format!("{}.{ending}", file.display());
         std::fs::write(named("png"), png(&drawn, 1.0)?)
             .with_context(|| format!("writing {}", named("png")))?;
@@ -98,7 +98,7 @@ impl Bars {
         }
     }
 
-    /// How much of the room a figure takes, 0 to 1. On a logarithmic scale it begins at 1.
+    /// Returns the share of the width for a figure, 0 to 1. A logarithmic scale begins at 1.
     fn share(&self, figure: f64, most: f64) -> f64 {
         if self.logarithmic {
             (figure.max(1.0).log10() / most.log10()).clamp(0.0, 1.0)

@@ -14,15 +14,15 @@ use crate::guest::{Guest, session, words};
 use crate::table::Tables;
 use crate::trace::{FORK, matched, read, script};
 
-/// What Pulsar sleeps between two rounds.
+/// Pulsar's sleep between two rounds.
 const SLEEP_MS: u32 = 500;
-/// Its rounds of forks.
+/// Number of Pulsar's rounds of forks.
 const FORKS: usize = 160;
-/// Where bins of the distribution begin, in microseconds.
+/// Lower bounds of the distribution's bins, in microseconds.
 const EDGES: [f64; 12] = [
     0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 32.0, 64.0, 128.0,
 ];
-/// What is sampled besides for the picture: who leaves the processor, and who ends.
+/// Further instruments for the picture: threads that leave the processor, and those that exit.
 const PICTURED: [&str; 3] = [FORK, "schedule", "wait_consider_task"];
 
 /// Fills columns of the table, and draws Pulsar.
@@ -85,7 +85,7 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
     let ends = ends.chain([String::from(" µs and more")]);
     let bins = EDGES.iter().zip(ends).zip(counted);
     Bars {
-        title: format!("GILK's sample behind the kernel's event, Linux {release}"),
+        title: format!("GILK's sample after the kernel's event, Linux {release}"),
         unit: "forks",
         names: tools.map(|(tool, _)| tool).to_vec(),
         groups: bins
@@ -97,7 +97,7 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
     pictured(guest, how)
 }
 
-/// Pulsar's working, sleeping and collecting: the report's figure 4.4.
+/// Draws Pulsar's working, sleeping and collecting: the report's figure 4.4.
 fn pictured(guest: &mut Guest, how: &How) -> anyhow::Result<()> {
     let hooks = PICTURED.map(|function| (function.to_owned(), 0, "timestamp"));
     let path = how.file(&format!("correlation-pulsar-{}.arrow", guest.release));
@@ -118,7 +118,7 @@ fn pictured(guest: &mut Guest, how: &How) -> anyhow::Result<()> {
     chart.range = recording.span().map(|(first, last)| (first, last + 1));
     let drawn = svg(&chart);
     let file = how.file(&format!("correlation-pulsar-{}", guest.release));
-    // Releases have points of their own: the ending is added, not replaced.
+    // Releases contain points, so the extension is appended, not replaced.
     let named = |ending: &str| format!("{}.{ending}", file.display());
     std::fs::write(named("png"), png(&drawn, 1.0)?)?;
     std::fs::write(named("svg"), drawn)?;

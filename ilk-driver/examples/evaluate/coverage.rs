@@ -1,4 +1,4 @@
-//! How much of kernels can be hooked, and by which method.
+//! The hookable share of kernels, by tactic.
 
 use gilk_engine::Image;
 use gilk_engine::cfg::Cfg;
@@ -12,10 +12,11 @@ use crate::How;
 use crate::guest::Guest;
 use crate::table::Tables;
 
-/// A quick look is at one function of so many.
+/// A quick run covers one function of so many.
 const ONE_OF: usize = 16;
 
-/// Fills a column of the table for each kernel: the guest's, and beside Debian's own its real-time flavour.
+/// Fills a column of the table for each kernel: the guest's, and for Debian's own also its
+/// real-time flavour.
 pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyhow::Result<()> {
     note(&guest.image, tables, how);
     if guest.series.is_none() && !how.quick {

@@ -1,4 +1,4 @@
-//! The figures of an experiment, kept from one sitting to the next.
+//! The figures of an experiment, accumulated over runs of this program.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::table::Tables;
 
-/// What all runs of one experiment came to.
+/// The results of all runs of one experiment.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Figures {
-    /// How often it was done, by kernel.
+    /// Number of runs by kernel.
     runs: BTreeMap<String, usize>,
     pub(crate) tables: Tables,
 }
 
 impl Figures {
-    /// Those of earlier runs; none where there is no such file.
+    /// Reads the figures of earlier runs; returns none if there is no such file.
     pub(crate) fn read(file: &Path) -> anyhow::Result<Self> {
         let text = match fs::read_to_string(file) {
             Ok(text) => text,
@@ -36,17 +36,17 @@ impl Figures {
         fs::write(file, text).with_context(|| format!("writing {}", file.display()))
     }
 
-    /// Whether it was never done.
+    /// Returns whether the experiment was never run.
     pub(crate) fn is_empty(&self) -> bool {
         self.runs.is_empty()
     }
 
-    /// Notes that it was done once more.
+    /// Counts a run.
     pub(crate) fn ran_on(&mut self, kernel: &str) {
         *self.runs.entry(kernel.to_owned()).or_default() += 1;
     }
 
-    /// How often, by kernel where they differ.
+    /// Returns the number of runs, by kernel if they differ.
     pub(crate) fn runs(&self) -> String {
         let mut numbers = self.runs.values();
         let first = numbers.next();

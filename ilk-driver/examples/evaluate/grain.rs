@@ -1,5 +1,6 @@
-//! What watching system calls costs at three grains, as JIFL's authors measured it (EuroSys 2007, section 6.1):
-//! each call counted, each call of a function traced, and every block of those functions counted.
+//! The cost of observing system calls at three levels of detail, measured as JIFL's authors did
+//! (EuroSys 2007, section 6.1): each call counted, each call of a function traced, and every block
+//! of those functions counted.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ use crate::bars::Bars;
 use crate::guest::{Guest, before, listed, per_call, session, words};
 use crate::table::Tables;
 
-/// System calls of lmbench's table.
+/// The system calls of lmbench's table.
 const CALLS: [&str; 12] = [
     "null",
     "read",
@@ -29,19 +30,19 @@ const CALLS: [&str; 12] = [
     "mmap-touch-munmap",
     "fork",
 ];
-/// What a quick look looks at.
+/// The calls of a quick run.
 const FEW: [&str; 2] = ["read", "open-close"];
 pub(crate) const BURSTS: &str = "10";
-/// How many times as much as bare calls differ has to be added before it is told how often it goes into another.
+/// Minimum ratio of the added cost to the variation of bare calls for a ratio to be printed.
 const MUCH: f64 = 10.0;
-/// No call of many thousand instructions is steadier than this share of it.
+/// Assumed relative variation of a call of many thousand instructions.
 const STEADY: f64 = 0.0001;
-/// Calls in a burst; of fork fewer, which is as dear as hundreds of the others.
+/// Calls in a burst; fewer for fork, which costs as much as hundreds of the others.
 pub(crate) fn times(call: &str) -> &'static str {
     if call == "fork" { "5" } else { "50" }
 }
 
-/// How finely a call is watched.
+/// The level of detail at which a call is observed.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Grain {
     Calls,
@@ -106,7 +107,7 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
     Ok(())
 }
 
-/// What each way added, for each grain.
+/// Returns the cost added by each mechanism, for each level of detail.
 fn one(guest: &mut Guest, call: &str, tables: &mut Tables) -> anyhow::Result<Vec<Vec<f64>>> {
     let run_through = through(guest, call)?;
     let time = words(&["time", call, BURSTS, times(call)]);
@@ -151,7 +152,7 @@ fn one(guest: &mut Guest, call: &str, tables: &mut Tables) -> anyhow::Result<Vec
             all.extend(listed(&at));
             let answer = guest.run(&all, Session::empty())?;
             let line = answer.lines.iter().find(|line| line.contains("registered"));
-            let line = line.context("the program did not tell of its kprobes")?;
+            let line = line.context("the program printed nothing about its kprobes")?;
             let said = |word: &str| before(line, word).context("a number is missing");
             if kind == "jumps" {
                 note("kprobes refused", said("refused")?);
@@ -169,7 +170,7 @@ fn one(guest: &mut Guest, call: &str, tables: &mut Tables) -> anyhow::Result<Vec
     Ok(all_added)
 }
 
-/// An instrument at each hook.
+/// Returns a session with an instrument at each hook.
 pub(crate) fn everywhere(hooks: &[Hook], instrument: &'static str, save_all: bool) -> Session {
     let wanted = hooks
         .iter()
@@ -178,7 +179,7 @@ pub(crate) fn everywhere(hooks: &[Hook], instrument: &'static str, save_all: boo
     Session {
         styles: names.map(|name| (name, Style::Auto)).collect(),
         save_all,
-        // Nobody drains a ring while calls are timed.
+        // The ring is not drained while calls are timed.
         collection: Collection {
             samples: Strategy::Newest,
             ..Collection::default()
@@ -189,10 +190,10 @@ pub(crate) fn everywhere(hooks: &[Hook], instrument: &'static str, save_all: boo
 
 pub(crate) fn took(lines: &[String]) -> anyhow::Result<f64> {
     let found = lines.iter().find_map(|line| per_call(line));
-    found.with_context(|| format!("the program did not tell its ticks, but: {lines:?}"))
+    found.with_context(|| format!("the program printed no ticks, but: {lines:?}"))
 }
 
-/// Functions that the kernel's tracer sees in the call.
+/// Returns the functions that the kernel's tracer sees in the call.
 pub(crate) fn through(guest: &mut Guest, call: &str) -> anyhow::Result<BTreeSet<Addr>> {
     let answer = guest.run(&words(&["trace", call]), Session::empty())?;
     let lines = answer.lines.iter();
@@ -205,17 +206,18 @@ pub(crate) fn through(guest: &mut Guest, call: &str) -> anyhow::Result<BTreeSet<
     Ok(seen)
 }
 
-/// A function's name with its address, a block of it, and where that begins.
+/// A function's name with its address, and a block of it with its start.
 pub(crate) type Hook = (String, u32, Addr);
 
-/// What of these functions is hooked at that grain, all at once, and how many blocks cannot be.
+/// Returns the hooks of these functions at a level of detail, placed together, and the number of
+/// refused blocks.
 pub(crate) fn hooks(
     guest: &Guest,
     functions: &BTreeSet<Addr>,
     grain: Grain,
 ) -> anyhow::Result<(Vec<Hook>, usize)> {
     let (mut hooks, mut refused) = offered(&guest.image, functions, grain);
-    // What can be had alone cannot always be had beside its neighbours.
+    // A hook that is available alone may be refused together with its neighbours.
     while let Err(error) = guest.plan(&everywhere(&hooks, grain.instrument(), false)) {
         let Error::Refused {
             function, block, ..
@@ -231,7 +233,7 @@ pub(crate) fn hooks(
     Ok((hooks, refused))
 }
 
-/// The same, each looked at as if it were alone.
+/// Returns the hooks that are available alone.
 fn offered(image: &Image, functions: &BTreeSet<Addr>, grain: Grain) -> (Vec<Hook>, usize) {
     let (mut hooks, mut refused) = (Vec::new(), 0);
     for function in functions.iter().filter_map(|&at| image.function_at(at)) {

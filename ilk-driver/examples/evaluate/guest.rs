@@ -11,30 +11,30 @@ use gilk_instruments::Library;
 use ilk_driver::client::{Connection, Event, StopFlag, Summary};
 use ilk_driver::lab::{Accelerator, Lab, Options, prepare};
 
-/// Longer than any program here takes, in the guest's seconds.
+/// Time limit in the guest's seconds, longer than any program here takes.
 const LONGEST: f64 = 20_000.0;
-/// Addresses in one argument of a program: the kernel allows 128 KiB.
+/// Number of addresses in one argument of a program: the kernel permits 128 KiB.
 const AT_ONCE: usize = 5000;
 
-/// A running lab, what is known of its kernel, and where recordings go.
+/// A running lab with its kernel's image, and the folder of recordings.
 pub(crate) struct Guest {
     connection: Connection,
     pub(crate) image: Image,
     pub(crate) library: Library,
     directory: tempfile::TempDir,
-    /// How long sessions are, in the guest's seconds, if their programs do not end before.
+    /// Duration of sessions in the guest's seconds, unless their programs end earlier.
     pub(crate) longest: f64,
-    /// `uname -r`.
+    /// The kernel's release.
     pub(crate) release: String,
-    /// The series that was asked for; `None` is Debian's own.
+    /// The requested series; `None` is Debian's own.
     pub(crate) series: Option<String>,
-    /// Ended when all else is.
+    /// Declared last, so that it ends last.
     _lab: Lab,
 }
 
-/// What came of a program and the instruments that were there meanwhile.
+/// The output of a program and the results of the instruments during it.
 pub(crate) struct Answer {
-    /// What the program said behind "rivals: ".
+    /// The program's lines after "rivals: ".
     pub(crate) lines: Vec<String>,
     pub(crate) summary: Summary,
     pub(crate) plan: Plan,
@@ -48,7 +48,7 @@ impl Guest {
             rivals: true,
             memory_mib: 2048,
             boot_limit: Duration::from_secs(600),
-            // What every hit is counted in, and code for it.
+            // Enough counters and arena for every hook.
             append: vec!["ilk.arena_mib=64".into()],
             ..Options::default()
         };
@@ -69,7 +69,7 @@ impl Guest {
         })
     }
 
-    /// What this kernel would be changed by.
+    /// Plans a session for this kernel.
     ///
     /// # Errors
     ///
@@ -79,7 +79,8 @@ impl Guest {
         gilk_engine::plan::plan(&self.image, session, &self.library, layout)
     }
 
-    /// Runs `/bin/rivals` with these words while the session's instruments are in place, without a loss.
+    /// Runs `/bin/rivals` with these words while the session's instruments are installed, without
+    /// losses.
     pub(crate) fn run(&mut self, words: &[String], session: Session) -> anyhow::Result<Answer> {
         let session = Session {
             name: format!("rivals {}", words.first().map_or("", String::as_str)),
@@ -90,15 +91,15 @@ impl Guest {
         let summary = &answer.summary;
         if summary.missing > 0 || summary.lost() != (0, 0) {
             bail!(
-                "samples were lost, so not every hit cost what a hit costs: {:?}",
+                "samples were lost, so hits did not have their full cost: {:?}",
                 summary.losses
             );
         }
         Ok(answer)
     }
 
-    /// Runs a program with these words while the session's instruments are in place, until it ends. What it says
-    /// begins with its name.
+    /// Runs a program with these words while the session's instruments are installed, until it
+    /// ends. Its lines begin with its name.
     pub(crate) fn run_program(
         &mut self,
         program: &str,
@@ -125,7 +126,7 @@ impl Guest {
         let plan = self.plan(&session)?;
         let verified = match gilk_engine::verify::verify(&self.image, plan) {
             Ok(verified) => verified,
-            Err(violations) => bail!("the plan did not pass: {violations:?}"),
+            Err(violations) => bail!("the plan failed its verification: {violations:?}"),
         };
         let (stop, (events, heard)) = (StopFlag::new(), crossbeam_channel::unbounded());
         let (summary, said) = std::thread::scope(|scope| {
@@ -164,7 +165,7 @@ impl Guest {
     }
 }
 
-/// A session with these instruments, all the time.
+/// Returns a session with these instruments for its whole duration.
 pub(crate) fn session(hooks: impl IntoIterator<Item = (String, u32, &'static str)>) -> Session {
     let hooks = hooks.into_iter();
     let placements = hooks
@@ -176,7 +177,7 @@ pub(crate) fn session(hooks: impl IntoIterator<Item = (String, u32, &'static str
     }
 }
 
-/// An instrument that is there all the time.
+/// Returns a placement for the whole duration.
 pub(crate) fn placement(
     function: String,
     block: u32,
@@ -193,12 +194,12 @@ pub(crate) fn placement(
     }
 }
 
-/// Words as a program takes them.
+/// Converts words to arguments of a program.
 pub(crate) fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
 }
 
-/// Addresses as the program takes them.
+/// Converts addresses to arguments of the program.
 pub(crate) fn listed(addresses: &[Addr]) -> Vec<String> {
     let hex = |part: &[Addr]| {
         let words: Vec<String> = part.iter().map(|at| format!("{:x}", at.0)).collect();
@@ -207,7 +208,7 @@ pub(crate) fn listed(addresses: &[Addr]) -> Vec<String> {
     addresses.chunks(AT_ONCE).map(hex).collect()
 }
 
-/// What one call took by a line `NAME: … CALLS calls took TICKS ticks`.
+/// Parses the cost of one call from a line `NAME: … CALLS calls took TICKS ticks`.
 pub(crate) fn per_call(line: &str) -> Option<f64> {
     let (before, after) = line.split_once(" calls took ")?;
     let calls: f64 = before.rsplit(' ').next()?.parse().ok()?;
@@ -215,7 +216,7 @@ pub(crate) fn per_call(line: &str) -> Option<f64> {
     Some(ticks / calls)
 }
 
-/// The number in front of a word of a line.
+/// Parses the number before a word of a line.
 pub(crate) fn before(line: &str, word: &str) -> Option<f64> {
     line.split(", ")
         .find_map(|part| part.trim().strip_suffix(word))

@@ -1,4 +1,4 @@
-//! One hit of everything, at one function.
+//! The cost of one hit by every mechanism, at one function.
 
 use anyhow::Context as _;
 use gilk_engine::{Addr, Session};
@@ -7,19 +7,19 @@ use crate::How;
 use crate::guest::{Answer, Guest, per_call, session, words};
 use crate::table::Tables;
 
-/// Serves getpid. Its first instructions behind the tracer's site are of a kind that the kernel makes
-/// jumps of kprobes at, too.
+/// Serves getpid. Its first instructions after the tracer's call are of a kind that the kernel also
+/// optimises kprobes at.
 const FUNCTION: &str = "__x64_sys_getpid";
-/// The other name of it, which the kernel's types and its tracer may know it by.
+/// Its alternative name in the kernel's types and tracer.
 const ALIAS: &str = "__do_sys_getpid";
 const BURSTS: &str = "20";
-/// Calls in a burst; a ring that is not drained holds those of all bursts.
+/// Calls in a burst; a ring that is not drained holds the samples of all bursts.
 const CALLS: &str = "1000";
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-/// What has its place where the entry's mark is sealed.
+/// The instrument that is placed at a function's entry with `endbr64`.
 const SEALED: [u8; 4] = [0x66, 0x0f, 0x1f, 0x00];
 
-/// What ilk does: a name, and the instruments at the entry.
+/// Cases of ilk: a name, and the instruments at the entry.
 const CASES: [(&str, &[&str]); 6] = [
     ("ilk: counter", &["counter"]),
     ("ilk: sample with time", &["timestamp"]),
@@ -67,7 +67,7 @@ fn took(answer: &Answer) -> anyhow::Result<f64> {
     let mut lines = answer.lines.iter();
     lines.find_map(|line| per_call(line)).with_context(|| {
         format!(
-            "the program did not tell its ticks, but: {:?}",
+            "the program printed no ticks, but: {:?}",
             answer.lines
         )
     })

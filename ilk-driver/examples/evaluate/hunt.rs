@@ -1,5 +1,6 @@
-//! A hunt for a bottleneck, as KernInst's authors told one (OSDI 1999, section 4): where a web server's instructions
-//! go, found with one session after the other, and what changes when the cause is mended. docs/tour.md tells it.
+//! The search for a bottleneck, after KernInst's authors (OSDI 1999, section 4): the distribution
+//! of a web server's instructions, determined by one session after another, and the effect of
+//! removing the cause. docs/tour.md describes it.
 
 use std::collections::BTreeMap;
 
@@ -14,29 +15,30 @@ use crate::How;
 use crate::guest::{Answer, Guest, placement};
 use crate::table::Tables;
 
-/// Brings up the server, busybox's, if it is not up, and asks it.
+/// Starts busybox's server if it is not running, and sends it requests.
 const REQUESTS: &str = "ifconfig lo up; mkdir -p /www; head -c 2000 /dev/zero | tr '\\0' x > /www/index.html; \
                         httpd -p 80 -h /www 2> /dev/null; requests 200 80 | sed 's/^/sh: /'";
-/// How many bytes around a fault are mapped with it: Linux's own choice, and what two pages are.
+/// Bytes mapped around a fault: Linux's default, and two pages.
 const AROUND: &str = "/sys/kernel/debug/fault_around_bytes";
 const USUAL: u32 = 65_536;
 const LESS: u32 = 8192;
-/// Seconds that a step lasts at most.
+/// Time limit of a step in seconds.
 const LENGTH: f64 = 5.0;
-const ASKED: f64 = 200.0;
-/// Calls that a request can be expected to make one of.
+const REQUESTS: f64 = 200.0;
+/// Calls that a request presumably makes once.
 const OFTEN: u64 = 100;
-/// Where faults are served and where an address space is taken down: beside the calls, what a process costs.
+/// Functions that handle faults and that tear down an address space: the cost of a process apart
+/// from its calls.
 const BESIDE: [&str; 3] = ["kernel_clone", "handle_mm_fault", "exit_mmap"];
-/// What is not worth a row, in percent of a request.
+/// Share of a request below which a row is omitted, in percent.
 const LITTLE: f64 = 1.0;
-/// Who maps what is around a fault.
+/// The function that maps pages around a fault.
 const CULPRIT: &str = "filemap_map_pages";
 
-/// Fills a column of the table, and leaves the sessions to be opened in the window.
+/// Fills a column of the table, and saves the sessions for the window.
 pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyhow::Result<()> {
     let mut hunt = Hunt { guest, tables, how };
-    let before = hunt.asked(USUAL)?;
+    let before = hunt.request_cost(USUAL)?;
     hunt.note("instructions a request", before);
 
     let calls = entries(
@@ -62,9 +64,9 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
     let mut taken: Vec<(String, u64, u64)> = hunt.sums("2-times", &answer)?;
     taken.sort_by_key(|&(_, _, ticks)| std::cmp::Reverse(ticks));
     for (name, times, ticks) in &taken {
-        let percent = *ticks as f64 / ASKED / before * 100.0;
+        let percent = *ticks as f64 / REQUESTS / before * 100.0;
         if percent >= LITTLE {
-            hunt.note(&format!("{name}: times a request"), *times as f64 / ASKED);
+            hunt.note(&format!("{name}: times a request"), *times as f64 / REQUESTS);
             hunt.note(
                 &format!("{name}: from entry to exit, % of a request's instructions"),
                 percent,
@@ -80,7 +82,7 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
             .instruments
             .iter()
             .zip(&answer.summary.instruments)
-            .filter_map(|(one, told)| Some((one.id.block, told.total?)))
+            .filter_map(|(planned, summary)| Some((planned.id.block, summary.total?)))
             .collect();
         let entered = totals.get(&0).copied().unwrap_or(0);
         let most = totals.values().copied().max().unwrap_or(0);
@@ -88,17 +90,17 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
         let kib = around / 1024;
         hunt.note(
             &format!("{CULPRIT}, {kib} KiB around: calls a request"),
-            entered as f64 / ASKED,
+            entered as f64 / REQUESTS,
         );
         hunt.note(
             &format!("{CULPRIT}, {kib} KiB around: its hottest block, times a call"),
             most as f64 / entered as f64,
         );
     }
-    let after = hunt.asked(LESS)?;
+    let after = hunt.request_cost(LESS)?;
     hunt.note("instructions a request, mended", after);
     hunt.note("throughput, mended, % of before", before / after * 100.0);
-    hunt.asked(USUAL)?;
+    hunt.request_cost(USUAL)?;
     Ok(())
 }
 
@@ -113,8 +115,8 @@ impl Hunt<'_> {
         self.tables.add("", what, &self.guest.release, figure);
     }
 
-    /// Instructions a request with nothing in place.
-    fn asked(&mut self, around: u32) -> anyhow::Result<f64> {
+    /// Returns the instructions of a request without instruments.
+    fn request_cost(&mut self, around: u32) -> anyhow::Result<f64> {
         let answer = self.session("0-nothing", around, Vec::new())?;
         let line = answer
             .lines
@@ -122,10 +124,10 @@ impl Hunt<'_> {
             .find_map(|line| line.split_once(" requests took "));
         let (_, rest) = line.with_context(|| format!("no answer: {:?}", answer.lines))?;
         let ticks: f64 = rest.split(' ').next().unwrap_or_default().parse()?;
-        Ok(ticks / ASKED)
+        Ok(ticks / REQUESTS)
     }
 
-    /// Runs a step, and leaves its session to be run again, if it has instruments.
+    /// Runs a step, and saves its session if it has instruments.
     fn session(
         &mut self,
         step: &str,
@@ -176,14 +178,14 @@ impl Hunt<'_> {
         Ok(answer)
     }
 
-    /// For each function timed its name, how often, and ticks in all.
+    /// Returns for each timed function its name, the number of calls, and their ticks in total.
     fn sums(&self, step: &str, answer: &Answer) -> anyhow::Result<Vec<(String, u64, u64)>> {
         let name = format!("hunt-{step}-{}.arrow", self.guest.release);
         let mut sums: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
         for sample in Recording::open(self.how.file(&name))?.merged() {
             let (_, sample) = sample?;
             let id = gilk_engine::InstrumentId::unpack(sample.id)
-                .context("a sample is of no instrument")?;
+                .context("a sample belongs to no instrument")?;
             let sum = sums.entry(id.major).or_default();
             *sum = (sum.0 + 1, sum.1 + sample.value);
         }
@@ -194,7 +196,7 @@ impl Hunt<'_> {
     }
 }
 
-/// An instrument where each function of such a name begins.
+/// Returns a placement at the entry of each function of such a name.
 fn entries(
     image: &Image,
     wanted: impl Fn(&str) -> bool,
@@ -202,7 +204,7 @@ fn entries(
 ) -> Vec<Placement> {
     let functions = image.functions().iter().filter(|one| wanted(&one.name));
     let hooked = functions.filter_map(|function| {
-        // A name that two have is nobody's.
+        // Functions that share a name are ambiguous.
         image.function_named(&function.name).ok()?;
         let cfg = Cfg::of(image, function.id);
         let entry = options(image, &cfg).into_iter().next()?;
@@ -217,7 +219,7 @@ fn entries(
     hooked.collect()
 }
 
-/// A counter before every block of a function.
+/// Returns a counter before every block of a function.
 fn blocks(image: &Image, name: &str) -> anyhow::Result<Vec<Placement>> {
     let cfg = Cfg::of(image, image.function_named(name)?.id);
     let hooked = options(image, &cfg)

@@ -1,4 +1,4 @@
-//! What it costs to call an instrument instead of having it in the patch.
+//! The cost of calling an instrument instead of inlining it in the patch.
 
 use std::process::Command;
 
@@ -13,12 +13,12 @@ use crate::table::Tables;
 
 const CALLS: [&str; 4] = ["null", "read", "open-close", "fork"];
 const FEW: [&str; 1] = ["read"];
-/// The example that comes with the header for such instruments.
+/// The example that comes with the header for native instruments.
 const SOURCE: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../instruments/native/example.c"
 );
-/// Columns: where the counting is, what is saved, and both of the session.
+/// Columns: the code that counts, the saved registers, and the session's settings for both.
 const WAYS: [(&str, &str, bool); 4] = [
     ("in the patch, what is live saved", "counter", false),
     ("in the patch, all saved", "counter", true),

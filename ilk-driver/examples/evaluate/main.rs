@@ -1,16 +1,18 @@
-//! The experiments of the papers, run again: does GILK tell the truth, and at what price.
+//! Repeats the experiments of the papers: GILK's correctness and its costs.
 //!
-//! `evaluate [--quick] [--runs N] [--on KERNEL] [--add] [--out DIR] [PART…]`: all parts where none is named. Each is
-//! done on Debian's own kernel and on the later one, or with `--on` on one of them (`debian`, `6.12`); `--quick` does
-//! less of each, on the first alone. With `--out` each part's figures, pictures and recordings go there, and
-//! the text of all whose figures are there; with `--add` these runs join those. What the text claims is checked: a claim that does not
-//! hold is an error. `cargo xtask evaluate` runs this, and `cargo xtask test` runs it quickly.
+//! `evaluate [--quick] [--runs N] [--on KERNEL] [--add] [--out DIR] [PART…]`: all parts if none is
+//! named. Each is run on Debian's own kernel and on the later one, or with `--on` on one of them
+//! (`debian`, `6.12`); `--quick` does less of each, on the first alone. With `--out` each part's
+//! figures, pictures and recordings are written there, and the text of all available figures; with
+//! `--add` these runs are added to earlier ones. The claims of the text are checked: a claim that
+//! does not hold is an error. `cargo xtask evaluate` runs this, and `cargo xtask test` runs it
+//! quickly.
 //!
-//! Where instructions are counted, it is by an emulator whose time stamp counter counts them (QEMU's `-icount
-//! shift=0`, no address randomization, one CPU): the figures are nearly the same every time. An int3 and an
-//! `rdtsc` count as one, so they are a count and no time.
+//! Instructions are counted by an emulator whose time stamp counter counts them (QEMU's `-icount
+//! shift=0`, no address randomization, one CPU): the figures are nearly the same every time. An
+//! int3 and an `rdtsc` count as one, so they are a count and not a time.
 
-mod asked;
+mod options;
 mod bars;
 mod correlation;
 mod coverage;
@@ -36,11 +38,11 @@ use ilk_driver::lab::Accelerator;
 use parts::{Claim, PARTS, Part};
 use table::Tables;
 
-/// How experiments are done.
+/// The extent of experiments and their output folder.
 struct How {
-    /// Less of everything: what shows that an experiment still works, and that its claims hold.
+    /// Runs less of everything: enough to check that an experiment works and that its claims hold.
     quick: bool,
-    /// Where recordings and pictures go.
+    /// Folder of recordings and pictures.
     out: PathBuf,
 }
 
@@ -51,21 +53,21 @@ impl How {
 }
 
 fn main() -> anyhow::Result<()> {
-    let asked = asked::asked(std::env::args().skip(1))?;
+    let options = options::parse(std::env::args().skip(1))?;
     let scratch = tempfile::tempdir()?;
     let how = How {
-        quick: asked.quick,
-        out: asked.out.unwrap_or_else(|| scratch.path().to_owned()),
+        quick: options.quick,
+        out: options.out.unwrap_or_else(|| scratch.path().to_owned()),
     };
     std::fs::create_dir_all(&how.out)?;
-    let parts = asked.parts;
-    let before = |part: &&Part| match asked.add {
+    let parts = options.parts;
+    let before = |part: &&Part| match options.add {
         true => Figures::read(&how.file(&figures_of(part))),
         false => Ok(Figures::default()),
     };
     let mut figures: Vec<Figures> = parts.iter().map(before).collect::<anyhow::Result<_>>()?;
-    for run in 1..=asked.runs {
-        for &series in &asked.series {
+    for run in 1..=options.runs {
+        for &series in &options.series {
             for accelerator in [Accelerator::Emulate, Accelerator::CountInstructions] {
                 let mut guest = None;
                 for (part, figures) in parts.iter().zip(&mut figures) {
@@ -73,21 +75,21 @@ fn main() -> anyhow::Result<()> {
                         continue;
                     }
                     let kernel = series.unwrap_or("Debian's own kernel");
-                    eprintln!("{}: run {run} of {} on {kernel}", part.name, asked.runs);
+                    eprintln!("{}: run {run} of {} on {kernel}", part.name, options.runs);
                     let guest = match &mut guest {
                         Some(guest) => guest,
                         none => none.insert(Guest::boot(series, accelerator)?),
                     };
                     (part.measure)(guest, &mut figures.tables, &how).with_context(|| part.name)?;
                     figures.ran_on(&guest.release);
-                    // What comes of one is kept whatever becomes of the others.
+                    // The figures of a kernel are kept even if another kernel fails.
                     figures.write(&how.file(&figures_of(part)))?;
                 }
             }
         }
     }
     for (part, figures) in parts.iter().zip(&figures) {
-        println!("{}", told(part, figures));
+        println!("{}", text_of(part, figures));
     }
     gathered(&how.out)?;
     let broken: Vec<String> = parts
@@ -99,23 +101,23 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Where a part's figures are kept.
+/// Returns the file name of a part's figures.
 fn figures_of(part: &Part) -> String {
     format!("{}.figures.json", part.name)
 }
 
-/// A part of the text.
-fn told(part: &Part, figures: &Figures) -> String {
+/// Returns the text of a part.
+fn text_of(part: &Part, figures: &Figures) -> String {
     let command = format!("cargo xtask evaluate {}", part.name);
     let Part { title, about, .. } = part;
     format!(
-        "## {title}\n\n{about} Made by `{command}`, runs: {}.\n\n{}",
+        "## {title}\n\n{about} Generated by `{command}`, runs: {}.\n\n{}",
         figures.runs(),
         figures.tables
     )
 }
 
-/// What is said of figures and not true, or of figures that are not there.
+/// Returns the claims that do not hold, or whose figures are missing.
 fn broken(part: &Part, tables: &Tables) -> Vec<String> {
     let check = |claim: &Claim| {
         let figures = tables.figures(claim.table, claim.of);
@@ -138,7 +140,7 @@ fn write(file: &Path, text: &str) -> anyhow::Result<()> {
     std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))
 }
 
-/// All parts that have been done, now or before, as one text.
+/// Combines the texts of all parts with figures.
 fn gathered(place: &Path) -> anyhow::Result<()> {
     let mut text = String::from(HEAD);
     let mut missing = Vec::new();
@@ -148,7 +150,7 @@ fn gathered(place: &Path) -> anyhow::Result<()> {
             missing.push(part.name);
             continue;
         }
-        text += &format!("\n{}", told(part, &figures));
+        text += &format!("\n{}", text_of(part, &figures));
         let files = std::fs::read_dir(place)?
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok());
         let mut pictures: Vec<String> = files
@@ -169,10 +171,10 @@ fn gathered(place: &Path) -> anyhow::Result<()> {
 }
 
 const HEAD: &str = "\
-# Does it tell the truth, and at what price
+# Correctness and costs
 
 The experiments of the papers, run again on stock Debian kernels in the lab: an emulated machine (QEMU 7.2, TCG, on a host of two cores). Where a table \
 has instructions, the machine counts them (`-icount shift=0`, one processor), and the figures are nearly the same in every run; \
-where several runs differ, it has the least and the most. `cargo xtask evaluate` makes all of this again (with `--add` its runs join those whose figures are in `evaluation/`), its \
+where several runs differ, it has the least and the most. `cargo xtask evaluate` repeats all of this (with `--add` its runs are added to those whose figures are in `evaluation/`), its \
 recordings are in `target/gilk/evaluation`.
 ";

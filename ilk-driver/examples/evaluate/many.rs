@@ -24,7 +24,7 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
     let answer = guest.run(&time, session(counters))?;
     let switches = &answer.summary.switches;
     let (Some(first), Some(last)) = (switches.first(), switches.last()) else {
-        anyhow::bail!("nothing was spliced");
+        anyhow::bail!("no splice was installed");
     };
     let mut note = |what: &str, figure: f64| tables.add("", what, &release, figure);
     note("ilk: splices", answer.plan.sites.len() as f64);
@@ -52,8 +52,8 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
     Ok(())
 }
 
-/// The second block of functions spread over all of the text, where a splice can stand over its own
-/// instructions.
+/// Returns the second block of functions spread over all of the text, where a splice fits the
+/// block's own instructions.
 fn hooks(image: &Image, splices: usize) -> Vec<(String, u32, Addr)> {
     let mut hooks = Vec::new();
     for function in image.functions() {

@@ -1,4 +1,4 @@
-//! GILK's report, 4.2: what instruments on every block of fork's worker cost each fork.
+//! GILK's report, 4.2: the cost that instruments on every block of fork's worker add to each fork.
 
 use std::path::Path;
 
@@ -13,9 +13,9 @@ use crate::How;
 use crate::guest::{Guest, placement, words};
 use crate::table::Tables;
 
-/// Times every fork: the report's sys_fork.
+/// The function whose calls are timed: the report's sys_fork.
 const TIMED: &str = "kernel_clone";
-/// Does the work of it: the report's do_fork.
+/// Its worker: the report's do_fork.
 const WORKER: &str = "copy_process";
 /// Runs of Pulsar in each phase, as in the report.
 const RUNS: usize = 6;
@@ -64,7 +64,7 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
     Ok(())
 }
 
-/// Starts a timer where the function begins, and stops it wherever it returns.
+/// Starts a timer at the function's entry, and stops it wherever it returns.
 fn timed(image: &Image) -> anyhow::Result<Vec<Placement>> {
     let cfg = Cfg::of(image, image.function_named(TIMED)?.id);
     let mut all = vec![placement(
@@ -83,11 +83,11 @@ fn timed(image: &Image) -> anyhow::Result<Vec<Placement>> {
             ));
         }
     }
-    ensure!(all.len() > 1, "{TIMED} returns nowhere that can be hooked");
+    ensure!(all.len() > 1, "{TIMED} has no hookable return");
     Ok(all)
 }
 
-/// An instrument on every block of the worker that can be hooked.
+/// Returns an instrument on every hookable block of the worker.
 fn worker(image: &Image, instrument: &'static str) -> anyhow::Result<Vec<Placement>> {
     let cfg = Cfg::of(image, image.function_named(WORKER)?.id);
     let hooked = options(image, &cfg)
@@ -98,7 +98,7 @@ fn worker(image: &Image, instrument: &'static str) -> anyhow::Result<Vec<Placeme
     Ok(all.collect())
 }
 
-/// The least that a fork took in all runs.
+/// Returns the least cost of a fork in all runs.
 fn phase(
     guest: &mut Guest,
     placements: &[Placement],

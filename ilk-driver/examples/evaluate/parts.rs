@@ -1,4 +1,4 @@
-//! The experiments: what each is, and what its figures must show.
+//! The experiments, and the claims that their figures must satisfy.
 
 use ilk_driver::lab::Accelerator;
 
@@ -10,18 +10,18 @@ use crate::{How, correlation, coverage, grain, hits, hunt, inlining, many, overh
 pub(crate) struct Part {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// What was done and how to read the table.
+    /// Description of the experiment and of its table.
     pub(crate) about: &'static str,
-    /// What the machine is run by.
+    /// The machine's accelerator.
     pub(crate) accelerator: Accelerator,
     pub(crate) measure: fn(&mut Guest, &mut Tables, &How) -> anyhow::Result<()>,
-    /// What must be true of its figures, on every kernel and in every run.
+    /// Claims about its figures, on every kernel and in every run.
     pub(crate) claims: &'static [Claim],
 }
 
-/// Something that is said of figures.
+/// A claim about figures.
 pub(crate) struct Claim {
-    /// What is in the title of the tables.
+    /// Words in the title of the tables.
     pub(crate) table: &'static str,
     /// The row or the column.
     pub(crate) of: &'static str,
@@ -36,8 +36,8 @@ pub(crate) const PARTS: [Part; 9] = [
         title: "Correlation: Pulsar's 160 forks, timed by GILK and by the kernel's own tracers at once",
         about: "GILK's report, 4.1, where another tool timed the same events in another run. Here the function \
                 tracer, a kprobe event and GILK time each entry of `__x64_sys_clone` in the same run, all by the \
-                time stamp counter. The first sample behind each of the kernel's events is that of no other event. GILK's hook is \
-                behind theirs, so its time is later by what they take; the largest are interrupts in between. An \
+                time stamp counter. The first sample after each of the kernel's events belongs to no other event. GILK's hook is \
+                after theirs, so its time is later by their duration; the largest are interrupts in between. An \
                 emulated machine on a busy host. The picture is the report's figure 4.4: forks come in five \
                 groups of 32 while Pulsar works (the shell's own are among the first), it sleeps, and collects.",
         accelerator: Accelerator::Emulate,
@@ -76,7 +76,7 @@ pub(crate) const PARTS: [Part; 9] = [
         name: "hits",
         title: "Probe cost: guest instructions for each hit, above the bare call of __x64_sys_getpid",
         about: "Djprobe's tables 1 and 2: one probe by every mechanism that the kernel has, and by ilk. \
-                [cost.md](cost.md) has the same with what stands behind each line.",
+                [cost.md](cost.md) has the same with an explanation of each line.",
         accelerator: Accelerator::CountInstructions,
         measure: hits::measure,
         claims: &[
@@ -102,7 +102,7 @@ pub(crate) const PARTS: [Part; 9] = [
                 not, and by kprobes with a handler that counts, at the same places: none optimised (an int3, or a call \
                 at the tracer's sites), and with the jumps that the kernel can make of some. Functions are those that the kernel's tracer sees in the call, children's \
                 included. A kprobe cannot take a sample in so few instructions: where ilk samples, kprobes count. \
-                Where what ilk adds is not ten times what two bare calls differ by, no ratio is told.",
+                No ratio is given unless ilk adds ten times the difference of two bare calls.",
         accelerator: Accelerator::CountInstructions,
         measure: grain::measure,
         claims: &[
@@ -123,7 +123,7 @@ pub(crate) const PARTS: [Part; 9] = [
     Part {
         name: "inlining",
         title: "In the patch or called: what inlining and liveness are worth",
-        about: "JIFL's 6.1, where each optimization was taken away: guest instructions added to a call by a counter \
+        about: "JIFL's 6.1, where each optimization was switched off: guest instructions added to a call by a counter \
                 on every block, as one instruction of the patch, and as a function of an object file \
                 (`count-natively` of `instruments/native/example.c`) that each patch calls; with what is live saved, and \
                 with all that is changed.",
@@ -139,7 +139,7 @@ pub(crate) const PARTS: [Part; 9] = [
     Part {
         name: "web",
         title: "A real load: a web server under requests",
-        about: "JIFL's 6.2: busybox's httpd asked 200 times for a page of 2,000 bytes over the loopback device, \
+        about: "JIFL's 6.2: 200 requests to busybox's httpd for a page of 2,000 bytes over the loopback device, \
                 each time on a new connection, server and generator on one processor. Instructions a request, all \
                 of user and kernel. Functions and blocks are those that the function tracer saw in such requests.",
         accelerator: Accelerator::CountInstructions,
@@ -154,7 +154,7 @@ pub(crate) const PARTS: [Part; 9] = [
     Part {
         name: "hunt",
         title: "A hunt: where a web server's instructions go",
-        about: "KernInst's section 4, told in [tour.md](tour.md): which system calls each request makes, what they and \
+        about: "KernInst's section 4, described in [tour.md](tour.md): which system calls each request makes, what they and \
                 what lies beside them take, the blocks of the one that is found, and the same once the cause is \
                 mended. Busybox's httpd, 200 requests, as above. Each step is a session (hunt-*.ron, here), to be \
                 opened in the window or run by `ilk run`. Times are from entry to exit, waiting included: accept waits for \
@@ -171,7 +171,7 @@ pub(crate) const PARTS: [Part; 9] = [
     Part {
         name: "coverage",
         title: "Coverage: what of three kernels can be hooked, and how",
-        about: "Every block that anything leads to, by the cheapest method that reaches its start, its end, or any of \
+        about: "Every reachable block, by the cheapest method that reaches its start, its end, or any of \
                 its instructions, each looked at as if it were alone; or by the rule that refuses it. \
                 [coverage.md](coverage.md) has the same with all at once, and says what the methods are.",
         accelerator: Accelerator::Emulate,

@@ -1,4 +1,4 @@
-//! Tables: a row for what was measured, a column for each kernel or way.
+//! Tables with a row per measurement and a column per kernel or mechanism.
 
 use std::fmt;
 
@@ -23,7 +23,7 @@ struct Row {
 }
 
 impl Tables {
-    /// Notes a figure of one run. An experiment that has one table gives it no title.
+    /// Adds a figure of one run. The only table of an experiment has an empty title.
     pub(crate) fn add(&mut self, title: &str, row: &str, column: &str, figure: f64) {
         let new = || (title.to_owned(), Table::default());
         let at = position(&mut self.0, |(known, _)| known == title, new);
@@ -32,7 +32,8 @@ impl Tables {
         }
     }
 
-    /// Every figure of rows or columns with that name, in tables with these words in their titles.
+    /// Returns every figure of rows or columns with that name, in tables with these words in their
+    /// titles.
     pub(crate) fn figures(&self, title: &str, name: &str) -> Vec<f64> {
         let tables = self.0.iter().filter(|(known, _)| known.contains(title));
         tables.flat_map(|(_, table)| table.figures(name)).collect()
@@ -40,7 +41,7 @@ impl Tables {
 }
 
 impl Table {
-    /// Notes a figure of one run.
+    /// Adds a figure of one run.
     fn add(&mut self, row: &str, column: &str, figure: f64) {
         let column = position(&mut self.columns, |known| known == column, || column.into());
         let new = || Row {
@@ -69,7 +70,7 @@ impl Table {
     }
 }
 
-/// Where it is in the list, behind all others if it was not there.
+/// Returns the position of an element in a list, to which a new one is appended if it is missing.
 fn position<T>(list: &mut Vec<T>, is: impl FnMut(&T) -> bool, new: impl FnOnce() -> T) -> usize {
     match list.iter().position(is) {
         Some(known) => known,
@@ -96,7 +97,7 @@ impl fmt::Display for Tables {
 }
 
 impl fmt::Display for Table {
-    /// As Markdown. Where runs differ, the least and the most.
+    /// Formats the table as Markdown. If runs differ, it has the least and the greatest figure.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "| |")?;
         for column in &self.columns {
@@ -132,7 +133,7 @@ fn spread(figures: &[f64]) -> String {
     }
 }
 
-/// Three digits at least, and no more behind the point than they need.
+/// Formats a figure with at least three digits, and only the needed ones after the point.
 fn short(figure: f64) -> String {
     let digits = match figure.abs() {
         large if large >= 100.0 => 0,

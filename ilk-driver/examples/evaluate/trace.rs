@@ -1,12 +1,12 @@
-//! What the kernel's own tracers say of the events that GILK samples, by the same clock.
+//! The kernel's own tracers' times of the events that GILK samples, by the same clock.
 
 /// The function whose entry is timed: glibc's `fork` calls clone(2).
 pub(crate) const FORK: &str = "__x64_sys_clone";
 
-/// A script for the guest: the function tracer and a kprobe event time the entry of clone(2) while
-/// Pulsar runs, by the TSC. Each line of it begins with `sh: `.
+/// Returns a script for the guest: the function tracer and a kprobe event time the entry of
+/// clone(2) while Pulsar runs, by the TSC. Each line of its output begins with `sh: `.
 pub(crate) fn script(sleep_ms: u32) -> String {
-    // A function of the same address may be the one that the tracer knows.
+    // The tracer may know the function by another name of the same address.
     format!(
         "( mount -t tracefs none /sys/kernel/tracing 2> /dev/null; cd /sys/kernel/tracing; \
          echo x86-tsc > trace_clock; echo 4096 > buffer_size_kb; echo > set_ftrace_filter; \
@@ -21,7 +21,7 @@ pub(crate) fn script(sleep_ms: u32) -> String {
     )
 }
 
-/// When Pulsar came by, in TSC ticks, in order.
+/// The times of Pulsar's forks, in TSC ticks, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Seen {
     /// By the function tracer.
@@ -30,7 +30,7 @@ pub(crate) struct Seen {
     pub(crate) kprobe: Vec<u64>,
 }
 
-/// Reads lines `pulsar-PID [CPU] FLAGS TSC: EVENT`.
+/// Parses lines `pulsar-PID [CPU] FLAGS TSC: EVENT`.
 pub(crate) fn read<'l>(lines: impl IntoIterator<Item = &'l str>) -> Seen {
     let mut seen = Seen::default();
     for line in lines {
@@ -51,22 +51,22 @@ pub(crate) fn read<'l>(lines: impl IntoIterator<Item = &'l str>) -> Seen {
     seen
 }
 
-/// For each of the kernel's events the ticks to the first sample behind it: one to one, or what is wrong.
-/// An interrupt may be in between.
+/// Returns for each of the kernel's events the ticks to the first sample after it: one to one. An
+/// interrupt may be in between.
 ///
 /// # Errors
-/// Two events before one sample, and events without a sample.
+/// Two events before one sample, or events without a sample.
 pub(crate) fn matched(events: &[u64], samples: &[u64]) -> Result<Vec<u64>, String> {
-    let behind = |&event: &u64| {
+    let delay = |&event: &u64| {
         let at = samples.partition_point(|&sample| sample < event);
-        let sample = samples.get(at).ok_or("no sample comes behind an event")?;
+        let sample = samples.get(at).ok_or("no sample follows an event")?;
         Ok((at, sample - event))
     };
-    let found: Vec<(usize, u64)> = events.iter().map(behind).collect::<Result<_, &str>>()?;
+    let found: Vec<(usize, u64)> = events.iter().map(delay).collect::<Result<_, &str>>()?;
     let twice = |pair: &&[(usize, u64)]| matches!(pair, [one, other] if one.0 == other.0);
     if let Some(twice) = found.windows(2).find(twice) {
         return Err(format!(
-            "one sample is the first behind two events: {twice:?}"
+            "one sample is the first after two events: {twice:?}"
         ));
     }
     Ok(found.into_iter().map(|(_, ticks)| ticks).collect())

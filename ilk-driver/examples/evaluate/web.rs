@@ -1,5 +1,6 @@
-//! A real load, as JIFL's authors had one (EuroSys 2007, section 6.2): a web server under a request generator, with
-//! nothing, system calls counted, every call of a function traced, and every block counted.
+//! A real load, after JIFL's authors (EuroSys 2007, section 6.2): a web server under a request
+//! generator, without instruments, with system calls counted, with every call of a function traced,
+//! and with every block counted.
 
 use std::collections::BTreeSet;
 
@@ -13,13 +14,13 @@ use crate::How;
 use crate::guest::{Guest, placement, words};
 use crate::table::Tables;
 
-/// Brings up the server, busybox's.
+/// Starts busybox's server.
 const SERVER: &str = "ifconfig lo up; mkdir -p /www; head -c 2000 /dev/zero | tr '\\0' x > /www/index.html; \
                       httpd -p 80 -h /www";
-/// Asks, and tells what it took.
+/// Sends requests, and prints their cost.
 const REQUESTS: &str = "requests 200 80 | sed 's/^/sh: /'";
 const FEW_REQUESTS: &str = "requests 20 80 | sed 's/^/sh: /'";
-/// Tells the functions that requests run through.
+/// Prints the functions that requests pass through.
 const TRACED: &str = "mount -t tracefs none /sys/kernel/tracing 2> /dev/null; cd /sys/kernel/tracing; \
                       echo 65536 > buffer_size_kb; echo > set_ftrace_filter; echo function > current_tracer; \
                       requests 20 80 > /dev/null; echo 0 > tracing_on; \
@@ -82,7 +83,7 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
             .iter()
             .find(|line| line.contains("requests took"));
         let line =
-            line.with_context(|| format!("the generator did not end well: {:?}", answer.lines))?;
+            line.with_context(|| format!("the generator failed: {:?}", answer.lines))?;
         let numbers: Vec<f64> = line
             .split(|c: char| !c.is_ascii_digit())
             .filter_map(|word| word.parse().ok())
@@ -107,7 +108,7 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
     Ok(())
 }
 
-/// An instrument where each of the functions begins.
+/// Returns a placement at the entry of each of the functions.
 fn entries(
     image: &Image,
     functions: &BTreeSet<String>,
@@ -130,7 +131,7 @@ fn blocks(image: &Image, functions: &BTreeSet<String>) -> Vec<Placement> {
         .collect()
 }
 
-/// An instrument on every block of a function that has its name alone, and can be hooked there.
+/// Returns an instrument on every hookable block of a function with a unique name.
 fn hooked(image: &Image, name: &str, instrument: &'static str) -> Vec<Placement> {
     let Ok(function) = image.function_named(name) else {
         return Vec::new();

@@ -62,7 +62,7 @@ pub struct IlkInfo {
     pub timers: u64,
     /// Entries of that table, as a power of two.
     pub timers_log2: u32,
-    /// Banks of counters.
+    /// Number of banks of counters.
     pub counter_banks: u32,
     /// 1 if the kernel's unwinder accepts rows for the arena.
     pub unwinds: u32,

@@ -16,7 +16,7 @@ use crate::protocol::{
 };
 
 /// A connection opened by a client. Dropping it removes all of its splices.
-pub(super) struct Connection {
+pub(super) struct ClientConnection {
     outbox: Arc<Outbox>,
     writer: Option<JoinHandle<()>>,
     session: Option<RunningSession>,
@@ -39,7 +39,7 @@ pub(super) struct Connection {
 /// Time limit for a client to read the answer to [`Request::Resume`].
 const PATIENCE: Duration = Duration::from_secs(5);
 
-impl Connection {
+impl ClientConnection {
     /// Answers an opening.
     pub(super) fn open(
         stream: Arc<Stream>,
@@ -344,7 +344,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for ClientConnection {
     fn drop(&mut self) {
         self.outbox.close();
         self.end_session();

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::connection::Connection;
+use super::connection::ClientConnection;
 use super::stream::Stream;
 use crate::protocol::{Refusal, RefusalKind};
 
@@ -15,14 +15,14 @@ pub(super) struct Parking {
 }
 
 struct Parked {
-    connection: Connection,
+    connection: ClientConnection,
     until: Instant,
 }
 
 impl Parking {
     /// Keeps the session of a lost client for its grace, then removes its splices. A session
     /// without a grace ends now.
-    pub(super) fn park(self: &Arc<Self>, connection: Option<Connection>) {
+    pub(super) fn park(self: &Arc<Self>, connection: Option<ClientConnection>) {
         let Some(mut connection) = connection else {
             return;
         };
@@ -61,11 +61,11 @@ impl Parking {
     /// session with another token stays parked.
     pub(super) fn resume(
         &self,
-        new: Connection,
+        new: ClientConnection,
         stream: &Arc<Stream>,
         token: u64,
         confirmed: u64,
-    ) -> std::io::Result<Connection> {
+    ) -> std::io::Result<ClientConnection> {
         let mut slot = self.lock();
         let matches = |parked: &mut Parked| parked.connection.can_resume(token, confirmed);
         let Some(Parked { mut connection, .. }) = slot.take_if(matches) else {

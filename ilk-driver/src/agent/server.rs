@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::connection::Connection;
+use super::connection::ClientConnection;
 use super::parking::{DISCONNECT_DELAY, Parking};
 use super::stream::{Received, Stream};
 use crate::protocol::{Decoder, Incoming, Request};
@@ -15,7 +15,7 @@ pub(super) fn serve_stream(
     parking: &Arc<Parking>,
     reconnects: bool,
 ) -> std::io::Result<()> {
-    let mut connection: Option<Connection> = None;
+    let mut connection: Option<ClientConnection> = None;
     let result = serve_clients(stream, allow_run, parking, reconnects, &mut connection);
     parking.park(connection);
     result
@@ -26,7 +26,7 @@ fn serve_clients(
     allow_run: bool,
     parking: &Arc<Parking>,
     reconnects: bool,
-    connection: &mut Option<Connection>,
+    connection: &mut Option<ClientConnection>,
 ) -> std::io::Result<()> {
     let mut decoder = Decoder::new();
     let mut buffer = vec![0; 256 << 10];
@@ -56,7 +56,7 @@ fn serve_clients(
                     // answered, unless its session is parked.
                     parking.park(connection.take());
                     stream.share(None);
-                    *connection = Some(Connection::open(Arc::clone(stream), opening, allow_run)?);
+                    *connection = Some(ClientConnection::open(Arc::clone(stream), opening, allow_run)?);
                 }
                 Ok(Some(Incoming::Message(request))) => {
                     *connection = match connection.take() {
@@ -77,11 +77,11 @@ fn serve_clients(
 
 /// Carries out a request; returns `None` if the client is gone.
 fn answer(
-    mut client: Connection,
+    mut client: ClientConnection,
     request: Request,
     stream: &Arc<Stream>,
     parking: &Arc<Parking>,
-) -> std::io::Result<Option<Connection>> {
+) -> std::io::Result<Option<ClientConnection>> {
     match request {
         Request::Resume { token, confirmed } => {
             parking.resume(client, stream, token, confirmed).map(Some)

@@ -38,7 +38,7 @@ pub struct TargetInfo {
 #[derive(Debug)]
 pub struct Connection {
     pub(super) wire: Wire,
-    info: TargetInfo,
+    pub(super) info: TargetInfo,
     /// The event counters are [assumed](Self::assume_events), so the agent does not open them.
     pub(super) events_assumed: bool,
 }

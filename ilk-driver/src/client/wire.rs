@@ -300,6 +300,7 @@ fn connect(socket: &Path, target: &str, patience: Duration) -> Result<UnixStream
 /// Returns an unpredictable and practically unique number.
 pub(super) fn random_number() -> u64 {
     // The standard library keys its hasher with the system's randomness, against collision attacks.
+    RandomState::new().build_hasher().finish()
 }
 
 /// Returns the answer with this nonce, and the position of its end.

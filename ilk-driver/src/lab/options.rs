@@ -26,7 +26,7 @@ pub struct Options {
     pub flavour: Option<String>,
     /// Number of CPUs. Two show most races, and a laptop has them.
     pub cpus: u32,
-    /// Memory in MiB.
+    /// Memory of the virtual machine, in MiB.
     pub memory_mib: u32,
     /// The accelerator; `None` chooses KVM if a trial boot passes, otherwise emulation.
     pub accelerator: Option<Accelerator>,

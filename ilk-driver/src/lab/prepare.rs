@@ -13,7 +13,7 @@ pub struct Prepared {
     pub(super) options: Options,
     pub(super) image: PathBuf,
     pub(super) initramfs: PathBuf,
-    release: String,
+    pub(super) release: String,
     headers: PathBuf,
     modules: Option<PathBuf>,
 }

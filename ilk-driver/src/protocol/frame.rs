@@ -33,7 +33,7 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>> {
 pub enum Incoming<T> {
     /// A client opens a new connection: everything before it is void.
     Opening(Opening),
-    /// A message.
+    /// A decoded message.
     Message(T),
 }
 

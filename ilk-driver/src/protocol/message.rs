@@ -63,7 +63,7 @@ pub enum Request {
 pub struct ArenaWrite {
     /// Offset in the arena.
     pub offset: u64,
-    /// The code.
+    /// The machine code.
     pub code: Bytes,
     /// Unwind rows in order of offset; empty unless [`Layout::unwinds`].
     pub rows: Vec<Row>,
@@ -376,12 +376,12 @@ pub struct Switched {
     pub refused: Option<Refusal>,
 }
 
-/// Losses of a CPU.
+/// Losses of a CPU by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuLosses {
     /// The CPU.
-    /// The CPU.
     pub cpu: u16,
+    /// Samples put into its ring since the start.
     pub taken: u64,
     /// Hits lost because the ring was full.
     pub full: u64,
@@ -410,7 +410,7 @@ impl CpuLosses {
     }
 }
 
-/// An event of the workload.
+/// A start, line of output, or end of the workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum WorkloadEvent {
     /// It started.
@@ -453,7 +453,7 @@ pub struct Finished {
 /// A refused request, with a kind for programs and a text for users.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
-    /// The kind.
+    /// The kind, for a program to act on.
     pub kind: RefusalKind,
     /// Whole sentences with advice.
     pub text: String,

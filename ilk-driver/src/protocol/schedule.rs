@@ -31,7 +31,7 @@ pub struct EventCounter {
 pub struct Workload {
     /// Its path in the target.
     pub program: String,
-    /// Its arguments.
+    /// Command-line arguments.
     pub arguments: Vec<String>,
     /// Seconds from the start.
     pub at: f64,

@@ -1,4 +1,4 @@
-//! Every hook of some functions that can be had together with the others.
+//! The hooks of some functions that can be placed together.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use gilk_engine::session::{Placement, Session};
 use gilk_engine::{Error, HookType, Image, Plan, Rule};
 use gilk_instruments::Library;
 
-/// Hooks, and what is not among them.
+/// Placed hooks, and the number of refused ones.
 pub(crate) struct Chosen {
     pub(crate) graphs: Vec<Cfg>,
-    /// In the order of the session's placements.
+    /// The hooks, in the order of the session's placements.
     pub(crate) wanted: Vec<Wanted>,
-    /// Hooks that there are.
-    pub(crate) asked: usize,
-    /// Functions refused whole.
+    /// Number of all hooks.
+    pub(crate) requested: usize,
+    /// Refused functions.
     pub(crate) functions: BTreeMap<Rule, usize>,
-    /// Hooks refused.
+    /// Refused hooks by rule.
     pub(crate) hooks: BTreeMap<Rule, usize>,
 }
 
 impl Chosen {
-    /// Both hooks of every block that anybody reaches, as far as the placement of all of them allows.
+    /// Chooses both hooks of every reachable block, as far as they can be placed together.
     pub(crate) fn of(image: &Image, functions: &[&Function]) -> Self {
         let mut chosen = Self {
             graphs: Vec::new(),
@@ -50,8 +50,8 @@ impl Chosen {
                 })
             }));
         }
-        chosen.asked = chosen.wanted.len();
-        // What is left may fall to other tactics, and then refuse others.
+        chosen.requested = chosen.wanted.len();
+        // Another placement without the refused hooks may use other tactics and refuse more.
         loop {
             let placed = place(image, &references, &chosen.wanted);
             let before = chosen.wanted.len();
@@ -69,7 +69,7 @@ impl Chosen {
         }
     }
 
-    /// A session of the same name and so on, with a counter at every hook, and its plan.
+    /// Returns the session with a counter at every hook, and its plan.
     pub(crate) fn plan(
         &mut self,
         image: &Image,
@@ -94,7 +94,7 @@ impl Chosen {
                             == (block, hook, function.as_str())
                     });
                     self.wanted
-                        .remove(refused.expect("what is refused was asked for"));
+                        .remove(refused.expect("only requested hooks are refused"));
                     *self.hooks.entry(refusal.rule).or_default() += 1;
                 }
                 Err(error) => panic!("{error}"),
@@ -106,7 +106,7 @@ impl Chosen {
         let one = |wanted: &Wanted| {
             let cfg = &self.graphs[wanted.graph];
             Placement {
-                // Where two functions have one name, the address says which.
+                // Functions with equal names are distinguished by their address.
                 function: format!("{}@{}", cfg.name, cfg.span.start).into(),
                 block: wanted.block.0,
                 hook: wanted.hook,

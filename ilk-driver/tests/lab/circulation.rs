@@ -1,9 +1,11 @@
-//! Whether counts of blocks can be those of real executions of a control-flow graph.
+//! Consistency of block counts with executions of a control-flow graph.
 //!
-//! Counts before and after blocks are consistent if and only if there are counts of *edges*, none
-//! negative, such that what comes to a block is the count before it, what leaves it is the count
-//! after it, and both are the same unless an instruction of it went to its fixup. What was not counted
-//! only has to come out as much as it goes in. That is a circulation with demands; a maximum flow finds
+//! Counts before and after blocks are consistent if and only if there are non-negative counts of
+//! *edges* such that the sum over a block's incoming edges is the count before it, the sum over its
+//! outgoing edges is the count after it, and both are equal unless an instruction of the block
+//! continued at its fixup. For an uncounted block the two sums only have to be equal. This is a
+//! circulation with demands; a maximum flow finds one or proves that there is none (Ahuja,
+//! Magnanti, Orlin: Network Flows, section 6.7).
 //! one or shows that there is none (Ahuja, Magnanti, Orlin: Network Flows, section 6.7).
 
 use std::collections::{BTreeMap, VecDeque};
@@ -16,7 +18,8 @@ const UNBOUNDED: u64 = u64::MAX / 4;
 /// Counts by block and hook.
 pub(crate) type Counts = BTreeMap<(u32, HookType), u64>;
 
-/// Gives the hooks at which flow is not conserved: (block, hook, its count, what of it no path explains).
+/// Returns the hooks at which flow is not conserved: (block, hook, its count, the part that no path
+/// explains).
 pub(crate) fn unexplained(cfg: &Cfg, counts: &Counts) -> Vec<(u32, HookType, u64, u64)> {
     let blocks = cfg.blocks.len();
     let (outside, source, sink) = (3 * blocks, 3 * blocks + 1, 3 * blocks + 2);
@@ -29,7 +32,7 @@ pub(crate) fn unexplained(cfg: &Cfg, counts: &Counts) -> Vec<(u32, HookType, u64
             (HookType::Post, within, exit),
         ] {
             match counts.get(&(block.index.0, hook)) {
-                // What is measured comes in at one side and goes out at the other, all of it.
+                // A measured count enters the network at one side and leaves it at the other.
                 Some(&count) => {
                     network.edge(from, sink, count);
                     let out = network.edge(source, to, count);
@@ -48,7 +51,7 @@ pub(crate) fn unexplained(cfg: &Cfg, counts: &Counts) -> Vec<(u32, HookType, u64
         }
     }
     for edge in &cfg.edges {
-        // A fault is in the midst of a block.
+        // A fault occurs inside a block.
         let side = if edge.kind == EdgeKind::Fixup { 1 } else { 2 };
         let from = 3 * position(cfg, edge.from) + side;
         network.edge(from, 3 * position(cfg, edge.to), UNBOUNDED);
@@ -96,7 +99,7 @@ impl Network {
         self.left[edge]
     }
 
-    /// Sends as much as can be sent, along shortest ways (Edmonds and Karp).
+    /// Computes a maximum flow along shortest augmenting paths (Edmonds and Karp).
     fn fill(&mut self, source: usize, sink: usize) {
         while let Some(way) = self.way(source, sink) {
             let amount = way.iter().map(|&edge| self.left[edge]).min().unwrap_or(0);

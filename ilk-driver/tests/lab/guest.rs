@@ -1,4 +1,4 @@
-//! Assay, the program that talks to the module as no agent would: built, booted and heard.
+//! Builds and runs assay, the test program that talks to the module directly.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ilk_driver::lab::{Lab, Prepared};
 use tempfile::TempDir;
 
-/// What the kernel says when something went wrong in it; the lab's end says the same.
+/// The kernel's reports of bugs in it; they also end the lab.
 const BAD: [&str; 8] = [
     "BUG:",
     "WARNING:",
@@ -20,7 +20,7 @@ const BAD: [&str; 8] = [
     "Call Trace",
 ];
 
-/// Assay and the modules it wants, built for the kernel of a lab.
+/// Assay and its modules, built for a lab's kernel.
 pub(crate) struct Guest {
     prepared: Prepared,
     home: TempDir,
@@ -67,12 +67,13 @@ impl Guest {
         }
     }
 
-    /// A module of its own, built.
+    /// Returns a built module of its own.
     pub(crate) fn module(&self, name: &str) -> PathBuf {
         self.home.path().join("modules").join(format!("{name}.ko"))
     }
 
-    /// Runs a script in a lab of its own and gives what was said on its console, which no kernel in trouble says.
+    /// Runs a script in a lab of its own and returns its console output, which must contain no
+    /// kernel bug.
     pub(crate) fn run(
         &self,
         script: &str,
@@ -80,12 +81,12 @@ impl Guest {
         change: impl FnOnce(&mut ilk_driver::lab::Options),
     ) -> String {
         let console = self.console(script, limit, change);
-        // What it said of a slow host while it booted is not about us.
+        // Reports of a slow host during boot are ignored.
         let since = console
             .split_once("gilk-lab: ready")
             .map_or("", |(_, said)| said);
         for bad in BAD {
-            assert!(!since.contains(bad), "the kernel is in trouble:\n{console}");
+            assert!(!since.contains(bad), "the kernel reports a bug:\n{console}");
         }
         assert!(
             console.contains("gilk-lab: /lab/run ended"),
@@ -121,7 +122,7 @@ impl Guest {
         while lab.end().is_none() {
             assert!(
                 begin.elapsed() < limit,
-                "the script is not through after {} s:\n{}",
+                "the script has not ended after {} s:\n{}",
                 limit.as_secs(),
                 lab.console().unwrap()
             );
@@ -131,7 +132,7 @@ impl Guest {
     }
 }
 
-/// Fails unless assay found everything as it should be; shows what it said.
+/// Prints assay's output and fails unless assay passed.
 pub(crate) fn assert_passed(console: &str) {
     let said: Vec<&str> = console
         .lines()

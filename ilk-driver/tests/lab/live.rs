@@ -1,4 +1,4 @@
-//! Every test here needs the lab; `cargo xtask test` knows them by this module's name.
+//! Tests that need the lab; `cargo xtask test` selects them by this module's name.
 
 mod conservation;
 mod contended;

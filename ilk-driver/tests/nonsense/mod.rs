@@ -1,11 +1,12 @@
-//! What a client may send that means no good: requests of every kind with any numbers, damaged ones, garbage.
+//! Generator of invalid input: requests of every kind with arbitrary numbers, damaged ones, random
+//! bytes.
 
 use ilk_driver::protocol::{
     self, ArenaWrite, Batch, Bytes, Collection, Counter, EventCounter, Fault, Interval, Opening,
     Poke, Recovery, Request, Retire, Row, Schedule, Strategy, SpliceKind, encode,
 };
 
-/// Numbers that are the same every time (xorshift; Marsaglia, 2003).
+/// Reproducible random numbers (xorshift; Marsaglia, 2003).
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
@@ -89,14 +90,14 @@ impl Random {
             }]),
             _ => Request::Resume {
                 token: word,
-                taken: word,
+                confirmed: word,
             },
         }
     }
 
-    /// Of places all over the upper half.
+    /// Returns pokes at addresses all over the upper half.
     fn pokes(&mut self) -> Vec<Poke> {
-        const WAYS: [SpliceKind; 5] = [SpliceKind::Jump, SpliceKind::Short, SpliceKind::Bounce, SpliceKind::Trap, SpliceKind::Tracer];
+        const KINDS: [SpliceKind; 5] = [SpliceKind::Jump, SpliceKind::Short, SpliceKind::Bounce, SpliceKind::Trap, SpliceKind::Tracer];
         let poke = |random: &mut Self| {
             let mut address = || !(random.below(1 << 32) as u64);
             let [address, detour, target, host] = std::array::from_fn(|_| address());
@@ -105,7 +106,7 @@ impl Random {
                 detour,
                 target,
                 host,
-                way: WAYS[random.below(5)],
+                kind: KINDS[random.below(5)],
                 rank: random.below(256) as u8,
                 length: random.below(10) as u8,
                 multi: random.below(2) == 0,
@@ -117,7 +118,7 @@ impl Random {
         (0..self.below(4)).map(|_| poke(self)).collect()
     }
 
-    /// An opening, a request, a damaged one, or nothing that means anything.
+    /// Returns an opening, a request, a damaged request, or random bytes.
     pub(crate) fn piece(&mut self) -> Vec<u8> {
         let opening = Opening {
             version: protocol::VERSION,

@@ -23,7 +23,7 @@ enum InstrumentCommand {
     List,
     /// Print the source of an instrument of the library.
     Show {
-        /// Its name.
+        /// Name of the instrument in the library.
         name: String,
     },
     /// Check a source, and print the cost of its probes.

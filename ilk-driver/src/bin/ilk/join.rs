@@ -15,7 +15,7 @@ use crate::progress::Progress;
 /// Times are converted to nanoseconds of the recording machine's clock, and so are values in ticks.
 #[derive(Args)]
 pub(crate) struct Join {
-    /// The recordings.
+    /// The recordings to join.
     #[arg(required = true)]
     recordings: Vec<PathBuf>,
     /// The recording to write.

@@ -13,7 +13,7 @@ use crate::{run, show};
 /// have a grace (`collection: (grace: …)`) that is not over yet.
 #[derive(Args)]
 pub(crate) struct Resume {
-    /// The recording.
+    /// The recording of the session.
     recording: PathBuf,
     /// The socket of the agent, if it has changed.
     #[arg(long, value_name = "PATH")]

@@ -21,7 +21,7 @@ use crate::{pager, picture, totals};
 /// samples.
 #[derive(Args)]
 pub(crate) struct Stats {
-    /// The recording.
+    /// The recording to analyse.
     recording: PathBuf,
     /// Only this span, in seconds from the start: 1.5..2.
     #[arg(long, value_name = "FROM..TO")]

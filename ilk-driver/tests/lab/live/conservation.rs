@@ -1,4 +1,4 @@
-//! What enters a block leaves it: counters on every block of a function that can be hooked.
+//! Conservation of flow: counters at every block of a function that can be hooked.
 
 use gilk_engine::HookType;
 use gilk_engine::cfg::Cfg;
@@ -7,7 +7,7 @@ use gilk_engine::placement::options;
 use crate::circulation::{Counts, unexplained};
 use crate::support::{Shared, counts, placement, pulsar, shared};
 
-/// Everything that calls `kernel_clone`.
+/// All callers of `kernel_clone`.
 const CALLERS: [&str; 6] = [
     "__x64_sys_clone",
     "__x64_sys_clone3",
@@ -50,7 +50,7 @@ fn of_every_block_of_kernel_clone() {
         by_callers.iter().map(|(_, count)| count).sum::<u64>(),
         "{by_callers:?}"
     );
-    // The agent starts Pulsar, and threads that listen to it.
+    // The agent starts Pulsar and threads that read its output.
     assert!((161..200).contains(&entries), "{by_callers:?}");
     turn.assert_untouched();
 }
@@ -73,11 +73,11 @@ fn of_every_block_of_copy_process() {
     turn.assert_untouched();
 }
 
-/// Pulsar takes less than two seconds, but on a busy host.
+/// Pulsar takes less than two seconds, except on a busy host.
 const WHOLE: (f64, f64) = (0.0, 8.0);
 const ENTRY: (u32, HookType) = (0, HookType::Pre);
 
-/// A counter before every block that takes one.
+/// Returns a counter before every block with a pre-hook.
 fn counters(shared: &Shared, function: &str) -> Vec<gilk_engine::session::Placement> {
     let cfg = graph(shared, function);
     let hooked: Vec<_> = options(&shared.image, &cfg)
@@ -94,7 +94,7 @@ fn counters(shared: &Shared, function: &str) -> Vec<gilk_engine::session::Placem
     hooked
 }
 
-/// Fails unless flow is conserved; gives what entered the function.
+/// Fails unless flow is conserved; returns the number of entries of the function.
 fn check(shared: &Shared, counts: &std::collections::BTreeMap<u32, u64>, function: &str) -> u64 {
     let cfg = graph(shared, function);
     let counts = &counts
@@ -108,13 +108,13 @@ fn check(shared: &Shared, counts: &std::collections::BTreeMap<u32, u64>, functio
     );
     let run = counts.values().filter(|count| **count > 0).count();
     println!(
-        "{function}: {} blocks, {} counted, {run} of them run, {} entries",
+        "{function}: {} blocks, {} counted, {run} of them executed, {} entries",
         cfg.blocks.len(),
         counts.len(),
         counts[&ENTRY]
     );
-    // The above shows something only if a count that is off by one is seen, at most blocks at least:
-    // a path that nothing else measures may explain one more.
+    // The result is only meaningful if an error of one hit would be detected at most blocks: a path
+    // without other counters may explain it.
     let seen = |hook: &(u32, HookType)| {
         let mut damaged = counts.clone();
         damaged.insert(*hook, counts[hook] + 1);
@@ -122,10 +122,10 @@ fn check(shared: &Shared, counts: &std::collections::BTreeMap<u32, u64>, functio
     };
     let blocks = counts.len();
     let noticed = counts.keys().filter(|hook| seen(hook)).count();
-    println!("{function}: one hit more would be noticed at {noticed} of {blocks} blocks");
+    println!("{function}: an extra hit would be detected at {noticed} of {blocks} blocks");
     assert!(
         noticed * 2 > blocks,
-        "one hit more would be noticed at only {noticed} of {blocks} blocks"
+        "an extra hit would be detected at only {noticed} of {blocks} blocks"
     );
     counts[&ENTRY]
 }

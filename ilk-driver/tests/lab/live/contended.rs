@@ -1,5 +1,5 @@
-//! Retries of a `cmpxchg` that really fails: two processes take references of one open file, each faster than
-//! the other at times.
+//! Retries of a contended `cmpxchg`: two processes take references to the same open file
+//! concurrently.
 
 use std::fmt::Write as _;
 
@@ -11,18 +11,19 @@ use iced_x86::Mnemonic;
 
 use crate::support::{Outcome, placement, shared};
 
-/// What serves `dup` and has the loop that counts a reference up unless there are none left: whatever the
-/// compiler made of it.
+/// Functions that may serve `dup` and contain the loop that increments a non-zero reference count,
+/// depending on the compiler.
 const TAKE: [&str; 2] = ["__x64_sys_dup", "fget_raw"];
 const SECONDS: f64 = 8.0;
 const DURATION: f64 = 14.0;
-/// Instruments that only take time, between the reading of the count and the `cmpxchg`. Where one thread
-/// emulates all CPUs nobody else would be in time: that goes from one to the next ten times a second.
+/// Number of instruments that only take time, between the read of the count and the `cmpxchg`. When
+/// one thread emulates all CPUs it switches between them ten times a second, so the window must be
+/// long.
 const DELAYS: usize = 8;
 
-/// Adds up a thousand instructions.
+/// Returns an instrument that sums a thousand numbers.
 fn delay() -> String {
-    let mut text = String::from("instrument delay \"Takes its time.\"; hit { ");
+    let mut text = String::from("instrument delay \"Wastes time.\"; hit { ");
     for _ in 0..60 {
         let _written = write!(text, "@a = hist(tid); ");
     }
@@ -52,7 +53,7 @@ fn retries_are_counted_where_two_processors_contend() {
         .filter_map(|name| image.function_named(name).ok())
         .map(|function| (function.name.to_string(), Cfg::of(image, function.id)));
     let mut with_loop = graphs.filter(|(_, cfg)| cfg.blocks.iter().any(|block| is_try(&block)));
-    let (take, cfg) = with_loop.next().expect("one of them tries");
+    let (take, cfg) = with_loop.next().expect("one of them has the loop");
     let tries = cfg.blocks.iter().find(is_try).unwrap();
     let target = Addr(tries.instructions.last().unwrap().near_branch_target());
     let again = cfg.block_at(target).unwrap().index;
@@ -85,11 +86,11 @@ fn retries_are_counted_where_two_processors_contend() {
     let dups: u64 = dups.sum();
     let (retries, done) = (number(&outcome, 3, "again"), number(&outcome, 3, "done"));
     let [calls, passes, looks] = [0, 1, 2].map(|placement| outcome.total(placement));
-    println!("{dups} copies, {calls} calls, {passes} tries, {retries} of them tried again");
+    println!("{dups} copies, {calls} calls, {passes} tries, {retries} of them retried");
     assert!(dups > 1000, "{:?}", outcome.said);
-    assert!(retries > 0, "nobody was faster than another");
+    assert!(retries > 0, "no try failed");
     assert_eq!((retries + done, calls), (passes, dups));
-    // Each call looks at the count once, and once more for each try that failed.
+    // Each call reads the count once, and again after each failed try.
     assert_eq!((done, looks), (dups, calls + retries));
     turn.assert_untouched();
 }

@@ -1,5 +1,5 @@
-//! Counters of the processor's events, on a processor that has none: refused by name, and where they are
-//! believed to be there all the same, survived.
+//! Event counters on a processor without any: they are refused, and a program that assumes them
+//! survives.
 
 use gilk_engine::layout::{EventCounter, Events};
 use gilk_engine::session::Session;
@@ -13,7 +13,7 @@ use crate::support::{placement, pulsar, shared};
 const FORK: &str = "__do_sys_clone";
 const FORKS: u64 = 160;
 
-/// Five more than the counter, at every fork; and a read that is there, behind it.
+/// Samples a counter plus five at every fork; then performs a read that succeeds.
 const MISSES: &str = "instrument misses \"Under test.\"; \
     entry { sample(cache_misses + 5); sample(cycles * 2 + tid - curtask->pid) }";
 
@@ -33,7 +33,7 @@ fn session() -> Session {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn a_counter_that_is_not_there_is_refused_by_name_and_survived_where_it_was_believed_in() {
+fn a_missing_event_counter_is_refused_and_harmless_if_assumed() {
     let shared = shared();
     let turn = shared.turn();
     let mut connection = turn.connect();
@@ -44,7 +44,7 @@ fn a_counter_that_is_not_there_is_refused_by_name_and_survived_where_it_was_beli
     let refused = gilk_engine::plan::plan(&shared.image, &session, &library, &layout)
         .expect_err("QEMU's TCG counts no events")
         .to_string();
-    let why = "there is no counter of cache_misses here: the processor, or what emulates it";
+    let why = "there is no counter of cache_misses here: the processor or its emulator";
     assert!(refused.contains(why), "{refused}");
     for name in ["cache-misses", "event-totals"] {
         let placements = vec![placement(FORK, 0, name, (0.0, 6.0))];
@@ -72,7 +72,7 @@ fn a_counter_that_is_not_there_is_refused_by_name_and_survived_where_it_was_beli
     let values: Vec<u64> = own.map(|(_, one)| one.value).collect();
     assert_eq!(outcome.total(1), FORKS);
     assert_eq!(values, [5, 0].repeat(FORKS as usize));
-    // What is of the library samples those that end on the processor where they began.
+    // The library's instrument only samples calls that end on the CPU where they began.
     let of_library = outcome.plan.instruments.iter();
     let of_library = of_library.filter(|one| one.placement == 2);
     let of_library: Vec<u64> = of_library.map(|one| one.id.pack()).collect();

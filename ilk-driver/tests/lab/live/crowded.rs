@@ -1,24 +1,25 @@
-//! Where more threads keep something than there is room, who finds none is counted, and nobody's time is wrong.
+//! Exhausted storage of thread and call variables: affected calls are counted, and no measured time
+//! is wrong.
 
 use gilk_engine::session::{Session, Workload};
 
 use crate::support::{placement, shared};
 
-/// Every sleep of a process comes by.
+/// A function that every sleep of a process passes through.
 const SLEEP: &str = "hrtimer_nanosleep";
 const DURATION: f64 = 10.0;
-/// Twelve that sleep at the same time, twice, and one after the other in the end.
+/// Twelve concurrent sleeps, twice, followed by sequential ones.
 const SLEEPERS: &str = "for round in 1 2; do \
     for one in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 1 & done; wait; done; sleep 1; sleep 1";
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn each_call_is_timed_rightly_or_counted_as_having_found_no_room() {
+fn each_call_is_timed_correctly_or_counted_as_lost_for_storage() {
     let shared = shared();
     let turn = shared.turn();
     let mut connection = turn.connect();
     let hz = connection.info().tsc_hz as f64;
-    // Two entries, whoever comes.
+    // Two entries for all threads.
     connection.limit_storage(1);
     let at = |name| placement(SLEEP, 0, name, (0.0, DURATION));
     let session = Session {
@@ -50,7 +51,7 @@ fn each_call_is_timed_rightly_or_counted_as_having_found_no_room() {
     );
     assert!(calls >= 26, "{calls} calls");
     assert_eq!(calls, times.len() as u64 + lost.count);
-    // Of twelve no more than two have room at a time, and who sleeps alone has.
+    // At most two of twelve concurrent sleeps get storage, and each sequential one does.
     assert!(lost.count >= 20 && times.len() >= 4, "{lost:?} {times:?}");
     assert!(
         times.iter().all(|time| (0.999..3.0).contains(time)),

@@ -1,9 +1,10 @@
-//! Counters before and after every block that takes one, of ever more functions at once, under load:
-//! flow is conserved in each of them, the text is the same byte for byte when they are out, and the
-//! kernel has nothing to say.
+//! Counters before and after every block that can be hooked, of increasingly many functions at
+//! once, under load: flow is conserved in each function, the text is identical after their removal,
+//! and the kernel reports nothing.
 //!
-//! Counts are taken in a calm before the load and in one after it. Between the two, all that comes
-//! into a block leaves it, but for who is on its way at one of the two moments: see [`under_way`].
+//! Counts are taken in a calm before the load and in one after it. Between the two, flow into a
+//! block equals flow out of it, except for threads inside a function at one of the two moments: see
+//! [`under_way`].
 
 mod calm;
 mod directories;
@@ -25,16 +26,17 @@ use crate::chosen::Chosen;
 use crate::circulation::{Counts, unexplained};
 use crate::support::{Shared, Turn, shared_of};
 
-/// Files and directories, pipes, processes, memory, procfs, mounts; and what a calm is.
+/// A load of files and directories, pipes, processes, memory, procfs and mounts, and the calms
+/// around it.
 const LOAD: &str = include_str!("everywhere/load.sh");
-/// Threads that are in no stack because they run, on their way through a function when it is read: two
-/// CPUs, on each of which an interrupt may have come upon a softirq and that upon a thread, at each of two
+/// Executing threads, which appear in no stack, that may be inside a function when it is read: two
+/// CPUs, each possibly with an interrupt on top of a softirq on top of a thread, at each of two
 /// calms.
 const RUNNING: u64 = 2 * 3 * 2;
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn of_ever_more_functions_at_once() {
+fn flow_is_conserved_in_increasingly_many_functions_at_once() {
     let shared = lab();
     let all = everything(&shared);
     for many in [1, 10, 100, 1000] {
@@ -49,7 +51,7 @@ fn of_ever_more_functions_at_once() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn of_a_whole_directory_at_once() {
+fn flow_is_conserved_in_a_whole_directory_at_once() {
     let shared = lab();
     for (directory, rounds) in DIRECTORIES.iter().zip([4, 2]) {
         let chosen = functions(&shared.image, directory);
@@ -57,34 +59,37 @@ fn of_a_whole_directory_at_once() {
     }
 }
 
-/// Takes a quarter of an hour. `GILK_EVERYWHERE` names directories of [`DIRECTORIES`], joined by `+` where they
-/// are to be hooked at once, and numbers of functions: `5000,mm,fs,kernel/sched+mm+fs`.
-#[test]
-#[ignore = "boots the lab, and does nothing unless GILK_EVERYWHERE says what"]
-fn of_what_is_asked_for() {
-    let Ok(asked) = std::env::var("GILK_EVERYWHERE") else {
-        eprintln!("skipped: GILK_EVERYWHERE names nothing");
-        return;
-    };
-    let shared = lab();
-    for what in asked.split(',') {
-        let chosen: Vec<&Function> = match what.parse() {
-            Ok(many) => spread(&everything(&shared), many),
-            Err(_) => {
-                let asked =
-                    |directory: &&Directory| what.split('+').any(|one| one == directory.name);
-                let directories = DIRECTORIES.iter().filter(asked);
-                directories
-                    .flat_map(|directory| functions(&shared.image, directory))
-                    .collect()
-            }
-        };
-        assert!(!chosen.is_empty(), "{what} names nothing to hook");
-        run(&shared.turn(), what, &chosen, 20);
+/// Tests that need a choice by the user: `cargo xtask test` leaves them out.
+mod by_hand {
+    use super::*;
+
+    /// Hooks a selection: `GILK_EVERYWHERE` lists directories of [`DIRECTORIES`], joined by `+` to be hooked at
+    /// once, and numbers of functions: `5000,mm,fs,kernel/sched+mm+fs`. Takes a quarter of an hour.
+    #[test]
+    #[ignore = "boots the lab, and needs GILK_EVERYWHERE, a selection of functions"]
+    fn flow_is_conserved_in_a_selection() {
+        let selection = std::env::var("GILK_EVERYWHERE")
+            .expect("GILK_EVERYWHERE lists directories or numbers of functions");
+        let shared = lab();
+        for name in selection.split(',') {
+            let chosen: Vec<&Function> = match name.parse() {
+                Ok(many) => spread(&everything(&shared), many),
+                Err(_) => {
+                    let is_selected =
+                        |directory: &&Directory| name.split('+').any(|part| part == directory.name);
+                    let directories = DIRECTORIES.iter().filter(is_selected);
+                    directories
+                        .flat_map(|directory| functions(&shared.image, directory))
+                        .collect()
+                }
+            };
+            assert!(!chosen.is_empty(), "{name} selects no function");
+            run(&shared.turn(), name, &chosen, 20);
+        }
     }
 }
 
-/// A lab with room for counters at, and patches of, everything.
+/// Boots a lab with enough counters and arena for everything.
 fn lab() -> std::sync::Arc<Shared> {
     let options = Options {
         memory_mib: 3072,
@@ -94,7 +99,7 @@ fn lab() -> std::sync::Arc<Shared> {
     shared_of(&prepare(&options, &mut |_| ()).unwrap_or_else(|error| panic!("{error}")))
 }
 
-/// The functions of all directories.
+/// Returns the functions of all directories.
 fn everything(shared: &Shared) -> Vec<&Function> {
     let directories = DIRECTORIES.iter();
     directories
@@ -102,21 +107,21 @@ fn everything(shared: &Shared) -> Vec<&Function> {
         .collect()
 }
 
-/// So many of the functions: far apart, and the same ones every time.
+/// Selects a number of functions: evenly spaced, and always the same.
 fn spread<'a>(all: &[&'a Function], many: usize) -> Vec<&'a Function> {
     let step = all.len() / many;
     let chosen = all.iter().skip(step / 2).step_by(step).take(many);
     chosen.copied().collect()
 }
 
-/// Counters everywhere in these functions, a load of so many rounds, and whether flow was conserved.
+/// Places counters everywhere in these functions, runs a load, and checks that flow was conserved.
 fn run(turn: &Turn<'_>, what: &str, functions: &[&Function], rounds: u32) {
     let image = &turn.shared.image;
     let begun = Instant::now();
     let mut connection = turn.connect();
     let layout = connection.info().layout.clone();
     let mut chosen = Chosen::of(image, functions);
-    // The agent reads the more rarely the more there is to read.
+    // The interval of the agent's readings grows with the number of counters.
     let pause = 4.0 + 0.4 * (1.0 + chosen.wanted.len() as f64 / 4096.0);
     let script = LOAD
         .replace("ROUNDS", &rounds.to_string())
@@ -142,7 +147,7 @@ fn run(turn: &Turn<'_>, what: &str, functions: &[&Function], rounds: u32) {
          {planned:.1?}, in place after {:.1} s, out after {:.1} s, all in {:.1?}",
         chosen.graphs.len(),
         chosen.wanted.len(),
-        chosen.asked,
+        chosen.requested,
         plan.sites.len(),
         plan.bounces.len(),
         plan.patches.len(),
@@ -167,7 +172,7 @@ fn run(turn: &Turn<'_>, what: &str, functions: &[&Function], rounds: u32) {
         chosen.hooks, chosen.functions
     );
     assert!(
-        chosen.wanted.len() * 1000 >= chosen.asked * 995,
+        chosen.wanted.len() * 1000 >= chosen.requested * 995,
         "too few of its hooks"
     );
     conserved(&chosen, &plan, &before, &after);
@@ -185,7 +190,7 @@ fn tally<T: Ord + Debug>(all: impl Iterator<Item = T>) -> BTreeMap<T, usize> {
     tally
 }
 
-/// Fails unless what came into every block left it, between the two calms.
+/// Fails unless flow into every block equals flow out of it, between the two calms.
 fn conserved(chosen: &Chosen, plan: &Plan, before: &Calm, after: &Calm) {
     let mut by_function: BTreeMap<usize, Counts> = BTreeMap::new();
     for (wanted, planned) in chosen.wanted.iter().zip(&plan.instruments) {
@@ -210,7 +215,7 @@ fn conserved(chosen: &Chosen, plan: &Plan, before: &Calm, after: &Calm) {
         }
     }
     println!(
-        "  {} functions ran, {hit} hooks hit {hits} times; flow exact in {} of them, and but for who \
+        "  {} functions ran, {hit} hooks hit {hits} times; flow exact in {} of them, and except for threads \
          was under way in {}: {explained:?}",
         by_function.len(),
         by_function.len() - explained.len() - wrong.len(),
@@ -223,11 +228,12 @@ fn conserved(chosen: &Chosen, plan: &Plan, before: &Calm, after: &Calm) {
     );
 }
 
-/// How many may have been on their way through a function at one of the two calms, so that they are counted on
-/// their way in or on their way out alone: who slept there, and who ran.
+/// Returns an upper bound on the threads that were inside a function at one of the two calms, so
+/// that only their entry or their exit is counted: sleeping and executing ones.
 ///
-/// The functions that a thread sleeps with are left out of its stack: every thread is in them. And who switches
-/// to a new thread never comes back from there as that one: the new one begins elsewhere.
+/// The functions of sleeping itself are omitted from a thread's stack: every sleeping thread is in
+/// them. And a thread that switches to a new thread for the first time does not return through them
+/// in the new thread.
 fn under_way(function: &str, before: &Calm, after: &Calm) -> u64 {
     let asleep = |calm: &Calm| {
         let sleeps = calm.asleep.get(function).copied().unwrap_or(0);

@@ -1,7 +1,7 @@
-//! Blocks, and the ways into them, against the instructions that a processor really executed: QEMU
-//! runs the lab one instruction at a time and writes down where each one is.
+//! Comparison of graphs with the instructions that a processor executed: QEMU runs the lab one
+//! instruction at a time and logs their addresses.
 //!
-//! `GILK_EXECUTED` says how many instructions are looked at; two million if it is not set.
+//! `GILK_EXECUTED` sets the number of instructions to compare; the default is two million.
 
 mod faulted;
 mod judge;
@@ -15,8 +15,8 @@ use gilk_engine::session::{Session, Workload};
 use judge::Judge;
 use traced::Traced;
 
-/// Forks, signals, pipes, files, a file system that comes and goes, the loopback device, compression
-/// and what /proc and /sys show of the kernel, over and over.
+/// A loop of forks, signals, pipes, files, a file system that is mounted and unmounted, the
+/// loopback device, compression and reads of /proc and /sys.
 const WORKLOAD: &str = "
 ifconfig lo 127.0.0.1 up
 mkdir -p /tmp/w; cd /tmp/w; mkfifo f
@@ -40,7 +40,7 @@ done > /dev/null 2>&1
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn every_branch_taken_leads_to_the_start_of_a_block() {
+fn every_executed_branch_targets_the_start_of_a_block() {
     let wanted = std::env::var("GILK_EXECUTED").map_or(2_000_000, |number| {
         number.parse().expect("GILK_EXECUTED is a number")
     });
@@ -61,7 +61,7 @@ fn every_branch_taken_leads_to_the_start_of_a_block() {
     let mut looked_at = 0_u64;
     while looked_at < wanted {
         let pcs = windows.next();
-        // A string instruction is one, however many rounds it takes.
+        // A string instruction counts once, however often it repeats.
         looked_at += pcs.windows(2).filter(|pair| pair[0] != pair[1]).count() as u64;
         judge.window(&pcs);
     }

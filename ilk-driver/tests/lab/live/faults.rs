@@ -1,4 +1,4 @@
-//! Bad input and bad luck: one clear sentence each.
+//! Messages for bad input and failures: one clear sentence each.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -11,7 +11,7 @@ use ilk_driver::lab::Lab;
 
 use crate::support::{ilk, placement, prepared, pulsar, saved, shared};
 
-/// A message for a person: one line, begun like a sentence and ended like one.
+/// Fails unless a message is one line with the form of a sentence that contains these names.
 fn assert_clear(message: &str, names: &[&str]) {
     assert_eq!(message.lines().count(), 1, "{message}");
     for name in names {
@@ -24,7 +24,7 @@ fn assert_clear(message: &str, names: &[&str]) {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn a_second_client_is_turned_away_and_the_first_is_not_disturbed() {
+fn a_second_client_is_refused_and_the_first_is_not_disturbed() {
     let shared = shared();
     let turn = shared.turn();
     let mut first = turn.connect();
@@ -38,7 +38,7 @@ fn a_second_client_is_turned_away_and_the_first_is_not_disturbed() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn a_kernel_without_the_module_says_so() {
+fn a_missing_module_is_reported() {
     let prepared = prepared().with(|options| options.load_module = false);
     let lab = Lab::boot(&prepared, &mut |_| ()).unwrap_or_else(|error| panic!("{error}"));
     let error = Connection::connect(lab.socket()).expect_err("there is no module");
@@ -47,7 +47,7 @@ fn a_kernel_without_the_module_says_so() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn a_session_that_names_a_missing_function_is_refused_by_name() {
+fn a_session_with_a_missing_function_is_refused_with_its_name() {
     let shared = shared();
     let turn = shared.turn();
     let layout = turn.connect().info().layout.clone();
@@ -68,7 +68,7 @@ fn a_session_that_names_a_missing_function_is_refused_by_name() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn a_damaged_recording_is_recovered_or_refused_by_name() {
+fn a_damaged_recording_is_recovered_or_refused_with_its_name() {
     let shared = shared();
     let turn = shared.turn();
     let outcome = turn.run(&pulsar(
@@ -79,7 +79,7 @@ fn a_damaged_recording_is_recovered_or_refused_by_name() {
     let whole = std::fs::read(&outcome.recording).unwrap();
     let directory = tempfile::tempdir().unwrap();
     let torn = directory.path().join("torn.arrow");
-    // Without its footer it still gives what it holds; without its beginning it is no recording.
+    // Without its footer the recording is still readable; without its header it is refused.
     std::fs::write(&torn, &whole[..whole.len() - 20]).unwrap();
     let recording = Recording::open(&torn).unwrap_or_else(|error| panic!("{error}"));
     assert!(recording.recovered().is_some());
@@ -89,11 +89,11 @@ fn a_damaged_recording_is_recovered_or_refused_by_name() {
     assert_eq!(samples(&recording), samples(&undamaged));
     let headless = directory.path().join("headless.arrow");
     std::fs::write(&headless, &whole[200..]).unwrap();
-    let error = Recording::open(&headless).expect_err("its beginning is gone");
+    let error = Recording::open(&headless).expect_err("its header is missing");
     assert_clear(&error.to_string(), &["headless.arrow"]);
 }
 
-/// The last thing that `ilk` says when it fails is one sentence, and names what is wrong.
+/// Fails unless the last line of `ilk` is one sentence with these names.
 fn assert_ilk_refuses(arguments: &[&OsStr], names: &[&str]) {
     let output = ilk().args(arguments).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
@@ -110,14 +110,14 @@ fn assert_ilk_refuses(arguments: &[&OsStr], names: &[&str]) {
     assert_eq!(
         said.lines().last(),
         errors.first().copied(),
-        "the error is not what is read last"
+        "the error is not the last line"
     );
     assert_clear(errors[0], names);
 }
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn the_terminal_program_says_the_same() {
+fn the_terminal_program_prints_the_same_messages() {
     let shared = shared();
     let turn = shared.turn();
     let directory = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A disk that is full ends the recording and the session, and the target does not notice.
+//! A full disk ends the recording and the session without harm to the target.
 
 use std::process::Command;
 
@@ -8,12 +8,12 @@ use gilk_samples::recording::Recording;
 use super::losses::{counted_and_sampled, session};
 use crate::support::{saved, shared};
 
-/// Blocks of 512 bytes that the recording may have: a fraction of what the session would make.
+/// Limit on the recording in blocks of 512 bytes: a fraction of the session's samples.
 const BLOCKS: u32 = 256;
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn ends_the_recording_and_not_the_target() {
+fn a_full_disk_ends_the_recording_and_not_the_target() {
     let shared = shared();
     let turn = shared.turn();
     let directory = tempfile::tempdir().unwrap();
@@ -35,7 +35,7 @@ fn ends_the_recording_and_not_the_target() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{said}");
     for wanted in [
-        "The recording could not be written, so no instrument is in place any more",
+        "The recording could not be written, so all instruments were removed",
         "Free some space",
     ] {
         assert!(said.contains(wanted), "{wanted} is not in {said}");

@@ -1,5 +1,5 @@
-//! An agent that runs no programs, as on a machine of one's own: with a filter over what it may ask of
-//! its kernel it serves a session all the same, and nonsense does not bring it down.
+//! An agent that runs no programs, as outside the lab: its filter of system calls permits a
+//! session, and invalid messages do not end it.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -15,10 +15,10 @@ use super::losses::{assert_balanced, only};
 use crate::nonsense::Random;
 use crate::support::{Turn, number_in, placement, prepared, shared_of};
 
-/// Runs on every CPU without anybody's doing.
+/// A function that every CPU executes periodically.
 const INTERRUPTS: &str = "update_process_times";
 
-/// A session whose every hit is accounted for.
+/// Runs a session and checks that every hit is accounted for.
 fn serves(turn: &Turn<'_>) {
     let both = ["counter", "timestamp"].map(|it| placement(INTERRUPTS, 0, it, (0.0, 2.0)));
     let mut session = Session {
@@ -33,7 +33,7 @@ fn serves(turn: &Turn<'_>) {
     only(assert_balanced(&outcome), |_| ());
 }
 
-/// Whoever is at the agent's port is served as soon as the one before is gone.
+/// Connects as soon as the previous client's connection has ended.
 fn connected(turn: &Turn<'_>) -> Connection {
     let begun = Instant::now();
     loop {
@@ -46,10 +46,10 @@ fn connected(turn: &Turn<'_>) -> Connection {
     }
 }
 
-/// `GILK_NONSENSE` asks for more rounds, of some tens of messages each.
+/// Sends random requests; `GILK_NONSENSE` sets the number of rounds, of some tens of messages each.
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn nonsense_at_the_port_harms_neither_agent_nor_kernel() {
+fn invalid_messages_at_the_port_harm_neither_agent_nor_kernel() {
     let shared = shared_of(&prepared().with(|options| options.append.push("gilk.run=off".into())));
     let turn = shared.turn();
     assert!(!turn.connect().info().runs_programs);
@@ -72,12 +72,12 @@ fn nonsense_at_the_port_harms_neither_agent_nor_kernel() {
             stream.write_all(&random.piece()).unwrap();
             pieces += 1;
         }
-        // Time to be read and answered, for some.
+        // Gives some messages time to be answered.
         std::thread::sleep(Duration::from_millis(random.below(60) as u64));
         stream.shutdown(Shutdown::Both).unwrap();
         reader.join().unwrap();
     }
-    println!("{pieces} messages and pieces of nonsense");
+    println!("{pieces} valid and invalid messages");
     drop(connected(&turn));
     serves(&turn);
     let console = shared.lab.console().unwrap();

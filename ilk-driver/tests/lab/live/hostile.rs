@@ -1,6 +1,6 @@
-//! The module trusts nobody: what it refuses, what it survives, and what stays of a batch that fails.
+//! The module's robustness: refusals, faults, and the state after a batch that fails.
 //!
-//! `GILK_FUZZ_CALLS`, `GILK_FUZZ_SEED` and `GILK_ROLLBACK_MOST` ask for more than fits into a minute.
+//! `GILK_FUZZ_CALLS`, `GILK_FUZZ_SEED` and `GILK_ROLLBACK_MOST` extend the tests beyond a minute.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::{number_in, prepared};
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn what_may_not_be_spliced_is_refused_by_its_reason_faults_go_on_and_want_of_memory_is_told() {
+fn refusals_have_reasons_faults_recover_and_failed_allocations_are_reported() {
     let guest = Guest::new(&prepared());
     let console = guest.run(
         "/lab/assay faults; /lab/assay starve; LOCKDOWN=1 /lab/assay refusals",
@@ -23,7 +23,7 @@ fn what_may_not_be_spliced_is_refused_by_its_reason_faults_go_on_and_want_of_mem
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn lock_prefixes_are_refused_where_one_processor_of_two_runs() {
+fn lock_prefixes_are_refused_with_one_of_two_cpus_online() {
     let guest = Guest::new(&prepared());
     let console = guest.run("/lab/assay refusals", Duration::from_secs(300), |options| {
         options.append.push("maxcpus=1".into());
@@ -34,7 +34,7 @@ fn lock_prefixes_are_refused_where_one_processor_of_two_runs() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn requests_of_every_kind_do_no_harm() {
+fn random_requests_of_every_kind_do_no_harm() {
     let calls = number_in("GILK_FUZZ_CALLS");
     let seconds = if calls.is_some() { 100_000 } else { 30 };
     let (calls, seed) = (
@@ -50,7 +50,7 @@ fn requests_of_every_kind_do_no_harm() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn a_batch_that_fails_at_any_step_leaves_nothing() {
+fn a_batch_that_fails_at_any_step_leaves_no_trace() {
     let most = number_in("GILK_ROLLBACK_MOST").unwrap_or(1000);
     let guest = Guest::new(&prepared());
     let script = format!("ROLLBACK_MOST={most} /lab/assay rollback");
@@ -60,7 +60,7 @@ fn a_batch_that_fails_at_any_step_leaves_nothing() {
     assert_passed(&console);
 }
 
-/// Why a boot failed.
+/// Boots with a module that must not load, and returns the reason.
 fn refused_load(words: &[&str]) -> String {
     let prepared = prepared().with(|options| {
         options.append.extend(words.iter().map(ToString::to_string));
@@ -73,7 +73,7 @@ fn refused_load(words: &[&str]) -> String {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn a_kernel_without_a_symbol_is_refused_by_its_name() {
+fn a_missing_kernel_symbol_is_refused_with_its_name() {
     let why = refused_load(&["ilk.without=text_poke_queue"]);
     assert!(
         why.contains("this kernel has no symbol text_poke_queue"),
@@ -83,7 +83,7 @@ fn a_kernel_without_a_symbol_is_refused_by_its_name() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn a_kernel_that_is_locked_down_takes_no_module() {
+fn a_locked_down_kernel_loads_no_module() {
     let why = refused_load(&["lockdown=integrity"]);
     assert!(why.contains("insmod ilk.ko"), "{why}");
 }

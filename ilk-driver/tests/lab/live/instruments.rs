@@ -1,5 +1,5 @@
-//! Instruments in the language, on a live kernel, against what is known without them: Pulsar's forks, what
-//! other system calls say of the same processes, and other instruments in the same run.
+//! Instruments in the language on a live kernel, compared with known facts: Pulsar's forks, the
+//! results of other system calls for the same processes, and other instruments in the same run.
 
 use std::collections::BTreeSet;
 
@@ -7,17 +7,17 @@ use gilk_engine::session::Session;
 
 use crate::support::{Outcome, placement, pulsar, shared};
 
-/// The function that serves glibc's `fork`, which calls clone(2). Not `__x64_sys_clone`, which jumps here
-/// at once, and so has no return of its own.
+/// The function that serves glibc's `fork`, which calls clone(2). `__x64_sys_clone` jumps to it and
+/// so has no return of its own.
 const FORK: &str = "__do_sys_clone";
-/// The one that serves `waitpid`.
+/// The function that serves `waitpid`.
 const WAIT: &str = "__do_sys_wait4";
-/// Forks of the sessions here.
+/// Number of forks in these sessions.
 const FORKS: usize = 160;
 const ALWAYS: (f64, f64) = (0.0, 6.0);
 
-/// A session of Pulsar with instruments of its own on functions: name of the instrument, source, function.
-/// An empty source means one of the library.
+/// Returns a session of Pulsar with instruments on functions: name of the instrument, source,
+/// function. An empty source selects the library's instrument.
 fn session(instruments: &[(&str, &str, &str)]) -> Session {
     let placements = instruments
         .iter()
@@ -33,7 +33,7 @@ fn session(instruments: &[(&str, &str, &str)]) -> Session {
     session
 }
 
-/// Times in ticks and values of all samples of a placement, whichever of its hooks they are from.
+/// Returns times in ticks and values of all samples of a placement, over all of its hooks.
 fn samples(outcome: &Outcome, placement: usize) -> Vec<(u64, u64)> {
     let ids: BTreeSet<u64> = outcome
         .plan
@@ -81,7 +81,7 @@ fn every_call_is_timed_from_its_entry_to_its_exit() {
     let hz = outcome.summary.clock.hz as f64;
     let mut between = Vec::new();
     for ((start, _), (end, took)) in begun.iter().zip(&timed) {
-        // The timestamp stands before the other's start, and little lies between.
+        // The timestamp is taken right before the other instrument starts.
         assert!(*start < *end && *took > 0, "{start} {end} {took}");
         between.push((end - took).abs_diff(*start));
         assert!(*took as f64 / hz < 0.5, "{took} ticks in a fork");
@@ -93,7 +93,7 @@ fn every_call_is_timed_from_its_entry_to_its_exit() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn fork_returns_the_processes_that_wait_returns() {
+fn fork_and_wait_return_the_same_processes() {
     const RETURNED: &str = "return / comm == \"pulsar\" && (s64)retval > 0 / { sample(retval) }";
     let shared = shared();
     let turn = shared.turn();
@@ -124,7 +124,8 @@ fn a_function_is_timed_only_where_another_called_it() {
     const AT_ALL: &str = "entry { sample(tid) }";
     let shared = shared();
     let turn = shared.turn();
-    // The console's shell, the agent's workload and the kernel itself make processes in the same way.
+    // The console's shell, the agent's workload and the kernel itself create processes in the same
+    // way.
     let outcome = turn.run(&session(&[
         ("caller", CALLER, FORK),
         ("when-called", WHEN_CALLED, "kernel_clone"),
@@ -133,7 +134,7 @@ fn a_function_is_timed_only_where_another_called_it() {
     assert_eq!(samples(&outcome, 1).len(), FORKS, "{:?}", outcome.said);
     assert!(
         samples(&outcome, 2).len() > FORKS,
-        "the agent made Pulsar by kernel_clone, too"
+        "the agent created Pulsar by kernel_clone, too"
     );
     assert_nothing_lost(&outcome);
     turn.assert_untouched();

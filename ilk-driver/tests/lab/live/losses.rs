@@ -1,4 +1,4 @@
-//! Hits = delivered + lost, exactly, whatever is lost and why: a counter and a sampler at one hook.
+//! Hits = delivered + lost, exactly, for every cause of loss: a counter and a sampler at one hook.
 
 use gilk_engine::collection::{Collection, Strategy};
 use gilk_engine::session::{Placement, Session, Workload};
@@ -8,9 +8,9 @@ use ilk_driver::client::CpuLosses;
 use crate::support::{Outcome, Turn, placement, shared};
 
 const CALLED: &str = "__x64_sys_getppid";
-/// Runs in the timer's interrupt, on every CPU.
+/// A function that the timer's interrupt executes on every CPU.
 const INTERRUPTS: &str = "update_process_times";
-/// More hits than the rings of two CPUs have slots.
+/// Number of hits, above the slots of two rings.
 const BURSTS: u64 = 200;
 const CALLS: u64 = 1000;
 const WHOLE: (f64, f64) = (0.0, 6.0);
@@ -34,13 +34,13 @@ pub(super) fn session(samples: Strategy, placements: Vec<Placement>) -> Session 
     }
 }
 
-/// Placement 0 counts the hits, and placement 1 samples each.
+/// Returns two placements: 0 counts the hits, 1 samples each.
 pub(super) fn counted_and_sampled() -> Vec<Placement> {
     let both = ["counter", "timestamp"];
     both.map(|it| placement(CALLED, 0, it, WHOLE)).into()
 }
 
-/// Runs it and holds hits against what was delivered and lost.
+/// Runs a session and compares hits with delivered and lost samples.
 fn balance(turn: &Turn<'_>, samples: Strategy, further: Vec<Placement>) -> (Outcome, CpuLosses) {
     println!("{samples:?}");
     let mut placements = counted_and_sampled();
@@ -51,12 +51,12 @@ fn balance(turn: &Turn<'_>, samples: Strategy, further: Vec<Placement>) -> (Outc
     (outcome, lost)
 }
 
-/// Holds the hits that counters counted against what was sampled and lost, and returns the lost.
+/// Compares counted hits with samples and losses, and returns the losses.
 pub(super) fn assert_balanced(outcome: &Outcome) -> CpuLosses {
     let counters = || (0..outcome.plan.instruments.len()).map(|placement| outcome.id(placement));
     let total = |id: u64| {
         let mut instruments = outcome.summary.instruments.iter();
-        instruments.find(|told| told.id == id)?.total
+        instruments.find(|summary| summary.id == id)?.total
     };
     let hits: u64 = counters().filter_map(|id| total(id.pack())).sum();
     let delivered = outcome
@@ -87,7 +87,7 @@ pub(super) fn assert_balanced(outcome: &Outcome) -> CpuLosses {
     lost
 }
 
-/// The only ones lost are those of these causes.
+/// Fails if there are losses of other causes.
 pub(super) fn only(lost: CpuLosses, keep: impl Fn(&mut CpuLosses)) {
     let mut others = lost;
     keep(&mut others);
@@ -96,7 +96,7 @@ pub(super) fn only(lost: CpuLosses, keep: impl Fn(&mut CpuLosses)) {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn nothing_is_lost_by_nesting_when_samples_are_streamed() {
+fn nested_hits_lose_no_streamed_samples() {
     let shared = shared();
     let turn = shared.turn();
     let interrupts = ["counter", "timestamp"].map(|it| placement(INTERRUPTS, 0, it, WHOLE));
@@ -109,7 +109,7 @@ fn nothing_is_lost_by_nesting_when_samples_are_streamed() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn a_full_ring_loses_the_newest_or_the_oldest_as_the_session_says() {
+fn a_full_ring_loses_new_or_old_samples_by_the_sessions_strategy() {
     let shared = shared();
     let turn = shared.turn();
     let (oldest, lost) = balance(&turn, Strategy::Oldest, Vec::new());
@@ -121,7 +121,7 @@ fn a_full_ring_loses_the_newest_or_the_oldest_as_the_session_says() {
         lost.overwritten = 0;
         lost.overtaken = 0;
     });
-    // What is kept is the beginning of the one and the end of the other.
+    // One strategy keeps the first samples, the other the last.
     let last = |outcome: &Outcome| outcome.times(1).last().copied().unwrap();
     let ended = |outcome: &Outcome| {
         let said = outcome.said.iter().find(|line| line.contains("ended at"));
@@ -140,7 +140,7 @@ fn a_full_ring_loses_the_newest_or_the_oldest_as_the_session_says() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn outside_of_windows_hits_are_counted_as_such() {
+fn hits_outside_of_windows_are_counted_separately() {
     let shared = shared();
     let turn = shared.turn();
     let windows = Strategy::Windows {
@@ -150,7 +150,7 @@ fn outside_of_windows_hits_are_counted_as_such() {
     };
     let (outcome, lost) = balance(&turn, windows, Vec::new());
     assert!(lost.disabled > 0 && !outcome.times(1).is_empty());
-    // A hit that the switch interrupts may be counted as the other; both together are right.
+    // A hit interrupted by the switch may be counted as the other cause; the sum is exact.
     only(lost, |lost| (lost.disabled, lost.full) = (0, 0));
     turn.assert_untouched();
 }
@@ -160,7 +160,7 @@ fn outside_of_windows_hits_are_counted_as_such() {
 fn a_timer_started_within_itself_is_sampled_once() {
     let shared = shared();
     let turn = shared.turn();
-    // As of a function that calls itself: started twice, stopped twice. The first stop samples and empties the
+    // As for a recursive function: started twice, stopped twice. The first stop samples and empties the
     // timer; the second finds none, and samples nothing.
     let nested = [
         "counter",
@@ -178,7 +178,7 @@ fn a_timer_started_within_itself_is_sampled_once() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn now_and_then_is_as_whole_as_all_the_time() {
+fn periodic_collection_is_as_complete_as_streaming() {
     let shared = shared();
     let turn = shared.turn();
     let often = Strategy::Periodic {

@@ -1,4 +1,4 @@
-//! What programs read of the kernel's memory, beside what is known of it; and reads where nothing is.
+//! Reads of kernel memory by programs, compared with known values; and reads of invalid addresses.
 
 use std::collections::BTreeSet;
 
@@ -8,13 +8,13 @@ use ilk_driver::client::Counted;
 
 use crate::support::{Outcome, placement, pulsar, shared};
 
-/// Called with one file and with another by `witness`, which says how often.
+/// A function that `witness` calls for two files, a number of times that it prints.
 const COPY: &str = "vfs_copy_file_range";
-/// What serves glibc's `fork`.
+/// The function that serves glibc's `fork`.
 const FORK: &str = "__x64_sys_clone";
 const DURATION: f64 = 10.0;
 
-/// Names of files, the first eight bytes and the rest, by way of four structures.
+/// Reads the names of files, the first eight bytes and the rest, through four structures.
 const NAMES: &str = "instrument names \"The names of both files.\";\n\
     entry / comm == \"witness\" / {\n\
       sample(*(u64 *)file_in->f_path.dentry->d_name.name);\n\
@@ -23,9 +23,8 @@ const NAMES: &str = "instrument names \"The names of both files.\";\n\
       sample(file_in->f_path.dentry->d_name.len)\n\
     }";
 
-/// Reads that fail, each for a reason of its own: the upper half where no address is one, and where nothing is
-/// mapped; the page that processes call into; a null pointer on the way; a process's memory. A
-/// failed read gives 0.
+/// Reads that fail for different reasons: a non-canonical address, an unmapped kernel address, the
+/// vsyscall page, a null pointer on the path, and a process's memory. A failed read yields 0.
 const BAD: &str = "instrument bad \"Reads what cannot be read.\"; global @none;\n\
     entry / comm == \"witness\" / {\n\
       sample(*(u64 *)(0xdead000000000000 + @none) + 1);\n\
@@ -36,14 +35,14 @@ const BAD: &str = "instrument bad \"Reads what cannot be read.\"; global @none;\
       @none = 0\n\
     }";
 
-/// Serves reads and writes of other processes' memory, and is told which by its seventh argument.
+/// Serves reads and writes of other processes' memory; its seventh argument selects which.
 const REMOTE: &str = "process_vm_rw";
-/// What the return address, on top of the stack at the entry, has above it.
-const STACKED: &str = "instrument stacked \"An argument on the stack, and who passed it.\";\n\
+/// Reads above the return address, which is on top of the stack at the entry.
+const STACKED: &str = "instrument stacked \"An argument on the stack, and its caller.\";\n\
     entry / comm == \"witness\" / { sample(vm_write); sample(*(u64 *)reg(\"sp\")) }";
 
-/// What the kernel keeps of the running thread is what it says of it.
-const SAME: &str = "instrument same \"Whether types lead to what the kernel says.\";\n\
+/// Compares fields of the running task with the kernel's own values.
+const SAME: &str = "instrument same \"Compares typed paths with the kernel's values.\";\n\
     entry / comm == \"pulsar\" / {\n\
       sample(curtask->tgid == pid && curtask->pid == tid && curtask->comm == \"pulsar\"\n\
         && curtask->group_leader->tgid == pid)\n\
@@ -54,7 +53,7 @@ fn sources(all: &[(&str, &str)]) -> std::collections::BTreeMap<String, String> {
     all.iter().map(owned).collect()
 }
 
-/// The values that a placement's instruments sampled, in order of time.
+/// Returns the values sampled by a placement's instruments, in order of time.
 fn values(outcome: &Outcome, placement: usize) -> Vec<u64> {
     let instruments = outcome.plan.instruments.iter();
     let own: BTreeSet<u64> = instruments
@@ -74,7 +73,7 @@ fn word(text: &str) -> u64 {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn names_of_files_are_read_where_the_types_lead_and_bad_addresses_give_0() {
+fn file_names_are_read_through_types_and_bad_addresses_yield_0() {
     let shared = shared();
     let turn = shared.turn();
     let at = |name| placement(COPY, 0, name, (0.0, DURATION));
@@ -103,7 +102,7 @@ fn names_of_files_are_read_where_the_types_lead_and_bad_addresses_give_0() {
         instrument: instrument.into(),
         count,
     };
-    // Of two reads on one way the second fails for the first.
+    // The second of two chained reads fails because the first does.
     let bad = 6 * copies as u64;
     assert_eq!(
         outcome.summary.failed_reads,
@@ -122,7 +121,7 @@ fn names_of_files_are_read_where_the_types_lead_and_bad_addresses_give_0() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn arguments_on_the_stack_are_what_the_caller_passed() {
+fn stack_arguments_are_those_that_the_caller_passed() {
     let shared = shared();
     let turn = shared.turn();
     let session = Session {
@@ -147,7 +146,7 @@ fn arguments_on_the_stack_are_what_the_caller_passed() {
     let found = values(&outcome, 0);
     let pairs = found.chunks(2).map(|pair| pair[0]);
     assert_eq!(pairs.collect::<Vec<u64>>(), said);
-    // The return address is the caller's, one for reads and one for writes.
+    // The return addresses are the callers', one for reads and one for writes.
     for pair in found.chunks(2) {
         let caller = shared.image.function_at(Addr(pair[1])).unwrap();
         let named = ["process_vm_readv", "process_vm_writev"][pair[0] as usize];
@@ -159,7 +158,7 @@ fn arguments_on_the_stack_are_what_the_caller_passed() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn the_kernels_types_lead_to_what_the_kernel_says() {
+fn typed_paths_yield_the_kernels_own_values() {
     let shared = shared();
     let turn = shared.turn();
     let session = Session {

@@ -1,4 +1,4 @@
-//! Splices in the text of a module, and what becomes of them when it is unloaded.
+//! Splices in the text of a module, and their removal when it is unloaded.
 
 use gilk_engine::code::Function;
 use gilk_engine::session::{Placement, Session, Workload};
@@ -9,7 +9,7 @@ use ilk_driver::client::{Connection, Summary};
 use crate::chosen::Chosen;
 use crate::support::{DRIVER, placement, run_with, shared};
 
-/// Opened and closed by the workload, and by nobody else.
+/// A device file that only the workload opens and closes.
 const FUNCTIONS: [&str; 2] = ["tun_chr_open", "tun_chr_close"];
 const DURATION: f64 = 300.0;
 
@@ -30,8 +30,8 @@ fn session(script: String) -> Session {
     }
 }
 
-/// The kernel with its modules, as they are now.
-fn looked_at(connection: &mut Connection) -> Image {
+/// Reads the kernel with its modules in their current state.
+fn read_image(connection: &mut Connection) -> Image {
     let parts = connection.live_parts(&mut |_, _| ()).unwrap();
     let modules = connection.modules().unwrap();
     let image = Image::with_modules(&parts, &modules).unwrap();
@@ -44,7 +44,7 @@ fn functions(image: &Image) -> Vec<&Function> {
     found.collect()
 }
 
-/// Runs it until its program ends.
+/// Runs a session until its program ends.
 fn run(
     connection: &mut Connection,
     image: &Image,
@@ -73,7 +73,7 @@ fn every_block_of_every_module_is_counted() {
     let shared = shared();
     let turn = shared.turn();
     let mut connection = turn.connect();
-    let image = looked_at(&mut connection);
+    let image = read_image(&mut connection);
     let of_modules = |one: &&Function| image.module_at(one.span.start).is_some();
     let all: Vec<&Function> = image.functions().iter().filter(of_modules).collect();
     let mut chosen = Chosen::of(&image, &all);
@@ -82,7 +82,7 @@ fn every_block_of_every_module_is_counted() {
     println!(
         "{} of {} hooks of {} functions in {} splices; functions refused: {:?}, hooks: {:?}",
         chosen.wanted.len(),
-        chosen.asked,
+        chosen.requested,
         chosen.graphs.len(),
         plan.sites.len(),
         chosen.functions,
@@ -102,10 +102,10 @@ fn every_block_of_every_module_is_counted() {
     }
     println!("{ran} hooks were hit");
     assert_eq!(entries, FUNCTIONS.len());
-    // Of those two alone; where the agent speaks by way of a module, of many more.
+    // Only those of the two functions; far more if the agent's port is driven by a module.
     assert!(ran > 20, "{ran} hooks were hit");
     drop(connection);
-    let after = looked_at(&mut turn.connect());
+    let after = read_image(&mut turn.connect());
     for function in all {
         let name = &function.name;
         assert_eq!(
@@ -119,15 +119,15 @@ fn every_block_of_every_module_is_counted() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn splices_leave_with_their_module() {
+fn splices_are_removed_with_their_module() {
     const BEFORE: u64 = 200;
-    const BEHIND: u64 = 100;
+    const AFTER: u64 = 100;
     let shared = shared();
     let turn = shared.turn();
     let mut connection = turn.connect();
-    let image = looked_at(&mut connection);
+    let image = read_image(&mut connection);
     let again = format!("rmmod {DRIVER} && insmod /lab/{DRIVER}.ko");
-    let script = format!("{}; {again} && {}", opens(BEFORE), opens(BEHIND));
+    let script = format!("{}; {again} && {}", opens(BEFORE), opens(AFTER));
     let functions = functions(&image);
     let hooks: Vec<(String, u32)> = { functions.iter() }
         .flat_map(|function| {
@@ -153,21 +153,21 @@ fn splices_leave_with_their_module() {
         }
     }
     let all = total(&summary, hooks.len());
-    assert!(all >= BEFORE + BEHIND, "{all} files were opened: {said:?}");
+    assert!(all >= BEFORE + AFTER, "{all} files were opened: {said:?}");
 
-    // Who looks again sees the module where it is now.
+    // A new reading has the module at its new address.
     drop(connection);
     let mut connection = turn.connect();
-    let image = looked_at(&mut connection);
+    let image = read_image(&mut connection);
     let entry = format!("{DRIVER}:{}", FUNCTIONS[0]);
     let session = Session {
         placements: vec![placement(&entry, 0, "counter", (0.0, DURATION))],
-        ..self::session(opens(BEHIND))
+        ..self::session(opens(AFTER))
     };
     let (_, summary, said) = run(&mut connection, &image, &session);
     assert_eq!(
         (total(&summary, 0), summary.gone()),
-        (BEHIND, 0),
+        (AFTER, 0),
         "{said:?}"
     );
     drop(connection);

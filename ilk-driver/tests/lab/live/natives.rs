@@ -1,4 +1,5 @@
-//! Instruments that are functions of an object file, on a live kernel, beside those of the library.
+//! Native instruments, functions of an object file, on a live kernel, compared with those of the
+//! library.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,18 +10,18 @@ use gilk_instruments::{Definition, Library, Native};
 use crate::support::{Outcome, placement, pulsar, shared};
 
 const ALWAYS: (f64, f64) = (0.0, 6.0);
-/// Called for each mapping of each process that forks, with two pointers.
+/// A function called for each mapping of each process that forks, with two pointers.
 const FUNCTION: &str = "anon_vma_fork";
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../instruments/native");
 const SOURCE: &str = "#include \"gilk.h\"
 GILK_INSTRUMENT(\"hits(counter): Counts.\");
 void hits(gilk_word counter) { gilk_count(counter, 1); }
-GILK_INSTRUMENT(\"mixed(arg0, arg1, id) samples things: Of two arguments.\");
+GILK_INSTRUMENT(\"mixed(arg0, arg1, id) samples things: Combines two arguments.\");
 gilk_word int_sqrt(gilk_word);
 gilk_word mixed(gilk_word a, gilk_word b, gilk_word c) { return a * 3 + b * 5 + c + int_sqrt(144); }
 ";
 
-/// The library, and the instruments of object files.
+/// Returns the library with the instruments of object files.
 fn library(objects: &[Vec<u8>]) -> Library {
     let mut library = Library::builtin().unwrap();
     for object in objects {
@@ -31,7 +32,7 @@ fn library(objects: &[Vec<u8>]) -> Library {
     library
 }
 
-/// What a compiler makes of a file, that is called as its arguments say but for where it writes.
+/// Compiles a file with these arguments, to which the output is appended.
 fn object(compiler: &str, arguments: &[&str], file: &Path) -> Vec<u8> {
     let place = tempfile::tempdir().unwrap();
     let object = place.path().join("own.o");
@@ -50,7 +51,7 @@ fn object_of_c(file: &Path) -> Vec<u8> {
     )
 }
 
-/// An example in Rust, compiled as its first lines say.
+/// Compiles an example in Rust by the command in its first lines.
 fn object_of_rust(file: &Path) -> Vec<u8> {
     let text = std::fs::read_to_string(file).unwrap();
     let (_, command) = text.split_once("//! rustc ").unwrap();
@@ -68,7 +69,7 @@ fn sampled(outcome: &Outcome, placement: usize) -> Vec<u64> {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn functions_of_object_files_see_and_count_what_the_library_does() {
+fn native_instruments_agree_with_those_of_the_library() {
     let shared = shared();
     let turn = shared.turn();
     let instruments = ["counter", "hits", "argument-0", "mixed", "argument-1"];
@@ -86,7 +87,7 @@ fn functions_of_object_files_see_and_count_what_the_library_does() {
         [first.len(), mixed.len(), second.len()].map(|length| length as u64),
         [hits; 3]
     );
-    // Which samples are of one hit is not told by any of them; but their sums are.
+    // The samples of one hit cannot be matched individually; their sums can.
     let sum = |all: &[u64]| all.iter().fold(0_u64, |sum, one| sum.wrapping_add(*one));
     let ids = (outcome.id(3).pack() + 12).wrapping_mul(hits);
     let arguments = sum(&first)
@@ -100,11 +101,11 @@ fn functions_of_object_files_see_and_count_what_the_library_does() {
     turn.assert_untouched();
 }
 
-/// The witness gives the kernel advice about a file at offsets that it tells: all are whole pages. So from its
-/// descriptor, which is no multiple of 4096, it is one page more to there.
+/// Tests the examples with the witness's advice about a file, whose printed offsets are whole
+/// pages: so from its descriptor, which is no multiple of 4096, the distance is one page more.
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn the_examples_in_c_and_rust_count_what_a_program_says_it_did() {
+fn the_examples_in_c_and_rust_count_a_programs_reported_calls() {
     const ADVICE: &str = "ksys_fadvise64_64";
     let shared = shared();
     let turn = shared.turn();

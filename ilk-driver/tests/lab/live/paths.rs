@@ -1,4 +1,5 @@
-//! Paths through functions, counted by a few instruments each, against counters at every block.
+//! Paths through functions, counted by a few instruments each, compared with counters at every
+//! block in the same run.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use gilk_instruments::Library;
 use crate::chosen::Chosen;
 use crate::support::{placement, shared};
 
-/// Functions that only the program `witness` calls in the lab, or that what it calls calls.
+/// Functions that only the program `witness` calls in the lab, directly or indirectly.
 const FUNCTIONS: [&str; 12] = [
     "__x64_sys_umask",
     "__do_sys_getpriority",
@@ -29,7 +30,8 @@ const FUNCTIONS: [&str; 12] = [
 ];
 const TIMES: (f64, f64) = (0.0, 7.0);
 
-/// A session with the paths of a function and counters at its blocks, if both can be had together.
+/// Returns a session with the paths of a function and counters at its blocks, if both can be placed
+/// together.
 fn with(
     image: &Image,
     layout: &RuntimeLayout,
@@ -62,7 +64,7 @@ fn with(
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn add_up_to_what_counters_at_the_blocks_count() {
+fn path_counts_add_up_to_the_counters_at_blocks() {
     let shared = shared();
     let turn = shared.turn();
     let layout = turn.connect().info().layout.clone();
@@ -86,15 +88,15 @@ fn add_up_to_what_counters_at_the_blocks_count() {
     let outcome = turn.run(&session);
     let mut passed = 0;
     for (name, paths) in &profiled {
-        let told = outcome.summary.aggregates.iter();
-        let profile = paths.read(told.map(|one| (&*one.instrument, &one.value)));
+        let aggregates = outcome.summary.aggregates.iter();
+        let profile = paths.read(aggregates.map(|one| (&*one.instrument, &one.value)));
         let counted = crate::support::counts_of(&outcome, &session, name, "counter");
         let blocks: BTreeMap<u32, u64> = { profile.blocks().into_iter() }
             .map(|(block, count)| (block.0, count))
             .collect();
         for (block, count) in &counted {
-            let told = blocks.get(block).copied().unwrap_or(0);
-            assert_eq!(told, *count, "block {block} of {name}: {profile:?}");
+            let aggregates = blocks.get(block).copied().unwrap_or(0);
+            assert_eq!(aggregates, *count, "block {block} of {name}: {profile:?}");
         }
         assert_eq!(profile.others, 0, "{name}");
         let calls = profile.paths.iter().filter(|path| path.from_entry);
@@ -113,6 +115,6 @@ fn add_up_to_what_counters_at_the_blocks_count() {
         );
         passed += usize::from(calls > 0 && profile.paths.len() > 1);
     }
-    assert!(passed >= 2, "only {passed} functions went several ways");
+    assert!(passed >= 2, "only {passed} functions took several paths");
     turn.assert_untouched();
 }

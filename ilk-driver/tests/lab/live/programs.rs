@@ -1,4 +1,4 @@
-//! Instruments in the language beside what is known: Pulsar's forks, one by one.
+//! Instruments in the language, compared with known facts: Pulsar's forks, one by one.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +10,9 @@ use crate::support::{Outcome, placement, pulsar, shared};
 
 /// The function that serves glibc's `fork`, which calls clone(2).
 const FORK: &str = "__x64_sys_clone";
-/// What every call for a new thread comes to.
+/// A function that every creation of a thread calls.
 const CLONE: &str = "kernel_clone";
-/// What the kernel does there for each new thread, whoever asks for it.
+/// A function that the kernel calls there for each new thread, for any caller.
 const WAKE: &str = "wake_up_new_task";
 
 const MINE: [(&str, &str); 5] = [
@@ -23,17 +23,17 @@ const MINE: [(&str, &str); 5] = [
     ),
     (
         "by-pulsar",
-        "instrument by-pulsar \"Adds Pulsar's forks up.\";\n\
+        "instrument by-pulsar \"Counts Pulsar's forks.\";\n\
          hit / comm == \"pulsar\" / { @n = count(); @least = min(pid); @most = max(pid); @mean = avg(pid); \
          @where = hist(pid); @there = lhist(pid, 0, 100000, 1000) }",
     ),
     (
         "by-others",
-        "instrument by-others \"Samples who else forks.\";\nhit / comm != \"pulsar\" / { sample(pid) }",
+        "instrument by-others \"Samples other processes that fork.\";\nhit / comm != \"pulsar\" / { sample(pid) }",
     ),
     (
         "called",
-        "instrument called \"Counts new threads, and those that Pulsar asks for.\";\nthread @in; global @seen;\n\
+        "instrument called \"Counts new threads, and those that Pulsar creates.\";\nthread @in; global @seen;\n\
          entry / comm == \"pulsar\" / { @in = 1 }\nreturn { @in = 0 }\n\
          entry:wake_up_new_task / @in == 1 / { @mine = count(); @seen += 1; sample(@seen) }\n\
          entry:wake_up_new_task { @all = count() }",
@@ -46,7 +46,7 @@ const MINE: [(&str, &str); 5] = [
     ),
 ];
 
-/// Samples of all instruments of a placement, in order of time.
+/// Returns the samples of all instruments of a placement, in order of time.
 fn of(outcome: &Outcome, index: usize) -> Vec<Sample> {
     let instruments = outcome.plan.instruments.iter();
     let own: BTreeSet<u64> = instruments
@@ -60,12 +60,12 @@ fn of(outcome: &Outcome, index: usize) -> Vec<Sample> {
 fn total(outcome: &Outcome, index: usize, name: &str) -> Total {
     let all = outcome.summary.aggregates.iter();
     let mut found = all.filter(|one| one.placement == index && one.name == name);
-    found.next().expect("it is told").value.clone()
+    found.next().expect("it has a total").value.clone()
 }
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn say_of_pulsars_forks_what_is_known_of_them() {
+fn programs_report_the_known_facts_of_pulsars_forks() {
     let shared = shared();
     let turn = shared.turn();
     let names = [
@@ -83,7 +83,7 @@ fn say_of_pulsars_forks_what_is_known_of_them() {
     });
     let mut placements = placements.to_vec();
     placements.push(placement(WAKE, 0, "counter", (0.0, 8.0)));
-    // What the system call ends by jumping to, whoever calls it.
+    // The function that the system call jumps to in the end, for all of its callers.
     placements.extend(["child", "elapsed"].map(|name| placement(CLONE, 0, name, (0.0, 8.0))));
     let session = Session {
         sources: MINE
@@ -93,33 +93,33 @@ fn say_of_pulsars_forks_what_is_known_of_them() {
     };
     let outcome = turn.run(&session);
     let [entered, elapsed, returned] = [0, 1, 2].map(|index| of(&outcome, index));
-    assert_eq!(entered.len(), 160, "Pulsar said {:?}", outcome.said);
+    assert_eq!(entered.len(), 160, "Pulsar printed {:?}", outcome.said);
 
-    // Every call is timed, from its own entry to its own exit.
+    // Every call is timed from its own entry to its own exit.
     assert_eq!(elapsed.len(), 160);
-    let behind = |(entry, exit): (&Sample, &Sample)| {
+    let delay = |(entry, exit): (&Sample, &Sample)| {
         let begun = exit.tsc - exit.value;
-        begun.checked_sub(entry.tsc).expect("it begins behind")
+        begun.checked_sub(entry.tsc).expect("it begins after the entry")
     };
-    let between = entered.iter().zip(&elapsed).map(behind);
+    let between = entered.iter().zip(&elapsed).map(delay);
     outcome.assert_moments(between.collect(), 1000);
-    // The system call passes its calls on, and they are followed to where they come back: each is a call of
-    // what it jumps to, and takes a moment longer.
+    // The system call tail-calls other functions, and its timer continues to where they return:
+    // each is a call of the jump's target, and takes slightly longer.
     let onward = outcome.plan.notes.iter().filter(|note| note.placement == 1);
     assert!(onward.count() == 1, "{:?}", outcome.plan.notes);
     let inner = of(&outcome, 9);
-    assert!(inner.len() > 160, "others ask for threads, too");
+    assert!(inner.len() > 160, "other processes create threads, too");
     let mut between = Vec::new();
     for call in &elapsed {
         let begun = |one: &Sample| one.tsc - one.value;
-        let behind = inner.iter().filter(|one| begun(one) > begun(call));
-        let first = behind.min_by_key(|one| begun(one)).expect("it is called");
+        let delay = inner.iter().filter(|one| begun(one) > begun(call));
+        let first = delay.min_by_key(|one| begun(one)).expect("it is called");
         between.push(begun(first).abs_diff(begun(call)) + first.tsc.abs_diff(call.tsc));
     }
     outcome.assert_moments(between, 1000);
     let values = |index| { of(&outcome, index).into_iter() }.map(|sample| sample.value);
     assert_eq!(values(8).collect::<Vec<_>>(), values(2).collect::<Vec<_>>());
-    // The parent is told of each child once.
+    // The parent samples each child once.
     let children: BTreeSet<u64> = returned.iter().map(|sample| sample.value).collect();
     assert_eq!((returned.len(), children.len()), (160, 160));
     assert!(
@@ -132,7 +132,7 @@ fn say_of_pulsars_forks_what_is_known_of_them() {
         .iter()
         .find_map(|line| line.split("as process ").nth(1));
     let pulsar: i128 = started
-        .expect("it tells its number")
+        .expect("the line contains its number")
         .trim()
         .parse()
         .unwrap();
@@ -152,7 +152,7 @@ fn say_of_pulsars_forks_what_is_known_of_them() {
     }
     assert_eq!(of(&outcome, 4), []);
 
-    // What others ask for is told from what Pulsar does, by a variable that another function's probe sets.
+    // Pulsar's threads are distinguished by a variable that another function's probe sets.
     assert_eq!(total(&outcome, 5, "mine"), Total::Number(160));
     let all = i128::from(outcome.total(7));
     assert_eq!(total(&outcome, 5, "all"), Total::Number(all));
@@ -160,7 +160,7 @@ fn say_of_pulsars_forks_what_is_known_of_them() {
     let seen: Vec<u64> = of(&outcome, 5).iter().map(|sample| sample.value).collect();
     assert_eq!(seen, (1..=160).collect::<Vec<u64>>());
 
-    // Two clocks, one time.
+    // Both clocks measure the same time.
     let both = of(&outcome, 6);
     assert_eq!(both.len(), 160);
     let hz = u128::from(outcome.summary.clock.hz);

@@ -1,4 +1,4 @@
-//! The report's own experiment: Pulsar's forks, counted one by one.
+//! The experiment of the original report: Pulsar's forks, counted one by one.
 
 use gilk_engine::Session;
 use gilk_engine::session::Workload;
@@ -9,12 +9,12 @@ use crate::trace;
 
 /// The function that serves glibc's `fork`, which calls clone(2).
 const FORK: &str = "__x64_sys_clone";
-/// Seconds without a fork that part two rounds: what Pulsar sleeps, less what clocks may differ.
+/// Gap between two rounds in seconds: Pulsar's sleep, less the tolerance of the clocks.
 const GAP: f64 = 0.45;
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn gives_160_samples_in_five_groups_of_32() {
+fn pulsar_yields_160_samples_in_five_groups_of_32() {
     let shared = shared();
     let turn = shared.turn();
     let outcome = turn.run(&pulsar(
@@ -23,7 +23,7 @@ fn gives_160_samples_in_five_groups_of_32() {
         vec![placement(FORK, 0, "timestamp", (0.0, 8.0))],
     ));
     let times = outcome.times(0);
-    assert_eq!(times.len(), 160, "Pulsar said {:?}", outcome.said);
+    assert_eq!(times.len(), 160, "Pulsar printed {:?}", outcome.said);
     assert!(times.is_sorted());
     let groups: Vec<usize> = times
         .chunk_by(|earlier, later| later - earlier < GAP)
@@ -49,10 +49,11 @@ fn gives_160_samples_in_five_groups_of_32() {
     turn.assert_untouched();
 }
 
-/// The report's correlation with another tool: the kernel's own tracers time the same forks in the same run.
+/// Correlates with other tools, as the report did: the kernel's own tracers time the same forks in
+/// the same run.
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn the_kernels_own_tracers_see_the_same_forks_a_moment_earlier() {
+fn the_kernels_own_tracers_see_the_same_forks_slightly_earlier() {
     let shared = shared();
     let turn = shared.turn();
     let session = Session {
@@ -73,7 +74,7 @@ fn the_kernels_own_tracers_see_the_same_forks_a_moment_earlier() {
     for events in [&seen.function, &seen.kprobe] {
         assert_eq!(events.len(), 160, "{:?}", outcome.said);
         let apart = trace::matched(events, &times).unwrap_or_else(|why| panic!("{why}"));
-        // Their hooks are in front of ours, and what is between takes far less than a fork.
+        // Their hooks precede ours, and the difference is far less than a fork.
         outcome.assert_moments(apart, 1000);
     }
     turn.assert_untouched();
@@ -81,7 +82,7 @@ fn the_kernels_own_tracers_see_the_same_forks_a_moment_earlier() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn no_instrument_samples_outside_its_times() {
+fn no_instrument_samples_before_launch_or_after_splash() {
     let shared = shared();
     let turn = shared.turn();
     let windows = [
@@ -99,9 +100,9 @@ fn no_instrument_samples_outside_its_times() {
     let outcome = turn.run(&pulsar(8.0, 500, placements));
     assert_eq!(outcome.times(0).len(), 160);
     let switches = &outcome.summary.switches;
-    let asked: Vec<f64> = switches.iter().map(|switch| switch.scheduled).collect();
+    let scheduled: Vec<f64> = switches.iter().map(|switch| switch.scheduled).collect();
     assert!(
-        asked.is_sorted()
+        scheduled.is_sorted()
             && switches
                 .iter()
                 .all(|switch| switch.scheduled <= switch.begun && switch.begun <= switch.done),
@@ -123,7 +124,7 @@ fn no_instrument_samples_outside_its_times() {
                 .all(|&time| first.begun <= time && time <= last.done),
             "instrument {index} ({launch} to {splash} s) sampled outside {first:?} to {last:?}: {times:?}"
         );
-        // Nor does it miss a fork while it is surely there.
+        // It samples every fork while it is certainly installed.
         let surely = all
             .iter()
             .filter(|&&time| first.done < time && time < last.begun)
@@ -138,7 +139,8 @@ fn no_instrument_samples_outside_its_times() {
     turn.assert_untouched();
 }
 
-/// The recording alone tells what was asked for and what was done, of every launch and splash.
+/// Checks that the recording alone has the scheduled and the actual time of every launch and
+/// splash.
 fn assert_lateness_is_recorded(outcome: &Outcome) {
     let recording = Recording::open(&outcome.recording).unwrap();
     let marks = recording.marks().unwrap();
@@ -147,12 +149,12 @@ fn assert_lateness_is_recorded(outcome: &Outcome) {
             .iter()
             .filter(|mark| mark.kind == kind && mark.id == id);
         let mark = found.next().expect("every launch and splash has its mark");
-        assert!(found.next().is_none(), "and but one");
+        assert!(found.next().is_none(), "and only one");
         (outcome.seconds(mark.tsc), mark.value)
     };
     let mut worst: f64 = 0.0;
     for instrument in &recording.metadata().instruments {
-        for (kind, asked) in [
+        for (kind, scheduled) in [
             (MarkKind::Launch, instrument.launch),
             (MarkKind::Splash, instrument.splash),
         ] {
@@ -164,11 +166,11 @@ fn assert_lateness_is_recorded(outcome: &Outcome) {
             let switch = switch.expect("a mark is at the end of a batch");
             let ticks = (switch.done - switch.begun) * outcome.summary.clock.hz as f64;
             assert!(
-                (switch.scheduled - asked).abs() < 1e-9
-                    && done >= asked
+                (switch.scheduled - scheduled).abs() < 1e-9
+                    && done >= scheduled
                     && (ticks - took as f64).abs() < 1e3
             );
-            worst = worst.max(done - asked);
+            worst = worst.max(done - scheduled);
         }
     }
     println!(
@@ -179,7 +181,7 @@ fn assert_lateness_is_recorded(outcome: &Outcome) {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn the_demonstration_session_runs() {
+fn the_demonstration_session_samples_every_fork() {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/sessions/pulsar.ron");
     let text = std::fs::read_to_string(file).unwrap();
     let session = gilk_engine::Session::from_ron(&text).unwrap_or_else(|error| panic!("{error}"));
@@ -195,7 +197,7 @@ fn the_demonstration_session_runs() {
     assert_eq!(
         outcome.times(whole).len(),
         160,
-        "Pulsar said {:?}",
+        "Pulsar printed {:?}",
         outcome.said
     );
     turn.assert_untouched();

@@ -1,4 +1,4 @@
-//! Nothing stays behind, however a session ends.
+//! Restoration of the text, for every way in which a session can end.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -12,7 +12,8 @@ use ilk_driver::client::Connection;
 
 use crate::support::{Shared, ilk, placement, pulsar, run, saved, shared};
 
-/// Functions that are always busy: the idle loop's timers and every system call of the agent go through some of them.
+/// Functions that execute all the time: the idle loop's timers and the agent's system calls pass
+/// through some of them.
 const BUSY: [&str; 5] = [
     "kernel_clone",
     "ksys_read",
@@ -23,7 +24,7 @@ const BUSY: [&str; 5] = [
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn text_is_what_it_was_when_the_agent_is_killed() {
+fn text_is_restored_when_the_agent_is_killed() {
     let shared = shared();
     let turn = shared.turn();
     let workload = Workload {
@@ -40,14 +41,11 @@ fn text_is_what_it_was_when_the_agent_is_killed() {
     };
     let directory = tempfile::tempdir().unwrap();
     let recording = directory.path().join("lost.arrow");
-    let begin = Instant::now();
     let mut connection = turn.connect();
     let (_, outcome) = run(&mut connection, &shared.image, &session, &recording);
     let error = outcome.expect_err("the agent was killed").to_string();
-    assert!(
-        begin.elapsed() < Duration::from_secs(50),
-        "the end of the agent went unnoticed"
-    );
+    // The connection must report the agent's end; its silence is detected much later.
+    assert!(!error.contains("it sent nothing"), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
     drop(connection);
     turn.assert_untouched();
@@ -56,17 +54,17 @@ fn text_is_what_it_was_when_the_agent_is_killed() {
         console.contains("the agent ended with status 137"),
         "{console}"
     );
-    // What had arrived is still there to be read.
+    // The samples that had arrived are readable.
     let kept = Recording::open(&recording).unwrap().merged().count();
     assert!(
         kept > 0 && error.contains(&kept.to_string()),
-        "{kept} samples were kept, and it said: {error}"
+        "{kept} samples were kept, but the error is: {error}"
     );
 }
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn text_is_what_it_was_when_the_session_is_stopped() {
+fn text_is_restored_when_the_session_is_stopped() {
     let shared = shared();
     let turn = shared.turn();
     let session = Session {
@@ -104,7 +102,7 @@ fn text_is_what_it_was_when_the_session_is_stopped() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn text_is_what_it_was_when_the_client_is_killed() {
+fn text_is_restored_when_the_client_is_killed() {
     let shared = shared();
     let turn = shared.turn();
     let session = Session {
@@ -142,13 +140,13 @@ fn text_is_what_it_was_when_the_client_is_killed() {
     client.kill().unwrap();
     client.wait().unwrap();
     turn.assert_untouched();
-    // What had arrived is there: the file needs no end to be read.
+    // The samples that had arrived are readable: the file needs no footer.
     assert!(samples() > 0);
 }
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn sessions_follow_one_another() {
+fn consecutive_sessions_work() {
     let shared = shared();
     let turn = shared.turn();
     let mut connection: Connection = turn.connect();
@@ -183,7 +181,7 @@ fn sessions_follow_one_another() {
     turn.assert_untouched();
 }
 
-/// A timestamp before every block of the busy functions that takes one.
+/// Returns a timestamp before every block of the busy functions with a pre-hook.
 fn everywhere(shared: &Shared, duration: f64) -> Vec<gilk_engine::session::Placement> {
     let mut placements = Vec::new();
     for name in BUSY {

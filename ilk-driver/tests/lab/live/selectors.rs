@@ -1,4 +1,4 @@
-//! Moved instructions that fault: the kernel goes on as if they stood where they stood.
+//! Moved instructions that fault: the kernel recovers as if they were at their original address.
 
 use gilk_engine::cfg::Cfg;
 use gilk_engine::code::Why;
@@ -8,10 +8,11 @@ use gilk_engine::{Addr, Image, Span};
 
 use crate::support::{placement, shared};
 
-/// How often the workload takes a descriptor away that two segment registers name.
+/// Number of times that the workload removes a descriptor that two segment registers refer to.
 const ROUNDS: u64 = 200;
 
-/// The blocks of a function that begin with an instruction that may fault and is done again then.
+/// Returns the blocks of a function that begin with an instruction that may fault and is then
+/// executed again.
 fn retried(image: &Image, cfg: &Cfg) -> Vec<u32> {
     let faults = |at: Addr| {
         let mut sites = image.fixed().overlapping(Span::new(at, 1));
@@ -24,10 +25,10 @@ fn retried(image: &Image, cfg: &Cfg) -> Vec<u32> {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn a_segment_that_is_gone_is_zero_and_its_load_was_done_twice() {
+fn a_removed_segment_becomes_zero_and_its_load_executes_twice() {
     let shared = shared();
     let turn = shared.turn();
-    // What loads them again on every processor where the table of descriptors has changed.
+    // The function that reloads them on every CPU after a change of the descriptor table.
     let function = shared.image.function_named("flush_ldt").unwrap().id;
     let cfg = Cfg::of(&shared.image, function);
     let loads = retried(&shared.image, &cfg);
@@ -59,7 +60,7 @@ fn a_segment_that_is_gone_is_zero_and_its_load_was_done_twice() {
         };
         assert!(cfg.span.contains(original));
     }
-    // It faults, and is done again with a selector of zero.
+    // Each load faults, and executes again with a selector of zero.
     assert_eq!(
         [outcome.total(0), outcome.total(1)],
         [2 * ROUNDS; 2],

@@ -1,7 +1,8 @@
-//! Batches come and go for a long time, under load, while everything else that writes text does so too.
+//! Batches are installed and removed for a long time, under load, concurrently with every other
+//! writer of text.
 //!
-//! A minute of it is in every run. For more, by hand: `GILK_SOAK_CYCLES=1000`; with
-//! `GILK_SINGLESTEP=1` the emulator lets a thread be between any two instructions.
+//! Each run lasts a minute. `GILK_SOAK_CYCLES=1000` extends it; with `GILK_SINGLESTEP=1` the
+//! emulator may preempt a thread between any two instructions.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use crate::support::{number_in, prepared};
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn batches_come_and_go_beside_everything_else() {
+fn batches_and_all_other_writers_of_text_coexist() {
     let cycles = number_in("GILK_SOAK_CYCLES");
     let step = number_in("GILK_SINGLESTEP").is_some();
     let seconds = if cycles.is_some() { 100_000 } else { 40 };

@@ -1,7 +1,7 @@
-//! Tactics where the kernel's work is known: system calls that nobody but a script makes, so many
-//! times each and in the same way each time. So every hook of the functions that serve them is hit
-//! by each call, as often as by any other, or by none; but where a function asks whether to give way to
-//! another thread: there flow is all that is known.
+//! Tactics with a known workload: system calls that only a script makes, a fixed number of times
+//! each and always in the same way. So every hook of their functions is hit the same number of
+//! times in each call, or never; except after a check whether to yield to another thread, where
+//! only conservation of flow holds.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use crate::chosen::Chosen;
 use crate::circulation::{Counts, unexplained};
 use crate::support::{Turn, run, shared};
 
-/// How often each call is made.
+/// Number of times that each call is made.
 const CALLS: u64 = 40;
 
-/// Functions, and one line of shell that has each of them called once.
+/// Functions, each with a line of shell that calls them once.
 const KNOWN: [(&[&str], &str); 12] = [
     (
         &["do_mkdirat", "vfs_mkdir", "security_inode_mkdir"],
@@ -39,7 +39,7 @@ const KNOWN: [(&[&str], &str); 12] = [
 ];
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn count_what_system_calls_do() {
+fn all_tactics_count_each_system_call() {
     let shared = shared();
     let turn = shared.turn();
     let functions: Vec<&str> = KNOWN
@@ -62,7 +62,7 @@ fn count_what_system_calls_do() {
     );
     let mut hit: BTreeMap<Tactic, usize> = BTreeMap::new();
     for ((name, counts), cfg) in counted.counts.iter().zip(&counted.chosen.graphs) {
-        // The two directories that the script makes for itself.
+        // The two directories that the script creates for itself.
         let own = if name.contains("mkdir") || name.contains("rmdir") {
             2
         } else {
@@ -89,10 +89,11 @@ fn count_what_system_calls_do() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn count_forks_where_the_tracer_calls() {
+fn tracer_splices_count_forks() {
     let shared = shared();
     let turn = shared.turn();
-    // What copies an address space, which only forks of Pulsar do: other threads share or replace theirs.
+    // The function that copies an address space, which only Pulsar's forks execute: other threads
+    // share or replace theirs.
     let counted = Counted::of(&turn, &["uprobe_start_dup_mmap"], "/bin/pulsar 100 5", 5.0);
     let (name, counts) = &counted.counts[0];
     assert_eq!(counts[&(0, HookType::Pre)], (160, Tactic::Tracer), "{name}");
@@ -102,7 +103,7 @@ fn count_forks_where_the_tracer_calls() {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn count_events_while_their_key_is_turned() {
+fn hooks_count_while_a_static_key_is_switched() {
     let shared = shared();
     let turn = shared.turn();
     let events = "/sys/kernel/debug/tracing";
@@ -122,7 +123,7 @@ fn count_events_while_their_key_is_turned() {
         "{:?}",
         counted.said
     );
-    // What the kernel itself counted while the key was on.
+    // The kernel's own count while the key was on.
     let entries = counted
         .said
         .iter()
@@ -144,7 +145,7 @@ fn count_events_while_their_key_is_turned() {
             _ => None,
         }
     });
-    let (key, on) = on.expect("kernel_clone has the key");
+    let (key, on) = on.expect("kernel_clone has the static key");
     let counts = &counted.counts[0].1;
     assert_eq!(counts[&(on.0, HookType::Pre)].0, known, "{counts:?}");
     assert!(
@@ -154,11 +155,12 @@ fn count_events_while_their_key_is_turned() {
     turn.assert_untouched();
 }
 
-/// Hits and tactic by block and hook.
+/// Hits and tactic, by block and hook.
 type Hits = BTreeMap<(u32, HookType), (u64, Tactic)>;
 
-/// Functions with every hook counted while a script ran.
-/// Whether it branches on what leaves the count of reasons not to preempt: `dec gs:[...]; jne`.
+/// Functions with every hook counted during a script.
+/// Returns whether the function branches on the result of a preemption count's decrement: `dec
+/// gs:[...]; jne`.
 fn may_give_way(cfg: &Cfg) -> bool {
     cfg.blocks
         .iter()
@@ -174,14 +176,14 @@ fn may_give_way(cfg: &Cfg) -> bool {
 
 struct Counted {
     chosen: Chosen,
-    /// By graph: the function's name and its counts.
+    /// Counts by function name.
     counts: Vec<(String, Hits)>,
     said: Vec<String>,
 }
 
 impl Counted {
-    /// Counts everywhere in some functions, that nobody is in when it begins and ends: flow is conserved to
-    /// the last hit.
+    /// Counts all hooks of functions that no thread executes at the begin and the end: flow is
+    /// conserved exactly.
     fn of(turn: &Turn<'_>, functions: &[&str], script: &str, duration: f64) -> Self {
         let image = &turn.shared.image;
         let named = functions
@@ -215,7 +217,7 @@ impl Counted {
             .map(|cfg| (cfg.name.clone(), Hits::new()))
             .collect();
         for (wanted, planned) in chosen.wanted.iter().zip(&plan.instruments) {
-            let total = totals[&planned.id.pack()].expect("a counter tells its hits");
+            let total = totals[&planned.id.pack()].expect("a counter has a total");
             let hits = &mut counts[wanted.graph].1;
             hits.insert((wanted.block.0, wanted.hook), (total, planned.tactic));
         }

@@ -1,4 +1,4 @@
-//! One session on two machines at once: two labs, whose clocks have nothing to do with each other.
+//! One session on two machines at once: two labs with unrelated clocks.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -10,10 +10,10 @@ use gilk_samples::recording::Recording;
 use crate::support::{ilk, placement, prepared, pulsar, saved, shared, shared_of};
 
 const FORK: &str = "__x64_sys_clone";
-/// Seconds by which what a program does may differ between two emulated machines on a busy host.
+/// Tolerance in seconds for the same action of a program on two emulated machines on a busy host.
 const SLACK: f64 = 0.4;
 
-fn said(arguments: &[&str], paths: &[&Path]) -> String {
+fn output_of(arguments: &[&str], paths: &[&Path]) -> String {
     let output = ilk().args(arguments).args(paths).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
@@ -22,7 +22,7 @@ fn said(arguments: &[&str], paths: &[&Path]) -> String {
 
 #[test]
 #[ignore = "boots the lab twice; cargo xtask test runs it"]
-fn two_machines_begin_together_and_lie_on_one_timeline() {
+fn two_machines_begin_together_and_share_one_timeline() {
     let (one, two) = (shared(), shared_of(&prepared()));
     let turns = [one.turn(), two.turn()];
     let directory = tempfile::tempdir().unwrap();
@@ -34,19 +34,19 @@ fn two_machines_begin_together_and_lie_on_one_timeline() {
         one.lab.socket().display(),
         two.lab.socket().display()
     );
-    let told = said(
+    let joined = output_of(
         &["run", "--target", &targets, "-o", fleet.to_str().unwrap()],
         &[&session],
     );
     assert!(
-        told.contains(
+        joined.contains(
             "
 left:"
-        ) && told.contains(
+        ) && joined.contains(
             "
 right:"
         ),
-        "{told}"
+        "{joined}"
     );
 
     let paths = ["left", "right"].map(|name| fleet.join(format!("{name}.arrow")));
@@ -60,8 +60,8 @@ right:"
         .map(|machine| machine.name.as_str())
         .collect();
     assert_eq!(names, ["left", "right"]);
-    // Second 0 was set by clocks as they were read before, and is looked at by clocks as they were read
-    // before and after: each may be wrong by its error, twice.
+    // Second 0 was set by the readings before it, and is checked by the readings around it: each
+    // may be off by its error, twice.
     let errors: Vec<u64> = machines
         .iter()
         .map(|machine| machine.error_ns.unwrap())
@@ -69,14 +69,14 @@ right:"
     let apart = machines[0]
         .start_unix_ns
         .abs_diff(machines[1].start_unix_ns);
-    println!("second 0 is {apart} ns apart; times are right to {errors:?} ns");
+    println!("second 0 is {apart} ns apart; times are accurate to {errors:?} ns");
     assert!(
         apart <= 2 * errors.iter().sum::<u64>(),
         "{apart} ns apart, with {errors:?}"
     );
     assert!(errors.iter().all(|error| *error < 50_000_000), "{errors:?}");
 
-    // What the same program does at the same time lies at the same place.
+    // The same action of the program at the same time has the same position.
     let (index, troubles) = joined.index(|_| ControlFlow::Continue(()));
     assert!(troubles.is_empty());
     let clock = joined.metadata().clock;
@@ -98,21 +98,21 @@ right:"
         assert!((left - right).abs() < SLACK, "{rounds:?}");
     }
 
-    let shown = said(&["show"], &paths.each_ref().map(|path| path.as_path()));
-    for wanted in ["left: ", "right: ", "times are right to ±"] {
+    let shown = output_of(&["show"], &paths.each_ref().map(|path| path.as_path()));
+    for wanted in ["left: ", "right: ", "times are accurate to ±"] {
         assert!(shown.contains(wanted), "{wanted} is not in {shown}");
     }
     let all = directory.path().join("all.arrow");
     let paths = paths.each_ref().map(|path| path.as_path());
-    said(&["join", "-o", all.to_str().unwrap()], &paths);
+    output_of(&["join", "-o", all.to_str().unwrap()], &paths);
     assert_eq!(Recording::open(&all).unwrap().samples(), 320);
     for turn in &turns {
         turn.assert_untouched();
     }
 }
 
-/// Each reading of the clocks agrees with those before and behind it. How fast a clock goes is known less well
-/// than what it shows, so the first and the last are not foretold.
+/// Checks that each reading of the clocks agrees with the ones around it. The rate of a clock is
+/// known less precisely than its value, so the first and the last are not extrapolated.
 fn clocks_are_steady(recording: &Recording) {
     let marks = recording.marks().unwrap();
     let readings: Vec<Reading> = marks.iter().filter_map(Reading::of).collect();
@@ -131,7 +131,7 @@ fn clocks_are_steady(recording: &Recording) {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn nothing_begins_where_one_machine_is_missing() {
+fn no_machine_begins_if_one_is_missing() {
     let shared = shared();
     let turn = shared.turn();
     let directory = tempfile::tempdir().unwrap();

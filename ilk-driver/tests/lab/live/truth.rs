@@ -1,8 +1,8 @@
-//! The library's instruments against what is known without them: a program that says what it did
+//! The library's instruments, compared with independent facts: a program that prints what it did
 //! (`workload/witness.c`), and the kernel's own probes on the same functions in the same run.
 //!
-//! One session has all of them, each at a function that the program calls. The reference has a table of
-//! what each is held against, and a test holds the table to what is here.
+//! One session contains all of them, each on a function that the program calls. The reference has a
+//! table of what each is compared with, and a test compares that table with this file.
 
 mod branches;
 mod events;
@@ -25,7 +25,7 @@ use crate::support::{Outcome, Shared, Turn, placement, shared};
 use events::{Event, Events};
 use rows::ROWS;
 
-/// Functions that the kernel's own probes stand at, and what they read at the entry.
+/// Functions with the kernel's own probes, and the values that these read at the entry.
 const PROBED: [(&str, &str); 10] = [
     ("__x64_sys_umask", "word=+0(%di):x64"),
     ("__x64_sys_getpriority", ""),
@@ -41,26 +41,26 @@ const PROBED: [(&str, &str); 10] = [
     ("native_queued_spin_lock_slowpath", ""),
     ("fault_in_readable", ""),
 ];
-/// What copying calls, and reading and writing do too: only the program's calls are looked at.
+/// A function that copying, reading and writing call: only the program's copies are considered.
 const VERIFY: &str = "rw_verify_area";
 const DURATION: f64 = 14.0;
 
-/// Where an instrument stands in its function.
+/// The hooks of an instrument in its function.
 #[derive(Clone, Copy, PartialEq)]
 enum At {
     /// Before the first block, or at the function.
     Entry,
-    /// Behind every block that returns.
+    /// After every block that returns.
     Returns,
     /// Before every block.
     Blocks,
     /// At every block that ends with a conditional branch.
     Branches,
-    /// At every block that ends a loop around a `cmpxchg`, and goes back where that failed.
+    /// At every block that ends a loop around a `cmpxchg` and branches back after a failure.
     Retries,
 }
 
-/// What an instrument of the library is held against.
+/// The facts that an instrument of the library is compared with.
 struct Row {
     instrument: &'static str,
     function: &'static str,
@@ -76,11 +76,11 @@ struct Case {
     placements: Vec<usize>,
 }
 
-/// What a run left.
+/// The results of a run.
 struct Run {
     outcome: Outcome,
     events: Events,
-    /// What the program said: words and numbers by what they are of.
+    /// The program's output: numbers by subject.
     witness: BTreeMap<String, Vec<Vec<u64>>>,
     cases: Vec<Case>,
     shared: Arc<Shared>,
@@ -91,14 +91,14 @@ impl Run {
         self.outcome.summary.clock.hz as f64
     }
 
-    /// What the program said of one thing.
+    /// Returns the program's output about a subject.
     fn said(&self, what: &str) -> &[Vec<u64>] {
         self.witness
             .get(what)
-            .unwrap_or_else(|| panic!("it did not tell of {what}: {:?}", self.outcome.said))
+            .unwrap_or_else(|| panic!("it printed nothing about {what}: {:?}", self.outcome.said))
     }
 
-    /// Time, value and block of all samples of a case, in order of time.
+    /// Returns time, value and block of all samples of a case, in order of time.
     fn samples(&self, case: &Case) -> Vec<(u64, u64, u32)> {
         let instruments = self.outcome.plan.instruments.iter();
         let own: BTreeMap<u64, u32> = instruments
@@ -115,14 +115,14 @@ impl Run {
         samples.into_iter().map(|(_, value, _)| value).collect()
     }
 
-    /// An aggregate of a case.
+    /// Returns an aggregate of a case.
     fn total(&self, case: &Case, name: &str) -> &Total {
         let mut all = self.outcome.summary.aggregates.iter();
         let found = all.find(|one| case.placements.contains(&one.placement) && one.name == name);
-        &found.unwrap_or_else(|| panic!("no @{name} is told")).value
+        &found.unwrap_or_else(|| panic!("there is no @{name}")).value
     }
 
-    /// A number of one placement.
+    /// Returns a number of one placement.
     fn number_of(&self, placement: usize, name: &str) -> u64 {
         let mut all = self.outcome.summary.aggregates.iter();
         let found = all.find(|one| (one.placement, &*one.name) == (placement, name));
@@ -139,7 +139,7 @@ impl Run {
         }
     }
 
-    /// Another case of the run.
+    /// Returns another case of the run.
     fn other(&self, instrument: &str, function: &str) -> &Case {
         let mut cases = self.cases.iter();
         cases
@@ -147,13 +147,13 @@ impl Run {
             .expect("the rows have it")
     }
 
-    /// The kernel's own events of a function's entries.
+    /// Returns the kernel's own events at a function's entries.
     fn entries(&self, case: &Case) -> &[Event] {
         self.events.entries(case.function)
     }
 }
 
-/// The symbol of a function; the compiler has put a word behind some names.
+/// Returns the symbol of a function; the compiler appends a suffix to some names.
 fn symbol(image: &Image, name: &str) -> String {
     let known = image
         .function_named(name)
@@ -161,7 +161,7 @@ fn symbol(image: &Image, name: &str) -> String {
     known.unwrap_or_else(|_| format!("{name}.isra.0"))
 }
 
-/// Blocks that return.
+/// Returns the blocks that return.
 fn returns(image: &Image, function: &str) -> Vec<u32> {
     let id = image.function_named(function).unwrap().id;
     let blocks = Cfg::of(image, id).blocks;
@@ -176,7 +176,7 @@ fn returns(image: &Image, function: &str) -> Vec<u32> {
     all
 }
 
-/// Blocks whose branches have hooks on both ways.
+/// Returns the blocks whose branches have hooks on both edges.
 fn branches(image: &Image, row: &Row) -> Vec<u32> {
     let cfg = Cfg::of(image, image.function_named(row.function).unwrap().id);
     let hooked = |block: &&Block| {
@@ -197,7 +197,7 @@ fn branches(image: &Image, row: &Row) -> Vec<u32> {
     found
 }
 
-/// The rows' placements, and the indices of each row's.
+/// Returns the rows' placements, and the indices of each row's.
 fn placements(image: &Image) -> (Vec<Placement>, Vec<Case>) {
     let mut all = Vec::new();
     let mut cases = Vec::new();
@@ -273,7 +273,7 @@ fn run(shared: &Arc<Shared>, turn: &Turn<'_>) -> Run {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn each_instrument_of_the_library_says_what_is_known_without_it() {
+fn each_instrument_of_the_library_agrees_with_independent_facts() {
     let shared = shared();
     let turn = shared.turn();
     let first = run(&shared, &turn);
@@ -281,16 +281,17 @@ fn each_instrument_of_the_library_says_what_is_known_without_it() {
     let lost = first.outcome.summary.no_room.iter();
     let lost: u64 = lost.map(|one| one.count).sum();
     if !wrong.is_empty() {
-        // Two threads may fall to one place of the table where threads keep what is theirs, which the run tells;
-        // and the emulated processor may be taken away between the kernel's probe and ours. Neither happens twice.
-        println!("not true at first, {lost} without room: {wrong:#?}");
+        // Two threads may collide in the table of variables, which the run reports; and the
+        // emulated processor may be preempted between the kernel's probe and ours. Neither happens
+        // twice.
+        println!("differences in the first run, {lost} values without storage: {wrong:#?}");
         wrong = not_true(&run(&shared, &turn));
     }
     assert!(wrong.is_empty(), "not true: {wrong:#?}");
     turn.assert_untouched();
 }
 
-/// The rows that do not hold; each has said why.
+/// Returns the rows that do not hold; each has printed its difference.
 fn not_true(run: &Run) -> Vec<String> {
     let fails = |(row, case): &(&Row, &Case)| {
         let held = std::panic::AssertUnwindSafe(|| (row.truth)(run, case));
@@ -301,9 +302,10 @@ fn not_true(run: &Run) -> Vec<String> {
         .collect()
 }
 
-/// The reference names for each instrument what it is held against, or what it waits for.
+/// Checks that the reference names for each instrument the facts that it is compared with, or its
+/// prerequisite.
 #[test]
-fn the_reference_tells_of_each_what_it_is_held_against() {
+fn the_reference_names_the_facts_of_each_instrument() {
     let text = include_str!("../../../../instruments/README.md");
     let (_, table) = text
         .split_once("## The test of truth")
@@ -313,10 +315,10 @@ fn the_reference_tells_of_each_what_it_is_held_against() {
         let name = cells.next()?.trim_end_matches('`').to_owned();
         Some((name, cells.next()?.trim_end_matches(" |").to_owned()))
     });
-    let told: BTreeMap<String, String> = rows.collect();
+    let documented: BTreeMap<String, String> = rows.collect();
     let held: BTreeSet<&str> = ROWS.iter().map(|row| row.instrument).collect();
     for known in Library::builtin().unwrap().iter() {
-        let said = told
+        let said = documented
             .get(&known.name)
             .unwrap_or_else(|| panic!("the table has no row of {}", known.name));
         assert_eq!(

@@ -1,5 +1,5 @@
-//! Stacks of threads that are in patches, or asleep beneath them, as the kernel itself unwinds them:
-//! for its profiler, for `/proc/PID/stack`, and for the backtraces it prints.
+//! Stacks of threads inside patches, or asleep below them, as the kernel itself unwinds them: for
+//! its profiler, for `/proc/PID/stack`, and for its backtraces.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::chosen::Chosen;
 use crate::guest::Guest;
 use crate::support::{Turn, placement, prepared, run, shared, shared_of};
 
-/// What a read of `/dev/zero`, a write and a sleep go through.
+/// Functions that a read of `/dev/zero`, a write and a sleep pass through.
 const FUNCTIONS: [&str; 11] = [
     "__x64_sys_read",
     "ksys_read",
@@ -24,16 +24,16 @@ const FUNCTIONS: [&str; 11] = [
     "hrtimer_nanosleep",
     "do_nanosleep",
 ];
-/// How long a session lasts: a quarter of it is needed where nothing else runs.
+/// Duration of a session: four times what an idle machine needs.
 const SECONDS: f64 = 22.0;
-/// Backtraces of all processors.
+/// Command for backtraces of all CPUs.
 const DUMPS: u32 = 15;
-/// Where stacks of threads end that came from user space.
+/// Outermost functions of stacks of threads that entered from user space.
 const ENDS: [&str; 2] = ["entry_SYSCALL_64", "asm_"];
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn stacks_through_patches_are_those_without() {
+fn stacks_through_patches_equal_those_without() {
     let shared = shared();
     let turn = shared.turn();
     let image = &shared.image;
@@ -57,7 +57,7 @@ fn stacks_through_patches_are_those_without() {
     let layout = turn.connect().info().layout.clone();
     assert!(layout.unwinds, "the arena is the module's own text");
     let (mut hooked, _) = chosen.plan(image, hooked, &layout);
-    // Code that works with things on the stack.
+    // Code that uses values on the stack.
     let timed = hooked.placements.iter_mut().filter(|one| {
         one.block == 0 && one.hook == HookType::Pre && one.function.contains("vfs_read")
     });
@@ -78,10 +78,10 @@ fn stacks_through_patches_are_those_without() {
     with.assert_chains_are_those_of(&without, image);
 }
 
-/// A module that warns when its file is read; the kernel prints who had called.
+/// Checks the backtrace of a module that warns when its file is read.
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn a_warning_beneath_hooks_has_the_backtrace_that_it_has_without() {
+fn a_warning_below_hooks_has_the_same_backtrace_as_without() {
     let guest = Guest::new(&prepared());
     let warner = ("lab/warner.ko".to_owned(), guest.module("warner"));
     let shared = shared_of(&prepared().with(|options| options.files.push(warner)));
@@ -116,7 +116,7 @@ fn a_warning_beneath_hooks_has_the_backtrace_that_it_has_without() {
         let of_stack = lines
             .iter()
             .skip_while(|line| !line.contains("Call Trace:"));
-        // What the kernel itself does not vouch for has a question mark.
+        // Uncertain entries have a question mark.
         let known = of_stack.take_while(|line| !line.contains("</TASK>"));
         let known = known.filter(|line| line.contains("+0x") && !line.contains(" ? "));
         let known: Vec<String> = known.map(|line| line.trim().to_owned()).collect();
@@ -137,15 +137,15 @@ fn a_warning_beneath_hooks_has_the_backtrace_that_it_has_without() {
     assert!(hits > 10, "{hits}");
 }
 
-/// Where the profiler found a thread, and who had called.
+/// A sample of the profiler: the function and its callers.
 struct Chain {
-    /// 0 outside the arena.
+    /// The address in the arena, 0 outside.
     at: u64,
     count: u64,
     callers: Vec<u64>,
 }
 
-/// What the kernel said of stacks during a session.
+/// The kernel's stacks during a session.
 struct Seen {
     plan: Plan,
     asleep: Vec<String>,
@@ -177,27 +177,27 @@ impl Seen {
         let recording = directory.path().join("stacks.arrow");
         let (plan, outcome) = run(&mut connection, &turn.shared.image, &session, &recording);
         let (_, said) = outcome.unwrap_or_else(|error| panic!("{error}"));
-        let told = |mark: &str| -> Vec<String> {
+        let lines_with = |mark: &str| -> Vec<String> {
             let lines = said.iter().filter_map(|line| line.strip_prefix(mark));
             lines.map(str::to_owned).collect()
         };
-        assert_eq!(told("chains: "), ["0 lost"], "{said:?}");
-        let chains = told("chain ")
+        assert_eq!(lines_with("chains: "), ["0 lost"], "{said:?}");
+        let chains = lines_with("chain ")
             .iter()
             .map(|line| Chain::read(line))
             .collect();
         Self {
             plan,
-            asleep: told("asleep: "),
-            dumps: told("dump: "),
+            asleep: lines_with("asleep: "),
+            dumps: lines_with("dump: "),
             chains,
         }
     }
 
-    /// The part of each backtrace that the kernel vouches for goes down to where the thread came from.
+    /// Checks that the certain part of each backtrace extends to the thread's outermost function.
     fn assert_dumps_are_whole(&self) {
         let (mut whole, mut inside, mut ours) = (0, 0, false);
-        // Who was interrupted at the very end has no callers.
+        // A thread interrupted in its outermost function has no callers.
         let (mut top, mut last) = (None, None);
         for line in &self.dumps {
             let line = line
@@ -209,7 +209,7 @@ impl Seen {
             } else if line.starts_with("RIP: 0010:") && ours {
                 inside += u32::from(line.contains("ilk_arena_text"));
                 top = line.strip_prefix("RIP: 0010:");
-                // The kernel's own unwinding begins nowhere in a thunk, which has no rows.
+                // The kernel's unwinder has no rows for thunks.
                 ours = !line.starts_with("RIP: 0010:__x86_");
             } else if line.contains("Call Trace:") {
                 last = top;
@@ -225,19 +225,19 @@ impl Seen {
                 last = Some(line.trim());
             }
         }
-        println!("{whole} backtraces printed, {inside} from inside patches, all of them whole");
+        println!("{whole} backtraces printed, {inside} from inside patches, all of them complete");
         assert!(whole >= DUMPS, "{:#?}", self.dumps);
     }
 
-    /// Whoever was found in a patch had callers that are found without patches too.
+    /// Checks that the callers of threads inside patches also occur without patches.
     fn assert_chains_are_those_of(&self, without: &Self, image: &Image) {
         let known: BTreeSet<&[u64]> = without
             .chains
             .iter()
             .flat_map(|chain| (0..chain.callers.len()).map(|from| &chain.callers[from..]))
             .collect();
-        // Who has not stacked anything yet, right behind the way into the kernel, has no callers. Nor has
-        // who was interrupted in a thunk, for the kernel has no rows of those.
+        // A thread right at the kernel's entry has no callers yet, nor does one interrupted in a
+        // thunk, which has no rows.
         let is_end = |at: u64| {
             let symbol = image.symbol_at(Addr(at));
             symbol.is_some_and(|(name, _)| {
@@ -287,8 +287,8 @@ impl Seen {
 
     fn is_pushed(&self, at: u64) -> bool {
         let patches = &self.plan.patches;
-        let behind = patches.partition_point(|patch| patch.address.0 <= at);
-        let patch = &patches[behind - 1];
+        let following = patches.partition_point(|patch| patch.address.0 <= at);
+        let patch = &patches[following - 1];
         let into = at - patch.address.0;
         let row = patch.rows.iter().rfind(|row| u64::from(row.at) <= into);
         row.is_some_and(|row| row.pushed > 0)

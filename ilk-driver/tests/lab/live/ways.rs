@@ -1,4 +1,4 @@
-//! What the ways from an agent to its client carry.
+//! Throughput of the connections from an agent to its client.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -7,10 +7,10 @@ use ilk_driver::client::{Throughput, measure_throughput};
 
 use crate::support::{ilk, shared};
 
-/// Of 64 KiB each.
+/// Number of messages of 64 KiB.
 const MESSAGES: u32 = 1000;
 
-fn tell(way: &str, carried: &Throughput) {
+fn print(connection: &str, measured: &Throughput) {
     println!(
         "{way:<40} {:>6.2} million samples/s {:>7.1} MB/s",
         carried.samples_per_second() / 1e6,
@@ -20,20 +20,20 @@ fn tell(way: &str, carried: &Throughput) {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn each_carries_all_that_is_sent() {
+fn every_connection_delivers_all_samples() {
     let shared = shared();
     let _turn = shared.turn();
     let socket = shared.lab.socket();
-    // Everything is warm then.
+    // Warms everything up.
     measure_throughput(socket, 10, false).unwrap();
     let port = measure_throughput(socket, MESSAGES, false).unwrap_or_else(|error| panic!("{error}"));
     let memory = measure_throughput(socket, MESSAGES, true).unwrap_or_else(|error| panic!("{error}"));
-    tell("virtio-serial, from the lab", &port);
-    tell("shared memory (ivshmem), from the lab", &memory);
+    print("virtio-serial, from the lab", &port);
+    print("shared memory (ivshmem), from the lab", &memory);
     assert!(memory.shared && !port.shared);
     assert_eq!(memory.samples, port.samples);
 
-    // On a machine of one's own the way is a unix socket.
+    // Outside the lab the connection is a unix socket.
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("agent.sock");
     let mut agent = ilk()
@@ -49,7 +49,7 @@ fn each_carries_all_that_is_sent() {
     let own = measure_throughput(&socket, MESSAGES, true);
     let _ended = agent.kill().and_then(|()| agent.wait());
     let own = own.unwrap_or_else(|error| panic!("{error}"));
-    tell("unix socket, from this machine", &own);
+    print("unix socket, from this machine", &own);
     assert!(!own.shared);
     assert_eq!(own.samples, port.samples);
 }

@@ -1,4 +1,4 @@
-//! A session that is counted from one calm to the next.
+//! A session counted between two calms.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,24 +9,24 @@ use ilk_driver::client::{Connection, Event, StopFlag, Summary};
 
 use crate::support::Turn;
 
-/// How long before the end of a calm its counts are taken: when the line that ends it was written,
-/// nothing but a `sleep` had been there for long.
+/// Time before the end of a calm at which its counts are taken: until the line that ends it is
+/// printed, only a `sleep` has executed for long.
 const WELL_BEFORE: Duration = Duration::from_secs(1);
 
-/// What was known in a calm.
+/// The state in a calm.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Calm {
     /// Hits by instrument.
     pub(super) hits: BTreeMap<u64, u64>,
-    /// How many threads slept in each function, by name.
+    /// Number of threads sleeping in each function, by name.
     pub(super) asleep: BTreeMap<String, u64>,
-    /// Threads.
+    /// Number of threads.
     pub(super) threads: u64,
-    /// Processes and threads made since boot.
+    /// Number of processes and threads created since boot.
     pub(super) forks: u64,
 }
 
-/// The calm before the load and the one after it.
+/// Runs a session and returns the calm before the load and the one after it.
 pub(super) fn count(
     turn: &Turn<'_>,
     connection: &mut Connection,
@@ -49,7 +49,7 @@ pub(super) fn count(
         let console = turn.shared.lab.console().unwrap();
         panic!("{error}\nThe console ends with:\n{console}")
     });
-    let [before, after] = <[Calm; 2]>::try_from(calms).expect("the load comes to its end");
+    let [before, after] = <[Calm; 2]>::try_from(calms).expect("the load ends");
     assert!(
         summary.stopped && summary.switches.len() == 2,
         "{summary:?}"
@@ -57,19 +57,19 @@ pub(super) fn count(
     (before, after, summary)
 }
 
-/// Hears the load out, stops the session, and gives its calms.
+/// Follows the load to its end, stops the session, and returns its calms.
 fn listen(heard: crossbeam_channel::Receiver<Event>, stop: &StopFlag) -> Vec<Calm> {
-    let mut told: Vec<(Instant, u64, u64)> = Vec::new();
+    let mut totals_over_time: Vec<(Instant, u64, u64)> = Vec::new();
     let (mut calms, mut now) = (Vec::new(), Calm::default());
     for event in heard {
         match event {
             Event::Samples(batch) if batch.cpu == ALL_CPUS => {
                 let at = Instant::now();
-                told.extend(batch.samples.iter().map(|one| (at, one.id, one.value)));
+                totals_over_time.extend(batch.samples.iter().map(|one| (at, one.id, one.value)));
             }
             Event::Workload(line) if line == "asleep" => now = Calm::default(),
             Event::Workload(line) if line == "calm" => {
-                let calm = told.iter().filter(|(at, ..)| at.elapsed() > WELL_BEFORE);
+                let calm = totals_over_time.iter().filter(|(at, ..)| at.elapsed() > WELL_BEFORE);
                 now.hits = calm.map(|&(_, id, hits)| (id, hits)).collect();
                 calms.push(std::mem::take(&mut now));
                 if calms.len() == 2 {
@@ -84,7 +84,7 @@ fn listen(heard: crossbeam_channel::Receiver<Event>, stop: &StopFlag) -> Vec<Cal
 }
 
 impl Calm {
-    /// A line of a thread's stack, or another of the load.
+    /// Handles a line of output: an entry of a thread's stack, or a mark of the load.
     fn note(&mut self, line: &str, stop: &StopFlag) {
         if let Some(frame) = line.strip_prefix("[<0>] ") {
             let name = frame.split('+').next().unwrap_or_default();

@@ -1,10 +1,10 @@
 //! The functions of a directory of the kernel's source.
 //!
-//! A stock kernel has no debug information that says which file a function is from. But it is linked
-//! directory by directory, in the order of the makefiles: the functions of one are those from the first of
-//! its first file to the first of the file behind it. Where a file has tracepoints, its first function is
-//! that of its first tracepoint. Functions that sleep for the scheduler have a section of their own, which is
-//! in the same order.
+//! A stock kernel has no debug information that names a function's file. But it is linked directory
+//! by directory, in the order of the makefiles: the functions of a directory are those from the
+//! first of its first file to the first of the following file. In a file with tracepoints, the
+//! first function is that of its first tracepoint. Functions that sleep for the scheduler are in a
+//! section of their own, in the same order.
 //!
 //! | directory | from | to |
 //! |---|---|---|
@@ -16,14 +16,14 @@
 use gilk_engine::Image;
 use gilk_engine::code::Function;
 
-/// Where a directory's functions are, and how that is known to be so.
+/// The functions of a directory, with known members as a check.
 pub(super) struct Directory {
     pub(super) name: &'static str,
-    /// The first function of each range, and the first behind it.
+    /// The first function of each range, and the first after it.
     ranges: &'static [(&'static str, &'static str)],
-    /// Some of its functions, of files from its first to its last.
+    /// Some of its functions, from its first file to its last.
     members: &'static [&'static str],
-    /// Functions of what is linked before and behind it.
+    /// Functions of adjacent objects before and after it.
     strangers: &'static [&'static str],
 }
 
@@ -100,7 +100,8 @@ pub(super) const DIRECTORIES: [Directory; 3] = [
     },
 ];
 
-/// The functions of a directory, in order of address, with the parts that the compiler split off them.
+/// Returns the functions of a directory, in order of address, with the parts that the compiler
+/// split off.
 pub(super) fn functions<'a>(image: &'a Image, directory: &Directory) -> Vec<&'a Function> {
     let named = |symbol: &str| {
         let function = image.function_named(symbol);
@@ -110,7 +111,7 @@ pub(super) fn functions<'a>(image: &'a Image, directory: &Directory) -> Vec<&'a 
     let ranges: Vec<_> = directory
         .ranges
         .iter()
-        .map(|&(first, behind)| start(first)..start(behind))
+        .map(|&(first, following)| start(first)..start(following))
         .collect();
     let within = |function: &&Function| {
         ranges

@@ -1,5 +1,5 @@
-//! What a processor really executes from an instruction of a patch that faults to the place where it goes on:
-//! there, reads are refused.
+//! The instructions that a processor executes from a fault in a patch to its fixup: loads are
+//! refused there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,35 +10,35 @@ use gilk_instruments::Library;
 use super::traced::Traced;
 use crate::support::placement;
 
-/// Called for each byte that is copied.
+/// A function called for each byte that is copied.
 const READ: &str = "vfs_read";
 const COPY: &str = "dd if=/dev/zero of=/dev/null bs=1 count=100000000 2>/dev/null";
 
-/// Reads that fault: where no address is one, and where nothing is mapped. What is no address of the kernel's is
-/// not read at all.
-const BAD: &str = "instrument bad \"Reads what cannot be read.\"; global @none;\n\
+/// Reads that fault: at a non-canonical and at an unmapped address. An address outside the kernel's
+/// half is not read at all.
+const BAD: &str = "instrument bad \"Reads invalid addresses.\"; global @none;\n\
     entry / comm == \"dd\" / {\n\
       sample(*(u64 *)(0xdead000000000000 + @none));\n\
       sample(*(u8 *)(0xfffff00000000123 + @none));\n\
       @none = 0\n\
     }";
 
-/// Faults of an instruction that are looked at, at least.
+/// Minimum number of faults per instruction.
 const READS: usize = 30;
-/// Windows in which they are looked for.
+/// Number of windows in which they are searched.
 const WINDOWS: usize = 60;
 
-/// What was executed for the faults of one instruction.
+/// The handling of the faults of one instruction.
 #[derive(Debug, Default)]
 struct Handling {
-    /// How many there were.
+    /// Number of faults.
     count: usize,
-    /// In how many of them each function was.
+    /// Number of faults in which each function executed.
     functions: BTreeMap<String, usize>,
 }
 
-/// The functions in which instructions were executed between two of the arena, by the place of the first,
-/// if the processor came by the entry of an exception.
+/// Returns the functions that executed between two instructions of the arena, by the address of the
+/// first, if an exception's entry executed in between.
 fn faults(traced: &Traced, arena: Span, pcs: &[Addr]) -> BTreeMap<Addr, Handling> {
     let mut all: BTreeMap<Addr, Handling> = BTreeMap::new();
     let mut at = 0;
@@ -63,7 +63,7 @@ fn faults(traced: &Traced, arena: Span, pcs: &[Addr]) -> BTreeMap<Addr, Handling
     all
 }
 
-/// Where the processor goes at a fault of memory or of protection.
+/// Returns whether a function is the entry of a page fault or a protection fault.
 fn is_entry(name: &str) -> bool {
     ["asm_exc_page_fault", "asm_exc_general_protection"].contains(&name)
 }
@@ -75,8 +75,8 @@ fn name(traced: &Traced, pc: Addr) -> Option<String> {
 
 #[test]
 #[ignore = "boots the lab; cargo xtask test runs it"]
-fn where_a_fault_is_handled_reads_are_refused() {
-    // With one processor, nothing of another is between its instructions.
+fn handlers_of_a_patchs_faults_refuse_reads() {
+    // With one CPU, no other CPU's instructions are in between.
     let traced = Traced::boot(|options| options.cpus = 1);
     let session = |function: &str| Session {
         name: "faults".into(),
@@ -93,7 +93,7 @@ fn where_a_fault_is_handled_reads_are_refused() {
     let layout = traced.connect().info().layout.clone();
     traced.begin(session(READ));
     let mut windows = traced.windows();
-    // The splice comes in and the workload begins in the first ones.
+    // The splice is installed and the workload begins in the first windows.
     let found = (0..WINDOWS).map(|_| faults(&traced, layout.arena, &windows.next()));
     let faults = { found }
         .find(|faults| faults.values().any(|handling| handling.count > READS))
@@ -102,7 +102,7 @@ fn where_a_fault_is_handled_reads_are_refused() {
     let library = Library::builtin().unwrap();
     let mut handlers = BTreeSet::new();
     for Handling { count, functions } in faults.values() {
-        // Interrupts come into some; what handles the fault is in all.
+        // Interrupts occur in some; the fault's handler is in all.
         let always = functions.iter().filter(|(_, times)| **times * 2 > *count);
         handlers.extend(always.map(|(name, _)| name.clone()));
     }

@@ -1,4 +1,4 @@
-//! Holds what was executed against the graphs.
+//! Comparison of executed instructions with the graphs.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
@@ -9,7 +9,7 @@ use gilk_engine::kernel::LiveParts;
 use gilk_engine::{Addr, Image, Span};
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction};
 
-/// What became of an executed instruction, or of a step from one to the next.
+/// The classification of an executed instruction, or of a step from one to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     /// From one instruction to the next in memory, inside a block.
@@ -20,25 +20,25 @@ enum Verdict {
     Direct,
     /// A branch or call through a register or memory, or a return used as one.
     Indirect,
-    /// A jump label or static call, whichever way it led.
+    /// A jump label or static call, with either target.
     Patched,
-    /// Behind the call that it returns from.
+    /// A return to the instruction after a call.
     Returns,
-    /// Out of the kernel's text: a module, or code made at run time.
+    /// A branch out of the kernel's text: to a module, or to generated code.
     Leaves,
-    /// From there into the text.
+    /// A branch from there into the text.
     ComesBack,
-    /// Left out: an interrupt or exception, that can come anywhere.
+    /// Ignored: an interrupt or exception, which can occur anywhere.
     Interrupted,
-    /// Left out: what `iret` and `sysret` go back to. (It is still an instruction.)
+    /// Ignored: the target of `iret` and `sysret`. (It is still an instruction.)
     Resumes,
-    /// Left out: the same instruction again: a string instruction's next round, or QEMU's second try.
+    /// Ignored: the same instruction again: a string instruction's repetition, or QEMU's retry.
     Again,
-    /// Left out: text that no function symbol covers, or a function that could not be analysed.
+    /// Ignored: text that no function symbol covers, or a function that could not be analysed.
     Unknown,
 }
 
-/// Where an address is.
+/// The classification of an address.
 enum Place<'g> {
     Start(&'g Cfg, &'g Block),
     Inside(&'g Cfg),
@@ -51,7 +51,7 @@ pub(super) struct Judge<'a> {
     image: &'a Image,
     entry_text: Span,
     graphs: HashMap<FunctionId, Cfg>,
-    /// Every step seen, with how often and what it is.
+    /// Every step seen, with its frequency and classification.
     steps: HashMap<(Addr, Addr), (u64, Verdict)>,
     targets: HashSet<Addr>,
     complete: HashSet<Addr>,
@@ -82,7 +82,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// Judges instructions that ran one behind the other.
+    /// Judges instructions that executed consecutively.
     pub(super) fn window(&mut self, pcs: &[Addr]) {
         for pair in pcs.windows(2) {
             let step = (pair[0], pair[1]);
@@ -151,14 +151,14 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// The instruction there, from the live bytes.
+    /// Returns the instruction at an address, from the live bytes.
     fn instruction(&self, at: Addr) -> Option<Instruction> {
         let bytes = self.image.bytes_from(at, 15)?;
         let decoded = Decoder::with_ip(64, bytes, at.0, DecoderOptions::NONE).decode();
         (self.image.text().contains(at) && !decoded.is_invalid()).then_some(decoded)
     }
 
-    /// Whether a step is one that the graphs know of.
+    /// Returns the classification of a step if the graphs permit it.
     fn step(&self, from: Addr, to: Addr) -> Result<Verdict, String> {
         let place = self.place(to);
         match place {
@@ -172,7 +172,7 @@ impl<'a> Judge<'a> {
             return Ok(Verdict::Again);
         }
         let Some(last) = self.instruction(from) else {
-            // A module calls a function, or returns to one that called it.
+            // A module calls a function, or returns to its caller.
             return match place {
                 Place::Unknown => Ok(Verdict::Unknown),
                 Place::Start(_, block) if block.open => Ok(Verdict::ComesBack),
@@ -193,7 +193,7 @@ impl<'a> Judge<'a> {
         let key = decided.is_some_and(|site| matches!(site.by, Decision::StaticKey { .. }));
         let verdict = match last.flow_control() {
             _ if from == to && !names => return Ok(Verdict::Again),
-            // A jump label may have been turned since the text was read.
+            // A jump label may have been switched since the text was read.
             _ if key || patched && !next => Verdict::Patched,
             FlowControl::Next | FlowControl::ConditionalBranch if next => Verdict::FallsThrough,
             FlowControl::UnconditionalBranch
@@ -209,17 +209,17 @@ impl<'a> Judge<'a> {
             }
             FlowControl::Return => return Ok(Verdict::Resumes),
             _ if self.entry_text.contains(to) => return Ok(Verdict::Interrupted),
-            _ => return Err("this instruction does not lead there".into()),
+            _ => return Err("this instruction does not branch there".into()),
         };
         match place {
             Place::Start(cfg, block) => {
                 self.known_way(cfg, block, from)?;
                 Ok(verdict)
             }
-            // Assembly without a symbol is jumped to; no function runs on into it.
+            // Assembly without a symbol is jumped to; no function falls through into it.
             Place::Unknown if verdict != Verdict::FallsThrough => Ok(Verdict::Unknown),
-            Place::Unknown => Err("it runs off the end of its function".into()),
-            // A static call that is a nop now, too.
+            Place::Unknown => Err("it falls through the end of its function".into()),
+            // A static call may currently be a nop.
             _ if verdict == Verdict::FallsThrough && last.flow_control() == FlowControl::Next => {
                 Ok(Verdict::RunsOn)
             }
@@ -227,7 +227,8 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// A return, to behind a call; or, from `from`, to where a block begins that may be entered from anywhere.
+    /// Judges a return to the instruction after a call; or, from `from`, to the start of a block
+    /// that may be entered from anywhere.
     fn returned(&self, to: Addr, from: Option<Addr>) -> Result<Verdict, String> {
         let before = |cfg: &Cfg| {
             let all = cfg.blocks.iter().flat_map(|block| &block.instructions);
@@ -248,7 +249,7 @@ impl<'a> Judge<'a> {
                 Verdict::ComesBack
             }),
             Place::Start(cfg, block) => {
-                let call = before(cfg).ok_or("nothing returns there")?;
+                let call = before(cfg).ok_or("no call precedes that address")?;
                 self.known_way(cfg, block, call)?;
                 Ok(Verdict::Returns)
             }
@@ -256,7 +257,7 @@ impl<'a> Judge<'a> {
         }
     }
 
-    /// That the graph knows of the way from the instruction at `from` into a block.
+    /// Checks that the graph has an edge from the instruction at `from` into a block.
     fn known_way(&self, cfg: &Cfg, block: &Block, from: Addr) -> Result<(), String> {
         let ways = cfg.ways_in(self.image, block.index).expect("a block of it");
         let by_edge = ways.edges.iter().any(|edge| {
@@ -270,12 +271,12 @@ impl<'a> Judge<'a> {
             return Ok(());
         }
         Err(format!(
-            "block {} has no such way in, and none that is not known",
+            "block {} has no such incoming edge, and no unknown one",
             block.index.0
         ))
     }
 
-    /// That enough of the kernel was run to have shown something.
+    /// Checks that enough of the kernel was executed for a meaningful result.
     pub(super) fn assert_covered(&self) {
         let count = |wanted| {
             self.steps
@@ -293,11 +294,12 @@ impl<'a> Judge<'a> {
         ] {
             assert!(count(verdict) >= least, "{verdict:?}: {self}");
         }
-        // What is not judged must be little.
+        // Few steps may remain unjudged.
         assert!(count(Verdict::Unknown) * 50 < self.steps.len(), "{self}");
     }
 
-    /// That what did not happen would have been found: every step that was seen, to one byte behind where it led.
+    /// Checks that wrong steps would be detected: every step that was seen, moved one byte beyond
+    /// its target.
     pub(super) fn assert_strict(&self) {
         let (mut wrong, mut passed) = (0, Vec::new());
         for (&(from, to), &(_, verdict)) in &self.steps {
@@ -305,11 +307,11 @@ impl<'a> Judge<'a> {
                 verdict,
                 Verdict::Direct | Verdict::FallsThrough | Verdict::RunsOn
             );
-            // What the kernel patches may lead anywhere.
+            // Text that the kernel patches may branch anywhere.
             if led && self.image.decided(from).is_none() {
                 match self.step(from, to.add(1)) {
                     Err(_) => wrong += 1,
-                    // Interrupts can come anywhere.
+                    // Interrupts can occur anywhere.
                     Ok(Verdict::Interrupted | Verdict::Again) => {}
                     Ok(other) => passed.push((other, self.described((from, to)))),
                 }
@@ -317,7 +319,7 @@ impl<'a> Judge<'a> {
         }
         assert!(
             wrong > 10_000 && passed.is_empty(),
-            "{wrong} wrong steps were found, and not {passed:#?}"
+            "{wrong} wrong steps were detected, but not {passed:#?}"
         );
     }
 }
@@ -332,7 +334,7 @@ impl fmt::Display for Judge<'_> {
         }
         writeln!(
             f,
-            "{} functions, {} distinct steps, {} distinct targets; every way in is known of {} blocks entered; {} violations",
+            "{} functions, {} distinct steps, {} distinct targets; {} entered blocks have only known incoming edges; {} violations",
             self.graphs.len(),
             self.steps.len(),
             self.targets.len(),

@@ -1,4 +1,4 @@
-//! QEMU's monitor, and its log of what is executed.
+//! QEMU's monitor, and its log of executed instructions.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use gilk_engine::Addr;
 
-/// Bytes of log that are looked at in one piece; in between, the workload goes on at full speed.
+/// Bytes of log per window; between windows the workload runs at full speed.
 pub(super) const WINDOW_BYTES: u64 = 12 << 20;
 
 const PROMPT: &[u8] = b"(qemu) ";
 
-/// A connection to the monitor for people.
+/// A connection to the human monitor.
 pub(super) struct Monitor(UnixStream);
 
 impl Monitor {
@@ -26,11 +26,12 @@ impl Monitor {
         monitor
     }
 
-    /// Has a command carried out that says nothing.
+    /// Executes a command without output.
     pub(super) fn command(&mut self, command: &str) {
         self.0.write_all(format!("{command}\n").as_bytes()).unwrap();
         let said = self.answer();
-        // The terminal it believes to have shows the command as it is typed; an answer has a line of its own.
+        // The terminal emulation echoes the command as it is typed; an answer has a line of its
+        // own.
         let lines = said.lines().filter(|line| !line.trim().is_empty()).count();
         assert!(lines <= 2, "QEMU answered {command:?}: {said}");
     }
@@ -46,13 +47,13 @@ impl Monitor {
     }
 }
 
-/// The addresses of the instructions in a log (`log exec`, one instruction a block), in order
-/// (accel/tcg/cpu-exec.c of QEMU: `log_cpu_exec`, `cpu_tb_exec`). One that was stopped before it ran is
-/// not among them.
+/// Parses the addresses of the instructions in a log (`log exec`, one instruction per block), in
+/// order (accel/tcg/cpu-exec.c of QEMU: `log_cpu_exec`, `cpu_tb_exec`). A block that was stopped
+/// before its execution is omitted.
 ///
-/// QEMU is told to go instruction by instruction while it runs, and on a busy machine a block of several
-/// that was on its way then may run after the log has begun. What is behind its first instruction is
-/// written down nowhere, so all up to it is left out.
+/// QEMU switches to single instructions while it runs, and on a busy machine a previously
+/// translated block of several instructions may execute after the log has begun. Only its first
+/// instruction is logged, so everything up to it is omitted.
 pub(super) fn executed(log: &[u8]) -> Vec<Addr> {
     let mut pcs = Vec::with_capacity(log.len() / 90);
     for line in log.split_inclusive(|&byte| byte == b'\n') {
@@ -69,8 +70,8 @@ pub(super) fn executed(log: &[u8]) -> Vec<Addr> {
     pcs
 }
 
-/// Where a block begins and how many instructions it may have, 0 for as many as there are: the second field
-/// in brackets and the low bits of the fourth, `[cs_base/pc/flags/cflags]` (`CF_COUNT_MASK`).
+/// Returns the start of a block and its limit on instructions, 0 for no limit: the second field in
+/// brackets and the low bits of the fourth, `[cs_base/pc/flags/cflags]` (`CF_COUNT_MASK`).
 fn block(line: &[u8]) -> Option<(Addr, u64)> {
     let open = line.iter().position(|&byte| byte == b'[')?;
     let close = line.iter().position(|&byte| byte == b']')?;
@@ -80,9 +81,9 @@ fn block(line: &[u8]) -> Option<(Addr, u64)> {
     line.ends_with(b"\n").then_some((Addr(pc), flags & 0x1ff))
 }
 
-/// A line of the log, and what is said of it.
+/// Parses a sample of a log.
 #[test]
-fn a_log_reads_as_the_instructions_that_ran() {
+fn a_log_is_parsed_as_the_executed_instructions() {
     let text = b"Trace 0: 0x7f3c40000000 [00000000/ffffffff80000000/0040c2b0/ff000201] start\n\
         Trace 0: 0x7f3c40000080 [00000000/ffffffff80000005/0040c2b0/ff000008] start\n\
         Trace 0: 0x7f3c40000100 [00000000/ffffffff81000000/0040c2b0/ff000201] start\n\

@@ -1,4 +1,4 @@
-//! A lab whose every instruction in the kernel is written down, window by window.
+//! A lab whose executed kernel instructions are logged, window by window.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use super::trace::{Monitor, WINDOW_BYTES, executed};
 use crate::support::{Shared, prepared, shared_of};
 
-/// The lab, and where its monitor and its log are.
+/// The lab, with its monitor and its log.
 pub(super) struct Traced {
     pub(super) shared: Arc<Shared>,
     directory: TempDir,
@@ -23,12 +23,12 @@ impl Traced {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("monitor");
         let prepared = prepared().with(|options| {
-            // The clock counts instructions: however slow this gets, no time passes in the kernel.
+            // The clock counts instructions, so a slow log takes no time in the kernel.
             options.accelerator = Some(Accelerator::CountInstructions);
             options.arguments = vec![
                 "-monitor".into(),
                 format!("unix:{},server=on,wait=off", socket.display()),
-                // The kernel and its modules: nothing of user space.
+                // The kernel and its modules, without user space.
                 "-dfilter".into(),
                 "0xffffffff80000000..0xfffffffffffffffe".into(),
             ];
@@ -40,12 +40,12 @@ impl Traced {
         }
     }
 
-    /// A connection to its agent.
+    /// Connects to its agent.
     pub(super) fn connect(&self) -> Connection {
         self.shared.turn().connect()
     }
 
-    /// Begins a session, which runs as long as the lab does; nobody waits for it.
+    /// Begins a session that lasts as long as the lab, without waiting for its end.
     pub(super) fn begin(&self, session: Session) {
         let mut connection = self.connect();
         let image = self.shared.image.clone();
@@ -65,7 +65,7 @@ impl Traced {
         assert!(started, "the session did not begin");
     }
 
-    /// From now on the processor runs instruction by instruction.
+    /// Switches the processor to single instructions.
     pub(super) fn windows(&self) -> Windows<'_> {
         let mut monitor = Monitor::connect(&self.directory.path().join("monitor"));
         monitor.command("singlestep on");
@@ -77,16 +77,16 @@ impl Traced {
     }
 }
 
-/// What it executed, in pieces.
+/// The executed instructions, in windows.
 pub(super) struct Windows<'a> {
     traced: &'a Traced,
     monitor: Monitor,
-    /// How many there were.
+    /// Number of windows so far.
     pub(super) number: u32,
 }
 
 impl Windows<'_> {
-    /// The instructions of the next one, in order.
+    /// Returns the instructions of the next window, in order.
     pub(super) fn next(&mut self) -> Vec<Addr> {
         let lab = &self.traced.shared.lab;
         let name = format!("window-{}", self.number);

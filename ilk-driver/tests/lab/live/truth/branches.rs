@@ -1,11 +1,11 @@
-//! Ways that branches took, against counters at the blocks that they lead to.
+//! Edges that branches took, compared with counters at their target blocks.
 
 use gilk_engine::cfg::{BlockIndex, Cfg, EdgeKind};
 
 use super::rows::{PRIORITY, SLOWPATH, by_counters};
 use super::{Case, Run};
 
-/// Each way, by what counts it and how its edge is called.
+/// The two edges of a branch: the name of each one's counter, and its kind.
 type Ways = [(&'static str, EdgeKind); 2];
 
 const BRANCH: Ways = [
@@ -18,22 +18,23 @@ const HINT: Ways = [
 ];
 const RETRIES: Ways = [("again", EdgeKind::Taken), ("done", EdgeKind::Fallthrough)];
 
-/// Both ways together are the passes of the block, and a block that only one of them leads to ran as
-/// often as that was taken. How many ways were held against a block so, and how many blocks went both.
-fn held(run: &Run, case: &Case, ways: &Ways) -> (usize, usize) {
+/// Compares counts of edges with blocks: both edges together are the executions of the block, and a
+/// block with only one incoming edge executed as often as that edge was taken. Returns the number
+/// of edges compared with a block, and the number of blocks that took both edges.
+fn compare(run: &Run, case: &Case, ways: &Ways) -> (usize, usize) {
     let image = &run.shared.image;
     let cfg = Cfg::of(image, image.function_named(case.function).unwrap().id);
     let counted = by_counters(run, case.function);
     let (mut alone, mut both) = (0, 0);
     for &placement in &case.placements {
         let block = BlockIndex(run.outcome.id(placement).block);
-        let told = ways.map(|(name, kind)| (run.number_of(placement, name), kind));
-        let [(taken, _), (untaken, _)] = told;
+        let counts = ways.map(|(name, kind)| (run.number_of(placement, name), kind));
+        let [(taken, _), (untaken, _)] = counts;
         if let Some(passes) = counted.get(&block.0) {
             assert_eq!(taken + untaken, *passes, "block {}", block.0);
         }
         both += usize::from(taken > 0 && untaken > 0);
-        for (count, kind) in told {
+        for (count, kind) in counts {
             let mut out = cfg.successors(block);
             let Some(edge) = out.find(|edge| edge.kind == kind) else {
                 continue;
@@ -47,7 +48,7 @@ fn held(run: &Run, case: &Case, ways: &Ways) -> (usize, usize) {
         }
     }
     println!(
-        "{} at {}: {} branches, {alone} ways held against blocks, {both} went both ways",
+        "{} at {}: {} branches, {alone} edges compared with blocks, {both} blocks took both edges",
         case.instrument,
         case.function,
         case.placements.len()
@@ -55,22 +56,22 @@ fn held(run: &Run, case: &Case, ways: &Ways) -> (usize, usize) {
     (alone, both)
 }
 
-pub(super) fn told(run: &Run, case: &Case) {
-    let (alone, both) = held(run, case, &BRANCH);
+pub(super) fn taken(run: &Run, case: &Case) {
+    let (alone, both) = compare(run, case, &BRANCH);
     assert!(alone >= 4 && both >= 2, "{alone} and {both}");
 }
 
 pub(super) fn laid_out(run: &Run, case: &Case) {
-    let (alone, both) = held(run, case, &HINT);
+    let (alone, both) = compare(run, case, &HINT);
     assert!(alone >= 4 && both >= 2, "{alone} and {both}");
 }
 
 pub(super) fn retried(run: &Run, case: &Case) {
-    let (alone, _) = held(run, case, &RETRIES);
-    assert!(alone >= 1, "no way is held against anything");
+    let (alone, _) = compare(run, case, &RETRIES);
+    assert!(alone >= 1, "no edge is compared with a block");
 }
 
-/// Hit where `branch` counted that the branch jumped, and nowhere else.
+/// Checks that a block was hit exactly if `branch` counted a taken jump.
 pub(super) fn covered(run: &Run, case: &Case) {
     let branches = run.other("branch", PRIORITY);
     let mut seen = [0, 0];
@@ -83,15 +84,15 @@ pub(super) fn covered(run: &Run, case: &Case) {
     assert!(seen.iter().all(|seen| *seen > 0), "{seen:?}");
 }
 
-/// The slow path was entered as often as a timestamp at its entry says.
+/// Checks that the slow path was entered as often as a timestamp at its entry sampled.
 pub(super) fn entered(run: &Run, case: &Case) {
     let hits = run.samples(run.other("timestamp", case.function)).len() as u64;
     assert_eq!(by_counters(run, SLOWPATH)[&0], hits);
 }
 
-/// And while the program ran as often as the kernel's own probe says. That probe is not there before and
-/// after, and then others may wait for a lock: the agent's threads for that of their memory.
-pub(super) fn entered_meanwhile(run: &Run, case: &Case) {
+/// Checks also the kernel's own probe while the program ran. That probe is missing before and
+/// after, when other threads may wait for a lock, for example the agent's for that of their memory.
+pub(super) fn entered_concurrently(run: &Run, case: &Case) {
     let (begun, ended) = (run.said("begun")[0][1], run.said("ended")[0][0]);
     let meanwhile = |tsc: &u64| (begun..ended).contains(tsc);
     let hits = run.samples(case).into_iter().map(|(tsc, ..)| tsc);
@@ -103,5 +104,5 @@ pub(super) fn entered_meanwhile(run: &Run, case: &Case) {
     );
     println!("{all} waits for a lock, {hits} of them while the program ran");
     assert_eq!(hits, entries);
-    assert!(entries > 0, "nobody waited for the lock");
+    assert!(entries > 0, "no thread waited for the lock");
 }

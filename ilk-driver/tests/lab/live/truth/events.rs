@@ -1,4 +1,4 @@
-//! The kernel's own probes: a script that has them around the program, and what they wrote.
+//! The kernel's own probes: a script that installs them around the program, and their events.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,8 @@ pub(super) struct Events {
     exits: BTreeMap<String, Vec<Event>>,
 }
 
-/// A script that runs the program between the kernel's probes. Each line that it says begins with `sh: `.
+/// Returns a script that runs the program between the kernel's probes. Each line of its output
+/// begins with `sh: `.
 pub(super) fn script(image: &Image) -> String {
     let mut probes = String::new();
     for (function, values) in PROBED.into_iter().chain([(VERIFY, "")]) {
@@ -48,7 +49,7 @@ pub(super) fn script(image: &Image) -> String {
 }
 
 impl Events {
-    /// Reads lines `NAME-THREAD [CPU] FLAGS TSC: EVENT: (PLACE) KEY=VALUE …`.
+    /// Parses lines `NAME-THREAD [CPU] FLAGS TSC: EVENT: (PLACE) KEY=VALUE …`.
     pub(super) fn read<'l>(lines: impl IntoIterator<Item = &'l str>) -> Self {
         let mut events = Self {
             entries: BTreeMap::new(),
@@ -84,7 +85,7 @@ impl Events {
             .map_or(&[], Vec::as_slice)
     }
 
-    /// Begin and end of every call of a function, in order of the ends.
+    /// Returns begin and end of every call of a function, in order of the ends.
     pub(super) fn calls(&self, function: &str) -> Vec<(&Event, &Event)> {
         let entries = self.entries(function).iter().map(|event| (event, true));
         let exits = self.exits(function).iter().map(|event| (event, false));
@@ -97,20 +98,20 @@ impl Events {
             if begins {
                 inside.push(event);
             } else {
-                let begun = inside.pop().expect("what ends has begun");
+                let begun = inside.pop().expect("every call that ends has begun");
                 calls.push((begun, event));
             }
         }
         assert!(
             open.values().all(Vec::is_empty),
-            "{function}: what begins ends"
+            "{function}: every call that begins ends"
         );
         calls
     }
 }
 
-/// Where the kernel's probes stand for a function: the body of a system call can have none, and is all that
-/// the call's first function jumps to.
+/// Returns the function that the kernel's probes are on: the body of a system call cannot have one,
+/// and is the target of a jump in the call's first function.
 fn traced(function: &str) -> String {
     function.replace("__do_sys_", "__x64_sys_")
 }
@@ -123,7 +124,7 @@ fn event(line: &str) -> Option<(String, Event)> {
     let (name, fields) = after.split_once(": ")?;
     let pair = |word: &str| {
         let (key, value) = word.split_once('=')?;
-        // Later kernels know what is returned, and write numbers with signs.
+        // Later kernels decode return values, and print signed numbers.
         let value = match value.strip_prefix("0x") {
             Some(digits) => u64::from_str_radix(digits, 16).ok()?,
             None => value.parse::<i64>().ok()?.cast_unsigned(),

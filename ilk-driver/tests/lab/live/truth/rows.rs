@@ -1,4 +1,4 @@
-//! What each instrument is held against, but for those that time.
+//! The facts that each instrument is compared with, except those of timers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ const fn row(
     }
 }
 
-/// Every instrument that can run.
+/// All instruments that can run.
 pub(super) const ROWS: &[Row] = &[
     row("counter", UMASK, At::Entry, counted),
     row("timestamp", UMASK, At::Entry, within_the_call),
@@ -43,7 +43,7 @@ pub(super) const ROWS: &[Row] = &[
     row("coverage", PRIORITY, At::Blocks, covered),
     row("counter", PRIORITY, At::Blocks, blocks_counted),
     row("block-trace", PRIORITY, At::Blocks, traced),
-    row("branch", PRIORITY, At::Branches, branches::told),
+    row("branch", PRIORITY, At::Branches, branches::taken),
     row("branch-hint", PRIORITY, At::Branches, branches::laid_out),
     row("edge-coverage", PRIORITY, At::Branches, branches::covered),
     row("counter", SLOWPATH, At::Blocks, branches::entered),
@@ -51,7 +51,7 @@ pub(super) const ROWS: &[Row] = &[
         "timestamp",
         SLOWPATH,
         At::Entry,
-        branches::entered_meanwhile,
+        branches::entered_concurrently,
     ),
     row("lock-retries", SLOWPATH, At::Retries, branches::retried),
     row("argument-0", COPY, At::Entry, argument),
@@ -90,7 +90,7 @@ pub(super) const ROWS: &[Row] = &[
     row("call-trace", super::VERIFY, At::Entry, times::call_trace),
 ];
 
-/// Calls of umask(2): the first one, those with marks, and the children's.
+/// Returns the number of calls of umask(2): the first one, those with marks, and the children's.
 fn umasks(run: &Run) -> u64 {
     let children: u64 = run.said("child").iter().map(|child| child[1]).sum();
     1 + run.said("umask").len() as u64 + children
@@ -110,10 +110,10 @@ fn within_the_call(run: &Run, case: &Case) {
         assert!(call[0] < *tsc && *tsc < call[1], "{tsc} of {call:?}");
         assert!(value.abs_diff(*tsc) < 1000, "it samples its own time");
     }
-    // The kernel's own probe is in front of ours at the same entry.
+    // The kernel's own probe precedes ours at the same entry.
     for (event, (tsc, ..)) in run.entries(case).iter().zip(&samples) {
-        let late = tsc.checked_sub(event.tsc).expect("it comes behind") as f64 / run.hz();
-        assert!(late < 5e-3, "{late} s behind the kernel's probe");
+        let late = tsc.checked_sub(event.tsc).expect("it follows the probe") as f64 / run.hz();
+        assert!(late < 5e-3, "{late} s after the kernel's probe");
     }
 }
 
@@ -126,15 +126,15 @@ fn old_masks(run: &Run, case: &Case) {
     assert_eq!(values, kernels);
 }
 
-/// A function that faults, and goes on at another place of its own or where it was, returns how much it could not
-/// touch.
+/// Checks a function that faults, recovers at another instruction or at the same one, and returns
+/// the number of bytes that it could not touch.
 fn not_touched(run: &Run, case: &Case) {
     let kernels = run.events.exits(case.function).iter();
     let kernels: Vec<u64> = kernels.map(|event| event.values["ret"]).collect();
     let samples = times::while_witnessed(run, case);
     let values: Vec<u64> = samples.iter().map(|(_, value, _)| *value).collect();
     assert_eq!(values, kernels);
-    let faulted = run.said("faulted").iter().map(|asked| (asked, asked[2]));
+    let faulted = run.said("faulted").iter().map(|call| (call, call[2]));
     let served = run.said("served").iter().map(|asked| (asked, 0));
     for (asked, left) in faulted.chain(served) {
         let within = |(tsc, ..): &&(u64, u64, u32)| asked[0] < *tsc && *tsc < asked[1];
@@ -143,7 +143,8 @@ fn not_touched(run: &Run, case: &Case) {
     }
 }
 
-/// What argument 0 points to are the registers of the process: first r15, where the program has its marks.
+/// Checks argument 0, which points to the registers of the process: first r15, where the program
+/// keeps its marks.
 fn marks(run: &Run, case: &Case) {
     let values = run.values(case);
     let said = run.said("umask").iter();
@@ -156,7 +157,7 @@ fn marks(run: &Run, case: &Case) {
     assert_eq!(failed.map(|one| one.count), Some(0));
 }
 
-/// How often each block of a function ran, by counters.
+/// Returns the number of executions of each block of a function, by counters.
 pub(super) fn by_counters(run: &Run, function: &str) -> BTreeMap<u32, u64> {
     let counters = run.other("counter", function);
     let of = |index: &usize| (run.outcome.id(*index).block, run.outcome.total(*index));
@@ -181,7 +182,7 @@ fn covered(run: &Run, case: &Case) {
     assert_eq!(seen, ran);
     assert!(
         ran.len() > 1 && ran.len() < case.placements.len(),
-        "{} blocks of {} ran",
+        "{} blocks of {} executed",
         ran.len(),
         case.placements.len()
     );
@@ -197,7 +198,7 @@ fn traced(run: &Run, case: &Case) {
         *traced.entry(*block).or_insert(0) += 1;
     }
     assert_eq!(traced, counts);
-    // Each step is an edge of the graph, wherever its next block has a hook, or a new call.
+    // Each step is an edge of the graph if the next block has a hook, or a new call.
     let id = run.shared.image.function_named(case.function).unwrap().id;
     let cfg = Cfg::of(&run.shared.image, id);
     let hooked: BTreeSet<u32> = { case.placements.iter() }
@@ -213,7 +214,7 @@ fn traced(run: &Run, case: &Case) {
             { cfg.edges.iter() }.any(|edge| edge.from.0 == from && !hooked.contains(&edge.to.0));
         assert!(
             edge || to == 0 || hidden,
-            "no way leads from {from} to {to}"
+            "there is no path from {from} to {to}"
         );
     }
 }
@@ -239,7 +240,7 @@ fn argument(run: &Run, case: &Case) {
     assert!(known.is_none_or(|known| known == values), "{values:?}");
 }
 
-/// Both histograms of the lengths.
+/// Checks both histograms of the lengths.
 fn sizes(run: &Run, case: &Case) {
     let said: Vec<u64> = run.said("advice").iter().map(|advice| advice[1]).collect();
     let kernels = run.entries(case).iter().map(|event| event.values["a2"]);
@@ -260,7 +261,7 @@ fn sizes(run: &Run, case: &Case) {
     }
 }
 
-/// Checks that an aggregate has exactly these values, and none that could not be told apart.
+/// Checks that an aggregate has exactly these values, and no merged ones.
 fn has_values(run: &Run, case: &Case, name: &str, known: impl IntoIterator<Item = u64>) {
     let mut counts: BTreeMap<i128, u64> = BTreeMap::new();
     for value in known {
@@ -293,7 +294,7 @@ fn error_numbers(run: &Run, case: &Case) {
     has_values(run, case, "errors", errors);
 }
 
-/// The process of each call of umask(2).
+/// Returns the process of each call of umask(2).
 fn callers(run: &Run) -> Vec<u64> {
     let own = run.said("begun")[0][0];
     let mut known = vec![own; 1 + run.said("umask").len()];
@@ -307,7 +308,7 @@ fn processes(run: &Run, case: &Case) {
     has_values(run, case, "processes", callers(run));
 }
 
-/// Each of the processes has one thread, which has its number.
+/// Checks that each of the processes has one thread with the same number.
 fn threads(run: &Run, case: &Case) {
     let (mut values, mut known) = (run.values(case), callers(run));
     values.sort_unstable();

@@ -1,5 +1,5 @@
-//! What instruments that time are held against: the program's own clock readings around each call, and
-//! the kernel's probes at the function's entry and exit.
+//! The facts that timing instruments are compared with: the program's own clock readings around
+//! each call, and the kernel's probes at the function's entry and exit.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use gilk_samples::recording::Recording;
 use super::rows::{COPY_CALL, NESTED, SLEEP};
 use super::{Case, Run, VERIFY};
 
-/// Seconds that may lie between the kernel's probe and ours at one place: both are code at one hook, but
-/// the emulated processor may be taken away in between.
+/// Tolerance in seconds between the kernel's probe and ours at one address: both are code at one
+/// hook, but the emulated processor may be preempted in between.
 const APART: f64 = 0.02;
 
-/// Checks calls, as our samples at their ends have them, against the kernel's own events: each of ours lies
-/// within one of theirs, and is little shorter.
+/// Checks calls, as sampled at their ends, against the kernel's own events: each of ours is within
+/// one of theirs, and slightly shorter.
 fn within_the_kernels(run: &Run, case: &Case, samples: &[(u64, u64, u32)]) {
     let mut calls = run.events.calls(case.function);
     assert_eq!(
@@ -38,21 +38,23 @@ fn within_the_kernels(run: &Run, case: &Case, samples: &[(u64, u64, u32)]) {
     }
 }
 
-/// The sleeps by their ends: begin, end, milliseconds, nanoseconds on the processor.
+/// Returns the sleeps in order of their ends: begin, end, milliseconds, nanoseconds on the
+/// processor.
 fn sleeps(run: &Run) -> Vec<&[u64]> {
     let mut sleeps: Vec<&[u64]> = run.said("sleep").iter().map(Vec::as_slice).collect();
     sleeps.sort_by_key(|sleep| sleep[1]);
     sleeps
 }
 
-/// The sleep that a time is in; sleeps of other threads go on meanwhile, so the value decides.
+/// Returns the sleep that contains a span; sleeps of other threads overlap, so the closest length
+/// decides.
 fn of_thread<'s>(sleeps: &[&'s [u64]], from: u64, to: u64) -> &'s [u64] {
     let around = sleeps
         .iter()
         .filter(|sleep| sleep[0] < from && to < sleep[1]);
     around
         .min_by_key(|sleep| sleep[1] - sleep[0])
-        .unwrap_or_else(|| panic!("nobody slept around {from}..{to}"))
+        .unwrap_or_else(|| panic!("no thread slept around {from}..{to}"))
 }
 
 pub(super) fn asleep(run: &Run, case: &Case) {
@@ -60,7 +62,7 @@ pub(super) fn asleep(run: &Run, case: &Case) {
     within_the_kernels(run, case, &samples);
     let sleeps = sleeps(run);
     assert_eq!(samples.len(), sleeps.len());
-    // Threads slept at the same time, each was taken from the processor in the midst of its call.
+    // Threads slept concurrently, each was switched out during its call.
     assert!(sleeps.windows(2).any(|pair| pair[1][0] < pair[0][1]));
     for (tsc, value, _) in &samples {
         let sleep = of_thread(&sleeps, tsc - value, *tsc);
@@ -76,7 +78,7 @@ pub(super) fn histogram(run: &Run, case: &Case) {
     let Total::Buckets(buckets) = run.total(case, "ticks") else {
         panic!("a histogram has buckets");
     };
-    // Its own times are a moment shorter or longer than those of elapsed beside it.
+    // Its own times differ slightly from those of elapsed at the same hooks.
     let beside = run.values(run.other("elapsed", SLEEP));
     let slack = (APART * run.hz()) as i128;
     for bucket in buckets {
@@ -110,17 +112,17 @@ pub(super) fn on_the_processor(run: &Run, case: &Case) {
     let calls = run.events.calls(case.function);
     let sleeps = sleeps(run);
     assert_eq!(samples.len(), calls.len());
-    // By the ends, as the samples are.
+    // In order of their ends, like the samples.
     for ((tsc, value, _), (begun, ended)) in samples.iter().zip(&calls) {
         assert!(begun.tsc < *tsc && *tsc <= ended.tsc);
         let sleep = of_thread(&sleeps, begun.tsc, ended.tsc);
         let seconds = *value as f64 / run.hz();
-        // The kernel's own account of the thread has the call and what is around it, the program's
-        // and the kernel's probes.
+        // The kernel's own accounting of the thread includes the call and the code around it, the
+        // program's and the kernel's probes.
         let accounted = sleep[3] as f64 / 1e9;
         assert!(
             seconds <= accounted * 1.001 + 1e-4,
-            "{seconds} s, the kernel says {accounted} s"
+            "{seconds} s, the kernel accounts {accounted} s"
         );
         assert!(
             seconds < sleep[2] as f64 / 1e3,
@@ -129,7 +131,8 @@ pub(super) fn on_the_processor(run: &Run, case: &Case) {
     }
 }
 
-/// The calls of the kernel's probes as steps: time, and one up or down.
+/// Returns the time integral of concurrent calls by the kernel's probes: each call is a step up and
+/// a step down.
 fn inside_at(run: &Run, function: &str) -> f64 {
     let calls = run.events.calls(function);
     calls
@@ -138,7 +141,7 @@ fn inside_at(run: &Run, function: &str) -> f64 {
         .sum()
 }
 
-/// What is between samples of a number, added up: number times ticks.
+/// Returns the time integral of a sampled number: the sum of number times ticks.
 fn integral(samples: &[(u64, u64, u32)]) -> f64 {
     samples
         .windows(2)
@@ -146,8 +149,8 @@ fn integral(samples: &[(u64, u64, u32)]) -> f64 {
         .sum()
 }
 
-/// Each sample is one more or one less than the last, but for two CPUs that count at the same moment: the one
-/// that counts first may sample last. It begins with 1, and ends with 0.
+/// Checks that each sample differs from the last by one, except when two CPUs count at the same
+/// moment: the one that counts first may sample last. The first is 1, and the last 0.
 fn in_steps(samples: &[(u64, u64, u32)]) -> u64 {
     let values: Vec<u64> = samples.iter().map(|(_, value, _)| *value).collect();
     let first = values.iter().take(2).min();
@@ -160,8 +163,8 @@ pub(super) fn inside(run: &Run, case: &Case) {
     assert_eq!(samples.len(), 2 * run.said("sleep").len());
     let most = in_steps(&samples);
     assert!((2..=4).contains(&most), "{most} of four threads at once");
-    // The average number inside, times the time, is all the time that the threads were inside, by the kernel's
-    // probes and by `elapsed` at the same function: Little's law.
+    // The average number inside times the duration is the total time inside, by the kernel's probes
+    // and by `elapsed` at the same function: Little's law.
     let average = on_average(run, case);
     let ours = average.mean * average.covered as f64;
     let beside: u64 = run.values(run.other("elapsed", SLEEP)).iter().sum();
@@ -173,7 +176,7 @@ pub(super) fn inside(run: &Run, case: &Case) {
     assert_eq!((average.least, average.greatest), (0, most.cast_signed()));
 }
 
-/// What `ilk stats` tells of a level.
+/// Returns the average of a level as `ilk stats` prints it.
 fn on_average(run: &Run, case: &Case) -> Average {
     let recording = Recording::open(&run.outcome.recording).unwrap();
     let found = profiles(&recording, None, 1, |_| true);
@@ -193,7 +196,8 @@ pub(super) fn waiting(run: &Run, case: &Case) {
     let samples = run.samples(case);
     let most = in_steps(&samples);
     assert!((2..=4).contains(&most), "{most} of four threads at once");
-    // All the time that the threads were inside, but for what the other instrument saw them run.
+    // All the time that the threads were inside, except what the other instrument measured as
+    // executing.
     let inside = integral(&run.samples(run.other("threads-inside", SLEEP)));
     let ran: u64 = run.values(run.other("processor-time", SLEEP)).iter().sum();
     let average = on_average(run, case);
@@ -205,13 +209,13 @@ pub(super) fn waiting(run: &Run, case: &Case) {
 pub(super) fn nested(run: &Run, case: &Case) {
     let samples = run.samples(case);
     within_the_kernels(run, case, &samples);
-    // Asked for once each, and each level has another in it.
-    for asked in run.said("nested") {
+    // Requested once each, and each level contains another one.
+    for call in run.said("nested") {
         let inside = samples
             .iter()
-            .filter(|(tsc, ..)| asked[0] < *tsc && *tsc < asked[1]);
+            .filter(|(tsc, ..)| call[0] < *tsc && *tsc < call[1]);
         let calls: Vec<_> = inside.collect();
-        assert_eq!(calls.len() as u64, asked[2], "{asked:?}");
+        assert_eq!(calls.len() as u64, call[2], "{call:?}");
         for pair in calls.windows(2) {
             let (inner, outer) = (pair[0], pair[1]);
             assert!(
@@ -224,7 +228,7 @@ pub(super) fn nested(run: &Run, case: &Case) {
 
 pub(super) fn outermost(run: &Run, case: &Case) {
     let samples = run.samples(run.other("elapsed", NESTED));
-    // A call that is within no other one.
+    // A call that is not nested in another one.
     let begun = |sample: &(u64, u64, u32)| sample.0 - sample.1;
     let outer = |one: &&(u64, u64, u32)| {
         !samples
@@ -239,8 +243,8 @@ pub(super) fn outermost(run: &Run, case: &Case) {
     assert!(apart < APART * outer.len() as f64, "{apart} s apart");
 }
 
-/// The samples at ends of calls that the kernel's probes saw. Others may have called the same function before
-/// those were there, and after; nobody else while the program ran.
+/// Returns the samples at ends of calls that the kernel's probes saw. Other threads may have called
+/// the same function before the probes were installed, and after; none did while the program ran.
 pub(super) fn while_witnessed(run: &Run, case: &Case) -> Vec<(u64, u64, u32)> {
     let all = run.samples(case);
     let calls = run.events.calls(case.function);
@@ -270,8 +274,8 @@ pub(super) fn waits(run: &Run, case: &Case) {
     assert_eq!(counted, run.samples(case).len() as u64);
 }
 
-/// As often as the kernel's probe at the entry, and each begins there; and as `waits`, but that some kernels take no
-/// probe at this function's return.
+/// Checks as many calls as the kernel's probe counted at the entry, each beginning there; otherwise
+/// as `waits`, because some kernels accept no probe at this function's return.
 pub(super) fn spins(run: &Run, case: &Case) {
     let (from, to) = (run.said("begun")[0][1], run.said("ended")[0][0]);
     let meanwhile = |tsc: &u64| from < *tsc && *tsc < to;
@@ -285,21 +289,22 @@ pub(super) fn spins(run: &Run, case: &Case) {
     assert!(!kernels.is_empty(), "two threads fought for one lock");
     assert_eq!(begun.len(), kernels.len());
     for (begun, kernel) in begun.iter().zip(kernels) {
-        let late = begun.checked_sub(kernel).expect("it comes behind") as f64 / run.hz();
-        assert!(late < APART, "{late} s behind the kernel's probe");
+        let late = begun.checked_sub(kernel).expect("it follows the probe") as f64 / run.hz();
+        assert!(late < APART, "{late} s after the kernel's probe");
     }
     if !run.events.exits(case.function).is_empty() {
         waits(run, case);
     }
 }
 
-/// Calls whose own code has faulted, and went on: elsewhere, or where it was.
+/// Checks calls whose own code has faulted and recovered, at another instruction or at the same
+/// one.
 pub(super) fn faulted(run: &Run, case: &Case) {
     let samples = while_witnessed(run, case);
     within_the_kernels(run, case, &samples);
-    for asked in run.said("faulted").iter().chain(run.said("served")) {
-        let within = |(tsc, value, _): &&(u64, u64, u32)| asked[0] < tsc - value && *tsc < asked[1];
-        assert!(samples.iter().any(|sample| within(&sample)), "{asked:?}");
+    for call in run.said("faulted").iter().chain(run.said("served")) {
+        let within = |(tsc, value, _): &&(u64, u64, u32)| call[0] < tsc - value && *tsc < call[1];
+        assert!(samples.iter().any(|sample| within(&sample)), "{call:?}");
     }
 }
 
@@ -315,8 +320,8 @@ pub(super) fn stopped(run: &Run, case: &Case) {
     }
 }
 
-/// Calls of what copying calls, by the kernel's probes: the threads of those within a copy of the same thread,
-/// and how many there are in all.
+/// Returns the calls that copies make, by the kernel's probes: the threads of those within a copy
+/// of the same thread, and the number of all.
 fn within_copies(run: &Run) -> (Vec<u64>, usize) {
     let copies = run.events.calls(COPY_CALL);
     let calls = run.events.calls(VERIFY);

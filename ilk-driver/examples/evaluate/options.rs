@@ -1,4 +1,4 @@
-//! What the command line asks for.
+//! The command line.
 
 use std::path::PathBuf;
 
@@ -6,11 +6,12 @@ use anyhow::Context as _;
 
 use crate::parts::{PARTS, Part};
 
-/// The kernels measured on, as the command line calls them: Debian's own, and the later series of the same archive.
+/// The measured kernels by their command-line names: Debian's own, and the later series of the same
+/// archive.
 const KERNELS: [(&str, Option<&str>); 2] = [("debian", None), ("6.12", Some("6.12"))];
 
-/// What was asked for.
-pub(crate) struct Asked {
+/// The parsed command line.
+pub(crate) struct Options {
     pub(crate) runs: usize,
     pub(crate) quick: bool,
     pub(crate) add: bool,
@@ -19,9 +20,9 @@ pub(crate) struct Asked {
     pub(crate) parts: Vec<&'static Part>,
 }
 
-/// Reads the command line.
-pub(crate) fn asked(mut words: impl Iterator<Item = String>) -> anyhow::Result<Asked> {
-    let mut asked = Asked {
+/// Parses the command line.
+pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> anyhow::Result<Options> {
+    let mut options = Options {
         runs: 1,
         quick: false,
         add: false,
@@ -31,25 +32,25 @@ pub(crate) fn asked(mut words: impl Iterator<Item = String>) -> anyhow::Result<A
     };
     while let Some(word) = words.next() {
         match word.as_str() {
-            "--quick" => asked.quick = true,
-            "--add" => asked.add = true,
+            "--quick" => options.quick = true,
+            "--add" => options.add = true,
             "--runs" => {
                 let number = words.next().and_then(|number| number.parse().ok());
-                asked.runs = number.context("--runs wants a number")?;
+                options.runs = number.context("--runs needs a number")?;
             }
             "--on" => {
                 let name = words.next().unwrap_or_default();
                 let known = KERNELS.iter().find(|(kernel, _)| *kernel == name);
                 let names = KERNELS.map(|(kernel, _)| kernel).join(", ");
-                let (_, series) = known.with_context(|| format!("--on wants one of {names}"))?;
-                asked.series = vec![*series];
+                let (_, series) = known.with_context(|| format!("--on needs one of {names}"))?;
+                options.series = vec![*series];
             }
             "--out" => {
-                let directory = words.next().context("--out wants a directory")?;
-                asked.out = Some(PathBuf::from(directory));
+                let directory = words.next().context("--out needs a directory")?;
+                options.out = Some(PathBuf::from(directory));
             }
             name => match PARTS.iter().find(|part| part.name == name) {
-                Some(part) => asked.parts.push(part),
+                Some(part) => options.parts.push(part),
                 None => {
                     let known = PARTS.iter().map(|part| part.name);
                     let known = known.collect::<Vec<_>>().join(", ");
@@ -60,11 +61,11 @@ pub(crate) fn asked(mut words: impl Iterator<Item = String>) -> anyhow::Result<A
             },
         }
     }
-    if asked.parts.is_empty() {
-        asked.parts = PARTS.iter().collect();
+    if options.parts.is_empty() {
+        options.parts = PARTS.iter().collect();
     }
-    if asked.quick {
-        asked.series.truncate(1);
+    if options.quick {
+        options.series.truncate(1);
     }
-    Ok(asked)
+    Ok(options)
 }
