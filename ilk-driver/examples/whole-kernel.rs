@@ -152,7 +152,10 @@ fn everything(image: &Image, known: &Known) -> anyhow::Result<()> {
         for violation in violations.iter().take(20) {
             eprintln!("{violation}");
         }
-        bail!("The plan failed its verification in {} places", violations.len());
+        bail!(
+            "The plan failed its verification in {} places",
+            violations.len()
+        );
     }
     Ok(())
 }
@@ -216,7 +219,10 @@ fn objdump(image: &Image) -> anyhow::Result<()> {
 /// Returns the CPU time of this thread (proc(5), `schedstat`).
 fn on_cpu() -> Duration {
     let schedstat = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
-    let nanoseconds = schedstat.split(' ').next().and_then(|first| first.parse().ok());
+    let nanoseconds = schedstat
+        .split(' ')
+        .next()
+        .and_then(|first| first.parse().ok());
     Duration::from_nanos(nanoseconds.unwrap_or_default())
 }
 

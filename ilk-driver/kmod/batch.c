@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
  * A batch of pokes, applied completely or not at all: the steps of struct ilk_batch in ilk_abi.h,
- * in
- * order. Their writes are in steps.c.
+ * in order. Their writes are in steps.c.
  */
 #include <linux/sort.h>
 #include <asm/tsc.h>
@@ -326,8 +325,7 @@ static bool ilk_is_gone(const struct ilk_poke *poke, u32 modules)
 
 /*
  * Returns 0 if the batch was applied or refused: batch->reason is the result. Returns an error if
- * the
- * request itself is invalid.
+ * the request itself is invalid.
  */
 int ilk_batch_run(struct ilk_batch *batch)
 {

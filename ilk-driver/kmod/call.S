@@ -6,10 +6,8 @@
  * unsigned long ilk_call(void *function, a, b, c, d, e)
  *
  * Calls a function at an address by returning to it. An indirect call or jump would fault under
- * IBT:
- * kernels from 6.2 on overwrite the endbr64 of functions whose address is not taken, and the
- * functions
- * that this module looks up by name are of that kind.
+ * IBT: kernels from 6.2 on overwrite the endbr64 of functions whose address is not taken, and the
+ * functions that this module looks up by name are of that kind.
  */
 SYM_FUNC_START(ilk_call)
 	pushq	%rdi

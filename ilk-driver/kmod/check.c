@@ -3,10 +3,9 @@
  * The reasons to refuse a poke. Nothing is written here.
  *
  * The kernel's functions for these checks walk a whole table, or all of kallsyms, for each address.
- * A
- * batch has thousands of addresses. Therefore the tables of text that the kernel may rewrite, which
- * never change for the core kernel, are sorted here once, at load. That makes a check 40 times
- * faster.
+ * A batch has thousands of addresses. Therefore the tables of text that the kernel may rewrite,
+ * which never change for the core kernel, are sorted here once, at load. That makes a check 40
+ * times faster.
  */
 #include <linux/jhash.h>
 #include <linux/jump_label.h>
@@ -21,9 +20,8 @@
 
 /*
  * Functions that are not on the kprobe blacklist and still refused. First, those on the path from
- * an
- * int3 to ilk_die() or back (kprobes run before it): a lone int3 in them would recurse without end.
- * Second, the return thunks outside the range of thunks, which every ret of the kernel passes
+ * an int3 to ilk_die() or back (kprobes run before it): a lone int3 in them would recurse without
+ * end. Second, the return thunks outside the range of thunks, which every ret of the kernel passes
  * through.
  */
 static const struct {
@@ -102,8 +100,7 @@ void ilk_check_exit(void)
 
 /*
  * Returns the length of the branch that `write` forms with the following text; 0 if it is not of
- * the
- * poke's kind or does not branch to its target.
+ * the poke's kind or does not branch to its target.
  */
 static u8 ilk_branch_span(const struct ilk_poke *poke)
 {
@@ -222,8 +219,7 @@ static bool ilk_on_blacklist(unsigned long first, unsigned long last)
 
 /*
  * Refuses by the function's name. A part that gcc split off a function has the function's name with
- * a
- * dot and a suffix; a space and the module follow the name of a module's function.
+ * a dot and a suffix; a space and the module follow the name of a module's function.
  */
 static bool ilk_name_denied(unsigned long addr, bool int3)
 {

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
  * Exception table entries of the arena. For a module the kernel's fault handler has a sorted table
- * of
- * instructions, each with the address at which execution continues: this module's table is replaced
- * by one that also has the entries of every block.
+ * of instructions, each with the address at which execution continues: this module's table is
+ * replaced by one that also has the entries of every block.
  *
  * Patches must never execute without a table. So all tables have the same length, padded with
- * entries
- * for an address that is never executed, and a replacement only changes a pointer.
+ * entries for an address that is never executed, and a replacement only changes a pointer.
  */
 #include <linux/extable.h>
 #include <linux/rcupdate.h>
@@ -44,7 +42,10 @@ void ilk_faults_init(void)
 	ilk_own_count = THIS_MODULE->num_exentries;
 }
 
-/* Allowed while no patch may fault; the module's own entries are used meanwhile. Lookups run with preemption off. */
+/*
+ * Allowed only while no patch may fault: between the waits there is no table. Lookups run with
+ * preemption off.
+ */
 static void ilk_faults_use(ilk_entry *entries, unsigned int count)
 {
 	WRITE_ONCE(THIS_MODULE->num_exentries, 0);

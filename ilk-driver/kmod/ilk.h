@@ -25,8 +25,7 @@
 
 /*
  * main.c: tests make the allocations of a request fail one by one. ILK_TRY evaluates an allocation,
- * which
- * yields a pointer, unless it must fail.
+ * which yields a pointer, unless it must fail.
  */
 bool ilk_starved(void);
 extern struct mutex ilk_mutex;	/* serializes the device's requests */
@@ -104,8 +103,7 @@ int ilk_faults_publish(void);
 
 /*
  * sites.c: the installed splices. A site is in the tree from before its first write until after the
- * wait
- * that follows its removal.
+ * wait that follows its removal.
  */
 struct ilk_job;
 struct ilk_site {
@@ -167,8 +165,7 @@ int ilk_batch_run(struct ilk_batch *batch);
 
 /*
  * steps.c: the writes of a batch; with ilk_text_lock() held, except for those that take it
- * themselves:
- * ilk_trace_all(), ilk_roll_back(), ilk_write_removals().
+ * themselves: ilk_trace_all(), ilk_roll_back(), ilk_write_removals().
  */
 bool ilk_write_int3s(struct ilk_job *jobs, u32 count);
 enum ilk_reason ilk_trace_all(struct ilk_job *jobs, u32 count, unsigned long *sites, u32 *at);

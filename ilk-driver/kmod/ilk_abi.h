@@ -1,19 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0 */
 /*
  * The interface of ilk.ko and the agent, defined here in C and in ilk-driver/src/agent/abi.rs in
- * Rust; a
- * test checks that both are equal.
+ * Rust; a test checks that both are equal.
  *
  * Every struct has the same size and offsets on both sides, every reserved
  * field must be zero, and every pointer is passed as a u64.
  *
  * One file may be open at a time (a second open fails with EBUSY, also while the splices of the
- * last
- * owner are being removed); the opener needs CAP_SYS_MODULE. Until ILK_IOC_INFO has succeeded, all
- * other
- * requests fail with EPROTO. A request with a field out of range fails with EINVAL, one with an
- * invalid
- * pointer with EFAULT.
+ * last owner are being removed); the opener needs CAP_SYS_MODULE. Until ILK_IOC_INFO has succeeded,
+ * all other requests fail with EPROTO. A request with a field out of range fails with EINVAL, one
+ * with an invalid pointer with EFAULT.
  */
 #ifndef ILK_ABI_H
 #define ILK_ABI_H
@@ -34,8 +30,8 @@
  *   tsc    the time
  *   id     the instrument's identifier
  * The sample with serial number n of a CPU is in slot n % slots. Serial numbers begin at `slots`,
- * so the
- * zeroes of a new ring are never mistaken for a sample.
+ * so the zeroes of a new ring are never mistaken for a sample.
+ */
 struct ilk_slot {
 	__u64 mark;
 	__u64 value;
@@ -48,21 +44,20 @@ struct ilk_slot {
  * gs:[offset].
  *
  * head: serial number of the next sample << (32 - slots_log2) | cpu. The word contains the CPU so
- * that a
- * thread that migrates between the read and the reservation fails its cmpxchg. The CPU is below
- * the serial number, so that the low half, rotated left by slots_log2, has CPU and slot side by
- * side: the index of the slot among those of all rings. No CPU uses the upper two of its bits,
- *       which the rotation places above the slot's offset in multiples of eight.
- * limit: the value of head at which the ring is full. A ring that overwrites its oldest samples has
- * a
- * limit that no head reaches; in a ring that is off, head and limit have the same value of no CPU.
+ *       that a thread that migrates between the read and the reservation fails its cmpxchg. The
+ *       CPU is below the serial number, so that the low half, rotated left by slots_log2, has CPU
+ *       and slot side by side: the index of the slot among those of all rings. No CPU uses the
+ *       upper two of its bits, which the rotation places above the slot's offset in multiples of
+ *       eight.
+ * limit: the value of head at which the ring is full. A ring that overwrites its oldest samples
+ *       has a limit that no head reaches; in a ring that is off, head and limit have the same
+ *       value of no CPU.
  * The ring of a CPU starts at ring_base + (cpu << stride_log2), stride_log2 = slots_log2 + 5. User
- * space
- * maps all of them at once: offset 0, cpus << stride_log2 bytes, PROT_READ, not inherited by fork.
+ * space maps all of them at once: offset 0, cpus << stride_log2 bytes, PROT_READ, not inherited by
+ * fork.
  *
  * gs_head, gs_limit, gs_lost_*, gs_current, gs_cpu and the counters of bank 0 fit in a disp32.
- * Those of
- * other banks and ring_base do not. `timers` is within +-2 GiB of the arena.
+ * Those of other banks and ring_base do not. `timers` is within +-2 GiB of the arena.
  */
 struct ilk_info {
 	__u32 abi;		/* in: the caller's version; out: the module's */
@@ -94,10 +89,8 @@ struct ilk_info {
 
 /*
  * An entry of the table of thread and call variables, found by hashing its owner's key: a thread's
- * key is
- * current | number (0..63). An entry with 0 in both words is free. Generated code claims an entry
- * by
- * cmpxchg, with bit 62 of the key inverted while it writes.
+ * key is current | number (0..63). An entry with 0 in both words is free. Generated code claims an
+ * entry by cmpxchg, with bit 62 of the key inverted while it writes.
  */
 struct ilk_timer {
 	__u64 owner;
@@ -106,13 +99,10 @@ struct ilk_timer {
 
 /*
  * Copies code into the arena. The bytes of one call are a *block*. A detour must lie in a block,
- * and a
- * splice pins the whole block that it branches to until it is removed or retargeted: a write that
- * overlaps a pinned block fails with EBUSY. So each patch is written completely, in one call; a
- * call may
- * contain many patches. A write over part of an unpinned block drops all of that block. No
- * alignment is
- * required.
+ * and a splice pins the whole block that it branches to until it is removed or retargeted: a write
+ * that overlaps a pinned block fails with EBUSY. So each patch is written completely, in one call;
+ * a call may contain many patches. A write over part of an unpinned block drops all of that block.
+ * No alignment is required.
  */
 struct ilk_arena_write {
 	__u64 offset;
@@ -127,13 +117,10 @@ struct ilk_arena_write {
 
 /*
  * The kernel's reaction to a fault of the instruction at `offset` (in the write, rising). With
- * `original`,
- * the same as for a fault of that instruction of its text, of which this one is a copy. Without,
- * execution
- * continues at `fixup` with unchanged registers after a fault on an unmapped kernel address or a
- * non-canonical address; an access to user space is a bug of the code and an oops, as anywhere in
- * the
- * kernel.
+ * `original`, the same as for a fault of that instruction of its text, of which this one is a copy.
+ * Without, execution continues at `fixup` with unchanged registers after a fault on an unmapped
+ * kernel address or a non-canonical address; an access to user space is a bug of the code and an
+ * oops, as anywhere in the kernel.
  */
 struct ilk_fault {
 	__u32 offset;
@@ -144,8 +131,8 @@ struct ilk_fault {
 /*
  * The unwind row of the code between `offset` (in the write, rising) and the next row: that of the
  * instruction of the kernel's text at `original`, below `pushed` more bytes on the stack. rbp has
- * the same
- * value as there. The last row extends to the end of the write; there is none before the first.
+ * the same value as there. The last row extends to the end of the write; there is none before the
+ * first.
  */
 struct ilk_row {
 	__u64 original;
@@ -168,24 +155,20 @@ enum ilk_kind {
 
 /*
  * One poke.
- * install   no splice is installed at `addr`; `expect` is the text, `write` branches to `target`.
- * Without
- * ILK_POKE_MULTI the first instruction has `len` bytes or more, or is a ret or jmp followed
- *             by padding.
- * retarget  flags 0, and the kind installed at `addr`, except ILK_SHORT (whose bounce is retargeted
- *             instead): like an install, but `expect` is the installed splice.
- *   remove    ILK_POKE_REMOVE; `expect` is the installed splice, `write` the bytes that the install
- *             expected. `detour`, `target` and `host` are ignored.
+ *   install   no splice is installed at `addr`; `expect` is the text, `write` branches to `target`.
+ *             Without ILK_POKE_MULTI the first instruction has `len` bytes or more, or is a ret or
+ *             jmp followed by padding.
+ *   retarget  flags 0, and the kind installed at `addr`, except ILK_SHORT (whose bounce is
+ *             retargeted instead): like an install, but `expect` is the installed splice.
+ *   remove    ILK_POKE_REMOVE; `expect` is the installed splice, `write` the bytes that the
+ *             install expected. `detour`, `target` and `host` are ignored.
  *
  * `len` is 5 for ILK_JUMP (3 or 4 where the text completes it), 2 for ILK_SHORT, 5 for ILK_BOUNCE,
- * 1 for
- * ILK_TRAP, 0 for ILK_TRACER. The `target` of an ILK_SHORT is its bounce, that of every other kind
- * is code
- * in the arena. The `host` of an ILK_BOUNCE is the splice that keeps threads out of its bytes, 0 if
- * they
- * are padding. A bounce must be installed before its users and removed after them, and a host
- * before and
- * after its bounces: by other batches, or in the same batch by a lower `rank`.
+ * 1 for ILK_TRAP, 0 for ILK_TRACER. The `target` of an ILK_SHORT is its bounce, that of every other
+ * kind is code in the arena. The `host` of an ILK_BOUNCE is the splice that keeps threads out of
+ * its bytes, 0 if they are padding. A bounce must be installed before its users and removed after
+ * them, and a host before and after its bounces: by other batches, or in the same batch by a lower
+ * `rank`.
  */
 struct ilk_poke {
 	__u64 addr;
@@ -226,30 +209,25 @@ enum ilk_reason {
 /*
  * Pokes in any order; they are applied in these steps:
  *   1. Everything is checked. A refusal ends here.
- * 2. Every install with ILK_POKE_MULTI and every trap gets an int3, and every tracer is registered,
- *    by
- *      rising rank: all of them branch to `detour`.
- * 3. If there were int3s: a wait until no thread is between the overwritten instructions, and a
- *    check
- *      that the text is unchanged. If it has changed, everything is rolled back.
- * 4. Installs and retargets are written, by rising rank; each rank after every CPU sees the lower
- *    ones.
- * 5. Removals are written, by falling rank; after a rank that branched to bounces, with a wait
- *    until no
- *      thread is in those.
+ *   2. Every install with ILK_POKE_MULTI and every trap gets an int3, and every tracer is
+ *      registered, by rising rank: all of them branch to `detour`.
+ *   3. If there were int3s: a wait until no thread is between the overwritten instructions, and a
+ *      check that the text is unchanged. If it has changed, everything is rolled back.
+ *   4. Installs and retargets are written, by rising rank; each rank after every CPU sees the lower
+ *      ones.
+ *   5. Removals are written, by falling rank; after a rank that branched to bounces, with a wait
+ *      until no thread is in those.
  *   6. Such a wait, if there was a retarget or removal.
  * The ioctl returns 0 whether the batch was applied or refused: see `reason`. When it returns, no
- * thread
- * is in a patch that no splice branches to any more.
+ * thread is in a patch that no splice branches to any more.
  *
  * A removal also fails with ILK_MISMATCH if the splice was overwritten by something else during the
- * batch.
- * That splice and those that it depends on stay until ILK_IOC_RESET or close.
+ * batch. That splice and those that it depends on stay until ILK_IOC_RESET or close.
  *
  * When a module is unloaded, the splices in its text are removed before. A client that read modules
- * when
- * a different number of them had been unloaded cannot know which module owns an address: its pokes
- * outside the kernel's own text are then left out and counted, except those of installed splices.
+ * when a different number of them had been unloaded cannot know which module owns an address: its
+ * pokes outside the kernel's own text are then left out and counted, except those of installed
+ * splices.
  */
 struct ilk_batch {
 	__u64 pokes;
@@ -295,10 +273,8 @@ struct ilk_losses {
 
 /*
  * Every sample of `cpu` before serial number `tail` was read; `tail` may not decrease nor pass the
- * head.
- * poll() reports readable while any head is ahead of its tail by the watermark, which is checked
- * every few
- * milliseconds.
+ * head. poll() reports readable while any head is ahead of its tail by the watermark, which is
+ * checked every few milliseconds.
  */
 struct ilk_consume {
 	__u64 tail;
@@ -311,16 +287,14 @@ struct ilk_consume {
 
 /*
  * Configures the rings of all CPUs. open() switches them on, with flags 0 and a watermark of 1. A
- * change of
- * ILK_RINGS_OVERWRITE fails with EBUSY while any splice is installed; it discards unread samples.
+ * change of ILK_RINGS_OVERWRITE fails with EBUSY while any splice is installed; it discards unread
+ * samples.
  *
  * An overwriting ring is read when nothing writes: off, or without splices. It holds the `slots`
- * samples
- * before the head, except those in whose slot is a sample of another lap: a hit was interrupted
- * between
- * the reservation of its slot and the write for so long that the ring wrapped around to that slot,
- * and
- * then overwrote the newer sample. Nested hits cost a sample in no other way.
+ * samples before the head, except those in whose slot is a sample of another lap: a hit was
+ * interrupted between the reservation of its slot and the write for so long that the ring wrapped
+ * around to that slot, and then overwrote the newer sample. Nested hits cost a sample in no other
+ * way.
  */
 struct ilk_rings {
 	__u32 flags;
@@ -336,9 +310,8 @@ struct ilk_rings {
 #define ILK_IOC_CONSUME	_IOW('i', 5, struct ilk_consume)
 /*
  * Removes every splice; zeroes counters, losses, timers. Rings stay on and keep unread samples;
- * open()
- * resets them. Fails with EBUSY if a splice was overwritten by something else: that splice stays
- * installed, and the module stays loaded.
+ * open() resets them. Fails with EBUSY if a splice was overwritten by something else: that splice
+ * stays installed, and the module stays loaded.
  */
 #define ILK_IOC_RESET	_IO('i', 6)
 #define ILK_IOC_BANK	_IOWR('i', 7, struct ilk_bank)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
  * ilk.ko: writes splices into the text of a running kernel for one owner at a time, and removes all
- * of
- * them when the owner's file closes, for whatever reason. This file: the device /dev/ilk, whose
+ * of them when the owner's file closes, for whatever reason. This file: the device /dev/ilk, whose
  * interface is ilk_abi.h.
  */
 #include <linux/capability.h>

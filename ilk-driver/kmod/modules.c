@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
  * Text of modules. The notifier of an unloading module runs before its text is freed, and waits
- * until
- * the splices in it are removed. So a module found here with the device's mutex held stays loaded
- * until
- * the mutex is released.
+ * until the splices in it are removed. So a module found here with the device's mutex held stays
+ * loaded until the mutex is released.
  */
 #include "ilk.h"
 

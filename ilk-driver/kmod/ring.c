@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
  * All data written by generated code: the ring of each CPU and its words, counters and running
- * timers.
- * Generated code never calls functions of this file; a timer polls the rings for waiting readers.
+ * timers. Generated code never calls functions of this file; a timer polls the rings for waiting
+ * readers.
  *
  * The mode of a ring is determined only by the two words that generated code compares: the limit is
- * out of
- * reach if the oldest samples may be overwritten, and both words have the same value while the ring
- * is
- * off. No code changes, so a switch takes microseconds.
+ * out of reach if the oldest samples may be overwritten, and both words have the same value while
+ * the ring is off. No code changes, so a switch takes microseconds.
  */
 #include <linux/cpu.h>
 #include <linux/percpu.h>
@@ -242,11 +240,9 @@ static bool ilk_unread(void)
 }
 
 /*
- * Runs on `cpu` with interrupts off, or anywhere if `cpu` is offline. A patch interrupted with the
- * head in
- * a register finds a different head when it reserves, and retries. Only an NMI can execute between
- * the
- * two writes: it treats slots as free, which they are unless the ring is full.
+ * Executes on `cpu` with interrupts off, or anywhere if `cpu` is offline. A patch interrupted with the
+ * head in a register finds a different head when it reserves, and retries. Only an NMI can execute
+ * between the two writes: it treats slots as free, which they are unless the ring is full.
  */
 static void ilk_park(void *argument)
 {

@@ -97,10 +97,8 @@ struct notifier_block ilk_die_block = {
 
 /*
  * The lock order is the kernel's own: kprobe_mutex is taken before these. It is held for the whole
- * batch,
- * so that no kprobe is half installed. These locks are released while waiting for tasks, which
- * requires
- * CPU hotplug to make progress.
+ * batch, so that no kprobe is half installed. These locks are released while waiting for tasks,
+ * which requires CPU hotplug to make progress.
  */
 void ilk_text_lock(void)
 {
@@ -116,8 +114,7 @@ void ilk_text_unlock(void)
 
 /*
  * Queues a write. A thread that reaches the bytes during the write continues at the detour. Fast
- * when
- * called in order of addresses.
+ * when called in order of addresses.
  */
 void ilk_site_poke(const struct ilk_site *site, const u8 *bytes, u32 len)
 {
@@ -141,8 +138,7 @@ u32 ilk_waits;
 
 /*
  * Waits for quiescence: every thread has left the code that it was in. Rude RCU waits for each CPU
- * to
- * schedule, tasks RCU for each thread to sleep voluntarily or be in user space.
+ * to schedule, tasks RCU for each thread to sleep voluntarily or be in user space.
  */
 void ilk_wait_for_tasks(void)
 {
@@ -153,8 +149,7 @@ void ilk_wait_for_tasks(void)
 
 /*
  * Returns whether the original may be restored: the text is the written splice or the original,
- * with or
- * without the int3 of a batch that could not be rolled back.
+ * with or without the int3 of a batch that could not be rolled back.
  */
 static bool ilk_site_ours(const struct ilk_site *site)
 {
@@ -177,8 +172,7 @@ static struct ilk_site *ilk_site_next(struct ilk_site *site)
 
 /*
  * Removes the unmodified sites of these kinds that have no users; for an unloading module only its
- * own,
- * including overwritten ones. Returns whether there was any.
+ * own, including overwritten ones. Returns whether there was any.
  */
 static bool ilk_clear_kinds(unsigned int kinds, const struct module *going)
 {
@@ -241,8 +235,7 @@ void ilk_sites_leave(const struct module *going)
 
 /*
  * Removes every splice. One that was overwritten by something else (a kprobe set on it) stays with
- * the
- * sites that it depends on, and the module stays loaded; the next call retries.
+ * the sites that it depends on, and the module stays loaded; the next call retries.
  */
 int ilk_sites_clear(void)
 {

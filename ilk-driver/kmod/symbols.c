@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
  * The one table of the kernel's symbols that this module cannot link to. Support for a new kernel
- * is a
- * change here. The address of kallsyms_lookup_name comes from a kprobe; it may be after the
- * function's
- * endbr64, which makes no difference for a call.
+ * is a change here. The address of kallsyms_lookup_name comes from a kprobe; it may be after the
+ * function's endbr64, which makes no difference for a call.
  */
 #include <linux/version.h>
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
  * Splices by the kernel's function tracer: one ftrace_ops for all of them, whose callback changes
- * the
- * address at which the traced function continues, like that of a live patch
- * (kernel/livepatch/patch.c).
- * Called without text_mutex, which the tracer takes itself.
+ * the address at which the traced function continues, like that of a live patch
+ * (kernel/livepatch/patch.c). Called without text_mutex, which the tracer takes itself.
  */
 #include <linux/ftrace.h>
 

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
  * Unwind rows of the arena. For a module the kernel's unwinder has a sorted table (ORC) of
- * addresses, each
- * with the rule to find the caller's frame up to the next address: this module's table is replaced
- * by one
- * that also has the rows of every block. A row of a block is the kernel's own row of the
- * represented
- * instruction, adjusted by the pushed bytes.
+ * addresses, each with the rule to find the caller's frame up to the next address: this module's
+ * table is replaced by one that also has the rows of every block. A row of a block is the kernel's
+ * own row of the represented instruction, adjusted by the pushed bytes.
  */
 #include <linux/rcupdate.h>
 #include <linux/vmalloc.h>
@@ -54,8 +51,7 @@ static void ilk_table_free(struct ilk_table *table)
 
 /*
  * Unwinders run with preemption off, so after each wait none uses the old words. Between the waits
- * they
- * find no row, and fall back to guesses for that millisecond.
+ * they find no row, and fall back to guesses for that millisecond.
  */
 static void ilk_table_use(const struct ilk_table *table)
 {

@@ -74,7 +74,10 @@ mod tests {
         ] {
             std::fs::write(&path, bytes).unwrap();
             let error = open(&path).unwrap_err().to_string();
-            assert!(error.contains(expected) && error.contains("kernel"), "{error}");
+            assert!(
+                error.contains(expected) && error.contains("kernel"),
+                "{error}"
+            );
         }
     }
 

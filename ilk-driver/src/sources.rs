@@ -113,7 +113,11 @@ impl Sources {
         Self::find_below(Path::new("/"), &KernelIdentity::of(image), watch)
     }
 
-    fn find_below(root: &Path, kernel: &KernelIdentity<'_>, watch: &Watch<'_>) -> Result<Option<Self>> {
+    fn find_below(
+        root: &Path,
+        kernel: &KernelIdentity<'_>,
+        watch: &Watch<'_>,
+    ) -> Result<Option<Self>> {
         let mut wrong = None;
         let build_id = kernel.build_id.unwrap_or_default();
         for path in usual_paths(root, kernel.release, build_id) {

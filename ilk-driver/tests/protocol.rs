@@ -10,8 +10,8 @@ use ilk_driver::protocol::{
     ArenaWrite, Batch, Bytes, Collection, Counter, CpuLosses, Decoder, EVENTS, EventCounter,
     EventFound, Fault, Finished, Incoming, Interval, Layout, MAGIC, MAX_COUNTERS, MAX_FRAME,
     MAX_ITEMS, MAX_POKES, Message, OPENING_BYTES, Opening, Poke, Recovery, Refusal, RefusalKind,
-    Request, Retire, Row, Schedule, Started, Strategy as Samples, Switched, Target, Total, SpliceKind,
-    Workload, WorkloadEvent, encode,
+    Request, Retire, Row, Schedule, SpliceKind, Started, Strategy as Samples, Switched, Target,
+    Total, Workload, WorkloadEvent, encode,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -284,7 +284,7 @@ fn fed(stream: &[u8], cuts: &[prop::sample::Index]) -> Vec<Incoming<Request>> {
     let mut all = Vec::new();
     for piece in cuts.windows(2) {
         decoder.push(&stream[piece[0]..piece[1]]);
-            // After an error everything up to the next opening is void.
+        // After an error everything up to the next opening is void.
         while let Ok(Some(incoming)) = decoder.take() {
             all.push(incoming);
         }

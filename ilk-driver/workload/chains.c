@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Chains: reads /dev/zero byte by byte while the kernel's profiler interrupts it and
- * unwinds its stack, and tells by which callers it was found in the kernel.
+ * Chains: reads /dev/zero byte by byte while the kernel's profiler interrupts it and unwinds its
+ * stack, and prints the callers in the kernel.
  *
  * Usage: chains SECONDS FROM TO		(addresses, hexadecimal)
  *
- * A line for each list of callers: where it was found, if between FROM and TO, else 0; how
- * often; and the return addresses from the innermost on.
+ * Prints a line for each list of callers: the interrupted address if between FROM and TO, else 0;
+ * the number of samples; and the return addresses, innermost first.
  */
 #include <fcntl.h>
 #include <linux/perf_event.h>
@@ -25,7 +25,7 @@
 
 struct chain {
 	unsigned long long callers[DEEPEST];
-	unsigned long long inside;	/* where it was found, or 0 */
+	unsigned long long inside;	/* the interrupted address, or 0 */
 	int depth;
 	long count;
 };
@@ -45,7 +45,7 @@ static void note(const unsigned long long *sample)
 	for (unsigned long long i = 0; i < sample[1] && now.depth < DEEPEST; i++) {
 		unsigned long long caller = sample[2 + i];
 
-		/* Not the marks of where contexts begin, nor where it was found. */
+		/* Without context marks and the interrupted address. */
 		if (caller < PERF_CONTEXT_MAX && caller != sample[0])
 			now.callers[now.depth++] = caller;
 	}
@@ -72,7 +72,7 @@ static void drain(struct perf_event_mmap_page *page)
 		unsigned long long tail = page->data_tail;
 		struct perf_event_header header;
 
-		/* Records begin at multiples of 8 and may go round the end. */
+		/* Records begin at multiples of 8 and may wrap around the end. */
 		memcpy(&header, data + tail % size, sizeof(header));
 		for (unsigned int i = 0; i < header.size; i += 8)
 			memcpy(record + i / 8, data + (tail + i) % size, 8);

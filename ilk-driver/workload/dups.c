@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Dups: two processes, each on a CPU of its own where there are several, copy descriptors of one open
- * file over and over. Each copy takes a reference by a cmpxchg, which fails when the other process was
- * faster. It says "dups NUMBER" at the end, of both together.
+ * Dups: two processes, on a CPU each if possible, copy descriptors of one open file in a loop. Each
+ * copy takes a reference by a cmpxchg, which fails if the other process was faster. It prints "dups
+ * NUMBER" at the end, the sum of both.
  *
  * Usage: dups SECONDS
  */
@@ -29,7 +29,7 @@ static unsigned long long copies(int file, int cpu, int seconds)
 
 	CPU_ZERO(&own);
 	CPU_SET(cpu, &own);
-	/* With one CPU there is nobody to contend with. */
+	/* With one CPU there is no contention. */
 	sched_setaffinity(0, sizeof(own), &own);
 	while (time(NULL) < end) {
 		for (int i = 0; i < 64; i++, done++) {

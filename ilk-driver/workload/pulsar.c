@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Pulsar, the workload of the GILK report (its section 5): rounds of forks whose children
- * exit at once, a sleep, then the collection of the children. A pre-hook on the function
- * that serves fork sees one group of 32 hits a round, and nothing between.
+ * Pulsar, the workload of the GILK report (its section 5): rounds of forks whose children exit at
+ * once, a sleep, then the collection of the children. A pre-hook on the function that serves fork
+ * is hit in one group of 32 per round, and not in between.
  *
- * Usage: pulsar [MILLISECONDS [ROUNDS]]	(500 and 5 when left out)
+ * Usage: pulsar [MILLISECONDS [ROUNDS]]	(500 and 5 by default)
  *
  * Link it statically: the lab has no C library.
  */
@@ -26,7 +26,7 @@ static long number(const char *text, const char *what, long least, long most)
 	errno = 0;
 	value = strtol(text, &end, 10);
 	if (errno || end == text || *end || value < least || value > most) {
-		fprintf(stderr, "pulsar: %s is \"%s\", and must be a number from %ld to %ld.\n",
+		fprintf(stderr, "pulsar: %s is \"%s\", but must be a number from %ld to %ld.\n",
 			what, text, least, most);
 		exit(2);
 	}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Requests: asks a web server of this machine for its first page, one request after the other, each on a
- * connection of its own, and tells what they took in ticks of the time stamp counter.
+ * Requests: requests the first page of a web server on this machine, sequentially, each time on a
+ * new connection, and prints the cost in ticks of the time stamp counter.
  *
- * Usage: requests [COUNT [PORT]]	(200 and 80 when left out)
+ * Usage: requests [COUNT [PORT]]	(200 and 80 by default)
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -53,11 +53,11 @@ static void request(int port)
 	if (connection < 0)
 		fail("the server does not answer");
 	if (write(connection, get, sizeof(get) - 1) != sizeof(get) - 1)
-		fail("the request is not taken");
+		fail("the request cannot be sent");
 	while ((got = read(connection, page, sizeof(page))) > 0)
 		size += got;
 	if (got < 0 || size < 100)
-		fail("no page came");
+		fail("the server sent no page");
 	close(connection);
 }
 
@@ -75,7 +75,7 @@ int main(int count, char **words)
 	ticks_t begin, last, *took;
 
 	if (requests < 1 || requests > 1000000 || port < 1 || port > 65535) {
-		fprintf(stderr, "requests: wants a count up to a million, and a port.\n");
+		fprintf(stderr, "requests: needs a count up to a million, and a port.\n");
 		return 2;
 	}
 	took = calloc((size_t)requests, sizeof(*took));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Selectors: loads segment registers with a descriptor of the process's own and takes the
- * descriptor away, so that the kernel faults when it loads them again.
+ * Selectors: loads segment registers with a descriptor of the process and removes the descriptor,
+ * so that the kernel faults when it reloads them.
  *
  * Usage: selectors ROUNDS
  */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Strobe: calls one cheap system call (getppid) over and over and tells what a call costs, in
- * ticks of the time stamp counter. What an instrument adds to it is the cost of one hit.
+ * Strobe: calls one cheap system call (getppid) in a loop and prints its cost in ticks of the time
+ * stamp counter. The increase by an instrument is the cost of one hit.
  *
- * Usage: strobe [BURSTS [CALLS]]	(200 bursts of 1000 calls when left out)
+ * Usage: strobe [BURSTS [CALLS]]	(200 bursts of 1000 calls by default)
  *
- * The cheapest burst is the one that no interrupt fell into. Where the counter counts
- * instructions it is the same to the digit every time.
+ * The cheapest burst is one without an interrupt. If the counter counts instructions it is exactly
+ * the same every time.
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Witness: makes system calls that nobody else in the lab makes, a known number of times
- * with known arguments, and says what it did and when, by the time stamp counter. What
- * instruments say of the same calls is held against its words.
+ * Witness: makes system calls that no other program in the lab makes, a known number of times with
+ * known arguments, and prints its actions with their times by the time stamp counter. Tests compare
+ * the results of instruments for the same calls with this output.
  *
  * Usage: witness
  *
- * It says "WHAT NUMBERS ..." a line, all at the end: printing is a system call, too.
+ * Prints lines "SUBJECT NUMBERS ...", all at the end: printing is a system call, too.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -61,7 +61,7 @@ static unsigned long long ticks(void)
 	return (unsigned long long)high << 32 | low;
 }
 
-/* umask(2) with a mark in r15, which is the first word of what the kernel saves. */
+/* umask(2) with a mark in r15, the first word of the registers that the kernel saves. */
 static long umask_marked(long mask, unsigned long long mark)
 {
 	register unsigned long long r15 __asm__("r15") = mark;
@@ -109,7 +109,7 @@ static void priorities(void)
 	for (int i = 0; i < 5; i++)
 		need(syscall(SYS_getpriority, 99, 0) < 0 && errno == EINVAL, "getpriority of nothing");
 	for (int i = 0; i < 3; i++)
-		need(syscall(SYS_getpriority, 0, 4000000) < 0 && errno == ESRCH, "getpriority of nobody");
+		need(syscall(SYS_getpriority, 0, 4000000) < 0 && errno == ESRCH, "getpriority of a missing process");
 	say("priorities 7 5 3\n");
 }
 
@@ -122,7 +122,7 @@ static void copies(int from, int to)
 		need(copied == 100 + i, "copy_file_range");
 		say("copy %d %d %d\n", 10 * i, 7 * i, 100 + i);
 	}
-	/* What copying calls, called by others. */
+/* Calls of copying's callee from other callers. */
 	for (int i = 0; i < 25; i++) {
 		char byte;
 
@@ -130,7 +130,7 @@ static void copies(int from, int to)
 	}
 }
 
-/* Reads and writes of its own memory: one function of the kernel serves both, and is told which by its seventh argument. */
+/* Reads and writes of its own memory: one function of the kernel serves both, selected by its seventh argument. */
 static void remote(void)
 {
 	char ours[8] = "witness", theirs[8];
@@ -161,12 +161,12 @@ static void *sleeper(void *argument)
 	long milliseconds = 20 * (1 + (long)argument);
 
 	for (int i = 0; i < SLEEPS; i++) {
-		struct timespec asked = { 0, milliseconds * 1000000 }, before, after;
+		struct timespec request = { 0, milliseconds * 1000000 }, before, after;
 		unsigned long long begun, ended;
 
 		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
 		begun = ticks();
-		need(!syscall(SYS_nanosleep, &asked, NULL), "nanosleep");
+		need(!syscall(SYS_nanosleep, &request, NULL), "nanosleep");
 		ended = ticks();
 		clock_gettime(CLOCK_THREAD_CPUTIME_ID, &after);
 		say("sleep %llu %llu %ld %lld\n", begun, ended, milliseconds,
@@ -185,7 +185,7 @@ static void in_threads(void *(*function)(void *), int number)
 		pthread_join(threads[i], NULL);
 }
 
-/* An epoll in an epoll in an epoll: the kernel asks each by calling itself. */
+/* An epoll in an epoll in an epoll: the kernel polls them by recursion. */
 static void nested(void)
 {
 	int inner = eventfd(1, 0), outer = -1;
@@ -201,15 +201,15 @@ static void nested(void)
 		struct epoll_event ready;
 		unsigned long long begun = ticks();
 
-		/* A poll(2) of the outermost asks all of them once. */
+		/* A poll(2) of the outermost polls each of them once. */
 		need(epoll_wait(outer, &ready, 1, 0) == 1, "epoll_wait");
 		say("nested %llu %llu %d\n", begun, ticks(), CHAIN - 1);
 	}
 }
 
 /*
- * Writes to a file from where no memory is, and from where there is some that the kernel has to bring in first:
- * in both cases the function that touches it beforehand faults. In the first it goes on at a place of its own.
+ * Writes to a file from unmapped memory, and from memory that is not yet present: in both cases the
+ * function that touches it beforehand faults. In the first case it continues at a fixup.
  */
 static void faults(int from, int to)
 {
@@ -231,8 +231,8 @@ static void faults(int from, int to)
 }
 
 /*
- * Two threads, each on a CPU of its own, that have the lock of their table of descriptors most of the time:
- * the table is large, and all of it is marked each time.
+ * Two threads, on a CPU each, that hold the lock of their descriptor table most of the time: the
+ * table is large, and all of it is marked each time.
  */
 static void *spinner(void *argument)
 {
@@ -241,12 +241,12 @@ static void *spinner(void *argument)
 
 	CPU_ZERO(&own);
 	CPU_SET((long)argument, &own);
-	/* With one CPU there is nobody to wait for. */
+	/* With one CPU there is no contention. */
 	sched_setaffinity(0, sizeof(own), &own);
 	clock_gettime(CLOCK_MONOTONIC, &end);
 	end.tv_sec += 2;
 	do {
-		/* From the tenth on, to be closed by execve(2): close_range(2). */
+		/* From the tenth on, closed by execve(2): close_range(2). */
 		need(!syscall(436, 10, ~0U, 4), "close_range");
 		clock_gettime(CLOCK_MONOTONIC, &now);
 	} while (now.tv_sec < end.tv_sec || (now.tv_sec == end.tv_sec && now.tv_nsec < end.tv_nsec));

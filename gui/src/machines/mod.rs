@@ -95,8 +95,8 @@ impl Machines {
     }
 }
 
-fn source(way: &Way) -> Source {
-    match way {
+fn source(route: &Route) -> Source {
+    match route {
         Route::Socket(path) => Source::Socket(path.clone()),
         Route::Ssh(host) => Source::Ssh(host.clone()),
     }

@@ -65,10 +65,7 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, _: &How) -> anyhow
 
 fn took(answer: &Answer) -> anyhow::Result<f64> {
     let mut lines = answer.lines.iter();
-    lines.find_map(|line| per_call(line)).with_context(|| {
-        format!(
-            "the program printed no ticks, but: {:?}",
-            answer.lines
-        )
-    })
+    lines
+        .find_map(|line| per_call(line))
+        .with_context(|| format!("the program printed no ticks, but: {:?}", answer.lines))
 }

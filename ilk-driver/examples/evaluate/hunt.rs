@@ -66,7 +66,10 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
     for (name, times, ticks) in &taken {
         let percent = *ticks as f64 / REQUESTS / before * 100.0;
         if percent >= LITTLE {
-            hunt.note(&format!("{name}: times a request"), *times as f64 / REQUESTS);
+            hunt.note(
+                &format!("{name}: times a request"),
+                *times as f64 / REQUESTS,
+            );
             hunt.note(
                 &format!("{name}: from entry to exit, % of a request's instructions"),
                 percent,

@@ -1,7 +1,7 @@
 //! Repeats the experiments of the papers: GILK's correctness and its costs.
 //!
 //! `evaluate [--quick] [--runs N] [--on KERNEL] [--add] [--out DIR] [PART…]`: all parts if none is
-//! named. Each is run on Debian's own kernel and on the later one, or with `--on` on one of them
+//! named. Each uses Debian's own kernel and on the later one, or with `--on` on one of them
 //! (`debian`, `6.12`); `--quick` does less of each, on the first alone. With `--out` each part's
 //! figures, pictures and recordings are written there, and the text of all available figures; with
 //! `--add` these runs are added to earlier ones. The claims of the text are checked: a claim that
@@ -12,7 +12,6 @@
 //! shift=0`, no address randomization, one CPU): the figures are nearly the same every time. An
 //! int3 and an `rdtsc` count as one, so they are a count and not a time.
 
-mod options;
 mod bars;
 mod correlation;
 mod coverage;
@@ -23,6 +22,7 @@ mod hits;
 mod hunt;
 mod inlining;
 mod many;
+mod options;
 mod overhead;
 mod parts;
 mod table;

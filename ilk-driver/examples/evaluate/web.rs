@@ -82,8 +82,7 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
             .lines
             .iter()
             .find(|line| line.contains("requests took"));
-        let line =
-            line.with_context(|| format!("the generator failed: {:?}", answer.lines))?;
+        let line = line.with_context(|| format!("the generator failed: {:?}", answer.lines))?;
         let numbers: Vec<f64> = line
             .split(|c: char| !c.is_ascii_digit())
             .filter_map(|word| word.parse().ok())

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * What the kernel offers for the same purpose as ilk.ko, with handlers that do as little as
- * theirs may: probes to measure beside. For the lab only.
+ * The kernel's own mechanisms for the purposes of ilk.ko, with minimal handlers, for comparative
+ * measurements. For the lab only.
  */
 #define pr_fmt(fmt) KBUILD_MODNAME ": " fmt
 
@@ -175,7 +175,7 @@ static const struct file_operations rivals_operations = {
 	.release = rivals_release,
 };
 
-/* One user at a time is the program's care: nothing here runs outside the lab. */
+/* The program uses it exclusively: nothing here is reentrant outside the lab. */
 static struct miscdevice rivals_device = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "rivals",
@@ -184,5 +184,5 @@ static struct miscdevice rivals_device = {
 };
 
 module_misc_device(rivals_device);
-MODULE_DESCRIPTION("what else can be attached to a function, to measure beside ilk");
+MODULE_DESCRIPTION("the kernel's own probes, for measurements compared with ilk");
 MODULE_LICENSE("GPL");

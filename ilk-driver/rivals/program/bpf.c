@@ -24,7 +24,7 @@ static int bpf(int command, union bpf_attr *attributes)
 	return syscall(SYS_bpf, command, attributes, sizeof(*attributes));
 }
 
-/* The type of the function of that name, by the rules of Documentation/bpf/btf.rst. */
+/* Returns the type of the function of that name, according to Documentation/bpf/btf.rst. */
 static unsigned int btf_function(const char *name)
 {
 	static char *btf;
@@ -94,7 +94,7 @@ static const struct bpf_insn leave[] = {
 	INSN(BPF_JMP | BPF_EXIT, 0, 0, 0, 0),
 };
 
-/* A program of `kind` that does `work`; `function` is where one for an entry is attached. */
+/* Loads a program of `kind` that performs `work`; `function` is the attachment of one for an entry. */
 static int load(enum bpf_work work, int kind, unsigned int function)
 {
 	static char log[1 << 16];
@@ -107,7 +107,7 @@ static int load(enum bpf_work work, int kind, unsigned int function)
 		close(map);
 	map = work == BPF_EMPTY ? -1 : make_map(work);
 	if (work != BPF_EMPTY && map < 0)
-		fail("a BPF map cannot be made: %s", strerror(errno));
+		fail("a BPF map cannot be created: %s", strerror(errno));
 	if (work == BPF_COUNT) {
 		const struct bpf_insn count[] = {
 			INSN(BPF_ST | BPF_MEM | BPF_W, 10, 0, -4, 0),
@@ -124,7 +124,7 @@ static int load(enum bpf_work work, int kind, unsigned int function)
 		memcpy(code, count, sizeof(count));
 		length = sizeof(count) / sizeof(count[0]);
 	} else if (work == BPF_RINGBUF) {
-		/* What a sample of ilk has: identifier, value, time. */
+		/* The contents of ilk's samples: identifier, value, time. */
 		const struct bpf_insn ring[] = {
 			LOAD_MAP(1),
 			MOV_IMM(2, 24),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The system calls that are measured: those of lmbench's table, as JIFL's authors had them. */
+/* The measured system calls: those of lmbench's table, like JIFL's authors. */
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>
@@ -80,7 +80,7 @@ static void call_mmap(void)
 	munmap(page, 4096);
 }
 
-/* On ten ends of one pipe, none of which has anything to read. */
+/* select(2) on ten ends of one empty pipe. */
 static void call_select(void)
 {
 	static int files[10];
@@ -96,7 +96,7 @@ static void call_select(void)
 		FD_SET(files[i], &wanted);
 	}
 	if (select(files[9] + 1, &wanted, NULL, NULL, &now))
-		fail("select sees what is not there");
+		fail("select reports a ready descriptor");
 }
 
 static void caught(int number)
@@ -130,7 +130,7 @@ static void call_fork(void)
 	if (child == 0)
 		_exit(0);
 	if (child < 0 || waitpid(child, NULL, 0) != child)
-		fail("a child cannot be had");
+		fail("a child cannot be created");
 }
 
 call_fn call_named(const char *name)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Files of the kernel that are read and written. */
+/* Access to files of the kernel. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -26,7 +26,7 @@ bool try_write(const char *path, const char *text)
 void write_or_fail(const char *path, const char *text)
 {
 	if (!try_write(path, text))
-		fail("%s does not take \"%s\": %s", path, text, strerror(errno));
+		fail("%s refuses \"%s\": %s", path, text, strerror(errno));
 }
 
 char *read_whole(const char *path, long *length)
@@ -71,7 +71,7 @@ void optimise(bool on)
 	write_or_fail("/proc/sys/debug/kprobes-optimization", on ? "1" : "0");
 }
 
-/* The kernel calls a kprobe optimised from when it means to write the jump. */
+/* The kernel lists a kprobe as optimised as soon as it intends to write the jump. */
 #define WRITTEN_AFTER 1
 
 bool is_optimised(uint64_t address, bool wanted)

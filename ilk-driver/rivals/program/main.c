@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Rivals: what the kernel's own ways of watching a function cost, in ticks of the time stamp
- * counter, to stand beside what ilk's instruments cost. Where the counter counts instructions
- * the figures are instructions, the same every time.
+ * Rivals: the cost of the kernel's own ways of observing a function, in ticks of the time stamp
+ * counter, for comparison with ilk's instruments. If the counter counts instructions, the figures
+ * are instructions, the same every time.
  *
  *   rivals hit FUNCTION[,ALIAS] ENTRY TRACER SITE BURSTS CALLS
  *	each mechanism at the function that serves getpid. ENTRY is its address, TRACER that of
- *	the tracer's site in it, SITE that of an instruction that a probe may stand at.
- *   rivals trace CALL			addresses of functions that the system call runs through
+ *	the tracer's site in it, SITE that of an instruction that can be probed.
+ *   rivals trace CALL			addresses of functions that the system call passes through
  *   rivals time CALL BURSTS CALLS	the cheapest burst of the system call
  *   rivals points jumps|traps CALL BURSTS CALLS ADDRESS[,ADDRESS]... ...
- *	the same with a counting kprobe at each address that takes one
+ *	the same with a counting kprobe at each possible address
  *   rivals register jumps|traps ADDRESS[,ADDRESS]... ...
- *	how long it takes to register kprobes and to remove them
+ *	the time to register kprobes and to remove them
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -48,7 +48,7 @@ static void load_module(void)
 	int file = open("/lab/rivals.ko", O_RDONLY | O_CLOEXEC);
 
 	if (file < 0)
-		fail("/lab/rivals.ko is not here; this runs in the lab of `cargo xtask bench lab`");
+		fail("/lab/rivals.ko is missing; this runs in the lab of `cargo xtask bench lab`");
 	if (syscall(SYS_finit_module, file, "", 0) && errno != EEXIST)
 		fail("/lab/rivals.ko cannot be loaded: %s", strerror(errno));
 	close(file);
@@ -100,7 +100,7 @@ static void probe(const struct hit *hit, const char *name, unsigned int kind, ui
 {
 	load_module();
 	if (place(kind, &at, 1).refused)
-		fail("no kprobe may stand at %#llx", (unsigned long long)at);
+		fail("no kprobe is permitted at %#llx", (unsigned long long)at);
 	measured(hit, name, NULL);
 }
 
@@ -109,7 +109,7 @@ static void jump_probe(const struct hit *hit, const char *name)
 	load_module();
 	optimise(true);
 	if (place(RIVALS_KPROBE, &hit->site, 1).refused || !is_optimised(hit->site, true))
-		fail("the kernel does not make a jump of the kprobe");
+		fail("the kernel does not optimise the kprobe");
 	measured(hit, name, NULL);
 }
 
@@ -145,7 +145,7 @@ static void probe_event(const struct hit *hit, const char *name, bool jump)
 	if (is_optimised(hit->site, jump))
 		measured(hit, name, NULL);
 	else
-		printf("rivals: failed: the kernel does not make of the probe what it should be\n");
+		printf("rivals: failed: the kernel uses another mechanism for the probe\n");
 	write_or_fail(tracing("events/kprobes/gilk/enable"), "0");
 	write_or_fail(tracing("kprobe_events"), "\n");
 }
@@ -165,7 +165,7 @@ static void tracer(const struct hit *hit, const char *name, const char *which, c
 	const char *const *known = hit->functions;
 	char line[128];
 
-	/* A name that is not there is only refused when its line ends; else all are traced. */
+	/* A missing name is only refused at the end of its line; otherwise all functions are traced. */
 	do {
 		if (!*known)
 			fail("the tracer does not know the function");
@@ -198,7 +198,7 @@ static void graph_tracer(const struct hit *hit, const char *name)
 		optimise(true);                                                \
 		bpf_kprobe(work, hit->site);                                   \
 		if (!is_optimised(hit->site, true))                            \
-			fail("the kernel does not make a jump of the kprobe"); \
+			fail("the kernel does not optimise the kprobe"); \
 		measured(hit, title, work == BPF_RINGBUF ? bpf_drain : NULL);  \
 	}
 BPF(empty, BPF_EMPTY)
@@ -232,7 +232,7 @@ static int hits(char **words)
 		{ "BPF kprobe as a jump, empty", bpf_probe_empty },
 		{ "BPF kprobe as a jump, per-CPU count", bpf_probe_count },
 		{ "BPF kprobe as a jump, ring buffer", bpf_probe_ring },
-		{ "nothing, once more", bare },
+		{ "nothing, again", bare },
 	};
 	struct hit hit = {
 		.entry = strtoull(words[1], NULL, 16),
@@ -245,7 +245,7 @@ static int hits(char **words)
 
 	for (unsigned int i = 0; name && i < 2; i++, name = strtok(NULL, ","))
 		hit.functions[i] = name;
-	/* Each in a process of its own: what it leaves attached goes with it. */
+	/* Each in a process of its own, so that its attachments end with it. */
 	for (unsigned int i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
 		pid_t child = fork();
 
@@ -256,7 +256,7 @@ static int hits(char **words)
 			_exit(0);
 		}
 		if (child < 0 || waitpid(child, NULL, 0) != child)
-			fail("a process for %s cannot be made", all[i].name);
+			fail("a process for %s cannot be created", all[i].name);
 	}
 	return 0;
 }
@@ -275,7 +275,7 @@ static int trace(const char *name)
 	write_or_fail(tracing("trace_options"), "sym-addr");
 	write_or_fail(tracing("trace_options"), "function-fork");
 	write_or_fail(tracing("current_tracer"), "function");
-	/* Kept open, so that little but the call is traced. */
+	/* Kept open, so that little besides the call is traced. */
 	on = open(tracing("tracing_on"), O_WRONLY);
 	if (on < 0 || write(on, "1", 1) != 1)
 		fail("the tracer cannot be switched on: %s", strerror(errno));
@@ -319,10 +319,10 @@ static uint64_t *addresses(char **words, unsigned int *count)
 	return all;
 }
 
-/* Kprobes that the kernel makes jumps of in one go, a few tens of milliseconds after the last. */
+/* The kernel optimises kprobes in batches, a few tens of milliseconds after the last registration. */
 #define AT_ONCE 256
 
-/* How many kprobes are jumps, once the kernel has made no more of them for a while. */
+/* Returns the number of optimised kprobes once it is stable. */
 static unsigned int settled(void)
 {
 	unsigned int before = ~0u, now = 0;
@@ -338,7 +338,7 @@ static unsigned int settled(void)
 			now++;
 		free(list);
 	}
-	/* They are called so from when it means to make them. */
+	/* The kernel lists them as optimised in advance. */
 	sleep(2 + now / AT_ONCE);
 	return now;
 }

@@ -408,8 +408,8 @@ mod tests {
         layout!(IlkFault, "ilk_fault", offset, fixup, original);
         layout!(IlkRow, "ilk_row", original, offset, pushed);
         layout!(
-            IlkPoke, "ilk_poke", addr, detour, target, host, kind, len, flags, rank, reserved, expect,
-            write
+            IlkPoke, "ilk_poke", addr, detour, target, host, kind, len, flags, rank, reserved,
+            expect, write
         );
         layout!(IlkBank, "ilk_bank", bank, slots, gs, shared);
         layout!(
@@ -425,7 +425,15 @@ mod tests {
             tsc_begin,
             tsc_end
         );
-        layout!(IlkCounters, "ilk_counters", bank, first, count, reserved, out);
+        layout!(
+            IlkCounters,
+            "ilk_counters",
+            bank,
+            first,
+            count,
+            reserved,
+            out
+        );
         layout!(
             IlkCpuState,
             "ilk_cpu_state",

@@ -108,8 +108,14 @@ mod tests {
     fn a_second_is_due_when_its_ticks_have_passed() {
         let clock = Clock::start_at(5000, 1000, None).unwrap();
         assert_eq!(clock.seconds_at(5200), 0.2);
-        assert_eq!(clock.remaining_at(5000, 0.2), Some(Duration::from_millis(200)));
-        assert_eq!(clock.remaining_at(5199, 0.2), Some(Duration::from_millis(1)));
+        assert_eq!(
+            clock.remaining_at(5000, 0.2),
+            Some(Duration::from_millis(200))
+        );
+        assert_eq!(
+            clock.remaining_at(5199, 0.2),
+            Some(Duration::from_millis(1))
+        );
         assert_eq!(clock.remaining_at(5200, 0.2), None);
         assert_eq!(clock.remaining_at(5000, 0.0), None);
     }

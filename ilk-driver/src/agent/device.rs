@@ -264,7 +264,12 @@ impl Device {
     }
 
     /// Returns counters `first..first + count` of a bank, each combined over all CPUs.
-    pub(super) fn counters(&self, bank: u32, first: u32, count: u32) -> io::Result<Vec<CounterValue>> {
+    pub(super) fn counters(
+        &self,
+        bank: u32,
+        first: u32,
+        count: u32,
+    ) -> io::Result<Vec<CounterValue>> {
         let mut out = vec![0_u64; (count as usize).saturating_mul(self.info.cpus as usize)];
         let mut request = abi::IlkCounters {
             bank,

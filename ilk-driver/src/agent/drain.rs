@@ -12,9 +12,9 @@ use super::abi::IlkCpuState;
 use super::counters::Counters;
 use super::device::Device;
 use super::outbox::{Gone, Outbox};
-use super::ticker::Ticker;
 use super::rings::Rings;
 use super::sys;
+use super::ticker::Ticker;
 use crate::protocol::{
     Bytes, CHUNK, Collection, Counter, CpuLosses, Interval, MAX_ITEMS, Message, Strategy,
 };
@@ -212,7 +212,10 @@ impl DrainLoop<'_> {
             match self.round()? {
                 Err(Gone) => return Ok(Err(Gone)),
                 Ok(most) if most >= TAKE => {}
-                Ok(_) => self.drain.device.wait(self.reports.remaining().min(GATHER))?,
+                Ok(_) => self
+                    .drain
+                    .device
+                    .wait(self.reports.remaining().min(GATHER))?,
             }
         }
         Ok(Ok(()))
@@ -294,7 +297,10 @@ impl DrainLoop<'_> {
         loop {
             self.report_if_due()?;
             let remaining = until.saturating_duration_since(Instant::now());
-            if self.drain.wait_for_end(remaining.min(self.reports.remaining())) {
+            if self
+                .drain
+                .wait_for_end(remaining.min(self.reports.remaining()))
+            {
                 return Ok(true);
             }
             if remaining.is_zero() {

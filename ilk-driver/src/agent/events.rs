@@ -10,7 +10,6 @@ use crate::protocol::{EVENTS, EventCounter, EventFound, Refusal, RefusalKind};
 
 const ONLINE: &str = "/sys/devices/system/cpu/online";
 
-
 /// Events that are counted until this is dropped.
 #[derive(Default)]
 pub(super) struct OpenEvents {
@@ -35,7 +34,9 @@ pub(super) fn hold(requested: &[EventCounter]) -> Result<OpenEvents, Refusal> {
     for wanted in requested {
         let current = found.iter().find(|found| found.event == wanted.event);
         let why = match current {
-            Some(current) if current.index == wanted.index && current.refused.is_empty() => continue,
+            Some(current) if current.index == wanted.index && current.refused.is_empty() => {
+                continue;
+            }
             Some(current) if current.refused.is_empty() => "perf has moved it to another counter",
             Some(current) => &current.refused,
             None => "there is no such event",
@@ -134,11 +135,7 @@ fn parse_list(text: &str) -> Vec<u32> {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
         Some(from.parse::<u32>().ok()?..=to.parse().ok()?)
     };
-    text.trim()
-        .split(',')
-        .filter_map(range)
-        .flatten()
-        .collect()
+    text.trim().split(',').filter_map(range).flatten().collect()
 }
 
 #[cfg(test)]

@@ -86,4 +86,3 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
         Listen::Socket(path) => socket::serve(path, options.allow_run),
     }
 }
-

@@ -10,10 +10,7 @@ const SYSFS: &str = "/sys/module";
 /// The second text is a note for the user if they cannot be read.
 pub(super) fn sections() -> (Vec<u8>, String) {
     match fs::read_to_string(MODULES) {
-        Ok(modules) => (
-            list(&modules, Path::new(SYSFS)).into_bytes(),
-            String::new(),
-        ),
+        Ok(modules) => (list(&modules, Path::new(SYSFS)).into_bytes(), String::new()),
         // A kernel without loadable modules has no such file.
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => (Vec::new(), String::new()),
         Err(e) => {

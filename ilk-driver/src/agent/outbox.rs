@@ -208,7 +208,9 @@ impl Outbox {
     /// Waits up to `time` until every message was sent.
     pub(super) fn flush(&self, time: Duration) {
         let is_pending = |state: &mut OutboxState| state.sent < state.queue.len() && !state.closed;
-        let _late = self.changed.wait_timeout_while(self.lock(), time, is_pending);
+        let _late = self
+            .changed
+            .wait_timeout_while(self.lock(), time, is_pending);
     }
 
     /// Returns whether the client is gone.
@@ -306,9 +308,9 @@ impl Outbox {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::net::UnixStream;
     use super::*;
     use crate::protocol::{Bytes, Decoder};
+    use std::os::unix::net::UnixStream;
 
     fn pair() -> (Arc<Stream>, UnixStream) {
         let (agent, client) = UnixStream::pair().unwrap();

@@ -71,7 +71,10 @@ impl Retiring {
         for word in changed {
             self.record_hit(word.id);
         }
-        let (now, later) = self.ready.drain(..).partition(|splice| are_installed(*splice));
+        let (now, later) = self
+            .ready
+            .drain(..)
+            .partition(|splice| are_installed(*splice));
         self.ready = later;
         self.schedule_poll(&now);
         Ok(now)

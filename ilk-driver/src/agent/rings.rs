@@ -8,7 +8,6 @@ use gilk_samples::ring::RingReader;
 
 use super::device::Device;
 
-
 /// The readers of every CPU's ring, starting at the first sample.
 pub(super) struct Rings {
     readers: Vec<RingReader>,
@@ -28,11 +27,7 @@ impl Rings {
                 // `device`, which this struct holds; only patches write there.
                 #[allow(unsafe_code, reason = "memory shared with the module")]
                 unsafe {
-                    RingReader::new(
-                        mapping.base().add(offset),
-                        stride,
-                        device.slots_log2(),
-                    )
+                    RingReader::new(mapping.base().add(offset), stride, device.slots_log2())
                 }
             })
             .collect::<Option<Vec<_>>>()?;

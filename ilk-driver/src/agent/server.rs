@@ -56,7 +56,11 @@ fn serve_clients(
                     // answered, unless its session is parked.
                     parking.park(connection.take());
                     stream.share(None);
-                    *connection = Some(ClientConnection::open(Arc::clone(stream), opening, allow_run)?);
+                    *connection = Some(ClientConnection::open(
+                        Arc::clone(stream),
+                        opening,
+                        allow_run,
+                    )?);
                 }
                 Ok(Some(Incoming::Message(request))) => {
                     *connection = match connection.take() {

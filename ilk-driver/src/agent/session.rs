@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use super::clock::Clock;
-use super::scheduler::Scheduler;
 use super::device::Device;
 use super::drain::Drain;
 use super::outbox::Outbox;
 use super::retire::Retiring;
 use super::rings::Rings;
+use super::scheduler::Scheduler;
 use super::signal::{End, Signal};
 use crate::protocol::{Batch, Counter, MAX_WAIT, Refusal, RefusalKind, Retire, Schedule};
 
@@ -68,8 +68,14 @@ impl RunningSession {
                     collection,
                 );
                 let retiring = Retiring::new(retire);
-                let scheduler =
-                    Scheduler::new(device, outbox, Arc::new(drain), session_signal, clock, retiring);
+                let scheduler = Scheduler::new(
+                    device,
+                    outbox,
+                    Arc::new(drain),
+                    session_signal,
+                    clock,
+                    retiring,
+                );
                 scheduler.run(rings, &batches, schedule.workload, schedule.duration);
             })
             .map_err(|e| {
@@ -101,4 +107,3 @@ impl RunningSession {
         let _panicked = self.thread.join();
     }
 }
-

@@ -141,7 +141,9 @@ fn refusal_of(client: &UnixStream, is_busy: bool) -> Option<Refusal> {
         Ok(user) => format!(
             "The agent on {host} does not serve user {user}; connect as root or as the user that started it."
         ),
-        Err(e) => format!("The agent on {host} cannot determine the client's user ({e}); start it again."),
+        Err(e) => {
+            format!("The agent on {host} cannot determine the client's user ({e}); start it again.")
+        }
     };
     Some(Refusal::new(RefusalKind::Busy, text))
 }

@@ -69,8 +69,12 @@ mod tests {
             })
             .collect();
         assert!(lengths.iter().all(|length| (6.0..=14.0).contains(length)));
-        let within = |from: f64, to: f64| lengths.iter().filter(|l| (from..to).contains(*l)).count();
-        assert!(within(6.0, 8.0) > 150 && within(12.0, 14.0) > 150, "not uniform");
+        let within =
+            |from: f64, to: f64| lengths.iter().filter(|l| (from..to).contains(*l)).count();
+        assert!(
+            within(6.0, 8.0) > 150 && within(12.0, 14.0) > 150,
+            "not uniform"
+        );
         let mean = (ticker.due - begun).as_secs_f64() / 1000.0;
         assert!((9.5..10.5).contains(&mean), "{mean} s is the mean");
     }

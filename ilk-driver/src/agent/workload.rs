@@ -110,9 +110,7 @@ fn wait(mut child: Child, outbox: &Arc<Outbox>, ended: &AtomicBool) {
             status: status.to_string(),
             success: status.success(),
         },
-        Err(e) => {
-            WorkloadEvent::Failed(format!("Waiting for the workload's end failed: {e}."))
-        }
+        Err(e) => WorkloadEvent::Failed(format!("Waiting for the workload's end failed: {e}.")),
     };
     outbox.post(&Message::Workload(event));
 }

@@ -77,7 +77,10 @@ fn storage_full_word(owner: &PlannedInstrument, probed: &Probed) -> Option<(u64,
 pub(super) fn words(plan: &Plan) -> Vec<Counter> {
     let mut all = Vec::new();
     for (owner, probed) in owners(plan) {
-        let counted = [failed_reads_word(owner, probed), storage_full_word(owner, probed)];
+        let counted = [
+            failed_reads_word(owner, probed),
+            storage_full_word(owner, probed),
+        ];
         all.extend(counted.into_iter().flatten().map(|(id, slot)| Counter {
             id,
             bank: slot.bank,

@@ -43,7 +43,9 @@ pub(super) fn used(plan: &Plan) -> Vec<protocol::EventCounter> {
         .collect();
     events.sort();
     events.dedup();
-    let counters = events.into_iter().filter_map(|event| plan.layout.events.counter(event).ok());
+    let counters = events
+        .into_iter()
+        .filter_map(|event| plan.layout.events.counter(event).ok());
     let counters = counters.map(|counter| protocol::EventCounter {
         event: counter.event.number(),
         index: counter.index,

@@ -114,7 +114,11 @@ mod tests {
             feed.send(batch(3));
             feed.send(losses(number));
         }
-        assert!(events.len() <= SAMPLES_LIMIT, "{} events wait", events.len());
+        assert!(
+            events.len() <= SAMPLES_LIMIT,
+            "{} events wait",
+            events.len()
+        );
         let (mut delivered, mut missed, mut lost) = (0, 0, 0);
         let mut take = |event| match event {
             Event::Samples(batch) => delivered += batch.samples.len() as u64,

@@ -13,9 +13,9 @@ use crossbeam_channel::Sender;
 use gilk_engine::{Session, VerifiedPlan};
 use gilk_samples::clocks::Reading;
 
-use super::event::{Event, StopFlag, Summary};
 use super::clock;
 use super::connection::Connection;
+use super::event::{Event, StopFlag, Summary};
 use crate::{Error, Result};
 
 /// Distance of second 0 in nanoseconds: longer than the latency of a message.

@@ -6,9 +6,9 @@ use gilk_engine::native::NativeCode;
 use gilk_engine::plan::{Patch, PlannedInstrument};
 use gilk_engine::{Addr, Plan, Session, VerifiedPlan};
 
+use super::connection::TargetInfo;
 use super::poke::poke;
 use super::{aggregates, events};
-use super::connection::TargetInfo;
 use crate::protocol::{
     ArenaWrite, Batch, Bytes, CHUNK, Collection, Counter, Fault, Interval, MAX_ITEMS, Recovery,
     Request, Retire, Row, Schedule, Strategy, Workload,

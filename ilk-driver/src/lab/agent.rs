@@ -4,9 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::options::Options;
 use super::cache::{Fingerprint, is_fresh, mark_fresh};
 use super::host::{StepResult, failed, on, run};
+use super::options::Options;
 use super::steps::{At, Reporter};
 
 /// The target with a C library that links statically; musl's is not available on every machine.
@@ -70,7 +70,10 @@ pub(super) struct GuestProgram {
 }
 
 /// Compiles every C file of the workloads that has changed, each into a static program.
-pub(super) fn workloads(options: &Options, reporter: &mut Reporter<'_>) -> StepResult<Vec<GuestProgram>> {
+pub(super) fn workloads(
+    options: &Options,
+    reporter: &mut Reporter<'_>,
+) -> StepResult<Vec<GuestProgram>> {
     let sources = options.source.join("ilk-driver/workload");
     let home = options.cache.join("workload");
     fs::create_dir_all(&home).map_err(on("create", &home))?;

@@ -47,8 +47,8 @@ pub(super) fn on(action: &'static str, path: &Path) -> impl FnOnce(io::Error) ->
 /// Runs a tool and passes each line of its output (standard output and error) to `line`.
 pub(super) fn run(command: &mut Command, line: &mut dyn FnMut(&str)) -> StepResult<()> {
     let tool = name(command);
-    let (reader, writer) =
-        io::pipe().map_err(|source| failed(format!("cannot create a pipe for {tool}: {source}")))?;
+    let (reader, writer) = io::pipe()
+        .map_err(|source| failed(format!("cannot create a pipe for {tool}: {source}")))?;
     let second = writer
         .try_clone()
         .map_err(|source| failed(format!("cannot create a pipe for {tool}: {source}")))?;

@@ -3,12 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::options::Options;
 use super::agent::GuestProgram;
 use super::cpio::Archive;
 use super::drivers;
 use super::host::{StepResult, failed, on};
 use super::kernel::LabKernel;
+use super::options::Options;
 
 const INIT: &str = include_str!("init.sh");
 

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::host::{StepResult, failed, on};
-use super::steps::Reporter;
 use super::debs;
+use super::host::{StepResult, failed, on};
 use super::options::Options;
+use super::steps::Reporter;
 
 /// A kernel with its headers and modules.
 #[derive(Clone, Debug)]

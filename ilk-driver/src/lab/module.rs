@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 
-use super::options::Options;
 use super::cache::{Fingerprint, is_fresh, mark_fresh};
 use super::host::{StepResult, failed, on, run};
 use super::kernel::LabKernel;
+use super::options::Options;
 use super::steps::{At, Reporter};
 
 /// Builds the module `name` if its sources or the headers have changed.
@@ -54,7 +54,7 @@ pub(super) fn build(
     let mut assignment = std::ffi::OsString::from("HEADERS=");
     assignment.push(&kernel.headers);
     let mut make = Command::new("make");
-    // The job server and flags of an outer make do not apply to this one.
+    // This build ignores the job server and the flags of an outer make.
     make.env_remove("MAKEFLAGS")
         .env_remove("MFLAGS")
         .env_remove("MAKELEVEL")

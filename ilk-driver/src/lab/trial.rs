@@ -133,7 +133,10 @@ fn trial(kernel: &Path, initramfs: &Path) -> StepResult<Option<String>> {
             )));
         }
         if begin.elapsed() > TRIAL {
-            return Ok(Some(format!("it had not booted after {} s", TRIAL.as_secs())));
+            return Ok(Some(format!(
+                "it had not booted after {} s",
+                TRIAL.as_secs()
+            )));
         }
         thread::sleep(Duration::from_millis(50));
     }

@@ -74,7 +74,7 @@ pub struct ArenaWrite {
 /// An instruction of a patch that may fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-        /// Offset in the write.
+    /// Offset in the write.
     pub offset: u32,
     /// The kernel's reaction.
     pub recovery: Recovery,
@@ -379,7 +379,7 @@ pub struct Switched {
 /// Losses of a CPU by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CpuLosses {
-    /// The CPU.
+    /// Number of the CPU.
     pub cpu: u16,
     /// Samples put into its ring since the start.
     pub taken: u64,

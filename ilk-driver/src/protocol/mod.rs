@@ -38,8 +38,8 @@ pub use bytes::Bytes;
 pub use frame::{Decoder, FrameDecoder, Incoming, encode};
 pub use message::{
     ArenaWrite, Batch, Counter, CpuLosses, EventFound, Fault, Finished, Layout, Message, Poke,
-    Recovery, Refusal, RefusalKind, Request, Retire, Row, SpliceKind, Started, Surroundings, Switched,
-    Target, Total, WorkloadEvent,
+    Recovery, Refusal, RefusalKind, Request, Retire, Row, SpliceKind, Started, Surroundings,
+    Switched, Target, Total, WorkloadEvent,
 };
 pub use opening::{Answer, MAGIC, OPENING_BYTES, Opening};
 pub use schedule::{Collection, EventCounter, Interval, Schedule, Strategy, Workload};

@@ -7,7 +7,7 @@ pub struct Schedule {
     pub duration: f64,
     /// A program to run.
     pub workload: Option<Workload>,
-    /// How samples and totals are collected.
+    /// Parameters of the collection of samples and totals.
     pub collection: Collection,
     /// The target's TSC at second 0; if absent or in the past, second 0 is now.
     pub start: Option<u64>,

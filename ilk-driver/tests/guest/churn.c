@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Whatever else writes to the kernel's text, or holds on to it, over and over and each in a process of
- * its own: a live patch, the function tracer, kprobes, static keys, processors that come and go, modules.
+ * Every other writer of the kernel's text, or user of it, in a loop and each in a process of its
+ * own: a live patch, the function tracer, kprobes, static keys, CPU hotplug, modules.
  */
 #include "assay.h"
 
@@ -16,7 +16,7 @@ static const struct {
 	{ "tracer", "echo 'vfs_*' > " TRACING "/set_ftrace_filter; echo function > " TRACING "/current_tracer",
 	  "echo nop > " TRACING "/current_tracer; echo > " TRACING "/set_ftrace_filter; echo > " TRACING "/trace",
 	  30000 },
-	/* None on a return: 6.1 warns of them whenever a live patch looks at stacks (rethook.c). */
+	/* None on a return: 6.1 warns about them whenever a live patch walks stacks (rethook.c). */
 	{ "kprobes",
 	  "echo 'p:churn_a vfs_read' > " TRACING "/kprobe_events; echo 'p:churn_b vfs_write' >> " TRACING
 	  "/kprobe_events; echo 1 > " TRACING
@@ -41,7 +41,7 @@ static void turn(size_t which)
 {
 	useconds_t rest = (useconds_t)setting("SOAK_PAUSE", 0) * 100;
 
-	/* A signal in the midst would leave half of it behind. */
+	/* A signal in the middle would leave half of it installed. */
 	while (!shared->stop) {
 		int on = shell("(%s) 2>/dev/null", sources[which].on);
 		int off;
@@ -75,8 +75,8 @@ void churn_stop(void)
 		if (!children[i])
 			continue;
 		waitpid(children[i], NULL, 0);
-		printf("assay: %s turned on and off %llu times, %llu of them in vain\n", sources[i].name,
+		printf("assay: %s turned on and off %llu times, %llu failures\n", sources[i].name,
 		       (unsigned long long)shared->turns[i], (unsigned long long)shared->failures[i]);
-		CHECK(shared->turns[i] > 2 * shared->failures[i], "%s: it does not go", sources[i].name);
+		CHECK(shared->turns[i] > 2 * shared->failures[i], "%s: it fails too often", sources[i].name);
 	}
 }

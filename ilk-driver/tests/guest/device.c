@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* /dev/ilk, one request each. */
+/* /dev/ilk, a function per request. */
 #include "assay.h"
 
 struct ilk_info info;
@@ -12,7 +12,7 @@ void device_open(void)
 	struct ilk_bank bank = { .bank = 0 };
 	double begin = now();
 
-	/* The last owner may just be on its way out. */
+	/* The last owner may still be closing. */
 	do {
 		device = open("/dev/ilk", O_RDWR | O_CLOEXEC);
 	} while (device < 0 && errno == EBUSY && now() - begin < 30);
@@ -22,7 +22,7 @@ void device_open(void)
 	}
 	memset(&info, 0, sizeof(info));
 	info.abi = ILK_ABI_VERSION;
-	CHECK(!ioctl(device, ILK_IOC_INFO, &info), "the module does not greet: errno %d", errno);
+	CHECK(!ioctl(device, ILK_IOC_INFO, &info), "the module refuses the handshake: errno %d", errno);
 	CHECK(!ioctl(device, ILK_IOC_BANK, &bank), "bank 0: errno %d", errno);
 	near_counters = bank.gs;
 	bank.bank = 1;

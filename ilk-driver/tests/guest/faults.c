@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * faults: code in the arena reads where nothing is, and goes on where it said, each time, also while the
- * module exchanges the table that says so.
+ * faults: code in the arena reads invalid addresses and continues at its fixup, each time, also
+ * while the module replaces its exception table.
  */
 #include "assay.h"
 
-#define LOAD 11u	/* where the load is in what is put before a patch, */
-#define FIXUP 16u	/* where a thread goes on, */
-#define BEFORE 26u	/* and where the patch begins */
+#define LOAD 11u	/* offset of the load in the code before a patch, */
+#define FIXUP 16u	/* its fixup, */
+#define BEFORE 26u	/* and the start of the patch */
 
 static struct site hot;
 static volatile bool over;
@@ -51,7 +51,7 @@ static void *read_zeroes(void *unused)
 	return NULL;
 }
 
-/* While threads fault all the time, the table changes under them. */
+/* Replaces the table while threads fault all the time. */
 static void faults_meanwhile(void)
 {
 	struct ilk_poke nothing = jump_to(&hot, info.arena);
@@ -65,8 +65,8 @@ static void faults_meanwhile(void)
 					      { .offset = 50, .fixup = 62 } };
 
 		CHECK(!write_faulting((1 + i % 7) << 16, code, sizeof(code), faults, 1 + i % 3),
-		      "the arena is not written");
-		/* Refused, but not before the table is told. */
+		      "the arena cannot be written");
+		/* Refused, but only after the table is replaced. */
 		do_batch(&nothing, 1);
 	}
 }
@@ -80,8 +80,8 @@ static void reads_of(u64 address, bool faults, bool meanwhile)
 	u32 length = reading(code, info.arena, address);
 	u64 hits, faulted;
 
-	CHECK(!ioctl(device, ILK_IOC_RESET), "counts are not zeroed");
-	CHECK(!write_faulting(0, code, length, &fault, 1), "the arena is not written");
+	CHECK(!ioctl(device, ILK_IOC_RESET), "counters cannot be zeroed");
+	CHECK(!write_faulting(0, code, length, &fault, 1), "the arena cannot be written");
 	over = false;
 	EXPECT(do_batch(&poke, 1), ILK_OK);
 	for (size_t i = 0; i < 2; i++)
@@ -110,15 +110,15 @@ static void refused(void)
 	struct ilk_arena_write request = { .len = 8, .reserved = 1 };
 	u8 code[8] = { 0 };
 
-	CHECK(write_faulting(0, code, sizeof(code), &late, 1) == EINVAL, "a fault behind the code");
-	CHECK(write_faulting(0, code, sizeof(code), &nowhere, 1) == EINVAL, "it goes on behind the code");
-	CHECK(write_faulting(0, code, sizeof(code), twice, 2) == EINVAL, "two faults of one place");
+	CHECK(write_faulting(0, code, sizeof(code), &late, 1) == EINVAL, "a fault after the end of the code");
+	CHECK(write_faulting(0, code, sizeof(code), &nowhere, 1) == EINVAL, "a fixup after the end of the code");
+	CHECK(write_faulting(0, code, sizeof(code), twice, 2) == EINVAL, "two faults at one offset");
 	CHECK(write_faulting(0, code, sizeof(code), twice, 9) == EINVAL, "more faults than bytes");
-	CHECK(write_faulting(0, code, sizeof(code), NULL, 1) == EFAULT, "faults that are nowhere");
-	CHECK(write_faulting(0, code, sizeof(code), &like, 1) == EINVAL, "like what does not fault");
-	CHECK(write_faulting(0, code, sizeof(code), &beside, 1) == EINVAL, "like what is no instruction");
-	CHECK(write_faulting(0, code, sizeof(code), &both, 1) == EINVAL, "two ways to go on");
-	CHECK(!write_faulting(0, code, sizeof(code), &good, 1), "like what does fault");
+	CHECK(write_faulting(0, code, sizeof(code), NULL, 1) == EFAULT, "an invalid pointer to faults");
+	CHECK(write_faulting(0, code, sizeof(code), &like, 1) == EINVAL, "an original that cannot fault");
+	CHECK(write_faulting(0, code, sizeof(code), &beside, 1) == EINVAL, "an original that is no instruction");
+	CHECK(write_faulting(0, code, sizeof(code), &both, 1) == EINVAL, "a fixup and an original");
+	CHECK(!write_faulting(0, code, sizeof(code), &good, 1), "an original that can fault");
 	request.data = (u64)code;
 	CHECK(ioctl(device, ILK_IOC_ARENA, &request) && errno == EINVAL, "a reserved field");
 }
@@ -133,12 +133,12 @@ void faults(void)
 	device_open();
 	while (i < sizeof(busy) / sizeof(*busy) && !site_at_entry(symbol(busy[i]), &hot))
 		i++;
-	CHECK(i < sizeof(busy) / sizeof(*busy), "no busy function begins like anything known");
+	CHECK(i < sizeof(busy) / sizeof(*busy), "no busy function begins with known instructions");
 	CHECK(info.faults, "nothing in the arena may fault");
 	refused();
 	reads_of(symbol("jiffies"), false, false);
-	reads_of(0xffffff0000000000, true, false);	/* a hole of the kernel's half */
-	reads_of(0x8000000000000000, true, false);	/* no address */
+	reads_of(0xffffff0000000000, true, false);	/* unmapped in the kernel's half */
+	reads_of(0x8000000000000000, true, false);	/* non-canonical */
 	reads_of(0xffffff0000000000, true, true);
 	device_close();
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * fuzz: FUZZ_CALLS requests (1,000,000 if left out) or as many as fit into FUZZ_SECONDS, out of range,
- * torn, and valid ones with a field changed. Equal FUZZ_SEEDs make equal requests.
+ * fuzz: FUZZ_CALLS requests (1,000,000 by default) or as many as fit into FUZZ_SECONDS, out of
+ * range, truncated, and valid ones with a changed field. Equal FUZZ_SEEDs yield equal requests.
  *
- * What the module admits runs, and it cannot know whether code is good. So what may be admitted is in
- * functions that nobody calls here (those of keyctl(2)); anywhere else a request is wrong in one
- * thing at least.
+ * Code of an accepted request is executed, and the module cannot validate it. So requests that may
+ * be accepted are in functions that are never called here (those of keyctl(2)); any other request
+ * has at least one error.
  */
 #include "assay.h"
 
@@ -19,11 +19,11 @@ static struct ilk_poke corpus[SEEDS];
 static size_t corpus_size;
 static u64 cold_first, cold_last;
 static u64 faulting[FAULTING];
-static u8 *scratch;	/* where pointers of requests lead */
+static u8 *scratch;	/* target of the requests' pointers */
 #define SCRATCH (1u << 20)
 static u64 tally[ILK_INJECTED + 2], accepted, errors;
 
-/* A number of the kind that breaks things. */
+/* Returns a number that is likely to reveal errors. */
 static u64 odd_number(void)
 {
 	u64 numbers[] = { 0, 1, 2, 5, 8, 255, 4095, 4096, 65535, 65536, 1u << 20, (1u << 20) + 1,
@@ -45,7 +45,7 @@ static u64 odd_number(void)
 	}
 }
 
-/* Functions of one source file, one behind the other, that nobody runs here; and pokes in them. */
+/* Adjacent functions of one source file, which are never executed here; and pokes in them. */
 static void prepare(void)
 {
 	static u8 code[ARENA_USED];
@@ -56,10 +56,10 @@ static void prepare(void)
 		if (!strncmp(functions[i].name, "keyctl_", 7) && functions[i].address > last &&
 		    functions[i].address < first + 65536)
 			last = functions[i].address;
-	CHECK(first && last > first, "where is keyctl(2)?");
+	CHECK(first && last > first, "keyctl(2) is missing");
 	cold_first = first;
 	cold_last = last;
-	CHECK(!write_arena(0, code, sizeof(code)), "the arena is not written");
+	CHECK(!write_arena(0, code, sizeof(code)), "the arena cannot be written");
 	for (u64 i = 0; i < FAULTING; i++)
 		faulting[i] = relative("__start___ex_table", 12, i);
 	for (size_t i = 0; i < function_count && corpus_size + 4 < SEEDS; i++) {
@@ -82,7 +82,7 @@ static void prepare(void)
 	scratch = mmap(NULL, SCRATCH, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 }
 
-/* What is written must lead to the target, to be more than a bad detour. */
+/* Makes the branch target its `target`, so that more than ILK_BAD_DETOUR is tested. */
 static void lead(struct ilk_poke *poke)
 {
 	u8 flags = poke->flags, rank = poke->rank, length = poke->len;
@@ -99,7 +99,7 @@ static bool is_cold(u64 address)
 	return address >= cold_first && address <= cold_last;
 }
 
-/* Whether this poke would be done in text that runs, or may. */
+/* Returns whether this poke would change text that is or may be executed. */
 static bool is_dangerous(const struct ilk_poke *poke)
 {
 	if (is_cold(poke->addr) || poke->flags & ILK_POKE_REMOVE || !text_at(poke->addr))
@@ -167,7 +167,7 @@ static int batch(void)
 {
 	struct ilk_poke *pokes = (struct ilk_poke *)scratch;
 	u32 count = (u32)below(&dice, one_in(&dice, 8) ? MOST : 5);
-	/* Waits are long: few batches may get as far. */
+	/* Waits take long: few batches may get that far. */
 	bool whole = one_in(&dice, 2500);
 	struct ilk_batch request = { .pokes = (u64)scratch, .count = count };
 	int result;
@@ -185,7 +185,7 @@ static int batch(void)
 				pokes[i].expect[0] ^= 0x55;
 		}
 	}
-	/* The last one is wrong, as a rule, and in another bit than above. */
+	/* Usually makes the last one wrong, in another bit than above. */
 	if (!whole && count) {
 		if (pokes[count - 1].kind == ILK_TRACER)
 			pokes[count - 1].len = 1;
@@ -284,7 +284,7 @@ static int tables(void)
 	}
 }
 
-/* Nothing is meant by it. A batch and an arena's write may not come about like this. */
+/* A random request. A batch and a write to the arena may not be generated like this. */
 static int nonsense(void)
 {
 	u64 words[64];
@@ -318,7 +318,7 @@ static int mapping(void)
 static int one(u64 number)
 {
 	if (number % 20000 == 19999) {
-		device_close();	/* with whatever is in place */
+		device_close();	/* with any splices installed */
 		device_open();
 		return 0;
 	}
@@ -358,7 +358,7 @@ void fuzz(void)
 	for (number = 0; number < most; number++) {
 		if (number % 1024 == 0 && now() > until)
 			break;
-		/* What the last call before an end of all was: the console has it. */
+		/* If everything ends, the console has the last call. */
 		if (number % 100000 == 0)
 			printf("assay: seed %llu, call %llu\n", (unsigned long long)seed,
 			       (unsigned long long)number);
@@ -375,6 +375,6 @@ void fuzz(void)
 			printf(" %s %llu", reason_name(i), (unsigned long long)tally[i]);
 	printf("\n");
 	CHECK(!ioctl(device, ILK_IOC_RESET), "a reset: errno %d", errno);
-	CHECK(text_is_whole(), "the text is not whole after a reset");
+	CHECK(text_is_whole(), "the text is not restored after a reset");
 	device_close();
 }

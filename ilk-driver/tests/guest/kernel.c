@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* What the kernel tells of itself: its symbols by /proc/kallsyms, its memory by /proc/kcore. */
+/* The kernel's symbols from /proc/kallsyms, and its memory from /proc/kcore. */
 #include <elf.h>
 
 #include "assay.h"
@@ -67,7 +67,7 @@ void peek(u64 address, void *into, size_t size)
 		}
 		return;
 	}
-	stop("/proc/kcore has not what is looked for");
+	stop("/proc/kcore lacks the requested memory");
 }
 
 u64 relative(const char *table, u64 entry_size, u64 index)
@@ -122,7 +122,7 @@ void kernel_read(void)
 	etext = symbol("_etext");
 	kcore = open("/proc/kcore", O_RDONLY | O_CLOEXEC);
 	if (!stext || kcore < 0 || pread(kcore, &header, sizeof(header), 0) != sizeof(header))
-		stop("the kernel tells neither its symbols nor its memory");
+		stop("the kernel provides neither its symbols nor its memory");
 	segment_count = header.e_phnum < 64 ? header.e_phnum : 64;
 	if (pread(kcore, segments, (size_t)segment_count * sizeof(*segments),
 		  (off_t)header.e_phoff) <= 0)
@@ -147,7 +147,7 @@ bool text_is_whole(void)
 
 	for (u64 i = 0; i < etext - stext; i++)
 		if (present[i] != text[i] && different++ < 8)
-			printf("assay: at %llx is %02x and was %02x\n",
+			printf("assay: at %llx is %02x instead of %02x\n",
 			       (unsigned long long)(stext + i), present[i], text[i]);
 	free(present);
 	return different == 0;

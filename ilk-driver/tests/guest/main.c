@@ -2,8 +2,8 @@
 /*
  * Usage: assay refusals|faults|fuzz|rollback|soak…
  *
- * What each does is told where it is written. Its last line is "assay: passed", or the number of
- * things that were not as they should be.
+ * Each test is described in its file. The last line of the output is "assay: passed", or the number
+ * of failed checks.
  */
 #include "assay.h"
 
@@ -19,7 +19,7 @@ void failed(const char *file, int line, const char *format, ...)
 	va_end(arguments);
 	printf("\n");
 	if (__atomic_add_fetch(&failures, 1, __ATOMIC_RELAXED) > 20) {
-		printf("assay: that is enough\n");
+		printf("assay: too many failures\n");
 		exit(1);
 	}
 }
@@ -74,12 +74,12 @@ int main(int count, char **arguments)
 
 				printf("assay: %s\n", all[k].name);
 				all[k].run();
-				CHECK(text_is_whole(), "the text is not what it was");
+				CHECK(text_is_whole(), "the text is not restored");
 				printf("assay: %s took %.1f s\n", all[k].name, now() - begin);
 				known++;
 			}
 	if (known != count - 1) {
-		fprintf(stderr, "assay: one of its words is not understood.\n");
+		fprintf(stderr, "assay: unknown argument.\n");
 		return 2;
 	}
 	if (failures)

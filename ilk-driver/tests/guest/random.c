@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Numbers that look random and are the same for the same seed (xorshift64*). */
+/* Reproducible pseudo-random numbers (xorshift64*). */
 #include "assay.h"
 
 u64 roll(struct dice *dice)

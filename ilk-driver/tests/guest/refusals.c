@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * refusals: every reason that ilk_abi.h has for refusing is provoked, by its cause in this kernel, and
- * nothing is written.
+ * refusals: provokes every reason in ilk_abi.h for a refusal, by its cause in this kernel, and
+ * checks that nothing is written.
  */
 #include <linux/capability.h>
 
 #include "assay.h"
 
-static struct site hot;			/* an entry that more than one instruction is taken from */
-static struct ilk_poke good;		/* a jump there, with a patch that is in the arena */
+static struct site hot;			/* an entry with several overwritten instructions */
+static struct ilk_poke good;		/* a jump there, with a patch in the arena */
 
-/* What a jump at an address is refused for, were its expectation right. */
+/* Returns the reason to refuse a jump at an address, given the right expectation. */
 static int trial(u64 address, u8 flags)
 {
 	struct ilk_poke poke = poke_of(ILK_JUMP, address, 5, good.target, flags);
@@ -30,9 +30,9 @@ static void prepare(void)
 	while (i < sizeof(busy) / sizeof(*busy) &&
 	       !(site_at_entry(symbol(busy[i]), &hot) && hot.multi))
 		i++;
-	CHECK(i < sizeof(busy) / sizeof(*busy), "no busy function begins like anything known");
+	CHECK(i < sizeof(busy) / sizeof(*busy), "no busy function begins with known instructions");
 	length = patch(code, info.arena, &hot, 0);
-	CHECK(!write_arena(0, code, length), "the arena is not written");
+	CHECK(!write_arena(0, code, length), "the arena cannot be written");
 	good = jump_to(&hot, info.arena);
 }
 
@@ -48,7 +48,7 @@ static bool refused_somewhere(const char *table, u64 entry_size, int wanted)
 		for (u64 before = 0; before < 5; before++) {
 			int reason = trial(address - before, ILK_POKE_MULTI);
 
-			/* The kernel's other reasons come first, here and there. */
+			/* Other reasons may take precedence here and there. */
 			CHECK(reason != ILK_MISMATCH && reason != ILK_OK,
 			      "%llu bytes before an entry of %s: %s", (unsigned long long)before, table,
 			      reason_name(reason));
@@ -67,21 +67,21 @@ static void places(void)
 	EXPECT(trial(hot.address, ILK_POKE_MULTI), ILK_MISMATCH);
 	EXPECT(trial(hot.address - 5, 0), ILK_FTRACE);
 	EXPECT(trial(hot.address - 3, 0), ILK_FTRACE);
-	/* What the tracer copies for its trampolines, and where it calls from. */
+	/* Code that the tracer copies for its trampolines, and its call. */
 	EXPECT(trial(symbol("ftrace_caller"), 0), ILK_FTRACE);
 	EXPECT(trial(symbol("ftrace_call"), 0), ILK_FTRACE);
 	EXPECT(trial(symbol("ftrace_regs_call"), 0), ILK_FTRACE);
 	EXPECT(trial(symbol("exc_int3"), 0), ILK_BLACKLISTED);
 	EXPECT(trial(symbol("entry_SYSCALL_64"), 0), ILK_BLACKLISTED);
 	EXPECT(trial(symbol("notify_die") + 12, 0), ILK_BLACKLISTED);
-	/* An int3 there would meet itself; a jmp in one go would not. */
+	/* An int3 there would recurse; a jmp written in one step would not. */
 	EXPECT(trial(symbol("__rcu_read_lock") + 12, ILK_POKE_MULTI), ILK_BLACKLISTED);
 	EXPECT(trial(symbol("__rcu_read_lock") + 12, 0), ILK_MISMATCH);
 	EXPECT(trial(symbol("__SCT__might_resched"), 0), ILK_STATIC_CALL);
 	CHECK(refused_somewhere("__start___jump_table", 16, ILK_JUMP_LABEL), "no jump label is refused");
 	CHECK(refused_somewhere("__start_static_call_sites", 8, ILK_STATIC_CALL),
 	      "no static call is refused");
-	/* A kernel that began with one processor of several writes its lock prefixes back with the second. */
+	/* A kernel booted with one of several CPUs restores its lock prefixes with the second. */
 	if (sysconf(_SC_NPROCESSORS_ONLN) == 1) {
 		int refused = 0;
 
@@ -122,20 +122,20 @@ static void fields(void)
 	REFUSED(poke = poke_of(ILK_SHORT, hot.address, 2, hot.address + 64, ILK_POKE_MULTI),
 		ILK_BAD_DETOUR);
 	REFUSED(poke = poke_of(ILK_TRACER, hot.address, 0, good.target, 0), ILK_TRACER_REFUSED);
-	/* A bounce whose host is not there. */
+	/* A bounce without its host. */
 	REFUSED(poke = poke_of(ILK_BOUNCE, hot.address + 64, 5, good.target, 0);
 		poke.host = hot.address, ILK_UNSUPPORTED);
 	two[0] = two[1] = good;
 	EXPECT(do_batch(two, 2), ILK_OVERLAP);
-	CHECK(do_batch(two, ILK_MAX_POKES + 1) == -EINVAL, "a batch too large is not refused");
-	CHECK(do_batch((void *)8, 4) == -EFAULT, "a batch from nowhere is not refused");
+	CHECK(do_batch(two, ILK_MAX_POKES + 1) == -EINVAL, "a batch over the limit is not refused");
+	CHECK(do_batch((void *)8, 4) == -EFAULT, "a batch at an invalid address is not refused");
 	CHECK(do_batch((void *)stext, 4) == -EFAULT, "a batch from the kernel is not refused");
 	answer.waits = 1;
 	CHECK(ioctl(device, ILK_IOC_BATCH, &answer) && errno == EINVAL, "a field that must be 0");
 	CHECK(ioctl(device, _IO('i', 77)) && errno == ENOTTY, "an unknown request");
 }
 
-/* In place: what may not be done to it. */
+/* Refusals for an installed splice. */
 static void in_place(void)
 {
 	struct ilk_poke out = removal_of(&good);
@@ -144,7 +144,7 @@ static void in_place(void)
 	EXPECT(do_batch(&good, 1), ILK_OK);
 	CHECK(answer.waits == 1, "%u waits for one splice", answer.waits);
 	EXPECT(do_batch(&good, 1), ILK_OVERLAP);
-	CHECK(write_arena(4, code, sizeof(code)) == EBUSY, "code that is in use is written over");
+	CHECK(write_arena(4, code, sizeof(code)) == EBUSY, "code in use is overwritten");
 	out.write[1] ^= 1;
 	EXPECT(do_batch(&out, 1), ILK_MISMATCH);
 	out = removal_of(&good);
@@ -153,7 +153,7 @@ static void in_place(void)
 	out = removal_of(&good);
 	EXPECT(do_batch(&out, 1), ILK_OK);
 	CHECK(answer.waits == 1, "%u waits for one removal", answer.waits);
-	CHECK(text_is_whole(), "the text is not whole");
+	CHECK(text_is_whole(), "the text is not restored");
 }
 
 /* A short jump over a bounce in the padding before a function. */
@@ -174,7 +174,7 @@ static void chain(void)
 			break;
 	}
 	CHECK(i < function_count, "no function has padding before it");
-	CHECK(!write_arena(8192, code, patch(code, at, &site, 1)), "the arena is not written");
+	CHECK(!write_arena(8192, code, patch(code, at, &site, 1)), "the arena cannot be written");
 	pokes[0] = poke_of(ILK_BOUNCE, functions[i].address - 5, 5, at, 0);
 	pokes[1] = poke_of(ILK_SHORT, site.address, 2, pokes[0].addr, ILK_POKE_MULTI);
 	pokes[1].detour = at;
@@ -192,8 +192,8 @@ static void chain(void)
 	EXPECT(do_batch(out, 2), ILK_NEEDED);
 	out[0].rank = 0;
 	EXPECT(do_batch(out, 2), ILK_OK);
-	CHECK(answer.waits == 2, "%u waits to take a short jump out", answer.waits);
-	CHECK(text_is_whole(), "the text is not whole");
+	CHECK(answer.waits == 2, "%u waits to remove a short jump", answer.waits);
+	CHECK(text_is_whole(), "the text is not restored");
 }
 
 static void kprobes(void)
@@ -206,16 +206,16 @@ static void kprobes(void)
 	EXPECT(do_batch(&good, 1), ILK_KPROBE);
 	shell("echo 0 > %s/events/kprobes/assay/enable; echo > %s/kprobe_events", events, events);
 	EXPECT(do_batch(&good, 1), ILK_OK);
-	/* And a kprobe that is set on top keeps the splice where it is, and says so. */
+/* A kprobe on top of a splice keeps the splice installed, which is reported. */
 	shell("echo 'p:assay 0x%llx' > %s/kprobe_events; echo 1 > %s/events/kprobes/assay/enable",
 	      (unsigned long long)hot.address, events, events);
 	EXPECT(do_batch(&out, 1), ILK_KPROBE);
-	CHECK(ioctl(device, ILK_IOC_RESET) && errno == EBUSY, "what a kprobe is on cannot be reset");
+	CHECK(ioctl(device, ILK_IOC_RESET) && errno == EBUSY, "a reset removes a splice under a kprobe");
 	shell("echo 0 > %s/events/kprobes/assay/enable; echo > %s/kprobe_events", events, events);
 	CHECK(!ioctl(device, ILK_IOC_RESET), "a reset without the kprobe: errno %d", errno);
 }
 
-/* A live patch and a splice by the tracer: one of the two, whoever comes first. */
+/* A live patch and a splice by the tracer exclude each other, in either order. */
 static void live_patch(void)
 {
 	u64 function = symbol("version_proc_show");
@@ -224,25 +224,25 @@ static void live_patch(void)
 
 	if (access("/lab/hush.ko", F_OK))
 		return;
-	CHECK(!shell("insmod /lab/hush.ko"), "the live patch is not loaded");
+	CHECK(!shell("insmod /lab/hush.ko"), "the live patch cannot be loaded");
 	EXPECT(do_batch(&poke, 1), ILK_TRACER_REFUSED);
-	CHECK(!shell("/lab/unhush"), "the live patch does not go");
+	CHECK(!shell("/lab/unhush"), "the live patch cannot be unloaded");
 	poke.detour = poke.target = good.target;
 	{
-		/* A patch that goes back to where the tracer would. */
+		/* A patch that continues where the tracer would. */
 		u8 code[] = { 0xe9, 0, 0, 0, 0 };
 		u64 at = info.arena + 4096;
 		u32 distance = (u32)(tracer + 5 - (at + 5));
 
 		memcpy(code + 1, &distance, sizeof(distance));
-		CHECK(!write_arena(4096, code, sizeof(code)), "the arena is not written");
+		CHECK(!write_arena(4096, code, sizeof(code)), "the arena cannot be written");
 		poke.detour = poke.target = at;
 	}
 	EXPECT(do_batch(&poke, 1), ILK_OK);
 	CHECK(shell("insmod /lab/hush.ko 2>/dev/null"), "a live patch is loaded over a splice");
 	out = removal_of(&poke);
 	EXPECT(do_batch(&out, 1), ILK_OK);
-	CHECK(!shell("insmod /lab/hush.ko && /lab/unhush"), "the live patch does not come back");
+	CHECK(!shell("insmod /lab/hush.ko && /lab/unhush"), "the live patch cannot be loaded again");
 }
 
 static void owners(void)
@@ -253,9 +253,9 @@ static void owners(void)
 	CHECK(second < 0 && errno == EBUSY, "a second owner is not refused");
 	device_close();
 	device = open("/dev/ilk", O_RDWR);
-	CHECK(ioctl(device, ILK_IOC_RESET) && errno == EPROTO, "a request before the greeting");
+	CHECK(ioctl(device, ILK_IOC_RESET) && errno == EPROTO, "a request before the handshake");
 	CHECK(mmap(NULL, 4096, PROT_READ, MAP_SHARED, device, 0) == MAP_FAILED && errno == EPROTO,
-	      "a mapping before the greeting");
+	      "a mapping before the handshake");
 	memset(&info, 0, sizeof(info));
 	info.abi = ILK_ABI_VERSION + 1;
 	CHECK(ioctl(device, ILK_IOC_INFO, &info) && errno == EPROTO && info.abi == ILK_ABI_VERSION,
@@ -273,11 +273,11 @@ static void owners(void)
 		_exit(open("/dev/ilk", O_RDWR) < 0 && errno == EPERM ? 0 : 1);
 	}
 	waitpid(child, &status, 0);
-	CHECK(!status, "an owner who may not load modules is not refused");
+	CHECK(!status, "an owner without CAP_SYS_MODULE is not refused");
 	device_open();
 }
 
-/* Locks the kernel down, which no one can take back: nothing may follow. */
+/* Locks the kernel down, which cannot be undone: this must be the last test. */
 static void locked_down(void)
 {
 	const char *lockdown = "/sys/kernel/security/lockdown";
@@ -286,8 +286,8 @@ static void locked_down(void)
 	if (!getenv("LOCKDOWN"))
 		return;
 	CHECK(!shell("echo integrity > %s", lockdown), "the kernel cannot be locked down");
-	CHECK(open("/dev/ilk", O_RDWR) < 0 && errno == EPERM, "a kernel that is locked down is opened");
-	CHECK(!shell("dmesg | grep -q 'ilk: this kernel is locked down'"), "and it is not said why");
+	CHECK(open("/dev/ilk", O_RDWR) < 0 && errno == EPERM, "the device of a locked-down kernel can be opened");
+	CHECK(!shell("dmesg | grep -q 'ilk: this kernel is locked down'"), "and the log has no reason");
 }
 
 void refusals(void)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * rollback: batches of several sizes, from ROLLBACK_LEAST to ROLLBACK_MOST pokes (20,000 if left out), each made to
- * fail at every step. Whatever they were to do (install, retarget, remove), the text is byte for byte
- * what it was before, nothing holds on to the arena, and the same batch is then carried out.
+ * rollback: batches of several sizes, from ROLLBACK_LEAST to ROLLBACK_MOST pokes (20,000 by
+ * default), each made to fail at every step. For installs, retargets and removals the text is byte
+ * for byte as before, nothing pins the arena, and the same batch then succeeds.
  */
 #include "assay.h"
 
@@ -18,17 +18,17 @@ static void fail_at(int step)
 {
 	FILE *file = fopen("/sys/module/ilk/parameters/fail_step", "w");
 
-	CHECK(file && fprintf(file, "%d\n", step) > 0 && !fclose(file), "fail_step is not written");
+	CHECK(file && fprintf(file, "%d\n", step) > 0 && !fclose(file), "fail_step cannot be written");
 }
 
-/* Uses the machine: whoever is led astray by what is left behind ends here. */
+/* Uses the machine: a thread diverted by a leftover of the batch fails here. */
 static void live(void)
 {
 	CHECK(!shell("ls -l /proc/self/ /sys/kernel > /tmp/list && sort /tmp/list | wc > /dev/null"),
 	      "a command fails");
 }
 
-/* The batch fails at each step, and the text stays as it is. */
+/* Makes the batch fail at each step, and checks that the text is unchanged. */
 static void fails(const char *what, const struct ilk_poke *batch, u32 size)
 {
 	u8 *before = text_now();
@@ -61,7 +61,7 @@ static bool any_multi(const struct ilk_poke *batch, u32 size)
 	return false;
 }
 
-/* Carries a batch out, and holds the number of its waits against what it should be. */
+/* Applies a batch, and compares the number of its waits with the expected one. */
 static double done(const char *what, const struct ilk_poke *batch, u32 size, u32 waits)
 {
 	double begin = now();
@@ -78,11 +78,11 @@ static void all_steps(size_t from, u32 size)
 	u8 nothing[16] = { 0xcc };
 	double in, away;
 
-	CHECK(text_is_whole(), "the text is not whole");
+	CHECK(text_is_whole(), "the text is not restored");
 	fails("install", pokes + from, size);
-	CHECK(text_is_whole(), "the text is not whole");
-	/* Nothing leads to the arena any more: it may be written, at the start and at the end. */
-	CHECK(!write_arena(8u << 20, nothing, sizeof(nothing)), "the arena is held");
+	CHECK(text_is_whole(), "the text is not restored");
+	/* No splice branches to the arena any more: it may be written, at the start and at the end. */
+	CHECK(!write_arena(8u << 20, nothing, sizeof(nothing)), "the arena is still pinned");
 	write_patches(sites, count, 0, pokes);
 	for (size_t i = 0; i < TRACERS && i < count; i++)
 		if (sites[i].length == 5 && text_at(sites[i].address)[0] == 0x0f)
@@ -99,12 +99,12 @@ static void all_steps(size_t from, u32 size)
 	done("retarget", second, size, 1);
 	fails("removal", out, size);
 	away = done("removal", out, size, 1);
-	CHECK(text_is_whole(), "the text is not whole");
+	CHECK(text_is_whole(), "the text is not restored");
 	printf("assay: %u pokes: in after %.2f s and %u waits, out after %.2f s and 1\n", size, in, waits,
 	       away);
 }
 
-/* Of what may be calls, those that are apart from all entries. */
+/* Selects possible calls that are not close to an entry. */
 static size_t apart(const struct site *called, size_t number, size_t entered)
 {
 	size_t kept = entered, next = 0;
@@ -121,8 +121,8 @@ static size_t apart(const struct site *called, size_t number, size_t entered)
 }
 
 /*
- * Someone writes over the text while the batch waits: it is taken back, but for the int3 of that site, which
- * is nobody's to take back, leads where it should, and goes when the other has gone.
+ * Overwrites the text while the batch waits: the batch is rolled back, except for the int3 of that
+ * site, which stays with its branch until the other write is gone.
  */
 static void meddled_with(u32 size)
 {
@@ -133,17 +133,17 @@ static void meddled_with(u32 size)
 	while (which && !(pokes[which].flags & ILK_POKE_MULTI))
 		which--;
 	CHECK(!shell("insmod /lab/meddler.ko address=0x%llx", (unsigned long long)pokes[which].addr),
-	      "the meddler is not loaded");
+	      "the meddler cannot be loaded");
 	reason = do_batch(pokes, size);
-	CHECK(reason == ILK_MISMATCH && answer.failed == which, "a meddler comes to %s, poke %u of %u",
+	CHECK(reason == ILK_MISMATCH && answer.failed == which, "with the meddler the result is %s, poke %u of %u",
 	      reason_name(reason), answer.failed, which);
 	peek(pokes[which].addr, &first, 1);
-	CHECK(first == 0xcc, "%02x is left where the meddler was", first);
+	CHECK(first == 0xcc, "%02x is left at the meddler's address", first);
 	live();
 	CHECK(ioctl(device, ILK_IOC_RESET) && errno == EBUSY, "a reset before the meddler has gone");
-	CHECK(!shell("rmmod meddler"), "the meddler does not go");
+	CHECK(!shell("rmmod meddler"), "the meddler cannot be unloaded");
 	CHECK(!ioctl(device, ILK_IOC_RESET), "a reset: errno %d", errno);
-	CHECK(text_is_whole(), "the text is not whole");
+	CHECK(text_is_whole(), "the text is not restored");
 	done("install", pokes, size, 1);
 	CHECK(!ioctl(device, ILK_IOC_RESET) && text_is_whole(), "a reset");
 }
@@ -193,7 +193,7 @@ void rollback(void)
 		all_steps(0, size);
 	}
 	meddled_with((u32)(count < 200 ? count : 200));
-	/* Calls alone need no int3, and nobody to be waited for. */
+	/* Calls alone need neither an int3 nor a wait. */
 	for (u32 size = 1; size <= count / 2; size *= 100)
 		all_steps(count - size, size);
 	device_close();

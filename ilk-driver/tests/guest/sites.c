@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Sites that need no proof by a decoder: what stands behind the tracer's five bytes at the entry of a
- * function, if it is moves and the like and nothing in the function could lead into the midst of it; and
- * five bytes that call exactly the first byte of a function.
+ * Sites that need no decoder for their proof: the instructions after the tracer's five bytes at the
+ * entry of a function, if they are moves and similar ones and nothing in the function can branch
+ * into them; and five bytes that call exactly the first byte of a function.
  */
 #include "assay.h"
 
 static const u8 tracer_nop[] = { 0x0f, 0x1f, 0x44, 0x00, 0x00 };
 static const u8 endbr[] = { 0xf3, 0x0f, 0x1e, 0xfa };
 
-/* Bytes behind the opcode: modrm, sib and displacement; 0 if the operand is told from where the code is. */
+/* Returns the number of bytes after the opcode: modrm, sib and displacement; 0 for a rip-relative operand. */
 static u8 operand(const u8 *modrm)
 {
 	u8 mod = *modrm >> 6, rm = *modrm & 7;
@@ -27,10 +27,10 @@ static u8 operand(const u8 *modrm)
 	return (u8)(length + (mod == 1 ? 1 : mod == 2 ? 4 : 0));
 }
 
-/* The length of an instruction that does the same anywhere else; 0 if that is not known. */
+/* Returns the length of a position-independent instruction; 0 if unknown. */
 static u8 movable(const u8 *at)
 {
-	/* mov, lea, and what computes, of registers and memory. */
+	/* mov, lea and arithmetic on registers and memory. */
 	static const u8 plain[] = { 0x89, 0x8b, 0x8d, 0x31, 0x33, 0x85, 0x39, 0x3b, 0x01, 0x03,
 				    0x29, 0x2b, 0x21, 0x23, 0x09, 0x0b, 0x63, 0x88, 0x84 };
 	u8 rex = (at[0] & 0xf0) == 0x40, op = at[rex], length = operand(at + rex + 1);
@@ -52,7 +52,7 @@ static u8 movable(const u8 *at)
 	return 0;
 }
 
-/* The end of the function that an address is in: where the next begins. */
+/* Returns the end of the function that an address is in: the start of the next one. */
 static u64 function_end(u64 address)
 {
 	size_t low = 0, high = function_count;
@@ -68,7 +68,7 @@ static u64 function_end(u64 address)
 	return low < function_count ? functions[low].address : etext;
 }
 
-/* Whether something that may be a jump leads in between, whatever the bytes are: in doubt it does. */
+/* Returns whether any bytes may be a jump into the range; conservative. */
 static bool may_be_entered(u64 first, u64 last, u64 begin)
 {
 	u64 end = function_end(first);
@@ -147,7 +147,7 @@ static bool is_function(u64 address)
 
 size_t calls(struct site *sites, size_t most)
 {
-	/* Behind one of these, e8 may be the operand of an instruction. */
+	/* After one of these, e8 may be the operand of an instruction. */
 	static const u8 before[] = { 0x01, 0x03, 0x09, 0x0b, 0x21, 0x23, 0x29, 0x2b, 0x31, 0x33, 0x38,
 				     0x39, 0x3b, 0x63, 0x69, 0x6b, 0x80, 0x81, 0x83, 0x84, 0x85, 0x87,
 				     0x88, 0x89, 0x8a, 0x8b, 0x8d, 0xaf, 0xb6, 0xb7, 0xbe, 0xbf, 0xc0,
@@ -251,7 +251,7 @@ void write_patches(const struct site *sites, size_t count, u64 offset, struct il
 		pokes[i] = jump_to(&sites[i], at);
 	}
 	CHECK(!write_arena(offset, code, (u32)(count * PATCH_ROOM)),
-	      "the arena is not written: errno %d", errno);
+	      "the arena cannot be written: errno %d", errno);
 	free(code);
 }
 
@@ -268,13 +268,13 @@ size_t admitted(struct site *sites, size_t count)
 	u8 code[PATCH_ROOM];
 
 	qsort(sites, count, sizeof(*sites), by_address);
-	CHECK(!write_arena(0, code, patch(code, info.arena, sites, 0)), "the arena is not written");
+	CHECK(!write_arena(0, code, patch(code, info.arena, sites, 0)), "the arena cannot be written");
 	for (size_t i = 0; i < count; i++) {
 		struct ilk_poke trial = jump_to(&sites[i], info.arena);
 
 		if (kept && sites[kept - 1].address + 5 > sites[i].address)
 			continue;
-		/* With a wrong expectation: all other reasons come first. */
+		/* With a wrong expectation, which is checked last. */
 		trial.expect[0] ^= 0xff;
 		if (do_batch(&trial, 1) == ILK_MISMATCH)
 			sites[kept++] = sites[i];

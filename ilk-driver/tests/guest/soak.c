@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * soak: SOAK_CYCLES batches in and out (60 if left out), or as many as fit into SOAK_SECONDS, while
- * two threads run through all of their sites, resting for SOAK_PAUSE microseconds each round. Every
- * SOAK_KILL cycles the owner is killed at a random moment. If SOAK_CHURN says so, whatever else writes to
- * the kernel's text does so meanwhile (churn.c). Each thread knows what its calls must return, each counter
- * must have counted, and at the end the text is byte for byte what it was.
+ * soak: SOAK_CYCLES batches in and out (60 by default), or as many as fit into SOAK_SECONDS, while
+ * two threads pass through all of their sites, pausing for SOAK_PAUSE microseconds each round.
+ * Every SOAK_KILL cycles the owner is killed at a random moment. With SOAK_CHURN every other writer
+ * of the kernel's text runs concurrently (churn.c). Each thread checks the results of its calls,
+ * each counter must have counted, and at the end the text is byte for byte as before.
  */
 #include "assay.h"
 
@@ -30,7 +30,7 @@ static useconds_t rest;
 static u64 rounds[2];
 static u64 hits[MOST_SITES];
 
-/* One round through everything; what comes back is known. */
+/* Performs one round through everything, with known results. */
 static void round_of_calls(u64 number)
 {
 	char bytes[64];
@@ -84,7 +84,7 @@ static void load(void)
 		out[i] = removal_of(&pokes[i]);
 }
 
-/* Someone else may be in the way of one of the sites for a moment: a kprobe, a patched function. */
+/* One of the sites may be blocked for a moment: by a kprobe, a patched function. */
 static bool carried_out(const struct ilk_poke *batch, u64 *refused)
 {
 	for (int tries = 0; tries < 200; tries++) {
@@ -99,11 +99,11 @@ static bool carried_out(const struct ilk_poke *batch, u64 *refused)
 		++*refused;
 		usleep(20000);
 	}
-	CHECK(false, "a batch is refused for ever");
+	CHECK(false, "a batch is refused forever");
 	return false;
 }
 
-/* An owner of its own, who goes in and out until someone kills it. */
+/* A separate owner, which installs and removes until it is killed. */
 static void killed(struct dice *dice)
 {
 	pid_t child;
@@ -141,7 +141,7 @@ void soak(void)
 	u64 kills = 0, refused = 0, multi = 0, done = 0;
 	struct dice dice = { .state = setting("SOAK_SEED", 1) };
 	pthread_t threads[2];
-	double begin = now(), told = begin, until = begin + (double)setting("SOAK_SECONDS", 1u << 30);
+	double begin = now(), reported = begin, until = begin + (double)setting("SOAK_SECONDS", 1u << 30);
 	u32 hit = 0;
 
 	umask(022);
@@ -170,8 +170,8 @@ void soak(void)
 			killed(&dice);
 			kills++;
 		}
-		if (now() > told + 60) {
-			told = now();
+		if (now() > reported + 60) {
+			reported = now();
 			printf("assay: %llu cycles\n", (unsigned long long)done);
 		}
 	}
@@ -184,7 +184,7 @@ void soak(void)
 	for (int i = 0; i < 2; i++)
 		pthread_join(threads[i], NULL);
 	CHECK(hit > count / 2, "only %u of %u sites were hit", hit, count);
-	printf("assay: %llu cycles in %.0f s, %llu owners killed, %llu+%llu rounds, %u sites hit, %llu batches put off by a kprobe\n",
+	printf("assay: %llu cycles in %.0f s, %llu owners killed, %llu+%llu rounds, %u sites hit, %llu batches delayed by a kprobe\n",
 	       (unsigned long long)done, now() - begin, (unsigned long long)kills,
 	       (unsigned long long)rounds[0], (unsigned long long)rounds[1], hit,
 	       (unsigned long long)refused);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * starve: each allocation that the module makes fails once, of its load and of each request, and so does each symbol
- * that it looks for. Whoever asked is told, the text stays as it is, and the same is then done as if
- * nothing had been.
+ * starve: each allocation of the module fails once, in its load and in each request, and so does
+ * each symbol lookup. The caller gets an error, the text is unchanged, and the same request then
+ * succeeds.
  */
 #include "assay.h"
 
 #define SITES 24u
-#define ASIDE (8u << 20)	/* in the arena, behind all patches */
+#define ASIDE (8u << 20)	/* in the arena, after all patches */
 
 static struct site sites[SITES];
 static struct ilk_poke pokes[SITES], second[SITES], out[SITES];
@@ -17,10 +17,10 @@ static void fail_alloc(u32 which)
 {
 	FILE *file = fopen("/sys/module/ilk/parameters/fail_alloc", "w");
 
-	CHECK(file && fprintf(file, "%u\n", which) > 0 && !fclose(file), "fail_alloc is not written");
+	CHECK(file && fprintf(file, "%u\n", which) > 0 && !fclose(file), "fail_alloc cannot be written");
 }
 
-/* A write with rows and faults; where it fails, nothing is there to lead to. */
+/* Writes with rows and faults; after a failure there is no block to branch to. */
 static void write_starved(void)
 {
 	struct ilk_row row = { .original = sites[0].address };
@@ -67,7 +67,7 @@ static void batch_starved(const char *what, const struct ilk_poke *batch, u32 le
 		      "allocation %u of %s: %s", which, what, reason_name(reason));
 		CHECK(!answer.waits && !answer.tsc_begin, "allocation %u of %s comes too late", which, what);
 		after = text_now();
-		CHECK(!memcmp(before, after, etext - stext), "allocation %u of %s leaves something", which,
+		CHECK(!memcmp(before, after, etext - stext), "allocation %u of %s changes the text", which,
 		      what);
 		free(after);
 		starved++;
@@ -94,7 +94,7 @@ static void find(void)
 	count = (u32)entries(sites, SITES);
 	count = (u32)admitted(sites, count);
 	CHECK(count > SITES / 2, "only %u sites", count);
-	/* The first by the tracer. */
+	/* The first poke is a tracer's. */
 	sites[0].address -= 5;
 	sites[0].length = 5;
 	sites[0].multi = false;
@@ -104,9 +104,9 @@ static void load_starved(void)
 {
 	u32 which = 1;
 
-	CHECK(!shell("rmmod ilk"), "the module does not go");
+	CHECK(!shell("rmmod ilk"), "the module cannot be unloaded");
 	while (shell("insmod /lab/ilk.ko fail_alloc=%u 2>/dev/null", which)) {
-		CHECK(which < 1000, "the module is not loaded");
+		CHECK(which < 1000, "the module cannot be loaded");
 		if (which++ >= 1000)
 			return;
 		starved++;
@@ -116,7 +116,7 @@ static void load_starved(void)
 	CHECK(which > 4, "only %u allocations of a load", which - 1);
 }
 
-/* Without any one of these the module is not loaded, and names it. */
+/* Without any one of these symbols the module does not load, and names it. */
 static void symbols_missing(void)
 {
 	static const char *const names[] = {
@@ -129,15 +129,15 @@ static void symbols_missing(void)
 		"ftrace_regs_caller_end", "search_exception_tables", "__module_text_address",
 	};
 
-	CHECK(!shell("rmmod ilk"), "the module does not go");
+	CHECK(!shell("rmmod ilk"), "the module cannot be unloaded");
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
 		CHECK(shell("insmod /lab/ilk.ko without=%s 2>/dev/null", names[i]),
-		      "the module is loaded without %s", names[i]);
+		      "the module loads without %s", names[i]);
 		CHECK(!shell("dmesg | tail -n 1 | grep -q 'ilk: .*%s'", names[i]), "%s is not named",
 		      names[i]);
 	}
 	printf("assay: %zu symbols missing, each named\n", sizeof(names) / sizeof(*names));
-	CHECK(!shell("insmod /lab/ilk.ko"), "the module is not loaded");
+	CHECK(!shell("insmod /lab/ilk.ko"), "the module cannot be loaded");
 }
 
 void starve(void)
@@ -155,7 +155,7 @@ void starve(void)
 		memcpy(second[i].expect, pokes[i].write, sizeof(second[i].expect));
 		out[i] = removal_of(&pokes[i]);
 	}
-	/* The request itself, what is kept of each site, and what is told to the unwinder and of faults. */
+	/* The request itself, the sites, and the tables of the unwinder and of faults. */
 	batch_starved("an install", pokes, count + 3);
 	batch_starved("a retarget", second, 3);
 	batch_starved("a removal", out, 3);

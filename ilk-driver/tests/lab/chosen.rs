@@ -29,7 +29,7 @@ impl Chosen {
         let mut chosen = Self {
             graphs: Vec::new(),
             wanted: Vec::new(),
-            asked: 0,
+            requested: 0,
             functions: BTreeMap::new(),
             hooks: BTreeMap::new(),
         };

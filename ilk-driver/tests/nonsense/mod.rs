@@ -3,7 +3,7 @@
 
 use ilk_driver::protocol::{
     self, ArenaWrite, Batch, Bytes, Collection, Counter, EventCounter, Fault, Interval, Opening,
-    Poke, Recovery, Request, Retire, Row, Schedule, Strategy, SpliceKind, encode,
+    Poke, Recovery, Request, Retire, Row, Schedule, SpliceKind, Strategy, encode,
 };
 
 /// Reproducible random numbers (xorshift; Marsaglia, 2003).
@@ -97,7 +97,13 @@ impl Random {
 
     /// Returns pokes at addresses all over the upper half.
     fn pokes(&mut self) -> Vec<Poke> {
-        const KINDS: [SpliceKind; 5] = [SpliceKind::Jump, SpliceKind::Short, SpliceKind::Bounce, SpliceKind::Trap, SpliceKind::Tracer];
+        const KINDS: [SpliceKind; 5] = [
+            SpliceKind::Jump,
+            SpliceKind::Short,
+            SpliceKind::Bounce,
+            SpliceKind::Trap,
+            SpliceKind::Tracer,
+        ];
         let poke = |random: &mut Self| {
             let mut address = || !(random.below(1 << 32) as u64);
             let [address, detour, target, host] = std::array::from_fn(|_| address());

@@ -110,7 +110,10 @@ fn costs(out: &mut impl Write, image: &Image, cfg: &Cfg) -> std::io::Result<()> 
         return writeln!(out, "no block of {} can be hooked: {refusal}", cfg.name);
     }
     let requested = coverage::requested(0, image, cfg);
-    let hooks: Vec<_> = requested.iter().map(|hook| (hook.block, hook.hook)).collect();
+    let hooks: Vec<_> = requested
+        .iter()
+        .map(|hook| (hook.block, hook.hook))
+        .collect();
     let compared = compare(image, cfg, &hooks);
     writeln!(
         out,

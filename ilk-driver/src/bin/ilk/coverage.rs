@@ -57,7 +57,11 @@ fn table(image: &Image) -> Table {
         progress: Progress::new(),
         begun: Instant::now(),
     };
-    let ids: Vec<FunctionId> = image.functions().iter().map(|function| function.id).collect();
+    let ids: Vec<FunctionId> = image
+        .functions()
+        .iter()
+        .map(|function| function.id)
+        .collect();
     let all = ids.len();
     let each = spread(
         &ids,

@@ -32,7 +32,7 @@ enum InstrumentCommand {
     Format {
         /// The source.
         file: PathBuf,
-    /// Rewrite the file instead.
+        /// Rewrite the file instead.
         #[arg(long)]
         write: bool,
     },
@@ -89,7 +89,8 @@ impl Instrument {
 fn parse(file: &Path) -> anyhow::Result<Source> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("{} cannot be read", file.display()))?;
-    Source::parse(&text).map_err(|faults| anyhow::anyhow!("{} has errors.\n{faults}", file.display()))
+    Source::parse(&text)
+        .map_err(|faults| anyhow::anyhow!("{} has errors.\n{faults}", file.display()))
 }
 
 impl Check {

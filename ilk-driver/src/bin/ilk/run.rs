@@ -239,7 +239,10 @@ pub(crate) fn print(summary: &Summary) {
         (lost.disabled, "hits while the ring was off"),
         (lost.overwritten, "samples overwritten by newer ones"),
         (lost.overtaken, "samples overwritten by interrupted ones"),
-        (summary.retired, "splices retired after their instruments were hit"),
+        (
+            summary.retired,
+            "splices retired after their instruments were hit",
+        ),
         (
             summary.gone(),
             "writes of splices left out because a module was unloaded, together with its splices, after its text was read",

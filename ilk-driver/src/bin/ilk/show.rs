@@ -60,7 +60,11 @@ impl Show {
             }),
             lanes: self.lanes,
         };
-        show(Shown::open(&self.recordings)?, &selection, self.png.as_deref())
+        show(
+            Shown::open(&self.recordings)?,
+            &selection,
+            self.png.as_deref(),
+        )
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
-/* A live patch: /proc/version says nothing but one word while it is in. */
+/* A live patch that makes /proc/version consist of one word. */
 #include <linux/kernel.h>
 #include <linux/livepatch.h>
 #include <linux/module.h>

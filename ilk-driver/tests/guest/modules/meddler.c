@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * Writes over the text while a batch waits for threads, as no well-behaved module would: the byte
- * behind the int3 at `address`, as soon as that is there. The byte is put back when the module goes.
+ * Overwrites the text while a batch waits for threads, as no well-behaved module does: the byte
+ * after the int3 at `address`, as soon as the int3 is written. The byte is restored when the module
+ * is unloaded.
  */
 #include <linux/kprobes.h>
 #include <linux/kthread.h>
@@ -27,7 +28,7 @@ static void meddler_write(const u8 *byte)
 	mutex_unlock(meddler_mutex);
 }
 
-/* A nop costs nothing when a thread comes by: behind an int3 nobody does. */
+/* A nop is harmless: no thread executes the byte after an int3. */
 static int meddler_wait(void *unused)
 {
 	static const u8 other = 0x90;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
 /*
- * A module that comes and goes: it has a static key of its own, a jump label for it and a kprobe on
- * a function of the kernel, which all have text written when it is loaded.
+ * A module with a static key, a jump label for it and a kprobe on a function of the kernel: all of
+ * them write text when it is loaded and unloaded.
  */
 #include <linux/jump_label.h>
 #include <linux/kprobes.h>
@@ -33,5 +33,5 @@ static void __exit passer_exit(void)
 
 module_init(passer_init);
 module_exit(passer_exit);
-MODULE_DESCRIPTION("Comes and goes, for tests of ilk");
+MODULE_DESCRIPTION("Writes text at load and unload, for tests of ilk");
 MODULE_LICENSE("Dual MIT/GPL");

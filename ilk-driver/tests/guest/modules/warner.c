@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT OR Apache-2.0
-/* /proc/warner: whoever reads it makes the kernel warn, with a backtrace. */
+/* A read of /proc/warner makes the kernel warn, with a backtrace. */
 #include <linux/module.h>
 #include <linux/proc_fs.h>
 
@@ -23,5 +23,5 @@ static void __exit warner_exit(void)
 
 module_init(warner_init);
 module_exit(warner_exit);
-MODULE_DESCRIPTION("Warns when it is asked to, for tests of ilk");
+MODULE_DESCRIPTION("Warns on request, for tests of ilk");
 MODULE_LICENSE("Dual MIT/GPL");

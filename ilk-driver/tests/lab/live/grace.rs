@@ -177,7 +177,10 @@ fn a_killed_clients_session_can_be_resumed_and_completed() {
         kinds.map(|kind| marks.iter().filter(|mark| mark.kind == kind).count());
     assert_eq!((launched, splashed), (2, 2));
     let losses = whole.losses().unwrap();
-    assert_eq!(losses.iter().map(|loss| loss.count).sum::<u64>(), lost.lost());
+    assert_eq!(
+        losses.iter().map(|loss| loss.count).sum::<u64>(),
+        lost.lost()
+    );
     let again = ilk_driver::client::resume(&recording, None, &events, &stop);
     assert!(
         matches!(again, Err(Error::NothingToResume { .. })),

@@ -165,11 +165,7 @@ fn splices_are_removed_with_their_module() {
         ..self::session(opens(AFTER))
     };
     let (_, summary, said) = run(&mut connection, &image, &session);
-    assert_eq!(
-        (total(&summary, 0), summary.gone()),
-        (AFTER, 0),
-        "{said:?}"
-    );
+    assert_eq!((total(&summary, 0), summary.gone()), (AFTER, 0), "{said:?}");
     drop(connection);
     turn.assert_untouched();
 }

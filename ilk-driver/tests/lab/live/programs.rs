@@ -99,7 +99,9 @@ fn programs_report_the_known_facts_of_pulsars_forks() {
     assert_eq!(elapsed.len(), 160);
     let delay = |(entry, exit): (&Sample, &Sample)| {
         let begun = exit.tsc - exit.value;
-        begun.checked_sub(entry.tsc).expect("it begins after the entry")
+        begun
+            .checked_sub(entry.tsc)
+            .expect("it begins after the entry")
     };
     let between = entered.iter().zip(&elapsed).map(delay);
     outcome.assert_moments(between.collect(), 1000);

@@ -26,8 +26,10 @@ fn every_connection_delivers_all_samples() {
     let socket = shared.lab.socket();
     // Warms everything up.
     measure_throughput(socket, 10, false).unwrap();
-    let port = measure_throughput(socket, MESSAGES, false).unwrap_or_else(|error| panic!("{error}"));
-    let memory = measure_throughput(socket, MESSAGES, true).unwrap_or_else(|error| panic!("{error}"));
+    let port =
+        measure_throughput(socket, MESSAGES, false).unwrap_or_else(|error| panic!("{error}"));
+    let memory =
+        measure_throughput(socket, MESSAGES, true).unwrap_or_else(|error| panic!("{error}"));
     print("virtio-serial, from the lab", &port);
     print("shared memory (ivshmem), from the lab", &memory);
     assert!(memory.shared && !port.shared);

@@ -69,7 +69,9 @@ fn listen(heard: crossbeam_channel::Receiver<Event>, stop: &StopFlag) -> Vec<Cal
             }
             Event::Workload(line) if line == "asleep" => now = Calm::default(),
             Event::Workload(line) if line == "calm" => {
-                let calm = totals_over_time.iter().filter(|(at, ..)| at.elapsed() > WELL_BEFORE);
+                let calm = totals_over_time
+                    .iter()
+                    .filter(|(at, ..)| at.elapsed() > WELL_BEFORE);
                 now.hits = calm.map(|&(_, id, hits)| (id, hits)).collect();
                 calms.push(std::mem::take(&mut now));
                 if calms.len() == 2 {

@@ -135,11 +135,11 @@ fn not_touched(run: &Run, case: &Case) {
     let values: Vec<u64> = samples.iter().map(|(_, value, _)| *value).collect();
     assert_eq!(values, kernels);
     let faulted = run.said("faulted").iter().map(|call| (call, call[2]));
-    let served = run.said("served").iter().map(|asked| (asked, 0));
-    for (asked, left) in faulted.chain(served) {
-        let within = |(tsc, ..): &&(u64, u64, u32)| asked[0] < *tsc && *tsc < asked[1];
+    let served = run.said("served").iter().map(|call| (call, 0));
+    for (call, left) in faulted.chain(served) {
+        let within = |(tsc, ..): &&(u64, u64, u32)| call[0] < *tsc && *tsc < call[1];
         let mut found = samples.iter().filter(within);
-        assert!(found.any(|(_, value, _)| *value == left), "{asked:?}");
+        assert!(found.any(|(_, value, _)| *value == left), "{call:?}");
     }
 }
 
