@@ -34,12 +34,14 @@ pub(crate) const PARTS: [Part; 9] = [
     Part {
         name: "correlation",
         title: "Correlation: Pulsar's 160 forks, timed by GILK and by the kernel's own tracers at once",
-        about: "GILK's report, 4.1, where another tool timed the same events in another run. Here the function \
-                tracer, a kprobe event and GILK time each entry of `__x64_sys_clone` in the same run, all by the \
-                time stamp counter. The first sample after each of the kernel's events belongs to no other event. GILK's hook is \
-                after theirs, so its time is later by their duration; the largest are interrupts in between. An \
-                emulated machine on a busy host. The picture is the report's figure 4.4: forks come in five \
-                groups of 32 while Pulsar works (the shell's own are among the first), it sleeps, and collects.",
+        about: "GILK's report, 4.1, where another tool timed the same events in another run. Here \
+                the function tracer, a kprobe event and GILK time each entry of `__x64_sys_clone` in \
+                the same run, all by the time stamp counter. The first sample after each of the \
+                kernel's events belongs to no other event. GILK's hook executes after theirs, so its \
+                time is later by their duration; the largest differences are interrupts in between. \
+                Measured on an emulated machine on a busy host. The picture is the report's figure \
+                4.4: Pulsar forks in five groups of 32 (the shell's own forks are among the first), \
+                sleeps, and collects.",
         accelerator: Accelerator::Emulate,
         measure: correlation::measure,
         claims: &[Claim {
@@ -52,9 +54,10 @@ pub(crate) const PARTS: [Part; 9] = [
     Part {
         name: "overhead",
         title: "Overhead: guest instructions of a fork, with instruments on every block of copy_process",
-        about: "GILK's report, 4.2: the least that a fork took in six runs of Pulsar, with and without an \
-                instrument on every block of the worker that can be hooked. The report measured 295.8 cycles, 0.76 %, \
-                for each instrument. Instructions are no cycles; the percentage is what compares.",
+        about: "GILK's report, 4.2: the least cost of a fork in six runs of Pulsar, with and without \
+                an instrument on every hookable block of the worker. The report measured 295.8 \
+                cycles, 0.76 %, for each instrument. Instructions are not cycles, so only the \
+                percentages are comparable.",
         accelerator: Accelerator::CountInstructions,
         measure: overhead::measure,
         claims: &[
@@ -75,7 +78,7 @@ pub(crate) const PARTS: [Part; 9] = [
     Part {
         name: "hits",
         title: "Probe cost: guest instructions for each hit, above the bare call of __x64_sys_getpid",
-        about: "Djprobe's tables 1 and 2: one probe by every mechanism that the kernel has, and by ilk. \
+        about: "Djprobe's tables 1 and 2: one probe by each of the kernel's mechanisms, and by ilk. \
                 [cost.md](cost.md) has the same with an explanation of each line.",
         accelerator: Accelerator::CountInstructions,
         measure: hits::measure,
@@ -97,12 +100,14 @@ pub(crate) const PARTS: [Part; 9] = [
     Part {
         name: "grain",
         title: "Fine grain: system calls watched at three grains",
-        about: "JIFL's 6.1, figures 8 to 10: guest instructions added to each call of lmbench's table (the least of \
-                ten bursts of fifty, of forks of five) by ilk, by ilk when it saves all registers and flags whether they are live or \
-                not, and by kprobes with a handler that counts, at the same places: none optimised (an int3, or a call \
-                at the tracer's sites), and with the jumps that the kernel can make of some. Functions are those that the kernel's tracer sees in the call, children's \
-                included. A kprobe cannot take a sample in so few instructions: where ilk samples, kprobes count. \
-                No ratio is given unless ilk adds ten times the difference of two bare calls.",
+        about: "JIFL's 6.1, figures 8 to 10: guest instructions added to each call of lmbench's \
+                table (the least of ten bursts of fifty, of forks of five) by ilk, by ilk when it \
+                saves all registers and flags whether live or not, and by kprobes with a counting \
+                handler at the same addresses: without optimisation (an int3, or a call of the \
+                tracer), and with the jumps that the kernel can install for some. Functions are \
+                those that the kernel's tracer sees in the call, including the children's. A kprobe \
+                cannot take a sample in so few instructions: where ilk samples, kprobes count. No \
+                ratio is given unless ilk adds ten times the difference of two bare calls.",
         accelerator: Accelerator::CountInstructions,
         measure: grain::measure,
         claims: &[
@@ -123,10 +128,10 @@ pub(crate) const PARTS: [Part; 9] = [
     Part {
         name: "inlining",
         title: "In the patch or called: what inlining and liveness are worth",
-        about: "JIFL's 6.1, where each optimization was switched off: guest instructions added to a call by a counter \
-                on every block, as one instruction of the patch, and as a function of an object file \
-                (`count-natively` of `instruments/native/example.c`) that each patch calls; with what is live saved, and \
-                with all that is changed.",
+        about: "JIFL's 6.1, where each optimization was switched off: guest instructions added to a \
+                call by a counter on every block, as one instruction of the patch, and as a function \
+                of an object file (`count-natively` of `instruments/native/example.c`) that each \
+                patch calls; with live registers saved, and with all modified ones saved.",
         accelerator: Accelerator::CountInstructions,
         measure: inlining::measure,
         claims: &[Claim {
@@ -139,9 +144,10 @@ pub(crate) const PARTS: [Part; 9] = [
     Part {
         name: "web",
         title: "A real load: a web server under requests",
-        about: "JIFL's 6.2: 200 requests to busybox's httpd for a page of 2,000 bytes over the loopback device, \
-                each time on a new connection, server and generator on one processor. Instructions a request, all \
-                of user and kernel. Functions and blocks are those that the function tracer saw in such requests.",
+        about: "JIFL's 6.2: 200 requests to busybox's httpd for a page of 2,000 bytes over the \
+                loopback device, each on a new connection, server and generator on one processor. \
+                Instructions per request, user and kernel together. Functions and blocks are those \
+                that the function tracer saw in such requests.",
         accelerator: Accelerator::CountInstructions,
         measure: web::measure,
         claims: &[Claim {
@@ -154,11 +160,12 @@ pub(crate) const PARTS: [Part; 9] = [
     Part {
         name: "hunt",
         title: "A hunt: where a web server's instructions go",
-        about: "KernInst's section 4, described in [tour.md](tour.md): which system calls each request makes, what they and \
-                what lies beside them take, the blocks of the one that is found, and the same once the cause is \
-                mended. Busybox's httpd, 200 requests, as above. Each step is a session (hunt-*.ron, here), to be \
-                opened in the window or run by `ilk run`. Times are from entry to exit, waiting included: accept waits for \
-                the client, poll is the agent's own.",
+        about: "KernInst's section 4, described in [tour.md](tour.md): the system calls of each \
+                request, their cost and that of related work, the blocks of the culprit, and the \
+                same after the fix. Busybox's httpd, 200 requests, as above. Each step is a session \
+                (hunt-*.ron, here), to be opened in the window or run by `ilk run`. Times are from \
+                entry to exit, including waits: accept waits for the client, poll is the agent's \
+                own.",
         accelerator: Accelerator::CountInstructions,
         measure: hunt::measure,
         claims: &[Claim {
@@ -171,9 +178,10 @@ pub(crate) const PARTS: [Part; 9] = [
     Part {
         name: "coverage",
         title: "Coverage: what of three kernels can be hooked, and how",
-        about: "Every reachable block, by the cheapest method that reaches its start, its end, or any of \
-                its instructions, each looked at as if it were alone; or by the rule that refuses it. \
-                [coverage.md](coverage.md) has the same with all at once, and says what the methods are.",
+        about: "Every reachable block, by the cheapest tactic that reaches its start, its end, or \
+                any of its instructions, each hook by itself; or by the rule that refuses it. \
+                [coverage.md](coverage.md) has the same with all hooks together, and describes the \
+                tactics.",
         accelerator: Accelerator::Emulate,
         measure: coverage::measure,
         claims: &[
@@ -194,7 +202,8 @@ pub(crate) const PARTS: [Part; 9] = [
     Part {
         name: "many",
         title: "Ten thousand functions' inner blocks at once",
-        about: "Seconds of an emulated machine to install and to remove counters, and kprobes, at the same places.",
+        about: "Seconds of an emulated machine to install and to remove counters, and kprobes, at \
+                the same addresses.",
         accelerator: Accelerator::Emulate,
         measure: many::measure,
         claims: &[Claim {

@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::prepare::Prepared;
 use super::accelerator::Accelerator;
 use super::cache::Fingerprint;
 use super::host::{StepResult as Result, failed, on};
+use super::prepare::Prepared;
 use super::qemu::QemuProcess;
 
 /// Limit for a command of the monitor, and for a restoration.
