@@ -73,6 +73,7 @@ fn open_all() -> (Vec<EventFound>, OpenEvents) {
         found.push(EventFound {
             event,
             index: counter.index.saturating_sub(1),
+            // At most 64 by `same`; 0 without a counter.
             width: u8::try_from(counter.width).unwrap_or(0),
             refused,
         });

@@ -148,7 +148,8 @@ fn arena_write(plan: &Plan, patches: &[Patch], info: &TargetInfo) -> Result<Aren
         let gap = usize::try_from(gap)
             .map_err(|_| misfit(format!("its patch at {} overlaps another", patch.address)))?;
         code.resize(code.len() + gap, INT3);
-        let before = u32::try_from(code.len()).unwrap_or(u32::MAX);
+        let before = u32::try_from(code.len())
+            .map_err(|_| misfit(format!("its patches at {start} exceed 4 GiB")))?;
         rows.extend(patch.rows.iter().map(|row| Row {
             offset: before.saturating_add(row.at),
             pushed: row.pushed,
@@ -170,6 +171,7 @@ fn faults(plan: &Plan, start: Addr, length: u64) -> Vec<Fault> {
     // The faults are sorted by address, so the range is valid.
     let within = plan.faults.get(index(start)..index(start.add(length)));
     debug_assert!(within.is_some(), "faults are sorted by address");
+    // Faults are within the write; the agent refuses an offset outside of it.
     let offset = |at: Addr| u32::try_from(start.to(at)).unwrap_or(u32::MAX);
     let within = within.unwrap_or_default().iter();
     let within = within.map(|fault| Fault {

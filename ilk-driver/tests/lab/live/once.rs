@@ -65,7 +65,7 @@ fn splices_are_retired_after_their_instruments_are_hit() {
     let script = format!("witness; strobe {} 1000; sleep 3", CALLS / 1000);
     let session = |instruments: &[&'static str]| {
         let placements = instruments.iter().flat_map(|instrument| {
-            let at = |(name, block): &(String, u32)| {
+            let at = move |(name, block): &(String, u32)| {
                 placement(name, *block, instrument, (0.0, DURATION))
             };
             blocks.iter().map(at)
