@@ -109,7 +109,7 @@ fn costs(out: &mut impl Write, image: &Image, cfg: &Cfg) -> std::io::Result<()> 
     if let Some(refusal) = &cfg.refusal {
         return writeln!(out, "no block of {} can be hooked: {refusal}", cfg.name);
     }
-    let requested = coverage::requested(0, image, cfg);
+    let requested = coverage::wanted(0, image, cfg);
     let hooks: Vec<_> = requested
         .iter()
         .map(|hook| (hook.block, hook.hook))

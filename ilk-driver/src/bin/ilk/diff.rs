@@ -162,7 +162,7 @@ fn line(out: &mut String, what: &str, change: &Change, words: &dyn Fn(f64) -> St
     } else {
         "no difference"
     };
-    let p_value = match change.p_value {
+    let p_value = match change.chance {
         p if p < 1e-4 => "below 0.0001".to_owned(),
         p => format!("{p:.4}"),
     };
