@@ -21,7 +21,7 @@ fn bytes(most: usize) -> impl Strategy<Value = Bytes> {
 }
 
 fn poke() -> impl Strategy<Value = Poke> {
-    let way = prop_oneof![
+    let kind = prop_oneof![
         Just(SpliceKind::Jump),
         Just(SpliceKind::Short),
         Just(SpliceKind::Bounce),
@@ -30,7 +30,7 @@ fn poke() -> impl Strategy<Value = Poke> {
     ];
     (
         any::<[u64; 4]>(),
-        way,
+        kind,
         any::<(u8, u8)>(),
         any::<(bool, bool)>(),
         any::<[u8; 8]>(),
@@ -39,7 +39,7 @@ fn poke() -> impl Strategy<Value = Poke> {
         .prop_map(
             |(
                 [address, detour, target, host],
-                way,
+                kind,
                 (rank, length),
                 (multi, remove),
                 expect,
@@ -49,7 +49,7 @@ fn poke() -> impl Strategy<Value = Poke> {
                 detour,
                 target,
                 host,
-                way,
+                kind,
                 rank,
                 length,
                 multi,
