@@ -24,7 +24,7 @@ const USUAL: u32 = 65_536;
 const LESS: u32 = 8192;
 /// Time limit of a step in seconds.
 const LENGTH: f64 = 5.0;
-const REQUESTS: f64 = 200.0;
+const REQUEST_COUNT: f64 = 200.0;
 /// Calls that a request presumably makes once.
 const OFTEN: u64 = 100;
 /// Functions that handle faults and that tear down an address space: the cost of a process apart
@@ -64,11 +64,11 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
     let mut taken: Vec<(String, u64, u64)> = hunt.sums("2-times", &answer)?;
     taken.sort_by_key(|&(_, _, ticks)| std::cmp::Reverse(ticks));
     for (name, times, ticks) in &taken {
-        let percent = *ticks as f64 / REQUESTS / before * 100.0;
+        let percent = *ticks as f64 / REQUEST_COUNT / before * 100.0;
         if percent >= LITTLE {
             hunt.note(
                 &format!("{name}: times a request"),
-                *times as f64 / REQUESTS,
+                *times as f64 / REQUEST_COUNT,
             );
             hunt.note(
                 &format!("{name}: from entry to exit, % of a request's instructions"),
@@ -93,7 +93,7 @@ pub(crate) fn measure(guest: &mut Guest, tables: &mut Tables, how: &How) -> anyh
         let kib = around / 1024;
         hunt.note(
             &format!("{CULPRIT}, {kib} KiB around: calls a request"),
-            entered as f64 / REQUESTS,
+            entered as f64 / REQUEST_COUNT,
         );
         hunt.note(
             &format!("{CULPRIT}, {kib} KiB around: its hottest block, times a call"),
@@ -127,7 +127,7 @@ impl Hunt<'_> {
             .find_map(|line| line.split_once(" requests took "));
         let (_, rest) = line.with_context(|| format!("no answer: {:?}", answer.lines))?;
         let ticks: f64 = rest.split(' ').next().unwrap_or_default().parse()?;
-        Ok(ticks / REQUESTS)
+        Ok(ticks / REQUEST_COUNT)
     }
 
     /// Runs a step, and saves its session if it has instruments.

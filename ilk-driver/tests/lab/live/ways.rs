@@ -12,9 +12,9 @@ const MESSAGES: u32 = 1000;
 
 fn print(connection: &str, measured: &Throughput) {
     println!(
-        "{way:<40} {:>6.2} million samples/s {:>7.1} MB/s",
-        carried.samples_per_second() / 1e6,
-        carried.megabytes_per_second()
+        "{connection:<40} {:>6.2} million samples/s {:>7.1} MB/s",
+        measured.samples_per_second() / 1e6,
+        measured.megabytes_per_second()
     );
 }
 
