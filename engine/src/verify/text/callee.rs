@@ -6,12 +6,13 @@
 
 use std::cell::RefCell;
 
-use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
+use iced_x86::{FlowControl, InstructionInfoFactory};
 
 use super::call::{Call, CallEffects};
 use super::effects::Mask;
 use super::liveness::{Live, SampledAt};
 use super::routine::{Reading, Routine};
+use super::stack::{CallFrame, Callers};
 use crate::verify::hash::Map;
 use crate::{Addr, Image};
 
@@ -84,91 +85,49 @@ impl CallEffects for Callees<'_> {
 /// Returns whether a function returns to its caller only: wherever it leaves, its stack has the
 /// depth of its entry, and it never writes its return address.
 fn keeps_its_return_address(routine: &Routine) -> bool {
-    // Height of the return address above the stack pointer, before each instruction.
-    let mut above: Vec<Option<i64>> = vec![None; routine.instructions.len()];
-    let mut to_see = vec![(0_usize, 0_i64)];
-    while let Some((index, now)) = to_see.pop() {
-        let (Some(decoded), Some(known)) = (routine.instructions.get(index), above.get_mut(index))
-        else {
+    follow(routine).is_some()
+}
+
+/// Follows the stack pointer to a fixpoint; `None` if the function may return elsewhere.
+fn follow(routine: &Routine) -> Option<()> {
+    let mut info = InstructionInfoFactory::new();
+    let mut before: Vec<Option<CallFrame>> = vec![None; routine.instructions.len()];
+    let mut worklist = vec![(0, CallFrame::at_entry(Callers::ReturnAddress))];
+    while let Some((index, frame)) = worklist.pop() {
+        let Some(decoded) = routine.instructions.get(index) else {
+            // It falls off its end into another function.
+            frame.is_at_return_address().then_some(())?;
             continue;
         };
-        if let Some(known) = *known {
-            if known != now {
-                return false;
+        let frame = match before.get_mut(index)? {
+            Some(known) => {
+                known.has_stack_of(&frame).then_some(())?;
+                if !known.join(&frame) {
+                    continue;
+                }
+                known.clone()
             }
-            continue;
-        }
-        *known = Some(now);
-        if writes_return_address(&decoded.instruction, now) {
-            return false;
-        }
-        let Some(next) = shifted(&decoded.instruction, now) else {
-            return false;
+            unknown => unknown.insert(frame).clone(),
         };
-        if !decoded.leaves_with.is_empty() && decoded.is_branch() && now != 0 {
-            return false;
+        let instruction = &decoded.instruction;
+        let returns = instruction.flow_control() == FlowControl::Return;
+        if returns || !decoded.leaves_with.is_empty() && decoded.is_branch() {
+            frame.is_at_return_address().then_some(())?;
         }
-        if decoded.instruction.flow_control() == FlowControl::Return && now != 0 {
-            return false;
+        let mut after = frame.clone();
+        match instruction.flow_control() {
+            FlowControl::Call | FlowControl::IndirectCall => after.called_assembly(),
+            FlowControl::Return => {}
+            _ => after.step(instruction, &mut info).ok()?,
         }
-        for target in &decoded.leads_to {
-            let Some(target) = routine.index(*target) else {
-                return false;
-            };
-            to_see.push((target, if decoded.is_branch() { next } else { now }));
+        for &target in &decoded.leads_to {
+            // A fault leaves before the instruction.
+            let frame = if decoded.is_branch() { &after } else { &frame };
+            worklist.push((routine.index(target)?, frame.clone()));
         }
         if decoded.runs_on {
-            to_see.push((index + 1, next));
+            worklist.push((index + 1, after));
         }
     }
-    true
-}
-
-/// Returns whether it stores to the eight bytes that are `above` bytes below the stack pointer.
-fn writes_return_address(instruction: &Instruction, above: i64) -> bool {
-    let overlaps = |from: i64, len: i64| from < 8 && from.saturating_add(len) > 0;
-    let change = i64::from(instruction.stack_pointer_increment());
-    if change < 0 && overlaps(above + change, -change) {
-        return true;
-    }
-    let len = i64::try_from(instruction.memory_size().size()).unwrap_or(i64::MAX);
-    let shift = instruction.memory_displacement64().cast_signed();
-    instruction.op0_kind() == OpKind::Memory
-        && instruction.memory_base() == Register::RSP
-        && instruction.memory_index() == Register::None
-        && overlaps(above.saturating_add(shift), len)
-}
-
-/// Returns the stack pointer after an instruction, if it moves by a constant only.
-fn shifted(instruction: &Instruction, above: i64) -> Option<i64> {
-    match instruction.flow_control() {
-        FlowControl::Call | FlowControl::IndirectCall | FlowControl::Return => return Some(above),
-        _ => {}
-    }
-    let onto_stack_pointer = instruction.op_count() > 0
-        && instruction.op0_kind() == OpKind::Register
-        && instruction.op0_register().full_register() == Register::RSP;
-    let constant = || instruction.immediate(1).cast_signed();
-    match instruction.code() {
-        Code::Add_rm64_imm8 | Code::Add_rm64_imm32 if onto_stack_pointer => {
-            above.checked_add(constant())
-        }
-        Code::Sub_rm64_imm8 | Code::Sub_rm64_imm32 if onto_stack_pointer => {
-            above.checked_sub(constant())
-        }
-        Code::Lea_r64_m if onto_stack_pointer => {
-            let own = instruction.memory_base() == Register::RSP
-                && instruction.memory_index() == Register::None;
-            let to = instruction.memory_displacement64().cast_signed();
-            own.then(|| above.checked_add(to))?
-        }
-        // Comparisons and pushes of the stack pointer do not change it.
-        Code::Push_r64 | Code::Cmp_rm64_r64 | Code::Cmp_rm64_imm8 | Code::Test_rm64_r64 => {
-            above.checked_add(instruction.stack_pointer_increment().into())
-        }
-        Code::Leaveq | Code::Enterq_imm16_imm8 => None,
-        _ if onto_stack_pointer => None,
-        Code::Xchg_rm64_r64 if instruction.op1_register() == Register::RSP => None,
-        _ => above.checked_add(instruction.stack_pointer_increment().into()),
-    }
+    Some(())
 }

@@ -8,3 +8,4 @@ pub(crate) mod originals;
 pub(crate) mod padding;
 pub(crate) mod routine;
 pub(crate) mod site;
+pub(crate) mod stack;
