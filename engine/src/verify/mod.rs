@@ -1,32 +1,34 @@
-//! An independent reader of a plan: decodes what will be written and proves it.
+//! The independent verifier of plans: it decodes the bytes that a plan writes and proves them.
 //!
-//! It shares with the planner the decoder, the plan's types and the image, and nothing else: no
-//! graph, no liveness, no encoder. What the plan says of itself (which bytes of a patch are what,
-//! where blocks begin, how many instructions are overwritten, what depends on what) is taken as a
-//! claim and checked.
+//! It shares with the planner the decoder, the types of plans and the image, and nothing else: no
+//! graph, no liveness, no encoder. The statements of a plan about itself (which bytes of a patch are
+//! copies, where blocks begin, how many instructions are overwritten, which part depends on which) are
+//! claims, and are checked. The modules depend on each other in this order:
 //!
-//! - `target`: the layout makes sense, patches are apart, and so are all writes.
-//! - `originals`, `routine`, `decoded`, `callee`, `effects`, `live`: functions decoded from their start.
-//! - `site`, `padding`: where splices and bounces may be, and what may be displaced or copied.
-//! - `walk` with `way`, `scan`, `points`, `state`, `step`, `operands`, `place`, `explain`: every path of every patch beside the original
-//!   code, run on numbers that are known only by where they come from (`value`, `words`, `arithmetic`, `sum`).
-//! - `fault`: which instructions may fault, and what the kernel does then.
-//! - `unwind`: that the kernel finds the callers of whoever is in a patch.
-//! - `hit`, `timer`: what an instrument may write, and when it has done what it is there for.
-//! - `program`, `deed`, `compute`, `memory`, `made`: the same for programs in the language, read from their checked trees.
-//! - `native`, `comeback`: calls of functions of object files, and what of these can be told.
-//! - `same`, `ending`, `shape`: copies are the original instructions, control goes on where it would
-//!   have gone, nothing loops but what did, and no byte is unaccounted for.
-//! - `parts`, `schedule`, `running`, `splice`: batches played over the text; after every write the program is whole,
-//!   every poke finds what it expects, and at the end everything is as it was.
-//! - `hash`: the maps that all of these use.
-//! - `hooks`, `meaning`, `meanwhile`, `reach`: the hooks that identifiers name, and that each hit of one runs its
-//!   instruments once.
+//! | module | proves |
+//! |---|---|
+//! | `text` | Functions decode from their start, with all entries. Sites and bounces are at bytes that may be overwritten; displaced and copied instructions may move. |
+//! | `symbolic` | Equality of symbolic values: linear sums of bit fields, hash-consed. |
+//! | `patch` | On every path, a patch is equivalent to the original code; each instrument has its one hit, with the effect that its program defines; every row for faults and unwinding is right. |
+//! | `meaning` | After each batch, and within it, each event runs the instruments that it hits, one time, in order. |
+//! | `schedule` | After each write the text is whole; each poke finds the bytes that it expects; dependences and ranks hold; at the end the text is the original. |
+//! | `target` | The layout is consistent; patches and writes do not overlap. |
 //!
-//! What it takes for granted: the image (bytes, the kernel's own sites and what decides them, addresses
-//! that other code leads to, which functions are compiled C), that the driver's words and tables are
-//! where the layout says, and that the driver writes in the order, and with the waits, that
-//! [`Poke`](crate::plan::Poke) tells.
+//! Every violation names the rule that is broken ([`Reason`]). An entry that must exist and is absent is an
+//! internal error, and refuses the plan (`internal`).
+//!
+//! # Not verified
+//! - `text`: the image, that is its bytes, its fixed sites and the state that decides them, the addresses that
+//!   other code targets, and which functions keep the calling convention. Indirect branches are assumed to
+//!   target only these addresses.
+//! - `symbolic`: nothing is assumed; where a limit is exceeded, a value is unknown, and equals no other.
+//! - `patch`: the result of native functions, and that their stores through indices and pointers stay inside
+//!   their objects; that the driver's words and tables are where the layout states.
+//! - `meaning`: code that no known entry reaches is not analysed.
+//! - `schedule`: the driver is assumed to write in the order of the pokes, with the waits that
+//!   [`Poke`](crate::plan::Poke) states, and the CPUs to see the writes of one rank before the next.
+//! - Time: the cost of a patch, and that a thread leaves a patch at all, except that patches have no loops of
+//!   their own.
 
 mod hash;
 mod internal;
@@ -46,17 +48,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::hash::{Map, Set};
 use self::internal::Required;
 use self::meaning::hooks;
-use self::meaning::hooks::{ById, Event, Events};
+use self::meaning::hooks::{ById, HitEvent, HitEvents};
 use self::meaning::state::Meaning;
 use self::patch::fault;
 use self::patch::phase::Facts;
-use self::patch::walk::{Tools, Walk};
+use self::patch::walk::{Walk, WalkBuffers};
 use self::schedule::parts::Parts;
 use self::schedule::player;
 use self::symbolic::atom::Key;
 use self::text::callee::Callees;
-use self::text::liveness::{Changed, Live};
-use self::text::originals::Originals;
+use self::text::liveness::{Changed, LiveSets};
+use self::text::originals::OriginalCode;
 use self::text::routine::Routine;
 use self::text::site;
 use crate::placement::{Bounce, Point, SiteIndex, Slot};
@@ -72,7 +74,7 @@ pub use violation::Violation;
 pub struct VerifiedPlan(Plan);
 
 impl VerifiedPlan {
-    /// The plan.
+    /// Returns the plan that was proven.
     #[must_use]
     pub fn plan(&self) -> &Plan {
         &self.0
@@ -127,7 +129,7 @@ pub fn verify(image: &Image, plan: Plan) -> Result<VerifiedPlan, Vec<Violation>>
 }
 
 /// Decodes every function that the plan writes into, copies from, or counts in.
-fn read<'a>(image: &'a Image, plan: &Plan, violations: &mut Vec<Violation>) -> Originals<'a> {
+fn read<'a>(image: &'a Image, plan: &Plan, violations: &mut Vec<Violation>) -> OriginalCode<'a> {
     let sampled = hooks::sampled_at(plan);
     let sites = plan.sites.iter().flat_map(|site| {
         let continuations = site.continuations.iter();
@@ -157,7 +159,7 @@ fn read<'a>(image: &'a Image, plan: &Plan, violations: &mut Vec<Violation>) -> O
     for function in touched.into_iter().filter_map(|index| all.get(index)) {
         match Routine::read(&callees, function) {
             Ok(routine) => {
-                let live = Live::of(&routine, &sampled);
+                let live = LiveSets::of(&routine, &sampled);
                 routines.push((routine, live));
             }
             Err((at, why)) => violations.push(Violation::Plan {
@@ -168,13 +170,13 @@ fn read<'a>(image: &'a Image, plan: &Plan, violations: &mut Vec<Violation>) -> O
             }),
         }
     }
-    Originals::new(image, routines)
+    OriginalCode::new(image, routines)
 }
 
 struct Reader<'a> {
     plan: &'a Plan,
     by_id: &'a ById<'a>,
-    originals: &'a Originals<'a>,
+    originals: &'a OriginalCode<'a>,
     /// Address of each entry of the table of storage, as a function of the running task.
     timers: BTreeMap<Key, String>,
     violations: Vec<Violation>,
@@ -221,7 +223,7 @@ impl Reader<'_> {
     /// Proves every patch. Returns the edges and calls of the patches of each site.
     fn patches(&mut self) -> Vec<Option<Facts>> {
         let mut facts: Vec<Option<Facts>> = vec![None; self.plan.sites.len()];
-        let mut tools = Tools::new();
+        let mut tools = WalkBuffers::new();
         let mut faults = Vec::new();
         for (number, patch) in self.plan.patches.iter().enumerate() {
             let mut entries = Vec::new();
@@ -264,7 +266,7 @@ impl Reader<'_> {
     fn patch(
         &self,
         patch: &Patch,
-        tools: &mut Tools,
+        tools: &mut WalkBuffers,
         (entries, faults): (&mut Vec<(Key, String)>, &mut Vec<PatchFault>),
     ) -> Result<Facts, (Addr, Reason)> {
         let whole = |why: Reason| (patch.address, why);
@@ -272,7 +274,7 @@ impl Reader<'_> {
         let site = site.ok_or_else(|| whole(Reason::NoSite))?;
         let lists = hooks::expected(self.plan, self.by_id, patch);
         let lists = lists.map_err(|why| (patch.address, why))?;
-        let own = std::mem::replace(tools, Tools::new());
+        let own = std::mem::replace(tools, WalkBuffers::new());
         let layout = &self.plan.layout;
         let mut walk = Walk::new(
             own,
@@ -314,8 +316,8 @@ impl Reader<'_> {
     }
 
     /// Returns the events that hit each instrument, sorted.
-    fn events(&mut self) -> Events {
-        let mut events = Events::with_capacity(self.plan.instruments.len());
+    fn events(&mut self) -> HitEvents {
+        let mut events = HitEvents::with_capacity(self.plan.instruments.len());
         let mut changed = Changed::default();
         for one in &self.plan.instruments {
             match self.event(one, &mut changed) {
@@ -335,7 +337,7 @@ impl Reader<'_> {
         &self,
         one: &PlannedInstrument,
         changed: &mut Changed,
-    ) -> Result<Vec<Event>, (Addr, Reason)> {
+    ) -> Result<Vec<HitEvent>, (Addr, Reason)> {
         let function = usize::try_from(one.id.major).unwrap_or(usize::MAX);
         let function = self.plan.functions.get(function);
         let start = function.map_or(Addr(0), |function| function.outline.span.start);
@@ -345,7 +347,7 @@ impl Reader<'_> {
             .ok_or((start, Reason::InstrumentFunction))?;
         let events = hooks::event(self.plan, routine, one, changed)?;
         let unread = events.iter().find_map(|event| match event {
-            Event::On(edge) if self.originals.around(edge.to.0).is_none() => Some(*edge),
+            HitEvent::On(edge) if self.originals.around(edge.to.0).is_none() => Some(*edge),
             _ => None,
         });
         match unread {

@@ -63,7 +63,7 @@ reasons! {
     SpliceTooLong { displaced: u64, written: u64, why: Box<Reason> } = "it displaces {displaced} bytes, and its splice needs {written}: {why}",
     NotTracers = "it is not a site of the function tracer",
     EndsEarly = "an instruction that does not fall through is displaced and is not the last one",
-    ContinuationStart = "a continuation does not begin where its edge leads to",
+    ContinuationStart = "a continuation does not begin at the target of its edge",
     ContinuationOrder = "its continuations are not sorted, or two have the same edge",
     FixedSite { kind: &'static str, action: &'static str } = "{kind} is {action}",
     FixedSiteAt { kind: Box<Reason>, at: Addr } = "{kind} at {at}",

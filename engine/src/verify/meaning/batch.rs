@@ -1,7 +1,7 @@
 //! The hits between two batches, and while a batch is written.
 
 use super::reach::{Reach, Requirement};
-use super::state::{Change, Meaning};
+use super::state::{Meaning, SiteChange};
 use super::transition::Written;
 use crate::placement::SiteIndex;
 use crate::verify::hash::{Map, Set};
@@ -16,7 +16,7 @@ impl Meaning<'_> {
         &mut self,
         number: usize,
         staged: &[(SiteIndex, usize)],
-        changes: &[Change],
+        changes: &[SiteChange],
         launched: &[InstrumentId],
         splashed: &[InstrumentId],
         violations: &mut Vec<Violation>,

@@ -16,7 +16,7 @@ use crate::plan::{Patch, Plan, PlannedInstrument};
 use crate::verify::hash::Map;
 use crate::verify::patch::hit::{Expected, NativeCall};
 use crate::verify::patch::phase::Lists;
-use crate::verify::text::decoded::Decoded;
+use crate::verify::text::decoded::DecodedInsn;
 use crate::verify::text::effects::{Mask, argument_number};
 use crate::verify::text::liveness::{Changed, SampledAt};
 use crate::verify::text::routine::Routine;
@@ -28,7 +28,7 @@ pub(crate) type ById<'a> = Map<InstrumentId, &'a PlannedInstrument>;
 
 /// The event that hits a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Event {
+pub(crate) enum HitEvent {
     /// Control takes this edge.
     On(InsnEdge),
     /// Control reaches this instruction, from anywhere.
@@ -36,7 +36,7 @@ pub(crate) enum Event {
 }
 
 /// The events that hit each instrument, sorted.
-pub(crate) type Events = Vec<(InstrumentId, Event)>;
+pub(crate) type HitEvents = Vec<(InstrumentId, HitEvent)>;
 
 /// Returns an address for violations of an instrument: the start of its block.
 pub(crate) fn place(plan: &Plan, one: &PlannedInstrument) -> Addr {
@@ -268,7 +268,7 @@ pub(crate) fn event(
     routine: &Routine,
     one: &PlannedInstrument,
     changed: &mut Changed,
-) -> Result<Vec<Event>, (Addr, Reason)> {
+) -> Result<Vec<HitEvent>, (Addr, Reason)> {
     let function = plan
         .functions
         .get(usize::try_from(one.id.major).unwrap_or(usize::MAX));
@@ -283,14 +283,14 @@ pub(crate) fn event(
         return Err((span.start, Reason::BlockBoundary));
     };
     is_straight(routine, span, instructions)?;
-    let after_block = Event::On(InsnEdge {
+    let after_block = HitEvent::On(InsnEdge {
         from: Addr(last.at()),
         to: span.end,
     });
     let event = match one.id.hook {
         HookType::Pre => {
             let entry = span.start == routine.span.start;
-            let stays = |decoded: &&Decoded| {
+            let stays = |decoded: &&DecodedInsn| {
                 let endbr = decoded.instruction.mnemonic() == Mnemonic::Endbr64;
                 endbr || entry && stays_first(routine, decoded)
             };
@@ -300,9 +300,9 @@ pub(crate) fn event(
             let first = instructions.iter().find(|decoded| !stays(decoded));
             chosen
                 .or(first)
-                .map_or(after_block, |first| Event::At(Addr(first.at())))
+                .map_or(after_block, |first| HitEvent::At(Addr(first.at())))
         }
-        HookType::Post if terminates(routine, last) => Event::At(Addr(last.at())),
+        HookType::Post if terminates(routine, last) => HitEvent::At(Addr(last.at())),
         HookType::Post => after_block,
         HookType::Taken | HookType::Untaken => way_out(routine, last, one.id.hook)?,
     };
@@ -311,7 +311,7 @@ pub(crate) fn event(
         return Err((Addr(last.at()), why));
     }
     let ways = ways_from(routine, last);
-    let by_ways = event == Event::At(Addr(last.at()))
+    let by_ways = event == HitEvent::At(Addr(last.at()))
         && one.id.hook == HookType::Post
         && !ways.is_empty()
         && one.points.iter().all(|(site, point)| match *point {
@@ -338,7 +338,7 @@ pub(crate) fn event(
     }
     if let Some(register) = arguments(one) {
         let (point, after_block) = match event {
-            Event::At(at) if !by_ways => (at.0, Mask::NONE),
+            HitEvent::At(at) if !by_ways => (at.0, Mask::NONE),
             _ => (last.at(), last.changes),
         };
         let changed = changed.before(routine, point).union(after_block);
@@ -350,14 +350,20 @@ pub(crate) fn event(
     }
     if by_ways {
         let from = Addr(last.at());
-        let events = ways.into_iter().map(|to| Event::On(InsnEdge { from, to }));
+        let events = ways
+            .into_iter()
+            .map(|to| HitEvent::On(InsnEdge { from, to }));
         return Ok(events.collect());
     }
     Ok(vec![event])
 }
 
 /// Returns the edge of one of the two ways of a conditional branch.
-fn way_out(routine: &Routine, last: &Decoded, hook: HookType) -> Result<Event, (Addr, Reason)> {
+fn way_out(
+    routine: &Routine,
+    last: &DecodedInsn,
+    hook: HookType,
+) -> Result<HitEvent, (Addr, Reason)> {
     let runs_on = Addr(last.end());
     let mut ways = ways_from(routine, last);
     let may_run_on = ways.remove(&runs_on);
@@ -371,11 +377,11 @@ fn way_out(routine: &Routine, last: &Decoded, hook: HookType) -> Result<Event, (
         runs_on
     };
     let from = Addr(last.at());
-    Ok(Event::On(InsnEdge { from, to }))
+    Ok(HitEvent::On(InsnEdge { from, to }))
 }
 
 /// Returns the targets of a conditional branch, a jump or a static key.
-fn ways_from(routine: &Routine, decoded: &Decoded) -> BTreeSet<Addr> {
+fn ways_from(routine: &Routine, decoded: &DecodedInsn) -> BTreeSet<Addr> {
     let key = routine
         .sites_in(decoded.span())
         .find(|site| site.why == Why::StaticKey);
@@ -405,7 +411,7 @@ fn stands_at(plan: &Plan, one: &PlannedInstrument, at: u64) -> bool {
     })
 }
 
-fn faults_to(routine: &Routine, decoded: &Decoded, to: Addr) -> bool {
+fn faults_to(routine: &Routine, decoded: &DecodedInsn, to: Addr) -> bool {
     routine
         .sites_in(decoded.span())
         .any(|site| matches!(site.why, Why::Exception { .. }) && site.target == Some(to))
@@ -413,7 +419,7 @@ fn faults_to(routine: &Routine, decoded: &Decoded, to: Addr) -> bool {
 
 /// Returns whether the instruction precedes every pre hook of the function's entry: `endbr64`, the
 /// four-byte nop that replaces it where no indirect branch targets it, or the bytes of the tracer.
-fn stays_first(routine: &Routine, decoded: &Decoded) -> bool {
+fn stays_first(routine: &Routine, decoded: &DecodedInsn) -> bool {
     let sealed = decoded.instruction.mnemonic() == Mnemonic::Nop && decoded.instruction.len() == 4;
     sealed
         || decoded.instruction.mnemonic() == Mnemonic::Endbr64
@@ -427,7 +433,7 @@ fn stays_first(routine: &Routine, decoded: &Decoded) -> bool {
 fn is_straight(
     routine: &Routine,
     span: Span,
-    instructions: &[Decoded],
+    instructions: &[DecodedInsn],
 ) -> Result<(), (Addr, Reason)> {
     let inside = span.start.0.saturating_add(1)..span.end.0;
     if let Some(&at) = routine.targets.range(inside).next() {
@@ -447,7 +453,7 @@ fn is_straight(
 
 /// Returns whether the instruction terminates a block. A trap that continues, and an interrupt, do
 /// not.
-fn terminates(routine: &Routine, decoded: &Decoded) -> bool {
+fn terminates(routine: &Routine, decoded: &DecodedInsn) -> bool {
     let key = routine
         .sites_in(decoded.span())
         .any(|site| site.why == Why::StaticKey);

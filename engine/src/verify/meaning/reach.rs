@@ -1,5 +1,5 @@
-//! The paths of control through one function, in the text and in patches, with the instruments that
-//! run on them.
+//! The paths of control through one function, in the text and in patches, with the instruments on
+//! them.
 
 use super::state::{Meaning, Want};
 use crate::placement::{InsnEdge, Point, Splice};

@@ -16,7 +16,7 @@ use crate::plan::{Part, Plan, PlannedInstrument, PokeKind};
 /// A splice that is not needed once each of its counters is above zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retirement {
-    /// The site.
+    /// The site whose splice may go.
     pub site: SiteIndex,
     /// Per-CPU counters, sorted, unique, never empty. The splice may go when the sum of each over
     /// all CPUs is above zero.

@@ -7,18 +7,18 @@
 //! site at its end. A function is analysed again when a site changes that is in it or whose patches
 //! branch into it.
 
-use super::hooks::{ById, Event, Events};
+use super::hooks::{ById, HitEvent, HitEvents};
 use crate::placement::{InsnEdge, Point, SiteIndex};
 use crate::plan::{Patch, Plan};
 use crate::verify::hash::{Map, Set};
 use crate::verify::internal::Required;
 use crate::verify::patch::phase::Facts;
-use crate::verify::text::originals::Originals;
+use crate::verify::text::originals::OriginalCode;
 use crate::{Addr, HookType, InstrumentId};
 
 /// The change of a site from one patch to another; `None` is the original code.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Change {
+pub(crate) struct SiteChange {
     pub(crate) site: SiteIndex,
     pub(crate) before: Option<usize>,
     pub(crate) after: Option<usize>,
@@ -28,7 +28,7 @@ pub(crate) struct Change {
 /// An instrument and an event that hits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Owed {
-    event: Event,
+    event: HitEvent,
     /// Order among the hooks of several blocks that one event hits.
     turn: u8,
     id: InstrumentId,
@@ -46,9 +46,9 @@ pub(crate) struct Want {
 /// The instruments that run, and those that should, in the current state of the text.
 pub(crate) struct Meaning<'a> {
     pub(crate) plan: &'a Plan,
-    pub(crate) originals: &'a Originals<'a>,
+    pub(crate) originals: &'a OriginalCode<'a>,
     pub(crate) by_id: &'a ById<'a>,
-    pub(crate) events: &'a Events,
+    pub(crate) events: &'a HitEvents,
     /// By site: the edges and calls of its patches.
     pub(crate) facts: Vec<Option<Facts>>,
     /// By site: the patch in place.
@@ -62,16 +62,16 @@ pub(crate) struct Meaning<'a> {
     /// By function, sorted: the events that hit its instruments.
     owed: Map<Addr, Vec<Owed>>,
     pub(crate) active: Set<InstrumentId>,
-    /// Whether every entry was there.
+    /// Records absent entries.
     pub(crate) required: &'a Required,
 }
 
 impl<'a> Meaning<'a> {
     pub(crate) fn new(
         plan: &'a Plan,
-        originals: &'a Originals<'a>,
+        originals: &'a OriginalCode<'a>,
         by_id: &'a ById<'a>,
-        events: &'a Events,
+        events: &'a HitEvents,
         facts: Vec<Option<Facts>>,
         required: &'a Required,
     ) -> Self {
@@ -100,11 +100,11 @@ impl<'a> Meaning<'a> {
         }
         for &(id, event) in events {
             let turn = match (event, id.hook) {
-                (Event::On(_), HookType::Pre) => 0,
-                (Event::On(_), HookType::Post) => 1,
-                (Event::On(_), HookType::Taken | HookType::Untaken) => 2,
-                (Event::At(_), HookType::Pre) => 3,
-                (Event::At(_), _) => 4,
+                (HitEvent::On(_), HookType::Pre) => 0,
+                (HitEvent::On(_), HookType::Post) => 1,
+                (HitEvent::On(_), HookType::Taken | HookType::Untaken) => 2,
+                (HitEvent::At(_), HookType::Pre) => 3,
+                (HitEvent::At(_), _) => 4,
             };
             let owed = Owed { event, turn, id };
             let function = meaning.function_of(event);
@@ -119,11 +119,11 @@ impl<'a> Meaning<'a> {
     }
 
     /// Returns the function that an event enters, or else the one that it leaves.
-    pub(crate) fn function_of(&self, event: Event) -> Option<Addr> {
+    pub(crate) fn function_of(&self, event: HitEvent) -> Option<Addr> {
         let start = |at: Addr| Some(self.originals.image.function_at(at)?.span.start);
         match event {
-            Event::At(at) => start(at),
-            Event::On(InsnEdge { from, to }) => start(to).or_else(|| start(from)),
+            HitEvent::At(at) => start(at),
+            HitEvent::On(InsnEdge { from, to }) => start(to).or_else(|| start(from)),
         }
     }
 
@@ -179,8 +179,8 @@ impl<'a> Meaning<'a> {
         let owed = self.owed.get(&function).into_iter().flatten();
         for owed in owed.filter(|owed| selected(owed.id)) {
             match owed.event {
-                Event::At(at) => want.at.entry(at.0).or_default().push(owed.id),
-                Event::On(edge) => want.on.entry(edge).or_default().push(owed.id),
+                HitEvent::At(at) => want.at.entry(at.0).or_default().push(owed.id),
+                HitEvent::On(edge) => want.on.entry(edge).or_default().push(owed.id),
             }
         }
         want

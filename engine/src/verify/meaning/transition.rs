@@ -4,7 +4,7 @@ use crate::verify::reason::Reason;
 use std::collections::BTreeSet;
 
 use super::reach::{Reach, Requirement};
-use super::state::{Change, Meaning, Want};
+use super::state::{Meaning, SiteChange, Want};
 use crate::Addr;
 use crate::placement::{Point, SiteIndex, Splice};
 use crate::verify::hash::Map;
@@ -13,7 +13,7 @@ use crate::verify::hash::Map;
 pub(crate) struct Written<'b> {
     /// Sites that get an `int3` before the first write, with the patch that it diverts to; sorted.
     staged: Vec<(usize, usize)>,
-    changes: &'b [Change],
+    changes: &'b [SiteChange],
     /// Sites and the indices of their changes, sorted.
     by_site: Vec<(usize, usize)>,
 }
@@ -26,7 +26,7 @@ fn of(all: &[(usize, usize)], site: usize) -> impl Iterator<Item = (usize, usize
 }
 
 impl<'b> Written<'b> {
-    pub(crate) fn new(staged: &[(SiteIndex, usize)], changes: &'b [Change]) -> Self {
+    pub(crate) fn new(staged: &[(SiteIndex, usize)], changes: &'b [SiteChange]) -> Self {
         let staged = staged.iter();
         let mut staged: Vec<_> = staged
             .map(|&(site, patch)| (site.0 as usize, patch))
@@ -49,7 +49,7 @@ impl<'b> Written<'b> {
     }
 
     /// Returns the changes of a site with their indices.
-    fn changes(&self, site: usize) -> impl Iterator<Item = (usize, &'b Change)> {
+    fn changes(&self, site: usize) -> impl Iterator<Item = (usize, &'b SiteChange)> {
         let numbers = of(&self.by_site, site);
         numbers.filter_map(|(_, number)| Some((number, self.changes.get(number)?)))
     }
@@ -108,9 +108,9 @@ impl Meaning<'_> {
     ) -> Vec<(Addr, Reason)> {
         let into = self.sites_into(function);
         let concerned = into.iter().flat_map(|&site| written.changes(site));
-        let mut concerned: Vec<(usize, &Change)> = concerned.collect();
+        let mut concerned: Vec<(usize, &SiteChange)> = concerned.collect();
         concerned.sort_unstable_by_key(|(number, _)| *number);
-        let concerned: Vec<&Change> = concerned.into_iter().map(|(_, change)| change).collect();
+        let concerned: Vec<&SiteChange> = concerned.into_iter().map(|(_, change)| change).collect();
         let mut other: Map<usize, Option<usize>> = Map::default();
         for change in concerned.iter().rev() {
             other.insert(change.site.0 as usize, change.before);
@@ -130,9 +130,9 @@ impl Meaning<'_> {
             }
         }
         // Within a rank the order is unspecified.
-        let key = |change: &&Change| (change.after.is_none(), change.rank);
+        let key = |change: &&SiteChange| (change.after.is_none(), change.rank);
         for group in concerned.chunk_by(|a, b| key(a) == key(b)) {
-            let counts = |change: &&&Change| early.contains(&(change.site.0 as usize));
+            let counts = |change: &&&SiteChange| early.contains(&(change.site.0 as usize));
             for change in group
                 .iter()
                 .filter(counts)

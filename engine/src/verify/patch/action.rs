@@ -4,27 +4,27 @@
 use crate::verify::reason::Reason;
 use gilk_instruments::program::{Action, ActionKind, Aggregate, AggregateKind, Probe};
 
-use super::hit::{Hit, Progress, Stage, Step};
+use super::hit::{HitResult, HitRules, HitStage, Progress};
 use super::program::{Context, has_tests, known, steps};
-use super::state::{RAX, State};
+use super::state::{AbstractState, RAX};
 use crate::layout::CounterSlot;
 use crate::patch::Home;
-use crate::verify::symbolic::atom::{Atom, Key, Value};
+use crate::verify::symbolic::atom::{Atom, Key, SymValue};
 
 /// A write to a word of memory.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Write {
+pub(crate) struct WordWrite {
     /// True if the address is relative to gs.
     pub(crate) gs: bool,
-    pub(crate) address: Value,
+    pub(crate) address: SymValue,
     /// The value that is written, or added.
-    pub(crate) value: Value,
+    pub(crate) value: SymValue,
     pub(crate) adds: bool,
     /// True if the write is atomic for all CPUs.
     pub(crate) locked: bool,
 }
 
-impl<'a> Hit<'a> {
+impl<'a> HitRules<'a> {
     pub(crate) fn probe(&self) -> Option<&'a Probe> {
         self.expected.probe.as_deref()?.probe()
     }
@@ -42,7 +42,7 @@ impl<'a> Hit<'a> {
         action.is_some_and(|action| matches!(action.kind, ActionKind::Sample(_)))
     }
 
-    pub(crate) fn place(&self, progress: Progress, state: &State) -> Option<Context<'a>> {
+    pub(crate) fn place(&self, progress: Progress, state: &AbstractState) -> Option<Context<'a>> {
         let step = progress.steps;
         let clock = state.clock.filter(|(read, _)| *read == step);
         Some(Context {
@@ -57,7 +57,7 @@ impl<'a> Hit<'a> {
     /// Completes the step: the next one, or `None` at the end.
     pub(crate) fn next(&self, progress: Progress) -> Option<Progress> {
         let next = Progress {
-            stage: Stage::Nothing,
+            stage: HitStage::Nothing,
             steps: progress.steps.saturating_add(1),
         };
         let all = self.probe().map_or(0, steps);
@@ -66,7 +66,7 @@ impl<'a> Hit<'a> {
 
     /// Updates progress after a branch, which may decide the predicate, or whether a maximum is
     /// larger already.
-    pub(crate) fn decide(&mut self, progress: Progress, state: &State) -> Option<Progress> {
+    pub(crate) fn decide(&mut self, progress: Progress, state: &AbstractState) -> Option<Progress> {
         let (Some(probe), Some(place)) = (self.probe(), self.place(progress, state)) else {
             return Some(progress);
         };
@@ -80,7 +80,7 @@ impl<'a> Hit<'a> {
                 None => Some(progress),
             };
         }
-        if progress.stage == Stage::Counted
+        if progress.stage == HitStage::Counted
             && let Some((aggregate, _, Some(value))) = self.aggregated(progress, state)
             && let Some(less) = self.is_larger(aggregate, value, state)
             && known(self.values, less, state) == Some(false)
@@ -94,8 +94,8 @@ impl<'a> Hit<'a> {
     fn aggregated(
         &mut self,
         progress: Progress,
-        state: &State,
-    ) -> Option<(&'a Aggregate, CounterSlot, Option<Value>)> {
+        state: &AbstractState,
+    ) -> Option<(&'a Aggregate, CounterSlot, Option<SymValue>)> {
         let place = self.place(progress, state)?;
         let ActionKind::Update(id, expr) = &self.action(progress)?.kind else {
             return None;
@@ -106,7 +106,12 @@ impl<'a> Hit<'a> {
     }
 
     /// Returns whether the value that was read of a maximum is less, for aggregates that keep one.
-    fn is_larger(&mut self, aggregate: &Aggregate, value: Value, state: &State) -> Option<Value> {
+    fn is_larger(
+        &mut self,
+        aggregate: &Aggregate,
+        value: SymValue,
+        state: &AbstractState,
+    ) -> Option<SymValue> {
         let kept = state.register(RAX);
         let keeps = matches!(aggregate.kind, AggregateKind::Min | AggregateKind::Max);
         let read = matches!(self.values.as_atom(kept), Some(Atom::Largest(_)));
@@ -115,10 +120,10 @@ impl<'a> Hit<'a> {
     }
 
     /// Returns the word of the maximum that the step updates.
-    pub(crate) fn largest(&mut self, progress: Progress, state: &State) -> Option<u64> {
+    pub(crate) fn largest(&mut self, progress: Progress, state: &AbstractState) -> Option<u64> {
         let (aggregate, first, _) = self.aggregated(progress, state)?;
         let keeps = matches!(aggregate.kind, AggregateKind::Min | AggregateKind::Max);
-        let counted = progress.stage == Stage::Counted;
+        let counted = progress.stage == HitStage::Counted;
         (keeps && counted).then(|| self.word(first, 1)).flatten()
     }
 
@@ -126,9 +131,9 @@ impl<'a> Hit<'a> {
     pub(crate) fn raise(
         &mut self,
         progress: Progress,
-        (word, old, new): (u64, Value, Value),
-        state: &State,
-    ) -> Step {
+        (word, old, new): (u64, SymValue, SymValue),
+        state: &AbstractState,
+    ) -> HitResult {
         if self.largest(progress, state) != Some(word) {
             return Err(Reason::OtherMaximum);
         }
@@ -146,7 +151,7 @@ impl<'a> Hit<'a> {
             return Err(Reason::NotLarger);
         }
         Ok(Some(Progress {
-            stage: Stage::Raising,
+            stage: HitStage::Raising,
             ..progress
         }))
     }
@@ -164,9 +169,9 @@ impl<'a> Hit<'a> {
     pub(crate) fn is_sampled(
         &mut self,
         progress: Progress,
-        stored: Value,
-        tsc: Value,
-        state: &State,
+        stored: SymValue,
+        tsc: SymValue,
+        state: &AbstractState,
     ) -> bool {
         let (Some(place), Some(action)) = (self.place(progress, state), self.action(progress))
         else {
@@ -183,12 +188,17 @@ impl<'a> Hit<'a> {
     }
 
     /// Checks a write outside of the slot of a sample.
-    pub(crate) fn write(&mut self, progress: Progress, write: Write, state: &State) -> Step {
+    pub(crate) fn write(
+        &mut self,
+        progress: Progress,
+        write: WordWrite,
+        state: &AbstractState,
+    ) -> HitResult {
         let (Some(place), Some(action)) = (self.place(progress, state), self.action(progress))
         else {
             return Err(Reason::EarlyWrite);
         };
-        if progress.stage == Stage::Full {
+        if progress.stage == HitStage::Full {
             let slot = place.probed.homes.no_room;
             let word = slot.and_then(|slot| self.word(slot, 0));
             let right = write.gs
@@ -245,7 +255,7 @@ impl<'a> Hit<'a> {
         }
     }
 
-    fn update(&mut self, progress: Progress, write: Write, state: &State) -> Step {
+    fn update(&mut self, progress: Progress, write: WordWrite, state: &AbstractState) -> HitResult {
         let Some((aggregate, first, value)) = self.aggregated(progress, state) else {
             return Err(Reason::NoAggregate);
         };
@@ -253,7 +263,7 @@ impl<'a> Hit<'a> {
             return Err(Reason::AggregateWrite);
         }
         let one = self.values.constant(1);
-        let counted = progress.stage == Stage::Counted;
+        let counted = progress.stage == HitStage::Counted;
         let (word, amount, next) = match (aggregate.kind, value) {
             (AggregateKind::Count, _) => (self.word(first, 0), one, None),
             (AggregateKind::Sum, Some(value)) => (self.word(first, 0), value, None),
@@ -261,7 +271,7 @@ impl<'a> Hit<'a> {
             (AggregateKind::Average | AggregateKind::Min | AggregateKind::Max, Some(_))
                 if !counted =>
             {
-                (self.word(first, 0), one, Some(Stage::Counted))
+                (self.word(first, 0), one, Some(HitStage::Counted))
             }
             (AggregateKind::Log2 | AggregateKind::Linear { .. }, Some(value)) => {
                 let place = self.values.bucket(aggregate, value);
@@ -300,12 +310,12 @@ impl<'a> Hit<'a> {
     fn tally(
         &mut self,
         progress: Progress,
-        write: Write,
+        write: WordWrite,
         (aggregate, first, room_log2): (&Aggregate, CounterSlot, u32),
-        value: Value,
-    ) -> Step {
+        value: SymValue,
+    ) -> HitResult {
         let done = match progress.stage {
-            Stage::Tallied(done) => done,
+            HitStage::Tallied(done) => done,
             _ => 0,
         };
         let sums = Aggregate::SUMS;
@@ -348,14 +358,19 @@ impl<'a> Hit<'a> {
             return Ok(self.next(progress));
         }
         Ok(Some(Progress {
-            stage: Stage::Tallied(done),
+            stage: HitStage::Tallied(done),
             ..progress
         }))
     }
 
     /// Returns the key whose value a conditional move loads from the table of storage: the value if
     /// the owner of the entry is the key, else 0.
-    pub(crate) fn kept(&mut self, equal: Option<Value>, yes: Value, no: Value) -> Option<Key> {
+    pub(crate) fn kept(
+        &mut self,
+        equal: Option<SymValue>,
+        yes: SymValue,
+        no: SymValue,
+    ) -> Option<Key> {
         let probed = self.expected.probe.as_deref()?;
         if self.values.as_constant(no) != Some(0) {
             return None;
@@ -374,9 +389,9 @@ impl<'a> Hit<'a> {
 
 /// Returns the difference that a comparison tests for zero.
 pub(crate) fn difference(
-    values: &mut crate::verify::symbolic::value::Values,
+    values: &mut crate::verify::symbolic::value::SymValues,
     compare: super::state::Compare,
-) -> Option<Value> {
+) -> Option<SymValue> {
     match compare {
         super::state::Compare::Unknown => None,
         super::state::Compare::Of(a, b) => Some(values.xor(a, b)),

@@ -4,16 +4,16 @@
 use crate::verify::reason::Reason;
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
-use super::action::{Write, difference};
-use super::hit::{Hit, Progress};
+use super::action::{WordWrite, difference};
+use super::hit::{HitRules, Progress};
 use super::location;
-use super::machine::Machine;
+use super::machine::InstrumentMachine;
 use super::operands::{is_wide, not_allowed};
-use super::state::{Compare, RAX, RDX, State};
+use super::state::{AbstractState, Compare, RAX, RDX};
 use crate::patch::Home;
-use crate::verify::symbolic::atom::{Atom, Op, Source, Value};
+use crate::verify::symbolic::atom::{Atom, Op, Source, SymValue};
 
-impl Machine<'_> {
+impl InstrumentMachine<'_> {
     /// Returns whether the instruction may have a lock prefix: on words that all CPUs share, and on
     /// entries of the table of storage.
     pub(crate) fn may_lock(&self, instruction: &Instruction) -> bool {
@@ -27,8 +27,8 @@ impl Machine<'_> {
     pub(crate) fn stack_address(
         &mut self,
         instruction: &Instruction,
-        state: &State,
-    ) -> Option<Value> {
+        state: &AbstractState,
+    ) -> Option<SymValue> {
         self.program()?;
         let plain = instruction.memory_base() == Register::RSP
             && instruction.memory_index() == Register::None;
@@ -40,7 +40,7 @@ impl Machine<'_> {
     }
 
     /// Returns the truth value of a condition, or unknown.
-    pub(crate) fn truth(&mut self, condition: ConditionCode, compare: Compare) -> Value {
+    pub(crate) fn truth(&mut self, condition: ConditionCode, compare: Compare) -> SymValue {
         let values = &mut self.values;
         let zero = values.constant(0);
         let (truth, holds) = match (condition, compare) {
@@ -62,7 +62,7 @@ impl Machine<'_> {
             }
             (ConditionCode::s, Compare::Zero(a)) => (values.less(true, a, zero), true),
             (ConditionCode::ns, Compare::Zero(a)) => (values.less(true, a, zero), false),
-            _ => return Value::UNKNOWN,
+            _ => return SymValue::UNKNOWN,
         };
         if holds { truth } else { values.not(truth) }
     }
@@ -71,7 +71,7 @@ impl Machine<'_> {
     pub(crate) fn compute(
         &mut self,
         instruction: &Instruction,
-        state: &mut State,
+        state: &mut AbstractState,
         progress: Progress,
     ) -> Result<(), Reason> {
         let refused = || not_allowed(instruction);
@@ -124,7 +124,12 @@ impl Machine<'_> {
     }
 
     /// Executes a product or quotient in rax and rdx.
-    fn long(&mut self, mnemonic: Mnemonic, by: Value, state: &mut State) -> Result<(), Reason> {
+    fn long(
+        &mut self,
+        mnemonic: Mnemonic,
+        by: SymValue,
+        state: &mut AbstractState,
+    ) -> Result<(), Reason> {
         let values = &mut self.values;
         let (low, high) = (state.register(RAX), state.register(RDX));
         let (low, high) = if mnemonic == Mnemonic::Mul {
@@ -156,7 +161,7 @@ impl Machine<'_> {
         &mut self,
         instruction: &Instruction,
         condition: ConditionCode,
-        state: &mut State,
+        state: &mut AbstractState,
     ) -> Result<(), Reason> {
         let register = instruction.op0_register();
         let high = [Register::AH, Register::BH, Register::CH, Register::DH];
@@ -180,7 +185,7 @@ impl Machine<'_> {
     fn choose(
         &mut self,
         instruction: &Instruction,
-        state: &mut State,
+        state: &mut AbstractState,
         progress: Progress,
     ) -> Result<(), Reason> {
         let condition = instruction.condition_code();
@@ -207,9 +212,9 @@ impl Machine<'_> {
         &mut self,
         source: Source,
         bits: u8,
-        state: &mut State,
+        state: &mut AbstractState,
         progress: Progress,
-    ) -> Result<Value, Reason> {
+    ) -> Result<SymValue, Reason> {
         let atom = Atom::Read(source, progress.steps);
         if !state.reads(source, progress.steps) {
             return Err(Reason::ReadsTwice);
@@ -221,9 +226,9 @@ impl Machine<'_> {
     pub(crate) fn surrounding(
         &mut self,
         instruction: &Instruction,
-        state: &mut State,
+        state: &mut AbstractState,
         progress: Progress,
-    ) -> Result<Option<Value>, Reason> {
+    ) -> Result<Option<SymValue>, Reason> {
         let Some(one) = self.program() else {
             return Ok(None);
         };
@@ -295,16 +300,16 @@ impl Machine<'_> {
     pub(crate) fn word_written(
         &mut self,
         instruction: &Instruction,
-        state: &State,
-        value: Value,
+        state: &AbstractState,
+        value: SymValue,
         adds: bool,
-    ) -> Result<Write, Reason> {
+    ) -> Result<WordWrite, Reason> {
         let segment = instruction.memory_segment();
         if instruction.memory_size().size() != 8 || segment == Register::FS {
             return Err(not_allowed(instruction));
         }
         let address = location::address(&mut self.values, instruction, state)?;
-        Ok(Write {
+        Ok(WordWrite {
             gs: segment == Register::GS,
             address,
             value,
@@ -317,7 +322,7 @@ impl Machine<'_> {
     pub(crate) fn add_to(
         &mut self,
         instruction: &Instruction,
-        state: &mut State,
+        state: &mut AbstractState,
         progress: Progress,
     ) -> Result<Option<Progress>, Reason> {
         let refused = || not_allowed(instruction);
@@ -339,7 +344,7 @@ impl Machine<'_> {
             self.failed(state, progress)?;
             return Ok(Some(progress));
         }
-        let mut hit: Hit<'_> = self.hit(one);
+        let mut hit: HitRules<'_> = self.hit(one);
         if write.gs
             && hit.values.as_constant(write.address) == Some(lost)
             && hit.values.as_constant(amount) == Some(1)

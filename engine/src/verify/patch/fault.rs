@@ -5,13 +5,13 @@ use crate::verify::reason::Reason;
 use iced_x86::Instruction;
 
 use super::phase::Goal;
-use super::state::State;
+use super::state::AbstractState;
 use super::walk::Walk;
 use crate::Addr;
 use crate::code::Why;
 use crate::patch::Recovery;
 use crate::plan::{PatchFault, Plan};
-use crate::verify::text::decoded::Decoded;
+use crate::verify::text::decoded::DecodedInsn;
 use crate::verify::text::exception::is_alike;
 use crate::verify::text::routine::Routine;
 use crate::verify::violation::Violation;
@@ -20,7 +20,7 @@ use crate::verify::violation::Violation;
 ///
 /// # Errors
 /// Its copy may not fault.
-fn fixup(routine: &Routine, original: &Decoded) -> Result<Option<Addr>, Reason> {
+fn fixup(routine: &Routine, original: &DecodedInsn) -> Result<Option<Addr>, Reason> {
     let mut sites = routine
         .sites_in(original.span())
         .filter(|site| matches!(site.why, Why::Exception { .. }));
@@ -48,8 +48,8 @@ impl Walk<'_> {
     pub(crate) fn may_fault(
         &mut self,
         instruction: &Instruction,
-        (routine, original): (&Routine, &Decoded),
-        state: &State,
+        (routine, original): (&Routine, &DecodedInsn),
+        state: &AbstractState,
         (goal, copy): (Goal, usize),
     ) -> Result<(), Reason> {
         let Some(to) = fixup(routine, original)? else {
@@ -100,12 +100,12 @@ pub(crate) fn compare(plan: &Plan, mut found: Vec<PatchFault>, violations: &mut 
             (Some(one), None) | (None, Some(one)) => one.at,
             (Some(one), Some(other)) => one.at.min(other.at),
         };
-        let (told, known) = (
+        let (planned, known) = (
             said.next_if(|fault| fault.at == at),
             found.next_if(|fault| fault.at == at),
         );
-        match (told, known) {
-            (Some(told), Some(known)) if told == known => {}
+        match (planned, known) {
+            (Some(planned), Some(known)) if planned == known => {}
             (Some(_), None) => wrong(at, Reason::NeverFaults),
             (None, _) => wrong(at, Reason::UnplannedFault),
             _ => wrong(at, Reason::OtherRecovery),

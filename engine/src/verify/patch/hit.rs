@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use gilk_instruments::Native;
 
-use super::state::{Fact, State};
+use super::state::{AbstractState, Fact};
 use crate::layout::{CounterSlot, RuntimeLayout};
 use crate::patch::Probed;
-use crate::verify::symbolic::atom::{Atom, Key, Value};
-use crate::verify::symbolic::value::Values;
+use crate::verify::symbolic::atom::{Atom, Key, SymValue};
+use crate::verify::symbolic::value::SymValues;
 use crate::{Addr, InstrumentId};
 
 /// An instrument of a list in the plan.
@@ -35,36 +35,36 @@ pub(crate) struct NativeCall {
 /// The progress of a hit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Progress {
-    pub(crate) stage: Stage,
+    pub(crate) stage: HitStage,
     /// Number of completed steps of a program.
     pub(crate) steps: u16,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) enum Stage {
+pub(crate) enum HitStage {
     #[default]
     Nothing,
     /// `cmpxchg` was executed with this head; the branch on its result follows.
-    Trying { head: Value, tsc: Value },
+    Trying { head: SymValue, tsc: SymValue },
     /// The hit owns the slot of `head`.
     Reserved {
-        head: Value,
-        tsc: Value,
-        written: Written,
+        head: SymValue,
+        tsc: SymValue,
+        written: SlotWords,
     },
     /// `cmpxchg` of an entry of the table of storage was executed, of a free entry or of its own;
     /// the branch on its result follows. `first` is whether it is the first attempt.
     Exchanging {
-        entry: Value,
+        entry: SymValue,
         free: bool,
         first: bool,
     },
     /// The entry is not free.
-    Taken { entry: Value },
+    Taken { entry: SymValue },
     /// The hit has locked its own entry. `written` is the value that it has stored there.
     Owned {
-        entry: Value,
-        written: Option<Value>,
+        entry: SymValue,
+        written: Option<SymValue>,
     },
     /// No entry is free for the value: an overflow is to be counted.
     Full,
@@ -78,13 +78,13 @@ pub(crate) enum Stage {
 
 /// The written words of a slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Written {
+pub(crate) struct SlotWords {
     value: bool,
     time: bool,
     identifier: bool,
 }
 
-impl Written {
+impl SlotWords {
     /// All except the mark.
     const ALL: Self = Self {
         value: true,
@@ -101,63 +101,68 @@ impl Progress {
 
     /// Returns whether no reserved slot is incomplete.
     pub(crate) fn stage_is_open(self) -> bool {
-        !matches!(self.stage, Stage::Reserved { .. } | Stage::Trying { .. })
+        !matches!(
+            self.stage,
+            HitStage::Reserved { .. } | HitStage::Trying { .. }
+        )
     }
 
     /// Returns whether the next instruction must branch on the result of `cmpxchg`.
     pub(crate) fn is_trying(self) -> bool {
         matches!(
             self.stage,
-            Stage::Trying { .. } | Stage::Raising | Stage::Exchanging { .. }
+            HitStage::Trying { .. } | HitStage::Raising | HitStage::Exchanging { .. }
         )
     }
 
     /// Returns whether a value that progress depends on contains `atom`.
-    pub(crate) fn mentions(self, values: &Values, atom: &Atom) -> bool {
+    pub(crate) fn mentions(self, values: &SymValues, atom: &Atom) -> bool {
         let gone = |value| values.mentions(value, atom);
         match self.stage {
-            Stage::Nothing | Stage::Full | Stage::Counted | Stage::Tallied(_) | Stage::Raising => {
-                false
-            }
-            Stage::Trying { head, tsc } | Stage::Reserved { head, tsc, .. } => {
+            HitStage::Nothing
+            | HitStage::Full
+            | HitStage::Counted
+            | HitStage::Tallied(_)
+            | HitStage::Raising => false,
+            HitStage::Trying { head, tsc } | HitStage::Reserved { head, tsc, .. } => {
                 gone(head) || gone(tsc)
             }
-            Stage::Exchanging { entry, .. } | Stage::Taken { entry } => gone(entry),
-            Stage::Owned { entry, written } => gone(entry) || written.is_some_and(gone),
+            HitStage::Exchanging { entry, .. } | HitStage::Taken { entry } => gone(entry),
+            HitStage::Owned { entry, written } => gone(entry) || written.is_some_and(gone),
         }
     }
 
     /// Describes the missing effect in messages.
     pub(crate) fn missing(self) -> &'static str {
         match self.stage {
-            Stage::Nothing if self.steps > 0 => "some of its actions are not done",
-            Stage::Nothing => "it has done nothing yet",
-            Stage::Counted => "only the first word of its aggregate is written",
-            Stage::Tallied(_) => "only some of the sums of its value's buckets are written",
-            Stage::Raising => "whether a larger value was kept is not looked at",
-            Stage::Trying { .. } => "the result of its reservation is not looked at",
-            Stage::Reserved { .. } => "its slot is reserved and has no mark yet",
-            Stage::Exchanging { .. } => "the result of its exchange is not looked at",
-            Stage::Taken { .. } => "its entry of the table of timers is not tried as its own",
-            Stage::Owned { .. } => "its own entry of the table of timers is still busy",
-            Stage::Full => "what finds no room or no start is not counted",
+            HitStage::Nothing if self.steps > 0 => "some of its actions are not done",
+            HitStage::Nothing => "it has done nothing yet",
+            HitStage::Counted => "only the first word of its aggregate is written",
+            HitStage::Tallied(_) => "only some of the sums of its value's buckets are written",
+            HitStage::Raising => "whether a larger value was kept is not looked at",
+            HitStage::Trying { .. } => "the result of its reservation is not looked at",
+            HitStage::Reserved { .. } => "its slot is reserved and has no mark yet",
+            HitStage::Exchanging { .. } => "the result of its exchange is not looked at",
+            HitStage::Taken { .. } => "its entry of the table of timers is not tried as its own",
+            HitStage::Owned { .. } => "its own entry of the table of timers is still busy",
+            HitStage::Full => "an overflow is not counted",
         }
     }
 }
 
 /// The result of an effect: the new progress, or `None` when the hit is complete.
-pub(crate) type Step = Result<Option<Progress>, Reason>;
+pub(crate) type HitResult = Result<Option<Progress>, Reason>;
 
 /// The rules of one hit.
-pub(crate) struct Hit<'a> {
+pub(crate) struct HitRules<'a> {
     pub(crate) expected: &'a Expected,
     pub(crate) layout: &'a RuntimeLayout,
-    pub(crate) values: &'a mut Values,
+    pub(crate) values: &'a mut SymValues,
     /// Addresses of entries of the table of storage, as functions of the running task.
-    pub(crate) entries: &'a mut Vec<(Key, Value)>,
+    pub(crate) entries: &'a mut Vec<(Key, SymValue)>,
 }
 
-impl Hit<'_> {
+impl HitRules<'_> {
     fn samples(&self, progress: Progress) -> bool {
         self.is_sampling(progress) || self.has_returned(progress)
     }
@@ -168,9 +173,16 @@ impl Hit<'_> {
     }
 
     /// Checks an increment of the per-CPU word at `gs:[word]`.
-    pub(crate) fn count(&mut self, progress: Progress, word: u64, state: &State) -> Step {
+    pub(crate) fn count(
+        &mut self,
+        progress: Progress,
+        word: u64,
+        state: &AbstractState,
+    ) -> HitResult {
         let layout = self.layout;
-        if progress.stage == Stage::Nothing && self.samples(progress) && word == layout.lost_full.0
+        if progress.stage == HitStage::Nothing
+            && self.samples(progress)
+            && word == layout.lost_full.0
         {
             let full = state.facts().any(|fact| matches!(fact, Fact::Full(_)));
             return if full {
@@ -186,11 +198,11 @@ impl Hit<'_> {
     pub(crate) fn reserve(
         &mut self,
         progress: Progress,
-        old: Value,
-        new: Value,
-        state: &State,
-    ) -> Step {
-        if progress.stage != Stage::Nothing || !self.samples(progress) {
+        old: SymValue,
+        new: SymValue,
+        state: &AbstractState,
+    ) -> HitResult {
+        if progress.stage != HitStage::Nothing || !self.samples(progress) {
             return Err(Reason::NeedlessSlot);
         }
         if !is_head(self.values, old) {
@@ -207,20 +219,20 @@ impl Hit<'_> {
             return Err(Reason::StaleClock);
         };
         Ok(Some(Progress {
-            stage: Stage::Trying { head: old, tsc },
+            stage: HitStage::Trying { head: old, tsc },
             ..progress
         }))
     }
 
     /// Returns the progress after the branch on the result of a reservation, and the reserved head.
-    pub(crate) fn tried(progress: Progress, success: bool) -> (Progress, Option<Value>) {
+    pub(crate) fn tried(progress: Progress, success: bool) -> (Progress, Option<SymValue>) {
         match progress.stage {
-            Stage::Trying { head, tsc } if success => (
+            HitStage::Trying { head, tsc } if success => (
                 Progress {
-                    stage: Stage::Reserved {
+                    stage: HitStage::Reserved {
                         head,
                         tsc,
-                        written: Written::default(),
+                        written: SlotWords::default(),
                     },
                     ..progress
                 },
@@ -228,7 +240,7 @@ impl Hit<'_> {
             ),
             _ => (
                 Progress {
-                    stage: Stage::Nothing,
+                    stage: HitStage::Nothing,
                     ..progress
                 },
                 None,
@@ -240,17 +252,17 @@ impl Hit<'_> {
     pub(crate) fn store(
         &mut self,
         progress: Progress,
-        address: Value,
-        stored: Value,
-        state: &State,
-    ) -> Step {
+        address: SymValue,
+        stored: SymValue,
+        state: &AbstractState,
+    ) -> HitResult {
         match progress.stage {
-            Stage::Reserved { head, tsc, written } => {
+            HitStage::Reserved { head, tsc, written } => {
                 let slot = self.slot(head);
                 let offset = self.values.sub(address, slot);
                 let written = match self.values.as_constant(offset) {
                     Some(0) => {
-                        return if written != Written::ALL {
+                        return if written != SlotWords::ALL {
                             Err(Reason::EarlyMark)
                         } else if stored == head {
                             Ok(self.delivered(progress))
@@ -260,12 +272,12 @@ impl Hit<'_> {
                     }
                     Some(8) => {
                         self.value(progress, stored, tsc, state)?;
-                        Written {
+                        SlotWords {
                             value: true,
                             ..written
                         }
                     }
-                    Some(16) if stored == tsc => Written {
+                    Some(16) if stored == tsc => SlotWords {
                         time: true,
                         ..written
                     },
@@ -275,7 +287,7 @@ impl Hit<'_> {
                     Some(24)
                         if self.values.as_constant(stored) == Some(self.expected.id.pack()) =>
                     {
-                        Written {
+                        SlotWords {
                             identifier: true,
                             ..written
                         }
@@ -288,11 +300,11 @@ impl Hit<'_> {
                     _ => return Err(Reason::OutsideSlot),
                 };
                 Ok(Some(Progress {
-                    stage: Stage::Reserved { head, tsc, written },
+                    stage: HitStage::Reserved { head, tsc, written },
                     ..progress
                 }))
             }
-            Stage::Owned { .. } => self.keep(progress, address, stored, state),
+            HitStage::Owned { .. } => self.keep(progress, address, stored, state),
             _ => Err(Reason::StoresForeign),
         }
     }
@@ -303,7 +315,7 @@ impl Hit<'_> {
             self.next(progress)
         } else {
             Some(Progress {
-                stage: Stage::Counted,
+                stage: HitStage::Counted,
                 ..progress
             })
         }
@@ -317,7 +329,7 @@ impl Hit<'_> {
     /// Returns `ring_base + (cpu << stride_log2) + slot * 32`. The slot is the bits of a head from
     /// `one` to the middle, and the CPU is the bits below; no CPU has the upper two of those, which
     /// stand for the eights in a slot.
-    fn slot(&mut self, head: Value) -> Value {
+    fn slot(&mut self, head: SymValue) -> SymValue {
         let one = self.one();
         let cpu = self.values.mask(head, one / 4 - 1);
         let cpu = self
@@ -335,9 +347,9 @@ impl Hit<'_> {
     fn value(
         &mut self,
         progress: Progress,
-        stored: Value,
-        tsc: Value,
-        state: &State,
+        stored: SymValue,
+        tsc: SymValue,
+        state: &AbstractState,
     ) -> Result<(), Reason> {
         let right = match self.expected.native {
             Some(_) => self.is_returned(stored),
@@ -352,6 +364,6 @@ impl Hit<'_> {
 }
 
 /// Returns whether the value is a head that was read.
-pub(crate) fn is_head(values: &Values, value: Value) -> bool {
+pub(crate) fn is_head(values: &SymValues, value: SymValue) -> bool {
     matches!(values.as_atom(value), Some(Atom::Head(_) | Atom::Joined(_)))
 }

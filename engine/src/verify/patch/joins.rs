@@ -1,13 +1,13 @@
 //! The nodes where paths of a patch meet: the joined abstract state of each, and the proof that no cycle
 //! of paths is the patch's own.
 
-use super::phase::{Node, Wrong};
-use super::state::State;
+use super::phase::{BrokenRule, Node};
+use super::state::AbstractState;
 use crate::Addr;
 use crate::ids::{Ids, id};
 use crate::verify::hash::Map;
 use crate::verify::reason::Reason;
-use crate::verify::symbolic::value::Values;
+use crate::verify::symbolic::value::SymValues;
 
 id!(
     /// A node of [`Joins`].
@@ -18,7 +18,7 @@ id!(
 #[derive(Debug, Default)]
 pub(crate) struct Joins {
     by_node: Map<Node, NodeId>,
-    nodes: Ids<NodeId, (Node, State)>,
+    nodes: Ids<NodeId, (Node, AbstractState)>,
     /// Nodes whose state has changed since their last visit.
     worklist: Vec<NodeId>,
     /// Edges between nodes, except those of failed reservations and of the original code.
@@ -43,9 +43,9 @@ impl Joins {
         &mut self,
         from: Option<NodeId>,
         node: Node,
-        state: State,
-        values: &mut Values,
-    ) -> Result<(), Wrong> {
+        state: AbstractState,
+        values: &mut SymValues,
+    ) -> Result<(), BrokenRule> {
         let id = match self.by_node.get(&node) {
             None => {
                 let id = self.nodes.push((node, state));
@@ -74,7 +74,7 @@ impl Joins {
     }
 
     /// Takes a node from the worklist.
-    pub(crate) fn next(&mut self) -> Option<(NodeId, Node, State)> {
+    pub(crate) fn next(&mut self) -> Option<(NodeId, Node, AbstractState)> {
         let id = self.worklist.pop()?;
         let (node, state) = &self.nodes[id];
         Some((id, *node, state.clone()))
@@ -85,7 +85,7 @@ impl Joins {
     ///
     /// # Errors
     /// The lowest address on or after a cycle.
-    pub(crate) fn no_loops(&mut self) -> Result<(), Wrong> {
+    pub(crate) fn no_loops(&mut self) -> Result<(), BrokenRule> {
         // A node that was visited twice has its edges twice.
         self.edges.sort_unstable();
         self.edges.dedup();

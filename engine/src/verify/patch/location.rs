@@ -3,9 +3,9 @@
 use crate::verify::reason::Reason;
 use iced_x86::{Instruction, Register};
 
-use super::state::State;
-use crate::verify::symbolic::atom::Value;
-use crate::verify::symbolic::value::Values;
+use super::state::AbstractState;
+use crate::verify::symbolic::atom::SymValue;
+use crate::verify::symbolic::value::SymValues;
 use crate::verify::text::effects::number;
 
 /// A location of eight bytes.
@@ -16,7 +16,7 @@ pub(crate) enum Location {
     /// A per-CPU word.
     Gs(u64),
     /// Any other address.
-    Memory(Value),
+    Memory(SymValue),
 }
 
 /// Returns the location of the memory operand.
@@ -25,9 +25,9 @@ pub(crate) enum Location {
 /// The operand is not eight bytes, is on the stack outside of the patch's own words, or has an
 /// unknown segment.
 pub(crate) fn of(
-    values: &mut Values,
+    values: &mut SymValues,
     instruction: &Instruction,
-    state: &State,
+    state: &AbstractState,
 ) -> Result<Location, Reason> {
     if instruction.memory_size().size() != 8 {
         return Err(Reason::NarrowMemory);
@@ -65,10 +65,10 @@ pub(crate) fn of(
 /// # Errors
 /// The address is not of 64 bits, or is in vector registers.
 pub(crate) fn address(
-    values: &mut Values,
+    values: &mut SymValues,
     instruction: &Instruction,
-    state: &State,
-) -> Result<Value, Reason> {
+    state: &AbstractState,
+) -> Result<SymValue, Reason> {
     if instruction.is_ip_rel_memory_operand() && instruction.memory_base() == Register::RIP {
         return Ok(values.constant(instruction.ip_rel_memory_address()));
     }

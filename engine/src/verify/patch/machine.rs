@@ -1,14 +1,14 @@
 //! The abstract machine that executes instrument code.
 
-use super::hit::{Expected, Hit, Progress};
-use super::state::State;
+use super::hit::{Expected, HitRules, Progress};
+use super::state::AbstractState;
 use crate::layout::RuntimeLayout;
 use crate::plan::PatchFault;
-use crate::verify::symbolic::atom::{Key, Value};
-use crate::verify::symbolic::value::Values;
+use crate::verify::symbolic::atom::{Key, SymValue};
+use crate::verify::symbolic::value::SymValues;
 
 /// Control flow after an instruction. A progress of `None` means that the instrument is complete.
-pub(crate) enum Flow {
+pub(crate) enum MachineFlow {
     /// Falls through to the next instruction.
     On(Option<Progress>),
     /// Jumps to an address.
@@ -17,14 +17,14 @@ pub(crate) enum Flow {
     Branch {
         /// The branch target.
         to: u64,
-        taken: Box<Way>,
-        falls: Box<Way>,
+        taken: Box<BranchWay>,
+        falls: Box<BranchWay>,
     },
 }
 
 /// The state on one way of a branch.
-pub(crate) struct Way {
-    pub(crate) state: State,
+pub(crate) struct BranchWay {
+    pub(crate) state: AbstractState,
     /// `None` if the instrument is complete on this way.
     pub(crate) progress: Option<Progress>,
     /// A reservation failed on this way, because that of another writer succeeded.
@@ -34,22 +34,22 @@ pub(crate) struct Way {
 }
 
 /// Executes instrument code on symbolic values.
-pub(crate) struct Machine<'a> {
+pub(crate) struct InstrumentMachine<'a> {
     pub(crate) layout: &'a RuntimeLayout,
-    pub(crate) values: Values,
+    pub(crate) values: SymValues,
     /// Keys of the table of storage, and the addresses of their entries.
-    pub(crate) entries: Vec<(Key, Value)>,
+    pub(crate) entries: Vec<(Key, SymValue)>,
     /// The instrument whose code executes.
     pub(crate) expected: Option<&'a Expected>,
     /// Instructions that may fault, as the plan states.
-    pub(crate) told: &'a [PatchFault],
+    pub(crate) planned_faults: &'a [PatchFault],
     /// Instructions that may fault, as found.
     pub(crate) faults: Vec<PatchFault>,
 }
 
-impl<'a> Machine<'a> {
-    pub(crate) fn hit(&mut self, expected: &'a Expected) -> Hit<'_> {
-        Hit {
+impl<'a> InstrumentMachine<'a> {
+    pub(crate) fn hit(&mut self, expected: &'a Expected) -> HitRules<'_> {
+        HitRules {
             expected,
             layout: self.layout,
             values: &mut self.values,

@@ -9,31 +9,33 @@ use crate::verify::reason::Reason;
 use gilk_instruments::program::{ActionKind, Event, Expr, Input};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-use super::hit::{Hit, Progress};
+use super::hit::{HitRules, Progress};
 use super::location;
-use super::machine::{Flow, Machine, Way};
+use super::machine::{BranchWay, InstrumentMachine, MachineFlow};
 use super::operands::not_allowed;
 use super::program::{has_tests, known};
-use super::state::{Fact, RAX, RCX, RDX, State};
+use super::state::{AbstractState, Fact, RAX, RCX, RDX};
 use crate::layout::READABLE_BELOW;
 use crate::patch::Recovery;
 use crate::plan::PatchFault;
-use crate::verify::symbolic::atom::{Atom, Source, Value};
-use crate::verify::symbolic::value::Values;
+use crate::verify::symbolic::atom::{Atom, Source, SymValue};
+use crate::verify::symbolic::value::SymValues;
 use crate::verify::text::effects::number;
 
 /// Returns the truth value of whether an address may be read.
-fn is_readable(values: &mut Values, address: Value) -> Value {
+fn is_readable(values: &mut SymValues, address: SymValue) -> SymValue {
     let below = values.constant(READABLE_BELOW.0);
     values.less(true, address, below)
 }
 
-impl Machine<'_> {
+impl InstrumentMachine<'_> {
     /// Returns the recovery of the plan for the instruction.
     pub(crate) fn fixup(&self, instruction: &Instruction) -> Option<u64> {
         let at = instruction.ip();
-        let found = self.told.binary_search_by_key(&at, |fault| fault.at.0);
-        match self.told.get(found.ok()?)?.recovery {
+        let found = self
+            .planned_faults
+            .binary_search_by_key(&at, |fault| fault.at.0);
+        match self.planned_faults.get(found.ok()?)?.recovery {
             Recovery::At(fixup) => Some(fixup.0),
             Recovery::Like(_) => None,
         }
@@ -43,10 +45,10 @@ impl Machine<'_> {
     pub(crate) fn read_memory(
         &mut self,
         instruction: &Instruction,
-        state: &mut State,
+        state: &mut AbstractState,
         progress: Progress,
         fixup: u64,
-    ) -> Result<Flow, Reason> {
+    ) -> Result<MachineFlow, Reason> {
         let refused = || not_allowed(instruction);
         let one = self.program().ok_or_else(refused)?;
         let segment = instruction.memory_segment();
@@ -81,10 +83,10 @@ impl Machine<'_> {
     pub(crate) fn read_event(
         &mut self,
         instruction: &Instruction,
-        state: &mut State,
+        state: &mut AbstractState,
         progress: Progress,
         fixup: u64,
-    ) -> Result<Flow, Reason> {
+    ) -> Result<MachineFlow, Reason> {
         let refused = || not_allowed(instruction);
         let one = self.program().ok_or_else(refused)?;
         let chosen = self.values.as_constant(state.register(RCX));
@@ -113,22 +115,22 @@ impl Machine<'_> {
         &mut self,
         instruction: &Instruction,
         fixup: u64,
-        (faulted, state): (State, State),
+        (faulted, state): (AbstractState, AbstractState),
         progress: Progress,
-    ) -> Flow {
+    ) -> MachineFlow {
         self.faults.push(PatchFault {
             at: crate::Addr(instruction.ip()),
             recovery: Recovery::At(crate::Addr(fixup)),
         });
         let way = |state| {
-            Box::new(Way {
+            Box::new(BranchWay {
                 state,
                 progress: Some(progress),
                 failed: false,
                 never: false,
             })
         };
-        Flow::Branch {
+        MachineFlow::Branch {
             to: fixup,
             taken: way(faulted),
             falls: way(state),
@@ -139,8 +141,8 @@ impl Machine<'_> {
     pub(crate) fn set_whole(
         &mut self,
         instruction: &Instruction,
-        read: Value,
-        state: &mut State,
+        read: SymValue,
+        state: &mut AbstractState,
     ) -> bool {
         let register = instruction.op0_register();
         let wide = register.is_gpr32() || register.is_gpr64();
@@ -158,7 +160,11 @@ impl Machine<'_> {
     }
 
     /// Counts a failed load.
-    pub(crate) fn failed(&mut self, state: &mut State, progress: Progress) -> Result<(), Reason> {
+    pub(crate) fn failed(
+        &mut self,
+        state: &mut AbstractState,
+        progress: Progress,
+    ) -> Result<(), Reason> {
         if let Some(read) = state.faulted.take() {
             state.zero = Some(read);
             return Ok(());
@@ -169,15 +175,15 @@ impl Machine<'_> {
         let all = loads.clone();
         loads.sort_by_key(|load| all.iter().filter(|&one| one == load).count() == 1);
         // The fact of the last branch precedes constant addresses.
-        for told in [true, false] {
+        for by_branch in [true, false] {
             for &source in &loads {
                 let Source::Memory { address, bytes } = source else {
                     continue;
                 };
                 let readable = is_readable(&mut self.values, address);
                 let unreadable = self.values.not(readable);
-                let known = if told {
-                    state.told == Some(unreadable) && state.knows(Fact::Holds(unreadable))
+                let known = if by_branch {
+                    state.branch_fact == Some(unreadable) && state.knows(Fact::Holds(unreadable))
                 } else {
                     self.values.as_constant(readable) == Some(0)
                 };
@@ -194,19 +200,19 @@ impl Machine<'_> {
 
 /// Returns the value of a load that the step has not executed before.
 fn once(
-    values: &mut Values,
+    values: &mut SymValues,
     source: Source,
     bytes: u8,
-    state: &mut State,
+    state: &mut AbstractState,
     progress: Progress,
-) -> Result<Value, Reason> {
+) -> Result<SymValue, Reason> {
     if !state.reads(source, progress.steps) {
         return Err(Reason::ReadsTwice);
     }
     Ok(values.field(Atom::Read(source, progress.steps), 0, 8 * bytes))
 }
 
-impl<'a> Hit<'a> {
+impl<'a> HitRules<'a> {
     /// Returns the expression of the current step.
     fn computed(&mut self, progress: Progress) -> Option<&'a Expr> {
         let probe = self.probe()?;
@@ -222,7 +228,7 @@ impl<'a> Hit<'a> {
     }
 
     /// Returns the event counters that the program reads in the step.
-    fn events(&mut self, progress: Progress, state: &State) -> Vec<Event> {
+    fn events(&mut self, progress: Progress, state: &AbstractState) -> Vec<Event> {
         if self.place(progress, state).is_none() {
             return Vec::new();
         }
@@ -238,7 +244,7 @@ impl<'a> Hit<'a> {
     }
 
     /// Returns the loads of the current step, in order.
-    pub(crate) fn loads(&mut self, progress: Progress, state: &State) -> Vec<Source> {
+    pub(crate) fn loads(&mut self, progress: Progress, state: &AbstractState) -> Vec<Source> {
         let Some(place) = self.place(progress, state) else {
             return Vec::new();
         };

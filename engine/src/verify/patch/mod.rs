@@ -1,3 +1,8 @@
+//! Proof of the code of patches, path by path.
+//!
+//! Proven: equivalence to the original code, the effect of each hit, the recovery from faults, the unwind rows.
+//! Assumed: the results of native functions.
+
 pub(crate) mod action;
 pub(crate) mod callee_contract;
 pub(crate) mod compute;

@@ -10,13 +10,13 @@ use gilk_instruments::program::{Gpr, Input};
 use iced_x86::{FlowControl, Instruction, OpKind};
 
 use super::callee_contract;
-use super::hit::{Expected, Hit, Progress, Stage};
-use super::machine::Machine;
-use super::state::{Compare, RAX, Since, State};
+use super::hit::{Expected, HitRules, HitStage, Progress};
+use super::machine::InstrumentMachine;
+use super::state::{AbstractState, Compare, RAX, Since};
 use crate::code::Why;
 use crate::native::NativeCode;
 use crate::plan::Plan;
-use crate::verify::symbolic::atom::{Atom, Value};
+use crate::verify::symbolic::atom::{Atom, SymValue};
 use crate::verify::text::callee::Callees;
 use crate::verify::text::effects::argument_number;
 use crate::verify::text::routine::Routine;
@@ -26,12 +26,12 @@ use crate::{Addr, Image, Span};
 /// Caller-saved registers (System V ABI, 3.2.1).
 const CHANGED: [u8; 9] = [0, 1, 2, 6, 7, 8, 9, 10, 11];
 
-impl<'a> Machine<'a> {
+impl<'a> InstrumentMachine<'a> {
     /// Executes a call in instrument code.
     pub(crate) fn call(
         &mut self,
         instruction: &Instruction,
-        state: &mut State,
+        state: &mut AbstractState,
         expected: Option<&'a Expected>,
         progress: Progress,
     ) -> Result<Option<Progress>, Reason> {
@@ -46,15 +46,15 @@ impl<'a> Machine<'a> {
             return Err(Reason::OtherFunction { function, entry });
         }
         for (number, parameter) in (0..).zip(&call.native.parameters) {
-            let given =
-                argument_number(number).map_or(Value::UNKNOWN, |register| state.register(register));
+            let given = argument_number(number)
+                .map_or(SymValue::UNKNOWN, |register| state.register(register));
             if !self.is_given(given, *parameter, one) {
                 let parameter = format!("{parameter:?}");
                 return Err(Reason::OtherParameter { number, parameter });
             }
         }
         for register in CHANGED {
-            state.set(register, Value::UNKNOWN);
+            state.set(register, SymValue::UNKNOWN);
         }
         state.flags = 0;
         state.compare = Compare::Unknown;
@@ -70,7 +70,7 @@ impl<'a> Machine<'a> {
         }))
     }
 
-    fn is_given(&self, given: Value, parameter: Parameter, one: &Expected) -> bool {
+    fn is_given(&self, given: SymValue, parameter: Parameter, one: &Expected) -> bool {
         let constant = self.values.as_constant(given);
         let register = match parameter {
             Parameter::Counter => {
@@ -87,18 +87,18 @@ impl<'a> Machine<'a> {
             }
             Parameter::Input(_) => None,
         };
-        register.is_some_and(|register| given == Value::original(register))
+        register.is_some_and(|register| given == SymValue::original(register))
     }
 }
 
-impl Hit<'_> {
+impl HitRules<'_> {
     /// Returns whether the function was called and its return value is to be sampled.
     pub(crate) fn has_returned(&self, progress: Progress) -> bool {
-        self.expected.native.is_some() && progress.steps == 1 && progress.stage == Stage::Nothing
+        self.expected.native.is_some() && progress.steps == 1 && progress.stage == HitStage::Nothing
     }
 
     /// Returns whether it is the return value of the function.
-    pub(crate) fn is_returned(&self, stored: Value) -> bool {
+    pub(crate) fn is_returned(&self, stored: SymValue) -> bool {
         matches!(self.values.as_atom(stored), Some(Atom::Returned(_)))
     }
 }

@@ -3,25 +3,25 @@
 use crate::verify::reason::Reason;
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
-use super::hit::{Expected, Hit, Progress, Stage};
+use super::hit::{Expected, HitRules, HitStage, Progress};
 use super::location::{self, Location};
-use super::machine::Machine;
-use super::state::{Compare, Fact, RAX, RCX, Since, State};
+use super::machine::InstrumentMachine;
+use super::state::{AbstractState, Compare, Fact, RAX, RCX, Since};
 use super::timer::timer_entry;
-use crate::verify::symbolic::atom::{Atom, Op, Value};
+use crate::verify::symbolic::atom::{Atom, Op, SymValue};
 use crate::verify::text::effects::number;
 
 /// Maximum number of pushed words: fifteen registers and the flags, twice.
 const MOST_PUSHED: usize = 32;
 
-impl<'a> Machine<'a> {
+impl<'a> InstrumentMachine<'a> {
     /// Returns the atom of a read; forgets an older read by the same instruction.
     pub(crate) fn read(
         &mut self,
         atom: Atom,
-        state: &mut State,
+        state: &mut AbstractState,
         progress: Progress,
-    ) -> Result<Value, Reason> {
+    ) -> Result<SymValue, Reason> {
         if progress.mentions(&self.values, &atom) {
             return Err(Reason::RereadsSample);
         }
@@ -33,9 +33,9 @@ impl<'a> Machine<'a> {
         &mut self,
         instruction: &Instruction,
         operand: u32,
-        state: &mut State,
+        state: &mut AbstractState,
         progress: Progress,
-    ) -> Result<Value, Reason> {
+    ) -> Result<SymValue, Reason> {
         match instruction.op_kind(operand) {
             OpKind::Register => {
                 let register = instruction.op_register(operand);
@@ -69,16 +69,18 @@ impl<'a> Machine<'a> {
     pub(crate) fn load(
         &mut self,
         instruction: &Instruction,
-        state: &mut State,
+        state: &mut AbstractState,
         progress: Progress,
-    ) -> Result<Value, Reason> {
+    ) -> Result<SymValue, Reason> {
         let at = instruction.ip();
         if let Some(value) = self.surrounding(instruction, state, progress)? {
             return Ok(value);
         }
         let place = location::of(&mut self.values, instruction, state)?;
         match place {
-            Location::Stack(slot) => Ok(state.stack.get(slot).copied().unwrap_or(Value::UNKNOWN)),
+            Location::Stack(slot) => {
+                Ok(state.stack.get(slot).copied().unwrap_or(SymValue::UNKNOWN))
+            }
             Location::Gs(word) if word == self.layout.current.0 => Ok(self.values.task()),
             Location::Gs(word) if word == self.layout.limit.0 => {
                 let limit = self.read(Atom::Limit(at), state, progress)?;
@@ -97,7 +99,7 @@ impl<'a> Machine<'a> {
                     return Err(Reason::ForeignMemory);
                 };
                 let read = self.read(Atom::Timer { at, word, entry }, state, progress)?;
-                let kept = Stage::Owned {
+                let kept = HitStage::Owned {
                     entry,
                     written: None,
                 };
@@ -112,9 +114,9 @@ impl<'a> Machine<'a> {
     pub(crate) fn arithmetic(
         &mut self,
         instruction: &Instruction,
-        state: &mut State,
+        state: &mut AbstractState,
         progress: Progress,
-    ) -> Result<Value, Reason> {
+    ) -> Result<SymValue, Reason> {
         let count = instruction.op_count();
         let same = count == 2
             && instruction.op1_kind() == OpKind::Register
@@ -197,8 +199,8 @@ impl<'a> Machine<'a> {
     pub(crate) fn set(
         &mut self,
         instruction: &Instruction,
-        value: Value,
-        state: &mut State,
+        value: SymValue,
+        state: &mut AbstractState,
     ) -> Result<(), Reason> {
         let register = instruction.op0_register();
         let value = if register.is_gpr32() {
@@ -223,8 +225,8 @@ impl<'a> Machine<'a> {
     pub(crate) fn assign(
         &mut self,
         instruction: &Instruction,
-        value: Value,
-        state: &mut State,
+        value: SymValue,
+        state: &mut AbstractState,
         expected: Option<&'a Expected>,
         progress: Progress,
     ) -> Result<Option<Progress>, Reason> {
@@ -261,7 +263,7 @@ impl<'a> Machine<'a> {
     pub(crate) fn count(
         &mut self,
         instruction: &Instruction,
-        state: &mut State,
+        state: &mut AbstractState,
         expected: Option<&'a Expected>,
         progress: Progress,
     ) -> Result<Option<Progress>, Reason> {
@@ -279,7 +281,7 @@ impl<'a> Machine<'a> {
     pub(crate) fn reserve(
         &mut self,
         instruction: &Instruction,
-        state: &mut State,
+        state: &mut AbstractState,
         expected: Option<&'a Expected>,
         progress: Progress,
     ) -> Result<Option<Progress>, Reason> {
@@ -312,9 +314,9 @@ impl<'a> Machine<'a> {
         }
         let expected = expected.ok_or(Reason::UnhookedReservation)?;
         let old = state.register(RAX);
-        state.set(RAX, Value::UNKNOWN);
+        state.set(RAX, SymValue::UNKNOWN);
         state.compare = Compare::Unknown;
-        Hit {
+        HitRules {
             expected,
             layout: self.layout,
             values: &mut self.values,
@@ -348,7 +350,7 @@ fn is_own_stack(instruction: &Instruction) -> bool {
     instruction.memory_base() == Register::RSP
 }
 
-pub(crate) fn push(state: &mut State, value: Value) -> Result<(), Reason> {
+pub(crate) fn push(state: &mut AbstractState, value: SymValue) -> Result<(), Reason> {
     state.stack.push(value);
     if state.stack.len() > MOST_PUSHED {
         Err(Reason::DeepStack)

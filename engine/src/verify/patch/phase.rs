@@ -68,4 +68,4 @@ impl Facts {
 pub(crate) type Lists = Vec<(Point, Vec<Expected>)>;
 
 /// A broken rule and its place.
-pub(crate) type Wrong = (Addr, Reason);
+pub(crate) type BrokenRule = (Addr, Reason);

@@ -5,12 +5,12 @@ use gilk_instruments::program::{
     Aggregate, AggregateKind, BinaryOp, Expr, ExprKind, Gpr, Half, Input, Probe, UnaryOp,
 };
 
-use super::state::{Fact, State};
+use super::state::{AbstractState, Fact};
 use crate::InstrumentId;
 use crate::layout::RuntimeLayout;
 use crate::patch::{Home, Probed};
-use crate::verify::symbolic::atom::{Atom, Key, Op, Source, Value};
-use crate::verify::symbolic::value::Values;
+use crate::verify::symbolic::atom::{Atom, Key, Op, Source, SymValue};
+use crate::verify::symbolic::value::SymValues;
 use crate::verify::text::effects::argument_number;
 
 /// The context of an expression.
@@ -22,7 +22,7 @@ pub(crate) struct Context<'a> {
     /// Index of the step.
     pub(crate) step: u16,
     /// The clock that the step has read.
-    pub(crate) clock: Option<Value>,
+    pub(crate) clock: Option<SymValue>,
 }
 
 /// Returns whether the probe has a predicate to test.
@@ -37,12 +37,12 @@ pub(crate) fn steps(probe: &Probe) -> usize {
 }
 
 impl Context<'_> {
-    fn read(&self, values: &mut Values, source: Source, bits: u8) -> Value {
+    fn read(&self, values: &mut SymValues, source: Source, bits: u8) -> SymValue {
         values.field(Atom::Read(source, self.step), 0, bits)
     }
 
     /// Returns the value of an expression, or unknown.
-    pub(crate) fn value(&self, values: &mut Values, expr: &Expr) -> Value {
+    pub(crate) fn value(&self, values: &mut SymValues, expr: &Expr) -> SymValue {
         match &expr.kind {
             ExprKind::Constant(bits) => values.constant(*bits),
             ExprKind::Input(input) => match self.memory(values, expr) {
@@ -57,12 +57,12 @@ impl Context<'_> {
                     }
                     home => home.and_then(Key::of).map(Source::Kept),
                 };
-                source.map_or(Value::UNKNOWN, |source| self.read(values, source, 64))
+                source.map_or(SymValue::UNKNOWN, |source| self.read(values, source, 64))
             }
             ExprKind::Load { width, signed, .. } => {
                 let bits = u8::try_from(8 * width.bytes()).unwrap_or(64);
                 let read = { self.memory(values, expr) }
-                    .map_or(Value::UNKNOWN, |source| self.read(values, source, bits));
+                    .map_or(SymValue::UNKNOWN, |source| self.read(values, source, bits));
                 values.extend(read, bits, *signed)
             }
             ExprKind::Extend {
@@ -109,7 +109,7 @@ impl Context<'_> {
     }
 
     /// Returns the memory that a load or an argument on the stack reads.
-    pub(crate) fn memory(&self, values: &mut Values, expr: &Expr) -> Option<Source> {
+    pub(crate) fn memory(&self, values: &mut SymValues, expr: &Expr) -> Option<Source> {
         let (address, bytes) = match &expr.kind {
             ExprKind::Load { address, width, .. } => {
                 let bytes = u8::try_from(width.bytes()).unwrap_or(8);
@@ -127,24 +127,24 @@ impl Context<'_> {
         (!address.is_unknown()).then_some(Source::Memory { address, bytes })
     }
 
-    fn truths(&self, values: &mut Values, left: &Expr, right: &Expr) -> [Value; 2] {
+    fn truths(&self, values: &mut SymValues, left: &Expr, right: &Expr) -> [SymValue; 2] {
         [left, right].map(|expr| {
             let value = self.value(values, expr);
             values.truth(value)
         })
     }
 
-    fn input(&self, values: &mut Values, input: Input) -> Value {
+    fn input(&self, values: &mut SymValues, input: Input) -> SymValue {
         match input {
             Input::Argument(number) => {
-                argument_number(number).map_or(Value::UNKNOWN, Value::original)
+                argument_number(number).map_or(SymValue::UNKNOWN, SymValue::original)
             }
-            Input::Returned => Value::original(0),
+            Input::Returned => SymValue::original(0),
             Input::Register(Gpr::Rsp) => values.atom(Atom::Stack),
             Input::Register(gpr) => {
                 let number = Gpr::ALL.iter().position(|known| *known == gpr);
                 let number = number.and_then(|number| u8::try_from(number).ok());
-                number.map_or(Value::UNKNOWN, Value::original)
+                number.map_or(SymValue::UNKNOWN, SymValue::original)
             }
             Input::Task => values.task(),
             Input::Tid => self.read(values, Source::Thread, 32),
@@ -152,10 +152,10 @@ impl Context<'_> {
             Input::Comm(Half::First) => self.read(values, Source::Comm(0), 64),
             Input::Comm(Half::Second) => self.read(values, Source::Comm(8), 64),
             Input::Cpu => self.read(values, Source::Cpu, 32),
-            Input::Tsc => self.clock.unwrap_or(Value::UNKNOWN),
+            Input::Tsc => self.clock.unwrap_or(SymValue::UNKNOWN),
             Input::Nsecs => {
                 let (Some(tsc), Some(factor)) = (self.clock, self.layout.nsecs_factor()) else {
-                    return Value::UNKNOWN;
+                    return SymValue::UNKNOWN;
                 };
                 let factor = values.constant(factor);
                 let low = values.mul(tsc, factor);
@@ -176,7 +176,12 @@ impl Context<'_> {
     }
 
     /// Returns whether a predicate holds, if the facts decide it.
-    pub(crate) fn holds(&self, values: &mut Values, expr: &Expr, state: &State) -> Option<bool> {
+    pub(crate) fn holds(
+        &self,
+        values: &mut SymValues,
+        expr: &Expr,
+        state: &AbstractState,
+    ) -> Option<bool> {
         let value = self.value(values, expr);
         let truth = values.truth(value);
         let known = known(values, truth, state);
@@ -201,7 +206,11 @@ impl Context<'_> {
 }
 
 /// Returns whether a truth value is 1, if constants or the facts of branches decide it.
-pub(crate) fn known(values: &mut Values, truth: Value, state: &State) -> Option<bool> {
+pub(crate) fn known(
+    values: &mut SymValues,
+    truth: SymValue,
+    state: &AbstractState,
+) -> Option<bool> {
     if let Some(constant) = values.as_constant(truth) {
         return Some(constant != 0);
     }
@@ -215,7 +224,7 @@ pub(crate) fn known(values: &mut Values, truth: Value, state: &State) -> Option<
     }
 }
 
-fn binary(values: &mut Values, op: BinaryOp, a: Value, b: Value) -> Value {
+fn binary(values: &mut SymValues, op: BinaryOp, a: SymValue, b: SymValue) -> SymValue {
     let zero = values.constant(0);
     let one = values.constant(1);
     match op {
@@ -274,18 +283,18 @@ fn binary(values: &mut Values, op: BinaryOp, a: Value, b: Value) -> Value {
 }
 
 /// True if the first is not less.
-fn unless(values: &mut Values, signed: bool, a: Value, b: Value) -> Value {
+fn unless(values: &mut SymValues, signed: bool, a: SymValue, b: SymValue) -> SymValue {
     let less = values.less(signed, a, b);
     values.not(less)
 }
 
-impl Values {
-    pub(crate) fn invert(&mut self, value: Value) -> Value {
+impl SymValues {
+    pub(crate) fn invert(&mut self, value: SymValue) -> SymValue {
         let all = self.constant(u64::MAX);
         self.sub(all, value)
     }
 
-    pub(crate) fn divide(&mut self, a: Value, by: Value) -> Value {
+    pub(crate) fn divide(&mut self, a: SymValue, by: SymValue) -> SymValue {
         match self.as_constant(by) {
             Some(constant) if constant.is_power_of_two() => self.shr(a, constant.trailing_zeros()),
             _ => self.made_of_two(Op::DivideUnsigned, a, by),
@@ -293,7 +302,7 @@ impl Values {
     }
 
     /// Shifts by the low six bits of the second operand.
-    pub(crate) fn shift(&mut self, op: Op, a: Value, by: Value) -> Value {
+    pub(crate) fn shift(&mut self, op: Op, a: SymValue, by: SymValue) -> SymValue {
         let constant = self.as_constant(by);
         let constant = constant.and_then(|by| u32::try_from(by & 63).ok());
         match (op, constant) {
@@ -308,7 +317,7 @@ impl Values {
     }
 
     /// Maps a value to the unsigned order in which an aggregate keeps its maximum.
-    pub(crate) fn compared(&mut self, aggregate: &Aggregate, value: Value) -> Value {
+    pub(crate) fn compared(&mut self, aggregate: &Aggregate, value: SymValue) -> SymValue {
         let top = self.constant(1 << 63);
         let value = if aggregate.ty.signed() {
             self.xor(value, top)
@@ -324,7 +333,7 @@ impl Values {
 
     /// Returns the index of the word of a histogram in which a value is counted: below the number
     /// of its words, for every value.
-    pub(crate) fn bucket(&mut self, aggregate: &Aggregate, value: Value) -> Value {
+    pub(crate) fn bucket(&mut self, aggregate: &Aggregate, value: SymValue) -> SymValue {
         let signed = aggregate.ty.signed();
         let zero = self.constant(0);
         match aggregate.kind {
@@ -368,7 +377,7 @@ impl Values {
                 let place = self.select(above, most, place);
                 self.add(place, one)
             }
-            _ => Value::UNKNOWN,
+            _ => SymValue::UNKNOWN,
         }
     }
 }

@@ -7,7 +7,7 @@
 use crate::verify::reason::Reason;
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction};
 
-use super::phase::Wrong;
+use super::phase::BrokenRule;
 use crate::{Addr, Span};
 
 /// The instructions of one patch. The allocations are reused from patch to patch.
@@ -80,7 +80,7 @@ impl Scan {
     ///
     /// # Errors
     /// No instruction begins there.
-    pub(crate) fn walk(&mut self, at: u64) -> Result<Instruction, Wrong> {
+    pub(crate) fn walk(&mut self, at: u64) -> Result<Instruction, BrokenRule> {
         if let Some(seen) = self.seen(at) {
             seen.walked = true;
             return Ok(seen.instruction);
@@ -97,7 +97,7 @@ impl Scan {
     ///
     /// # Errors
     /// The first byte that is neither.
-    pub(crate) fn all_walked(&self) -> Result<(), Wrong> {
+    pub(crate) fn all_walked(&self) -> Result<(), BrokenRule> {
         // With a prefix it is longer, and not an int3 for control that enters its middle.
         let int3 = |one: &Instruction| one.code() == Code::Int3 && one.len() == 1;
         let left =

@@ -1,7 +1,7 @@
 //! The abstract state at one point of a patch, on every path to it.
 
-use crate::verify::symbolic::atom::{Atom, Source, Value};
-use crate::verify::symbolic::value::Values;
+use crate::verify::symbolic::atom::{Atom, Source, SymValue};
+use crate::verify::symbolic::value::SymValues;
 use crate::verify::text::effects::{Mask, STATUS};
 
 /// Number of rsp.
@@ -16,36 +16,36 @@ pub(crate) const RDX: u8 = 2;
 /// The operands that the flags compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compare {
-    /// Unknown.
+    /// No comparison of known operands.
     Unknown,
     /// `cmp`, all 64 bits.
-    Of(Value, Value),
+    Of(SymValue, SymValue),
     /// ZF is whether this value is zero, all 64 bits, and SF is its sign.
-    Zero(Value),
+    Zero(SymValue),
     /// ZF is whether this value is zero, and the other flags are unknown.
-    OnlyZero(Value),
+    OnlyZero(SymValue),
 }
 
 /// A fact that a branch has proven.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fact {
     /// The ring has a free slot for this head.
-    Room(Value),
+    Room(SymValue),
     /// The ring is full.
-    Full(Value),
+    Full(SymValue),
     /// The value is zero.
-    Zero(Value),
+    Zero(SymValue),
     /// The value is not zero.
-    NonZero(Value),
+    NonZero(SymValue),
     /// The truth value is 1.
-    Holds(Value),
+    Holds(SymValue),
     /// The value was read from an entry of the table of storage while the hit held its lock, and no
     /// lock was taken since.
-    Mine(Value),
+    Mine(SymValue),
 }
 
 impl Fact {
-    fn value(self) -> Value {
+    fn value(self) -> SymValue {
         match self {
             Self::Room(value)
             | Self::Full(value)
@@ -62,41 +62,41 @@ impl Fact {
 /// date.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Since {
-    pub(crate) tsc: Option<Value>,
-    pub(crate) limit: Option<Value>,
+    pub(crate) tsc: Option<SymValue>,
+    pub(crate) limit: Option<SymValue>,
 }
 
 /// Registers, flags, pushed words, and facts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct State {
-    registers: [Value; 16],
+pub(crate) struct AbstractState {
+    registers: [SymValue; 16],
     /// Words that the patch has pushed, the top last. If empty, the stack is that of the original
     /// code.
-    pub(crate) stack: Vec<Value>,
+    pub(crate) stack: Vec<SymValue>,
     /// Status flags with their value of the original code.
     pub(crate) flags: u32,
     pub(crate) compare: Compare,
     pub(crate) since_head: Since,
     /// The truth value that the last branch has proven.
-    pub(crate) told: Option<Value>,
+    pub(crate) branch_fact: Option<SymValue>,
     /// A load has just faulted: the value that it stands for.
-    pub(crate) faulted: Option<Value>,
+    pub(crate) faulted: Option<SymValue>,
     /// A failed load was counted: the value that it stands for, which is 0.
-    pub(crate) zero: Option<Value>,
+    pub(crate) zero: Option<SymValue>,
     /// The clock that a step of the program has read, with the index of the step.
-    pub(crate) clock: Option<(u16, Value)>,
+    pub(crate) clock: Option<(u16, SymValue)>,
     facts: Vec<Fact>,
     /// Sources that steps of the program have read, sorted.
     read: Vec<(Source, u16)>,
 }
 
-impl State {
+impl AbstractState {
     /// Returns the state of the original code, except for the registers and flags of `spoilt`.
     pub(crate) fn original(spoilt: Mask) -> Self {
-        let mut registers = [Value::UNKNOWN; 16];
+        let mut registers = [SymValue::UNKNOWN; 16];
         for (number, register) in (0u8..).zip(&mut registers) {
             if number != RSP && !spoilt.has_register(number) {
-                *register = Value::original(number);
+                *register = SymValue::original(number);
             }
         }
         Self {
@@ -105,7 +105,7 @@ impl State {
             flags: STATUS & !spoilt.flags(),
             compare: Compare::Unknown,
             since_head: Since::default(),
-            told: None,
+            branch_fact: None,
             faulted: None,
             zero: None,
             clock: None,
@@ -125,20 +125,20 @@ impl State {
         }
     }
 
-    pub(crate) fn register(&self, number: u8) -> Value {
+    pub(crate) fn register(&self, number: u8) -> SymValue {
         self.registers
             .get(usize::from(number))
             .copied()
-            .unwrap_or(Value::UNKNOWN)
+            .unwrap_or(SymValue::UNKNOWN)
     }
 
     /// Sets a register other than rsp, which moves by pushes and pops only.
-    pub(crate) fn set(&mut self, number: u8, value: Value) {
+    pub(crate) fn set(&mut self, number: u8, value: SymValue) {
         match self.registers.get_mut(usize::from(number)) {
             Some(register) => *register = value,
             None => {
                 debug_assert!(false, "register {number}");
-                self.registers = [Value::UNKNOWN; 16];
+                self.registers = [SymValue::UNKNOWN; 16];
             }
         }
     }
@@ -147,7 +147,7 @@ impl State {
     pub(crate) fn spoilt(&self) -> Mask {
         let mut spoilt = Mask::of_flags(STATUS & !self.flags);
         for (number, &value) in (0u8..).zip(&self.registers) {
-            if number != RSP && value != Value::original(number) {
+            if number != RSP && value != SymValue::original(number) {
                 spoilt = spoilt.union(Mask::of_register(number));
             }
         }
@@ -177,11 +177,11 @@ impl State {
 
     /// Forgets a read, since its instruction executes again: the values that contain it become
     /// unknown.
-    pub(crate) fn forget(&mut self, values: &Values, atom: &Atom) {
-        let gone = |value: Value| values.mentions(value, atom);
+    pub(crate) fn forget(&mut self, values: &SymValues, atom: &Atom) {
+        let gone = |value: SymValue| values.mentions(value, atom);
         for value in self.registers.iter_mut().chain(&mut self.stack) {
             if gone(*value) {
-                *value = Value::UNKNOWN;
+                *value = SymValue::UNKNOWN;
             }
         }
         self.compare = match self.compare {
@@ -192,36 +192,36 @@ impl State {
         self.since_head.tsc = self.since_head.tsc.filter(|&tsc| !gone(tsc));
         self.since_head.limit = self.since_head.limit.filter(|&limit| !gone(limit));
         self.clock = self.clock.filter(|&(_, tsc)| !gone(tsc));
-        self.told = self.told.filter(|&value| !gone(value));
+        self.branch_fact = self.branch_fact.filter(|&value| !gone(value));
         self.faulted = self.faulted.filter(|&value| !gone(value));
         self.zero = self.zero.filter(|&value| !gone(value));
         self.facts.retain(|fact| !gone(fact.value()));
     }
 
     /// Forgets all except original values and constants, after an instrument is complete.
-    pub(crate) fn settle(&mut self, values: &Values) {
+    pub(crate) fn settle(&mut self, values: &SymValues) {
         for value in self.registers.iter_mut().chain(&mut self.stack) {
             let kept = value.is_original()
                 || values.as_constant(*value).is_some()
                 || matches!(values.as_atom(*value), Some(Atom::Flags(_)));
             if !kept {
-                *value = Value::UNKNOWN;
+                *value = SymValue::UNKNOWN;
             }
         }
         self.compare = Compare::Unknown;
         self.since_head = Since::default();
         self.clock = None;
-        (self.told, self.faulted, self.zero) = (None, None, None);
+        (self.branch_fact, self.faulted, self.zero) = (None, None, None);
         self.facts.clear();
         self.read.clear();
     }
 
     /// Joins two states that meet at `at`; `None` if their stacks differ in depth.
-    pub(crate) fn join(&self, other: &Self, values: &mut Values, at: u64) -> Option<Self> {
+    pub(crate) fn join(&self, other: &Self, values: &mut SymValues, at: u64) -> Option<Self> {
         if self.stack.len() != other.stack.len() {
             return None;
         }
-        let same = |(&a, &b): (&Value, &Value)| if a == b { a } else { Value::UNKNOWN };
+        let same = |(&a, &b): (&SymValue, &SymValue)| if a == b { a } else { SymValue::UNKNOWN };
         let mut registers = self.registers;
         for (register, &theirs) in registers.iter_mut().zip(&other.registers) {
             *register = same((register, &theirs));
@@ -246,7 +246,9 @@ impl State {
                     .limit
                     .filter(|_| self.since_head.limit == other.since_head.limit),
             },
-            told: self.told.filter(|_| self.told == other.told),
+            branch_fact: self
+                .branch_fact
+                .filter(|_| self.branch_fact == other.branch_fact),
             faulted: self.faulted.filter(|_| self.faulted == other.faulted),
             zero: self.zero.filter(|_| self.zero == other.zero),
             clock: self.clock.filter(|_| self.clock == other.clock),

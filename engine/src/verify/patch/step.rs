@@ -3,14 +3,14 @@
 use crate::verify::reason::Reason;
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
 
-use super::hit::{Expected, Hit, Progress, Stage, is_head};
+use super::hit::{Expected, HitRules, HitStage, Progress, is_head};
 use super::location;
-use super::machine::{Flow, Machine, Way};
+use super::machine::{BranchWay, InstrumentMachine, MachineFlow};
 use super::operands::{is_wide, not_allowed, push};
-use super::state::{Compare, Fact, RAX, RDX, Since, State};
-use crate::verify::symbolic::atom::{Atom, Value};
+use super::state::{AbstractState, Compare, Fact, RAX, RDX, Since};
+use crate::verify::symbolic::atom::{Atom, SymValue};
 
-impl<'a> Machine<'a> {
+impl<'a> InstrumentMachine<'a> {
     /// Executes `instruction` on `state`.
     ///
     /// # Errors
@@ -18,10 +18,10 @@ impl<'a> Machine<'a> {
     pub(crate) fn step(
         &mut self,
         instruction: &Instruction,
-        state: &mut State,
+        state: &mut AbstractState,
         expected: Option<&'a Expected>,
         progress: Progress,
-    ) -> Result<Flow, Reason> {
+    ) -> Result<MachineFlow, Reason> {
         self.expected = expected;
         if instruction.has_lock_prefix() && !self.may_lock(instruction)
             || instruction.has_rep_prefix()
@@ -36,8 +36,10 @@ impl<'a> Machine<'a> {
                 && matches!(condition, ConditionCode::e | ConditionCode::ne);
             return if looked_at {
                 Ok(match (progress.stage, expected) {
-                    (Stage::Raising, Some(one)) => self.raised(instruction, state, (one, progress)),
-                    (Stage::Exchanging { .. }, Some(one)) => {
+                    (HitStage::Raising, Some(one)) => {
+                        self.raised(instruction, state, (one, progress))
+                    }
+                    (HitStage::Exchanging { .. }, Some(one)) => {
                         self.exchanged(instruction, state, (one, progress))
                     }
                     _ => self.tried(instruction, state, progress),
@@ -57,7 +59,7 @@ impl<'a> Machine<'a> {
             };
         }
         if instruction.is_jmp_short_or_near() {
-            return Ok(Flow::Jump(instruction.near_branch_target()));
+            return Ok(MachineFlow::Jump(instruction.near_branch_target()));
         }
         let kept = state.flags & !instruction.rflags_modified();
         let mut now = Some(progress);
@@ -70,7 +72,7 @@ impl<'a> Machine<'a> {
                     && self.set_whole(instruction, read, state)
                 {
                     state.zero = None;
-                    return Ok(Flow::On(Some(progress)));
+                    return Ok(MachineFlow::On(Some(progress)));
                 }
                 now = self.assign(instruction, value, state, expected, progress)?;
             }
@@ -152,7 +154,7 @@ impl<'a> Machine<'a> {
                 };
                 state.flags = flags;
                 state.compare = Compare::Unknown;
-                return Ok(Flow::On(Some(progress)));
+                return Ok(MachineFlow::On(Some(progress)));
             }
             Mnemonic::Rdtsc => {
                 let tsc = self.read(Atom::Tsc(instruction.ip()), state, progress)?;
@@ -169,19 +171,24 @@ impl<'a> Machine<'a> {
             }
             Mnemonic::Call => {
                 now = self.call(instruction, state, expected, progress)?;
-                return Ok(Flow::On(now));
+                return Ok(MachineFlow::On(now));
             }
             Mnemonic::Cmpxchg => now = self.reserve(instruction, state, expected, progress)?,
             _ => self.compute(instruction, state, progress)?,
         }
         state.flags = kept;
-        Ok(Flow::On(now))
+        Ok(MachineFlow::On(now))
     }
 
     /// Executes the branch on the result of a reservation.
-    fn tried(&mut self, instruction: &Instruction, state: &State, progress: Progress) -> Flow {
+    fn tried(
+        &mut self,
+        instruction: &Instruction,
+        state: &AbstractState,
+        progress: Progress,
+    ) -> MachineFlow {
         let way = |success: bool| {
-            let (progress, head) = Hit::tried(progress, success);
+            let (progress, head) = HitRules::tried(progress, success);
             let mut state = state.clone();
             let rax = head.unwrap_or_else(|| {
                 let atom = Atom::Head(instruction.ip());
@@ -190,7 +197,7 @@ impl<'a> Machine<'a> {
                 self.values.atom(atom)
             });
             state.set(RAX, rax);
-            Box::new(Way {
+            Box::new(BranchWay {
                 state,
                 progress: Some(progress),
                 failed: !success,
@@ -204,17 +211,17 @@ impl<'a> Machine<'a> {
     fn raised(
         &mut self,
         instruction: &Instruction,
-        state: &State,
+        state: &AbstractState,
         (one, progress): (&'a Expected, Progress),
-    ) -> Flow {
+    ) -> MachineFlow {
         let way = |success: bool| {
             let progress = self.hit(one).raised(progress, success);
             let mut state = state.clone();
             let atom = Atom::Largest(instruction.ip());
             state.forget(&self.values, &atom);
             let read = self.values.atom(atom);
-            state.set(RAX, if success { Value::UNKNOWN } else { read });
-            Box::new(Way {
+            state.set(RAX, if success { SymValue::UNKNOWN } else { read });
+            Box::new(BranchWay {
                 state,
                 progress,
                 failed: !success,
@@ -228,16 +235,16 @@ impl<'a> Machine<'a> {
     fn exchanged(
         &mut self,
         instruction: &Instruction,
-        state: &State,
+        state: &AbstractState,
         (one, progress): (&'a Expected, Progress),
-    ) -> Flow {
+    ) -> MachineFlow {
         let way = |success: bool| {
             let progress = self.hit(one).exchanged(progress, success);
             let mut state = state.clone();
-            state.set(RAX, Value::UNKNOWN);
+            state.set(RAX, SymValue::UNKNOWN);
             // Earlier reads were of an earlier entry.
             state.disown();
-            Box::new(Way {
+            Box::new(BranchWay {
                 state,
                 progress,
                 failed: false,
@@ -250,30 +257,31 @@ impl<'a> Machine<'a> {
     fn branch(
         &mut self,
         instruction: &Instruction,
-        state: &State,
+        state: &AbstractState,
         progress: Progress,
-    ) -> Result<Flow, Reason> {
+    ) -> Result<MachineFlow, Reason> {
         let (mut taken, mut falls) = self.facts(instruction.condition_code(), state);
         let program = self.program();
         let mut never = [false; 2];
-        let mut told = [None; 2];
+        let mut branch_facts = [None; 2];
         if program.is_some() {
             let truth = self.truth(instruction.condition_code(), state.compare);
             let other = self.values.not(truth);
             taken.push(Fact::Holds(truth));
             falls.push(Fact::Holds(other));
             never = [truth, other].map(|truth| self.values.as_constant(truth) == Some(0));
-            told = [truth, other].map(|truth| Some(truth).filter(|truth| !truth.is_unknown()));
+            branch_facts =
+                [truth, other].map(|truth| Some(truth).filter(|truth| !truth.is_unknown()));
         }
-        let mut way = |facts: Vec<Fact>, told, never| {
+        let mut way = |facts: Vec<Fact>, branch_fact, never| {
             let mut state = state.clone();
-            state.told = told;
+            state.branch_fact = branch_fact;
             facts.into_iter().for_each(|fact| state.learn(fact));
             let progress = match program {
                 Some(one) => self.hit(one).decide(progress, &state),
                 None => Some(progress),
             };
-            Box::new(Way {
+            Box::new(BranchWay {
                 state,
                 progress,
                 failed: false,
@@ -281,16 +289,16 @@ impl<'a> Machine<'a> {
             })
         };
         let [never_taken, never_falls] = never;
-        let [told_taken, told_falls] = told;
-        Ok(Flow::Branch {
+        let [taken_fact, falls_fact] = branch_facts;
+        Ok(MachineFlow::Branch {
             to: instruction.near_branch_target(),
-            taken: way(taken, told_taken, never_taken),
-            falls: way(falls, told_falls, never_falls),
+            taken: way(taken, taken_fact, never_taken),
+            falls: way(falls, falls_fact, never_falls),
         })
     }
 
     /// Returns the facts where a branch is taken, and where it is not.
-    fn facts(&mut self, condition: ConditionCode, state: &State) -> (Vec<Fact>, Vec<Fact>) {
+    fn facts(&mut self, condition: ConditionCode, state: &AbstractState) -> (Vec<Fact>, Vec<Fact>) {
         let (compare, limit) = (state.compare, state.since_head.limit);
         let difference = match compare {
             Compare::Unknown => return (Vec::new(), Vec::new()),
@@ -319,9 +327,12 @@ impl<'a> Machine<'a> {
 }
 
 /// Returns both ways of a branch after `cmpxchg`, which sets ZF on success.
-fn by_success(instruction: &Instruction, mut way: impl FnMut(bool) -> Box<Way>) -> Flow {
+fn by_success(
+    instruction: &Instruction,
+    mut way: impl FnMut(bool) -> Box<BranchWay>,
+) -> MachineFlow {
     let taken_if_equal = instruction.condition_code() == ConditionCode::e;
-    Flow::Branch {
+    MachineFlow::Branch {
         to: instruction.near_branch_target(),
         taken: way(taken_if_equal),
         falls: way(!taken_if_equal),

@@ -7,23 +7,23 @@
 use crate::verify::reason::Reason;
 use gilk_instruments::program::ActionKind;
 
-use super::hit::{Hit, Progress, Stage, Step};
-use super::state::{Fact, State};
+use super::hit::{HitResult, HitRules, HitStage, Progress};
+use super::state::{AbstractState, Fact};
 use crate::layout::RuntimeLayout;
 use crate::patch::TIMER_BUSY;
-use crate::verify::symbolic::atom::{Atom, Key, Value};
-use crate::verify::symbolic::value::Values;
+use crate::verify::symbolic::atom::{Atom, Key, SymValue};
+use crate::verify::symbolic::value::SymValues;
 
 /// The value that an instrument stores in its entry.
 #[derive(Clone, Copy)]
-enum Kept {
-    Stored(Value),
+enum EntryUpdate {
+    Stored(SymValue),
     /// Added to the present value.
-    Added(Value),
+    Added(SymValue),
 }
 
-impl Hit<'_> {
-    pub(crate) fn key_of(&mut self, key: Key) -> Value {
+impl HitRules<'_> {
+    pub(crate) fn key_of(&mut self, key: Key) -> SymValue {
         match key {
             Key::Thread(number) => {
                 let task = self.values.task();
@@ -39,7 +39,11 @@ impl Hit<'_> {
     }
 
     /// Returns the entry and its owner, if `difference` is that of the owner and the key.
-    pub(crate) fn owner_by(&mut self, key: Key, difference: Value) -> Option<(Value, Value)> {
+    pub(crate) fn owner_by(
+        &mut self,
+        key: Key,
+        difference: SymValue,
+    ) -> Option<(SymValue, SymValue)> {
         let key = self.key_of(key);
         let owner = self.values.xor(difference, key);
         match self.values.as_atom(owner) {
@@ -49,25 +53,31 @@ impl Hit<'_> {
     }
 
     /// Returns whether a value was read from an entry.
-    pub(crate) fn is_kept_in(&self, value: Value, entry: Value) -> bool {
+    pub(crate) fn is_kept_in(&self, value: SymValue, entry: SymValue) -> bool {
         matches!(self.values.as_atom(value), Some(Atom::Timer { word: 8, entry: at, .. }) if *at == entry)
     }
 
-    fn keeping(&mut self, progress: Progress, state: &State) -> Option<(Key, Kept)> {
+    fn keeping(&mut self, progress: Progress, state: &AbstractState) -> Option<(Key, EntryUpdate)> {
         let place = self.place(progress, state)?;
-        let (id, expr, kept): (_, _, fn(Value) -> Kept) = match &self.action(progress)?.kind {
-            ActionKind::Store(id, expr) => (id, expr, Kept::Stored),
-            ActionKind::Add(id, expr) => (id, expr, Kept::Added),
-            _ => return None,
-        };
+        let (id, expr, kept): (_, _, fn(SymValue) -> EntryUpdate) =
+            match &self.action(progress)?.kind {
+                ActionKind::Store(id, expr) => (id, expr, EntryUpdate::Stored),
+                ActionKind::Add(id, expr) => (id, expr, EntryUpdate::Added),
+                _ => return None,
+            };
         let key = place.probed.home(*id).and_then(Key::of)?;
         let value = place.value(self.values, expr);
         (!value.is_unknown()).then(|| (key, kept(value)))
     }
 
     /// Returns the truth value of whether the value to store or add is not 0.
-    pub(crate) fn not_zero(&mut self, progress: Progress, state: &State) -> Option<Value> {
-        let (Kept::Stored(value) | Kept::Added(value)) = self.keeping(progress, state)?.1;
+    pub(crate) fn not_zero(
+        &mut self,
+        progress: Progress,
+        state: &AbstractState,
+    ) -> Option<SymValue> {
+        let (EntryUpdate::Stored(value) | EntryUpdate::Added(value)) =
+            self.keeping(progress, state)?.1;
         let zero = self.values.constant(0);
         let none = self.values.equal(value, zero);
         Some(self.values.not(none)).filter(|truth| !truth.is_unknown())
@@ -78,10 +88,10 @@ impl Hit<'_> {
     pub(crate) fn exchange(
         &mut self,
         progress: Progress,
-        entry: Value,
-        [old, new]: [Value; 2],
-        state: &State,
-    ) -> Step {
+        entry: SymValue,
+        [old, new]: [SymValue; 2],
+        state: &AbstractState,
+    ) -> HitResult {
         let Some((owner, kept)) = self.keeping(progress, state) else {
             return Err(Reason::KeepsNothing);
         };
@@ -92,38 +102,39 @@ impl Hit<'_> {
         }
         let free = self.values.as_constant(old) == Some(0);
         let first = match progress.stage {
-            Stage::Nothing => true,
-            Stage::Taken { entry: known } if known == entry && !free => false,
+            HitStage::Nothing => true,
+            HitStage::Taken { entry: known } if known == entry && !free => false,
             _ => return Err(Reason::LockOrder),
         };
         // A value that is always 0 is not worth a free entry.
-        let zero = matches!(kept, Kept::Stored(value) if self.values.as_constant(value) == Some(0));
+        let zero =
+            matches!(kept, EntryUpdate::Stored(value) if self.values.as_constant(value) == Some(0));
         if !(free || old == key && (zero || !first)) {
             return Err(Reason::ForeignEntry);
         }
         self.entries.push((owner, entry));
-        let stage = Stage::Exchanging { entry, free, first };
+        let stage = HitStage::Exchanging { entry, free, first };
         Ok(Some(Progress { stage, ..progress }))
     }
 
     /// Returns the progress after the branch on the result of a lock.
     pub(crate) fn exchanged(&self, progress: Progress, success: bool) -> Option<Progress> {
-        let Stage::Exchanging { entry, free, first } = progress.stage else {
+        let HitStage::Exchanging { entry, free, first } = progress.stage else {
             return Some(progress);
         };
         let to = |stage| Some(Progress { stage, ..progress });
         if success {
-            to(Stage::Owned {
+            to(HitStage::Owned {
                 entry,
                 written: None,
             })
         } else if free {
-            to(Stage::Taken { entry })
+            to(HitStage::Taken { entry })
         } else if first {
             // The key has no entry to clear.
             self.next(progress)
         } else {
-            to(Stage::Full)
+            to(HitStage::Full)
         }
     }
 
@@ -131,11 +142,11 @@ impl Hit<'_> {
     pub(crate) fn keep(
         &mut self,
         progress: Progress,
-        address: Value,
-        stored: Value,
-        state: &State,
-    ) -> Step {
-        let Stage::Owned { entry, written } = progress.stage else {
+        address: SymValue,
+        stored: SymValue,
+        state: &AbstractState,
+    ) -> HitResult {
+        let HitStage::Owned { entry, written } = progress.stage else {
             return Err(Reason::NoLockedEntry);
         };
         let found = timer_entry(self.values, self.layout, address);
@@ -149,8 +160,8 @@ impl Hit<'_> {
             (0, Some(value)) => value,
             (8, None) => {
                 let right = match kept {
-                    Kept::Stored(value) => value == stored,
-                    Kept::Added(value) => {
+                    EntryUpdate::Stored(value) => value == stored,
+                    EntryUpdate::Added(value) => {
                         let old = self.values.sub(stored, value);
                         self.is_kept_in(old, entry) && state.knows(Fact::Mine(old))
                     }
@@ -159,7 +170,7 @@ impl Hit<'_> {
                     return Err(Reason::OtherKept);
                 }
                 let written = Some(stored);
-                let stage = Stage::Owned { entry, written };
+                let stage = HitStage::Owned { entry, written };
                 return Ok(Some(Progress { stage, ..progress }));
             }
             _ => return Err(Reason::EntryOrder),
@@ -179,10 +190,10 @@ impl Hit<'_> {
 /// table, and the offset of the word in it: `timers + 16 × (a number below 2^timers_log2) + (0 or
 /// 8)`.
 pub(crate) fn timer_entry(
-    values: &mut Values,
+    values: &mut SymValues,
     layout: &RuntimeLayout,
-    address: Value,
-) -> Option<(Value, u8)> {
+    address: SymValue,
+) -> Option<(SymValue, u8)> {
     let table = values.constant(layout.timers.0);
     let offset = values.sub(address, table);
     let (constant, terms) = values.parts(offset)?;

@@ -6,11 +6,11 @@ use iced_x86::{Code, ConditionCode, FlowControl, Instruction, Mnemonic, OpKind, 
 
 use super::equivalence::{same, same_condition};
 use super::phase::{By, Goal, Phase};
-use super::state::State;
+use super::state::AbstractState;
 use super::walk::Walk;
 use crate::Addr;
 use crate::code::{Decision, Transfer, Why};
-use crate::verify::text::decoded::Decoded;
+use crate::verify::text::decoded::DecodedInsn;
 use crate::verify::text::effects::{Mask, names};
 use crate::verify::text::routine::Routine;
 
@@ -20,7 +20,7 @@ impl Walk<'_> {
     pub(crate) fn original(
         &mut self,
         instruction: &Instruction,
-        state: &State,
+        state: &AbstractState,
         goal: Goal,
     ) -> Result<bool, Reason> {
         let copy = match goal.by {
@@ -86,7 +86,7 @@ impl Walk<'_> {
 
     /// Returns whether it is a nop before a return that must keep its half of a cache line.
     pub(crate) fn is_before_return(&self, instruction: &Instruction, goal: Goal) -> bool {
-        let returns = |(_, original): (&Routine, &Decoded)| {
+        let returns = |(_, original): (&Routine, &DecodedInsn)| {
             original.instruction.flow_control() == FlowControl::Return
         };
         instruction.mnemonic() == Mnemonic::Nop
@@ -95,7 +95,11 @@ impl Walk<'_> {
     }
 
     /// Returns the state after a copied instruction.
-    fn relocated(&mut self, original: &Decoded, state: &State) -> Result<State, Reason> {
+    fn relocated(
+        &mut self,
+        original: &DecodedInsn,
+        state: &AbstractState,
+    ) -> Result<AbstractState, Reason> {
         let spoilt = state.spoilt();
         let used = Mask(spoilt.0 & original.reads.0);
         if !used.is_empty() {
@@ -104,15 +108,15 @@ impl Walk<'_> {
                 registers: names(used),
             });
         }
-        Ok(State::original(spoilt.without(original.kills)))
+        Ok(AbstractState::original(spoilt.without(original.kills)))
     }
 
     /// Follows both ways of a branch with the condition of the original one.
     fn branch(
         &mut self,
         instruction: &Instruction,
-        state: State,
-        original: &Decoded,
+        state: AbstractState,
+        original: &DecodedInsn,
         copy: usize,
         [target, next]: [u64; 2],
     ) -> Result<(), Reason> {
@@ -135,8 +139,8 @@ impl Walk<'_> {
     fn emulated(
         &mut self,
         instruction: &Instruction,
-        state: &State,
-        original: &Decoded,
+        state: &AbstractState,
+        original: &DecodedInsn,
         copy: usize,
         decision: Decision,
     ) -> Result<bool, Reason> {
@@ -147,7 +151,7 @@ impl Walk<'_> {
                 }
                 // No flags are live across a static key, as across a call.
                 let spoilt = state.spoilt().without(original.kills);
-                let state = State::original(spoilt);
+                let state = AbstractState::original(spoilt);
                 let keyed = Phase::Keyed {
                     at: original.at(),
                     copy,
@@ -199,7 +203,7 @@ impl Walk<'_> {
     pub(crate) fn decide(
         &mut self,
         instruction: &Instruction,
-        state: State,
+        state: AbstractState,
         at: u64,
         copy: usize,
     ) -> Result<(), Reason> {
@@ -241,7 +245,7 @@ impl Walk<'_> {
     fn leave(
         &mut self,
         instruction: &Instruction,
-        state: &State,
+        state: &AbstractState,
         from: u64,
         to: u64,
     ) -> Result<bool, Reason> {
@@ -281,7 +285,7 @@ fn ends_in_upper_half(instruction: &Instruction) -> bool {
 fn decision(
     walk: &Walk<'_>,
     routine: &Routine,
-    original: &Decoded,
+    original: &DecodedInsn,
 ) -> Result<Option<Decision>, Reason> {
     let rewritten = routine
         .sites_in(original.span())

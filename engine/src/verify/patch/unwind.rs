@@ -1,14 +1,14 @@
 //! Proof that the kernel unwinds the stack of a thread that is interrupted anywhere in a patch.
 
 use super::phase::{Node, Phase};
-use super::state::State;
+use super::state::AbstractState;
 use crate::Addr;
 use crate::layout::RuntimeLayout;
 use crate::placement::{Site, Splice};
 use crate::unwind::Row;
 use crate::verify::reason::Reason;
-use crate::verify::symbolic::atom::Value;
-use crate::verify::text::originals::Originals;
+use crate::verify::symbolic::atom::SymValue;
+use crate::verify::text::originals::OriginalCode;
 
 /// Number of rbp.
 const RBP: u8 = 5;
@@ -27,11 +27,11 @@ pub(crate) fn order(layout: &RuntimeLayout, rows: &[Row]) -> Result<(), Reason> 
 /// Checks the row of a node: the original instruction that is next or in execution, the bytes on
 /// the stack above that one's frame, and that rbp has its value.
 pub(crate) fn check(
-    originals: &Originals<'_>,
+    originals: &OriginalCode<'_>,
     site: &Site,
     rows: &[Row],
     start: Addr,
-    ((at, phase), state): (Node, &State),
+    ((at, phase), state): (Node, &AbstractState),
 ) -> Result<(), Reason> {
     let (original, on_top) = match phase {
         Phase::Instruments { goal, .. } | Phase::Straight(goal) => (goal.at, 0),
@@ -58,7 +58,7 @@ pub(crate) fn check(
             depth: pushed,
         });
     }
-    if state.register(RBP) != Value::original(RBP) {
+    if state.register(RBP) != SymValue::original(RBP) {
         return Err(Reason::FramePointer);
     }
     Ok(())
@@ -66,7 +66,7 @@ pub(crate) fn check(
 
 /// Returns whether the original code reaches `to` from `from` by jumps alone: its stack is the
 /// same.
-fn leads(originals: &Originals<'_>, mut from: u64, to: u64) -> bool {
+fn leads(originals: &OriginalCode<'_>, mut from: u64, to: u64) -> bool {
     // Limit of consecutive jumps.
     for _ in 0..4 {
         match originals.instruction(from) {

@@ -12,32 +12,32 @@ use iced_x86::Instruction;
 
 use super::hit::Progress;
 use super::joins::{Joins, NodeId};
-use super::machine::{Flow, Machine, Way};
-use super::phase::{By, Facts, Goal, Lists, Node, Phase, Wrong};
+use super::machine::{BranchWay, InstrumentMachine, MachineFlow};
+use super::phase::{BrokenRule, By, Facts, Goal, Lists, Node, Phase};
 use super::scan::Scan;
-use super::state::State;
+use super::state::AbstractState;
 use super::unwind;
 use crate::layout::RuntimeLayout;
 use crate::placement::{Point, Site};
 use crate::plan::{Patch, PatchFault};
 use crate::unwind::Row;
-use crate::verify::symbolic::value::Values;
+use crate::verify::symbolic::value::SymValues;
 use crate::verify::text::effects::{Mask, names};
-use crate::verify::text::originals::Originals;
+use crate::verify::text::originals::OriginalCode;
 use crate::{Addr, Span};
 
 /// Allocations of walks, reused from patch to patch.
 #[derive(Debug)]
-pub(crate) struct Tools {
-    values: Values,
+pub(crate) struct WalkBuffers {
+    values: SymValues,
     scan: Scan,
     joins: Joins,
 }
 
-impl Tools {
+impl WalkBuffers {
     pub(crate) fn new() -> Self {
         Self {
-            values: Values::new(),
+            values: SymValues::new(),
             scan: Scan::default(),
             joins: Joins::default(),
         }
@@ -46,14 +46,14 @@ impl Tools {
 
 /// A walk over one patch.
 pub(crate) struct Walk<'a> {
-    pub(crate) machine: Machine<'a>,
+    pub(crate) machine: InstrumentMachine<'a>,
     pub(crate) scan: Scan,
     joins: Joins,
     code: &'a [u8],
     rows: &'a [Row],
     pub(crate) span: Span,
     pub(crate) site: &'a Site,
-    pub(crate) originals: &'a Originals<'a>,
+    pub(crate) originals: &'a OriginalCode<'a>,
     /// The instruments of each point, sorted.
     pub(crate) lists: &'a Lists,
     pub(crate) facts: Facts,
@@ -67,19 +67,19 @@ pub(crate) struct Walk<'a> {
 struct Ahead {
     since: Option<NodeId>,
     node: Node,
-    state: State,
+    state: AbstractState,
 }
 
 impl<'a> Walk<'a> {
     pub(crate) fn new(
-        tools: Tools,
-        (layout, told): (&'a RuntimeLayout, &'a [PatchFault]),
+        tools: WalkBuffers,
+        (layout, planned_faults): (&'a RuntimeLayout, &'a [PatchFault]),
         patch: &'a Patch,
         site: &'a Site,
-        originals: &'a Originals<'a>,
+        originals: &'a OriginalCode<'a>,
         lists: &'a Lists,
     ) -> Self {
-        let Tools {
+        let WalkBuffers {
             mut values,
             mut scan,
             mut joins,
@@ -88,12 +88,12 @@ impl<'a> Walk<'a> {
         scan.read(&patch.code, patch.address);
         joins.clear();
         Self {
-            machine: Machine {
+            machine: InstrumentMachine {
                 layout,
                 values,
                 entries: Vec::new(),
                 expected: None,
-                told,
+                planned_faults,
                 faults: Vec::new(),
             },
             scan,
@@ -111,8 +111,8 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns the allocations for the next walk.
-    pub(crate) fn into_tools(self) -> Tools {
-        Tools {
+    pub(crate) fn into_tools(self) -> WalkBuffers {
+        WalkBuffers {
             values: self.machine.values,
             scan: self.scan,
             joins: self.joins,
@@ -123,9 +123,9 @@ impl<'a> Walk<'a> {
     ///
     /// # Errors
     /// The first broken rule and its place.
-    pub(crate) fn run(&mut self) -> Result<(), Wrong> {
+    pub(crate) fn run(&mut self) -> Result<(), BrokenRule> {
         unwind::order(self.machine.layout, self.rows).map_err(|why| (self.span.start, why))?;
-        let start = State::original(Mask::NONE);
+        let start = AbstractState::original(Mask::NONE);
         let goal = Goal {
             at: self.site.displaced.start.0,
             by: By::Copy(0),
@@ -186,8 +186,8 @@ impl<'a> Walk<'a> {
         from: Option<NodeId>,
         to: u64,
         phase: Phase,
-        state: State,
-    ) -> Result<(), Wrong> {
+        state: AbstractState,
+    ) -> Result<(), BrokenRule> {
         if !self.span.contains(Addr(to)) {
             return Err((Addr(to), Reason::PastEnd));
         }
@@ -209,7 +209,7 @@ impl<'a> Walk<'a> {
         since: Option<NodeId>,
         phase: Phase,
         instruction: &Instruction,
-        state: State,
+        state: AbstractState,
     ) -> Result<(), Reason> {
         match phase {
             Phase::Called { target, .. } => self.called(instruction, target),
@@ -251,7 +251,7 @@ impl<'a> Walk<'a> {
         since: Option<NodeId>,
         to: u64,
         phase: Phase,
-        state: State,
+        state: AbstractState,
     ) -> Result<(), Reason> {
         self.go(since, to, phase, state).map_err(|(_, why)| why)
     }
@@ -261,14 +261,19 @@ impl<'a> Walk<'a> {
         &mut self,
         to: u64,
         (point, goal): (Point, Goal),
-        state: State,
+        state: AbstractState,
     ) -> Result<(), Reason> {
         let phase = self.settled(Some(point), 0, Progress::default(), goal)?;
         self.go(None, to, phase, state).map_err(|(_, why)| why)
     }
 
     /// Continues after an original instruction in a given phase.
-    pub(crate) fn reach(&mut self, to: u64, phase: Phase, state: State) -> Result<(), Reason> {
+    pub(crate) fn reach(
+        &mut self,
+        to: u64,
+        phase: Phase,
+        state: AbstractState,
+    ) -> Result<(), Reason> {
         self.go(None, to, phase, state).map_err(|(_, why)| why)
     }
 
@@ -279,7 +284,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Returns whether every live register has its value of the original code.
-    pub(crate) fn restored(&mut self, state: &State, live: Mask) -> bool {
+    pub(crate) fn restored(&mut self, state: &AbstractState, live: Mask) -> bool {
         let wrong = Mask(state.spoilt().0 & live.0);
         self.not_yet = None;
         if !state.stack.is_empty() {
@@ -298,7 +303,7 @@ impl<'a> Walk<'a> {
         &mut self,
         since: Option<NodeId>,
         instruction: &Instruction,
-        mut state: State,
+        mut state: AbstractState,
         at: (Option<Point>, usize, Progress, Goal),
     ) -> Result<(), Reason> {
         let (point, done, progress, goal) = at;
@@ -308,19 +313,19 @@ impl<'a> Walk<'a> {
             .step(instruction, &mut state, expected, progress);
         let flow = flow.map_err(|why| self.explain(why, at))?;
         match flow {
-            Flow::On(Some(progress)) => {
+            MachineFlow::On(Some(progress)) => {
                 let phase = self.kept(point, done, progress, goal)?;
                 self.on(since, instruction.next_ip(), phase, state)
             }
-            Flow::On(None) => {
+            MachineFlow::On(None) => {
                 state.settle(&self.machine.values);
                 let phase = self.kept(point, done + 1, Progress::default(), goal)?;
                 self.on(since, instruction.next_ip(), phase, state)
             }
-            Flow::Jump(to) => self.inside(since, to, state, at, false),
-            Flow::Branch { to, taken, falls } => {
+            MachineFlow::Jump(to) => self.inside(since, to, state, at, false),
+            MachineFlow::Branch { to, taken, falls } => {
                 for (to, way) in [(to, taken), (instruction.next_ip(), falls)] {
-                    let Way {
+                    let BranchWay {
                         mut state,
                         progress,
                         failed,
@@ -365,7 +370,7 @@ impl<'a> Walk<'a> {
         &mut self,
         since: Option<NodeId>,
         to: u64,
-        state: State,
+        state: AbstractState,
         at: (Option<Point>, usize, Progress, Goal),
         failed: bool,
     ) -> Result<(), Reason> {

@@ -10,7 +10,7 @@ use crate::placement::{SiteIndex, Splice};
 use crate::plan::{Batch, Part, Plan, Poke, PokeKind};
 use crate::verify::hash::{Map, Set};
 use crate::verify::meaning::hooks::ById;
-use crate::verify::meaning::state::{Change, Meaning};
+use crate::verify::meaning::state::{Meaning, SiteChange};
 use crate::verify::violation::Violation;
 use crate::{Image, InstrumentId};
 
@@ -93,7 +93,7 @@ pub(crate) struct Player<'a> {
     pub(crate) in_place: Map<Part, Here<'a>>,
     /// Number of points at which each instrument runs.
     pub(crate) running: Map<InstrumentId, usize>,
-    /// Whether every entry was there.
+    /// Records absent entries.
     pub(crate) required: &'a Required,
     pub(crate) violations: &'a mut Vec<Violation>,
 }
@@ -109,7 +109,11 @@ impl<'a> Player<'a> {
 
     /// Replays a batch. Returns the sites that get an `int3` first, with the patch it diverts to,
     /// and then the changes, one write after another.
-    fn batch(&mut self, number: usize, batch: &'a Batch) -> (Vec<(SiteIndex, usize)>, Vec<Change>) {
+    fn batch(
+        &mut self,
+        number: usize,
+        batch: &'a Batch,
+    ) -> (Vec<(SiteIndex, usize)>, Vec<SiteChange>) {
         if batch.pokes.is_empty() || batch.pokes.len() > MAX_POKES {
             let why = Reason::PokeCount {
                 count: batch.pokes.len(),
@@ -167,7 +171,7 @@ impl<'a> Player<'a> {
     }
 
     /// Replays one poke. Returns the change of the site through which control reaches its patch.
-    fn poke(&mut self, poke: &'a Poke, poked: &Set<Part>) -> Result<Option<Change>, Reason> {
+    fn poke(&mut self, poke: &'a Poke, poked: &Set<Part>) -> Result<Option<SiteChange>, Reason> {
         let plan = self.plan;
         let part = poke.part;
         let Some(span) = parts::span(plan, part).filter(|span| span.start == poke.at) else {
@@ -340,13 +344,13 @@ impl<'a> Player<'a> {
         own: SiteIndex,
         before: Option<usize>,
         after: Option<usize>,
-    ) -> Option<Change> {
+    ) -> Option<SiteChange> {
         let through = match part {
             Part::Site(_) => true,
             // A bounce has an effect while its short splice is in place.
             Part::Bounce(_) => self.in_place.contains_key(&Part::Site(own)),
         };
-        through.then_some(Change {
+        through.then_some(SiteChange {
             site: own,
             before,
             after,

@@ -6,14 +6,14 @@ use super::player::{Player, bits};
 use crate::plan::Batch;
 use crate::verify::hash::Set;
 use crate::verify::meaning::hooks;
-use crate::verify::meaning::state::Change;
+use crate::verify::meaning::state::SiteChange;
 use crate::verify::reason::Reason;
 use crate::verify::violation::Violation;
 use crate::{Addr, InstrumentId};
 
 impl Player<'_> {
     /// Updates the number of points at which instruments run.
-    pub(crate) fn count(&mut self, change: &Change, touched: &mut Vec<InstrumentId>) {
+    pub(crate) fn count(&mut self, change: &SiteChange, touched: &mut Vec<InstrumentId>) {
         let plan = self.plan;
         let required = self.required;
         let of = |patch: Option<usize>| {

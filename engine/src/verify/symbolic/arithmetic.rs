@@ -1,29 +1,29 @@
 //! Arithmetic on symbolic values.
 
-use super::atom::{Atom, Op, Value};
+use super::atom::{Atom, Op, SymValue};
 use super::sum::{Term, ones};
-use super::value::{MOST_TERMS, Values};
+use super::value::{MOST_TERMS, SymValues};
 
-impl Values {
-    pub(crate) fn add(&mut self, a: Value, b: Value) -> Value {
+impl SymValues {
+    pub(crate) fn add(&mut self, a: SymValue, b: SymValue) -> SymValue {
         let mut terms = self.take_terms();
         let (Some(x), Some(y)) = (self.sum(a), self.sum(b)) else {
-            return Value::UNKNOWN;
+            return SymValue::UNKNOWN;
         };
         let constant = x.constant.wrapping_add(y.constant);
         terms.extend(x.terms.iter().chain(y.terms));
         self.intern(constant, terms)
     }
 
-    pub(crate) fn sub(&mut self, a: Value, b: Value) -> Value {
+    pub(crate) fn sub(&mut self, a: SymValue, b: SymValue) -> SymValue {
         let negative = self.scale(b, u64::MAX);
         self.add(a, negative)
     }
 
-    pub(crate) fn scale(&mut self, a: Value, by: u64) -> Value {
+    pub(crate) fn scale(&mut self, a: SymValue, by: u64) -> SymValue {
         let mut terms = self.take_terms();
         let Some(sum) = self.sum(a) else {
-            return Value::UNKNOWN;
+            return SymValue::UNKNOWN;
         };
         terms.extend(sum.terms.iter().map(|&term| Term {
             factor: term.factor.wrapping_mul(by),
@@ -33,7 +33,7 @@ impl Values {
         self.intern(constant, terms)
     }
 
-    pub(crate) fn mul(&mut self, a: Value, b: Value) -> Value {
+    pub(crate) fn mul(&mut self, a: SymValue, b: SymValue) -> SymValue {
         match (self.as_constant(a), self.as_constant(b)) {
             (_, Some(by)) => self.scale(a, by),
             (Some(by), _) => self.scale(b, by),
@@ -42,19 +42,19 @@ impl Values {
     }
 
     /// Shifts by less than 64.
-    pub(crate) fn shl(&mut self, a: Value, by: u32) -> Value {
+    pub(crate) fn shl(&mut self, a: SymValue, by: u32) -> SymValue {
         self.scale(a, 1u64.wrapping_shl(by))
     }
 
     /// Shifts by less than 64.
-    pub(crate) fn shr(&mut self, a: Value, by: u32) -> Value {
+    pub(crate) fn shr(&mut self, a: SymValue, by: u32) -> SymValue {
         let Some((constant, terms)) = self.apart(a) else {
-            return Value::UNKNOWN;
+            return SymValue::UNKNOWN;
         };
         let mut kept = Vec::new();
         for term in terms {
             let (Some(shift), len) = (term.shift(), u32::from(term.len)) else {
-                return Value::UNKNOWN;
+                return SymValue::UNKNOWN;
             };
             if shift >= by {
                 kept.push(Term {
@@ -75,17 +75,17 @@ impl Values {
     }
 
     /// Selects the bits of a constant mask.
-    pub(crate) fn mask(&mut self, a: Value, mask: u64) -> Value {
+    pub(crate) fn mask(&mut self, a: SymValue, mask: u64) -> SymValue {
         if mask == u64::MAX {
             return a;
         }
         let Some((constant, terms)) = self.apart(a) else {
-            return Value::UNKNOWN;
+            return SymValue::UNKNOWN;
         };
         let mut kept = Vec::new();
         for term in terms {
             let Some(shift) = term.shift() else {
-                return Value::UNKNOWN;
+                return SymValue::UNKNOWN;
             };
             let mut wanted = mask.wrapping_shr(shift) & ones(term.len);
             // Each run of ones in the mask keeps a field of its own.
@@ -95,7 +95,7 @@ impl Values {
                     (wanted >> wanted.trailing_zeros()).trailing_ones(),
                 );
                 let (Ok(from), Ok(len)) = (u8::try_from(start), u8::try_from(run)) else {
-                    return Value::UNKNOWN;
+                    return SymValue::UNKNOWN;
                 };
                 kept.push(Term {
                     lo: term.lo.saturating_add(from),
@@ -109,7 +109,7 @@ impl Values {
         self.intern(constant & mask, kept)
     }
 
-    pub(crate) fn and(&mut self, a: Value, b: Value) -> Value {
+    pub(crate) fn and(&mut self, a: SymValue, b: SymValue) -> SymValue {
         match (self.as_constant(a), self.as_constant(b)) {
             (_, Some(mask)) if is_plain(mask) => self.mask(a, mask),
             (Some(mask), _) if is_plain(mask) => self.mask(b, mask),
@@ -118,7 +118,7 @@ impl Values {
         }
     }
 
-    pub(crate) fn or(&mut self, a: Value, b: Value) -> Value {
+    pub(crate) fn or(&mut self, a: SymValue, b: SymValue) -> SymValue {
         if let (Some(x), Some(y)) = (self.as_constant(a), self.as_constant(b)) {
             return self.constant(x | y);
         }
@@ -128,7 +128,7 @@ impl Values {
             _ => {}
         }
         match (self.occupied(a), self.occupied(b)) {
-            _ if a.is_unknown() || b.is_unknown() => Value::UNKNOWN,
+            _ if a.is_unknown() || b.is_unknown() => SymValue::UNKNOWN,
             _ if a == b => a,
             (Some(x), Some(y)) if x & y == 0 => self.add(a, b),
             _ => {
@@ -139,9 +139,9 @@ impl Values {
         }
     }
 
-    pub(crate) fn xor(&mut self, a: Value, b: Value) -> Value {
+    pub(crate) fn xor(&mut self, a: SymValue, b: SymValue) -> SymValue {
         if a.is_unknown() || b.is_unknown() {
-            return Value::UNKNOWN;
+            return SymValue::UNKNOWN;
         }
         if let (Some(x), Some(y)) = (self.as_constant(a), self.as_constant(b)) {
             return self.constant(x ^ y);
@@ -151,7 +151,7 @@ impl Values {
         {
             return self.add(a, b);
         }
-        let mut parts: Vec<Value> = Vec::new();
+        let mut parts: Vec<SymValue> = Vec::new();
         for part in self.xor_parts(a).into_iter().chain(self.xor_parts(b)) {
             // Equal operands cancel out.
             match parts.iter().position(|&known| known == part) {
@@ -163,13 +163,13 @@ impl Values {
         match parts.as_slice() {
             [] => self.constant(0),
             [one] => *one,
-            [..] if parts.len() > MOST_TERMS => Value::UNKNOWN,
+            [..] if parts.len() > MOST_TERMS => SymValue::UNKNOWN,
             [..] => self.atom(Atom::Xor(parts)),
         }
     }
 
     /// Returns the operands of a symbolic exclusive or, or the value itself.
-    pub(crate) fn xor_parts(&self, value: Value) -> Vec<Value> {
+    pub(crate) fn xor_parts(&self, value: SymValue) -> Vec<SymValue> {
         match self.as_atom(value) {
             Some(Atom::Xor(parts)) => parts.clone(),
             _ => vec![value],
@@ -177,7 +177,7 @@ impl Values {
     }
 
     /// Returns the bits that may be set, if no two terms overlap.
-    pub(crate) fn occupied(&self, value: Value) -> Option<u64> {
+    pub(crate) fn occupied(&self, value: SymValue) -> Option<u64> {
         let sum = self.sum(value)?;
         sum.terms.iter().try_fold(sum.constant, |seen, term| {
             let bits = term.occupied()?;
@@ -186,7 +186,7 @@ impl Values {
     }
 
     /// Returns the value as shifted terms that do not overlap.
-    fn apart(&mut self, value: Value) -> Option<(u64, Vec<Term>)> {
+    fn apart(&mut self, value: SymValue) -> Option<(u64, Vec<Term>)> {
         let sum = self.sum(value)?;
         if self.occupied(value).is_some() {
             return Some((sum.constant, sum.terms.to_vec()));

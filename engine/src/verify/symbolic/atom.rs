@@ -6,11 +6,11 @@ use crate::ids::{Id, id};
 use crate::patch::Home;
 
 /// A symbolic value; values that are proven equal have the same identity. It belongs to a
-/// [`Values`](super::value::Values).
+/// [`SymValues`](super::value::SymValues).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Value(u32);
+pub(crate) struct SymValue(u32);
 
-impl Value {
+impl SymValue {
     /// The unknown value, which equals nothing, not even itself.
     pub(crate) const UNKNOWN: Self = Self(0);
 
@@ -29,7 +29,7 @@ impl Value {
     }
 }
 
-impl Id for Value {
+impl Id for SymValue {
     fn new(index: usize) -> Self {
         debug_assert!(u32::try_from(index).is_ok(), "{index} values");
         // Beyond the limit of values it is unknown.
@@ -42,7 +42,7 @@ impl Id for Value {
 }
 
 id!(
-    /// The key of an atom in its [`Values`](super::value::Values).
+    /// The key of an atom in its [`SymValues`](super::value::SymValues).
     pub(crate) AtomId
 );
 
@@ -73,16 +73,16 @@ pub(crate) enum Atom {
         /// 0 for the owner, 8 for the value.
         word: u8,
         /// The entry, in bytes from the start of the table.
-        entry: Value,
+        entry: SymValue,
     },
     /// A value with overlapping fields, taken as a whole.
-    Whole(Value),
+    Whole(SymValue),
     /// A bitwise or of two values.
-    Or(Value, Value),
+    Or(SymValue, SymValue),
     /// A bitwise exclusive or of different values.
-    Xor(Vec<Value>),
+    Xor(Vec<SymValue>),
     /// An uninterpreted operation on values.
-    Made(Op, [Value; 3]),
+    Made(Op, [SymValue; 3]),
     /// A value that a step of a program reads of its environment, one time.
     Read(Source, u16),
     /// The word of an aggregate's maximum.
@@ -187,7 +187,7 @@ pub(crate) enum Source {
     Event(Event),
     /// Kernel memory, or 0 where it cannot be read.
     Memory {
-        address: Value,
+        address: SymValue,
         bytes: u8,
     },
 }

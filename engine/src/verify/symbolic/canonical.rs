@@ -1,17 +1,17 @@
 //! A canonical form of values, comparable across proofs.
 
-use super::atom::{Atom, Value};
-use super::value::Values;
+use super::atom::{Atom, SymValue};
+use super::value::SymValues;
 
-impl Values {
+impl SymValues {
     /// Returns the canonical form of a value of constants, the pointer to the running task and the
     /// stack pointer alone; `None` for other values, and for large ones.
-    pub(crate) fn of_task_alone(&self, value: Value) -> Option<String> {
+    pub(crate) fn of_task_alone(&self, value: SymValue) -> Option<String> {
         let mut words = String::new();
         self.describe(value, 8, &mut words).then_some(words)
     }
 
-    fn describe(&self, value: Value, depth: u32, words: &mut String) -> bool {
+    fn describe(&self, value: SymValue, depth: u32, words: &mut String) -> bool {
         let Some(sum) = self.sum(value).filter(|_| depth > 0 && words.len() < 4096) else {
             return false;
         };

@@ -1,14 +1,14 @@
 //! Hash-consed uninterpreted operations: an operation on equal operands is the same value.
 
-use super::atom::{Atom, Op, Value};
+use super::atom::{Atom, Op, SymValue};
 use super::sum::ones;
-use super::value::Values;
+use super::value::SymValues;
 
-impl Values {
+impl SymValues {
     /// Applies an operation to up to three operands; the missing ones are 0.
-    pub(crate) fn made(&mut self, op: Op, mut operands: [Value; 3]) -> Value {
+    pub(crate) fn made(&mut self, op: Op, mut operands: [SymValue; 3]) -> SymValue {
         if operands.iter().any(|operand| operand.is_unknown()) {
-            return Value::UNKNOWN;
+            return SymValue::UNKNOWN;
         }
         let [a, b, c] = operands.map(|operand| self.as_constant(operand));
         if let (Some(a), Some(b), Some(c)) = (a, b, c)
@@ -29,13 +29,13 @@ impl Values {
         self.field(Atom::Made(op, operands), 0, bits)
     }
 
-    pub(crate) fn made_of_two(&mut self, op: Op, a: Value, b: Value) -> Value {
+    pub(crate) fn made_of_two(&mut self, op: Op, a: SymValue, b: SymValue) -> SymValue {
         let none = self.constant(0);
         self.made(op, [a, b, none])
     }
 
     /// Returns whether the value is 1 or 0.
-    pub(crate) fn is_truth(&mut self, value: Value) -> bool {
+    pub(crate) fn is_truth(&mut self, value: SymValue) -> bool {
         let small = |values: &Self, value| values.occupied(value).is_some_and(|bits| bits <= 1);
         if small(self, value) {
             return true;
@@ -45,14 +45,14 @@ impl Values {
     }
 
     /// Negates a truth value.
-    pub(crate) fn not(&mut self, truth: Value) -> Value {
+    pub(crate) fn not(&mut self, truth: SymValue) -> SymValue {
         let one = self.constant(1);
         self.sub(one, truth)
     }
 
-    pub(crate) fn equal(&mut self, a: Value, b: Value) -> Value {
+    pub(crate) fn equal(&mut self, a: SymValue, b: SymValue) -> SymValue {
         if a.is_unknown() || b.is_unknown() {
-            return Value::UNKNOWN;
+            return SymValue::UNKNOWN;
         }
         let difference = self.sub(a, b);
         if let Some(difference) = self.as_constant(difference) {
@@ -66,7 +66,7 @@ impl Values {
         self.made_of_two(Op::Equal, a, b)
     }
 
-    pub(crate) fn less(&mut self, signed: bool, a: Value, b: Value) -> Value {
+    pub(crate) fn less(&mut self, signed: bool, a: SymValue, b: SymValue) -> SymValue {
         let op = if signed {
             Op::LessSigned
         } else {
@@ -76,7 +76,7 @@ impl Values {
     }
 
     /// Returns the truth value of a value: whether it is not 0.
-    pub(crate) fn truth(&mut self, value: Value) -> Value {
+    pub(crate) fn truth(&mut self, value: SymValue) -> SymValue {
         if self.is_truth(value) {
             return value;
         }
@@ -86,7 +86,7 @@ impl Values {
     }
 
     /// Selects one of two values by a truth value.
-    pub(crate) fn select(&mut self, truth: Value, yes: Value, no: Value) -> Value {
+    pub(crate) fn select(&mut self, truth: SymValue, yes: SymValue, no: SymValue) -> SymValue {
         if yes == no && !truth.is_unknown() {
             return yes;
         }
@@ -101,7 +101,7 @@ impl Values {
     }
 
     /// Extends the low bits.
-    pub(crate) fn extend(&mut self, value: Value, bits: u8, signed: bool) -> Value {
+    pub(crate) fn extend(&mut self, value: SymValue, bits: u8, signed: bool) -> SymValue {
         if bits >= 64 {
             return value;
         }
@@ -115,7 +115,7 @@ impl Values {
 
     /// Returns whether the value is provably different from `number`: another constant, or a
     /// selection between others.
-    pub(crate) fn is_never(&mut self, value: Value, number: u64) -> bool {
+    pub(crate) fn is_never(&mut self, value: SymValue, number: u64) -> bool {
         if let Some(constant) = self.as_constant(value) {
             return constant != number;
         }

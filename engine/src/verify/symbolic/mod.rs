@@ -1,3 +1,7 @@
+//! Symbolic values, hash-consed, and their arithmetic.
+//!
+//! Proven: equality. A value that exceeds a limit is unknown.
+
 pub(crate) mod arithmetic;
 pub(crate) mod atom;
 pub(crate) mod canonical;

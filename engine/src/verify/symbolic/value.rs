@@ -1,15 +1,15 @@
 //! Symbolic values: linear sums of bit fields, modulo 2⁶⁴, hash-consed.
 //!
-//! A [`Value`] is `constant + Σ factor × field`, where a field is a run of bits of an [`Atom`].
+//! A [`SymValue`] is `constant + Σ factor × field`, where a field is a run of bits of an [`Atom`].
 //! Shifts and masks of such sums are such sums wherever the fields do not overlap, and equal sums
 //! are the same value. So "is this the address of the reserved slot?" is a comparison, whichever
 //! instructions computed the address. Where a result is not such a sum, the operation itself
-//! becomes an atom, or the value is [`Value::UNKNOWN`], which equals no other.
+//! becomes an atom, or the value is [`SymValue::UNKNOWN`], which equals no other.
 
 use std::hash::BuildHasher as _;
 use std::slice::from_ref;
 
-use super::atom::{Atom, AtomId, REGISTERS, Source, Value};
+use super::atom::{Atom, AtomId, REGISTERS, Source, SymValue};
 use super::sum::{Sum, Term, normal};
 use crate::ids::{Id, Ids, Slices};
 use crate::verify::hash::Map;
@@ -24,14 +24,14 @@ const MOST_ATOMS: usize = 1 << 24;
 
 /// The values of one proof. The allocations are reused from proof to proof.
 #[derive(Debug)]
-pub(crate) struct Values {
-    sums: Ids<Value, Interned>,
+pub(crate) struct SymValues {
+    sums: Ids<SymValue, Interned>,
     /// Terms of each value.
-    terms: Slices<Value, Term>,
+    terms: Slices<SymValue, Term>,
     /// Atoms that each value depends on, however deep, sorted.
-    leaves: Slices<Value, AtomId>,
+    leaves: Slices<SymValue, AtomId>,
     /// The newest value of each hash.
-    by_hash: Map<u64, Value>,
+    by_hash: Map<u64, SymValue>,
     pub(crate) atoms: Ids<AtomId, Atom>,
     by_atom: Map<Atom, AtomId>,
     /// A buffer for terms.
@@ -45,10 +45,10 @@ pub(crate) struct Values {
 struct Interned {
     constant: u64,
     /// The previous value of the same hash.
-    older: Value,
+    older: SymValue,
 }
 
-impl Values {
+impl SymValues {
     pub(crate) fn new() -> Self {
         let mut values = Self {
             sums: Ids::new(),
@@ -77,35 +77,41 @@ impl Values {
 
     /// Adds the unknown value and the registers; called by `new` only.
     fn add_registers(&mut self) {
-        let unknown = self.push(0, &[], &[], Value::UNKNOWN);
+        let unknown = self.push(0, &[], &[], SymValue::UNKNOWN);
         debug_assert!(unknown.is_unknown(), "the first value is the unknown one");
         for number in 0..REGISTERS {
             let atom = self.atoms.push(Atom::Register(number));
-            let register = self.push(0, &[Term::whole(atom)], &[atom], Value::UNKNOWN);
-            debug_assert_eq!(register, Value::original(number));
+            let register = self.push(0, &[Term::whole(atom)], &[atom], SymValue::UNKNOWN);
+            debug_assert_eq!(register, SymValue::original(number));
         }
     }
 
-    fn push(&mut self, constant: u64, terms: &[Term], leaves: &[AtomId], older: Value) -> Value {
+    fn push(
+        &mut self,
+        constant: u64,
+        terms: &[Term],
+        leaves: &[AtomId],
+        older: SymValue,
+    ) -> SymValue {
         self.terms.push(terms);
         self.leaves.push(leaves);
         self.sums.push(Interned { constant, older })
     }
 
-    pub(crate) fn sum(&self, value: Value) -> Option<Sum<'_>> {
+    pub(crate) fn sum(&self, value: SymValue) -> Option<Sum<'_>> {
         (!value.is_unknown()).then(|| Sum {
             constant: self.sums[value].constant,
             terms: &self.terms[value],
         })
     }
 
-    /// Takes the buffer for terms, which [`Values::intern`] returns.
+    /// Takes the buffer for terms, which [`SymValues::intern`] returns.
     pub(crate) fn take_terms(&mut self) -> Vec<Term> {
         std::mem::take(&mut self.spare)
     }
 
     /// Returns the value of a sum.
-    pub(crate) fn intern(&mut self, constant: u64, mut terms: Vec<Term>) -> Value {
+    pub(crate) fn intern(&mut self, constant: u64, mut terms: Vec<Term>) -> SymValue {
         normal(&mut terms);
         let value = self.interned(Sum {
             constant,
@@ -115,23 +121,23 @@ impl Values {
         if self.spare.capacity() < terms.capacity() {
             self.spare = terms;
         }
-        value.unwrap_or(Value::UNKNOWN)
+        value.unwrap_or(SymValue::UNKNOWN)
     }
 
     /// Returns the value of a sum in normal form, or `None` if it exceeds a limit.
-    fn interned(&mut self, sum: Sum<'_>) -> Option<Value> {
+    fn interned(&mut self, sum: Sum<'_>) -> Option<SymValue> {
         if let (0, &[term]) = (sum.constant, sum.terms)
             && term == Term::whole(term.atom)
             && let Atom::Register(number) = self.atoms[term.atom]
         {
-            return Some(Value::original(number));
+            return Some(SymValue::original(number));
         }
         if sum.terms.len() > MOST_TERMS {
             return None;
         }
         let hash = self.by_hash.hasher().hash_one(sum);
         let newest = self.by_hash.get(&hash).copied();
-        let newest = newest.unwrap_or(Value::UNKNOWN);
+        let newest = newest.unwrap_or(SymValue::UNKNOWN);
         let mut known = newest;
         while let Some(same) = self.sum(known) {
             if same == sum {
@@ -158,7 +164,7 @@ impl Values {
     /// Appends the atoms that an atom depends on.
     fn add_leaves(&self, atom: AtomId, leaves: &mut Vec<AtomId>) {
         let pair;
-        let (itself, inner): (bool, &[Value]) = match &self.atoms[atom] {
+        let (itself, inner): (bool, &[SymValue]) = match &self.atoms[atom] {
             Atom::Whole(inner) => (false, from_ref(inner)),
             &Atom::Or(a, b) => {
                 pair = [a, b];
@@ -194,20 +200,20 @@ impl Values {
         Some(id)
     }
 
-    pub(crate) fn constant(&mut self, constant: u64) -> Value {
+    pub(crate) fn constant(&mut self, constant: u64) -> SymValue {
         let terms = self.take_terms();
         self.intern(constant, terms)
     }
 
     /// Returns all 64 bits of an atom.
-    pub(crate) fn atom(&mut self, atom: Atom) -> Value {
+    pub(crate) fn atom(&mut self, atom: Atom) -> SymValue {
         self.field(atom, 0, 64)
     }
 
     /// Returns some bits of an atom, shifted right to bit 0.
-    pub(crate) fn field(&mut self, atom: Atom, lo: u8, len: u8) -> Value {
+    pub(crate) fn field(&mut self, atom: Atom, lo: u8, len: u8) -> SymValue {
         let Some(atom) = self.atom_id(atom) else {
-            return Value::UNKNOWN;
+            return SymValue::UNKNOWN;
         };
         let mut terms = self.take_terms();
         terms.push(Term {
@@ -221,25 +227,25 @@ impl Values {
 
     /// Returns the pointer to the running task. It is aligned to a cache line (`L1_CACHE_BYTES`,
     /// kernel/fork.c and init/init_task.c), so that a number below 64 fits into its low bits.
-    pub(crate) fn task(&mut self) -> Value {
+    pub(crate) fn task(&mut self) -> SymValue {
         let upper = self.field(Atom::Task, 6, 58);
         self.shl(upper, 6)
     }
 
     /// Returns the constant, if it is one.
-    pub(crate) fn as_constant(&self, value: Value) -> Option<u64> {
+    pub(crate) fn as_constant(&self, value: SymValue) -> Option<u64> {
         self.sum(value)
             .filter(|sum| sum.terms.is_empty())
             .map(|sum| sum.constant)
     }
 
     /// Returns the constant and the terms.
-    pub(crate) fn parts(&self, value: Value) -> Option<(u64, &[Term])> {
+    pub(crate) fn parts(&self, value: SymValue) -> Option<(u64, &[Term])> {
         self.sum(value).map(|sum| (sum.constant, sum.terms))
     }
 
     /// Returns the atom whose 64 bits are the value.
-    pub(crate) fn as_atom(&self, value: Value) -> Option<&Atom> {
+    pub(crate) fn as_atom(&self, value: SymValue) -> Option<&Atom> {
         match self.sum(value)? {
             Sum {
                 constant: 0,
@@ -259,7 +265,7 @@ impl Values {
 
     /// Evaluates the value for given values of its atoms.
     #[cfg(test)]
-    pub(crate) fn meaning(&self, value: Value, atom: &dyn Fn(&Atom) -> u64) -> Option<u64> {
+    pub(crate) fn meaning(&self, value: SymValue, atom: &dyn Fn(&Atom) -> u64) -> Option<u64> {
         let sum = self.sum(value)?;
         sum.terms.iter().try_fold(sum.constant, |total, term| {
             let number = match &self.atoms[term.atom] {
@@ -281,7 +287,7 @@ impl Values {
     }
 
     /// Returns whether the value depends on the atom.
-    pub(crate) fn mentions(&self, value: Value, atom: &Atom) -> bool {
+    pub(crate) fn mentions(&self, value: SymValue, atom: &Atom) -> bool {
         // Registers of the original code are never read again.
         self.by_atom
             .get(atom)

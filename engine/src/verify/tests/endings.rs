@@ -220,7 +220,7 @@ fn calls_and_branches_at_the_end() {
         ends(a)
     });
     decides(None, &|a| {
-        // The branch taken leads on by a jump of the patch.
+        // The taken way continues through a jump of the patch.
         let mut taken = a.create_label();
         count(a)?;
         a.jne(taken)?;
@@ -236,7 +236,7 @@ fn calls_and_branches_at_the_end() {
     });
     decides(Some("Leaves: is not done here"), &ends);
     decides(Some("Leaves: is not done here"), &|a| {
-        // Counted behind the branch: on one of its ways only.
+        // Counted after the branch: on one of its ways only.
         a.jne(there)?;
         count(a)?;
         a.jmp(next)?;

@@ -55,7 +55,7 @@ fn plan_in(image: &Image, style: Style, hooks: &[(u32, HookType)]) -> Plan {
     crate::plan::plan(image, &session, &library, &layout()).unwrap()
 }
 
-/// Of every hook that there is in `loads`.
+/// Every hook of `loads`.
 fn all(image: &Image) -> Vec<(u32, HookType)> {
     let cfg = Cfg::of(image, image.functions()[0].id);
     let both = |(block, found): (u32, BlockOptions)| {
@@ -147,7 +147,7 @@ fn what_may_wait_for_a_page_stays() {
     let image = kernel_that_faults().image();
     let cfg = Cfg::of(&image, image.functions()[1].id);
     let found = at_instruction(&image, &cfg, Addr(Fixture::address(1) + 5));
-    assert!(found.is_ok(), "behind the tracer's site: {found:?}");
+    assert!(found.is_ok(), "after the tracer's site: {found:?}");
     // The same instruction with an entry for the processor's own state could be.
     let mut own = kernel_that_faults();
     own.handlers[2] = 6;

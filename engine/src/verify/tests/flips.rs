@@ -4,16 +4,16 @@ use std::collections::{BTreeMap, HashMap};
 
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
-use super::interpreter::{Outcome, World, run};
+use super::interpreter::{Outcome, PatchWorld, run};
 use super::*;
 use crate::liveness::{Analysis, Liveness, RegisterSet};
 use crate::patch::{Home, TIMER_FACTOR};
 use crate::verify::text::callee::Callees;
-use crate::verify::text::liveness::{Live, SampledAt};
+use crate::verify::text::liveness::{LiveSets, SampledAt};
 use crate::verify::text::routine::Routine;
 
 /// A world that a patch of the plan may meet: number decides.
-fn world(plan: &Plan, number: u64) -> World {
+fn world(plan: &Plan, number: u64) -> PatchWorld {
     let mut seed = number.wrapping_mul(0x1234_5678_9abc_def1) ^ 0x5555;
     let mut random = move || {
         seed ^= seed << 13;
@@ -46,7 +46,7 @@ fn world(plan: &Plan, number: u64) -> World {
         let entry =
             layout.timers.0 + 16 * (key.wrapping_mul(TIMER_FACTOR) >> (64 - layout.timers_log2));
         let started = random() >> 9;
-        // Started; by someone else; another timer of the thread; none.
+        // Started; by another thread; another number of the thread; none.
         let owner = [key, key ^ 64, key ^ 2, 0][(random() % 4) as usize];
         memory.insert(entry, owner);
         memory.insert(entry + 8, if owner == 0 { 0 } else { started });
@@ -62,7 +62,7 @@ fn world(plan: &Plan, number: u64) -> World {
             random()
         }
     });
-    World {
+    PatchWorld {
         seed: random(),
         registers,
         flags: random() as u32 & 0x3f,
@@ -76,8 +76,8 @@ fn world(plan: &Plan, number: u64) -> World {
 /// Registers and flags that may be used at a point.
 type Used = (RegisterSet, u32);
 
-/// What may be used behind a patch, by where control leaves for.
-pub(super) struct Kept {
+/// Registers and flags that are live after a patch, by the address that control leaves to.
+pub(super) struct LiveAfter {
     at: HashMap<u64, Used>,
     /// By a return, a call, or out of the function.
     elsewhere: Used,
@@ -85,14 +85,14 @@ pub(super) struct Kept {
 
 /// The same, of the patch of the first instrument: registers by the planner's analysis, not the
 /// reader's; of the flags the planner knows only whether any counts, and the reader which.
-pub(super) fn live(image: &Image, plan: &Plan) -> Kept {
+pub(super) fn live(image: &Image, plan: &Plan) -> LiveAfter {
     let site = &plan.sites[plan.patches[first(plan)].site.0 as usize];
     let outline = &plan.functions[plan.instruments[0].id.major as usize].outline;
     let cfg = &Cfg::of(image, outline.function);
     let liveness = Liveness::of(&Analysis::new(image), cfg);
     let function = image.function(cfg.function).unwrap();
     let routine = Routine::read(&Callees::new(image), function).unwrap();
-    let flags = Live::of(&routine, &SampledAt::default());
+    let flags = LiveSets::of(&routine, &SampledAt::default());
     let used = |at: u64| {
         let live = liveness.before(Addr(at));
         let flags = flags.before(&routine, at).flags();
@@ -107,7 +107,7 @@ pub(super) fn live(image: &Image, plan: &Plan) -> Kept {
     let mut displaced = instructions.iter();
     let last = displaced.rfind(|one| site.displaced.contains(Addr(one.ip())));
     let last = last.unwrap();
-    Kept {
+    LiveAfter {
         elsewhere: all[&last.ip()],
         at: all,
     }
@@ -122,8 +122,8 @@ pub(super) fn first(plan: &Plan) -> usize {
         .unwrap()
 }
 
-/// What counts of an outcome.
-fn visible(mut outcome: Outcome, live: &Kept) -> Outcome {
+/// Removes the dead parts of an outcome.
+fn visible(mut outcome: Outcome, live: &LiveAfter) -> Outcome {
     let (registers, flags) = outcome
         .left_for
         .and_then(|at| live.at.get(&at))
@@ -137,8 +137,12 @@ fn visible(mut outcome: Outcome, live: &Kept) -> Outcome {
     outcome
 }
 
-/// Whether both codes leave the same in many worlds; else one where they do not.
-pub(super) fn differs(plan: &Plan, live: &Kept, code: &[u8]) -> Option<(World, Outcome, Outcome)> {
+/// Returns a world in which the two codes have different outcomes, if there is one among many.
+pub(super) fn differs(
+    plan: &Plan,
+    live: &LiveAfter,
+    code: &[u8],
+) -> Option<(PatchWorld, Outcome, Outcome)> {
     let patch = &plan.patches[first(plan)];
     (0..150).find_map(|number| {
         let world = world(plan, number);
@@ -153,7 +157,8 @@ pub(super) fn differs(plan: &Plan, live: &Kept, code: &[u8]) -> Option<(World, O
 
 const NOP: &str = "a nop does nothing with its operand";
 
-/// Why a flip that passes may pass, by what it makes of the instruction it is in. The complete list.
+/// The reason why an accepted flip is harmless, by its effect on the instruction. The list is
+/// complete.
 fn harmless(before: &Instruction, after: &Instruction) -> Option<&'static str> {
     let operands = |i: &Instruction| {
         (0..i.op_count())
@@ -296,7 +301,7 @@ pub(super) fn flip(
             let next = { there.iter() }.find(|one| one.ip() == after.near_branch_target())?;
             let same = next.near_branch_target() == before.near_branch_target();
             let jumps = [&before, &after, next].map(Instruction::mnemonic) == [Mnemonic::Jmp; 3];
-            (jumps && same).then_some("a jump to a jump that leads to the same")
+            (jumps && same).then_some("a jump to a jump with the same target")
         };
         let Some(why) = harmless(&before, &after).or_else(round) else {
             panic!(
@@ -375,7 +380,7 @@ fn single_bits_of_several_instruments() {
 
 /// The interpreter sees what a flip does, or the test above would prove nothing.
 #[test]
-fn the_interpreter_tells_patches_apart() {
+fn the_interpreter_distinguishes_patches() {
     let image = kernel().image();
     for kind in ["counter", "timestamp", "elapsed-start", "elapsed-stop"] {
         let plan = planned(&image, vec![placement("worker", 1, HookType::Pre, kind)]);

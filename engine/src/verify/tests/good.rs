@@ -54,9 +54,9 @@ fn everything_everywhere() {
     passes(&image, &planned(&image, placements));
 }
 
-/// Who trusts no analysis gets longer code, which passes as well.
+/// Without liveness the code is longer, and passes as well.
 #[test]
-fn what_is_dead_is_saved_where_that_is_asked_for() {
+fn dead_registers_are_saved_without_liveness() {
     let image = kernel().image();
     let placements: Vec<Placement> = hooks(&image)
         .iter()

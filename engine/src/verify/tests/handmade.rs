@@ -65,7 +65,7 @@ pub(super) fn judged(image: &Image, plan: &Plan, rule: Option<&str>, write: Asm<
 
 pub(super) const COUNTER: u64 = 0x3_1000;
 pub(super) const F: u64 = 0xffff_ffff_8100_0000;
-/// Behind the seven bytes that a splice at the start of `f` displaces.
+/// The address after the seven bytes that a splice at the start of `f` displaces.
 pub(super) const BACK: u64 = F + 5 + 7;
 
 pub(super) fn moved(a: &mut CodeAssembler) -> Result<(), IcedError> {
@@ -180,7 +180,7 @@ fn a_counter() {
 }
 
 #[test]
-fn what_is_left_behind() {
+fn live_registers_are_restored() {
     let image = image();
     let plan = planned_close(&image, vec![placement("f", 0, HookType::Pre, "counter")]);
     let judged = |rule: Option<&str>, write: Asm<'_>| judged(&image, &plan, rule, write);

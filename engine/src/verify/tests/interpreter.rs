@@ -5,15 +5,15 @@ use std::collections::HashMap;
 
 use iced_x86::{Decoder, DecoderOptions, Mnemonic, Register};
 
-use super::machine::{Machine, RSP};
+use super::machine::{Interpreter, RSP};
 use crate::Addr;
 use crate::layout::RuntimeLayout;
 
 const STACK: u64 = 0xffff_c900_0012_3450;
 
-/// What is around a patch when control comes to it.
+/// The environment of a patch when control reaches it.
 #[derive(Clone, Debug)]
-pub(super) struct World {
+pub(super) struct PatchWorld {
     pub(super) seed: u64,
     pub(super) registers: [u64; 16],
     pub(super) flags: u32,
@@ -28,22 +28,22 @@ pub(super) struct World {
     pub(super) migrates: Option<usize>,
 }
 
-/// What a run leaves.
+/// The outcome of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outcome {
-    /// Where control left for; `None` if it never did.
+    /// The address that control left to; `None` if it never left.
     pub(super) left_for: Option<u64>,
     pub(super) registers: [u64; 16],
     pub(super) flags: u32,
     /// Words of memory and per-CPU words that were written, by whichever CPU, in the end.
     pub(super) words: Vec<(usize, u64, u64)>,
-    /// What the instructions did that are not understood.
+    /// The effects of instructions that the interpreter does not model.
     pub(super) others: Vec<String>,
 }
 
 /// Runs a patch until control leaves it.
-pub(super) fn run(layout: &RuntimeLayout, at: Addr, code: &[u8], world: &World) -> Outcome {
-    let mut machine = Machine::new(layout, at.0, world);
+pub(super) fn run(layout: &RuntimeLayout, at: Addr, code: &[u8], world: &PatchWorld) -> Outcome {
+    let mut machine = Interpreter::new(layout, at.0, world);
     machine.registers[RSP] = STACK;
     let span = crate::Span::new(at, code.len() as u64);
     let mut left_for = None;

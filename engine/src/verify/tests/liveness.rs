@@ -4,10 +4,10 @@ use super::*;
 use crate::kernel::LiveParts;
 use crate::liveness::{Analysis, Liveness, RegisterSet};
 use crate::verify::text::callee::Callees;
-use crate::verify::text::liveness::{Live, SampledAt};
+use crate::verify::text::liveness::{LiveSets, SampledAt};
 use crate::verify::text::routine::Routine;
 
-/// What the planner believes dead, the reader does too: no sound plan is refused.
+/// Registers that are dead to the planner are dead to the verifier too: no sound plan is refused.
 #[test]
 #[ignore = "needs GILK_IMAGE, a file of what was read from a kernel"]
 fn what_the_planner_finds_dead_the_reader_finds_dead() {
@@ -26,7 +26,7 @@ fn what_the_planner_finds_dead_the_reader_finds_dead() {
         }
         let planner = Liveness::of(&analysis, &cfg);
         let routine = Routine::read(&callees, function).unwrap();
-        let reader = Live::of(&routine, &SampledAt::default());
+        let reader = LiveSets::of(&routine, &SampledAt::default());
         for instruction in cfg.blocks.iter().flat_map(|block| &block.instructions) {
             let theirs = planner.before(Addr(instruction.ip()));
             let own = reader.before(&routine, instruction.ip());

@@ -7,7 +7,7 @@ use iced_x86::{
     RflagsBits,
 };
 
-use super::interpreter::World;
+use super::interpreter::PatchWorld;
 use crate::layout::RuntimeLayout;
 
 const STATUS: u32 = RflagsBits::OF
@@ -27,9 +27,9 @@ fn hash(seed: u64, of: u64) -> u64 {
 }
 
 /// A processor with a patch on it.
-pub(super) struct Machine<'a> {
+pub(super) struct Interpreter<'a> {
     layout: &'a RuntimeLayout,
-    world: World,
+    world: PatchWorld,
     pub(super) cpu: usize,
     pub(super) ip: u64,
     tsc: u64,
@@ -41,9 +41,9 @@ pub(super) struct Machine<'a> {
     info: InstructionInfoFactory,
 }
 
-impl<'a> Machine<'a> {
-    pub(super) fn new(layout: &'a RuntimeLayout, ip: u64, world: &World) -> Self {
-        Machine {
+impl<'a> Interpreter<'a> {
+    pub(super) fn new(layout: &'a RuntimeLayout, ip: u64, world: &PatchWorld) -> Self {
+        Interpreter {
             layout,
             world: world.clone(),
             cpu: 0,

@@ -38,7 +38,7 @@ use crate::plan::{Plan, plan_placed};
 use crate::session::Placement;
 use crate::{Addr, HookType, Image, Session, Span};
 
-/// Where patches go, in reach of the fixture's text.
+/// Address of the arena, in reach of the fixture's text.
 const ARENA: u64 = 0xffff_ffff_c000_0000;
 
 fn layout() -> RuntimeLayout {
@@ -142,7 +142,7 @@ fn kernel() -> Fixture {
             a.ret()
         })
         .asm("assembly", |a| {
-            // No ftrace site: everything may be used behind its return.
+            // No ftrace site: everything is live after its return.
             let mut skip = a.create_label();
             a.mov(r11, rdi)?;
             a.add(r11, rsi)?;

@@ -40,7 +40,8 @@ fn plans(image: &Image) -> Vec<Plan> {
         .collect()
 }
 
-/// Whether a plan with this code passes. If it does, it must do what the good one does.
+/// Returns whether a plan with this code passes. If it does, its effect must be that of the good
+/// one.
 fn passes_and_is_good(image: &Image, plan: &Plan, code: &[u8]) -> bool {
     let patch = first(plan);
     if *code == *plan.patches[patch].code {

@@ -28,7 +28,7 @@ fn natively(placements: Vec<Placement>) -> (Image, Plan) {
     (image, plan)
 }
 
-/// Whether all functions of a file come back.
+/// Checks the callee contract of all functions of a file.
 pub(crate) fn comes_back(code: &NativeCode) -> std::result::Result<(), String> {
     let entries = { code.entries.iter() }.filter(|(name, _)| !name.contains('.'));
     let mut left: Vec<Addr> = entries.map(|(_, at)| *at).collect();
@@ -241,18 +241,18 @@ fn a_function_that_does_not_come_back_as_it_was_called_is_found_out() {
     }
 }
 
-/// An instrument that asks a function of the kernel, at `worker`; and counters.
-fn asking(function: &str, also: &[&str]) -> (Image, crate::Result<Plan>) {
+/// An instrument that calls a function of the kernel, at `worker`; and counters.
+fn calling(function: &str, also: &[&str]) -> (Image, crate::Result<Plan>) {
     let source = format!(
-        "GILK_INSTRUMENT(\"asks(arg0) samples things: Things.\");
+        "GILK_INSTRUMENT(\"calls(arg0) samples things: Things.\");
         gilk_word {function}(gilk_word);
-        gilk_word asks(gilk_word it) {{ return {function}(it) + 1; }}"
+        gilk_word calls(gilk_word it) {{ return {function}(it) + 1; }}"
     );
     let mut library = Library::builtin().unwrap();
     for definition in definitions(&source) {
         library.add(definition).unwrap();
     }
-    let mut placements = vec![placement("worker", 0, HookType::Pre, "asks")];
+    let mut placements = vec![placement("worker", 0, HookType::Pre, "calls")];
     placements.extend(
         also.iter()
             .map(|one| placement(one, 0, HookType::Pre, "counter")),
@@ -265,9 +265,9 @@ fn asking(function: &str, also: &[&str]) -> (Image, crate::Result<Plan>) {
 #[test]
 fn no_plan_calls_what_leads_to_an_instrument() {
     for (function, also) in [("helper", "helper"), ("tail", "helper"), ("tail", "tail")] {
-        let (image, plan) = asking(function, &[]);
+        let (image, plan) = calling(function, &[]);
         passes(&image, &plan.unwrap());
-        let refused = asking(function, &[also]).1.unwrap_err();
+        let refused = calling(function, &[also]).1.unwrap_err();
         let by_rule = matches!(
             &refused,
             crate::Error::Refused { refusal, .. } if refusal.rule == crate::Rule::NativeUnsafe
@@ -302,7 +302,7 @@ fn call_instead(plan: &mut Plan, to: u64) {
 
 #[test]
 fn a_call_that_leads_to_an_instrument_is_found_out() {
-    let (image, plan) = asking("counted", &["helper"]);
+    let (image, plan) = calling("counted", &["helper"]);
     let plan = plan.unwrap();
     assert_eq!(call(&plan).near_branch_target(), Fixture::address(3));
     // It calls the instrument's function, and one that goes there.
@@ -322,7 +322,7 @@ fn a_call_of_what_leads_out_of_the_text_is_found_out() {
     const OUTSIDE: u64 = TEXT - 0x1_0000;
     let image = strays(|a| a.ret());
     let at = image.function_named("strays").unwrap().span.start;
-    let (_, plan) = asking("counted", &["helper"]);
+    let (_, plan) = calling("counted", &["helper"]);
     let plan = plan.unwrap();
     for (image, why) in [
         (
@@ -380,7 +380,7 @@ fn two_files_of_one_name_are_two() {
     }
 }
 
-/// What may be called of a real kernel, the verifier lets be called too.
+/// The verifier permits calls of real kernel functions that the planner permits.
 #[test]
 #[ignore = "needs GILK_IMAGE, a saved live image; cargo xtask test makes one"]
 fn functions_of_a_real_kernel_that_may_be_called_are_left_alone() {

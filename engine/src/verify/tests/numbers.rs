@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 
-use crate::verify::symbolic::atom::{Atom, Value};
-use crate::verify::symbolic::value::Values;
+use crate::verify::symbolic::atom::{Atom, SymValue};
+use crate::verify::symbolic::value::SymValues;
 
 #[derive(Clone, Copy, Debug)]
-enum Op {
+enum TestOp {
     Constant(u64),
     Register(u8),
     Low(u8, u8, u8),
@@ -36,24 +36,24 @@ fn number() -> impl Strategy<Value = u64> {
     ]
 }
 
-fn op() -> impl Strategy<Value = Op> {
+fn op() -> impl Strategy<Value = TestOp> {
     prop_oneof![
-        number().prop_map(Op::Constant),
-        (0_u8..3).prop_map(Op::Register),
+        number().prop_map(TestOp::Constant),
+        (0_u8..3).prop_map(TestOp::Register),
         (0_u8..3, 0_u8..64).prop_flat_map(
-            |(register, lo)| (1..=64 - lo).prop_map(move |len| Op::Low(register, lo, len))
+            |(register, lo)| (1..=64 - lo).prop_map(move |len| TestOp::Low(register, lo, len))
         ),
-        Just(Op::Add),
-        Just(Op::Sub),
-        number().prop_map(Op::Scale),
-        (0_u32..64).prop_map(Op::Shl),
-        (0_u32..64).prop_map(Op::Shr),
-        number().prop_map(Op::Mask),
-        Just(Op::Or),
-        Just(Op::Xor),
-        Just(Op::Mul),
-        Just(Op::Swap),
-        Just(Op::Duplicate),
+        Just(TestOp::Add),
+        Just(TestOp::Sub),
+        number().prop_map(TestOp::Scale),
+        (0_u32..64).prop_map(TestOp::Shl),
+        (0_u32..64).prop_map(TestOp::Shr),
+        number().prop_map(TestOp::Mask),
+        Just(TestOp::Or),
+        Just(TestOp::Xor),
+        Just(TestOp::Mul),
+        Just(TestOp::Swap),
+        Just(TestOp::Duplicate),
     ]
 }
 
@@ -63,41 +63,41 @@ proptest! {
     /// Whatever is computed, and whatever form it is kept in, it stands for the right number.
     #[test]
     fn a_value_stands_for_what_was_computed(ops in proptest::collection::vec(op(), 1..30), registers in [number(), number(), number()]) {
-        let mut values = Values::new();
-        let mut stack: Vec<(Value, u64)> = Vec::new();
+        let mut values = SymValues::new();
+        let mut stack: Vec<(SymValue, u64)> = Vec::new();
         for op in ops {
-            let binary = matches!(op, Op::Add | Op::Sub | Op::Or | Op::Xor | Op::Mul | Op::Swap);
-            if stack.len() < if binary { 2 } else { 1 } && !matches!(op, Op::Constant(_) | Op::Register(_) | Op::Low(..)) {
+            let binary = matches!(op, TestOp::Add | TestOp::Sub | TestOp::Or | TestOp::Xor | TestOp::Mul | TestOp::Swap);
+            if stack.len() < if binary { 2 } else { 1 } && !matches!(op, TestOp::Constant(_) | TestOp::Register(_) | TestOp::Low(..)) {
                 continue;
             }
             let ones = |len: u8| if len == 64 { u64::MAX } else { (1 << len) - 1 };
             if binary {
                 let ((b, y), (a, x)) = (stack.pop().unwrap(), stack.pop().unwrap());
                 match op {
-                    Op::Add => stack.push((values.add(a, b), x.wrapping_add(y))),
-                    Op::Sub => stack.push((values.sub(a, b), x.wrapping_sub(y))),
-                    Op::Or => stack.push((values.or(a, b), x | y)),
-                    Op::Xor => stack.push((values.xor(a, b), x ^ y)),
-                    Op::Mul => stack.push((values.mul(a, b), x.wrapping_mul(y))),
+                    TestOp::Add => stack.push((values.add(a, b), x.wrapping_add(y))),
+                    TestOp::Sub => stack.push((values.sub(a, b), x.wrapping_sub(y))),
+                    TestOp::Or => stack.push((values.or(a, b), x | y)),
+                    TestOp::Xor => stack.push((values.xor(a, b), x ^ y)),
+                    TestOp::Mul => stack.push((values.mul(a, b), x.wrapping_mul(y))),
                     _ => stack.extend([(b, y), (a, x)]),
                 }
                 continue;
             }
             match op {
-                Op::Constant(number) => stack.push((values.constant(number), number)),
-                Op::Register(register) => stack.push((values.atom(Atom::Register(register)), registers[usize::from(register)])),
-                Op::Low(register, lo, len) => {
+                TestOp::Constant(number) => stack.push((values.constant(number), number)),
+                TestOp::Register(register) => stack.push((values.atom(Atom::Register(register)), registers[usize::from(register)])),
+                TestOp::Low(register, lo, len) => {
                     let value = values.field(Atom::Register(register), lo, len);
                     stack.push((value, registers[usize::from(register)] >> lo & ones(len)));
                 }
-                Op::Duplicate => stack.push(*stack.last().unwrap()),
+                TestOp::Duplicate => stack.push(*stack.last().unwrap()),
                 _ => {
                     let (a, x) = stack.pop().unwrap();
                     stack.push(match op {
-                        Op::Scale(by) => (values.scale(a, by), x.wrapping_mul(by)),
-                        Op::Shl(by) => (values.shl(a, by), x << by),
-                        Op::Shr(by) => (values.shr(a, by), x >> by),
-                        Op::Mask(mask) => (values.mask(a, mask), x & mask),
+                        TestOp::Scale(by) => (values.scale(a, by), x.wrapping_mul(by)),
+                        TestOp::Shl(by) => (values.shl(a, by), x << by),
+                        TestOp::Shr(by) => (values.shr(a, by), x >> by),
+                        TestOp::Mask(mask) => (values.mask(a, mask), x & mask),
                         _ => unreachable!(),
                     });
                 }
@@ -112,7 +112,7 @@ proptest! {
             }
         }
         // Equal identity means an equal number.
-        let mut known: HashMap<Value, u64> = HashMap::new();
+        let mut known: HashMap<SymValue, u64> = HashMap::new();
         for (value, number) in stack.into_iter().filter(|(value, _)| !value.is_unknown()) {
             prop_assert_eq!(*known.entry(value).or_insert(number), number);
         }
@@ -122,7 +122,7 @@ proptest! {
 /// The sums that generated code makes are found equal, however they were made.
 #[test]
 fn one_number_made_in_several_ways_is_one_value() {
-    let mut values = Values::new();
+    let mut values = SymValues::new();
     let head = values.atom(Atom::Head(1));
     let tsc = values.atom(Atom::Tsc(2));
 

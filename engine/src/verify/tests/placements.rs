@@ -10,7 +10,7 @@ use crate::placement::{
     Point, Reached, SiteIndex, Solution, Splice, Style, compare, coverage, place, place_in_styles,
 };
 
-/// Whether what a hook needs is needed by something else that it needs.
+/// Returns whether a dependence of a hook follows from another one.
 fn is_implied(good: &Solution, reached: &Reached, need: usize) -> bool {
     let lost = reached.needs[need];
     let mut to_do: Vec<SiteIndex> = reached.needs.to_vec();
@@ -32,7 +32,7 @@ fn is_implied(good: &Solution, reached: &Reached, need: usize) -> bool {
     false
 }
 
-/// What is wrong with a placement.
+/// The damage of a placement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Damage {
     /// A hook has one point less.
@@ -41,28 +41,29 @@ pub(super) enum Damage {
     Another,
     /// No hook has a point at a site, of those that have others.
     Site,
-    /// A patch leaves for the text where it ran on.
+    /// A patch leaves to the text where it had a continuation.
     Continuation,
-    /// A patch leaves for the text an instruction sooner.
+    /// A patch leaves to the text where it had a continuation.
     Row,
     /// A hook does not say all that it needs.
     Need,
-    /// Nobody waits for threads among overwritten instructions.
+    /// No wait for threads inside overwritten instructions.
     Wait,
     /// A long jump where there is room for a short one.
     Room,
 }
 
 impl Damage {
-    /// Whether a placement damaged so may be right all the same, and pass if the walker of placement's
-    /// own tests says so: it shares nothing with the reader, and goes all ways there are. It sees where
-    /// control goes, and not what is written when: nothing excuses the others.
+    /// Returns whether a placement with this damage may be right, and pass if the walker of
+    /// placement's own tests agrees: the walker shares nothing with the verifier, and takes all
+    /// paths. It checks control flow, and not the time of writes: other damage is never excused.
     ///
-    /// What it excuses in real functions: a patch that leaves for the text sooner, where no hook is on the
-    /// way to the next site or out; points in the patch of a site that stands only for its room, or that nothing
-    /// leads to while a function's other sites are there; points of hooks in code that nothing leads to,
-    /// as behind jumps that the kernel wrote at boot; the only way out of one block for the only way into the
-    /// next; and a need of a site, if all ways from there go through others that are needed.
+    /// Excused in real functions are: a patch that leaves to the text earlier, where no hook is on
+    /// the way to the next site or out; points in the patch of a site that exists for its slots
+    /// only, or that is unreachable while the function's other sites are in place; points of hooks
+    /// in unreachable code, as after jumps that the kernel wrote at boot; the only edge out of one
+    /// block for the only edge into the next; and a dependence on a site, if all paths from there
+    /// pass other dependences.
     fn may_be_harmless(self) -> bool {
         !matches!(self, Self::Wait | Self::Room)
     }
@@ -184,7 +185,7 @@ fn damaged(good: &Solution, cfg: &Cfg) -> Vec<Damaged> {
     all
 }
 
-/// How many placements were damaged so.
+/// Numbers of damaged placements.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tried {
     all: usize,
@@ -275,7 +276,7 @@ pub(super) fn all_hooks(image: &Image, name: &str, cfg: &Cfg) -> Vec<Placement> 
         .collect()
 }
 
-/// Whether all hooks of a function can be reached with it relocated whole.
+/// Returns whether all hooks of a function can be reached with it relocated whole.
 fn whole(image: &Image, cfg: &Cfg) -> bool {
     let wanted = coverage::wanted(0, image, cfg);
     let hooks: Vec<_> = wanted.iter().map(|one| (one.block, one.hook)).collect();

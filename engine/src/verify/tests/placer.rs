@@ -136,7 +136,7 @@ pub(super) fn place(image: &Image, graphs: &[&Cfg], wanted: &[Wanted], whole: bo
                 })
         })
         .collect();
-    // Those that nobody asked for are never in place.
+    // Sites without hooks are never in place.
     Solution {
         sites,
         bounces: vec![],

@@ -139,7 +139,7 @@ const PROGRAMS: [&str; 23] = [
     "hit / *(u32 *)(arg0 + 8) == 7 && *(s16 *)arg1 < -3 / { @n = count() }",
     "hit { sample(*(u64 *)(*(u64 *)(arg0 + 16) + 24)); @a = hist(*(u8 *)arg1) }",
     "hit { sample(*(u32 *)0x10 + *(u8 *)arg0 + *(s8 *)arg0) }",
-    // What one action has told of an address says nothing of what the next one reads by it.
+    // A fact of one action about an address has no meaning for the loads of the next.
     "hit { sample(*(u64 *)(*(u64 *)(arg0 + 16) + 24)); sample(*(u32 *)(*(u64 *)(arg0 + 16) + 8)) }",
     "hit { sample(*(u32 *)(arg0 + 8)); sample(*(u16 *)arg1 - *(u32 *)(arg0 + 8)) }",
     "hit { sample(*(u32 *)arg0 - *(u8 *)arg0); sample(*(u8 *)arg0 - *(u32 *)arg0) }",
@@ -212,7 +212,7 @@ fn no_condition_operand_or_constant_of_a_program_can_be_another() {
             if ends_with_number {
                 changes.push((at + one.len() - 1, 1));
             }
-            // So is the last byte of a displacement, where nothing stands behind it.
+            // So is the last byte of a displacement that is the last of the instruction.
             let last = one.op_count().checked_sub(1);
             let immediate = last.is_some_and(|last| {
                 let kind = one.op_kind(last);
@@ -248,7 +248,8 @@ fn no_condition_operand_or_constant_of_a_program_can_be_another() {
     assert!(tried > 100, "{tried} changes");
 }
 
-/// Where a read that faults goes on is what the proof found, and so is what may fault at all.
+/// The recovery of a failed load, and the set of instructions that may fault, are derived by the
+/// proof.
 #[test]
 fn no_read_of_memory_can_go_on_elsewhere() {
     let image = kernel().image();
@@ -295,7 +296,7 @@ fn no_test_of_an_address_can_lead_elsewhere() {
                 continue;
             }
             for to in &all {
-                // There it leads already.
+                // This is its target already.
                 if to.ip() == one.near_branch_target() {
                     continue;
                 }
@@ -336,7 +337,7 @@ fn no_counter_of_an_event_can_be_anothers() {
     assert!(error.contains(why), "{error}");
 }
 
-/// What the plan says of words is not believed either.
+/// The words that the plan states are checked too.
 #[test]
 fn no_word_of_a_program_can_be_anothers() {
     let image = kernel().image();
@@ -426,7 +427,8 @@ fn arguments_on_the_stack_are_read_at_the_entry_only() {
     }
 }
 
-/// What reads memory is refused where the kernel handles reads that fail, by the planner and by the proof.
+/// A program that loads memory is refused in the kernel's handlers of failed loads, by the planner
+/// and by the proof.
 #[test]
 fn no_read_stands_where_its_fault_is_handled() {
     let handler = |name: &str| {

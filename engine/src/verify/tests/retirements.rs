@@ -80,7 +80,7 @@ fn groups(plan: &Plan, may_go: &BTreeSet<SiteIndex>) -> Vec<BTreeSet<SiteIndex>>
     groups
 }
 
-/// How many sites may go, of how many.
+/// Returns the number of sites that may go, and of all.
 fn whatever_goes_is_proved(image: &Image, placements: Vec<Placement>) -> (usize, usize) {
     let plan = allowed(image, placements);
     let verified = verify(image, plan.clone()).unwrap();

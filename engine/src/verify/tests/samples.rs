@@ -4,7 +4,7 @@ use super::handmade::*;
 use super::*;
 use iced_x86::IcedError;
 
-/// A sample by hand, with one part of it as told.
+/// A handmade sample, with one part of it as `part` describes.
 fn sample(a: &mut CodeAssembler, part: &str, id: u64) -> Result<(), IcedError> {
     let (mut again, mut full, mut done) = (a.create_label(), a.create_label(), a.create_label());
     let (head, limit) = (0x3_0000, 0x3_0008);

@@ -4,12 +4,13 @@ use super::*;
 use crate::Image;
 use crate::placement::{Site, Splice};
 use crate::verify::text::callee::Callees;
-use crate::verify::text::liveness::{Live, SampledAt};
-use crate::verify::text::originals::Originals;
+use crate::verify::text::liveness::{LiveSets, SampledAt};
+use crate::verify::text::originals::OriginalCode;
 use crate::verify::text::routine::Routine;
 use crate::verify::text::site::judge;
 
-/// Where `f` is, and its block: `mov rax, rdi; lea rax, [rax+9]; mov rdx, rax; add rdx, 77` at +5, +8, +12, +15.
+/// Address of `f`; its block is `mov rax, rdi; lea rax, [rax+9]; mov rdx, rax; add rdx, 77` at +5,
+/// +8, +12, +15.
 const F: u64 = 0xffff_ffff_8100_0000;
 const FIRST: u64 = F + 5;
 
@@ -40,10 +41,10 @@ fn routine(image: &Image) -> Routine {
     Routine::read(&Callees::new(image), image.function_named("f").unwrap()).unwrap()
 }
 
-fn originals(image: &Image) -> Originals<'_> {
+fn originals(image: &Image) -> OriginalCode<'_> {
     let routine = routine(image);
-    let live = Live::of(&routine, &SampledAt::default());
-    Originals::new(image, vec![(routine, live)])
+    let live = LiveSets::of(&routine, &SampledAt::default());
+    OriginalCode::new(image, vec![(routine, live)])
 }
 
 fn site(displaced: Span, overwritten: u32) -> Site {
@@ -115,7 +116,7 @@ fn landings_from_elsewhere() {
     let mut pointed = f(FIRST);
     pointed.pointers.push(FIRST + 3);
     refused_by(&pointed.image(), "TargetInside");
-    // Behind the splice nothing is overwritten; but it is the middle of the hook's block.
+    // After the splice nothing is overwritten, but it is the middle of the hook's block.
     for offset in [7, 10, 14] {
         let mut pointed = f(FIRST);
         pointed.pointers.push(FIRST + offset);
@@ -134,7 +135,7 @@ fn landings_from_the_function_itself() {
     for offset in 1..5 {
         refused_by(&f(FIRST + offset).image(), "StrayBranch|TargetInside");
     }
-    // A branch that leads into an instruction of its own function, and from there into the splice.
+    // A branch into an instruction of its own function, and from there into the splice.
     let hidden = Fixture::new().compiled("f", |a| {
         let mut inside = a.create_label();
         a.mov(rax, rdi)?;
@@ -181,7 +182,7 @@ fn returns_into_the_splice() {
     let found = |rule: &str| faults.iter().any(|(_, why)| why.rule() == rule);
     assert!(found("EndsEarly") && found("ReturnInside"), "{faults:?}");
     assert!(judge(&originals, &site(Span::new(call, 5), 1), false, &[]).is_ok());
-    // Not even where nothing is overwritten behind it: who returns there meets no splice.
+    // Not even where nothing is overwritten after it: a thread that returns there meets no splice.
     assert!(judge(&originals, &site(Span::new(Addr(FIRST), 14), 1), false, &[]).is_err());
 }
 
@@ -295,7 +296,7 @@ fn hooks_of_another_block() {
     });
 }
 
-/// What may never be moved, each at the start of a block that would otherwise do.
+/// Instructions that may never be moved, each at the start of a block that would otherwise serve.
 #[test]
 fn immovable_instructions() {
     let forbidden: [(&str, &[u8]); 22] = [

@@ -50,7 +50,7 @@ pub(super) fn fixture() -> Fixture {
             a.ret()
         })
         .compiled("keyed", |a| {
-            // Behind the key stands a block of one byte, then one that the slow way comes to.
+            // After the key come a block of one byte, then one that the slow way enters.
             let (mut slow, mut on) = (a.create_label(), a.create_label());
             a.mov(rax, rdi)?;
             a.mov(edx, 6)?;
@@ -64,7 +64,7 @@ pub(super) fn fixture() -> Fixture {
             a.shl(rax, 2)?;
             a.jmp(on)
         })
-        .compiled("told", |a| {
+        .compiled("traced", |a| {
             // A static call at once.
             a.call(Fixture::address(4))?;
             a.mov(edx, 9)?;
@@ -73,7 +73,7 @@ pub(super) fn fixture() -> Fixture {
         .asm("__SCT__told", |a| a.jmp(Fixture::address(0)))
         .asm("__SCT__other", |a| a.jmp(Fixture::address(0)))
         .compiled("edges", |a| {
-            // A block of one byte that two ways lead to.
+            // A block of one byte with two incoming edges.
             let (mut one, mut two) = (a.create_label(), a.create_label());
             a.mov(rax, rdi)?;
             a.test(rdi, rdi)?;
@@ -95,7 +95,7 @@ pub(super) fn fixture() -> Fixture {
             a.ret()
         })
         .compiled("decides", |a| {
-            // A static key behind a call.
+            // A static key after a call.
             a.push(rbx)?;
             a.mov(rbx, rdi)?;
             a.call(Fixture::address(0))?;

@@ -53,7 +53,7 @@ fn every_row_matters() {
 }
 
 #[test]
-fn rows_are_told_in_order_and_where_they_are_wanted() {
+fn rows_are_in_order_and_complete() {
     let image = kernel().image();
     let good = &plans(&image)[0];
     refused(&image, good, "RowOrder", |plan| {

@@ -10,7 +10,7 @@ use iced_x86::{FlowControl, InstructionInfoFactory};
 
 use super::call::{Call, CallEffects};
 use super::effects::Mask;
-use super::liveness::{Live, SampledAt};
+use super::liveness::{LiveSets, SampledAt};
 use super::routine::{Reading, Routine};
 use super::stack::{CallFrame, Callers};
 use crate::verify::hash::Map;
@@ -51,7 +51,7 @@ impl<'a> Callees<'a> {
             };
             let routine = Routine::read_as(self, function, reading).ok()?;
             let comes_back = !routine.strays && keeps_its_return_address(&routine);
-            comes_back.then(|| Live::of(&routine, &SampledAt::default()).before(&routine, to.0))
+            comes_back.then(|| LiveSets::of(&routine, &SampledAt::default()).before(&routine, to.0))
         };
         Some(Call {
             // Any argument may be sampled at its entry.

@@ -7,7 +7,7 @@ use crate::{Addr, Few, Span};
 
 /// An instruction of a function, with its effects and successors.
 #[derive(Clone, Debug)]
-pub(crate) struct Decoded {
+pub(crate) struct DecodedInsn {
     pub(crate) instruction: Instruction,
     /// Registers and flags that it may read.
     pub(crate) reads: Mask,
@@ -23,7 +23,7 @@ pub(crate) struct Decoded {
     pub(crate) leaves_with: Mask,
 }
 
-impl Decoded {
+impl DecodedInsn {
     pub(crate) fn at(&self) -> u64 {
         self.instruction.ip()
     }

@@ -17,13 +17,13 @@ pub(crate) struct SampledAt {
 
 /// Live sets of one function.
 #[derive(Clone, Debug)]
-pub(crate) struct Live {
+pub(crate) struct LiveSets {
     before: Vec<Mask>,
     /// Live sets that exclude the instruments at that very point.
     after_hook: Vec<Mask>,
 }
 
-impl Live {
+impl LiveSets {
     /// Iterates backward over the function to a fixpoint. `sampled` has the registers that
     /// instruments read at their hooks.
     pub(crate) fn of(routine: &Routine, sampled: &SampledAt) -> Self {

@@ -1,3 +1,7 @@
+//! The original code: functions decoded from their start, their liveness, and the bytes that may be changed.
+//!
+//! Proven: decoding, entries, liveness, movable instructions, padding. Assumed: the image.
+
 pub(crate) mod call;
 pub(crate) mod callee;
 pub(crate) mod decoded;

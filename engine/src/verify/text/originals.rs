@@ -2,24 +2,24 @@
 
 use std::cell::Cell;
 
-use super::decoded::Decoded;
+use super::decoded::DecodedInsn;
 use super::effects::Mask;
-use super::liveness::Live;
+use super::liveness::LiveSets;
 use super::routine::Routine;
 use crate::{Addr, Image};
 
 /// The functions that the plan touches: decoded, with their liveness.
-pub(crate) struct Originals<'a> {
+pub(crate) struct OriginalCode<'a> {
     pub(crate) image: &'a Image,
     /// By address.
-    routines: Vec<(Routine, Live)>,
+    routines: Vec<(Routine, LiveSets)>,
     /// Index of the last result, which the next request most often repeats.
     last: Cell<usize>,
 }
 
-impl<'a> Originals<'a> {
+impl<'a> OriginalCode<'a> {
     /// Takes the functions in order of address.
-    pub(crate) fn new(image: &'a Image, routines: Vec<(Routine, Live)>) -> Self {
+    pub(crate) fn new(image: &'a Image, routines: Vec<(Routine, LiveSets)>) -> Self {
         Self {
             image,
             routines,
@@ -46,12 +46,12 @@ impl<'a> Originals<'a> {
     }
 
     /// Returns the function that contains `at`.
-    pub(crate) fn around(&self, at: u64) -> Option<&(Routine, Live)> {
+    pub(crate) fn around(&self, at: u64) -> Option<&(Routine, LiveSets)> {
         self.routines.get(self.number(at)?)
     }
 
     /// Returns the function at or before `at`, if it is decoded.
-    pub(crate) fn before(&self, at: u64) -> Option<&(Routine, Live)> {
+    pub(crate) fn before(&self, at: u64) -> Option<&(Routine, LiveSets)> {
         let functions = self.image.functions();
         let after = functions.partition_point(|function| function.span.start.0 <= at);
         let function = functions.get(after.checked_sub(1)?)?;
@@ -62,7 +62,7 @@ impl<'a> Originals<'a> {
     }
 
     /// Returns the instruction that begins at `at`.
-    pub(crate) fn instruction(&self, at: u64) -> Option<(&Routine, &Decoded)> {
+    pub(crate) fn instruction(&self, at: u64) -> Option<(&Routine, &DecodedInsn)> {
         let (routine, _) = self.around(at)?;
         Some((routine, routine.instructions.get(routine.index(at)?)?))
     }

@@ -3,8 +3,8 @@
 use crate::verify::reason::Reason;
 use iced_x86::{Decoder, DecoderOptions, FlowControl};
 
-use super::decoded::Decoded;
-use super::originals::Originals;
+use super::decoded::DecodedInsn;
+use super::originals::OriginalCode;
 use super::routine::Routine;
 use crate::isa::decode::is_padding;
 use crate::{Addr, Span};
@@ -17,7 +17,7 @@ const INT3: u8 = 0xcc;
 ///
 /// # Errors
 /// The reason why they may execute.
-pub(crate) fn is_never_run(originals: &Originals<'_>, span: Span) -> Result<(), Reason> {
+pub(crate) fn is_never_run(originals: &OriginalCode<'_>, span: Span) -> Result<(), Reason> {
     let (routine, first) = padding(originals, span)?;
     if let Some(entry) = originals.image.entry_in(span) {
         return Err(Reason::TracerEntry { at: entry.start });
@@ -42,7 +42,7 @@ pub(crate) fn is_never_run(originals: &Originals<'_>, span: Span) -> Result<(), 
 ///
 /// # Errors
 /// The first of the bytes is that `int3`.
-pub(crate) fn keeps_speculation(originals: &Originals<'_>, span: Span) -> Result<(), Reason> {
+pub(crate) fn keeps_speculation(originals: &OriginalCode<'_>, span: Span) -> Result<(), Reason> {
     let (routine, first) = padding(originals, span)?;
     let before = routine
         .instructions
@@ -68,7 +68,7 @@ pub(crate) fn keeps_speculation(originals: &Originals<'_>, span: Span) -> Result
 }
 
 /// Returns the function that the padding belongs to, and the start of the padding.
-fn padding<'a>(originals: &'a Originals<'_>, span: Span) -> Result<(&'a Routine, Addr), Reason> {
+fn padding<'a>(originals: &'a OriginalCode<'_>, span: Span) -> Result<(&'a Routine, Addr), Reason> {
     let (routine, _) = originals
         .before(span.start.0)
         .ok_or(Reason::NotAfterFunction)?;
@@ -134,7 +134,7 @@ fn inside(routine: &Routine, span: Span) -> Result<Addr, Reason> {
     Err(Reason::BeginsFunction)
 }
 
-fn runs(decoded: &Decoded) -> Reason {
+fn runs(decoded: &DecodedInsn) -> Reason {
     Reason::Executes {
         instruction: decoded.instruction.to_string(),
         at: Addr(decoded.at()),

@@ -11,7 +11,7 @@ use iced_x86::{
 };
 
 use super::call::{CallEffects, FOLLOWED};
-use super::decoded::Decoded;
+use super::decoded::DecodedInsn;
 use super::effects::{self, Mask};
 use crate::code::{Fixed, Function, Why};
 use crate::{Addr, Few, Span};
@@ -22,7 +22,7 @@ pub(crate) struct Routine {
     pub(crate) name: String,
     pub(crate) span: Span,
     /// Instructions in order of address.
-    pub(crate) instructions: Vec<Decoded>,
+    pub(crate) instructions: Vec<DecodedInsn>,
     /// Addresses inside that control may enter other than from the previous instruction.
     pub(crate) targets: BTreeSet<u64>,
     /// Targets of code or data outside of the function.
@@ -198,7 +198,7 @@ impl Routine {
             .is_some_and(|last| last.instruction.mnemonic() == Mnemonic::Popfq)
     }
 
-    fn is_static_call(&self, decoded: &Decoded) -> bool {
+    fn is_static_call(&self, decoded: &DecodedInsn) -> bool {
         self.sites_in(decoded.span())
             .any(|site| site.why == Why::StaticCall)
     }
@@ -253,10 +253,10 @@ impl Routine {
         reading: Reading,
         info: &mut InstructionInfoFactory,
         instruction: Instruction,
-    ) -> Decoded {
+    ) -> DecodedInsn {
         let image = callees.image();
         let (reads, kills, changes) = effects::of(info, &instruction);
-        let mut decoded = Decoded {
+        let mut decoded = DecodedInsn {
             instruction,
             reads,
             kills,
@@ -327,7 +327,7 @@ impl Routine {
     }
 
     /// Adds the effects of fixed sites: other versions of the instruction, and its faults.
-    fn add_sites(&self, decoded: &mut Decoded) {
+    fn add_sites(&self, decoded: &mut DecodedInsn) {
         for site in self.sites_in(decoded.span()) {
             match site.why {
                 Why::StaticKey | Why::Exception { .. } => {
@@ -373,12 +373,12 @@ impl Routine {
     /// Returns the index of the instruction that begins at `at`.
     pub(crate) fn index(&self, at: u64) -> Option<usize> {
         self.instructions
-            .binary_search_by_key(&at, Decoded::at)
+            .binary_search_by_key(&at, DecodedInsn::at)
             .ok()
     }
 
     /// Returns the instructions of a span, if it begins and ends at instruction boundaries.
-    pub(crate) fn within(&self, span: Span) -> Option<&[Decoded]> {
+    pub(crate) fn within(&self, span: Span) -> Option<&[DecodedInsn]> {
         let from = self.index(span.start.0)?;
         let to = if span.end == self.span.end {
             self.instructions.len()

@@ -4,9 +4,9 @@
 use crate::verify::reason::Reason;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 
-use super::decoded::Decoded;
+use super::decoded::DecodedInsn;
 use super::exception::may_be_moved;
-use super::originals::Originals;
+use super::originals::OriginalCode;
 use super::padding;
 use super::routine::Routine;
 use crate::code::{Fixed, Why};
@@ -22,7 +22,7 @@ pub(crate) fn written(site: &Site) -> Span {
 }
 
 /// Returns the function that contains `at`, if it may be modified.
-fn routine<'a>(originals: &'a Originals<'_>, at: Addr) -> Result<&'a Routine, (Addr, Reason)> {
+fn routine<'a>(originals: &'a OriginalCode<'_>, at: Addr) -> Result<&'a Routine, (Addr, Reason)> {
     match originals.around(at.0) {
         Some((routine, _)) if routine.strays => Err((
             at,
@@ -36,7 +36,7 @@ fn routine<'a>(originals: &'a Originals<'_>, at: Addr) -> Result<&'a Routine, (A
 }
 
 /// Returns the instructions of a span.
-fn whole(routine: &Routine, span: Span) -> Result<&[Decoded], (Addr, Reason)> {
+fn whole(routine: &Routine, span: Span) -> Result<&[DecodedInsn], (Addr, Reason)> {
     if !(routine.span.start <= span.start && span.end <= routine.span.end && span.start < span.end)
     {
         let Span { start, end } = span;
@@ -56,7 +56,7 @@ fn whole(routine: &Routine, span: Span) -> Result<&[Decoded], (Addr, Reason)> {
 /// # Errors
 /// Everything that is wrong with it.
 pub(crate) fn judge(
-    originals: &Originals<'_>,
+    originals: &OriginalCode<'_>,
     site: &Site,
     needed: bool,
     hosted: &[Bounce],
@@ -67,7 +67,7 @@ pub(crate) fn judge(
     let mut faults = Faults::new();
     let mut fault = |at: Addr, why: Reason| faults.push((at, why));
     let written = written(site);
-    let overlapped = |decoded: &&Decoded| {
+    let overlapped = |decoded: &&DecodedInsn| {
         let bounce = |bounce: &Bounce| decoded.span().overlaps(Span::new(bounce.at, SPLICE_BYTES));
         decoded.span().overlaps(written) || hosted.iter().any(bounce)
     };
@@ -142,7 +142,7 @@ pub(crate) fn judge(
 
 /// Checks a continuation. Its original stays in the text, so that only the copy must be right.
 fn copied(
-    originals: &Originals<'_>,
+    originals: &OriginalCode<'_>,
     span: Span,
     faults: &mut Faults,
 ) -> Result<(), (Addr, Reason)> {
@@ -174,7 +174,7 @@ fn copied(
 /// # Errors
 /// The bytes may execute, or are not free.
 pub(crate) fn judge_bounce(
-    originals: &Originals<'_>,
+    originals: &OriginalCode<'_>,
     sites: &[Site],
     bounce: &Bounce,
 ) -> Result<(), Reason> {
@@ -269,7 +269,7 @@ fn kernel_sites(routine: &Routine, span: Span, action: &'static str, faults: &mu
     }
 }
 
-fn movable(routine: &Routine, decoded: &Decoded, action: &'static str, faults: &mut Faults) {
+fn movable(routine: &Routine, decoded: &DecodedInsn, action: &'static str, faults: &mut Faults) {
     if let Some(why) = immovable(routine, decoded) {
         faults.push((
             Addr(decoded.at()),
@@ -283,7 +283,7 @@ fn movable(routine: &Routine, decoded: &Decoded, action: &'static str, faults: &
 }
 
 /// Returns the reason why an instruction may never be moved, if there is one.
-fn immovable(routine: &Routine, decoded: &Decoded) -> Option<&'static str> {
+fn immovable(routine: &Routine, decoded: &DecodedInsn) -> Option<&'static str> {
     let instruction = &decoded.instruction;
     let near = instruction.op_count() > 0 && instruction.op0_kind() == OpKind::NearBranch64;
     let target = Addr(instruction.near_branch_target());

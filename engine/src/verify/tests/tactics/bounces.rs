@@ -3,7 +3,8 @@
 use super::*;
 use crate::plan::PokeBytes;
 
-/// A two-byte splice over the short block of `hosted`, by a bounce in the bytes of the block behind it.
+/// A two-byte splice over the short block of `hosted`, with a bounce in the bytes of the next
+/// block.
 fn bounced(image: &Image) -> Plan {
     let cfg = Cfg::of(image, image.function_named("hosted").unwrap().id);
     let (short, long) = (&cfg.blocks[2], &cfg.blocks[3]);
@@ -104,7 +105,7 @@ fn bounces() {
     let bounce = good.bounces[0];
     let own = Part::Bounce(BounceIndex(0));
     let short = Part::Site(bounce.site);
-    // Moved by a byte, alone or with all that leads there.
+    // Moved by a byte, alone or with all branches to it.
     refused(&image, &good, "NoPart", |plan| {
         plan.bounces[0].at.0 += 1;
     });
@@ -196,7 +197,7 @@ fn slots() {
     }
     at("BeforeSplice", displaced.start.0 + 4, exposed);
     for over in [4, 3] {
-        // The end of what is displaced, and what runs on from there.
+        // The end of the displaced bytes, and the code that they fall through to.
         at(
             "Executes: Bounce 0 may not be",
             displaced.end.0 - over,
@@ -218,7 +219,7 @@ fn slots() {
         displaced.start.0 + 6,
         Slot::Exposed(SiteIndex(77)),
     );
-    // Behind the return stands an int3 for speculation.
+    // After the return there is an int3 for speculation.
     let end = image.function_named("hosted").unwrap().span.end.0;
     at("TakesSpeculationStop", end, Slot::Padding);
     at("PastFunction: Bounce 0 may not be", end - 1, Slot::Padding);
@@ -260,7 +261,7 @@ fn retargeted_bounces() {
         "{parts:?}"
     );
     refused(&image, &good, "HookedDetour: Poke", |plan| {
-        // Nothing leads to the version that was removed.
+        // No splice branches to the version that was removed.
         let last = plan.batches.len() - 1;
         let first = plan.batches[1].pokes[0].patch;
         for poke in &mut plan.batches[last].pokes {

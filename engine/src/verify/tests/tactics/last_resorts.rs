@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The tracer's site of `told`, going on with the static call.
+/// The tracer site of `traced`, with the static call as its continuation.
 fn traced(image: &Image) -> Plan {
     let start = Addr(Fixture::address(3));
     let site = Site {
@@ -18,7 +18,7 @@ fn traced(image: &Image) -> Plan {
         }]
         .into(),
     };
-    let placements = vec![placement("told", 0, HookType::Pre, "counter")];
+    let placements = vec![placement("traced", 0, HookType::Pre, "counter")];
     let points = vec![(SiteIndex(0), Point::Entry)];
     given(image, placements, &layout(), vec![site], &points)
 }
@@ -66,7 +66,7 @@ fn tracers_and_static_calls() {
             plan.sites[0].splice = Splice::Jump;
         },
     );
-    // What is behind an edge is not what is copied.
+    // The continuation is not the code at the target of its edge.
     refused(&image, &good, "ContinuationStart", |plan| {
         plan.sites[0].continuations[0].copied.start.0 += 5;
         plan.sites[0].continuations[0].copied.end.0 += 5;

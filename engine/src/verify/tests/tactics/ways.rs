@@ -12,7 +12,7 @@ fn ends_that_stay() {
     assert_eq!(branch.ip(), Fixture::address(8) + 5 + 9);
     let ways = [branch.next_ip() + 9, branch.next_ip()];
     let all = [(0, HookType::Post), (1, HookType::Pre), (2, HookType::Pre)];
-    // Alone, and with the hooks before the blocks behind it.
+    // Alone, and with the hooks before the next blocks.
     for count in 1..=all.len() {
         let hooks = all.iter().take(count);
         let hooks = hooks.map(|&(block, hook)| placement("decides", block, hook, "counter"));
@@ -58,20 +58,20 @@ fn arrivals() {
     assert_eq!(good.instruments[0].tactic, Tactic::Arrivals);
     let (site, _) = good.instruments[0].points[0];
     let need = good.instruments[0].needs[0];
-    // Counted while the other way may still come by the text.
+    // Counted while the other way may still arrive from the original code.
     refused(&image, &good, "WrongHits: hits at", |plan| {
         let own = number(plan, Part::Site(site), 0);
         let poke = &mut plan.batches[0].pokes[own];
         assert_ne!(poke.detour, poke.patch);
         poke.detour = poke.patch;
     });
-    // The other way is never led past.
+    // The other way is never diverted.
     refused(&image, &good, "WrongHits: hits at", |plan| {
         for batch in &mut plan.batches {
             batch.pokes.retain(|poke| poke.part != Part::Site(need));
         }
     });
-    // Nobody waits until those on their way are past it.
+    // No wait until the threads on their way have passed it.
     let count = good.sites[need.0 as usize].overwritten;
     assert!(count > 1);
     refused(&image, &good, "OverwrittenCount", |plan| {
@@ -105,7 +105,7 @@ fn arrivals() {
             batch.pokes.sort_by_key(|poke| poke.at);
         }
     });
-    // The patch that leads past it does not, or leads past another.
+    // The patch that diverts around it does not, or diverts around another.
     refused(&image, &good, "NotOriginal: Patch", |plan| {
         let passing = plan
             .sites
