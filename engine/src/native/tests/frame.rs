@@ -57,7 +57,7 @@ fn what_callers_count_on_has_its_value_again() {
             .unwrap();
     }
     for (wrong, why) in [
-        ("xor %ebx, %ebx; ret", "one+0x2 goes back where RBX"),
+        ("xor %ebx, %ebx; ret", "one+0x2 returns where RBX"),
         ("mov $1, %bpl; ret", "RBP"),
         ("movzbl %dil, %r12d; ret", "R12"),
         ("cmp %rsi, %rdi; cmove %rsi, %r13; ret", "R13"),

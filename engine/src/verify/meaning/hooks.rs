@@ -245,8 +245,8 @@ pub(crate) fn functions(image: &Image, plan: &Plan, violations: &mut Vec<Violati
         let same = known.is_some_and(|known| {
             known.span == function.outline.span && known.name == function.name
         });
-        let blocks = function.outline.blocks.windows(2);
-        let in_order = { blocks }.all(|pair| matches!(pair, [a, b] if a.end <= b.start));
+        let mut blocks = function.outline.blocks.windows(2);
+        let in_order = blocks.all(|pair| matches!(pair, [a, b] if a.end <= b.start));
         if u32::try_from(number) != Ok(function.major) || !same || !in_order {
             let name = function.name.clone();
             let why = Reason::NumberedFunction {
@@ -294,9 +294,9 @@ pub(crate) fn event(
                 let endbr = decoded.instruction.mnemonic() == Mnemonic::Endbr64;
                 endbr || entry && stays_first(routine, decoded)
             };
-            let stand = instructions.iter().take_while(stays);
+            let mut stand = instructions.iter().take_while(stays);
             // No code is between these instructions, so that each of them serves.
-            let chosen = { stand }.find(|decoded| stands_at(plan, one, decoded.at()));
+            let chosen = stand.find(|decoded| stands_at(plan, one, decoded.at()));
             let first = instructions.iter().find(|decoded| !stays(decoded));
             chosen
                 .or(first)

@@ -247,7 +247,7 @@ impl<'a> Reach<'a> {
         let mut want = on.into_iter().chain(at).flatten();
         let right = match self.requirement {
             Requirement::Exactly => runs.clone().eq(want.clone()),
-            Requirement::AtMost => { runs.clone() }.all(|id| want.any(|wanted| wanted == id)),
+            Requirement::AtMost => runs.clone().all(|id| want.any(|wanted| wanted == id)),
         };
         if !right {
             let names = |ids: Vec<&InstrumentId>| {

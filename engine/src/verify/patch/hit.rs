@@ -169,7 +169,10 @@ impl HitRules<'_> {
 
     /// Completes a sample, delivered or lost.
     fn delivered(&self, progress: Progress) -> Option<Progress> {
-        { self.expected.probe.as_ref() }.and_then(|_| self.next(progress))
+        self.expected
+            .probe
+            .as_ref()
+            .and_then(|_| self.next(progress))
     }
 
     /// Checks an increment of the per-CPU word at `gs:[word]`.

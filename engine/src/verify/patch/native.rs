@@ -108,11 +108,16 @@ impl HitRules<'_> {
 pub(crate) fn check(image: &Image, plan: &Plan, violations: &mut Vec<Violation>) {
     for (number, code) in plan.natives.iter().enumerate() {
         let span = code.span();
-        let others = { plan.natives.iter().enumerate() }
+        let others = plan
+            .natives
+            .iter()
+            .enumerate()
             .filter(|(other, _)| *other != number)
             .map(|(_, other)| other.span());
-        let patches =
-            { plan.patches.iter() }.map(|patch| Span::new(patch.address, patch.code.len() as u64));
+        let patches = plan
+            .patches
+            .iter()
+            .map(|patch| Span::new(patch.address, patch.code.len() as u64));
         let arena = plan.layout.arena;
         let inside = arena.start <= span.start && span.start <= span.end && span.end <= arena.end;
         let why = if !inside {
@@ -158,7 +163,11 @@ fn walk(image: &Image, plan: &Plan, code: &NativeCode) -> Result<(), Reason> {
 /// the session modifies.
 pub(crate) fn left_alone(image: &Image, plan: &Plan, at: Addr) -> Result<(), Reason> {
     let callees = Callees::new(image);
-    let begins = |to: Addr| { image.function_at(to) }.filter(|function| function.span.start == to);
+    let begins = |to: Addr| {
+        image
+            .function_at(to)
+            .filter(|function| function.span.start == to)
+    };
     let called = begins(at).ok_or(Reason::NotAFunction { at })?;
     let mut left = vec![called];
     let mut known = BTreeSet::new();
@@ -196,7 +205,9 @@ fn leads_to(image: &Image, routine: &Routine) -> Vec<Option<Addr>> {
         if !known.insert(at) || at == routine.span.end.0 {
             continue;
         }
-        let decoded = { routine.index(at) }.and_then(|index| routine.instructions.get(index));
+        let decoded = routine
+            .index(at)
+            .and_then(|index| routine.instructions.get(index));
         let Some(decoded) = decoded else {
             out.push(None);
             continue;
@@ -207,7 +218,7 @@ fn leads_to(image: &Image, routine: &Routine) -> Vec<Option<Addr>> {
         for site in routine.sites_in(decoded.span()) {
             rewritten |= site.why == Why::StaticCall;
             out.extend(
-                { site.target }
+                site.target
                     .filter(|to| !routine.span.contains(*to))
                     .map(Some),
             );

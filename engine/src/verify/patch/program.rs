@@ -27,7 +27,9 @@ pub(crate) struct Context<'a> {
 
 /// Returns whether the probe has a predicate to test.
 pub(crate) fn has_tests(probe: &Probe) -> bool {
-    { probe.predicate.as_ref() }
+    probe
+        .predicate
+        .as_ref()
         .is_some_and(|expr| !matches!(expr.kind, ExprKind::Constant(bits) if bits != 0))
 }
 
@@ -61,7 +63,8 @@ impl Context<'_> {
             }
             ExprKind::Load { width, signed, .. } => {
                 let bits = u8::try_from(8 * width.bytes()).unwrap_or(64);
-                let read = { self.memory(values, expr) }
+                let read = self
+                    .memory(values, expr)
                     .map_or(SymValue::UNKNOWN, |source| self.read(values, source, bits));
                 values.extend(read, bits, *signed)
             }

@@ -100,8 +100,10 @@ impl Scan {
     pub(crate) fn all_walked(&self) -> Result<(), BrokenRule> {
         // With a prefix it is longer, and not an int3 for control that enters its middle.
         let int3 = |one: &Instruction| one.code() == Code::Int3 && one.len() == 1;
-        let left =
-            { self.instructions.iter() }.find(|seen| !seen.walked && !int3(&seen.instruction));
+        let left = self
+            .instructions
+            .iter()
+            .find(|seen| !seen.walked && !int3(&seen.instruction));
         let left = left.map(|seen| seen.instruction.ip());
         match left.or_else(|| (self.end != self.span.end.0).then_some(self.end)) {
             Some(at) => Err((Addr(at), Reason::Unreached)),

@@ -308,8 +308,8 @@ impl<'a> Player<'a> {
             }
             PokeKind::Retarget => {}
             PokeKind::Remove => {
-                let depending = self.parts.depending_on(poke.part).iter();
-                if let Some(what) = { depending }.find(|part| !missing(part)) {
+                let mut depending = self.parts.depending_on(poke.part).iter();
+                if let Some(what) = depending.find(|part| !missing(part)) {
                     return Err(Reason::StillInPlace { part: name(*what) });
                 }
             }

@@ -196,8 +196,9 @@ fn where_nothing_in_the_arena_may_fault_no_load_is_moved() {
     let kept = image.on(&nothing);
     let left = all(&kept);
     assert!(left.len() < there.len(), "{left:?} of {there:?}");
-    let placements =
-        { left.iter() }.map(|&(block, hook)| placement("loads", block, hook, "timestamp"));
+    let placements = left
+        .iter()
+        .map(|&(block, hook)| placement("loads", block, hook, "timestamp"));
     let library = Library::builtin().unwrap();
     let session = session(placements.collect());
     let plan = crate::plan::plan(&kept, &session, &library, &nothing).unwrap();

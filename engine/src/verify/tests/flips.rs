@@ -298,7 +298,9 @@ pub(super) fn flip(
         }
         let round = || {
             let there = decoded(patch.address, &code);
-            let next = { there.iter() }.find(|one| one.ip() == after.near_branch_target())?;
+            let next = there
+                .iter()
+                .find(|one| one.ip() == after.near_branch_target())?;
             let same = next.near_branch_target() == before.near_branch_target();
             let jumps = [&before, &after, next].map(Instruction::mnemonic) == [Mnemonic::Jmp; 3];
             (jumps && same).then_some("a jump to a jump with the same target")

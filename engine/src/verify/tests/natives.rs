@@ -30,7 +30,7 @@ fn natively(placements: Vec<Placement>) -> (Image, Plan) {
 
 /// Checks the callee contract of all functions of a file.
 pub(crate) fn comes_back(code: &NativeCode) -> std::result::Result<(), String> {
-    let entries = { code.entries.iter() }.filter(|(name, _)| !name.contains('.'));
+    let entries = code.entries.iter().filter(|(name, _)| !name.contains('.'));
     let mut left: Vec<Addr> = entries.map(|(_, at)| *at).collect();
     let mut known = BTreeSet::new();
     while let Some(at) = left.pop() {
@@ -286,9 +286,7 @@ fn no_plan_calls_what_leads_to_an_instrument() {
 fn call(plan: &Plan) -> Instruction {
     let code = &plan.natives[0];
     let text = decoded(code.address, &code.bytes[..code.text as usize]);
-    { text.into_iter() }
-        .find(Instruction::is_call_near)
-        .unwrap()
+    text.into_iter().find(Instruction::is_call_near).unwrap()
 }
 
 /// Has it call something else.
@@ -367,7 +365,9 @@ fn two_files_of_one_name_are_two() {
         panic!("{:?}", plan.natives)
     };
     assert!(first.file == second.file && !first.span().overlaps(second.span()));
-    let called: Vec<u64> = { plan.patches.iter() }
+    let called: Vec<u64> = plan
+        .patches
+        .iter()
         .flat_map(|patch| decoded(patch.address, &patch.code))
         .filter(|one| one.is_call_near())
         .map(|one| one.near_branch_target())

@@ -293,7 +293,8 @@ fn of_the_fixture() {
         if cfg.refusal.is_some() || hooks.is_empty() {
             continue;
         }
-        let mut sessions: Vec<(Style, Vec<Placement>)> = { hooks.iter() }
+        let mut sessions: Vec<(Style, Vec<Placement>)> = hooks
+            .iter()
             .map(|hook| (Style::InPlace, vec![hook.clone()]))
             .collect();
         sessions.push((Style::InPlace, hooks.clone()));

@@ -36,7 +36,9 @@ fn homes(program: &Checked) -> Homes {
         CounterSlot { bank, slot }
     };
     Homes {
-        variables: { program.variables.iter() }
+        variables: program
+            .variables
+            .iter()
             .map(|variable| match variable.scope {
                 Scope::Cpu => Home::Cpu(take(1)),
                 Scope::Global => Home::Shared(take(1)),
@@ -44,7 +46,9 @@ fn homes(program: &Checked) -> Homes {
                 Scope::Call => Home::Call(9),
             })
             .collect(),
-        aggregates: { program.aggregates.iter() }
+        aggregates: program
+            .aggregates
+            .iter()
             .map(|aggregate| take(aggregate.words()))
             .collect(),
         failed: Some(take(1)),
@@ -73,7 +77,9 @@ fn with_program(image: &Image, plan: &Plan, program: Checked, live: Live) -> Opt
     for patch in &mut plan.patches {
         let site = &plan.sites[patch.site.0 as usize];
         let hooked = [hooked];
-        let hooks: Vec<(Point, &[Hooked<'_>])> = { patch.hooks.iter() }
+        let hooks: Vec<(Point, &[Hooked<'_>])> = patch
+            .hooks
+            .iter()
             .map(|(point, _)| (*point, &hooked[..]))
             .collect();
         let code = Assembler::new(image, &plan.layout)

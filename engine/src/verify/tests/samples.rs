@@ -122,7 +122,7 @@ fn a_sample() {
         ("two slots", Some("HeadStep")),
         ("result unseen", Some("UntestedExchange")),
         ("gives up", Some("Leaves: is not done here")),
-        ("keeps failing", Some("StoresForeign: is not done here")),
+        ("keeps failing", Some("OutsideSample: is not done here")),
         ("slots", Some("OutsideSlot")),
         ("cpu", Some("OutsideSlot")),
         ("neighbour", Some("OutsideSlot")),

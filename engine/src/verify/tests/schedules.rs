@@ -259,7 +259,7 @@ fn identifiers_counters_and_the_target() {
         plan.layout.stride_log2 = 20;
     });
     // The code is for one layout; with any other it counts and writes elsewhere.
-    refused(&image, &plan, "OutsideSample: Patch 0", |plan| {
+    refused(&image, &plan, "OtherAggregate: Patch 0", |plan| {
         plan.layout.counters[0].base.0 += 8;
     });
     refused(&image, &plan, "EarlyMark: Patch", |plan| {
