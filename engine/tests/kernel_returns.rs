@@ -62,7 +62,9 @@ fn what_can_be_timed_is_timed_until_it_comes_back() {
             .any(|block| block.end == BlockEnd::TailCall)
     };
     let step = std::env::var("GILK_STEP").map_or(19, |step| step.parse().unwrap());
-    let some: Vec<&Function> = { graphs.iter().filter(jumps) }
+    let some: Vec<&Function> = graphs
+        .iter()
+        .filter(jumps)
         .filter_map(|cfg| image.function(cfg.function))
         .filter(|function| !function.is_part())
         .step_by(step)

@@ -204,7 +204,8 @@ fn several_at_one_point_share_one_save() {
             .collect();
         let hooks = [(Point::Entry, &instruments[..])];
         let code = patch(&mut machine, &NOP, &hooks, Live::ALL, &layout);
-        let ids: Vec<PieceKind> = { instruments.iter() }
+        let ids: Vec<PieceKind> = instruments
+            .iter()
             .map(|one| PieceKind::Instrument(one.id))
             .collect();
         (code.pieces, ids)
@@ -223,7 +224,9 @@ fn several_at_one_point_share_one_save() {
     assert_eq!(first, expected);
     let rest = &together[first.len()..];
     assert!(
-        !{ rest.iter() }.any(|piece| matches!(piece.kind, PieceKind::Save | PieceKind::Restore))
+        !rest
+            .iter()
+            .any(|piece| matches!(piece.kind, PieceKind::Save | PieceKind::Restore))
     );
     // What they save together is what the one saves that needs most.
     let alone = kinds.map(|kind| pieces(&[kind]).0[0].executed);

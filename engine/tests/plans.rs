@@ -132,7 +132,7 @@ fn the_demonstration_session_reads_well() {
         let mut plan = plan.clone();
         plan.layout.unwinds = unwinds;
         let text = report(&image, &plan);
-        { text.lines() }
+        text.lines()
             .find(|line| line.starts_with("stacks: "))
             .map(str::to_owned)
     };

@@ -90,7 +90,7 @@ impl Definition {
                 "it is not what a compiler makes of one file for x86-64 (cc -c)".into(),
             ));
         }
-        let list = { read.section_by_name(LIST) }.ok_or_else(|| {
+        let list = read.section_by_name(LIST).ok_or_else(|| {
             wrong(format!(
                 "it has no section {LIST}, where its instruments are listed"
             ))
@@ -101,7 +101,7 @@ impl Definition {
         let (file, object): (Arc<str>, Arc<[u8]>) = (file.into(), bytes.into());
         let mut definitions = Vec::new();
         for line in list.split('\0').filter(|line| !line.is_empty()) {
-            let declared = { declaration.parse(line) }.map_err(|_| {
+            let declared = declaration.parse(line).map_err(|_| {
                 wrong(format!(
                     "{line:?} is not like \"name(arg0, counter) samples bytes: what it is for\""
                 ))

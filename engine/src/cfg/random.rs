@@ -32,7 +32,7 @@ pub(crate) enum Ending {
 
 /// A piece: so many plain instructions, perhaps a call, and an ending.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct CodePiece {
     plain: u8,
     calls: bool,
     ending: Ending,
@@ -53,10 +53,10 @@ fn ending(pieces: usize) -> impl Strategy<Value = Ending> {
     ]
 }
 
-pub(crate) fn pieces() -> impl Strategy<Value = Vec<Piece>> {
+pub(crate) fn pieces() -> impl Strategy<Value = Vec<CodePiece>> {
     (1_usize..12).prop_flat_map(|count| {
         let piece =
-            (0_u8..5, any::<bool>(), ending(count)).prop_map(|(plain, calls, ending)| Piece {
+            (0_u8..5, any::<bool>(), ending(count)).prop_map(|(plain, calls, ending)| CodePiece {
                 plain,
                 calls,
                 ending,
@@ -67,7 +67,7 @@ pub(crate) fn pieces() -> impl Strategy<Value = Vec<Piece>> {
 
 /// The kernel with the random code as function 0 and a compiled function after it; and the address of
 /// each piece, and of its last instruction.
-pub(crate) fn kernel(pieces: &[Piece]) -> (Fixture, Vec<u64>, Vec<u64>) {
+pub(crate) fn kernel(pieces: &[CodePiece]) -> (Fixture, Vec<u64>, Vec<u64>) {
     let base = Fixture::address(0);
     let callee = Fixture::address(1);
     let mut a = CodeAssembler::new(64).unwrap();

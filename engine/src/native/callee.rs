@@ -17,7 +17,7 @@ pub(super) fn find(
     name: &str,
     touched: &dyn Fn(FunctionId) -> bool,
 ) -> Result<Addr, String> {
-    let called = { image.function_named(name) }.map_err(|error| {
+    let called = image.function_named(name).map_err(|error| {
         format!(
             "it calls {name}: {}",
             error.to_string().trim_end_matches('.')

@@ -94,7 +94,9 @@ pub(super) fn check(
     called: &BTreeSet<Addr>,
 ) -> Result<(), String> {
     let text = Span::new(code.address, code.text);
-    let bytes = { usize::try_from(code.text).ok() }.and_then(|length| code.bytes.get(..length));
+    let bytes = usize::try_from(code.text)
+        .ok()
+        .and_then(|length| code.bytes.get(..length));
     let mut decoder = Decoder::with_ip(
         64,
         bytes.unwrap_or_default(),
@@ -209,8 +211,11 @@ fn forbidden(instruction: &Instruction) -> Option<&'static str> {
     if instruction.is_privileged() || segment || CHANGES.contains(&mnemonic) {
         return Some("changes how the processor works");
     }
-    let plain = PLAIN_TOO.contains(&mnemonic) || { instruction.cpuid_features().iter() }
-        .all(|feature| PLAIN.contains(feature));
+    let plain = PLAIN_TOO.contains(&mnemonic)
+        || instruction
+            .cpuid_features()
+            .iter()
+            .all(|feature| PLAIN.contains(feature));
     if !registers.all(Register::is_gpr) || !plain {
         return Some(
             "uses or changes what the kernel does not save; compile it with -mgeneral-regs-only, and Rust for x86_64-unknown-none",
@@ -236,7 +241,10 @@ fn writes_constant(instruction: &Instruction) -> bool {
         && instruction.segment_prefix() != Register::GS;
     named && {
         let mut info = InstructionInfoFactory::new();
-        { info.info(instruction).used_memory().iter() }.any(|memory| is_write(memory.access()))
+        info.info(instruction)
+            .used_memory()
+            .iter()
+            .any(|memory| is_write(memory.access()))
     }
 }
 

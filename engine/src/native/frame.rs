@@ -55,7 +55,7 @@ impl Frame {
                     state.called();
                 }
                 FlowControl::UnconditionalBranch => {
-                    on = { branch(instruction) }.into_iter().collect();
+                    on = branch(instruction).into_iter().collect();
                 }
                 FlowControl::Next | FlowControl::ConditionalBranch => {
                     state.step(instruction, &mut info).map_err(wrong)?;

@@ -96,7 +96,9 @@ impl State {
                 return Err("goes back with the stack pointer where it was aligned to".into());
             }
         }
-        let changed = { KEPT.into_iter() }.find(|&one| self.get(one) != Value::Original(one));
+        let changed = KEPT
+            .into_iter()
+            .find(|&one| self.get(one) != Value::Original(one));
         changed.map_or(Ok(()), |register| {
             Err(format!(
                 "returns where {register:?} may not have its caller's value; list what assembly changes in its clobbers"
@@ -208,7 +210,7 @@ impl State {
         if instruction.op0_kind() != OpKind::Register || !(whole || to.is_gpr32()) {
             return None;
         }
-        let number = { instruction.try_immediate(1).ok() }.map(u64::cast_signed);
+        let number = instruction.try_immediate(1).ok().map(u64::cast_signed);
         let by_register = instruction.op1_kind() == OpKind::Register;
         let by_memory = instruction.op1_kind() == OpKind::Memory;
         let by = match (number, by_register) {

@@ -124,7 +124,8 @@ fn code_and_constants_are_linked_to_each_other_and_to_the_kernel() {
     // The calls target the functions that they name, and the table is read at its address.
     let bytes = &code.bytes[..code.text as usize];
     let decoder = iced_x86::Decoder::with_ip(64, bytes, AT.0, iced_x86::DecoderOptions::NONE);
-    let calls: Vec<u64> = { decoder.into_iter() }
+    let calls: Vec<u64> = decoder
+        .into_iter()
         .filter(|one| one.is_call_near() || one.is_jmp_short_or_near())
         .map(|one| one.near_branch_target())
         .collect();

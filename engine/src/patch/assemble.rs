@@ -36,8 +36,8 @@ impl Originals for Image {
     }
 
     fn may_fault(&self, at: Addr) -> bool {
-        let sites = self.fixed().overlapping(Span::new(at, 1));
-        { sites }.any(|site| matches!(site.why, Why::Exception { .. }))
+        let mut sites = self.fixed().overlapping(Span::new(at, 1));
+        sites.any(|site| matches!(site.why, Why::Exception { .. }))
     }
 }
 

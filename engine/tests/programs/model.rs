@@ -36,7 +36,9 @@ pub(crate) fn homes(program: &Checked) -> Homes {
         CounterSlot { bank: 0, slot }
     };
     Homes {
-        variables: { program.variables.iter() }
+        variables: program
+            .variables
+            .iter()
             .map(|variable| match variable.scope {
                 Scope::Cpu => Home::Cpu(take(1)),
                 Scope::Global => Home::Shared(take(1)),
@@ -44,7 +46,9 @@ pub(crate) fn homes(program: &Checked) -> Homes {
                 Scope::Call => Home::Call(3),
             })
             .collect(),
-        aggregates: { program.aggregates.iter() }
+        aggregates: program
+            .aggregates
+            .iter()
             .map(|aggregate| take(aggregate.words()))
             .collect(),
         failed: Some(take(1)),

@@ -18,7 +18,8 @@ pub(super) fn begin_at_zero(variables: &[Variable], probes: &mut Vec<Probe>) {
     }
     let (mut first, mut last) = (Vec::new(), Vec::new());
     for function in functions {
-        let own: Vec<&Probe> = { probes.iter() }
+        let own: Vec<&Probe> = probes
+            .iter()
             .filter(|probe| probe.function == function)
             .collect();
         let end = end(&own);
@@ -85,7 +86,7 @@ fn is_left(id: VariableId, own: &[&Probe]) -> bool {
     let Some(last) = last.filter(|last| last.hook == end) else {
         return true;
     };
-    let ends = { last.actions.iter() }.rfind(to).is_some_and(|action| {
+    let ends = last.actions.iter().rfind(to).is_some_and(|action| {
         matches!(&action.kind, ActionKind::Store(_, value) if value.kind == ExprKind::Constant(0))
     });
     // A probe that reads what is returned is not at every exit.

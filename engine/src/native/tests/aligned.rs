@@ -30,7 +30,7 @@ fn what_compilers_align_is_followed() {
         let code = loaded(&format!("{line}\n{source}")).unwrap();
         let text = &code.bytes[..code.text as usize];
         let decoded = iced_x86::Decoder::with_ip(64, text, AT.0, 0);
-        let aligns = { decoded.into_iter() }.any(|one| {
+        let aligns = decoded.into_iter().any(|one| {
             one.mnemonic() == iced_x86::Mnemonic::And
                 && one.op0_register() == iced_x86::Register::RSP
         });

@@ -59,7 +59,12 @@ fn alike(one: &Expr, other: &Expr) -> bool {
     }
     let (ones, others) = (one.operands(), other.operands());
     let same = ones.len() == others.len();
-    if same && { ones.iter().zip(&others) }.all(|(one, other)| alike(one, other)) {
+    if same
+        && ones
+            .iter()
+            .zip(&others)
+            .all(|(one, other)| alike(one, other))
+    {
         return true;
     }
     match (ones.as_slice(), others.as_slice()) {

@@ -77,7 +77,7 @@ impl Demand {
         counter: Option<CounterSlot>,
         layout: &RuntimeLayout,
     ) -> Self {
-        let kept = { action.kind.value() }.map_or(0, |expr| repeated(expr).len());
+        let kept = action.kind.value().map_or(0, |expr| repeated(expr).len());
         let far = |slot| {
             layout
                 .counter(slot)
@@ -161,7 +161,7 @@ impl Demand {
                 of(left).with(of(right).above(1))
             }
             ExprKind::Select { condition, yes, no } => {
-                { of(yes).with(of(no).above(1)) }.with(of(condition).above(2))
+                of(yes).with(of(no).above(1)).with(of(condition).above(2))
             }
         }
     }

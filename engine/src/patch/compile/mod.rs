@@ -246,7 +246,9 @@ pub(super) fn emit(
         pinned: Vec::new(),
         lost: Vec::new(),
     };
-    let skips = { probe.predicate.iter() }
+    let skips = probe
+        .predicate
+        .iter()
         .flat_map(|predicate| compiler.predicate(predicate))
         .collect::<Vec<_>>();
     for action in &probe.actions {

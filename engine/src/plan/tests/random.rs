@@ -10,7 +10,7 @@ use super::layout;
 use super::places::{Places, at, begins, places};
 use super::reached::ways_out;
 use super::walk::{Ran, Thread, World};
-use crate::cfg::random::{Piece, kernel, pieces};
+use crate::cfg::random::{CodePiece, kernel, pieces};
 use crate::cfg::{BlockEnd, Cfg};
 use crate::code::FunctionId;
 use crate::placement::{BounceIndex, Point, SiteIndex, Slot, Solution, Splice, Style};
@@ -221,7 +221,7 @@ fn steps(batch: &Batch, plan: &Plan) -> Vec<Step> {
 /// A kernel, its graphs, and a plan of hooks at random: for sites at random too, or for those that placement
 /// finds.
 pub(super) fn made(
-    pieces: &[Piece],
+    pieces: &[CodePiece],
     random: &mut Choices,
     at_random: bool,
 ) -> (Image, Vec<Cfg>, Plan) {
@@ -263,7 +263,7 @@ pub(super) fn made(
     (image, cfgs, plan)
 }
 
-fn holds(pieces: &[Piece], seed: u64, at_random: bool) {
+fn holds(pieces: &[CodePiece], seed: u64, at_random: bool) {
     let mut random = Choices(seed);
     let (image, cfgs, plan) = made(pieces, &mut random, at_random);
     let graphs: Vec<&Cfg> = cfgs.iter().collect();
