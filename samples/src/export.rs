@@ -37,7 +37,7 @@ use sink::{Sink, pour};
 use text::{LineFormat, Lines};
 
 /// Output format of an export. Its name ([`Display`](std::fmt::Display),
-/// [`FromStr`](std::str::FromStr)) is that of `ilk export --to`.
+/// [`FromStr`]) is that of `ilk export --to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Comma-separated: `seconds,tsc,cpu,instrument,id,value`, numbers in decimal. Values that are
